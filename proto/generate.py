@@ -1,0 +1,95 @@
+"""Makes the Python stubs of every .proto below this folder, and says whether the committed ones are true.
+
+    python proto/generate.py            write proto/popmq_proto
+    python proto/generate.py --check    write nothing; exit 1 when a committed stub differs from its .proto
+
+protoc would write `popmq/v1/popmq_pb2.py`, which the installed SDK (package `popmq`) hides. The stubs therefore live in
+`popmq_proto`, and the import prefix is rewritten; the protobuf package stays `popmq.v1` for all languages.
+"""
+
+import argparse
+import re
+import shutil
+import sys
+import tempfile
+from importlib import resources
+from importlib.metadata import version
+from pathlib import Path
+
+from grpc_tools import protoc
+
+# The generator's version is the users' floor of grpcio and protobuf: change it together with pyproject.toml.
+GENERATOR = "1.76.0"
+SOURCES = Path(__file__).parent
+STUBS = SOURCES / "popmq_proto"
+# Where the stubs of a source folder live, as a package inside popmq_proto.
+PACKAGES = {"popmq/v1": "v1", "popmq/store/v1": "store"}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="compare with the committed stubs instead of writing them")
+    check: bool = parser.parse_args().check
+    if version("grpcio-tools") != GENERATOR:
+        print(f"proto: needs grpcio-tools {GENERATOR}, found {version('grpcio-tools')}: run make setup", file=sys.stderr)
+        return 2
+    with tempfile.TemporaryDirectory() as folder:
+        fresh = generate(Path(folder))
+    return compare(fresh) if check else write(fresh)
+
+
+def generate(folder: Path) -> dict[Path, str]:
+    """The text of every stub, by its path in popmq_proto; `folder` takes protoc's own output."""
+    sources = sorted(path for package in PACKAGES for path in (SOURCES / package).glob("*.proto"))
+    forgotten = set(SOURCES.rglob("*.proto")) - set(sources)
+    if forgotten:
+        raise SystemExit(f"proto: add the folder of {min(forgotten)} to PACKAGES")
+    out = [f"--{kind}_out={folder}" for kind in ("python", "pyi", "grpc_python")]
+    well_known = str(resources.files("grpc_tools") / "_proto")
+    if protoc.main(["protoc", f"-I{SOURCES}", f"-I{well_known}", *out, *map(str, sources)]):
+        raise SystemExit("proto: protoc failed")
+    fresh: dict[Path, str] = {}
+    for source in sources:
+        package = source.parent.relative_to(SOURCES).as_posix()
+        target = Path(PACKAGES[package])
+        fresh[target / "__init__.py"] = f'"""Generated from proto/{package} by proto/generate.py."""\n'
+        for made in (folder / package).glob(f"{source.stem}_pb2*"):
+            if "_grpc" not in made.name or re.search(r"^service ", source.read_text(), re.MULTILINE):
+                fresh[target / made.name] = rewrite(made.read_text())
+    return fresh
+
+
+def rewrite(stub: str) -> str:
+    """Moves the imports, and the module name that messages are pickled under, from `popmq.v1` to `popmq_proto.v1`."""
+    for package, target in PACKAGES.items():
+        dotted = re.escape(package.replace("/", "."))
+        stub = re.sub(rf"^from {dotted} import", f"from popmq_proto.{target} import", stub, flags=re.MULTILINE)
+        stub = re.sub(rf"'{dotted}\.(\w+_pb2)'", rf"'popmq_proto.{target}.\1'", stub)
+    return stub
+
+
+def committed() -> dict[Path, str]:
+    paths = [path for target in PACKAGES.values() for path in (STUBS / target).glob("*.py*") if path.is_file()]
+    return {path.relative_to(STUBS): path.read_text() for path in paths}
+
+
+def compare(fresh: dict[Path, str]) -> int:
+    old = committed()
+    wrong = sorted(path for path in fresh.keys() | old.keys() if fresh.get(path) != old.get(path))
+    for path in wrong:
+        print(f"proto: popmq_proto/{path} is not what its .proto says: run make proto", file=sys.stderr)
+    return 1 if wrong else 0
+
+
+def write(fresh: dict[Path, str]) -> int:
+    for target in PACKAGES.values():
+        shutil.rmtree(STUBS / target, ignore_errors=True)
+    for path, stub in fresh.items():
+        (STUBS / path).parent.mkdir(parents=True, exist_ok=True)
+        (STUBS / path).write_text(stub)
+    print(f"proto: wrote {len(fresh)} files to {STUBS.name}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Generated from proto/popmq/v1 by proto/generate.py."""

@@ -1,0 +1,973 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Encoding(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ENCODING_UNSPECIFIED: _ClassVar[Encoding]
+    ENCODING_GZIP: _ClassVar[Encoding]
+    ENCODING_ZSTD: _ClassVar[Encoding]
+    ENCODING_LZ4: _ClassVar[Encoding]
+    ENCODING_ZLIB: _ClassVar[Encoding]
+
+class Format(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    FORMAT_ROWS: _ClassVar[Format]
+    FORMAT_COLUMNS: _ClassVar[Format]
+
+class TopicType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    TOPIC_TYPE_UNSPECIFIED: _ClassVar[TopicType]
+    NORMAL: _ClassVar[TopicType]
+    FIFO: _ClassVar[TopicType]
+    DELAY: _ClassVar[TopicType]
+    TRANSACTION: _ClassVar[TopicType]
+    PRIORITY: _ClassVar[TopicType]
+    LITE: _ClassVar[TopicType]
+
+class StartFrom(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    EARLIEST: _ClassVar[StartFrom]
+    LATEST: _ClassVar[StartFrom]
+    TIMESTAMP: _ClassVar[StartFrom]
+
+class Code(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    CODE_UNSPECIFIED: _ClassVar[Code]
+    INVALID_FIELD: _ClassVar[Code]
+    TOPIC_NOT_FOUND: _ClassVar[Code]
+    GROUP_NOT_FOUND: _ClassVar[Code]
+    OWNER_NOT_FOUND: _ClassVar[Code]
+    ALREADY_EXISTS: _ClassVar[Code]
+    INVALID_HANDLE: _ClassVar[Code]
+    HANDLE_LAPSED: _ClassVar[Code]
+    FENCED: _ClassVar[Code]
+    EPOCH_ALREADY_ACKED: _ClassVar[Code]
+    FILTER_CONFLICT: _ClassVar[Code]
+    FILTER_INVALID: _ClassVar[Code]
+    REQUEST_NUMBER_REUSED: _ClassVar[Code]
+    STORAGE_FULL: _ClassVar[Code]
+    BUSY: _ClassVar[Code]
+    IN_FLIGHT_LIMIT: _ClassVar[Code]
+    POLLING_FULL: _ClassVar[Code]
+    UNAVAILABLE: _ClassVar[Code]
+    UNSUPPORTED: _ClassVar[Code]
+    UNAUTHENTICATED: _ClassVar[Code]
+    PERMISSION_DENIED: _ClassVar[Code]
+    INTERNAL: _ClassVar[Code]
+ENCODING_UNSPECIFIED: Encoding
+ENCODING_GZIP: Encoding
+ENCODING_ZSTD: Encoding
+ENCODING_LZ4: Encoding
+ENCODING_ZLIB: Encoding
+FORMAT_ROWS: Format
+FORMAT_COLUMNS: Format
+TOPIC_TYPE_UNSPECIFIED: TopicType
+NORMAL: TopicType
+FIFO: TopicType
+DELAY: TopicType
+TRANSACTION: TopicType
+PRIORITY: TopicType
+LITE: TopicType
+EARLIEST: StartFrom
+LATEST: StartFrom
+TIMESTAMP: StartFrom
+CODE_UNSPECIFIED: Code
+INVALID_FIELD: Code
+TOPIC_NOT_FOUND: Code
+GROUP_NOT_FOUND: Code
+OWNER_NOT_FOUND: Code
+ALREADY_EXISTS: Code
+INVALID_HANDLE: Code
+HANDLE_LAPSED: Code
+FENCED: Code
+EPOCH_ALREADY_ACKED: Code
+FILTER_CONFLICT: Code
+FILTER_INVALID: Code
+REQUEST_NUMBER_REUSED: Code
+STORAGE_FULL: Code
+BUSY: Code
+IN_FLIGHT_LIMIT: Code
+POLLING_FULL: Code
+UNAVAILABLE: Code
+UNSUPPORTED: Code
+UNAUTHENTICATED: Code
+PERMISSION_DENIED: Code
+INTERNAL: Code
+
+class TraceContext(_message.Message):
+    __slots__ = ("traceparent", "tracestate")
+    TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
+    TRACESTATE_FIELD_NUMBER: _ClassVar[int]
+    traceparent: str
+    tracestate: str
+    def __init__(self, traceparent: _Optional[str] = ..., tracestate: _Optional[str] = ...) -> None: ...
+
+class Message(_message.Message):
+    __slots__ = ("message_id", "body", "tag", "keys", "properties", "message_group", "deliver_at_ms", "priority", "transaction", "encoding", "trace_context", "born_ms", "dead_letter")
+    class PropertiesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    BODY_FIELD_NUMBER: _ClassVar[int]
+    TAG_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_GROUP_FIELD_NUMBER: _ClassVar[int]
+    DELIVER_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    TRANSACTION_FIELD_NUMBER: _ClassVar[int]
+    ENCODING_FIELD_NUMBER: _ClassVar[int]
+    TRACE_CONTEXT_FIELD_NUMBER: _ClassVar[int]
+    BORN_MS_FIELD_NUMBER: _ClassVar[int]
+    DEAD_LETTER_FIELD_NUMBER: _ClassVar[int]
+    message_id: str
+    body: bytes
+    tag: str
+    keys: _containers.RepeatedScalarFieldContainer[str]
+    properties: _containers.ScalarMap[str, str]
+    message_group: str
+    deliver_at_ms: int
+    priority: int
+    transaction: bool
+    encoding: Encoding
+    trace_context: TraceContext
+    born_ms: int
+    dead_letter: DeadLetter
+    def __init__(self, message_id: _Optional[str] = ..., body: _Optional[bytes] = ..., tag: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., properties: _Optional[_Mapping[str, str]] = ..., message_group: _Optional[str] = ..., deliver_at_ms: _Optional[int] = ..., priority: _Optional[int] = ..., transaction: bool = ..., encoding: _Optional[_Union[Encoding, str]] = ..., trace_context: _Optional[_Union[TraceContext, _Mapping]] = ..., born_ms: _Optional[int] = ..., dead_letter: _Optional[_Union[DeadLetter, _Mapping]] = ...) -> None: ...
+
+class DeadLetter(_message.Message):
+    __slots__ = ("topic", "queue", "offset", "attempts", "first_pop_ms", "last_client", "reason", "dead_ms")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    FIRST_POP_MS_FIELD_NUMBER: _ClassVar[int]
+    LAST_CLIENT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    DEAD_MS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    queue: int
+    offset: int
+    attempts: int
+    first_pop_ms: int
+    last_client: str
+    reason: str
+    dead_ms: int
+    def __init__(self, topic: _Optional[str] = ..., queue: _Optional[int] = ..., offset: _Optional[int] = ..., attempts: _Optional[int] = ..., first_pop_ms: _Optional[int] = ..., last_client: _Optional[str] = ..., reason: _Optional[str] = ..., dead_ms: _Optional[int] = ...) -> None: ...
+
+class SendRequest(_message.Message):
+    __slots__ = ("topic", "messages", "producer_id", "request_number")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_NUMBER_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    messages: _containers.RepeatedCompositeFieldContainer[Message]
+    producer_id: str
+    request_number: int
+    def __init__(self, topic: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[Message, _Mapping]]] = ..., producer_id: _Optional[str] = ..., request_number: _Optional[int] = ...) -> None: ...
+
+class SendResponse(_message.Message):
+    __slots__ = ("results", "duplicate")
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    DUPLICATE_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[SendResult]
+    duplicate: bool
+    def __init__(self, results: _Optional[_Iterable[_Union[SendResult, _Mapping]]] = ..., duplicate: bool = ...) -> None: ...
+
+class SendResult(_message.Message):
+    __slots__ = ("error", "message_id", "queue", "offset")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    error: ErrorInfo
+    message_id: str
+    queue: int
+    offset: int
+    def __init__(self, error: _Optional[_Union[ErrorInfo, _Mapping]] = ..., message_id: _Optional[str] = ..., queue: _Optional[int] = ..., offset: _Optional[int] = ...) -> None: ...
+
+class Filter(_message.Message):
+    __slots__ = ("tag", "sql92")
+    TAG_FIELD_NUMBER: _ClassVar[int]
+    SQL92_FIELD_NUMBER: _ClassVar[int]
+    tag: str
+    sql92: str
+    def __init__(self, tag: _Optional[str] = ..., sql92: _Optional[str] = ...) -> None: ...
+
+class Token(_message.Message):
+    __slots__ = ("owner", "generation", "epoch", "part", "chunk", "share", "upto")
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    PART_FIELD_NUMBER: _ClassVar[int]
+    CHUNK_FIELD_NUMBER: _ClassVar[int]
+    SHARE_FIELD_NUMBER: _ClassVar[int]
+    UPTO_FIELD_NUMBER: _ClassVar[int]
+    owner: str
+    generation: int
+    epoch: int
+    part: int
+    chunk: int
+    share: int
+    upto: Position
+    def __init__(self, owner: _Optional[str] = ..., generation: _Optional[int] = ..., epoch: _Optional[int] = ..., part: _Optional[int] = ..., chunk: _Optional[int] = ..., share: _Optional[int] = ..., upto: _Optional[_Union[Position, _Mapping]] = ...) -> None: ...
+
+class Position(_message.Message):
+    __slots__ = ("queues", "retry")
+    class QueuesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: int
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[int] = ...) -> None: ...
+    QUEUES_FIELD_NUMBER: _ClassVar[int]
+    RETRY_FIELD_NUMBER: _ClassVar[int]
+    queues: _containers.ScalarMap[int, int]
+    retry: int
+    def __init__(self, queues: _Optional[_Mapping[int, int]] = ..., retry: _Optional[int] = ...) -> None: ...
+
+class PopRequest(_message.Message):
+    __slots__ = ("topic", "group", "queues", "max_messages", "max_bytes", "wait_ms", "invisible_ms", "filter", "client_id", "attempt_id", "token", "format")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    QUEUES_FIELD_NUMBER: _ClassVar[int]
+    MAX_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
+    WAIT_MS_FIELD_NUMBER: _ClassVar[int]
+    INVISIBLE_MS_FIELD_NUMBER: _ClassVar[int]
+    FILTER_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_ID_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    FORMAT_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    group: str
+    queues: _containers.RepeatedScalarFieldContainer[int]
+    max_messages: int
+    max_bytes: int
+    wait_ms: int
+    invisible_ms: int
+    filter: Filter
+    client_id: str
+    attempt_id: str
+    token: Token
+    format: Format
+    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., queues: _Optional[_Iterable[int]] = ..., max_messages: _Optional[int] = ..., max_bytes: _Optional[int] = ..., wait_ms: _Optional[int] = ..., invisible_ms: _Optional[int] = ..., filter: _Optional[_Union[Filter, _Mapping]] = ..., client_id: _Optional[str] = ..., attempt_id: _Optional[str] = ..., token: _Optional[_Union[Token, _Mapping]] = ..., format: _Optional[_Union[Format, str]] = ...) -> None: ...
+
+class PopResponse(_message.Message):
+    __slots__ = ("deliveries", "popped_ms", "invisible_until_ms", "rest", "sealed", "columns", "replay")
+    DELIVERIES_FIELD_NUMBER: _ClassVar[int]
+    POPPED_MS_FIELD_NUMBER: _ClassVar[int]
+    INVISIBLE_UNTIL_MS_FIELD_NUMBER: _ClassVar[int]
+    REST_FIELD_NUMBER: _ClassVar[int]
+    SEALED_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    REPLAY_FIELD_NUMBER: _ClassVar[int]
+    deliveries: _containers.RepeatedCompositeFieldContainer[Delivery]
+    popped_ms: int
+    invisible_until_ms: int
+    rest: int
+    sealed: Sealed
+    columns: Columns
+    replay: bool
+    def __init__(self, deliveries: _Optional[_Iterable[_Union[Delivery, _Mapping]]] = ..., popped_ms: _Optional[int] = ..., invisible_until_ms: _Optional[int] = ..., rest: _Optional[int] = ..., sealed: _Optional[_Union[Sealed, _Mapping]] = ..., columns: _Optional[_Union[Columns, _Mapping]] = ..., replay: bool = ...) -> None: ...
+
+class Sealed(_message.Message):
+    __slots__ = ("count", "end", "torn_stolen", "torn_lost")
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    TORN_STOLEN_FIELD_NUMBER: _ClassVar[int]
+    TORN_LOST_FIELD_NUMBER: _ClassVar[int]
+    count: int
+    end: bool
+    torn_stolen: int
+    torn_lost: int
+    def __init__(self, count: _Optional[int] = ..., end: bool = ..., torn_stolen: _Optional[int] = ..., torn_lost: _Optional[int] = ...) -> None: ...
+
+class Delivery(_message.Message):
+    __slots__ = ("message", "handle", "attempt", "queue", "offset", "stored_ms")
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    HANDLE_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    STORED_MS_FIELD_NUMBER: _ClassVar[int]
+    message: Message
+    handle: str
+    attempt: int
+    queue: int
+    offset: int
+    stored_ms: int
+    def __init__(self, message: _Optional[_Union[Message, _Mapping]] = ..., handle: _Optional[str] = ..., attempt: _Optional[int] = ..., queue: _Optional[int] = ..., offset: _Optional[int] = ..., stored_ms: _Optional[int] = ...) -> None: ...
+
+class Columns(_message.Message):
+    __slots__ = ("message_id", "body", "tag", "key", "queue", "offset", "born_ms", "stored_ms", "attempt", "handle", "properties")
+    MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    BODY_FIELD_NUMBER: _ClassVar[int]
+    TAG_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    BORN_MS_FIELD_NUMBER: _ClassVar[int]
+    STORED_MS_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    HANDLE_FIELD_NUMBER: _ClassVar[int]
+    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    message_id: _containers.RepeatedScalarFieldContainer[str]
+    body: _containers.RepeatedScalarFieldContainer[bytes]
+    tag: _containers.RepeatedScalarFieldContainer[str]
+    key: _containers.RepeatedScalarFieldContainer[str]
+    queue: _containers.RepeatedScalarFieldContainer[int]
+    offset: _containers.RepeatedScalarFieldContainer[int]
+    born_ms: _containers.RepeatedScalarFieldContainer[int]
+    stored_ms: _containers.RepeatedScalarFieldContainer[int]
+    attempt: _containers.RepeatedScalarFieldContainer[int]
+    handle: _containers.RepeatedScalarFieldContainer[str]
+    properties: _containers.RepeatedCompositeFieldContainer[Properties]
+    def __init__(self, message_id: _Optional[_Iterable[str]] = ..., body: _Optional[_Iterable[bytes]] = ..., tag: _Optional[_Iterable[str]] = ..., key: _Optional[_Iterable[str]] = ..., queue: _Optional[_Iterable[int]] = ..., offset: _Optional[_Iterable[int]] = ..., born_ms: _Optional[_Iterable[int]] = ..., stored_ms: _Optional[_Iterable[int]] = ..., attempt: _Optional[_Iterable[int]] = ..., handle: _Optional[_Iterable[str]] = ..., properties: _Optional[_Iterable[_Union[Properties, _Mapping]]] = ...) -> None: ...
+
+class Properties(_message.Message):
+    __slots__ = ("entries",)
+    class EntriesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    entries: _containers.ScalarMap[str, str]
+    def __init__(self, entries: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class AckRequest(_message.Message):
+    __slots__ = ("group", "handles")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    HANDLES_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    handles: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, group: _Optional[str] = ..., handles: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class AckResponse(_message.Message):
+    __slots__ = ("results",)
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[AckResult]
+    def __init__(self, results: _Optional[_Iterable[_Union[AckResult, _Mapping]]] = ...) -> None: ...
+
+class AckResult(_message.Message):
+    __slots__ = ("error",)
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    error: ErrorInfo
+    def __init__(self, error: _Optional[_Union[ErrorInfo, _Mapping]] = ...) -> None: ...
+
+class ChangeInvisibleTimeRequest(_message.Message):
+    __slots__ = ("group", "changes")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    changes: _containers.RepeatedCompositeFieldContainer[InvisibleTimeChange]
+    def __init__(self, group: _Optional[str] = ..., changes: _Optional[_Iterable[_Union[InvisibleTimeChange, _Mapping]]] = ...) -> None: ...
+
+class InvisibleTimeChange(_message.Message):
+    __slots__ = ("handle", "extend", "release", "reject")
+    HANDLE_FIELD_NUMBER: _ClassVar[int]
+    EXTEND_FIELD_NUMBER: _ClassVar[int]
+    RELEASE_FIELD_NUMBER: _ClassVar[int]
+    REJECT_FIELD_NUMBER: _ClassVar[int]
+    handle: str
+    extend: Extend
+    release: Release
+    reject: Reject
+    def __init__(self, handle: _Optional[str] = ..., extend: _Optional[_Union[Extend, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., reject: _Optional[_Union[Reject, _Mapping]] = ...) -> None: ...
+
+class Extend(_message.Message):
+    __slots__ = ("invisible_ms",)
+    INVISIBLE_MS_FIELD_NUMBER: _ClassVar[int]
+    invisible_ms: int
+    def __init__(self, invisible_ms: _Optional[int] = ...) -> None: ...
+
+class Release(_message.Message):
+    __slots__ = ("delay_ms", "uncounted", "reason")
+    DELAY_MS_FIELD_NUMBER: _ClassVar[int]
+    UNCOUNTED_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    delay_ms: int
+    uncounted: bool
+    reason: str
+    def __init__(self, delay_ms: _Optional[int] = ..., uncounted: bool = ..., reason: _Optional[str] = ...) -> None: ...
+
+class Reject(_message.Message):
+    __slots__ = ("reason",)
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    def __init__(self, reason: _Optional[str] = ...) -> None: ...
+
+class ChangeInvisibleTimeResponse(_message.Message):
+    __slots__ = ("results",)
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[InvisibleTimeResult]
+    def __init__(self, results: _Optional[_Iterable[_Union[InvisibleTimeResult, _Mapping]]] = ...) -> None: ...
+
+class InvisibleTimeResult(_message.Message):
+    __slots__ = ("error", "visible_ms", "dead_lettered")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    VISIBLE_MS_FIELD_NUMBER: _ClassVar[int]
+    DEAD_LETTERED_FIELD_NUMBER: _ClassVar[int]
+    error: ErrorInfo
+    visible_ms: int
+    dead_lettered: bool
+    def __init__(self, error: _Optional[_Union[ErrorInfo, _Mapping]] = ..., visible_ms: _Optional[int] = ..., dead_lettered: bool = ...) -> None: ...
+
+class QueryAssignmentRequest(_message.Message):
+    __slots__ = ("topic", "group", "client_id")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    group: str
+    client_id: str
+    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., client_id: _Optional[str] = ...) -> None: ...
+
+class QueryAssignmentResponse(_message.Message):
+    __slots__ = ("known", "all", "queues")
+    KNOWN_FIELD_NUMBER: _ClassVar[int]
+    ALL_FIELD_NUMBER: _ClassVar[int]
+    QUEUES_FIELD_NUMBER: _ClassVar[int]
+    known: bool
+    all: bool
+    queues: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, known: bool = ..., all: bool = ..., queues: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class HeartbeatRequest(_message.Message):
+    __slots__ = ("client_id", "group", "topics", "goodbye")
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    GOODBYE_FIELD_NUMBER: _ClassVar[int]
+    client_id: str
+    group: str
+    topics: _containers.RepeatedScalarFieldContainer[str]
+    goodbye: bool
+    def __init__(self, client_id: _Optional[str] = ..., group: _Optional[str] = ..., topics: _Optional[_Iterable[str]] = ..., goodbye: bool = ...) -> None: ...
+
+class HeartbeatResponse(_message.Message):
+    __slots__ = ("interval_ms", "assignment_version")
+    INTERVAL_MS_FIELD_NUMBER: _ClassVar[int]
+    ASSIGNMENT_VERSION_FIELD_NUMBER: _ClassVar[int]
+    interval_ms: int
+    assignment_version: int
+    def __init__(self, interval_ms: _Optional[int] = ..., assignment_version: _Optional[int] = ...) -> None: ...
+
+class SessionRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class SessionResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class AttachOwnerRequest(_message.Message):
+    __slots__ = ("group", "owner", "lease_ms", "topic", "start", "create_group")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    LEASE_MS_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    CREATE_GROUP_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    owner: str
+    lease_ms: int
+    topic: str
+    start: StartPosition
+    create_group: bool
+    def __init__(self, group: _Optional[str] = ..., owner: _Optional[str] = ..., lease_ms: _Optional[int] = ..., topic: _Optional[str] = ..., start: _Optional[_Union[StartPosition, _Mapping]] = ..., create_group: bool = ...) -> None: ...
+
+class AttachOwnerResponse(_message.Message):
+    __slots__ = ("generation", "acked_epoch", "queues")
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    ACKED_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    QUEUES_FIELD_NUMBER: _ClassVar[int]
+    generation: int
+    acked_epoch: int
+    queues: int
+    def __init__(self, generation: _Optional[int] = ..., acked_epoch: _Optional[int] = ..., queues: _Optional[int] = ...) -> None: ...
+
+class RenewOwnerRequest(_message.Message):
+    __slots__ = ("group", "owner", "generation", "lease_ms")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    LEASE_MS_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    owner: str
+    generation: int
+    lease_ms: int
+    def __init__(self, group: _Optional[str] = ..., owner: _Optional[str] = ..., generation: _Optional[int] = ..., lease_ms: _Optional[int] = ...) -> None: ...
+
+class RenewOwnerResponse(_message.Message):
+    __slots__ = ("tokens", "messages", "lease_until_ms")
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    LEASE_UNTIL_MS_FIELD_NUMBER: _ClassVar[int]
+    tokens: int
+    messages: int
+    lease_until_ms: int
+    def __init__(self, tokens: _Optional[int] = ..., messages: _Optional[int] = ..., lease_until_ms: _Optional[int] = ...) -> None: ...
+
+class AckUpToRequest(_message.Message):
+    __slots__ = ("group", "owner", "generation", "epoch")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    owner: str
+    generation: int
+    epoch: int
+    def __init__(self, group: _Optional[str] = ..., owner: _Optional[str] = ..., generation: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
+
+class AckUpToResponse(_message.Message):
+    __slots__ = ("acked", "acked_epoch")
+    ACKED_FIELD_NUMBER: _ClassVar[int]
+    ACKED_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    acked: int
+    acked_epoch: int
+    def __init__(self, acked: _Optional[int] = ..., acked_epoch: _Optional[int] = ...) -> None: ...
+
+class ReleaseOwnerRequest(_message.Message):
+    __slots__ = ("group", "owner", "generation")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    owner: str
+    generation: int
+    def __init__(self, group: _Optional[str] = ..., owner: _Optional[str] = ..., generation: _Optional[int] = ...) -> None: ...
+
+class ReleaseOwnerResponse(_message.Message):
+    __slots__ = ("released",)
+    RELEASED_FIELD_NUMBER: _ClassVar[int]
+    released: int
+    def __init__(self, released: _Optional[int] = ...) -> None: ...
+
+class WaitAvailableRequest(_message.Message):
+    __slots__ = ("topic", "group", "min_ready", "wait_ms")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    MIN_READY_FIELD_NUMBER: _ClassVar[int]
+    WAIT_MS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    group: str
+    min_ready: int
+    wait_ms: int
+    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., min_ready: _Optional[int] = ..., wait_ms: _Optional[int] = ...) -> None: ...
+
+class WaitAvailableResponse(_message.Message):
+    __slots__ = ("ready", "upto", "stats")
+    READY_FIELD_NUMBER: _ClassVar[int]
+    UPTO_FIELD_NUMBER: _ClassVar[int]
+    STATS_FIELD_NUMBER: _ClassVar[int]
+    ready: int
+    upto: Position
+    stats: GroupStats
+    def __init__(self, ready: _Optional[int] = ..., upto: _Optional[_Union[Position, _Mapping]] = ..., stats: _Optional[_Union[GroupStats, _Mapping]] = ...) -> None: ...
+
+class Retention(_message.Message):
+    __slots__ = ("by_age", "keep_ms")
+    BY_AGE_FIELD_NUMBER: _ClassVar[int]
+    KEEP_MS_FIELD_NUMBER: _ClassVar[int]
+    by_age: bool
+    keep_ms: int
+    def __init__(self, by_age: bool = ..., keep_ms: _Optional[int] = ...) -> None: ...
+
+class Topic(_message.Message):
+    __slots__ = ("name", "type", "queues", "retention", "created_ms")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    QUEUES_FIELD_NUMBER: _ClassVar[int]
+    RETENTION_FIELD_NUMBER: _ClassVar[int]
+    CREATED_MS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    type: TopicType
+    queues: int
+    retention: Retention
+    created_ms: int
+    def __init__(self, name: _Optional[str] = ..., type: _Optional[_Union[TopicType, str]] = ..., queues: _Optional[int] = ..., retention: _Optional[_Union[Retention, _Mapping]] = ..., created_ms: _Optional[int] = ...) -> None: ...
+
+class StartPosition(_message.Message):
+    __slots__ = ("timestamp_ms",)
+    FROM_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
+    timestamp_ms: int
+    def __init__(self, timestamp_ms: _Optional[int] = ..., **kwargs) -> None: ...
+
+class Backoff(_message.Message):
+    __slots__ = ("delays_ms",)
+    DELAYS_MS_FIELD_NUMBER: _ClassVar[int]
+    delays_ms: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, delays_ms: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Group(_message.Message):
+    __slots__ = ("name", "max_attempts", "backoff", "invisible_ms", "share_number", "start", "exclusive_owner", "fifo", "created_ms")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    MAX_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    BACKOFF_FIELD_NUMBER: _ClassVar[int]
+    INVISIBLE_MS_FIELD_NUMBER: _ClassVar[int]
+    SHARE_NUMBER_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    EXCLUSIVE_OWNER_FIELD_NUMBER: _ClassVar[int]
+    FIFO_FIELD_NUMBER: _ClassVar[int]
+    CREATED_MS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    max_attempts: int
+    backoff: Backoff
+    invisible_ms: int
+    share_number: int
+    start: StartPosition
+    exclusive_owner: bool
+    fifo: bool
+    created_ms: int
+    def __init__(self, name: _Optional[str] = ..., max_attempts: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., invisible_ms: _Optional[int] = ..., share_number: _Optional[int] = ..., start: _Optional[_Union[StartPosition, _Mapping]] = ..., exclusive_owner: bool = ..., fifo: bool = ..., created_ms: _Optional[int] = ...) -> None: ...
+
+class CreateTopicRequest(_message.Message):
+    __slots__ = ("topic",)
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    topic: Topic
+    def __init__(self, topic: _Optional[_Union[Topic, _Mapping]] = ...) -> None: ...
+
+class CreateTopicResponse(_message.Message):
+    __slots__ = ("topic", "existed")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    EXISTED_FIELD_NUMBER: _ClassVar[int]
+    topic: Topic
+    existed: bool
+    def __init__(self, topic: _Optional[_Union[Topic, _Mapping]] = ..., existed: bool = ...) -> None: ...
+
+class UpdateTopicRequest(_message.Message):
+    __slots__ = ("topic",)
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    topic: Topic
+    def __init__(self, topic: _Optional[_Union[Topic, _Mapping]] = ...) -> None: ...
+
+class UpdateTopicResponse(_message.Message):
+    __slots__ = ("topic",)
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    topic: Topic
+    def __init__(self, topic: _Optional[_Union[Topic, _Mapping]] = ...) -> None: ...
+
+class GetTopicRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class GetTopicResponse(_message.Message):
+    __slots__ = ("topic", "queues")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    QUEUES_FIELD_NUMBER: _ClassVar[int]
+    topic: Topic
+    queues: _containers.RepeatedCompositeFieldContainer[QueueStats]
+    def __init__(self, topic: _Optional[_Union[Topic, _Mapping]] = ..., queues: _Optional[_Iterable[_Union[QueueStats, _Mapping]]] = ...) -> None: ...
+
+class ListTopicsRequest(_message.Message):
+    __slots__ = ("dead_letter_topics",)
+    DEAD_LETTER_TOPICS_FIELD_NUMBER: _ClassVar[int]
+    dead_letter_topics: bool
+    def __init__(self, dead_letter_topics: bool = ...) -> None: ...
+
+class ListTopicsResponse(_message.Message):
+    __slots__ = ("topics",)
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    topics: _containers.RepeatedCompositeFieldContainer[Topic]
+    def __init__(self, topics: _Optional[_Iterable[_Union[Topic, _Mapping]]] = ...) -> None: ...
+
+class DeleteTopicRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class DeleteTopicResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class CreateGroupRequest(_message.Message):
+    __slots__ = ("group",)
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    group: Group
+    def __init__(self, group: _Optional[_Union[Group, _Mapping]] = ...) -> None: ...
+
+class CreateGroupResponse(_message.Message):
+    __slots__ = ("group", "existed")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    EXISTED_FIELD_NUMBER: _ClassVar[int]
+    group: Group
+    existed: bool
+    def __init__(self, group: _Optional[_Union[Group, _Mapping]] = ..., existed: bool = ...) -> None: ...
+
+class UpdateGroupRequest(_message.Message):
+    __slots__ = ("group",)
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    group: Group
+    def __init__(self, group: _Optional[_Union[Group, _Mapping]] = ...) -> None: ...
+
+class UpdateGroupResponse(_message.Message):
+    __slots__ = ("group",)
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    group: Group
+    def __init__(self, group: _Optional[_Union[Group, _Mapping]] = ...) -> None: ...
+
+class GetGroupRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class GetGroupResponse(_message.Message):
+    __slots__ = ("group", "stats")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    STATS_FIELD_NUMBER: _ClassVar[int]
+    group: Group
+    stats: _containers.RepeatedCompositeFieldContainer[GroupStats]
+    def __init__(self, group: _Optional[_Union[Group, _Mapping]] = ..., stats: _Optional[_Iterable[_Union[GroupStats, _Mapping]]] = ...) -> None: ...
+
+class ListGroupsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListGroupsResponse(_message.Message):
+    __slots__ = ("groups",)
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    groups: _containers.RepeatedCompositeFieldContainer[Group]
+    def __init__(self, groups: _Optional[_Iterable[_Union[Group, _Mapping]]] = ...) -> None: ...
+
+class DeleteGroupRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class DeleteGroupResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetStatsRequest(_message.Message):
+    __slots__ = ("topic", "group")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    group: str
+    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ...) -> None: ...
+
+class GetStatsResponse(_message.Message):
+    __slots__ = ("topics", "groups", "store")
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    STORE_FIELD_NUMBER: _ClassVar[int]
+    topics: _containers.RepeatedCompositeFieldContainer[TopicStats]
+    groups: _containers.RepeatedCompositeFieldContainer[GroupStats]
+    store: StoreStats
+    def __init__(self, topics: _Optional[_Iterable[_Union[TopicStats, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[GroupStats, _Mapping]]] = ..., store: _Optional[_Union[StoreStats, _Mapping]] = ...) -> None: ...
+
+class QueueStats(_message.Message):
+    __slots__ = ("queue", "min_offset", "max_offset")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    MIN_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    MAX_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    queue: int
+    min_offset: int
+    max_offset: int
+    def __init__(self, queue: _Optional[int] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ...) -> None: ...
+
+class TopicStats(_message.Message):
+    __slots__ = ("topic", "messages", "sent_per_s", "queues")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    SENT_PER_S_FIELD_NUMBER: _ClassVar[int]
+    QUEUES_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    messages: int
+    sent_per_s: float
+    queues: _containers.RepeatedCompositeFieldContainer[QueueStats]
+    def __init__(self, topic: _Optional[str] = ..., messages: _Optional[int] = ..., sent_per_s: _Optional[float] = ..., queues: _Optional[_Iterable[_Union[QueueStats, _Mapping]]] = ...) -> None: ...
+
+class GroupStats(_message.Message):
+    __slots__ = ("group", "topic", "ready", "in_flight", "retry", "backoff", "delayed", "dead", "acked", "expired", "quarantined", "oldest_age_ms", "popped_per_s", "acked_per_s", "waiters", "sessions", "owners")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    READY_FIELD_NUMBER: _ClassVar[int]
+    IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
+    RETRY_FIELD_NUMBER: _ClassVar[int]
+    BACKOFF_FIELD_NUMBER: _ClassVar[int]
+    DELAYED_FIELD_NUMBER: _ClassVar[int]
+    DEAD_FIELD_NUMBER: _ClassVar[int]
+    ACKED_FIELD_NUMBER: _ClassVar[int]
+    EXPIRED_FIELD_NUMBER: _ClassVar[int]
+    QUARANTINED_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_AGE_MS_FIELD_NUMBER: _ClassVar[int]
+    POPPED_PER_S_FIELD_NUMBER: _ClassVar[int]
+    ACKED_PER_S_FIELD_NUMBER: _ClassVar[int]
+    WAITERS_FIELD_NUMBER: _ClassVar[int]
+    SESSIONS_FIELD_NUMBER: _ClassVar[int]
+    OWNERS_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    topic: str
+    ready: int
+    in_flight: int
+    retry: int
+    backoff: int
+    delayed: int
+    dead: int
+    acked: int
+    expired: int
+    quarantined: int
+    oldest_age_ms: int
+    popped_per_s: float
+    acked_per_s: float
+    waiters: int
+    sessions: int
+    owners: int
+    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., ready: _Optional[int] = ..., in_flight: _Optional[int] = ..., retry: _Optional[int] = ..., backoff: _Optional[int] = ..., delayed: _Optional[int] = ..., dead: _Optional[int] = ..., acked: _Optional[int] = ..., expired: _Optional[int] = ..., quarantined: _Optional[int] = ..., oldest_age_ms: _Optional[int] = ..., popped_per_s: _Optional[float] = ..., acked_per_s: _Optional[float] = ..., waiters: _Optional[int] = ..., sessions: _Optional[int] = ..., owners: _Optional[int] = ...) -> None: ...
+
+class StoreStats(_message.Message):
+    __slots__ = ("map_bytes", "used_bytes", "disk_free_bytes", "commits", "fsyncs", "quarantined")
+    MAP_BYTES_FIELD_NUMBER: _ClassVar[int]
+    USED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    DISK_FREE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    COMMITS_FIELD_NUMBER: _ClassVar[int]
+    FSYNCS_FIELD_NUMBER: _ClassVar[int]
+    QUARANTINED_FIELD_NUMBER: _ClassVar[int]
+    map_bytes: int
+    used_bytes: int
+    disk_free_bytes: int
+    commits: int
+    fsyncs: int
+    quarantined: int
+    def __init__(self, map_bytes: _Optional[int] = ..., used_bytes: _Optional[int] = ..., disk_free_bytes: _Optional[int] = ..., commits: _Optional[int] = ..., fsyncs: _Optional[int] = ..., quarantined: _Optional[int] = ...) -> None: ...
+
+class BrowseRequest(_message.Message):
+    __slots__ = ("topic", "queue", "offset", "max_messages")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    MAX_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    queue: int
+    offset: int
+    max_messages: int
+    def __init__(self, topic: _Optional[str] = ..., queue: _Optional[int] = ..., offset: _Optional[int] = ..., max_messages: _Optional[int] = ...) -> None: ...
+
+class BrowseResponse(_message.Message):
+    __slots__ = ("deliveries", "next_offset", "min_offset", "max_offset")
+    DELIVERIES_FIELD_NUMBER: _ClassVar[int]
+    NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    MIN_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    MAX_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    deliveries: _containers.RepeatedCompositeFieldContainer[Delivery]
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    def __init__(self, deliveries: _Optional[_Iterable[_Union[Delivery, _Mapping]]] = ..., next_offset: _Optional[int] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ...) -> None: ...
+
+class ListLeasesRequest(_message.Message):
+    __slots__ = ("group", "topic", "max_leases")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    MAX_LEASES_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    topic: str
+    max_leases: int
+    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., max_leases: _Optional[int] = ...) -> None: ...
+
+class ListLeasesResponse(_message.Message):
+    __slots__ = ("leases", "total")
+    LEASES_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    leases: _containers.RepeatedCompositeFieldContainer[Lease]
+    total: int
+    def __init__(self, leases: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ..., total: _Optional[int] = ...) -> None: ...
+
+class Lease(_message.Message):
+    __slots__ = ("checkpoint_id", "group", "topic", "client_id", "owner", "popped_ms", "due_ms", "messages", "undone", "kind")
+    CHECKPOINT_ID_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    POPPED_MS_FIELD_NUMBER: _ClassVar[int]
+    DUE_MS_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    UNDONE_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    checkpoint_id: int
+    group: str
+    topic: str
+    client_id: str
+    owner: str
+    popped_ms: int
+    due_ms: int
+    messages: int
+    undone: int
+    kind: str
+    def __init__(self, checkpoint_id: _Optional[int] = ..., group: _Optional[str] = ..., topic: _Optional[str] = ..., client_id: _Optional[str] = ..., owner: _Optional[str] = ..., popped_ms: _Optional[int] = ..., due_ms: _Optional[int] = ..., messages: _Optional[int] = ..., undone: _Optional[int] = ..., kind: _Optional[str] = ...) -> None: ...
+
+class ListOwnersRequest(_message.Message):
+    __slots__ = ("group",)
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    def __init__(self, group: _Optional[str] = ...) -> None: ...
+
+class ListOwnersResponse(_message.Message):
+    __slots__ = ("owners",)
+    OWNERS_FIELD_NUMBER: _ClassVar[int]
+    owners: _containers.RepeatedCompositeFieldContainer[OwnerStats]
+    def __init__(self, owners: _Optional[_Iterable[_Union[OwnerStats, _Mapping]]] = ...) -> None: ...
+
+class OwnerStats(_message.Message):
+    __slots__ = ("group", "owner", "generation", "acked_epoch", "lease_until_ms", "released", "tokens", "messages", "last_seen_ms")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    ACKED_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    LEASE_UNTIL_MS_FIELD_NUMBER: _ClassVar[int]
+    RELEASED_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    LAST_SEEN_MS_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    owner: str
+    generation: int
+    acked_epoch: int
+    lease_until_ms: int
+    released: bool
+    tokens: int
+    messages: int
+    last_seen_ms: int
+    def __init__(self, group: _Optional[str] = ..., owner: _Optional[str] = ..., generation: _Optional[int] = ..., acked_epoch: _Optional[int] = ..., lease_until_ms: _Optional[int] = ..., released: bool = ..., tokens: _Optional[int] = ..., messages: _Optional[int] = ..., last_seen_ms: _Optional[int] = ...) -> None: ...
+
+class ErrorInfo(_message.Message):
+    __slots__ = ("code", "message", "field", "retryable", "retry_after_ms", "action")
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    FIELD_FIELD_NUMBER: _ClassVar[int]
+    RETRYABLE_FIELD_NUMBER: _ClassVar[int]
+    RETRY_AFTER_MS_FIELD_NUMBER: _ClassVar[int]
+    ACTION_FIELD_NUMBER: _ClassVar[int]
+    code: Code
+    message: str
+    field: str
+    retryable: bool
+    retry_after_ms: int
+    action: str
+    def __init__(self, code: _Optional[_Union[Code, str]] = ..., message: _Optional[str] = ..., field: _Optional[str] = ..., retryable: bool = ..., retry_after_ms: _Optional[int] = ..., action: _Optional[str] = ...) -> None: ...

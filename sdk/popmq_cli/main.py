@@ -1,0 +1,5 @@
+"""Entry point of the command line."""
+
+
+def main() -> None:
+    """Reserved."""

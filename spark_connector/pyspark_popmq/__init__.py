@@ -1,0 +1,1 @@
+"""Makes Spark find the format popmq by its name."""
