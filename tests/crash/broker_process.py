@@ -1,0 +1,111 @@
+"""A broker as its users run it: a process of its own, started by its flags, killed without warning.
+
+Used by the crash campaigns, by the clients in other languages, and by bench/: whatever has to prove something about the
+broker's process, and not only about its code.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+
+READY = "popmq: ready on "
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class BrokerProcess:
+    """One data folder and the process that serves it; may be started again after it was killed or stopped.
+
+    `port=0` lets the broker choose at the first start; later starts keep that port, so that clients find it again.
+    `environment` is added to our own (the power-cut model preloads its shim by it). The broker's words go to `log`.
+    """
+
+    def __init__(self, data: Path, *flags: str, port: int = 0, environment: dict[str, str] | None = None) -> None:
+        self.data, self.flags, self.port = data, flags, port
+        self.environment = {**os.environ, "PYTHONUNBUFFERED": "1", **(environment or {})}
+        self.log = data.parent / f"{data.name}.log"
+        self.ready_s = 0.0
+        self._process: subprocess.Popen[str] | None = None
+
+    @property
+    def endpoint(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "the broker was never started"
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs."""
+        return self._process.poll() if self._process else None
+
+    def spawn(self) -> None:
+        """Starts the process and returns at once: a kill may hit a broker that is still starting."""
+        command = [sys.executable, "-m", "popmq_server", "--data", str(self.data), "--host", "127.0.0.1"]
+        command += ["--port", str(self.port), "--metrics-port", "0", *self.flags]
+        self._spawned_at = time.perf_counter()
+        with self.log.open("a") as log:
+            self._process = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=log, text=True, env=self.environment, cwd=ROOT
+            )
+
+    def wait_ready(self, timeout_s: float = 30) -> None:
+        """Returns when the port is open. Raises AssertionError with the broker's last words when it ended instead."""
+        assert self._process is not None
+        assert self._process.stdout is not None
+        readable, _, _ = select.select([self._process.stdout], [], [], timeout_s)
+        line = self._process.stdout.readline() if readable else ""
+        assert line.startswith(READY), f"the broker did not start: {line!r}\n{self.last_words()}"
+        self.ready_s = time.perf_counter() - self._spawned_at
+        self.port = int(line.rsplit(":", 1)[1])
+
+    def start(self) -> BrokerProcess:
+        self.spawn()
+        self.wait_ready()
+        return self
+
+    def kill(self) -> None:
+        """SIGKILL: nothing of the process runs any more when this returns."""
+        self._end(signal.SIGKILL)
+
+    def stop(self, timeout_s: float = 30) -> int:
+        """SIGTERM, which drains; returns the exit code."""
+        return self._end(signal.SIGTERM, timeout_s)
+
+    def last_words(self, lines: int = 30) -> str:
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:]) if self.log.exists() else ""
+
+    def _end(self, how: signal.Signals, timeout_s: float = 30) -> int:
+        assert self._process is not None
+        if self._process.poll() is None:
+            self._process.send_signal(how)
+        code = self._process.wait(timeout_s)
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        return code
+
+    def __enter__(self) -> BrokerProcess:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self.kill() if kind else self.stop()
+
+
+def free_port() -> int:
+    """A port that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
