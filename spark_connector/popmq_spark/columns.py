@@ -1,0 +1,69 @@
+"""How an answer of the broker becomes an Arrow batch with exactly the types that Spark expects."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.types import StructType
+
+import popmq
+
+_TIME = pa.timestamp("us", tz="UTC")
+_MAP = pa.map_(pa.string(), pa.string())
+
+_TYPES: dict[str, pa.DataType] = {
+    "topic": pa.string(),
+    "queue_id": pa.int32(),
+    "queue_offset": pa.int64(),
+    "message_id": pa.string(),
+    "key": pa.string(),
+    "body": pa.binary(),
+    "tag": pa.string(),
+    "properties": _MAP,
+    "born_ts": _TIME,
+    "store_ts": _TIME,
+    "delivery_attempt": pa.int32(),
+    "popmq_epoch": pa.int64(),
+}
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """Of a schema that `check_projection` accepted."""
+    return pa.schema([pa.field(field.name, _TYPES[field.name], field.nullable) for field in schema.fields])
+
+
+def to_arrow(columns: popmq.Columns, topic: str, epoch: int, schema: pa.Schema) -> pa.RecordBatch:
+    """One batch of the columns that `schema` names, in its order.
+
+    Built against the schema every time: Spark checks the first batch of a task only and trusts the others.
+    """
+    rows = len(columns.message_id)
+    arrays: dict[str, Callable[[], Any]] = {
+        "topic": lambda: pa.repeat(topic, rows),
+        "queue_id": lambda: pa.array(columns.queue, pa.int32()),
+        "queue_offset": lambda: pa.array(columns.offset, pa.int64()),
+        "message_id": lambda: pa.array(columns.message_id, pa.string()),
+        "key": lambda: _texts(columns.key),
+        "body": lambda: pa.array(columns.body, pa.binary()),
+        "tag": lambda: _texts(columns.tag),
+        "properties": lambda: pa.array([[*entries.items()] for entries in columns.properties], _MAP),
+        "born_ts": lambda: _times(columns.born_ms),
+        "store_ts": lambda: _times(columns.stored_ms),
+        "delivery_attempt": lambda: pa.array(columns.attempt, pa.int32()),
+        "popmq_epoch": lambda: pa.repeat(epoch, rows),
+    }
+    return pa.RecordBatch.from_arrays([arrays[name]() for name in schema.names], schema=schema)
+
+
+def _texts(values: list[str]) -> Any:
+    """Texts, with null for "": the contract has no other way to say that there is none."""
+    array = pa.array(values, pa.string())
+    return pc.if_else(pc.equal(array, ""), pa.scalar(None, pa.string()), array)
+
+
+def _times(values: list[int]) -> Any:
+    """Milliseconds since 1970, 0 = unset, as timestamps."""
+    array = pa.array(values, pa.int64())
+    known = pc.if_else(pc.equal(array, 0), pa.scalar(None, pa.int64()), array)
+    return known.cast(pa.timestamp("ms", tz="UTC")).cast(_TIME)

@@ -1,0 +1,85 @@
+"""The driver's hold on its group: one owner, attached once, kept alive by a heartbeat.
+
+An owner (see `AttachOwner` in popmq.proto) outlives this process: what was popped in its name stays bound to its
+tokens. Attaching takes it over and fences the tasks of an earlier driver.
+"""
+
+import logging
+import threading
+
+import popmq
+from popmq_spark.options import Options
+from popmq_spark.patience import patiently
+
+#: Renewals in one lease: two may fail before messages come back to the group.
+RENEWALS_PER_LEASE = 3
+
+_log = logging.getLogger("popmq_spark")
+
+
+class Owner:
+    """An attached owner. `generation` goes into every task, so that tasks of an older driver are refused.
+
+    `acked_epoch` is the last epoch known as finished; the broker holds at least that.
+    """
+
+    def __init__(self, client: popmq.Client, options: Options, name: str) -> None:
+        """Attaches; makes the group if there is none. Waits for a broker that is away.
+
+        Errors: TopicNotFound; Unavailable when brokerUnavailableTimeout is over.
+        """
+        self.name = name
+        self._client = client
+        self._options = options
+        self._stopped = threading.Event()
+        if options.exclusive_owner:
+            patiently(self._make_exclusive_group, options.broker_unavailable_timeout)
+        attachment = patiently(self._attach, options.broker_unavailable_timeout)
+        self.generation = attachment.generation
+        self.acked_epoch = attachment.acked_epoch
+        self._heartbeat = threading.Thread(target=self._renew_until_stopped, name="popmq-heartbeat", daemon=True)
+        self._heartbeat.start()
+
+    def ack_up_to(self, epoch: int) -> None:
+        """Finishes every message of the epochs up to `epoch`. Idempotent; asks the broker once only.
+
+        Errors: Fenced when another run of the query attached; Unavailable.
+        """
+        if epoch <= self.acked_epoch:
+            return
+        self._client.ack_up_to(self._options.group, self.name, self.generation, epoch)
+        self.acked_epoch = epoch
+
+    def stop(self) -> None:
+        """Ends the heartbeat. Nothing is acked or released: the next run takes over what is held."""
+        self._stopped.set()
+        self._heartbeat.join()
+
+    def _attach(self) -> popmq.Attachment:
+        options = self._options
+        return self._client.attach_owner(
+            options.group,
+            self.name,
+            lease=options.invisible_time,
+            topic=options.topic,
+            start=options.starting_offsets,
+            create_group=True,
+        )
+
+    def _make_exclusive_group(self) -> None:
+        try:
+            self._client.create_group(self._options.group, exclusive_owner=True)
+        except popmq.AlreadyExists:
+            if not self._client.get_group(self._options.group).exclusive_owner:
+                raise
+
+    def _renew_until_stopped(self) -> None:
+        options = self._options
+        while not self._stopped.wait(options.invisible_time / RENEWALS_PER_LEASE):
+            try:
+                self._client.renew_owner(options.group, self.name, self.generation, options.invisible_time)
+            except (popmq.Fenced, popmq.OwnerNotFound) as error:
+                _log.warning("the lease is no longer renewed: %s", error)
+                return
+            except popmq.PopMQError as error:
+                _log.warning("the lease could not be renewed now: %s", error)

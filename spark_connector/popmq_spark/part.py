@@ -1,0 +1,165 @@
+"""One task's share of an epoch: pops its chunks under sealed tokens and hands them to Spark as Arrow batches.
+
+Runs in an executor. A task may run again after a failure, beside itself (speculation), or once for each action of a
+`foreachBatch`: the tokens are in the `Part`, so every run gets the same rows.
+"""
+
+import logging
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Self
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+import popmq
+from popmq_spark.columns import to_arrow
+from popmq_spark.options import Options
+from popmq_spark.patience import patiently
+from popmq_spark.plan import Plan
+
+_log = logging.getLogger("popmq_spark")
+
+#: Spark keeps an executor's Python process for many tasks, and the connection with it. The key holds the process id
+#: because those processes are forked: a connection must not be used on both sides of a fork.
+_clients: dict[tuple[int, str], popmq.Client] = {}
+
+
+class DataLoss(RuntimeError):
+    """Messages of a batch that Spark reads again are gone for good (option failOnDataLoss)."""
+
+
+class LeaseLoss(RuntimeError):
+    """Others popped messages of a batch that Spark reads again, after its lease ran out (option failOnLeaseLoss)."""
+
+
+@dataclass(frozen=True)
+class Part(InputPartition):
+    """Everything that `read` needs: Spark pickles it into the task."""
+
+    endpoint: str
+    topic: str
+    group: str
+    owner: str
+    generation: int
+    epoch: int
+    part: int
+    share: int
+    upto: popmq.Position | None
+    chunks: int
+    chunk_rows: int
+    chunk_bytes: int
+    lease: float
+    patience: float
+    fail_on_data_loss: bool
+    fail_on_lease_loss: bool
+    schema: pa.Schema
+
+    @classmethod
+    def of(cls, plan: Plan, part: int, generation: int, options: Options, schema: pa.Schema) -> Self:
+        return cls(
+            endpoint=options.endpoint,
+            topic=options.topic,
+            group=options.group,
+            owner=plan.owner,
+            generation=generation,
+            epoch=plan.epoch,
+            part=part,
+            share=plan.share(part),
+            upto=plan.upto,
+            chunks=plan.chunks(part),
+            chunk_rows=plan.chunk_rows,
+            chunk_bytes=plan.chunk_bytes(part),
+            lease=options.invisible_time,
+            patience=options.broker_unavailable_timeout,
+            fail_on_data_loss=options.fail_on_data_loss,
+            fail_on_lease_loss=options.fail_on_lease_loss,
+            schema=schema,
+        )
+
+    def token(self, chunk: int) -> popmq.Token:
+        return popmq.Token(self.owner, self.generation, self.epoch, self.part, chunk, share=self.share, upto=self.upto)
+
+
+def read_part(part: Part) -> Iterator[pa.RecordBatch]:
+    """The rows of the part, one batch for each chunk that holds any.
+
+    The next chunk is fetched while Spark takes the current one. Errors: DataLoss, LeaseLoss, popmq.Fenced (a newer run
+    of the query has taken over), popmq.Unavailable after brokerUnavailableTimeout.
+    """
+    try:
+        for sealed in _chunks(part):
+            _check(part, sealed)
+            if sealed.columns.message_id:
+                yield to_arrow(sealed.columns, part.topic, part.epoch, part.schema)
+    except popmq.EpochAlreadyAcked as error:
+        if part.fail_on_data_loss:
+            raise DataLoss(
+                f"popmq: epoch {part.epoch} of group {part.group} was acked before; its messages are not repeated. "
+                "An older copy of the checkpoint is in use, or its logs are written asynchronously. To go on without "
+                "them set failOnDataLoss to false"
+            ) from error
+        _log.warning("epoch %d of group %s was acked before: read as empty", part.epoch, part.group)
+
+
+def _chunks(part: Part) -> Iterator[popmq.SealedBatch]:
+    with ThreadPoolExecutor(1, "popmq-ahead") as ahead:
+        coming = ahead.submit(_pop, part, 0)
+        for following in range(1, part.chunks + 1):
+            sealed = coming.result()
+            last = sealed.end or following == part.chunks
+            if not last:
+                coming = ahead.submit(_pop, part, following)
+            yield sealed
+            if last:
+                return
+
+
+def _pop(part: Part, chunk: int) -> popmq.SealedBatch:
+    client = _client(part.endpoint)
+    return patiently(
+        lambda: client.pop_sealed(
+            part.topic,
+            part.group,
+            part.token(chunk),
+            max_messages=part.chunk_rows,
+            max_bytes=part.chunk_bytes,
+            lease=part.lease,
+        ),
+        part.patience,
+    )
+
+
+def _client(endpoint: str) -> popmq.Client:
+    key = os.getpid(), endpoint
+    if key not in _clients:
+        _clients[key] = popmq.Client(endpoint)
+    return _clients[key]
+
+
+def _check(part: Part, sealed: popmq.SealedBatch) -> None:
+    """Every message that was sealed is here or accounted for: what is neither would be acked without being read."""
+    here = len(sealed.columns.message_id)
+    if here + sealed.torn_stolen + sealed.torn_lost != sealed.count:
+        raise DataLoss(f"popmq: {here} of {sealed.count} messages arrived in epoch {part.epoch}, part {part.part}")
+    if sealed.torn_lost:
+        _complain(
+            part.fail_on_data_loss and DataLoss,
+            f"popmq: {sealed.torn_lost} messages of epoch {part.epoch} are gone: retention dropped them, or they are "
+            "damaged. To go on without them set failOnDataLoss to false",
+        )
+    if sealed.torn_stolen:
+        _complain(
+            part.fail_on_lease_loss and LeaseLoss,
+            f"popmq: {sealed.torn_stolen} messages of epoch {part.epoch} went to other consumers of group "
+            f"{part.group} while the lease was over; they may be read twice. Set exclusiveOwner, or a longer "
+            "invisibleTime; to go on set failOnLeaseLoss to false",
+        )
+
+
+def _complain(error: type[RuntimeError] | bool, text: str) -> None:
+    if isinstance(error, type):
+        raise error(text)
+    _log.warning(text)

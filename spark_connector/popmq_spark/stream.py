@@ -1,0 +1,183 @@
+"""The streaming reader: plans epochs in the driver, lets tasks pop them, acks what Spark has committed.
+
+Spark's driver runs one object of this class in one process for the whole query; `read` runs in the executors on a copy
+that was pickled from yet another process, so nothing that a method leaves in `self` reaches `read`: all it needs is in
+the `Part`. The order in which Spark calls, for batch N:
+
+    latestOffset(start)      `start` is in Spark's commit log: everything up to it is acked here, and nowhere else
+      → offsets/N            the plan is durable before anything is popped under it
+    partitions(start, end)   → read() × parts, as often as Spark likes
+      → commits/N            and the next latestOffset acks
+
+Spark may never call commit() for the last batch, and stop() tells nothing about success; neither is needed.
+"""
+
+import logging
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+import popmq
+from popmq_spark.options import ROWS_MAX, Options
+from popmq_spark.owner import Owner
+from popmq_spark.part import Part, read_part
+from popmq_spark.patience import Answer, patiently
+from popmq_spark.plan import Plan
+
+_log = logging.getLogger("popmq_spark")
+
+
+class PopMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """`clock` gives seconds that only grow; it measures maxTriggerDelay."""
+
+    def __init__(self, options: Options, schema: pa.Schema, clock: Callable[[], float] = time.monotonic) -> None:
+        # No connection yet: Spark makes this object in two processes, and pickles one of them.
+        self._options = options
+        self._schema = schema
+        self._clock = clock
+        self._client: popmq.Client | None = None
+        self._owner: Owner | None = None
+        self._bounded = False
+        self._bound: popmq.Position | None = None
+        self._held_back_since: float | None = None
+        self._progress: dict[str, Any] | None = None
+
+    def initialOffset(self) -> dict[str, Any]:
+        """A new owner each time: Spark asks more than once, and the answer that counts comes back in `start`."""
+        return Plan(owner=uuid.uuid4().hex).to_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadMaxRows(self._options.max_rows_per_trigger)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Takes the position that this run reads up to; a new group's first latestOffset takes it."""
+        self._bounded = True
+        try:
+            self._bound = self._available(min_ready=0, wait=0.0).upto
+        except popmq.GroupNotFound:
+            _log.info("the group %s is new", self._options.group)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Acks up to `start`, then plans the next epoch, or returns `start` itself when nothing is due.
+
+        Errors: TopicNotFound, Fenced; Unavailable after brokerUnavailableTimeout.
+        """
+        before = Plan.from_json(start)
+        owner = self._hold(before.owner)
+        if owner.acked_epoch > before.epoch:
+            _log.warning("epoch %d is acked, the checkpoint knows %d: going on", owner.acked_epoch, before.epoch)
+        self._patiently(lambda: owner.ack_up_to(before.epoch))
+        rows = self._rows_due(limit)
+        if rows == 0:
+            return start
+        return self._plan(owner.name, max(before.epoch, owner.acked_epoch) + 1, rows, limit).to_json()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """What the group had to do at the last latestOffset: Spark shows it as `sources[i].latestOffset`."""
+        return self._progress
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Part]:
+        """One task for each part of `end`; the plan of `end` holds, whatever the options say now."""
+        plan = Plan.from_json(end)
+        if plan.epoch == Plan.from_json(start).epoch:
+            return []
+        owner = self._hold(plan.owner)
+        return [Part.of(plan, number, owner.generation, self._options, self._schema) for number in range(plan.parts)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Runs in an executor, perhaps several times, perhaps at once: each time the same rows."""
+        assert isinstance(partition, Part)
+        return read_part(partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Spark calls it late or never; the ack belongs to latestOffset, which came before. Here it is free."""
+        plan = Plan.from_json(end)
+        try:
+            self._hold(plan.owner).ack_up_to(plan.epoch)
+        except popmq.PopMQError as error:
+            if not error.retryable:
+                raise
+            _log.info("epoch %d is acked at the next trigger: %s", plan.epoch, error)
+
+    def stop(self) -> None:
+        """Closes what is open. Acks and releases nothing: Spark also calls it after a failure."""
+        if self._owner:
+            self._owner.stop()
+        if self._client:
+            self._client.close()
+        self._owner = self._client = None
+
+    def _connected(self) -> popmq.Client:
+        self._client = self._client or popmq.Client(self._options.endpoint)
+        return self._client
+
+    def _hold(self, name: str) -> Owner:
+        if self._owner is None or self._owner.name != name:
+            self._owner = Owner(self._connected(), self._options, name)
+        return self._owner
+
+    def _patiently(self, call: Callable[[], Answer]) -> Answer:
+        return patiently(call, self._options.broker_unavailable_timeout)
+
+    def _available(self, min_ready: int, wait: float) -> popmq.Availability:
+        client, options = self._connected(), self._options
+        return self._patiently(
+            lambda: client.wait_available(options.topic, options.group, min_ready=min_ready, wait=wait)
+        )
+
+    def _rows_due(self, limit: ReadLimit) -> int:
+        """How many rows the next epoch may plan with; 0 = wait for more."""
+        options = self._options
+        if self._bounded or isinstance(limit, ReadAllAvailable):
+            available = self._available(min_ready=0, wait=0.0)
+            self._report(available)
+            return self._within_bound(available)
+        available = self._available(options.min_rows_per_trigger, options.long_poll_timeout)
+        self._report(available)
+        if available.ready >= options.min_rows_per_trigger or self._is_overdue(available.ready):
+            self._held_back_since = None
+            return available.ready
+        return 0
+
+    def _within_bound(self, available: popmq.Availability) -> int:
+        """Of what is ready, what lies at or below the bound of this run; all, when there is none."""
+        if not self._bounded:
+            return available.ready
+        bound = self._bound = self._bound or available.upto
+        later = sum(max(0, end - bound.queues.get(queue, 0)) for queue, end in available.upto.queues.items())
+        return max(0, available.ready - later - max(0, available.upto.retry - bound.retry))
+
+    def _is_overdue(self, ready: int) -> bool:
+        if ready == 0:
+            self._held_back_since = None
+            return False
+        if self._held_back_since is None:
+            self._held_back_since = self._clock()
+        return self._clock() - self._held_back_since >= self._options.max_trigger_delay
+
+    def _plan(self, owner: str, epoch: int, rows: int, limit: ReadLimit) -> Plan:
+        options = self._options
+        cap = min(rows, limit.max_rows if isinstance(limit, ReadMaxRows) else ROWS_MAX)
+        wanted = max(options.min_partitions, -(-cap // options.max_records_per_partition))
+        return Plan(
+            owner=owner,
+            epoch=epoch,
+            parts=min(wanted, options.max_partitions, cap),
+            cap=cap,
+            cap_bytes=options.max_bytes_per_trigger,
+            upto=self._bound,
+        )
+
+    def _report(self, available: popmq.Availability) -> None:
+        stats = available.stats
+        self._progress = {
+            "ready": available.ready,
+            "inFlight": stats.in_flight,
+            "backoff": stats.backoff,
+            "oldestAgeMs": stats.oldest_age_ms,
+        }
