@@ -58,13 +58,13 @@ chaos: setup ## the kill -9 and power-cut campaigns, whole
 	@echo "chaos: whole campaigns"
 	@POPMQ_CAMPAIGN=whole $(BIN)/pytest -q -m chaos --timeout=0
 
-# CI and the Dockerfile install through this one target: PREFIX = a virtual environment, EXTRA = cli, server, spark, all.
-install: ## the wheel of this clone with EXTRA=… into the virtual environment PREFIX=…
+# Through this one target the Dockerfile, the packaging tests and the two dependency jobs install.
+install: ## the wheel of this clone into the virtual environment PREFIX=…, with EXTRA=cli, server, spark or all
 	@test -n "$(PREFIX)" || { echo "install: PREFIX=folder is missing"; exit 1; }
-	@echo "install: popmq[$(EXTRA)] into $(PREFIX)"
+	@echo "install: popmq$(if $(EXTRA),[$(EXTRA)]) into $(PREFIX)"
 	@$(PYTHON) -m venv $(PREFIX)
 	@$(PREFIX)/bin/python $(PIP_INSTALL) --upgrade pip
-	@$(PREFIX)/bin/python $(PIP_INSTALL) --upgrade --upgrade-strategy eager '.[$(EXTRA)]' $(WITH)
+	@$(PREFIX)/bin/python $(PIP_INSTALL) --upgrade --upgrade-strategy eager '.$(if $(EXTRA),[$(EXTRA)])' $(WITH)
 
 test-floor: setup ## the quick tests against the installed wheel, on the oldest dependencies that are allowed
 	@mkdir -p build && $(BIN)/python scripts/floor.py > build/floor.txt

@@ -9,7 +9,6 @@ protoc would write `popmq/v1/popmq_pb2.py`, which the installed SDK (package `po
 
 import argparse
 import re
-import shutil
 import sys
 import tempfile
 from importlib import resources
@@ -31,7 +30,9 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="compare with the committed stubs instead of writing them")
     check: bool = parser.parse_args().check
     if version("grpcio-tools") != GENERATOR:
-        print(f"proto: needs grpcio-tools {GENERATOR}, found {version('grpcio-tools')}: run make setup", file=sys.stderr)
+        print(
+            f"proto: needs grpcio-tools {GENERATOR}, found {version('grpcio-tools')}: run make setup", file=sys.stderr
+        )
         return 2
     with tempfile.TemporaryDirectory() as folder:
         fresh = generate(Path(folder))
@@ -82,12 +83,15 @@ def compare(fresh: dict[Path, str]) -> int:
 
 
 def write(fresh: dict[Path, str]) -> int:
-    for target in PACKAGES.values():
-        shutil.rmtree(STUBS / target, ignore_errors=True)
-    for path, stub in fresh.items():
+    """Changes only what differs: somebody may be importing the rest."""
+    old = committed()
+    for path in old.keys() - fresh.keys():
+        (STUBS / path).unlink()
+    changed = [path for path in fresh if fresh[path] != old.get(path)]
+    for path in changed:
         (STUBS / path).parent.mkdir(parents=True, exist_ok=True)
-        (STUBS / path).write_text(stub)
-    print(f"proto: wrote {len(fresh)} files to {STUBS.name}")
+        (STUBS / path).write_text(fresh[path])
+    print(f"proto: {len(changed)} of {len(fresh)} stubs changed")
     return 0
 
 

