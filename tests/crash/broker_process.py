@@ -52,7 +52,7 @@ class BrokerProcess:
         """Starts the process and returns at once: a kill may hit a broker that is still starting."""
         command = [sys.executable, "-m", "popmq_server", "--data", str(self.data), "--host", "127.0.0.1"]
         command += ["--port", str(self.port), "--metrics-port", "0", *self.flags]
-        self._spawned_at = time.perf_counter()
+        self._spawned_at, self.ready_s = time.perf_counter(), 0.0
         with self.log.open("a") as log:
             self._process = subprocess.Popen(
                 command, stdout=subprocess.PIPE, stderr=log, text=True, env=self.environment, cwd=ROOT
@@ -60,6 +60,8 @@ class BrokerProcess:
 
     def wait_ready(self, timeout_s: float = 30) -> None:
         """Returns when the port is open. Raises AssertionError with the broker's last words when it ended instead."""
+        if self.ready_s:
+            return
         assert self._process is not None
         assert self._process.stdout is not None
         readable, _, _ = select.select([self._process.stdout], [], [], timeout_s)

@@ -1,0 +1,41 @@
+"""Campaigns run short in `make test` and whole in `make chaos`; both end with a table of what they did."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+TABLES = pytest.StashKey[list[str]]()
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much of a campaign to run, and from which seed. POPMQ_SEED repeats one that failed."""
+
+    whole: bool
+    seed: int
+
+    def pick(self, short: int, whole: int) -> int:
+        return whole if self.whole else short
+
+
+@pytest.fixture
+def scale() -> Scale:
+    seed = int(os.environ.get("POPMQ_SEED") or random.SystemRandom().randrange(2**32))
+    return Scale(os.environ.get("POPMQ_CAMPAIGN") == "whole", seed)
+
+
+@pytest.fixture
+def show(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Keeps a table for the end of the run, where -q does not swallow it."""
+    return request.config.stash.setdefault(TABLES, []).append
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    for table in config.stash.get(TABLES, []):
+        terminalreporter.write_line("")
+        terminalreporter.write_line(table)

@@ -1,0 +1,93 @@
+"""Histories: what every client asked, when, and what it was told.
+
+One file for each client, one line of JSON for each half of an operation: the call, written before it leaves, and the
+answer. An operation without an answer, and one that ended in an error which promises nothing, is *unknown*: it may
+have happened. Times are CLOCK_MONOTONIC, which all processes of a machine share; a `clock` line ties it to wall time.
+
+The fields of each kind, as lists to keep long campaigns small:
+
+    send    topic, ids, producer, number      → results [[queue, offset], …], duplicate
+    pop     topic, group, attempt_id          → popped_ms, until_ms, replay,
+                                                rows [[id, handle, attempt, queue, offset, body is intact], …]
+    ack     group, handles                    → codes [0 or Code, …]
+    change  group, changes [[handle, kind, milliseconds, uncounted], …] → results [[Code, visible_ms, dead], …]
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+NEVER = 2**63
+
+
+@dataclass(slots=True)
+class Operation:
+    """A call and what became of it. `how` is ok, refused (nothing happened, for certain) or unknown."""
+
+    kind: str
+    client: str
+    called_ns: int
+    asked: dict[str, Any]
+    returned_ns: int = NEVER
+    how: str = "unknown"
+    told: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        return self.how == "ok"
+
+
+class Recorder:
+    """Writes the history of one client; one thread only."""
+
+    def __init__(self, folder: Path, client: str) -> None:
+        self.client = client
+        self._file = (folder / f"{client}.jsonl").open("a", buffering=1)
+        self._write({"clock": time.time_ns() - time.monotonic_ns()})
+
+    def called(self, kind: str, **asked: Any) -> None:
+        self._write({"kind": kind, "at": time.monotonic_ns(), "asked": asked})
+
+    def returned(self, how: str, **told: Any) -> None:
+        self._write({"how": how, "at": time.monotonic_ns(), "told": told})
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _write(self, line: dict[str, Any]) -> None:
+        self._file.write(json.dumps(line, separators=(",", ":")) + "\n")
+
+
+@dataclass
+class History:
+    """Everything that all clients did, in the order of the calls."""
+
+    operations: list[Operation]
+    wall_minus_monotonic_ns: int = 0
+
+    def wall_ms(self, monotonic_ns: int) -> float:
+        return (monotonic_ns + self.wall_minus_monotonic_ns) / 1e6
+
+    def of(self, kind: str) -> Iterator[Operation]:
+        return (operation for operation in self.operations if operation.kind == kind)
+
+
+def read(folder: Path) -> History:
+    """The histories of a folder as one."""
+    operations: list[Operation] = []
+    offset = 0
+    for file in sorted(folder.glob("*.jsonl")):
+        for line in map(json.loads, file.read_text().splitlines()):
+            if "clock" in line:
+                offset = line["clock"]
+            elif "kind" in line:
+                operations.append(Operation(line["kind"], file.stem, line["at"], line["asked"]))
+            else:
+                last = operations[-1]
+                last.returned_ns, last.how, last.told = line["at"], line["how"], line["told"]
+    return History(sorted(operations, key=lambda operation: operation.called_ns), offset)

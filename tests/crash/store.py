@@ -1,0 +1,12 @@
+"""`popmq check` on a store whose broker is gone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from popmq_server.storage.check import check
+
+
+def broken_invariants(data: Path) -> list[str]:
+    """Every broken invariant, as a sentence; empty for a sound store."""
+    return [str(problem) for problem in check(data)]
