@@ -126,6 +126,7 @@ def test_the_launcher_is_made_once_and_differs_by_java(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.wheel
 def test_spark_answers_a_query_with_java_hidden_from_path_and_java_home(tmp_path: Path) -> None:
     hidden = {name: value for name, value in os.environ.items() if name not in ("JAVA_HOME", "SPARK_HOME")}
     hidden |= {"PATH": everything_but_java(tmp_path / "bin"), "XDG_CACHE_HOME": str(tmp_path / "cache")}

@@ -1,0 +1,111 @@
+"""The house's form by its numbers: the ranges in which the code bases that we admire lie. A floor, never the goal."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+ROOMS = ("server/popmq_server", "sdk/popmq", "sdk/popmq_cli", "spark_connector/popmq_spark")
+FUNCTION_MEDIAN_MAX = 10
+FUNCTION_P90_MAX = 30
+FILE_P90_MAX = 350
+EXPLAINED_MIN, EXPLAINED_MAX = 0.18, 0.30
+VAGUE = re.compile(r"(?:^|_)(?:utils?|helpers?|common|misc|manager)$|(?:Manager|Helper|Utils?)$")
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def sources(*folders: str) -> Iterator[Path]:
+    for folder in folders:
+        yield from sorted((ROOT / folder).rglob("*.py"))
+
+
+def functions(tree: ast.AST) -> Iterator[Function]:
+    yield from (node for node in ast.walk(tree) if isinstance(node, Function))
+
+
+def percentile(values: list[int], share: float) -> int:
+    return sorted(values)[min(int(len(values) * share), len(values) - 1)]
+
+
+def explained(text: str) -> tuple[int, int]:
+    """Lines of docstrings and comments, and all lines that are not blank."""
+    documented: set[int] = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Module | ast.ClassDef | Function) and ast.get_docstring(node):
+            documented.update(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
+    lines = {number: line.strip() for number, line in enumerate(text.splitlines(), 1) if line.strip()}
+    says_why = [number for number, line in lines.items() if number in documented or line.startswith("#")]
+    return len(says_why), len(lines)
+
+
+def sleeps_outside_a_loop(tree: ast.AST) -> Iterator[int]:
+    """Lines that sleep for time to pass. Inside `while` a sleep may be the pause between two looks at a condition."""
+    waiting = {id(child) for loop in ast.walk(tree) if isinstance(loop, ast.While) for child in ast.walk(loop)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".sleep") and id(node) not in waiting:
+            nothing = [isinstance(given, ast.Constant) and given.value == 0 for given in node.args]
+            if nothing != [True]:
+                yield node.lineno
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_functions_and_files_are_short(room: str) -> None:
+    texts = [path.read_text() for path in sources(room)]
+    lengths = [(node.end_lineno or 0) - node.lineno + 1 for text in texts for node in functions(ast.parse(text))]
+    assert percentile(lengths, 0.5) <= FUNCTION_MEDIAN_MAX
+    assert percentile(lengths, 0.9) <= FUNCTION_P90_MAX
+    assert percentile([text.count("\n") for text in texts], 0.9) <= FILE_P90_MAX
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_fifth_to_a_third_of_the_lines_say_why(room: str) -> None:
+    counts = [explained(path.read_text()) for path in sources(room)]
+    share = sum(said for said, _ in counts) / sum(lines for _, lines in counts)
+    assert EXPLAINED_MIN <= share <= EXPLAINED_MAX
+
+
+def test_every_module_says_what_it_is_for() -> None:
+    silent = [path for path in sources(*ROOMS, "tests") if not ast.get_docstring(ast.parse(path.read_text()))]
+    assert silent == []
+
+
+def test_names_say_what_a_thing_is() -> None:
+    files = [path for path in sources(*ROOMS, "tests") if VAGUE.search(path.stem)]
+    classes = [
+        f"{path.name}:{node.name}"
+        for path in sources(*ROOMS, "tests")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef) and VAGUE.search(node.name)
+    ]
+    assert files + classes == []
+
+
+def test_no_test_sleeps_for_time_to_pass() -> None:
+    sleepers = [
+        f"{path.relative_to(ROOT)}:{line}"
+        for path in sources("tests")
+        if path.parent.name != "crash"  # a kill at a random moment of a real process is what that folder is about
+        for line in sleeps_outside_a_loop(ast.parse(path.read_text()))
+    ]
+    assert sleepers == []
+
+
+@pytest.mark.parametrize(
+    ("code", "lines"),
+    [
+        ("time.sleep(1)", [1]),
+        ("await asyncio.sleep(pause)", [1]),
+        ("await asyncio.sleep(0)", []),
+        ("while not ready():\n    time.sleep(0.01)", []),
+    ],
+)
+def test_a_sleep_is_told_from_a_wait(code: str, lines: list[int]) -> None:
+    assert list(sleeps_outside_a_loop(ast.parse(code))) == lines
+
+
+def test_the_share_of_explanation_is_counted_by_lines() -> None:
+    assert explained('"""Why.\n\nMore.\n"""\n\n# because\nx = 1\ny = 2\n') == (4, 6)
