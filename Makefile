@@ -14,6 +14,7 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: .venv/ready ## make .venv with everything in it (a few minutes the first time, nothing the second)
+	@$(if $(filter setup,$(MAKECMDGOALS)),echo "setup: .venv is ready",:)
 .venv/ready: pyproject.toml
 	@test -n "$(PYTHON)" || { echo "setup: PopMQ needs Python 3.11 or newer on PATH"; exit 1; }
 	@echo "setup: making .venv with $(PYTHON)"
