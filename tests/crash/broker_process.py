@@ -87,7 +87,8 @@ class BrokerProcess:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:]) if self.log.exists() else ""
 
     def _end(self, how: signal.Signals, timeout_s: float = 30) -> int:
-        assert self._process is not None
+        if self._process is None:
+            return 0
         if self._process.poll() is None:
             self._process.send_signal(how)
         code = self._process.wait(timeout_s)
@@ -101,8 +102,7 @@ class BrokerProcess:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._process is not None and self._process.poll() is None:
-            self.kill() if kind else self.stop()
+        self.kill() if kind else self.stop()
 
 
 def free_port() -> int:

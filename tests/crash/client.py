@@ -24,6 +24,7 @@ from tests.crash.stubs import Stubs
 
 TOPICS = ("orders", "clicks")
 GROUPS = ("billing", "bill")  # one name is a prefix of the other
+MAX_ATTEMPTS = {"billing": 4, "bill": 17}
 DEADLINE_S = 5.0
 PAUSE_S = 0.02
 

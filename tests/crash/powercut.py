@@ -1,0 +1,165 @@
+"""The power-cut campaign: load on a watched broker, then cuts at random points of what it did to its files.
+
+    python -m tests.crash.powercut FOLDER COUNT SEED {honest,broken}     judges; JSON lines
+
+Judging opens each cut with the real engine, in this process: run as a process of its own, because a store that is
+broken enough takes its reader down with it.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import subprocess
+import sys
+import time
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from popmq_server.clock import FakeClock
+from popmq_server.embedded import EmbeddedBroker
+from tests.crash.broker_process import ROOT, BrokerProcess, free_port
+from tests.crash.campaign import loaded
+from tests.crash.checker import Finding, check
+from tests.crash.disk import Disk, Event, events
+from tests.crash.facts import Facts
+from tests.crash.history import NEVER, History, Recorder, read
+from tests.crash.rest import come_to_rest
+from tests.crash.store import broken_invariants
+from tests.crash.stubs import Stubs
+
+CLIENTS = 3
+LOAD_S = 2.0
+HOUR_MS = 3_600_000
+
+
+@dataclass
+class Cut:
+    """A point in the log: everything before `event` is done; `during`: the call of that event had begun."""
+
+    event: int
+    at_ns: int
+    during: bool
+
+
+def compile_shim(folder: Path) -> Path:
+    """The shim as a shared object; skips where nothing can compile it."""
+    compiler = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
+    if compiler is None:
+        pytest.skip("no C compiler on this machine")
+    shim = folder / "shim.so"
+    source = Path(__file__).with_name("shim.c")
+    command = [compiler, "-shared", "-fPIC", "-O2", "-Wall", "-o", str(shim), str(source), "-ldl", "-lpthread"]
+    subprocess.run(command, check=True, capture_output=True)
+    return shim
+
+
+def record(folder: Path, seed: int, sync: str = "full") -> None:
+    """Watches a broker under load, with one kill and restart in between: recovery can lose its power too."""
+    histories = folder / "histories"
+    histories.mkdir(parents=True)
+    watched = {
+        "LD_PRELOAD": str(compile_shim(folder)),
+        "POPMQ_CUT_LOG": str(folder / "cut.log"),
+        "POPMQ_CUT_FOLDER": str(folder / "data"),
+    }
+    broker = BrokerProcess(folder / "data", "--sync", sync, port=free_port(), environment=watched)
+    with loaded(broker, histories, seed, CLIENTS) as clients:
+        time.sleep(LOAD_S)
+        broker.kill()
+        broker.start()
+        time.sleep(LOAD_S)
+        (histories / "stop").touch()
+        assert [client.wait(timeout=60) for client in clients] == [0] * CLIENTS, "a client of the campaign failed"
+        assert broker.stop() == 0
+    disk = Disk()
+    for event in events(folder / "cut.log", broker.data):
+        disk.play(event)
+    for name, content in disk.cached():
+        assert content == (broker.data / name).read_bytes(), f"the shim missed a write to {name}"
+
+
+def cuts(log: list[Event], count: int, seed: int) -> list[Cut]:
+    """Random cuts, in the order of the log."""
+    chance = random.Random(seed)
+    chosen = []
+    for index in sorted(chance.randrange(1, len(log)) for _ in range(count)):
+        event, during = log[index], chance.random() < 0.5
+        at_ns = chance.randint(event.start_ns, event.end_ns) if during else event.start_ns
+        chosen.append(Cut(index, at_ns, during))
+    return chosen
+
+
+def played(folder: Path, count: int, seed: int, broken: bool = False) -> Iterator[tuple[int, Cut, Path]]:
+    """Every cut with the folder that it left, which is removed afterwards."""
+    log = list(events(folder / "cut.log", folder / "data"))
+    disk, done = Disk(broken), 0
+    for number, cut in enumerate(cuts(log, count, seed)):
+        for event in log[done : cut.event]:
+            disk.play(event)
+        done = cut.event
+        left = folder / f"cut-{number}"
+        (left / "data").mkdir(parents=True)
+        disk.cut(left / "data", random.Random(f"{seed}/{number}"), log[cut.event] if cut.during else None)
+        yield number, cut, left
+        shutil.rmtree(left)
+
+
+def before(history: History, cut: Cut) -> History:
+    """What the clients knew when the power went: later answers never came, later calls were never made."""
+    known = bisect_right(history.operations, cut.at_ns, key=lambda operation: operation.called_ns)
+    operations = [
+        operation
+        if operation.returned_ns <= cut.at_ns
+        else replace(operation, returned_ns=NEVER, how="unknown", told={})
+        for operation in history.operations[:known]
+    ]
+    return History(operations, history.wall_minus_monotonic_ns)
+
+
+def judge(left: Path, known: History) -> list[Finding]:
+    """Opens what a cut left, brings it to rest an hour later, and checks everything that had been answered."""
+    clock = FakeClock(start_ms=time.time_ns() // 1_000_000)
+    with EmbeddedBroker(left / "data", clock=clock, sync="none") as broker, Stubs(broker.endpoint) as stubs:
+        if not known.operations:  # the clients came after the answers to CreateTopic and CreateGroup
+            return []
+        survey = come_to_rest(stubs, Recorder(left, "rest"), pass_time=lambda: clock.advance(HOUR_MS))
+    after = read(left)
+    facts = Facts(History(known.operations + after.operations, after.wall_minus_monotonic_ns))
+    return check(facts, survey) + [("store", problem) for problem in broken_invariants(left / "data")]
+
+
+def judge_all(folder: Path, count: int, seed: int, broken: bool) -> Iterator[dict[str, Any]]:
+    history = read(folder / "histories")
+    for number, cut, left in played(folder, count, seed, broken):
+        yield {"cut": number, "event": cut.event}
+        known = before(history, cut)
+        try:
+            findings = judge(left, known)
+        except Exception as error:  # a store that does not open is what we look for
+            findings = [("store", f"{type(error).__name__}: {error}")]
+        answered = sum(operation.ok for operation in known.operations)
+        yield {"cut": number, "answered": answered, "findings": findings[:20]}
+
+
+def verdicts(folder: Path, count: int, seed: int, broken: bool = False) -> list[dict[str, Any]]:
+    """The judgement of each cut, made in a process of its own; a death of that process is a finding too."""
+    command = [sys.executable, "-m", "tests.crash.powercut", str(folder), str(count), str(seed)]
+    judged = subprocess.run(
+        [*command, "broken" if broken else "honest"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    lines = [json.loads(line) for line in judged.stdout.splitlines() if line.startswith("{")]
+    if judged.returncode:
+        lines.append({**lines[-1], "answered": 0, "findings": [("store", f"the engine died: {judged.stderr[-2000:]}")]})
+    return [line for line in lines if "findings" in line]
+
+
+if __name__ == "__main__":
+    for line in judge_all(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == "broken"):
+        print(json.dumps(line), flush=True)

@@ -1,0 +1,81 @@
+"""Brings a broker to rest after a campaign, and looks at everything that is in it then."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+from popmq_proto.v1 import popmq_pb2 as pb
+from tests.crash.client import GROUPS, MAX_ATTEMPTS, TOPICS, body_of, told_of_ack, told_of_pop
+from tests.crash.facts import DeadLetter, Survey
+from tests.crash.history import Recorder
+from tests.crash.stubs import Stubs
+
+REST_WITHIN_S = 90
+
+
+def come_to_rest(stubs: Stubs, recorder: Recorder, pass_time: Callable[[], None] | None = None) -> Survey:
+    """Pops and acks whatever is left until every number is zero, then looks at all that is stored.
+
+    `pass_time` moves the clock of an embedded broker on; without it leases end by themselves.
+    """
+    deadline = time.monotonic() + REST_WITHIN_S
+    while not _at_rest(stubs) and time.monotonic() < deadline:
+        if pass_time:
+            pass_time()
+        for topic in TOPICS:
+            for group in GROUPS:
+                _finish(stubs, recorder, topic, group, wait_ms=0 if pass_time else 100)
+    recorder.close()
+    return _survey(stubs)
+
+
+def _at_rest(stubs: Stubs) -> bool:
+    groups = stubs.admin.GetStats(pb.GetStatsRequest(), timeout=10).groups
+    return all(not (one.ready or one.in_flight or one.retry or one.backoff) for one in groups)
+
+
+def _finish(stubs: Stubs, recorder: Recorder, topic: str, group: str, wait_ms: int) -> None:
+    request = pb.PopRequest(topic=topic, group=group, max_messages=1000, wait_ms=wait_ms, invisible_ms=5000)
+    recorder.called("pop", topic=topic, group=group, attempt_id="")
+    answer = stubs.broker.Pop(request, timeout=20)
+    recorder.returned("ok", **told_of_pop(answer))
+    handles = [delivery.handle for delivery in answer.deliveries]
+    if handles:
+        recorder.called("ack", group=group, handles=handles)
+        acked = stubs.broker.Ack(pb.AckRequest(group=group, handles=handles), timeout=20)
+        recorder.returned("ok", **told_of_ack(handles)(acked))
+
+
+def _survey(stubs: Stubs) -> Survey:
+    survey = Survey(max_attempts=MAX_ATTEMPTS)
+    for topic in TOPICS:
+        stored = survey.stored[topic] = {}
+        for delivery in _browse(stubs, topic):
+            stored.setdefault(delivery.message.message_id, []).append((delivery.queue, delivery.offset))
+    for group in GROUPS:
+        dead = survey.dead[group] = {}
+        for delivery in _browse(stubs, f"%DLQ%{group}"):
+            dead.setdefault(delivery.message.message_id, []).append(_dead_letter(delivery.message))
+    for stats in stubs.admin.GetStats(pb.GetStatsRequest(), timeout=10).groups:
+        numbers = {field.name: getattr(stats, field.name) for field in stats.DESCRIPTOR.fields}
+        survey.stats[stats.group, stats.topic] = numbers
+    return survey
+
+
+def _browse(stubs: Stubs, topic: str) -> Iterator[pb.Delivery]:
+    queues = stubs.admin.GetTopic(pb.GetTopicRequest(name=topic), timeout=10).topic.queues
+    for queue in range(queues):
+        request = pb.BrowseRequest(topic=topic, queue=queue, max_messages=64)
+        while True:
+            page = stubs.admin.Browse(request, timeout=20)
+            yield from page.deliveries
+            if page.next_offset >= page.max_offset:
+                break
+            request.offset = page.next_offset
+
+
+def _dead_letter(message: pb.Message) -> DeadLetter:
+    letter = message.dead_letter
+    intact = message.body == body_of(message.message_id)
+    return DeadLetter(letter.topic, (letter.queue, letter.offset), letter.attempts, letter.reason, intact)

@@ -1,0 +1,220 @@
+/* Logs what a broker does to the files of its data folder, so that a power cut can be played back afterwards.
+ *
+ * Preloaded (LD_PRELOAD) into the broker. POPMQ_CUT_FOLDER names the folder to watch, POPMQ_CUT_LOG the log. For every
+ * write, truncation and sync of a file under the folder one record is appended: a header, and the bytes written or the
+ * path. The lock file of LMDB is left out: it does not outlive the processes that use it.
+ *
+ * One lock is held over each call and its record: the order of the log is the order of the calls, and a sync covers
+ * exactly the writes before it. Writes through a descriptor with O_DSYNC or O_SYNC (LMDB's meta pages) are marked: they
+ * are durable when they return. Times are CLOCK_MONOTONIC, as in the histories of the clients.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { DESCRIPTORS = 65536, FILES = 256 };
+
+/* kinds: N new file or folder (bytes = path), W write, T truncate, S sync, M writable shared map, R rename (bytes = two
+ * paths), U unlink (bytes = path) */
+struct record {
+    uint64_t start_ns, end_ns, offset, length;
+    uint16_t file;
+    uint8_t kind, durable;
+    uint32_t spare;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static int log_fd = -1;
+static char folder[PATH_MAX];
+static char *paths[FILES];
+static int known;
+static uint16_t watched[DESCRIPTORS]; /* descriptor → file + 1; 0 = not watched */
+static uint8_t synchronous[DESCRIPTORS];
+
+#define REAL(name) ((__typeof__(&name))real(#name))
+static void *real(const char *name) { return dlsym(RTLD_NEXT, name); }
+
+static uint64_t now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+__attribute__((constructor)) static void start(void) {
+    const char *log = getenv("POPMQ_CUT_LOG"), *where = getenv("POPMQ_CUT_FOLDER");
+    if (!log || !where) return;
+    snprintf(folder, sizeof folder, "%s", where);
+    log_fd = REAL(open)(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+}
+
+/* The log must be whole or the model is a lie: a failed append ends the broker. */
+static void append(const void *bytes, size_t size) {
+    const char *at = bytes;
+    while (size > 0) {
+        ssize_t done = REAL(write)(log_fd, at, size);
+        if (done <= 0) abort();
+        at += done;
+        size -= (size_t)done;
+    }
+}
+
+static void record(uint8_t kind, int fd, uint64_t start_ns, uint64_t offset, uint64_t length) {
+    struct record r = {.start_ns = start_ns, .end_ns = now(), .offset = offset, .length = length, .kind = kind};
+    r.file = (uint16_t)(watched[fd] - 1);
+    r.durable = synchronous[fd];
+    append(&r, sizeof r);
+}
+
+static int is_watched(int fd) { return log_fd >= 0 && fd >= 0 && fd < DESCRIPTORS && watched[fd]; }
+
+static int inside(const char *path) {
+    size_t n = strlen(folder);
+    return log_fd >= 0 && strncmp(path, folder, n) == 0 && (path[n] == 0 || path[n] == '/') && !strstr(path, "lock.mdb");
+}
+
+static void watch(int fd, int flags) {
+    char link[64], path[PATH_MAX];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t n = readlink(link, path, sizeof path - 1);
+    if (n < 0) return;
+    path[n] = 0;
+    if (!inside(path)) return;
+    int file = 0;
+    while (file < known && strcmp(paths[file], path) != 0) file++;
+    if (file == FILES) abort();
+    watched[fd] = (uint16_t)(file + 1);
+    synchronous[fd] = (flags & (O_DSYNC | O_SYNC)) != 0;
+    if (file == known) {
+        paths[known++] = strdup(path);
+        record('N', fd, now(), 0, (uint64_t)n);
+        append(path, (size_t)n);
+    }
+    if (flags & O_TRUNC) record('T', fd, now(), 0, 0);
+}
+
+static int opened(int fd, int flags) {
+    if (fd < 0 || fd >= DESCRIPTORS || log_fd < 0) return fd;
+    pthread_mutex_lock(&lock);
+    watched[fd] = 0;
+    watch(fd, flags);
+    pthread_mutex_unlock(&lock);
+    return fd;
+}
+
+#define MODE(flags) mode_t mode = 0; if ((flags) & (O_CREAT | O_TMPFILE)) { va_list a; va_start(a, flags); mode = va_arg(a, mode_t); va_end(a); }
+int open(const char *path, int flags, ...) { MODE(flags) return opened(REAL(open)(path, flags, mode), flags); }
+int open64(const char *path, int flags, ...) { MODE(flags) return opened(REAL(open64)(path, flags, mode), flags); }
+int openat(int at, const char *path, int flags, ...) { MODE(flags) return opened(REAL(openat)(at, path, flags, mode), flags); }
+int openat64(int at, const char *path, int flags, ...) { MODE(flags) return opened(REAL(openat64)(at, path, flags, mode), flags); }
+
+int close(int fd) {
+    if (is_watched(fd)) watched[fd] = 0;
+    return REAL(close)(fd);
+}
+
+#define LOCKED(fd, call)                        \
+    if (!is_watched(fd)) return call;           \
+    pthread_mutex_lock(&lock);                  \
+    uint64_t start_ns = now();
+
+static ssize_t wrote(int fd, uint64_t start_ns, uint64_t offset, const struct iovec *parts, int count, ssize_t done) {
+    if (done > 0) {
+        record('W', fd, start_ns, offset, (uint64_t)done);
+        size_t left = (size_t)done;
+        for (int i = 0; i < count && left > 0; i++) {
+            size_t size = parts[i].iov_len < left ? parts[i].iov_len : left;
+            append(parts[i].iov_base, size);
+            left -= size;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    return done;
+}
+
+static uint64_t position(int fd) {
+    if (fcntl(fd, F_GETFL) & O_APPEND) return (uint64_t)lseek(fd, 0, SEEK_END);
+    return (uint64_t)lseek(fd, 0, SEEK_CUR);
+}
+
+ssize_t write(int fd, const void *bytes, size_t size) {
+    LOCKED(fd, REAL(write)(fd, bytes, size))
+    uint64_t offset = position(fd);
+    struct iovec part = {(void *)bytes, size};
+    return wrote(fd, start_ns, offset, &part, 1, REAL(write)(fd, bytes, size));
+}
+
+ssize_t writev(int fd, const struct iovec *parts, int count) {
+    LOCKED(fd, REAL(writev)(fd, parts, count))
+    uint64_t offset = position(fd);
+    return wrote(fd, start_ns, offset, parts, count, REAL(writev)(fd, parts, count));
+}
+
+#define PWRITE(name, off)                                                                \
+    ssize_t name(int fd, const void *bytes, size_t size, off offset) {                   \
+        LOCKED(fd, REAL(name)(fd, bytes, size, offset))                                  \
+        struct iovec part = {(void *)bytes, size};                                       \
+        return wrote(fd, start_ns, (uint64_t)offset, &part, 1, REAL(name)(fd, bytes, size, offset)); \
+    }
+#define PWRITEV(name, off)                                                               \
+    ssize_t name(int fd, const struct iovec *parts, int count, off offset) {             \
+        LOCKED(fd, REAL(name)(fd, parts, count, offset))                                 \
+        return wrote(fd, start_ns, (uint64_t)offset, parts, count, REAL(name)(fd, parts, count, offset)); \
+    }
+PWRITE(pwrite, off_t)
+PWRITE(pwrite64, off64_t)
+PWRITEV(pwritev, off_t)
+PWRITEV(pwritev64, off64_t)
+
+static int changed(uint8_t kind, int fd, uint64_t start_ns, uint64_t length, int failed) {
+    if (!failed) record(kind, fd, start_ns, 0, length);
+    pthread_mutex_unlock(&lock);
+    return failed;
+}
+
+int ftruncate(int fd, off_t size) { LOCKED(fd, REAL(ftruncate)(fd, size)) return changed('T', fd, start_ns, (uint64_t)size, REAL(ftruncate)(fd, size)); }
+int ftruncate64(int fd, off64_t size) { LOCKED(fd, REAL(ftruncate64)(fd, size)) return changed('T', fd, start_ns, (uint64_t)size, REAL(ftruncate64)(fd, size)); }
+int fsync(int fd) { LOCKED(fd, REAL(fsync)(fd)) return changed('S', fd, start_ns, 0, REAL(fsync)(fd)); }
+int fdatasync(int fd) { LOCKED(fd, REAL(fdatasync)(fd)) return changed('S', fd, start_ns, 0, REAL(fdatasync)(fd)); }
+
+/* A store written through a map cannot be followed from here: the player refuses such a log. */
+void *mmap(void *at, size_t size, int protection, int flags, int fd, off_t offset) {
+    void *map = REAL(mmap)(at, size, protection, flags, fd, offset);
+    if ((protection & PROT_WRITE) && (flags & MAP_SHARED) && is_watched(fd)) {
+        pthread_mutex_lock(&lock);
+        record('M', fd, now(), (uint64_t)offset, size);
+        pthread_mutex_unlock(&lock);
+    }
+    return map;
+}
+
+static int renamed(uint8_t kind, const char *from, const char *to, int failed, uint64_t start_ns) {
+    char a[PATH_MAX];
+    const char *name = to ? to : from;
+    if (failed || log_fd < 0) return failed;
+    if (name[0] == '/') snprintf(a, sizeof a, "%s", name);
+    else if (!realpath(name, a)) return failed;
+    if (!inside(a)) return failed;
+    pthread_mutex_lock(&lock);
+    size_t n = strlen(from), m = to ? strlen(to) + 1 : 0;
+    struct record r = {.start_ns = start_ns, .end_ns = now(), .length = n + m, .kind = kind};
+    append(&r, sizeof r);
+    append(from, n);
+    if (to) append("\n", 1), append(to, m - 1);
+    pthread_mutex_unlock(&lock);
+    return failed;
+}
+
+int rename(const char *from, const char *to) { uint64_t t = now(); return renamed('R', from, to, REAL(rename)(from, to), t); }
+int unlink(const char *path) { uint64_t t = now(); return renamed('U', path, NULL, REAL(unlink)(path), t); }
