@@ -9,10 +9,12 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
 #: What an owner may hold at once, by the broker's limits; more rows in one micro-batch could never be popped.
 ROWS_MAX = 1_000_000
+
+Start = Literal["earliest", "latest"] | datetime
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|h)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
@@ -30,10 +32,12 @@ def _word(text: str) -> str:
     return text.strip()
 
 
-def _start(text: str) -> str | datetime:
+def _start(text: str) -> Start:
     word = text.strip()
-    if word.lower() in ("earliest", "latest"):
-        return word.lower()
+    if word.lower() == "earliest":
+        return "earliest"
+    if word.lower() == "latest":
+        return "latest"
     expected = "earliest, latest, a time with its zone like 2026-01-31T12:00:00Z, or milliseconds since 1970"
     try:
         moment = datetime.fromtimestamp(int(word) / 1000, UTC) if word.isdigit() else datetime.fromisoformat(word)
@@ -129,7 +133,7 @@ OPTIONS = (
     Option("exclusiveOwner", _flag, "false", "others never pop what this query holds, not even after its lease"),
     Option("includeProperties", _flag, "false", "adds the column properties"),
     Option("longPollTimeout", _duration("0s", "60s"), "500ms", "how long an idle trigger waits at the broker"),
-    Option("brokerUnavailableTimeout", _duration("0s", "12h"), "120s", "how long a broker may be away"),
+    Option("brokerUnavailableTimeout", _duration("1s", "12h"), "120s", "how long a broker may be away"),
     Option("filter", _later, "", "only messages with these tags"),
     Option("topics", _later, "", "several topics in one query"),
 )
@@ -152,7 +156,7 @@ class Options:
     endpoint: str
     topic: str
     group: str
-    starting_offsets: str | datetime
+    starting_offsets: Start
     max_rows_per_trigger: int
     max_bytes_per_trigger: int
     min_rows_per_trigger: int

@@ -8,8 +8,7 @@ import logging
 import threading
 
 import popmq
-from popmq_spark.options import Options
-from popmq_spark.patience import patiently
+from popmq_spark.options import OptionError, Options
 
 #: Renewals in one lease: two may fail before messages come back to the group.
 RENEWALS_PER_LEASE = 3
@@ -24,17 +23,24 @@ class Owner:
     """
 
     def __init__(self, client: popmq.Client, options: Options, name: str) -> None:
-        """Attaches; makes the group if there is none. Waits for a broker that is away.
+        """Attaches, and makes the group if there is none.
 
-        Errors: TopicNotFound; Unavailable when brokerUnavailableTimeout is over.
+        Errors: TopicNotFound; OptionError when the group is there and not exclusive; Unavailable.
         """
         self.name = name
         self._client = client
         self._options = options
         self._stopped = threading.Event()
         if options.exclusive_owner:
-            patiently(self._make_exclusive_group, options.broker_unavailable_timeout)
-        attachment = patiently(self._attach, options.broker_unavailable_timeout)
+            self._make_exclusive_group()
+        attachment = client.attach_owner(
+            options.group,
+            name,
+            lease=options.invisible_time,
+            topic=options.topic,
+            start=options.starting_offsets,
+            create_group=True,
+        )
         self.generation = attachment.generation
         self.acked_epoch = attachment.acked_epoch
         self._heartbeat = threading.Thread(target=self._renew_until_stopped, name="popmq-heartbeat", daemon=True)
@@ -53,25 +59,17 @@ class Owner:
     def stop(self) -> None:
         """Ends the heartbeat. Nothing is acked or released: the next run takes over what is held."""
         self._stopped.set()
-        self._heartbeat.join()
-
-    def _attach(self) -> popmq.Attachment:
-        options = self._options
-        return self._client.attach_owner(
-            options.group,
-            self.name,
-            lease=options.invisible_time,
-            topic=options.topic,
-            start=options.starting_offsets,
-            create_group=True,
-        )
 
     def _make_exclusive_group(self) -> None:
+        group = self._options.group
         try:
-            self._client.create_group(self._options.group, exclusive_owner=True)
-        except popmq.AlreadyExists:
-            if not self._client.get_group(self._options.group).exclusive_owner:
-                raise
+            self._client.create_group(group, exclusive_owner=True)
+        except popmq.AlreadyExists as error:
+            if not self._client.get_group(group).exclusive_owner:
+                raise OptionError(
+                    f"popmq: exclusiveOwner = 'true', but the group {group} is there and lets others pop what an owner "
+                    "held; change the group, or take another one"
+                ) from error
 
     def _renew_until_stopped(self) -> None:
         options = self._options

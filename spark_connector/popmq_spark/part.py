@@ -17,14 +17,13 @@ from pyspark.sql.datasource import InputPartition
 import popmq
 from popmq_spark.columns import to_arrow
 from popmq_spark.options import Options
-from popmq_spark.patience import patiently
 from popmq_spark.plan import Plan
 
 _log = logging.getLogger("popmq_spark")
 
 #: Spark keeps an executor's Python process for many tasks, and the connection with it. The key holds the process id
 #: because those processes are forked: a connection must not be used on both sides of a fork.
-_clients: dict[tuple[int, str], popmq.Client] = {}
+_clients: dict[tuple[int, str, float], popmq.Client] = {}
 
 
 class DataLoss(RuntimeError):
@@ -118,25 +117,26 @@ def _chunks(part: Part) -> Iterator[popmq.SealedBatch]:
 
 
 def _pop(part: Part, chunk: int) -> popmq.SealedBatch:
-    client = _client(part.endpoint)
-    return patiently(
-        lambda: client.pop_sealed(
-            part.topic,
-            part.group,
-            part.token(chunk),
-            max_messages=part.chunk_rows,
-            max_bytes=part.chunk_bytes,
-            lease=part.lease,
-        ),
-        part.patience,
+    return _client(part).pop_sealed(
+        part.topic,
+        part.group,
+        part.token(chunk),
+        max_messages=part.chunk_rows,
+        max_bytes=part.chunk_bytes,
+        lease=part.lease,
     )
 
 
-def _client(endpoint: str) -> popmq.Client:
-    key = os.getpid(), endpoint
+def _client(part: Part) -> popmq.Client:
+    key = os.getpid(), part.endpoint, part.patience
     if key not in _clients:
-        _clients[key] = popmq.Client(endpoint)
+        _clients[key] = connect(part.endpoint, part.patience)
     return _clients[key]
+
+
+def connect(endpoint: str, patience: float) -> popmq.Client:
+    """A client that outlives a broker away for `patience` seconds: a call that fails ends a task, or the query."""
+    return popmq.Client(endpoint, timeouts=popmq.Timeouts.all(patience))
 
 
 def _check(part: Part, sealed: popmq.SealedBatch) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class PopMQDataSource(DataSource):
     """`spark.readStream.format("popmq")`. Options: `popmq_spark.options.OPTIONS`; columns: `popmq_spark.schema`.
 
-    Errors of options and schema are raised by `load()`, before a query exists.
+    What is wrong with the options is raised by `load()`, what is wrong with a user's schema when the query starts.
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:

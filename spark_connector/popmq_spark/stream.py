@@ -25,21 +25,20 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 import popmq
 from popmq_spark.options import ROWS_MAX, Options
 from popmq_spark.owner import Owner
-from popmq_spark.part import Part, read_part
-from popmq_spark.patience import Answer, patiently
+from popmq_spark.part import Part, connect, read_part
 from popmq_spark.plan import Plan
 
 _log = logging.getLogger("popmq_spark")
 
 
 class PopMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """`clock` gives seconds that only grow; it measures maxTriggerDelay."""
+    """One query's reader. `clock` gives seconds that only grow, for maxTriggerDelay; tests set it."""
 
-    def __init__(self, options: Options, schema: pa.Schema, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, options: Options, schema: pa.Schema) -> None:
         # No connection yet: Spark makes this object in two processes, and pickles one of them.
+        self.clock: Callable[[], float] = time.monotonic
         self._options = options
         self._schema = schema
-        self._clock = clock
         self._client: popmq.Client | None = None
         self._owner: Owner | None = None
         self._bounded = False
@@ -71,7 +70,7 @@ class PopMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         owner = self._hold(before.owner)
         if owner.acked_epoch > before.epoch:
             _log.warning("epoch %d is acked, the checkpoint knows %d: going on", owner.acked_epoch, before.epoch)
-        self._patiently(lambda: owner.ack_up_to(before.epoch))
+        owner.ack_up_to(before.epoch)
         rows = self._rows_due(limit)
         if rows == 0:
             return start
@@ -99,9 +98,7 @@ class PopMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         plan = Plan.from_json(end)
         try:
             self._hold(plan.owner).ack_up_to(plan.epoch)
-        except popmq.PopMQError as error:
-            if not error.retryable:
-                raise
+        except popmq.TryLater as error:
             _log.info("epoch %d is acked at the next trigger: %s", plan.epoch, error)
 
     def stop(self) -> None:
@@ -113,7 +110,8 @@ class PopMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._owner = self._client = None
 
     def _connected(self) -> popmq.Client:
-        self._client = self._client or popmq.Client(self._options.endpoint)
+        if self._client is None:
+            self._client = connect(self._options.endpoint, self._options.broker_unavailable_timeout)
         return self._client
 
     def _hold(self, name: str) -> Owner:
@@ -121,14 +119,9 @@ class PopMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._owner = Owner(self._connected(), self._options, name)
         return self._owner
 
-    def _patiently(self, call: Callable[[], Answer]) -> Answer:
-        return patiently(call, self._options.broker_unavailable_timeout)
-
     def _available(self, min_ready: int, wait: float) -> popmq.Availability:
-        client, options = self._connected(), self._options
-        return self._patiently(
-            lambda: client.wait_available(options.topic, options.group, min_ready=min_ready, wait=wait)
-        )
+        options = self._options
+        return self._connected().wait_available(options.topic, options.group, min_ready=min_ready, wait=wait)
 
     def _rows_due(self, limit: ReadLimit) -> int:
         """How many rows the next epoch may plan with; 0 = wait for more."""
@@ -157,8 +150,8 @@ class PopMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._held_back_since = None
             return False
         if self._held_back_since is None:
-            self._held_back_since = self._clock()
-        return self._clock() - self._held_back_since >= self._options.max_trigger_delay
+            self._held_back_since = self.clock()
+        return self.clock() - self._held_back_since >= self._options.max_trigger_delay
 
     def _plan(self, owner: str, epoch: int, rows: int, limit: ReadLimit) -> Plan:
         options = self._options
@@ -179,5 +172,5 @@ class PopMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             "ready": available.ready,
             "inFlight": stats.in_flight,
             "backoff": stats.backoff,
-            "oldestAgeMs": stats.oldest_age_ms,
+            "oldestAgeMs": round(stats.oldest_age * 1000),
         }

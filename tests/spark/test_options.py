@@ -1,0 +1,109 @@
+"""Options arrive as strings with lower-case names; what is wrong with them is said in one sentence."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from popmq_spark.options import OPTIONS, OptionError, Options
+
+REQUIRED = {"endpoint": "127.0.0.1:8081", "topic": "orders", "group": "spark"}
+
+
+def parse(**given: str) -> Options:
+    return Options.parse(REQUIRED | given)
+
+
+def test_three_options_are_enough_and_the_others_have_the_documented_defaults() -> None:
+    options = parse()
+    assert (options.endpoint, options.topic, options.group) == ("127.0.0.1:8081", "orders", "spark")
+    assert (options.starting_offsets, options.max_rows_per_trigger, options.invisible_time) == ("earliest", 100_000, 60)
+    assert (options.max_bytes_per_trigger, options.long_poll_timeout) == (128 << 20, 0.5)
+    assert (options.fail_on_data_loss, options.fail_on_lease_loss, options.include_properties) == (True, False, False)
+
+
+def test_names_count_in_any_case() -> None:
+    assert parse(maxrowspertrigger="7").max_rows_per_trigger == 7
+    assert parse(MAXROWSPERTRIGGER="7").max_rows_per_trigger == 7
+
+
+def test_kafkas_name_for_the_row_limit_is_understood() -> None:
+    assert parse(maxOffsetsPerTrigger="7").max_rows_per_trigger == 7
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("startingOffsets", "LATEST", "latest"),
+        ("startingOffsets", "2026-01-31T12:00:00Z", datetime(2026, 1, 31, 12, tzinfo=UTC)),
+        ("startingOffsets", "1700000000000", datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)),
+        ("maxTriggerDelay", "15m", 900.0),
+        ("longPollTimeout", "0.5s", 0.5),
+        ("longPollTimeout", "250 ms", 0.25),
+        ("invisibleTime", "2h", 7200.0),
+        ("maxBytesPerTrigger", "64m", 64 << 20),
+        ("maxBytesPerTrigger", "2 GiB", 2 << 30),
+        ("maxBytesPerTrigger", "5000000", 5_000_000),
+        ("failOnLeaseLoss", "True", True),
+    ],
+)
+def test_a_value_is_read_in_its_unit(name: str, text: str, value: Any) -> None:
+    fields = {option.name: option.field for option in OPTIONS}
+    assert getattr(parse(**{name: text}), fields[name]) == value
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("endpoint", " "),
+        ("startingOffsets", "yesterday"),
+        ("startingOffsets", "2026-01-31T12:00:00"),  # in which zone?
+        ("maxRowsPerTrigger", "many"),
+        ("maxRowsPerTrigger", "0"),
+        ("maxRowsPerTrigger", "1000001"),
+        ("maxRowsPerTrigger", "-5"),
+        ("maxRowsPerTrigger", "1e5"),
+        ("invisibleTime", "60"),  # of what?
+        ("invisibleTime", "999ms"),
+        ("invisibleTime", "13h"),
+        ("maxBytesPerTrigger", "12 parsecs"),
+        ("maxPartitions", "1025"),
+        ("failOnDataLoss", "yes"),
+        ("filter", "a || b"),  # a later release
+        ("topics", "a,b"),
+    ],
+)
+def test_a_value_that_cannot_be_used_is_named_with_what_could_stand_there(name: str, text: str) -> None:
+    with pytest.raises(OptionError, match=f"option {name} = '{text}'; what can stand here is".replace("|", r"\|")):
+        parse(**{name: text})
+
+
+@pytest.mark.parametrize("missing", sorted(REQUIRED))
+def test_a_missing_option_is_named(missing: str) -> None:
+    with pytest.raises(OptionError, match=f"the option {missing} is missing"):
+        Options.parse({name: value for name, value in REQUIRED.items() if name != missing})
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("maxRowPerTrigger", "maxRowsPerTrigger"),
+        ("startingoffset", "startingOffsets"),
+        ("subscribe", "topic"),
+        ("kafka.bootstrap.servers", "endpoint"),
+        ("includeHeaders", "includeProperties"),
+    ],
+)
+def test_an_unknown_name_is_answered_with_the_name_that_was_meant(name: str, meant: str) -> None:
+    with pytest.raises(OptionError, match=rf"unknown option '{name.lower()}' \(did you mean {meant}\?\)"):
+        parse(**{name: "1"})
+
+
+def test_all_unknown_names_are_told_at_once() -> None:
+    with pytest.raises(OptionError, match="'colour', 'shape'"):
+        parse(colour="red", shape="round")
+
+
+def test_partitions_at_least_cannot_exceed_partitions_at_most() -> None:
+    with pytest.raises(OptionError, match="minPartitions = 5 is more than maxPartitions = 4"):
+        parse(minPartitions="5", maxPartitions="4")

@@ -1,0 +1,108 @@
+"""What Spark sees before a query runs: the name, the columns, and how light the modules are."""
+
+import subprocess
+import sys
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StringType, StructField, StructType
+
+import popmq
+from popmq_spark.columns import arrow_schema, to_arrow
+from popmq_spark.options import OptionError
+from popmq_spark.schema import SchemaError
+from popmq_spark.source import PopMQDataSource
+
+OPTIONS = {"endpoint": "127.0.0.1:8081", "topic": "orders", "group": "spark"}
+
+ROWS = popmq.Columns(
+    message_id=["a", "b"],
+    body=[b"\x00\xff", b"two"],
+    tag=["red", ""],
+    key=["", "k"],
+    queue=[3, 0],
+    offset=[2**40, 1],
+    born_ms=[1_700_000_000_123, 0],
+    stored_ms=[1_700_000_000_456, 1_700_000_000_789],
+    attempt=[1, 2],
+    properties=[{"colour": "blue", "size": "9"}, {}],
+)
+
+
+def source(**options: str) -> PopMQDataSource:
+    return PopMQDataSource(OPTIONS | options)
+
+
+def test_the_format_is_called_popmq_and_found_by_its_module() -> None:
+    import pyspark_popmq
+
+    assert pyspark_popmq.DefaultSource is PopMQDataSource
+    assert PopMQDataSource.name() == "popmq"
+
+
+def test_looking_the_source_up_loads_neither_grpc_nor_arrow() -> None:
+    """Spark looks up all installed sources in one process; a slow or failing import would harm every one of them."""
+    loaded = "import sys, pyspark_popmq; print([m for m in ('grpc', 'pyarrow', 'popmq') if m in sys.modules])"
+    said = subprocess.run([sys.executable, "-W", "ignore", "-c", loaded], capture_output=True, text=True, check=True)
+    assert said.stdout.strip() == "[]"
+
+
+def test_wrong_options_are_refused_when_the_source_is_made() -> None:
+    with pytest.raises(OptionError, match="maxRowsPerTrigger"):
+        source(maxrowspertrigger="many")
+
+
+def test_the_columns_are_the_documented_ones_and_properties_come_on_demand() -> None:
+    places = ["topic", "queue_id", "queue_offset"]
+    message = ["message_id", "key", "body", "tag", "born_ts", "store_ts"]
+    names = [*places, *message, "delivery_attempt", "popmq_epoch"]
+    assert source().schema().names == names
+    assert "properties" in source(includeproperties="true").schema().names
+
+
+def test_the_arrow_types_are_those_that_spark_checks_for() -> None:
+    schema = source(includeproperties="true").schema()
+    assert arrow_schema(schema).equals(to_arrow_schema(schema, timezone="UTC"))
+
+
+def test_an_answer_becomes_a_batch_with_nulls_for_what_was_left_out() -> None:
+    schema = arrow_schema(source(includeproperties="true").schema())
+    first, second = to_arrow(ROWS, "orders", 7, schema).to_pylist()
+    assert first == {
+        "topic": "orders",
+        "queue_id": 3,
+        "queue_offset": 2**40,
+        "message_id": "a",
+        "key": None,
+        "body": b"\x00\xff",
+        "tag": "red",
+        "properties": [("colour", "blue"), ("size", "9")],
+        "born_ts": datetime(2023, 11, 14, 22, 13, 20, 123000, UTC),
+        "store_ts": datetime(2023, 11, 14, 22, 13, 20, 456000, UTC),
+        "delivery_attempt": 1,
+        "popmq_epoch": 7,
+    }
+    assert (second["key"], second["tag"], second["born_ts"], second["properties"]) == ("k", None, None, [])
+
+
+def test_a_schema_of_the_user_chooses_columns_and_their_order() -> None:
+    chosen = StructType([field for name in ("tag", "topic") for field in source().schema() if field.name == name])
+    batch = to_arrow(ROWS, "orders", 7, arrow_schema(chosen))
+    assert batch.schema.equals(pa.schema([("tag", pa.string()), ("topic", pa.string())]))
+    assert batch.to_pydict() == {"tag": ["red", None], "topic": ["orders", "orders"]}
+
+
+@pytest.mark.parametrize(
+    ("field", "complaint"),
+    [("colour", "no column 'colour'; the columns are topic,"), ("body", "column body is binary, not string")],
+)
+def test_a_schema_that_does_not_fit_is_refused_in_words(field: str, complaint: str) -> None:
+    with pytest.raises(SchemaError, match=complaint):
+        source().streamReader(StructType([StructField(field, StringType())]))
+
+
+def test_a_batch_read_says_what_to_use_instead() -> None:
+    with pytest.raises(NotImplementedError, match="availableNow=True"):
+        source().reader(source().schema())

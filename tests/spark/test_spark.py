@@ -1,0 +1,233 @@
+"""The source in a real Spark: what is sent is what is stored, whoever fails on the way."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import AnalysisException, StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from tests.spark.conftest import QUERY, TOPIC, Broker
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+class Query:
+    """A streaming query on the test's broker: its options, its checkpoint, and the batches that its sink got.
+
+    `failing` maps a batch to what happens there after its rows are stored, once.
+    """
+
+    def __init__(self, spark: SparkSession, broker: Broker, folder: Path, **options: Any) -> None:
+        self.spark = spark
+        self.options = {"endpoint": broker.endpoint} | QUERY | options
+        self.checkpoint = str(folder / "checkpoint")
+        self.stored: dict[int, list[list[str]]] = {}
+        self.failing: dict[int, Callable[[], None]] = {}
+
+    def load(self) -> DataFrame:
+        options = {name: str(value) for name, value in self.options.items()}
+        return self.spark.readStream.format("popmq").options(**options).load()
+
+    def run(self, rows: DataFrame | None = None, **trigger: Any) -> StreamingQuery:
+        """Runs until everything that is there now is stored; raises what ended the query."""
+        writer = (self.load() if rows is None else rows).writeStream.foreachBatch(self._store)
+        writer = writer.option("checkpointLocation", self.checkpoint)
+        query = writer.trigger(**trigger or {"availableNow": True}).start()
+        try:
+            query.awaitTermination()
+        finally:
+            query.stop()
+        return query
+
+    @property
+    def ids(self) -> list[str]:
+        """What a sink that knows batches by their number holds."""
+        return sorted(message for runs in self.stored.values() for message in runs[0])
+
+    def _store(self, rows: DataFrame, batch: int) -> None:
+        self.stored.setdefault(batch, []).append(sorted(row.message_id for row in rows.select("message_id").collect()))
+        self.failing.pop(batch, lambda: None)()
+
+
+@pytest.fixture
+def query(spark: SparkSession, broker: Broker, tmp_path: Path) -> Query:
+    return Query(spark, broker, tmp_path, maxRowsPerTrigger=20, minPartitions=2)
+
+
+def fail() -> None:
+    raise OSError("the sink's disk is gone")
+
+
+@pytest.mark.wheel
+def test_available_now_moves_everything_into_a_parquet_table_and_leaves_nothing_in_flight(
+    spark: SparkSession, broker: Broker, tmp_path: Path, query: Query
+) -> None:
+    sent = broker.send(50)
+    table, checkpoint = str(tmp_path / "table"), str(tmp_path / "checkpoint")
+
+    def run() -> None:
+        writer = query.load().writeStream.format("parquet").option("path", table)
+        writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start().awaitTermination()
+
+    run()
+    assert sorted(row.message_id for row in spark.read.parquet(table).collect()) == sorted(sent)
+    assert (broker.group().in_flight, broker.group().acked) == (0, 50)
+    run()
+    assert spark.read.parquet(table).count() == 50
+    assert (broker.group().in_flight, broker.group().acked) == (0, 50)
+
+
+def test_a_task_that_fails_half_way_is_repeated_with_the_same_rows(broker: Broker, query: Query) -> None:
+    sent = broker.send(50)
+
+    def fail_first(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        for batch in batches:
+            yield batch
+            if context and context.attemptNumber() == 0:
+                raise OSError("the executor's disk is gone")
+
+    rows = query.load()
+    query.run(rows.mapInArrow(fail_first, rows.schema))
+    assert query.ids == sorted(sent)
+    assert broker.group().in_flight == 0
+
+
+def test_a_sink_that_fails_after_storing_gets_the_same_batch_again_also_with_other_options(
+    broker: Broker, query: Query
+) -> None:
+    sent = broker.send(70)
+    query.failing[1] = fail
+    with pytest.raises(StreamingQueryException, match="the sink's disk is gone"):
+        query.run()
+    sent += broker.send(10)
+    query.options |= {"maxRowsPerTrigger": 15, "minPartitions": 3}
+    query.run()
+    assert query.stored[1][0] == query.stored[1][1]
+    assert [len(runs[0]) for runs in query.stored.values()] == [20, 20, 15, 15, 10]
+    assert query.ids == sorted(sent)
+    assert broker.group().in_flight == 0
+
+
+def test_kill_9_of_the_driver_between_sink_and_commit_repeats_the_same_batch(
+    broker: Broker, query: Query, tmp_path: Path
+) -> None:
+    sent = broker.send(50)
+    script = Path(__file__).with_name("driver_to_kill.py")
+    command = [sys.executable, "-W", "ignore", str(script), broker.endpoint, TOPIC, "spark", str(tmp_path)]
+    killed = subprocess.run(command, capture_output=True, text=True, start_new_session=True)
+    assert killed.returncode == -9, killed.stderr[-2000:]
+    before = {batch: json.loads((tmp_path / f"batch-{batch}.json").read_text()) for batch in (0, 1)}
+    assert broker.group().in_flight == 20  # of the batch that was stored and not committed
+    broker.let_leases_run_out()
+    sent += broker.send(5)
+    query.run()
+    assert query.stored[1] == [sorted(before[1])]
+    assert sorted(before[0] + query.ids) == sorted(sent)
+    assert broker.group().in_flight == 0
+
+
+def test_a_restart_of_the_broker_in_mid_query_is_not_noticed(broker: Broker, query: Query) -> None:
+    sent = broker.send(60)
+    query.failing = {0: broker.restart, 1: broker.restart}
+    query.run()
+    assert query.ids == sorted(sent)
+    assert broker.group().in_flight == 0
+
+
+def test_a_batch_that_is_read_several_times_is_the_same_each_time(broker: Broker, query: Query) -> None:
+    broker.send(40)
+    seen: list[tuple[int, int, list[str]]] = []
+
+    def look(rows: DataFrame, batch: int) -> None:
+        seen.append((rows.count(), rows.limit(3).count(), sorted(row.message_id for row in rows.collect())))
+
+    query.load().writeStream.foreachBatch(look).trigger(availableNow=True).start().awaitTermination()
+    assert [(rows, some) for rows, some, _ in seen] == [(20, 3), (20, 3)]
+    assert len({message for _, _, messages in seen for message in messages}) == 40
+    assert broker.group().in_flight == 0
+
+
+def test_a_union_with_itself_sees_every_message_twice_and_acks_it_once(broker: Broker, query: Query) -> None:
+    sent = broker.send(30)
+    rows = query.load()
+    query.run(rows.union(rows))
+    assert query.ids == sorted(sent * 2)
+    assert (broker.group().acked, broker.group().in_flight) == (30, 0)
+
+
+def test_once_leaves_its_batch_to_be_acked_by_the_next_run(broker: Broker, query: Query) -> None:
+    sent = broker.send(30)
+    query.run(once=True)
+    assert query.ids == sorted(sent)
+    assert broker.group().in_flight == 30
+    query.run(once=True)
+    assert broker.group().in_flight == 0
+
+
+def test_a_watermark_s_batch_without_data_reads_nothing_and_acks_nothing_too_much(broker: Broker, query: Query) -> None:
+    sent = broker.send(30)
+    rows = query.load().withWatermark("store_ts", "1 second").dropDuplicatesWithinWatermark(["message_id"])
+    query.run(rows)
+    assert query.ids == sorted(sent)
+    assert broker.group().in_flight == 0
+
+
+def test_a_running_query_takes_what_comes_and_shows_the_group_in_its_progress(
+    broker: Broker, query: Query, tmp_path: Path
+) -> None:
+    sent = broker.send(30)
+    writer = query.load().writeStream.format("memory").queryName("running")
+    running = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    try:
+        running.processAllAvailable()
+        sent += broker.send(30)
+        running.processAllAvailable()
+        stored = [row.message_id for row in query.spark.table("running").collect()]
+        assert sorted(stored) == sorted(sent)
+        progress = next(progress for progress in running.recentProgress if progress.numInputRows)
+        assert json.loads(progress.sources[0].latestOffset)["ready"] >= 10
+    finally:
+        running.stop()
+
+
+def test_a_schema_of_the_user_chooses_columns(broker: Broker, query: Query) -> None:
+    broker.send(3)
+    options = {name: str(value) for name, value in query.options.items()}
+    rows = query.spark.readStream.format("popmq").options(**options).schema("message_id STRING, topic STRING").load()
+    seen: list[Any] = []
+    writer = rows.writeStream.foreachBatch(lambda batch, number: seen.extend(batch.collect()))
+    writer.trigger(availableNow=True).start().awaitTermination()
+    assert [row.topic for row in seen] == [TOPIC] * 3
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"maxRowsPerTrigger": "many"}, "what can stand here is a whole number from 1 to 1000000"),
+        ({"topik": "orders"}, r"unknown option 'topik' \(did you mean topic\?\)"),
+    ],
+)
+def test_wrong_options_end_in_load(query: Query, options: dict[str, str], complaint: str) -> None:
+    query.options |= options
+    with pytest.raises(AnalysisException, match=complaint):
+        query.load()
+
+
+def test_a_topic_that_is_not_there_ends_the_query_with_its_name(query: Query) -> None:
+    query.options |= {"topic": "nowhere"}
+    with pytest.raises(StreamingQueryException, match=r"TopicNotFound: .*nowhere"):
+        query.run()
