@@ -16,7 +16,8 @@ from pathlib import Path
 from types import FrameType
 
 from broker import BrokerError, BrokerProcess
-from flights import Carrier, Flights
+from flights import Flights
+from outcome import Outcome
 from pyspark.sql.streaming.query import StreamingQuery
 from rich.console import Console
 from screen import Leg, Screen, carrier_table
@@ -42,6 +43,8 @@ class Job:
 
     def __init__(self, console: Console, folder: Path, stack: ExitStack) -> None:
         self._console = console
+        self._began = time.monotonic()
+        console.print("[bold]PopMQ[/]: the flights of New York 2013, from CSV through the broker into a Spark table\n")
         self._flights = Flights()
         with console.status("reading the CSV"):
             self._expected = self._flights.carriers()
@@ -81,31 +84,24 @@ class Job:
     def judge(self) -> bool:
         """Compares table, broker and CSV; ends with the line that says it all. True when all agree."""
         rows, different, repeated = self._table.counts()
-        names, found = self._flights.names(), self._table.carriers()
-        self._console.print()
-        self._console.print(carrier_table(names, found, self._expected))
-        self._console.print(
-            f"\n  {self._sent.rate:,.0f} messages/s sent, {self._stored.rate:,.0f} messages/s popped and stored"
+        carriers, group = self._table.carriers(), self._group()
+        outcome = Outcome(
+            sent=self._sent.total,
+            stored=self._client.stats(topic=TOPIC).topics[0].messages,
+            acked=group.acked,
+            in_flight=group.in_flight,
+            rows=rows,
+            different=different,
+            repeated=repeated,
+            same_delays=carriers == self._expected,
         )
-        missing, duplicates = self._sent.total - different, rows - different
-        faults = self._faults(repeated, found)
-        for fault in faults:
+        self._console.print(carrier_table(self._flights.names(), carriers, self._expected))
+        for fault in outcome.faults():
             self._console.print(f"[red]✗[/] {fault}")
-        self._console.print(f"{different} flights, {missing} missing, {duplicates} duplicates", highlight=False)
-        return not (missing or duplicates or faults)
-
-    def _faults(self, repeated: int, found: dict[str, Carrier]) -> list[str]:
-        """What would be wrong although the table is complete: repetitions that somebody removed, leases left over."""
-        group = self._group()
-        stored = self._client.stats(topic=TOPIC).topics[0].messages
-        faults = {
-            f"{repeated} messages were delivered more than once": repeated,
-            f"the topic holds {stored} messages": stored - self._sent.total,
-            f"the group acked {group.acked} messages": group.acked - self._sent.total,
-            f"{group.in_flight} messages are still in flight": group.in_flight,
-            "the table's delays are not the CSV's": found != self._expected,
-        }
-        return [text for text, wrong in faults.items() if wrong]
+        if not outcome.faults():
+            self._did(f"every message delivered once and acked, none in flight; {self._seconds:.0f} s in all")
+        self._console.print(outcome.line)
+        return not outcome.faults()
 
     def _fill(self, **trigger: bool) -> StreamingQuery:
         return self._table.fill(self._broker.endpoint, TOPIC, GROUP, **trigger)
@@ -142,6 +138,10 @@ class Job:
             f"the broker is back after {time.monotonic() - began:.2f} s"
         )
         return False
+
+    @property
+    def _seconds(self) -> float:
+        return time.monotonic() - self._began
 
     def _did(self, text: str) -> None:
         self._console.print(f"[green]✓[/] {text}")

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from flights import Carrier
+from rich.box import SIMPLE
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
@@ -75,7 +76,7 @@ class Screen:
         self._console.print(f"  {legs}; {self._news()}", markup=False)
 
     def _render(self) -> RenderableType:
-        grid = Table.grid(padding=(0, 2))
+        grid = Table.grid(padding=(0, 2), pad_edge=True)
         for justify in ("left", "left", "right", "right", "right"):
             grid.add_column(justify=justify, no_wrap=True)
         for leg in self._legs:
@@ -86,20 +87,17 @@ class Screen:
                 f"[cyan]{leg.rate:,.0f}/s[/]",
                 f"[dim]{leg.seconds:.1f} s[/]",
             )
-        return Group(grid, Text(self._news(), "dim"))
+        return Group(grid, Text(f"  {self._news()}", "dim"))
 
 
-def carrier_table(
-    names: Mapping[str, str], ours: Mapping[str, Carrier], theirs: Mapping[str, Carrier]
-) -> tuple[Table, int]:
-    """The carriers of the Spark table (`ours`) beside those of the CSV (`theirs`), and how many of them differ."""
-    table = Table(title="Flights and mean arrival delay by carrier", title_justify="left", pad_edge=False)
-    for heading in ("", "airline"):
-        table.add_column(heading)
+def carrier_table(names: Mapping[str, str], ours: Mapping[str, Carrier], theirs: Mapping[str, Carrier]) -> Table:
+    """The carriers of the Spark table (`ours`) beside those of the CSV (`theirs`)."""
+    table = Table(box=SIMPLE, title="Flights and mean arrival delay, of the flights that have one", title_style="bold")
+    table.add_column("carrier")
+    table.add_column("airline")
     for heading in ("flights", "in the CSV", "minutes late", "in the CSV", ""):
         table.add_column(heading, justify="right")
-    carriers = sorted(theirs.keys() | ours.keys(), key=lambda carrier: -theirs.get(carrier, NONE).flights)
-    for carrier in carriers:
+    for carrier in sorted(theirs.keys() | ours.keys(), key=lambda carrier: -theirs.get(carrier, NONE).flights):
         table_has, csv_has = ours.get(carrier, NONE), theirs.get(carrier, NONE)
         table.add_row(
             f"[bold]{carrier}[/]",
@@ -110,7 +108,7 @@ def carrier_table(
             f"[dim]{_minutes(csv_has)}[/]",
             "[green]✓[/]" if table_has == csv_has else "[red]✗[/]",
         )
-    return table, sum(ours.get(carrier, NONE) != theirs.get(carrier, NONE) for carrier in carriers)
+    return table
 
 
 NONE = Carrier(0, 0, 0)

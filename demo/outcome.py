@@ -1,0 +1,45 @@
+"""What the job found in the end, and whether that is what was sent."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Counts of flights: as sent, as the topic and the group have them, as they stand in the table.
+
+    The counts of the broker tell of repetitions that somebody removed on the way: they are faults, too.
+    """
+
+    sent: int
+    stored: int  # by the broker, in the topic
+    acked: int  # by the group
+    in_flight: int
+    rows: int  # of the table
+    different: int  # among the rows
+    repeated: int  # rows whose message was delivered more than once
+    same_delays: bool  # by carrier, as in the CSV
+
+    @property
+    def missing(self) -> int:
+        return self.sent - self.different
+
+    @property
+    def duplicates(self) -> int:
+        return self.rows - self.different
+
+    @property
+    def line(self) -> str:
+        return f"{self.different} flights, {self.missing} missing, {self.duplicates} duplicates"
+
+    def faults(self) -> list[str]:
+        """What is wrong; empty when the table is exactly what was sent, and the broker is done with all of it."""
+        found = {
+            f"{self.missing} flights are missing in the table": self.missing,
+            f"{self.duplicates} rows of the table are duplicates": self.duplicates,
+            f"{self.repeated} messages were delivered more than once": self.repeated,
+            f"the topic holds {self.stored} messages for {self.sent} flights": self.stored - self.sent,
+            f"the group acked {self.acked} messages for {self.sent} flights": self.acked - self.sent,
+            f"{self.in_flight} messages are still in flight": self.in_flight,
+            "the delays in the table are not those of the CSV": not self.same_delays,
+        }
+        return [text for text, wrong in found.items() if wrong]

@@ -1,0 +1,39 @@
+"""The demo's verdict: only what was sent, all of it, and nothing twice is a success."""
+
+from dataclasses import replace
+
+import pytest
+
+from demo.outcome import Outcome
+
+GOOD = Outcome(
+    sent=336_776,
+    stored=336_776,
+    acked=336_776,
+    in_flight=0,
+    rows=336_776,
+    different=336_776,
+    repeated=0,
+    same_delays=True,
+)
+
+
+def test_a_table_that_is_what_was_sent_has_no_faults() -> None:
+    assert GOOD.line == "336776 flights, 0 missing, 0 duplicates"
+    assert GOOD.faults() == []
+
+
+@pytest.mark.parametrize(
+    ("outcome", "fault"),
+    [
+        (replace(GOOD, rows=336_775, different=336_775), "1 flights are missing"),
+        (replace(GOOD, rows=336_777), "1 rows of the table are duplicates"),
+        (replace(GOOD, repeated=3), "3 messages were delivered more than once"),
+        (replace(GOOD, stored=337_776), "the topic holds 337776 messages"),
+        (replace(GOOD, acked=336_000), "the group acked 336000 messages"),
+        (replace(GOOD, in_flight=5), "5 messages are still in flight"),
+        (replace(GOOD, same_delays=False), "the delays in the table are not those of the CSV"),
+    ],
+)
+def test_anything_else_is_a_fault_also_a_repetition_that_was_removed_on_the_way(outcome: Outcome, fault: str) -> None:
+    assert any(found.startswith(fault) for found in outcome.faults())
