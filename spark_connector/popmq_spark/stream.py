@@ -143,7 +143,8 @@ class PopMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return available.ready
         bound = self._bound = self._bound or available.upto
         later = sum(max(0, end - bound.queues.get(queue, 0)) for queue, end in available.upto.queues.items())
-        return max(0, available.ready - later - max(0, available.upto.retry - bound.retry))
+        unread = max(0, available.ready - available.stats.retry - later)
+        return unread + max(0, available.stats.retry - (available.upto.retry - bound.retry))
 
     def _is_overdue(self, ready: int) -> bool:
         if ready == 0:

@@ -125,6 +125,22 @@ def test_a_read_is_repeatable_after_the_lease_ran_out(broker: Broker) -> None:
     assert {row["delivery_attempt"] for rows in before for row in rows} == {1}
 
 
+def test_a_lease_that_runs_out_in_the_middle_of_a_read_repeats_nothing(broker: Broker) -> None:
+    sent = broker.send(60)
+    query = broker.query(minPartitions=2)
+    with pytest.raises(Crash):
+        query.trigger(crash="offsets written")
+    query.offsets[-1] = query.offsets[-1].replace('"chunkRows": 2000', '"chunkRows": 7')
+    reader = query.start()
+    rows: list[str] = []
+    for part in query.parts():
+        for batch in reader.read(part):
+            rows += batch.to_pydict()["message_id"]
+            broker.let_leases_run_out()
+    assert sorted(rows) == sorted(sent)
+    assert sorted(ids(row for part in query.parts() for row in query.read(part))) == sorted(sent)
+
+
 def test_a_read_is_repeatable_after_a_restart_of_the_broker(broker: Broker) -> None:
     broker.send(40)
     query = broker.query(minPartitions=2)
