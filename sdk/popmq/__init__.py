@@ -1,3 +1,78 @@
-"""PopMQ: the thin client."""
+"""PopMQ: the thin client of a message broker that leases.
+
+    import popmq
+
+    with popmq.Client("127.0.0.1:8081") as client:
+        client.create_topic("orders"), client.create_group("billing")
+        client.send("orders", ["one", "two"])
+        for delivery in client.consume("orders", "billing"):
+            with delivery:  # acked on success, released with backoff on an exception, its lease renewed meanwhile
+                print(delivery.text())
+
+`popmq.AsyncClient` has the same words for asyncio, `popmq.errors` the exceptions, `popmq.testing` a broker for tests.
+"""
+
+from popmq import errors
+from popmq._async.client import AsyncClient
+from popmq._async.consumer import AsyncConsumer
+from popmq._calls import InvisibleTimeResult
+from popmq._sync.client import Client
+from popmq._sync.consumer import Consumer
+from popmq.config import Retry, Timeouts
+from popmq.errors import PopMQError
+from popmq.message import DeadLetter, Delivery, Message, SendReceipt, TraceContext
+from popmq.owner import Attachment, Availability, Columns, OwnerLease, Position, SealedBatch, Token
+from popmq.stats import (
+    ClientStats,
+    GroupStats,
+    Lease,
+    Leases,
+    Owner,
+    Page,
+    QueueStats,
+    Stats,
+    StoreStats,
+    TopicStats,
+)
+from popmq.topic import Assignment, Group, Retention, Session, Topic
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "Assignment",
+    "AsyncClient",
+    "AsyncConsumer",
+    "Attachment",
+    "Availability",
+    "Client",
+    "ClientStats",
+    "Columns",
+    "Consumer",
+    "DeadLetter",
+    "Delivery",
+    "Group",
+    "GroupStats",
+    "InvisibleTimeResult",
+    "Lease",
+    "Leases",
+    "Message",
+    "Owner",
+    "OwnerLease",
+    "Page",
+    "PopMQError",
+    "Position",
+    "QueueStats",
+    "Retention",
+    "Retry",
+    "SealedBatch",
+    "SendReceipt",
+    "Session",
+    "Stats",
+    "StoreStats",
+    "Timeouts",
+    "Token",
+    "Topic",
+    "TopicStats",
+    "TraceContext",
+    "errors",
+]

@@ -1,0 +1,55 @@
+"""The connection of an AsyncClient. The twin of popmq._sync.channel."""
+
+import asyncio
+from typing import Any
+
+import grpc
+
+from popmq._async.concurrency import Stop
+from popmq._tries import Stopped
+from popmq.config import CHANNEL_OPTIONS
+from popmq.errors import ClientClosed
+from popmq_proto.v1 import popmq_pb2_grpc as stubs
+
+
+class Channel:
+    """Calls methods by name, "Broker.Send". It connects at the first call, in that call's event loop."""
+
+    def __init__(self, endpoint: str) -> None:
+        self._endpoint = endpoint
+        self._channel: grpc.aio.Channel | None = None
+        self._methods: dict[str, Any] = {}
+        self._closed = False
+
+    async def unary(self, method: str, request: Any, timeout: float, stop: Stop | None = None) -> Any:
+        """The answer within `timeout` seconds. Raises grpc.RpcError; Stopped when `stop` was set; ClientClosed."""
+        if self._closed:
+            raise ClientClosed("this client is closed")
+        call = (self._methods.get(method) or self._open(method))(request, timeout=timeout)
+        unwatch = stop.watch(call.cancel) if stop else None
+        try:
+            return await call
+        except asyncio.CancelledError:
+            # grpc.aio reports its own cancelling like that of the task: tell them apart, or a task ends unasked.
+            if stop and stop.is_set():
+                raise Stopped from None
+            if self._closed:
+                raise ClientClosed("this client was closed while a call was under way") from None
+            raise
+        finally:
+            if unwatch:
+                unwatch()
+
+    async def close(self) -> None:
+        """Cancels what is under way."""
+        self._closed = True
+        if self._channel is not None:
+            await self._channel.close()
+
+    def _open(self, method: str) -> Any:
+        if self._channel is None:
+            self._channel = grpc.aio.insecure_channel(self._endpoint, options=CHANNEL_OPTIONS)
+        service, name = method.split(".")
+        stub = getattr(stubs, f"{service}Stub")(self._channel)
+        self._methods[method] = getattr(stub, name)
+        return self._methods[method]

@@ -1,0 +1,306 @@
+"""AsyncClient: what a program asks of a broker."""
+
+import os
+import platform
+import uuid
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from types import TracebackType
+from typing import Any, Self, overload
+
+from popmq import _calls
+from popmq._async.admin import AsyncAdmin
+from popmq._async.consumer import AsyncConsumer, Parts
+from popmq._async.gather import Gather
+from popmq._async.leases import Keeper, Leases
+from popmq._async.owners import AsyncOwners
+from popmq._async.settler import Settler
+from popmq._async.wire import Wire
+from popmq._calls import InvisibleTimeResult, all_or_raise
+from popmq._clock import Clock, SystemClock
+from popmq._guard import Guard, OnError
+from popmq._pace import Reading
+from popmq.config import DEFAULT_ENDPOINT, Retry, Timeouts
+from popmq.errors import PopMQError
+from popmq.message import Delivery, Message, SendReceipt
+from popmq.stats import ClientStats
+from popmq.topic import Assignment, Session
+
+#: What names a delivery: itself, or its handle (then the call needs the group, too).
+Handle = Delivery | str
+
+
+class AsyncClient(AsyncAdmin, AsyncOwners):
+    """A connection to one broker; cheap, stateless, safe to share between threads or tasks.
+
+    `client_id` (≤ 128 bytes) is shown where leases are shown; made from host, process and a random part when unset.
+    It connects at the first call and again whenever the broker comes back. After a fork, make a new one.
+    """
+
+    def __init__(
+        self,
+        endpoint: str = DEFAULT_ENDPOINT,
+        *,
+        client_id: str | None = None,
+        timeouts: Timeouts | None = None,
+        retry: Retry | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.endpoint = endpoint
+        self.client_id = client_id or f"{platform.node()[:80]}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        clock = clock or SystemClock()
+        self._wire = Wire(endpoint, timeouts or Timeouts(), retry or Retry())
+        self._gather = Gather(self._wire)
+        keeper = Keeper(clock)
+        leases = Leases(self._wire, clock, keeper)
+        self._parts = Parts(self._wire, clock, keeper, leases, Settler(self._wire, leases), self.client_id)
+        self._consumers: weakref.WeakSet[AsyncConsumer] = weakref.WeakSet()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Closes its consumers, tells the broker how deliveries ended, and ends the connection."""
+        for consumer in list(self._consumers):
+            await consumer.close()
+        await self._parts.settler.stop()
+        await self._parts.keeper.stop()
+        await self._wire.close()
+
+    def client_stats(self) -> ClientStats:
+        """What this client has done so far."""
+        return ClientStats(self._wire.calls, self._wire.retries, self._gather.sent, self._gather.requests)
+
+    # ── Send ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    # A str is also an Iterable[str], and so the overloads of this class overlap; the first one wins, as it should.
+    @overload
+    async def send(self, topic: str, messages: Message | bytes | str) -> SendReceipt: ...  # type: ignore[overload-overlap]
+
+    @overload
+    async def send(self, topic: str, messages: Iterable[Message | bytes | str]) -> list[SendReceipt]: ...
+
+    async def send(
+        self, topic: str, messages: Message | bytes | str | Iterable[Message | bytes | str]
+    ) -> SendReceipt | list[SendReceipt]:
+        """Stores one message, or many in order; returns when they are on the broker's disk.
+
+        Sends of all threads and tasks that meet are gathered into one request; one caller alone never waits for others.
+        A send that is tried again, also over a restart of the broker, is stored once.
+        Raises PartlyRefused when some of many were refused; TopicNotFound, StorageFull, …; DeadlineExceeded when it is
+        not known whether the message was stored.
+        """
+        one = isinstance(messages, (Message, bytes, str))
+        rows = _calls.message_rows([messages] if one else messages, self._gather.numbering.message_id)  # type: ignore[list-item, arg-type]
+        results: list[Any] = []
+        for run, size in _calls.cut(rows):
+            try:
+                results += await self._gather.send(topic, run, size)
+            except PopMQError as error:
+                if not results:
+                    raise
+                results += [error] * (len(rows) - len(results))
+                break
+        all_or_raise(results)
+        return results[0] if one else results
+
+    # ── Pop ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def pop(
+        self,
+        topic: str,
+        group: str,
+        max_messages: int = 32,
+        wait: float = 0.0,
+        invisible: float | None = None,
+        queues: Sequence[int] = (),
+        max_bytes: int = 0,
+        attempt_id: str = "",
+    ) -> list[Delivery]:
+        """Leases up to `max_messages` (1–4,096), waiting up to `wait` seconds (≤ 60) when there are none.
+
+        `invisible`: seconds of the lease, 1 s – 12 h; None: the group's own. `queues`: empty for all. `max_bytes`
+        bounds the answer, ≤ 16 MiB; 0 = 3 MiB. A pop repeated with its `attempt_id` (≤ 64 bytes) returns the same
+        messages that are not done yet; the SDK makes one for its own retries. An empty list is not an error.
+        Raises TopicNotFound, GroupNotFound, InvalidField, PollingFull, InFlightLimit.
+        """
+        self._parts.settler.bind()
+        self._parts.keeper.bind()
+        call = _calls.pop(
+            topic,
+            group,
+            client_id=self.client_id,
+            max_messages=max_messages,
+            wait=wait,
+            invisible=invisible,
+            queues=queues,
+            max_bytes=max_bytes,
+            attempt_id=attempt_id or uuid.uuid4().hex,
+            guard=self._guard,
+        )
+        return (await self._wire.run(call)).deliveries
+
+    def consume(
+        self,
+        topic: str,
+        group: str,
+        *,
+        max_messages: int = 256,
+        wait: float = 20.0,
+        invisible: float | None = None,
+        queues: Sequence[int] = (),
+        on_error: OnError = "log",
+        confirm: bool = False,
+        max_in_hand: int = 1000,
+        until_idle: float | None = None,
+    ) -> AsyncConsumer:
+        """Deliveries as they come, until stopped; guard each with its `with`, which acks, releases and renews.
+
+        It pops up to `max_messages` at a time, but no more than the handler gets through in a second, and hands out at
+        most `max_in_hand` that are not settled (for handlers that run beside the loop).
+        `on_error` "log": a handler's Exception is logged and swallowed, its message released with backoff; "raise":
+        released too, and it ends the loop. `confirm`: leaving a guard waits until the outcome is on the broker's disk;
+        otherwise outcomes are told in the background, gathered. `until_idle`: ends after so many seconds without a
+        message.
+        """
+        reading = Reading(
+            topic, group, max_messages, wait, invisible, queues, on_error, confirm, max_in_hand, until_idle
+        )
+        consumer = AsyncConsumer(self._parts, reading)
+        self._consumers.add(consumer)
+        return consumer
+
+    # ── Ack, ChangeInvisibleTime ─────────────────────────────────────────────────────────────────────────────────────
+
+    async def ack(self, deliveries: Handle | Iterable[Handle], *, group: str = "") -> None:
+        """Finishes deliveries: they never come back to their group. Handles as strings need the `group`.
+
+        Raises HandleLapsed when one is over already, PartlyRefused when some of many are; the others are done.
+        """
+        await self._settle(deliveries, group, lambda handle: handle, _calls.ack)
+
+    @overload
+    async def extend(  # type: ignore[overload-overlap]
+        self, deliveries: Handle, invisible: float = 60.0, *, group: str = ""
+    ) -> InvisibleTimeResult: ...
+
+    @overload
+    async def extend(
+        self, deliveries: Iterable[Handle], invisible: float = 60.0, *, group: str = ""
+    ) -> list[InvisibleTimeResult]: ...
+
+    async def extend(
+        self, deliveries: Handle | Iterable[Handle], invisible: float = 60.0, *, group: str = ""
+    ) -> InvisibleTimeResult | list[InvisibleTimeResult]:
+        """Ends leases `invisible` seconds from now (1 s – 12 h), be that later or sooner; the handle lives on.
+
+        Raises HandleLapsed, InvalidField; PartlyRefused for some of many.
+        """
+        result: InvisibleTimeResult | list[InvisibleTimeResult] = await self._change(
+            deliveries, group, lambda handle: _calls.extend(handle, invisible), settles=False
+        )
+        return result
+
+    @overload
+    async def release(  # type: ignore[overload-overlap]
+        self, deliveries: Handle, delay: float | None = None, count: bool = True, reason: str = "", *, group: str = ""
+    ) -> InvisibleTimeResult: ...
+
+    @overload
+    async def release(
+        self,
+        deliveries: Iterable[Handle],
+        delay: float | None = None,
+        count: bool = True,
+        reason: str = "",
+        *,
+        group: str = "",
+    ) -> list[InvisibleTimeResult]: ...
+
+    async def release(
+        self,
+        deliveries: Handle | Iterable[Handle],
+        delay: float | None = None,
+        count: bool = True,
+        reason: str = "",
+        *,
+        group: str = "",
+    ) -> InvisibleTimeResult | list[InvisibleTimeResult]:
+        """Gives deliveries back: visible after `delay` seconds (None: the group's backoff), through the retry topic.
+
+        `count` false gives the attempt back too. `reason`, ≤ 4 KiB, stays with the message; longer ones are cut.
+        Raises HandleLapsed, InvalidField; PartlyRefused for some of many.
+        """
+        result: InvisibleTimeResult | list[InvisibleTimeResult] = await self._change(
+            deliveries, group, lambda handle: _calls.release(handle, delay, count, reason)
+        )
+        return result
+
+    @overload
+    async def reject(  # type: ignore[overload-overlap]
+        self, deliveries: Handle, reason: str = "", *, group: str = ""
+    ) -> InvisibleTimeResult: ...
+
+    @overload
+    async def reject(
+        self, deliveries: Iterable[Handle], reason: str = "", *, group: str = ""
+    ) -> list[InvisibleTimeResult]: ...
+
+    async def reject(
+        self, deliveries: Handle | Iterable[Handle], reason: str = "", *, group: str = ""
+    ) -> InvisibleTimeResult | list[InvisibleTimeResult]:
+        """Sends deliveries to the dead-letter topic of their group. Raises HandleLapsed; PartlyRefused."""
+        result: InvisibleTimeResult | list[InvisibleTimeResult] = await self._change(
+            deliveries, group, lambda handle: _calls.reject(handle, reason)
+        )
+        return result
+
+    # ── Assignment and sessions ──────────────────────────────────────────────────────────────────────────────────────
+
+    async def query_assignment(self, topic: str, group: str) -> Assignment:
+        """Which queues the broker wants this client to pop; consumers ask by themselves."""
+        return await self._wire.run(_calls.query_assignment(topic, group, self.client_id))
+
+    async def heartbeat(self, group: str, topics: Sequence[str], *, goodbye: bool = False) -> Session:
+        """Keeps this client's session in the group alive, or ends it; consumers do so by themselves."""
+        return await self._wire.run(_calls.heartbeat(group, topics, self.client_id, goodbye))
+
+    # ── Inside ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _guard(self, lease: float) -> Guard:
+        return Guard(self._parts.settler, "raise", True, lease, self._parts.clock.now())
+
+    async def _change(
+        self,
+        deliveries: Handle | Iterable[Handle],
+        group: str,
+        change: Callable[[str], Any],
+        settles: bool = True,
+    ) -> Any:
+        return await self._settle(deliveries, group, change, _calls.change, settles)
+
+    async def _settle(
+        self,
+        deliveries: Handle | Iterable[Handle],
+        group: str,
+        entry: Callable[[str], Any],
+        build: Callable[[str, list[Any]], _calls.Call[list[Any]]],
+        settles: bool = True,
+    ) -> Any:
+        one = isinstance(deliveries, (Delivery, str))
+        rows: list[Handle] = [deliveries] if one else list(deliveries)  # type: ignore[list-item, arg-type]
+        results: list[Any] = [None] * len(rows)
+        for some_group, indices in _calls.by_group(rows, group):
+            handles = [_calls.handle_of(rows[index]) for index in indices]
+            answers = await self._wire.run(build(some_group, [entry(handle) for handle in handles]))
+            for index, handle, answer in zip(indices, handles, answers, strict=True):
+                results[index] = answer
+                if settles:
+                    self._parts.leases.forget(handle)
+        all_or_raise(results)
+        return results[0] if one else results

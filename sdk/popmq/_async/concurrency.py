@@ -1,0 +1,188 @@
+"""What waiting and running beside each other means with asyncio. The twin of popmq._sync.concurrency: same words.
+
+Everything else in this folder is written once, here, and turned into its twin by sdk/twin.py.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from types import TracebackType
+from typing import Any, Self
+
+log = logging.getLogger("popmq.client")
+
+
+class Lock:
+    """Guards what is changed without awaiting: with one thread there is nothing to guard."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+class Mutex:
+    """Held while awaiting."""
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+
+    async def __aenter__(self) -> Self:
+        await self._lock.acquire()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._lock.release()
+
+
+class Event:
+    """An asyncio.Event that any thread may set, with a limit on waiting."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def set(self) -> None:
+        """Wakes all who wait."""
+        _in_loop(self._loop, self._event.set)
+
+    def clear(self) -> None:
+        """The next wait waits again."""
+        self._event.clear()
+
+    def is_set(self) -> bool:
+        """Whether it is set."""
+        return self._event.is_set()
+
+    async def wait(self, seconds: float | None = None) -> bool:
+        """Waits until set, or so long; returns whether it is set."""
+        self._loop = asyncio.get_running_loop()
+        if not self._event.is_set():
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._event.wait()
+            except TimeoutError:
+                pass
+        return self._event.is_set()
+
+
+class Stop(Event):
+    """Set once; whoever watches is called. May be set from a signal handler."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._watchers: list[Callable[[], object]] = []
+
+    def set(self) -> None:
+        """Stops what watches."""
+        super().set()
+        for watcher in list(self._watchers):
+            _in_loop(self._loop, watcher)
+
+    def watch(self, watcher: Callable[[], object]) -> Callable[[], None]:
+        """Calls `watcher` when set, at once if it is. Returns the way to watch no longer."""
+        self._loop = asyncio.get_running_loop()
+        self._watchers.append(watcher)
+        if self.is_set():
+            watcher()
+        return lambda: self._watchers.remove(watcher)
+
+
+class Ticket:
+    """A promise that the broker is told: resolved with the error that it answered, or with None."""
+
+    def __init__(self) -> None:
+        self._event = Event()
+        self._error: BaseException | None = None
+
+    def resolve(self, error: BaseException | None) -> None:
+        """Ends the waiting."""
+        self._error = error
+        self._event.set()
+
+    def result(self) -> None:
+        """Only `async with` can wait."""
+        raise RuntimeError("leaving this guard waits for the broker: use `async with delivery:` with an AsyncClient")
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return self._wait().__await__()
+
+    async def _wait(self) -> None:
+        await self._event.wait()
+        if self._error is not None:
+            raise self._error
+
+
+class Worker:
+    """Runs `step` in the background whenever woken, and when the seconds that `step` returned are over."""
+
+    def __init__(self, name: str, step: Callable[[], Awaitable[float | None]]) -> None:
+        self._name = name
+        self._step = step
+        self._woken = Event()
+        self._task: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopped = False
+
+    def bind(self) -> None:
+        """Remembers the loop to run in, so that other threads may wake it."""
+        self._loop = asyncio.get_running_loop()
+
+    def wake(self) -> None:
+        """Runs a step soon; starts the worker if it is not running."""
+        self._woken.set()
+        if self._task is None and not self._stopped:
+            _in_loop(self._loop, self._start)
+
+    def run_now(self) -> None:
+        """Runs a step and waits for it, from another thread than the loop's."""
+        assert self._loop is not None
+        if _running_loop() is self._loop:
+            raise RuntimeError("this blocks the event loop: use `await asyncio.to_thread(clock.advance, ms)`")
+        asyncio.run_coroutine_threadsafe(self._one_step(), self._loop).result()
+
+    async def stop(self) -> None:
+        """Ends the worker after the step that it is in."""
+        self._stopped = True
+        self._woken.set()
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
+    def _start(self) -> None:
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run(), name=self._name)
+
+    async def _run(self) -> None:
+        while not self._stopped:
+            self._woken.clear()
+            await self._woken.wait(await self._one_step())
+
+    async def _one_step(self) -> float | None:
+        try:
+            return await self._step()
+        except Exception:
+            log.exception("%s failed; it goes on", self._name)
+            return 1.0
+
+
+async def shielded(function: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
+    """Runs it to its end, also when who waits for it is cancelled: others wait for it too."""
+    await asyncio.shield(function(*arguments))
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def _in_loop(loop: asyncio.AbstractEventLoop | None, function: Callable[[], object]) -> None:
+    """Calls `function` in `loop`: now if that is where we are, soon if we are in another thread."""
+    if loop is None or loop is _running_loop():
+        function()
+    elif not loop.is_closed():
+        loop.call_soon_threadsafe(function)

@@ -1,0 +1,78 @@
+"""Owners as a client sees them: leases that outlive a process. See popmq.owner."""
+
+from popmq import _owner_calls
+from popmq._async.wire import Wire
+from popmq.owner import Attachment, Availability, OwnerLease, SealedBatch, Token
+from popmq.topic import Start
+
+
+class AsyncOwners:
+    """Attach, pop with sealed tokens, renew, and finish whole epochs."""
+
+    client_id: str
+    _wire: Wire
+
+    async def attach_owner(
+        self,
+        group: str,
+        owner: str,
+        lease: float = 60.0,
+        topic: str = "",
+        start: Start | None = None,
+        create_group: bool = False,
+    ) -> Attachment:
+        """Makes or takes over an owner (1–64 bytes) for `lease` seconds; older generations are fenced from now on.
+
+        `topic` fixes the group's start in it now, at `start` if it has none yet; `create_group` makes a missing group.
+        Raises GroupNotFound, TopicNotFound, InvalidField.
+        """
+        return await self._wire.run(_owner_calls.attach_owner(group, owner, lease, topic, start, create_group))
+
+    async def renew_owner(self, group: str, owner: str, generation: int, lease: float = 60.0) -> OwnerLease:
+        """Ends the lease of everything that the owner holds `lease` seconds from now. Raises OwnerNotFound, Fenced."""
+        return await self._wire.run(_owner_calls.renew_owner(group, owner, generation, lease))
+
+    async def ack_up_to(self, group: str, owner: str, generation: int, epoch: int) -> int:
+        """Finishes every token of epochs up to `epoch`; returns how many messages that finished. Idempotent, also after
+        the lease ran out. Raises OwnerNotFound, Fenced.
+        """
+        return await self._wire.run(_owner_calls.ack_up_to(group, owner, generation, epoch))
+
+    async def release_owner(self, group: str, owner: str, generation: int = 0) -> int:
+        """Ends the owner's lease now; returns how many messages it held. Its tokens take back what nobody popped.
+
+        `generation` 0: whatever it is, an operator's call. Raises OwnerNotFound, Fenced.
+        """
+        return await self._wire.run(_owner_calls.release_owner(group, owner, generation))
+
+    async def pop_sealed(
+        self,
+        topic: str,
+        group: str,
+        token: Token,
+        max_messages: int = 1000,
+        max_bytes: int = 0,
+        lease: float = 60.0,
+    ) -> SealedBatch:
+        """The messages of a token, as columns: sealed at its first pop, the same at every later one until acked.
+
+        Read chunk 0, 1, 2 … until `end`. `max_bytes`: 0 = 3 MiB, ≤ 16 MiB.
+        Raises Fenced, EpochAlreadyAcked, OwnerNotFound, TopicNotFound, GroupNotFound.
+        """
+        call = _owner_calls.pop_sealed(
+            topic,
+            group,
+            token,
+            max_messages=max_messages,
+            max_bytes=max_bytes,
+            lease=lease,
+            client_id=self.client_id,
+        )
+        return await self._wire.run(call)
+
+    async def wait_available(self, topic: str, group: str, min_ready: int = 1, wait: float = 0.5) -> Availability:
+        """Waits up to `wait` seconds (≤ 60) until so many messages are deliverable; 0 answers at once. Takes no lease.
+
+        `upto` of the answer is how far a bounded read may go. Raises TopicNotFound, GroupNotFound.
+        """
+        return await self._wire.run(_owner_calls.wait_available(topic, group, min_ready, wait))

@@ -1,0 +1,110 @@
+"""Tells the broker how deliveries ended: in the background, all that waits in one request."""
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from itertools import islice
+from typing import Any
+
+from popmq import _calls
+from popmq._async.concurrency import Event, Lock, Ticket, Worker
+from popmq._async.leases import Leases
+from popmq._async.wire import Wire
+from popmq._calls import Call
+from popmq._hand import Batch
+from popmq._outcome import Ack, Outcome, Release
+from popmq.errors import PopMQError
+from popmq.message import Delivery
+
+log = logging.getLogger("popmq.consumer")
+
+#: An entry of a request (a handle to ack, or a change), and who waits for it.
+Told = tuple[Any, Ticket | None]
+
+
+class Settler:
+    """The outcomes of one client. Guards call `settle` from any thread."""
+
+    def __init__(self, wire: Wire, leases: Leases) -> None:
+        self._wire = wire
+        self._leases = leases
+        self._lock = Lock()
+        self._acks: defaultdict[str, list[Told]] = defaultdict(list)
+        self._changes: defaultdict[str, list[Told]] = defaultdict(list)
+        self._waiting = 0
+        self._idle = Event()
+        self._idle.set()
+        self._worker = Worker("popmq-settler", self._step)
+
+    def bind(self) -> None:
+        """To be called in the event loop before the first outcome."""
+        self._worker.bind()
+
+    def hold(self, delivery: Delivery, lease: float, since: float) -> None:
+        """Renews the lease of a delivery that stands alone, unless its consumer does so already."""
+        if not self._leases.holds(delivery):
+            self._leases.hold(Batch([delivery], lease, since))
+
+    def forget(self, delivery: Delivery) -> bool:
+        """Renews it no more; false: it was settled or lost before."""
+        return self._leases.forget(delivery.handle)
+
+    def settle(self, delivery: Delivery, outcome: Outcome, confirm: bool) -> Ticket | None:
+        """Tells the broker soon; the ticket, asked for with `confirm`, is resolved when it has answered."""
+        ticket = Ticket() if confirm else None
+        with self._lock:
+            self._waiting += 1
+            self._idle.clear()
+            if isinstance(outcome, Ack):
+                self._acks[delivery.group].append((delivery.handle, ticket))
+            else:
+                self._changes[delivery.group].append((_change(delivery.handle, outcome), ticket))
+        self._worker.wake()
+        return ticket
+
+    async def flush(self) -> None:
+        """Waits until the broker was told everything, at most as long as a call may take."""
+        await self._idle.wait(self._wire.timeouts.settle)
+
+    async def stop(self) -> None:
+        """Tells what is left, then nothing more."""
+        await self.flush()
+        await self._worker.stop()
+
+    async def _step(self) -> float | None:
+        with self._lock:
+            acks, self._acks = self._acks, defaultdict(list)
+            changes, self._changes = self._changes, defaultdict(list)
+        for group, told in acks.items():
+            await self._tell(group, told, _calls.ack)
+        for group, told in changes.items():
+            await self._tell(group, told, _calls.change)
+        return None
+
+    async def _tell(self, group: str, told: list[Told], build: Callable[[str, list[Any]], Call[list[Any]]]) -> None:
+        rest = iter(told)
+        while some := list(islice(rest, _calls.ENTRIES_MAX)):
+            try:
+                results = await self._wire.run(build(group, [entry for entry, _ in some]))
+            except PopMQError as error:
+                results = [error] * len(some)
+            self._answer(group, zip(some, results, strict=True))
+            with self._lock:
+                self._waiting -= len(some)
+                if not self._waiting:
+                    self._idle.set()
+
+    def _answer(self, group: str, answered: Iterable[tuple[Told, Any]]) -> None:
+        for (_, ticket), result in answered:
+            error = result if isinstance(result, PopMQError) else None
+            if ticket is not None:
+                ticket.resolve(error)
+            elif error is not None:
+                log.warning("an outcome of group %s was not taken, its message comes back: %s", group, error)
+
+
+def _change(handle: str, outcome: Outcome) -> Any:
+    if isinstance(outcome, Release):
+        return _calls.release(handle, outcome.delay, outcome.count, outcome.reason)
+    assert not isinstance(outcome, Ack)
+    return _calls.reject(handle, outcome.reason)

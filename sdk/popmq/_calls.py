@@ -1,0 +1,365 @@
+"""The data plane as pure functions: each builds a Call, which the two shells run. No socket, no thread, no clock.
+
+What a Call's reader gets beside the answer is whether an earlier try of it may have been done: an ack that is tried
+again and meets HANDLE_LAPSED was most likely its own first try, and counts as done.
+"""
+
+import itertools
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from popmq.errors import BY_CODE, HandleLapsed, InvalidField, PartlyRefused, PopMQError
+from popmq.message import DeadLetter, Delivery, Message, SendReceipt, TraceContext
+from popmq.topic import Assignment, Session
+from popmq_proto.v1 import popmq_pb2 as pb
+
+if TYPE_CHECKING:
+    from popmq._guard import Guard
+
+T = TypeVar("T")
+
+#: Limits of the contract that the SDK must know to cut requests to size.
+ENTRIES_MAX = 4096
+BODY_BYTES_MAX = 4 * 1024 * 1024
+SEND_BYTES_MAX = 15 * 1024 * 1024  # of 16 MiB: the rest is for what frames the messages
+REASON_BYTES_MAX = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[T]):
+    """One request: its method as "Service.Method", how to read the answer, and which of the Timeouts bounds it."""
+
+    method: str
+    request: Any
+    read: Callable[[Any, bool], T]
+    timeout: str = "admin"
+    wait: float = 0.0  # seconds that the broker may park it, beyond the timeout
+
+
+@dataclass(frozen=True, slots=True)
+class InvisibleTimeResult:
+    """What became of a delivery that was extended, released or rejected."""
+
+    visible_ms: int  # when it may be delivered again
+    dead_lettered: bool  # it went to the dead-letter topic
+
+
+@dataclass(frozen=True, slots=True)
+class Popped:
+    """A pop's answer with what the lease keeper needs to know of it."""
+
+    deliveries: list[Delivery]
+    lease: float  # seconds from the pop to its deadline
+    replay: bool
+
+
+def ms(seconds: float) -> int:
+    """Seconds as whole milliseconds."""
+    return round(seconds * 1000)
+
+
+def error_of(info: pb.ErrorInfo) -> PopMQError:
+    """The exception for what the broker said. A code of a newer broker becomes a plain PopMQError."""
+    name = pb.Code.Name(info.code) if info.code in pb.Code.values() else f"CODE_{info.code}"
+    return BY_CODE.get(name, PopMQError)(
+        info.message or name,
+        code=name,
+        field=info.field,
+        action=info.action,
+        retryable=info.retryable,
+        retry_after=info.retry_after_ms / 1000,
+    )
+
+
+def all_or_raise(results: list[Any]) -> list[Any]:
+    """`results` when none is an error; the error of a batch of one; PartlyRefused for several."""
+    if any(isinstance(result, PopMQError) for result in results):
+        raise results[0] if len(results) == 1 else PartlyRefused(results)
+    return results
+
+
+# ── Send ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Numbering:
+    """Names a producer and numbers what it makes, before the first try, so that a retry can be known as one.
+
+    `next` of an itertools.count is one step of the interpreter: threads never draw the same number.
+    """
+
+    def __init__(self) -> None:
+        self.producer_id = uuid.uuid4().hex
+        self._prefix = self.producer_id[:16]
+        self._messages = itertools.count(1)
+        self._requests = itertools.count(1)
+
+    def message_id(self) -> str:
+        """A new message id: 16 characters of this producer, and a number."""
+        return f"{self._prefix}-{next(self._messages):x}"
+
+    def request_number(self) -> int:
+        """A new request number, from 1."""
+        return next(self._requests)
+
+
+def message_rows(messages: Iterable[Message | bytes | str], message_id: Callable[[], str]) -> list[pb.Message]:
+    """Messages as the contract's. Raises InvalidField for a body that would not pass the transport."""
+    born_ms = int(time.time() * 1000)
+    return [_message_row(message, message_id, born_ms, index) for index, message in enumerate(messages)]
+
+
+def _message_row(message: Message | bytes | str, message_id: Callable[[], str], born_ms: int, index: int) -> pb.Message:
+    if not isinstance(message, Message):
+        message = Message(message)
+    body = message.body.encode() if isinstance(message.body, str) else bytes(message.body)
+    if len(body) > BODY_BYTES_MAX:
+        raise InvalidField(
+            f"the body has {len(body)} bytes, more than {BODY_BYTES_MAX}",
+            code="INVALID_FIELD",
+            field=f"messages[{index}].body",
+            action="store it elsewhere and send where, or cut it",
+        )
+    row = pb.Message(
+        message_id=message.message_id or message_id(),
+        body=body,
+        tag=message.tag,
+        born_ms=message.born_ms or born_ms,
+    )
+    if message.key:
+        row.keys.append(message.key)
+    if message.properties:
+        row.properties.update(message.properties)
+    _add_rare(row, message)
+    return row
+
+
+def _add_rare(row: pb.Message, message: Message) -> None:
+    """Fields that most messages leave unset: asked for one by one, they cost nothing then."""
+    row.keys.extend(message.more_keys)
+    if message.message_group:
+        row.message_group = message.message_group
+    if message.deliver_at_ms:
+        row.deliver_at_ms = message.deliver_at_ms
+    if message.priority:
+        row.priority = message.priority
+    if message.encoding:
+        row.encoding = encoding_of(message.encoding)
+    if message.trace_context:
+        row.trace_context.traceparent = message.trace_context.traceparent
+        row.trace_context.tracestate = message.trace_context.tracestate
+
+
+def encoding_of(name: str) -> Any:
+    """Raises InvalidField for what is no encoding of the contract."""
+    try:
+        return pb.Encoding.Value(f"ENCODING_{name}")
+    except ValueError:
+        raise InvalidField(f"{name!r} is no encoding", code="INVALID_FIELD", field="encoding") from None
+
+
+def cut(rows: Sequence[pb.Message]) -> Iterator[tuple[Sequence[pb.Message], int]]:
+    """Rows in runs that one request can carry, each with its bytes."""
+    start = size = 0
+    for index, row in enumerate(rows):
+        more = row.ByteSize()
+        if index > start and (index - start == ENTRIES_MAX or size + more > SEND_BYTES_MAX):
+            yield rows[start:index], size
+            start, size = index, 0
+        size += more
+    if start < len(rows):
+        yield rows[start:], size
+
+
+def send(topic: str, rows: Iterable[pb.Message], producer_id: str, request_number: int) -> Call[list[Any]]:
+    """Stores rows; reads a SendReceipt or the error of each."""
+    request = pb.SendRequest(topic=topic, producer_id=producer_id, request_number=request_number)
+    request.messages.extend(rows)
+    return Call("Broker.Send", request, _read_send, "send")
+
+
+def _read_send(reply: pb.SendResponse, _retried: bool) -> list[SendReceipt | PopMQError]:
+    return [
+        error_of(result.error)
+        if result.HasField("error")
+        else SendReceipt(result.message_id, result.queue, result.offset)
+        for result in reply.results
+    ]
+
+
+# ── Pop ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def pop(
+    topic: str,
+    group: str,
+    *,
+    client_id: str,
+    max_messages: int,
+    wait: float,
+    invisible: float | None,
+    queues: Sequence[int],
+    max_bytes: int,
+    attempt_id: str,
+    guard: "Callable[[float], Guard]",
+) -> Call[Popped]:
+    """Leases a batch, guarded by what `guard` makes for a lease of so many seconds.
+
+    `attempt_id` is the same in every try of this call, so that a retry gets the first one's batch.
+    """
+    request = pb.PopRequest(
+        topic=topic,
+        group=group,
+        queues=queues,
+        max_messages=max_messages,
+        max_bytes=max_bytes,
+        wait_ms=ms(wait),
+        invisible_ms=ms(invisible or 0.0),
+        client_id=client_id,
+        attempt_id=attempt_id,
+    )
+
+    def read(reply: pb.PopResponse, _retried: bool) -> Popped:
+        until_ms = reply.invisible_until_ms
+        lease = (until_ms - reply.popped_ms) / 1000
+        guarding = guard(lease)
+        deliveries = [read_delivery(row, topic, group, until_ms, guarding) for row in reply.deliveries]
+        return Popped(deliveries, lease, reply.replay)
+
+    return Call("Broker.Pop", request, read, "pop", wait)
+
+
+def read_delivery(
+    row: pb.Delivery, topic: str, group: str = "", until_ms: int = 0, guard: "Guard | None" = None
+) -> Delivery:
+    """A row as a Delivery: positional, and with the rare fields asked for by presence, because it runs per message."""
+    message = row.message
+    keys = message.keys
+    properties = message.properties
+    return Delivery(
+        message.body,
+        topic,
+        group,
+        keys[0] if keys else "",
+        message.tag,
+        message.message_id,
+        row.handle,
+        row.attempt,
+        row.queue,
+        row.offset,
+        message.born_ms,
+        row.stored_ms,
+        until_ms,
+        dict(properties) if properties else {},
+        tuple(keys[1:]) if len(keys) > 1 else (),
+        message.message_group,
+        pb.Encoding.Name(message.encoding).removeprefix("ENCODING_") if message.encoding else "",
+        _read_trace(message) if message.HasField("trace_context") else None,
+        _read_dead_letter(message.dead_letter) if message.HasField("dead_letter") else None,
+        guard,
+    )
+
+
+def _read_trace(message: pb.Message) -> TraceContext:
+    return TraceContext(message.trace_context.traceparent, message.trace_context.tracestate)
+
+
+def _read_dead_letter(row: pb.DeadLetter) -> DeadLetter:
+    return DeadLetter(
+        row.topic, row.queue, row.offset, row.attempts, row.first_pop_ms, row.last_client, row.reason, row.dead_ms
+    )
+
+
+# ── Ack, ChangeInvisibleTime ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def ack(group: str, handles: Sequence[str]) -> Call[list[Any]]:
+    """Finishes deliveries; reads None or the error of each."""
+    count = len(handles)
+
+    def read(reply: pb.AckResponse, retried: bool) -> list[PopMQError | None]:
+        if not reply.results:
+            return [None] * count
+        return [_outcome(result, None, retried) for result in reply.results]
+
+    return Call("Broker.Ack", pb.AckRequest(group=group, handles=handles), read, "settle")
+
+
+def extend(handle: str, invisible: float) -> pb.InvisibleTimeChange:
+    """The lease ends `invisible` seconds from now."""
+    return pb.InvisibleTimeChange(handle=handle, extend=pb.Extend(invisible_ms=ms(invisible)))
+
+
+def release(handle: str, delay: float | None, count: bool, reason: str) -> pb.InvisibleTimeChange:
+    """Given back: visible after `delay` seconds, None for the group's backoff."""
+    change = pb.Release(uncounted=not count, reason=clip(reason), delay_ms=None if delay is None else ms(delay))
+    return pb.InvisibleTimeChange(handle=handle, release=change)
+
+
+def reject(handle: str, reason: str) -> pb.InvisibleTimeChange:
+    """To the dead-letter topic."""
+    return pb.InvisibleTimeChange(handle=handle, reject=pb.Reject(reason=clip(reason)))
+
+
+def change(group: str, changes: Sequence[pb.InvisibleTimeChange]) -> Call[list[Any]]:
+    """Extends, releases and rejects; reads an InvisibleTimeResult or the error of each."""
+    settles = [not entry.HasField("extend") for entry in changes]
+
+    def read(reply: pb.ChangeInvisibleTimeResponse, retried: bool) -> list[InvisibleTimeResult | PopMQError]:
+        return [
+            _outcome(result, InvisibleTimeResult(result.visible_ms, result.dead_lettered), retried and settled)
+            for result, settled in zip(reply.results, settles, strict=True)
+        ]
+
+    request = pb.ChangeInvisibleTimeRequest(group=group, changes=changes)
+    return Call("Broker.ChangeInvisibleTime", request, read, "settle")
+
+
+def _outcome(result: Any, done: Any, forgiving: bool) -> Any:
+    if not result.HasField("error"):
+        return done
+    error = error_of(result.error)
+    return done if forgiving and isinstance(error, HandleLapsed) else error
+
+
+def handle_of(delivery: Delivery | str) -> str:
+    """The handle of a delivery, or the handle itself."""
+    return delivery if isinstance(delivery, str) else delivery.handle
+
+
+def by_group(deliveries: Sequence[Delivery | str], group: str) -> Iterator[tuple[str, list[int]]]:
+    """Indices of deliveries in runs that one request can carry: of one group each. `group` is that of bare handles."""
+    groups: dict[str, list[int]] = {}
+    for index, delivery in enumerate(deliveries):
+        groups.setdefault(group if isinstance(delivery, str) else delivery.group, []).append(index)
+    for name, indices in groups.items():
+        for start in range(0, len(indices), ENTRIES_MAX):
+            yield name, indices[start : start + ENTRIES_MAX]
+
+
+def clip(reason: str) -> str:
+    """A reason of at most 4 KiB of UTF-8: its beginning."""
+    return reason.encode(errors="replace")[:REASON_BYTES_MAX].decode(errors="ignore")
+
+
+# ── Assignment and sessions ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def query_assignment(topic: str, group: str, client_id: str) -> Call[Assignment]:
+    """Which queues to pop."""
+    return Call(
+        "Broker.QueryAssignment",
+        pb.QueryAssignmentRequest(topic=topic, group=group, client_id=client_id),
+        lambda reply, _: Assignment(reply.known, reply.all, tuple(reply.queues)),
+    )
+
+
+def heartbeat(group: str, topics: Sequence[str], client_id: str, goodbye: bool = False) -> Call[Session]:
+    """Keeps this client's session alive, or ends it."""
+    return Call(
+        "Broker.Heartbeat",
+        pb.HeartbeatRequest(client_id=client_id, group=group, topics=topics, goodbye=goodbye),
+        lambda reply, _: Session(reply.interval_ms / 1000, reply.assignment_version),
+    )

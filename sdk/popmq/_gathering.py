@@ -1,0 +1,100 @@
+"""Which sends fly together: the pure half of gathering, shared by both clients.
+
+    callers ──▶ pending ──board()──▶ a request in flight ──landed()──▶ settled
+
+A caller flies at once when nothing of its topic is in flight. Otherwise it waits until that flight lands, until as much
+as one request should carry has gathered, or for a few ms; then it flies with everybody who waits. So one caller alone
+never waits for company, and a hundred callers share one fsync.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from popmq_proto.v1 import popmq_pb2 as pb
+
+#: What one request gathers at most; what a single caller sends at once is never cut by these.
+GATHER_MESSAGES_MAX = 512
+GATHER_BYTES_MAX = 1024 * 1024
+#: How long who came first waits for the request in flight before it flies beside it: a few times a quick fsync.
+GATHER_S_MAX = 0.005
+#: Requests of one topic in flight at a time. More would only spread the same messages over more commits.
+FLIGHTS_MAX = 8
+
+
+@dataclass(eq=False, slots=True)
+class Unit:
+    """What one caller sends at once. `turn` is set when it is settled, or when it may be its turn to fly."""
+
+    rows: Sequence[pb.Message]
+    size: int  # bytes
+    turn: Any
+    results: list[Any] = field(default_factory=list)
+    error: BaseException | None = None
+    settled: bool = False
+
+    def settle(self, results: list[Any], error: BaseException | None) -> None:
+        """Ends the caller's waiting."""
+        self.results = results
+        self.error = error
+        self.settled = True
+        self.turn.set()
+
+
+class Line:
+    """Those of one topic who wait to fly."""
+
+    def __init__(self) -> None:
+        self._pending: deque[Unit] = deque()
+        self._messages = 0
+        self._bytes = 0
+        self._flying = 0
+
+    def add(self, unit: Unit) -> bool:
+        """Joins; returns whether it is the first that waits (and so the one that keeps the time for all)."""
+        self._pending.append(unit)
+        self._messages += len(unit.rows)
+        self._bytes += unit.size
+        return len(self._pending) == 1
+
+    def leave(self, unit: Unit) -> bool:
+        """Takes back a unit that still waits; false: it flies or is settled."""
+        if unit not in self._pending:
+            return False
+        self._pending.remove(unit)
+        self._count_out(unit)
+        return True
+
+    def board(self, patient: bool) -> list[Unit]:
+        """Who flies now, on one request; nobody when it is better to wait. Not `patient`: the few ms are over."""
+        full = self._messages >= GATHER_MESSAGES_MAX or self._bytes >= GATHER_BYTES_MAX
+        if not self._pending or self._flying >= FLIGHTS_MAX or (self._flying and patient and not full):
+            return []
+        self._flying += 1
+        return self._take()
+
+    def landed(self) -> Unit | None:
+        """A flight is over; returns who waits longest, whose turn it may be."""
+        self._flying -= 1
+        return self._pending[0] if self._pending else None
+
+    def _take(self) -> list[Unit]:
+        units = [self._pop()]
+        messages, size = len(units[0].rows), units[0].size
+        while self._pending:
+            messages += len(self._pending[0].rows)
+            size += self._pending[0].size
+            if messages > GATHER_MESSAGES_MAX or size > GATHER_BYTES_MAX:
+                break
+            units.append(self._pop())
+        return units
+
+    def _pop(self) -> Unit:
+        unit = self._pending.popleft()
+        self._count_out(unit)
+        return unit
+
+    def _count_out(self, unit: Unit) -> None:
+        self._messages -= len(unit.rows)
+        self._bytes -= unit.size

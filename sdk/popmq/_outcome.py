@@ -1,0 +1,30 @@
+"""How a delivery ends."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """Done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Given back: visible after `delay` seconds (None: the group's backoff); `count` false gives the attempt back."""
+
+    delay: float | None = None
+    count: bool = True
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """To the dead-letter topic."""
+
+    reason: str = ""
+
+
+Outcome = Ack | Release | Reject
+
+ACK = Ack()
+GIVE_BACK = Release(delay=0.0, count=False)

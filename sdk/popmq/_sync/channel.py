@@ -1,0 +1,61 @@
+"""The connection of a Client. The twin of popmq._async.channel."""
+
+from typing import Any
+
+import grpc
+
+from popmq._sync.concurrency import Lock, Stop
+from popmq._tries import Stopped
+from popmq.config import CHANNEL_OPTIONS
+from popmq.errors import ClientClosed
+from popmq_proto.v1 import popmq_pb2_grpc as stubs
+
+
+class Channel:
+    """Calls methods by name, "Broker.Send". It connects at the first call."""
+
+    def __init__(self, endpoint: str) -> None:
+        self._endpoint = endpoint
+        self._channel: grpc.Channel | None = None
+        self._methods: dict[str, Any] = {}
+        self._opening = Lock()
+        self._closed = False
+
+    def unary(self, method: str, request: Any, timeout: float, stop: Stop | None = None) -> Any:
+        """The answer within `timeout` seconds. Raises grpc.RpcError; Stopped when `stop` was set; ClientClosed."""
+        if self._closed:
+            raise ClientClosed("this client is closed")
+        call = self._methods.get(method) or self._open(method)
+        try:
+            return call(request, timeout=timeout) if stop is None else self._until(stop, call, request, timeout)
+        except grpc.FutureCancelledError:
+            raise Stopped from None
+        except (grpc.RpcError, ValueError):
+            # A closed channel refuses with ValueError, and cancels with a status that a broker may send too.
+            if self._closed:
+                raise ClientClosed("this client was closed while a call was under way") from None
+            raise
+
+    def close(self) -> None:
+        """Cancels what is under way."""
+        self._closed = True
+        if self._channel is not None:
+            self._channel.close()
+
+    def _until(self, stop: Stop, call: Any, request: Any, timeout: float) -> Any:
+        # A future costs twice a blocking call: taken only where somebody may want to stop it.
+        future = call.future(request, timeout=timeout)
+        unwatch = stop.watch(future.cancel)
+        try:
+            return future.result()
+        finally:
+            unwatch()
+
+    def _open(self, method: str) -> Any:
+        with self._opening:
+            if self._channel is None:
+                self._channel = grpc.insecure_channel(self._endpoint, options=CHANNEL_OPTIONS)
+            service, name = method.split(".")
+            stub = getattr(stubs, f"{service}Stub")(self._channel)
+            self._methods[method] = getattr(stub, name)
+            return self._methods[method]

@@ -1,0 +1,130 @@
+"""What waiting and running beside each other means with threads. The twin of popmq._async.concurrency: same words."""
+
+import logging
+import threading
+from collections.abc import Callable, Generator
+from typing import Any
+
+log = logging.getLogger("popmq.client")
+
+#: How long closing waits for the step that a worker is in: a broker that is gone must not hold up the process.
+STOP_S_MAX = 5.0
+
+Lock = threading.Lock
+Mutex = threading.Lock
+Event = threading.Event
+
+
+class Stop:
+    """Set once; whoever watches is called. May be set from a signal handler.
+
+    A signal handler runs in the middle of whatever the main thread does, perhaps holding the very lock that an Event
+    needs: so `set` leaves only a flag, and a thread of its own does what takes locks.
+    """
+
+    def __init__(self) -> None:
+        self._set = False
+        self._event = threading.Event()
+        self._watchers: list[Callable[[], object]] = []
+
+    def set(self) -> None:
+        """Stops what watches."""
+        self._set = True
+        threading.Thread(target=self._tell, name="popmq-stop", daemon=True).start()
+
+    def is_set(self) -> bool:
+        """Whether it is set."""
+        return self._set
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Waits until set, or so long; returns whether it is set."""
+        return self._set or self._event.wait(seconds)
+
+    def watch(self, watcher: Callable[[], object]) -> Callable[[], None]:
+        """Calls `watcher` when set, at once if it is. Returns the way to watch no longer."""
+        self._watchers.append(watcher)
+        if self._set:
+            watcher()
+        return lambda: self._watchers.remove(watcher)
+
+    def _tell(self) -> None:
+        self._event.set()
+        for watcher in list(self._watchers):
+            watcher()
+
+
+class Ticket:
+    """A promise that the broker is told: resolved with the error that it answered, or with None."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+        self._error: BaseException | None = None
+
+    def resolve(self, error: BaseException | None) -> None:
+        """Ends the waiting."""
+        self._error = error
+        self._event.set()
+
+    def result(self) -> None:
+        """Waits; raises the broker's error."""
+        self._event.wait()
+        if self._error is not None:
+            raise self._error
+
+    def __await__(self) -> Generator[Any, None, None]:
+        raise RuntimeError("this delivery came from a Client: use `with delivery:`, not `async with`")
+
+
+class Worker:
+    """Runs `step` in the background whenever woken, and when the seconds that `step` returned are over."""
+
+    def __init__(self, name: str, step: Callable[[], float | None]) -> None:
+        self._name = name
+        self._step = step
+        self._woken = threading.Event()
+        self._starting = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._stopped = False
+
+    def bind(self) -> None:
+        """Nothing to remember: a thread can be started from anywhere."""
+
+    def wake(self) -> None:
+        """Runs a step soon; starts the worker if it is not running."""
+        self._woken.set()
+        if self._thread is None and not self._stopped:
+            self._start()
+
+    def run_now(self) -> None:
+        """Runs a step, here."""
+        self._one_step()
+
+    def stop(self) -> None:
+        """Ends the worker after the step that it is in."""
+        self._stopped = True
+        self._woken.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(STOP_S_MAX)
+
+    def _start(self) -> None:
+        with self._starting:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stopped:
+            self._woken.clear()
+            self._woken.wait(self._one_step())
+
+    def _one_step(self) -> float | None:
+        try:
+            return self._step()
+        except Exception:
+            log.exception("%s failed; it goes on", self._name)
+            return 1.0
+
+
+def shielded(function: Callable[..., None], *arguments: Any) -> None:
+    """Runs it: nothing cancels a thread."""
+    function(*arguments)

@@ -1,0 +1,200 @@
+# Written by sdk/twin.py from popmq/_async/consumer.py: change that one.
+"""`for delivery in client.consume(topic, group)`: reads a topic until it is stopped."""
+
+import logging
+import time
+import uuid
+from collections import deque
+from collections.abc import Generator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from popmq import _calls
+from popmq._calls import Popped
+from popmq._clock import Clock
+from popmq._guard import Guard
+from popmq._hand import Batch
+from popmq._outcome import GIVE_BACK
+from popmq._pace import PopSize, Reading
+from popmq._sync.concurrency import Event, Mutex, Stop
+from popmq._sync.leases import Keeper, Leases
+from popmq._sync.session import Session
+from popmq._sync.settler import Settler
+from popmq._sync.wire import Wire
+from popmq._tries import Stopped
+from popmq.errors import TryLater
+from popmq.message import Delivery
+
+log = logging.getLogger("popmq.consumer")
+
+#: Seconds after which a consumer that waits for its handlers looks whether one dropped its delivery unsettled.
+LOOK_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a consumer shares with its client."""
+
+    wire: Wire
+    clock: Clock
+    keeper: Keeper
+    leases: Leases
+    settler: Settler
+    client_id: str
+
+
+class Consumer:
+    """Deliveries of one topic for one group, as they come; made by `Client.consume`.
+
+    It outlives a broker that restarts. It ends by `stop()`, by leaving its loop or its `with`; what it had
+    popped and not handed out is then visible to others at once, and does not count as an attempt.
+    """
+
+    def __init__(self, parts: Parts, reading: Reading) -> None:
+        self._parts = parts
+        self._reading = reading
+        self._session = Session(parts.wire, parts.clock, parts.client_id, reading.topic, reading.group)
+        self._buffer: deque[Delivery] = deque()
+        self._batches: list[Batch] = []
+        self._size = PopSize(reading.max_messages)
+        self._attempt_id = ""
+        self._stop = Stop()
+        self._freed = Event()
+        self._turn = Mutex()
+        self._opened = False
+        self._closed = False
+
+    def stop(self) -> None:
+        """Ends the loop after the delivery that is being handled. May be called from other threads and from signal
+        handlers.
+        """
+        self._stop.set()
+
+    def close(self) -> None:
+        """Stops, gives back what was not handed out, and waits until the broker knows how the rest ended."""
+        self.stop()
+        with self._turn:
+            if self._closed:
+                return
+            self._closed = True
+            while self._buffer:
+                self._give_back(self._buffer.popleft())
+        self._parts.settler.flush()
+        if self._opened:
+            self._parts.keeper.remove(self._session)
+            self._session.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __iter__(self) -> Generator[Delivery, None, None]:
+        """The deliveries; leaving the loop closes the consumer."""
+        try:
+            while (delivery := self._take()) is not None:
+                yield delivery
+        finally:
+            self.close()
+
+    def __next__(self) -> Delivery:
+        """The next delivery. Several threads or tasks may take turns."""
+        delivery = self._take()
+        if delivery is None:
+            self.close()
+            raise StopIteration
+        return delivery
+
+    def _take(self) -> Delivery | None:
+        with self._turn:
+            if not self._opened:
+                self._open()
+            while not self._stop.is_set():
+                if self._buffer:
+                    return self._buffer.popleft()
+                if not self._refill():
+                    self._stop.set()
+            return None
+
+    def _open(self) -> None:
+        self._parts.settler.bind()
+        self._parts.keeper.bind()
+        self._stop.watch(self._session.wake)
+        self._stop.watch(self._freed.set)
+        if not self._reading.queues:
+            self._session.open()
+            self._parts.keeper.add(self._session)
+            self._opened = True
+
+    def _refill(self) -> bool:
+        """Pops a batch; false when the consumer has been idle for as long as it was told to."""
+        room = self._room()
+        queues = self._reading.queues or self._session.queues()
+        if not room or queues is None:
+            return True
+        popped = self._pop(list(queues), self._size.next(room, time.monotonic()))
+        self._size.popped(len(popped.deliveries), time.monotonic())
+        if popped.deliveries:
+            self._hold(popped)
+        return bool(popped.deliveries) or self._reading.until_idle is None
+
+    def _room(self) -> int:
+        """How many more deliveries may be handed out; when none, waits for a handler to settle one."""
+        self._freed.clear()
+        self._batches = [batch for batch in self._batches if batch.members]
+        room = self._reading.max_in_hand - sum(len(batch.members) for batch in self._batches)
+        if room <= 0 and not self._freed.wait(LOOK_S):
+            self._parts.leases.forget_dropped()
+        return max(0, room)
+
+    def _hold(self, popped: Popped) -> None:
+        # A replayed pop says nothing of how much of its lease is over: renew it at once.
+        now = self._parts.clock.now()
+        since = now - popped.lease if popped.replay else now
+        batch = Batch(popped.deliveries, popped.lease, since, freed=self._freed.set)
+        self._parts.leases.hold(batch)
+        self._batches.append(batch)
+        self._buffer.extend(popped.deliveries)
+
+    def _pop(self, queues: list[int], size: int) -> Popped:
+        """One pop, tried until it is answered: the attempt id stays the same until then, so no batch is stranded."""
+        reading = self._reading
+        self._attempt_id = self._attempt_id or uuid.uuid4().hex
+        while True:
+            call = _calls.pop(
+                reading.topic,
+                reading.group,
+                client_id=self._parts.client_id,
+                max_messages=size,
+                wait=0.0 if self._stop.is_set() else reading.pop_wait(),
+                invisible=reading.invisible,
+                queues=queues,
+                max_bytes=0,
+                attempt_id=self._attempt_id,
+                guard=self._guard,
+            )
+            try:
+                popped = self._parts.wire.run(call, None if self._stop.is_set() else self._stop)
+            except Stopped:
+                # The pop may have been answered while it was given up: ask for its batch once more, to give it back.
+                continue
+            except TryLater as error:
+                if self._stop.is_set():
+                    return Popped([], 0.0, False)
+                log.warning("group %s cannot pop from %s, it tries on: %s", reading.group, reading.topic, error)
+                self._stop.wait(LOOK_S)
+            else:
+                self._attempt_id = ""
+                return popped
+
+    def _guard(self, lease: float) -> Guard:
+        reading = self._reading
+        return Guard(self._parts.settler, reading.on_error, reading.confirm, lease, self._parts.clock.now())
+
+    def _give_back(self, delivery: Delivery) -> None:
+        if self._parts.leases.forget(delivery.handle):
+            self._parts.settler.settle(delivery, GIVE_BACK, False)

@@ -1,0 +1,139 @@
+# Written by sdk/twin.py from popmq/_async/leases.py: change that one.
+"""Renews the leases of what is in hand, and keeps sessions alive: whatever a client does by the clock."""
+
+import logging
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from popmq import _calls
+from popmq._clock import Clock
+from popmq._hand import Batch, Hand
+from popmq._sync.concurrency import Lock, Worker
+from popmq._sync.wire import Wire
+from popmq.errors import HandleLapsed, PopMQError
+from popmq.message import Delivery
+
+log = logging.getLogger("popmq.consumer")
+
+
+class Chore(Protocol):
+    """Something to do at times."""
+
+    def due(self) -> float | None:
+        """When, on the client's clock; None: not now."""
+
+    def run(self) -> None:
+        """Does it; afterwards `due` is later."""
+
+
+class Keeper:
+    """Does chores in the background, each when it is due."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._chores: list[Chore] = []
+        self._worker = Worker("popmq-keeper", self._step)
+        self._driven = clock.drive(self.due, self._worker.run_now)
+
+    def bind(self) -> None:
+        """To be called in the event loop before the first chore."""
+        self._worker.bind()
+
+    def add(self, chore: Chore) -> None:
+        """Takes a chore on."""
+        self._chores.append(chore)
+        self.wake()
+
+    def remove(self, chore: Chore) -> None:
+        """Gives a chore up."""
+        self._chores.remove(chore)
+
+    def wake(self) -> None:
+        """Something may be due sooner than before."""
+        if not self._driven:
+            self._worker.wake()
+
+    def due(self) -> float | None:
+        """When the next chore is due."""
+        return min((due for due in (chore.due() for chore in list(self._chores)) if due is not None), default=None)
+
+    def stop(self) -> None:
+        """Does no more."""
+        self._chores.clear()
+        self._worker.stop()
+
+    def _step(self) -> float | None:
+        for chore in list(self._chores):
+            due = chore.due()
+            if due is not None and due <= self._clock.now():
+                chore.run()
+        due = self.due()
+        return None if due is None else max(0.0, due - self._clock.now())
+
+
+class Leases:
+    """The chore of renewing what is in hand."""
+
+    def __init__(self, wire: Wire, clock: Clock, keeper: Keeper) -> None:
+        self._wire = wire
+        self._clock = clock
+        self._keeper = keeper
+        self._lock = Lock()
+        self._hand = Hand()
+        keeper.add(self)
+
+    def hold(self, batch: Batch) -> None:
+        """Renews the leases of a batch from now on."""
+        with self._lock:
+            self._hand.hold(batch)
+        self._keeper.wake()
+
+    def holds(self, delivery: Delivery) -> bool:
+        """Whether its lease is renewed here."""
+        return self._hand.holds(delivery.handle)
+
+    def forget(self, handle: str) -> bool:
+        """Renews a delivery no more; false: it was not held."""
+        with self._lock:
+            batch = self._hand.drop(handle)
+        if batch is not None:
+            batch.freed()
+        return batch is not None
+
+    def forget_dropped(self) -> None:
+        """Forgets what its handler dropped without settling it: it comes back to the group when its lease ends."""
+        with self._lock:
+            self._hand.drop_unreferenced()
+
+    def due(self) -> float | None:
+        """When the next lease is to be renewed."""
+        with self._lock:
+            return self._hand.due()
+
+    def run(self) -> None:
+        """Renews what is due, a batch at a time: the broker moves a whole batch as cheaply as one message."""
+        with self._lock:
+            batches = self._hand.to_renew(self._clock.now())
+        for batch in batches:
+            self._renew(batch)
+
+    def _renew(self, batch: Batch) -> None:
+        with self._lock:
+            handles = list(batch.members)
+        changes = [_calls.extend(handle, batch.lease) for handle in handles]
+        try:
+            results = self._wire.run(_calls.change(batch.group, changes))
+        except PopMQError as error:
+            log.warning("a lease of group %s was not renewed, it is tried again: %s", batch.group, error)
+            batch.failed(self._clock.now())
+        else:
+            batch.renewed(self._clock.now())
+            self._drop_lapsed(batch, handles, results)
+
+    def _drop_lapsed(self, batch: Batch, handles: Sequence[str], results: Sequence[Any]) -> None:
+        for handle, result in zip(handles, results, strict=True):
+            # A delivery that was settled while its renewal was under way has lapsed too, and is forgotten already.
+            if isinstance(result, PopMQError) and self.forget(handle):
+                log.warning("a delivery of group %s is lost to this client: %s", batch.group, result)
+                if not isinstance(result, HandleLapsed):
+                    log.error("the broker did not renew it: %s", result.code)

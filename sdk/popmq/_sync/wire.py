@@ -1,0 +1,75 @@
+# Written by sdk/twin.py from popmq/_async/wire.py: change that one.
+"""Runs calls: tries, deadlines, errors. Everything that a client asks of its broker passes here."""
+
+import os
+import time
+from typing import TypeVar
+
+import grpc
+
+from popmq._calls import Call
+from popmq._rpc_errors import read_rpc_error
+from popmq._sync.channel import Channel
+from popmq._sync.concurrency import Lock, Stop
+from popmq._tries import Stopped, Tries
+from popmq.config import Retry, Timeouts
+from popmq.errors import ClientClosed
+
+T = TypeVar("T")
+
+
+class Wire:
+    """One connection to a broker, in the process that made it."""
+
+    def __init__(self, endpoint: str, timeouts: Timeouts, retry: Retry) -> None:
+        self.timeouts = timeouts
+        self.calls = 0
+        self.retries = 0
+        self._endpoint = endpoint
+        self._retry = retry
+        self._channel = Channel(endpoint)
+        self._closing = Stop()
+        self._counting = Lock()
+        self._pid = os.getpid()
+
+    def run(self, call: Call[T], stop: Stop | None = None) -> T:
+        """Runs `call` to its answer, trying again what may be tried again, within its timeout.
+
+        Raises the error of the last try; Stopped once `stop` is set; ClientClosed.
+        """
+        tries = Tries(call, getattr(self.timeouts, call.timeout), self._retry, time.monotonic())
+        with self._counting:
+            self.calls += 1
+        while True:
+            self._check()
+            try:
+                left = tries.start(time.monotonic())
+                reply = self._channel.unary(call.method, call.request, left, stop)
+            except grpc.RpcError as refused:
+                error = read_rpc_error(refused, self._endpoint, call.method)
+                pause = tries.failed(error, time.monotonic())
+            else:
+                return call.read(reply, tries.uncertain)
+            self._pause(pause, stop)
+
+    def close(self) -> None:
+        """Ends what is under way with ClientClosed."""
+        self._closing.set()
+        self._channel.close()
+
+    def _check(self) -> None:
+        if self._closing.is_set():
+            raise ClientClosed("this client is closed")
+        if os.getpid() != self._pid:
+            # What gRPC would do is worse than an error: it hangs, or talks into the connection of the parent.
+            raise ClientClosed(
+                f"this client was made in process {self._pid}, before the fork to {os.getpid()}",
+                action="make a new client in each process",
+            )
+
+    def _pause(self, seconds: float, stop: Stop | None) -> None:
+        with self._counting:
+            self.retries += 1
+        (stop or self._closing).wait(seconds)
+        if stop and stop.is_set():
+            raise Stopped

@@ -1,0 +1,63 @@
+"""What a client may be told: how long calls take, how they are tried again. Durations are seconds.
+
+Credentials and TLS come with a later release, as one more frozen dataclass here and one more keyword of the clients.
+"""
+
+import random
+from dataclasses import dataclass
+
+DEFAULT_ENDPOINT = "127.0.0.1:8081"
+
+#: Of every connection. An answer is at most 16 MiB and one message of 4 MiB (Pop.max_bytes is soft). A broker that
+#: vanished without a word is noticed by a ping within 40 s, and only while a call is under way: an idle client is idle.
+#: One that restarts is found again within a second: gRPC's own default backs off up to 2 minutes.
+CHANNEL_OPTIONS = (
+    ("grpc.max_receive_message_length", 32 * 1024 * 1024),
+    ("grpc.max_send_message_length", 32 * 1024 * 1024),
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """How long a call may take in all, its retries included.
+
+        Timeouts(send=5.0)      # give up a send after 5 s
+        Timeouts.all(2.0)       # everything within 2 s, as a command line wants it
+
+    `pop` counts beyond the time that the call asked to wait. A send that waits behind another one of its client may
+    take `send` once more.
+    """
+
+    send: float = 30.0
+    pop: float = 10.0
+    settle: float = 30.0  # ack, extend, release, reject, and the calls of owners
+    admin: float = 10.0
+
+    @classmethod
+    def all(cls, seconds: float) -> "Timeouts":
+        """The same limit for every call."""
+        return cls(send=seconds, pop=seconds, settle=seconds, admin=seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """How a call that met a retryable error is tried again, until its timeout.
+
+    The pause before try n + 1 is drawn evenly from 0 to min(`longest`, `first` × 2ⁿ⁻¹), so that the clients of a broker
+    that restarts do not come back in step ("full jitter"), and is never shorter than what the broker asks for.
+    `tries` bounds their number; 1 = never try again, 0 = only the timeout does.
+    """
+
+    first: float = 0.05
+    longest: float = 1.0
+    tries: int = 0
+
+    def pause(self, tried: int, retry_after: float = 0.0) -> float:
+        """Seconds before the next try, after `tried` ≥ 1 tries."""
+        most: float = min(self.longest, self.first * 2.0 ** min(tried - 1, 30))
+        return max(retry_after, random.uniform(0.0, most))

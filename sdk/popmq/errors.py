@@ -1,0 +1,229 @@
+"""Every error of the SDK, by what the caller can do about it.
+
+PopMQError
+├── Rejected              the request is at fault: change it
+│   ├── InvalidField          a field is missing, too long or out of range (`.field` names it)
+│   ├── InvalidHandle         not a handle, damaged, or of another group
+│   ├── InvalidFilter         the filter cannot be read
+│   ├── RequestNumberReused   a producer id that two producers use
+│   ├── NotFound
+│   │   ├── TopicNotFound
+│   │   ├── GroupNotFound
+│   │   └── OwnerNotFound     attach it first
+│   ├── AlreadyExists         with other settings
+│   ├── FilterConflict        the group has another filter for this topic
+│   ├── Unsupported           part of the contract that this broker does not serve
+│   └── Denied
+│       ├── Unauthenticated   say who you are
+│       └── PermissionDenied  you may not do this
+├── Over                  what you held is over, which is normal: go on without it
+│   ├── HandleLapsed          this delivery was settled, or its lease ran out
+│   ├── Fenced                a newer generation of this owner works: stop
+│   └── EpochAlreadyAcked     the epoch is finished
+├── TryLater              the same request may succeed later; the SDK tried until its deadline
+│   ├── Busy                  too many requests wait
+│   │   ├── InFlightLimit     the group has too many messages leased: ack first
+│   │   └── PollingFull       too many parked pops
+│   ├── StorageFull           no room for new messages; acks still work
+│   ├── Unavailable           no broker answers there, or it is starting or stopping
+│   └── DeadlineExceeded      no answer in time: whether it was done is not known
+├── PartlyRefused         some entries of a batch were refused, the others are done (`.results`)
+├── ClientClosed          this client was closed, or was made before a fork
+└── InternalError         a bug of the broker: please report it
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+
+class PopMQError(Exception):
+    """Everything this package raises on purpose.
+
+    `code` is the name of a popmq.v1.Code, or "" for what no broker said. `field` is the path of the field at fault,
+    `action` says what to do, `retryable` whether the same request may succeed later, `retry_after` in how many seconds
+    at the earliest (0 = no hint).
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str = "",
+        field: str = "",
+        action: str = "",
+        retryable: bool = False,
+        retry_after: float = 0.0,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code
+        self.field = field
+        self.action = action
+        self.retryable = retryable
+        self.retry_after = retry_after
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Errors travel between processes (pools, Spark), and are copied for each caller of a request of several.
+        return type(self).__new__, (type(self), *self.args), self.__dict__
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.action})" if self.action else self.message
+
+
+class Rejected(PopMQError):
+    """The request is at fault: change it."""
+
+
+class InvalidField(Rejected):
+    """A field is missing, too long or out of range; `field` is its path, such as "messages[3].body"."""
+
+
+class InvalidHandle(Rejected):
+    """Not a handle, damaged, or of another group."""
+
+
+class InvalidFilter(Rejected):
+    """The filter cannot be read."""
+
+
+class RequestNumberReused(Rejected):
+    """A request number came again with another topic or count: two producers use one producer id."""
+
+
+class NotFound(Rejected):
+    """What the request names is not there."""
+
+
+class TopicNotFound(NotFound):
+    """There is no such topic: `client.create_topic`, or `popmq topic create`."""
+
+
+class GroupNotFound(NotFound):
+    """There is no such group: `client.create_group`, or `popmq group create`."""
+
+
+class OwnerNotFound(NotFound):
+    """There is no such owner in the group: `client.attach_owner`."""
+
+
+class AlreadyExists(Rejected):
+    """It exists with other settings. (With the same settings, creating it again succeeds.)"""
+
+
+class FilterConflict(Rejected):
+    """The group reads this topic with another filter."""
+
+
+class Unsupported(Rejected):
+    """Part of the contract that this broker does not serve."""
+
+
+class Denied(Rejected):
+    """The broker does not let you."""
+
+
+class Unauthenticated(Denied):
+    """The broker wants to know who you are."""
+
+
+class PermissionDenied(Denied):
+    """The broker knows who you are; you may not do this."""
+
+
+class Over(PopMQError):
+    """What you held is over. A normal outcome of leases: drop it and go on."""
+
+
+class HandleLapsed(Over):
+    """This delivery is over: acked, released, rejected, or its lease ran out (then the message comes back)."""
+
+
+class Fenced(Over):
+    """A newer generation of this owner is at work: stop."""
+
+
+class EpochAlreadyAcked(Over):
+    """The epoch is finished; its messages are not repeated."""
+
+
+class TryLater(PopMQError):
+    """The same request may succeed later. The SDK has tried until its deadline already."""
+
+
+class Busy(TryLater):
+    """Too many requests wait in the broker."""
+
+
+class InFlightLimit(Busy):
+    """The group has too many messages leased: ack first."""
+
+
+class PollingFull(Busy):
+    """Too many pops are parked in the broker."""
+
+
+class StorageFull(TryLater):
+    """No room for new messages; acks still work."""
+
+
+class Unavailable(TryLater):
+    """No broker answers at the endpoint, or it is starting or stopping."""
+
+
+class DeadlineExceeded(TryLater):
+    """No answer in time. Whether the request was done is not known; a send may have been stored."""
+
+
+class PartlyRefused(PopMQError):
+    """Some entries of a batch were refused; the others are done.
+
+    `results` has one item for each entry, in order: what the call returns for it, or the error that refused it.
+    """
+
+    def __init__(self, results: Sequence[Any]) -> None:
+        self.results = list(results)
+        refused = [(index, result) for index, result in enumerate(self.results) if isinstance(result, PopMQError)]
+        self.errors = dict(refused)
+        index, first = refused[0]
+        super().__init__(
+            f"{len(refused)} of {len(self.results)} entries were refused; the first, entry {index}: {first.message}",
+            code=first.code,
+            field=first.field,
+            action=first.action,
+            retryable=all(error.retryable for _, error in refused),
+        )
+
+
+class ClientClosed(PopMQError):
+    """This client was closed, or belongs to the process before a fork: make a new one."""
+
+
+class InternalError(PopMQError):
+    """A bug of the broker: please report it."""
+
+
+#: popmq.v1.Code by name → the class raised for it. A test proves that no code is missing.
+BY_CODE: dict[str, type[PopMQError]] = {
+    "CODE_UNSPECIFIED": InternalError,
+    "INVALID_FIELD": InvalidField,
+    "TOPIC_NOT_FOUND": TopicNotFound,
+    "GROUP_NOT_FOUND": GroupNotFound,
+    "OWNER_NOT_FOUND": OwnerNotFound,
+    "ALREADY_EXISTS": AlreadyExists,
+    "INVALID_HANDLE": InvalidHandle,
+    "HANDLE_LAPSED": HandleLapsed,
+    "FENCED": Fenced,
+    "EPOCH_ALREADY_ACKED": EpochAlreadyAcked,
+    "FILTER_CONFLICT": FilterConflict,
+    "FILTER_INVALID": InvalidFilter,
+    "REQUEST_NUMBER_REUSED": RequestNumberReused,
+    "STORAGE_FULL": StorageFull,
+    "BUSY": Busy,
+    "IN_FLIGHT_LIMIT": InFlightLimit,
+    "POLLING_FULL": PollingFull,
+    "UNAVAILABLE": Unavailable,
+    "UNSUPPORTED": Unsupported,
+    "UNAUTHENTICATED": Unauthenticated,
+    "PERMISSION_DENIED": PermissionDenied,
+    "INTERNAL": InternalError,
+}

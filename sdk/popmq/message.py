@@ -1,0 +1,165 @@
+"""What is sent, and what is delivered. Times are milliseconds since 1970 UTC (`…_ms`), durations seconds."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from popmq._outcome import ACK, Outcome, Reject, Release
+
+if TYPE_CHECKING:
+    from popmq._guard import Guard
+
+
+def _moment(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms / 1000, UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class TraceContext:
+    """W3C trace context: `traceparent` of ≤ 64 bytes, `tracestate` of ≤ 512."""
+
+    traceparent: str = ""
+    tracestate: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What a producer sends.
+
+        Message(b"…", key="AA1", tag="AA")
+        Message("text")                                  # as UTF-8
+        Message.from_json({"flight": 1}, key="AA1")
+
+    The broker stores it byte for byte and never looks into `body` (1 byte – 4 MiB).
+    """
+
+    body: bytes | str
+    key: str = ""  # for look-ups, ≤ 128 bytes
+    tag: str = ""  # one word for filters, ≤ 64 bytes
+    properties: Mapping[str, str] = field(default_factory=dict)  # ≤ 128, ≤ 64 KiB in all
+    more_keys: Sequence[str] = ()  # with `key` ≤ 16
+    message_id: str = ""  # ≤ 128 bytes, unique in its topic; empty: the client makes one
+    message_group: str = ""  # FIFO topics (later release): what keeps its order
+    deliver_at_ms: int = 0  # DELAY topics (later release)
+    priority: int = 0  # PRIORITY topics (later release)
+    encoding: str = ""  # how the body is encoded: GZIP, ZSTD, LZ4, ZLIB, or as it is
+    trace_context: TraceContext | None = None
+    born_ms: int = 0  # when it was made; 0: when it is sent
+
+    @classmethod
+    def from_json(cls, value: object, **fields: Any) -> "Message":
+        """A message whose body is `value` as compact JSON; `fields` as of the class."""
+        return cls(json.dumps(value, separators=(",", ":"), ensure_ascii=False), **fields)
+
+
+@dataclass(frozen=True, slots=True)
+class SendReceipt:
+    """Where a message was stored; it was on disk before this came."""
+
+    message_id: str
+    queue: int
+    offset: int  # in its queue
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """Where a message of a dead-letter topic came from, and why."""
+
+    topic: str
+    queue: int
+    offset: int
+    attempts: int  # deliveries it had
+    first_pop_ms: int
+    last_client: str  # client_id of the last delivery
+    reason: str  # what the consumer said, or "lease expired"
+    dead_ms: int
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
+class Delivery:
+    """One message, leased to this client until `invisible_until`.
+
+    As a context manager it guards its handler: leaving acks the message; an exception releases it with backoff and
+    tells the broker the error's text; meanwhile its lease is renewed. A delivery of an AsyncClient takes `async with`,
+    or `with` where nothing needs to be awaited. Deliveries of `browse` have no handle and nothing to guard.
+    """
+
+    body: bytes
+    topic: str = ""
+    group: str = ""
+    key: str = ""
+    tag: str = ""
+    message_id: str = ""
+    handle: str = field(default="", repr=False)  # names this delivery; dead once it is settled or its lease ran out
+    attempt: int = 1  # 1 at the first delivery
+    queue: int = 0
+    offset: int = 0
+    born_ms: int = 0
+    stored_ms: int = 0
+    invisible_until_ms: int = 0
+    properties: Mapping[str, str] = field(default_factory=dict)
+    more_keys: Sequence[str] = ()
+    message_group: str = ""
+    encoding: str = ""
+    trace_context: TraceContext | None = None
+    dead_letter: DeadLetter | None = None  # in a dead-letter topic: its origin
+    _guard: "Guard | None" = field(default=None, repr=False)
+
+    @property
+    def invisible_until(self) -> datetime:
+        """The lease's deadline as the pop gave it; renewals move it on."""
+        return _moment(self.invisible_until_ms)
+
+    @property
+    def stored(self) -> datetime:
+        """When the broker stored it."""
+        return _moment(self.stored_ms)
+
+    def text(self) -> str:
+        """The body as UTF-8. Raises UnicodeDecodeError."""
+        return self.body.decode()
+
+    def json(self) -> Any:
+        """The body as JSON. Raises ValueError."""
+        return json.loads(self.body)
+
+    def ack(self) -> None:
+        """Finishes it. The broker is told in the background, with what else is to tell; `client.ack` waits for it."""
+        self._settle(ACK)
+
+    def release(self, delay: float | None = None, *, count: bool = True, reason: str = "") -> None:
+        """Gives it back, in the background: visible after `delay` seconds (None: the group's backoff).
+
+        `count` false gives the attempt back too. `reason` (≤ 4 KiB) stays with the message.
+        """
+        self._settle(Release(delay, count, reason))
+
+    def reject(self, reason: str = "") -> None:
+        """Sends it to the dead-letter topic, in the background. `reason`: ≤ 4 KiB."""
+        self._settle(Reject(reason))
+
+    def _settle(self, outcome: Outcome) -> None:
+        if self._guard is None:
+            raise RuntimeError("this delivery holds no lease: only deliveries of pop and consume can be settled")
+        self._guard.settle(self, outcome)
+
+    def __enter__(self) -> Self:
+        if self._guard:
+            self._guard.enter(self)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        return self._guard.leave(self, error) if self._guard else False
+
+    async def __aenter__(self) -> Self:
+        return self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        return await self._guard.leave_async(self, error) if self._guard else False

@@ -1,0 +1,128 @@
+"""Numbers of a broker, and what it holds leased. Rates are per second over the last minute, `…_ms` since 1970 UTC."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from popmq.message import Delivery
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStats:
+    """Offsets of one queue: `max_offset` is the one that the next message gets."""
+
+    queue: int
+    min_offset: int
+    max_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicStats:
+    """A topic: messages that are stored and readable by position."""
+
+    topic: str
+    messages: int
+    sent_per_s: float
+    queues: Sequence[QueueStats]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStats:
+    """One group in one topic; ready + retry + backoff + in_flight is what it still has to do."""
+
+    group: str
+    topic: str
+    ready: int = 0  # not popped yet
+    in_flight: int = 0  # leased, not acked; with those of owners
+    retry: int = 0  # in the retry topic, deliverable
+    backoff: int = 0  # released with a delay that is not over
+    delayed: int = 0  # scheduled for later
+    dead: int = 0  # in the dead-letter topic, of all topics of the group
+    acked: int = 0  # since the group exists
+    expired: int = 0  # dropped by retention before they were finished
+    quarantined: int = 0  # stored bytes did not match their checksum
+    oldest_age: float = 0.0  # seconds since the oldest unfinished message was stored
+    popped_per_s: float = 0.0
+    acked_per_s: float = 0.0
+    waiters: int = 0  # parked pops
+    sessions: int = 0
+    owners: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStats:
+    """The broker's store; counts are since its start."""
+
+    map_bytes: int
+    used_bytes: int
+    disk_free_bytes: int
+    commits: int
+    fsyncs: int
+    quarantined: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """What `client.stats` answers."""
+
+    topics: Sequence[TopicStats]
+    groups: Sequence[GroupStats]
+    store: StoreStats
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What `client.browse` answers: messages by position, and where to go on (`next_offset`)."""
+
+    deliveries: Sequence[Delivery]
+    next_offset: int
+    min_offset: int
+    max_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A popped batch, or the part of it that is still leased."""
+
+    checkpoint_id: int
+    group: str
+    topic: str
+    client_id: str
+    owner: str  # set: its deadline is its owner's
+    popped_ms: int
+    due_ms: int
+    messages: int  # popped
+    undone: int
+    kind: str  # normal, retry, backoff
+
+
+@dataclass(frozen=True, slots=True)
+class Leases:
+    """What is leased or in backoff, soonest first; `total` counts also what was not asked for."""
+
+    leases: Sequence[Lease]
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """An owner and what it holds."""
+
+    group: str
+    owner: str
+    generation: int
+    acked_epoch: int
+    lease_until_ms: int
+    released: bool  # its lease ran out: what it holds may be popped by others
+    tokens: int
+    messages: int
+    last_seen_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClientStats:
+    """What a client has done since it was made."""
+
+    calls: int  # requests, retries not counted
+    retries: int
+    sent: int  # messages stored
+    send_requests: int  # requests that took; sent ÷ send_requests is what gathering made of them

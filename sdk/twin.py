@@ -1,0 +1,77 @@
+"""Writes the synchronous half of the SDK from the asynchronous one: popmq/_async/*.py → popmq/_sync/*.py.
+
+    python sdk/twin.py            writes
+    python sdk/twin.py --check    says which files are not what it would write; exit code 1
+
+What waits and runs differently with threads is written by hand in both folders, in the same words (HAND_WRITTEN). The
+rest would be the same text twice, and so is written once. A rule that no file uses is an error: it is out of date.
+"""
+
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "sdk/popmq"
+HAND_WRITTEN = {"__init__.py", "concurrency.py", "channel.py"}
+HEADER = "# Written by sdk/twin.py from {name}: change that one.\n"
+
+RULES = [
+    (re.compile(pattern), replacement)
+    for pattern, replacement in (
+        (r"\basync (def|with|for)\b", r"\1"),
+        (r"\bawait ", ""),
+        (r"Async(?=[A-Z])", ""),
+        (r"\b_async\b", "_sync"),
+        (r"__a(enter|exit|iter|next)__", r"__\1__"),
+        (r"Generator\[Delivery, None\]", "Generator[Delivery, None, None]"),
+    )
+]
+
+
+def twin(text: str, name: str, used: set[str]) -> str:
+    """The synchronous text; adds the rules that it took to `used`."""
+    for pattern, replacement in RULES:
+        text, count = pattern.subn(replacement, text)
+        if count:
+            used.add(pattern.pattern)
+    return tidy(HEADER.format(name=f"popmq/_async/{name}") + text)
+
+
+def tidy(text: str) -> str:
+    """In the form of the house: shorter words make other lines, and imports of `_sync` another order."""
+    for command in (["check", "--quiet", "--select=I", "--fix"], ["format", "--quiet"]):
+        ruff = [sys.executable, "-m", "ruff", *command, "--stdin-filename=sdk/popmq/_sync/twin.py", "-"]
+        text = subprocess.run(ruff, input=text, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    return text
+
+
+def twins() -> dict[pathlib.Path, str]:
+    """Every file that belongs to popmq/_sync, and its text."""
+    used: set[str] = set()
+    files = {
+        PACKAGE / "_sync" / path.name: twin(path.read_text(), path.name, used)
+        for path in sorted((PACKAGE / "_async").glob("*.py"))
+        if path.name not in HAND_WRITTEN
+    }
+    unused = {pattern.pattern for pattern, _ in RULES} - used
+    if unused:
+        raise SystemExit(f"twin: rules that no file uses: {', '.join(sorted(unused))}")
+    return files
+
+
+def main(arguments: list[str]) -> int:
+    """Exit code: 0 fine, 1 out of date."""
+    stale = [path for path, text in twins().items() if not path.exists() or path.read_text() != text]
+    if "--check" in arguments:
+        for path in stale:
+            print(f"twin: {path.relative_to(ROOT)} is out of date: run python sdk/twin.py")
+        return int(bool(stale))
+    for path in stale:
+        path.write_text(twins()[path])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
