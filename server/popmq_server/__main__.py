@@ -1,0 +1,56 @@
+"""`python -m popmq_server`, `popmq serve`: flags → Options → serve → drain.
+
+Exit codes: 0 stopped by SIGTERM or SIGINT · 2 wrong flags · 74 a commit failed with room on the disk · 78 cannot start.
+"""
+
+import asyncio
+import contextlib
+import logging
+import signal
+import sys
+
+from popmq_server.clock import SystemClock
+from popmq_server.errors import StartError
+from popmq_server.options import Options, parse
+from popmq_server.serving import Serving
+
+EXIT_IO = 74
+EXIT_CONFIG = 78
+#: Python hands the interpreter from thread to thread after so long, in seconds. With the default of 5 ms the event loop
+#: and the writer wait for each other: 64 single senders had p99 58 ms, with 1 ms 15 ms (architecture.md §5).
+SWITCH_INTERVAL_S = 0.001
+
+log = logging.getLogger("popmq")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Serves until a signal; the exit code."""
+    options = parse(argv)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    try:
+        return asyncio.run(_serve(options))
+    except StartError as error:
+        print(f"popmq: {error}", file=sys.stderr)
+        return EXIT_CONFIG
+
+
+async def _serve(options: Options) -> int:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with Serving(options, SystemClock()) as serving:
+        print(f"popmq: ready on {options.host}:{serving.port}", flush=True)
+        stopped = asyncio.ensure_future(stop.wait())
+        await asyncio.wait((stopped, serving.broker.failed), return_when=asyncio.FIRST_COMPLETED)
+        if serving.broker.failed.done():
+            log.critical("%s; a restart recovers what is on disk", serving.broker.failed.result())
+            return EXIT_IO
+        with contextlib.suppress(ValueError):
+            print("popmq: stopping", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

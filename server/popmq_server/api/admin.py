@@ -1,0 +1,233 @@
+"""popmq.v1.Admin: topics, groups, numbers."""
+
+from google.protobuf.message import Message
+
+from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_server import catalog, commands
+from popmq_server.api import requests
+from popmq_server.api.native import NativeService, read
+from popmq_server.commands import Look
+from popmq_server.engine import Engine
+from popmq_server.errors import unsupported
+from popmq_server.message import RETRY_PREFIX, check_range
+from popmq_server.metrics import Metrics
+from popmq_server.rates import Rates
+from popmq_server.state import Group, Topic
+from popmq_server.storage.lmdb import Store
+
+#: Entries of one backoff table.
+DELAYS_MAX = 64
+MAX_ATTEMPTS_MAX = 1000
+SHARE_NUMBER_MAX = 10_000
+LEASES_DEFAULT = 100
+
+
+class AdminService:
+    """The control plane. `native` lends its way of showing a group's numbers."""
+
+    def __init__(self, engine: Engine, native: NativeService, store: Store, metrics: Metrics, rates: Rates) -> None:
+        self._engine = engine
+        self._native = native
+        self._store = store
+        self._metrics = metrics
+        self._rates = rates
+
+    async def CreateTopic(self, raw: bytes) -> Message:
+        topic = read(pb.CreateTopicRequest, raw).topic
+        if topic.type not in (pb.TOPIC_TYPE_UNSPECIFIED, pb.NORMAL):
+            raise unsupported("topic.type", "topic types other than NORMAL")
+        by_age, keep_ms = _retention(topic.retention)
+        queues = check_range(topic.queues, "topic.queues", 1, catalog.QUEUES_MAX, catalog.QUEUES_DEFAULT)
+        name = requests.check_name(topic.name, "topic.name", requests.TOPIC_NAME_MAX)
+        made, existed = await self._engine.execute(commands.CreateTopic(name, queues, by_age, keep_ms))
+        return pb.CreateTopicResponse(topic=_topic(made), existed=existed)
+
+    async def UpdateTopic(self, raw: bytes) -> Message:
+        topic = read(pb.UpdateTopicRequest, raw).topic
+        check_range(topic.queues, "topic.queues", 0, catalog.QUEUES_MAX)
+        retention = _retention(topic.retention) if topic.HasField("retention") else None
+        made = await self._engine.execute(
+            commands.UpdateTopic(requests.topic_name(topic.name, "topic.name"), topic.queues, retention)
+        )
+        return pb.UpdateTopicResponse(topic=_topic(made))
+
+    async def GetTopic(self, raw: bytes) -> Message:
+        name = requests.topic_name(read(pb.GetTopicRequest, raw).name, "name")
+        topic, _, queues = (await self._engine.execute(Look("topics", (name,))))[0]
+        return pb.GetTopicResponse(topic=_topic(topic), queues=_queues(queues))
+
+    async def ListTopics(self, raw: bytes) -> Message:
+        hidden = read(pb.ListTopicsRequest, raw).dead_letter_topics
+        rows = await self._engine.execute(Look("topics", ("",)))
+        return pb.ListTopicsResponse(
+            topics=[_topic(topic) for topic, _, _ in rows if hidden or not topic.is_dead_letter]
+        )
+
+    async def DeleteTopic(self, raw: bytes) -> Message:
+        name = requests.topic_name(read(pb.DeleteTopicRequest, raw).name, "name")
+        await self._engine.execute(commands.DeleteTopic(name))
+        return pb.DeleteTopicResponse()
+
+    async def CreateGroup(self, raw: bytes) -> Message:
+        group = read(pb.CreateGroupRequest, raw).group
+        made, existed = await self._engine.execute(_create_group(group))
+        return pb.CreateGroupResponse(group=_group(made), existed=existed)
+
+    async def UpdateGroup(self, raw: bytes) -> Message:
+        wanted = _create_group(read(pb.UpdateGroupRequest, raw).group)
+        made = await self._engine.execute(commands.UpdateGroup(wanted.name, wanted._asdict()))
+        return pb.UpdateGroupResponse(group=_group(made))
+
+    async def GetGroup(self, raw: bytes) -> Message:
+        name = requests.group_name(read(pb.GetGroupRequest, raw).name, "name")
+        group = (await self._engine.execute(Look("group_settings", (name,))))[0]
+        rows = await self._engine.execute(Look("groups", ("", name)))
+        return pb.GetGroupResponse(group=_group(group), stats=[self._native.group_stats(row) for row in rows])
+
+    async def ListGroups(self, raw: bytes) -> Message:
+        read(pb.ListGroupsRequest, raw)
+        return pb.ListGroupsResponse(
+            groups=[_group(group) for group in await self._engine.execute(Look("group_settings", ("",)))]
+        )
+
+    async def DeleteGroup(self, raw: bytes) -> Message:
+        await self._engine.execute(
+            commands.DeleteGroup(requests.group_name(read(pb.DeleteGroupRequest, raw).name, "name"))
+        )
+        return pb.DeleteGroupResponse()
+
+    async def GetStats(self, raw: bytes) -> Message:
+        request = read(pb.GetStatsRequest, raw)
+        topic = requests.topic_name(request.topic) if request.topic else ""
+        group = requests.group_name(request.group) if request.group else ""
+        topics = await self._engine.execute(Look("topics", (topic,)))
+        groups = await self._engine.execute(Look("groups", (topic, group)))
+        return pb.GetStatsResponse(
+            topics=[self._topic_stats(*row) for row in topics],
+            groups=[self._native.group_stats(row) for row in groups],
+            store=await self._store_stats(),
+        )
+
+    def _topic_stats(self, topic: Topic, messages: int, queues: list[tuple[int, int, int]]) -> pb.TopicStats:
+        rate = self._rates.per_second("send", "", topic.name)
+        return pb.TopicStats(topic=topic.name, messages=messages, sent_per_s=rate, queues=_queues(queues))
+
+    async def _store_stats(self) -> pb.StoreStats:
+        pages, quarantined = await self._engine.execute(Look("store"))
+        return pb.StoreStats(
+            map_bytes=self._store.map_bytes,
+            used_bytes=pages * self._store.page_bytes,
+            disk_free_bytes=self._store.disk_free(),
+            commits=self._metrics.commits,
+            fsyncs=self._metrics.commits if self._store.sync != "none" else 0,
+            quarantined=quarantined,
+        )
+
+    async def Browse(self, raw: bytes) -> Message:
+        request = read(pb.BrowseRequest, raw)
+        name = request.topic if request.topic.startswith(RETRY_PREFIX) else requests.topic_name(request.topic)
+        count = check_range(request.max_messages, "max_messages", 1, requests.ENTRIES_MAX, requests.POP_MESSAGES)
+        offset = check_range(request.offset, "offset", 0, (1 << 63) - 1)
+        page = await self._engine.execute(Look("browse", (name, request.queue, offset, count, requests.POP_BYTES)))
+        rows = [
+            pb.Delivery(
+                message=pb.Message.FromString(data), attempt=attempts, queue=queue, offset=at, stored_ms=stored_ms
+            )
+            for data, stored_ms, queue, at, attempts in page.rows
+        ]
+        return pb.BrowseResponse(
+            deliveries=rows, next_offset=page.next_offset, min_offset=page.min_offset, max_offset=page.max_offset
+        )
+
+    async def ListLeases(self, raw: bytes) -> Message:
+        request = read(pb.ListLeasesRequest, raw)
+        count = check_range(request.max_leases, "max_leases", 1, requests.ENTRIES_MAX, LEASES_DEFAULT)
+        rows, total = await self._engine.execute(Look("leases", (request.topic, request.group, count)))
+        leases = [
+            pb.Lease(
+                checkpoint_id=row.ck_id,
+                group=row.group,
+                topic=row.topic,
+                client_id=row.client,
+                owner=row.owner,
+                popped_ms=row.popped_ms,
+                due_ms=row.due_ms,
+                messages=row.members,
+                undone=row.undone,
+                kind=row.kind,
+            )
+            for row in rows
+        ]
+        return pb.ListLeasesResponse(leases=leases, total=total)
+
+    async def ListOwners(self, raw: bytes) -> Message:
+        rows = await self._engine.execute(Look("owners", (read(pb.ListOwnersRequest, raw).group,)))
+        owners = [
+            pb.OwnerStats(
+                group=group,
+                owner=owner.name,
+                generation=owner.generation,
+                acked_epoch=owner.acked_epoch,
+                lease_until_ms=owner.lease_until_ms,
+                released=owner.released,
+                tokens=tokens,
+                messages=messages,
+                last_seen_ms=owner.last_seen_ms,
+            )
+            for owner, group, tokens, messages in rows
+        ]
+        return pb.ListOwnersResponse(owners=owners)
+
+
+def _retention(retention: pb.Retention) -> tuple[bool, int]:
+    keep_ms = check_range(
+        retention.keep_ms, "topic.retention.keep_ms", catalog.KEEP_MS_MIN, catalog.KEEP_MS_MAX, catalog.KEEP_MS_DEFAULT
+    )
+    return retention.by_age, keep_ms
+
+
+def _create_group(group: pb.Group) -> commands.CreateGroup:
+    if group.fifo:
+        raise unsupported("group.fifo", "FIFO groups")
+    delays = tuple(group.backoff.delays_ms) or catalog.DELAYS_MS_DEFAULT
+    check_range(len(delays), "group.backoff.delays_ms", 1, DELAYS_MAX)
+    for delay_ms in delays:
+        check_range(delay_ms, "group.backoff.delays_ms", 0, requests.INVISIBLE_MS_MAX)
+    start_from, start_ms = requests.start_position(group.start, "group.start")
+    return commands.CreateGroup(
+        requests.group_name(group.name, "group.name"),
+        check_range(group.max_attempts, "group.max_attempts", 1, MAX_ATTEMPTS_MAX, catalog.MAX_ATTEMPTS_DEFAULT),
+        delays,
+        requests.invisible_ms(group.invisible_ms, "group.invisible_ms", catalog.INVISIBLE_MS_DEFAULT),
+        check_range(group.share_number, "group.share_number", 0, SHARE_NUMBER_MAX),
+        start_from,
+        start_ms,
+        group.exclusive_owner,
+    )
+
+
+def _topic(topic: Topic) -> pb.Topic:
+    retention = pb.Retention(by_age=topic.by_age, keep_ms=topic.keep_ms)
+    return pb.Topic(
+        name=topic.name, type=pb.NORMAL, queues=topic.queues, retention=retention, created_ms=topic.created_ms
+    )
+
+
+def _queues(queues: list[tuple[int, int, int]]) -> list[pb.QueueStats]:
+    return [pb.QueueStats(queue=queue, min_offset=least, max_offset=most) for queue, least, most in queues]
+
+
+def _group(group: Group) -> pb.Group:
+    made = pb.Group(
+        name=group.name,
+        max_attempts=group.max_attempts,
+        backoff=pb.Backoff(delays_ms=group.delays_ms),
+        invisible_ms=group.invisible_ms,
+        share_number=group.share_number,
+        exclusive_owner=group.exclusive_owner,
+        created_ms=group.created_ms,
+    )
+    made.start.CopyFrom(
+        pb.StartPosition(**{"from": pb.StartFrom.Value(group.start_from), "timestamp_ms": group.start_ms})
+    )
+    return made

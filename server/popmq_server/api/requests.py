@@ -1,0 +1,251 @@
+"""Requests of popmq.v1 → commands: every limit that needs no state is checked here, before anything waits for the writer."""
+
+import binascii
+import os
+
+from google.protobuf.message import DecodeError
+
+from popmq_proto.store.store_pb2 import SendView
+from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_server.commands import Ack, AttachOwner, Change, ChangeInvisibleTime, Pop, PopToken, Position, Send
+from popmq_server.errors import Refused, invalid, unsupported
+from popmq_server.message import (
+    BODY_BYTES_MAX,
+    GROUP_NAME_MAX,
+    KEY_BYTES_MAX,
+    KEYS_MAX,
+    MESSAGE_ID_BYTES_MAX,
+    PROPERTIES_BYTES_MAX,
+    PROPERTIES_MAX,
+    REASON_BYTES_MAX,
+    TAG_BYTES_MAX,
+    TOPIC_NAME_MAX,
+    Handle,
+    Outgoing,
+    check_messages_total,
+    check_name,
+    check_range,
+    check_text,
+    dead_letter_topic,
+    read_handle,
+    tag_hash,
+)
+from popmq_server.message import DEAD_LETTER_PREFIX as DEAD_LETTER
+from popmq_server.storage.keys import hash8
+
+#: Limits of requests (model.md §5).
+ENTRIES_MAX = 4096
+SEND_BYTES_MAX = 16 << 20
+POP_BYTES_MAX = 16 << 20
+POP_BYTES = 3 << 20
+POP_MESSAGES = 32
+INVISIBLE_MS_MIN, INVISIBLE_MS_MAX = 1_000, 43_200_000
+WAIT_MS_MAX = 60_000
+CLIENT_ID_BYTES_MAX = 128
+ATTEMPT_ID_BYTES_MAX = 64
+OWNER_BYTES_MAX = 64
+PRODUCER_ID_BYTES_MAX = 64
+_TRACEPARENT_BYTES_MAX, _TRACESTATE_BYTES_MAX = 64, 512
+
+
+def topic_name(name: str, field: str = "topic") -> str:
+    """A topic's name; a dead-letter topic's may be read from."""
+    if name.startswith(DEAD_LETTER):
+        return dead_letter_topic(check_name(name.removeprefix(DEAD_LETTER), field, GROUP_NAME_MAX))
+    return check_name(name, field, TOPIC_NAME_MAX)
+
+
+def group_name(name: str, field: str = "group") -> str:
+    return check_name(name, field, GROUP_NAME_MAX)
+
+
+def send(view: SendView) -> Send:
+    """Each message is checked on its own: a bad one becomes its entry's refusal."""
+    raws = view.messages
+    total = sum(map(len, raws))
+    check_messages_total(len(raws), total, ENTRIES_MAX, SEND_BYTES_MAX)
+    check_text(view.producer_id, "producer_id", PRODUCER_ID_BYTES_MAX)
+    if bool(view.producer_id) != bool(view.request_number):
+        raise invalid(
+            "producer_id and request_number belong together", field="request_number", action="set both, or neither"
+        )
+    entries: list[Outgoing | Refused] = []
+    for place, raw in enumerate(raws):
+        try:
+            entries.append(outgoing(raw))
+        except Refused as refused:
+            refused.field = f"messages[{place}].{refused.field}" if refused.field else f"messages[{place}]"
+            entries.append(refused)
+    return Send(topic_name(view.topic), tuple(entries), view.producer_id, view.request_number, total)
+
+
+def outgoing(raw: bytes) -> Outgoing:
+    """A checked message: the bytes as they came, and what the indexes need."""
+    try:
+        message = pb.Message.FromString(raw)
+    except DecodeError:
+        raise invalid("the bytes are not a popmq.v1.Message", field="") from None
+    message_id, tag, keys = message.message_id, message.tag, message.keys
+    size = len(message.body)
+    if not 0 < size <= BODY_BYTES_MAX:
+        raise invalid(f"the body has {size} bytes, allowed are 1–{BODY_BYTES_MAX}", field="body")
+    if tag:
+        _check_tag(tag)
+    if len(keys):
+        _check_keys(keys)
+    if len(message.properties):
+        _check_properties(message)
+    _check_rest(message)
+    if message_id:
+        check_text(message_id, "message_id", MESSAGE_ID_BYTES_MAX)
+    else:
+        message_id = binascii.hexlify(os.urandom(16)).decode()
+        raw += b"\x0a\x20" + message_id.encode()
+    return Outgoing(raw, tag_hash(tag), (hash8(message_id), *map(hash8, keys)), message_id)
+
+
+def _check_tag(tag: str) -> None:
+    check_text(tag, "tag", TAG_BYTES_MAX)
+    if "|" in tag or any(letter.isspace() for letter in tag):
+        raise invalid(f"the tag {tag!r} has a space or '|' in it", field="tag", action="tags are single words")
+
+
+def _check_keys(keys: object) -> None:
+    texts = list(keys)  # type: ignore[call-overload]
+    if len(texts) > KEYS_MAX:
+        raise invalid(f"{len(texts)} keys, at most {KEYS_MAX} are allowed", field="keys")
+    for key in texts:
+        check_text(key, "keys", KEY_BYTES_MAX, required=True)
+
+
+def _check_properties(message: pb.Message) -> None:
+    if len(message.properties) > PROPERTIES_MAX:
+        raise invalid(f"{len(message.properties)} properties, at most {PROPERTIES_MAX} are allowed", field="properties")
+    total = 0
+    for name, value in message.properties.items():
+        check_text(name, "properties", KEY_BYTES_MAX, required=True)
+        total += len(name.encode()) + len(value.encode())
+    if total > PROPERTIES_BYTES_MAX:
+        raise invalid(
+            f"the properties have {total} bytes, at most {PROPERTIES_BYTES_MAX} are allowed", field="properties"
+        )
+
+
+def _check_rest(message: pb.Message) -> None:
+    """What is rarely set: parts of later releases, and what only the broker may set."""
+    if message.deliver_at_ms:
+        raise unsupported("deliver_at_ms", "delayed messages")
+    if message.priority:
+        raise unsupported("priority", "priorities")
+    if message.transaction:
+        raise unsupported("transaction", "transactions")
+    if message.message_group:
+        raise unsupported("message_group", "message groups")
+    if message.HasField("dead_letter"):
+        raise invalid("dead_letter is set by the broker", field="dead_letter", action="leave it unset")
+    if message.HasField("trace_context"):
+        check_text(message.trace_context.traceparent, "trace_context.traceparent", _TRACEPARENT_BYTES_MAX)
+        check_text(message.trace_context.tracestate, "trace_context.tracestate", _TRACESTATE_BYTES_MAX)
+    if not 0 <= message.encoding <= max(pb.Encoding.values()):
+        raise invalid(f"there is no encoding {message.encoding}", field="encoding")
+    if message.born_ms < 0:
+        raise invalid("born_ms is negative", field="born_ms")
+
+
+def pop(request: pb.PopRequest) -> Pop:
+    if request.HasField("filter") and request.filter.WhichOneof("expression"):
+        raise unsupported("filter", "filters")
+    if request.format not in (pb.FORMAT_ROWS, pb.FORMAT_COLUMNS):
+        raise invalid(f"there is no format {request.format}", field="format")
+    token = _token(request.token) if request.HasField("token") else None
+    if token is not None and request.attempt_id:
+        raise invalid("a token is an attempt id already", field="attempt_id", action="set one of them")
+    check_range(request.wait_ms, "wait_ms", 0, WAIT_MS_MAX)
+    return Pop(
+        topic_name(request.topic),
+        group_name(request.group),
+        tuple(dict.fromkeys(request.queues)),
+        check_range(request.max_messages, "max_messages", 1, ENTRIES_MAX, POP_MESSAGES),
+        check_range(request.max_bytes, "max_bytes", 1, POP_BYTES_MAX, POP_BYTES),
+        invisible_ms(request.invisible_ms, "invisible_ms"),
+        check_text(request.client_id, "client_id", CLIENT_ID_BYTES_MAX),
+        check_text(request.attempt_id, "attempt_id", ATTEMPT_ID_BYTES_MAX),
+        token,
+    )
+
+
+def _token(token: pb.Token) -> PopToken:
+    check_range(token.epoch, "token.epoch", 1, (1 << 63) - 1)
+    check_range(token.generation, "token.generation", 1, (1 << 63) - 1)
+    upto = Position(dict(token.upto.queues), token.upto.retry) if token.HasField("upto") else None
+    owner = check_text(token.owner, "token.owner", OWNER_BYTES_MAX, required=True)
+    return PopToken(owner, token.generation, token.epoch, token.part, token.chunk, token.share, upto)
+
+
+def invisible_ms(value: int, field: str, default: int | None = 0) -> int:
+    return check_range(value, field, INVISIBLE_MS_MIN, INVISIBLE_MS_MAX, default)
+
+
+def ack(request: pb.AckRequest) -> Ack:
+    check_range(len(request.handles), "handles", 1, ENTRIES_MAX)
+    return Ack(
+        group_name(request.group),
+        tuple(_handle(text, f"handles[{place}]") for place, text in enumerate(request.handles)),
+    )
+
+
+def _handle(text: str, field: str) -> Handle | Refused:
+    try:
+        return read_handle(text, field)
+    except Refused as refused:
+        return refused
+
+
+def change_invisible_time(request: pb.ChangeInvisibleTimeRequest) -> ChangeInvisibleTime:
+    check_range(len(request.changes), "changes", 1, ENTRIES_MAX)
+    changes: list[Change | Refused] = []
+    for place, entry in enumerate(request.changes):
+        try:
+            changes.append(_change(entry, f"changes[{place}]"))
+        except Refused as refused:
+            changes.append(refused)
+    return ChangeInvisibleTime(group_name(request.group), tuple(changes))
+
+
+def _change(entry: pb.InvisibleTimeChange, field: str) -> Change:
+    handle = read_handle(entry.handle, f"{field}.handle")
+    kind = entry.WhichOneof("change")
+    if kind == "extend":
+        return Change(handle, kind, invisible_ms(entry.extend.invisible_ms, f"{field}.extend.invisible_ms", None))
+    if kind == "reject":
+        return Change(
+            handle, kind, 0, False, check_text(entry.reject.reason, f"{field}.reject.reason", REASON_BYTES_MAX)
+        )
+    if kind != "release":
+        raise invalid("no change is named", field=field, action="set one of extend, release, reject")
+    delay_ms = None
+    if entry.release.HasField("delay_ms"):
+        delay_ms = check_range(entry.release.delay_ms, f"{field}.release.delay_ms", 0, INVISIBLE_MS_MAX)
+    reason = check_text(entry.release.reason, f"{field}.release.reason", REASON_BYTES_MAX)
+    return Change(handle, kind, delay_ms, entry.release.uncounted, reason)
+
+
+def attach_owner(request: pb.AttachOwnerRequest) -> AttachOwner:
+    start = start_position(request.start, "start") if request.HasField("start") else None
+    return AttachOwner(
+        group_name(request.group),
+        check_text(request.owner, "owner", OWNER_BYTES_MAX, required=True),
+        invisible_ms(request.lease_ms, "lease_ms", None),
+        topic_name(request.topic) if request.topic else "",
+        start,
+        request.create_group,
+    )
+
+
+def start_position(start: pb.StartPosition, field: str) -> tuple[str, int]:
+    if start.__getattribute__("from") not in pb.StartFrom.values():
+        raise invalid("there is no such start position", field=f"{field}.from")
+    kind = pb.StartFrom.Name(start.__getattribute__("from"))
+    if start.timestamp_ms < 0 or (kind == "TIMESTAMP") != bool(start.timestamp_ms):
+        raise invalid("timestamp_ms belongs to TIMESTAMP, and is positive", field=f"{field}.timestamp_ms")
+    return kind, start.timestamp_ms

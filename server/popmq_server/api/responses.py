@@ -1,0 +1,108 @@
+"""Answers of the engine → responses of popmq.v1."""
+
+from popmq_proto.store.store_pb2 import DeliveriesView, DeliveryView
+from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_server.api.status import error_info
+from popmq_server.commands import Popped, Position, Send, Sent
+from popmq_server.errors import Refused
+from popmq_server.message import make_handle
+from popmq_server.stats import GroupNumbers
+
+
+def sent(command: Send, answer: Sent) -> pb.SendResponse:
+    """The stored messages follow each other from `answer.first` on."""
+    offset, results = answer.first, []
+    for entry in command.entries:
+        if isinstance(entry, Refused):
+            results.append(pb.SendResult(error=error_info(entry)))
+        else:
+            results.append(pb.SendResult(message_id=entry.message_id, queue=answer.queue, offset=offset))
+            offset += 1
+    return pb.SendResponse(results=results, duplicate=answer.duplicate)
+
+
+def popped(answer: Popped, columns: bool) -> bytes:
+    """A PopResponse, joined from stored bytes: messages are not decoded on their way (but for columns)."""
+    rest = pb.PopResponse(
+        popped_ms=answer.popped_ms, invisible_until_ms=answer.due_ms, rest=answer.rest, replay=answer.replay
+    )
+    if answer.sealed is not None:
+        count, end, stolen, lost = answer.sealed
+        rest.sealed.CopyFrom(pb.Sealed(count=count, end=end, torn_stolen=stolen, torn_lost=lost))
+    if columns:
+        rest.columns.CopyFrom(_columns(answer))
+        return rest.SerializeToString()
+    ck_id, nonce = answer.ck_id, answer.nonce
+    rows = [
+        DeliveryView(
+            message=data,
+            handle=make_handle(ck_id, member, nonce),
+            attempt=attempt,
+            queue=queue,
+            offset=offset,
+            stored_ms=stored_ms,
+        )
+        for data, stored_ms, queue, offset, attempt, member in answer.rows
+    ]
+    return DeliveriesView(deliveries=rows).SerializeToString() + rest.SerializeToString()
+
+
+def _columns(answer: Popped) -> pb.Columns:
+    messages = [pb.Message.FromString(row[0]) for row in answer.rows]
+    rows = answer.rows
+    return pb.Columns(
+        message_id=[message.message_id for message in messages],
+        body=[message.body for message in messages],
+        tag=[message.tag for message in messages],
+        key=[message.keys[0] if len(message.keys) else "" for message in messages],
+        queue=[row[2] for row in rows],
+        offset=[row[3] for row in rows],
+        born_ms=[message.born_ms for message in messages],
+        stored_ms=[row[1] for row in rows],
+        attempt=[row[4] for row in rows],
+        handle=[] if answer.sealed else [make_handle(answer.ck_id, row[5], answer.nonce) for row in rows],
+        properties=[pb.Properties(entries=message.properties) for message in messages],
+    )
+
+
+def acked(answer: list[Refused | None]) -> pb.AckResponse:
+    if not any(answer):
+        return pb.AckResponse()
+    return pb.AckResponse(
+        results=[pb.AckResult(error=error_info(entry)) if entry else pb.AckResult() for entry in answer]
+    )
+
+
+def changed(answer: list[tuple[int, bool] | Refused]) -> pb.ChangeInvisibleTimeResponse:
+    results = [
+        pb.InvisibleTimeResult(error=error_info(entry))
+        if isinstance(entry, Refused)
+        else pb.InvisibleTimeResult(visible_ms=0 if entry[1] else entry[0], dead_lettered=entry[1])
+        for entry in answer
+    ]
+    return pb.ChangeInvisibleTimeResponse(results=results)
+
+
+def position(answer: Position) -> pb.Position:
+    return pb.Position(queues=answer.queues, retry=answer.retry)
+
+
+def group_stats(row: GroupNumbers, now_ms: int, rates: tuple[float, float], gauges: tuple[int, int]) -> pb.GroupStats:
+    return pb.GroupStats(
+        group=row.group,
+        topic=row.topic,
+        ready=row.ready,
+        in_flight=row.in_flight,
+        retry=row.retry,
+        backoff=row.backoff,
+        dead=row.dead,
+        acked=row.acked,
+        expired=row.expired,
+        quarantined=row.quarantined,
+        oldest_age_ms=max(0, now_ms - row.oldest_ms) if row.oldest_ms else 0,
+        popped_per_s=rates[0],
+        acked_per_s=rates[1],
+        waiters=gauges[0],
+        sessions=gauges[1],
+        owners=row.owners,
+    )

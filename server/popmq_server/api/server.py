@@ -1,0 +1,135 @@
+"""The gRPC server: build, bind, drain. `grpc.so_reuseport` is 0, always: with grpcio's default a second broker would
+bind the same port, and messages would seem to vanish.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import grpc
+from google.protobuf.message import Message
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1._async import HealthServicer
+from grpc_reflection.v1alpha import reflection
+
+from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_server.api.admin import AdminService
+from popmq_server.api.native import NativeService
+from popmq_server.api.status import refuse
+from popmq_server.broker import Broker
+from popmq_server.clock import stopwatch
+from popmq_server.errors import Refused, StartError
+from popmq_server.metrics import Metrics
+from popmq_server.rates import Rates
+
+log = logging.getLogger("popmq.api")
+
+_OPTIONS = (
+    ("grpc.so_reuseport", 0),
+    # A Send has at most 16 MiB of messages, and some bytes around them.
+    ("grpc.max_receive_message_length", 20 << 20),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+)
+_SERVICES = ("Broker", "Admin")
+
+Method = Callable[[bytes], Awaitable[Message | bytes]]
+
+
+class Server:
+    """A bound port with both services, health and reflection over one engine."""
+
+    def __init__(self, broker: Broker, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._server = grpc.aio.server(options=_OPTIONS)
+        self._health = HealthServicer()
+        rates = Rates(broker.clock)
+        native = NativeService(broker, broker.clock, metrics, rates)
+        services = {"Broker": native, "Admin": AdminService(broker, native, broker.store, metrics, rates)}
+        for name, service in services.items():
+            self._add(name, service)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        names = [f"popmq.v1.{name}" for name in _SERVICES]
+        reflection.enable_server_reflection(
+            [*names, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME], self._server
+        )
+
+    def _add(self, name: str, service: Any) -> None:
+        handlers = {}
+        for method in pb.DESCRIPTOR.services_by_name[name].methods:
+            call = getattr(service, method.name)
+            if method.client_streaming:
+                handlers[method.name] = grpc.stream_stream_rpc_method_handler(self._stream(method.name, call))
+            else:
+                handlers[method.name] = grpc.unary_unary_rpc_method_handler(
+                    self._unary(method.name, call), None, _bytes
+                )
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(f"popmq.v1.{name}", handlers),))
+
+    def _unary(self, name: str, call: Method) -> Callable[[bytes, Any], Awaitable[Any]]:
+        """One call: timed, counted, its refusal put on the wire; a bug is answered INTERNAL and logged."""
+        seconds, counted = self._metrics.request_seconds.labels(name), self._metrics.requests.labels(name, "OK")
+
+        async def handle(raw: bytes, context: Any) -> Any:
+            began = stopwatch()
+            try:
+                response = await call(raw)
+            except Refused as refused:
+                await self._refuse(name, context, refused)
+            except asyncio.CancelledError:
+                self._metrics.requests.labels(name, "CANCELLED").inc()
+                raise
+            except Exception:
+                log.exception("%s raised", name)
+                await self._refuse(
+                    name,
+                    context,
+                    Refused("INTERNAL", f"the broker failed on this {name}", action="report it with the broker's log"),
+                )
+            else:
+                counted.inc()
+                return response
+            finally:
+                seconds.observe(stopwatch() - began)
+
+        return handle
+
+    async def _refuse(self, name: str, context: Any, refused: Refused) -> None:
+        self._metrics.requests.labels(name, refused.code).inc()
+        self._metrics.refusals.labels(refused.code).inc()
+        await refuse(context, refused)
+
+    def _stream(self, name: str, call: Method) -> Callable[[Any, Any], AsyncIterator[bytes]]:
+        unary = self._unary(name, call)
+
+        async def handle(_: Any, context: Any) -> AsyncIterator[bytes]:
+            yield await unary(b"", context)
+
+        return handle
+
+    async def start(self, host: str, port: int) -> int:
+        """Opens the port, last of all; the port that was bound."""
+        try:
+            bound = self._server.add_insecure_port(f"{host}:{port}")
+        except RuntimeError:
+            bound = 0
+        if not bound:
+            raise StartError(
+                f"port {port} on {host} cannot be opened: it is in use, perhaps by another PopMQ; stop that one, or name another with --port"
+            )
+        await self._server.start()
+        await self._health.set("", health_pb2.HealthCheckResponse.SERVING)
+        for name in _SERVICES:
+            await self._health.set(f"popmq.v1.{name}", health_pb2.HealthCheckResponse.SERVING)
+        return bound
+
+    async def stop(self, grace_s: float) -> None:
+        """Takes no new calls, lets running ones end for at most `grace_s`."""
+        await self._health.enter_graceful_shutdown()
+        await self._server.stop(grace_s)
+
+
+def _bytes(response: Message | bytes) -> bytes:
+    return response if isinstance(response, bytes) else response.SerializeToString()

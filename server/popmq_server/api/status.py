@@ -1,0 +1,53 @@
+"""Refusals on the wire: google.rpc.Status with one popmq.v1.ErrorInfo in `grpc-status-details-bin`."""
+
+import grpc
+from google.protobuf import any_pb2
+from google.rpc import status_pb2
+
+from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_server.errors import Refused
+
+#: popmq.v1.Code → gRPC status, as the contract's comments say; a test reads them there.
+STATUS_OF_CODE = {
+    "INVALID_FIELD": grpc.StatusCode.INVALID_ARGUMENT,
+    "TOPIC_NOT_FOUND": grpc.StatusCode.NOT_FOUND,
+    "GROUP_NOT_FOUND": grpc.StatusCode.NOT_FOUND,
+    "OWNER_NOT_FOUND": grpc.StatusCode.NOT_FOUND,
+    "ALREADY_EXISTS": grpc.StatusCode.ALREADY_EXISTS,
+    "INVALID_HANDLE": grpc.StatusCode.INVALID_ARGUMENT,
+    "HANDLE_LAPSED": grpc.StatusCode.FAILED_PRECONDITION,
+    "FENCED": grpc.StatusCode.FAILED_PRECONDITION,
+    "EPOCH_ALREADY_ACKED": grpc.StatusCode.FAILED_PRECONDITION,
+    "FILTER_CONFLICT": grpc.StatusCode.FAILED_PRECONDITION,
+    "FILTER_INVALID": grpc.StatusCode.INVALID_ARGUMENT,
+    "REQUEST_NUMBER_REUSED": grpc.StatusCode.INVALID_ARGUMENT,
+    "STORAGE_FULL": grpc.StatusCode.RESOURCE_EXHAUSTED,
+    "BUSY": grpc.StatusCode.RESOURCE_EXHAUSTED,
+    "IN_FLIGHT_LIMIT": grpc.StatusCode.RESOURCE_EXHAUSTED,
+    "POLLING_FULL": grpc.StatusCode.RESOURCE_EXHAUSTED,
+    "UNAVAILABLE": grpc.StatusCode.UNAVAILABLE,
+    "UNSUPPORTED": grpc.StatusCode.UNIMPLEMENTED,
+    "UNAUTHENTICATED": grpc.StatusCode.UNAUTHENTICATED,
+    "PERMISSION_DENIED": grpc.StatusCode.PERMISSION_DENIED,
+    "INTERNAL": grpc.StatusCode.INTERNAL,
+}
+
+
+def error_info(refused: Refused) -> pb.ErrorInfo:
+    return pb.ErrorInfo(
+        code=pb.Code.Value(refused.code),
+        message=refused.message,
+        field=refused.field,
+        retryable=refused.retryable,
+        retry_after_ms=refused.retry_after_ms,
+        action=refused.action,
+    )
+
+
+async def refuse(context: grpc.aio.ServicerContext, refused: Refused) -> None:
+    """Ends the call with the refusal; does not return."""
+    status = STATUS_OF_CODE[refused.code]
+    detail = any_pb2.Any()
+    detail.Pack(error_info(refused))
+    rich = status_pb2.Status(code=status.value[0], message=refused.message, details=[detail])
+    await context.abort(status, refused.message, (("grpc-status-details-bin", rich.SerializeToString()),))

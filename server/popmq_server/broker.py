@@ -1,0 +1,170 @@
+"""The embedded engine: one store, one writer, one event loop. Owns what lives, and the order of opening and closing.
+
+open    lock the folder → open the store → scan → writer thread        (the api opens its port after that, last)
+close   (the api has closed its port) → wake the parked → writer drains → store syncs → folder free
+"""
+
+import asyncio
+import logging
+from typing import Any, NamedTuple
+
+from .clock import Clock
+from .commands import Available, Change, ChangeInvisibleTime, Look, Pop, Popped, Send
+from .core import Committed, Core
+from .errors import Refused
+from .message import Handle
+from .metrics import Metrics
+from .options import Options
+from .rebalance import Assignment, Sessions, assign
+from .storage.lmdb import Store
+from .waiters import Waiters
+from .writer import Writer
+
+log = logging.getLogger("popmq.broker")
+
+#: Bytes of requests that wait for the writer; more are refused with a hint.
+WAITING_BYTES_MAX = 256 << 20
+
+
+class Ticket(NamedTuple):
+    """A command on its way through the writer."""
+
+    future: "asyncio.Future[Any]"
+    bytes: int
+    command: Any
+
+
+class Broker:
+    """The embedded engine (engine.py). Make and use it inside one event loop."""
+
+    def __init__(self, options: Options, clock: Clock, metrics: Metrics) -> None:
+        self.clock = clock
+        self.metrics = metrics
+        self._loop = asyncio.get_running_loop()
+        self._core = Core(Store(options.data, options.max_size, options.sync), clock)
+        #: Pops of all queues: one of them is enough for what one commit brings.
+        self.waiters = Waiters(clock, wake_all=False)
+        #: Pops of named queues, and those who only look: each has to see for itself.
+        self.watchers = Waiters(clock, wake_all=True)
+        self.sessions = Sessions(clock)
+        self._writer = Writer(self._core, clock, self._deliver, self._failed)
+        self._waiting_bytes = 0
+        self.failed: asyncio.Future[BaseException] = self._loop.create_future()
+        clock.subscribe(self._clock_moved)
+        self._writer.start()
+
+    def _deliver(self, tickets: list[Any], committed: Committed) -> None:
+        """On the writer thread: one turn of the loop answers the whole group."""
+        self.metrics.committed(committed)
+        self._loop.call_soon_threadsafe(self._answer, tickets, committed)
+
+    def _answer(self, tickets: list[Any], committed: Committed) -> None:
+        for ticket, result in zip(tickets, committed.results, strict=True):
+            self._waiting_bytes -= ticket.bytes
+            if ticket.future.done():
+                self._give_back(ticket.command, result)
+            elif isinstance(result, BaseException):
+                ticket.future.set_exception(result)
+            else:
+                ticket.future.set_result(result)
+        self.waiters.wake(committed.woken)
+        self.watchers.wake(committed.woken)
+
+    def _failed(self, error: BaseException) -> None:
+        def tell() -> None:
+            if not self.failed.done():
+                self.failed.set_result(error)
+
+        self._loop.call_soon_threadsafe(tell)
+
+    def _clock_moved(self) -> None:
+        self._loop.call_soon_threadsafe(self.waiters.tick)
+        self._loop.call_soon_threadsafe(self.watchers.tick)
+
+    async def execute(self, command: Any) -> Any:
+        """Runs one command; the answer has been committed. Raises Refused."""
+        size = command.bytes if isinstance(command, Send) else 0
+        if self._waiting_bytes + size > WAITING_BYTES_MAX:
+            raise Refused(
+                "BUSY",
+                f"{self._waiting_bytes >> 20} MiB of requests wait already",
+                retry_after_ms=100,
+                action="retry with backoff",
+            )
+        self._waiting_bytes += size
+        ticket = Ticket(self._loop.create_future(), size, command)
+        self._writer.submit(command, ticket)
+        return await ticket.future
+
+    async def pop(self, command: Pop, wait_ms: int) -> Popped:
+        """Pop, parked while there is nothing; a token's answer never waits, since its set is sealed."""
+        key = (command.group, command.topic)
+        deadline_ms = self.clock.now_ms() + wait_ms
+        lot = self.watchers if command.queues else self.waiters
+        while True:
+            seen = lot.generation(key)
+            popped: Popped = await self.execute(command)
+            if popped.rows or command.token is not None or not wait_ms or popped.replay:
+                return popped
+            if not await lot.park(key, seen, deadline_ms):
+                return popped
+
+    def _give_back(self, command: Any, result: Any) -> None:
+        """Nobody waits for this answer any more: what it leased is visible again at once, uncounted.
+
+        Not with an attempt id or a token: there the caller may ask again for the same messages.
+        """
+        if isinstance(result, Popped) and result.rows and not command.attempt_id and command.token is None:
+            undo = give_back(command, result)
+            self._writer.submit(undo, Ticket(self._loop.create_future(), 0, undo))
+
+    async def wait_available(self, topic: str, group: str, min_ready: int, wait_ms: int) -> Any:
+        """(ready, Position), once there are `min_ready` messages or the time is over. Takes no wake from a Pop."""
+        key = (group, topic)
+        deadline_ms = self.clock.now_ms() + wait_ms
+        while True:
+            seen = self.watchers.generation(key)
+            answer = await self.execute(Available(topic, group))
+            if answer[0] >= min_ready or not wait_ms or not await self.watchers.park(key, seen, deadline_ms):
+                return answer
+
+    async def assignment(self, topic: str, group: str, client: str) -> Assignment:
+        """The queues that a client is to pop from; the group's share number decides how many share one."""
+        settings = (await self.execute(Look("group_settings", (group,))))[0]
+        queues = (await self.execute(Look("topics", (topic,))))[0][0].queues
+        if settings.share_number == 0:
+            return Assignment(True, True, ())
+        return assign(queues, self.sessions.clients(group, topic), client, settings.share_number)
+
+    async def heartbeat(self, group: str, client: str, topics: frozenset[str], goodbye: bool) -> int:
+        """Keeps or ends a session."""
+        await self.execute(Look("group_settings", (group,)))
+        return self.sessions.heartbeat(group, client, topics, goodbye)
+
+    def gauges(self, group: str, topic: str) -> tuple[int, int]:
+        """(parked Pops, sessions) of a group in a topic."""
+        return self.waiters.counts().get((group, topic), 0), self.sessions.count(group)
+
+    @property
+    def store(self) -> Store:
+        return self._core.store
+
+    def close_waits(self) -> None:
+        """Answers the parked: the broker stops."""
+        self.waiters.close()
+        self.watchers.close()
+
+    async def close(self) -> None:
+        """Answers what waits for the writer, then gives the folder free."""
+        self.close_waits()
+        await asyncio.to_thread(self._writer.stop)
+        self._core.close()
+
+
+def give_back(command: Pop, popped: Popped) -> ChangeInvisibleTime:
+    """The command that undoes a Pop whose caller has gone."""
+    changes = tuple(
+        Change(Handle(popped.ck_id, row[5], popped.nonce), "release", 0, True, "the caller went away")
+        for row in popped.rows
+    )
+    return ChangeInvisibleTime(command.group, changes)

@@ -1,0 +1,119 @@
+"""Topics and groups: create, change, delete. Ids are never reused, so what is made anew under an old name is new (I.22).
+
+A deleted name is gone at once; its ranges in the store go later, PURGE_KEYS_MAX keys in a transaction (purge.py).
+"""
+
+from .commands import CreateGroup, CreateTopic, DeleteGroup, DeleteTopic, UpdateGroup, UpdateTopic
+from .errors import Refused, group_not_found, invalid, topic_not_found
+from .message import dead_letter_topic
+from .state import Group, Topic, Tx
+
+QUEUES_DEFAULT = 8
+QUEUES_MAX = 1024
+KEEP_MS_DEFAULT = 72 * 3_600_000
+KEEP_MS_MIN = 60_000
+KEEP_MS_MAX = 10 * 365 * 24 * 3_600_000
+MAX_ATTEMPTS_DEFAULT = 17
+INVISIBLE_MS_DEFAULT = 60_000
+#: Delays before attempt 2, 3, …, the last repeats: the reference's table for pop consumers (model.md §6).
+DELAYS_MS_DEFAULT = tuple(
+    seconds * 1000 for seconds in (10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
+)
+
+
+def create_topic(tx: Tx, command: CreateTopic) -> tuple[Topic, bool]:
+    """Creating what exists with the same settings succeeds."""
+    found = tx.topic(command.name)
+    if found is not None:
+        if (found.queues, found.by_age, found.keep_ms) != command[1:]:
+            raise Refused(
+                "ALREADY_EXISTS",
+                f"topic {command.name!r} exists with {found.queues} queues and retention "
+                f"{'by age ' if found.by_age else ''}{found.keep_ms} ms",
+                field="topic",
+                action="update it, or name another",
+            )
+        return found, True
+    return _new_topic(tx, *command), False
+
+
+def _new_topic(tx: Tx, name: str, queues: int, by_age: bool, keep_ms: int) -> Topic:
+    topic = Topic(tx.next("entity"), name, queues, by_age, keep_ms, tx.now_ms)
+    tx.state.topics[topic.topic_id] = topic
+    tx.state.ids[("t", name)] = topic.topic_id
+    return topic
+
+
+def ensure_dead_letter_topic(tx: Tx, group: Group) -> Topic:
+    """`%DLQ%group`, made with its first dead letter; it keeps what no group has finished, as every topic."""
+    name = dead_letter_topic(group.name)
+    return tx.topic(name) or _new_topic(tx, name, 1, False, KEEP_MS_MAX)
+
+
+def update_topic(tx: Tx, command: UpdateTopic) -> Topic:
+    topic = tx.topic(command.name)
+    if topic is None:
+        raise topic_not_found(command.name)
+    if command.queues and command.queues < topic.queues:
+        raise invalid(
+            f"topic {topic.name!r} has {topic.queues} queues; their number can only grow", field="topic.queues"
+        )
+    by_age, keep_ms = command.retention or (topic.by_age, topic.keep_ms)
+    changed = topic._replace(queues=command.queues or topic.queues, by_age=by_age, keep_ms=keep_ms)
+    tx.state.topics[topic.topic_id] = changed
+    tx.wake(None, topic.topic_id)
+    return changed
+
+
+def delete_topic(tx: Tx, command: DeleteTopic) -> None:
+    topic = tx.topic(command.name)
+    if topic is None:
+        raise topic_not_found(command.name, "name")
+    tx.wake(None, topic.topic_id)
+    tx.state.ids.pop(("t", topic.name))
+    tx.state.topics.pop(topic.topic_id)
+    tx.state.purges[topic.topic_id] = "topic"
+
+
+def create_group(tx: Tx, command: CreateGroup) -> tuple[Group, bool]:
+    """Creating what exists with the same settings succeeds."""
+    found = tx.group(command.name)
+    if found is not None:
+        if found[1:-1] != tuple(command):
+            raise Refused(
+                "ALREADY_EXISTS",
+                f"group {command.name!r} exists with other settings",
+                field="group",
+                action=f"compare with: popmq group describe {command.name}; update it, or name another",
+            )
+        return found, True
+    group = Group(tx.next("entity"), *command, tx.now_ms)
+    tx.state.groups[group.group_id] = group
+    tx.state.ids[("g", group.name)] = group.group_id
+    return group, False
+
+
+def create_default_group(tx: Tx, name: str) -> Group:
+    return create_group(
+        tx, CreateGroup(name, MAX_ATTEMPTS_DEFAULT, DELAYS_MS_DEFAULT, INVISIBLE_MS_DEFAULT, 0, "EARLIEST", 0, False)
+    )[0]
+
+
+def update_group(tx: Tx, command: UpdateGroup) -> Group:
+    group = tx.group(command.name)
+    if group is None:
+        raise group_not_found(command.name)
+    changed = group._replace(**command.changes)
+    tx.state.groups[group.group_id] = changed
+    return changed
+
+
+def delete_group(tx: Tx, command: DeleteGroup) -> None:
+    group = tx.group(command.name)
+    if group is None:
+        raise group_not_found(command.name, "name")
+    tx.state.ids.pop(("g", group.name))
+    tx.state.groups.pop(group.group_id)
+    tx.state.purges[group.group_id] = "group"
+    if tx.topic(dead_letter_topic(group.name)) is not None:
+        delete_topic(tx, DeleteTopic(dead_letter_topic(group.name)))

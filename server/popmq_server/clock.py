@@ -1,0 +1,99 @@
+"""Time is a parameter: one Clock, handed to everything that asks what time it is.
+
+Leases, backoff and retries run on a monotonic clock, anchored at start to max(wall clock, saved time): a step of the
+wall clock while the broker runs moves nothing (I.30). Times are milliseconds since 1970 UTC.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+log = logging.getLogger("popmq.clock")
+
+#: A saved time further ahead of the wall clock than this is a wall clock that was wrong then; it is not believed.
+SAVED_AHEAD_MAX_MS = 3_600_000
+
+
+class Clock(Protocol):
+    """What the broker asks of time."""
+
+    def anchor(self, saved_ms: int) -> None:
+        """Called once at start with the time that the store saved last (0 = none)."""
+
+    def now_ms(self) -> int:
+        """The broker's time: never goes back while the process lives."""
+
+    def subscribe(self, moved: Callable[[], None]) -> None:
+        """`moved` is called when time jumps by other means than passing (a fake clock only)."""
+
+
+class SystemClock:
+    """The real clock. `wall` is a parameter of the tests."""
+
+    def __init__(self, wall: Callable[[], float] = time.time, monotonic: Callable[[], int] = time.monotonic_ns) -> None:
+        self._wall = wall
+        self._monotonic = monotonic
+        self._origin_ms = 0
+        self.anchor(0)
+
+    def anchor(self, saved_ms: int) -> None:
+        wall_ms = int(self._wall() * 1000)
+        if saved_ms > wall_ms + SAVED_AHEAD_MAX_MS:
+            log.warning(
+                "the saved time %d is over an hour ahead of the wall clock %d: taking the wall clock", saved_ms, wall_ms
+            )
+            saved_ms = 0
+        self._origin_ms = max(wall_ms, saved_ms) - self._monotonic() // 1_000_000
+
+    def now_ms(self) -> int:
+        return self._origin_ms + self._monotonic() // 1_000_000
+
+    def subscribe(self, moved: Callable[[], None]) -> None:
+        pass
+
+
+class FakeClock:
+    """Time that moves when told to. `advance` returns when all who subscribed have caught up with it."""
+
+    def __init__(self, start_ms: int = 1_700_000_000_000) -> None:
+        self._now_ms = start_ms
+        self._moved: list[Callable[[], None]] = []
+
+    def anchor(self, saved_ms: int) -> None:
+        self._now_ms = max(self._now_ms, saved_ms)
+
+    def now_ms(self) -> int:
+        return self._now_ms
+
+    def subscribe(self, moved: Callable[[], None]) -> None:
+        self._moved.append(moved)
+
+    def unsubscribe(self, moved: Callable[[], None]) -> None:
+        """Forgets a subscriber that has closed."""
+        self._moved.remove(moved)
+
+    def advance(self, ms: int) -> None:
+        """Moves time forward by `ms` ≥ 0; whatever became due has been committed when this returns."""
+        if ms < 0:
+            raise ValueError("time does not go back")
+        self._now_ms += ms
+        for moved in list(self._moved):
+            moved()
+
+
+def stopwatch() -> float:
+    """Seconds on a monotonic clock: for figures, never for decisions."""
+    return time.perf_counter()
+
+
+def wait_until(event: threading.Condition, clock: Clock, due_ms: int | None, idle_s: float) -> None:
+    """Waits on `event` (held by the caller) until notified, or until `due_ms` on a real clock, at most `idle_s`."""
+    if due_ms is None:
+        event.wait(idle_s)
+    elif isinstance(clock, FakeClock):
+        if due_ms > clock.now_ms():
+            event.wait(idle_s)
+    else:
+        event.wait(min(idle_s, max(0.0, (due_ms - clock.now_ms()) / 1000)))

@@ -1,0 +1,260 @@
+"""Group commit: all commands that wait run in one transaction; what they change is merged after the commit, then answered.
+
+    run:  acks, renewals …  →  revive, housekeeping  →  sends  →  chunks are written  →  pops  →  flush  →  commit  →  merge
+
+A command that raises after it wrote is taken out and answered, and the others run again in a fresh transaction: one bad
+request cannot hurt its neighbours (I.28). A commit that fails while the disk is full refuses what needs room and tries
+the rest once; one that fails with room on the disk is final: CommitFailed, and a restart recovers what is on disk.
+
+No thread and no socket here: `Core.run` is a function of (store, commands, clock), which is how the tests drive it.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from . import catalog, housekeeping, lease, owner, pop, revive, stats, topic
+from .clock import Clock, stopwatch
+from .commands import (
+    LANE_ACK,
+    LANE_POP,
+    LANES,
+    NEEDS_ROOM,
+    Ack,
+    AckUpTo,
+    AttachOwner,
+    Available,
+    ChangeInvisibleTime,
+    CreateGroup,
+    CreateTopic,
+    DeleteGroup,
+    DeleteTopic,
+    Look,
+    Pop,
+    ReleaseOwner,
+    RenewOwner,
+    Send,
+    UpdateGroup,
+    UpdateTopic,
+)
+from .errors import CommitFailed, Refused, storage_full, unavailable
+from .state import State, Tx
+from .storage.lmdb import DISK_FREE_POP, DISK_FREE_SEND, USED_SHARE_MAX, DiskFault, MapFull, Store
+
+log = logging.getLogger("popmq.core")
+
+#: Above this share of the map pops are refused too: what is left is for acks, deletes and the revive.
+USED_SHARE_POP_MAX = 0.95
+#: The broker's time is saved at most so often.
+SAVE_TIME_MS = 1000
+#: A lease whose revive raised is looked at again after so long.
+POSTPONE_MS = 60_000
+
+
+def _pop(tx: Tx, command: Pop) -> Any:
+    return owner.pop(tx, command, command.token) if command.token else pop.pop(tx, command)
+
+
+HANDLERS: dict[type, Callable[[Tx, Any], Any]] = {
+    Send: topic.send,
+    Pop: _pop,
+    Ack: lease.ack,
+    ChangeInvisibleTime: lease.change,
+    AttachOwner: owner.attach,
+    RenewOwner: owner.renew,
+    AckUpTo: owner.ack_up_to,
+    ReleaseOwner: owner.release,
+    Available: owner.available,
+    CreateTopic: catalog.create_topic,
+    UpdateTopic: catalog.update_topic,
+    DeleteTopic: catalog.delete_topic,
+    CreateGroup: catalog.create_group,
+    UpdateGroup: catalog.update_group,
+    DeleteGroup: catalog.delete_group,
+    Look: stats.look,
+}
+
+
+class Committed(NamedTuple):
+    """What one `run` did."""
+
+    results: list[Any]  # an answer or an exception for each command
+    woken: set[tuple[str | None, str]]
+    late_ms: list[int]  # how late each revived lease was
+    wrote: bool  # whether there was anything to commit
+    seconds: float = 0.0  # the whole group, fsync included
+
+
+class _Poisoned(Exception):
+    """A command wrote and then raised: the transaction cannot be used."""
+
+    def __init__(self, place: int) -> None:
+        super().__init__(place)
+        self.place = place
+
+
+class Core:
+    """The engine without threads: owns the state, runs commands in groups."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self.store = store
+        self.clock = clock
+        self.state = State()
+        self.next_due_ms: int | None = None
+        self._postponed: set[tuple[int, int]] = set()
+        self.stuck = 0
+        tx = store.begin(write=False)
+        try:
+            self.state.load(tx)
+            clock.anchor(self.state.counters[""].saved_ms)
+            housekeeping.load_pins(self.state, tx)
+        finally:
+            tx.abort()
+        self.housekeeper = housekeeping.Housekeeper(clock.now_ms())
+        self._look_ahead()
+
+    def _look_ahead(self) -> None:
+        tx = Tx(self.state, self.store, self.clock.now_ms())
+        try:
+            self.next_due_ms = self._next_due(tx)
+        finally:
+            tx.abort()
+
+    def _next_due(self, tx: Tx) -> int | None:
+        times = [time for time in (revive.next_due_ms(tx), self.housekeeper.next_ms(tx)) if time is not None]
+        return min(times, default=None)
+
+    def run(self, commands: list[Any]) -> Committed:
+        """Runs a group; every command gets an answer or an exception. Raises CommitFailed when nothing can be trusted."""
+        results: list[Any] = [None] * len(commands)
+        order = sorted(range(len(commands)), key=lambda place: LANES.get(type(commands[place]), LANE_ACK))
+        refuse_room: Refused | None = None
+        began = stopwatch()
+        while True:
+            tx = Tx(self.state, self.store, self.clock.now_ms())
+            try:
+                late_ms = self._run(tx, commands, order, results, refuse_room)
+                return self._commit(tx, results, late_ms)._replace(seconds=stopwatch() - began)
+            except _Poisoned as poisoned:
+                tx.abort()
+                order.remove(poisoned.place)
+            except revive.ReviveFailed as failed:
+                tx.abort()
+                log.exception(
+                    "the lease %s could not be revived; it is looked at again in %d s", failed.key, POSTPONE_MS // 1000
+                )
+                self._postponed.add(failed.key)
+                self.stuck += 1
+            except housekeeping.HousekeepingFailed:
+                tx.abort()
+                log.exception("housekeeping failed; it is tried again later")
+                self.housekeeper.postpone(tx.now_ms + POSTPONE_MS)
+            except (MapFull, DiskFault) as fault:
+                tx.abort()
+                refuse_room = self._after_fault(fault, commands, order, results, refuse_room)
+            except BaseException:
+                tx.abort()
+                raise
+
+    def _run(
+        self, tx: Tx, commands: list[Any], order: list[int], results: list[Any], refuse_room: Refused | None
+    ) -> list[int]:
+        room = self._refusals(tx, refuse_room)
+        late_ms: list[int] | None = None
+        lane_now = LANE_ACK
+        for place in order:
+            lane = LANES.get(type(commands[place]), LANE_ACK)
+            if late_ms is None and lane > LANE_ACK:
+                late_ms = self._timed(tx)
+            if lane == LANE_POP and lane_now < LANE_POP:
+                topic.flush(tx)
+            lane_now = lane
+            refusal = room(commands[place]) if room else None
+            results[place] = refusal or self._handle(tx, commands[place], place, results)
+        if late_ms is None:
+            late_ms = self._timed(tx)
+        topic.flush(tx)
+        return late_ms
+
+    def _handle(self, tx: Tx, command: Any, place: int, results: list[Any]) -> Any:
+        before = tx.dirty
+        try:
+            return HANDLERS[type(command)](tx, command)
+        except MapFull:
+            results[place] = storage_full("the map is full (--max-size)")
+            raise _Poisoned(place) from None
+        except Refused as refused:
+            results[place] = refused
+        except Exception:
+            log.exception("a %s command raised; it is answered INTERNAL, its neighbours go on", type(command).__name__)
+            results[place] = Refused(
+                "INTERNAL",
+                f"the broker failed on this {type(command).__name__}",
+                action="report it with the broker's log",
+            )
+        if tx.dirty != before:
+            raise _Poisoned(place)
+        return results[place]
+
+    def _timed(self, tx: Tx) -> list[int]:
+        """What time asks for: leases that are due, and housekeeping. A lease that cannot be revived waits, reported."""
+        for key in self._postponed:
+            revive.postpone(tx, key, tx.now_ms + POSTPONE_MS)
+        if self.next_due_ms is None or self.next_due_ms > tx.now_ms:
+            return []
+        self.housekeeper.run(tx)
+        return revive.revive(tx)
+
+    def _refusals(self, tx: Tx, refuse_room: Refused | None) -> Callable[[Any], Refused | None] | None:
+        """None when there is room; else what to answer to a command."""
+        if refuse_room is not None:
+            return lambda command: refuse_room if isinstance(command, NEEDS_ROOM) else None
+        free, used = self.store.disk_free(), self.store.used_pages(tx.kv) / self.store.map_pages
+        if free >= DISK_FREE_SEND and used < USED_SHARE_MAX:
+            return None
+        why = self._why_full(free, used)
+        pops = free < DISK_FREE_POP or used >= USED_SHARE_POP_MAX
+        return lambda command: storage_full(why) if isinstance(command, NEEDS_ROOM if pops else Send) else None
+
+    def _why_full(self, free: int, used: float) -> str:
+        holder = stats.greatest_backlog(self.state)
+        where = (
+            f"the map is {used:.0%} full (--max-size)"
+            if used >= USED_SHARE_MAX
+            else f"the disk has {free >> 20} MiB left"
+        )
+        return f"{where}; {holder}" if holder else where
+
+    def _after_fault(
+        self, fault: Exception, commands: list[Any], order: list[int], results: list[Any], tried: Refused | None
+    ) -> Refused:
+        """Decides what to do after a commit that failed; raises CommitFailed when the disk is not to blame."""
+        full = isinstance(fault, MapFull) or self.store.disk_free() < DISK_FREE_SEND
+        log.error("a commit failed: %s; %s", fault, "refusing what needs room" if full else "ending")
+        if not full:
+            raise CommitFailed(f"a commit failed although the disk has room: {fault}") from fault
+        if tried is not None:
+            for place in order:
+                results[place] = unavailable("the disk is full: not even an ack could be written")
+            order.clear()
+        return storage_full("the disk or the map is full")
+
+    def _commit(self, tx: Tx, results: list[Any], late_ms: list[int]) -> Committed:
+        state = tx.state
+        wrote = tx.kv.writes > 0 or any(table.changed for table in state.transactional)
+        if wrote:
+            if tx.now_ms - state.counters[""].saved_ms >= SAVE_TIME_MS:
+                state.counters[""] = state.counters[""]._replace(saved_ms=tx.now_ms)
+            tx.flush()
+            self.next_due_ms = self._next_due(tx)
+            tx.kv.commit()
+            tx.merge()
+            self._postponed.clear()
+        else:
+            self.next_due_ms = self._next_due(tx)
+            tx.abort()
+        return Committed(results, tx.woken, late_ms, wrote)
+
+    def close(self) -> None:
+        """Gives the data folder free; what was answered is on disk."""
+        self.store.close()

@@ -1,0 +1,32 @@
+"""The Engine: the one seam between the faces (api/) and whatever stores messages.
+
+A face turns requests into commands (commands.py) and answers into responses; it holds no rules. The embedded engine
+(broker.py) runs commands on the local store.
+"""
+
+from typing import Any, Protocol
+
+from .commands import Pop, Popped
+from .rebalance import Assignment
+
+
+class Engine(Protocol):
+    """What a face may ask. Every method raises `Refused` for what is not done."""
+
+    async def execute(self, command: Any) -> Any:
+        """Runs one command; the answer is durable."""
+
+    async def pop(self, command: Pop, wait_ms: int) -> Popped:
+        """Pop, waiting up to `wait_ms` when there is nothing."""
+
+    async def wait_available(self, topic: str, group: str, min_ready: int, wait_ms: int) -> Any:
+        """Waits until a group has `min_ready` deliverable messages: (ready, Position)."""
+
+    async def assignment(self, topic: str, group: str, client: str) -> Assignment:
+        """The queues that a client is to pop from."""
+
+    async def heartbeat(self, group: str, client: str, topics: frozenset[str], goodbye: bool) -> int:
+        """Keeps or ends a session; the version of the group's membership."""
+
+    def gauges(self, group: str, topic: str) -> tuple[int, int]:
+        """(parked Pops, sessions) of a group in a topic."""

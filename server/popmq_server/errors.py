@@ -1,0 +1,91 @@
+"""What the broker refuses, and why.
+
+    BrokerError
+    ├── Refused            the request is at fault, or cannot be served now: typed, answered, changes nothing
+    ├── StartError         the broker cannot start: one sentence with the cure, exit code 78 (EX_CONFIG)
+    └── CommitFailed       a commit failed although the disk has room: the process ends with code 74 (EX_IOERR)
+
+`Refused.code` is the name of a popmq.v1.Code; the api maps it to the gRPC status of the contract.
+"""
+
+import functools
+
+RETRYABLE = frozenset({"STORAGE_FULL", "BUSY", "IN_FLIGHT_LIMIT", "POLLING_FULL", "UNAVAILABLE"})
+
+
+class BrokerError(Exception):
+    """Everything this package raises on purpose."""
+
+
+class StartError(BrokerError):
+    """The broker cannot start; the message says what to do."""
+
+
+class CommitFailed(BrokerError):
+    """A commit failed with room on the disk. It is not tried again: a restart recovers what is on disk."""
+
+
+class Refused(BrokerError):
+    """A request, or one entry of it, that is not done. `action` says what the caller can do about it."""
+
+    def __init__(self, code: str, message: str, *, field: str = "", action: str = "", retry_after_ms: int = 0) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.field = field
+        self.action = action
+        self.retry_after_ms = retry_after_ms
+
+    @property
+    def retryable(self) -> bool:
+        """Whether the same request may succeed later."""
+        return self.code in RETRYABLE
+
+
+invalid = functools.partial(Refused, "INVALID_FIELD")
+
+
+def unsupported(field: str, what: str) -> Refused:
+    """Part of the contract that this release does not serve."""
+    return Refused(
+        "UNSUPPORTED",
+        f"{what} are part of the contract, but not served by this release",
+        field=field,
+        action="leave the field unset, or use a release that lists it in its changelog",
+    )
+
+
+def topic_not_found(name: str, field: str = "topic") -> Refused:
+    return Refused("TOPIC_NOT_FOUND", f"there is no topic {name!r}", field=field, action=f"popmq topic create {name}")
+
+
+def group_not_found(name: str, field: str = "group") -> Refused:
+    return Refused("GROUP_NOT_FOUND", f"there is no group {name!r}", field=field, action=f"popmq group create {name}")
+
+
+def bad_handle(field: str, why: str) -> Refused:
+    return Refused(
+        "INVALID_HANDLE", why, field=field, action="pass a handle exactly as Pop gave it, with the group that popped"
+    )
+
+
+def lapsed(field: str) -> Refused:
+    return Refused(
+        "HANDLE_LAPSED",
+        "this delivery is over: it was acked, released or rejected, or its lease ran out",
+        field=field,
+        action="drop the message; if it was not acked it comes back in a later Pop",
+    )
+
+
+def unavailable(why: str) -> Refused:
+    return Refused("UNAVAILABLE", why, action="retry with backoff", retry_after_ms=200)
+
+
+def storage_full(why: str) -> Refused:
+    return Refused(
+        "STORAGE_FULL",
+        why,
+        retry_after_ms=1000,
+        action="ack or delete messages, shorten a retention, free disk, or start with a larger --max-size",
+    )

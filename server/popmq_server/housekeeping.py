@@ -1,0 +1,96 @@
+"""What time asks for besides leases: retention, removal of what was deleted, forgetting old request numbers.
+
+A tick a minute, and no tick does more than a bounded piece in the transaction that it is given; what is left goes on
+in the next one, behind the clients' commands.
+"""
+
+from . import purge, retention
+from .checkpoint import CheckPoint
+from .state import State, Tx
+from .storage.keys import DEDUP_VALUE
+from .storage.lmdb import MapFull, Transaction
+from .topic import DEDUP_KEEP_MS, Log, located_in
+
+TICK_MS = 60_000
+#: Request numbers looked at in one piece.
+DEDUP_SWEEP = 1000
+
+
+class HousekeepingFailed(Exception):
+    """A piece of housekeeping raised."""
+
+
+class Housekeeper:
+    """When the next piece is due, and where the last one stopped."""
+
+    def __init__(self, now_ms: int) -> None:
+        self._tick_ms = now_ms + TICK_MS
+        self._dedup_at = b""
+        self._more = False
+        self._retention = retention.Retention()
+
+    def next_ms(self, tx: Tx) -> int:
+        """When to run next; now, when a piece was cut short or something deleted is still there."""
+        if (self._more or any(True for _ in tx.state.purges.items())) and self._tick_ms <= tx.now_ms + TICK_MS:
+            return tx.now_ms
+        return self._tick_ms
+
+    def postpone(self, until_ms: int) -> None:
+        """After a failure."""
+        self._more = False
+        self._tick_ms = max(self._tick_ms, until_ms + TICK_MS)
+
+    def run(self, tx: Tx) -> None:
+        """One piece of whatever is due. Raises HousekeepingFailed."""
+        try:
+            for entity_id, kind in list(tx.state.purges.items()):
+                purge.step(tx, entity_id, kind)
+                break
+            if self._more or tx.now_ms >= self._tick_ms:
+                self._more = self._retention.run(tx)
+                self._more |= self._forget_requests(tx)
+                if not self._more:
+                    self._tick_ms = tx.now_ms + TICK_MS
+        except MapFull:
+            raise
+        except Exception as error:
+            raise HousekeepingFailed from error
+
+    def _forget_requests(self, tx: Tx) -> bool:
+        """Drops request numbers that are too old; whether there are more to look at."""
+        stale, seen = [], 0
+        for key, value in tx.kv.scan("dedup", b"", self._dedup_at):
+            if seen == DEDUP_SWEEP:
+                self._dedup_at = key
+                break
+            seen += 1
+            if tx.now_ms - DEDUP_VALUE.unpack(value)[0] > DEDUP_KEEP_MS:
+                stale.append(key)
+        else:
+            self._dedup_at = b""
+        for key in stale:
+            tx.kv.delete("dedup", key)
+        return bool(self._dedup_at)
+
+
+def load_pins(state: State, kv: Transaction) -> None:
+    """At start: which chunks the leases point into."""
+    log = Log(kv)
+    for (ck_id, _), part in list(state.leases.items()):
+        ck = state.ck.get(ck_id)
+        if ck is None:
+            continue
+        if not ck.chunks:
+            ck = ck._replace(chunks=_chunks_of(kv, log, ck))
+            state.ck.load(ck_id, ck)
+        for chunk, count in ck.pinned(part.undone & ~part.released).items():
+            state.pins.load(chunk, state.pins.get(chunk, 0) + count)
+
+
+def _chunks_of(kv: Transaction, log: Log, ck: CheckPoint) -> tuple[tuple[int, int], ...]:
+    chunks: list[tuple[int, int]] = []
+    for member, (_, _, position, _) in enumerate(located_in(kv, ck, ck.all_bits)):
+        chunk = log.chunk_of(position)
+        if not chunks or chunks[-1][1] != chunk:
+            chunks.append((member, chunk))
+    return tuple(chunks)

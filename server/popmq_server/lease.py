@@ -1,0 +1,279 @@
+"""What a client does with its deliveries: ack, extend, release, reject.
+
+A handle names member i of a CheckPoint. The member is under sub i + 1 when its lease was changed alone, else it is bit
+i of sub 0. An ack is good while the member is undone, even a little after its due time: the writer takes acks and the
+revive one after the other, so exactly one of them wins (I.16). A late ack gets HANDLE_LAPSED and changes nothing.
+"""
+
+import os
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from . import deadletter, history
+from .checkpoint import BACKOFF, CheckPoint, Lease, Run, members_of
+from .commands import Ack, Change, ChangeInvisibleTime
+from .errors import Refused, bad_handle, group_not_found, invalid, lapsed
+from .message import Handle
+from .pop import pin_retry
+from .state import Group, Tx
+from .storage.keys import RQ_KEY, RQ_VALUE
+from .topic import Log, located
+
+
+class Found(NamedTuple):
+    """An undone member, and which part of its CheckPoint's lease it is under."""
+
+    ck: CheckPoint
+    sub: int
+    bit: int
+
+
+def find(tx: Tx, group: Group, handle: Handle, field: str) -> Found:
+    """The member that a handle names, or Refused."""
+    ck = tx.state.ck.get(handle.ck_id)
+    if ck is None:
+        raise lapsed(field)
+    if ck.nonce != handle.nonce or handle.member >= ck.members:
+        raise bad_handle(field, "this handle was not given out by this broker")
+    if ck.group_id != group.group_id:
+        raise bad_handle(field, f"this delivery belongs to another group than {group.name!r}")
+    bit = 1 << handle.member
+    whole = tx.state.leases.get((ck.ck_id, 0))
+    if whole is not None and whole.undone & ~whole.released & bit:
+        return Found(ck, 0, bit)
+    if (ck.ck_id, handle.member + 1) in tx.state.leases:
+        return Found(ck, handle.member + 1, bit)
+    raise lapsed(field)
+
+
+def ack(tx: Tx, command: Ack) -> list[Refused | None]:
+    """Finishes deliveries; one entry for each handle."""
+    group = tx.group(command.group)
+    if group is None:
+        raise group_not_found(command.group)
+    results: list[Refused | None] = []
+    done: dict[tuple[int, int], int] = {}
+    for place, handle in enumerate(command.handles):
+        try:
+            if isinstance(handle, Refused):
+                raise handle
+            found = find(tx, group, handle, "handles")
+            key = (found.ck.ck_id, found.sub)
+            if done.get(key, 0) & found.bit:
+                raise lapsed(f"handles[{place}]")
+            done[key] = done.get(key, 0) | found.bit
+            results.append(None)
+        except Refused as refused:
+            results.append(refused)
+    for (ck_id, sub), bits in done.items():
+        finish(tx, tx.state.ck[ck_id], sub, bits)
+    return results
+
+
+def finish(tx: Tx, ck: CheckPoint, sub: int, bits: int) -> None:
+    """Members are done: their bits are set, the counters move, and with the last one the lease is history."""
+    leave(tx, ck, sub, bits, history.ACKED)
+    tx.count((ck.group_id, ck.topic_id), acked=bits.bit_count())
+
+
+def leave(tx: Tx, ck: CheckPoint, sub: int, bits: int, how: int, reason: str = "") -> None:
+    """Members leave a part of their lease. An owner's CheckPoint stays, empty or not, until AckUpTo."""
+    tx.hold(ck, bits, -1)
+    part = tx.state.leases[(ck.ck_id, sub)]
+    left = part.undone & ~bits
+    if left or ck.owner_id:
+        tx.set_lease(ck, sub, part._replace(undone=left))
+        return
+    history.write(tx, ck, part._replace(undone=0 if how == history.ACKED else part.undone), sub, how, reason)
+    tx.set_lease(ck, sub, None)
+
+
+def change(tx: Tx, command: ChangeInvisibleTime) -> list[tuple[int, bool] | Refused]:
+    """Extends, releases or rejects deliveries; entries of one CheckPoint that want the same are done together."""
+    group = tx.group(command.group)
+    if group is None:
+        raise group_not_found(command.group)
+    results: list[tuple[int, bool] | Refused] = []
+    wanted: dict[tuple[object, ...], tuple[Change, list[tuple[int, Found]]]] = {}
+    seen: set[tuple[int, int]] = set()
+    for place, entry in enumerate(command.changes):
+        results.append((0, False))
+        try:
+            if isinstance(entry, Refused):
+                raise entry
+            found = find(tx, group, entry.handle, f"changes[{place}].handle")
+            if found.ck.owner_id:
+                raise invalid(
+                    "an owner holds this message",
+                    field=f"changes[{place}].handle",
+                    action="use RenewOwner, AckUpTo or ReleaseOwner",
+                )
+            if (found.ck.ck_id, found.bit) in seen:
+                raise invalid("this handle stands twice in the request", field=f"changes[{place}].handle")
+            seen.add((found.ck.ck_id, found.bit))
+            wanted.setdefault((found.ck.ck_id, found.sub, *entry[1:]), (entry, []))[1].append((place, found))
+        except Refused as refused:
+            results[place] = refused
+    for alike, founds in wanted.values():
+        _apply(tx, group, alike, founds, results)
+    return results
+
+
+def _apply(
+    tx: Tx, group: Group, entry: Change, founds: list[tuple[int, Found]], results: list[tuple[int, bool] | Refused]
+) -> None:
+    ck, sub = founds[0][1].ck, founds[0][1].sub
+    bits = sum(found.bit for _, found in founds)
+    if entry.kind == "extend":
+        visible_ms = _extend(tx, ck, sub, bits, entry.delay_ms or 0)
+        outcome = {place: (visible_ms, False) for place, _ in founds}
+    elif entry.kind == "reject":
+        _leave_alone(tx, ck, sub, bits)
+        deadletter.bury(tx, ck, bits, entry.reason)
+        outcome = {place: (tx.now_ms, True) for place, _ in founds}
+    else:
+        outcome = _release(tx, group, entry, ck, sub, bits, founds)
+    for place, result in outcome.items():
+        results[place] = result
+
+
+def _extend(tx: Tx, ck: CheckPoint, sub: int, bits: int, invisible_ms: int) -> int:
+    """Moving all that is undone moves one small key; moving some of it splits them off, one by one."""
+    due_ms = tx.now_ms + invisible_ms
+    part = tx.state.leases[(ck.ck_id, sub)]
+    if part.undone == bits:
+        tx.set_lease(ck, sub, part._replace(due_ms=due_ms))
+        return due_ms
+    for member in members_of(bits):
+        tx.set_lease(ck, member + 1, Lease(due_ms, 1 << member))
+    tx.set_lease(ck, sub, part._replace(undone=part.undone & ~bits))
+    return due_ms
+
+
+def _release(
+    tx: Tx, group: Group, entry: Change, ck: CheckPoint, sub: int, bits: int, founds: list[tuple[int, Found]]
+) -> dict[int, tuple[int, bool]]:
+    dead = 0 if entry.uncounted else exhausted(ck, bits, group.max_attempts)
+    _leave_alone(tx, ck, sub, bits)
+    if dead:
+        deadletter.bury(tx, ck, dead, entry.reason or "no attempts left")
+    outcome = {place: (tx.now_ms, True) for place, found in founds if found.bit & dead}
+    by_delay: dict[int, int] = {}
+    for place, found in founds:
+        if found.bit & dead:
+            continue
+        delay_ms = entry.delay_ms
+        if delay_ms is None:
+            attempts = ck.run_of(found.bit.bit_length() - 1)[0].attempts
+            delay_ms = group.delays_ms[min(attempts, len(group.delays_ms)) - 1]
+        by_delay[delay_ms] = by_delay.get(delay_ms, 0) | found.bit
+        outcome[place] = (tx.now_ms + delay_ms, False)
+    history.write_members(tx, ck, bits & ~dead, tx.now_ms, history.RELEASED, entry.reason)
+    for delay_ms, group_bits in by_delay.items():
+        if delay_ms:
+            _back_off(tx, ck, group_bits, tx.now_ms + delay_ms, entry.uncounted, entry.reason)
+        else:
+            to_retry(tx, ck, group_bits, entry.reason, uncounted=entry.uncounted)
+    return outcome
+
+
+def _leave_alone(tx: Tx, ck: CheckPoint, sub: int, bits: int) -> None:
+    """Members leave their part; the row that says how is written by the caller for each of them."""
+    tx.hold(ck, bits, -1)
+    part = tx.state.leases[(ck.ck_id, sub)]
+    left = part.undone & ~bits
+    if not left and not sub and part.undone != ck.all_bits:
+        history.write(tx, ck, part._replace(undone=bits), sub, history.ACKED)
+    tx.set_lease(ck, sub, part._replace(undone=left) if left else None)
+
+
+def exhausted(ck: CheckPoint, bits: int, max_attempts: int) -> int:
+    """Those members of `bits` that have no attempt left."""
+    found = start = 0
+    for run in ck.runs:
+        if run.attempts >= max_attempts:
+            found |= bits & ((1 << run.length) - 1) << start
+        start += run.length
+    return found
+
+
+def _back_off(tx: Tx, ck: CheckPoint, bits: int, due_ms: int, uncounted: bool, reason: str) -> None:
+    """A CheckPoint of kind backoff: nobody has a handle on it, at its due time its members go to the retry topic."""
+    runs = take_runs(ck, bits, uncounted)
+    chunks = tuple((place, chunk_of_member(ck, member)) for place, member in enumerate(members_of(bits)))
+    waiting = CheckPoint(
+        tx.next("ck_id"),
+        ck.group_id,
+        ck.topic_id,
+        BACKOFF,
+        0,
+        int.from_bytes(os.urandom(8), "big"),
+        tx.now_ms,
+        "",
+        ck.client,
+        reason,
+        runs,
+        bits.bit_count(),
+        chunks,
+    )
+    tx.state.ck[waiting.ck_id] = waiting
+    tx.set_lease(waiting, 0, Lease(due_ms, waiting.all_bits))
+    tx.hold(waiting, waiting.all_bits, 1)
+
+
+def chunk_of_member(ck: CheckPoint, member: int) -> int:
+    return max((start, chunk) for start, chunk in ck.chunks if start <= member)[1]
+
+
+def take_runs(ck: CheckPoint, bits: int, uncounted: bool) -> tuple[Run, ...]:
+    """The members of `bits` as runs of their own."""
+    runs: list[Run] = []
+    for run in ck.runs:
+        inside = bits & (1 << run.length) - 1
+        bits >>= run.length
+        for first, length in _stretches(members_of(inside)):
+            runs.append(
+                run._replace(
+                    first=run.first + first,
+                    length=length,
+                    attempts=run.attempts - uncounted,
+                    first_pop_ms=run.first_pop_ms or ck.popped_ms,
+                )
+            )
+    return tuple(runs)
+
+
+def _stretches(numbers: list[int]) -> Iterable[tuple[int, int]]:
+    """(first, length) of each stretch of consecutive numbers."""
+    start = 0
+    for place in range(1, len(numbers) + 1):
+        if place == len(numbers) or numbers[place] != numbers[place - 1] + 1:
+            yield numbers[start], place - start
+            start = place
+
+
+def to_retry(tx: Tx, ck: CheckPoint, bits: int, reason: str, *, uncounted: bool = False, bound: bool = False) -> int:
+    """Puts members, already out of their lease, into the retry topic; the number of the first entry.
+
+    `bound`: the entries stay tied to their owner's CheckPoint, which may take them back.
+    """
+    where, text = (ck.group_id, ck.topic_id), reason.encode()
+    places = located(tx, ck, bits)
+    first = tx.next("rseq", len(places))
+    log, chunks = Log(tx.kv), dict[int, int]()
+    for _, _, position, _ in places:
+        chunk = log.chunk_of(position)
+        chunks[chunk] = chunks.get(chunk, 0) + 1
+    for rseq, (run, offset, position, size), member in zip(
+        range(first, first + len(places)), places, members_of(bits), strict=True
+    ):
+        tie = (ck.ck_id, member) if bound else (0, 0)
+        value = RQ_VALUE.pack(
+            position, size, run.attempts - uncounted, run.queue, offset, run.first_pop_ms or ck.popped_ms, *tie
+        )
+        tx.kv.put("rq", RQ_KEY.pack(*where, rseq), value + text)
+    for chunk, count in chunks.items():
+        pin_retry(tx, chunk, count)
+    tx.count(where, retry=len(places))
+    tx.wake(*where)
+    return first

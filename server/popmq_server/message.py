@@ -1,0 +1,156 @@
+"""One message as the store sees it: a few scalars and opaque bytes.
+
+    record in the log     crc32 [4] · length [4] · T [4] · stored ms [8] · popmq.v1.Message bytes as received
+                          the crc covers everything after itself
+    handle (28 letters)   base64 of: version [1] · ck_id [8] · member [2] · nonce [8] · check [2]
+
+A handle names one delivery: member `member` of CheckPoint `ck_id`. It has no time, topic or offset in it, so it lives
+through renewals and restarts (I.15). The nonce makes it unguessable, the check tells a damaged one from a dead one.
+"""
+
+import binascii
+import functools
+import re
+import struct
+import zlib
+from typing import NamedTuple
+
+from .errors import Refused, bad_handle, invalid
+from .storage.keys import hash8
+
+#: crc32, length, T, stored ms.
+RECORD = struct.Struct(">IIIQ")
+_RECORD_BODY = struct.Struct(">IIQ")
+_HANDLE = struct.Struct(">BQHQ")
+_HANDLE_VERSION = 1
+_HANDLE_LETTERS = 28
+
+#: Limits of a message (model.md §5).
+BODY_BYTES_MAX = 4 << 20
+MESSAGE_ID_BYTES_MAX = 128
+TAG_BYTES_MAX = 64
+KEYS_MAX = 16
+KEY_BYTES_MAX = 128
+PROPERTIES_MAX = 128
+PROPERTIES_BYTES_MAX = 64 << 10
+REASON_BYTES_MAX = 4 << 10
+
+TOPIC_NAME_MAX = 127
+GROUP_NAME_MAX = 120
+_NAME = re.compile(r"[A-Za-z0-9_.\-]+\Z")
+DEAD_LETTER_PREFIX = "%DLQ%"
+RETRY_PREFIX = "%RETRY%"
+
+
+class Outgoing(NamedTuple):
+    """A checked message on its way into the log."""
+
+    data: bytes  # popmq.v1.Message
+    tag_hash: bytes
+    hashes: tuple[bytes, ...]  # of the message id and the keys: what look-ups find it by
+    message_id: str
+
+
+class Handle(NamedTuple):
+    """What a handle says."""
+
+    ck_id: int
+    member: int
+    nonce: int
+
+
+def record(topic_id: int, stored_ms: int, data: bytes) -> tuple[bytes, bytes]:
+    """The header of a record and its data: `b"".join` of both is the record."""
+    body = _RECORD_BODY.pack(len(data), topic_id, stored_ms)
+    return struct.pack(">I", zlib.crc32(data, zlib.crc32(body))) + body, data
+
+
+def read_record(raw: memoryview, topic_id: int) -> tuple[int, bytes] | None:
+    """(stored ms, message bytes) of a record, or None when its bytes are not what was written."""
+    if len(raw) < RECORD.size:
+        return None
+    crc, length, topic, stored_ms = RECORD.unpack_from(raw)
+    if zlib.crc32(raw[4:]) != crc or length != len(raw) - RECORD.size or topic != topic_id:
+        return None
+    return stored_ms, bytes(raw[RECORD.size :])
+
+
+@functools.lru_cache(maxsize=4096)
+def tag_hash(tag: str) -> bytes:
+    """Eight bytes for the consume queue; zeros = no tag. The exact text is compared by the filter."""
+    return hash8(tag) if tag else bytes(8)
+
+
+def make_handle(ck_id: int, member: int, nonce: int) -> str:
+    raw = _HANDLE.pack(_HANDLE_VERSION, ck_id, member, nonce)
+    return binascii.b2a_base64(raw + _check(raw), newline=False).decode()
+
+
+def read_handle(text: str, field: str = "handles") -> Handle:
+    """Raises Refused INVALID_HANDLE for what cannot have been made by `make_handle`."""
+    if len(text) != _HANDLE_LETTERS:
+        raise bad_handle(field, f"a handle has {_HANDLE_LETTERS} letters, this has {len(text)}")
+    try:
+        raw = binascii.a2b_base64(text, strict_mode=True)
+    except (binascii.Error, ValueError):
+        raise bad_handle(field, "this is not a handle") from None
+    if raw[19:] != _check(raw[:19]) or raw[0] != _HANDLE_VERSION:
+        raise bad_handle(field, "this handle is damaged: its check does not match")
+    _, ck_id, member, nonce = _HANDLE.unpack_from(raw)
+    return Handle(ck_id, member, nonce)
+
+
+def _check(raw: bytes) -> bytes:
+    return (zlib.crc32(raw) & 0xFFFF).to_bytes(2, "big")
+
+
+def check_name(name: str, field: str, letters_max: int) -> str:
+    """A name of a topic or group, or Refused."""
+    if not name:
+        raise invalid(f"{field} is empty", field=field, action="name it")
+    if len(name) > letters_max:
+        raise invalid(
+            f"{field} has {len(name)} characters, at most {letters_max} are allowed", field=field, action="shorten it"
+        )
+    if not _NAME.match(name):
+        raise invalid(
+            f"{field} {name[:40]!r} may only have letters, digits, '_', '-' and '.'", field=field, action="rename it"
+        )
+    return name
+
+
+def check_text(text: str, field: str, bytes_max: int, *, required: bool = False) -> str:
+    """A short text of a request, or Refused."""
+    if required and not text:
+        raise invalid(f"{field} is empty", field=field)
+    if len(text) * 4 > bytes_max and len(text.encode()) > bytes_max:
+        raise invalid(
+            f"{field} has {len(text.encode())} bytes, at most {bytes_max} are allowed", field=field, action="shorten it"
+        )
+    return text
+
+
+def check_range(value: int, field: str, low: int, high: int, default: int | None = None) -> int:
+    """`value`, or `default` for 0 where there is one; Refused when it is outside low..high."""
+    if value == 0 and default is not None:
+        return default
+    if not low <= value <= high:
+        raise invalid(f"{field} is {value}, allowed are {low}–{high}", field=field)
+    return value
+
+
+def dead_letter_topic(group: str) -> str:
+    """The name of the dead-letter topic of a group."""
+    return DEAD_LETTER_PREFIX + group
+
+
+def check_messages_total(count: int, total_bytes: int, count_max: int, bytes_max: int) -> None:
+    """The bounds of one Send, or Refused."""
+    check_range(count, "messages", 1, count_max)
+    if total_bytes > bytes_max:
+        raise Refused(
+            "INVALID_FIELD",
+            f"the messages of one request have {total_bytes} bytes, at most {bytes_max} are allowed",
+            field="messages",
+            action="send them in several requests",
+        )

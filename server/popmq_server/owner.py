@@ -1,0 +1,335 @@
+"""Owners and sealed tokens: leases that outlive a process.
+
+    own   G + hash16(owner) → generation, lease until, acked epoch, last seen       one key of it in `due`
+    tok   G + T + hash16(owner, epoch, part, chunk) → ck_id or none, count, end
+
+               Pop with a new token                 AckUpTo(epoch)
+    ready ─────────────────────────────▶  BOUND  ──────────────────────▶ done
+                                          ▲    │                          ▲
+              the token again: take back  │    │ the owner's lease ends   │ AckUpTo, late
+                                          │    ▼                          │
+                                         RELEASED ────────────────────────┘
+                                            │  in the retry topic, tied to its CheckPoint
+                                            ▼
+                                          TORN: somebody else popped it
+
+The CheckPoint of a token has its bitmap under due = NEVER: its lease is its owner's, and RenewOwner moves one key.
+A CheckPoint is released whole and taken back whole, so the retry entry of each member follows from one number.
+The design is model.md §4 (after the rules R1–R8 of the Spark experiments): sealed before answered, empty sets too.
+"""
+
+from . import catalog, history
+from .checkpoint import CheckPoint, Lease, members_of
+from .commands import AckUpTo, AttachOwner, Available, Pop, Popped, PopToken, Position, ReleaseOwner, RenewOwner
+from .errors import Refused, group_not_found, invalid, topic_not_found
+from .lease import to_retry
+from .pop import Pick, bind, choose, lease, read_members, resolve, unpin_retry
+from .state import Group, Owner, Token, Topic, Tx
+from .storage.keys import NEVER, RQ_KEY, RQ_VALUE, SUB_OWNER, hash16
+
+#: An owner that nobody has heard of for so long is dropped, with its tokens.
+OWNER_KEEP_MS = 7 * 24 * 3_600_000
+#: Messages bound to one owner.
+OWNED_MAX = 1_000_000
+
+
+def _find(tx: Tx, group_name: str, name: str, generation: int) -> tuple[Group, Owner]:
+    group = tx.group(group_name)
+    if group is None:
+        raise group_not_found(group_name)
+    owner = tx.state.owners.get((group.group_id, hash16(name)))
+    if owner is None:
+        raise Refused(
+            "OWNER_NOT_FOUND", f"group {group_name!r} has no owner {name!r}", field="owner", action="AttachOwner first"
+        )
+    if generation and generation < owner.generation:
+        raise Refused(
+            "FENCED",
+            f"owner {name!r} has generation {owner.generation}, this request has {generation}",
+            field="generation",
+            action="stop: another process has taken over",
+        )
+    if generation > owner.generation:
+        raise invalid(f"owner {name!r} has generation {owner.generation}, not yet {generation}", field="generation")
+    return group, owner
+
+
+def _put(tx: Tx, owner: Owner) -> Owner:
+    """Stores an owner, and its one key in `due`."""
+    tx.state.owners[(owner.group_id, owner.key)] = owner
+    due_ms = owner.last_seen_ms + OWNER_KEEP_MS if owner.released else owner.lease_until_ms
+    tx.state.leases[(owner.owner_id, SUB_OWNER)] = Lease(due_ms, 0)
+    return owner
+
+
+def attach(tx: Tx, command: AttachOwner) -> tuple[int, int, int]:
+    """Makes or takes over an owner; requests of older generations are fenced from now on."""
+    topic = tx.topic(command.topic) if command.topic else None
+    if command.topic and topic is None:
+        raise topic_not_found(command.topic)
+    group = tx.group(command.group)
+    if group is None and not command.create_group:
+        raise group_not_found(command.group)
+    if group is None:
+        group = catalog.create_default_group(tx, command.group)
+    if topic is not None:
+        bind(tx, group, topic, command.start)
+    key = hash16(command.owner)
+    owner = tx.state.owners.get((group.group_id, key))
+    if owner is None:
+        owner = Owner(tx.next("entity"), group.group_id, key, command.owner, 0, 0, 0, 0, False)
+        tx.state.owner_keys[owner.owner_id] = (group.group_id, key)
+    owner = _put(
+        tx,
+        owner._replace(
+            generation=owner.generation + 1,
+            lease_until_ms=tx.now_ms + command.lease_ms,
+            last_seen_ms=tx.now_ms,
+            released=False,
+        ),
+    )
+    return owner.generation, owner.acked_epoch, topic.queues if topic else 0
+
+
+def renew(tx: Tx, command: RenewOwner) -> tuple[int, int, int]:
+    """Moves the lease of all that is bound. What was released meanwhile stays so until its token is popped again."""
+    _, owner = _find(tx, command.group, command.owner, command.generation)
+    owner = _put(
+        tx, owner._replace(lease_until_ms=tx.now_ms + command.lease_ms, last_seen_ms=tx.now_ms, released=False)
+    )
+    return (
+        len(tx.state.owner_tokens.get(owner.owner_id, ())),
+        tx.state.owned.get(owner.owner_id, 0),
+        owner.lease_until_ms,
+    )
+
+
+def ack_up_to(tx: Tx, command: AckUpTo) -> tuple[int, int]:
+    """Finishes the tokens of all epochs up to one, late or not; a second time it finds nothing to do."""
+    _, owner = _find(tx, command.group, command.owner, command.generation)
+    acked, kept = 0, []
+    for key in tx.state.owner_tokens.get(owner.owner_id, ()):
+        token = tx.state.tokens[key]
+        if token.epoch > command.epoch:
+            kept.append(key)
+            continue
+        acked += _finish(tx, token)
+        tx.state.tokens.pop(key)
+    tx.state.owner_tokens[owner.owner_id] = tuple(kept)
+    owner = _put(tx, owner._replace(acked_epoch=max(owner.acked_epoch, command.epoch), last_seen_ms=tx.now_ms))
+    return acked, owner.acked_epoch
+
+
+def _finish(tx: Tx, token: Token) -> int:
+    ck = tx.state.ck.get(token.ck_id) if token.ck_id else None
+    if ck is None:
+        return 0
+    part = tx.state.leases[(ck.ck_id, 0)]
+    _take_back(tx, ck, part)
+    tx.hold(ck, part.undone & ~part.released, -1)
+    tx.count((ck.group_id, ck.topic_id), acked=part.undone.bit_count())
+    history.write(tx, ck, part._replace(undone=part.torn), 0, history.ACKED)
+    tx.set_lease(ck, 0, None)
+    return part.undone.bit_count()
+
+
+def release(tx: Tx, command: ReleaseOwner) -> int:
+    """Ends the owner's lease now: what it holds becomes visible, at once or in the next transactions."""
+    _, owner = _find(tx, command.group, command.owner, command.generation)
+    held = tx.state.owned.get(owner.owner_id, 0)
+    _put(tx, owner._replace(lease_until_ms=tx.now_ms, released=False))
+    return held
+
+
+def lapse(tx: Tx, owner_id: int, members_max: int) -> int:
+    """The owner's key in `due` came up: its lease ended, or nobody has heard of it for days; members moved."""
+    where = tx.state.owner_keys.get(owner_id)
+    if where is None:
+        tx.state.leases.pop((owner_id, SUB_OWNER))
+        return 1
+    owner = tx.state.owners[where]
+    if owner.released:
+        return _drop(tx, owner)
+    group = tx.state.groups.get(owner.group_id)
+    moved, more = 0, False
+    if group is not None and not group.exclusive_owner:
+        moved, more = _release_members(tx, owner, members_max)
+    if not more:
+        _put(tx, owner._replace(released=True))
+    return moved or 1
+
+
+def _release_members(tx: Tx, owner: Owner, members_max: int) -> tuple[int, bool]:
+    """Releases whole CheckPoints until `members_max` is reached; (members, whether there are more)."""
+    moved = 0
+    for key in tx.state.owner_tokens.get(owner.owner_id, ()):
+        ck = tx.state.ck.get(tx.state.tokens[key].ck_id)
+        part = tx.state.leases.get((ck.ck_id, 0)) if ck else None
+        if ck is None or part is None or not (bits := part.undone & ~part.released):
+            continue
+        if moved >= members_max:
+            return moved, True
+        tx.hold(ck, bits, -1)
+        first = to_retry(tx, ck, bits, "owner's lease expired", bound=True)
+        tx.set_lease(ck, 0, part._replace(released=bits, released_first=first, released_at=bits))
+        moved += bits.bit_count()
+    return moved, False
+
+
+def _take_back(tx: Tx, ck: CheckPoint, part: Lease) -> None:
+    """Removes the retry entries of all members that are still there."""
+    where = (ck.group_id, ck.topic_id)
+    taken = 0
+    for rank, member in enumerate(members_of(part.released_at) if part.released else ()):
+        if part.released >> member & 1:
+            key = RQ_KEY.pack(*where, part.released_first + rank)
+            raw = tx.kv.get("rq", key)
+            position = RQ_VALUE.unpack_from(raw)[0] if raw is not None else -1
+            tx.kv.delete("rq", key)
+            unpin_retry(tx, position)
+            taken += 1
+    if taken:
+        tx.count(where, retry=-taken)
+
+
+def _drop(tx: Tx, owner: Owner) -> int:
+    """Owner, tokens and CheckPoints go; what is still bound (exclusive groups) becomes an ordinary retry."""
+    moved = 0
+    for key in tx.state.owner_tokens.get(owner.owner_id, ()):
+        token = tx.state.tokens[key]
+        ck = tx.state.ck.get(token.ck_id) if token.ck_id else None
+        if ck is not None:
+            part = tx.state.leases[(ck.ck_id, 0)]
+            bits = part.undone & ~part.released
+            tx.hold(ck, bits, -1)
+            if bits:
+                to_retry(tx, ck, bits, "owner is gone")
+            tx.set_lease(ck, 0, None)
+            moved += bits.bit_count()
+        tx.state.tokens.pop(key)
+    tx.state.owner_tokens.pop(owner.owner_id)
+    tx.state.owned.pop(owner.owner_id)
+    tx.state.owner_keys.pop(owner.owner_id)
+    tx.state.owners.pop((owner.group_id, owner.key))
+    tx.state.leases.pop((owner.owner_id, SUB_OWNER))
+    return moved or 1
+
+
+def pop(tx: Tx, command: Pop, ask: PopToken) -> Popped:
+    """The set of a token: sealed now, or as it was sealed, less what is done, torn or unreadable."""
+    group, topic = resolve(tx, command)
+    _, owner = _find(tx, command.group, ask.owner, ask.generation)
+    if ask.epoch <= owner.acked_epoch:
+        raise Refused(
+            "EPOCH_ALREADY_ACKED",
+            f"epoch {ask.epoch} of owner {ask.owner!r} is finished, up to {owner.acked_epoch}",
+            field="token.epoch",
+            action="go on with a later epoch; a reader that asks this was overtaken or rolled back",
+        )
+    bind(tx, group, topic)
+    until_ms = max(owner.lease_until_ms, tx.now_ms + (command.invisible_ms or group.invisible_ms))
+    owner = _put(tx, owner._replace(lease_until_ms=until_ms, last_seen_ms=tx.now_ms, released=False))
+    key = (group.group_id, topic.topic_id, hash16(ask.owner, ask.epoch, ask.part, ask.chunk))
+    known = tx.state.tokens.get(key)
+    if known is not None:
+        return _replay(tx, owner, known)
+    return _seal(tx, command, ask, group, topic, owner, key)
+
+
+def _replay(tx: Tx, owner: Owner, token: Token) -> Popped:
+    if not token.ck_id:
+        return Popped([], 0, 0, tx.now_ms, owner.lease_until_ms, 0, True, (0, token.end, 0, 0))
+    ck = tx.state.ck[token.ck_id]
+    part = tx.state.leases[(ck.ck_id, 0)]
+    if part.released:
+        _take_back(tx, ck, part)
+        tx.hold(ck, part.released, 1)
+        part = part._replace(released=0, released_at=0, released_first=0)
+        tx.set_lease(ck, 0, part)
+    rows, lost = read_members(tx, ck, part.undone)
+    return Popped(
+        rows,
+        ck.ck_id,
+        ck.nonce,
+        ck.popped_ms,
+        owner.lease_until_ms,
+        0,
+        True,
+        (token.members, token.end, part.torn.bit_count(), lost),
+    )
+
+
+def _seal(
+    tx: Tx, command: Pop, ask: PopToken, group: Group, topic: Topic, owner: Owner, key: tuple[int, int, bytes]
+) -> Popped:
+    others = tx.state.owner_tokens.get(owner.owner_id, ())
+    queues = command.queues or range(topic.queues)
+    room = _room(tx, command, ask, topic, owner, others)
+    pick = Pick(tx, group, topic, room, command.max_bytes, ask.upto)
+    choose(pick, queues, None)
+    pick.apply()
+    share_is_full = ask.share and len(pick.rows) == room and room < command.max_messages
+    end = bool(share_is_full) or at_end(tx, group, topic, queues, ask.upto)
+    ck_id = nonce = 0
+    if pick.rows:
+        ck = lease(tx, pick, Lease(NEVER, 0), command.client_id, "", owner.owner_id)
+        ck_id, nonce = ck.ck_id, ck.nonce
+    tx.state.tokens[key] = Token(owner.owner_id, ask.epoch, ask.part, ask.chunk, ck_id, len(pick.rows), end)
+    tx.state.owner_tokens[owner.owner_id] = (*others, key)
+    return Popped(
+        pick.rows,
+        ck_id,
+        nonce,
+        tx.now_ms,
+        owner.lease_until_ms,
+        pick.rest(tuple(queues)),
+        False,
+        (len(pick.rows), end, 0, 0),
+    )
+
+
+def _room(
+    tx: Tx, command: Pop, ask: PopToken, topic: Topic, owner: Owner, others: tuple[tuple[int, int, bytes], ...]
+) -> int:
+    owned = tx.state.owned.get(owner.owner_id, 0)
+    if owned >= OWNED_MAX:
+        raise Refused("IN_FLIGHT_LIMIT", f"owner {ask.owner!r} holds {owned} messages", action="AckUpTo an epoch first")
+    room = command.max_messages
+    if ask.share:
+        sealed = (tx.state.tokens[other] for other in others if other[1] == topic.topic_id)
+        used = sum(token.members for token in sealed if (token.epoch, token.part) == (ask.epoch, ask.part))
+        room = min(room, max(0, ask.share - used))
+    return room
+
+
+def at_end(tx: Tx, group: Group, topic: Topic, queues: range | tuple[int, ...], upto: Position | None) -> bool:
+    """Whether every queue and the retry topic have nothing more, as far as `upto` goes."""
+    state, where = tx.state, (group.group_id, topic.topic_id)
+    for queue in queues:
+        stop = state.queue_max.get((topic.topic_id, queue), 0)
+        if upto is not None:
+            stop = min(stop, upto.queues.get(queue, 0))
+        if state.poff.get((*where, queue), 0) < stop:
+            return False
+    if not state.stat[where].retry:
+        return True
+    first = tx.kv.first("rq", RQ_KEY.pack(*where, 0)[:8])
+    return first is None or (upto is not None and RQ_KEY.unpack(first[0])[2] >= upto.retry)
+
+
+def available(tx: Tx, command: Available) -> tuple[int, Position]:
+    """Deliverable now, and the position that a bounded read may go up to."""
+    topic, group = tx.topic(command.topic), tx.group(command.group)
+    if topic is None:
+        raise topic_not_found(command.topic)
+    if group is None:
+        raise group_not_found(command.group)
+    bind(tx, group, topic)
+    state, where = tx.state, (group.group_id, topic.topic_id)
+    ready, queues = state.stat[where].retry, {}
+    for queue in range(topic.queues):
+        most = state.queue_max.get((topic.topic_id, queue), 0)
+        least = state.queue_min.get((topic.topic_id, queue), 0)
+        ready += most - max(least, state.poff.get((*where, queue), least))
+        queues[queue] = most
+    return ready, Position(queues, state.counters[""].rseq)

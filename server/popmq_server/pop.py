@@ -1,0 +1,357 @@
+"""Pop: which messages a group gets next, and the lease on them.
+
+                     select                     lease
+    ready, retry  ──────────▶  Pick (a plan)  ──────────▶  CheckPoint + due + poff     one transaction
+
+    ready    cq at and above poff                        retry    rq, the retry topic
+    leased   a member of a CheckPoint, undone            backoff  the same, CheckPoint of kind backoff
+    done     its bit is set, or its CheckPoint is gone
+
+    who moves a message            where
+    ready → leased                 pop.pop            (owners: owner.pop)
+    retry → leased                 pop.pop
+    leased → leased, later due     lease.change       extend
+    leased → done                  lease.ack
+    leased → backoff, retry, dead  lease.change       release, reject
+    leased → retry, dead           revive.revive      the lease ran out
+    backoff → retry                revive.revive      the delay is over
+
+One pop in five starts with the retry topic (exact, by a counter); the others fill up with it when there is room. The
+start queue rotates. `rest` is what the visited queues still have.
+"""
+
+import os
+from typing import NamedTuple
+
+from . import quarantine
+from .checkpoint import NORMAL, RETRY, CheckPoint, Lease, Run, members_of
+from .commands import Pop, Popped, Position
+from .errors import Refused, group_not_found, topic_not_found
+from .state import IN_FLIGHT_MAX, Group, Stat, Topic, Tx
+from .storage.keys import CQ_KEY, RQ_VALUE, STAT_KEY, U32, U64
+from .topic import Log, entries, located
+
+#: One pop in so many starts with the retry topic (S1.36).
+RETRY_FIRST_EVERY = 5
+
+
+class RetryEntry(NamedTuple):
+    """An entry of the retry topic: a pointer into the log."""
+
+    key: bytes
+    position: int
+    size: int
+    attempts: int
+    queue: int
+    offset: int
+    first_pop_ms: int
+    bound_ck: int
+    bound_member: int
+
+
+class Pick:
+    """What a pop will take: collected by reading only, so that it can be dropped without a trace."""
+
+    def __init__(
+        self, tx: Tx, group: Group, topic: Topic, messages_max: int, bytes_max: int, upto: Position | None = None
+    ) -> None:
+        self.tx = tx
+        self.group = group
+        self.topic = topic
+        self.upto = upto
+        self.messages_max = messages_max
+        self.bytes_left = bytes_max
+        self.log = Log(tx.kv)
+        self.rows: list[tuple[bytes, int, int, int, int, int]] = []
+        self.runs: list[Run] = []
+        self.chunks: list[tuple[int, int]] = []
+        self.poff: dict[int, int] = {}
+        self.retries: list[RetryEntry] = []
+        self.expired = 0
+        self.damaged: list[tuple[int, int, int, int]] = []
+        self.full = False  # by bytes: what is left was not looked at
+
+    @property
+    def room(self) -> int:
+        return 0 if self.full else self.messages_max - len(self.rows)
+
+    def _take(self, position: int, size: int, read: tuple[int, bytes], queue: int, offset: int, attempt: int) -> None:
+        chunk = self.log.chunk_of(position)
+        if not self.chunks or self.chunks[-1][1] != chunk:
+            self.chunks.append((len(self.rows), chunk))
+        self.rows.append((read[1], read[0], queue, offset, attempt, len(self.rows)))
+        self.bytes_left -= size
+
+    def _fits(self, size: int) -> bool:
+        """One message is always allowed."""
+        self.full = bool(self.rows) and size > self.bytes_left
+        return not self.full
+
+    def take_queue(self, queue: int, messages_max: int) -> None:
+        """Takes from one queue, at most `messages_max`, beginning at poff."""
+        topic_id = self.topic.topic_id
+        offset = self._start(queue)
+        limit = min(messages_max, self.room)
+        if self.upto is not None:
+            limit = min(limit, self.upto.queues.get(queue, 0) - offset)
+        units = entries(self.tx.kv, topic_id, queue, offset, limit) if limit > 0 else []
+        if limit > 0 and not units:
+            offset = self._over_hole(queue, offset)
+            units = entries(self.tx.kv, topic_id, queue, offset, limit)
+        first = offset
+        for found, position, size in units:
+            if not self._fits(size):
+                break
+            read = self.log.fetch(topic_id, position, size)
+            if read is None:
+                self._close_run(queue, first, offset)
+                self._skip(queue, found, position, size)
+                first = found + 1
+            else:
+                self._take(position, size, read, queue, found, 1)
+            offset = found + 1
+        self._close_run(queue, first, offset)
+        self.poff[queue] = offset
+
+    def _start(self, queue: int) -> int:
+        """Where the group is in a queue; over what retention dropped it steps, and counts it."""
+        state, topic_id = self.tx.state, self.topic.topic_id
+        least = state.queue_min.get((topic_id, queue), 0)
+        offset = state.poff.get((self.group.group_id, topic_id, queue), least)
+        self.expired += max(0, least - offset)
+        return max(offset, least)
+
+    def _over_hole(self, queue: int, offset: int) -> int:
+        """The first offset from `offset` on that still stands in the consume queue; what is missing has expired."""
+        cursor, topic_id = self.tx.kv.cursor("cq"), self.topic.topic_id
+        if cursor.set_range(CQ_KEY.pack(topic_id, queue, offset)):
+            found_topic, found_queue, first = CQ_KEY.unpack(cursor.key())
+            if (found_topic, found_queue) == (topic_id, queue):
+                self.expired += first - offset
+                return int(first)
+        return offset
+
+    def _skip(self, queue: int, offset: int, position: int, size: int) -> None:
+        if self.log.chunk_of(position) < 0:
+            self.expired += 1
+        else:
+            self.damaged.append((queue, offset, position, size))
+
+    def _close_run(self, queue: int, first: int, stop: int) -> None:
+        if stop > first:
+            self.runs.append(Run(queue, first, stop - first, 1))
+
+    def take_retry(self) -> None:
+        """Takes from the retry topic, oldest first."""
+        where = (self.group.group_id, self.topic.topic_id)
+        if not self.tx.state.stat[where].retry or not self.room:
+            return
+        for entry in self._retry_entries(self.room):
+            if not self._fits(entry.size):
+                break
+            read = self.log.fetch(self.topic.topic_id, entry.position, entry.size)
+            self.retries.append(entry)
+            if read is None:
+                self._skip(entry.queue, entry.offset, entry.position, entry.size)
+                continue
+            attempt = entry.attempts + 1
+            self._take(entry.position, entry.size, read, entry.queue, entry.offset, attempt)
+            self.runs.append(Run(entry.queue, entry.offset, 1, attempt, entry.position, entry.size, entry.first_pop_ms))
+
+    def _retry_entries(self, count: int) -> list[RetryEntry]:
+        prefix = STAT_KEY.pack(self.group.group_id, self.topic.topic_id)
+        found = []
+        for key, value in self.tx.kv.scan("rq", prefix):
+            if len(found) == count or (self.upto is not None and U64.unpack(key[8:])[0] >= self.upto.retry):
+                break
+            found.append(RetryEntry(key, *RQ_VALUE.unpack_from(value)))
+        return found
+
+    def rest(self, queues: range | tuple[int, ...]) -> int:
+        """Messages that the queues still have behind what was taken."""
+        state, topic_id = self.tx.state, self.topic.topic_id
+        total = state.stat[(self.group.group_id, topic_id)].retry - len(self.retries)
+        for queue in queues:
+            offset = self.poff.get(queue)
+            if offset is None:
+                offset = max(
+                    state.poff.get((self.group.group_id, topic_id, queue), 0), state.queue_min.get((topic_id, queue), 0)
+                )
+            total += state.queue_max.get((topic_id, queue), 0) - offset
+        return total
+
+    def apply(self) -> None:
+        """Writes what is true whether or not anything was taken: positions, retry entries, what could not be read."""
+        tx, where = self.tx, (self.group.group_id, self.topic.topic_id)
+        for queue, offset in self.poff.items():
+            if offset != tx.state.poff.get((*where, queue)):
+                tx.state.poff[(*where, queue)] = offset
+        if self.expired:
+            tx.count(where, expired=self.expired)
+        for entry in self.retries:
+            take_retry_entry(tx, where, entry)
+        for queue, offset, position, size in self.damaged:
+            quarantine.set_aside(tx, *where, queue, offset, position, size)
+
+
+def take_retry_entry(tx: Tx, where: tuple[int, int], entry: RetryEntry) -> None:
+    """An entry leaves the retry topic for another reader; an owner that was to have it learns that it is torn."""
+    tx.kv.delete("rq", entry.key)
+    unpin_retry(tx, entry.position)
+    tx.count(where, retry=-1)
+    lease = tx.state.leases.get((entry.bound_ck, 0))
+    if entry.bound_ck and lease is not None:
+        bit = 1 << entry.bound_member
+        tx.state.leases[(entry.bound_ck, 0)] = lease._replace(
+            undone=lease.undone & ~bit, released=lease.released & ~bit, torn=lease.torn | bit
+        )
+
+
+def pin_retry(tx: Tx, chunk: int, count: int) -> None:
+    """Moves the number of retry entries that point into a chunk."""
+    key = U64.pack(chunk)
+    raw = tx.kv.get("pin", key)
+    left = (U32.unpack(raw)[0] if raw is not None else 0) + count
+    if left:
+        tx.kv.put("pin", key, U32.pack(left))
+    elif raw is not None:
+        tx.kv.delete("pin", key)
+
+
+def unpin_retry(tx: Tx, position: int) -> None:
+    chunk = Log(tx.kv).chunk_of(position)
+    if chunk >= 0:
+        pin_retry(tx, chunk, -1)
+
+
+def pop(tx: Tx, command: Pop) -> Popped:
+    """Leases what is deliverable; an empty answer leases nothing."""
+    group, topic = resolve(tx, command)
+    bind(tx, group, topic)
+    if command.attempt_id:
+        ck_id = tx.state.attempts.get((group.group_id, topic.topic_id, command.client_id, command.attempt_id))
+        if ck_id is not None:
+            return _replay(tx, tx.state.ck[ck_id])
+    queues = command.queues or range(topic.queues)
+    pick = Pick(tx, group, topic, command.max_messages, command.max_bytes)
+    choose(pick, queues)
+    pick.apply()
+    rest = pick.rest(tuple(queues))
+    if not pick.rows:
+        return Popped([], 0, 0, tx.now_ms, 0, rest)
+    due_ms = tx.now_ms + (command.invisible_ms or group.invisible_ms)
+    ck = lease(tx, pick, Lease(due_ms, 0), command.client_id, command.attempt_id)
+    if rest:
+        tx.wake(group.group_id, topic.topic_id)
+    return Popped(pick.rows, ck.ck_id, ck.nonce, tx.now_ms, due_ms, rest)
+
+
+def choose(pick: Pick, queues: range | tuple[int, ...], in_flight_max: int | None = IN_FLIGHT_MAX) -> None:
+    """One round over the retry topic and the queues, until the pick is full."""
+    state, where = pick.tx.state, (pick.group.group_id, pick.topic.topic_id)
+    turn = state.pop_turns.get(where, 0) + 1
+    state.pop_turns[where] = turn
+    retry_first = turn % RETRY_FIRST_EVERY == 0
+    if retry_first:
+        pick.take_retry()
+    for step in range(len(queues)):
+        if not pick.room:
+            break
+        queue = queues[(turn + step) % len(queues)]
+        limit = pick.room if in_flight_max is None else in_flight_max - state.in_flight.get((*where, queue), 0)
+        pick.take_queue(queue, limit)
+    if not retry_first:
+        pick.take_retry()
+
+
+def lease(tx: Tx, pick: Pick, part: Lease, client: str, attempt_id: str, owner_id: int = 0) -> CheckPoint:
+    """Puts what was picked under one CheckPoint; `part` says until when."""
+    kind = RETRY if len(pick.retries) == len(pick.runs) and pick.retries else NORMAL
+    ck = CheckPoint(
+        tx.next("ck_id"),
+        pick.group.group_id,
+        pick.topic.topic_id,
+        kind,
+        owner_id,
+        int.from_bytes(os.urandom(8), "big"),
+        tx.now_ms,
+        attempt_id,
+        client,
+        "",
+        tuple(pick.runs),
+        len(pick.rows),
+        tuple(pick.chunks),
+    )
+    tx.state.ck[ck.ck_id] = ck
+    tx.set_lease(ck, 0, part._replace(undone=ck.all_bits))
+    tx.hold(ck, ck.all_bits, 1)
+    if attempt_id:
+        tx.state.attempts[(ck.group_id, ck.topic_id, client, attempt_id)] = ck.ck_id
+    return ck
+
+
+def resolve(tx: Tx, command: Pop) -> tuple[Group, Topic]:
+    group, topic = tx.group(command.group), tx.topic(command.topic)
+    if topic is None:
+        raise topic_not_found(command.topic)
+    if group is None:
+        raise group_not_found(command.group)
+    for queue in command.queues:
+        if queue >= topic.queues:
+            raise Refused(
+                "INVALID_FIELD",
+                f"topic {topic.name!r} has no queue {queue}, it has {topic.queues}",
+                field="queues",
+                action="name queues from 0 to the number of queues less one",
+            )
+    return group, topic
+
+
+def bind(tx: Tx, group: Group, topic: Topic, start: tuple[str, int] | None = None) -> None:
+    """Fixes where a group starts in a topic, when it names the topic for the first time."""
+    where = (group.group_id, topic.topic_id)
+    if where in tx.state.stat:
+        return
+    kind, since_ms = start or (group.start_from, group.start_ms)
+    tx.state.stat[where] = Stat()
+    tx.state.topic_groups[topic.topic_id] = (*tx.state.topic_groups.get(topic.topic_id, ()), group.group_id)
+    for queue in range(topic.queues):
+        least = tx.state.queue_min.get((topic.topic_id, queue), 0)
+        most = tx.state.queue_max.get((topic.topic_id, queue), 0)
+        offset = {"EARLIEST": least, "LATEST": most}.get(kind)
+        if offset is None:
+            offset = _offset_at(tx, topic.topic_id, queue, since_ms, least, most)
+        tx.state.poff[(*where, queue)] = offset
+
+
+def _offset_at(tx: Tx, topic_id: int, queue: int, since_ms: int, low: int, high: int) -> int:
+    """The first offset stored at or after a time: store times never fall within a queue, so halving finds it."""
+    log = Log(tx.kv)
+    while low < high:
+        middle = (low + high) // 2
+        unit = entries(tx.kv, topic_id, queue, middle, 1)
+        read = log.fetch(topic_id, unit[0][1], unit[0][2]) if unit else None
+        if read is not None and read[0] >= since_ms:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def _replay(tx: Tx, ck: CheckPoint) -> Popped:
+    """The same messages that are not done yet, uncounted: the answer to a repeated attempt id."""
+    parts = [part for sub in range(ck.members + 1) if (part := tx.state.leases.get((ck.ck_id, sub)))]
+    rows, _ = read_members(tx, ck, sum(part.undone for part in parts))
+    return Popped(rows, ck.ck_id, ck.nonce, ck.popped_ms, min(part.due_ms for part in parts), 0, True)
+
+
+def read_members(tx: Tx, ck: CheckPoint, bits: int) -> tuple[list[tuple[bytes, int, int, int, int, int]], int]:
+    """Rows of the members in `bits`, and how many of them cannot be read."""
+    log, rows, lost = Log(tx.kv), [], 0
+    for (run, offset, position, size), member in zip(located(tx, ck, bits), members_of(bits), strict=True):
+        read = log.fetch(ck.topic_id, position, size)
+        if read is None:
+            lost += 1
+        else:
+            rows.append((read[1], read[0], run.queue, offset, run.attempts, member))
+    return rows, lost

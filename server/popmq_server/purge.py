@@ -1,0 +1,113 @@
+"""Removes what a deleted topic or group left in the store, PURGE_KEYS_MAX keys in a transaction.
+
+The name is gone since the delete, and ids are never reused, so nobody can meet what is still there. The job is a record
+in `purge`: a restart goes on with it.
+"""
+
+from .pop import pin_retry
+from .state import Tx
+from .storage.keys import RQ_VALUE, STAT_KEY, SUB_OWNER, TOPIC_AT, U32, U64
+from .topic import Log
+
+PURGE_KEYS_MAX = 1000
+
+#: Databases whose keys start with the topic id.
+_OF_TOPIC = ("cq", "idx", "mark", "queue", "hist", "quar")
+#: Databases whose keys start with the group id, and then the topic id but for `own`.
+_OF_GROUP = ("rq", "tok", "poff", "stat", "own")
+
+
+def step(tx: Tx, entity_id: int, kind: str) -> None:
+    """One piece; with the last one the job goes too."""
+    left = _drop_checkpoints(tx, entity_id, kind, PURGE_KEYS_MAX)
+    if left and kind == "topic":
+        for group_id in tx.state.topic_groups.get(entity_id, ()):
+            for name in _OF_GROUP[:-1]:
+                left = _drop_range(tx, name, STAT_KEY.pack(group_id, entity_id), left)
+        for name in _OF_TOPIC:
+            left = _drop_range(tx, name, U32.pack(entity_id), left)
+    elif left:
+        for name in _OF_GROUP:
+            left = _drop_range(tx, name, U32.pack(entity_id), left)
+    if left:
+        _forget(tx, entity_id, kind)
+        tx.state.purges.pop(entity_id)
+
+
+def _drop_checkpoints(tx: Tx, entity_id: int, kind: str, left: int) -> int:
+    for key, _ in list(tx.state.leases.items()):
+        if not left:
+            return 0
+        ck = tx.state.ck.get(key[0])
+        if key[1] != SUB_OWNER and ck is not None and entity_id == (ck.topic_id if kind == "topic" else ck.group_id):
+            part = tx.state.leases[key]
+            tx.hold(ck, part.undone & ~part.released, -1)
+            tx.set_lease(ck, key[1], None)
+            left -= 1
+    return left
+
+
+def _drop_range(tx: Tx, name: str, prefix: bytes, left: int) -> int:
+    """Removes up to `left` keys; how many more may go in this piece."""
+    if not left:
+        return 0
+    found = []
+    for key, value in tx.kv.scan(name, prefix):
+        if len(found) == left:
+            break
+        found.append((key, RQ_VALUE.unpack_from(value)[0] if name == "rq" else 0))
+    log = Log(tx.kv)
+    for key, position in found:
+        if name == "rq" and (chunk := log.chunk_of(position)) >= 0:
+            pin_retry(tx, chunk, -1)
+        if name == "idx":
+            _drop_chunk(tx, TOPIC_AT.unpack(key)[1])
+        tx.kv.delete(name, key)
+    return left - len(found)
+
+
+def _drop_chunk(tx: Tx, position: int) -> None:
+    found = tx.kv.get("log", U64.pack(position))
+    tx.kv.delete("log", U64.pack(position))
+    tx.kv.delete("pin", U64.pack(position))
+    if found is None:
+        kept = [
+            key for key, value in tx.kv.scan("kept", b"", U64.pack(position)) if U64.unpack_from(value)[0] == position
+        ]
+        for key in kept:
+            tx.kv.delete("kept", key)
+
+
+def _forget(tx: Tx, entity_id: int, kind: str) -> None:
+    """Takes the entity out of every table; what the ranges above removed from the store must not be written again."""
+    state = tx.state
+    place = 1 if kind == "topic" else 0
+    for table in (state.stat, state.held):
+        for pair, _ in list(table.items()):
+            if pair[place] == entity_id:
+                table.pop(pair)  # type: ignore[attr-defined]
+    for triple_table in (state.poff, state.in_flight, state.tokens):
+        for triple, _ in list(triple_table.items()):
+            if triple[place] == entity_id:
+                triple_table.pop(triple)  # type: ignore[attr-defined]
+    if kind == "topic":
+        for queue_table in (state.queue_min, state.queue_max):
+            for pair, _ in list(queue_table.items()):
+                if pair[0] == entity_id:
+                    queue_table.pop(pair)
+        state.topic_groups.pop(entity_id)
+    else:
+        _forget_owners(tx, entity_id)
+        for topic_id, groups in list(state.topic_groups.items()):
+            state.topic_groups[topic_id] = tuple(group for group in groups if group != entity_id)
+
+
+def _forget_owners(tx: Tx, group_id: int) -> None:
+    state = tx.state
+    for key, owner in list(state.owners.items()):
+        if key[0] == group_id:
+            state.owners.pop(key)
+            state.owner_keys.pop(owner.owner_id)
+            state.owner_tokens.pop(owner.owner_id)
+            state.owned.pop(owner.owner_id)
+            state.leases.pop((owner.owner_id, SUB_OWNER))

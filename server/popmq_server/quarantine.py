@@ -1,0 +1,24 @@
+"""Records whose bytes are not what was written: kept, counted, reported, never delivered, never dropped silently."""
+
+import logging
+
+from .state import Tx
+from .storage.keys import CQ_KEY, U32, U64
+
+log = logging.getLogger("popmq.quarantine")
+
+
+def set_aside(tx: Tx, group_id: int, topic_id: int, queue: int, offset: int, position: int, size: int) -> None:
+    """A message that a group has reached and nobody can read: it leaves the group's way, and its place is kept."""
+    key = CQ_KEY.pack(topic_id, queue, offset)
+    if tx.kv.get("quar", key) is None:
+        tx.kv.put("quar", key, U64.pack(position) + U32.pack(size))
+    tx.count((group_id, topic_id), quarantined=1)
+    log.error(
+        "topic %s queue %d offset %d: the record at %d (%d bytes) does not match its checksum; quarantined",
+        tx.state.topics[topic_id].name,
+        queue,
+        offset,
+        position,
+        size,
+    )

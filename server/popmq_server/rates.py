@@ -1,0 +1,33 @@
+"""Rates over the last minute: counts by second in a ring, for the event loop's thread."""
+
+from popmq_server.clock import Clock
+
+WINDOW_S = 60
+
+
+class Rates:
+    """`add` counts, `per_second` averages over the last WINDOW_S seconds."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._rings: dict[tuple[str, str, str], dict[int, int]] = {}
+
+    def add(self, what: str, group: str, topic: str, count: int) -> None:
+        if count:
+            ring = self._rings.setdefault((what, group, topic), {})
+            second = self._clock.now_ms() // 1000
+            ring[second] = ring.get(second, 0) + count
+            if len(ring) > 2 * WINDOW_S:
+                self._forget(ring, second)
+
+    def per_second(self, what: str, group: str, topic: str) -> float:
+        ring = self._rings.get((what, group, topic))
+        if not ring:
+            return 0.0
+        self._forget(ring, self._clock.now_ms() // 1000)
+        return sum(ring.values()) / WINDOW_S
+
+    @staticmethod
+    def _forget(ring: dict[int, int], second: int) -> None:
+        for old in [old for old in ring if old <= second - WINDOW_S]:
+            del ring[old]

@@ -1,0 +1,203 @@
+"""Retention: chunks of the log go when their time has come.
+
+    mark   T + time → position      at that time every group of T had moved past all chunks before the position
+
+By default a chunk goes `keep_ms` after the mark that passed it; what a group has not finished is kept. By age it goes
+`keep_ms` after it was stored, and what nobody had read is counted as expired. A chunk that a lease or a retry entry
+points into is skipped, not stopped at; one that is held KEEP_COPY_AFTER_MS past its time has its live records copied to
+`kept`, so that a forgotten lease does not hold a whole chunk.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from .checkpoint import members_of
+from .state import Topic, Tx
+from .storage.keys import CQ_KEY, HIST_KEY, QUEUE_KEY, RQ_VALUE, STAT_KEY, TOPIC_AT, U32, U64
+from .topic import IDX_HEAD, IDX_RANGE, located_in
+
+#: Chunks looked at for one topic in one piece.
+CHUNKS_MAX = 200
+KEEP_COPY_AFTER_MS = 3_600_000
+#: History rows removed with one chunk; more are left to the next chunk of the queue, which begins where they do.
+HISTORY_MAX = 10_000
+
+
+class Chunk(NamedTuple):
+    """What `idx` says of a chunk."""
+
+    position: int
+    stored_ms: int
+    bytes: int
+    ranges: tuple[tuple[int, int, int], ...]  # queue, first offset, count
+
+
+def chunks(tx: Tx, topic_id: int, start: int) -> Iterator[Chunk]:
+    """The chunks of a topic from a position on."""
+    for key, value in tx.kv.scan("idx", U32.pack(topic_id), TOPIC_AT.pack(topic_id, start)):
+        stored_ms, size, count = IDX_HEAD.unpack_from(value)
+        raw = value[IDX_HEAD.size : IDX_HEAD.size + count * IDX_RANGE.size]
+        yield Chunk(TOPIC_AT.unpack(key)[1], stored_ms, size, tuple(IDX_RANGE.iter_unpack(raw)))
+
+
+class Retention:
+    """Goes over the topics; remembers where it stopped in each."""
+
+    def __init__(self) -> None:
+        self._marked: dict[int, int] = {}
+        self._resume: dict[int, int] = {}
+
+    def run(self, tx: Tx) -> bool:
+        """One piece for each topic; whether there is more to do now."""
+        more = False
+        for topic_id, topic in list(tx.state.topics.items()):
+            if not topic.by_age:
+                more |= self._mark(tx, topic)
+            more |= self._drop(tx, topic, self._limit(tx, topic) if not topic.by_age else None)
+            if topic_id not in tx.state.topics:
+                self._marked.pop(topic_id, None)
+        return more
+
+    def _mark(self, tx: Tx, topic: Topic) -> bool:
+        """Moves the mark over the chunks that every group has passed."""
+        at = self._marked.get(topic.topic_id)
+        if at is None:
+            last = tx.kv.last("mark", U32.pack(topic.topic_id))
+            at = U64.unpack(last[1])[0] if last else 0
+        moved, seen = at, 0
+        for chunk in chunks(tx, topic.topic_id, at):
+            if seen == CHUNKS_MAX or not _passed(tx, topic, chunk):
+                break
+            seen += 1
+            moved = chunk.position + chunk.bytes
+        self._marked[topic.topic_id] = moved
+        if moved > at:
+            tx.kv.put("mark", TOPIC_AT.pack(topic.topic_id, tx.now_ms), U64.pack(moved))
+        return seen == CHUNKS_MAX
+
+    def _limit(self, tx: Tx, topic: Topic) -> int:
+        """The position before which chunks may go."""
+        key = TOPIC_AT.pack(topic.topic_id, max(0, tx.now_ms - topic.keep_ms))
+        found = tx.kv.floor("mark", key, U32.pack(topic.topic_id))
+        if found is None:
+            return 0
+        limit = int(U64.unpack(found[1])[0])
+        for old in [old for old, _ in tx.kv.scan("mark", U32.pack(topic.topic_id)) if old < found[0]][:CHUNKS_MAX]:
+            tx.kv.delete("mark", old)
+        return limit
+
+    def _drop(self, tx: Tx, topic: Topic, limit: int | None) -> bool:
+        start, seen = self._resume.pop(topic.topic_id, 0), 0
+        ripe = []
+        for chunk in chunks(tx, topic.topic_id, start):
+            over = chunk.position >= limit if limit is not None else chunk.stored_ms + topic.keep_ms > tx.now_ms
+            if over:
+                break
+            if seen == CHUNKS_MAX:
+                self._resume[topic.topic_id] = chunk.position
+                break
+            seen += 1
+            ripe.append(chunk)
+        for chunk in ripe:
+            _retire(tx, topic, chunk)
+        return topic.topic_id in self._resume
+
+
+def _passed(tx: Tx, topic: Topic, chunk: Chunk) -> bool:
+    for group_id in tx.state.topic_groups.get(topic.topic_id, ()):
+        if group_id not in tx.state.groups:
+            continue
+        for queue, first, count in chunk.ranges:
+            if tx.state.poff.get((group_id, topic.topic_id, queue), 0) < first + count:
+                return False
+    return True
+
+
+def _retire(tx: Tx, topic: Topic, chunk: Chunk) -> None:
+    """Drops a chunk whose time has come, unless something points into it."""
+    raw = tx.kv.get("pin", U64.pack(chunk.position))
+    if not tx.state.pins.get(chunk.position, 0) and raw is None:
+        drop(tx, topic, chunk)
+    elif (
+        chunk.stored_ms + topic.keep_ms + KEEP_COPY_AFTER_MS <= tx.now_ms
+        and tx.kv.get("log", U64.pack(chunk.position)) is not None
+    ):
+        _copy_live(tx, topic, chunk)
+
+
+def drop(tx: Tx, topic: Topic, chunk: Chunk) -> None:
+    """Removes a chunk with its consume-queue, index and history entries; groups that had not read it lose it, counted."""
+    tx.kv.delete("log", U64.pack(chunk.position))
+    tx.kv.delete("idx", TOPIC_AT.pack(topic.topic_id, chunk.position))
+    for key in [key for key, _ in _kept(tx, chunk)]:
+        tx.kv.delete("kept", key)
+    for queue, first, count in chunk.ranges:
+        tx.kv.delete("cq", CQ_KEY.pack(topic.topic_id, queue, first))
+        _forget(
+            tx, "quar", CQ_KEY.pack(topic.topic_id, queue, first), CQ_KEY.pack(topic.topic_id, queue, first + count)
+        )
+        _forget(
+            tx,
+            "hist",
+            HIST_KEY.pack(topic.topic_id, queue, first, 0, 0),
+            HIST_KEY.pack(topic.topic_id, queue, first + count, 0, 0),
+        )
+        _raise_min(tx, topic, queue)
+
+
+def _forget(tx: Tx, name: str, start: bytes, stop: bytes) -> None:
+    stale = []
+    for key, _ in tx.kv.scan(name, start[:6], start):
+        if key >= stop or len(stale) == HISTORY_MAX:
+            break
+        stale.append(key)
+    for key in stale:
+        tx.kv.delete(name, key)
+
+
+def _raise_min(tx: Tx, topic: Topic, queue: int) -> None:
+    where = (topic.topic_id, queue)
+    first = tx.kv.first("cq", QUEUE_KEY.pack(*where))
+    least = CQ_KEY.unpack(first[0])[2] if first else tx.state.queue_max.get(where, 0)
+    if least <= tx.state.queue_min.get(where, 0):
+        return
+    tx.state.queue_min[where] = least
+    for group_id in tx.state.topic_groups.get(topic.topic_id, ()):
+        offset = tx.state.poff.get((group_id, *where), 0)
+        if offset < least and (group_id, topic.topic_id) in tx.state.stat:
+            tx.state.poff[(group_id, *where)] = least
+            tx.count((group_id, topic.topic_id), expired=least - offset)
+
+
+def _kept(tx: Tx, chunk: Chunk) -> Iterator[tuple[bytes, memoryview]]:
+    for key, value in tx.kv.scan("kept", b"", U64.pack(chunk.position)):
+        if U64.unpack(key)[0] >= chunk.position + chunk.bytes:
+            return
+        yield key, value
+
+
+def _copy_live(tx: Tx, topic: Topic, chunk: Chunk) -> None:
+    """Copies the records that leases and retry entries still need, and lets the chunk itself go."""
+    raw = tx.kv.get("log", U64.pack(chunk.position))
+    if raw is None:
+        return
+    held = bytes(raw)
+    for position, size in sorted(_live(tx, topic, chunk)):
+        start = position - chunk.position
+        tx.kv.put("kept", U64.pack(position), U64.pack(chunk.position) + held[start : start + size])
+    tx.kv.delete("log", U64.pack(chunk.position))
+
+
+def _live(tx: Tx, topic: Topic, chunk: Chunk) -> set[tuple[int, int]]:
+    stop = chunk.position + chunk.bytes
+    found = set()
+    for (ck_id, _), part in tx.state.leases.items():
+        ck = tx.state.ck.get(ck_id)
+        if ck is not None and ck.topic_id == topic.topic_id and members_of(part.undone):
+            found |= {unit[2:] for unit in located_in(tx.kv, ck, part.undone) if chunk.position <= unit[2] < stop}
+    for group_id in tx.state.topic_groups.get(topic.topic_id, ()):
+        for _, value in tx.kv.scan("rq", STAT_KEY.pack(group_id, topic.topic_id)):
+            position, size, *_ = RQ_VALUE.unpack_from(value)
+            if chunk.position <= position < stop:
+                found.add((position, size))
+    return found

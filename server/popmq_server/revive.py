@@ -1,0 +1,97 @@
+"""The revive: what is due leaves its lease.
+
+One call moves at most REVIVE_MEMBERS_MAX members in the transaction it is given, in the order of their due times; the
+writer calls again after the clients' commands, so that a mountain of equal deadlines never holds up a request.
+
+    an undone member of a batch     → retry topic, or the dead-letter topic after its last attempt
+    a member in backoff             → retry topic
+    an owner's lease                → owner.lapse
+"""
+
+from . import deadletter, history, owner
+from .checkpoint import BACKOFF, CheckPoint, Lease, members_of
+from .lease import exhausted, to_retry
+from .state import Tx
+from .storage.keys import DUE_KEY, NEVER, SUB_OWNER
+from .storage.lmdb import MapFull
+
+REVIVE_MEMBERS_MAX = 1000
+EXPIRED_REASON = "lease expired"
+
+
+class ReviveFailed(Exception):
+    """One lease could not be revived: the others must not wait for it."""
+
+    def __init__(self, ck_id: int, sub: int) -> None:
+        super().__init__(ck_id, sub)
+        self.key = (ck_id, sub)
+
+
+def postpone(tx: Tx, key: tuple[int, int], due_ms: int) -> None:
+    """Looks at a lease that failed again later: it stays leased, and stays first in nobody's way."""
+    part = tx.state.leases.get(key)
+    if part is not None:
+        tx.state.leases[key] = part._replace(due_ms=due_ms)
+
+
+def next_due_ms(tx: Tx) -> int | None:
+    """When the next lease ends, as committed or flushed."""
+    first = tx.kv.first("due")
+    if first is None:
+        return None
+    due_ms: int = DUE_KEY.unpack(first[0])[0]
+    return due_ms if due_ms < NEVER else None
+
+
+def revive(tx: Tx) -> list[int]:
+    """Moves what is due, up to the bound; how late each lease was, in ms."""
+    late: list[int] = []
+    left = REVIVE_MEMBERS_MAX
+    for ck_id, sub in _due(tx):
+        part = tx.state.leases.get((ck_id, sub))
+        if part is None or part.due_ms > tx.now_ms:
+            continue
+        late.append(tx.now_ms - part.due_ms)
+        try:
+            left -= (
+                owner.lapse(tx, ck_id, left) if sub == SUB_OWNER else expire(tx, tx.state.ck[ck_id], sub, part, left)
+            )
+        except MapFull:
+            raise
+        except Exception as error:
+            raise ReviveFailed(ck_id, sub) from error
+        if left <= 0:
+            break
+    return late
+
+
+def _due(tx: Tx) -> list[tuple[int, int]]:
+    found = []
+    for key, _ in tx.kv.scan("due"):
+        due_ms, ck_id, sub = DUE_KEY.unpack(key)
+        if due_ms > tx.now_ms or len(found) == REVIVE_MEMBERS_MAX:
+            break
+        found.append((ck_id, sub))
+    return found
+
+
+def expire(tx: Tx, ck: CheckPoint, sub: int, part: Lease, members_max: int) -> int:
+    """The lease of a part ran out: at most `members_max` of its undone members move on; how many did."""
+    group = tx.state.groups.get(ck.group_id)
+    if group is None or ck.topic_id not in tx.state.topics:
+        tx.set_lease(ck, sub, None)
+        return part.undone.bit_count()
+    bits = part.undone
+    if bits.bit_count() > members_max:
+        bits = sum(1 << member for member in members_of(bits)[:members_max])
+    left = part.undone & ~bits
+    tx.hold(ck, bits, -1)
+    if not left and ck.kind != BACKOFF:
+        history.write(tx, ck, part, sub, history.EXPIRED)
+    tx.set_lease(ck, sub, part._replace(undone=left) if left else None)
+    dead = 0 if ck.kind == BACKOFF else exhausted(ck, bits, group.max_attempts)
+    if dead:
+        deadletter.bury(tx, ck, dead, EXPIRED_REASON)
+    if bits & ~dead:
+        to_retry(tx, ck, bits & ~dead, ck.reason or EXPIRED_REASON)
+    return bits.bit_count()

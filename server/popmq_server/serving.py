@@ -1,0 +1,62 @@
+"""One broker with its ports, inside an event loop: what `popmq serve` and `popmq.testing` both run."""
+
+import asyncio
+import logging
+from types import TracebackType
+
+from popmq_server.api.server import Server
+from popmq_server.broker import Broker
+from popmq_server.clock import Clock
+from popmq_server.commands import Look
+from popmq_server.errors import StartError
+from popmq_server.metrics import Metrics
+from popmq_server.options import DRAIN_S, Options
+
+log = logging.getLogger("popmq")
+
+
+class Serving:
+    """`async with`: everything open on entry, the port last; all closed on exit, the port first."""
+
+    def __init__(self, options: Options, clock: Clock) -> None:
+        self._options = options
+        self._clock = clock
+        self.port = 0
+
+    async def __aenter__(self) -> "Serving":
+        options = self._options
+        metrics = Metrics()
+        self.broker = Broker(options, self._clock, metrics)
+        self._metrics = metrics
+        self._server = Server(self.broker, metrics)
+        try:
+            if options.metrics_port:
+                self._serve_metrics(options.metrics_port)
+            self.port = await self._server.start(options.host, options.port)
+        except BaseException:
+            await self.__aexit__(None, None, None)
+            raise
+        return self
+
+    def _serve_metrics(self, port: int) -> None:
+        loop = asyncio.get_running_loop()
+
+        def ask() -> list[object]:
+            self._metrics.waiters.set(self.broker.waiters.count)
+            return asyncio.run_coroutine_threadsafe(self.broker.execute(Look("groups", ("", ""))), loop).result(5)
+
+        self._metrics.watch_groups(ask)  # type: ignore[arg-type]
+        try:
+            self._metrics.serve(port)
+        except OSError as error:
+            raise StartError(
+                f"metrics port {port} cannot be opened: {error.strerror}; name another with --metrics-port, or 0 for none"
+            ) from error
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.broker.close_waits()
+        await self._server.stop(DRAIN_S)
+        self._metrics.close()
+        await self.broker.close()

@@ -1,0 +1,289 @@
+"""Numbers and looks: questions that change nothing. They run among the commands, so they see one consistent state.
+
+`look(tx, Look("groups", (topic, group)))` calls the function of that name here.
+"""
+
+from typing import Any, NamedTuple
+
+from .checkpoint import KIND_NAMES
+from .commands import Look
+from .errors import Refused, group_not_found, topic_not_found
+from .message import RETRY_PREFIX, dead_letter_topic
+from .state import Group, Held, State, Topic, Tx
+from .storage.keys import NEVER, RQ_KEY, RQ_VALUE, STAT_KEY, SUB_OWNER, U64
+from .topic import Log, entries
+
+
+class GroupNumbers(NamedTuple):
+    """One group in one topic; `oldest_ms` is when the oldest unfinished message was stored, 0 = none."""
+
+    group: str
+    topic: str
+    ready: int
+    in_flight: int
+    retry: int
+    backoff: int
+    dead: int
+    acked: int
+    expired: int
+    quarantined: int
+    oldest_ms: int
+    owners: int
+
+
+class LeaseNumbers(NamedTuple):
+    """One part of a CheckPoint's lease."""
+
+    ck_id: int
+    group: str
+    topic: str
+    client: str
+    owner: str
+    popped_ms: int
+    due_ms: int
+    members: int
+    undone: int
+    kind: str
+
+
+class Page(NamedTuple):
+    """Messages read by position: (message bytes, stored ms, queue, offset, attempts)."""
+
+    rows: list[tuple[bytes, int, int, int, int]]
+    next_offset: int
+    min_offset: int
+    max_offset: int
+
+
+def look(tx: Tx, command: Look) -> Any:
+    return _LOOKS[command.what](tx, *command.arguments)
+
+
+def ready(state: State, group_id: int, topic: Topic) -> int:
+    """Messages that a group has not popped yet."""
+    total = 0
+    for queue in range(topic.queues):
+        least = state.queue_min.get((topic.topic_id, queue), 0)
+        total += state.queue_max.get((topic.topic_id, queue), 0) - max(
+            least, state.poff.get((group_id, topic.topic_id, queue), least)
+        )
+    return total
+
+
+def _pairs(tx: Tx, topic_name: str, group_name: str) -> list[tuple[Group, Topic]]:
+    if topic_name and tx.topic(topic_name) is None:
+        raise topic_not_found(topic_name)
+    if group_name and tx.group(group_name) is None:
+        raise group_not_found(group_name)
+    pairs = []
+    for group_id, topic_id in tx.state.stat:
+        group, topic = tx.state.groups.get(group_id), tx.state.topics.get(topic_id)
+        if group and topic and group_name in ("", group.name) and topic_name in ("", topic.name):
+            pairs.append((group, topic))
+    return sorted(pairs, key=lambda pair: (pair[0].name, pair[1].name))
+
+
+def groups(tx: Tx, topic_name: str, group_name: str) -> list[GroupNumbers]:
+    """Numbers of every group in every topic it has named, or of the named ones."""
+    return [group_numbers(tx, group, topic) for group, topic in _pairs(tx, topic_name, group_name)]
+
+
+def group_numbers(tx: Tx, group: Group, topic: Topic) -> GroupNumbers:
+    state, where = tx.state, (group.group_id, topic.topic_id)
+    stat, held = state.stat[where], state.held.get(where, Held())
+    owners = sum(1 for (group_id, _), _ in state.owners.items() if group_id == group.group_id)
+    return GroupNumbers(
+        group.name,
+        topic.name,
+        ready(state, group.group_id, topic),
+        held.ordinary + held.owned,
+        stat.retry,
+        held.backoff,
+        _dead(tx, group),
+        stat.acked,
+        stat.expired,
+        stat.quarantined,
+        oldest_ms(tx, group, topic),
+        owners,
+    )
+
+
+def _dead(tx: Tx, group: Group) -> int:
+    topic = tx.topic(dead_letter_topic(group.name))
+    return stored(tx.state, topic) if topic else 0
+
+
+def stored(state: State, topic: Topic) -> int:
+    """Messages of a topic that can be read by position."""
+    return sum(
+        state.queue_max.get((topic.topic_id, queue), 0) - state.queue_min.get((topic.topic_id, queue), 0)
+        for queue in range(topic.queues)
+    )
+
+
+def oldest_ms(tx: Tx, group: Group, topic: Topic) -> int:
+    """When the oldest unfinished message was stored: the first unread of each queue, the first retry, the first of each lease."""
+    state, log = tx.state, Log(tx.kv)
+    units = []
+    for queue in range(topic.queues):
+        least = state.queue_min.get((topic.topic_id, queue), 0)
+        offset = max(least, state.poff.get((group.group_id, topic.topic_id, queue), least))
+        units += entries(tx.kv, topic.topic_id, queue, offset, 1)
+    first = tx.kv.first("rq", STAT_KEY.pack(group.group_id, topic.topic_id))
+    if first is not None:
+        position, size, *_ = RQ_VALUE.unpack_from(first[1])
+        units.append((0, position, size))
+    for ck_id, _ in state.leases:
+        ck = state.ck.get(ck_id)
+        if ck is not None and (ck.group_id, ck.topic_id) == (group.group_id, topic.topic_id) and ck.runs:
+            run = ck.runs[0]
+            units += [(0, run.position, run.size)] if run.size else entries(tx.kv, ck.topic_id, run.queue, run.first, 1)
+    reads = [read[0] for _, position, size in units if (read := log.fetch(topic.topic_id, position, size))]
+    return min(reads, default=0)
+
+
+def topics(tx: Tx, name: str) -> list[tuple[Topic, int, list[tuple[int, int, int]]]]:
+    """(topic, messages stored, (queue, min, max) of each queue), of all topics or of one."""
+    if name and tx.topic(name) is None:
+        raise topic_not_found(name)
+    found = sorted(
+        (topic for _, topic in tx.state.topics.items() if name in ("", topic.name)), key=lambda topic: topic.name
+    )
+    return [(topic, stored(tx.state, topic), _queues(tx.state, topic)) for topic in found]
+
+
+def _queues(state: State, topic: Topic) -> list[tuple[int, int, int]]:
+    where = [(topic.topic_id, queue) for queue in range(topic.queues)]
+    return [(key[1], state.queue_min.get(key, 0), state.queue_max.get(key, 0)) for key in where]
+
+
+def group_settings(tx: Tx, name: str) -> list[Group]:
+    """All groups by name, or one."""
+    if name and tx.group(name) is None:
+        raise group_not_found(name)
+    return sorted(
+        (group for _, group in tx.state.groups.items() if name in ("", group.name)), key=lambda group: group.name
+    )
+
+
+def leases(tx: Tx, topic_name: str, group_name: str, leases_max: int) -> tuple[list[LeaseNumbers], int]:
+    """What is leased, soonest first, at most `leases_max`; and how many there are."""
+    _pairs(tx, topic_name, group_name)
+    found, total = [], 0
+    for due_ms, ck_id, sub in sorted(
+        (part.due_ms, *key) for key, part in tx.state.leases.items() if key[1] != SUB_OWNER
+    ):
+        ck = tx.state.ck[ck_id]
+        group, topic = tx.state.groups.get(ck.group_id), tx.state.topics.get(ck.topic_id)
+        if not group or not topic or topic_name not in ("", topic.name) or group_name not in ("", group.name):
+            continue
+        total += 1
+        if len(found) < leases_max:
+            found.append(_lease_numbers(tx, ck_id, sub, due_ms, group, topic))
+    return found, total
+
+
+def _lease_numbers(tx: Tx, ck_id: int, sub: int, due_ms: int, group: Group, topic: Topic) -> LeaseNumbers:
+    ck, part = tx.state.ck[ck_id], tx.state.leases[(ck_id, sub)]
+    name = ""
+    if due_ms == NEVER and (key := tx.state.owner_keys.get(ck.owner_id)):
+        owner = tx.state.owners[key]
+        name, due_ms = owner.name, owner.lease_until_ms
+    return LeaseNumbers(
+        ck_id,
+        group.name,
+        topic.name,
+        ck.client,
+        name,
+        ck.popped_ms,
+        due_ms,
+        ck.members,
+        part.undone.bit_count(),
+        KIND_NAMES[ck.kind],
+    )
+
+
+def owners(tx: Tx, group_name: str) -> list[tuple[Any, str, int, int]]:
+    """(owner, group name, open tokens, messages bound and undone) of one group or all."""
+    if group_name and tx.group(group_name) is None:
+        raise group_not_found(group_name)
+    found = []
+    for owner in tx.state.owners.values():
+        group = tx.state.groups.get(owner.group_id)
+        if group is None or group_name not in ("", group.name):
+            continue
+        tokens = tx.state.owner_tokens.get(owner.owner_id, ())
+        parts = [tx.state.leases.get((tx.state.tokens[key].ck_id, 0)) for key in tokens]
+        found.append((owner, group.name, len(tokens), sum(part.undone.bit_count() for part in parts if part)))
+    return sorted(found, key=lambda row: (row[1], row[0].name))
+
+
+def browse(tx: Tx, name: str, queue: int, offset: int, messages_max: int, bytes_max: int) -> Page:
+    """Reads by position, no lease, no effect; retry topics by entry number."""
+    if name.startswith(RETRY_PREFIX):
+        return _browse_retry(tx, name, offset, messages_max, bytes_max)
+    topic = tx.topic(name)
+    if topic is None:
+        raise topic_not_found(name)
+    if queue >= topic.queues:
+        raise Refused("INVALID_FIELD", f"topic {name!r} has {topic.queues} queues, no queue {queue}", field="queue")
+    least = tx.state.queue_min.get((topic.topic_id, queue), 0)
+    most = tx.state.queue_max.get((topic.topic_id, queue), 0)
+    log, rows, at = Log(tx.kv), [], max(offset, least)
+    for found, position, size in entries(tx.kv, topic.topic_id, queue, at, messages_max):
+        if rows and size > bytes_max:
+            break
+        bytes_max -= size
+        read = log.fetch(topic.topic_id, position, size)
+        if read is not None:
+            rows.append((read[1], read[0], queue, found, 0))
+        at = found + 1
+    return Page(rows, at, least, most)
+
+
+def _browse_retry(tx: Tx, name: str, rseq: int, messages_max: int, bytes_max: int) -> Page:
+    group_name, _, topic_name = name.removeprefix(RETRY_PREFIX).partition("+")
+    group, topic = tx.group(group_name), tx.topic(topic_name)
+    if group is None or topic is None:
+        raise topic_not_found(name)
+    prefix = STAT_KEY.pack(group.group_id, topic.topic_id)
+    log, rows, at = Log(tx.kv), [], rseq
+    first = tx.kv.first("rq", prefix)
+    for key, value in tx.kv.scan("rq", prefix, prefix + U64.pack(rseq)):
+        position, size, attempts, queue, offset, *_ = RQ_VALUE.unpack_from(value)
+        if len(rows) == messages_max or (rows and size > bytes_max):
+            break
+        bytes_max -= size
+        at = RQ_KEY.unpack(key)[2] + 1
+        if (read := log.fetch(topic.topic_id, position, size)) is not None:
+            rows.append((read[1], read[0], queue, offset, attempts))
+    return Page(rows, at, RQ_KEY.unpack(first[0])[2] if first else 0, tx.state.counters[""].rseq)
+
+
+def greatest_backlog(state: State) -> str:
+    """Who holds the most: for the refusal of a full store."""
+    best = (0, "")
+    for (group_id, topic_id), stat in state.stat.items():
+        group, topic = state.groups.get(group_id), state.topics.get(topic_id)
+        if group is None or topic is None:
+            continue
+        held = state.held.get((group_id, topic_id), Held())
+        count = ready(state, group_id, topic) + stat.retry + sum(held)
+        best = max(best, (count, f"group {group.name!r} has {count} messages of topic {topic.name!r} to do"))
+    return best[1]
+
+
+def store(tx: Tx) -> tuple[int, int]:
+    """(pages of the data file that hold something, records in quarantine)."""
+    return tx.kv.used_pages(), sum(1 for _ in tx.kv.scan("quar"))
+
+
+_LOOKS = {
+    "groups": groups,
+    "topics": topics,
+    "group_settings": group_settings,
+    "leases": leases,
+    "owners": owners,
+    "browse": browse,
+    "store": store,
+}

@@ -1,0 +1,108 @@
+"""Every key and every fixed value of the store, drawn once.
+
+    G group id [4] · T topic id [4] · Q queue [2] · numbers big-endian, so that key order is number or time order.
+    Ids are never reused: a deleted and re-created topic never meets old state.
+
+    database  key                           value
+    meta      text                          format number, counters
+    name      kind [1] + name               id [4]
+    topic     T                             JSON settings
+    group     G                             JSON settings
+    log       position [8]                  the records of one commit and topic, back to back: one chunk
+    cq        T + Q + first offset [8]      n × (position [8], size [4], tag hash [8])
+    idx       T + position [8]              what the chunk holds: ranges of offsets, sorted hashes of ids and keys
+    mark      T + time [8]                  position [8]: by this time every group had moved past it
+    queue     T + Q                         first readable offset [8]
+    dedup     producer hash [16] + no. [8]  time [8], T, Q, first offset [8], count [4]
+    poff      G + T + Q                     next offset to pop [8]
+    stat      G + T                         counters, 8 bytes each
+    ck        ck_id [8]                     CheckPoint (checkpoint.py)
+    due       due [8] + ck_id [8] + sub [2] done bitmap: the revive topic
+    own       G + owner hash [16]           owner (owner.py)
+    tok       G + T + token hash [16]       token (owner.py)
+    rq        G + T + rseq [8]              retry entry: a pointer into the log
+    pin       chunk position [8]            retry entries that point into the chunk [4]
+    kept      position [8]                  a record that outlived its chunk: chunk position [8], record
+    hist      T + Q + offset [8] + ck_id [8] + sub [2]  how a lease of these messages ended (history.py)
+    quar      T + Q + offset [8]            position [8], size [4] of a record whose checksum is wrong
+    purge     id [4]                        a deleted topic or group whose ranges are not all removed yet
+
+What is reserved for later work: sched, half, fwait, stage.
+"""
+
+import hashlib
+import struct
+
+#: The number in `meta` that says how to read all of this. A store of a newer format is refused.
+FORMAT = 1
+
+DATABASES = (
+    "meta",
+    "name",
+    "topic",
+    "group",
+    "log",
+    "cq",
+    "idx",
+    "mark",
+    "queue",
+    "dedup",
+    "poff",
+    "stat",
+    "ck",
+    "due",
+    "own",
+    "tok",
+    "rq",
+    "pin",
+    "kept",
+    "hist",
+    "quar",
+    "purge",
+    "sched",
+    "half",
+    "fwait",
+    "stage",
+)
+
+U16 = struct.Struct(">H")
+U32 = struct.Struct(">I")
+U64 = struct.Struct(">Q")
+
+#: T + Q + first offset.
+CQ_KEY = struct.Struct(">IHQ")
+#: position, size, tag hash: the unit of the consume queue, as in the reference (S0.33).
+CQ_ENTRY = struct.Struct(">QIQ")
+#: T + Q.
+QUEUE_KEY = struct.Struct(">IH")
+#: T + position, T + time.
+TOPIC_AT = struct.Struct(">IQ")
+#: G + T + Q.
+POFF_KEY = struct.Struct(">IIH")
+#: G + T.
+STAT_KEY = struct.Struct(">II")
+#: due + ck_id + sub.
+DUE_KEY = struct.Struct(">QQH")
+#: G + T + rseq.
+RQ_KEY = struct.Struct(">IIQ")
+#: position, size, attempts, origin queue, origin offset, first pop, bound ck_id (0 = none), bound member; then the reason.
+RQ_VALUE = struct.Struct(">QIHHQQQH")
+#: T + Q + offset + ck_id + sub.
+HIST_KEY = struct.Struct(">IHQQH")
+#: time, T, Q, first offset, count.
+DEDUP_VALUE = struct.Struct(">QIHQI")
+
+#: `sub` of an owner's one key in `due`; members of a batch have index + 1, a whole batch 0.
+SUB_OWNER = 0xFFFF
+#: The due time of what has no deadline of its own: its lease is its owner's.
+NEVER = 1 << 63
+
+
+def hash16(*parts: str | int) -> bytes:
+    """A key part of fixed width for names of any length."""
+    return hashlib.blake2b("\0".join(map(str, parts)).encode(), digest_size=16).digest()
+
+
+def hash8(text: str) -> bytes:
+    """What look-up blocks are sorted by; also the tag hash of the consume queue. Never 0 for a text."""
+    return hashlib.blake2b(text.encode(), digest_size=8).digest()

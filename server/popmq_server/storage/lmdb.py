@@ -1,0 +1,229 @@
+"""The one door to LMDB: open a data folder, begin, commit, measure.
+
+One process owns the environment (a lock file says so), one thread writes. `writemap` is off: with it fsync is two to
+three times slower, and a stray pointer could harm the file. py-lmdb reports a full disk at commit as
+`lmdb.Error: Input/output error`, and a full map as MapFullError; both become errors of our own here.
+"""
+
+import contextlib
+import fcntl
+import os
+import pathlib
+import shutil
+from collections.abc import Iterator
+
+import lmdb
+
+from popmq_server.errors import StartError
+
+from . import keys
+
+DATA_FILE = "popmq.mdb"
+LOCK_FILE = "popmq.lock"
+#: Files of ours; a folder that holds others and no data file is not a PopMQ data folder.
+OUR_FILES = {DATA_FILE, DATA_FILE + "-lock", LOCK_FILE}
+
+#: LMDB frees pages of a commit only two commits later, so this share of the map stays out of reach of sends.
+USED_SHARE_MAX = 0.85
+#: Sends need this much free disk, pops the lower figure; acks, deletes and revive reuse pages of the file.
+DISK_FREE_SEND = 256 << 20
+DISK_FREE_POP = 64 << 20
+
+SYNC_MODES = ("full", "meta", "none")
+
+
+class MapFull(Exception):
+    """A put found no page: the map has reached its size."""
+
+
+class DiskFault(Exception):
+    """A commit failed. Whether the disk is full is `Store.disk_free`'s to say."""
+
+
+class Store:
+    """An open data folder. Everything but `disk_free` is for the thread that writes."""
+
+    def __init__(self, folder: pathlib.Path, map_bytes: int, sync: str) -> None:
+        self.folder = folder
+        self.map_bytes = map_bytes
+        self.sync = sync
+        self._lock = _lock_folder(folder)
+        try:
+            self._env = _open_environment(folder, map_bytes, sync)
+            self._db = {name: self._env.open_db(name.encode()) for name in keys.DATABASES}
+            self._check_format()
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    def _check_format(self) -> None:
+        with self._env.begin(write=True) as txn:
+            found = txn.get(b"format", db=self._db["meta"])
+            if found is None:
+                txn.put(b"format", keys.U32.pack(keys.FORMAT), db=self._db["meta"])
+            elif keys.U32.unpack(found)[0] != keys.FORMAT:
+                number = keys.U32.unpack(found)[0]
+                raise StartError(
+                    f"{self.folder} has store format {number}, this release reads {keys.FORMAT}: "
+                    "start it with the release that wrote it, or a newer one"
+                )
+
+    def begin(self, write: bool = True) -> "Transaction":
+        """A transaction; reads of a write transaction see its own puts."""
+        return Transaction(self._env.begin(write=write, buffers=True), self._db)
+
+    def used_pages(self, tx: "Transaction") -> int:
+        """Pages that hold data, of all databases."""
+        return tx.used_pages()
+
+    @property
+    def map_pages(self) -> int:
+        return self.map_bytes // int(self._env.stat()["psize"])
+
+    @property
+    def page_bytes(self) -> int:
+        return int(self._env.stat()["psize"])
+
+    def disk_free(self) -> int:
+        """Free bytes of the disk under the data folder."""
+        return shutil.disk_usage(self.folder).free
+
+    def close(self) -> None:
+        """Syncs what a relaxed mode has not, and gives the folder free."""
+        self._env.sync(True)
+        self._env.close()
+        os.close(self._lock)
+
+
+class Transaction:
+    """One LMDB transaction over all databases. Values that `get` and cursors give are views: good until the next put."""
+
+    __slots__ = ("_db", "_txn", "writes")
+
+    def __init__(self, txn: lmdb.Transaction, db: dict[str, object]) -> None:
+        self._txn = txn
+        self._db = db
+        self.writes = 0
+
+    def get(self, name: str, key: bytes) -> memoryview | None:
+        return self._txn.get(key, db=self._db[name])  # type: ignore[no-any-return]
+
+    def put(self, name: str, key: bytes, value: bytes) -> None:
+        self.writes += 1
+        try:
+            self._txn.put(key, value, db=self._db[name])
+        except lmdb.MapFullError as error:
+            raise MapFull from error
+
+    def delete(self, name: str, key: bytes) -> bool:
+        self.writes += 1
+        try:
+            return bool(self._txn.delete(key, db=self._db[name]))
+        except lmdb.MapFullError as error:
+            raise MapFull from error
+
+    def cursor(self, name: str) -> lmdb.Cursor:
+        return self._txn.cursor(db=self._db[name])
+
+    def first(self, name: str, prefix: bytes = b"") -> tuple[bytes, memoryview] | None:
+        """The first entry whose key starts with `prefix`."""
+        cursor = self.cursor(name)
+        if not cursor.set_range(prefix) or not (key := bytes(cursor.key())).startswith(prefix):
+            return None
+        return key, cursor.value()
+
+    def last(self, name: str, prefix: bytes = b"") -> tuple[bytes, memoryview] | None:
+        """The last entry whose key starts with `prefix`."""
+        return self.floor(name, prefix + b"\xff" * (64 - len(prefix)), prefix)
+
+    def floor(self, name: str, key: bytes, prefix: bytes = b"") -> tuple[bytes, memoryview] | None:
+        """The entry with the greatest key ≤ `key` that starts with `prefix`."""
+        cursor = self.cursor(name)
+        if cursor.set_range(key) and cursor.key() == key:
+            pass
+        elif not (cursor.prev() if cursor.key() else cursor.last()):
+            return None
+        found = bytes(cursor.key())
+        return (found, cursor.value()) if found.startswith(prefix) else None
+
+    def scan(self, name: str, prefix: bytes = b"", start: bytes = b"") -> Iterator[tuple[bytes, memoryview]]:
+        """Entries in key order from max(prefix, start), while they start with `prefix`. No put while it runs."""
+        cursor = self.cursor(name)
+        more = cursor.set_range(max(prefix, start)) if prefix or start else cursor.first()
+        while more:
+            key = bytes(cursor.key())
+            if not key.startswith(prefix):
+                return
+            yield key, cursor.value()
+            more = cursor.next()
+
+    def used_pages(self) -> int:
+        total = 0
+        for db in self._db.values():
+            stat = self._txn.stat(db)
+            total += stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]
+        return total
+
+    def commit(self) -> None:
+        try:
+            self._txn.commit()
+        except lmdb.MapFullError as error:
+            raise MapFull from error
+        except lmdb.Error as error:
+            raise DiskFault(str(error)) from error
+
+    def abort(self) -> None:
+        self._txn.abort()
+
+
+def _lock_folder(folder: pathlib.Path) -> int:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        foreign = sorted(path.name for path in folder.iterdir() if path.name not in OUR_FILES)
+    except OSError as error:
+        raise StartError(f"{folder} cannot be used as a data folder: {error.strerror}") from error
+    if foreign and not (folder / DATA_FILE).exists():
+        raise StartError(
+            f"{folder} is not a PopMQ data folder (it holds {foreign[0]!r} and no {DATA_FILE}): name an empty folder with --data"
+        )
+    handle = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        holder = os.pread(handle, 32, 0).decode(errors="replace").strip() or "unknown"
+        os.close(handle)
+        raise StartError(
+            f"{folder} is in use by another PopMQ (process {holder}): stop it, or name another folder with --data"
+        ) from error
+    os.ftruncate(handle, 0)
+    os.pwrite(handle, str(os.getpid()).encode(), 0)
+    return handle
+
+
+def _open_environment(folder: pathlib.Path, map_bytes: int, sync: str) -> lmdb.Environment:
+    try:
+        return lmdb.open(
+            str(folder / DATA_FILE),
+            subdir=False,
+            map_size=map_bytes,
+            max_dbs=len(keys.DATABASES),
+            mode=0o600,
+            sync=sync != "none",
+            metasync=sync == "full",
+            writemap=False,
+            meminit=False,
+            readahead=False,
+            max_readers=16,
+        )
+    except lmdb.Error as error:
+        raise StartError(f"{folder / DATA_FILE} cannot be opened: {error}") from error
+
+
+@contextlib.contextmanager
+def reading(store: Store) -> Iterator[Transaction]:
+    """A read transaction, always closed: an old reader would stop page reuse and let the file grow."""
+    tx = store.begin(write=False)
+    try:
+        yield tx
+    finally:
+        tx.abort()

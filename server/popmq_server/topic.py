@@ -1,0 +1,247 @@
+"""Topics: which queue, which offset, and how messages get into the log and out of it again.
+
+    send    → stage: queue and offset are given, the bytes wait in `tx.staged`
+    flush   → all that was staged for one topic becomes one chunk (≤ 1 MiB), one consume-queue value for each queue,
+              one index block: three puts for a commit, whatever the number of messages
+    entries → (offset, position, size) of a queue from an offset on
+    fetch   → the message at a position, its checksum compared
+
+The position of a message in the one logical byte stream is its address everywhere.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from .checkpoint import CheckPoint, Run, members_of
+from .commands import Send, Sent
+from .errors import Refused, topic_not_found
+from .message import Outgoing, read_record, record
+from .state import Topic, Tx
+from .storage.keys import CQ_ENTRY, CQ_KEY, DEDUP_VALUE, TOPIC_AT, U64, hash16
+from .storage.lmdb import Transaction
+
+#: A chunk is one LMDB value; more bytes of one commit and topic become more chunks.
+CHUNK_BYTES_MAX = 1 << 20
+#: Entries in one consume-queue value.
+BLOCK_ENTRIES_MAX = 4096
+#: How long a request number is remembered.
+DEDUP_KEEP_MS = 600_000
+
+#: stored ms, bytes of the chunk, ranges; then ranges of (Q, first offset, count); then sorted (hash [8], position in chunk [4]).
+IDX_HEAD = struct.Struct(">QIH")
+IDX_RANGE = struct.Struct(">HQI")
+
+
+class Staged(NamedTuple):
+    """Messages of one request, with their place in a queue."""
+
+    queue: int
+    first: int
+    messages: tuple[Outgoing, ...]
+
+
+def send(tx: Tx, command: Send) -> Sent:
+    """Stages the good entries of a request into one queue; a request number that was seen stores nothing."""
+    topic = tx.topic(command.topic)
+    if topic is None or topic.is_dead_letter:
+        raise topic_not_found(command.topic)
+    messages = tuple(entry for entry in command.entries if isinstance(entry, Outgoing))
+    key = b""
+    if command.producer_id:
+        key = hash16(command.producer_id) + U64.pack(command.request_number)
+        if (seen := _seen(tx, key, topic, len(messages))) is not None:
+            return seen
+    if not messages:
+        return Sent(0, 0, False)
+    queue = _rotate(tx, topic)
+    first = append(tx, topic, queue, messages)
+    if key:
+        _remember(tx, key, DEDUP_VALUE.pack(tx.now_ms, topic.topic_id, queue, first, len(messages)))
+    return Sent(queue, first, False)
+
+
+def _rotate(tx: Tx, topic: Topic) -> int:
+    turn = tx.state.send_turns.get(topic.topic_id, 0)
+    tx.state.send_turns[topic.topic_id] = turn + 1
+    return turn % topic.queues
+
+
+def append(tx: Tx, topic: Topic, queue: int, messages: tuple[Outgoing, ...]) -> int:
+    """Stages messages for a queue; the offset of the first."""
+    where = (topic.topic_id, queue)
+    first = tx.state.queue_max.get(where, 0)
+    tx.state.queue_max[where] = first + len(messages)
+    tx.staged.setdefault(topic.topic_id, []).append(Staged(queue, first, messages))
+    tx.staged_count += 1
+    tx.wake(None, topic.topic_id)
+    return first
+
+
+def _seen(tx: Tx, key: bytes, topic: Topic, count: int) -> Sent | None:
+    raw = tx.kv.get("dedup", key)
+    if raw is None:
+        return None
+    sent_ms, topic_id, queue, first, stored = DEDUP_VALUE.unpack(raw)
+    if tx.now_ms - sent_ms > DEDUP_KEEP_MS:
+        return None
+    if (topic_id, stored) != (topic.topic_id, count):
+        raise Refused(
+            "REQUEST_NUMBER_REUSED",
+            "this request number was used for another topic or another number of messages",
+            field="request_number",
+            action="number each new request anew; repeat a number only for the same request",
+        )
+    return Sent(queue, first, True)
+
+
+def _remember(tx: Tx, key: bytes, value: bytes) -> None:
+    """Puts the request beside the producer's last one, and drops up to two of its own that are too old."""
+    cursor = tx.kv.cursor("dedup")
+    stale = []
+    if cursor.set_range(key[:16]):
+        for found in cursor.iternext(keys=True, values=True):
+            if (
+                bytes(found[0][:16]) != key[:16]
+                or len(stale) == 2
+                or tx.now_ms - U64.unpack_from(found[1])[0] <= DEDUP_KEEP_MS
+            ):
+                break
+            stale.append(bytes(found[0]))
+    for old in stale:
+        tx.kv.delete("dedup", old)
+    tx.kv.put("dedup", key, value)
+
+
+def flush(tx: Tx) -> None:
+    """Writes everything staged so far."""
+    for topic_id, requests in tx.staged.items():
+        for chunk in _chunks(requests):
+            _write_chunk(tx, topic_id, chunk)
+    tx.staged = {}
+
+
+def _chunks(requests: list[Staged]) -> Iterator[list[Staged]]:
+    """Cuts what one topic got into pieces of at most CHUNK_BYTES_MAX and BLOCK_ENTRIES_MAX."""
+    piece: list[Staged] = []
+    size = count = 0
+    for queue, first, messages in requests:
+        start = 0
+        for place, message in enumerate(messages):
+            if count and (size + len(message.data) > CHUNK_BYTES_MAX or count == BLOCK_ENTRIES_MAX):
+                if place > start:
+                    piece.append(Staged(queue, first + start, messages[start:place]))
+                yield piece
+                piece, size, count, start = [], 0, 0, place
+            size += len(message.data) + 20
+            count += 1
+        piece.append(Staged(queue, first + start, messages[start:]))
+    yield piece
+
+
+def _write_chunk(tx: Tx, topic_id: int, requests: list[Staged]) -> None:
+    start = tx.state.counters[""].position
+    parts: list[bytes] = []
+    blocks: dict[int, tuple[int, list[bytes]]] = {}
+    hashes: list[bytes] = []
+    position = start
+    for queue, first, messages in requests:
+        entries = blocks.setdefault(queue, (first, []))[1]
+        for data, tag, names, _ in messages:
+            parts += record(topic_id, tx.now_ms, data)
+            size = len(data) + 20
+            entries.append(U64.pack(position) + size.to_bytes(4, "big") + tag)
+            place = (position - start).to_bytes(4, "big")
+            hashes += [name + place for name in names]
+            position += size
+    tx.next("position", position - start)
+    tx.kv.put("log", U64.pack(start), b"".join(parts))
+    for queue, (first, entries) in blocks.items():
+        tx.kv.put("cq", CQ_KEY.pack(topic_id, queue, first), b"".join(entries))
+    hashes.sort()
+    ranges = b"".join(IDX_RANGE.pack(queue, first, len(entries)) for queue, (first, entries) in blocks.items())
+    head = IDX_HEAD.pack(tx.now_ms, position - start, len(blocks))
+    tx.kv.put("idx", TOPIC_AT.pack(topic_id, start), b"".join((head, ranges, *hashes)))
+
+
+def entries(kv: Transaction, topic_id: int, queue: int, offset: int, count: int) -> list[tuple[int, int, int]]:
+    """Up to `count` (offset, position, size) of a queue from `offset` on; stops at a hole."""
+    prefix = CQ_KEY.pack(topic_id, queue, offset)
+    found: list[tuple[int, int, int]] = []
+    cursor = kv.cursor("cq")
+    if not (cursor.set_range(prefix) and cursor.key() == prefix) and not (
+        cursor.prev() if cursor.key() else cursor.last()
+    ):
+        return found
+    while len(found) < count:
+        block_topic, block_queue, first = CQ_KEY.unpack(cursor.key())
+        if (block_topic, block_queue) != (topic_id, queue) or first > offset:
+            break
+        raw = cursor.value()
+        take = raw[(offset - first) * CQ_ENTRY.size : (offset - first + count - len(found)) * CQ_ENTRY.size]
+        if not take:
+            break
+        for position, size, _ in CQ_ENTRY.iter_unpack(take):
+            found.append((offset, position, size))
+            offset += 1
+        if not cursor.next():
+            break
+    return found
+
+
+def located(tx: Tx, ck: CheckPoint, bits: int) -> list[tuple[Run, int, int, int]]:
+    """(run, offset, position, size) of each member in `bits`, ascending."""
+    return located_in(tx.kv, ck, bits)
+
+
+def located_in(kv: Transaction, ck: CheckPoint, bits: int) -> list[tuple[Run, int, int, int]]:
+    """`located`, for readers that have no unit of work."""
+    found = []
+    for run in ck.runs:
+        inside = bits & (1 << run.length) - 1
+        bits >>= run.length
+        if not inside:
+            continue
+        if run.size:
+            found.append((run, run.first, run.position, run.size))
+            continue
+        places = members_of(inside)
+        units = entries(kv, ck.topic_id, run.queue, run.first + places[0], places[-1] - places[0] + 1)
+        found += [(run, *units[place - places[0]]) for place in places]
+    return found
+
+
+class Log:
+    """Reads records by position; remembers the last chunk, since neighbours are mostly asked for next.
+
+    Good until the next put of the transaction, as the views of LMDB are.
+    """
+
+    __slots__ = ("_chunk", "_kv", "_start", "_stop")
+
+    def __init__(self, kv: Transaction) -> None:
+        self._kv = kv
+        self._start = self._stop = -1
+        self._chunk = memoryview(b"")
+
+    def chunk_of(self, position: int) -> int:
+        """The position under which the chunk of a record stands, or stood before the record was kept; -1 = gone."""
+        if self._load(position):
+            return self._start
+        kept = self._kv.get("kept", U64.pack(position))
+        return -1 if kept is None else int(U64.unpack_from(kept)[0])
+
+    def _load(self, position: int) -> bool:
+        if not self._start <= position < self._stop:
+            found = self._kv.floor("log", U64.pack(position))
+            if found is None or (start := U64.unpack(found[0])[0]) + len(found[1]) <= position:
+                return False
+            self._chunk, self._start, self._stop = found[1], start, start + len(found[1])
+        return True
+
+    def fetch(self, topic_id: int, position: int, size: int) -> tuple[int, bytes] | None:
+        """(stored ms, message bytes), or None when the record is gone or damaged."""
+        if self._load(position):
+            return read_record(self._chunk[position - self._start : position - self._start + size], topic_id)
+        kept = self._kv.get("kept", U64.pack(position))
+        return None if kept is None else read_record(kept[8:], topic_id)

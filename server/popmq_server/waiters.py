@@ -1,0 +1,141 @@
+"""The parking lot of long polls: park, wake one, hand on, undo.
+
+A Pop that found nothing parks only if nothing became deliverable since it looked: each (group, topic) has a generation,
+which a commit that makes something deliverable raises. Generations, parking and waking all happen in the event loop,
+so between the look at the number and the parking no wake can be lost (I.17). A commit wakes one waiter for each group;
+a woken Pop that leaves something behind wakes the next through its own commit, a cancelled one hands the wake on. Those
+who want less than everything (named queues) or nothing (WaitAvailable) stand in a lot of their own and are all woken.
+
+Waiting costs nothing outside: no read transaction, no thread, one timer for the earliest deadline.
+"""
+
+import asyncio
+import heapq
+import itertools
+from collections import OrderedDict
+
+from .clock import Clock, FakeClock
+from .errors import Refused
+
+WAITERS_PER_KEY_MAX = 1024
+WAITERS_MAX = 100_000
+
+Key = tuple[str, str]  # group, topic
+
+
+class Waiters:
+    """Parked Pops by (group, topic), in order of arrival. For one event loop."""
+
+    def __init__(self, clock: Clock, *, wake_all: bool) -> None:
+        self._clock = clock
+        self._wake_all = wake_all
+        self._parked: dict[Key, OrderedDict[int, asyncio.Future[bool]]] = {}
+        self._by_topic: dict[str, set[Key]] = {}
+        self._generations: dict[Key, int] = {}
+        self._topic_generations: dict[str, int] = {}
+        self._deadlines: list[tuple[int, int, asyncio.Future[bool]]] = []
+        self._numbers = itertools.count()
+        self._timer: asyncio.TimerHandle | None = None
+        self.count = 0
+
+    def generation(self, key: Key) -> tuple[int, int]:
+        """What to compare before parking."""
+        return self._generations.get(key, 0), self._topic_generations.get(key[1], 0)
+
+    def counts(self) -> dict[Key, int]:
+        """How many Pops are parked, by (group, topic)."""
+        return {key: len(lot) for key, lot in self._parked.items()}
+
+    async def park(self, key: Key, seen: tuple[int, int], deadline_ms: int) -> bool:
+        """Waits until woken (True) or until the deadline (False). True at once when something came since `seen`."""
+        if self.generation(key) != seen:
+            return True
+        if deadline_ms <= self._clock.now_ms():
+            return False
+        lot = self._lot(key)
+        number, future = next(self._numbers), asyncio.get_running_loop().create_future()
+        lot[number] = future
+        self.count += 1
+        heapq.heappush(self._deadlines, (deadline_ms, number, future))
+        self._set_timer()
+        try:
+            return await future
+        except asyncio.CancelledError:
+            if future.done() and not future.cancelled() and future.result():
+                self.hand_on(key)
+            raise
+        finally:
+            self._leave(key, number)
+
+    def _lot(self, key: Key) -> OrderedDict[int, "asyncio.Future[bool]"]:
+        lot = self._parked.setdefault(key, OrderedDict())
+        if len(lot) >= WAITERS_PER_KEY_MAX or self.count >= WAITERS_MAX:
+            raise Refused(
+                "POLLING_FULL",
+                f"{len(lot)} Pops of group {key[0]!r} wait on topic {key[1]!r} already",
+                retry_after_ms=1000,
+                action="share one waiting Pop, or take larger batches",
+            )
+        self._by_topic.setdefault(key[1], set()).add(key)
+        return lot
+
+    def _leave(self, key: Key, number: int) -> None:
+        lot = self._parked.get(key)
+        if lot is not None:
+            if lot.pop(number, None) is not None:
+                self.count -= 1
+            if not lot:
+                del self._parked[key]
+                self._by_topic[key[1]].discard(key)
+
+    def wake(self, woken: set[tuple[str | None, str]]) -> None:
+        """After a commit: one waiter for each group that has something new."""
+        for group, topic in woken:
+            if group is None:
+                self._topic_generations[topic] = self._topic_generations.get(topic, 0) + 1
+                for key in list(self._by_topic.get(topic, ())):
+                    self._wake_key(key)
+            else:
+                self._generations[(group, topic)] = self._generations.get((group, topic), 0) + 1
+                self._wake_key((group, topic))
+
+    def _wake_key(self, key: Key) -> None:
+        self.hand_on(key)
+        while self._wake_all and self._parked.get(key):
+            self.hand_on(key)
+
+    def hand_on(self, key: Key) -> None:
+        """Wakes the oldest waiter of a key, if there is one."""
+        lot = self._parked.get(key)
+        while lot:
+            _, future = lot.popitem(last=False)
+            self.count -= 1
+            if not future.done():
+                future.set_result(True)
+                return
+
+    def tick(self) -> None:
+        """Ends the waits whose deadline has passed."""
+        now_ms = self._clock.now_ms()
+        while self._deadlines and (self._deadlines[0][0] <= now_ms or self._deadlines[0][2].done()):
+            _, _, future = heapq.heappop(self._deadlines)
+            if not future.done():
+                future.set_result(False)
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._deadlines and not isinstance(self._clock, FakeClock):
+            delay_s = max(0, self._deadlines[0][0] - self._clock.now_ms()) / 1000
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self.tick)
+
+    def close(self) -> None:
+        """Ends all waits: the broker stops."""
+        for _, _, future in self._deadlines:
+            if not future.done():
+                future.set_result(False)
+        self._deadlines.clear()
+        if self._timer is not None:
+            self._timer.cancel()

@@ -1,0 +1,123 @@
+"""The one writer thread: takes what waits, runs it as one group, answers after the commit.
+
+Commands wait in three lanes; a group takes acks first, then sends, then pops, so that pops never delay an ack. There is
+no artificial wait: while one commit is being synced, the next group gathers. The thread sleeps until a command comes or
+the next lease is due, so an idle broker is idle.
+"""
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from .clock import Clock, wait_until
+from .commands import LANE_ACK, LANE_POP, LANES, Send
+from .core import Committed, Core
+from .errors import unavailable
+
+log = logging.getLogger("popmq.writer")
+
+#: A group is at most so much (model.md §2).
+GROUP_COMMANDS_MAX = 1000
+GROUP_BYTES_MAX = 16 << 20
+#: Places in a group that acks and sends leave to pops that wait.
+GROUP_POPS_MIN = 64
+#: The thread looks at the clock at least so often, in seconds.
+IDLE_S = 3600.0
+
+#: Called on the writer thread with (tickets, what was committed): hands the answers over.
+Deliver = Callable[[list[Any], Committed], None]
+
+
+class Writer:
+    """Owns the thread. `submit` is for any thread; `deliver` and `failed` are called on the writer's."""
+
+    def __init__(self, core: Core, clock: Clock, deliver: Deliver, failed: Callable[[BaseException], None]) -> None:
+        self._core = core
+        self._clock = clock
+        self._deliver = deliver
+        self._failed = failed
+        self._lanes: tuple[deque[tuple[Any, Any]], ...] = (deque(), deque(), deque())
+        self._event = threading.Condition()
+        self._busy = False
+        self._stopping = False
+        self._thread = threading.Thread(target=self._loop, name="popmq-writer", daemon=True)
+        clock.subscribe(self.settle)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def submit(self, command: Any, ticket: Any) -> None:
+        """Queues a command; `deliver` gets the ticket back with the answer."""
+        with self._event:
+            if not self._stopping:
+                self._lanes[LANES.get(type(command), LANE_ACK)].append((command, ticket))
+                self._event.notify_all()
+                return
+        self._deliver([ticket], Committed([unavailable("the broker is stopping")], set(), [], False))
+
+    def settle(self) -> None:
+        """Returns when no command waits and nothing is due: what a fake clock waits for after it moved."""
+        with self._event:
+            self._event.notify_all()
+            self._event.wait_for(lambda: self._quiet() or not self._thread.is_alive(), timeout=60)
+
+    def _quiet(self) -> bool:
+        return not self._busy and not any(self._lanes) and not self._due()
+
+    def _due(self) -> bool:
+        due_ms = self._core.next_due_ms
+        return due_ms is not None and due_ms <= self._clock.now_ms()
+
+    def stop(self) -> None:
+        """Answers what waits, then ends the thread."""
+        with self._event:
+            self._stopping = True
+            self._event.notify_all()
+        self._thread.join()
+
+    def _loop(self) -> None:
+        try:
+            while (group := self._next_group()) is not None:
+                self._run(group)
+        except BaseException as error:
+            log.critical("the writer ends: %s", error)
+            self._failed(error)
+        finally:
+            with self._event:
+                self._busy = False
+                self._event.notify_all()
+
+    def _run(self, group: list[tuple[Any, Any]]) -> None:
+        tickets = [ticket for _, ticket in group]
+        try:
+            committed = self._core.run([command for command, _ in group])
+        except BaseException:
+            refused = unavailable("a commit failed: nothing was promised, the broker restarts")
+            self._deliver(tickets, Committed([refused] * len(tickets), set(), [], False))
+            raise
+        self._deliver(tickets, committed)
+
+    def _next_group(self) -> list[tuple[Any, Any]] | None:
+        with self._event:
+            self._busy = False
+            while not any(self._lanes) and not self._due():
+                if self._stopping:
+                    return None
+                self._event.notify_all()
+                wait_until(self._event, self._clock, self._core.next_due_ms, IDLE_S)
+            self._busy = True
+            return self._take()
+
+    def _take(self) -> list[tuple[Any, Any]]:
+        group: list[tuple[Any, Any]] = []
+        size = 0
+        pops = self._lanes[LANE_POP]
+        for lane in self._lanes:
+            limit = GROUP_COMMANDS_MAX - (0 if lane is pops else min(len(pops), GROUP_POPS_MIN))
+            while lane and len(group) < limit and size <= GROUP_BYTES_MAX:
+                command, ticket = lane.popleft()
+                size += command.bytes if isinstance(command, Send) else 0
+                group.append((command, ticket))
+        return group
