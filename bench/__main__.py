@@ -1,0 +1,43 @@
+"""Measures a broker from outside, and says whether it keeps its floors.
+
+    make bench                          the whole bench, some minutes
+    python -m bench --quick             under two minutes
+
+Exit code 1 when a floor does not hold. Close other programs first: the figures are of this machine, as it is now.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+
+from bench import report
+from bench.legs import Effort, everything
+from bench.measure import machine
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="shorter legs; the same floors")
+    folder = Path(__file__).parent / "results"
+    parser.add_argument("--out", type=Path, default=folder, help="folder of results.json and results.png")
+    parser.add_argument("--scratch", help="where the data folders go: the disk that is measured")
+    options = parser.parse_args()
+    console = Console()
+    with tempfile.TemporaryDirectory(prefix="popmq-bench-", dir=options.scratch) as scratch:
+        measured_on = machine(Path(scratch))
+        effort = Effort.quick() if options.quick else Effort()
+        results = everything(Path(scratch), effort, lambda what: console.print(f"bench: {what} …", style="dim"))
+    report.show(console, measured_on, results)
+    report.save(options.out / "results.json", measured_on, results)
+    report.plot(options.out / "results.png", results)
+    console.print(f"bench: {options.out / 'results.json'}", style="dim")
+    return 0 if all(floor.holds for floor in results.floors) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,61 @@
+"""The figures as a table for people, as JSON for machines, and as a plot where matplotlib happens to be installed."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.legs import Results
+
+
+def show(console: Console, machine: dict[str, Any], results: Results) -> None:
+    console.print(", ".join(f"{name} {value}" for name, value in machine.items()), highlight=False)
+    legs = Table("leg", "batch", "callers", "messages/s", "p50 ms", "p99 ms", "broker µs", "load µs", "messages/fsync")
+    for column in legs.columns[1:]:
+        column.justify = "right"
+    for leg in results.legs:
+        shape = (leg.name, str(leg.batch), str(leg.callers), f"{leg.messages_per_s:,.0f}")
+        costs = (leg.p50_ms, leg.p99_ms, leg.broker_us_per_message, leg.load_us_per_message, leg.messages_per_fsync)
+        legs.add_row(*shape, *(f"{cost:,.1f}" for cost in costs))
+    console.print(legs)
+    notes = Table("also", "measured")
+    for name, value in results.notes.items():
+        notes.add_row(name, f"{value:.2f}")
+    console.print(notes)
+    floors = Table("floor", "measured", "bound", "")
+    for floor in results.floors:
+        bound = f"{'≤' if floor.at_most else '≥'} {floor.bound:,g} {floor.unit}"
+        colour = "green" if floor.holds else "bold red"
+        floors.add_row(floor.name, f"{floor.measured:,.2f}", bound, f"[{colour}]{floor.verdict}[/]")
+    console.print(floors)
+
+
+def save(file: Path, machine: dict[str, Any], results: Results) -> None:
+    """Everything that was measured, with the rates and verdicts that follow from it."""
+    legs = [{**asdict(leg), "messages_per_s": leg.messages_per_s} for leg in results.legs]
+    floors = [{**asdict(floor), "verdict": floor.verdict} for floor in results.floors]
+    content = {"machine": machine, "legs": legs, "notes": results.notes, "floors": floors}
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
+def plot(file: Path, results: Results) -> bool:
+    """Messages a second by leg and batch; False where there is nothing to draw with."""
+    if importlib.util.find_spec("matplotlib") is None:
+        return False
+    matplotlib = importlib.import_module("matplotlib")
+    matplotlib.use("Agg")
+    figure, axes = importlib.import_module("matplotlib.pyplot").subplots(figsize=(9, 5), layout="constrained")
+    legs = [leg for leg in results.legs if leg.messages_per_s and leg.callers > 1 and not leg.name.startswith("fill")]
+    labels = [f"{leg.name}, {leg.batch}" for leg in legs]
+    axes.barh(labels[::-1], [leg.messages_per_s for leg in legs][::-1])
+    axes.set_xlabel("messages/s")
+    figure.savefig(file)
+    return True
