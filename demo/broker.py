@@ -35,7 +35,8 @@ class BrokerProcess:
 
     def start(self) -> None:
         """Returns when the port is open. Raises BrokerError when the process ends before that."""
-        command = [Path(sys.executable).with_name("popmq"), "serve", "--data", self._folder, "--host", "127.0.0.1"]
+        popmq = Path(sys.executable).with_name("popmq")
+        command = [str(popmq), "serve", "--data", str(self._folder), "--host", "127.0.0.1"]
         command += ["--port", str(self._port), "--metrics-port", "0"]
         with self._log.open("a") as log:
             # A session of its own: Ctrl-C in the terminal reaches the demo, which then stops the broker.

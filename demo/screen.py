@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from flights import Carrier
 from rich.box import SIMPLE
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
+
+from demo.flights import Carrier
 
 LINE_SECONDS = 5.0
 

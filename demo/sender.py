@@ -3,10 +3,9 @@
 import itertools
 import threading
 
-from flights import Flights
-from screen import Leg
-
 import popmq
+from demo.flights import Flights
+from demo.screen import Leg
 
 MESSAGES_PER_SEND = 1_000
 

@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from flights import Carrier
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
+from demo.flights import Carrier
 from popmq_spark.java import java_environment
 
 #: What the messages hold; the table gets these columns.

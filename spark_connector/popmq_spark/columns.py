@@ -1,6 +1,6 @@
 """How an answer of the broker becomes an Arrow batch with exactly the types that Spark expects."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -56,13 +56,13 @@ def to_arrow(columns: popmq.Columns, topic: str, epoch: int, schema: pa.Schema) 
     return pa.RecordBatch.from_arrays([arrays[name]() for name in schema.names], schema=schema)
 
 
-def _texts(values: list[str]) -> Any:
+def _texts(values: Sequence[str]) -> Any:
     """Texts, with null for "": the contract has no other way to say that there is none."""
     array = pa.array(values, pa.string())
     return pc.if_else(pc.equal(array, ""), pa.scalar(None, pa.string()), array)
 
 
-def _times(values: list[int]) -> Any:
+def _times(values: Sequence[int]) -> Any:
     """Milliseconds since 1970, 0 = unset, as timestamps."""
     array = pa.array(values, pa.int64())
     known = pc.if_else(pc.equal(array, 0), pa.scalar(None, pa.int64()), array)

@@ -64,7 +64,7 @@ class Owner:
         group = self._options.group
         try:
             self._client.create_group(group, exclusive_owner=True)
-        except popmq.AlreadyExists as error:
+        except popmq.errors.AlreadyExists as error:
             if not self._client.get_group(group).exclusive_owner:
                 raise OptionError(
                     f"popmq: exclusiveOwner = 'true', but the group {group} is there and lets others pop what an owner "
@@ -76,7 +76,7 @@ class Owner:
         while not self._stopped.wait(options.invisible_time / RENEWALS_PER_LEASE):
             try:
                 self._client.renew_owner(options.group, self.name, self.generation, options.invisible_time)
-            except (popmq.Fenced, popmq.OwnerNotFound) as error:
+            except (popmq.errors.Fenced, popmq.errors.OwnerNotFound) as error:
                 _log.warning("the lease is no longer renewed: %s", error)
                 return
             except popmq.PopMQError as error:

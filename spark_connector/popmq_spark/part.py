@@ -85,15 +85,15 @@ class Part(InputPartition):
 def read_part(part: Part) -> Iterator[pa.RecordBatch]:
     """The rows of the part, one batch for each chunk that holds any.
 
-    The next chunk is fetched while Spark takes the current one. Errors: DataLoss, LeaseLoss, popmq.Fenced (a newer run
-    of the query has taken over), popmq.Unavailable after brokerUnavailableTimeout.
+    The next chunk is fetched while Spark takes the current one. Errors: DataLoss, LeaseLoss, and of popmq.errors Fenced
+    (a newer run of the query has taken over) and Unavailable after brokerUnavailableTimeout.
     """
     try:
         for sealed in _chunks(part):
             _check(part, sealed)
             if sealed.columns.message_id:
                 yield to_arrow(sealed.columns, part.topic, part.epoch, part.schema)
-    except popmq.EpochAlreadyAcked as error:
+    except popmq.errors.EpochAlreadyAcked as error:
         if part.fail_on_data_loss:
             raise DataLoss(
                 f"popmq: epoch {part.epoch} of group {part.group} was acked before; its messages are not repeated. "

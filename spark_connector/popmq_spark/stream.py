@@ -58,7 +58,7 @@ class PopMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._bounded = True
         try:
             self._bound = self._available(min_ready=0, wait=0.0).upto
-        except popmq.GroupNotFound:
+        except popmq.errors.GroupNotFound:
             _log.info("the group %s is new", self._options.group)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
@@ -98,7 +98,7 @@ class PopMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         plan = Plan.from_json(end)
         try:
             self._hold(plan.owner).ack_up_to(plan.epoch)
-        except popmq.TryLater as error:
+        except popmq.errors.TryLater as error:
             _log.info("epoch %d is acked at the next trigger: %s", plan.epoch, error)
 
     def stop(self) -> None:

@@ -244,7 +244,7 @@ def test_a_task_of_an_older_driver_is_fenced(broker: Broker) -> None:
     (old,) = query.parts()
     query.start()
     (new,) = query.parts()
-    with pytest.raises(popmq.Fenced):
+    with pytest.raises(popmq.errors.Fenced):
         query.read(old)
     assert len(query.read(new)) == 10
 
@@ -256,7 +256,7 @@ def test_an_older_driver_is_fenced_too(broker: Broker) -> None:
     twin = broker.query(maxRowsPerTrigger=5)
     twin.offsets, twin.commits = list(query.offsets), list(query.commits)
     twin.trigger()
-    with pytest.raises(popmq.Fenced):
+    with pytest.raises(popmq.errors.Fenced):
         query.trigger()
 
 
@@ -390,7 +390,7 @@ def test_a_new_group_can_start_at_the_end(broker: Broker) -> None:
 
 
 def test_a_topic_that_is_not_there_is_named(broker: Broker) -> None:
-    with pytest.raises(popmq.TopicNotFound, match="nowhere"):
+    with pytest.raises(popmq.errors.TopicNotFound, match="nowhere"):
         broker.query(topic="nowhere").trigger()
 
 
@@ -419,7 +419,7 @@ def test_a_broker_that_stays_away_ends_the_query_with_a_clear_error(broker: Brok
     query = broker.query(brokerUnavailableTimeout="1s")
     query.trigger()
     broker.stop()
-    with pytest.raises(popmq.Unavailable):
+    with pytest.raises(popmq.errors.Unavailable):
         query.trigger()
     broker.start()
     query.run()
