@@ -8,17 +8,17 @@ import asyncio
 import logging
 from typing import Any, NamedTuple
 
-from .clock import Clock
-from .commands import Available, Change, ChangeInvisibleTime, Look, Pop, Popped, Send
-from .core import Committed, Core
-from .errors import Refused
-from .message import Handle
-from .metrics import Metrics
-from .options import Options
-from .rebalance import Assignment, Sessions, assign
-from .storage.lmdb import Store
-from .waiters import Waiters
-from .writer import Writer
+from popmq_server.clock import Clock
+from popmq_server.commands import Available, Change, ChangeInvisibleTime, Look, Pop, Popped, Send
+from popmq_server.core import Committed, Core
+from popmq_server.errors import Refused
+from popmq_server.message import Handle
+from popmq_server.metrics import Metrics
+from popmq_server.options import Options
+from popmq_server.rebalance import Assignment, Sessions, assign
+from popmq_server.storage.lmdb import Store
+from popmq_server.waiters import Waiters
+from popmq_server.writer import Writer
 
 log = logging.getLogger("popmq.broker")
 
@@ -118,13 +118,13 @@ class Broker:
             undo = give_back(command, result)
             self._writer.submit(undo, Ticket(self._loop.create_future(), 0, undo))
 
-    async def wait_available(self, topic: str, group: str, min_ready: int, wait_ms: int) -> Any:
+    async def wait_available(self, command: Available, min_ready: int, wait_ms: int) -> Any:
         """(ready, Position), once there are `min_ready` messages or the time is over. Takes no wake from a Pop."""
-        key = (group, topic)
+        key = (command.group, command.topic)
         deadline_ms = self.clock.now_ms() + wait_ms
         while True:
             seen = self.watchers.generation(key)
-            answer = await self.execute(Available(topic, group))
+            answer = await self.execute(command)
             if answer[0] >= min_ready or not wait_ms or not await self.watchers.park(key, seen, deadline_ms):
                 return answer
 

@@ -3,10 +3,10 @@
 A deleted name is gone at once; its ranges in the store go later, PURGE_KEYS_MAX keys in a transaction (purge.py).
 """
 
-from .commands import CreateGroup, CreateTopic, DeleteGroup, DeleteTopic, UpdateGroup, UpdateTopic
-from .errors import Refused, group_not_found, invalid, topic_not_found
-from .message import dead_letter_topic
-from .state import Group, Topic, Tx
+from popmq_server.commands import CreateGroup, CreateTopic, DeleteGroup, DeleteTopic, UpdateGroup, UpdateTopic
+from popmq_server.errors import Refused, group_not_found, invalid, topic_not_found
+from popmq_server.message import dead_letter_topic
+from popmq_server.state import Group, Topic, Tx
 
 QUEUES_DEFAULT = 8
 QUEUES_MAX = 1024

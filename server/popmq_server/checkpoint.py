@@ -12,8 +12,8 @@ import json
 import struct
 from typing import NamedTuple
 
-from .storage.keys import DUE_KEY, NEVER, U64
-from .storage.lmdb import Transaction
+from popmq_server.storage.keys import DUE_KEY, NEVER, U64
+from popmq_server.storage.lmdb import Transaction
 
 NORMAL, RETRY, FIFO, BACKOFF = 0, 1, 2, 3
 KIND_NAMES = ("normal", "retry", "fifo", "backoff")

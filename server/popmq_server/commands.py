@@ -6,8 +6,8 @@ needs its state. All times are ms. Answers of entries are values or `Refused` ob
 
 from typing import Any, NamedTuple
 
-from .errors import Refused
-from .message import Handle, Outgoing
+from popmq_server.errors import Refused
+from popmq_server.message import Handle, Outgoing
 
 
 class Send(NamedTuple):
@@ -136,10 +136,11 @@ class ReleaseOwner(NamedTuple):
 
 
 class Available(NamedTuple):
-    """→ (ready, Position, numbers of the group in the topic)."""
+    """→ (ready as far as `upto` goes, Position now)."""
 
     topic: str
     group: str
+    upto: Position | None = None
 
 
 class CreateTopic(NamedTuple):

@@ -13,9 +13,9 @@ import logging
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from . import catalog, housekeeping, lease, owner, pop, revive, stats, topic
-from .clock import Clock, stopwatch
-from .commands import (
+from popmq_server import catalog, housekeeping, lease, owner, pop, revive, stats, topic
+from popmq_server.clock import Clock, stopwatch
+from popmq_server.commands import (
     LANE_ACK,
     LANE_POP,
     LANES,
@@ -37,9 +37,9 @@ from .commands import (
     UpdateGroup,
     UpdateTopic,
 )
-from .errors import CommitFailed, Refused, storage_full, unavailable
-from .state import State, Tx
-from .storage.lmdb import DISK_FREE_POP, DISK_FREE_SEND, USED_SHARE_MAX, DiskFault, MapFull, Store
+from popmq_server.errors import CommitFailed, Refused, storage_full, unavailable
+from popmq_server.state import State, Tx
+from popmq_server.storage.lmdb import DISK_FREE_POP, DISK_FREE_SEND, USED_SHARE_MAX, DiskFault, MapFull, Store
 
 log = logging.getLogger("popmq.core")
 

@@ -5,12 +5,12 @@ field is the message with that field set, so nothing is decoded or encoded again
 these few bytes are written by hand and a test reads them with the generated class.
 """
 
-from . import history, quarantine
-from .catalog import ensure_dead_letter_topic
-from .checkpoint import CheckPoint
-from .message import Outgoing
-from .state import Tx
-from .topic import Log, append, located
+from popmq_server import history, quarantine
+from popmq_server.catalog import ensure_dead_letter_topic
+from popmq_server.checkpoint import CheckPoint
+from popmq_server.message import Outgoing
+from popmq_server.state import Tx
+from popmq_server.topic import Log, append, located
 
 _DEAD_LETTER_FIELD = 15
 

@@ -6,8 +6,8 @@ A face turns requests into commands (commands.py) and answers into responses; it
 
 from typing import Any, Protocol
 
-from .commands import Pop, Popped
-from .rebalance import Assignment
+from popmq_server.commands import Available, Pop, Popped
+from popmq_server.rebalance import Assignment
 
 
 class Engine(Protocol):
@@ -19,7 +19,7 @@ class Engine(Protocol):
     async def pop(self, command: Pop, wait_ms: int) -> Popped:
         """Pop, waiting up to `wait_ms` when there is nothing."""
 
-    async def wait_available(self, topic: str, group: str, min_ready: int, wait_ms: int) -> Any:
+    async def wait_available(self, command: Available, min_ready: int, wait_ms: int) -> Any:
         """Waits until a group has `min_ready` deliverable messages: (ready, Position)."""
 
     async def assignment(self, topic: str, group: str, client: str) -> Assignment:

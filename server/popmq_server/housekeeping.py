@@ -4,12 +4,12 @@ A tick a minute, and no tick does more than a bounded piece in the transaction t
 in the next one, behind the clients' commands.
 """
 
-from . import purge, retention
-from .checkpoint import CheckPoint
-from .state import State, Tx
-from .storage.keys import DEDUP_VALUE
-from .storage.lmdb import MapFull, Transaction
-from .topic import DEDUP_KEEP_MS, Log, located_in
+from popmq_server import purge, retention
+from popmq_server.checkpoint import CheckPoint
+from popmq_server.state import State, Tx
+from popmq_server.storage.keys import DEDUP_VALUE
+from popmq_server.storage.lmdb import MapFull, Transaction
+from popmq_server.topic import DEDUP_KEEP_MS, Log, located_in
 
 TICK_MS = 60_000
 #: Request numbers looked at in one piece.

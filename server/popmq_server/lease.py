@@ -9,15 +9,15 @@ import os
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from . import deadletter, history
-from .checkpoint import BACKOFF, CheckPoint, Lease, Run, members_of
-from .commands import Ack, Change, ChangeInvisibleTime
-from .errors import Refused, bad_handle, group_not_found, invalid, lapsed
-from .message import Handle
-from .pop import pin_retry
-from .state import Group, Tx
-from .storage.keys import RQ_KEY, RQ_VALUE
-from .topic import Log, located
+from popmq_server import deadletter, history
+from popmq_server.checkpoint import BACKOFF, CheckPoint, Lease, Run, members_of
+from popmq_server.commands import Ack, Change, ChangeInvisibleTime
+from popmq_server.errors import Refused, bad_handle, group_not_found, invalid, lapsed
+from popmq_server.message import Handle
+from popmq_server.pop import pin_retry
+from popmq_server.state import Group, Tx
+from popmq_server.storage.keys import RQ_KEY, RQ_VALUE
+from popmq_server.topic import Log, located
 
 
 class Found(NamedTuple):

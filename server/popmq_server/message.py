@@ -15,8 +15,8 @@ import struct
 import zlib
 from typing import NamedTuple
 
-from .errors import Refused, bad_handle, invalid
-from .storage.keys import hash8
+from popmq_server.errors import Refused, bad_handle, invalid
+from popmq_server.storage.keys import hash8
 
 #: crc32, length, T, stored ms.
 RECORD = struct.Struct(">IIIQ")

@@ -10,8 +10,8 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from .core import Committed
-from .stats import GroupNumbers
+from popmq_server.core import Committed
+from popmq_server.stats import GroupNumbers
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -64,7 +64,7 @@ class Metrics:
 
     def watch_groups(self, ask: Callable[[], Iterable[GroupNumbers]]) -> None:
         """Gauges by group and topic, asked at each scrape."""
-        self.registry.register(_Groups(ask))  # type: ignore[arg-type]
+        self.registry.register(_Groups(ask))
 
     def serve(self, port: int) -> None:
         """Answers scrapes on the loopback. Raises OSError when the port is taken."""

@@ -4,7 +4,7 @@ import argparse
 import pathlib
 from typing import NamedTuple
 
-from .storage.lmdb import SYNC_MODES
+from popmq_server.storage.lmdb import SYNC_MODES
 
 HOST = "127.0.0.1"
 PORT = 8081

@@ -6,7 +6,7 @@
                Pop with a new token                 AckUpTo(epoch)
     ready ─────────────────────────────▶  BOUND  ──────────────────────▶ done
                                           ▲    │                          ▲
-              the token again: take back  │    │ the owner's lease ends   │ AckUpTo, late
+        the owner lives again: take back  │    │ the owner's lease ends   │ AckUpTo, late
                                           │    ▼                          │
                                          RELEASED ────────────────────────┘
                                             │  in the retry topic, tied to its CheckPoint
@@ -18,14 +18,26 @@ A CheckPoint is released whole and taken back whole, so the retry entry of each 
 The design is model.md §4 (after the rules R1–R8 of the Spark experiments): sealed before answered, empty sets too.
 """
 
-from . import catalog, history
-from .checkpoint import CheckPoint, Lease, members_of
-from .commands import AckUpTo, AttachOwner, Available, Pop, Popped, PopToken, Position, ReleaseOwner, RenewOwner
-from .errors import Refused, group_not_found, invalid, topic_not_found
-from .lease import to_retry
-from .pop import Pick, bind, choose, lease, read_members, resolve, unpin_retry
-from .state import Group, Owner, Token, Topic, Tx
-from .storage.keys import NEVER, RQ_KEY, RQ_VALUE, SUB_OWNER, hash16
+import itertools
+
+from popmq_server import catalog, history
+from popmq_server.checkpoint import CheckPoint, Lease, members_of
+from popmq_server.commands import (
+    AckUpTo,
+    AttachOwner,
+    Available,
+    Pop,
+    Popped,
+    PopToken,
+    Position,
+    ReleaseOwner,
+    RenewOwner,
+)
+from popmq_server.errors import Refused, group_not_found, invalid, topic_not_found
+from popmq_server.lease import to_retry
+from popmq_server.pop import Pick, bind, choose, lease, pin_retry, read_members, resolve
+from popmq_server.state import Group, Owner, Token, Topic, Tx
+from popmq_server.storage.keys import NEVER, RQ_KEY, STAT_KEY, SUB_OWNER, U64, hash16
 
 #: An owner that nobody has heard of for so long is dropped, with its tokens.
 OWNER_KEEP_MS = 7 * 24 * 3_600_000
@@ -55,9 +67,11 @@ def _find(tx: Tx, group_name: str, name: str, generation: int) -> tuple[Group, O
 
 
 def _put(tx: Tx, owner: Owner) -> Owner:
-    """Stores an owner, and its one key in `due`."""
+    """Stores an owner, and its one key in `due`: when its lease ends, when it is forgotten, or now, to take back."""
     tx.state.owners[(owner.group_id, owner.key)] = owner
     due_ms = owner.last_seen_ms + OWNER_KEEP_MS if owner.released else owner.lease_until_ms
+    if owner.lease_until_ms > tx.now_ms and tx.state.loose.get(owner.owner_id, 0) > 0:
+        due_ms = tx.now_ms
     tx.state.leases[(owner.owner_id, SUB_OWNER)] = Lease(due_ms, 0)
     return owner
 
@@ -142,12 +156,20 @@ def release(tx: Tx, command: ReleaseOwner) -> int:
 
 
 def lapse(tx: Tx, owner_id: int, members_max: int) -> int:
-    """The owner's key in `due` came up: its lease ended, or nobody has heard of it for days; members moved."""
+    """The owner's key in `due` came up; members moved, at least 1.
+
+    It lives: what it lost and nobody popped comes back. Its lease ended: what it holds is released. Nobody has heard of
+    it for days: it is dropped.
+    """
     where = tx.state.owner_keys.get(owner_id)
     if where is None:
         tx.state.leases.pop((owner_id, SUB_OWNER))
         return 1
     owner = tx.state.owners[where]
+    if owner.lease_until_ms > tx.now_ms:
+        moved = _reclaim(tx, owner, members_max)
+        _put(tx, owner)
+        return moved or 1
     if owner.released:
         return _drop(tx, owner)
     group = tx.state.groups.get(owner.group_id)
@@ -157,6 +179,26 @@ def lapse(tx: Tx, owner_id: int, members_max: int) -> int:
     if not more:
         _put(tx, owner._replace(released=True))
     return moved or 1
+
+
+def _reclaim(tx: Tx, owner: Owner, members_max: int) -> int:
+    moved = 0
+    for key in tx.state.owner_tokens.get(owner.owner_id, ()):
+        ck = tx.state.ck.get(tx.state.tokens[key].ck_id)
+        part = tx.state.leases.get((ck.ck_id, 0)) if ck else None
+        if ck is not None and part is not None and part.released and moved < members_max:
+            moved += part.released.bit_count()
+            _bind_again(tx, ck, part)
+    return moved
+
+
+def _bind_again(tx: Tx, ck: CheckPoint, part: Lease) -> Lease:
+    """What a CheckPoint has in the retry topic is under its owner's lease again."""
+    _take_back(tx, ck, part)
+    tx.hold(ck, part.released, 1)
+    part = part._replace(released=0, released_at=0, released_first=0)
+    tx.set_lease(ck, 0, part)
+    return part
 
 
 def _release_members(tx: Tx, owner: Owner, members_max: int) -> tuple[int, bool]:
@@ -172,24 +214,23 @@ def _release_members(tx: Tx, owner: Owner, members_max: int) -> tuple[int, bool]
         tx.hold(ck, bits, -1)
         first = to_retry(tx, ck, bits, "owner's lease expired", bound=True)
         tx.set_lease(ck, 0, part._replace(released=bits, released_first=first, released_at=bits))
+        tx.loosen(owner.owner_id, bits.bit_count())
         moved += bits.bit_count()
     return moved, False
 
 
 def _take_back(tx: Tx, ck: CheckPoint, part: Lease) -> None:
     """Removes the retry entries of all members that are still there."""
+    if not part.released:
+        return
     where = (ck.group_id, ck.topic_id)
-    taken = 0
-    for rank, member in enumerate(members_of(part.released_at) if part.released else ()):
+    for rank, member in enumerate(members_of(part.released_at)):
         if part.released >> member & 1:
-            key = RQ_KEY.pack(*where, part.released_first + rank)
-            raw = tx.kv.get("rq", key)
-            position = RQ_VALUE.unpack_from(raw)[0] if raw is not None else -1
-            tx.kv.delete("rq", key)
-            unpin_retry(tx, position)
-            taken += 1
-    if taken:
-        tx.count(where, retry=-taken)
+            tx.kv.delete("rq", RQ_KEY.pack(*where, part.released_first + rank))
+    for chunk, count in ck.pinned(part.released).items():
+        pin_retry(tx, chunk, -count)
+    tx.loosen(ck.owner_id, -part.released.bit_count())
+    tx.count(where, retry=-part.released.bit_count())
 
 
 def _drop(tx: Tx, owner: Owner) -> int:
@@ -209,6 +250,7 @@ def _drop(tx: Tx, owner: Owner) -> int:
         tx.state.tokens.pop(key)
     tx.state.owner_tokens.pop(owner.owner_id)
     tx.state.owned.pop(owner.owner_id)
+    tx.state.loose.pop(owner.owner_id)
     tx.state.owner_keys.pop(owner.owner_id)
     tx.state.owners.pop((owner.group_id, owner.key))
     tx.state.leases.pop((owner.owner_id, SUB_OWNER))
@@ -242,10 +284,7 @@ def _replay(tx: Tx, owner: Owner, token: Token) -> Popped:
     ck = tx.state.ck[token.ck_id]
     part = tx.state.leases[(ck.ck_id, 0)]
     if part.released:
-        _take_back(tx, ck, part)
-        tx.hold(ck, part.released, 1)
-        part = part._replace(released=0, released_at=0, released_first=0)
-        tx.set_lease(ck, 0, part)
+        part = _bind_again(tx, ck, part)
     rows, lost = read_members(tx, ck, part.undone)
     return Popped(
         rows,
@@ -265,11 +304,11 @@ def _seal(
     others = tx.state.owner_tokens.get(owner.owner_id, ())
     queues = command.queues or range(topic.queues)
     room = _room(tx, command, ask, topic, owner, others)
-    pick = Pick(tx, group, topic, room, command.max_bytes, ask.upto)
+    pick = Pick(tx, group, topic, room, command.max_bytes, ask.upto, owner.owner_id)
     choose(pick, queues, None)
     pick.apply()
     share_is_full = ask.share and len(pick.rows) == room and room < command.max_messages
-    end = bool(share_is_full) or at_end(tx, group, topic, queues, ask.upto)
+    end = bool(share_is_full) or at_end(tx, owner, topic, queues, ask.upto)
     ck_id = nonce = 0
     if pick.rows:
         ck = lease(tx, pick, Lease(NEVER, 0), command.client_id, "", owner.owner_id)
@@ -302,23 +341,35 @@ def _room(
     return room
 
 
-def at_end(tx: Tx, group: Group, topic: Topic, queues: range | tuple[int, ...], upto: Position | None) -> bool:
-    """Whether every queue and the retry topic have nothing more, as far as `upto` goes."""
-    state, where = tx.state, (group.group_id, topic.topic_id)
+def at_end(tx: Tx, owner: Owner, topic: Topic, queues: range | tuple[int, ...], upto: Position | None) -> bool:
+    """Whether every queue and the retry topic have nothing more for the owner, as far as `upto` goes."""
+    state, where = tx.state, (owner.group_id, topic.topic_id)
     for queue in queues:
         stop = state.queue_max.get((topic.topic_id, queue), 0)
         if upto is not None:
             stop = min(stop, upto.queues.get(queue, 0))
         if state.poff.get((*where, queue), 0) < stop:
             return False
-    if not state.stat[where].retry:
+    if state.stat[where].retry <= state.loose.get(owner.owner_id, 0):
         return True
-    first = tx.kv.first("rq", RQ_KEY.pack(*where, 0)[:8])
-    return first is None or (upto is not None and RQ_KEY.unpack(first[0])[2] >= upto.retry)
+    return not retries_below(tx, where, upto)
+
+
+def retries_below(tx: Tx, where: tuple[int, int], upto: Position | None) -> int:
+    """Retry entries of a group in a topic with numbers below `upto`'s."""
+    total = tx.state.stat[where].retry
+    if upto is None or not total:
+        return total
+    prefix = STAT_KEY.pack(*where)
+    last = tx.kv.last("rq", prefix)
+    if last is not None and RQ_KEY.unpack(last[0])[2] < upto.retry:
+        return total
+    stop = prefix + U64.pack(upto.retry)
+    return sum(1 for _ in itertools.takewhile(lambda entry: entry[0] < stop, tx.kv.scan("rq", prefix)))
 
 
 def available(tx: Tx, command: Available) -> tuple[int, Position]:
-    """Deliverable now, and the position that a bounded read may go up to."""
+    """Deliverable now, as far as `upto` goes, and the position that a bounded read may go up to."""
     topic, group = tx.topic(command.topic), tx.group(command.group)
     if topic is None:
         raise topic_not_found(command.topic)
@@ -326,10 +377,11 @@ def available(tx: Tx, command: Available) -> tuple[int, Position]:
         raise group_not_found(command.group)
     bind(tx, group, topic)
     state, where = tx.state, (group.group_id, topic.topic_id)
-    ready, queues = state.stat[where].retry, {}
+    ready, queues = retries_below(tx, where, command.upto), {}
     for queue in range(topic.queues):
-        most = state.queue_max.get((topic.topic_id, queue), 0)
+        queues[queue] = stop = state.queue_max.get((topic.topic_id, queue), 0)
         least = state.queue_min.get((topic.topic_id, queue), 0)
-        ready += most - max(least, state.poff.get((*where, queue), least))
-        queues[queue] = most
+        if command.upto is not None:
+            stop = min(stop, command.upto.queues.get(queue, 0))
+        ready += max(0, stop - max(least, state.poff.get((*where, queue), least)))
     return ready, Position(queues, state.counters[""].rseq)

@@ -23,16 +23,18 @@ start queue rotates. `rest` is what the visited queues still have.
 import os
 from typing import NamedTuple
 
-from . import quarantine
-from .checkpoint import NORMAL, RETRY, CheckPoint, Lease, Run, members_of
-from .commands import Pop, Popped, Position
-from .errors import Refused, group_not_found, topic_not_found
-from .state import IN_FLIGHT_MAX, Group, Stat, Topic, Tx
-from .storage.keys import CQ_KEY, RQ_VALUE, STAT_KEY, U32, U64
-from .topic import Log, entries, located
+from popmq_server import quarantine
+from popmq_server.checkpoint import NORMAL, RETRY, CheckPoint, Lease, Run, members_of
+from popmq_server.commands import Pop, Popped, Position
+from popmq_server.errors import Refused, group_not_found, topic_not_found
+from popmq_server.state import IN_FLIGHT_MAX, Group, Stat, Topic, Tx
+from popmq_server.storage.keys import CQ_KEY, RQ_VALUE, STAT_KEY, U32, U64
+from popmq_server.topic import Log, entries, located
 
 #: One pop in so many starts with the retry topic (S1.36).
 RETRY_FIRST_EVERY = 5
+#: Retry entries of its own that an owner's pop steps over at most.
+OWN_ENTRIES_MAX = 10_000
 
 
 class RetryEntry(NamedTuple):
@@ -53,12 +55,20 @@ class Pick:
     """What a pop will take: collected by reading only, so that it can be dropped without a trace."""
 
     def __init__(
-        self, tx: Tx, group: Group, topic: Topic, messages_max: int, bytes_max: int, upto: Position | None = None
+        self,
+        tx: Tx,
+        group: Group,
+        topic: Topic,
+        messages_max: int,
+        bytes_max: int,
+        upto: Position | None = None,
+        owner_id: int = 0,
     ) -> None:
         self.tx = tx
         self.group = group
         self.topic = topic
         self.upto = upto
+        self.owner_id = owner_id
         self.messages_max = messages_max
         self.bytes_left = bytes_max
         self.log = Log(tx.kv)
@@ -159,13 +169,23 @@ class Pick:
             self.runs.append(Run(entry.queue, entry.offset, 1, attempt, entry.position, entry.size, entry.first_pop_ms))
 
     def _retry_entries(self, count: int) -> list[RetryEntry]:
+        """The oldest entries; not those that the asking owner itself is about to take back."""
         prefix = STAT_KEY.pack(self.group.group_id, self.topic.topic_id)
-        found = []
+        found: list[RetryEntry] = []
+        own = 0
         for key, value in self.tx.kv.scan("rq", prefix):
             if len(found) == count or (self.upto is not None and U64.unpack(key[8:])[0] >= self.upto.retry):
                 break
-            found.append(RetryEntry(key, *RQ_VALUE.unpack_from(value)))
+            entry = RetryEntry(key, *RQ_VALUE.unpack_from(value))
+            if not (self.owner_id and self._is_own(entry)):
+                found.append(entry)
+            elif (own := own + 1) > OWN_ENTRIES_MAX:
+                break
         return found
+
+    def _is_own(self, entry: RetryEntry) -> bool:
+        ck = self.tx.state.ck.get(entry.bound_ck)
+        return ck is not None and ck.owner_id == self.owner_id
 
     def rest(self, queues: range | tuple[int, ...]) -> int:
         """Messages that the queues still have behind what was taken."""
@@ -202,6 +222,7 @@ def take_retry_entry(tx: Tx, where: tuple[int, int], entry: RetryEntry) -> None:
     lease = tx.state.leases.get((entry.bound_ck, 0))
     if entry.bound_ck and lease is not None:
         bit = 1 << entry.bound_member
+        tx.loosen(tx.state.ck[entry.bound_ck].owner_id, -1)
         tx.state.leases[(entry.bound_ck, 0)] = lease._replace(
             undone=lease.undone & ~bit, released=lease.released & ~bit, torn=lease.torn | bit
         )
@@ -313,7 +334,7 @@ def bind(tx: Tx, group: Group, topic: Topic, start: tuple[str, int] | None = Non
     if where in tx.state.stat:
         return
     kind, since_ms = start or (group.start_from, group.start_ms)
-    tx.state.stat[where] = Stat()
+    begin = 0
     tx.state.topic_groups[topic.topic_id] = (*tx.state.topic_groups.get(topic.topic_id, ()), group.group_id)
     for queue in range(topic.queues):
         least = tx.state.queue_min.get((topic.topic_id, queue), 0)
@@ -322,6 +343,8 @@ def bind(tx: Tx, group: Group, topic: Topic, start: tuple[str, int] | None = Non
         if offset is None:
             offset = _offset_at(tx, topic.topic_id, queue, since_ms, least, most)
         tx.state.poff[(*where, queue)] = offset
+        begin += offset
+    tx.state.stat[where] = Stat(start=begin)
 
 
 def _offset_at(tx: Tx, topic_id: int, queue: int, since_ms: int, low: int, high: int) -> int:

@@ -4,10 +4,13 @@ The name is gone since the delete, and ids are never reused, so nobody can meet 
 in `purge`: a restart goes on with it.
 """
 
-from .pop import pin_retry
-from .state import Tx
-from .storage.keys import RQ_VALUE, STAT_KEY, SUB_OWNER, TOPIC_AT, U32, U64
-from .topic import Log
+from typing import Any
+
+from popmq_server.pop import pin_retry
+from popmq_server.state import Tx
+from popmq_server.storage.keys import RQ_VALUE, STAT_KEY, SUB_OWNER, TOPIC_AT, U32, U64
+from popmq_server.storage.table import Table
+from popmq_server.topic import Log
 
 PURGE_KEYS_MAX = 1000
 
@@ -51,7 +54,7 @@ def _drop_range(tx: Tx, name: str, prefix: bytes, left: int) -> int:
     """Removes up to `left` keys; how many more may go in this piece."""
     if not left:
         return 0
-    found = []
+    found: list[tuple[bytes, int]] = []
     for key, value in tx.kv.scan(name, prefix):
         if len(found) == left:
             break
@@ -82,24 +85,22 @@ def _forget(tx: Tx, entity_id: int, kind: str) -> None:
     """Takes the entity out of every table; what the ranges above removed from the store must not be written again."""
     state = tx.state
     place = 1 if kind == "topic" else 0
-    for table in (state.stat, state.held):
-        for pair, _ in list(table.items()):
-            if pair[place] == entity_id:
-                table.pop(pair)  # type: ignore[attr-defined]
-    for triple_table in (state.poff, state.in_flight, state.tokens):
-        for triple, _ in list(triple_table.items()):
-            if triple[place] == entity_id:
-                triple_table.pop(triple)  # type: ignore[attr-defined]
+    tables: tuple[Table[Any, Any], ...] = (state.stat, state.held, state.poff, state.in_flight, state.tokens)
+    _pop_where(tables, place, entity_id)
     if kind == "topic":
-        for queue_table in (state.queue_min, state.queue_max):
-            for pair, _ in list(queue_table.items()):
-                if pair[0] == entity_id:
-                    queue_table.pop(pair)
+        _pop_where((state.queue_min, state.queue_max), 0, entity_id)
         state.topic_groups.pop(entity_id)
     else:
         _forget_owners(tx, entity_id)
         for topic_id, groups in list(state.topic_groups.items()):
             state.topic_groups[topic_id] = tuple(group for group in groups if group != entity_id)
+
+
+def _pop_where(tables: tuple[Table[Any, Any], ...], place: int, entity_id: int) -> None:
+    for table in tables:
+        for key in list(table):
+            if key[place] == entity_id:
+                table.pop(key)
 
 
 def _forget_owners(tx: Tx, group_id: int) -> None:
@@ -110,4 +111,5 @@ def _forget_owners(tx: Tx, group_id: int) -> None:
             state.owner_keys.pop(owner.owner_id)
             state.owner_tokens.pop(owner.owner_id)
             state.owned.pop(owner.owner_id)
+            state.loose.pop(owner.owner_id)
             state.leases.pop((owner.owner_id, SUB_OWNER))

@@ -2,8 +2,8 @@
 
 import logging
 
-from .state import Tx
-from .storage.keys import CQ_KEY, U32, U64
+from popmq_server.state import Tx
+from popmq_server.storage.keys import CQ_KEY, U32, U64
 
 log = logging.getLogger("popmq.quarantine")
 

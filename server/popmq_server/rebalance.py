@@ -8,7 +8,7 @@ the same, since assignment is advice about load, not ownership.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from .clock import Clock
+from popmq_server.clock import Clock
 
 SESSION_MS = 120_000
 HEARTBEAT_MS = 30_000

@@ -11,10 +11,10 @@ points into is skipped, not stopped at; one that is held KEEP_COPY_AFTER_MS past
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from .checkpoint import members_of
-from .state import Topic, Tx
-from .storage.keys import CQ_KEY, HIST_KEY, QUEUE_KEY, RQ_VALUE, STAT_KEY, TOPIC_AT, U32, U64
-from .topic import IDX_HEAD, IDX_RANGE, located_in
+from popmq_server.checkpoint import members_of
+from popmq_server.state import Topic, Tx
+from popmq_server.storage.keys import CQ_KEY, HIST_KEY, QUEUE_KEY, RQ_VALUE, STAT_KEY, TOPIC_AT, U32, U64
+from popmq_server.topic import IDX_HEAD, IDX_RANGE, located_in
 
 #: Chunks looked at for one topic in one piece.
 CHUNKS_MAX = 200
@@ -146,7 +146,7 @@ def drop(tx: Tx, topic: Topic, chunk: Chunk) -> None:
 
 
 def _forget(tx: Tx, name: str, start: bytes, stop: bytes) -> None:
-    stale = []
+    stale: list[bytes] = []
     for key, _ in tx.kv.scan(name, start[:6], start):
         if key >= stop or len(stale) == HISTORY_MAX:
             break

@@ -8,12 +8,12 @@ writer calls again after the clients' commands, so that a mountain of equal dead
     an owner's lease                → owner.lapse
 """
 
-from . import deadletter, history, owner
-from .checkpoint import BACKOFF, CheckPoint, Lease, members_of
-from .lease import exhausted, to_retry
-from .state import Tx
-from .storage.keys import DUE_KEY, NEVER, SUB_OWNER
-from .storage.lmdb import MapFull
+from popmq_server import deadletter, history, owner
+from popmq_server.checkpoint import BACKOFF, CheckPoint, Lease, members_of
+from popmq_server.lease import exhausted, to_retry
+from popmq_server.state import Tx
+from popmq_server.storage.keys import DUE_KEY, NEVER, SUB_OWNER
+from popmq_server.storage.lmdb import MapFull
 
 REVIVE_MEMBERS_MAX = 1000
 EXPIRED_REASON = "lease expired"
@@ -66,7 +66,7 @@ def revive(tx: Tx) -> list[int]:
 
 
 def _due(tx: Tx) -> list[tuple[int, int]]:
-    found = []
+    found: list[tuple[int, int]] = []
     for key, _ in tx.kv.scan("due"):
         due_ms, ck_id, sub = DUE_KEY.unpack(key)
         if due_ms > tx.now_ms or len(found) == REVIVE_MEMBERS_MAX:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from types import TracebackType
+from typing import Any
 
 from popmq_server.api.server import Server
 from popmq_server.broker import Broker
@@ -41,11 +42,11 @@ class Serving:
     def _serve_metrics(self, port: int) -> None:
         loop = asyncio.get_running_loop()
 
-        def ask() -> list[object]:
+        def ask() -> Any:
             self._metrics.waiters.set(self.broker.waiters.count)
             return asyncio.run_coroutine_threadsafe(self.broker.execute(Look("groups", ("", ""))), loop).result(5)
 
-        self._metrics.watch_groups(ask)  # type: ignore[arg-type]
+        self._metrics.watch_groups(ask)
         try:
             self._metrics.serve(port)
         except OSError as error:

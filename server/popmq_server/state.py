@@ -11,12 +11,12 @@ import json
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from . import checkpoint
-from .checkpoint import BACKOFF, CheckPoint, Lease
-from .message import DEAD_LETTER_PREFIX
-from .storage.keys import CQ_ENTRY, CQ_KEY, DUE_KEY, POFF_KEY, QUEUE_KEY, STAT_KEY, SUB_OWNER, U32, U64
-from .storage.lmdb import Store, Transaction
-from .storage.table import Table
+from popmq_server import checkpoint
+from popmq_server.checkpoint import BACKOFF, CheckPoint, Lease
+from popmq_server.message import DEAD_LETTER_PREFIX
+from popmq_server.storage.keys import CQ_ENTRY, CQ_KEY, DUE_KEY, POFF_KEY, QUEUE_KEY, STAT_KEY, SUB_OWNER, U32, U64
+from popmq_server.storage.lmdb import Store, Transaction
+from popmq_server.storage.table import Table
 
 #: Leased messages of a group in one queue, for ordinary pops.
 IN_FLIGHT_MAX = 10_000
@@ -61,6 +61,7 @@ class Stat(NamedTuple):
     dead: int = 0
     expired: int = 0
     quarantined: int = 0
+    start: int = 0  # sum of the offsets at which the group began: what it has passed since is in one of the others
 
 
 class Held(NamedTuple):
@@ -164,6 +165,7 @@ class State:
         self.subs: Table[int, int] = Table()
         self.pins: Table[int, int] = Table()
         self.attempts: Table[tuple[int, int, str, str], int] = Table()
+        self.loose: Table[int, int] = Table()
         self.owner_keys: Table[int, tuple[int, bytes]] = Table()
         self.owner_tokens: Table[int, tuple[tuple[int, int, bytes], ...]] = Table()
         # Turns of rotation: lost at a restart and moved by aborted commits, which harms nothing.
@@ -186,7 +188,7 @@ class State:
             self.counters.load("", Counters(*(U64.unpack_from(raw, 8 * place)[0] for place in range(5))))
         for key, value in tx.scan("name"):
             self.ids.load((chr(key[0]), key[1:].decode()), U32.unpack(value)[0])
-        for key, value in tx.scan("topic"):
+        for _, value in tx.scan("topic"):
             self._load_topic(tx, Topic(**json.loads(bytes(value))))
         for key, value in tx.scan("group"):
             fields = json.loads(bytes(value))
@@ -196,7 +198,8 @@ class State:
         for key, value in tx.scan("poff"):
             self.poff.load(POFF_KEY.unpack(key), U64.unpack(value)[0])
         for key, value in tx.scan("stat"):
-            self.load_stat(*STAT_KEY.unpack(key), Stat(*(U64.unpack_from(value, 8 * place)[0] for place in range(5))))
+            numbers = (U64.unpack_from(value, 8 * place)[0] for place in range(len(Stat._fields)))
+            self.load_stat(STAT_KEY.unpack(key), Stat(*numbers))
         self._load_owners(tx)
         self._load_leases(tx)
 
@@ -211,9 +214,9 @@ class State:
             self.queue_min.load((topic.topic_id, queue), least)
             self.queue_max.load((topic.topic_id, queue), max(least, most))
 
-    def load_stat(self, group_id: int, topic_id: int, stat: Stat) -> None:
-        self.stat.load((group_id, topic_id), stat)
-        self.topic_groups.load(topic_id, (*self.topic_groups.get(topic_id, ()), group_id))
+    def load_stat(self, where: tuple[int, int], stat: Stat) -> None:
+        self.stat.load(where, stat)
+        self.topic_groups.load(where[1], (*self.topic_groups.get(where[1], ()), where[0]))
 
     def _load_owners(self, tx: Transaction) -> None:
         for key, value in tx.scan("own"):
@@ -250,6 +253,7 @@ class State:
         self.held.load(where, shifted(self.held.get(where, Held()), ck, bits.bit_count()))
         if ck.owner_id:
             self.owned.load(ck.owner_id, self.owned.get(ck.owner_id, 0) + bits.bit_count())
+            self.loose.load(ck.owner_id, self.loose.get(ck.owner_id, 0) + lease.released.bit_count())
         elif ck.kind != BACKOFF:
             for queue, count in queue_counts(ck, bits):
                 self.in_flight.load((*where, queue), self.in_flight.get((*where, queue), 0) + count)
@@ -364,6 +368,10 @@ class Tx:
                     self.wake(*where)
         for chunk, count in ck.pinned(bits).items():
             state.pins[chunk] = state.pins.get(chunk, 0) + sign * count
+
+    def loosen(self, owner_id: int, count: int) -> None:
+        """Moves the number of an owner's members that stand in the retry topic, tied to their CheckPoint."""
+        self.state.loose[owner_id] = self.state.loose.get(owner_id, 0) + count
 
     def set_lease(self, ck: CheckPoint, sub: int, lease: Lease | None) -> None:
         """Puts or removes one part of a CheckPoint's lease; with the last part the CheckPoint goes."""

@@ -3,15 +3,16 @@
 `look(tx, Look("groups", (topic, group)))` calls the function of that name here.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from .checkpoint import KIND_NAMES
-from .commands import Look
-from .errors import Refused, group_not_found, topic_not_found
-from .message import RETRY_PREFIX, dead_letter_topic
-from .state import Group, Held, State, Topic, Tx
-from .storage.keys import NEVER, RQ_KEY, RQ_VALUE, STAT_KEY, SUB_OWNER, U64
-from .topic import Log, entries
+from popmq_server.checkpoint import KIND_NAMES
+from popmq_server.commands import Look
+from popmq_server.errors import Refused, group_not_found, topic_not_found
+from popmq_server.message import RETRY_PREFIX, dead_letter_topic
+from popmq_server.state import Group, Held, State, Topic, Tx
+from popmq_server.storage.keys import NEVER, RQ_KEY, RQ_VALUE, STAT_KEY, SUB_OWNER, U64
+from popmq_server.topic import Log, entries
 
 
 class GroupNumbers(NamedTuple):
@@ -169,7 +170,8 @@ def group_settings(tx: Tx, name: str) -> list[Group]:
 def leases(tx: Tx, topic_name: str, group_name: str, leases_max: int) -> tuple[list[LeaseNumbers], int]:
     """What is leased, soonest first, at most `leases_max`; and how many there are."""
     _pairs(tx, topic_name, group_name)
-    found, total = [], 0
+    found: list[LeaseNumbers] = []
+    total = 0
     for due_ms, ck_id, sub in sorted(
         (part.due_ms, *key) for key, part in tx.state.leases.items() if key[1] != SUB_OWNER
     ):
@@ -229,7 +231,8 @@ def browse(tx: Tx, name: str, queue: int, offset: int, messages_max: int, bytes_
         raise Refused("INVALID_FIELD", f"topic {name!r} has {topic.queues} queues, no queue {queue}", field="queue")
     least = tx.state.queue_min.get((topic.topic_id, queue), 0)
     most = tx.state.queue_max.get((topic.topic_id, queue), 0)
-    log, rows, at = Log(tx.kv), [], max(offset, least)
+    log, at = Log(tx.kv), max(offset, least)
+    rows: list[tuple[bytes, int, int, int, int]] = []
     for found, position, size in entries(tx.kv, topic.topic_id, queue, at, messages_max):
         if rows and size > bytes_max:
             break
@@ -247,7 +250,8 @@ def _browse_retry(tx: Tx, name: str, rseq: int, messages_max: int, bytes_max: in
     if group is None or topic is None:
         raise topic_not_found(name)
     prefix = STAT_KEY.pack(group.group_id, topic.topic_id)
-    log, rows, at = Log(tx.kv), [], rseq
+    log, at = Log(tx.kv), rseq
+    rows: list[tuple[bytes, int, int, int, int]] = []
     first = tx.kv.first("rq", prefix)
     for key, value in tx.kv.scan("rq", prefix, prefix + U64.pack(rseq)):
         position, size, attempts, queue, offset, *_ = RQ_VALUE.unpack_from(value)
@@ -278,7 +282,7 @@ def store(tx: Tx) -> tuple[int, int]:
     return tx.kv.used_pages(), sum(1 for _ in tx.kv.scan("quar"))
 
 
-_LOOKS = {
+_LOOKS: dict[str, Callable[..., Any]] = {
     "groups": groups,
     "topics": topics,
     "group_settings": group_settings,

@@ -13,13 +13,13 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from .checkpoint import CheckPoint, Run, members_of
-from .commands import Send, Sent
-from .errors import Refused, topic_not_found
-from .message import Outgoing, read_record, record
-from .state import Topic, Tx
-from .storage.keys import CQ_ENTRY, CQ_KEY, DEDUP_VALUE, TOPIC_AT, U64, hash16
-from .storage.lmdb import Transaction
+from popmq_server.checkpoint import CheckPoint, Run, members_of
+from popmq_server.commands import Send, Sent
+from popmq_server.errors import Refused, topic_not_found
+from popmq_server.message import Outgoing, read_record, record
+from popmq_server.state import Topic, Tx
+from popmq_server.storage.keys import CQ_ENTRY, CQ_KEY, DEDUP_VALUE, TOPIC_AT, U64, hash16
+from popmq_server.storage.lmdb import Transaction
 
 #: A chunk is one LMDB value; more bytes of one commit and topic become more chunks.
 CHUNK_BYTES_MAX = 1 << 20
@@ -98,7 +98,7 @@ def _seen(tx: Tx, key: bytes, topic: Topic, count: int) -> Sent | None:
 def _remember(tx: Tx, key: bytes, value: bytes) -> None:
     """Puts the request beside the producer's last one, and drops up to two of its own that are too old."""
     cursor = tx.kv.cursor("dedup")
-    stale = []
+    stale: list[bytes] = []
     if cursor.set_range(key[:16]):
         for found in cursor.iternext(keys=True, values=True):
             if (

@@ -14,8 +14,8 @@ import heapq
 import itertools
 from collections import OrderedDict
 
-from .clock import Clock, FakeClock
-from .errors import Refused
+from popmq_server.clock import Clock, FakeClock
+from popmq_server.errors import Refused
 
 WAITERS_PER_KEY_MAX = 1024
 WAITERS_MAX = 100_000
@@ -59,7 +59,8 @@ class Waiters:
         heapq.heappush(self._deadlines, (deadline_ms, number, future))
         self._set_timer()
         try:
-            return await future
+            woken: bool = await future
+            return woken
         except asyncio.CancelledError:
             if future.done() and not future.cancelled() and future.result():
                 self.hand_on(key)

@@ -11,10 +11,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from .clock import Clock, wait_until
-from .commands import LANE_ACK, LANE_POP, LANES, Send
-from .core import Committed, Core
-from .errors import unavailable
+from popmq_server.clock import Clock, wait_until
+from popmq_server.commands import LANE_ACK, LANE_POP, LANES, Send
+from popmq_server.core import Committed, Core
+from popmq_server.errors import unavailable
 
 log = logging.getLogger("popmq.writer")
 

@@ -171,7 +171,8 @@ class BrokerServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def RenewOwner(self, request, context):
-        """Moves the lease of everything the owner holds, in one step. Errors: OWNER_NOT_FOUND, FENCED.
+        """Moves the lease of everything the owner holds, in one step; after its lease ran out it takes back what nobody
+        else popped meanwhile. Errors: OWNER_NOT_FOUND, FENCED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

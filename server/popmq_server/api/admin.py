@@ -9,7 +9,7 @@ from popmq_server.api.native import NativeService, read
 from popmq_server.commands import Look
 from popmq_server.engine import Engine
 from popmq_server.errors import unsupported
-from popmq_server.message import RETRY_PREFIX, check_range
+from popmq_server.message import RETRY_PREFIX, TOPIC_NAME_MAX, check_name, check_range
 from popmq_server.metrics import Metrics
 from popmq_server.rates import Rates
 from popmq_server.state import Group, Topic
@@ -38,7 +38,7 @@ class AdminService:
             raise unsupported("topic.type", "topic types other than NORMAL")
         by_age, keep_ms = _retention(topic.retention)
         queues = check_range(topic.queues, "topic.queues", 1, catalog.QUEUES_MAX, catalog.QUEUES_DEFAULT)
-        name = requests.check_name(topic.name, "topic.name", requests.TOPIC_NAME_MAX)
+        name = check_name(topic.name, "topic.name", TOPIC_NAME_MAX)
         made, existed = await self._engine.execute(commands.CreateTopic(name, queues, by_age, keep_ms))
         return pb.CreateTopicResponse(topic=_topic(made), existed=existed)
 

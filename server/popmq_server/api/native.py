@@ -8,13 +8,14 @@ from popmq_proto.store.store_pb2 import SendView
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.api import requests, responses
 from popmq_server.clock import Clock
-from popmq_server.commands import AckUpTo, Look, ReleaseOwner, RenewOwner
+from popmq_server.commands import AckUpTo, Available, Look, ReleaseOwner, RenewOwner
 from popmq_server.engine import Engine
 from popmq_server.errors import invalid, unsupported
 from popmq_server.message import check_range, check_text
 from popmq_server.metrics import Metrics
 from popmq_server.rates import Rates
 from popmq_server.rebalance import HEARTBEAT_MS
+from popmq_server.stats import GroupNumbers
 
 M = TypeVar("M", bound=Message)
 
@@ -118,12 +119,14 @@ class NativeService:
     async def WaitAvailable(self, raw: bytes) -> Message:
         request = read(pb.WaitAvailableRequest, raw)
         check_range(request.wait_ms, "wait_ms", 0, requests.WAIT_MS_MAX)
+        upto_asked = requests.position(request.upto) if request.HasField("upto") else None
         topic, group = requests.topic_name(request.topic), requests.group_name(request.group)
-        ready, upto = await self._engine.wait_available(topic, group, request.min_ready, request.wait_ms)
+        command = Available(topic, group, upto_asked)
+        ready, upto = await self._engine.wait_available(command, request.min_ready, request.wait_ms)
         row = (await self._engine.execute(Look("groups", (topic, group))))[0]
         return pb.WaitAvailableResponse(ready=ready, upto=responses.position(upto), stats=self.group_stats(row))
 
-    def group_stats(self, row: responses.GroupNumbers) -> pb.GroupStats:
+    def group_stats(self, row: GroupNumbers) -> pb.GroupStats:
         """Numbers of the engine, with the rates and gauges of this process."""
         rates = self._rates.per_second("pop", row.group, row.topic), self._rates.per_second("ack", row.group, "")
         return responses.group_stats(row, self._clock.now_ms(), rates, self._engine.gauges(row.group, row.topic))

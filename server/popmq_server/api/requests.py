@@ -177,9 +177,13 @@ def pop(request: pb.PopRequest) -> Pop:
 def _token(token: pb.Token) -> PopToken:
     check_range(token.epoch, "token.epoch", 1, (1 << 63) - 1)
     check_range(token.generation, "token.generation", 1, (1 << 63) - 1)
-    upto = Position(dict(token.upto.queues), token.upto.retry) if token.HasField("upto") else None
+    upto = position(token.upto) if token.HasField("upto") else None
     owner = check_text(token.owner, "token.owner", OWNER_BYTES_MAX, required=True)
     return PopToken(owner, token.generation, token.epoch, token.part, token.chunk, token.share, upto)
+
+
+def position(upto: pb.Position) -> Position:
+    return Position(dict(upto.queues), upto.retry)
 
 
 def invisible_ms(value: int, field: str, default: int | None = 0) -> int:

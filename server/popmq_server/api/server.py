@@ -57,7 +57,7 @@ class Server:
         )
 
     def _add(self, name: str, service: Any) -> None:
-        handlers = {}
+        handlers: dict[str, Any] = {}
         for method in pb.DESCRIPTOR.services_by_name[name].methods:
             call = getattr(service, method.name)
             if method.client_streaming:

@@ -1,5 +1,7 @@
 """Refusals on the wire: google.rpc.Status with one popmq.v1.ErrorInfo in `grpc-status-details-bin`."""
 
+from typing import Any
+
 import grpc
 from google.protobuf import any_pb2
 from google.rpc import status_pb2
@@ -35,7 +37,7 @@ STATUS_OF_CODE = {
 
 def error_info(refused: Refused) -> pb.ErrorInfo:
     return pb.ErrorInfo(
-        code=pb.Code.Value(refused.code),
+        code=pb.Code.Name(pb.Code.Value(refused.code)),
         message=refused.message,
         field=refused.field,
         retryable=refused.retryable,
@@ -44,7 +46,7 @@ def error_info(refused: Refused) -> pb.ErrorInfo:
     )
 
 
-async def refuse(context: grpc.aio.ServicerContext, refused: Refused) -> None:
+async def refuse(context: Any, refused: Refused) -> None:
     """Ends the call with the refusal; does not return."""
     status = STATUS_OF_CODE[refused.code]
     detail = any_pb2.Any()

@@ -11,12 +11,12 @@ import os
 import pathlib
 import shutil
 from collections.abc import Iterator
+from typing import Any, cast
 
 import lmdb
 
 from popmq_server.errors import StartError
-
-from . import keys
+from popmq_server.storage import keys
 
 DATA_FILE = "popmq.mdb"
 LOCK_FILE = "popmq.lock"
@@ -100,13 +100,13 @@ class Transaction:
 
     __slots__ = ("_db", "_txn", "writes")
 
-    def __init__(self, txn: lmdb.Transaction, db: dict[str, object]) -> None:
+    def __init__(self, txn: lmdb.Transaction, db: dict[str, Any]) -> None:
         self._txn = txn
         self._db = db
         self.writes = 0
 
     def get(self, name: str, key: bytes) -> memoryview | None:
-        return self._txn.get(key, db=self._db[name])  # type: ignore[no-any-return]
+        return cast("memoryview | None", self._txn.get(key, db=self._db[name]))
 
     def put(self, name: str, key: bytes, value: bytes) -> None:
         self.writes += 1
@@ -130,7 +130,7 @@ class Transaction:
         cursor = self.cursor(name)
         if not cursor.set_range(prefix) or not (key := bytes(cursor.key())).startswith(prefix):
             return None
-        return key, cursor.value()
+        return key, cast(memoryview, cursor.value())
 
     def last(self, name: str, prefix: bytes = b"") -> tuple[bytes, memoryview] | None:
         """The last entry whose key starts with `prefix`."""
@@ -144,7 +144,7 @@ class Transaction:
         elif not (cursor.prev() if cursor.key() else cursor.last()):
             return None
         found = bytes(cursor.key())
-        return (found, cursor.value()) if found.startswith(prefix) else None
+        return (found, cast(memoryview, cursor.value())) if found.startswith(prefix) else None
 
     def scan(self, name: str, prefix: bytes = b"", start: bytes = b"") -> Iterator[tuple[bytes, memoryview]]:
         """Entries in key order from max(prefix, start), while they start with `prefix`. No put while it runs."""
@@ -154,7 +154,7 @@ class Transaction:
             key = bytes(cursor.key())
             if not key.startswith(prefix):
                 return
-            yield key, cursor.value()
+            yield key, cast(memoryview, cursor.value())
             more = cursor.next()
 
     def used_pages(self) -> int:

@@ -8,7 +8,7 @@ immutable, or an abort could not undo them. A table without a `store` function l
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Generic, TypeVar, overload
 
-from .lmdb import Transaction
+from popmq_server.storage.lmdb import Transaction
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -49,7 +49,7 @@ class Table(Generic[K, V]):
         value = self.get(key, _NONE)
         if value is _NONE:
             raise KeyError(key)
-        return value  # type: ignore[no-any-return]
+        return value
 
     def __contains__(self, key: K) -> bool:
         return self.get(key, _NONE) is not _NONE

@@ -1,0 +1,291 @@
+"""`popmq check`: walks a stopped store and reports every broken invariant, one sentence each.
+
+    for each queue       blocks follow each other; each entry points at a whole record of its topic; min is the first block
+    for each group       every message it has passed is in exactly one of: leased, backoff, retry, done, dead letter,
+                         expired, quarantined; a released member is in the retry topic and in exactly one live CheckPoint
+    for each lease       it has its CheckPoint, its parts do not overlap, an owner's has its owner and its token
+    counters             retry, pins and what was passed equal a scan
+
+It reads only, and nothing here is used by the broker that it judges but the formats.
+"""
+
+import argparse
+import pathlib
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from popmq_server.checkpoint import CheckPoint, members_of
+from popmq_server.errors import StartError
+from popmq_server.message import RECORD, read_record
+from popmq_server.state import State
+from popmq_server.storage.keys import (
+    CQ_ENTRY,
+    CQ_KEY,
+    NEVER,
+    QUEUE_KEY,
+    RQ_KEY,
+    RQ_VALUE,
+    SUB_OWNER,
+    TOPIC_AT,
+    U32,
+    U64,
+)
+from popmq_server.storage.lmdb import DATA_FILE, Store, Transaction, reading
+from popmq_server.topic import Log, located_in
+
+#: The map of a store that is only read needs no room to grow; LMDB takes the file's own size when it is larger.
+CHECK_MAP_BYTES = 1 << 30
+
+
+def check_folder(folder: pathlib.Path) -> list[str]:
+    """Every broken invariant of the data folder of a stopped broker. Raises StartError when it cannot be opened."""
+    if not (folder / DATA_FILE).exists():
+        raise StartError(f"{folder} is not a PopMQ data folder: it has no {DATA_FILE}")
+    store = Store(folder, max(CHECK_MAP_BYTES, (folder / DATA_FILE).stat().st_size), "full")
+    try:
+        with reading(store) as kv:
+            return list(check(kv))
+    finally:
+        store.close()
+
+
+def check(kv: Transaction) -> Iterator[str]:
+    """Every broken invariant, as sentences."""
+    state = State()
+    state.load(kv)
+    yield from _check_log(kv, state)
+    yield from _check_queues(kv, state)
+    yield from _check_leases(state)
+    yield from _check_owners(state)
+    yield from _check_groups(kv, state)
+    yield from _check_pins(kv, state)
+
+
+def _check_log(kv: Transaction, state: State) -> Iterator[str]:
+    stop = 0
+    indexed = {TOPIC_AT.unpack(key)[1]: TOPIC_AT.unpack(key)[0] for key, _ in kv.scan("idx")}
+    bad = {U64.unpack_from(value)[0] for _, value in kv.scan("quar")}
+    for key, chunk in kv.scan("log"):
+        start = U64.unpack(key)[0]
+        if start < stop:
+            yield f"chunk {start} begins before its predecessor ends at {stop}"
+        stop = start + len(chunk)
+        if start not in indexed:
+            yield f"chunk {start} has no index block"
+            continue
+        yield from _check_records(chunk, start, indexed[start], bad)
+    if stop > state.counters[""].position:
+        yield f"the log ends at {stop}, the next position is {state.counters[''].position}"
+
+
+def _check_records(chunk: memoryview, start: int, topic_id: int, bad: set[int]) -> Iterator[str]:
+    place = 0
+    while place < len(chunk):
+        size = RECORD.size + RECORD.unpack_from(chunk, place)[1]
+        if read_record(chunk[place : place + size], topic_id) is None and start + place not in bad:
+            yield f"the record at {start + place} does not match its checksum, and is not in quarantine"
+        place += size
+
+
+def _check_queues(kv: Transaction, state: State) -> Iterator[str]:
+    log = Log(kv)
+    for topic in state.topics.values():
+        for queue in range(topic.queues):
+            least, at = state.queue_min[(topic.topic_id, queue)], None
+            for key, block in kv.scan("cq", QUEUE_KEY.pack(topic.topic_id, queue)):
+                first = CQ_KEY.unpack(key)[2]
+                if at is None and first != least:
+                    yield f"{topic.name} queue {queue} begins at {first}, its first readable offset is {least}"
+                if at is not None and (first < at or (first > at and not topic.by_age)):
+                    yield f"{topic.name} queue {queue}: a block begins at {first}, its predecessor ends at {at}"
+                at = first + len(block) // CQ_ENTRY.size
+                yield from _check_block(kv, log, topic.name, topic.topic_id, queue, first, block)
+
+
+def _check_block(
+    kv: Transaction, log: Log, name: str, topic_id: int, queue: int, first: int, block: memoryview
+) -> Iterator[str]:
+    for place, (position, size, _) in enumerate(CQ_ENTRY.iter_unpack(block)):
+        where = f"{name} queue {queue} offset {first + place}"
+        if log.fetch(topic_id, position, size) is not None:
+            continue
+        quarantined = kv.get("quar", CQ_KEY.pack(topic_id, queue, first + place)) is not None
+        copied = kv.get("log", U64.pack(position)) is None and _has_kept_chunk(kv, topic_id, position)
+        if not quarantined and not copied:
+            yield f"{where} points at {position}, where no whole record of its topic is"
+
+
+def _has_kept_chunk(kv: Transaction, topic_id: int, position: int) -> bool:
+    """Whether the chunk of a position went to `kept`: then only its live records are left."""
+    found = kv.floor("idx", TOPIC_AT.pack(topic_id, position), U32.pack(topic_id))
+    return found is not None and kv.get("log", found[0][4:]) is None
+
+
+def _check_leases(state: State) -> Iterator[str]:
+    parts: dict[int, list[tuple[int, Any]]] = {}
+    for (ck_id, sub), lease in state.leases.items():
+        if sub != SUB_OWNER:
+            parts.setdefault(ck_id, []).append((sub, lease))
+    for ck_id, ck in state.ck.items():
+        if ck_id >= state.counters[""].ck_id:
+            yield f"CheckPoint {ck_id} has a number that was not given out"
+        if ck_id not in parts:
+            yield f"CheckPoint {ck_id} has no lease"
+        seen = 0
+        for sub, lease in parts.get(ck_id, ()):
+            if lease.undone & seen or lease.undone & ~ck.all_bits:
+                yield f"CheckPoint {ck_id}: part {sub} holds members that are not its own"
+            if (lease.due_ms >= NEVER) != bool(ck.owner_id):
+                yield f"CheckPoint {ck_id}: only an owner's lease has no deadline of its own"
+            if not lease.undone and not ck.owner_id:
+                yield f"CheckPoint {ck_id}: part {sub} holds nothing"
+            seen |= lease.undone
+
+
+def _check_owners(state: State) -> Iterator[str]:
+    tokens = Counter(token.ck_id for token in state.tokens.values() if token.ck_id)
+    for owner in state.owners.values():
+        if (owner.owner_id, SUB_OWNER) not in state.leases:
+            yield f"owner {owner.name!r} has no key in the revive topic"
+    for token in state.tokens.values():
+        if token.owner_id not in state.owner_keys:
+            yield f"a token of epoch {token.epoch} belongs to no owner"
+        if token.ck_id and token.ck_id not in state.ck:
+            yield f"a token of epoch {token.epoch} names CheckPoint {token.ck_id}, which is gone"
+    for ck in state.ck.values():
+        if ck.owner_id and tokens[ck.ck_id] != 1:
+            yield f"CheckPoint {ck.ck_id} of owner {ck.owner_id} has {tokens[ck.ck_id]} tokens"
+
+
+def _check_groups(kv: Transaction, state: State) -> Iterator[str]:
+    for (group_id, topic_id), stat in state.stat.items():
+        group, topic = state.groups.get(group_id), state.topics.get(topic_id)
+        if group is None or topic is None:
+            continue
+        where = f"group {group.name} in {topic.name}"
+        passed = 0
+        for queue in range(topic.queues):
+            offset = state.poff.get((group_id, topic_id, queue), 0)
+            passed += offset
+            if offset > state.queue_max[(topic_id, queue)]:
+                yield f"{where}: queue {queue} is at {offset}, beyond its end {state.queue_max[(topic_id, queue)]}"
+        held: Counter[tuple[int, int]] = Counter()
+        released: dict[tuple[int, int], int] = {}
+        yield from _count_leased(kv, state, group_id, topic_id, where, held, released)
+        yield from _count_retries(kv, state, group_id, topic_id, where, held, released)
+        for place, times in held.items():
+            if times != 1:
+                yield f"{where}: queue {place[0]} offset {place[1]} is in {times} places at once"
+        done = stat.acked + stat.dead + stat.expired + stat.quarantined
+        if passed - stat.start != done + held.total():
+            yield f"{where}: passed {passed - stat.start} messages, finished {done}, holds {held.total()}"
+
+
+def _count_leased(
+    kv: Transaction,
+    state: State,
+    group_id: int,
+    topic_id: int,
+    where: str,
+    held: Counter[tuple[int, int]],
+    released: dict[tuple[int, int], int],
+) -> Iterator[str]:
+    for (ck_id, _), lease in state.leases.items():
+        ck = state.ck.get(ck_id)
+        if ck is None or (ck.group_id, ck.topic_id) != (group_id, topic_id):
+            continue
+        places = _places(kv, ck)
+        for member in members_of(lease.undone):
+            if lease.released >> member & 1:
+                released[(ck_id, member)] = 1
+            else:
+                held[places[member]] += 1
+                queue, offset = places[member]
+                if offset >= state.poff.get((group_id, topic_id, queue), 0):
+                    yield f"{where}: queue {queue} offset {offset} is leased, but not passed"
+
+
+def _places(kv: Transaction, ck: CheckPoint) -> list[tuple[int, int]]:
+    return [(run.queue, offset) for run, offset, _, _ in located_in(kv, ck, ck.all_bits)]
+
+
+def _count_retries(
+    kv: Transaction,
+    state: State,
+    group_id: int,
+    topic_id: int,
+    where: str,
+    held: Counter[tuple[int, int]],
+    released: dict[tuple[int, int], int],
+) -> Iterator[str]:
+    count = 0
+    for _, value in kv.scan("rq", RQ_KEY.pack(group_id, topic_id, 0)[:8]):
+        _, _, _, queue, offset, _, ck_id, member = RQ_VALUE.unpack_from(value)
+        count += 1
+        held[(queue, offset)] += 1
+        if ck_id in state.ck and not released.pop((ck_id, member), 0):
+            yield f"{where}: a retry entry is tied to member {member} of CheckPoint {ck_id}, which did not release it"
+    if count != state.stat[(group_id, topic_id)].retry:
+        yield f"{where}: {count} retry entries, counted {state.stat[(group_id, topic_id)].retry}"
+    for ck_id, member in released:
+        yield f"{where}: member {member} of CheckPoint {ck_id} was released, but is not in the retry topic"
+
+
+def _check_pins(kv: Transaction, state: State) -> Iterator[str]:
+    log = Log(kv)
+    counted: Counter[int] = Counter()
+    for key, value in kv.scan("rq"):
+        group_id, topic_id, _ = RQ_KEY.unpack(key)
+        chunk = log.chunk_of(RQ_VALUE.unpack_from(value)[0])
+        counted[chunk] += 1
+        if chunk < 0 and group_id in state.groups and topic_id in state.topics:
+            yield f"a retry entry points at {RQ_VALUE.unpack_from(value)[0]}, where nothing is"
+    stored = {U64.unpack(key)[0]: U32.unpack(value)[0] for key, value in kv.scan("pin")}
+    for chunk in counted.keys() | stored.keys():
+        if chunk >= 0 and counted[chunk] != stored.get(chunk, 0):
+            yield f"chunk {chunk} has {counted[chunk]} retry entries, pinned {stored.get(chunk, 0)}"
+
+
+def differences(live: State, fresh: State) -> list[str]:
+    """What the tables of a running broker say otherwise than those of a fresh start (I.21)."""
+    found = []
+    for name, table in vars(live).items():
+        if name == "send_turns" or not hasattr(table, "committed"):
+            continue
+        ours, theirs = (_plain(source.committed()) for source in (table, getattr(fresh, name)))
+        if ours != theirs:
+            odd = {key for key in ours.keys() | theirs.keys() if ours.get(key) != theirs.get(key)}
+            found += [f"{name}[{key}]: live {ours.get(key)}, fresh {theirs.get(key)}" for key in sorted(odd, key=repr)]
+    return found
+
+
+def _plain(table: dict[Any, Any]) -> dict[Any, Any]:
+    """Without what is only a zero, and without what only memory knows."""
+    plain = {}
+    for key, value in table.items():
+        if isinstance(value, CheckPoint):
+            value = value._replace(chunks=())
+        if (any(value) if isinstance(value, tuple) else value) or isinstance(value, CheckPoint):
+            plain[key] = tuple(sorted(value)) if isinstance(value, tuple) and type(value) is tuple else value
+    return plain
+
+
+def main(argv: list[str] | None = None) -> int:
+    """`python -m popmq_server.storage.check DIR`: 0 sound, 1 broken, 78 cannot be opened."""
+    parser = argparse.ArgumentParser(prog="popmq check", description="Check the data folder of a stopped broker.")
+    parser.add_argument("data", type=pathlib.Path, metavar="DIR")
+    try:
+        broken = check_folder(parser.parse_args(argv).data)
+    except StartError as error:
+        print(f"popmq: {error}", file=sys.stderr)
+        return 78
+    for sentence in broken:
+        print(sentence)
+    print(f"{len(broken)} broken invariants" if broken else "sound: every invariant holds")
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
