@@ -45,6 +45,8 @@ log = logging.getLogger("popmq.core")
 
 #: Above this share of the map pops are refused too: what is left is for acks, deletes and the revive.
 USED_SHARE_POP_MAX = 0.95
+#: Groups between two looks at the space: a look costs 30 µs. Full or half full, every group looks.
+LOOK_AT_SPACE_EVERY = 32
 #: The broker's time is saved at most so often.
 SAVE_TIME_MS = 1000
 #: A lease whose revive raised is looked at again after so long.
@@ -101,6 +103,8 @@ class Core:
         self.clock = clock
         self.state = State()
         self.next_due_ms: int | None = None
+        self._space_turn = 0
+        self._known_space = (0, 1.0)
         self._postponed: set[tuple[int, int]] = set()
         self.stuck = 0
         tx = store.begin(write=False)
@@ -209,12 +213,20 @@ class Core:
         """None when there is room; else what to answer to a command."""
         if refuse_room is not None:
             return lambda command: refuse_room if isinstance(command, NEEDS_ROOM) else None
-        free, used = self.store.disk_free(), self.store.used_pages(tx.kv) / self.store.map_pages
+        free, used = self._space(tx)
         if free >= DISK_FREE_SEND and used < USED_SHARE_MAX:
             return None
         why = self._why_full(free, used)
         pops = free < DISK_FREE_POP or used >= USED_SHARE_POP_MAX
         return lambda command: storage_full(why) if isinstance(command, NEEDS_ROOM if pops else Send) else None
+
+    def _space(self, tx: Tx) -> tuple[int, float]:
+        """(free bytes of the disk, used share of the map), asked anew every LOOK_AT_SPACE_EVERY groups while there is room."""
+        self._space_turn -= 1
+        if self._space_turn < 0 or self._known_space[0] < DISK_FREE_SEND or self._known_space[1] >= USED_SHARE_MAX / 2:
+            self._space_turn = LOOK_AT_SPACE_EVERY
+            self._known_space = self.store.disk_free(), self.store.used_pages(tx.kv) / self.store.map_pages
+        return self._known_space
 
     def _why_full(self, free: int, used: float) -> str:
         holder = stats.greatest_backlog(self.state)

@@ -8,7 +8,7 @@ these few bytes are written by hand and a test reads them with the generated cla
 from popmq_server import history, quarantine
 from popmq_server.catalog import ensure_dead_letter_topic
 from popmq_server.checkpoint import CheckPoint
-from popmq_server.message import Outgoing
+from popmq_server.message import Outgoing, varint
 from popmq_server.state import Tx
 from popmq_server.topic import Log, append, located
 
@@ -52,22 +52,13 @@ def origin_bytes(
             _number(8, now_ms),
         )
     )
-    return _varint(_DEAD_LETTER_FIELD << 3 | 2) + _varint(len(fields)) + fields
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
+    return varint(_DEAD_LETTER_FIELD << 3 | 2) + varint(len(fields)) + fields
 
 
 def _number(field: int, value: int) -> bytes:
-    return _varint(field << 3) + _varint(value)
+    return varint(field << 3) + varint(value)
 
 
 def _text(field: int, value: str) -> bytes:
     raw = value.encode()
-    return _varint(field << 3 | 2) + _varint(len(raw)) + raw
+    return varint(field << 3 | 2) + varint(len(raw)) + raw

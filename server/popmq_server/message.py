@@ -75,6 +75,21 @@ def read_record(raw: memoryview, topic_id: int) -> tuple[int, bytes] | None:
     return stored_ms, bytes(raw[RECORD.size :])
 
 
+def varint(value: int) -> bytes:
+    """A protobuf varint of a number ≥ 0."""
+    if value < 0x80:
+        return _SHORT[value]
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+_SHORT = [bytes((value,)) for value in range(0x80)]
+
+
 @functools.lru_cache(maxsize=4096)
 def tag_hash(tag: str) -> bytes:
     """Eight bytes for the consume queue; zeros = no tag. The exact text is compared by the filter."""

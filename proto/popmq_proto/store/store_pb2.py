@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1apopmq/store/v1/store.proto\x12\x0epopmq.store.v1\"X\n\x08SendView\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08messages\x18\x02 \x03(\x0c\x12\x13\n\x0bproducer_id\x18\x03 \x01(\t\x12\x16\n\x0erequest_number\x18\x04 \x01(\x04\"r\n\x0c\x44\x65liveryView\x12\x0f\n\x07message\x18\x01 \x01(\x0c\x12\x0e\n\x06handle\x18\x02 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\r\x12\r\n\x05queue\x18\x04 \x01(\r\x12\x0e\n\x06offset\x18\x05 \x01(\x03\x12\x11\n\tstored_ms\x18\x06 \x01(\x03\"B\n\x0e\x44\x65liveriesView\x12\x30\n\ndeliveries\x18\x01 \x03(\x0b\x32\x1c.popmq.store.v1.DeliveryViewb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1apopmq/store/v1/store.proto\x12\x0epopmq.store.v1\"X\n\x08SendView\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08messages\x18\x02 \x03(\x0c\x12\x13\n\x0bproducer_id\x18\x03 \x01(\t\x12\x16\n\x0erequest_number\x18\x04 \x01(\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,8 +33,4 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_SENDVIEW']._serialized_start=46
   _globals['_SENDVIEW']._serialized_end=134
-  _globals['_DELIVERYVIEW']._serialized_start=136
-  _globals['_DELIVERYVIEW']._serialized_end=250
-  _globals['_DELIVERIESVIEW']._serialized_start=252
-  _globals['_DELIVERIESVIEW']._serialized_end=318
 # @@protoc_insertion_point(module_scope)

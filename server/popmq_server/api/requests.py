@@ -45,6 +45,7 @@ CLIENT_ID_BYTES_MAX = 128
 ATTEMPT_ID_BYTES_MAX = 64
 OWNER_BYTES_MAX = 64
 PRODUCER_ID_BYTES_MAX = 64
+_ENCODING_MAX = max(pb.Encoding.values())
 _TRACEPARENT_BYTES_MAX, _TRACESTATE_BYTES_MAX = 64, 512
 
 
@@ -146,7 +147,7 @@ def _check_rest(message: pb.Message) -> None:
     if message.HasField("trace_context"):
         check_text(message.trace_context.traceparent, "trace_context.traceparent", _TRACEPARENT_BYTES_MAX)
         check_text(message.trace_context.tracestate, "trace_context.tracestate", _TRACESTATE_BYTES_MAX)
-    if not 0 <= message.encoding <= max(pb.Encoding.values()):
+    if not 0 <= message.encoding <= _ENCODING_MAX:
         raise invalid(f"there is no encoding {message.encoding}", field="encoding")
     if message.born_ms < 0:
         raise invalid("born_ms is negative", field="born_ms")
