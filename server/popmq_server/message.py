@@ -9,7 +9,6 @@ through renewals and restarts (I.15). The nonce makes it unguessable, the check 
 """
 
 import binascii
-import functools
 import re
 import struct
 import zlib
@@ -90,7 +89,6 @@ def varint(value: int) -> bytes:
 _SHORT = [bytes((value,)) for value in range(0x80)]
 
 
-@functools.lru_cache(maxsize=4096)
 def tag_hash(tag: str) -> bytes:
     """Eight bytes for the consume queue; zeros = no tag. The exact text is compared by the filter."""
     return hash8(tag) if tag else bytes(8)

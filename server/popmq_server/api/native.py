@@ -41,7 +41,7 @@ class NativeService:
             if (code := getattr(entry, "code", None)) is not None:
                 self._metrics.refusals.labels(code).inc()
 
-    async def Send(self, raw: bytes) -> Message:
+    async def Send(self, raw: bytes) -> bytes:
         command = requests.send(read(SendView, raw))
         answer = await self._engine.execute(command)
         self._refused(command.entries)

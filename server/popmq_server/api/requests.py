@@ -1,6 +1,7 @@
 """Requests of popmq.v1 → commands: every limit that needs no state is checked here, before anything waits for the writer."""
 
 import binascii
+import functools
 import os
 
 from google.protobuf.message import DecodeError
@@ -90,8 +91,6 @@ def outgoing(raw: bytes) -> Outgoing:
     size = len(message.body)
     if not 0 < size <= BODY_BYTES_MAX:
         raise invalid(f"the body has {size} bytes, allowed are 1–{BODY_BYTES_MAX}", field="body")
-    if tag:
-        _check_tag(tag)
     if len(keys):
         _check_keys(keys)
     if len(message.properties):
@@ -102,13 +101,16 @@ def outgoing(raw: bytes) -> Outgoing:
     else:
         message_id = binascii.hexlify(os.urandom(16)).decode()
         raw += b"\x0a\x20" + message_id.encode()
-    return Outgoing(raw, tag_hash(tag), (hash8(message_id), *map(hash8, keys)), message_id)
+    return Outgoing(raw, checked_tag_hash(tag), (hash8(message_id), *map(hash8, keys)), message_id)
 
 
-def _check_tag(tag: str) -> None:
+@functools.lru_cache(maxsize=4096)
+def checked_tag_hash(tag: str) -> bytes:
+    """The tag's hash, or Refused; tags are few, so a good one is checked once."""
     check_text(tag, "tag", TAG_BYTES_MAX)
     if "|" in tag or any(letter.isspace() for letter in tag):
         raise invalid(f"the tag {tag!r} has a space or '|' in it", field="tag", action="tags are single words")
+    return tag_hash(tag)
 
 
 def _check_keys(keys: object) -> None:

@@ -10,16 +10,24 @@ from popmq_server.message import make_handle, varint
 from popmq_server.stats import GroupNumbers
 
 
-def sent(command: Send, answer: Sent) -> pb.SendResponse:
-    """The stored messages follow each other from `answer.first` on."""
-    offset, results = answer.first, []
+def sent(command: Send, answer: Sent) -> bytes:
+    """A SendResponse, encoded by hand as `_rows` is: the stored messages follow each other from `answer.first` on.
+
+    SendResult: 1 error · 2 message_id · 3 queue · 4 offset.
+    """
+    offset, parts = answer.first, []
+    queue = b"\x18" + varint(answer.queue)
     for entry in command.entries:
         if isinstance(entry, Refused):
-            results.append(pb.SendResult(error=error_info(entry)))
+            result = pb.SendResult(error=error_info(entry)).SerializeToString()
         else:
-            results.append(pb.SendResult(message_id=entry.message_id, queue=answer.queue, offset=offset))
+            message_id = entry.message_id.encode()
+            result = b"\x12" + varint(len(message_id)) + message_id + queue + b"\x20" + varint(offset)
             offset += 1
-    return pb.SendResponse(results=results, duplicate=answer.duplicate)
+        parts.append(b"\x0a" + varint(len(result)) + result)
+    if answer.duplicate:
+        parts.append(b"\x10\x01")
+    return b"".join(parts)
 
 
 def popped(answer: Popped, columns: bool) -> bytes:
