@@ -1,4 +1,4 @@
-"""Topics and groups: create, change, delete. Ids are never reused, so what is made anew under an old name is new (I.22).
+"""Topics and groups: create, change, delete. Ids are never reused: what is made anew under an old name is new (I.22).
 
 A deleted name is gone at once; its ranges in the store go later, PURGE_KEYS_MAX keys in a transaction (purge.py).
 """

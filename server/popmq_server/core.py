@@ -1,6 +1,6 @@
-"""Group commit: all commands that wait run in one transaction; what they change is merged after the commit, then answered.
+"""Group commit: all commands that wait run in one transaction; they are answered after its commit.
 
-    run:  acks, renewals …  →  revive, housekeeping  →  sends  →  chunks are written  →  pops  →  flush  →  commit  →  merge
+    run:  acks, renewals …  →  revive, housekeeping  →  sends  →  chunks written  →  pops  →  flush  →  commit  →  merge
 
 A command that raises after it wrote is taken out and answered, and the others run again in a fresh transaction: one bad
 request cannot hurt its neighbours (I.28). A commit that fails while the disk is full refuses what needs room and tries
@@ -129,7 +129,7 @@ class Core:
         return min(times, default=None)
 
     def run(self, commands: list[Any]) -> Committed:
-        """Runs a group; every command gets an answer or an exception. Raises CommitFailed when nothing can be trusted."""
+        """Runs a group; every command gets an answer or an exception. Raises CommitFailed: end the process."""
         results: list[Any] = [None] * len(commands)
         order = sorted(range(len(commands)), key=lambda place: LANES.get(type(commands[place]), LANE_ACK))
         refuse_room: Refused | None = None
@@ -221,7 +221,7 @@ class Core:
         return lambda command: storage_full(why) if isinstance(command, NEEDS_ROOM if pops else Send) else None
 
     def _space(self, tx: Tx) -> tuple[int, float]:
-        """(free bytes of the disk, used share of the map), asked anew every LOOK_AT_SPACE_EVERY groups while there is room."""
+        """(free bytes of the disk, used share of the map); while there is room not asked anew in every group."""
         self._space_turn -= 1
         if self._space_turn < 0 or self._known_space[0] < DISK_FREE_SEND or self._known_space[1] >= USED_SHARE_MAX / 2:
             self._space_turn = LOOK_AT_SPACE_EVERY

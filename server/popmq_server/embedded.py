@@ -1,4 +1,4 @@
-"""A whole broker in this process, on threads of its own: for tests, notebooks, and programs that bring their queue along."""
+"""A whole broker in this process, on threads of its own: for tests, notebooks, programs that bring their queue."""
 
 import asyncio
 import pathlib

@@ -58,12 +58,11 @@ class Housekeeper:
 
     def _forget_requests(self, tx: Tx) -> bool:
         """Drops request numbers that are too old; whether there are more to look at."""
-        stale, seen = [], 0
-        for key, value in tx.kv.scan("dedup", b"", self._dedup_at):
+        stale = []
+        for seen, (key, value) in enumerate(tx.kv.scan("dedup", b"", self._dedup_at)):
             if seen == DEDUP_SWEEP:
                 self._dedup_at = key
                 break
-            seen += 1
             if tx.now_ms - DEDUP_VALUE.unpack(value)[0] > DEDUP_KEEP_MS:
                 stale.append(key)
         else:

@@ -82,7 +82,8 @@ def parse(argv: list[str] | None = None) -> Options:
         default="full",
         help=(
             "full: an OK is on disk. meta: a power cut may lose the last commit, the store stays sound. "
-            "none: a power cut may lose what the system had not written; only a killed process loses nothing (default %(default)s)"
+            "none: a power cut may lose what the system had not written; only a killed process loses nothing "
+            "(default %(default)s)"
         ),
     )
     return Options(**vars(parser.parse_args(argv)))

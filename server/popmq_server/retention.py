@@ -44,33 +44,27 @@ class Retention:
     """Goes over the topics; remembers where it stopped in each."""
 
     def __init__(self) -> None:
-        self._marked: dict[int, int] = {}
         self._resume: dict[int, int] = {}
 
     def run(self, tx: Tx) -> bool:
         """One piece for each topic; whether there is more to do now."""
         more = False
-        for topic_id, topic in list(tx.state.topics.items()):
+        for topic in list(tx.state.topics.values()):
             if not topic.by_age:
                 more |= self._mark(tx, topic)
             more |= self._drop(tx, topic, self._limit(tx, topic) if not topic.by_age else None)
-            if topic_id not in tx.state.topics:
-                self._marked.pop(topic_id, None)
         return more
 
     def _mark(self, tx: Tx, topic: Topic) -> bool:
         """Moves the mark over the chunks that every group has passed."""
-        at = self._marked.get(topic.topic_id)
-        if at is None:
-            last = tx.kv.last("mark", U32.pack(topic.topic_id))
-            at = U64.unpack(last[1])[0] if last else 0
+        last = tx.kv.last("mark", U32.pack(topic.topic_id))
+        at = U64.unpack(last[1])[0] if last else 0
         moved, seen = at, 0
         for chunk in chunks(tx, topic.topic_id, at):
             if seen == CHUNKS_MAX or not _passed(tx, topic, chunk):
                 break
             seen += 1
             moved = chunk.position + chunk.bytes
-        self._marked[topic.topic_id] = moved
         if moved > at:
             tx.kv.put("mark", TOPIC_AT.pack(topic.topic_id, tx.now_ms), U64.pack(moved))
         return seen == CHUNKS_MAX
@@ -87,16 +81,14 @@ class Retention:
         return limit
 
     def _drop(self, tx: Tx, topic: Topic, limit: int | None) -> bool:
-        start, seen = self._resume.pop(topic.topic_id, 0), 0
-        ripe = []
+        start, ripe = self._resume.pop(topic.topic_id, 0), list[Chunk]()
         for chunk in chunks(tx, topic.topic_id, start):
             over = chunk.position >= limit if limit is not None else chunk.stored_ms + topic.keep_ms > tx.now_ms
             if over:
                 break
-            if seen == CHUNKS_MAX:
+            if len(ripe) == CHUNKS_MAX:
                 self._resume[topic.topic_id] = chunk.position
                 break
-            seen += 1
             ripe.append(chunk)
         for chunk in ripe:
             _retire(tx, topic, chunk)
@@ -126,7 +118,7 @@ def _retire(tx: Tx, topic: Topic, chunk: Chunk) -> None:
 
 
 def drop(tx: Tx, topic: Topic, chunk: Chunk) -> None:
-    """Removes a chunk with its consume-queue, index and history entries; groups that had not read it lose it, counted."""
+    """Removes a chunk and all that belongs to it; groups that had not read it lose it, counted."""
     tx.kv.delete("log", U64.pack(chunk.position))
     tx.kv.delete("idx", TOPIC_AT.pack(topic.topic_id, chunk.position))
     for key in [key for key, _ in _kept(tx, chunk)]:

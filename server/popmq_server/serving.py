@@ -51,7 +51,8 @@ class Serving:
             self._metrics.serve(port)
         except OSError as error:
             raise StartError(
-                f"metrics port {port} cannot be opened: {error.strerror}; name another with --metrics-port, or 0 for none"
+                f"metrics port {port} cannot be opened: {error.strerror}; "
+                "name another with --metrics-port, or 0 for none"
             ) from error
 
     async def __aexit__(

@@ -123,7 +123,7 @@ def stored(state: State, topic: Topic) -> int:
 
 
 def oldest_ms(tx: Tx, group: Group, topic: Topic) -> int:
-    """When the oldest unfinished message was stored: the first unread of each queue, the first retry, the first of each lease."""
+    """When the oldest unfinished message was stored: of each queue, the retry topic and each lease the first counts."""
     state, log = tx.state, Log(tx.kv)
     units = []
     for queue in range(topic.queues):

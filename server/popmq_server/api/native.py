@@ -1,4 +1,4 @@
-"""popmq.v1.Broker: the data plane, one short method for each call. No rules here: requests.py checks, the engine decides."""
+"""popmq.v1.Broker: the data plane, one short method a call. No rules here: requests.py checks, the engine decides."""
 
 from typing import TypeVar
 

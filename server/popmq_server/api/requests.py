@@ -1,4 +1,4 @@
-"""Requests of popmq.v1 → commands: every limit that needs no state is checked here, before anything waits for the writer."""
+"""Requests of popmq.v1 → commands: every limit that needs no state is checked here, before anything waits."""
 
 import binascii
 import functools

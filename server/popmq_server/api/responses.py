@@ -47,7 +47,7 @@ def popped(answer: Popped, columns: bool) -> bytes:
 def _rows(answer: Popped) -> list[bytes]:
     """PopResponse.deliveries, encoded by hand: measured 2 µs a message, 5 µs through protobuf objects.
 
-    Delivery: 1 message · 2 handle · 3 attempt · 4 queue · 5 offset · 6 stored_ms. A test reads it with the generated class.
+    Delivery: 1 message · 2 handle · 3 attempt · 4 queue · 5 offset · 6 stored_ms. A test reads it with generated code.
     """
     ck_id, nonce = answer.ck_id, answer.nonce
     parts: list[bytes] = []

@@ -117,7 +117,8 @@ class Server:
             bound = 0
         if not bound:
             raise StartError(
-                f"port {port} on {host} cannot be opened: it is in use, perhaps by another PopMQ; stop that one, or name another with --port"
+                f"port {port} on {host} cannot be opened: it is in use, perhaps by another PopMQ; "
+                "stop that one, or name another with --port"
             )
         await self._server.start()
         await self._health.set("", health_pb2.HealthCheckResponse.SERVING)

@@ -1,8 +1,8 @@
 """`popmq check`: walks a stopped store and reports every broken invariant, one sentence each.
 
-    for each queue       blocks follow each other; each entry points at a whole record of its topic; min is the first block
+    for each queue       blocks follow each other; each entry points at a whole record of its topic
     for each group       every message it has passed is in exactly one of: leased, backoff, retry, done, dead letter,
-                         expired, quarantined; a released member is in the retry topic and in exactly one live CheckPoint
+                         expired, quarantined; a released member is in the retry topic and in one live CheckPoint
     for each lease       it has its CheckPoint, its parts do not overlap, an owner's has its owner and its token
     counters             retry, pins and what was passed equal a scan
 

@@ -85,7 +85,7 @@ STAT_KEY = struct.Struct(">II")
 DUE_KEY = struct.Struct(">QQH")
 #: G + T + rseq.
 RQ_KEY = struct.Struct(">IIQ")
-#: position, size, attempts, origin queue, origin offset, first pop, bound ck_id (0 = none), bound member; then the reason.
+#: position, size, attempts, origin queue, origin offset, first pop, bound ck_id (0 = none) and member; then the reason.
 RQ_VALUE = struct.Struct(">QIHHQQQH")
 #: T + Q + offset + ck_id + sub.
 HIST_KEY = struct.Struct(">IHQQH")

@@ -96,7 +96,7 @@ class Store:
 
 
 class Transaction:
-    """One LMDB transaction over all databases. Values that `get` and cursors give are views: good until the next put."""
+    """One LMDB transaction over all databases. The values it gives are views: good until the next put."""
 
     __slots__ = ("_db", "_txn", "writes")
 
@@ -184,7 +184,8 @@ def _lock_folder(folder: pathlib.Path) -> int:
         raise StartError(f"{folder} cannot be used as a data folder: {error.strerror}") from error
     if foreign and not (folder / DATA_FILE).exists():
         raise StartError(
-            f"{folder} is not a PopMQ data folder (it holds {foreign[0]!r} and no {DATA_FILE}): name an empty folder with --data"
+            f"{folder} is not a PopMQ data folder (it holds {foreign[0]!r} and no {DATA_FILE}): "
+            "name an empty folder with --data"
         )
     handle = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
