@@ -26,7 +26,7 @@ QUERY = {"topic": TOPIC, "group": "spark", "longPollTimeout": "0s"}
 class Broker:
     """The embedded broker on one data folder and one port, and a client of it."""
 
-    def __init__(self, data: Path, clock: FakeClock | None) -> None:
+    def __init__(self, data: Path, clock: FakeClock) -> None:
         self.clock = clock
         self._data = data
         self._port = 0
@@ -77,7 +77,6 @@ class Broker:
         return self.client.stats(TOPIC, name).groups[0]
 
     def let_leases_run_out(self, seconds: float = 60.0) -> None:
-        assert self.clock
         self.clock.advance(round(seconds * 1000) + 1)
 
 

@@ -18,6 +18,8 @@ from tests.spark.conftest import QUERY, TOPIC, Broker
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
+    # py4j leaves sockets to the garbage collector.
     pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
@@ -88,20 +90,25 @@ def test_available_now_moves_everything_into_a_parquet_table_and_leaves_nothing_
     assert (broker.group().in_flight, broker.group().acked) == (0, 50)
 
 
-def test_a_task_that_fails_half_way_is_repeated_with_the_same_rows(broker: Broker, query: Query) -> None:
+def test_a_task_that_fails_half_way_is_repeated_with_the_same_rows(
+    broker: Broker, query: Query, tmp_path: Path
+) -> None:
     sent = broker.send(50)
 
     def fail_first(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
 
         context = TaskContext.get()
+        assert context
         for batch in batches:
             yield batch
-            if context and context.attemptNumber() == 0:
+            if context.attemptNumber() == 0:
+                (tmp_path / f"failed-{context.taskAttemptId()}").touch()
                 raise OSError("the executor's disk is gone")
 
     rows = query.load()
     query.run(rows.mapInArrow(fail_first, rows.schema))
+    assert len(list(tmp_path.glob("failed-*"))) == 6  # three batches of two tasks
     assert query.ids == sorted(sent)
     assert broker.group().in_flight == 0
 

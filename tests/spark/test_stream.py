@@ -1,7 +1,11 @@
 """The reader on a real broker, called as Spark calls it: nothing is lost, nothing stored twice, everything acked."""
 
 import json
+import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
@@ -10,6 +14,16 @@ import popmq
 from popmq_spark.part import DataLoss, LeaseLoss
 from tests.spark.conftest import TOPIC, Broker
 from tests.spark.microbatch import CRASH_POINTS, Crash, ids
+
+
+def heartbeats() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name == "popmq-heartbeat"}
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    """For what a thread does in real time: looks again and again, up to 20 s."""
+    pause = threading.Event()
+    assert any(condition() or pause.wait(0.02) for _ in range(1000))
 
 
 def test_every_message_is_stored_once_and_acked(broker: Broker) -> None:
@@ -412,6 +426,65 @@ def test_commit_acks_too_but_finds_it_done(broker: Broker) -> None:
     reader = query.start()
     reader.commit(json.loads(query.offsets[-1]))
     assert broker.group().acked == 10
+
+
+def test_two_queries_in_one_group_share_the_messages(broker: Broker) -> None:
+    sent = broker.send(60)
+    queries = [broker.query(maxRowsPerTrigger=10, minPartitions=2) for _ in range(2)]
+    while sum(query.trigger() for query in queries):
+        assert broker.group().in_flight <= 20
+    assert sorted(ids(row for query in queries for row in query.rows())) == sorted(sent)
+    assert broker.group().in_flight == 0
+
+
+def test_the_lease_is_renewed_while_a_batch_takes_long(broker: Broker) -> None:
+    broker.send(10)
+    query = broker.query(invisibleTime="1s")
+    query.trigger()
+    for _ in range(5):
+        broker.clock.advance(900)
+        wait_for(lambda: broker.client.owners("spark")[0].lease_until_ms == broker.clock.now_ms() + 1000)
+    assert broker.client.pop(TOPIC, "spark", 10) == []
+
+
+def test_an_owner_that_was_taken_over_is_no_longer_renewed_by_its_old_driver(broker: Broker) -> None:
+    broker.send(10)
+    query, others = broker.query(invisibleTime="1s"), heartbeats()
+    query.trigger()
+    (heartbeat,) = heartbeats() - others
+    (owner,) = broker.client.owners("spark")
+    broker.client.attach_owner("spark", owner.owner)
+    wait_for(lambda: not heartbeat.is_alive())
+
+
+def test_stop_ends_the_heartbeat(broker: Broker) -> None:
+    query, others = broker.query(invisibleTime="1s"), heartbeats()
+    query.trigger()
+    (heartbeat,) = heartbeats() - others
+    query.stop()
+    wait_for(lambda: not heartbeat.is_alive())
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"torn_lost": 2, "count": 12}, "2 messages of epoch 1 are gone"),
+        ({"count": 11}, "10 of 11 messages arrived in epoch 1"),
+    ],
+)
+def test_messages_that_are_gone_are_an_error_unless_that_is_wanted(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any], complaint: str
+) -> None:
+    broker.send(10)
+    pop_sealed = popmq.Client.pop_sealed
+    monkeypatch.setattr(
+        popmq.Client, "pop_sealed", lambda *args, **named: replace(pop_sealed(*args, **named), **change)
+    )
+    with pytest.raises(DataLoss, match=complaint):
+        broker.query().trigger()
+    if "torn_lost" in change:
+        broker.query(group="tolerant", failOnDataLoss="false").trigger()
+        assert broker.group("tolerant").in_flight == 10
 
 
 def test_a_broker_that_stays_away_ends_the_query_with_a_clear_error(broker: Broker) -> None:
