@@ -53,9 +53,10 @@ def _survey(stubs: Stubs) -> Survey:
         stored = survey.stored[topic] = {}
         for delivery in _browse(stubs, topic):
             stored.setdefault(delivery.message.message_id, []).append((delivery.queue, delivery.offset))
+    known = {topic.name for topic in stubs.admin.ListTopics(pb.ListTopicsRequest(dead_letter_topics=True)).topics}
     for group in GROUPS:
         dead = survey.dead[group] = {}
-        for delivery in _browse(stubs, f"%DLQ%{group}"):
+        for delivery in _browse(stubs, f"%DLQ%{group}") if f"%DLQ%{group}" in known else ():
             dead.setdefault(delivery.message.message_id, []).append(_dead_letter(delivery.message))
     for stats in stubs.admin.GetStats(pb.GetStatsRequest(), timeout=10).groups:
         numbers = {field.name: getattr(stats, field.name) for field in stats.DESCRIPTOR.fields}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from popmq_server.storage.check import check
+from popmq_server.storage.check import check_folder
 
 
 def broken_invariants(data: Path) -> list[str]:
     """Every broken invariant, as a sentence; empty for a sound store."""
-    return [str(problem) for problem in check(data)]
+    return check_folder(data)
