@@ -50,7 +50,7 @@ class Broker:
         self._writer = Writer(self._core, clock, self._deliver, self._failed)
         self._waiting_bytes = 0
         self.failed: asyncio.Future[BaseException] = self._loop.create_future()
-        clock.subscribe(self._clock_moved)
+        self._unsubscribe = clock.subscribe(self._clock_moved)
         self._writer.start()
 
     def _deliver(self, tickets: list[Any], committed: Committed) -> None:
@@ -157,6 +157,7 @@ class Broker:
     async def close(self) -> None:
         """Answers what waits for the writer, then gives the folder free."""
         self.close_waits()
+        self._unsubscribe()
         await asyncio.to_thread(self._writer.stop)
         self._core.close()
 

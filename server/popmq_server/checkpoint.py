@@ -88,6 +88,11 @@ class Lease(NamedTuple):
     released_at: int = 0  # what was released together, so that the rseq of each member follows
 
 
+def chunk_of_member(ck: CheckPoint, member: int) -> int:
+    """The chunk that a member lies in."""
+    return max((start, chunk) for start, chunk in ck.chunks if start <= member)[1]
+
+
 def members_of(bits: int) -> list[int]:
     """The numbers of the bits that are set, ascending."""
     if bits & (bits + 1) == 0:

@@ -25,8 +25,8 @@ class Clock(Protocol):
     def now_ms(self) -> int:
         """The broker's time: never goes back while the process lives."""
 
-    def subscribe(self, moved: Callable[[], None]) -> None:
-        """`moved` is called when time jumps by other means than passing (a fake clock only)."""
+    def subscribe(self, moved: Callable[[], None]) -> Callable[[], None]:
+        """`moved` is called when time jumps (a fake clock only); call the answer to end that."""
 
 
 class SystemClock:
@@ -50,8 +50,8 @@ class SystemClock:
     def now_ms(self) -> int:
         return self._origin_ms + self._monotonic() // 1_000_000
 
-    def subscribe(self, moved: Callable[[], None]) -> None:
-        pass
+    def subscribe(self, moved: Callable[[], None]) -> Callable[[], None]:
+        return lambda: None
 
 
 class FakeClock:
@@ -67,12 +67,9 @@ class FakeClock:
     def now_ms(self) -> int:
         return self._now_ms
 
-    def subscribe(self, moved: Callable[[], None]) -> None:
+    def subscribe(self, moved: Callable[[], None]) -> Callable[[], None]:
         self._moved.append(moved)
-
-    def unsubscribe(self, moved: Callable[[], None]) -> None:
-        """Forgets a subscriber that has closed."""
-        self._moved.remove(moved)
+        return lambda: self._moved.remove(moved)
 
     def advance(self, ms: int) -> None:
         """Moves time forward by `ms` ≥ 0; whatever became due has been committed when this returns."""

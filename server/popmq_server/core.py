@@ -49,6 +49,8 @@ USED_SHARE_POP_MAX = 0.95
 LOOK_AT_SPACE_EVERY = 32
 #: The broker's time is saved at most so often.
 SAVE_TIME_MS = 1000
+#: After a group that a full disk refused altogether, leases that are due are looked at again so much later.
+RETRY_MS = 1000
 #: A lease whose revive raised is looked at again after so long.
 POSTPONE_MS = 60_000
 
@@ -155,7 +157,9 @@ class Core:
                 self.housekeeper.postpone(tx.now_ms + POSTPONE_MS)
             except (MapFull, DiskFault) as fault:
                 tx.abort()
-                refuse_room = self._after_fault(fault, commands, order, results, refuse_room)
+                if refuse_room is not None:
+                    return self._give_up(order, results)
+                refuse_room = self._after_fault(fault)
             except BaseException:
                 tx.abort()
                 raise
@@ -237,19 +241,20 @@ class Core:
         )
         return f"{where}; {holder}" if holder else where
 
-    def _after_fault(
-        self, fault: Exception, commands: list[Any], order: list[int], results: list[Any], tried: Refused | None
-    ) -> Refused:
-        """Decides what to do after a commit that failed; raises CommitFailed when the disk is not to blame."""
+    def _after_fault(self, fault: Exception) -> Refused:
+        """What to answer to commands that need room, after a commit that failed; CommitFailed if the disk has room."""
         full = isinstance(fault, MapFull) or self.store.disk_free() < DISK_FREE_SEND
         log.error("a commit failed: %s; %s", fault, "refusing what needs room" if full else "ending")
         if not full:
             raise CommitFailed(f"a commit failed although the disk has room: {fault}") from fault
-        if tried is not None:
-            for place in order:
-                results[place] = unavailable("the disk is full: not even an ack could be written")
-            order.clear()
         return storage_full("the disk or the map is full")
+
+    def _give_up(self, order: list[int], results: list[Any]) -> Committed:
+        """Not even what frees room could be written: nothing is promised, and time asks again a little later."""
+        for place in order:
+            results[place] = unavailable("the disk is full: not even an ack could be written")
+        self.next_due_ms = self.clock.now_ms() + RETRY_MS
+        return Committed(results, set(), [], False)
 
     def _commit(self, tx: Tx, results: list[Any], late_ms: list[int]) -> Committed:
         state = tx.state

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from popmq_server import deadletter, history
-from popmq_server.checkpoint import BACKOFF, CheckPoint, Lease, Run, members_of
+from popmq_server.checkpoint import BACKOFF, CheckPoint, Lease, Run, chunk_of_member, members_of
 from popmq_server.commands import Ack, Change, ChangeInvisibleTime
 from popmq_server.errors import Refused, bad_handle, group_not_found, invalid, lapsed
 from popmq_server.message import Handle
@@ -219,10 +219,6 @@ def _back_off(tx: Tx, ck: CheckPoint, bits: int, due_ms: int, uncounted: bool, r
     tx.state.ck[waiting.ck_id] = waiting
     tx.set_lease(waiting, 0, Lease(due_ms, waiting.all_bits))
     tx.hold(waiting, waiting.all_bits, 1)
-
-
-def chunk_of_member(ck: CheckPoint, member: int) -> int:
-    return max((start, chunk) for start, chunk in ck.chunks if start <= member)[1]
 
 
 def take_runs(ck: CheckPoint, bits: int, uncounted: bool) -> tuple[Run, ...]:

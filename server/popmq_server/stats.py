@@ -3,16 +3,17 @@
 `look(tx, Look("groups", (topic, group)))` calls the function of that name here.
 """
 
+import heapq
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from popmq_server.checkpoint import KIND_NAMES
+from popmq_server.checkpoint import KIND_NAMES, CheckPoint, chunk_of_member
 from popmq_server.commands import Look
 from popmq_server.errors import Refused, group_not_found, topic_not_found
 from popmq_server.message import RETRY_PREFIX, dead_letter_topic
 from popmq_server.state import Group, Held, State, Topic, Tx
 from popmq_server.storage.keys import NEVER, RQ_KEY, RQ_VALUE, STAT_KEY, SUB_OWNER, U64
-from popmq_server.topic import Log, entries
+from popmq_server.topic import Log, entries, located
 
 
 class GroupNumbers(NamedTuple):
@@ -86,13 +87,15 @@ def _pairs(tx: Tx, topic_name: str, group_name: str) -> list[tuple[Group, Topic]
 
 def groups(tx: Tx, topic_name: str, group_name: str) -> list[GroupNumbers]:
     """Numbers of every group in every topic it has named, or of the named ones."""
-    return [group_numbers(tx, group, topic) for group, topic in _pairs(tx, topic_name, group_name)]
+    leased = _oldest_leased(tx)
+    pairs = _pairs(tx, topic_name, group_name)
+    return [_group_numbers(tx, group, topic, leased.get((group.group_id, topic.topic_id))) for group, topic in pairs]
 
 
-def group_numbers(tx: Tx, group: Group, topic: Topic) -> GroupNumbers:
+def _group_numbers(tx: Tx, group: Group, topic: Topic, leased: tuple[int, int] | None) -> GroupNumbers:
     state, where = tx.state, (group.group_id, topic.topic_id)
     stat, held = state.stat[where], state.held.get(where, Held())
-    owners = sum(1 for (group_id, _), _ in state.owners.items() if group_id == group.group_id)
+    owners = sum(1 for group_id, _ in state.owners if group_id == group.group_id)
     return GroupNumbers(
         group.name,
         topic.name,
@@ -104,9 +107,26 @@ def group_numbers(tx: Tx, group: Group, topic: Topic) -> GroupNumbers:
         stat.acked,
         stat.expired,
         stat.quarantined,
-        oldest_ms(tx, group, topic),
+        _oldest_ms(tx, group, topic, leased),
         owners,
     )
+
+
+def _oldest_leased(tx: Tx) -> dict[tuple[int, int], tuple[int, int]]:
+    """(chunk, ck_id) with the oldest undone member, for each group and topic: one pass, since leases may be many.
+
+    Positions in the log grow with the time of storing, so the lowest chunk is the oldest.
+    """
+    found: dict[tuple[int, int], tuple[int, int]] = {}
+    for (ck_id, _), part in tx.state.leases.items():
+        ck = tx.state.ck.get(ck_id)
+        if ck is None or not part.undone:
+            continue
+        first = (part.undone & -part.undone).bit_length() - 1
+        entry = (chunk_of_member(ck, first), ck_id)
+        where = (ck.group_id, ck.topic_id)
+        found[where] = min(entry, found.get(where, entry))
+    return found
 
 
 def _dead(tx: Tx, group: Group) -> int:
@@ -122,24 +142,22 @@ def stored(state: State, topic: Topic) -> int:
     )
 
 
-def oldest_ms(tx: Tx, group: Group, topic: Topic) -> int:
-    """When the oldest unfinished message was stored: of each queue, the retry topic and each lease the first counts."""
+def _oldest_ms(tx: Tx, group: Group, topic: Topic, leased: tuple[int, int] | None) -> int:
+    """When the oldest unfinished message was stored: of each queue, the retry topic and the leases the first counts."""
     state, log = tx.state, Log(tx.kv)
-    units = []
+    units: list[tuple[int, int]] = []
     for queue in range(topic.queues):
         least = state.queue_min.get((topic.topic_id, queue), 0)
         offset = max(least, state.poff.get((group.group_id, topic.topic_id, queue), least))
-        units += entries(tx.kv, topic.topic_id, queue, offset, 1)
+        units += [unit[1:] for unit in entries(tx.kv, topic.topic_id, queue, offset, 1)]
     first = tx.kv.first("rq", STAT_KEY.pack(group.group_id, topic.topic_id))
     if first is not None:
-        position, size, *_ = RQ_VALUE.unpack_from(first[1])
-        units.append((0, position, size))
-    for ck_id, _ in state.leases:
-        ck = state.ck.get(ck_id)
-        if ck is not None and (ck.group_id, ck.topic_id) == (group.group_id, topic.topic_id) and ck.runs:
-            run = ck.runs[0]
-            units += [(0, run.position, run.size)] if run.size else entries(tx.kv, ck.topic_id, run.queue, run.first, 1)
-    reads = [read[0] for _, position, size in units if (read := log.fetch(topic.topic_id, position, size))]
+        units.append(RQ_VALUE.unpack_from(first[1])[:2])
+    if leased is not None:
+        ck = state.ck[leased[1]]
+        parts = [state.leases.get((ck.ck_id, sub)) for sub in range(ck.members + 1)]
+        units += [unit[2:] for unit in located(tx, ck, sum(part.undone for part in parts if part))]
+    reads = [read[0] for position, size in units if (read := log.fetch(topic.topic_id, position, size))]
     return min(reads, default=0)
 
 
@@ -170,23 +188,22 @@ def group_settings(tx: Tx, name: str) -> list[Group]:
 def leases(tx: Tx, topic_name: str, group_name: str, leases_max: int) -> tuple[list[LeaseNumbers], int]:
     """What is leased, soonest first, at most `leases_max`; and how many there are."""
     _pairs(tx, topic_name, group_name)
-    found: list[LeaseNumbers] = []
-    total = 0
-    for due_ms, ck_id, sub in sorted(
-        (part.due_ms, *key) for key, part in tx.state.leases.items() if key[1] != SUB_OWNER
-    ):
-        ck = tx.state.ck[ck_id]
-        group, topic = tx.state.groups.get(ck.group_id), tx.state.topics.get(ck.topic_id)
-        if not group or not topic or topic_name not in ("", topic.name) or group_name not in ("", group.name):
-            continue
-        total += 1
-        if len(found) < leases_max:
-            found.append(_lease_numbers(tx, ck_id, sub, due_ms, group, topic))
-    return found, total
+    shown = [
+        (part.due_ms, ck_id, sub)
+        for (ck_id, sub), part in tx.state.leases.items()
+        if sub != SUB_OWNER and _is_of(tx, tx.state.ck[ck_id], topic_name, group_name)
+    ]
+    return [_lease_numbers(tx, *lease) for lease in heapq.nsmallest(leases_max, shown)], len(shown)
 
 
-def _lease_numbers(tx: Tx, ck_id: int, sub: int, due_ms: int, group: Group, topic: Topic) -> LeaseNumbers:
+def _is_of(tx: Tx, ck: CheckPoint, topic_name: str, group_name: str) -> bool:
+    group, topic = tx.state.groups.get(ck.group_id), tx.state.topics.get(ck.topic_id)
+    return bool(group and topic and topic_name in ("", topic.name) and group_name in ("", group.name))
+
+
+def _lease_numbers(tx: Tx, due_ms: int, ck_id: int, sub: int) -> LeaseNumbers:
     ck, part = tx.state.ck[ck_id], tx.state.leases[(ck_id, sub)]
+    group, topic = tx.state.groups[ck.group_id], tx.state.topics[ck.topic_id]
     name = ""
     if due_ms == NEVER and (key := tx.state.owner_keys.get(ck.owner_id)):
         owner = tx.state.owners[key]

@@ -28,7 +28,7 @@ BLOCK_ENTRIES_MAX = 4096
 #: How long a request number is remembered.
 DEDUP_KEEP_MS = 600_000
 
-#: stored ms, bytes of the chunk, ranges; then (Q, first offset, count) each; then sorted (hash [8], place in chunk [4]).
+#: stored ms, bytes of the chunk, ranges; then (Q, first offset, count) each; then sorted (hash [8], place [4]).
 IDX_HEAD = struct.Struct(">QIH")
 IDX_RANGE = struct.Struct(">HQI")
 

@@ -36,6 +36,7 @@ class Waiters:
         self._deadlines: list[tuple[int, int, asyncio.Future[bool]]] = []
         self._numbers = itertools.count()
         self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
         self.count = 0
 
     def generation(self, key: Key) -> tuple[int, int]:
@@ -50,7 +51,7 @@ class Waiters:
         """Waits until woken (True) or until the deadline (False). True at once when something came since `seen`."""
         if self.generation(key) != seen:
             return True
-        if deadline_ms <= self._clock.now_ms():
+        if self._closed or deadline_ms <= self._clock.now_ms():
             return False
         lot = self._lot(key)
         number, future = next(self._numbers), asyncio.get_running_loop().create_future()
@@ -133,7 +134,8 @@ class Waiters:
             self._timer = asyncio.get_running_loop().call_later(delay_s, self.tick)
 
     def close(self) -> None:
-        """Ends all waits: the broker stops."""
+        """Ends all waits, and lets nobody wait any more: the broker stops."""
+        self._closed = True
         for _, _, future in self._deadlines:
             if not future.done():
                 future.set_result(False)

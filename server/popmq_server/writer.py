@@ -43,7 +43,7 @@ class Writer:
         self._busy = False
         self._stopping = False
         self._thread = threading.Thread(target=self._loop, name="popmq-writer", daemon=True)
-        clock.subscribe(self.settle)
+        self._unsubscribe = clock.subscribe(self.settle)
 
     def start(self) -> None:
         self._thread.start()
@@ -76,6 +76,7 @@ class Writer:
             self._stopping = True
             self._event.notify_all()
         self._thread.join()
+        self._unsubscribe()
 
     def _loop(self) -> None:
         try:
