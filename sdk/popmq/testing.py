@@ -1,1 +1,190 @@
-"""The embedded broker for tests."""
+"""A real broker inside the test's process, on a temporary folder, and a clock that moves when told to.
+
+    import popmq.testing
+
+    with popmq.testing.broker() as broker, broker.client() as client:
+        ...                                                # a real port: any client, any language
+
+    def test_an_unacked_message_comes_back(popmq_broker, popmq_clock):      # fixtures, once popmq is installed
+        client = popmq_broker.client()
+        ...
+        popmq_clock.advance(3_600_000)                     # a lease of an hour ends in milliseconds
+
+It is the broker that runs in production, with the same store, but for fsync: a test needs no protection against power
+cuts. It needs the extra `server`.
+"""
+
+import math
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from popmq._async.client import AsyncClient
+from popmq._sync.client import Client
+
+if TYPE_CHECKING:
+    import pytest
+
+__all__ = ["Broker", "FakeClock", "broker"]
+
+
+_NEEDS_SERVER = 'popmq.testing needs the broker: pip install "popmq[server]"'
+
+
+class FakeClock:
+    """Time for a broker and for the lease keeping of its clients: it stands still until `advance`.
+
+    `advance` stops at each moment at which a client would renew a lease or send a heartbeat, lets it do so, and goes
+    on: a handler that runs for an hour keeps its message, just as with the real clock, only faster.
+    """
+
+    def __init__(self, start_ms: int = 1_700_000_000_000) -> None:
+        try:
+            from popmq_server import clock
+        except ImportError as error:
+            raise RuntimeError(f"{_NEEDS_SERVER} ({error})") from error
+        self.broker_clock = clock.FakeClock(start_ms)
+        self._driven: list[tuple[Callable[[], float | None], Callable[[], None]]] = []
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970 UTC."""
+        return int(self.broker_clock.now_ms())
+
+    def now(self) -> float:
+        """The same in seconds: what a client asks its clock."""
+        return self.now_ms() / 1000
+
+    def drive(self, due: Callable[[], float | None], run: Callable[[], None]) -> bool:
+        """A client's lease keeper: `advance` calls `run` whenever `due()` has come."""
+        self._driven.append((due, run))
+        return True
+
+    def advance(self, ms: int) -> None:
+        """Moves time by `ms`; whatever became due, in the broker and in its clients, is done when this returns.
+
+        In a coroutine that uses an AsyncClient: `await asyncio.to_thread(clock.advance, ms)`.
+        """
+        end_ms = self.now_ms() + ms
+        while (next_ms := self._next_ms()) <= end_ms:
+            # A chore that failed may be due still: a millisecond more, and it is tried again.
+            self.broker_clock.advance(max(math.ceil(next_ms) - self.now_ms(), 1))
+            self._run_due()
+        self.broker_clock.advance(max(end_ms - self.now_ms(), 0))
+
+    def _next_ms(self) -> float:
+        return min((due * 1000 for due in (due() for due, _ in self._driven) if due is not None), default=math.inf)
+
+    def _run_due(self) -> None:
+        for due, run in self._driven:
+            moment = due()
+            if moment is not None and moment <= self.now():
+                run()
+
+
+class Broker:
+    """A broker for one test; made by `broker()`. `endpoint` is "127.0.0.1:PORT", `clock` the fake one or None."""
+
+    def __init__(self, data: Path, clock: FakeClock | None) -> None:
+        self.clock = clock
+        self._data = data
+        self._port = 0
+        self._clients = ExitStack()
+        self._embedded: Any = None  # an EmbeddedBroker, while it runs
+        self.start()
+
+    @property
+    def endpoint(self) -> str:
+        """Where it listens, also while it is stopped."""
+        return f"127.0.0.1:{self._port}"
+
+    def client(self, **options: Any) -> Client:
+        """A Client of this broker, closed with it. `options` as of Client."""
+        return self._clients.enter_context(Client(self.endpoint, **self._with_clock(options)))
+
+    def async_client(self, **options: Any) -> AsyncClient:
+        """An AsyncClient of this broker: close it in the event loop that uses it, with `async with`."""
+        return AsyncClient(self.endpoint, **self._with_clock(options))
+
+    def start(self) -> None:
+        """Starts it on its folder and on the port that it had before."""
+        try:
+            from popmq_server import embedded
+        except ImportError as error:
+            raise RuntimeError(f"{_NEEDS_SERVER} ({error})") from error
+        clock = self.clock.broker_clock if self.clock else None
+        self._embedded = embedded.EmbeddedBroker(self._data, port=self._port, clock=clock, sync="none")
+        self._embedded.start()
+        self._port = self._embedded.port
+
+    def stop(self) -> None:
+        """Stops it; its folder stays, and `start` goes on with it."""
+        if self._embedded is not None:
+            self._embedded.stop()
+            self._embedded = None
+
+    def restart(self) -> None:
+        """Stops and starts it, as a deployment does."""
+        self.stop()
+        self.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # Clients first: they still tell the broker how their deliveries ended.
+        try:
+            self._clients.close()
+        finally:
+            self.stop()
+
+    def _with_clock(self, options: dict[str, Any]) -> dict[str, Any]:
+        return {"clock": self.clock, **options}
+
+
+class _TemporaryBroker:
+    """`broker()`: a folder that lives as long as the broker on it."""
+
+    def __init__(self, clock: FakeClock | None) -> None:
+        self._clock = clock
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Broker:
+        folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="popmq-"))
+        return self._stack.enter_context(Broker(Path(folder), self._clock))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+
+def broker(clock: FakeClock | None = None) -> _TemporaryBroker:
+    """A broker on a temporary folder: `with popmq.testing.broker() as broker: broker.client()`.
+
+    Raises RuntimeError without the extra `server`.
+    """
+    return _TemporaryBroker(clock)
+
+
+try:
+    import pytest
+except ImportError:  # the broker above is as good without pytest
+    pass
+else:
+
+    @pytest.fixture
+    def popmq_clock() -> FakeClock:
+        """A fake clock; a test that asks for it has a `popmq_broker` that runs by it."""
+        return FakeClock()
+
+    @pytest.fixture
+    def popmq_broker(request: "pytest.FixtureRequest") -> Iterator[Broker]:
+        """A fresh broker for this test."""
+        clock = request.getfixturevalue("popmq_clock") if "popmq_clock" in request.fixturenames else None
+        with broker(clock) as running:
+            yield running

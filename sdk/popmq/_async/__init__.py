@@ -1,0 +1,1 @@
+"""The asynchronous half: AsyncClient and what it is made of."""

@@ -61,8 +61,8 @@ class AsyncConsumer:
         self._stop = Stop()
         self._freed = Event()
         self._turn = Mutex()
-        self._opened = False
-        self._closed = False
+        self._started = False
+        self._opened = False  # its session
 
     def stop(self) -> None:
         """Ends the loop after the delivery that is being handled. May be called from other threads and from signal
@@ -74,13 +74,11 @@ class AsyncConsumer:
         """Stops, gives back what was not handed out, and waits until the broker knows how the rest ended."""
         self.stop()
         async with self._turn:
-            if self._closed:
-                return
-            self._closed = True
             while self._buffer:
                 self._give_back(self._buffer.popleft())
+            opened, self._opened = self._opened, False
         await self._parts.settler.flush()
-        if self._opened:
+        if opened:
             self._parts.keeper.remove(self._session)
             await self._session.close()
 
@@ -110,8 +108,8 @@ class AsyncConsumer:
 
     async def _take(self) -> Delivery | None:
         async with self._turn:
-            if not self._opened:
-                await self._open()
+            if not self._started:
+                await self._start()
             while not self._stop.is_set():
                 if self._buffer:
                     return self._buffer.popleft()
@@ -119,7 +117,8 @@ class AsyncConsumer:
                     self._stop.set()
             return None
 
-    async def _open(self) -> None:
+    async def _start(self) -> None:
+        self._started = True
         self._parts.settler.bind()
         self._parts.keeper.bind()
         self._stop.watch(self._session.wake)

@@ -62,8 +62,8 @@ class Consumer:
         self._stop = Stop()
         self._freed = Event()
         self._turn = Mutex()
-        self._opened = False
-        self._closed = False
+        self._started = False
+        self._opened = False  # its session
 
     def stop(self) -> None:
         """Ends the loop after the delivery that is being handled. May be called from other threads and from signal
@@ -75,13 +75,11 @@ class Consumer:
         """Stops, gives back what was not handed out, and waits until the broker knows how the rest ended."""
         self.stop()
         with self._turn:
-            if self._closed:
-                return
-            self._closed = True
             while self._buffer:
                 self._give_back(self._buffer.popleft())
+            opened, self._opened = self._opened, False
         self._parts.settler.flush()
-        if self._opened:
+        if opened:
             self._parts.keeper.remove(self._session)
             self._session.close()
 
@@ -111,8 +109,8 @@ class Consumer:
 
     def _take(self) -> Delivery | None:
         with self._turn:
-            if not self._opened:
-                self._open()
+            if not self._started:
+                self._start()
             while not self._stop.is_set():
                 if self._buffer:
                     return self._buffer.popleft()
@@ -120,7 +118,8 @@ class Consumer:
                     self._stop.set()
             return None
 
-    def _open(self) -> None:
+    def _start(self) -> None:
+        self._started = True
         self._parts.settler.bind()
         self._parts.keeper.bind()
         self._stop.watch(self._session.wake)

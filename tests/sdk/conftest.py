@@ -1,0 +1,105 @@
+"""One suite for both clients: a test awaits what `client` does, be it an AsyncClient or a Client in threads."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from typing import Any, Protocol
+
+import pytest
+
+import popmq
+from popmq.testing import Broker, FakeClock
+from tests.sdk.threads import InThreads
+
+TOPIC, GROUP = "orders", "billing"
+
+
+class Connect(Protocol):
+    """Makes a client of the kind under test, closed after the test."""
+
+    def __call__(self, endpoint: str = "", **options: Any) -> Any: ...
+
+
+@pytest.fixture(params=["sync", "async"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+async def connect(kind: str, popmq_broker: Broker) -> AsyncIterator[Connect]:
+    clients: list[Any] = []
+    pool = ThreadPoolExecutor(128)
+
+    def make(endpoint: str = "", **options: Any) -> Any:
+        options = {"clock": popmq_broker.clock, **options}
+        endpoint = endpoint or popmq_broker.endpoint
+        made = (
+            popmq.AsyncClient(endpoint, **options)
+            if kind == "async"
+            else InThreads(popmq.Client(endpoint, **options), pool)
+        )
+        clients.append(made)
+        return made
+
+    yield make
+    for client in clients:
+        await client.close()
+    pool.shutdown()
+
+
+@pytest.fixture
+async def client(connect: Connect) -> Any:
+    """A client, with a topic and a group of its own broker."""
+    client = connect()
+    await client.create_topic(TOPIC)
+    await client.create_group(GROUP, backoff=[10.0])
+    return client
+
+
+@pytest.fixture
+def advance(popmq_clock: FakeClock) -> Callable[[float], Awaitable[None]]:
+    """Moves the fake clock by seconds, beside the event loop, which must run for clients to renew."""
+    return lambda seconds: asyncio.to_thread(popmq_clock.advance, round(seconds * 1000))
+
+
+@asynccontextmanager
+async def guarding(delivery: popmq.Delivery, kind: str) -> AsyncIterator[popmq.Delivery]:
+    """The guard in the form that the client's kind wants."""
+    if kind == "async":
+        async with delivery:
+            yield delivery
+    else:
+        with delivery:
+            yield delivery
+
+
+@pytest.fixture
+def guard(kind: str) -> Callable[[popmq.Delivery], Any]:
+    return lambda delivery: guarding(delivery, kind)
+
+
+async def eventually(condition: Callable[[], Awaitable[bool]]) -> None:
+    """Asks until the condition holds; the test's time limit ends it otherwise."""
+    while not await condition():
+        pass
+
+
+@pytest.fixture
+def numbers(client: Any) -> Callable[[], Awaitable[popmq.GroupStats]]:
+    """The broker's numbers of the group."""
+
+    async def ask() -> popmq.GroupStats:
+        stats: popmq.Stats = await client.stats(TOPIC, GROUP)
+        return stats.groups[0] if stats.groups else popmq.GroupStats(GROUP, TOPIC)
+
+    return ask
+
+
+@pytest.fixture
+def sync_client(popmq_broker: Broker) -> popmq.Client:
+    """For what is the same in both: a Client with a topic and a group."""
+    client = popmq_broker.client()
+    client.create_topic(TOPIC)
+    client.create_group(GROUP)
+    return client

@@ -1,0 +1,101 @@
+"""Topics, groups and numbers through the client's words."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+import popmq
+from popmq import errors
+from tests.sdk.conftest import GROUP, TOPIC
+
+
+async def test_a_topic_is_made_changed_listed_and_deleted(client: Any) -> None:
+    made = await client.create_topic("events", queues=2, retention=popmq.Retention(keep=3600.0, by_age=True))
+    assert (made.name, made.type, made.queues) == ("events", "NORMAL", 2)
+    assert made.retention == popmq.Retention(3600.0, by_age=True)
+    changed = await client.update_topic("events", queues=4)
+    assert (changed.queues, changed.retention) == (4, made.retention)
+    assert await client.get_topic("events") == changed
+    assert [topic.name for topic in await client.list_topics()] == ["events", TOPIC]
+    await client.delete_topic("events")
+    with pytest.raises(errors.TopicNotFound):
+        await client.get_topic("events")
+
+
+async def test_a_topic_that_exists_is_made_again_only_with_the_same_settings(client: Any) -> None:
+    assert await client.create_topic(TOPIC) == await client.get_topic(TOPIC)
+    with pytest.raises(errors.AlreadyExists):
+        await client.create_topic(TOPIC, queues=3)
+
+
+async def test_a_topic_of_a_later_release_is_refused_and_one_of_no_release_too(client: Any) -> None:
+    with pytest.raises(errors.Unsupported):
+        await client.create_topic("ordered", type="FIFO")
+    with pytest.raises(errors.InvalidField, match="SQUARE"):
+        await client.create_topic("odd", type="SQUARE")
+
+
+async def test_a_group_is_made_changed_listed_and_deleted(client: Any) -> None:
+    since = datetime(2026, 1, 2, tzinfo=UTC)
+    made = await client.create_group("audit", max_attempts=3, backoff=[1, 2.5], invisible=30.0, start=since)
+    assert (made.max_attempts, made.backoff, made.invisible, made.start) == (3, (1.0, 2.5), 30.0, since)
+    changed = await client.update_group("audit", max_attempts=5)
+    assert (changed.max_attempts, changed.backoff) == (5, (1.0, 2.5))
+    assert await client.get_group("audit") == changed
+    assert [group.name for group in await client.list_groups()] == ["audit", GROUP]
+    await client.delete_group("audit")
+    with pytest.raises(errors.GroupNotFound):
+        await client.get_group("audit")
+
+
+async def test_a_group_that_starts_latest_sees_only_what_comes_later(client: Any) -> None:
+    await client.create_group("late", start="latest")
+    await client.send(TOPIC, b"before")
+    assert await client.pop(TOPIC, "late") == []
+    await client.send(TOPIC, b"after")
+    assert [delivery.body for delivery in await client.pop(TOPIC, "late")] == [b"after"]
+
+
+async def test_stats_count_what_the_group_has_to_do(client: Any, advance: Any) -> None:
+    await client.send(TOPIC, [b"x"] * 10)
+    popped = await client.pop(TOPIC, GROUP, max_messages=6)
+    await client.ack(popped[:2])
+    await client.release(popped[2], delay=60.0)
+    await client.release(popped[3], delay=0.0)
+    await client.reject(popped[4])
+    await advance(2.0)
+    (stats,) = (await client.stats(group=GROUP)).groups
+    assert (stats.ready, stats.in_flight, stats.retry, stats.backoff) == (4, 1, 1, 1)
+    assert (stats.acked, stats.dead, stats.oldest_age) == (2, 1, 2.0)
+    everything = await client.stats(TOPIC)
+    assert everything.topics[0].messages == 10
+    assert sum(queue.max_offset for queue in everything.topics[0].queues) == 10
+    assert everything.store.used_bytes > 0
+
+
+async def test_browse_reads_by_position_and_leases_nothing(client: Any) -> None:
+    receipts = await client.send(TOPIC, [b"a", b"b", b"c"])
+    queue = receipts[0].queue
+    page = await client.browse(TOPIC, queue, offset=1, max_messages=1)
+    assert [delivery.body for delivery in page.deliveries] == [b"b"]
+    assert (page.next_offset, page.min_offset, page.max_offset) == (2, 0, 3)
+    assert (await client.stats(TOPIC, GROUP)).groups == ()
+
+
+async def test_leases_show_who_holds_what_until_when(client: Any, popmq_clock: Any) -> None:
+    await client.send(TOPIC, [b"x"] * 3)
+    popped = await client.pop(TOPIC, GROUP, invisible=30.0)
+    await client.ack(popped[0])
+    shown = await client.leases(GROUP, TOPIC)
+    (lease,) = shown.leases
+    assert (lease.client_id, lease.messages, lease.undone, lease.kind) == (client.client_id, 3, 2, "normal")
+    assert (lease.due_ms, shown.total) == (popmq_clock.now_ms() + 30_000, 1)
+
+
+@pytest.mark.parametrize("call", ["stats", "leases"])
+async def test_numbers_of_what_is_not_there_are_refused(client: Any, call: str) -> None:
+    with pytest.raises(errors.TopicNotFound):
+        await getattr(client, call)(topic="nowhere")
+    with pytest.raises(errors.GroupNotFound):
+        await getattr(client, call)(group="nobody")

@@ -1,0 +1,315 @@
+"""The consumer and its guard: acked on success, released on an exception, renewed meanwhile, and a clean end."""
+
+import asyncio
+import gc
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import popmq
+from popmq import errors
+from popmq.testing import Broker, FakeClock
+from tests.sdk.conftest import GROUP, TOPIC, Connect, eventually
+
+
+async def test_a_loop_sees_each_message_once_and_acks_it(client: Any, guard: Any, numbers: Any) -> None:
+    await client.send(TOPIC, [b"%d" % number for number in range(500)])
+    seen = []
+    consumer = client.consume(TOPIC, GROUP)
+    async for delivery in consumer:
+        async with guard(delivery):
+            seen.append(int(delivery.body))
+        if len(seen) == 500:
+            consumer.stop()
+    assert sorted(seen) == list(range(500))
+    stats = await numbers()
+    assert (stats.acked, stats.in_flight, stats.retry) == (500, 0, 0)
+
+
+async def test_acks_of_a_loop_are_gathered(client: Any, guard: Any) -> None:
+    await client.send(TOPIC, [b"x"] * 500)
+    before = client.client_stats().calls
+    consumer = client.consume(TOPIC, GROUP)
+    left = 500
+    async for delivery in consumer:
+        async with guard(delivery):
+            left -= 1
+        if not left:
+            consumer.stop()
+    assert client.client_stats().calls - before < 250
+
+
+async def test_a_failing_handler_is_logged_and_its_message_backs_off_with_the_error(
+    client: Any, guard: Any, numbers: Any, advance: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    await client.send(TOPIC, [b"bad", b"good"])
+    async with client.consume(TOPIC, GROUP) as consumer:
+        for _ in range(2):
+            delivery = await anext_of(consumer)
+            async with guard(delivery):
+                if delivery.body == b"bad":
+                    raise ValueError("this one is bad")
+    stats = await numbers()
+    assert (stats.acked, stats.backoff) == (1, 1)
+    (record,) = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert "failed" in record.getMessage()
+    await advance(10.0)
+    (again,) = await client.pop(TOPIC, GROUP)
+    assert again.attempt == 2
+
+
+async def test_the_error_text_reaches_the_dead_letter_topic(client: Any, guard: Any) -> None:
+    await client.create_group("once", max_attempts=1)
+    await client.send(TOPIC, b"bad")
+    async with client.consume(TOPIC, "once") as consumer, guard(await anext_of(consumer)):
+        raise ValueError("ü" * 3000)
+    (dead,) = (await client.browse("%DLQ%once")).deliveries
+    reason = dead.dead_letter.reason
+    assert reason.startswith("ValueError: üüü")
+    assert "test_consume.py" in reason
+    assert 'raise ValueError("ü" * 3000)' in reason
+    assert len(reason.encode()) <= 4096
+
+
+async def test_on_error_raise_lets_the_exception_end_the_loop(client: Any, guard: Any, numbers: Any) -> None:
+    await client.send(TOPIC, [b"x"] * 3)
+    consumer = client.consume(TOPIC, GROUP, on_error="raise")
+
+    async def loop() -> None:
+        async with consumer:
+            async for delivery in consumer:
+                async with guard(delivery):
+                    raise ValueError("stop")
+
+    with pytest.raises(ValueError, match="stop"):
+        await loop()
+    stats = await numbers()
+    assert (stats.backoff, stats.in_flight) == (1, 0)
+
+
+@pytest.mark.parametrize("interruption", [KeyboardInterrupt, asyncio.CancelledError])
+async def test_an_interruption_gives_the_message_back_at_once_uncounted_and_goes_on(
+    client: Any, guard: Any, interruption: type[BaseException]
+) -> None:
+    await client.send(TOPIC, b"x")
+    consumer = client.consume(TOPIC, GROUP)
+    delivery = await anext_of(consumer)
+    with pytest.raises(interruption):
+        async with guard(delivery):
+            raise interruption
+    await consumer.close()
+    (again,) = await client.pop(TOPIC, GROUP)
+    assert again.attempt == 1
+
+
+async def test_a_handler_that_exits_the_process_has_failed(client: Any, guard: Any, numbers: Any) -> None:
+    await client.send(TOPIC, b"x")
+    consumer = client.consume(TOPIC, GROUP)
+    delivery = await anext_of(consumer)
+    with pytest.raises(SystemExit):
+        async with guard(delivery):
+            raise SystemExit(1)
+    await consumer.close()
+    assert (await numbers()).backoff == 1
+
+
+async def test_a_handler_may_settle_its_delivery_itself(client: Any, guard: Any, numbers: Any) -> None:
+    await client.send(TOPIC, [b"reject", b"release", b"ack", b"client"])
+    async with client.consume(TOPIC, GROUP) as consumer:
+        for _ in range(4):
+            delivery = await anext_of(consumer)
+            async with guard(delivery):
+                if delivery.body == b"reject":
+                    delivery.reject("unreadable")
+                elif delivery.body == b"release":
+                    delivery.release(30.0)
+                elif delivery.body == b"ack":
+                    delivery.ack()
+                else:
+                    await client.ack(delivery)
+    stats = await numbers()
+    assert (stats.dead, stats.backoff, stats.acked, stats.in_flight) == (1, 1, 2, 0)
+
+
+async def test_confirm_waits_until_the_outcome_is_on_disk(client: Any, guard: Any, numbers: Any) -> None:
+    await client.send(TOPIC, b"x")
+    consumer = client.consume(TOPIC, GROUP, confirm=True)
+    async with guard(await anext_of(consumer)):
+        pass
+    assert (await numbers()).acked == 1
+
+
+async def test_the_lease_is_renewed_while_the_handler_runs(client: Any, guard: Any, numbers: Any, advance: Any) -> None:
+    await client.send(TOPIC, b"slow")
+    async with client.consume(TOPIC, GROUP, invisible=60.0) as consumer:
+        delivery = await anext_of(consumer)
+        async with guard(delivery):
+            await advance(3600.0)
+            assert await client.pop(TOPIC, GROUP) == []
+    assert (await numbers()).acked == 1
+
+
+async def test_a_popped_delivery_is_renewed_from_its_guard_on(
+    client: Any, guard: Any, numbers: Any, advance: Any
+) -> None:
+    await client.send(TOPIC, b"slow")
+    (delivery,) = await client.pop(TOPIC, GROUP, invisible=60.0)
+    await advance(50.0)
+    async with guard(delivery):
+        await advance(3600.0)
+    assert (await numbers()).acked == 1
+
+
+async def test_messages_that_wait_in_the_client_are_renewed_too(
+    client: Any, guard: Any, numbers: Any, advance: Any
+) -> None:
+    await client.send(TOPIC, [b"x"] * 7)
+    async with client.consume(TOPIC, GROUP, invisible=60.0) as consumer:
+        for _ in range(7):
+            async with guard(await anext_of(consumer)):
+                await advance(50.0)
+    assert (await numbers()).acked == 7
+
+
+async def test_a_lost_lease_is_noticed_logged_and_not_acked(
+    client: Any, guard: Any, numbers: Any, advance: Any, popmq_broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    await client.send(TOPIC, b"x")
+    async with client.consume(TOPIC, GROUP, invisible=60.0) as consumer:
+        delivery = await anext_of(consumer)
+        async with guard(delivery):
+            await client.extend(delivery, 1.0)  # an operator's hand: the lease ends before the client renews it
+            await advance(120.0)
+    assert (await numbers()).acked == 0
+    assert "is lost to this client" in caplog.text
+    (again,) = await client.pop(TOPIC, GROUP)
+    assert again.attempt == 2
+
+
+async def test_a_delivery_that_nobody_keeps_is_not_renewed_for_ever(client: Any, advance: Any) -> None:
+    await client.send(TOPIC, b"forgotten")
+    async with client.consume(TOPIC, GROUP, invisible=60.0) as consumer:
+        delivery = await anext_of(consumer)
+        del delivery
+        gc.collect()
+        await advance(60.0)
+        (again,) = await client.pop(TOPIC, GROUP)
+        assert again.attempt == 2
+
+
+async def test_what_was_popped_and_not_handed_out_is_free_at_once_and_uncounted(
+    client: Any, guard: Any, numbers: Any
+) -> None:
+    await client.send(TOPIC, [b"x"] * 20)
+    handled = 0
+    async with client.consume(TOPIC, GROUP) as consumer:
+        async for delivery in consumer:
+            async with guard(delivery):
+                handled += 1
+            if handled == 5:  # pops of 1, 2, 4: two more wait in the client
+                break
+    stats = await numbers()
+    assert (stats.acked, stats.in_flight) == (5, 0)
+    rest = await client.pop(TOPIC, GROUP, max_messages=100)
+    assert [delivery.attempt for delivery in rest] == [1] * 15
+
+
+async def test_stop_ends_a_consumer_that_waits_for_messages(client: Any, numbers: Any) -> None:
+    consumer = client.consume(TOPIC, GROUP, wait=60.0)
+    ended = asyncio.ensure_future(collect(consumer))
+    await eventually(lambda: holds(numbers, lambda stats: stats.waiters == 1))
+    consumer.stop()
+    assert await ended == []
+    await eventually(lambda: holds(numbers, lambda stats: stats.waiters == 0))
+
+
+async def test_a_stopped_consumer_has_said_goodbye(client: Any, guard: Any, numbers: Any) -> None:
+    await client.send(TOPIC, b"x")
+    async with client.consume(TOPIC, GROUP) as consumer, guard(await anext_of(consumer)):
+        assert (await numbers()).sessions == 1
+    assert (await numbers()).sessions == 0
+
+
+async def test_closing_the_client_closes_its_consumers(connect: Connect, client: Any, numbers: Any) -> None:
+    await client.send(TOPIC, [b"x"] * 3)
+    other = connect()
+    consumer = other.consume(TOPIC, GROUP)
+    delivery = await anext_of(consumer)
+    delivery.release(0.0, count=False)
+    delivery = await anext_of(consumer)  # a pop of two: one handed out, one waits
+    await other.close()
+    stats = await numbers()
+    assert (stats.in_flight, stats.sessions) == (1, 0)
+    with pytest.raises(errors.ClientClosed):
+        await other.ack(delivery)
+
+
+async def test_a_consumer_without_its_topic_says_so(client: Any) -> None:
+    with pytest.raises(errors.TopicNotFound, match="nowhere"):
+        await anext_of(client.consume("nowhere", GROUP))
+    with pytest.raises(errors.GroupNotFound, match="nobody"):
+        await anext_of(client.consume(TOPIC, "nobody"))
+
+
+async def test_handlers_that_run_beside_the_loop_bound_what_it_hands_out(client: Any, guard: Any) -> None:
+    await client.send(TOPIC, [b"x"] * 30)
+    out: set[popmq.Delivery] = set()
+    most = 0
+    full = asyncio.Event()
+
+    async def settle_later(delivery: popmq.Delivery) -> None:
+        await full.wait()
+        async with guard(delivery):
+            out.discard(delivery)
+
+    handed = 0
+    tasks = []
+    consumer = client.consume(TOPIC, GROUP, max_in_hand=4)
+    async for delivery in consumer:
+        handed += 1
+        out.add(delivery)
+        most = max(most, len(out))
+        if len(out) == 4:
+            full.set()
+        tasks.append(asyncio.ensure_future(settle_later(delivery)))
+        if handed == 30:
+            consumer.stop()
+    await asyncio.gather(*tasks)
+    assert most == 4
+
+
+async def test_the_queues_that_the_broker_assigns_are_the_ones_that_are_popped(connect: Connect, client: Any) -> None:
+    await client.create_group("shared", share_number=1)
+    everyone = [connect(), connect(), connect(), connect()]
+    for member in everyone:
+        await member.heartbeat("shared", [TOPIC])
+    assignments = [await member.query_assignment(TOPIC, "shared") for member in everyone]
+    assert all(assignment.known and not assignment.all for assignment in assignments)
+    load = [queue for assignment in assignments for queue in assignment.queues]
+    assert sorted(load) == sorted([*range(8)] * 2)
+    await client.send(TOPIC, b"0")
+    for _ in range(7):
+        await client.send(TOPIC, b"next queue")
+    mine = set(assignments[0].queues)
+    async with everyone[0].consume(TOPIC, "shared") as consumer:
+        found = {(await anext_of(consumer)).queue for _ in range(len(mine))}
+    assert found == mine
+
+
+def anext_of(consumer: Any) -> Any:
+    return consumer.__anext__()
+
+
+async def collect(consumer: Any) -> list[popmq.Delivery]:
+    return [delivery async for delivery in consumer]
+
+
+async def holds(numbers: Any, condition: Callable[[popmq.GroupStats], bool]) -> bool:
+    return condition(await numbers())
+
+
+@pytest.fixture(autouse=True)
+def _by_the_fake_clock(popmq_clock: FakeClock) -> None:
+    """Nothing of this file depends on how fast the machine is."""

@@ -1,0 +1,173 @@
+"""Pop, and the four ways in which a delivery ends or goes on."""
+
+from typing import Any
+
+import pytest
+
+from popmq import errors
+from tests.sdk.conftest import GROUP, TOPIC
+
+
+async def test_a_leased_message_is_hidden_until_it_is_acked_for_good(client: Any, numbers: Any) -> None:
+    await client.send(TOPIC, b"once")
+    (delivery,) = await client.pop(TOPIC, GROUP)
+    assert await client.pop(TOPIC, GROUP) == []
+    assert (await numbers()).in_flight == 1
+    await client.ack(delivery)
+    assert (await numbers()).acked == 1
+
+
+async def test_an_unacked_message_comes_back_when_its_lease_ends(client: Any, advance: Any) -> None:
+    await client.send(TOPIC, b"again")
+    (first,) = await client.pop(TOPIC, GROUP, invisible=3600.0)
+    await advance(3599.9)
+    assert await client.pop(TOPIC, GROUP) == []
+    await advance(0.1)
+    (second,) = await client.pop(TOPIC, GROUP)
+    assert (second.message_id, second.attempt) == (first.message_id, 2)
+    assert second.handle != first.handle
+
+
+async def test_many_are_acked_in_one_request(client: Any, numbers: Any) -> None:
+    await client.send(TOPIC, [b"x"] * 256)
+    deliveries = await client.pop(TOPIC, GROUP, max_messages=256)
+    before = client.client_stats().calls
+    await client.ack(deliveries)
+    assert client.client_stats().calls == before + 1
+    assert (await numbers()).acked == 256
+
+
+async def test_a_handle_as_text_needs_its_group(client: Any) -> None:
+    await client.send(TOPIC, [b"x", b"y"])
+    first, second = await client.pop(TOPIC, GROUP)
+    await client.ack(first.handle, group=GROUP)
+    with pytest.raises(errors.PopMQError):
+        await client.ack(second.handle)
+
+
+async def test_an_ack_after_the_ack_says_that_the_delivery_is_over(client: Any) -> None:
+    await client.send(TOPIC, b"x")
+    (delivery,) = await client.pop(TOPIC, GROUP)
+    await client.ack(delivery)
+    with pytest.raises(errors.HandleLapsed) as over:
+        await client.ack(delivery)
+    assert isinstance(over.value, errors.Over)
+
+
+async def test_a_forged_handle_is_not_a_handle(client: Any) -> None:
+    with pytest.raises(errors.InvalidHandle):
+        await client.ack("forged", group=GROUP)
+
+
+async def test_one_lapsed_handle_of_many_does_not_harm_the_others(client: Any, numbers: Any) -> None:
+    await client.send(TOPIC, [b"x", b"y", b"z"])
+    first, second, third = await client.pop(TOPIC, GROUP)
+    await client.ack(second)
+    with pytest.raises(errors.PartlyRefused) as refused:
+        await client.ack([first, second, third])
+    assert list(refused.value.errors) == [1]
+    assert isinstance(refused.value.errors[1], errors.HandleLapsed)
+    assert (await numbers()).acked == 3
+
+
+async def test_an_extended_lease_ends_later(client: Any, advance: Any) -> None:
+    await client.send(TOPIC, b"x")
+    (delivery,) = await client.pop(TOPIC, GROUP, invisible=10.0)
+    result = await client.extend(delivery, 100.0)
+    assert result.visible_ms == delivery.invisible_until_ms + 90_000
+    await advance(99.0)
+    assert await client.pop(TOPIC, GROUP) == []
+    await client.ack(delivery)
+
+
+async def test_a_released_message_comes_back_after_its_delay(client: Any, advance: Any) -> None:
+    await client.send(TOPIC, b"x")
+    (delivery,) = await client.pop(TOPIC, GROUP)
+    await client.release(delivery, delay=5.0, reason="not now")
+    await advance(4.9)
+    assert await client.pop(TOPIC, GROUP) == []
+    await advance(0.1)
+    (again,) = await client.pop(TOPIC, GROUP)
+    assert again.attempt == 2
+
+
+async def test_a_release_without_a_delay_takes_the_groups_backoff(client: Any, popmq_clock: Any) -> None:
+    await client.send(TOPIC, b"x")
+    (delivery,) = await client.pop(TOPIC, GROUP)
+    result = await client.release(delivery)
+    assert (result.visible_ms, result.dead_lettered) == (popmq_clock.now_ms() + 10_000, False)
+
+
+async def test_an_uncounted_release_gives_the_attempt_back(client: Any) -> None:
+    await client.send(TOPIC, b"x")
+    (delivery,) = await client.pop(TOPIC, GROUP)
+    await client.release(delivery, delay=0.0, count=False)
+    (again,) = await client.pop(TOPIC, GROUP)
+    assert again.attempt == 1
+
+
+async def test_a_rejected_message_lies_in_the_dead_letter_topic_with_its_reason(client: Any) -> None:
+    await client.send(TOPIC, b"bad")
+    (delivery,) = await client.pop(TOPIC, GROUP)
+    result = await client.reject(delivery, "not JSON" + "!" * 5000)
+    assert result.dead_lettered
+    page = await client.browse(f"%DLQ%{GROUP}")
+    (dead,) = page.deliveries
+    assert dead.body == b"bad"
+    assert (dead.dead_letter.topic, dead.dead_letter.offset, dead.dead_letter.attempts) == (TOPIC, 0, 1)
+    assert dead.dead_letter.last_client == client.client_id
+    assert len(dead.dead_letter.reason) == 4096
+    with pytest.raises(RuntimeError, match="no lease"):
+        dead.ack()
+
+
+async def test_a_pop_repeated_with_its_attempt_id_returns_the_same_deliveries(client: Any) -> None:
+    await client.send(TOPIC, [b"x", b"y"])
+    first = await client.pop(TOPIC, GROUP, attempt_id="try")
+    await client.ack(first[0])
+    second = await client.pop(TOPIC, GROUP, attempt_id="try")
+    assert [delivery.handle for delivery in second] == [first[1].handle]
+    assert second[0].attempt == 1
+
+
+async def test_a_pop_names_the_queues_that_it_wants(client: Any) -> None:
+    receipts = [await client.send(TOPIC, b"x") for _ in range(4)]
+    wanted = receipts[2].queue
+    popped = await client.pop(TOPIC, GROUP, queues=[wanted])
+    assert [delivery.queue for delivery in popped] == [wanted]
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"topic": "nowhere"}, errors.TopicNotFound),
+        ({"group": "nobody"}, errors.GroupNotFound),
+        ({"max_messages": 5000}, errors.InvalidField),
+        ({"invisible": 0.5}, errors.InvalidField),
+        ({"wait": 61.0}, errors.InvalidField),
+    ],
+)
+async def test_what_a_pop_may_not_ask_is_refused(
+    client: Any, options: dict[str, Any], error: type[errors.PopMQError]
+) -> None:
+    with pytest.raises(error):
+        await client.pop(**{"topic": TOPIC, "group": GROUP, **options})
+
+
+async def test_a_guard_around_a_popped_delivery_acks_and_waits_for_it(client: Any, guard: Any, numbers: Any) -> None:
+    await client.send(TOPIC, b"x")
+    (delivery,) = await client.pop(TOPIC, GROUP)
+    async with guard(delivery):
+        assert (await numbers()).in_flight == 1
+    assert (await numbers()).acked == 1
+
+
+async def test_a_guard_around_a_popped_delivery_lets_the_exception_through(
+    client: Any, guard: Any, numbers: Any
+) -> None:
+    await client.send(TOPIC, b"x")
+    (delivery,) = await client.pop(TOPIC, GROUP)
+    with pytest.raises(ZeroDivisionError):
+        async with guard(delivery):
+            1 / 0  # noqa: B018
+    assert (await numbers()).backoff == 1

@@ -1,0 +1,160 @@
+"""A client among processes, threads and signals."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+
+import pytest
+
+import popmq
+from popmq import errors
+from popmq.testing import Broker
+from tests.sdk.conftest import GROUP, TOPIC
+
+FORK = """
+    import os, popmq
+    client = popmq.Client({endpoint!r})
+    client.send("orders", b"of the parent")
+    if os.fork() == 0:
+        try:
+            client.send("orders", b"of the child")
+        except popmq.errors.ClientClosed as error:
+            print(error, flush=True)
+        with popmq.Client({endpoint!r}) as own:
+            own.send("orders", b"of the child's own")
+        os._exit(0)
+    os.wait()
+    client.send("orders", b"of the parent again")
+    client.close()
+"""
+
+LOOP = """
+    import signal, popmq
+    with popmq.Client({endpoint!r}) as client:
+        consumer = client.consume("orders", "billing")
+        signal.signal(signal.SIGTERM, lambda *_: consumer.stop())
+        for delivery in consumer:
+            with delivery:
+                print(delivery.text(), flush=True)
+    print("stopped", flush=True)
+"""
+
+
+def python(code: str, broker: Broker) -> subprocess.Popen[str]:
+    code = textwrap.dedent(code).format(endpoint=broker.endpoint)
+    return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_a_client_used_after_a_fork_says_so_and_a_new_one_works(
+    sync_client: popmq.Client, popmq_broker: Broker
+) -> None:
+    out, err = python(FORK, popmq_broker).communicate(timeout=60)
+    assert "before the fork" in out
+    assert "make a new client in each process" in out
+    assert "Traceback" not in err
+    bodies = sorted(delivery.body for delivery in sync_client.pop(TOPIC, GROUP))
+    assert bodies == [b"of the child's own", b"of the parent", b"of the parent again"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_a_consumer_and_leaves_nothing_leased(
+    sync_client: popmq.Client, popmq_broker: Broker, number: signal.Signals
+) -> None:
+    sync_client.send(TOPIC, ["one"])
+    worker = python(LOOP, popmq_broker)
+    assert worker.stdout
+    assert worker.stdout.readline() == "one\n"
+    worker.send_signal(number)
+    out, err = worker.communicate(timeout=60)
+    if number == signal.SIGTERM:
+        assert (out, err, worker.returncode) == ("stopped\n", "", 0)
+    else:
+        assert "KeyboardInterrupt" in err
+    (stats,) = sync_client.stats(TOPIC, GROUP).groups
+    assert (stats.acked, stats.in_flight, stats.sessions) == (1, 0, 0)
+
+
+def test_a_loop_left_by_break_leaves_nothing_leased(sync_client: popmq.Client) -> None:
+    sync_client.send(TOPIC, [b"x"] * 10)
+    for number, delivery in enumerate(sync_client.consume(TOPIC, GROUP)):
+        with delivery:
+            if number == 3:
+                break
+    (stats,) = sync_client.stats(TOPIC, GROUP).groups
+    assert (stats.acked, stats.in_flight) == (4, 0)
+
+
+def test_threads_may_share_a_consumer(sync_client: popmq.Client) -> None:
+    sync_client.send(TOPIC, [b"%d" % number for number in range(200)])
+    seen: list[int] = []
+    consumer = sync_client.consume(TOPIC, GROUP, until_idle=0.2)
+
+    def work() -> None:
+        while (delivery := next(consumer, None)) is not None:
+            with delivery:
+                seen.append(int(delivery.body))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(seen) == list(range(200))
+    assert sync_client.stats(TOPIC, GROUP).groups[0].acked == 200
+
+
+def test_a_closed_client_says_that_it_is_closed(popmq_broker: Broker) -> None:
+    client = popmq.Client(popmq_broker.endpoint)
+    client.list_topics()
+    client.close()
+    with pytest.raises(errors.ClientClosed, match="closed"):
+        client.list_topics()
+    client.close()
+
+
+def test_closing_ends_a_call_that_is_under_way(sync_client: popmq.Client, popmq_broker: Broker) -> None:
+    other = popmq.Client(popmq_broker.endpoint)
+    outcome: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            other.pop(TOPIC, GROUP, wait=60.0)
+        except errors.PopMQError as error:
+            outcome.append(error)
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    while not (groups := sync_client.stats(TOPIC, GROUP).groups) or not groups[0].waiters:
+        pass
+    other.close()
+    waiting.join()
+    assert [type(error) for error in outcome] == [errors.ClientClosed]
+
+
+async def test_an_async_delivery_may_be_guarded_by_with_where_nothing_is_awaited(
+    sync_client: popmq.Client, popmq_broker: Broker
+) -> None:
+    sync_client.send(TOPIC, ["x", "y"])
+    async with popmq.AsyncClient(popmq_broker.endpoint) as client, client.consume(TOPIC, GROUP) as consumer:
+        with await consumer.__anext__():
+            pass
+        (popped,) = await client.pop(TOPIC, GROUP)
+        with pytest.raises(RuntimeError, match="async with"), popped:
+            pass
+    assert sync_client.stats(TOPIC, GROUP).groups[0].acked == 2
+
+
+def test_a_delivery_made_for_a_unit_test_needs_no_broker() -> None:
+    delivery = popmq.Delivery(b'{"n": 1}', key="k")
+    with delivery:
+        assert (delivery.json(), delivery.key) == ({"n": 1}, "k")
+    with pytest.raises(ValueError, match="through"), delivery:
+        raise ValueError("through")
+
+
+def test_the_client_id_names_host_and_process(popmq_broker: Broker) -> None:
+    assert str(os.getpid()) in popmq_broker.client().client_id
+    assert popmq_broker.client(client_id="me").client_id == "me"

@@ -1,0 +1,120 @@
+"""A broker that restarts, politely or by kill -9, in the middle of everything: nothing lost, nothing doubled."""
+
+import asyncio
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any, Self
+
+import popmq
+from popmq.testing import Broker
+from tests.sdk.conftest import GROUP, TOPIC, Connect
+
+
+class Served:
+    """A broker in a process of its own, which can be killed."""
+
+    def __init__(self, data: Path) -> None:
+        self._data = data
+        self._process: subprocess.Popen[str] | None = None
+        self.port = 0
+        self.start()
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "popmq_server", "--data", str(self._data), "--port", str(self.port)]
+        self._process = subprocess.Popen([*command, "--metrics-port", "0"], stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout
+        self.port = int(self._process.stdout.readline().rpartition(":")[2])
+
+    def kill(self) -> None:
+        assert self._process
+        assert self._process.stdout
+        self._process.kill()
+        self._process.wait()
+        self._process.stdout.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+
+async def everything(client: Any) -> Counter[bytes]:
+    found: Counter[bytes] = Counter()
+    while popped := await client.pop(TOPIC, GROUP, max_messages=4096):
+        found.update(delivery.body for delivery in popped)
+    return found
+
+
+async def send_while(client: Any, callers: int, each: int, disturb: Any) -> None:
+    """So many callers send one message after the other; `disturb` runs when a third of all is sent."""
+    disturbing: asyncio.Future[None] | None = None
+    sent = 0
+
+    async def caller(name: int) -> None:
+        nonlocal sent, disturbing
+        for number in range(each):
+            await client.send(TOPIC, b"%d-%d" % (name, number))
+            sent += 1
+            if sent == callers * each // 3:
+                disturbing = asyncio.ensure_future(asyncio.to_thread(disturb))
+
+    await asyncio.gather(*[caller(name) for name in range(callers)])
+    assert disturbing
+    await disturbing
+
+
+async def test_sends_over_a_restart_are_stored_once_each(client: Any, popmq_broker: Broker) -> None:
+    await send_while(client, 16, 40, popmq_broker.restart)
+    assert await everything(client) == Counter(b"%d-%d" % (a, b) for a in range(16) for b in range(40))
+
+
+async def test_sends_over_a_kill_9_are_stored_once_each(connect: Connect, tmp_path: Path) -> None:
+    with Served(tmp_path / "data") as served:
+        client = connect(f"127.0.0.1:{served.port}", clock=None)
+        await client.create_topic(TOPIC)
+        await client.create_group(GROUP)
+
+        def kill_and_start() -> None:
+            served.kill()
+            served.start()
+
+        await send_while(client, 8, 50, kill_and_start)
+        assert await everything(client) == Counter(b"%d-%d" % (a, b) for a in range(8) for b in range(50))
+        assert client.client_stats().retries > 0
+
+
+async def test_a_consumer_goes_on_after_a_restart(client: Any, guard: Any, popmq_broker: Broker, numbers: Any) -> None:
+    await client.send(TOPIC, [b"%d" % number for number in range(60)])
+    seen: Counter[int] = Counter()
+    consumer = client.consume(TOPIC, GROUP)
+    async for delivery in consumer:
+        async with guard(delivery):
+            seen[int(delivery.body)] += 1
+        if seen.total() == 20:
+            await asyncio.to_thread(popmq_broker.restart)
+        if seen.total() == 60:
+            consumer.stop()
+    assert seen == Counter(range(60))
+    assert (await numbers()).acked == 60
+
+
+async def test_a_consumer_that_waits_notices_the_message_that_came_after_a_restart(
+    connect: Connect, client: Any, popmq_broker: Broker
+) -> None:
+    consumer = connect().consume(TOPIC, GROUP)
+    waiting = asyncio.ensure_future(consumer.__anext__())
+    await asyncio.to_thread(popmq_broker.restart)
+    await client.send(TOPIC, b"afterwards")
+    delivery: popmq.Delivery = await waiting
+    assert delivery.body == b"afterwards"
+
+
+async def test_a_handle_outlives_the_broker(client: Any, popmq_broker: Broker, numbers: Any) -> None:
+    await client.send(TOPIC, b"x")
+    (delivery,) = await client.pop(TOPIC, GROUP)
+    await asyncio.to_thread(popmq_broker.restart)
+    await client.ack(delivery)
+    assert (await numbers()).in_flight == 0

@@ -1,0 +1,181 @@
+"""What is tried again, and that trying again neither loses nor doubles: through a wire that loses answers."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+import pytest
+
+import popmq
+from popmq import errors
+from popmq.testing import Broker
+from popmq_proto.v1 import popmq_pb2 as pb
+from tests.sdk.conftest import GROUP, TOPIC, Connect
+from tests.sdk.lossy import HANG, LOSE, REFUSE, LossyWire
+
+QUICK = popmq.Retry(first=0.001, longest=0.01)
+
+
+@pytest.fixture
+def wire(popmq_broker: Broker) -> Iterator[LossyWire]:
+    with LossyWire(popmq_broker.endpoint) as wire:
+        yield wire
+
+
+@pytest.fixture
+async def lossy(wire: LossyWire, connect: Connect) -> Any:
+    """A client behind the lossy wire, with a topic and a group."""
+    client = connect(wire.endpoint, retry=QUICK)
+    await client.create_topic(TOPIC)
+    await client.create_group(GROUP)
+    return client
+
+
+async def test_a_send_whose_answers_were_lost_is_stored_once_and_gets_its_first_receipts(
+    lossy: Any, wire: LossyWire
+) -> None:
+    wire.plan["Send"] = [LOSE, REFUSE, LOSE]
+    receipts = await lossy.send(TOPIC, [b"a", b"b"])
+    assert [receipt.offset for receipt in receipts] == [0, 1]
+    assert lossy.client_stats().retries == 3
+    assert [delivery.body for delivery in await lossy.pop(TOPIC, GROUP)] == [b"a", b"b"]
+
+
+async def test_every_try_of_a_send_is_the_same_request(lossy: Any, wire: LossyWire) -> None:
+    wire.plan["Send"] = [REFUSE, REFUSE]
+    await lossy.send(TOPIC, b"x")
+    assert len(wire.seen["Send"]) == 3
+    assert len(set(wire.seen["Send"])) == 1
+
+
+async def test_sends_are_numbered_apart(lossy: Any, wire: LossyWire) -> None:
+    await lossy.send(TOPIC, b"x")
+    await lossy.send(TOPIC, b"x")
+    requests = [pb.SendRequest.FromString(request) for request in wire.seen["Send"]]
+    assert [request.request_number for request in requests] == [1, 2]
+    assert len({request.producer_id for request in requests}) == 1
+
+
+async def test_a_pop_whose_answer_was_lost_returns_that_batch_at_its_first_attempt(lossy: Any, wire: LossyWire) -> None:
+    await lossy.send(TOPIC, [b"a", b"b"])
+    wire.plan["Pop"] = [LOSE]
+    popped = await lossy.pop(TOPIC, GROUP)
+    assert [(delivery.body, delivery.attempt) for delivery in popped] == [(b"a", 1), (b"b", 1)]
+
+
+async def test_a_pop_that_is_tried_again_waits_only_for_what_is_left(lossy: Any, wire: LossyWire) -> None:
+    wire.plan["Pop"] = [REFUSE]
+    await lossy.pop(TOPIC, GROUP, wait=0.2)
+    first, second = [pb.PopRequest.FromString(request) for request in wire.seen["Pop"]]
+    assert first.attempt_id == second.attempt_id != ""
+    assert second.wait_ms < first.wait_ms == 200
+
+
+async def test_an_ack_whose_answer_was_lost_counts_as_done(lossy: Any, wire: LossyWire) -> None:
+    await lossy.send(TOPIC, [b"a", b"b"])
+    popped = await lossy.pop(TOPIC, GROUP)
+    wire.plan["Ack"] = [LOSE]
+    await lossy.ack(popped)
+    with pytest.raises(errors.PartlyRefused):
+        await lossy.ack(popped)
+
+
+async def test_a_release_and_a_reject_whose_answers_were_lost_count_as_done(lossy: Any, wire: LossyWire) -> None:
+    await lossy.send(TOPIC, [b"a", b"b"])
+    first, second = await lossy.pop(TOPIC, GROUP)
+    wire.plan["ChangeInvisibleTime"] = [LOSE]
+    await lossy.release(first, delay=30.0)
+    wire.plan["ChangeInvisibleTime"] = [LOSE]
+    await lossy.reject(second)
+    (stats,) = (await lossy.stats(TOPIC, GROUP)).groups
+    assert (stats.backoff, stats.dead) == (1, 1)
+
+
+async def test_an_extend_that_is_tried_again_and_meets_a_dead_handle_has_failed(lossy: Any, wire: LossyWire) -> None:
+    await lossy.send(TOPIC, b"a")
+    (delivery,) = await lossy.pop(TOPIC, GROUP)
+    await lossy.ack(delivery)
+    wire.plan["ChangeInvisibleTime"] = [LOSE]
+    with pytest.raises(errors.HandleLapsed):
+        await lossy.extend(delivery)
+
+
+async def test_a_consumer_whose_answers_get_lost_still_sees_each_message_once(
+    lossy: Any, wire: LossyWire, guard: Any
+) -> None:
+    await lossy.send(TOPIC, [b"%d" % number for number in range(40)])
+    for method in ("Pop", "Ack", "Heartbeat", "QueryAssignment"):
+        wire.plan[method] = [LOSE, None, REFUSE, LOSE]
+    seen = []
+    async for delivery in lossy.consume(TOPIC, GROUP, until_idle=0.1):
+        async with guard(delivery):
+            seen.append((int(delivery.body), delivery.attempt))
+    assert sorted(seen) == [(number, 1) for number in range(40)]
+    (stats,) = (await lossy.stats(TOPIC, GROUP)).groups
+    assert (stats.acked, stats.in_flight) == (40, 0)
+
+
+@pytest.mark.parametrize("code", sorted(set(pb.Code.keys()) - {"CODE_UNSPECIFIED"}))
+async def test_every_code_of_the_contract_is_raised_as_its_class(lossy: Any, wire: LossyWire, code: str) -> None:
+    info = pb.ErrorInfo(code=code, message="why", field="topic", action="do this")
+    wire.plan["Send"] = [(grpc.StatusCode.FAILED_PRECONDITION, info)]
+    with pytest.raises(errors.BY_CODE[code]) as raised:
+        await lossy.send(TOPIC, b"x")
+    error = raised.value
+    assert (error.code, error.field, error.action, error.retryable) == (code, "topic", "do this", False)
+    assert str(error) == "why (do this)"
+    assert len(wire.seen["Send"]) == 1
+
+
+async def test_a_code_of_a_newer_broker_is_still_our_error(lossy: Any, wire: LossyWire) -> None:
+    info = pb.ErrorInfo.FromString(b"\x08\x63\x12\x0dsomething new")  # code 99
+    wire.plan["Send"] = [(grpc.StatusCode.FAILED_PRECONDITION, info)]
+    with pytest.raises(errors.PopMQError, match="something new") as raised:
+        await lossy.send(TOPIC, b"x")
+    assert raised.value.code == "CODE_99"
+
+
+@pytest.mark.parametrize(
+    "status", [status for status in grpc.StatusCode if status not in (grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE)]
+)
+async def test_every_status_without_details_is_our_error(
+    connect: Connect, wire: LossyWire, status: grpc.StatusCode
+) -> None:
+    client = connect(wire.endpoint, retry=popmq.Retry(tries=1))
+    wire.plan["ListTopics"] = [status]
+    with pytest.raises(errors.PopMQError, match=r"said by the test|in time"):
+        await client.list_topics()
+
+
+async def test_a_busy_broker_is_asked_again_no_sooner_than_it_wants(lossy: Any, wire: LossyWire) -> None:
+    busy = pb.ErrorInfo(code=pb.BUSY, message="busy", retryable=True, retry_after_ms=60)
+    wire.plan["Send"] = [(grpc.StatusCode.RESOURCE_EXHAUSTED, busy)]
+    start = time.monotonic()
+    await lossy.send(TOPIC, b"x")
+    assert time.monotonic() - start >= 0.06
+
+
+async def test_tries_are_bounded_when_asked(connect: Connect, wire: LossyWire) -> None:
+    client = connect(wire.endpoint, retry=popmq.Retry(first=0.001, tries=3))
+    wire.plan["ListTopics"] = [REFUSE] * 5
+    with pytest.raises(errors.Unavailable, match="refused by the test"):
+        await client.list_topics()
+    assert len(wire.seen["ListTopics"]) == 3
+
+
+async def test_a_broker_that_stays_away_is_given_up_at_the_timeout(connect: Connect) -> None:
+    with LossyWire("127.0.0.1:1") as nowhere:
+        gone = nowhere.endpoint
+    client = connect(gone, timeouts=popmq.Timeouts.all(0.2), retry=QUICK)
+    with pytest.raises(errors.Unavailable, match=f"no broker answers at {gone}") as raised:
+        await client.list_topics()
+    assert "popmq serve" in raised.value.action
+    assert client.client_stats().retries > 1
+
+
+async def test_a_broker_that_does_not_answer_meets_the_deadline(connect: Connect, wire: LossyWire) -> None:
+    client = connect(wire.endpoint, timeouts=popmq.Timeouts(send=0.1))
+    wire.plan["Send"] = [HANG]
+    with pytest.raises(errors.DeadlineExceeded, match="whether it was done is not known"):
+        await client.send(TOPIC, b"x")
