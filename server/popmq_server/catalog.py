@@ -45,7 +45,7 @@ def _new_topic(tx: Tx, name: str, queues: int, by_age: bool, keep_ms: int) -> To
 
 
 def ensure_dead_letter_topic(tx: Tx, group: Group) -> Topic:
-    """`%DLQ%group`, made with its first dead letter; it keeps what no group has finished, as every topic."""
+    """`%DLQ%group`, made with its group; it keeps what no group has finished, as every topic."""
     name = dead_letter_topic(group.name)
     return tx.topic(name) or _new_topic(tx, name, 1, False, KEEP_MS_MAX)
 
@@ -90,6 +90,7 @@ def create_group(tx: Tx, command: CreateGroup) -> tuple[Group, bool]:
     group = Group(tx.next("entity"), *command, tx.now_ms)
     tx.state.groups[group.group_id] = group
     tx.state.ids[("g", group.name)] = group.group_id
+    ensure_dead_letter_topic(tx, group)
     return group, False
 
 

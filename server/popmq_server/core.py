@@ -47,6 +47,7 @@ log = logging.getLogger("popmq.core")
 USED_SHARE_POP_MAX = 0.95
 #: Groups between two looks at the space: a look costs 30 µs. Full or half full, every group looks.
 LOOK_AT_SPACE_EVERY = 32
+LOOK_AT_SPACE_S = 0.1
 #: The broker's time is saved at most so often.
 SAVE_TIME_MS = 1000
 #: After a group that a full disk refused altogether, leases that are due are looked at again so much later.
@@ -106,6 +107,7 @@ class Core:
         self.state = State()
         self.next_due_ms: int | None = None
         self._space_turn = 0
+        self._space_seen = 0.0
         self._known_space = (0, 1.0)
         self._postponed: set[tuple[int, int]] = set()
         self.stuck = 0
@@ -227,9 +229,11 @@ class Core:
     def _space(self, tx: Tx) -> tuple[int, float]:
         """(free bytes of the disk, used share of the map); while there is room not asked anew in every group."""
         self._space_turn -= 1
-        if self._space_turn < 0 or self._known_space[0] < DISK_FREE_SEND or self._known_space[1] >= USED_SHARE_MAX / 2:
-            self._space_turn = LOOK_AT_SPACE_EVERY
+        stale = self._space_turn < 0 or stopwatch() - self._space_seen > LOOK_AT_SPACE_S
+        if stale or self._known_space[0] < DISK_FREE_SEND or self._known_space[1] >= USED_SHARE_MAX / 2:
+            self._space_turn, self._space_seen = LOOK_AT_SPACE_EVERY, stopwatch()
             self._known_space = self.store.disk_free(), self.store.used_pages(tx.kv) / self.store.map_pages
+            self.store.reserve.fill(self._known_space[0], DISK_FREE_SEND)
         return self._known_space
 
     def _why_full(self, free: int, used: float) -> str:
@@ -247,6 +251,7 @@ class Core:
         log.error("a commit failed: %s; %s", fault, "refusing what needs room" if full else "ending")
         if not full:
             raise CommitFailed(f"a commit failed although the disk has room: {fault}") from fault
+        self.store.reserve.give()
         return storage_full("the disk or the map is full")
 
     def _give_up(self, order: list[int], results: list[Any]) -> Committed:

@@ -5,7 +5,8 @@ from google.protobuf.message import Message
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server import catalog, commands
 from popmq_server.api import requests
-from popmq_server.api.native import NativeService, read
+from popmq_server.api.native import NativeService
+from popmq_server.api.requests import read
 from popmq_server.commands import Look
 from popmq_server.engine import Engine
 from popmq_server.errors import unsupported

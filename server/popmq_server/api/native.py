@@ -1,23 +1,20 @@
 """popmq.v1.Broker: the data plane, one short method a call. No rules here: requests.py checks, the engine decides."""
 
-from typing import TypeVar
+from collections.abc import Iterable
 
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import Message
 
-from popmq_proto.store.store_pb2 import SendView
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.api import requests, responses
 from popmq_server.clock import Clock
 from popmq_server.commands import AckUpTo, Available, Look, ReleaseOwner, RenewOwner
 from popmq_server.engine import Engine
-from popmq_server.errors import invalid, unsupported
-from popmq_server.message import check_range, check_text
+from popmq_server.errors import Refused, unsupported
+from popmq_server.message import Outgoing, check_range, check_text
 from popmq_server.metrics import Metrics
 from popmq_server.rates import Rates
 from popmq_server.rebalance import HEARTBEAT_MS
 from popmq_server.stats import GroupNumbers
-
-M = TypeVar("M", bound=Message)
 
 
 class NativeService:
@@ -36,42 +33,42 @@ class NativeService:
         if size:
             self._metrics.bytes.labels(method, group, topic).inc(size)
 
-    def _refused(self, entries: object) -> None:
-        for entry in entries:  # type: ignore[attr-defined]
-            if (code := getattr(entry, "code", None)) is not None:
-                self._metrics.refusals.labels(code).inc()
+    def _refused(self, entries: Iterable[object]) -> None:
+        for entry in entries:
+            if isinstance(entry, Refused):
+                self._metrics.refusals.labels(entry.code).inc()
 
     async def Send(self, raw: bytes) -> bytes:
-        command = requests.send(read(SendView, raw))
+        command = requests.send(raw)
         answer = await self._engine.execute(command)
         self._refused(command.entries)
-        stored = sum(1 for entry in command.entries if not hasattr(entry, "code"))
+        stored = sum(1 for entry in command.entries if isinstance(entry, Outgoing))
         self._count("send", "", command.topic, 0 if answer.duplicate else stored, command.bytes)
         return responses.sent(command, answer)
 
     async def Pop(self, raw: bytes) -> bytes:
-        request = read(pb.PopRequest, raw)
+        request = requests.read(pb.PopRequest, raw)
         command = requests.pop(request)
         answer = await self._engine.pop(command, request.wait_ms)
         self._count("pop", command.group, command.topic, len(answer.rows), sum(len(row[0]) for row in answer.rows))
         return responses.popped(answer, request.format == pb.FORMAT_COLUMNS)
 
     async def Ack(self, raw: bytes) -> Message:
-        command = requests.ack(read(pb.AckRequest, raw))
+        command = requests.ack(requests.read(pb.AckRequest, raw))
         answer = await self._engine.execute(command)
         self._refused(answer)
         self._count("ack", command.group, "", answer.count(None))
         return responses.acked(answer)
 
     async def ChangeInvisibleTime(self, raw: bytes) -> Message:
-        command = requests.change_invisible_time(read(pb.ChangeInvisibleTimeRequest, raw))
+        command = requests.change_invisible_time(requests.read(pb.ChangeInvisibleTimeRequest, raw))
         answer = await self._engine.execute(command)
         self._refused(answer)
         self._count("change_invisible_time", command.group, "", sum(isinstance(entry, tuple) for entry in answer))
         return responses.changed(answer)
 
     async def QueryAssignment(self, raw: bytes) -> Message:
-        request = read(pb.QueryAssignmentRequest, raw)
+        request = requests.read(pb.QueryAssignmentRequest, raw)
         client = check_text(request.client_id, "client_id", requests.CLIENT_ID_BYTES_MAX, required=True)
         found = await self._engine.assignment(
             requests.topic_name(request.topic), requests.group_name(request.group), client
@@ -79,7 +76,7 @@ class NativeService:
         return pb.QueryAssignmentResponse(known=found.known, all=found.all, queues=found.queues)
 
     async def Heartbeat(self, raw: bytes) -> Message:
-        request = read(pb.HeartbeatRequest, raw)
+        request = requests.read(pb.HeartbeatRequest, raw)
         client = check_text(request.client_id, "client_id", requests.CLIENT_ID_BYTES_MAX, required=True)
         topics = frozenset(requests.topic_name(name, "topics") for name in request.topics)
         version = await self._engine.heartbeat(requests.group_name(request.group), client, topics, request.goodbye)
@@ -90,19 +87,19 @@ class NativeService:
 
     async def AttachOwner(self, raw: bytes) -> Message:
         generation, acked_epoch, queues = await self._engine.execute(
-            requests.attach_owner(read(pb.AttachOwnerRequest, raw))
+            requests.attach_owner(requests.read(pb.AttachOwnerRequest, raw))
         )
         return pb.AttachOwnerResponse(generation=generation, acked_epoch=acked_epoch, queues=queues)
 
     async def RenewOwner(self, raw: bytes) -> Message:
-        request = read(pb.RenewOwnerRequest, raw)
+        request = requests.read(pb.RenewOwnerRequest, raw)
         lease_ms = requests.invisible_ms(request.lease_ms, "lease_ms", None)
         command = RenewOwner(requests.group_name(request.group), _owner(request.owner), request.generation, lease_ms)
         tokens, messages, until_ms = await self._engine.execute(command)
         return pb.RenewOwnerResponse(tokens=tokens, messages=messages, lease_until_ms=until_ms)
 
     async def AckUpTo(self, raw: bytes) -> Message:
-        request = read(pb.AckUpToRequest, raw)
+        request = requests.read(pb.AckUpToRequest, raw)
         epoch = check_range(request.epoch, "epoch", 1, (1 << 63) - 1)
         group = requests.group_name(request.group)
         acked, acked_epoch = await self._engine.execute(
@@ -112,12 +109,12 @@ class NativeService:
         return pb.AckUpToResponse(acked=acked, acked_epoch=acked_epoch)
 
     async def ReleaseOwner(self, raw: bytes) -> Message:
-        request = read(pb.ReleaseOwnerRequest, raw)
+        request = requests.read(pb.ReleaseOwnerRequest, raw)
         command = ReleaseOwner(requests.group_name(request.group), _owner(request.owner), request.generation)
         return pb.ReleaseOwnerResponse(released=await self._engine.execute(command))
 
     async def WaitAvailable(self, raw: bytes) -> Message:
-        request = read(pb.WaitAvailableRequest, raw)
+        request = requests.read(pb.WaitAvailableRequest, raw)
         check_range(request.wait_ms, "wait_ms", 0, requests.WAIT_MS_MAX)
         upto_asked = requests.position(request.upto) if request.HasField("upto") else None
         topic, group = requests.topic_name(request.topic), requests.group_name(request.group)
@@ -130,14 +127,6 @@ class NativeService:
         """Numbers of the engine, with the rates and gauges of this process."""
         rates = self._rates.per_second("pop", row.group, row.topic), self._rates.per_second("ack", row.group, "")
         return responses.group_stats(row, self._clock.now_ms(), rates, self._engine.gauges(row.group, row.topic))
-
-
-def read(kind: type[M], raw: bytes) -> M:
-    """A request, or Refused: bytes that are not one are the caller's mistake, not a crash of the call."""
-    try:
-        return kind.FromString(raw)
-    except DecodeError:
-        raise invalid(f"the request's bytes are not a {kind.DESCRIPTOR.full_name}") from None
 
 
 def _owner(name: str) -> str:

@@ -17,11 +17,12 @@ import lmdb
 
 from popmq_server.errors import StartError
 from popmq_server.storage import keys
+from popmq_server.storage.reserve import RESERVE_FILE, Reserve
 
 DATA_FILE = "popmq.mdb"
 LOCK_FILE = "popmq.lock"
 #: Files of ours; a folder that holds others and no data file is not a PopMQ data folder.
-OUR_FILES = {DATA_FILE, DATA_FILE + "-lock", LOCK_FILE}
+OUR_FILES = {DATA_FILE, DATA_FILE + "-lock", LOCK_FILE, RESERVE_FILE}
 
 #: LMDB frees pages of a commit only two commits later, so this share of the map stays out of reach of sends.
 USED_SHARE_MAX = 0.85
@@ -50,23 +51,27 @@ class Store:
         self._lock = _lock_folder(folder)
         try:
             self._env = _open_environment(folder, map_bytes, sync)
-            self._db = {name: self._env.open_db(name.encode()) for name in keys.DATABASES}
-            self._check_format()
+            self._db = self._open_databases()
+            _sync_folder(folder)
         except BaseException:
             os.close(self._lock)
             raise
+        self.reserve = Reserve(folder, wanted=sync != "none")
 
-    def _check_format(self) -> None:
+    def _open_databases(self) -> dict[str, Any]:
+        """All databases, made in one commit when they are new. Refuses a store of another format."""
         with self._env.begin(write=True) as txn:
-            found = txn.get(b"format", db=self._db["meta"])
+            meta = self._env.open_db(b"meta", txn=txn)
+            found = txn.get(b"format", db=meta)
             if found is None:
-                txn.put(b"format", keys.U32.pack(keys.FORMAT), db=self._db["meta"])
+                txn.put(b"format", keys.U32.pack(keys.FORMAT), db=meta)
             elif keys.U32.unpack(found)[0] != keys.FORMAT:
                 number = keys.U32.unpack(found)[0]
                 raise StartError(
                     f"{self.folder} has store format {number}, this release reads {keys.FORMAT}: "
                     "start it with the release that wrote it, or a newer one"
                 )
+            return {name: self._env.open_db(name.encode(), txn=txn) for name in keys.DATABASES}
 
     def begin(self, write: bool = True) -> "Transaction":
         """A transaction; reads of a write transaction see its own puts."""
@@ -199,6 +204,16 @@ def _lock_folder(folder: pathlib.Path) -> int:
     os.ftruncate(handle, 0)
     os.pwrite(handle, str(os.getpid()).encode(), 0)
     return handle
+
+
+def _sync_folder(folder: pathlib.Path) -> None:
+    """Makes the names of new files durable: POSIX lets a power cut lose a synced file whose name was never synced."""
+    for path in (folder, folder.resolve().parent):
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def _open_environment(folder: pathlib.Path, map_bytes: int, sync: str) -> lmdb.Environment:
