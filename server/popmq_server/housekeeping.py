@@ -5,7 +5,7 @@ in the next one, behind the clients' commands.
 """
 
 from popmq_server import purge, retention
-from popmq_server.checkpoint import CheckPoint
+from popmq_server.checkpoint import CheckPoint, members_of
 from popmq_server.state import State, Tx
 from popmq_server.storage.keys import DEDUP_VALUE
 from popmq_server.storage.lmdb import MapFull, Transaction
@@ -75,20 +75,22 @@ class Housekeeper:
 def load_pins(state: State, kv: Transaction) -> None:
     """At start: which chunks the leases point into."""
     log = Log(kv)
-    for (ck_id, _), part in list(state.leases.items()):
-        ck = state.ck.get(ck_id)
-        if ck is None:
-            continue
-        if not ck.chunks:
-            ck = ck._replace(chunks=_chunks_of(kv, log, ck))
-            state.ck.load(ck_id, ck)
-        for chunk, count in ck.pinned(part.undone & ~part.released).items():
+    undone: dict[int, int] = {}
+    pinning: dict[int, int] = {}
+    for (ck_id, _), part in state.leases.items():
+        undone[ck_id] = undone.get(ck_id, 0) | part.undone
+        pinning[ck_id] = pinning.get(ck_id, 0) | part.undone & ~part.released
+    for ck_id, ck in list(state.ck.items()):
+        ck = ck._replace(chunks=_chunks_of(kv, log, ck, undone[ck_id]))
+        state.ck.load(ck_id, ck)
+        for chunk, count in ck.pinned(pinning[ck_id]).items():
             state.pins.load(chunk, state.pins.get(chunk, 0) + count)
 
 
-def _chunks_of(kv: Transaction, log: Log, ck: CheckPoint) -> tuple[tuple[int, int], ...]:
+def _chunks_of(kv: Transaction, log: Log, ck: CheckPoint, undone: int) -> tuple[tuple[int, int], ...]:
+    """Where the undone members are; the chunks of the others may be gone."""
     chunks: list[tuple[int, int]] = []
-    for member, (_, _, position, _) in enumerate(located_in(kv, ck, ck.all_bits)):
+    for member, (_, _, position, _) in zip(members_of(undone), located_in(kv, ck, undone), strict=True):
         chunk = log.chunk_of(position)
         if not chunks or chunks[-1][1] != chunk:
             chunks.append((member, chunk))

@@ -206,9 +206,21 @@ def located_in(kv: Transaction, ck: CheckPoint, bits: int) -> list[tuple[Run, in
             found.append((run, run.first, run.position, run.size))
             continue
         places = members_of(inside)
-        units = entries(kv, ck.topic_id, run.queue, run.first + places[0], places[-1] - places[0] + 1)
-        found += [(run, *units[place - places[0]]) for place in places]
+        found += _located_run(kv, ck.topic_id, run, places)
     return found
+
+
+def _located_run(kv: Transaction, topic_id: int, run: Run, places: list[int]) -> Iterator[tuple[Run, int, int, int]]:
+    """Retention drops a chunk whose members are all done, so a run may have holes between those that are not."""
+    while places:
+        first = places[0]
+        units = entries(kv, topic_id, run.queue, run.first + first, places[-1] - first + 1)
+        if not units:
+            raise LookupError(f"topic {topic_id} queue {run.queue} has no offset {run.first + first}, which is leased")
+        here = [place for place in places if place - first < len(units)]
+        for place in here:
+            yield run, *units[place - first]
+        places = places[len(here) :]
 
 
 class Log:

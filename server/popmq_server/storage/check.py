@@ -98,7 +98,7 @@ def _check_queues(kv: Transaction, state: State) -> Iterator[str]:
                 first = CQ_KEY.unpack(key)[2]
                 if at is None and first != least:
                     yield f"{topic.name} queue {queue} begins at {first}, its first readable offset is {least}"
-                if at is not None and (first < at or (first > at and not topic.by_age)):
+                if at is not None and first < at:
                     yield f"{topic.name} queue {queue}: a block begins at {first}, its predecessor ends at {at}"
                 at = first + len(block) // CQ_ENTRY.size
                 yield from _check_block(kv, log, topic.name, topic.topic_id, queue, first, block)
@@ -196,19 +196,19 @@ def _count_leased(
         ck = state.ck.get(ck_id)
         if ck is None or (ck.group_id, ck.topic_id) != (group_id, topic_id):
             continue
-        places = _places(kv, ck)
-        for member in members_of(lease.undone):
+        for member, (queue, offset) in _places(kv, ck, lease.undone):
             if lease.released >> member & 1:
                 released[(ck_id, member)] = 1
             else:
-                held[places[member]] += 1
-                queue, offset = places[member]
+                held[(queue, offset)] += 1
                 if offset >= state.poff.get((group_id, topic_id, queue), 0):
                     yield f"{where}: queue {queue} offset {offset} is leased, but not passed"
 
 
-def _places(kv: Transaction, ck: CheckPoint) -> list[tuple[int, int]]:
-    return [(run.queue, offset) for run, offset, _, _ in located_in(kv, ck, ck.all_bits)]
+def _places(kv: Transaction, ck: CheckPoint, bits: int) -> Iterator[tuple[int, tuple[int, int]]]:
+    """(member, (queue, offset)) of the members in `bits`; the chunks of the others may be gone."""
+    for member, (run, offset, _, _) in zip(members_of(bits), located_in(kv, ck, bits), strict=True):
+        yield member, (run.queue, offset)
 
 
 def _count_retries(

@@ -1,0 +1,34 @@
+"""A rig for each test; when the test is over, the store must be sound and a fresh start must know what memory knew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.engine.rig import Rig
+
+MakeRig = Callable[..., Rig]
+
+
+@pytest.fixture
+def make_rig(tmp_path: Path) -> Iterator[MakeRig]:
+    """Makes rigs by name, and judges each of them at the end."""
+    rigs: list[Rig] = []
+
+    def make(name: str = "data", **how: object) -> Rig:
+        rigs.append(Rig(tmp_path / name, **how))  # type: ignore[arg-type]
+        return rigs[-1]
+
+    yield make
+    for rig in rigs:
+        rig.settle()
+        broken = rig.findings()
+        rig.abandon()
+        assert broken == []
+
+
+@pytest.fixture
+def rig(make_rig: MakeRig) -> Rig:
+    return make_rig()

@@ -1,0 +1,276 @@
+"""The engine without threads and sockets, under a fake clock: what a client could ask, as plain calls.
+
+A call is a group of commands, one transaction. `settle` does what time asks for, as the writer thread would; `findings`
+is the verdict over the store: the checker's, and whether a fresh start would know what memory knows (I.20, I.21).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_server import commands as ask
+from popmq_server.catalog import DELAYS_MS_DEFAULT
+from popmq_server.clock import Clock, FakeClock
+from popmq_server.core import Committed, Core
+from popmq_server.errors import Refused
+from popmq_server.housekeeping import load_pins
+from popmq_server.message import Handle, Outgoing, tag_hash
+from popmq_server.state import Group, State, Topic
+from popmq_server.stats import GroupNumbers, Page
+from popmq_server.storage.check import check, differences
+from popmq_server.storage.keys import hash8
+from popmq_server.storage.lmdb import Store, Transaction, reading
+
+SECOND, MINUTE, HOUR, DAY = 1000, 60_000, 3_600_000, 86_400_000
+KEEP = 72 * HOUR
+
+
+class Delivery(NamedTuple):
+    """A row of a Popped, with its handle."""
+
+    body: str
+    message_id: str
+    queue: int
+    offset: int
+    attempt: int
+    stored_ms: int
+    handle: Handle
+
+
+def message(body: str, message_id: str = "", keys: tuple[str, ...] = (), tag: str = "") -> Outgoing:
+    """What the api makes of a checked message."""
+    data = pb.Message(message_id=message_id or body, body=body.encode(), keys=keys, tag=tag).SerializeToString()
+    return Outgoing(data, tag_hash(tag), tuple(map(hash8, (message_id or body, *keys))), message_id or body)
+
+
+def parsed(data: bytes) -> pb.Message:
+    return pb.Message.FromString(data)
+
+
+def deliveries(popped: ask.Popped) -> list[Delivery]:
+    """The rows with their handles, as a client gets them."""
+    found = []
+    for data, stored_ms, queue, offset, attempt, member in popped.rows:
+        read = parsed(data)
+        handle = Handle(popped.ck_id, member, popped.nonce)
+        found.append(Delivery(read.body.decode(), read.message_id, queue, offset, attempt, stored_ms, handle))
+    return found
+
+
+def bodies(rows: Iterable[Delivery]) -> list[str]:
+    return [row.body for row in rows]
+
+
+def verdict(store: Store, live: State) -> list[str]:
+    """What the checker finds in the store, and what a fresh start would know otherwise."""
+    with reading(store) as kv:
+        fresh = State()
+        fresh.load(kv)
+        load_pins(fresh, kv)
+        return [*check(kv), *differences(live, fresh)]
+
+
+class Rig:
+    """One data folder, its Core, and a clock."""
+
+    def __init__(self, folder: Path, clock: Clock | None = None, map_bytes: int = 1 << 28) -> None:
+        self.folder = folder
+        self.map_bytes = map_bytes
+        self.clock = clock or FakeClock()
+        self._start()
+
+    def _start(self) -> None:
+        self.store = Store(self.folder, self.map_bytes, "none")
+        self.core = Core(self.store, self.clock)
+
+    # ── Running commands ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def run(self, *commands: Any) -> list[Any]:
+        """One group; a result or a Refused for each command."""
+        return self.commit(*commands).results
+
+    def commit(self, *commands: Any) -> Committed:
+        return self.core.run(list(commands))
+
+    def do(self, command: Any) -> Any:
+        """One command alone; raises what it is refused with."""
+        result = self.run(command)[0]
+        if isinstance(result, BaseException):
+            raise result
+        return result
+
+    @property
+    def now(self) -> int:
+        return self.clock.now_ms()
+
+    @property
+    def due(self) -> bool:
+        return self.core.next_due_ms is not None and self.core.next_due_ms <= self.now
+
+    def settle(self) -> None:
+        """What time asks for, all of it."""
+        while self.due:
+            self.core.run([])
+
+    def advance(self, ms: int) -> None:
+        """Time passes, and what became due is done."""
+        self.skip(ms)
+        self.settle()
+
+    def skip(self, ms: int) -> None:
+        """Time passes, and the writer was busy elsewhere."""
+        assert isinstance(self.clock, FakeClock)
+        self.clock.advance(ms)
+
+    # ── Starts and ends ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def crash(self) -> None:
+        """The process is gone: what was committed is in the file, nothing else is anywhere."""
+        self.abandon()
+        self._start()
+
+    def abandon(self) -> None:
+        """Lets the file go as a killed process does: nothing is synced, drained or said."""
+        self.store._env.close()
+        os.close(self.store._lock)
+
+    def restart(self) -> None:
+        self.core.close()
+        self._start()
+
+    def findings(self) -> list[str]:
+        return verdict(self.store, self.core.state)
+
+    def read(self, name: str) -> list[tuple[bytes, bytes]]:
+        """Every entry of one database."""
+        with self.reading() as kv:
+            return [(key, bytes(value)) for key, value in kv.scan(name)]
+
+    def reading(self) -> Any:
+        """A read transaction, as a context manager."""
+        return reading(self.store)
+
+    def write(self, change: Callable[[Transaction], None]) -> None:
+        """Changes the store behind the engine's back."""
+        kv = self.store.begin()
+        change(kv)
+        kv.commit()
+
+    # ── Topics and groups ────────────────────────────────────────────────────────────────────────────────────────
+
+    def topic(self, name: str = "t", queues: int = 1, by_age: bool = False, keep_ms: int = KEEP) -> Topic:
+        topic: Topic = self.do(ask.CreateTopic(name, queues, by_age, keep_ms))[0]
+        return topic
+
+    def group(self, name: str = "g", **settings: Any) -> Group:
+        chosen: dict[str, Any] = {
+            "max_attempts": 17,
+            "delays_ms": DELAYS_MS_DEFAULT,
+            "invisible_ms": MINUTE,
+            "share_number": 0,
+            "start_from": "EARLIEST",
+            "start_ms": 0,
+            "exclusive_owner": False,
+        }
+        group: Group = self.do(ask.CreateGroup(name, **chosen | settings))[0]
+        return group
+
+    def pair(self, queues: int = 1, **settings: Any) -> None:
+        """Topic t and group g, the group bound to the topic."""
+        self.topic("t", queues)
+        self.group("g", **settings)
+        self.pop()
+
+    # ── Messages ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def send(self, *texts: str, topic: str = "t", producer: str = "", number: int = 0) -> ask.Sent:
+        return self.do(sending(*texts, topic=topic, producer=producer, number=number))  # type: ignore[no-any-return]
+
+    def popped(self, topic: str = "t", group: str = "g", **asked: Any) -> ask.Popped:
+        return self.do(ask.Pop(topic, group, **asked))  # type: ignore[no-any-return]
+
+    def pop(self, messages: int = 32, topic: str = "t", group: str = "g", **asked: Any) -> list[Delivery]:
+        return deliveries(self.popped(topic, group, max_messages=messages, **asked))
+
+    def ack(self, rows: Iterable[Delivery], group: str = "g") -> list[Refused | None]:
+        return self.do(ask.Ack(group, tuple(row.handle for row in rows)))  # type: ignore[no-any-return]
+
+    def change(self, rows: Iterable[Delivery], kind: str, group: str = "g", **how: Any) -> list[Any]:
+        changes = tuple(ask.Change(row.handle, kind, **how) for row in rows)
+        return self.do(ask.ChangeInvisibleTime(group, changes))  # type: ignore[no-any-return]
+
+    def extend(self, rows: Iterable[Delivery], ms: int, group: str = "g") -> list[Any]:
+        return self.change(rows, "extend", group, delay_ms=ms)
+
+    def release(self, rows: Iterable[Delivery], group: str = "g", **how: Any) -> list[Any]:
+        return self.change(rows, "release", group, **how)
+
+    def reject(self, rows: Iterable[Delivery], reason: str = "", group: str = "g") -> list[Any]:
+        return self.change(rows, "reject", group, reason=reason)
+
+    # ── Owners ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def attach(self, owner: str = "o", lease_ms: int = MINUTE, group: str = "g", **more: Any) -> int:
+        generation: int = self.do(ask.AttachOwner(group, owner, lease_ms, **more))[0]
+        return generation
+
+    def seal(self, epoch: int, part: int = 0, chunk: int = 0, **asked: Any) -> ask.Popped:
+        """A Pop with a token of owner o, generation 1 unless said otherwise."""
+        return self.do(sealing(epoch, part, chunk, **asked))  # type: ignore[no-any-return]
+
+    def ack_up_to(self, epoch: int, owner: str = "o", generation: int = 1, group: str = "g") -> int:
+        acked: int = self.do(ask.AckUpTo(group, owner, generation, epoch))[0]
+        return acked
+
+    # ── Looking ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def numbers(self, group: str = "g", topic: str = "t") -> GroupNumbers:
+        found: GroupNumbers = self.do(ask.Look("groups", (topic, group)))[0]
+        return found
+
+    def browse(self, topic: str, queue: int = 0, offset: int = 0, count: int = 4096) -> Page:
+        page: Page = self.do(ask.Look("browse", (topic, queue, offset, count, 1 << 30)))
+        return page
+
+    def dead(self, group: str = "g") -> list[pb.Message]:
+        """The dead letters of a group, in their order."""
+        return [parsed(row[0]) for row in self.browse(f"%DLQ%{group}").rows]
+
+
+def sending(*texts: str, topic: str = "t", producer: str = "", number: int = 0) -> ask.Send:
+    entries = tuple(message(text) for text in texts)
+    return ask.Send(topic, entries, producer, number, sum(len(entry.data) for entry in entries))
+
+
+def sealing(
+    epoch: int,
+    part: int = 0,
+    chunk: int = 0,
+    *,
+    owner: str = "o",
+    generation: int = 1,
+    share: int = 0,
+    upto: ask.Position | None = None,
+    topic: str = "t",
+    group: str = "g",
+    **asked: Any,
+) -> ask.Pop:
+    token = ask.PopToken(owner, generation, epoch, part, chunk, share, upto)
+    return ask.Pop(topic, group, token=token, **asked)
+
+
+def refusal(result: Any) -> str:
+    """The code of a Refused, or "" for what was done."""
+    return result.code if isinstance(result, Refused) else ""
+
+
+def refusals(results: Iterable[Any]) -> list[str]:
+    return [refusal(result) for result in results]
+
+
+def numbered(prefix: str, count: int) -> Iterator[str]:
+    return (f"{prefix}{number}" for number in range(count))
