@@ -36,6 +36,10 @@ def main(argv: list[str] | None = None) -> int:
 
 
 async def _serve(options: Options) -> int:
+    """Runs one broker until SIGTERM, SIGINT or a failed commit; the exit code.
+
+    A signal closes the port, lets running calls end (options.DRAIN_S) and gives the folder free.
+    """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -59,6 +59,7 @@ class Broker:
         self._loop.call_soon_threadsafe(self._answer, tickets, committed)
 
     def _answer(self, tickets: list[Any], committed: Committed) -> None:
+        """One turn of the loop for a whole group: answers first, then those who have to look again."""
         for ticket, result in zip(tickets, committed.results, strict=True):
             self._waiting_bytes -= ticket.bytes
             if ticket.future.done():
@@ -71,6 +72,8 @@ class Broker:
         self.watchers.wake(committed.woken)
 
     def _failed(self, error: BaseException) -> None:
+        """On the writer thread: a commit failed for good, the process has to end."""
+
         def tell() -> None:
             if not self.failed.done():
                 self.failed.set_result(error)
@@ -147,6 +150,7 @@ class Broker:
 
     @property
     def store(self) -> Store:
+        """The open store: for figures."""
         return self._core.store
 
     def close_waits(self) -> None:

@@ -51,6 +51,7 @@ def ensure_dead_letter_topic(tx: Tx, group: Group) -> Topic:
 
 
 def update_topic(tx: Tx, command: UpdateTopic) -> Topic:
+    """New queues start empty, for every group at their first offset."""
     topic = tx.topic(command.name)
     if topic is None:
         raise topic_not_found(command.name)
@@ -66,6 +67,7 @@ def update_topic(tx: Tx, command: UpdateTopic) -> Topic:
 
 
 def delete_topic(tx: Tx, command: DeleteTopic) -> None:
+    """Forgets the name; parked Pops are woken to learn of it."""
     topic = tx.topic(command.name)
     if topic is None:
         raise topic_not_found(command.name, "name")
@@ -95,12 +97,14 @@ def create_group(tx: Tx, command: CreateGroup) -> tuple[Group, bool]:
 
 
 def create_default_group(tx: Tx, name: str) -> Group:
+    """A group as CreateGroup makes it with nothing set."""
     return create_group(
         tx, CreateGroup(name, MAX_ATTEMPTS_DEFAULT, DELAYS_MS_DEFAULT, INVISIBLE_MS_DEFAULT, 0, "EARLIEST", 0, False)
     )[0]
 
 
 def update_group(tx: Tx, command: UpdateGroup) -> Group:
+    """Takes the changes as checked by the api; leases that exist keep their deadline."""
     group = tx.group(command.name)
     if group is None:
         raise group_not_found(command.name)
@@ -110,6 +114,7 @@ def update_group(tx: Tx, command: UpdateGroup) -> Group:
 
 
 def delete_group(tx: Tx, command: DeleteGroup) -> None:
+    """Forgets the name, and the dead-letter topic with it."""
     group = tx.group(command.name)
     if group is None:
         raise group_not_found(command.name, "name")

@@ -56,6 +56,7 @@ class CheckPoint(NamedTuple):
 
     @property
     def all_bits(self) -> int:
+        """A bit for each member."""
         return (1 << self.members) - 1
 
     def run_of(self, member: int) -> tuple[Run, int]:
@@ -102,12 +103,14 @@ def members_of(bits: int) -> list[int]:
 
 
 def encode(ck: CheckPoint) -> bytes:
+    """head · runs · JSON of [attempt id, client, reason]."""
     texts = json.dumps([ck.attempt_id, ck.client, ck.reason], ensure_ascii=False).encode()
     head = _HEAD.pack(_VERSION, ck.group_id, ck.topic_id, ck.kind, ck.owner_id, ck.nonce, ck.popped_ms, len(ck.runs))
     return b"".join((head, *(_RUN.pack(*run) for run in ck.runs), texts))
 
 
 def decode(ck_id: int, raw: memoryview) -> CheckPoint:
+    """Back again; `chunks` is left to whoever needs pins (housekeeping.load_pins)."""
     _, group_id, topic_id, kind, owner_id, nonce, popped_ms, count = _HEAD.unpack_from(raw)
     stop = _HEAD.size + count * _RUN.size
     runs = tuple(Run(*fields) for fields in _RUN.iter_unpack(raw[_HEAD.size : stop]))
@@ -131,6 +134,7 @@ def encode_lease(sub: int, lease: Lease, count: int) -> bytes:
 
 
 def decode_lease(due_ms: int, sub: int, raw: memoryview, count: int) -> Lease:
+    """Back from a `due` entry: its key says until when, its value who is done."""
     if sub:
         return Lease(due_ms, 1 << sub - 1)
     width = (count + 7) // 8

@@ -39,6 +39,7 @@ class SystemClock:
         self.anchor(0)
 
     def anchor(self, saved_ms: int) -> None:
+        """Sets the origin to max(wall clock, `saved_ms`), unless that is not to be believed."""
         wall_ms = int(self._wall() * 1000)
         if saved_ms > wall_ms + SAVED_AHEAD_MAX_MS:
             log.warning(
@@ -62,6 +63,7 @@ class FakeClock:
         self._moved: list[Callable[[], None]] = []
 
     def anchor(self, saved_ms: int) -> None:
+        """A restart on the same fake clock goes on where the store was."""
         self._now_ms = max(self._now_ms, saved_ms)
 
     def now_ms(self) -> int:

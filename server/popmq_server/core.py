@@ -102,6 +102,7 @@ class Core:
     """The engine without threads: owns the state, runs commands in groups."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
+        """Scans what must be known (never history); the clock is anchored to the saved time."""
         self.store = store
         self.clock = clock
         self.state = State()
@@ -129,6 +130,7 @@ class Core:
             tx.abort()
 
     def _next_due(self, tx: Tx) -> int | None:
+        """When time asks for something next: the first lease that ends, or housekeeping."""
         times = [time for time in (revive.next_due_ms(tx), self.housekeeper.next_ms(tx)) if time is not None]
         return min(times, default=None)
 
@@ -169,6 +171,9 @@ class Core:
     def _run(
         self, tx: Tx, commands: list[Any], order: list[int], results: list[Any], refuse_room: Refused | None
     ) -> list[int]:
+        """Runs the commands lane by lane; time has its turn between acks and sends, so that an ack beats the
+        revive.
+        """
         room = self._refusals(tx, refuse_room)
         late_ms: list[int] | None = None
         lane_now = LANE_ACK
@@ -187,6 +192,9 @@ class Core:
         return late_ms
 
     def _handle(self, tx: Tx, command: Any, place: int, results: list[Any]) -> Any:
+        """One command. It may raise before it wrote (a plain refusal) or after (the group must run again without
+        it).
+        """
         before = tx.dirty
         try:
             return HANDLERS[type(command)](tx, command)
@@ -237,6 +245,7 @@ class Core:
         return self._known_space
 
     def _why_full(self, free: int, used: float) -> str:
+        """What is full, and who could free it: the answer names the group that holds the most."""
         holder = stats.greatest_backlog(self.state)
         where = (
             f"the map is {used:.0%} full (--max-size)"
@@ -262,6 +271,9 @@ class Core:
         return Committed(results, set(), [], False)
 
     def _commit(self, tx: Tx, results: list[Any], late_ms: list[int]) -> Committed:
+        """Puts what the tables changed, syncs, and only then lets memory know. A group that wrote nothing syncs
+        nothing.
+        """
         state = tx.state
         wrote = tx.kv.writes > 0 or any(table.changed for table in state.transactional)
         if wrote:

@@ -40,6 +40,7 @@ class EmbeddedBroker:
         return f"{self._options.host}:{self.port}"
 
     def start(self) -> "EmbeddedBroker":
+        """Returns when the port is open."""
         self._ready.clear()
         self._error = None
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name="popmq-broker", daemon=True)
@@ -51,6 +52,7 @@ class EmbeddedBroker:
         return self
 
     async def _serve(self) -> None:
+        """The broker's own event loop, on its own thread."""
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
         try:

@@ -56,20 +56,24 @@ def unsupported(field: str, what: str) -> Refused:
 
 
 def topic_not_found(name: str, field: str = "topic") -> Refused:
+    """The cure is the command that makes it."""
     return Refused("TOPIC_NOT_FOUND", f"there is no topic {name!r}", field=field, action=f"popmq topic create {name}")
 
 
 def group_not_found(name: str, field: str = "group") -> Refused:
+    """The cure is the command that makes it."""
     return Refused("GROUP_NOT_FOUND", f"there is no group {name!r}", field=field, action=f"popmq group create {name}")
 
 
 def bad_handle(field: str, why: str) -> Refused:
+    """Not a handle, damaged, or of another group."""
     return Refused(
         "INVALID_HANDLE", why, field=field, action="pass a handle exactly as Pop gave it, with the group that popped"
     )
 
 
 def lapsed(field: str) -> Refused:
+    """A late ack is a normal outcome, not an accident: it has a name and changes nothing."""
     return Refused(
         "HANDLE_LAPSED",
         "this delivery is over: it was acked, released or rejected, or its lease ran out",
@@ -79,10 +83,12 @@ def lapsed(field: str) -> Refused:
 
 
 def unavailable(why: str) -> Refused:
+    """Nothing was promised; the same request may be sent again."""
     return Refused("UNAVAILABLE", why, action="retry with backoff", retry_after_ms=200)
 
 
 def storage_full(why: str) -> Refused:
+    """No room for new messages; `why` has the figures."""
     return Refused(
         "STORAGE_FULL",
         why,

@@ -51,6 +51,7 @@ def _put(
     how: int,
     reason: str,
 ) -> None:
+    """One row. `undone`: the members of the stretch that were not done when it was written."""
     done = ((1 << count) - 1 ^ undone).to_bytes((count + 7) // 8, "little")
     head = HEAD.pack(ck.group_id, how, ck.popped_ms, due_ms, tx.now_ms, count)
     tx.kv.put(

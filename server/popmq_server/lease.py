@@ -122,6 +122,7 @@ def change(tx: Tx, command: ChangeInvisibleTime) -> list[tuple[int, bool] | Refu
 def _apply(
     tx: Tx, group: Group, entry: Change, founds: list[tuple[int, Found]], results: list[tuple[int, bool] | Refused]
 ) -> None:
+    """One kind of change for members of one part of one CheckPoint; fills in their results."""
     ck, sub = founds[0][1].ck, founds[0][1].sub
     bits = sum(found.bit for _, found in founds)
     if entry.kind == "extend":
@@ -153,6 +154,9 @@ def _extend(tx: Tx, ck: CheckPoint, sub: int, bits: int, invisible_ms: int) -> i
 def _release(
     tx: Tx, group: Group, entry: Change, ck: CheckPoint, sub: int, bits: int, founds: list[tuple[int, Found]]
 ) -> dict[int, tuple[int, bool]]:
+    """Members without an attempt left are buried, the others wait for their delay or go straight to the retry
+    topic.
+    """
     dead = 0 if entry.uncounted else exhausted(ck, bits, group.max_attempts)
     _leave_alone(tx, ck, sub, bits)
     if dead:

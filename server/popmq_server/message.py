@@ -95,6 +95,7 @@ def tag_hash(tag: str) -> bytes:
 
 
 def make_handle(ck_id: int, member: int, nonce: int) -> str:
+    """The handle of one member; `read_handle` is its inverse."""
     raw = _HANDLE.pack(_HANDLE_VERSION, ck_id, member, nonce)
     return binascii.b2a_base64(raw + _check(raw), newline=False).decode()
 

@@ -71,6 +71,7 @@ class Metrics:
         self._server, _ = start_http_server(port, addr="127.0.0.1", registry=self.registry)
 
     def close(self) -> None:
+        """Ends the scrape port."""
         if self._server is not None:
             threading.Thread(target=self._server.shutdown, daemon=True).start()
             self._server.server_close()

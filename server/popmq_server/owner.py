@@ -46,6 +46,7 @@ OWNED_MAX = 1_000_000
 
 
 def _find(tx: Tx, group_name: str, name: str, generation: int) -> tuple[Group, Owner]:
+    """The group and its owner, for a request of this generation (0: an operator, whatever it is). Else FENCED."""
     group = tx.group(group_name)
     if group is None:
         raise group_not_found(group_name)
@@ -135,6 +136,7 @@ def ack_up_to(tx: Tx, command: AckUpTo) -> tuple[int, int]:
 
 
 def _finish(tx: Tx, token: Token) -> int:
+    """All that a token still holds is acked, bound or in the retry topic; the torn are not its own any more."""
     ck = tx.state.ck.get(token.ck_id) if token.ck_id else None
     if ck is None:
         return 0
@@ -182,6 +184,7 @@ def lapse(tx: Tx, owner_id: int, members_max: int) -> int:
 
 
 def _reclaim(tx: Tx, owner: Owner, members_max: int) -> int:
+    """Takes back whole CheckPoints until `members_max` is reached; how many members."""
     moved = 0
     for key in tx.state.owner_tokens.get(owner.owner_id, ()):
         ck = tx.state.ck.get(tx.state.tokens[key].ck_id)
@@ -279,6 +282,7 @@ def pop(tx: Tx, command: Pop, ask: PopToken) -> Popped:
 
 
 def _replay(tx: Tx, owner: Owner, token: Token) -> Popped:
+    """The members that are not done, in the order of the first answer, uncounted."""
     if not token.ck_id:
         return Popped([], 0, 0, tx.now_ms, owner.lease_until_ms, 0, True, (0, token.end, 0, 0))
     ck = tx.state.ck[token.ck_id]
@@ -301,6 +305,7 @@ def _replay(tx: Tx, owner: Owner, token: Token) -> Popped:
 def _seal(
     tx: Tx, command: Pop, ask: PopToken, group: Group, topic: Topic, owner: Owner, key: tuple[int, int, bytes]
 ) -> Popped:
+    """The first Pop of a token: what it takes, be it nothing, is bound to it before the answer leaves."""
     others = tx.state.owner_tokens.get(owner.owner_id, ())
     queues = command.queues or range(topic.queues)
     room = _room(tx, command, ask, topic, owner, others)
@@ -330,6 +335,7 @@ def _seal(
 def _room(
     tx: Tx, command: Pop, ask: PopToken, topic: Topic, owner: Owner, others: tuple[tuple[int, int, bytes], ...]
 ) -> int:
+    """How many messages a new token may take: of its share, and of what one owner may hold."""
     owned = tx.state.owned.get(owner.owner_id, 0)
     if owned >= OWNED_MAX:
         raise Refused("IN_FLIGHT_LIMIT", f"owner {ask.owner!r} holds {owned} messages", action="AckUpTo an epoch first")

@@ -64,6 +64,7 @@ class Pick:
         upto: Position | None = None,
         owner_id: int = 0,
     ) -> None:
+        """`upto`: nothing at or beyond this position. `owner_id`: whose own retry entries are stepped over."""
         self.tx = tx
         self.group = group
         self.topic = topic
@@ -142,6 +143,7 @@ class Pick:
         return offset
 
     def _skip(self, queue: int, offset: int, position: int, size: int) -> None:
+        """A message that cannot be read: gone with its chunk (expired), or damaged."""
         if self.log.chunk_of(position) < 0:
             self.expired += 1
         else:
@@ -240,6 +242,7 @@ def pin_retry(tx: Tx, chunk: int, count: int) -> None:
 
 
 def unpin_retry(tx: Tx, position: int) -> None:
+    """One retry entry less points at this position."""
     chunk = Log(tx.kv).chunk_of(position)
     if chunk >= 0:
         pin_retry(tx, chunk, -1)
@@ -312,6 +315,7 @@ def lease(tx: Tx, pick: Pick, part: Lease, client: str, attempt_id: str, owner_i
 
 
 def resolve(tx: Tx, command: Pop) -> tuple[Group, Topic]:
+    """The group and the topic, and that the named queues exist; else Refused."""
     group, topic = tx.group(command.group), tx.topic(command.topic)
     if topic is None:
         raise topic_not_found(command.topic)

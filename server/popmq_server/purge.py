@@ -38,6 +38,7 @@ def step(tx: Tx, entity_id: int, kind: str) -> None:
 
 
 def _drop_checkpoints(tx: Tx, entity_id: int, kind: str, left: int) -> int:
+    """Ends leases of the deleted; how many more keys may go in this piece."""
     for key, _ in list(tx.state.leases.items()):
         if not left:
             return 0
@@ -70,6 +71,7 @@ def _drop_range(tx: Tx, name: str, prefix: bytes, left: int) -> int:
 
 
 def _drop_chunk(tx: Tx, position: int) -> None:
+    """A chunk of a deleted topic, with its pins and what of it had gone to `kept`."""
     found = tx.kv.get("log", U64.pack(position))
     tx.kv.delete("log", U64.pack(position))
     tx.kv.delete("pin", U64.pack(position))
@@ -104,6 +106,7 @@ def _pop_where(tables: tuple[Table[Any, Any], ...], place: int, entity_id: int) 
 
 
 def _forget_owners(tx: Tx, group_id: int) -> None:
+    """The owners of a deleted group, with their keys in the revive topic."""
     state = tx.state
     for key, owner in list(state.owners.items()):
         if key[0] == group_id:

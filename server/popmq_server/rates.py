@@ -13,6 +13,7 @@ class Rates:
         self._rings: dict[tuple[str, str, str], dict[int, int]] = {}
 
     def add(self, what: str, group: str, topic: str, count: int) -> None:
+        """Counts `count` messages now."""
         if count:
             ring = self._rings.setdefault((what, group, topic), {})
             second = self._clock.now_ms() // 1000
@@ -21,6 +22,7 @@ class Rates:
                 self._forget(ring, second)
 
     def per_second(self, what: str, group: str, topic: str) -> float:
+        """Messages a second over the last WINDOW_S seconds, the quiet ones included."""
         ring = self._rings.get((what, group, topic))
         if not ring:
             return 0.0

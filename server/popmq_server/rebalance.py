@@ -74,6 +74,7 @@ class Sessions:
         return self._versions.get(group, 0)
 
     def _alive(self, group: str) -> dict[str, Session]:
+        """Live sessions of a group; those that fell silent are dropped when somebody looks."""
         members = self._groups.setdefault(group, {})
         oldest_ms = self._clock.now_ms() - SESSION_MS
         gone = [client for client, session in members.items() if session.last_ms <= oldest_ms]

@@ -81,6 +81,7 @@ class Retention:
         return limit
 
     def _drop(self, tx: Tx, topic: Topic, limit: int | None) -> bool:
+        """Retires the chunks whose time has come, at most CHUNKS_MAX; whether there are more."""
         start, ripe = self._resume.pop(topic.topic_id, 0), list[Chunk]()
         for chunk in chunks(tx, topic.topic_id, start):
             over = chunk.position >= limit if limit is not None else chunk.stored_ms + topic.keep_ms > tx.now_ms
@@ -96,6 +97,7 @@ class Retention:
 
 
 def _passed(tx: Tx, topic: Topic, chunk: Chunk) -> bool:
+    """Whether every group of the topic has popped (or skipped) all of a chunk."""
     for group_id in tx.state.topic_groups.get(topic.topic_id, ()):
         if group_id not in tx.state.groups:
             continue
@@ -138,6 +140,7 @@ def drop(tx: Tx, topic: Topic, chunk: Chunk) -> None:
 
 
 def _forget(tx: Tx, name: str, start: bytes, stop: bytes) -> None:
+    """Removes keys from `start` up to `stop`, of one queue, at most HISTORY_MAX."""
     stale: list[bytes] = []
     for key, _ in tx.kv.scan(name, start[:6], start):
         if key >= stop or len(stale) == HISTORY_MAX:
@@ -148,6 +151,9 @@ def _forget(tx: Tx, name: str, start: bytes, stop: bytes) -> None:
 
 
 def _raise_min(tx: Tx, topic: Topic, queue: int) -> None:
+    """The first readable offset follows the first block that is left; whoever was before it has lost messages,
+    counted.
+    """
     where = (topic.topic_id, queue)
     first = tx.kv.first("cq", QUEUE_KEY.pack(*where))
     least = CQ_KEY.unpack(first[0])[2] if first else tx.state.queue_max.get(where, 0)
@@ -181,6 +187,7 @@ def _copy_live(tx: Tx, topic: Topic, chunk: Chunk) -> None:
 
 
 def _live(tx: Tx, topic: Topic, chunk: Chunk) -> set[tuple[int, int]]:
+    """(position, size) of every record in the chunk that a lease or a retry entry points at."""
     stop = chunk.position + chunk.bytes
     found = set()
     for (ck_id, _), part in tx.state.leases.items():

@@ -66,6 +66,7 @@ def revive(tx: Tx) -> list[int]:
 
 
 def _due(tx: Tx) -> list[tuple[int, int]]:
+    """Keys of the revive topic whose time has come, soonest first, as committed."""
     found: list[tuple[int, int]] = []
     for key, _ in tx.kv.scan("due"):
         due_ms, ck_id, sub = DUE_KEY.unpack(key)

@@ -40,6 +40,7 @@ class Serving:
         return self
 
     def _serve_metrics(self, port: int) -> None:
+        """Opens the scrape port. A scrape asks the engine among the commands, so its numbers fit together."""
         loop = asyncio.get_running_loop()
 
         def ask() -> Any:

@@ -175,6 +175,7 @@ class State:
         self.counters.load("", Counters())
 
     def _store_lease(self, tx: Transaction, key: tuple[int, int], before: Lease | None, now: Lease | None) -> None:
+        """A part that moves leaves its old key in the revive topic."""
         ck_id, sub = key
         if before is not None and (now is None or now.due_ms != before.due_ms):
             tx.delete("due", DUE_KEY.pack(before.due_ms, ck_id, sub))
@@ -204,6 +205,7 @@ class State:
         self._load_leases(tx)
 
     def _load_topic(self, tx: Transaction, topic: Topic) -> None:
+        """Looks at both ends of each queue."""
         self.topics.load(topic.topic_id, topic)
         for queue in range(topic.queues):
             prefix = QUEUE_KEY.pack(topic.topic_id, queue)
@@ -231,6 +233,7 @@ class State:
             self.owner_tokens.load(token.owner_id, (*self.owner_tokens.get(token.owner_id, ()), token_key))
 
     def _load_leases(self, tx: Transaction) -> None:
+        """CheckPoints, then their parts; the gauges follow."""
         for key, value in tx.scan("ck"):
             ck = checkpoint.decode(U64.unpack(key)[0], value)
             self.ck.load(ck.ck_id, ck)
@@ -248,6 +251,7 @@ class State:
             self._load_held(ck, lease)
 
     def _load_held(self, ck: CheckPoint, lease: Lease) -> None:
+        """Counts one part into the gauges, as Tx.hold does for a living one."""
         bits = lease.undone & ~lease.released
         where = (ck.group_id, ck.topic_id)
         self.held.load(where, shifted(self.held.get(where, Held()), ck, bits.bit_count()))
@@ -311,6 +315,7 @@ class Tx:
     __slots__ = ("kv", "now_ms", "staged", "staged_count", "state", "woken")
 
     def __init__(self, state: State, store: Store, now_ms: int) -> None:
+        """Begins an LMDB transaction; `now_ms` is the time of everything in this commit."""
         self.state = state
         self.kv = store.begin()
         self.now_ms = now_ms
@@ -333,10 +338,12 @@ class Tx:
         return first
 
     def topic(self, name: str) -> Topic | None:
+        """A topic by name, as this transaction sees it."""
         topic_id = self.state.ids.get(("t", name))
         return None if topic_id is None else self.state.topics[topic_id]
 
     def group(self, name: str) -> Group | None:
+        """A group by name, as this transaction sees it."""
         group_id = self.state.ids.get(("g", name))
         return None if group_id is None else self.state.groups[group_id]
 
@@ -402,11 +409,13 @@ class Tx:
                 table.flush(self.kv)
 
     def merge(self) -> None:
+        """What was committed becomes what everybody sees."""
         for table in self.state.transactional:
             if table.changed:
                 table.merge()
 
     def abort(self) -> None:
+        """Nothing happened: the transaction and all layers are dropped."""
         self.kv.abort()
         for table in self.state.transactional:
             table.drop()

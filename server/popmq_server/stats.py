@@ -73,6 +73,7 @@ def ready(state: State, group_id: int, topic: Topic) -> int:
 
 
 def _pairs(tx: Tx, topic_name: str, group_name: str) -> list[tuple[Group, Topic]]:
+    """Groups with the topics they have named, by name; Refused for names that do not exist."""
     if topic_name and tx.topic(topic_name) is None:
         raise topic_not_found(topic_name)
     if group_name and tx.group(group_name) is None:
@@ -93,6 +94,7 @@ def groups(tx: Tx, topic_name: str, group_name: str) -> list[GroupNumbers]:
 
 
 def _group_numbers(tx: Tx, group: Group, topic: Topic, leased: tuple[int, int] | None) -> GroupNumbers:
+    """`leased`: the oldest lease, from `_oldest_leased`."""
     state, where = tx.state, (group.group_id, topic.topic_id)
     stat, held = state.stat[where], state.held.get(where, Held())
     owners = sum(1 for group_id, _ in state.owners if group_id == group.group_id)
@@ -130,6 +132,7 @@ def _oldest_leased(tx: Tx) -> dict[tuple[int, int], tuple[int, int]]:
 
 
 def _dead(tx: Tx, group: Group) -> int:
+    """What the dead-letter topic of a group holds, from all topics."""
     topic = tx.topic(dead_letter_topic(group.name))
     return stored(tx.state, topic) if topic else 0
 
@@ -202,6 +205,7 @@ def _is_of(tx: Tx, ck: CheckPoint, topic_name: str, group_name: str) -> bool:
 
 
 def _lease_numbers(tx: Tx, due_ms: int, ck_id: int, sub: int) -> LeaseNumbers:
+    """An owner's CheckPoint is shown with its owner's deadline."""
     ck, part = tx.state.ck[ck_id], tx.state.leases[(ck_id, sub)]
     group, topic = tx.state.groups[ck.group_id], tx.state.topics[ck.topic_id]
     name = ""
@@ -262,6 +266,7 @@ def browse(tx: Tx, name: str, queue: int, offset: int, messages_max: int, bytes_
 
 
 def _browse_retry(tx: Tx, name: str, rseq: int, messages_max: int, bytes_max: int) -> Page:
+    """Entries of a retry topic from a number on; the pointers are followed to their messages."""
     group_name, _, topic_name = name.removeprefix(RETRY_PREFIX).partition("+")
     group, topic = tx.group(group_name), tx.topic(topic_name)
     if group is None or topic is None:

@@ -62,6 +62,7 @@ def send(tx: Tx, command: Send) -> Sent:
 
 
 def _rotate(tx: Tx, topic: Topic) -> int:
+    """The next start queue: one request goes to one queue, so that it is one block."""
     turn = tx.state.send_turns.get(topic.topic_id, 0)
     tx.state.send_turns[topic.topic_id] = turn + 1
     return turn % topic.queues
@@ -79,6 +80,7 @@ def append(tx: Tx, topic: Topic, queue: int, messages: tuple[Outgoing, ...]) -> 
 
 
 def _seen(tx: Tx, key: bytes, topic: Topic, count: int) -> Sent | None:
+    """The first answer to this request number, while it is remembered; Refused when it was another request."""
     raw = tx.kv.get("dedup", key)
     if raw is None:
         return None
@@ -140,6 +142,10 @@ def _chunks(requests: list[Staged]) -> Iterator[list[Staged]]:
 
 
 def _write_chunk(tx: Tx, topic_id: int, requests: list[Staged]) -> None:
+    """One log value, one consume-queue value a queue, one index block.
+
+    Positions are given here, in the order of staging, so that neighbours of a queue lie beside each other.
+    """
     start = tx.state.counters[""].position
     parts: list[bytes] = []
     blocks: dict[int, tuple[int, list[bytes]]] = {}
@@ -244,6 +250,7 @@ class Log:
         return -1 if kept is None else int(U64.unpack_from(kept)[0])
 
     def _load(self, position: int) -> bool:
+        """Makes the chunk of a position the current one; False when it is not in the log."""
         if not self._start <= position < self._stop:
             found = self._kv.floor("log", U64.pack(position))
             if found is None or (start := U64.unpack(found[0])[0]) + len(found[1]) <= position:

@@ -70,6 +70,7 @@ class Waiters:
             self._leave(key, number)
 
     def _lot(self, key: Key) -> OrderedDict[int, "asyncio.Future[bool]"]:
+        """Where to park; Refused POLLING_FULL when there is no place."""
         lot = self._parked.setdefault(key, OrderedDict())
         if len(lot) >= WAITERS_PER_KEY_MAX or self.count >= WAITERS_MAX:
             raise Refused(
@@ -126,6 +127,7 @@ class Waiters:
         self._set_timer()
 
     def _set_timer(self) -> None:
+        """One timer, for the earliest deadline; a fake clock calls `tick` itself."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

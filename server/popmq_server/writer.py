@@ -64,6 +64,7 @@ class Writer:
             self._event.wait_for(lambda: self._quiet() or not self._thread.is_alive(), timeout=60)
 
     def _quiet(self) -> bool:
+        """No command waits or runs, and nothing is due."""
         return not self._busy and not any(self._lanes) and not self._due()
 
     def _due(self) -> bool:
@@ -79,6 +80,7 @@ class Writer:
         self._unsubscribe()
 
     def _loop(self) -> None:
+        """The thread. It ends with the broker, or with a commit that cannot be trusted."""
         try:
             while (group := self._next_group()) is not None:
                 self._run(group)
@@ -91,6 +93,7 @@ class Writer:
                 self._event.notify_all()
 
     def _run(self, group: list[tuple[Any, Any]]) -> None:
+        """Runs one group and hands its answers over; after a failed commit every caller gets UNAVAILABLE."""
         tickets = [ticket for _, ticket in group]
         try:
             committed = self._core.run([command for command, _ in group])
@@ -101,6 +104,7 @@ class Writer:
         self._deliver(tickets, committed)
 
     def _next_group(self) -> list[tuple[Any, Any]] | None:
+        """Sleeps until there is something to do; None when the broker stops and all is answered."""
         with self._event:
             self._busy = False
             while not any(self._lanes) and not self._due():
@@ -112,6 +116,7 @@ class Writer:
             return self._take()
 
     def _take(self) -> list[tuple[Any, Any]]:
+        """A group: the lanes in order, bounded, with places kept for pops."""
         group: list[tuple[Any, Any]] = []
         size = 0
         pops = self._lanes[LANE_POP]

@@ -9,8 +9,8 @@ from popmq_server.api.native import NativeService
 from popmq_server.api.requests import read
 from popmq_server.commands import Look
 from popmq_server.engine import Engine
-from popmq_server.errors import unsupported
-from popmq_server.message import RETRY_PREFIX, TOPIC_NAME_MAX, check_name, check_range
+from popmq_server.errors import invalid, unsupported
+from popmq_server.message import TOPIC_NAME_MAX, check_name, check_range
 from popmq_server.metrics import Metrics
 from popmq_server.rates import Rates
 from popmq_server.state import Group, Topic
@@ -34,9 +34,9 @@ class AdminService:
         self._rates = rates
 
     async def CreateTopic(self, raw: bytes) -> Message:
+        """A topic with its settings, or the one that exists with the same; other settings: ALREADY_EXISTS."""
         topic = read(pb.CreateTopicRequest, raw).topic
-        if topic.type not in (pb.TOPIC_TYPE_UNSPECIFIED, pb.NORMAL):
-            raise unsupported("topic.type", "topic types other than NORMAL")
+        _check_type(topic.type)
         by_age, keep_ms = _retention(topic.retention)
         queues = check_range(topic.queues, "topic.queues", 1, catalog.QUEUES_MAX, catalog.QUEUES_DEFAULT)
         name = check_name(topic.name, "topic.name", TOPIC_NAME_MAX)
@@ -44,7 +44,9 @@ class AdminService:
         return pb.CreateTopicResponse(topic=_topic(made), existed=existed)
 
     async def UpdateTopic(self, raw: bytes) -> Message:
+        """Replaces what may change; `queues` 0 and an unset retention leave things as they are."""
         topic = read(pb.UpdateTopicRequest, raw).topic
+        _check_type(topic.type)
         check_range(topic.queues, "topic.queues", 0, catalog.QUEUES_MAX)
         retention = _retention(topic.retention) if topic.HasField("retention") else None
         made = await self._engine.execute(
@@ -53,11 +55,13 @@ class AdminService:
         return pb.UpdateTopicResponse(topic=_topic(made))
 
     async def GetTopic(self, raw: bytes) -> Message:
+        """Settings, and the first and next offset of each queue."""
         name = requests.topic_name(read(pb.GetTopicRequest, raw).name, "name")
         topic, _, queues = (await self._engine.execute(Look("topics", (name,))))[0]
         return pb.GetTopicResponse(topic=_topic(topic), queues=_queues(queues))
 
     async def ListTopics(self, raw: bytes) -> Message:
+        """All topics by name; dead-letter topics only when asked for."""
         hidden = read(pb.ListTopicsRequest, raw).dead_letter_topics
         rows = await self._engine.execute(Look("topics", ("",)))
         return pb.ListTopicsResponse(
@@ -65,42 +69,48 @@ class AdminService:
         )
 
     async def DeleteTopic(self, raw: bytes) -> Message:
+        """The name is free at once; what it held is removed behind the clients' commands (purge.py)."""
         name = requests.topic_name(read(pb.DeleteTopicRequest, raw).name, "name")
         await self._engine.execute(commands.DeleteTopic(name))
         return pb.DeleteTopicResponse()
 
     async def CreateGroup(self, raw: bytes) -> Message:
+        """A group with its dead-letter topic, or the one that exists with the same settings."""
         group = read(pb.CreateGroupRequest, raw).group
         made, existed = await self._engine.execute(_create_group(group))
         return pb.CreateGroupResponse(group=_group(made), existed=existed)
 
     async def UpdateGroup(self, raw: bytes) -> Message:
+        """Replaces all settings: what the request leaves unset becomes the default again."""
         wanted = _create_group(read(pb.UpdateGroupRequest, raw).group)
         made = await self._engine.execute(commands.UpdateGroup(wanted.name, wanted._asdict()))
         return pb.UpdateGroupResponse(group=_group(made))
 
     async def GetGroup(self, raw: bytes) -> Message:
+        """Settings, and the group's numbers in each topic that it has named."""
         name = requests.group_name(read(pb.GetGroupRequest, raw).name, "name")
         group = (await self._engine.execute(Look("group_settings", (name,))))[0]
         rows = await self._engine.execute(Look("groups", ("", name)))
         return pb.GetGroupResponse(group=_group(group), stats=[self._native.group_stats(row) for row in rows])
 
     async def ListGroups(self, raw: bytes) -> Message:
+        """All groups by name."""
         read(pb.ListGroupsRequest, raw)
         return pb.ListGroupsResponse(
             groups=[_group(group) for group in await self._engine.execute(Look("group_settings", ("",)))]
         )
 
     async def DeleteGroup(self, raw: bytes) -> Message:
+        """Positions, leases, retries and dead letters go with it."""
         await self._engine.execute(
             commands.DeleteGroup(requests.group_name(read(pb.DeleteGroupRequest, raw).name, "name"))
         )
         return pb.DeleteGroupResponse()
 
     async def GetStats(self, raw: bytes) -> Message:
+        """Numbers of topics, groups and the store; each pair of lists is one look at one state."""
         request = read(pb.GetStatsRequest, raw)
-        topic = requests.topic_name(request.topic) if request.topic else ""
-        group = requests.group_name(request.group) if request.group else ""
+        topic, group = _optional_names(request)
         topics = await self._engine.execute(Look("topics", (topic,)))
         groups = await self._engine.execute(Look("groups", (topic, group)))
         return pb.GetStatsResponse(
@@ -114,6 +124,7 @@ class AdminService:
         return pb.TopicStats(topic=topic.name, messages=messages, sent_per_s=rate, queues=_queues(queues))
 
     async def _store_stats(self) -> pb.StoreStats:
+        """Bytes, not pages; fsyncs are commits unless `--sync none` leaves them out."""
         pages, quarantined = await self._engine.execute(Look("store"))
         return pb.StoreStats(
             map_bytes=self._store.map_bytes,
@@ -125,10 +136,11 @@ class AdminService:
         )
 
     async def Browse(self, raw: bytes) -> Message:
+        """Messages by position, with no lease; `%RETRY%group+topic` by the numbers of its entries."""
         request = read(pb.BrowseRequest, raw)
-        name = request.topic if request.topic.startswith(RETRY_PREFIX) else requests.topic_name(request.topic)
+        name = requests.browsed_name(request.topic)
         count = check_range(request.max_messages, "max_messages", 1, requests.ENTRIES_MAX, requests.POP_MESSAGES)
-        offset = check_range(request.offset, "offset", 0, (1 << 63) - 1)
+        offset = check_range(request.offset, "offset", 0, requests.INT64_MAX)
         page = await self._engine.execute(Look("browse", (name, request.queue, offset, count, requests.POP_BYTES)))
         rows = [
             pb.Delivery(
@@ -141,9 +153,11 @@ class AdminService:
         )
 
     async def ListLeases(self, raw: bytes) -> Message:
+        """The revive topic as people see it: soonest first, and how many there are in all."""
         request = read(pb.ListLeasesRequest, raw)
         count = check_range(request.max_leases, "max_leases", 1, requests.ENTRIES_MAX, LEASES_DEFAULT)
-        rows, total = await self._engine.execute(Look("leases", (request.topic, request.group, count)))
+        topic, group = _optional_names(request)
+        rows, total = await self._engine.execute(Look("leases", (topic, group, count)))
         leases = [
             pb.Lease(
                 checkpoint_id=row.ck_id,
@@ -162,7 +176,9 @@ class AdminService:
         return pb.ListLeasesResponse(leases=leases, total=total)
 
     async def ListOwners(self, raw: bytes) -> Message:
-        rows = await self._engine.execute(Look("owners", (read(pb.ListOwnersRequest, raw).group,)))
+        """Owners with what they hold; an operator releases one with ReleaseOwner and generation 0."""
+        group_name = read(pb.ListOwnersRequest, raw).group
+        rows = await self._engine.execute(Look("owners", (requests.group_name(group_name) if group_name else "",)))
         owners = [
             pb.OwnerStats(
                 group=group,
@@ -180,7 +196,21 @@ class AdminService:
         return pb.ListOwnersResponse(owners=owners)
 
 
+def _check_type(kind: int) -> None:
+    if kind not in pb.TopicType.values():
+        raise invalid(f"there is no topic type {kind}", field="topic.type")
+    if kind not in (pb.TOPIC_TYPE_UNSPECIFIED, pb.NORMAL):
+        raise unsupported("topic.type", "topic types other than NORMAL")
+
+
+def _optional_names(request: pb.GetStatsRequest | pb.ListLeasesRequest) -> tuple[str, str]:
+    """(topic, group) of a request in which an empty name stands for all."""
+    topic = requests.topic_name(request.topic) if request.topic else ""
+    return topic, requests.group_name(request.group) if request.group else ""
+
+
 def _retention(retention: pb.Retention) -> tuple[bool, int]:
+    """(by age, ms to keep) with the default for 0, or Refused."""
     keep_ms = check_range(
         retention.keep_ms, "topic.retention.keep_ms", catalog.KEEP_MS_MIN, catalog.KEEP_MS_MAX, catalog.KEEP_MS_DEFAULT
     )
@@ -188,12 +218,13 @@ def _retention(retention: pb.Retention) -> tuple[bool, int]:
 
 
 def _create_group(group: pb.Group) -> commands.CreateGroup:
+    """Checked settings of a group; all times ms. Raises Refused with the path of the field."""
     if group.fifo:
         raise unsupported("group.fifo", "FIFO groups")
     delays = tuple(group.backoff.delays_ms) or catalog.DELAYS_MS_DEFAULT
     check_range(len(delays), "group.backoff.delays_ms", 1, DELAYS_MAX)
-    for delay_ms in delays:
-        check_range(delay_ms, "group.backoff.delays_ms", 0, requests.INVISIBLE_MS_MAX)
+    for place, delay_ms in enumerate(delays):
+        check_range(delay_ms, f"group.backoff.delays_ms[{place}]", 0, requests.INVISIBLE_MS_MAX)
     start_from, start_ms = requests.start_position(group.start, "group.start")
     return commands.CreateGroup(
         requests.group_name(group.name, "group.name"),

@@ -9,7 +9,7 @@ from popmq_server.api import requests, responses
 from popmq_server.clock import Clock
 from popmq_server.commands import AckUpTo, Available, Look, ReleaseOwner, RenewOwner
 from popmq_server.engine import Engine
-from popmq_server.errors import Refused, unsupported
+from popmq_server.errors import Refused
 from popmq_server.message import Outgoing, check_range, check_text
 from popmq_server.metrics import Metrics
 from popmq_server.rates import Rates
@@ -27,6 +27,7 @@ class NativeService:
         self._rates = rates
 
     def _count(self, method: str, group: str, topic: str, messages: int, size: int = 0) -> None:
+        """Counts messages and bytes for the metrics and for the rates of GetStats."""
         if messages:
             self._metrics.messages.labels(method, group, topic).inc(messages)
             self._rates.add(method, group, topic, messages)
@@ -34,11 +35,13 @@ class NativeService:
             self._metrics.bytes.labels(method, group, topic).inc(size)
 
     def _refused(self, entries: Iterable[object]) -> None:
+        """Counts entries that were refused while their request was not."""
         for entry in entries:
             if isinstance(entry, Refused):
                 self._metrics.refusals.labels(entry.code).inc()
 
     async def Send(self, raw: bytes) -> bytes:
+        """Stores the good messages of a request; bad ones are refused entry by entry."""
         command = requests.send(raw)
         answer = await self._engine.execute(command)
         self._refused(command.entries)
@@ -47,6 +50,7 @@ class NativeService:
         return responses.sent(command, answer)
 
     async def Pop(self, raw: bytes) -> bytes:
+        """Leases a batch, parked while there is nothing; the answer is joined from stored bytes."""
         request = requests.read(pb.PopRequest, raw)
         command = requests.pop(request)
         answer = await self._engine.pop(command, request.wait_ms)
@@ -54,6 +58,7 @@ class NativeService:
         return responses.popped(answer, request.format == pb.FORMAT_COLUMNS)
 
     async def Ack(self, raw: bytes) -> Message:
+        """Finishes deliveries; an empty list of results says that all of them were."""
         command = requests.ack(requests.read(pb.AckRequest, raw))
         answer = await self._engine.execute(command)
         self._refused(answer)
@@ -61,6 +66,7 @@ class NativeService:
         return responses.acked(answer)
 
     async def ChangeInvisibleTime(self, raw: bytes) -> Message:
+        """Extends, releases or rejects, each entry on its own."""
         command = requests.change_invisible_time(requests.read(pb.ChangeInvisibleTimeRequest, raw))
         answer = await self._engine.execute(command)
         self._refused(answer)
@@ -68,6 +74,7 @@ class NativeService:
         return responses.changed(answer)
 
     async def QueryAssignment(self, raw: bytes) -> Message:
+        """The broker-side rebalance, computed when asked: no client ever waits for another."""
         request = requests.read(pb.QueryAssignmentRequest, raw)
         client = check_text(request.client_id, "client_id", requests.CLIENT_ID_BYTES_MAX, required=True)
         found = await self._engine.assignment(
@@ -76,52 +83,65 @@ class NativeService:
         return pb.QueryAssignmentResponse(known=found.known, all=found.all, queues=found.queues)
 
     async def Heartbeat(self, raw: bytes) -> Message:
+        """Renews a session (120 s) or ends it with `goodbye`."""
         request = requests.read(pb.HeartbeatRequest, raw)
         client = check_text(request.client_id, "client_id", requests.CLIENT_ID_BYTES_MAX, required=True)
-        topics = frozenset(requests.topic_name(name, "topics") for name in request.topics)
+        check_range(len(request.topics), "topics", 0, requests.ENTRIES_MAX)
+        topics = frozenset(requests.topic_name(name, f"topics[{place}]") for place, name in enumerate(request.topics))
         version = await self._engine.heartbeat(requests.group_name(request.group), client, topics, request.goodbye)
         return pb.HeartbeatResponse(interval_ms=HEARTBEAT_MS, assignment_version=version)
 
     async def Session(self, raw: bytes) -> Message:
-        raise unsupported("", "sessions")
+        """Reserved by the contract; answers UNSUPPORTED."""
+        raise Refused(
+            "UNSUPPORTED",
+            "Session is reserved: this release does not serve it",
+            action="keep the client's session alive with Heartbeat",
+        )
 
     async def AttachOwner(self, raw: bytes) -> Message:
+        """Makes or takes over an owner: older generations are fenced from here on."""
         generation, acked_epoch, queues = await self._engine.execute(
             requests.attach_owner(requests.read(pb.AttachOwnerRequest, raw))
         )
         return pb.AttachOwnerResponse(generation=generation, acked_epoch=acked_epoch, queues=queues)
 
     async def RenewOwner(self, raw: bytes) -> Message:
+        """Moves the lease of all that the owner holds by one small key."""
         request = requests.read(pb.RenewOwnerRequest, raw)
         lease_ms = requests.invisible_ms(request.lease_ms, "lease_ms", None)
-        command = RenewOwner(requests.group_name(request.group), _owner(request.owner), request.generation, lease_ms)
+        generation = requests.generation(request.generation)
+        command = RenewOwner(requests.group_name(request.group), _owner(request.owner), generation, lease_ms)
         tokens, messages, until_ms = await self._engine.execute(command)
         return pb.RenewOwnerResponse(tokens=tokens, messages=messages, lease_until_ms=until_ms)
 
     async def AckUpTo(self, raw: bytes) -> Message:
+        """Finishes all tokens of epochs up to one; a repeat finds nothing to do."""
         request = requests.read(pb.AckUpToRequest, raw)
-        epoch = check_range(request.epoch, "epoch", 1, (1 << 63) - 1)
-        group = requests.group_name(request.group)
-        acked, acked_epoch = await self._engine.execute(
-            AckUpTo(group, _owner(request.owner), request.generation, epoch)
-        )
+        epoch = check_range(request.epoch, "epoch", 1, requests.INT64_MAX)
+        group, generation = requests.group_name(request.group), requests.generation(request.generation)
+        acked, acked_epoch = await self._engine.execute(AckUpTo(group, _owner(request.owner), generation, epoch))
         self._count("ack", group, "", acked)
         return pb.AckUpToResponse(acked=acked, acked_epoch=acked_epoch)
 
     async def ReleaseOwner(self, raw: bytes) -> Message:
+        """Ends the owner's lease now."""
         request = requests.read(pb.ReleaseOwnerRequest, raw)
         command = ReleaseOwner(requests.group_name(request.group), _owner(request.owner), request.generation)
         return pb.ReleaseOwnerResponse(released=await self._engine.execute(command))
 
     async def WaitAvailable(self, raw: bytes) -> Message:
+        """Waits without a lease: takes no wake-up from a Pop, holds no read transaction."""
         request = requests.read(pb.WaitAvailableRequest, raw)
         check_range(request.wait_ms, "wait_ms", 0, requests.WAIT_MS_MAX)
-        upto_asked = requests.position(request.upto) if request.HasField("upto") else None
+        upto_asked = requests.position(request.upto, "upto") if request.HasField("upto") else None
         topic, group = requests.topic_name(request.topic), requests.group_name(request.group)
         command = Available(topic, group, upto_asked)
         ready, upto = await self._engine.wait_available(command, request.min_ready, request.wait_ms)
-        row = (await self._engine.execute(Look("groups", (topic, group))))[0]
-        return pb.WaitAvailableResponse(ready=ready, upto=responses.position(upto), stats=self.group_stats(row))
+        # Nothing, when the group was deleted and made anew since: it has not named the topic yet.
+        rows = await self._engine.execute(Look("groups", (topic, group)))
+        stats = self.group_stats(rows[0]) if rows else pb.GroupStats(group=group, topic=topic)
+        return pb.WaitAvailableResponse(ready=ready, upto=responses.position(upto), stats=stats)
 
     def group_stats(self, row: GroupNumbers) -> pb.GroupStats:
         """Numbers of the engine, with the rates and gauges of this process."""

@@ -1,7 +1,7 @@
 """Requests of popmq.v1 → commands: every limit that needs no state is checked here, before anything waits."""
 
-import binascii
 import functools
+import hashlib
 import os
 from collections.abc import Sequence
 from typing import TypeVar
@@ -14,6 +14,7 @@ from popmq_server.commands import Ack, AttachOwner, Change, ChangeInvisibleTime,
 from popmq_server.errors import Refused, invalid, unsupported
 from popmq_server.message import (
     BODY_BYTES_MAX,
+    DEAD_LETTER_PREFIX,
     GROUP_NAME_MAX,
     KEY_BYTES_MAX,
     KEYS_MAX,
@@ -21,6 +22,7 @@ from popmq_server.message import (
     PROPERTIES_BYTES_MAX,
     PROPERTIES_MAX,
     REASON_BYTES_MAX,
+    RETRY_PREFIX,
     TAG_BYTES_MAX,
     TOPIC_NAME_MAX,
     Handle,
@@ -33,9 +35,9 @@ from popmq_server.message import (
     read_handle,
     tag_hash,
 )
-from popmq_server.message import DEAD_LETTER_PREFIX as DEAD_LETTER
 from popmq_server.storage.keys import hash8
 
+INT64_MAX = (1 << 63) - 1
 #: Limits of requests (model.md §5).
 ENTRIES_MAX = 4096
 SEND_BYTES_MAX = 16 << 20
@@ -55,18 +57,21 @@ _TRACEPARENT_BYTES_MAX, _TRACESTATE_BYTES_MAX = 64, 512
 M = TypeVar("M", bound=Message)
 
 
-def read(kind: type[M], raw: bytes) -> M:
+def read(kind: type[M], raw: bytes, name: str = "") -> M:
     """A request, or Refused: bytes that are not one are the caller's mistake, not a crash of the call."""
     try:
         return kind.FromString(raw)
     except DecodeError:
-        raise invalid(f"the request's bytes are not a {kind.DESCRIPTOR.full_name}") from None
+        raise invalid(
+            f"the request's bytes are not a {name or kind.DESCRIPTOR.full_name}",
+            action="encode it with stubs made from the contract; texts are UTF-8",
+        ) from None
 
 
 def topic_name(name: str, field: str = "topic") -> str:
     """A topic's name; a dead-letter topic's may be read from."""
-    if name.startswith(DEAD_LETTER):
-        return dead_letter_topic(check_name(name.removeprefix(DEAD_LETTER), field, GROUP_NAME_MAX))
+    if name.startswith(DEAD_LETTER_PREFIX):
+        return dead_letter_topic(check_name(name.removeprefix(DEAD_LETTER_PREFIX), field, GROUP_NAME_MAX))
     return check_name(name, field, TOPIC_NAME_MAX)
 
 
@@ -74,9 +79,28 @@ def group_name(name: str, field: str = "group") -> str:
     return check_name(name, field, GROUP_NAME_MAX)
 
 
+def browsed_name(name: str) -> str:
+    """A topic's name; retry topics may be browsed too."""
+    if not name.startswith(RETRY_PREFIX):
+        return topic_name(name)
+    group, _, topic = name.removeprefix(RETRY_PREFIX).partition("+")
+    return f"{RETRY_PREFIX}{group_name(group, 'topic')}+{topic_name(topic)}"
+
+
+def sent_name(name: str) -> str:
+    """A topic that clients may send to."""
+    if name.startswith(DEAD_LETTER_PREFIX):
+        raise invalid(
+            f"{topic_name(name)!r} is a dead-letter topic: only the broker writes to it",
+            field="topic",
+            action="send to the topic that the message is for",
+        )
+    return topic_name(name)
+
+
 def send(whole: bytes) -> Send:
     """Each message is checked on its own: a bad one becomes its entry's refusal."""
-    view = read(SendView, whole)
+    view = read(SendView, whole, pb.SendRequest.DESCRIPTOR.full_name)
     raws = view.messages
     total = sum(map(len, raws))
     check_messages_total(len(raws), total, ENTRIES_MAX, SEND_BYTES_MAX)
@@ -85,14 +109,15 @@ def send(whole: bytes) -> Send:
         raise invalid(
             "producer_id and request_number belong together", field="request_number", action="set both, or neither"
         )
+    producer_id, request_number = view.producer_id, view.request_number
     entries: list[Outgoing | Refused] = []
     for place, (raw, message) in enumerate(zip(raws, _messages(whole, raws), strict=True)):
         try:
-            entries.append(outgoing(raw, message))
+            entries.append(outgoing(raw, message, (producer_id, request_number, place)))
         except Refused as refused:
             refused.field = f"messages[{place}].{refused.field}" if refused.field else f"messages[{place}]"
             entries.append(refused)
-    return Send(topic_name(view.topic), tuple(entries), view.producer_id, view.request_number, total)
+    return Send(sent_name(view.topic), tuple(entries), producer_id, request_number, total)
 
 
 def _messages(whole: bytes, raws: Sequence[bytes]) -> Sequence[pb.Message | None]:
@@ -110,10 +135,10 @@ def _message(raw: bytes) -> pb.Message | None:
         return None
 
 
-def outgoing(raw: bytes, message: pb.Message | None) -> Outgoing:
-    """A checked message: the bytes as they came, and what the indexes need."""
+def outgoing(raw: bytes, message: pb.Message | None, origin: tuple[str, int, int] = ("", 0, 0)) -> Outgoing:
+    """A checked message: the bytes as they came, and what the indexes need. `origin`: see `_made_id`."""
     if message is None:
-        raise invalid("the bytes are not a popmq.v1.Message", field="")
+        raise invalid("the bytes are not a popmq.v1.Message", field="", action="encode it with stubs of the contract")
     message_id, tag = message.message_id, message.tag
     size = len(message.body)
     if not 0 < size <= BODY_BYTES_MAX:
@@ -124,10 +149,19 @@ def outgoing(raw: bytes, message: pb.Message | None) -> Outgoing:
     if len(raw) != known:
         _check_rare(message)
     if not message_id:
-        message_id = binascii.hexlify(os.urandom(16)).decode()
+        message_id = _made_id(message.body, *origin)
         raw += b"\x0a\x20" + message_id.encode()
     hashes = (hash8(message_id), *map(hash8, message.keys)) if len(message.keys) else (hash8(message_id),)
     return Outgoing(raw, checked_tag_hash(tag), hashes, message_id)
+
+
+def _made_id(body: bytes, producer_id: str, request_number: int, place: int) -> str:
+    """32 letters: random, or for a numbered request the same at each try, so that a repeat gets the first answer."""
+    if not producer_id:
+        return os.urandom(16).hex()
+    made = hashlib.blake2b(f"{producer_id} {request_number} {place} ".encode(), digest_size=16)
+    made.update(body)
+    return made.hexdigest()
 
 
 @functools.lru_cache(maxsize=4096)
@@ -140,14 +174,16 @@ def checked_tag_hash(tag: str) -> bytes:
 
 
 def _check_keys(keys: object) -> None:
+    """At most KEYS_MAX keys of 1–KEY_BYTES_MAX bytes."""
     texts = list(keys)  # type: ignore[call-overload]
     if len(texts) > KEYS_MAX:
         raise invalid(f"{len(texts)} keys, at most {KEYS_MAX} are allowed", field="keys")
-    for key in texts:
-        check_text(key, "keys", KEY_BYTES_MAX, required=True)
+    for place, key in enumerate(texts):
+        check_text(key, f"keys[{place}]", KEY_BYTES_MAX, required=True)
 
 
 def _check_properties(message: pb.Message) -> None:
+    """At most PROPERTIES_MAX, names like keys, PROPERTIES_BYTES_MAX in all."""
     if len(message.properties) > PROPERTIES_MAX:
         raise invalid(f"{len(message.properties)} properties, at most {PROPERTIES_MAX} are allowed", field="properties")
     total = 0
@@ -192,6 +228,7 @@ def _check_later(message: pb.Message) -> None:
 
 
 def pop(request: pb.PopRequest) -> Pop:
+    """Zeros become defaults; everything else out of range is refused, never clamped."""
     if request.HasField("filter") and request.filter.WhichOneof("expression"):
         raise unsupported("filter", "filters")
     if request.format not in (pb.FORMAT_ROWS, pb.FORMAT_COLUMNS):
@@ -214,22 +251,32 @@ def pop(request: pb.PopRequest) -> Pop:
 
 
 def _token(token: pb.Token) -> PopToken:
-    check_range(token.epoch, "token.epoch", 1, (1 << 63) - 1)
-    check_range(token.generation, "token.generation", 1, (1 << 63) - 1)
-    upto = position(token.upto) if token.HasField("upto") else None
+    """A sealed token; generation and epoch begin at 1, so that an unset field is seen."""
+    check_range(token.epoch, "token.epoch", 1, INT64_MAX)
+    generation(token.generation, "token.generation")
+    upto = position(token.upto, "token.upto") if token.HasField("upto") else None
     owner = check_text(token.owner, "token.owner", OWNER_BYTES_MAX, required=True)
     return PopToken(owner, token.generation, token.epoch, token.part, token.chunk, token.share, upto)
 
 
-def position(upto: pb.Position) -> Position:
+def position(upto: pb.Position, field: str) -> Position:
+    for queue, offset in upto.queues.items():
+        check_range(offset, f"{field}.queues[{queue}]", 0, INT64_MAX)
     return Position(dict(upto.queues), upto.retry)
 
 
+def generation(value: int, field: str = "generation") -> int:
+    """What AttachOwner answered. Zero would be nobody's, and must not pass for whatever it is."""
+    return check_range(value, field, 1, INT64_MAX)
+
+
 def invisible_ms(value: int, field: str, default: int | None = 0) -> int:
+    """A lease in ms within 1 s – 12 h; 0 becomes `default`, unless that is None."""
     return check_range(value, field, INVISIBLE_MS_MIN, INVISIBLE_MS_MAX, default)
 
 
 def ack(request: pb.AckRequest) -> Ack:
+    """A handle that cannot be one becomes its entry's refusal."""
     check_range(len(request.handles), "handles", 1, ENTRIES_MAX)
     return Ack(
         group_name(request.group),
@@ -245,6 +292,7 @@ def _handle(text: str, field: str) -> Handle | Refused:
 
 
 def change_invisible_time(request: pb.ChangeInvisibleTimeRequest) -> ChangeInvisibleTime:
+    """A bad change becomes its entry's refusal."""
     check_range(len(request.changes), "changes", 1, ENTRIES_MAX)
     changes: list[Change | Refused] = []
     for place, entry in enumerate(request.changes):
@@ -256,6 +304,7 @@ def change_invisible_time(request: pb.ChangeInvisibleTimeRequest) -> ChangeInvis
 
 
 def _change(entry: pb.InvisibleTimeChange, field: str) -> Change:
+    """One entry: exactly one of extend, release, reject. `delay_ms` unset is the group's backoff, 0 is at once."""
     handle = read_handle(entry.handle, f"{field}.handle")
     kind = entry.WhichOneof("change")
     if kind == "extend":
@@ -274,6 +323,7 @@ def _change(entry: pb.InvisibleTimeChange, field: str) -> Change:
 
 
 def attach_owner(request: pb.AttachOwnerRequest) -> AttachOwner:
+    """`start` matters only for a group that has no position in the topic yet."""
     start = start_position(request.start, "start") if request.HasField("start") else None
     return AttachOwner(
         group_name(request.group),
@@ -286,6 +336,7 @@ def attach_owner(request: pb.AttachOwnerRequest) -> AttachOwner:
 
 
 def start_position(start: pb.StartPosition, field: str) -> tuple[str, int]:
+    """(name of the StartFrom, timestamp ms); a timestamp belongs to TIMESTAMP and to nothing else."""
     if start.__getattribute__("from") not in pb.StartFrom.values():
         raise invalid("there is no such start position", field=f"{field}.from")
     kind = pb.StartFrom.Name(start.__getattribute__("from"))

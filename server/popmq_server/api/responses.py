@@ -70,6 +70,7 @@ def _stored(stored_ms: int) -> bytes:
 
 
 def _columns(answer: Popped) -> pb.Columns:
+    """The same rows by field. Messages are decoded here: the one place where the broker looks inside to answer."""
     messages = [pb.Message.FromString(row[0]) for row in answer.rows]
     rows = answer.rows
     return pb.Columns(
@@ -88,6 +89,7 @@ def _columns(answer: Popped) -> pb.Columns:
 
 
 def acked(answer: list[Refused | None]) -> pb.AckResponse:
+    """No entry when all succeeded: a batch's answer is a few bytes."""
     if not any(answer):
         return pb.AckResponse()
     return pb.AckResponse(
@@ -96,6 +98,7 @@ def acked(answer: list[Refused | None]) -> pb.AckResponse:
 
 
 def changed(answer: list[tuple[int, bool] | Refused]) -> pb.ChangeInvisibleTimeResponse:
+    """When each message is visible again, or that it is a dead letter now."""
     results = [
         pb.InvisibleTimeResult(error=error_info(entry))
         if isinstance(entry, Refused)
@@ -110,6 +113,7 @@ def position(answer: Position) -> pb.Position:
 
 
 def group_stats(row: GroupNumbers, now_ms: int, rates: tuple[float, float], gauges: tuple[int, int]) -> pb.GroupStats:
+    """`rates` are (popped, acked) a second, `gauges` (parked Pops, sessions)."""
     return pb.GroupStats(
         group=row.group,
         topic=row.topic,

@@ -57,6 +57,7 @@ class Server:
         )
 
     def _add(self, name: str, service: Any) -> None:
+        """Handlers by name from the descriptor: a method of the contract that nobody wrote fails at start."""
         handlers: dict[str, Any] = {}
         for method in pb.DESCRIPTOR.services_by_name[name].methods:
             call = getattr(service, method.name)
@@ -97,11 +98,13 @@ class Server:
         return handle
 
     async def _refuse(self, name: str, context: Any, refused: Refused) -> None:
+        """Counts the refusal and puts it on the wire."""
         self._metrics.requests.labels(name, refused.code).inc()
         self._metrics.refusals.labels(refused.code).inc()
         await refuse(context, refused)
 
     def _stream(self, name: str, call: Method) -> Callable[[Any, Any], AsyncIterator[bytes]]:
+        """A stream that is refused with its first answer: Session, for now."""
         unary = self._unary(name, call)
 
         async def handle(_: Any, context: Any) -> AsyncIterator[bytes]:

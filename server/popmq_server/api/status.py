@@ -35,14 +35,19 @@ STATUS_OF_CODE = {
 }
 
 
+#: What to do about a refusal that does not say it itself: the limits of all fields stand in the contract.
+_ACTION = "give the field a value that the contract allows, and send the request again"
+
+
 def error_info(refused: Refused) -> pb.ErrorInfo:
+    """The wire form of a refusal, for calls and for entries."""
     return pb.ErrorInfo(
         code=pb.Code.Name(pb.Code.Value(refused.code)),
         message=refused.message,
         field=refused.field,
         retryable=refused.retryable,
         retry_after_ms=refused.retry_after_ms,
-        action=refused.action,
+        action=refused.action or _ACTION,
     )
 
 

@@ -64,6 +64,7 @@ def check(kv: Transaction) -> Iterator[str]:
 
 
 def _check_log(kv: Transaction, state: State) -> Iterator[str]:
+    """Chunks follow each other without overlap, each has its index block, each record its checksum."""
     stop = 0
     indexed = {TOPIC_AT.unpack(key)[1]: TOPIC_AT.unpack(key)[0] for key, _ in kv.scan("idx")}
     bad = {U64.unpack_from(value)[0] for _, value in kv.scan("quar")}
@@ -90,6 +91,7 @@ def _check_records(chunk: memoryview, start: int, topic_id: int, bad: set[int]) 
 
 
 def _check_queues(kv: Transaction, state: State) -> Iterator[str]:
+    """Blocks of a queue begin at its first readable offset and leave no hole (by age they may)."""
     log = Log(kv)
     for topic in state.topics.values():
         for queue in range(topic.queues):
@@ -107,6 +109,7 @@ def _check_queues(kv: Transaction, state: State) -> Iterator[str]:
 def _check_block(
     kv: Transaction, log: Log, name: str, topic_id: int, queue: int, first: int, block: memoryview
 ) -> Iterator[str]:
+    """Each entry of a consume queue points at a whole record of its topic."""
     for place, (position, size, _) in enumerate(CQ_ENTRY.iter_unpack(block)):
         where = f"{name} queue {queue} offset {first + place}"
         if log.fetch(topic_id, position, size) is not None:
@@ -124,6 +127,7 @@ def _has_kept_chunk(kv: Transaction, topic_id: int, position: int) -> bool:
 
 
 def _check_leases(state: State) -> Iterator[str]:
+    """Parts of one CheckPoint hold members of its own, each at most once; no empty lease stays."""
     parts: dict[int, list[tuple[int, Any]]] = {}
     for (ck_id, sub), lease in state.leases.items():
         if sub != SUB_OWNER:
@@ -145,6 +149,7 @@ def _check_leases(state: State) -> Iterator[str]:
 
 
 def _check_owners(state: State) -> Iterator[str]:
+    """Owners, tokens and CheckPoints name each other."""
     tokens = Counter(token.ck_id for token in state.tokens.values() if token.ck_id)
     for owner in state.owners.values():
         if (owner.owner_id, SUB_OWNER) not in state.leases:
@@ -160,6 +165,7 @@ def _check_owners(state: State) -> Iterator[str]:
 
 
 def _check_groups(kv: Transaction, state: State) -> Iterator[str]:
+    """The invariant of the model: every message a group has passed is in exactly one place, and they add up."""
     for (group_id, topic_id), stat in state.stat.items():
         group, topic = state.groups.get(group_id), state.topics.get(topic_id)
         if group is None or topic is None:
@@ -192,6 +198,7 @@ def _count_leased(
     held: Counter[tuple[int, int]],
     released: dict[tuple[int, int], int],
 ) -> Iterator[str]:
+    """Adds the members under leases to `held`; notes those that are released."""
     for (ck_id, _), lease in state.leases.items():
         ck = state.ck.get(ck_id)
         if ck is None or (ck.group_id, ck.topic_id) != (group_id, topic_id):
@@ -220,6 +227,7 @@ def _count_retries(
     held: Counter[tuple[int, int]],
     released: dict[tuple[int, int], int],
 ) -> Iterator[str]:
+    """Adds the retry entries to `held`; a tied one must have been released, and the other way round."""
     count = 0
     for _, value in kv.scan("rq", RQ_KEY.pack(group_id, topic_id, 0)[:8]):
         _, _, _, queue, offset, _, ck_id, member = RQ_VALUE.unpack_from(value)
@@ -234,6 +242,7 @@ def _count_retries(
 
 
 def _check_pins(kv: Transaction, state: State) -> Iterator[str]:
+    """The counts that keep chunks alive equal the retry entries that point into them."""
     log = Log(kv)
     counted: Counter[int] = Counter()
     for key, value in kv.scan("rq"):

@@ -45,6 +45,7 @@ class Store:
     """An open data folder. Everything but `disk_free` is for the thread that writes."""
 
     def __init__(self, folder: pathlib.Path, map_bytes: int, sync: str) -> None:
+        """Raises StartError: in use, not ours, another format, not readable."""
         self.folder = folder
         self.map_bytes = map_bytes
         self.sync = sync
@@ -111,9 +112,11 @@ class Transaction:
         self.writes = 0
 
     def get(self, name: str, key: bytes) -> memoryview | None:
+        """The value, or None. Good until the next put."""
         return cast("memoryview | None", self._txn.get(key, db=self._db[name]))
 
     def put(self, name: str, key: bytes, value: bytes) -> None:
+        """Raises MapFull; the transaction is then good for nothing but an abort."""
         self.writes += 1
         try:
             self._txn.put(key, value, db=self._db[name])
@@ -121,6 +124,7 @@ class Transaction:
             raise MapFull from error
 
     def delete(self, name: str, key: bytes) -> bool:
+        """Whether the key was there."""
         self.writes += 1
         try:
             return bool(self._txn.delete(key, db=self._db[name]))
@@ -128,6 +132,7 @@ class Transaction:
             raise MapFull from error
 
     def cursor(self, name: str) -> lmdb.Cursor:
+        """A cursor over one database; its views are good until the next put."""
         return self._txn.cursor(db=self._db[name])
 
     def first(self, name: str, prefix: bytes = b"") -> tuple[bytes, memoryview] | None:
@@ -163,6 +168,7 @@ class Transaction:
             more = cursor.next()
 
     def used_pages(self) -> int:
+        """Pages that hold data, summed over the databases: free pages of the file are not counted."""
         total = 0
         for db in self._db.values():
             stat = self._txn.stat(db)
@@ -170,6 +176,7 @@ class Transaction:
         return total
 
     def commit(self) -> None:
+        """Syncs. Raises MapFull or DiskFault; then nothing of the transaction is there."""
         try:
             self._txn.commit()
         except lmdb.MapFullError as error:
@@ -182,6 +189,7 @@ class Transaction:
 
 
 def _lock_folder(folder: pathlib.Path) -> int:
+    """The descriptor that holds the folder for this process. The lock file says who holds it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         foreign = sorted(path.name for path in folder.iterdir() if path.name not in OUR_FILES)
@@ -217,6 +225,7 @@ def _sync_folder(folder: pathlib.Path) -> None:
 
 
 def _open_environment(folder: pathlib.Path, map_bytes: int, sync: str) -> lmdb.Environment:
+    """One writer and short reads: no read-ahead, since pops read what was written last or long ago."""
     try:
         return lmdb.open(
             str(folder / DATA_FILE),

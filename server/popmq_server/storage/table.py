@@ -90,12 +90,14 @@ class Table(Generic[K, V]):
         return bool(self._layer)
 
     def flush(self, tx: Transaction) -> None:
+        """Writes each changed key once. Memory follows only with `merge`."""
         if self._store is None:
             return
         for key, value in self._layer.items():
             self._store(tx, key, self._base.get(key), None if value is _GONE else value)
 
     def merge(self) -> None:
+        """The layer becomes the truth: after the commit."""
         for key, value in self._layer.items():
             if value is _GONE:
                 self._base.pop(key, None)
@@ -104,6 +106,7 @@ class Table(Generic[K, V]):
         self._layer.clear()
 
     def drop(self) -> None:
+        """The layer is forgotten: after an abort."""
         self._layer.clear()
 
     def committed(self) -> dict[K, V]:
