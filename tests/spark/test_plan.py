@@ -8,7 +8,13 @@ import popmq
 from popmq_spark.plan import OffsetError, Plan
 
 PLAN = Plan(
-    owner="9f", epoch=12, parts=4, cap=70_001, cap_bytes=128 << 20, upto=popmq.Position({1: 20, 0: 4711}, retry=12)
+    owner="9f",
+    epoch=12,
+    parts=4,
+    cap=70_001,
+    cap_bytes=128 << 20,
+    chunk_rows=1_500,
+    upto=popmq.Position({1: 20, 0: 4711}, retry=12),
 )
 
 

@@ -234,12 +234,31 @@ def test_more_tasks_than_queues_share_the_messages(broker: Broker) -> None:
     assert sorted(ids(query.rows())) == sorted(sent)
 
 
-def test_tasks_follow_the_backlog_up_to_the_limit(broker: Broker) -> None:
-    broker.send(100)
-    query = broker.query(maxRecordsPerPartition=30, maxPartitions=3)
-    with pytest.raises(Crash):
-        query.trigger(crash="offsets written")
-    assert len(query.parts()) == 3
+@pytest.mark.parametrize(
+    ("messages", "options", "tasks"),
+    [
+        (100, {"maxRecordsPerPartition": 30}, 4),
+        (100, {"maxRecordsPerPartition": 30, "maxPartitions": 3}, 3),
+        (100, {"minPartitions": 7}, 7),
+        (2, {"minPartitions": 7}, 2),
+    ],
+)
+def test_tasks_follow_the_backlog_within_their_limits(
+    broker: Broker, messages: int, options: dict[str, int], tasks: int
+) -> None:
+    broker.send(messages)
+    query = broker.query(**options)
+    query.trigger()
+    assert len(query.parts()) == tasks
+    assert len(query.rows()) == messages
+
+
+def test_an_empty_range_has_no_tasks(broker: Broker) -> None:
+    broker.send(10)
+    query = broker.query()
+    query.trigger()
+    end = json.loads(query.offsets[-1])
+    assert query.start().partitions(end, end) == []
 
 
 def test_the_byte_limit_cuts_a_batch(broker: Broker) -> None:
@@ -383,6 +402,8 @@ def test_a_batch_below_the_minimum_waits_until_the_delay_is_over(broker: Broker)
     assert query.trigger()
     broker.send(10)
     assert query.trigger()
+    broker.send(5)
+    assert not query.trigger()
     assert [len(rows) for rows in query.sink.values()] == [9, 10]
 
 
