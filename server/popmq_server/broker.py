@@ -97,7 +97,13 @@ class Broker:
         self._waiting_bytes += size
         ticket = Ticket(self._loop.create_future(), size, command)
         self._writer.submit(command, ticket)
-        return await ticket.future
+        try:
+            return await ticket.future
+        except asyncio.CancelledError:
+            # The answer may have come in the same turn of the loop: then `_answer` saw a caller who was still there.
+            if ticket.future.done() and not ticket.future.cancelled() and ticket.future.exception() is None:
+                self._give_back(command, ticket.future.result())
+            raise
 
     async def pop(self, command: Pop, wait_ms: int) -> Popped:
         """Pop, parked while there is nothing; a token's answer never waits, since its set is sealed."""
@@ -141,12 +147,16 @@ class Broker:
 
     async def heartbeat(self, group: str, client: str, topics: frozenset[str], goodbye: bool) -> int:
         """Keeps or ends a session."""
-        await self.execute(Look("group_settings", (group,)))
-        return self.sessions.heartbeat(group, client, topics, goodbye)
+        settings = (await self.execute(Look("group_settings", (group,))))[0]
+        self.sessions.heartbeat(group, client, topics, goodbye)
+        queues = {topic.name: topic.queues for topic, _, _ in await self.execute(Look("topics", ("",)))}
+        return self.sessions.version(group, settings.share_number, queues)
 
     def gauges(self, group: str, topic: str) -> tuple[int, int]:
         """(parked Pops, sessions) of a group in a topic."""
-        return self.waiters.counts().get((group, topic), 0), self.sessions.count(group)
+        key = (group, topic)
+        parked = self.waiters.counts().get(key, 0) + self.watchers.counts().get(key, 0)
+        return parked, self.sessions.count(group)
 
     @property
     def store(self) -> Store:

@@ -30,7 +30,7 @@ def create_topic(tx: Tx, command: CreateTopic) -> tuple[Topic, bool]:
                 "ALREADY_EXISTS",
                 f"topic {command.name!r} exists with {found.queues} queues and retention "
                 f"{'by age ' if found.by_age else ''}{found.keep_ms} ms",
-                field="topic",
+                field="topic.name",
                 action="update it, or name another",
             )
         return found, True
@@ -54,7 +54,7 @@ def update_topic(tx: Tx, command: UpdateTopic) -> Topic:
     """New queues start empty, for every group at their first offset."""
     topic = tx.topic(command.name)
     if topic is None:
-        raise topic_not_found(command.name)
+        raise topic_not_found(command.name, "topic.name")
     if command.queues and command.queues < topic.queues:
         raise invalid(
             f"topic {topic.name!r} has {topic.queues} queues; their number can only grow", field="topic.queues"
@@ -85,7 +85,7 @@ def create_group(tx: Tx, command: CreateGroup) -> tuple[Group, bool]:
             raise Refused(
                 "ALREADY_EXISTS",
                 f"group {command.name!r} exists with other settings",
-                field="group",
+                field="group.name",
                 action=f"compare with: popmq group describe {command.name}; update it, or name another",
             )
         return found, True
@@ -107,7 +107,7 @@ def update_group(tx: Tx, command: UpdateGroup) -> Group:
     """Takes the changes as checked by the api; leases that exist keep their deadline."""
     group = tx.group(command.name)
     if group is None:
-        raise group_not_found(command.name)
+        raise group_not_found(command.name, "group.name")
     changed = group._replace(**command.changes)
     tx.state.groups[group.group_id] = changed
     return changed
@@ -118,6 +118,9 @@ def delete_group(tx: Tx, command: DeleteGroup) -> None:
     group = tx.group(command.name)
     if group is None:
         raise group_not_found(command.name, "name")
+    for group_id, topic_id in tx.state.stat:
+        if group_id == group.group_id:
+            tx.wake(group_id, topic_id)
     tx.state.ids.pop(("g", group.name))
     tx.state.groups.pop(group.group_id)
     tx.state.purges[group.group_id] = "group"

@@ -74,8 +74,15 @@ class Popped(NamedTuple):
     sealed: tuple[int, bool, int, int] | None = None
 
 
+class Acked(NamedTuple):
+    """None or Refused for each handle; how many messages of each topic are done."""
+
+    results: list[Refused | None]
+    topics: dict[str, int]
+
+
 class Ack(NamedTuple):
-    """→ list of None or Refused."""
+    """→ Acked."""
 
     group: str
     handles: tuple[Handle | Refused, ...]
@@ -119,7 +126,7 @@ class RenewOwner(NamedTuple):
 
 
 class AckUpTo(NamedTuple):
-    """→ (messages finished by this call, acked epoch)."""
+    """→ (messages finished by this call, acked epoch, messages finished of each topic)."""
 
     group: str
     owner: str

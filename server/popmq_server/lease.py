@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from popmq_server import deadletter, history
 from popmq_server.checkpoint import BACKOFF, CheckPoint, Lease, Run, chunk_of_member, members_of
-from popmq_server.commands import Ack, Change, ChangeInvisibleTime
+from popmq_server.commands import Ack, Acked, Change, ChangeInvisibleTime
 from popmq_server.errors import Refused, bad_handle, group_not_found, invalid, lapsed
 from popmq_server.message import Handle
 from popmq_server.pop import pin_retry
@@ -31,9 +31,9 @@ class Found(NamedTuple):
 def find(tx: Tx, group: Group, handle: Handle, field: str) -> Found:
     """The member that a handle names, or Refused."""
     ck = tx.state.ck.get(handle.ck_id)
-    if ck is None:
+    if ck is None and handle.ck_id < tx.state.counters[""].ck_id:
         raise lapsed(field)
-    if ck.nonce != handle.nonce or handle.member >= ck.members:
+    if ck is None or ck.nonce != handle.nonce or handle.member >= ck.members:
         raise bad_handle(field, "this handle was not given out by this broker")
     if ck.group_id != group.group_id:
         raise bad_handle(field, f"this delivery belongs to another group than {group.name!r}")
@@ -46,7 +46,7 @@ def find(tx: Tx, group: Group, handle: Handle, field: str) -> Found:
     raise lapsed(field)
 
 
-def ack(tx: Tx, command: Ack) -> list[Refused | None]:
+def ack(tx: Tx, command: Ack) -> Acked:
     """Finishes deliveries; one entry for each handle."""
     group = tx.group(command.group)
     if group is None:
@@ -57,7 +57,7 @@ def ack(tx: Tx, command: Ack) -> list[Refused | None]:
         try:
             if isinstance(handle, Refused):
                 raise handle
-            found = find(tx, group, handle, "handles")
+            found = find(tx, group, handle, f"handles[{place}]")
             key = (found.ck.ck_id, found.sub)
             if done.get(key, 0) & found.bit:
                 raise lapsed(f"handles[{place}]")
@@ -65,9 +65,13 @@ def ack(tx: Tx, command: Ack) -> list[Refused | None]:
             results.append(None)
         except Refused as refused:
             results.append(refused)
+    topics: dict[str, int] = {}
     for (ck_id, sub), bits in done.items():
-        finish(tx, tx.state.ck[ck_id], sub, bits)
-    return results
+        ck = tx.state.ck[ck_id]
+        finish(tx, ck, sub, bits)
+        if topic := tx.state.topics.get(ck.topic_id):
+            topics[topic.name] = topics.get(topic.name, 0) + bits.bit_count()
+    return Acked(results, topics)
 
 
 def finish(tx: Tx, ck: CheckPoint, sub: int, bits: int) -> None:

@@ -119,20 +119,23 @@ def renew(tx: Tx, command: RenewOwner) -> tuple[int, int, int]:
     )
 
 
-def ack_up_to(tx: Tx, command: AckUpTo) -> tuple[int, int]:
+def ack_up_to(tx: Tx, command: AckUpTo) -> tuple[int, int, dict[str, int]]:
     """Finishes the tokens of all epochs up to one, late or not; a second time it finds nothing to do."""
     _, owner = _find(tx, command.group, command.owner, command.generation)
-    acked, kept = 0, []
+    topics: dict[str, int] = {}
+    kept = []
     for key in tx.state.owner_tokens.get(owner.owner_id, ()):
         token = tx.state.tokens[key]
         if token.epoch > command.epoch:
             kept.append(key)
             continue
-        acked += _finish(tx, token)
+        acked = _finish(tx, token)
+        if acked and (topic := tx.state.topics.get(key[1])):
+            topics[topic.name] = topics.get(topic.name, 0) + acked
         tx.state.tokens.pop(key)
     tx.state.owner_tokens[owner.owner_id] = tuple(kept)
     owner = _put(tx, owner._replace(acked_epoch=max(owner.acked_epoch, command.epoch), last_seen_ms=tx.now_ms))
-    return acked, owner.acked_epoch
+    return sum(topics.values()), owner.acked_epoch, topics
 
 
 def _finish(tx: Tx, token: Token) -> int:

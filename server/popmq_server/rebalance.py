@@ -5,6 +5,7 @@ read by 1 + s clients. Sessions live in memory: after a restart clients heartbea
 the same, since assignment is advice about load, not ownership.
 """
 
+import hashlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -58,20 +59,21 @@ class Sessions:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._groups: dict[str, dict[str, Session]] = {}
-        self._versions: dict[str, int] = {}
 
-    def heartbeat(self, group: str, client: str, topics: frozenset[str], goodbye: bool) -> int:
-        """Renews or ends a session; the version of the group's membership."""
+    def heartbeat(self, group: str, client: str, topics: frozenset[str], goodbye: bool) -> None:
+        """Renews or ends a session."""
         members = self._alive(group)
-        before = members.get(client)
         if goodbye:
             members.pop(client, None)
         else:
             members[client] = Session(topics, self._clock.now_ms())
-        changed = before is not None if goodbye else before is None or before.topics != topics
-        if changed:
-            self._versions[group] = self._versions.get(group, 0) + 1
-        return self._versions.get(group, 0)
+
+    def version(self, group: str, share_number: int, queues: dict[str, int]) -> int:
+        """A number that is another one whenever `assign` could answer otherwise; the same before and after a restart."""
+        members = sorted((client, sorted(session.topics)) for client, session in self._alive(group).items())
+        sizes = [[queues.get(topic, 0) for topic in topics] for _, topics in members]
+        digest = hashlib.blake2b(repr((share_number, members, sizes)).encode(), digest_size=8).digest()
+        return int.from_bytes(digest, "big") >> 1
 
     def _alive(self, group: str) -> dict[str, Session]:
         """Live sessions of a group; those that fell silent are dropped when somebody looks."""
@@ -80,8 +82,6 @@ class Sessions:
         gone = [client for client, session in members.items() if session.last_ms <= oldest_ms]
         for client in gone:
             del members[client]
-        if gone:
-            self._versions[group] = self._versions.get(group, 0) + 1
         return members
 
     def clients(self, group: str, topic: str) -> list[str]:

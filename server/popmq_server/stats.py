@@ -192,11 +192,17 @@ def leases(tx: Tx, topic_name: str, group_name: str, leases_max: int) -> tuple[l
     """What is leased, soonest first, at most `leases_max`; and how many there are."""
     _pairs(tx, topic_name, group_name)
     shown = [
-        (part.due_ms, ck_id, sub)
+        (_due_ms(tx, tx.state.ck[ck_id], part.due_ms), ck_id, sub)
         for (ck_id, sub), part in tx.state.leases.items()
-        if sub != SUB_OWNER and _is_of(tx, tx.state.ck[ck_id], topic_name, group_name)
+        if sub != SUB_OWNER and part.undone & ~part.released and _is_of(tx, tx.state.ck[ck_id], topic_name, group_name)
     ]
     return [_lease_numbers(tx, *lease) for lease in heapq.nsmallest(leases_max, shown)], len(shown)
+
+
+def _due_ms(tx: Tx, ck: CheckPoint, due_ms: int) -> int:
+    """When a lease ends: for an owner's CheckPoint when its owner's does."""
+    key = tx.state.owner_keys.get(ck.owner_id) if due_ms == NEVER else None
+    return tx.state.owners[key].lease_until_ms if key else due_ms
 
 
 def _is_of(tx: Tx, ck: CheckPoint, topic_name: str, group_name: str) -> bool:
@@ -208,20 +214,17 @@ def _lease_numbers(tx: Tx, due_ms: int, ck_id: int, sub: int) -> LeaseNumbers:
     """An owner's CheckPoint is shown with its owner's deadline."""
     ck, part = tx.state.ck[ck_id], tx.state.leases[(ck_id, sub)]
     group, topic = tx.state.groups[ck.group_id], tx.state.topics[ck.topic_id]
-    name = ""
-    if due_ms == NEVER and (key := tx.state.owner_keys.get(ck.owner_id)):
-        owner = tx.state.owners[key]
-        name, due_ms = owner.name, owner.lease_until_ms
+    key = tx.state.owner_keys.get(ck.owner_id)
     return LeaseNumbers(
         ck_id,
         group.name,
         topic.name,
         ck.client,
-        name,
+        tx.state.owners[key].name if key else "",
         ck.popped_ms,
         due_ms,
         ck.members,
-        part.undone.bit_count(),
+        (part.undone & ~part.released).bit_count(),
         KIND_NAMES[ck.kind],
     )
 

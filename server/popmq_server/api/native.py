@@ -61,9 +61,10 @@ class NativeService:
         """Finishes deliveries; an empty list of results says that all of them were."""
         command = requests.ack(requests.read(pb.AckRequest, raw))
         answer = await self._engine.execute(command)
-        self._refused(answer)
-        self._count("ack", command.group, "", answer.count(None))
-        return responses.acked(answer)
+        self._refused(answer.results)
+        for topic, done in answer.topics.items():
+            self._count("ack", command.group, topic, done)
+        return responses.acked(answer.results)
 
     async def ChangeInvisibleTime(self, raw: bytes) -> Message:
         """Extends, releases or rejects, each entry on its own."""
@@ -120,8 +121,11 @@ class NativeService:
         request = requests.read(pb.AckUpToRequest, raw)
         epoch = check_range(request.epoch, "epoch", 1, requests.INT64_MAX)
         group, generation = requests.group_name(request.group), requests.generation(request.generation)
-        acked, acked_epoch = await self._engine.execute(AckUpTo(group, _owner(request.owner), generation, epoch))
-        self._count("ack", group, "", acked)
+        acked, acked_epoch, topics = await self._engine.execute(
+            AckUpTo(group, _owner(request.owner), generation, epoch)
+        )
+        for topic, done in topics.items():
+            self._count("ack", group, topic, done)
         return pb.AckUpToResponse(acked=acked, acked_epoch=acked_epoch)
 
     async def ReleaseOwner(self, raw: bytes) -> Message:
@@ -145,7 +149,7 @@ class NativeService:
 
     def group_stats(self, row: GroupNumbers) -> pb.GroupStats:
         """Numbers of the engine, with the rates and gauges of this process."""
-        rates = self._rates.per_second("pop", row.group, row.topic), self._rates.per_second("ack", row.group, "")
+        rates = self._rates.per_second("pop", row.group, row.topic), self._rates.per_second("ack", row.group, row.topic)
         return responses.group_stats(row, self._clock.now_ms(), rates, self._engine.gauges(row.group, row.topic))
 
 
