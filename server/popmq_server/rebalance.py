@@ -69,7 +69,7 @@ class Sessions:
             members[client] = Session(topics, self._clock.now_ms())
 
     def version(self, group: str, share_number: int, queues: dict[str, int]) -> int:
-        """A number that is another one whenever `assign` could answer otherwise; the same before and after a restart."""
+        """A number that is another one whenever `assign` could answer otherwise; a restart does not change it."""
         members = sorted((client, sorted(session.topics)) for client, session in self._alive(group).items())
         sizes = [[queues.get(topic, 0) for topic in topics] for _, topics in members]
         digest = hashlib.blake2b(repr((share_number, members, sizes)).encode(), digest_size=8).digest()

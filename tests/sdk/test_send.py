@@ -94,7 +94,8 @@ async def test_topics_are_gathered_apart(client: Any) -> None:
     await client.create_topic("other")
     await asyncio.gather(*[client.send(topic, b"x") for topic in (TOPIC, "other") for _ in range(20)])
     stats = await client.stats()
-    assert {topic.topic: topic.messages for topic in stats.topics} == {TOPIC: 20, "other": 20}
+    stored = {topic.topic: topic.messages for topic in stats.topics if topic.messages}
+    assert stored == {TOPIC: 20, "other": 20}
 
 
 async def test_a_refused_message_hurts_neither_its_batch_nor_who_shares_the_request(client: Any) -> None:
