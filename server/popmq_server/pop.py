@@ -21,13 +21,14 @@ start queue rotates. `rest` is what the visited queues still have.
 """
 
 import os
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from popmq_server import quarantine
 from popmq_server.checkpoint import NORMAL, RETRY, CheckPoint, Lease, Run, members_of
 from popmq_server.commands import Pop, Popped, Position
 from popmq_server.errors import Refused, group_not_found, topic_not_found
-from popmq_server.state import IN_FLIGHT_MAX, Group, Stat, Topic, Tx
+from popmq_server.state import IN_FLIGHT_MAX, RETRY_QUEUE, Group, Stat, Topic, Tx
 from popmq_server.storage.keys import CQ_KEY, RQ_VALUE, STAT_KEY, U32, U64
 from popmq_server.topic import Log, entries, located
 
@@ -35,6 +36,8 @@ from popmq_server.topic import Log, entries, located
 RETRY_FIRST_EVERY = 5
 #: Retry entries of its own that an owner's pop steps over at most.
 OWN_ENTRIES_MAX = 10_000
+#: Unreadable messages that one pop steps over at most; the rest is for the next one.
+SKIPS_MAX = 10_000
 
 
 class RetryEntry(NamedTuple):
@@ -80,11 +83,16 @@ class Pick:
         self.retries: list[RetryEntry] = []
         self.expired = 0
         self.damaged: list[tuple[int, int, int, int]] = []
+        self.skipped = 0  # messages that cannot be read, and holes
         self.full = False  # by bytes: what is left was not looked at
 
     @property
     def room(self) -> int:
         return 0 if self.full else self.messages_max - len(self.rows)
+
+    @property
+    def _ended(self) -> bool:
+        return self.full or self.skipped >= SKIPS_MAX
 
     def _take(self, position: int, size: int, read: tuple[int, bytes], queue: int, offset: int, attempt: int) -> None:
         chunk = self.log.chunk_of(position)
@@ -102,18 +110,22 @@ class Pick:
         """Takes from one queue, at most `messages_max`, beginning at poff."""
         topic_id = self.topic.topic_id
         offset = self._start(queue)
-        limit = min(messages_max, self.room)
+        rows_max = len(self.rows) + min(messages_max, self.room)
+        stop = self.tx.state.queue_max.get((topic_id, queue), 0)
         if self.upto is not None:
-            limit = min(limit, self.upto.queues.get(queue, 0) - offset)
-        units = entries(self.tx.kv, topic_id, queue, offset, limit) if limit > 0 else []
-        if limit > 0 and not units:
-            offset = self._over_hole(queue, offset)
+            stop = min(stop, self.upto.queues.get(queue, 0))
+        while (limit := min(rows_max - len(self.rows), stop - offset)) > 0 and not self._ended:
             units = entries(self.tx.kv, topic_id, queue, offset, limit)
+            offset = self._take_units(queue, offset, units) if units else self._over_hole(queue, offset, stop)
+        self.poff[queue] = offset
+
+    def _take_units(self, queue: int, offset: int, units: list[tuple[int, int, int]]) -> int:
+        """Takes what of `units` can be read and fits; the offset behind it."""
         first = offset
         for found, position, size in units:
             if not self._fits(size):
                 break
-            read = self.log.fetch(topic_id, position, size)
+            read = self.log.fetch(self.topic.topic_id, position, size)
             if read is None:
                 self._close_run(queue, first, offset)
                 self._skip(queue, found, position, size)
@@ -122,7 +134,7 @@ class Pick:
                 self._take(position, size, read, queue, found, 1)
             offset = found + 1
         self._close_run(queue, first, offset)
-        self.poff[queue] = offset
+        return offset
 
     def _start(self, queue: int) -> int:
         """Where the group is in a queue; over what retention dropped it steps, and counts it."""
@@ -132,17 +144,19 @@ class Pick:
         self.expired += max(0, least - offset)
         return max(offset, least)
 
-    def _over_hole(self, queue: int, offset: int) -> int:
-        """The first offset from `offset` on that still stands in the consume queue; what is missing has expired."""
+    def _over_hole(self, queue: int, offset: int, stop: int) -> int:
+        """The first offset up to `stop` that still stands in the consume queue; what is missing has expired."""
         cursor, topic_id = self.tx.kv.cursor("cq"), self.topic.topic_id
         if cursor.set_range(CQ_KEY.pack(topic_id, queue, offset)):
             found_topic, found_queue, first = CQ_KEY.unpack(cursor.key())
             if (found_topic, found_queue) == (topic_id, queue):
-                self.expired += first - offset
-                return int(first)
-        return offset
+                stop = min(stop, int(first))
+        self.expired += stop - offset
+        self.skipped += 1
+        return stop
 
     def _skip(self, queue: int, offset: int, position: int, size: int) -> None:
+        self.skipped += 1
         """A message that cannot be read: gone with its chunk (expired), or damaged."""
         if self.log.chunk_of(position) < 0:
             self.expired += 1
@@ -153,13 +167,14 @@ class Pick:
         if stop > first:
             self.runs.append(Run(queue, first, stop - first, 1))
 
-    def take_retry(self) -> None:
-        """Takes from the retry topic, oldest first."""
+    def take_retry(self, messages_max: int) -> None:
+        """Takes from the retry topic, at most `messages_max`, oldest first."""
         where = (self.group.group_id, self.topic.topic_id)
-        if not self.tx.state.stat[where].retry or not self.room:
+        rows_max = len(self.rows) + min(messages_max, self.room)
+        if not self.tx.state.stat[where].retry:
             return
-        for entry in self._retry_entries(self.room):
-            if not self._fits(entry.size):
+        for entry in self._retry_entries():
+            if len(self.rows) >= rows_max or self._ended or not self._fits(entry.size):
                 break
             read = self.log.fetch(self.topic.topic_id, entry.position, entry.size)
             self.retries.append(entry)
@@ -170,20 +185,18 @@ class Pick:
             self._take(entry.position, entry.size, read, entry.queue, entry.offset, attempt)
             self.runs.append(Run(entry.queue, entry.offset, 1, attempt, entry.position, entry.size, entry.first_pop_ms))
 
-    def _retry_entries(self, count: int) -> list[RetryEntry]:
-        """The oldest entries; not those that the asking owner itself is about to take back."""
+    def _retry_entries(self) -> Iterator[RetryEntry]:
+        """From the oldest on; not those that the asking owner itself is about to take back."""
         prefix = STAT_KEY.pack(self.group.group_id, self.topic.topic_id)
-        found: list[RetryEntry] = []
         own = 0
         for key, value in self.tx.kv.scan("rq", prefix):
-            if len(found) == count or (self.upto is not None and U64.unpack(key[8:])[0] >= self.upto.retry):
+            if self.upto is not None and U64.unpack(key[8:])[0] >= self.upto.retry:
                 break
             entry = RetryEntry(key, *RQ_VALUE.unpack_from(value))
             if not (self.owner_id and self._is_own(entry)):
-                found.append(entry)
+                yield entry
             elif (own := own + 1) > OWN_ENTRIES_MAX:
                 break
-        return found
 
     def _is_own(self, entry: RetryEntry) -> bool:
         ck = self.tx.state.ck.get(entry.bound_ck)
@@ -261,31 +274,34 @@ def pop(tx: Tx, command: Pop) -> Popped:
     choose(pick, queues)
     pick.apply()
     rest = pick.rest(tuple(queues))
+    if rest and (pick.rows or pick.skipped >= SKIPS_MAX):
+        tx.wake(group.group_id, topic.topic_id)
     if not pick.rows:
         return Popped([], 0, 0, tx.now_ms, 0, rest)
     due_ms = tx.now_ms + (command.invisible_ms or group.invisible_ms)
     ck = lease(tx, pick, Lease(due_ms, 0), command.client_id, command.attempt_id)
-    if rest:
-        tx.wake(group.group_id, topic.topic_id)
     return Popped(pick.rows, ck.ck_id, ck.nonce, tx.now_ms, due_ms, rest)
 
 
 def choose(pick: Pick, queues: range | tuple[int, ...], in_flight_max: int | None = IN_FLIGHT_MAX) -> None:
     """One round over the retry topic and the queues, until the pick is full."""
     state, where = pick.tx.state, (pick.group.group_id, pick.topic.topic_id)
+
+    def room(queue: int) -> int:
+        return pick.room if in_flight_max is None else in_flight_max - state.in_flight.get((*where, queue), 0)
+
     turn = state.pop_turns.get(where, 0) + 1
     state.pop_turns[where] = turn
     retry_first = turn % RETRY_FIRST_EVERY == 0
     if retry_first:
-        pick.take_retry()
+        pick.take_retry(room(RETRY_QUEUE))
     for step in range(len(queues)):
         if not pick.room:
             break
         queue = queues[(turn + step) % len(queues)]
-        limit = pick.room if in_flight_max is None else in_flight_max - state.in_flight.get((*where, queue), 0)
-        pick.take_queue(queue, limit)
+        pick.take_queue(queue, room(queue))
     if not retry_first:
-        pick.take_retry()
+        pick.take_retry(room(RETRY_QUEUE))
 
 
 def lease(tx: Tx, pick: Pick, part: Lease, client: str, attempt_id: str, owner_id: int = 0) -> CheckPoint:

@@ -20,6 +20,9 @@ from popmq_server.storage.table import Table
 
 #: Leased messages of a group in one queue, for ordinary pops.
 IN_FLIGHT_MAX = 10_000
+#: What was popped from the retry topic counts as leased from this queue: else messages that nobody acks would go round
+#: and make place for ever new ones.
+RETRY_QUEUE = 0xFFFF
 
 
 class Topic(NamedTuple):
@@ -299,12 +302,12 @@ def shifted(held: Held, ck: CheckPoint, count: int) -> Held:
 
 
 def queue_counts(ck: CheckPoint, bits: int) -> list[tuple[int, int]]:
-    """(queue, members of `bits`) pairs, one for each run that has any."""
+    """(queue or RETRY_QUEUE, members of `bits`) pairs, one for each run that has any."""
     found = []
     for run in ck.runs:
         count = (bits & (1 << run.length) - 1).bit_count()
         if count:
-            found.append((run.queue, count))
+            found.append((RETRY_QUEUE if run.size else run.queue, count))
         bits >>= run.length
     return found
 

@@ -197,7 +197,7 @@ class Rig:
         return deliveries(self.popped(topic, group, max_messages=messages, **asked))
 
     def ack(self, rows: Iterable[Delivery], group: str = "g") -> list[Refused | None]:
-        return self.do(ask.Ack(group, tuple(row.handle for row in rows)))  # type: ignore[no-any-return]
+        return self.do(ask.Ack(group, tuple(row.handle for row in rows))).results  # type: ignore[no-any-return]
 
     def change(self, rows: Iterable[Delivery], kind: str, group: str = "g", **how: Any) -> list[Any]:
         changes = tuple(ask.Change(row.handle, kind, **how) for row in rows)
