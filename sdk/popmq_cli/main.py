@@ -1,5 +1,17 @@
-"""Entry point of the command line."""
+"""Entry point of `popmq`. Imports the command line late: without its extra a sentence is better than a traceback."""
+
+import sys
 
 
 def main() -> None:
-    """Reserved."""
+    """Runs the command line; exits with one of the codes of popmq_cli.exits."""
+    try:
+        from popmq_cli.commands import popmq
+    except ImportError as error:
+        if error.name not in ("click", "rich"):
+            raise
+        print('popmq: the command line needs click and rich: pip install "popmq[cli]"', file=sys.stderr)
+        if sys.argv[1:2] == ["serve"]:
+            print('popmq: and `popmq serve` the broker: pip install "popmq[server]"', file=sys.stderr)
+        sys.exit(1)
+    popmq(prog_name="popmq")

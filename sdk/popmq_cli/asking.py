@@ -1,0 +1,94 @@
+"""What every command that asks a broker shares: the endpoint, the output's form, errors as sentences and exit codes."""
+
+import functools
+import os
+import re
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+import popmq
+from popmq import errors
+from popmq_cli import exits
+from popmq_cli.output import Output
+
+DEFAULT_ENDPOINT = "127.0.0.1:8081"
+DEFAULT_TIMEOUT_S = 5.0
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
+_UNITS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+
+
+if TYPE_CHECKING:
+    FloatType = click.ParamType[float]
+else:
+    FloatType = click.ParamType  # no generic class in click 8.1, our floor
+
+
+class Duration(FloatType):
+    """Seconds from "90", "1.5s", "250ms", "10m", "1h30m", "3d"."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, int | float):
+            return float(value)
+        found = _DURATION.findall(value)
+        if not found or "".join(number + unit for number, unit in found) != value:
+            self.fail(f"{value!r} is no duration: write 90, 1.5s, 250ms, 10m, 1h30m or 3d", param, ctx)
+        return sum(float(number) * _UNITS[unit] for number, unit in found)
+
+
+DURATION = Duration()
+
+
+def endpoint_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """--endpoint, of `popmq` itself and of each command."""
+    return click.option(
+        "--endpoint",
+        metavar="HOST:PORT",
+        help=f"The broker.  [env: POPMQ_ENDPOINT; default: {DEFAULT_ENDPOINT}]",
+    )(function)
+
+
+def asks(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Makes a command that asks a broker: it gets a `client` and an `output`, and errors become exit codes."""
+
+    @endpoint_option
+    @click.option("--json", "as_json", is_flag=True, help="One JSON object a line, for scripts.")
+    @click.option(
+        "--timeout",
+        type=DURATION,
+        default=DEFAULT_TIMEOUT_S,
+        metavar="DURATION",
+        help=f"How long to try to reach the broker.  [default: {DEFAULT_TIMEOUT_S:g}s]",
+    )
+    @functools.wraps(function)
+    def command(endpoint: str | None, as_json: bool, timeout: float, **arguments: Any) -> None:
+        shared: dict[str, Any] = click.get_current_context().obj or {}
+        output = Output(as_json or shared.get("as_json", False))
+        where = endpoint or shared.get("endpoint") or os.environ.get("POPMQ_ENDPOINT") or DEFAULT_ENDPOINT
+        try:
+            with popmq.Client(where, timeouts=popmq.Timeouts.all(timeout)) as client:
+                function(client=client, output=output, **arguments)
+        except errors.PopMQError as error:
+            output.error(error)
+            sys.exit(exits.code_of(error))
+        except KeyboardInterrupt:
+            output.said("interrupted")
+            sys.exit(exits.INTERRUPTED)
+
+    return command
+
+
+def sure(question: str, yes: bool) -> None:
+    """Asks before what cannot be undone, when somebody sits there to answer; aborts on no."""
+    if not yes and sys.stdin.isatty():
+        click.confirm(question, abort=True, err=True)
+
+
+def examples(*lines: str) -> str:
+    """The last paragraph of a command's help. \\b keeps click from wrapping it."""
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)

@@ -1,0 +1,56 @@
+"""`popmq`: the commands, gathered from one module per family."""
+
+import importlib.metadata
+import inspect
+
+import click
+
+from popmq_cli import exits
+from popmq_cli.asking import endpoint_option, examples
+from popmq_cli.dlq import dlq
+from popmq_cli.group import group
+from popmq_cli.owners import owners
+from popmq_cli.pop import pop
+from popmq_cli.revive import revive
+from popmq_cli.send import send
+from popmq_cli.serve import serve
+from popmq_cli.settle import ack, extend, reject, release
+from popmq_cli.stats import stats
+from popmq_cli.topic import topic
+
+_EXIT_CODES = "\b\nExit codes:\n" + "\n".join(
+    f"  {line.strip()}" for line in inspect.cleandoc(exits.__doc__ or "").splitlines()[2:-2]
+)
+
+
+class InOrder(click.Group):
+    """Commands in the order of their work, not of the alphabet."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+
+@click.group(
+    cls=InOrder,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    epilog=examples(
+        "popmq serve --data ./popmq-data &",
+        "popmq topic create orders && popmq group create billing",
+        "echo hello | popmq send orders",
+        "popmq pop orders billing --ack",
+        "popmq stats --watch",
+    )
+    + "\n\n"
+    + _EXIT_CODES,
+)
+@endpoint_option
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line, for scripts.")
+@click.version_option(importlib.metadata.version("popmq"), message="popmq %(version)s")
+@click.pass_context
+def popmq(context: click.Context, endpoint: str | None, as_json: bool) -> None:
+    """PopMQ: a message broker that leases. One process, one folder, every OK on disk."""
+    context.obj = {"endpoint": endpoint, "as_json": as_json}
+
+
+for command in (serve, topic, group, send, pop, ack, extend, release, reject, stats, dlq, revive, owners):
+    popmq.add_command(command)

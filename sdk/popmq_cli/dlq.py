@@ -1,0 +1,69 @@
+"""`popmq dlq …`: dead letters, and why they died."""
+
+import click
+
+import popmq
+from popmq_cli.asking import asks, examples
+from popmq_cli.output import Output, moment, text_of
+
+BODY_SHOWN_MAX = 500
+
+
+@click.group()
+def dlq() -> None:
+    """Look at dead letters, and why they died.
+
+    A dead letter is a message that ran out of attempts, or was rejected.
+    """
+
+
+@dlq.command("list", epilog=examples("popmq dlq list"))
+@asks
+def list_(client: popmq.Client, output: Output) -> None:
+    """Groups that have dead letters, and how many."""
+    dead = {row.group: row.dead for row in client.stats().groups if row.dead}
+    if output.as_json:
+        output.objects({"group": group, "dead": count} for group, count in sorted(dead.items()))
+    else:
+        output.table("Dead letters", ["GROUP", "DEAD#"], sorted(dead.items()))
+
+
+@dlq.command(epilog=examples("popmq dlq show billing", "popmq dlq show billing --offset 100 --max 50 --json"))
+@click.argument("group")
+@click.option("--offset", type=click.IntRange(0), default=0, show_default=True, help="Begin at this dead letter.")
+@click.option("--max", "most", type=click.IntRange(1, 4096), default=20, show_default=True, help="Show so many.")
+@asks
+def show(client: popmq.Client, output: Output, group: str, offset: int, most: int) -> None:
+    """Dead letters of GROUP, oldest first: where each came from, and what the consumer said. It stays where it is."""
+    client.get_group(group)
+    try:
+        page = client.browse(f"%DLQ%{group}", 0, offset, most)
+    except popmq.errors.TopicNotFound:
+        page = popmq.Page((), 0, 0, 0)  # the topic is made by the first dead letter
+    if output.as_json:
+        output.objects(page.deliveries)
+        return
+    for delivery in page.deliveries:
+        _show(delivery)
+    rest = page.max_offset - page.next_offset
+    if rest > 0:
+        output.said(f"{rest} more: popmq dlq show {group} --offset {page.next_offset}")
+    elif not page.deliveries:
+        output.said(f"no dead letters of {group}")
+
+
+def _show(delivery: popmq.Delivery) -> None:
+    letter = delivery.dead_letter
+    key = f" · key {delivery.key}" if delivery.key else ""
+    click.secho(f"#{delivery.offset} · message {delivery.message_id}{key}", fg="cyan")
+    if letter:
+        click.echo(f"  from     {letter.topic}, queue {letter.queue} offset {letter.offset}")
+        click.echo(
+            f"  died     {moment(letter.dead_ms)} UTC after {letter.attempts} attempts, last by {letter.last_client}"
+        )
+        first, *rest = letter.reason.splitlines() or ["no reason given"]
+        click.echo(f"  reason   {first}")
+        for line in rest:
+            click.echo(f"           {line}")
+    body = text_of(delivery.body)
+    click.echo(f"  body     {f'{len(delivery.body)} bytes' if body is None else body[:BODY_SHOWN_MAX]}")

@@ -1,0 +1,139 @@
+"""What commands print: tables on a terminal, plain lines in a pipe, one JSON object a line with --json.
+
+Results go to stdout, everything else (progress, what was done, errors) to stderr, so that a pipe carries only results.
+"""
+
+import base64
+import dataclasses
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from popmq import Delivery, errors
+
+Row = Sequence[Any]
+
+
+class Output:
+    """The output of one command."""
+
+    def __init__(self, as_json: bool) -> None:
+        self.as_json = as_json
+
+    def said(self, sentence: str) -> None:
+        """What was done, for a human."""
+        if not self.as_json:
+            click.echo(sentence, err=True)
+
+    def objects(self, items: Iterable[Any]) -> None:
+        """One JSON object a line."""
+        for item in items:
+            click.echo(json.dumps(plain(item), ensure_ascii=False))
+
+    def table(self, title: str, columns: Sequence[str], rows: Iterable[Row]) -> None:
+        """A table on a terminal, tab-separated lines under a heading elsewhere. A column named "…#" is a number."""
+        names = [column.removesuffix("#") for column in columns]
+        if sys.stdout.isatty():
+            self._rich_table(title, columns, rows)
+        else:
+            click.echo("\t".join(names))
+            for row in rows:
+                click.echo("\t".join(str(cell) for cell in row))
+
+    def fields(self, title: str, fields: dict[str, Any]) -> None:
+        """The fields of one thing, a line each."""
+        width = max(len(name) for name in fields)
+        click.secho(title, bold=True)
+        for name, value in fields.items():
+            click.echo(f"  {name:{width}}  {value}")
+
+    def error(self, error: errors.PopMQError) -> None:
+        """One sentence, with what to do about it."""
+        if self.as_json:
+            names = ("message", "code", "field", "action", "retryable")
+            told = {name: getattr(error, name) for name in names}
+            click.echo(json.dumps({"error": told}, ensure_ascii=False), err=True)
+        else:
+            click.secho(f"popmq: {error.message}", fg="red", err=True)
+            if error.action:
+                click.echo(f"  → {error.action}", err=True)
+
+    def _rich_table(self, title: str, columns: Sequence[str], rows: Iterable[Row]) -> None:
+        from rich import box
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+        for column in columns:
+            table.add_column(column.removesuffix("#"), justify="right" if column.endswith("#") else "left")
+        for row in rows:
+            # Text, not str: a client id may hold what rich would take for markup.
+            cells = zip(columns, row, strict=True)
+            table.add_row(*[Text(str(cell), "red" if column == "DEAD#" and cell else "") for column, cell in cells])
+        Console().print(table)
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON knows it. A message's body is text under `body`, or base64 under `body_base64`."""
+    if isinstance(value, Delivery):
+        return _plain_delivery(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return value.isoformat() if isinstance(value, datetime) else value
+
+
+def _plain_delivery(delivery: Delivery) -> dict[str, Any]:
+    body = text_of(delivery.body)
+    fields = {
+        field.name: plain(getattr(delivery, field.name))
+        for field in dataclasses.fields(delivery)
+        if field.name not in ("body", "_guard")
+    }
+    if body is None:
+        return {"body_base64": base64.b64encode(delivery.body).decode(), **fields}
+    return {"body": body, **fields}
+
+
+def text_of(body: bytes) -> str | None:
+    """A body as text; None when it is no UTF-8."""
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def moment(ms: int) -> str:
+    """A time as a human reads it, in UTC; "–" for none."""
+    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S") if ms else "–"
+
+
+def seconds(value: float) -> str:
+    """A duration as a human reads it: "1h 30m", "45s", "0.25s"."""
+    if value < 60:
+        return f"{value:g}s" if value < 10 else f"{value:.0f}s"
+    parts = []
+    rest = round(value)
+    for unit, size in (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1)):
+        count, rest = divmod(rest, size)
+        if count:
+            parts.append(f"{count}{unit}")
+    return " ".join(parts[:2])
+
+
+def size(count: int) -> str:
+    """Bytes as a human reads them."""
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"

@@ -1,0 +1,134 @@
+"""`popmq send`: messages from arguments, from a file, or from standard input."""
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from typing import IO, Any
+
+import click
+
+import popmq
+from popmq_cli.asking import asks, examples
+from popmq_cli.output import Output
+
+#: Messages a request: large enough for one fsync to carry many, small enough for the progress to move.
+BATCH = 500
+
+
+@click.command(
+    epilog=examples(
+        "popmq send orders hello",
+        "popmq send orders --key AA1 --tag AA --property origin=JFK '{\"flight\": 1}'",
+        "cat lines.txt | popmq send orders",
+        "popmq send orders --file messages.jsonl --json-lines",
+        "popmq send orders --file picture.png --whole",
+    )
+)
+@click.argument("topic")
+@click.argument("messages", nargs=-1)
+@click.option("--file", "source", type=click.File("rb"), help="Send its lines; - or no message: standard input.")
+@click.option("--whole", is_flag=True, help="The file is one message, not one a line.")
+@click.option("--json-lines", is_flag=True, help='Lines are {"body": …, "key": …, "tag": …, "properties": {…}}.')
+@click.option("--key", default="", help="For look-ups.")
+@click.option("--tag", default="", help="One word, for filters.")
+@click.option("--property", "properties", multiple=True, metavar="NAME=VALUE", help="As often as needed.")
+@asks
+def send(
+    client: popmq.Client,
+    output: Output,
+    topic: str,
+    messages: tuple[str, ...],
+    source: IO[bytes] | None,
+    whole: bool,
+    json_lines: bool,
+    key: str,
+    tag: str,
+    properties: tuple[str, ...],
+) -> None:
+    """Send messages to TOPIC.
+
+    They are the arguments, or the lines of a file or of standard input; empty lines are skipped. It ends when they are
+    on the broker's disk.
+    """
+    if messages and source:
+        raise click.UsageError("give messages as arguments or with --file, not both")
+    fields: dict[str, Any] = {"key": key, "tag": tag, "properties": dict(_pair(text) for text in properties)}
+    if messages:
+        bodies: Iterable[bytes] = [message.encode() for message in messages]
+    else:
+        bodies = _bodies(source or sys.stdin.buffer, whole)
+    made = (
+        _from_json(body, fields, number) if json_lines else popmq.Message(body, **fields)
+        for number, body in enumerate(bodies, 1)
+    )
+    _send_all(client, output, topic, made, source)
+
+
+def _send_all(
+    client: popmq.Client, output: Output, topic: str, messages: Iterator[popmq.Message], source: IO[bytes] | None
+) -> None:
+    sent = 0
+    try:
+        with progress(source) as moved:
+            while batch := list(islice(messages, BATCH)):
+                receipts = client.send(topic, batch)
+                sent += len(receipts)
+                moved(sent)
+                if output.as_json:
+                    output.objects(receipts)
+    finally:  # also when it was interrupted or refused half-way: whoever goes on wants to know where
+        output.said(f"{sent} message{'' if sent == 1 else 's'} sent to {topic}")
+
+
+@contextmanager
+def progress(source: IO[bytes] | None) -> Iterator[Any]:
+    """Shows how far a long input is, on a terminal; nothing elsewhere, or when messages came as arguments."""
+    if source is None or not sys.stderr.isatty():
+        yield lambda sent: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("sending"), BarColumn(), TextColumn("{task.fields[sent]:,} messages"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=_size(source), sent=0)
+        yield lambda sent: bar.update(task, completed=source.tell() if source.seekable() else 0, sent=sent)
+
+
+def _size(source: IO[bytes]) -> int | None:
+    """Bytes of a file; None for a pipe."""
+    if not source.seekable():
+        return None
+    size = source.seek(0, 2)
+    source.seek(0)
+    return size
+
+
+def _bodies(source: IO[bytes], whole: bool) -> Iterator[bytes]:
+    if whole:
+        yield source.read()
+        return
+    # readline, not iteration: the latter reads ahead, and `tell` would not say how far we are.
+    while line := source.readline():
+        if body := line.rstrip(b"\r\n"):
+            yield body
+
+
+def _from_json(line: bytes, fields: dict[str, Any], number: int) -> popmq.Message:
+    """A message from one JSON line; a body that is no text is sent as JSON itself."""
+    try:
+        given = json.loads(line)
+        body = given.pop("body")
+        text = body if isinstance(body, str) else json.dumps(body, separators=(",", ":"), ensure_ascii=False)
+        return popmq.Message(text, **{**fields, **given})
+    except (ValueError, KeyError, AttributeError, TypeError) as error:
+        raise click.UsageError(f"line {number} is not a message in JSON: {error}") from None
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise click.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="--property")
+    return name, value

@@ -1,0 +1,87 @@
+"""`popmq stats`: what is ready, in flight, retried, dead; once or watched."""
+
+import sys
+import time
+from typing import Any
+
+import click
+
+import popmq
+from popmq_cli.asking import DURATION, asks, examples
+from popmq_cli.output import Output, seconds, size
+
+GROUP_COLUMNS = [
+    "GROUP",
+    "TOPIC",
+    "READY#",
+    "IN FLIGHT#",
+    "RETRY#",
+    "BACKOFF#",
+    "DEAD#",
+    "OLDEST#",
+    "POP/S#",
+    "ACK/S#",
+    "WAITING#",
+]
+CLEAR = "\x1b[H\x1b[2J"
+
+
+@click.command(
+    epilog=examples(
+        "popmq stats", "popmq stats --group billing", "popmq stats --watch", "popmq stats --json | jq '.groups[].ready'"
+    )
+)
+@click.option("--topic", default="", help="Only this topic.")
+@click.option("--group", default="", help="Only this group.")
+@click.option("--watch", is_flag=True, help="Again and again, until Ctrl-C.")
+@click.option("--every", type=DURATION, default=2.0, metavar="DURATION", help="With --watch: the pause.  [default: 2s]")
+@click.option("--times", type=click.IntRange(1), help="With --watch: end after so many.")
+@asks
+def stats(
+    client: popmq.Client, output: Output, topic: str, group: str, watch: bool, every: float, times: int | None
+) -> None:
+    """Show numbers of groups, topics, store.
+
+    READY + RETRY + BACKOFF + IN FLIGHT is what a group still has to do in a topic. Rates are of the last minute.
+    """
+    shown = 0
+    while True:
+        numbers = client.stats(topic, group)
+        if watch and sys.stdout.isatty() and not output.as_json:
+            click.echo(CLEAR, nl=False)
+        _show(output, numbers)
+        shown += 1
+        if not watch or shown == times:
+            return
+        time.sleep(every)
+
+
+def _show(output: Output, numbers: popmq.Stats) -> None:
+    if output.as_json:
+        output.objects([numbers])
+        return
+    output.table("Groups", GROUP_COLUMNS, [_group_row(row) for row in numbers.groups])
+    topics = [(row.topic, row.messages, len(row.queues), f"{row.sent_per_s:.1f}") for row in numbers.topics]
+    output.table("Topics", ["TOPIC", "MESSAGES#", "QUEUES#", "SENT/S#"], topics)
+    store = numbers.store
+    output.table(
+        "Store",
+        ["USED#", "OF#", "DISK FREE#", "COMMITS#", "FSYNCS#"],
+        [(size(store.used_bytes), size(store.map_bytes), size(store.disk_free_bytes), store.commits, store.fsyncs)],
+    )
+
+
+def _group_row(row: popmq.GroupStats) -> tuple[Any, ...]:
+    return (
+        row.group,
+        row.topic,
+        row.ready,
+        row.in_flight,
+        row.retry,
+        row.backoff,
+        row.dead,
+        seconds(row.oldest_age),
+        f"{row.popped_per_s:.1f}",
+        f"{row.acked_per_s:.1f}",
+        row.waiters,
+    )

@@ -1,0 +1,61 @@
+"""The command line in this process against a real broker: arguments in, exit code and both streams out."""
+
+import io
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+import popmq
+from popmq.testing import Broker
+from popmq_cli.commands import popmq as command_line
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def objects(self) -> list[Any]:
+        """Its output, one JSON object a line."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+Cli = Callable[..., Done]
+
+
+@pytest.fixture
+def run(capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> Cli:
+    """`run("topic", "list", stdin=b"…")`."""
+
+    def run(*arguments: str, stdin: bytes = b"") -> Done:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        with pytest.raises(SystemExit) as ended:
+            command_line(list(arguments), prog_name="popmq")
+        out, err = capsysbinary.readouterr()
+        return Done(int(ended.value.code or 0), out.decode(errors="replace"), err.decode())
+
+    return run
+
+
+@pytest.fixture
+def broker(popmq_broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Broker:
+    """A broker that POPMQ_ENDPOINT names."""
+    monkeypatch.setenv("POPMQ_ENDPOINT", popmq_broker.endpoint)
+    return popmq_broker
+
+
+@pytest.fixture
+def client(broker: Broker) -> popmq.Client:
+    """A client beside the command line, with a topic and a group."""
+    client = broker.client()
+    client.create_topic("orders", queues=2)
+    client.create_group("billing", max_attempts=3)
+    return client

@@ -1,0 +1,179 @@
+"""The command line as a whole: help, endpoints, errors, exit codes, and the real program."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+import popmq
+from popmq import errors
+from popmq.testing import Broker
+from popmq_cli import exits
+from popmq_cli.commands import popmq as command_line
+from tests.cli.conftest import Cli
+
+#: What the script `popmq` runs, without depending on where it was installed.
+PROGRAM = [sys.executable, "-c", "from popmq_cli.main import main; main()"]
+
+
+def commands(group: click.Group, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    found = []
+    for name, command in group.commands.items():
+        inner = commands(command, (*path, name)) if isinstance(command, click.Group) else [(*path, name)]
+        found += inner
+    return found
+
+
+@pytest.mark.parametrize("path", commands(command_line), ids=" ".join)
+def test_every_command_has_help_with_examples_of_itself(run: Cli, path: tuple[str, ...]) -> None:
+    done = run(*path, "--help")
+    assert done.code == 0
+    _, _, examples = done.out.partition("Examples:")
+    assert f"popmq {' '.join(path)}" in examples
+
+
+@pytest.mark.parametrize("path", [path for path in commands(command_line) if path != ("serve",)], ids=" ".join)
+def test_every_command_that_asks_knows_json_and_endpoint(run: Cli, path: tuple[str, ...]) -> None:
+    text = run(*path, "--help").out
+    assert "--json" in text
+    assert "--endpoint" in text
+
+
+def test_the_help_tells_the_exit_codes(run: Cli) -> None:
+    text = run("--help").out
+    assert "3    no broker answers at the endpoint" in text
+
+
+def test_the_version_is_the_packages(run: Cli) -> None:
+    assert run("--version").out == f"popmq {popmq.__version__}\n"
+
+
+def test_an_endpoint_is_taken_from_the_command_before_the_program_before_the_environment(
+    run: Cli, client: popmq.Client, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POPMQ_ENDPOINT", "127.0.0.1:1")
+    assert run("topic", "list", "--timeout", "10ms").code == 3
+    assert run("--endpoint", broker.endpoint, "topic", "list").code == 0
+    assert run("--endpoint", "127.0.0.1:1", "topic", "list", "--endpoint", broker.endpoint).code == 0
+
+
+def test_a_broker_that_is_not_there_is_one_sentence_with_the_cure(run: Cli) -> None:
+    done = run("topic", "list", "--endpoint", "127.0.0.1:1", "--timeout", "50ms")
+    assert done.code == 3
+    first, cure = done.err.splitlines()
+    assert first.startswith("popmq: no broker answers at 127.0.0.1:1")
+    assert cure == "  → is `popmq serve` running there?"
+
+
+def test_an_error_in_json_is_one_object_on_the_other_stream(run: Cli, broker: Broker) -> None:
+    done = run("--json", "topic", "describe", "nowhere")
+    assert (done.code, done.out) == (1, "")
+    error = json.loads(done.err)["error"]
+    assert (error["code"], error["retryable"]) == ("TOPIC_NOT_FOUND", False)
+    assert "nowhere" in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.TopicNotFound("x"), 1),
+        (errors.HandleLapsed("x"), 1),
+        (errors.Unavailable("x"), 3),
+        (errors.DeadlineExceeded("x"), 3),
+        (errors.PartlyRefused([errors.StorageFull("x"), None]), 4),
+        (errors.StorageFull("x"), 5),
+        (errors.InFlightLimit("x"), 5),
+        (errors.InternalError("x"), 70),
+    ],
+)
+def test_exit_codes_tell_apart_what_a_script_would_do(error: errors.PopMQError, code: int) -> None:
+    assert exits.code_of(error) == code
+
+
+def test_tables_have_colours_on_a_terminal_and_none_in_a_pipe(client: popmq.Client, broker: Broker) -> None:
+    client.send("orders", "x")
+    client.reject(client.pop("orders", "billing"))
+    command = [*PROGRAM, "stats"]
+    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "120"}
+    piped = subprocess.run(command, env=environment, capture_output=True, timeout=60, check=True)
+    assert b"\x1b[" not in piped.stdout
+    main, terminal = pty.openpty()
+    shown = subprocess.Popen(command, env=environment, stdout=terminal)
+    os.close(terminal)
+    text = b""
+    try:
+        while piece := os.read(main, 4096):
+            text += piece
+    except OSError:  # how Linux says that the other end of a terminal is closed
+        pass
+    assert shown.wait(timeout=60) == 0
+    os.close(main)
+    assert b"\x1b[1m" in text
+    assert "─".encode() in text
+    assert b"billing" in text
+
+
+def test_the_real_program_serves_sends_pops_and_drains(tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "POPMQ_ENDPOINT"}
+    serve = [*PROGRAM, "serve", "--data", str(tmp_path / "data"), "--port", "0", "--metrics-port", "0"]
+    broker = subprocess.Popen(serve, stdout=subprocess.PIPE, text=True, env=environment)
+    try:
+        assert broker.stdout
+        ready = broker.stdout.readline()
+        assert ready.startswith("popmq: ready on 127.0.0.1:")
+        environment["POPMQ_ENDPOINT"] = ready.split()[-1]
+
+        def popmq_(*arguments: str, stdin: str = "") -> str:
+            done = subprocess.run(
+                [*PROGRAM, *arguments],
+                input=stdin,
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=True,
+            )
+            return done.stdout
+
+        popmq_("topic", "create", "orders")
+        popmq_("group", "create", "billing")
+        popmq_("send", "orders", stdin="one\ntwo\n")
+        assert popmq_("pop", "orders", "billing", "--max", "9", "--ack") == "one\ntwo\n"
+        broker.send_signal(signal.SIGTERM)
+        assert broker.wait(timeout=30) == 0
+    finally:
+        broker.kill()
+        broker.wait()
+        if broker.stdout:
+            broker.stdout.close()
+
+
+def test_a_flag_that_the_broker_refuses_is_wrong_usage(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [*PROGRAM, "serve", "--data", str(tmp_path), "--max-size", "tiny"], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 2
+    assert "--max-size" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_interrupted_send_says_how_far_it_came(client: popmq.Client, broker: Broker) -> None:
+    sending = subprocess.Popen(
+        [*PROGRAM, "send", "orders"], stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ.copy()
+    )
+    assert sending.stdin
+    sending.stdin.write(b"x\n" * 1000)
+    sending.stdin.flush()
+    while client.stats("orders").topics[0].messages < 1000:
+        pass
+    sending.send_signal(signal.SIGINT)
+    _, err = sending.communicate(timeout=60)
+    assert sending.returncode == 130
+    # The second request is stored; whether its answer had come when the signal came is open.
+    assert err.decode() in {f"{sent} messages sent to orders\ninterrupted\n" for sent in (500, 1000)}

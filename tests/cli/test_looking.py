@@ -1,0 +1,82 @@
+"""`popmq stats`, `dlq`, `revive`, `owners`: looking without touching."""
+
+import popmq
+from popmq.testing import FakeClock
+from tests.cli.conftest import Cli
+
+
+def test_stats_show_what_groups_have_to_do(run: Cli, client: popmq.Client) -> None:
+    client.send("orders", ["a", "b", "c"])
+    client.pop("orders", "billing", 1)
+    (numbers,) = run("stats", "--json").objects
+    (group,) = numbers["groups"]
+    assert (group["group"], group["ready"], group["in_flight"]) == ("billing", 2, 1)
+    assert numbers["store"]["used_bytes"] > 0
+    lines = run("stats", "--group", "billing").out.splitlines()
+    assert lines[0].split("\t")[:5] == ["GROUP", "TOPIC", "READY", "IN FLIGHT", "RETRY"]
+    assert lines[1].split("\t")[:5] == ["billing", "orders", "2", "1", "0"]
+
+
+def test_watching_shows_them_again_and_again(run: Cli, client: popmq.Client) -> None:
+    shown = run("stats", "--watch", "--every", "1ms", "--times", "3", "--json")
+    assert len(shown.objects) == 3
+
+
+def test_dead_letters_show_where_they_came_from_and_why(run: Cli, client: popmq.Client) -> None:
+    client.send("orders", popmq.Message("bad", key="AA1"))
+    (delivery,) = client.pop("orders", "billing")
+    client.reject(delivery, "ValueError: not JSON\n  line two")
+    assert run("dlq", "list", "--json").objects == [{"group": "billing", "dead": 1}]
+    assert run("dlq", "list").out == "GROUP\tDEAD\nbilling\t1\n"
+    (letter,) = run("dlq", "show", "billing", "--json").objects
+    assert (letter["body"], letter["dead_letter"]["topic"], letter["dead_letter"]["attempts"]) == ("bad", "orders", 1)
+    text = run("dlq", "show", "billing").out
+    assert "key AA1" in text
+    assert "reason   ValueError: not JSON\n             line two\n" in text
+    assert "body     bad" in text
+
+
+def test_many_dead_letters_are_shown_page_by_page(run: Cli, client: popmq.Client) -> None:
+    client.send("orders", [b"%d" % number for number in range(5)])
+    client.reject(client.pop("orders", "billing"))
+    page = run("dlq", "show", "billing", "--max", "2")
+    assert page.err == "3 more: popmq dlq show billing --offset 2\n"
+    assert len(run("dlq", "show", "billing", "--offset", "2", "--json").objects) == 3
+
+
+def test_a_group_without_dead_letters_is_told_from_one_that_is_not_there(run: Cli, client: popmq.Client) -> None:
+    none = run("dlq", "show", "billing")
+    assert (none.code, none.out, none.err) == (0, "", "no dead letters of billing\n")
+    assert run("dlq", "show", "nobody").code == 1
+
+
+def test_the_revive_topic_shows_who_holds_what_until_when(
+    run: Cli, client: popmq.Client, popmq_clock: FakeClock
+) -> None:
+    client.send("orders", ["a", "b"])
+    first, _ = client.pop("orders", "billing", invisible=30.0)
+    client.ack(first)
+    (lease,) = run("revive", "list", "--json").objects
+    assert (lease["client_id"], lease["undone"], lease["messages"]) == (client.client_id, 1, 2)
+    assert lease["due_ms"] == popmq_clock.now_ms() + 30_000
+    row = run("revive", "list", "--group", "billing").out.splitlines()[1].split("\t")
+    assert row[:5] == ["billing", "orders", "normal", client.client_id, "1/2"]
+
+
+def test_more_leases_than_shown_are_counted(run: Cli, client: popmq.Client) -> None:
+    client.send("orders", ["a", "b", "c"])
+    for _ in range(3):
+        client.pop("orders", "billing", 1)
+    assert run("revive", "list", "--max", "1").err == "2 more: raise --max\n"
+
+
+def test_an_owner_is_listed_and_released(run: Cli, client: popmq.Client) -> None:
+    client.send("orders", ["a", "b"])
+    owner = client.attach_owner("billing", "nightly", topic="orders")
+    client.pop_sealed("orders", "billing", popmq.Token("nightly", owner.generation, 1))
+    (shown,) = run("owners", "list", "--json").objects
+    assert (shown["owner"], shown["generation"], shown["messages"]) == ("nightly", owner.generation, 2)
+    assert run("owners", "list", "billing").out.splitlines()[1].startswith("billing\tnightly\t")
+    assert run("owners", "release", "billing", "nightly").err == "2 messages of nightly released\n"
+    assert len(client.pop("orders", "billing")) == 2
+    assert run("owners", "release", "billing", "nobody").code == 1
