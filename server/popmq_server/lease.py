@@ -75,21 +75,19 @@ def ack(tx: Tx, command: Ack) -> Acked:
 
 
 def finish(tx: Tx, ck: CheckPoint, sub: int, bits: int) -> None:
-    """Members are done: their bits are set, the counters move, and with the last one the lease is history."""
-    leave(tx, ck, sub, bits, history.ACKED)
-    tx.count((ck.group_id, ck.topic_id), acked=bits.bit_count())
+    """Members are done: their bits are set, the counters move, and with the last one the lease is history.
 
-
-def leave(tx: Tx, ck: CheckPoint, sub: int, bits: int, how: int, reason: str = "") -> None:
-    """Members leave a part of their lease. An owner's CheckPoint stays, empty or not, until AckUpTo."""
+    An owner's CheckPoint stays, empty or not, until AckUpTo: its token still answers with what was sealed.
+    """
     tx.hold(ck, bits, -1)
+    tx.count((ck.group_id, ck.topic_id), acked=bits.bit_count())
     part = tx.state.leases[(ck.ck_id, sub)]
     left = part.undone & ~bits
     if left or ck.owner_id:
         tx.set_lease(ck, sub, part._replace(undone=left))
-        return
-    history.write(tx, ck, part._replace(undone=0 if how == history.ACKED else part.undone), sub, how, reason)
-    tx.set_lease(ck, sub, None)
+    else:
+        history.write(tx, ck, part._replace(undone=0), sub, history.ACKED)
+        tx.set_lease(ck, sub, None)
 
 
 def change(tx: Tx, command: ChangeInvisibleTime) -> list[tuple[int, bool] | Refused]:
