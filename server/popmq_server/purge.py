@@ -46,6 +46,8 @@ def _drop_checkpoints(tx: Tx, entity_id: int, kind: str, left: int) -> int:
         if key[1] != SUB_OWNER and ck is not None and entity_id == (ck.topic_id if kind == "topic" else ck.group_id):
             part = tx.state.leases[key]
             tx.hold(ck, part.undone & ~part.released, -1)
+            if part.released:
+                tx.loosen(ck.owner_id, -part.released.bit_count())
             tx.set_lease(ck, key[1], None)
             left -= 1
     return left
@@ -92,6 +94,8 @@ def _forget(tx: Tx, entity_id: int, kind: str) -> None:
     if kind == "topic":
         _pop_where((state.queue_min, state.queue_max), 0, entity_id)
         state.topic_groups.pop(entity_id)
+        for owner_id, keys in list(state.owner_tokens.items()):
+            state.owner_tokens[owner_id] = tuple(key for key in keys if key[1] != entity_id)
     else:
         _forget_owners(tx, entity_id)
         for topic_id, groups in list(state.topic_groups.items()):

@@ -277,7 +277,7 @@ def _plain(table: dict[Any, Any]) -> dict[Any, Any]:
         if isinstance(value, CheckPoint):
             value = value._replace(chunks=())
         if (any(value) if isinstance(value, tuple) else value) or isinstance(value, CheckPoint):
-            plain[key] = tuple(sorted(value)) if isinstance(value, tuple) and type(value) is tuple else value
+            plain[key] = tuple(sorted(value, key=repr)) if type(value) is tuple else value
     return plain
 
 
