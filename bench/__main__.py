@@ -27,7 +27,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=folder, help="folder of results.json and results.png")
     parser.add_argument("--scratch", help="where the data folders go: the disk that is measured")
     options = parser.parse_args()
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else 132)
     with tempfile.TemporaryDirectory(prefix="popmq-bench-", dir=options.scratch) as scratch:
         measured_on = machine(Path(scratch))
         effort = Effort.quick() if options.quick else Effort()

@@ -38,6 +38,7 @@ class Leg:
     broker_us_per_message: float
     load_us_per_message: float
     messages_per_fsync: float
+    others_share: float  # of all cores: what other programs took meanwhile
 
     @property
     def messages_per_s(self) -> float:
@@ -58,6 +59,12 @@ def cpu_s(pid: int) -> float:
         except OSError:  # the thread ended meanwhile
             continue
     return total / 1e9
+
+
+def busy_s() -> float:
+    """CPU time of everything on this machine, and what its host took from it."""
+    user, nice, system, _, _, irq, softirq, stolen = map(int, Path("/proc/stat").read_text().split()[1:9])
+    return (user + nice + system + irq + softirq + stolen) / os.sysconf("SC_CLK_TCK")
 
 
 class Subject:
@@ -83,9 +90,10 @@ class Subject:
         """Runs so many load processes at once, the callers of `spec` shared out among them."""
         specs = [Spec(**{**asdict(spec), "number": i, "callers": spec.callers // processes}) for i in range(processes)]
         with loads(specs) as waiting:
-            fsyncs, cpu = self.fsyncs(), cpu_s(self.process.pid)
+            fsyncs, cpu, busy = self.fsyncs(), cpu_s(self.process.pid), busy_s()
             tallies = list(run(waiting))
-            cpu, fsyncs = cpu_s(self.process.pid) - cpu, self.fsyncs() - fsyncs
+            cpu, fsyncs, busy = cpu_s(self.process.pid) - cpu, self.fsyncs() - fsyncs, busy_s() - busy
+        elapsed_s, load_s = max(tally.elapsed_s for tally in tallies), sum(tally.cpu_s for tally in tallies)
         messages = sum(tally.messages for tally in tallies)
         latencies = [latency * 1e3 for tally in tallies for latency in tally.latencies]
         return Leg(
@@ -93,12 +101,13 @@ class Subject:
             spec.batch,
             spec.callers,
             messages,
-            max(tally.elapsed_s for tally in tallies),
+            elapsed_s,
             percentile(latencies, 0.5),
             percentile(latencies, 0.99),
             cpu * 1e6 / max(messages, 1),
-            sum(tally.cpu_s for tally in tallies) * 1e6 / max(messages, 1),
+            load_s * 1e6 / max(messages, 1),
             messages / max(fsyncs, 1),
+            max(0.0, busy - cpu - load_s) / (elapsed_s * len(os.sched_getaffinity(0))),
         )
 
 

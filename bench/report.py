@@ -14,17 +14,26 @@ from rich.table import Table
 
 from bench.legs import Results
 
+#: Above this share of the cores the work of other programs is worth a warning.
+OTHERS_MAX = 0.1
+
 
 def show(console: Console, machine: dict[str, Any], results: Results) -> None:
     console.print(", ".join(f"{name} {value}" for name, value in machine.items()), highlight=False)
-    legs = Table("leg", "batch", "callers", "messages/s", "p50 ms", "p99 ms", "broker µs", "load µs", "messages/fsync")
+    legs = Table(
+        "leg", "batch", "callers", "messages/s", "p50 ms", "p99 ms", "broker µs", "load µs", "messages/fsync", "others"
+    )
     for column in legs.columns[1:]:
         column.justify = "right"
     for leg in results.legs:
         shape = (leg.name, str(leg.batch), str(leg.callers), f"{leg.messages_per_s:,.0f}")
         costs = (leg.p50_ms, leg.p99_ms, leg.broker_us_per_message, leg.load_us_per_message, leg.messages_per_fsync)
-        legs.add_row(*shape, *(f"{cost:,.1f}" for cost in costs))
+        legs.add_row(*shape, *(f"{cost:,.1f}" for cost in costs), f"{leg.others_share:.0%}")
     console.print(legs)
+    if any(leg.others_share > OTHERS_MAX for leg in results.legs):
+        console.print(
+            "Other programs used this machine meanwhile: rates and latencies are worse than it can do.", style="yellow"
+        )
     notes = Table("also", "measured")
     for name, value in results.notes.items():
         notes.add_row(name, f"{value:.2f}")
