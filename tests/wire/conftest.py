@@ -1,4 +1,4 @@
-"""A broker in this process, on a real port and a clock that moves when told to; its store is checked after each test."""
+"""A broker in this process, on a real port and a clock that moves when told to; each test ends with a checked store."""
 
 from __future__ import annotations
 

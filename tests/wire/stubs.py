@@ -92,6 +92,12 @@ class Stubs:
         answer: pb.AttachOwnerResponse = self.broker.AttachOwner(request, timeout=CALL_S)
         return answer
 
+    def raw(self, method: str, request: bytes) -> bytes:
+        """A call with bytes as they are; `method` as "Broker/Send"."""
+        call: Any = self.channel.unary_unary(f"/popmq.v1.{method}")
+        answer: bytes = call(request, timeout=CALL_S)
+        return answer
+
     def close(self) -> None:
         self.channel.close()
 

@@ -53,7 +53,7 @@ def test_a_message_is_delivered_as_it_was_sent(shop: Stubs, clock: FakeClock) ->
 def test_fields_of_a_later_contract_travel_with_the_message(shop: Stubs) -> None:
     raw = pb.Message(message_id="m", body=b"b").SerializeToString() + b"\xa2\x06\x03new"  # field 100, "new"
     whole = pb.SendRequest(topic=TOPIC).SerializeToString() + b"\x12" + bytes([len(raw)]) + raw + b"\xaa\x06\x01!"
-    shop.channel.unary_unary("/popmq.v1.Broker/Send")(whole, timeout=CALL_S)
+    shop.raw("Broker/Send", whole)
     (delivery,) = shop.pop().deliveries
     assert delivery.message.SerializeToString() == raw
 

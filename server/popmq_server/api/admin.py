@@ -57,7 +57,8 @@ class AdminService:
     async def GetTopic(self, raw: bytes) -> Message:
         """Settings, and the first and next offset of each queue."""
         name = requests.topic_name(read(pb.GetTopicRequest, raw).name, "name")
-        topic, _, queues = (await self._engine.execute(Look("topics", (name,))))[0]
+        with requests.paths(topic="name"):
+            topic, _, queues = (await self._engine.execute(Look("topics", (name,))))[0]
         return pb.GetTopicResponse(topic=_topic(topic), queues=_queues(queues))
 
     async def ListTopics(self, raw: bytes) -> Message:
@@ -89,8 +90,9 @@ class AdminService:
     async def GetGroup(self, raw: bytes) -> Message:
         """Settings, and the group's numbers in each topic that it has named."""
         name = requests.group_name(read(pb.GetGroupRequest, raw).name, "name")
-        group = (await self._engine.execute(Look("group_settings", (name,))))[0]
-        rows = await self._engine.execute(Look("groups", ("", name)))
+        with requests.paths(group="name"):
+            group = (await self._engine.execute(Look("group_settings", (name,))))[0]
+            rows = await self._engine.execute(Look("groups", ("", name)))
         return pb.GetGroupResponse(group=_group(group), stats=[self._native.group_stats(row) for row in rows])
 
     async def ListGroups(self, raw: bytes) -> Message:

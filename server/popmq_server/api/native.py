@@ -53,7 +53,8 @@ class NativeService:
         """Leases a batch, parked while there is nothing; the answer is joined from stored bytes."""
         request = requests.read(pb.PopRequest, raw)
         command = requests.pop(request)
-        answer = await self._engine.pop(command, request.wait_ms)
+        with requests.paths(owner="token.owner", generation="token.generation"):
+            answer = await self._engine.pop(command, request.wait_ms)
         self._count("pop", command.group, command.topic, len(answer.rows), sum(len(row[0]) for row in answer.rows))
         return responses.popped(answer, request.format == pb.FORMAT_COLUMNS)
 

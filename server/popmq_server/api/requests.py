@@ -1,9 +1,10 @@
 """Requests of popmq.v1 → commands: every limit that needs no state is checked here, before anything waits."""
 
+import contextlib
 import functools
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
@@ -66,6 +67,16 @@ def read(kind: type[M], raw: bytes, name: str = "") -> M:
             f"the request's bytes are not a {name or kind.DESCRIPTOR.full_name}",
             action="encode it with stubs made from the contract; texts are UTF-8",
         ) from None
+
+
+@contextlib.contextmanager
+def paths(**places: str) -> Iterator[None]:
+    """Refusals of the engine name fields by its own words; `places` says where they stand in this request."""
+    try:
+        yield
+    except Refused as refused:
+        refused.field = places.get(refused.field, refused.field)
+        raise
 
 
 def topic_name(name: str, field: str = "topic") -> str:

@@ -1,0 +1,318 @@
+"""Bad requests, one by one: the documented error, readable by the stock helper, and nothing changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import pytest
+
+from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_server.clock import FakeClock
+from popmq_server.embedded import EmbeddedBroker
+from popmq_server.storage.check import check_folder
+from tests.wire import world as worlds
+from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, check_error, codes, dump, refusal
+from tests.wire.world import OTHER_GROUP, World, good_requests, method, token, with_fields
+
+HOUR_12 = 43_200_000
+INT64 = (-(2**63), 2**63 - 1)
+#: What must not be a name of a topic or group.
+ODD_NAMES = [
+    "",
+    " ",
+    "a b",
+    "a\n",
+    "a\0b",
+    "naïve",
+    "名",
+    "a/b",
+    "../../etc/passwd",
+    "a+b",
+    "a%b",
+    "%RETRY%billing+orders",
+    "%DLQ%",
+    "%DLQ%a b",
+    "%DLQ%%DLQ%a",
+    "%dlq%a",
+    "a:b",
+    "\u202eabc",
+    "🦀",
+    "x" * 128,
+    "x" * 1_000_000,
+]
+
+
+class Case(NamedTuple):
+    """A good request with `changes`; values may be functions of the world."""
+
+    method: str
+    changes: dict[str, Any]
+    code: str
+    field: str
+
+    def __str__(self) -> str:
+        shown = [f"{name}={str(value)[:20]!r}" for name, value in self.changes.items() if not callable(value)]
+        return f"{self.method} {' '.join(shown)} → {self.code}"
+
+
+def bad(name: str, code: str, path: str, /, **changes: Any) -> Case:
+    return Case(name, changes, code, path)
+
+
+def out_of_range(name: str, field: str, *values: int, path: str = "") -> list[Case]:
+    """INVALID_FIELD for each value; `path` where the contract's path is not the field's own name."""
+    return [bad(name, "INVALID_FIELD", path or field.replace("__", "."), **{field: value}) for value in values]
+
+
+def bad_names() -> Iterator[Case]:
+    """Every name of every request: odd, too long, of nothing that exists."""
+    places = {
+        "topic": ["Broker/Send", "Broker/Pop", "Broker/QueryAssignment", "Broker/WaitAvailable"],
+        "topic__name": ["Admin/CreateTopic", "Admin/UpdateTopic"],
+        "group": [
+            *("Broker/Pop", "Broker/Ack", "Broker/ChangeInvisibleTime", "Broker/QueryAssignment", "Broker/Heartbeat"),
+            *("Broker/AttachOwner", "Broker/RenewOwner", "Broker/AckUpTo", "Broker/ReleaseOwner"),
+            "Broker/WaitAvailable",
+        ],
+        "group__name": ["Admin/CreateGroup", "Admin/UpdateGroup"],
+        "name": ["Admin/GetTopic", "Admin/DeleteTopic", "Admin/GetGroup", "Admin/DeleteGroup"],
+    }
+    for field, methods in places.items():
+        for name in methods:
+            for odd in ODD_NAMES:
+                yield bad(name, "INVALID_FIELD", field.replace("__", "."), **{field: odd})
+            if name not in ("Admin/CreateTopic", "Admin/CreateGroup"):
+                what = "TOPIC" if "topic" in field or "Topic" in name else "GROUP"
+                yield bad(name, f"{what}_NOT_FOUND", field.replace("__", "."), **{field: "nobody"})
+            if "group" in field or "Group" in name:
+                yield bad(name, "INVALID_FIELD", field.replace("__", "."), **{field: "x" * 121})
+    yield bad("Admin/CreateTopic", "INVALID_FIELD", "topic.name", topic__name=f"%DLQ%{GROUP}")
+    yield bad("Broker/Heartbeat", "INVALID_FIELD", "topics[1]", topics=[TOPIC, "a b"])
+    yield bad("Broker/AttachOwner", "TOPIC_NOT_FOUND", "topic", topic="nobody", create_group=True, group="made")
+    for name, field in (
+        ("Admin/GetStats", "topic"),
+        ("Admin/GetStats", "group"),
+        ("Admin/ListLeases", "topic"),
+        ("Admin/ListLeases", "group"),
+        ("Admin/ListOwners", "group"),
+        ("Broker/AttachOwner", "topic"),
+    ):
+        for odd in ODD_NAMES[1:]:
+            yield bad(name, "INVALID_FIELD", field, **{field: odd})
+        yield bad(name, f"{field.upper()}_NOT_FOUND", field, **{field: "nobody"})
+
+
+def bad_pops() -> list[Case]:
+    pop = "Broker/Pop"
+    return [
+        *out_of_range(pop, "max_messages", 4097, 2**32 - 1),
+        *out_of_range(pop, "max_bytes", (16 << 20) + 1, 2**32 - 1),
+        *out_of_range(pop, "wait_ms", -1, 60_001, *INT64),
+        *out_of_range(pop, "invisible_ms", -1, 1, 999, HOUR_12 + 1, *INT64),
+        *out_of_range(pop, "format", 2, -1),
+        bad(pop, "INVALID_FIELD", "queues[0]", queues=[1]),
+        bad(pop, "INVALID_FIELD", "queues[1]", queues=[0, 2**32 - 1]),
+        bad(pop, "INVALID_FIELD", "client_id", client_id="c" * 129),
+        bad(pop, "INVALID_FIELD", "client_id", client_id="é" * 65),
+        bad(pop, "INVALID_FIELD", "attempt_id", attempt_id="a" * 65),
+        bad(pop, "INVALID_FIELD", "attempt_id", attempt_id="a", token=token),
+        bad(pop, "UNSUPPORTED", "filter", filter=pb.Filter(tag="a || b")),
+        bad(pop, "UNSUPPORTED", "filter", filter=pb.Filter(sql92="a = 1")),
+        bad(pop, "INVALID_FIELD", "token.owner", token=lambda world: token(world, owner="")),
+        bad(pop, "INVALID_FIELD", "token.owner", token=lambda world: token(world, owner="o" * 65)),
+        bad(pop, "INVALID_FIELD", "token.epoch", token=lambda world: token(world, epoch=0)),
+        bad(pop, "INVALID_FIELD", "token.epoch", token=lambda world: token(world, epoch=2**63)),
+        bad(pop, "INVALID_FIELD", "token.generation", token=lambda world: token(world, generation=0)),
+        bad(pop, "INVALID_FIELD", "token.generation", token=lambda world: token(world, generation=99)),
+        bad(pop, "INVALID_FIELD", "token.upto.queues[0]", token=lambda world: token(world, upto=position(-1))),
+        bad(pop, "OWNER_NOT_FOUND", "token.owner", token=lambda world: token(world, owner="nobody")),
+        bad(pop, "FENCED", "token.generation", token=lambda world: token(world, generation=1)),
+        bad(pop, "EPOCH_ALREADY_ACKED", "token.epoch", token=lambda world: token(world, epoch=1)),
+    ]
+
+
+def position(offset: int) -> pb.Position:
+    return pb.Position(queues={0: offset})
+
+
+def bad_owners() -> Iterator[Case]:
+    for name in ("Broker/AttachOwner", "Broker/RenewOwner", "Broker/AckUpTo", "Broker/ReleaseOwner"):
+        yield bad(name, "INVALID_FIELD", "owner", owner="")
+        yield bad(name, "INVALID_FIELD", "owner", owner="o" * 65)
+        yield bad(name, "INVALID_FIELD", "owner", owner="é" * 33)
+        if name != "Broker/AttachOwner":
+            yield bad(name, "OWNER_NOT_FOUND", "owner", owner="nobody")
+            yield bad(name, "FENCED", "generation", generation=1)
+            yield bad(name, "INVALID_FIELD", "generation", generation=99)
+            yield bad(name, "INVALID_FIELD", "generation", generation=2**64 - 1)
+    yield from out_of_range("Broker/AttachOwner", "lease_ms", 0, -1, 999, HOUR_12 + 1, *INT64)
+    yield from out_of_range("Broker/RenewOwner", "lease_ms", 0, -1, 999, HOUR_12 + 1, *INT64)
+    yield from out_of_range("Broker/RenewOwner", "generation", 0)
+    yield from out_of_range("Broker/AckUpTo", "generation", 0)
+    yield from out_of_range("Broker/AckUpTo", "epoch", 0, 2**63, 2**64 - 1)
+    yield from out_of_range("Broker/AttachOwner", "start__timestamp_ms", -1, 1)
+    latest = pb.StartPosition(**{"from": pb.TIMESTAMP})
+    yield bad("Broker/AttachOwner", "INVALID_FIELD", "start.timestamp_ms", start=latest)
+    unknown = pb.StartPosition(**{"from": 3})
+    yield bad("Broker/AttachOwner", "INVALID_FIELD", "start.from", start=unknown)
+    yield from out_of_range("Broker/WaitAvailable", "wait_ms", -1, 60_001, *INT64)
+    yield bad("Broker/WaitAvailable", "INVALID_FIELD", "upto.queues[0]", upto=position(-1))
+
+
+def bad_settings() -> list[Case]:
+    topic, group = "Admin/CreateTopic", "Admin/CreateGroup"
+    return [
+        *out_of_range(topic, "topic__queues", 1025, 2**32 - 1),
+        *out_of_range(topic, "topic__retention__keep_ms", -1, 1, 59_999, 315_360_000_001, *INT64),
+        *out_of_range(topic, "topic__type", 7, -1),
+        *(bad(topic, "UNSUPPORTED", "topic.type", topic__type=kind) for kind in range(pb.FIFO, pb.LITE + 1)),
+        bad(topic, "ALREADY_EXISTS", "topic.name", topic__name=TOPIC, topic__queues=7),
+        bad(topic, "ALREADY_EXISTS", "topic.name", topic__name=TOPIC, topic__queues=1, topic__retention__by_age=True),
+        *out_of_range("Admin/UpdateTopic", "topic__queues", 1025),
+        bad("Admin/UpdateTopic", "INVALID_FIELD", "topic.queues", topic__name="flights", topic__queues=7),
+        *out_of_range("Admin/UpdateTopic", "topic__retention__keep_ms", -1, 59_999, 315_360_000_001),
+        *out_of_range("Admin/UpdateTopic", "topic__type", 7),
+        bad("Admin/UpdateTopic", "UNSUPPORTED", "topic.type", topic__type=pb.FIFO),
+        *(case for name in (group, "Admin/UpdateGroup") for case in bad_group_settings(name)),
+        bad(group, "ALREADY_EXISTS", "group.name", group__name=GROUP, group__max_attempts=3),
+        *out_of_range("Admin/Browse", "max_messages", 4097, 2**32 - 1),
+        *out_of_range("Admin/Browse", "offset", -1, INT64[0]),
+        *out_of_range("Admin/Browse", "queue", 1, 2**32 - 1),
+        *(bad("Admin/Browse", "INVALID_FIELD", "topic", topic=odd) for odd in ODD_NAMES if "%RETRY%" not in odd),
+        *(
+            bad("Admin/Browse", "INVALID_FIELD", "topic", topic=f"%RETRY%{odd}")
+            for odd in ("", GROUP, f"{GROUP}+", f"+{TOPIC}", f"{GROUP}+a b", "a b+c", "x" * 121 + "+t", "x" * 100_000)
+        ),
+        bad("Admin/Browse", "TOPIC_NOT_FOUND", "topic", topic="nobody"),
+        bad("Admin/Browse", "TOPIC_NOT_FOUND", "topic", topic="%DLQ%nobody"),
+        bad("Admin/Browse", "TOPIC_NOT_FOUND", "topic", topic=f"%RETRY%nobody+{TOPIC}"),
+        bad("Admin/Browse", "TOPIC_NOT_FOUND", "topic", topic=f"%RETRY%{GROUP}+nobody"),
+        *out_of_range("Admin/ListLeases", "max_leases", 4097, 2**32 - 1),
+    ]
+
+
+def bad_group_settings(name: str) -> list[Case]:
+    delays = "group__backoff__delays_ms"
+    return [
+        *out_of_range(name, "group__max_attempts", 1001, 2**32 - 1),
+        *out_of_range(name, "group__invisible_ms", -1, 999, HOUR_12 + 1, *INT64),
+        *out_of_range(name, "group__share_number", 10_001, 2**32 - 1),
+        bad(name, "INVALID_FIELD", "group.backoff.delays_ms", **{delays: [1] * 65}),
+        bad(name, "INVALID_FIELD", "group.backoff.delays_ms[1]", **{delays: [0, -1]}),
+        bad(name, "INVALID_FIELD", "group.backoff.delays_ms[0]", **{delays: [HOUR_12 + 1]}),
+        bad(name, "INVALID_FIELD", "group.start.timestamp_ms", group__start__timestamp_ms=5),
+        bad(name, "UNSUPPORTED", "group.fifo", group__fifo=True),
+    ]
+
+
+def bad_lists() -> list[Case]:
+    ack, change = "Broker/Ack", "Broker/ChangeInvisibleTime"
+    return [
+        bad(ack, "INVALID_FIELD", "handles", handles=[]),
+        bad(ack, "INVALID_FIELD", "handles", handles=["x"] * 4097),
+        bad(change, "INVALID_FIELD", "changes", changes=[]),
+        bad(change, "INVALID_FIELD", "changes", changes=[pb.InvisibleTimeChange()] * 4097),
+        bad("Broker/QueryAssignment", "INVALID_FIELD", "client_id", client_id=""),
+        bad("Broker/QueryAssignment", "INVALID_FIELD", "client_id", client_id="c" * 129),
+        bad("Broker/Heartbeat", "INVALID_FIELD", "client_id", client_id=""),
+        bad("Broker/Heartbeat", "INVALID_FIELD", "client_id", client_id="c" * 129),
+        bad("Broker/Heartbeat", "INVALID_FIELD", "topics", topics=[TOPIC] * 4097),
+    ]
+
+
+CASES = [*bad_names(), *bad_pops(), *bad_owners(), *bad_settings(), *bad_lists()]
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """One for all cases: what is refused changes nothing, so no case can disturb the next."""
+    folder, clock = tmp_path_factory.mktemp("world") / "data", FakeClock()
+    with EmbeddedBroker(folder, clock=clock, sync="none") as broker, Stubs(broker.endpoint) as stubs:
+        yield worlds.build(stubs, folder, clock)
+    assert check_folder(folder) == []
+
+
+class State(NamedTuple):
+    """Everything that a refused call must leave alone, in the store and in memory."""
+
+    stored: dict[str, dict[bytes, bytes]]
+    stats: list[Any]
+    owners: list[pb.OwnerStats]
+
+
+def state(world: World) -> State:
+    stats = world.stubs.admin.GetStats(pb.GetStatsRequest(), timeout=CALL_S)
+    owners = world.stubs.admin.ListOwners(pb.ListOwnersRequest(), timeout=CALL_S).owners
+    return State(dump(world.folder), [*stats.topics, *stats.groups], list(owners))
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_bad_request_is_refused_and_changes_nothing(world: World, case: Case) -> None:
+    changes = {name: value(world) if callable(value) else value for name, value in case.changes.items()}
+    request = with_fields(good_requests(world)[case.method], **changes)
+    before = state(world)
+    refused = refusal(method(world.stubs, case.method), request)
+    assert (refused.code, refused.info.field) == (case.code, case.field)
+    assert not refused.info.retryable
+    assert state(world) == before
+
+
+@pytest.mark.parametrize("name", sorted(good_requests(World(None, None, None, 1, "", {}))))  # type: ignore[arg-type]
+def test_the_requests_that_the_bad_ones_are_made_from_are_good(
+    stubs: Stubs, folder: Any, clock: FakeClock, name: str
+) -> None:
+    world = worlds.build(stubs, folder, clock)
+    answer = method(stubs, name)(good_requests(world)[name], timeout=CALL_S)
+    assert codes(getattr(answer, "results", [])) in ([], [""])
+
+
+def entry_cases(world: World) -> Iterator[tuple[str, pb.InvisibleTimeChange, str, str]]:
+    """(what, change, code, field after `changes[1].`) of entries that are refused."""
+    extend, release, reject = pb.Extend(invisible_ms=60_000), pb.Release(), pb.Reject()
+    for what, (handle, code) in world.bad_handles.items():
+        yield what, pb.InvisibleTimeChange(handle=handle, extend=extend), code, "handle"
+        yield what, pb.InvisibleTimeChange(handle=handle, release=release), code, "handle"
+        yield what, pb.InvisibleTimeChange(handle=handle, reject=reject), code, "handle"
+    for value in (0, -1, 999, HOUR_12 + 1, *INT64):
+        late = pb.Extend(invisible_ms=value)
+        yield str(value), pb.InvisibleTimeChange(handle=world.live, extend=late), "INVALID_FIELD", "extend.invisible_ms"
+    for value in (-1, HOUR_12 + 1, *INT64):
+        back = pb.Release(delay_ms=value)
+        yield str(value), pb.InvisibleTimeChange(handle=world.live, release=back), "INVALID_FIELD", "release.delay_ms"
+    for reason in ("r" * 4097, "é" * 2049):
+        back, dead = pb.Release(reason=reason), pb.Reject(reason=reason)
+        yield "long", pb.InvisibleTimeChange(handle=world.live, release=back), "INVALID_FIELD", "release.reason"
+        yield "long", pb.InvisibleTimeChange(handle=world.live, reject=dead), "INVALID_FIELD", "reject.reason"
+    yield "nothing", pb.InvisibleTimeChange(handle=world.live), "INVALID_FIELD", ""
+
+
+def test_bad_changes_are_refused_one_by_one_and_change_nothing(world: World) -> None:
+    before, cases = state(world), list(entry_cases(world))
+    request = pb.ChangeInvisibleTimeRequest(group=GROUP, changes=[case[1] for case in cases])
+    answer = world.stubs.broker.ChangeInvisibleTime(request, timeout=CALL_S)
+    for place, (result, (what, _, code, field)) in enumerate(zip(answer.results, cases, strict=True)):
+        check_error(result.error)
+        path = f"changes[{place}].{field}".rstrip(".")
+        assert (what, pb.Code.Name(result.error.code), result.error.field) == (what, code, path)
+        assert (result.visible_ms, result.dead_lettered) == (0, False)
+    assert state(world) == before
+
+
+def test_bad_handles_are_refused_one_by_one_and_change_nothing(world: World) -> None:
+    before = state(world)
+    request = pb.AckRequest(group=GROUP, handles=[handle for handle, _ in world.bad_handles.values()])
+    results = world.stubs.broker.Ack(request, timeout=CALL_S).results
+    assert codes(results) == [code for _, code in world.bad_handles.values()]
+    for place, result in enumerate(results):
+        check_error(result.error)
+        assert result.error.field == f"handles[{place}]"
+    assert state(world) == before
+
+
+def test_a_handle_is_good_in_its_own_group_only(world: World) -> None:
+    before = state(world)
+    assert world.stubs.ack(world.live, group=OTHER_GROUP) == ["INVALID_HANDLE"]
+    change: Callable[..., pb.InvisibleTimeResult] = world.stubs.change
+    assert codes([change(world.live, group=OTHER_GROUP, reject=pb.Reject())]) == ["INVALID_HANDLE"]
+    assert state(world) == before

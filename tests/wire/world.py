@@ -1,0 +1,132 @@
+"""A broker with something of everything in it, and a good request for each method: what bad ones are made from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from google.protobuf.message import Message
+
+from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_server.clock import FakeClock
+from popmq_server.message import make_handle, read_handle
+from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, handles
+
+OWNER = "query"
+OTHER_TOPIC, OTHER_GROUP = "flights", "audit"
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+
+
+class World(NamedTuple):
+    """Handles by what they are; generation of OWNER, whose epoch 1 is acked."""
+
+    stubs: Stubs
+    folder: Path
+    clock: FakeClock
+    generation: int
+    live: str
+    bad_handles: dict[str, tuple[str, str]]  # what it is → (handle, code)
+
+
+def build(stubs: Stubs, folder: Path, clock: FakeClock) -> World:
+    stubs.create_topic(queues=1)
+    stubs.create_topic(OTHER_TOPIC, queues=8)
+    stubs.create_group()
+    stubs.create_group(OTHER_GROUP, max_attempts=1)
+    stubs.send(*(str(number).encode() for number in range(50)))
+    lapsed = handles(stubs.pop(max_messages=1, invisible_ms=1_000))[0]
+    clock.advance(1_000)
+    acked, released, rejected = handles(stubs.pop(max_messages=3, invisible_ms=43_200_000))
+    stubs.ack(acked)
+    stubs.change(released, release=pb.Release(delay_ms=3_600_000, reason="later"))
+    stubs.change(rejected, reject=pb.Reject(reason="broken"))
+    live = handles(stubs.pop(max_messages=1, invisible_ms=43_200_000))[0]
+    foreign = handles(stubs.pop(group=OTHER_GROUP, max_messages=1, invisible_ms=43_200_000))[0]
+    stubs.attach(OWNER)
+    generation = stubs.attach(OWNER, lease_ms=43_200_000).generation
+    for epoch in (1, 2):
+        token = pb.Token(owner=OWNER, generation=generation, epoch=epoch)
+        stubs.pop(max_messages=3, token=token)
+    stubs.broker.AckUpTo(pb.AckUpToRequest(group=GROUP, owner=OWNER, generation=generation, epoch=1), timeout=CALL_S)
+    ck_id, member, nonce = read_handle(live)
+    bad = {
+        "empty": ("", "INVALID_HANDLE"),
+        "a word": ("handle", "INVALID_HANDLE"),
+        "of the right length": ("A" * 28, "INVALID_HANDLE"),
+        "a long one": ("A" * 100_000, "INVALID_HANDLE"),
+        "not ascii": ("é" * 28, "INVALID_HANDLE"),
+        "with a line break": (live[:-1] + "\n", "INVALID_HANDLE"),
+        "damaged": (live[:9] + LETTERS[LETTERS.index(live[9]) - 1] + live[10:], "INVALID_HANDLE"),
+        "forged nonce": (make_handle(ck_id, member, nonce ^ 1), "INVALID_HANDLE"),
+        "forged member": (make_handle(ck_id, member + 1, nonce), "INVALID_HANDLE"),
+        "forged lease": (make_handle(2**64 - 1, 0, nonce), "INVALID_HANDLE"),
+        "of another group": (foreign, "INVALID_HANDLE"),
+        "lapsed": (lapsed, "HANDLE_LAPSED"),
+        "acked": (acked, "HANDLE_LAPSED"),
+        "released": (released, "HANDLE_LAPSED"),
+        "rejected": (rejected, "HANDLE_LAPSED"),
+    }
+    return World(stubs, folder, clock, generation, live, bad)
+
+
+def token(world: World, **fields: Any) -> pb.Token:
+    return pb.Token(**{"owner": OWNER, "generation": world.generation, "epoch": 3, **fields})
+
+
+def good_requests(world: World) -> dict[str, Message]:
+    """One request for each method that succeeds in the world as it is built."""
+    owner = {"group": GROUP, "owner": OWNER, "generation": world.generation}
+    change = pb.InvisibleTimeChange(handle=world.live, extend=pb.Extend(invisible_ms=43_200_000))
+    return {
+        "Broker/Send": pb.SendRequest(topic=TOPIC, messages=[pb.Message(message_id="new", body=b"new")]),
+        "Broker/Pop": pb.PopRequest(topic=TOPIC, group=GROUP, max_messages=1),
+        "Broker/Ack": pb.AckRequest(group=GROUP, handles=[world.live]),
+        "Broker/ChangeInvisibleTime": pb.ChangeInvisibleTimeRequest(group=GROUP, changes=[change]),
+        "Broker/QueryAssignment": pb.QueryAssignmentRequest(topic=TOPIC, group=GROUP, client_id="c"),
+        "Broker/Heartbeat": pb.HeartbeatRequest(client_id="c", group=GROUP, topics=[TOPIC]),
+        "Broker/AttachOwner": pb.AttachOwnerRequest(group=GROUP, owner="new", lease_ms=60_000, topic=TOPIC),
+        "Broker/RenewOwner": pb.RenewOwnerRequest(**owner, lease_ms=60_000),  # type: ignore[arg-type]
+        "Broker/AckUpTo": pb.AckUpToRequest(**owner, epoch=2),  # type: ignore[arg-type]
+        "Broker/ReleaseOwner": pb.ReleaseOwnerRequest(**owner),  # type: ignore[arg-type]
+        "Broker/WaitAvailable": pb.WaitAvailableRequest(topic=TOPIC, group=GROUP),
+        "Admin/CreateTopic": pb.CreateTopicRequest(topic=pb.Topic(name="new")),
+        "Admin/UpdateTopic": pb.UpdateTopicRequest(topic=pb.Topic(name=TOPIC, queues=2)),
+        "Admin/GetTopic": pb.GetTopicRequest(name=TOPIC),
+        "Admin/ListTopics": pb.ListTopicsRequest(),
+        "Admin/DeleteTopic": pb.DeleteTopicRequest(name=OTHER_TOPIC),
+        "Admin/CreateGroup": pb.CreateGroupRequest(group=pb.Group(name="new")),
+        "Admin/UpdateGroup": pb.UpdateGroupRequest(group=pb.Group(name=GROUP, max_attempts=3)),
+        "Admin/GetGroup": pb.GetGroupRequest(name=GROUP),
+        "Admin/ListGroups": pb.ListGroupsRequest(),
+        "Admin/DeleteGroup": pb.DeleteGroupRequest(name=OTHER_GROUP),
+        "Admin/GetStats": pb.GetStatsRequest(topic=TOPIC, group=GROUP),
+        "Admin/Browse": pb.BrowseRequest(topic=TOPIC),
+        "Admin/ListLeases": pb.ListLeasesRequest(group=GROUP, topic=TOPIC),
+        "Admin/ListOwners": pb.ListOwnersRequest(group=GROUP),
+    }
+
+
+def method(stubs: Stubs, name: str) -> Any:
+    """The stub of "Broker/Send"."""
+    service, _, verb = name.partition("/")
+    return getattr(stubs.broker if service == "Broker" else stubs.admin, verb)
+
+
+def with_fields(request: Message, **changes: Any) -> Message:
+    """A copy with fields set; `group__max_attempts` is the field of a field."""
+    made = type(request)()
+    made.CopyFrom(request)
+    for path, value in changes.items():
+        place, (*way, last) = made, path.split("__")
+        for step in way:
+            place = getattr(place, step)
+        if isinstance(value, Message):
+            getattr(place, last).CopyFrom(value)
+        elif isinstance(value, list):
+            place.ClearField(last)
+            getattr(place, last).extend(value)
+        elif isinstance(value, dict):
+            getattr(place, last).update(value)
+        else:
+            setattr(place, last, value)
+    return made
