@@ -87,8 +87,3 @@ def sure(question: str, yes: bool) -> None:
     """Asks before what cannot be undone, when somebody sits there to answer; aborts on no."""
     if not yes and sys.stdin.isatty():
         click.confirm(question, abort=True, err=True)
-
-
-def examples(*lines: str) -> str:
-    """The last paragraph of a command's help. \\b keeps click from wrapping it."""
-    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)

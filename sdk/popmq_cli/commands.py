@@ -6,7 +6,7 @@ import inspect
 import click
 
 from popmq_cli import exits
-from popmq_cli.asking import endpoint_option, examples
+from popmq_cli.asking import endpoint_option
 from popmq_cli.dlq import dlq
 from popmq_cli.group import group
 from popmq_cli.owners import owners
@@ -33,22 +33,23 @@ class InOrder(click.Group):
 @click.group(
     cls=InOrder,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
-    epilog=examples(
-        "popmq serve --data ./popmq-data &",
-        "popmq topic create orders && popmq group create billing",
-        "echo hello | popmq send orders",
-        "popmq pop orders billing --ack",
-        "popmq stats --watch",
-    )
-    + "\n\n"
-    + _EXIT_CODES,
+    epilog=_EXIT_CODES,
 )
 @endpoint_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line, for scripts.")
 @click.version_option(importlib.metadata.version("popmq"), message="popmq %(version)s")
 @click.pass_context
 def popmq(context: click.Context, endpoint: str | None, as_json: bool) -> None:
-    """PopMQ: a message broker that leases. One process, one folder, every OK on disk."""
+    """PopMQ: a message broker that leases. One process, one folder, every OK on disk.
+
+    \b
+    Examples:
+      popmq serve --data ./popmq-data &
+      popmq topic create orders && popmq group create billing
+      echo hello | popmq send orders
+      popmq pop orders billing --ack
+      popmq stats --watch
+    """
     context.obj = {"endpoint": endpoint, "as_json": as_json}
 
 

@@ -3,7 +3,7 @@
 import click
 
 import popmq
-from popmq_cli.asking import asks, examples
+from popmq_cli.asking import asks
 from popmq_cli.output import Output, moment, text_of
 
 BODY_SHOWN_MAX = 500
@@ -17,10 +17,15 @@ def dlq() -> None:
     """
 
 
-@dlq.command("list", epilog=examples("popmq dlq list"))
+@dlq.command("list")
 @asks
 def list_(client: popmq.Client, output: Output) -> None:
-    """Groups that have dead letters, and how many."""
+    """Groups that have dead letters, and how many.
+
+    \b
+    Examples:
+      popmq dlq list
+    """
     dead = {row.group: row.dead for row in client.stats().groups if row.dead}
     if output.as_json:
         output.objects({"group": group, "dead": count} for group, count in sorted(dead.items()))
@@ -28,13 +33,19 @@ def list_(client: popmq.Client, output: Output) -> None:
         output.table("Dead letters", ["GROUP", "DEAD#"], sorted(dead.items()))
 
 
-@dlq.command(epilog=examples("popmq dlq show billing", "popmq dlq show billing --offset 100 --max 50 --json"))
+@dlq.command()
 @click.argument("group")
 @click.option("--offset", type=click.IntRange(0), default=0, show_default=True, help="Begin at this dead letter.")
 @click.option("--max", "most", type=click.IntRange(1, 4096), default=20, show_default=True, help="Show so many.")
 @asks
 def show(client: popmq.Client, output: Output, group: str, offset: int, most: int) -> None:
-    """Dead letters of GROUP, oldest first: where each came from, and what the consumer said. It stays where it is."""
+    """Dead letters of GROUP, oldest first: where each came from, and what the consumer said. It stays where it is.
+
+    \b
+    Examples:
+      popmq dlq show billing
+      popmq dlq show billing --offset 100 --max 50 --json
+    """
     client.get_group(group)
     try:
         page = client.browse(f"%DLQ%{group}", 0, offset, most)

@@ -7,8 +7,11 @@ from typing import Any
 import click
 
 import popmq
-from popmq_cli.asking import DURATION, asks, examples, sure
-from popmq_cli.output import Output, moment, seconds
+from popmq_cli.asking import DURATION, asks, sure
+from popmq_cli.output import Output, Row, moment, seconds
+
+COLUMNS = ["NAME", "ATTEMPTS#", "LEASE#", "SHARE#", "CREATED"]
+STATS_COLUMNS = ["TOPIC", "READY#", "IN FLIGHT#", "RETRY#", "BACKOFF#", "DEAD#", "ACKED#"]
 
 
 @click.group()
@@ -31,84 +34,108 @@ def settings(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-@group.command(
-    epilog=examples("popmq group create billing", "popmq group create mail --max-attempts 3 --backoff 10s,1m")
-)
+@group.command()
 @click.argument("name")
 @settings
 @asks
 def create(client: popmq.Client, output: Output, name: str, **given: Any) -> None:
-    """Make a group. One that exists with the same settings is fine."""
+    """Make a group. One that exists with the same settings is fine, so that scripts may run twice.
+
+    A group reads every message of a topic once; groups do not see each other. Where it begins in a topic is fixed when
+    it first names the topic, by a pop for example.
+
+    \b
+    Examples:
+      popmq group create billing
+      popmq group create mail --max-attempts 3 --backoff 10s,1m
+    """
     made = client.create_group(name, **_settings(given))
-    output.said(f"group {made.name}: at most {made.max_attempts} attempts")
-    if output.as_json:
-        output.objects([made])
+    output.done(f"group {made.name}: at most {made.max_attempts} attempts", made)
 
 
-@group.command(epilog=examples("popmq group update billing --max-attempts 5 --invisible 5m"))
+@group.command()
 @click.argument("name")
 @settings
 @asks
 def update(client: popmq.Client, output: Output, name: str, **given: Any) -> None:
-    """Change settings; what is not given stays."""
+    """Change settings; what is not given stays.
+
+    \b
+    Examples:
+      popmq group update billing --max-attempts 5 --invisible 5m
+    """
     changed = client.update_group(name, **_settings(given))
-    output.said(f"group {changed.name} is changed")
-    if output.as_json:
-        output.objects([changed])
+    output.done(f"group {changed.name} is changed", changed)
 
 
-@group.command("list", epilog=examples("popmq group list", "popmq group list --json | jq -r .name"))
+@group.command("list")
 @asks
 def list_(client: popmq.Client, output: Output) -> None:
-    """All groups."""
-    groups = client.list_groups()
-    if output.as_json:
-        output.objects(groups)
-        return
-    rows = [
-        (each.name, each.max_attempts, seconds(each.invisible), each.share_number, moment(each.created_ms))
-        for each in groups
-    ]
-    output.table("Groups", ["NAME", "ATTEMPTS#", "LEASE#", "SHARE#", "CREATED"], rows)
+    """All groups, by name.
+
+    \b
+    Examples:
+      popmq group list
+      popmq group list --json | jq -r .name
+    """
+    output.listing("Groups", COLUMNS, client.list_groups(), _row)
 
 
-@group.command(epilog=examples("popmq group describe billing"))
+@group.command()
 @click.argument("name")
 @asks
 def describe(client: popmq.Client, output: Output, name: str) -> None:
-    """One group: settings, and what it has to do in each topic."""
+    """One group: settings, and what it has to do in each topic.
+
+    A topic is listed once the group has named it. With --json one object of group and stats.
+
+    \b
+    Examples:
+      popmq group describe billing
+    """
     shown, numbers = client.get_group(name), client.stats(group=name).groups
     if output.as_json:
         output.objects([{"group": shown, "stats": numbers}])
         return
-    output.fields(
-        f"Group {shown.name}",
-        {
-            "max attempts": shown.max_attempts,
-            "lease": seconds(shown.invisible),
-            "backoff": ", ".join(seconds(delay) for delay in shown.backoff),
-            "share number": shown.share_number,
-            "start": shown.start if isinstance(shown.start, str) else shown.start.isoformat(),
-            "exclusive owner": "yes" if shown.exclusive_owner else "no",
-            "created": moment(shown.created_ms),
-        },
-    )
-    rows = [
-        (each.topic, each.ready, each.in_flight, each.retry, each.backoff, each.dead, each.acked) for each in numbers
-    ]
-    output.table("", ["TOPIC", "READY#", "IN FLIGHT#", "RETRY#", "BACKOFF#", "DEAD#", "ACKED#"], rows)
+    output.fields(f"Group {name}", _fields(shown))
+    output.table("", STATS_COLUMNS, [_stats_row(row) for row in numbers])
 
 
-@group.command(epilog=examples("popmq group delete billing --yes"))
+@group.command()
 @click.argument("name")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @asks
 def delete(client: popmq.Client, output: Output, name: str, yes: bool) -> None:
-    """Delete a group: its positions, leases, retries and dead letters."""
+    """Delete a group: its positions, leases, retries and dead letters.
+
+    \b
+    Examples:
+      popmq group delete billing --yes
+    """
     client.get_group(name)
     sure(f"Delete group {name}, with its positions and dead letters?", yes)
     client.delete_group(name)
     output.said(f"group {name} is deleted")
+
+
+def _row(group: popmq.Group) -> Row:
+    return group.name, group.max_attempts, seconds(group.invisible), group.share_number, moment(group.created_ms)
+
+
+def _stats_row(row: popmq.GroupStats) -> Row:
+    return row.topic, row.ready, row.in_flight, row.retry, row.backoff, row.dead, row.acked
+
+
+def _fields(group: popmq.Group) -> dict[str, Any]:
+    return {
+        "max attempts": group.max_attempts,
+        "lease": seconds(group.invisible),
+        "backoff": ", ".join(seconds(delay) for delay in group.backoff),
+        "share number": group.share_number,
+        "start": group.start if isinstance(group.start, str) else group.start.isoformat(),
+        "exclusive owner": "yes" if group.exclusive_owner else "no",
+        "created": moment(group.created_ms),
+    }
 
 
 def _settings(given: dict[str, Any]) -> dict[str, Any]:

@@ -7,15 +7,16 @@ import base64
 import dataclasses
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 from popmq import Delivery, errors
 
 Row = Sequence[Any]
+T = TypeVar("T")
 
 
 class Output:
@@ -28,6 +29,19 @@ class Output:
         """What was done, for a human."""
         if not self.as_json:
             click.echo(sentence, err=True)
+
+    def done(self, sentence: str, result: Any) -> None:
+        """What was done: a sentence for a human, the thing itself as JSON."""
+        self.said(sentence)
+        if self.as_json:
+            self.objects([result])
+
+    def listing(self, title: str, columns: Sequence[str], items: Iterable[T], row: Callable[[T], Row]) -> None:
+        """Things of one kind: as JSON, or as a table with a `row` for each."""
+        if self.as_json:
+            self.objects(items)
+        else:
+            self.table(title, columns, [row(item) for item in items])
 
     def objects(self, items: Iterable[Any]) -> None:
         """One JSON object a line."""

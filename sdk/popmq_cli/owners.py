@@ -3,8 +3,10 @@
 import click
 
 import popmq
-from popmq_cli.asking import asks, examples, sure
+from popmq_cli.asking import asks, sure
 from popmq_cli.output import Output, moment
+
+COLUMNS = ["GROUP", "OWNER", "GENERATION#", "ACKED EPOCH#", "TOKENS#", "MESSAGES#", "LEASED UNTIL", "LAST SEEN"]
 
 
 @click.group()
@@ -15,33 +17,24 @@ def owners() -> None:
     """
 
 
-@owners.command("list", epilog=examples("popmq owners list", "popmq owners list billing"))
+@owners.command("list")
 @click.argument("group", default="")
 @asks
 def list_(client: popmq.Client, output: Output, group: str) -> None:
-    """Owners of GROUP, or of all groups."""
-    found = client.owners(group)
-    if output.as_json:
-        output.objects(found)
-        return
-    rows = [
-        (
-            owner.group,
-            owner.owner,
-            owner.generation,
-            owner.acked_epoch,
-            owner.tokens,
-            owner.messages,
-            "released" if owner.released else moment(owner.lease_until_ms),
-            moment(owner.last_seen_ms),
-        )
-        for owner in found
-    ]
-    columns = ["GROUP", "OWNER", "GENERATION#", "ACKED EPOCH#", "TOKENS#", "MESSAGES#", "LEASED UNTIL", "LAST SEEN"]
-    output.table("Owners", columns, rows)
+    """Owners of GROUP, or of all groups.
+
+    A token is a sealed read that is not acked; "released" means that the owner's lease ran out, so that others may pop
+    what it holds.
+
+    \b
+    Examples:
+      popmq owners list
+      popmq owners list billing
+    """
+    output.listing("Owners", COLUMNS, client.owners(group), _row)
 
 
-@owners.command(epilog=examples("popmq owners release billing nightly-report --yes"))
+@owners.command()
 @click.argument("group")
 @click.argument("owner")
 @click.option("--yes", is_flag=True, help="Do not ask.")
@@ -50,9 +43,27 @@ def release(client: popmq.Client, output: Output, group: str, owner: str, yes: b
     """End the lease of OWNER now: what it holds is visible to the group's other readers.
 
     It takes back what nobody popped in between when it goes on.
+
+    \b
+    Examples:
+      popmq owners release billing nightly-report --yes
     """
     sure(f"Make what {owner} holds visible to others?", yes)
     count = client.release_owner(group, owner)
-    output.said(f"{count} message{'' if count == 1 else 's'} of {owner} released")
-    if output.as_json:
-        output.objects([{"group": group, "owner": owner, "released": count}])
+    output.done(
+        f"{count} message{'' if count == 1 else 's'} of {owner} released",
+        {"group": group, "owner": owner, "released": count},
+    )
+
+
+def _row(owner: popmq.Owner) -> tuple[object, ...]:
+    return (
+        owner.group,
+        owner.owner,
+        owner.generation,
+        owner.acked_epoch,
+        owner.tokens,
+        owner.messages,
+        "released" if owner.released else moment(owner.lease_until_ms),
+        moment(owner.last_seen_ms),
+    )

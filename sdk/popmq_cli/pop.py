@@ -6,21 +6,14 @@ from collections.abc import Iterator, Sequence
 import click
 
 import popmq
-from popmq_cli.asking import DURATION, asks, examples
+from popmq_cli.asking import DURATION, asks
 from popmq_cli.output import Output, moment, text_of
 
 #: Messages a pop: one request and one lease for so many at most.
 BATCH = 256
 
 
-@click.command(
-    epilog=examples(
-        "popmq pop orders billing --ack                        # read one message and finish it",
-        "popmq pop orders billing --max 1000 --ack > lines.txt",
-        "popmq pop orders billing --wait 20s --invisible 5m    # lease one, settle it later by its handle",
-        "popmq pop orders billing --json | jq -r .handle | xargs popmq ack billing",
-    )
-)
+@click.command()
 @click.argument("topic")
 @click.argument("group")
 @click.option("--max", "most", type=click.IntRange(1), default=1, show_default=True, help="Messages at most.")
@@ -44,6 +37,13 @@ def pop(
 
     With --ack it prints bodies, a line each. Without, messages stay leased, and come back unless somebody settles them
     by the handle that is printed: see `popmq ack`, `extend`, `release`, `reject`.
+
+    \b
+    Examples:
+      popmq pop orders billing --ack                        # read one message and finish it
+      popmq pop orders billing --max 1000 --ack > lines.txt
+      popmq pop orders billing --wait 20s --invisible 5m    # lease one, settle it later by its handle
+      popmq pop orders billing --json | jq -r .handle | xargs popmq ack billing
     """
     count = 0
     for batch in _batches(client, topic, group, most, wait, invisible, queues):

@@ -5,8 +5,10 @@ import time
 import click
 
 import popmq
-from popmq_cli.asking import asks, examples
+from popmq_cli.asking import asks
 from popmq_cli.output import Output, moment, seconds
+
+COLUMNS = ["GROUP", "TOPIC", "KIND", "BY", "UNDONE#", "POPPED", "DUE", "LEFT#"]
 
 
 @click.group()
@@ -17,33 +19,39 @@ def revive() -> None:
     """
 
 
-@revive.command("list", epilog=examples("popmq revive list", "popmq revive list --group billing --json"))
+@revive.command("list")
 @click.option("--group", default="", help="Only this group.")
 @click.option("--topic", default="", help="Only this topic.")
 @click.option("--max", "most", type=click.IntRange(1, 4096), default=100, show_default=True, help="Show so many.")
 @asks
 def list_(client: popmq.Client, output: Output, group: str, topic: str, most: int) -> None:
-    """Leases, soonest first: who holds how many messages, and when they come back unless they are settled."""
+    """Leases, soonest first: who holds how many messages, and when they come back unless they are settled.
+
+    KIND is normal, retry (popped from the retry topic), or backoff (released with a delay; nobody holds it). BY is a
+    client, or the owner whose lease it shares. UNDONE counts what is not acked of what was popped.
+
+    \b
+    Examples:
+      popmq revive list
+      popmq revive list --group billing --json
+    """
     shown = client.leases(group, topic, most)
-    if output.as_json:
-        output.objects(shown.leases)
-        return
-    rows = [
-        (
-            lease.group,
-            lease.topic,
-            lease.kind,
-            lease.owner or lease.client_id or "–",
-            f"{lease.undone}/{lease.messages}",
-            moment(lease.popped_ms),
-            moment(lease.due_ms),
-            _left(lease.due_ms),
-        )
-        for lease in shown.leases
-    ]
-    output.table("Leased", ["GROUP", "TOPIC", "KIND", "BY", "UNDONE#", "POPPED", "DUE", "LEFT#"], rows)
-    if shown.total > len(rows):
-        output.said(f"{shown.total - len(rows)} more: raise --max")
+    output.listing("Leased", COLUMNS, shown.leases, _row)
+    if shown.total > len(shown.leases):
+        output.said(f"{shown.total - len(shown.leases)} more: raise --max")
+
+
+def _row(lease: popmq.Lease) -> tuple[str, ...]:
+    return (
+        lease.group,
+        lease.topic,
+        lease.kind,
+        lease.owner or lease.client_id or "–",
+        f"{lease.undone}/{lease.messages}",
+        moment(lease.popped_ms),
+        moment(lease.due_ms),
+        _left(lease.due_ms),
+    )
 
 
 def _left(due_ms: int) -> str:

@@ -10,22 +10,14 @@ from typing import IO, Any
 import click
 
 import popmq
-from popmq_cli.asking import asks, examples
+from popmq_cli.asking import asks
 from popmq_cli.output import Output
 
 #: Messages a request: large enough for one fsync to carry many, small enough for the progress to move.
 BATCH = 500
 
 
-@click.command(
-    epilog=examples(
-        "popmq send orders hello",
-        "popmq send orders --key AA1 --tag AA --property origin=JFK '{\"flight\": 1}'",
-        "cat lines.txt | popmq send orders",
-        "popmq send orders --file messages.jsonl --json-lines",
-        "popmq send orders --file picture.png --whole",
-    )
-)
+@click.command()
 @click.argument("topic")
 @click.argument("messages", nargs=-1)
 @click.option("--file", "source", type=click.File("rb"), help="Send its lines; - or no message: standard input.")
@@ -51,6 +43,14 @@ def send(
 
     They are the arguments, or the lines of a file or of standard input; empty lines are skipped. It ends when they are
     on the broker's disk.
+
+    \b
+    Examples:
+      popmq send orders hello
+      popmq send orders --key AA1 --tag AA --property origin=JFK '{"flight": 1}'
+      cat lines.txt | popmq send orders
+      popmq send orders --file messages.jsonl --json-lines
+      popmq send orders --file picture.png --whole
     """
     if messages and source:
         raise click.UsageError("give messages as arguments or with --file, not both")

@@ -4,16 +4,8 @@ import sys
 
 import click
 
-from popmq_cli.asking import examples
 
-
-@click.command(
-    epilog=examples(
-        "popmq serve",
-        "popmq serve --data /var/lib/popmq --host 0.0.0.0 --max-size 200GiB",
-        "popmq serve --data /tmp/try --port 0 --sync none",
-    )
-)
+@click.command()
 @click.option(
     "--data", metavar="DIR", default="popmq-data", help="Data folder, made when missing.  [default: ./popmq-data]"
 )
@@ -43,6 +35,12 @@ def serve(data: str, host: str, port: int, metrics_port: int, max_size: str, syn
 
     It prints `popmq: ready on HOST:PORT` when it takes requests. SIGTERM and Ctrl-C drain it: what was promised is on
     disk, what is in flight is answered.
+
+    \b
+    Examples:
+      popmq serve
+      popmq serve --data /var/lib/popmq --host 0.0.0.0 --max-size 200GiB
+      popmq serve --data /tmp/try --port 0 --sync none
     """
     try:
         from popmq_server.__main__ import main

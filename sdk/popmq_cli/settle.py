@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 import popmq
-from popmq_cli.asking import DURATION, asks, examples
+from popmq_cli.asking import DURATION, asks
 from popmq_cli.output import Output, moment
 
 
@@ -20,16 +20,22 @@ def _from_stdin(_context: click.Context, _parameter: click.Parameter, value: Seq
     return sys.stdin.read().split() if list(value) == ["-"] else list(value)
 
 
-@click.command(epilog=examples("popmq ack billing HANDLE", "cat handles.txt | popmq ack billing -"))
+@click.command()
 @handles
 @asks
 def ack(client: popmq.Client, output: Output, group: str, handles: list[str]) -> None:
-    """Finish messages: they never come back."""
+    """Finish messages: they never come back.
+
+    \b
+    Examples:
+      popmq ack billing HANDLE
+      cat handles.txt | popmq ack billing -
+    """
     client.ack(handles, group=group)
     output.said(f"{len(handles)} acked")
 
 
-@click.command(epilog=examples("popmq extend billing HANDLE --invisible 10m"))
+@click.command()
 @handles
 @click.option(
     "--invisible",
@@ -40,13 +46,16 @@ def ack(client: popmq.Client, output: Output, group: str, handles: list[str]) ->
 )
 @asks
 def extend(client: popmq.Client, output: Output, group: str, handles: list[str], invisible: float) -> None:
-    """Move the end of leases."""
+    """Move the end of leases.
+
+    \b
+    Examples:
+      popmq extend billing HANDLE --invisible 10m
+    """
     _tell(output, handles, client.extend(handles, invisible, group=group))
 
 
-@click.command(
-    epilog=examples("popmq release billing HANDLE --delay 0", 'popmq release billing HANDLE --reason "not today"')
-)
+@click.command()
 @handles
 @click.option(
     "--delay", type=DURATION, metavar="DURATION", help="Visible after so long.  [default: the group's backoff]"
@@ -63,16 +72,27 @@ def release(
     uncounted: bool,
     reason: str,
 ) -> None:
-    """Give messages back, to come again."""
+    """Give messages back, to come again.
+
+    \b
+    Examples:
+      popmq release billing HANDLE --delay 0
+      popmq release billing HANDLE --reason "not today"
+    """
     _tell(output, handles, client.release(handles, delay, not uncounted, reason, group=group))
 
 
-@click.command(epilog=examples('popmq reject billing HANDLE --reason "not JSON"'))
+@click.command()
 @handles
 @click.option("--reason", default="", help="Kept with the message.")
 @asks
 def reject(client: popmq.Client, output: Output, group: str, handles: list[str], reason: str) -> None:
-    """Send messages to the dead-letter topic."""
+    """Send messages to the dead-letter topic.
+
+    \b
+    Examples:
+      popmq reject billing HANDLE --reason "not JSON"
+    """
     _tell(output, handles, client.reject(handles, reason, group=group))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 import popmq
-from popmq_cli.asking import DURATION, asks, examples
+from popmq_cli.asking import DURATION, asks
 from popmq_cli.output import Output, seconds, size
 
 GROUP_COLUMNS = [
@@ -26,11 +26,7 @@ GROUP_COLUMNS = [
 CLEAR = "\x1b[H\x1b[2J"
 
 
-@click.command(
-    epilog=examples(
-        "popmq stats", "popmq stats --group billing", "popmq stats --watch", "popmq stats --json | jq '.groups[].ready'"
-    )
-)
+@click.command()
 @click.option("--topic", default="", help="Only this topic.")
 @click.option("--group", default="", help="Only this group.")
 @click.option("--watch", is_flag=True, help="Again and again, until Ctrl-C.")
@@ -43,6 +39,13 @@ def stats(
     """Show numbers of groups, topics, store.
 
     READY + RETRY + BACKOFF + IN FLIGHT is what a group still has to do in a topic. Rates are of the last minute.
+
+    \b
+    Examples:
+      popmq stats
+      popmq stats --group billing
+      popmq stats --watch
+      popmq stats --json | jq '.groups[].ready'
     """
     shown = 0
     while True:
