@@ -337,12 +337,12 @@ def resolve(tx: Tx, command: Pop) -> tuple[Group, Topic]:
         raise topic_not_found(command.topic)
     if group is None:
         raise group_not_found(command.group)
-    for queue in command.queues:
+    for place, queue in enumerate(command.queues):
         if queue >= topic.queues:
             raise Refused(
                 "INVALID_FIELD",
                 f"topic {topic.name!r} has no queue {queue}, it has {topic.queues}",
-                field="queues",
+                field=f"queues[{place}]",
                 action="name queues from 0 to the number of queues less one",
             )
     return group, topic
