@@ -60,16 +60,21 @@ def compile_shim(folder: Path) -> Path:
     return shim
 
 
-def record(folder: Path, seed: int, sync: str = "full") -> None:
-    """Watches a broker under load, with one kill and restart in between: recovery can lose its power too."""
-    histories = folder / "histories"
-    histories.mkdir(parents=True)
-    watched = {
+def watched(folder: Path, *flags: str) -> BrokerProcess:
+    """A broker on `folder`/data whose writes and syncs are logged to `folder`/cut.log."""
+    environment = {
         "LD_PRELOAD": str(compile_shim(folder)),
         "POPMQ_CUT_LOG": str(folder / "cut.log"),
         "POPMQ_CUT_FOLDER": str(folder / "data"),
     }
-    broker = BrokerProcess(folder / "data", "--sync", sync, port=free_port(), environment=watched)
+    return BrokerProcess(folder / "data", *flags, port=free_port(), environment=environment)
+
+
+def record(folder: Path, seed: int) -> None:
+    """Watches a broker under load, with one kill and restart in between: recovery can lose its power too."""
+    histories = folder / "histories"
+    histories.mkdir(parents=True)
+    broker = watched(folder)
     with loaded(broker, histories, seed, CLIENTS) as clients:
         time.sleep(LOAD_S)
         broker.kill()

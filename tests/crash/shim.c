@@ -2,7 +2,7 @@
  *
  * Preloaded (LD_PRELOAD) into the broker. POPMQ_CUT_FOLDER names the folder to watch, POPMQ_CUT_LOG the log. For every
  * write, truncation and sync of a file under the folder one record is appended: a header, and the bytes written or the
- * path. Lock files (…lock) are left out: they do not outlive the processes that use them.
+ * path. Files …lock and …reserve are left out: nothing in them outlives the processes that use them.
  *
  * One lock is held over each call and its record: the order of the log is the order of the calls, and a sync covers
  * exactly the writes before it. Writes through a descriptor with O_DSYNC or O_SYNC (LMDB's meta pages) are marked: they
@@ -82,7 +82,7 @@ static int is_watched(int fd) { return log_fd >= 0 && fd >= 0 && fd < DESCRIPTOR
 static int inside(const char *path) {
     size_t n = strlen(folder), size = strlen(path);
     if (log_fd < 0 || strncmp(path, folder, n) != 0 || (path[n] != 0 && path[n] != '/')) return 0;
-    return size < 4 || strcmp(path + size - 4, "lock") != 0;
+    return strcmp(path + size - (size < 4 ? size : 4), "lock") && strcmp(path + size - (size < 7 ? size : 7), "reserve");
 }
 
 static void watch(int fd, int flags) {

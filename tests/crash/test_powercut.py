@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from tests.crash import powercut
 from tests.crash.conftest import Scale
-from tests.crash.disk import SECTOR, Disk, Event
+from tests.crash.disk import SECTOR, Disk, Event, events
 
 
 def table(seed: int, verdicts: list[dict[str, Any]]) -> str:
@@ -45,6 +46,16 @@ def test_a_disk_that_ignores_syncs_is_found_out(tmp_path: Path, scale: Scale) ->
     powercut.record(tmp_path / "recording", scale.seed)
     verdicts = powercut.verdicts(tmp_path / "recording", 5, scale.seed, broken=True)
     assert any(verdict["findings"] for verdict in verdicts), "the model cannot fail"
+
+
+def test_the_folder_is_synced_before_the_port_opens(tmp_path: Path) -> None:
+    # Else the data file itself may be gone after a cut: its name is in the folder, and no sync of the file covers that.
+    with powercut.watched(tmp_path) as broker:
+        ready_ns = time.monotonic_ns()
+        assert broker.exit_code is None
+    log = list(events(tmp_path / "cut.log", tmp_path / "data"))
+    made = next(event.end_ns for event in log if event.kind == "N" and event.file.endswith(".mdb"))
+    assert any(event.kind == "S" and event.file == "." and made < event.start_ns < ready_ns for event in log)
 
 
 # ── The model itself ─────────────────────────────────────────────────────────────────────────────────────────────────
