@@ -37,7 +37,7 @@ class Job:
     def __init__(self, console: Console, folder: Path, stack: ExitStack) -> None:
         self._console = console
         self._began = time.monotonic()
-        console.print("[bold]PopMQ[/]: the flights of New York 2013, from CSV through the broker into a Spark table\n")
+        console.print("[bold]PopMQ[/]: New York's flights of 2013, through the broker into a Spark table\n")
         self._flights = Flights()
         with console.status("reading the CSV"):
             self._expected = self._flights.carriers()
@@ -51,7 +51,7 @@ class Job:
             self._table = FlightTable(stack.enter_context(quiet_spark(folder)), folder)
         self._did("Spark on two cores, no jar: the source is Python")
         self._sent, self._stored = Leg("sent to the broker", total), Leg("in the Spark table", total)
-        self._news = "Spark plans its first micro-batch"
+        self._news = "Spark starts its query"
 
     def move(self, chaos: bool) -> None:
         """Sends and stores everything at once; with `chaos` the broker dies on the way."""
@@ -103,19 +103,20 @@ class Job:
         """True when all is sent and the group has nothing left. Raises DemoError when it cannot get there."""
         if sender.error or query.exception():
             raise DemoError(f"{sender.error or query.exception()}")
+        self._stored.begin()
         batches = {progress.batchId: progress.numInputRows for progress in query.recentProgress}
         if sum(batches.values()) > self._stored.done:
             self._stored.reach(sum(batches.values()))
-        if not batches:
-            self._stored.begin()
-            return False
-        group = self._group()
-        waiting = group.ready + group.retry + group.backoff
-        self._news = (
-            f"micro-batch {max(batches)}: {waiting:,} waiting in the broker, {group.in_flight:,} leased by Spark"
-        )
         if time.monotonic() - max(self._sent.ended, self._stored.ended) > STALLED_SECONDS:
             raise DemoError(f"nothing moved for {STALLED_SECONDS:.0f} s")
+        try:
+            group = self._group()
+        except popmq.errors.GroupNotFound:
+            return False
+        waiting = group.ready + group.retry + group.backoff
+        self._news = (
+            f"micro-batch {len(batches) + 1}: {waiting:,} wait in the broker, {group.in_flight:,} leased by Spark"
+        )
         return self._sent.done == self._sent.total and waiting + group.in_flight == 0
 
     def _group(self) -> popmq.GroupStats:

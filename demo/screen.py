@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from rich.box import SIMPLE
+from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
@@ -29,7 +29,9 @@ class Leg:
     ended: float = 0.0
 
     def begin(self) -> None:
-        self.began = self.began or time.monotonic()
+        """A second call changes nothing."""
+        if not self.began:
+            self.began = self.ended = time.monotonic()
 
     def reach(self, done: int) -> None:
         self.done = done
@@ -74,16 +76,18 @@ class Screen:
     def _line(self) -> None:
         self._lined = time.monotonic()
         legs = ", ".join(f"{leg.name} {leg.done:,} ({leg.rate:,.0f}/s)" for leg in self._legs)
-        self._console.print(f"  {legs}; {self._news()}", markup=False)
+        self._console.print(f"  {legs}; {self._news()}", markup=False, soft_wrap=True)
 
     def _render(self) -> RenderableType:
-        grid = Table.grid(padding=(0, 2), pad_edge=True)
-        for justify in ("left", "left", "right", "right", "right"):
-            grid.add_column(justify=justify, no_wrap=True)
+        grid = Table.grid(padding=(0, 2), pad_edge=True, expand=True)
+        grid.add_column(no_wrap=True)
+        grid.add_column(ratio=1)
+        for _ in range(3):
+            grid.add_column(justify="right", no_wrap=True)
         for leg in self._legs:
             grid.add_row(
                 Text(leg.name, "bold"),
-                ProgressBar(leg.total, leg.done, width=36),
+                ProgressBar(leg.total, leg.done),
                 f"[bold]{leg.done:,}[/] of {leg.total:,}",
                 f"[cyan]{leg.rate:,.0f}/s[/]",
                 f"[dim]{leg.seconds:.1f} s[/]",
@@ -93,11 +97,12 @@ class Screen:
 
 def carrier_table(names: Mapping[str, str], ours: Mapping[str, Carrier], theirs: Mapping[str, Carrier]) -> Table:
     """The carriers of the Spark table (`ours`) beside those of the CSV (`theirs`)."""
-    table = Table(box=SIMPLE, title="Flights and mean arrival delay, of the flights that have one", title_style="bold")
-    table.add_column("carrier")
-    table.add_column("airline")
-    for heading in ("flights", "in the CSV", "minutes late", "in the CSV", ""):
-        table.add_column(heading, justify="right")
+    title = "\nFlights, and the mean arrival delay of those that have one: table and CSV"
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, title=title, title_style="bold", title_justify="left")
+    for heading in ("", "airline"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("flights", "CSV", "minutes", "CSV", ""):
+        table.add_column(heading, justify="right", no_wrap=True)
     for carrier in sorted(theirs.keys() | ours.keys(), key=lambda carrier: -theirs.get(carrier, NONE).flights):
         table_has, csv_has = ours.get(carrier, NONE), theirs.get(carrier, NONE)
         table.add_row(
