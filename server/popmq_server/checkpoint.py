@@ -20,8 +20,9 @@ KIND_NAMES = ("normal", "retry", "fifo", "backoff")
 
 MEMBERS_MAX = 4096
 
-_HEAD = struct.Struct(">BIIBQQQH")  # version, G, T, kind, owner id, nonce, popped ms, runs
+_HEAD = struct.Struct(">BIIBQQQHH")  # version, G, T, kind, owner id, nonce, popped ms, runs, chunks
 _RUN = struct.Struct(">HQHHQIQ")  # queue, first offset, count, attempts, position, size, first pop ms
+_CHUNK = struct.Struct(">HQ")  # first member, chunk position
 _VERSION = 1
 
 
@@ -38,7 +39,7 @@ class Run(NamedTuple):
 
 
 class CheckPoint(NamedTuple):
-    """The immutable half. `chunks` is memory only: (first member, chunk position) pairs, for retention's pins."""
+    """The immutable half. `chunks`: (first member, chunk position) pairs, which retention's pins follow from."""
 
     ck_id: int
     group_id: int
@@ -52,7 +53,7 @@ class CheckPoint(NamedTuple):
     reason: str
     runs: tuple[Run, ...]
     members: int
-    chunks: tuple[tuple[int, int], ...] = ()
+    chunks: tuple[tuple[int, int], ...]
 
     @property
     def all_bits(self) -> int:
@@ -103,21 +104,34 @@ def members_of(bits: int) -> list[int]:
 
 
 def encode(ck: CheckPoint) -> bytes:
-    """head · runs · JSON of [attempt id, client, reason]."""
+    """head · runs · chunks · JSON of [attempt id, client, reason]."""
     texts = json.dumps([ck.attempt_id, ck.client, ck.reason], ensure_ascii=False).encode()
-    head = _HEAD.pack(_VERSION, ck.group_id, ck.topic_id, ck.kind, ck.owner_id, ck.nonce, ck.popped_ms, len(ck.runs))
-    return b"".join((head, *(_RUN.pack(*run) for run in ck.runs), texts))
+    head = _HEAD.pack(
+        _VERSION,
+        ck.group_id,
+        ck.topic_id,
+        ck.kind,
+        ck.owner_id,
+        ck.nonce,
+        ck.popped_ms,
+        len(ck.runs),
+        len(ck.chunks),
+    )
+    runs, chunks = (_RUN.pack(*run) for run in ck.runs), (_CHUNK.pack(*chunk) for chunk in ck.chunks)
+    return b"".join((head, *runs, *chunks, texts))
 
 
 def decode(ck_id: int, raw: memoryview) -> CheckPoint:
-    """Back again; `chunks` is left to whoever needs pins (housekeeping.load_pins)."""
-    _, group_id, topic_id, kind, owner_id, nonce, popped_ms, count = _HEAD.unpack_from(raw)
-    stop = _HEAD.size + count * _RUN.size
+    """Back again."""
+    _, group_id, topic_id, kind, owner_id, nonce, popped_ms, run_count, chunk_count = _HEAD.unpack_from(raw)
+    stop = _HEAD.size + run_count * _RUN.size
+    end = stop + chunk_count * _CHUNK.size
     runs = tuple(Run(*fields) for fields in _RUN.iter_unpack(raw[_HEAD.size : stop]))
-    attempt_id, client, reason = json.loads(bytes(raw[stop:]))
+    chunks = tuple(_CHUNK.iter_unpack(raw[stop:end]))
+    attempt_id, client, reason = json.loads(bytes(raw[end:]))
     members = sum(run.length for run in runs)
     return CheckPoint(
-        ck_id, group_id, topic_id, kind, owner_id, nonce, popped_ms, attempt_id, client, reason, runs, members
+        ck_id, group_id, topic_id, kind, owner_id, nonce, popped_ms, attempt_id, client, reason, runs, members, chunks
     )
 
 

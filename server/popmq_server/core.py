@@ -116,7 +116,6 @@ class Core:
         try:
             self.state.load(tx)
             clock.anchor(self.state.counters[""].saved_ms)
-            housekeeping.load_pins(self.state, tx)
         finally:
             tx.abort()
         self.housekeeper = housekeeping.Housekeeper(clock.now_ms())

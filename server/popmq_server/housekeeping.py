@@ -5,11 +5,10 @@ in the next one, behind the clients' commands.
 """
 
 from popmq_server import purge, retention
-from popmq_server.checkpoint import CheckPoint, members_of
-from popmq_server.state import State, Tx
+from popmq_server.state import Tx
 from popmq_server.storage.keys import DEDUP_VALUE
-from popmq_server.storage.lmdb import MapFull, Transaction
-from popmq_server.topic import DEDUP_KEEP_MS, Log, located_in
+from popmq_server.storage.lmdb import MapFull
+from popmq_server.topic import DEDUP_KEEP_MS
 
 TICK_MS = 60_000
 #: Request numbers looked at in one piece.
@@ -70,28 +69,3 @@ class Housekeeper:
         for key in stale:
             tx.kv.delete("dedup", key)
         return bool(self._dedup_at)
-
-
-def load_pins(state: State, kv: Transaction) -> None:
-    """At start: which chunks the leases point into."""
-    log = Log(kv)
-    undone: dict[int, int] = {}
-    pinning: dict[int, int] = {}
-    for (ck_id, _), part in state.leases.items():
-        undone[ck_id] = undone.get(ck_id, 0) | part.undone
-        pinning[ck_id] = pinning.get(ck_id, 0) | part.undone & ~part.released
-    for ck_id, ck in list(state.ck.items()):
-        ck = ck._replace(chunks=_chunks_of(kv, log, ck, undone[ck_id]))
-        state.ck.load(ck_id, ck)
-        for chunk, count in ck.pinned(pinning[ck_id]).items():
-            state.pins.load(chunk, state.pins.get(chunk, 0) + count)
-
-
-def _chunks_of(kv: Transaction, log: Log, ck: CheckPoint, undone: int) -> tuple[tuple[int, int], ...]:
-    """Where the undone members are; the chunks of the others may be gone."""
-    chunks: list[tuple[int, int]] = []
-    for member, (_, _, position, _) in zip(members_of(undone), located_in(kv, ck, undone), strict=True):
-        chunk = log.chunk_of(position)
-        if not chunks or chunks[-1][1] != chunk:
-            chunks.append((member, chunk))
-    return tuple(chunks)

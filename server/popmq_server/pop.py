@@ -203,24 +203,18 @@ class Pick:
         return ck is not None and ck.owner_id == self.owner_id
 
     def rest(self, queues: range | tuple[int, ...]) -> int:
-        """Messages that the queues still have behind what was taken."""
-        state, topic_id = self.tx.state, self.topic.topic_id
-        total = state.stat[(self.group.group_id, topic_id)].retry - len(self.retries)
-        for queue in queues:
-            offset = self.poff.get(queue)
-            if offset is None:
-                offset = max(
-                    state.poff.get((self.group.group_id, topic_id, queue), 0), state.queue_min.get((topic_id, queue), 0)
-                )
-            total += state.queue_max.get((topic_id, queue), 0) - offset
-        return total
+        """Messages that the queues and the retry topic still have, once this is applied."""
+        state, where = self.tx.state, (self.group.group_id, self.topic.topic_id)
+        if len(queues) == self.topic.queues:
+            return state.total.get(where[1], 0) - state.passed.get(where, 0) + state.stat[where].retry
+        tops = sum(state.queue_max.get((where[1], queue), 0) for queue in queues)
+        return tops - sum(state.poff.get((*where, queue), 0) for queue in queues) + state.stat[where].retry
 
     def apply(self) -> None:
         """Writes what is true whether or not anything was taken: positions, retry entries, what could not be read."""
         tx, where = self.tx, (self.group.group_id, self.topic.topic_id)
         for queue, offset in self.poff.items():
-            if offset != tx.state.poff.get((*where, queue)):
-                tx.state.poff[(*where, queue)] = offset
+            tx.pass_to((*where, queue), offset)
         if self.expired:
             tx.count(where, expired=self.expired)
         for entry in self.retries:
@@ -362,7 +356,7 @@ def bind(tx: Tx, group: Group, topic: Topic, start: tuple[str, int] | None = Non
         offset = {"EARLIEST": least, "LATEST": most}.get(kind)
         if offset is None:
             offset = _offset_at(tx, topic.topic_id, queue, since_ms, least, most)
-        tx.state.poff[(*where, queue)] = offset
+        tx.pass_to((*where, queue), offset)
         begin += offset
     tx.state.stat[where] = Stat(start=begin)
 

@@ -89,11 +89,19 @@ def _forget(tx: Tx, entity_id: int, kind: str) -> None:
     """Takes the entity out of every table; what the ranges above removed from the store must not be written again."""
     state = tx.state
     place = 1 if kind == "topic" else 0
-    tables: tuple[Table[Any, Any], ...] = (state.stat, state.held, state.poff, state.in_flight, state.tokens)
+    tables: tuple[Table[Any, Any], ...] = (
+        state.stat,
+        state.held,
+        state.poff,
+        state.passed,
+        state.in_flight,
+        state.tokens,
+    )
     _pop_where(tables, place, entity_id)
     if kind == "topic":
         _pop_where((state.queue_min, state.queue_max), 0, entity_id)
         state.topic_groups.pop(entity_id)
+        state.total.pop(entity_id)
         for owner_id, keys in list(state.owner_tokens.items()):
             state.owner_tokens[owner_id] = tuple(key for key in keys if key[1] != entity_id)
     else:

@@ -163,7 +163,7 @@ def _raise_min(tx: Tx, topic: Topic, queue: int) -> None:
     for group_id in tx.state.topic_groups.get(topic.topic_id, ()):
         offset = tx.state.poff.get((group_id, *where), 0)
         if offset < least and (group_id, topic.topic_id) in tx.state.stat:
-            tx.state.poff[(group_id, *where)] = least
+            tx.pass_to((group_id, *where), least)
             tx.count((group_id, topic.topic_id), expired=least - offset)
 
 

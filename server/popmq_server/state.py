@@ -160,6 +160,10 @@ class State:
         self.tokens: Table[tuple[int, int, bytes], Token] = Table(_put_packed("tok", _token_key, _json))
         self.counters: Table[str, Counters] = Table(_store_counters)
         # Memory only: follow from the tables above, or from the ends of the queues.
+        #: Sums over the queues: next offsets of a topic, next offsets to pop of a group in a topic. Their difference is
+        #: what the group has not popped yet, without a walk over the queues.
+        self.total: Table[int, int] = Table()
+        self.passed: Table[tuple[int, int], int] = Table()
         self.queue_max: Table[tuple[int, int], int] = Table()
         self.topic_groups: Table[int, tuple[int, ...]] = Table()
         self.held: Table[tuple[int, int], Held] = Table()
@@ -200,7 +204,9 @@ class State:
         for key, value in tx.scan("purge"):
             self.purges.load(U32.unpack(key)[0], bytes(value).decode())
         for key, value in tx.scan("poff"):
-            self.poff.load(POFF_KEY.unpack(key), U64.unpack(value)[0])
+            where, offset = POFF_KEY.unpack(key), U64.unpack(value)[0]
+            self.poff.load(where, offset)
+            self.passed.load(where[:2], self.passed.get(where[:2], 0) + offset)
         for key, value in tx.scan("stat"):
             numbers = (U64.unpack_from(value, 8 * place)[0] for place in range(len(Stat._fields)))
             self.load_stat(STAT_KEY.unpack(key), Stat(*numbers))
@@ -218,6 +224,7 @@ class State:
             most = CQ_KEY.unpack(last[0])[2] + len(last[1]) // CQ_ENTRY.size if last else 0
             self.queue_min.load((topic.topic_id, queue), least)
             self.queue_max.load((topic.topic_id, queue), max(least, most))
+            self.total.load(topic.topic_id, self.total.get(topic.topic_id, 0) + max(least, most))
 
     def load_stat(self, where: tuple[int, int], stat: Stat) -> None:
         self.stat.load(where, stat)
@@ -257,6 +264,8 @@ class State:
         """Counts one part into the gauges, as Tx.hold does for a living one."""
         bits = lease.undone & ~lease.released
         where = (ck.group_id, ck.topic_id)
+        for chunk, count in ck.pinned(bits).items():
+            self.pins.load(chunk, self.pins.get(chunk, 0) + count)
         self.held.load(where, shifted(self.held.get(where, Held()), ck, bits.bit_count()))
         if ck.owner_id:
             self.owned.load(ck.owner_id, self.owned.get(ck.owner_id, 0) + bits.bit_count())
@@ -378,6 +387,13 @@ class Tx:
                     self.wake(*where)
         for chunk, count in ck.pinned(bits).items():
             state.pins[chunk] = state.pins.get(chunk, 0) + sign * count
+
+    def pass_to(self, where: tuple[int, int, int], offset: int) -> None:
+        """A group moves on in a queue."""
+        before = self.state.poff.get(where, 0)
+        if offset != before or where not in self.state.poff:
+            self.state.poff[where] = offset
+            self.state.passed[where[:2]] = self.state.passed.get(where[:2], 0) + offset - before
 
     def loosen(self, owner_id: int, count: int) -> None:
         """Moves the number of an owner's members that stand in the retry topic, tied to their CheckPoint."""

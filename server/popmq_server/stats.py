@@ -63,13 +63,7 @@ def look(tx: Tx, command: Look) -> Any:
 
 def ready(state: State, group_id: int, topic: Topic) -> int:
     """Messages that a group has not popped yet."""
-    total = 0
-    for queue in range(topic.queues):
-        least = state.queue_min.get((topic.topic_id, queue), 0)
-        total += state.queue_max.get((topic.topic_id, queue), 0) - max(
-            least, state.poff.get((group_id, topic.topic_id, queue), least)
-        )
-    return total
+    return state.total.get(topic.topic_id, 0) - state.passed.get((group_id, topic.topic_id), 0)
 
 
 def _pairs(tx: Tx, topic_name: str, group_name: str) -> list[tuple[Group, Topic]]:

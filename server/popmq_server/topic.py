@@ -73,6 +73,7 @@ def append(tx: Tx, topic: Topic, queue: int, messages: tuple[Outgoing, ...]) -> 
     where = (topic.topic_id, queue)
     first = tx.state.queue_max.get(where, 0)
     tx.state.queue_max[where] = first + len(messages)
+    tx.state.total[topic.topic_id] = tx.state.total.get(topic.topic_id, 0) + len(messages)
     tx.staged.setdefault(topic.topic_id, []).append(Staged(queue, first, messages))
     tx.staged_count += 1
     tx.wake(None, topic.topic_id)

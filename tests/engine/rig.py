@@ -17,7 +17,6 @@ from popmq_server.catalog import DELAYS_MS_DEFAULT
 from popmq_server.clock import Clock, FakeClock
 from popmq_server.core import Committed, Core
 from popmq_server.errors import Refused
-from popmq_server.housekeeping import load_pins
 from popmq_server.message import Handle, Outgoing, tag_hash
 from popmq_server.state import Group, State, Topic
 from popmq_server.stats import GroupNumbers, Page
@@ -70,7 +69,6 @@ def verdict(store: Store, live: State) -> list[str]:
     with reading(store) as kv:
         fresh = State()
         fresh.load(kv)
-        load_pins(fresh, kv)
         return [*check(kv), *differences(live, fresh)]
 
 

@@ -63,7 +63,7 @@ def test_a_queue_that_the_topic_does_not_have_is_refused(rig: Rig) -> None:
     rig.pair(queues=2)
     result = rig.run(ask.Pop("t", "g", queues=(2,)))[0]
     assert isinstance(result, Refused)
-    assert (result.code, result.field) == ("INVALID_FIELD", "queues")
+    assert (result.code, result.field) == ("INVALID_FIELD", "queues[0]")
 
 
 def test_one_pop_in_five_starts_with_the_retry_topic(rig: Rig) -> None:

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from popmq_server.checkpoint import CheckPoint, members_of
+from popmq_server.checkpoint import CheckPoint, chunk_of_member, members_of
 from popmq_server.errors import StartError
 from popmq_server.message import RECORD, read_record
 from popmq_server.state import State
@@ -244,6 +244,12 @@ def _count_retries(
 def _check_pins(kv: Transaction, state: State) -> Iterator[str]:
     """The counts that keep chunks alive equal the retry entries that point into them."""
     log = Log(kv)
+    for (ck_id, _), lease in state.leases.items():
+        ck = state.ck.get(ck_id)
+        if ck is not None and ck.topic_id in state.topics:
+            for member, unit in zip(members_of(lease.undone), located_in(kv, ck, lease.undone), strict=True):
+                if log.chunk_of(unit[2]) != chunk_of_member(ck, member):
+                    yield f"CheckPoint {ck_id}: member {member} pins another chunk than the one it lies in"
     counted: Counter[int] = Counter()
     for key, value in kv.scan("rq"):
         group_id, topic_id, _ = RQ_KEY.unpack(key)
@@ -274,8 +280,6 @@ def _plain(table: dict[Any, Any]) -> dict[Any, Any]:
     """Without what is only a zero, and without what only memory knows."""
     plain = {}
     for key, value in table.items():
-        if isinstance(value, CheckPoint):
-            value = value._replace(chunks=())
         if (any(value) if isinstance(value, tuple) else value) or isinstance(value, CheckPoint):
             plain[key] = tuple(sorted(value, key=repr)) if type(value) is tuple else value
     return plain
