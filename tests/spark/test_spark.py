@@ -221,6 +221,15 @@ def test_a_schema_of_the_user_chooses_columns(broker: Broker, query: Query) -> N
     assert [row.topic for row in seen] == [TOPIC] * 3
 
 
+def test_a_schema_that_does_not_fit_and_a_batch_read_end_in_words(query: Query) -> None:
+    options = {name: str(value) for name, value in query.options.items()}
+    rows = query.spark.readStream.format("popmq").options(**options).schema("colour STRING").load()
+    with pytest.raises(StreamingQueryException, match="there is no column 'colour'"):
+        query.run(rows)
+    with pytest.raises(Exception, match=r"spark\.read is not served yet; .*availableNow=True"):
+        query.spark.read.format("popmq").options(**options).load().count()
+
+
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
