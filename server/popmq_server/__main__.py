@@ -4,14 +4,13 @@ Exit codes: 0 stopped by SIGTERM or SIGINT · 2 wrong flags · 74 a commit faile
 """
 
 import asyncio
-import contextlib
 import logging
 import signal
 import sys
 
 from popmq_server.clock import SystemClock
 from popmq_server.errors import StartError
-from popmq_server.options import Options, parse
+from popmq_server.options import Options, address, parse
 from popmq_server.serving import Serving
 
 EXIT_IO = 74
@@ -45,14 +44,14 @@ async def _serve(options: Options) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     async with Serving(options, SystemClock()) as serving:
-        print(f"popmq: ready on {options.host}:{serving.port}", flush=True)
+        print(f"popmq: ready on {address(options.host, serving.port)}", flush=True)
         stopped = asyncio.ensure_future(stop.wait())
         await asyncio.wait((stopped, serving.broker.failed), return_when=asyncio.FIRST_COMPLETED)
         if serving.broker.failed.done():
             log.critical("%s; a restart recovers what is on disk", serving.broker.failed.result())
             return EXIT_IO
-        with contextlib.suppress(ValueError):
-            print("popmq: stopping", flush=True)
+        # To the log, not to stdout: whoever waited for the line above may have closed its end.
+        log.info("stopping: running calls end, then the folder is free")
     return 0
 
 

@@ -6,7 +6,7 @@ import threading
 from types import TracebackType
 
 from popmq_server.clock import Clock, SystemClock
-from popmq_server.options import HOST, Options
+from popmq_server.options import HOST, Options, address
 from popmq_server.serving import Serving
 
 
@@ -37,7 +37,7 @@ class EmbeddedBroker:
     @property
     def endpoint(self) -> str:
         """host:port, once started."""
-        return f"{self._options.host}:{self.port}"
+        return address(self._options.host, self.port)
 
     def start(self) -> "EmbeddedBroker":
         """Returns when the port is open."""

@@ -1,45 +1,64 @@
-"""Every counter and gauge, in one place; docs/metrics.md lists them.
+"""Every counter and gauge, in one place; docs/metrics.md lists them, and a test compares.
 
-Counters move where things happen; gauges of groups are asked from the engine when somebody scrapes.
+Counters move where things happen; what the store knows (groups, space) is asked from the engine when somebody scrapes.
+Labels are RPC names, codes of the contract, and names of topics and groups that exist: no caller can invent one.
 """
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from popmq_server.core import Committed
 from popmq_server.stats import GroupNumbers
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
-_GAUGES = ("ready", "in_flight", "retry", "backoff", "dead")
+_GAUGES = {
+    "ready": "Messages not popped yet",
+    "in_flight": "Messages leased and not acked",
+    "retry": "Messages in the retry topic, deliverable",
+    "backoff": "Messages released with a delay that is not over",
+}
+_COUNTERS = {
+    "acked": "Messages acked since the group exists",
+    "expired": "Messages dropped by retention before they were finished",
+    "quarantined": "Messages whose stored bytes did not match their checksum",
+}
+
+
+class Seen(NamedTuple):
+    """What a scrape asks from the engine."""
+
+    now_ms: int
+    groups: list[GroupNumbers]
+    used_bytes: int
+    map_bytes: int
+    disk_free_bytes: int
 
 
 class Metrics:
-    """The registry of one broker."""
+    """The registry of one broker. `synced`: whether its commits are followed by an fsync."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, synced: bool = True) -> None:
         self.registry = CollectorRegistry()
 
         def counter(name: str, text: str, *labels: str) -> Counter:
             return Counter(f"popmq_{name}", text, labels, registry=self.registry)
 
-        def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
-            return Histogram(f"popmq_{name}", text, buckets=buckets, registry=self.registry)
+        def histogram(name: str, text: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
+            return Histogram(f"popmq_{name}", text, labels, buckets=buckets, registry=self.registry)
 
-        self.requests = counter("requests", "Calls, by method and popmq.v1 code", "method", "code")
-        self.messages = counter("messages", "Messages sent, popped, acked, …", "method", "group", "topic")
-        self.bytes = counter("message_bytes", "Bytes of messages sent and popped", "method", "group", "topic")
-        self.refusals = counter("refusals", "Calls and entries refused, by popmq.v1 code", "code")
-        self.request_seconds = Histogram(
-            "popmq_request_seconds",
-            "Time from a call's arrival to its answer, waiting of long polls included",
-            ["method"],
-            buckets=_SECONDS,
-            registry=self.registry,
+        names = ("method", "group", "topic")
+        self.calls = counter("calls", "Calls that ended, by popmq.v1 code, OK or CANCELLED", "method", "code")
+        self.requests = counter("requests", "Calls that were served, by the names in the request", *names)
+        self.messages = counter("messages", "Messages stored, delivered, acked or changed", *names)
+        self.bytes = counter("message_bytes", "Bytes of messages stored and delivered", *names)
+        self.refusals = counter("refusals", "Calls and entries of calls refused, by popmq.v1 code", "code")
+        self.call_seconds = histogram(
+            "call_seconds", "From a call's arrival to its answer, waits of long polls included", _SECONDS, "method"
         )
         self.lease_lateness = histogram(
             "lease_lateness_seconds", "How late leases were revived after their time", _SECONDS
@@ -47,7 +66,8 @@ class Metrics:
         self.commit_commands = histogram("commit_commands", "Commands in one group commit", _SIZES)
         self.commit_seconds = histogram("commit_seconds", "Time of one group commit, fsync included", _SECONDS)
         self.fsyncs = counter("fsyncs", "Commits that were synced to disk")
-        self.waiters = Gauge("popmq_waiters", "Parked Pops", registry=self.registry)
+        self.waiters = Gauge("popmq_waiters", "Parked calls: long polls and WaitAvailable", registry=self.registry)
+        self._synced = synced
         self._server: Any = None
         #: Commits since start, for GetStats.
         self.commits = 0
@@ -56,15 +76,16 @@ class Metrics:
         """Counts one group; called on the writer thread."""
         if committed.wrote:
             self.commits += 1
-            self.fsyncs.inc()
+            self.fsyncs.inc(self._synced)
             self.commit_commands.observe(len(committed.results))
             self.commit_seconds.observe(committed.seconds)
         for late_ms in committed.late_ms:
             self.lease_lateness.observe(late_ms / 1000)
 
-    def watch_groups(self, ask: Callable[[], Iterable[GroupNumbers]]) -> None:
-        """Gauges by group and topic, asked at each scrape."""
-        self.registry.register(_Groups(ask))
+    def watch(self, ask: Callable[[], Seen], parked: Callable[[], float]) -> None:
+        """Where the numbers come from that are looked up at each scrape."""
+        self.waiters.set_function(parked)
+        self.registry.register(_Asked(ask))
 
     def serve(self, port: int) -> None:
         """Answers scrapes on the loopback. Raises OSError when the port is taken."""
@@ -77,21 +98,42 @@ class Metrics:
             self._server.server_close()
 
 
-class _Groups:
-    """A collector: one gauge family for each number of a group."""
+class _Asked:
+    """A collector of what the engine knows."""
 
-    def __init__(self, ask: Callable[[], Iterable[GroupNumbers]]) -> None:
+    def __init__(self, ask: Callable[[], Seen]) -> None:
         self._ask = ask
 
     def describe(self) -> Iterator[Metric]:
         return iter(())
 
     def collect(self) -> Iterator[Metric]:
-        rows = list(self._ask())
-        for name in _GAUGES:
-            family = GaugeMetricFamily(
-                f"popmq_group_{name}", f"Messages of a group in a topic: {name}", labels=["group", "topic"]
-            )
-            for row in rows:
-                family.add_metric([row.group, row.topic], getattr(row, name))
+        seen = self._ask()
+        yield from _group_families(seen)
+        for name, text, value in (
+            ("used", "Bytes of the data file that hold something", seen.used_bytes),
+            ("limit", "Bytes that the data file may have", seen.map_bytes),
+            ("disk_free", "Free bytes of the disk under the data folder", seen.disk_free_bytes),
+        ):
+            yield GaugeMetricFamily(f"popmq_store_{name}_bytes", text, value=value)
+
+
+def _group_families(seen: Seen) -> Iterator[Metric]:
+    labels = ("group", "topic")
+    kinds = {CounterMetricFamily: _COUNTERS, GaugeMetricFamily: _GAUGES}
+    for kind, names in kinds.items():
+        for name, text in names.items():
+            family = kind(f"popmq_group_{name}", text, labels=labels)
+            for row in seen.groups:
+                family.add_metric((row.group, row.topic), getattr(row, name))
             yield family
+    oldest = GaugeMetricFamily("popmq_group_oldest_age_seconds", "Age of the oldest unfinished message", labels=labels)
+    for row in seen.groups:
+        age_ms = max(0, seen.now_ms - row.oldest_ms) if row.oldest_ms else 0
+        oldest.add_metric((row.group, row.topic), age_ms / 1000)
+    yield oldest
+    # A group has one dead-letter topic for all its topics, so this has no topic: a sum over topics would count twice.
+    dead = GaugeMetricFamily("popmq_group_dead", "Messages in the dead-letter topic", labels=("group",))
+    for group, count in {row.group: row.dead for row in seen.groups}.items():
+        dead.add_metric((group,), count)
+    yield dead

@@ -2,6 +2,7 @@
 
 import argparse
 import pathlib
+import re
 from typing import NamedTuple
 
 from popmq_server.storage.lmdb import SYNC_MODES
@@ -12,6 +13,8 @@ METRICS_PORT = 9464
 DATA = pathlib.Path("popmq-data")
 MAX_SIZE = 64 << 30
 MAX_SIZE_MIN = 16 << 20
+#: Half of what a process can address, since the whole map is one mapping.
+MAX_SIZE_MAX = 64 << 40
 #: How long a stopping broker lets running calls end, in seconds.
 DRAIN_S = 5.0
 
@@ -27,28 +30,34 @@ class Options(NamedTuple):
     sync: str = "full"  # full: fsync before every OK; meta, none: see `--help`
 
 
+def address(host: str, port: int) -> str:
+    """host:port, with the brackets that an IPv6 host needs."""
+    return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"
+
+
+_SIZE = re.compile(r"(\d{1,20}(?:\.\d{1,20})?)\s*(?:([KMGT])(?:IB)?)?", re.ASCII | re.IGNORECASE)
+
+
 def size(text: str) -> int:
-    """Bytes from `1073741824`, `512MiB`, `64GiB`."""
-    units = {"KIB": 10, "MIB": 20, "GIB": 30, "TIB": 40, "K": 10, "M": 20, "G": 30, "T": 40}
-    upper = text.strip().upper()
-    for unit, shift in units.items():
-        if upper.endswith(unit):
-            return int(float(upper.removesuffix(unit)) * (1 << shift))
-    return int(upper)
+    """Bytes from `1073741824`, `512MiB`, `1.5GiB`. Raises argparse.ArgumentTypeError."""
+    found = _SIZE.fullmatch(text.strip())
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size: name bytes, or KiB, MiB, GiB, TiB, e.g. 20GiB")
+    number = float(found[1]) if "." in found[1] else int(found[1])
+    return int(number * (1 << 10 * (" KMGT".index(found[2].upper()) if found[2] else 0)))
 
 
 def _max_size(text: str) -> int:
     value = size(text)
-    if value < MAX_SIZE_MIN:
-        raise argparse.ArgumentTypeError(f"at least {MAX_SIZE_MIN >> 20}MiB")
+    if not MAX_SIZE_MIN <= value <= MAX_SIZE_MAX:
+        raise argparse.ArgumentTypeError(f"{text} is not from {MAX_SIZE_MIN >> 20}MiB to {MAX_SIZE_MAX >> 40}TiB")
     return value
 
 
 def _port(text: str) -> int:
-    value = int(text)
-    if not 0 <= value <= 65535:
-        raise argparse.ArgumentTypeError("a port is 0–65535")
-    return value
+    if not text.isascii() or not text.isdecimal() or len(text) > 5 or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port: 0–65535")
+    return int(text)
 
 
 def parse(argv: list[str] | None = None) -> Options:

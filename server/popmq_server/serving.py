@@ -3,17 +3,19 @@
 import asyncio
 import logging
 from types import TracebackType
-from typing import Any
 
 from popmq_server.api.server import Server
 from popmq_server.broker import Broker
 from popmq_server.clock import Clock
 from popmq_server.commands import Look
 from popmq_server.errors import StartError
-from popmq_server.metrics import Metrics
+from popmq_server.metrics import Metrics, Seen
 from popmq_server.options import DRAIN_S, Options
 
 log = logging.getLogger("popmq")
+
+#: A scrape that the engine does not answer in so many seconds fails.
+SCRAPE_S = 5.0
 
 
 class Serving:
@@ -26,7 +28,7 @@ class Serving:
 
     async def __aenter__(self) -> "Serving":
         options = self._options
-        metrics = Metrics()
+        metrics = Metrics(synced=options.sync != "none")
         self.broker = Broker(options, self._clock, metrics)
         self._metrics = metrics
         self._server = Server(self.broker, metrics)
@@ -41,13 +43,19 @@ class Serving:
 
     def _serve_metrics(self, port: int) -> None:
         """Opens the scrape port. A scrape asks the engine among the commands, so its numbers fit together."""
-        loop = asyncio.get_running_loop()
+        loop, broker = asyncio.get_running_loop(), self.broker
 
-        def ask() -> Any:
-            self._metrics.waiters.set(self.broker.waiters.count)
-            return asyncio.run_coroutine_threadsafe(self.broker.execute(Look("groups", ("", ""))), loop).result(5)
+        async def look() -> Seen:
+            groups = await broker.execute(Look("groups", ("", "")))
+            pages, _ = await broker.execute(Look("store"))
+            store = broker.store
+            used_bytes = pages * store.page_bytes
+            return Seen(broker.clock.now_ms(), groups, used_bytes, store.map_bytes, store.disk_free())
 
-        self._metrics.watch_groups(ask)
+        self._metrics.watch(
+            lambda: asyncio.run_coroutine_threadsafe(look(), loop).result(SCRAPE_S),
+            lambda: broker.waiters.count + broker.watchers.count,
+        )
         try:
             self._metrics.serve(port)
         except OSError as error:

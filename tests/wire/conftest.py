@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +11,8 @@ from popmq_server.clock import FakeClock
 from popmq_server.embedded import EmbeddedBroker
 from popmq_server.storage.check import check_folder
 from popmq_server.waiters import Waiters
-from tests.wire.stubs import CALL_S, Stubs
+from tests.wire.parked import Parked
+from tests.wire.stubs import Stubs
 
 
 @pytest.fixture
@@ -44,24 +44,6 @@ def shop(stubs: Stubs) -> Stubs:
     stubs.create_topic(queues=1)
     stubs.create_group()
     return stubs
-
-
-class Parked:
-    """How many waits have begun since the test did. Needed because a parked call is silent on the wire."""
-
-    def __init__(self) -> None:
-        self._count = 0
-        self._changed = threading.Condition()
-
-    def add(self) -> None:
-        with self._changed:
-            self._count += 1
-            self._changed.notify_all()
-
-    def wait_for(self, count: int) -> None:
-        """Returns once `count` calls have parked; each of them is in its lot before the broker does anything else."""
-        with self._changed:
-            assert self._changed.wait_for(lambda: self._count >= count, CALL_S), f"{self._count} of {count} parked"
 
 
 @pytest.fixture

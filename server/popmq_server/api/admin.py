@@ -122,7 +122,7 @@ class AdminService:
         )
 
     def _topic_stats(self, topic: Topic, messages: int, queues: list[tuple[int, int, int]]) -> pb.TopicStats:
-        rate = self._rates.per_second("send", "", topic.name)
+        rate = self._rates.per_second("Send", "", topic.name)
         return pb.TopicStats(topic=topic.name, messages=messages, sent_per_s=rate, queues=_queues(queues))
 
     async def _store_stats(self) -> pb.StoreStats:

@@ -21,6 +21,7 @@ from popmq_server.broker import Broker
 from popmq_server.clock import stopwatch
 from popmq_server.errors import Refused, StartError
 from popmq_server.metrics import Metrics
+from popmq_server.options import address
 from popmq_server.rates import Rates
 
 log = logging.getLogger("popmq.api")
@@ -71,7 +72,7 @@ class Server:
 
     def _unary(self, name: str, call: Method) -> Callable[[bytes, Any], Awaitable[Any]]:
         """One call: timed, counted, its refusal put on the wire; a bug is answered INTERNAL and logged."""
-        seconds, counted = self._metrics.request_seconds.labels(name), self._metrics.requests.labels(name, "OK")
+        seconds, counted = self._metrics.call_seconds.labels(name), self._metrics.calls.labels(name, "OK")
 
         async def handle(raw: bytes, context: Any) -> Any:
             began = stopwatch()
@@ -80,7 +81,7 @@ class Server:
             except Refused as refused:
                 await self._refuse(name, context, refused)
             except asyncio.CancelledError:
-                self._metrics.requests.labels(name, "CANCELLED").inc()
+                self._metrics.calls.labels(name, "CANCELLED").inc()
                 raise
             except Exception:
                 log.exception("%s raised", name)
@@ -99,7 +100,7 @@ class Server:
 
     async def _refuse(self, name: str, context: Any, refused: Refused) -> None:
         """Counts the refusal and puts it on the wire."""
-        self._metrics.requests.labels(name, refused.code).inc()
+        self._metrics.calls.labels(name, refused.code).inc()
         self._metrics.refusals.labels(refused.code).inc()
         await refuse(context, refused)
 
@@ -115,13 +116,13 @@ class Server:
     async def start(self, host: str, port: int) -> int:
         """Opens the port, last of all; the port that was bound."""
         try:
-            bound = self._server.add_insecure_port(f"{host}:{port}")
+            bound = self._server.add_insecure_port(address(host, port))
         except RuntimeError:
             bound = 0
         if not bound:
             raise StartError(
-                f"port {port} on {host} cannot be opened: it is in use, perhaps by another PopMQ; "
-                "stop that one, or name another with --port"
+                f"port {port} on {host} cannot be opened: it is in use, perhaps by another PopMQ, or the host is no "
+                "address of this machine; stop that one, or name another with --port or --host"
             )
         await self._server.start()
         await self._health.set("", health_pb2.HealthCheckResponse.SERVING)

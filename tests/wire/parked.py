@@ -1,0 +1,25 @@
+"""Parked calls are silent on the wire: this is how a test knows that one waits, without asking again and again."""
+
+from __future__ import annotations
+
+import threading
+
+from tests.wire.stubs import CALL_S
+
+
+class Parked:
+    """How many waits have begun since the test did. Needed because a parked call is silent on the wire."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._changed = threading.Condition()
+
+    def add(self) -> None:
+        with self._changed:
+            self._count += 1
+            self._changed.notify_all()
+
+    def wait_for(self, count: int) -> None:
+        """Returns once `count` calls have parked; each of them is in its lot before the broker does anything else."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: self._count >= count, CALL_S), f"{self._count} of {count} parked"

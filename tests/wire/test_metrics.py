@@ -1,0 +1,216 @@
+"""The scrape port: it says what docs/metrics.md says, and its numbers are true."""
+
+from __future__ import annotations
+
+import re
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_server.clock import FakeClock
+from popmq_server.embedded import EmbeddedBroker
+from popmq_server.errors import StartError
+from popmq_server.storage.check import check_folder
+from tests.crash.broker_process import ROOT, free_port
+from tests.wire.parked import Parked
+from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, handles, refusal
+
+PAGE = ROOT / "docs" / "metrics.md"
+ROW = re.compile(r"^\| `(popmq_\w+)` \| (\w+) \| ([\w, ]*) ?\|", re.MULTILINE)
+Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+class Scraped:
+    """One scrape of the real port."""
+
+    def __init__(self, port: int) -> None:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=CALL_S) as answer:
+            text = answer.read().decode()
+        self.families = [family for family in text_string_to_metric_families(text) if "_created" not in family.name]
+        self._samples: Samples = {
+            (sample.name, frozenset(sample.labels.items())): sample.value
+            for family in self.families
+            for sample in family.samples
+        }
+
+    def __call__(self, name: str, **labels: str) -> float:
+        """The value of one series; 0 for one that has not begun."""
+        return self._samples.get((f"popmq_{name}", frozenset(labels.items())), 0.0)
+
+    def labels(self) -> Iterator[tuple[str, frozenset[str]]]:
+        """(metric as documented, its labels) of every series."""
+        for family in self.families:
+            name = family.name + ("_total" if family.type == "counter" else "")
+            for sample in family.samples:
+                yield name, frozenset(sample.labels) - {"le"}
+
+
+@pytest.fixture
+def port() -> int:
+    return free_port()
+
+
+@pytest.fixture
+def broker(folder: Path, clock: FakeClock, port: int) -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker(folder, clock=clock, sync="meta", metrics_port=port) as broker:
+        yield broker
+    assert check_folder(folder) == []
+
+
+def documented() -> dict[str, tuple[str, frozenset[str]]]:
+    """Name → (type, labels) of each metric on the page."""
+    rows = ROW.findall(PAGE.read_text())
+    return {name: (kind, frozenset(labels.replace(",", " ").split())) for name, kind, labels in rows}
+
+
+def exercise(shop: Stubs, clock: FakeClock) -> None:
+    """Moves every metric."""
+    shop.send(b"a", b"b", b"c")
+    first, second, _ = handles(shop.pop(invisible_ms=1_000))
+    shop.ack(first, first)
+    shop.change(second, release=pb.Release(delay_ms=60_000))
+    clock.advance(1_250)
+
+
+def test_the_page_and_the_port_name_the_same_metrics(shop: Stubs, clock: FakeClock, port: int) -> None:
+    exercise(shop, clock)
+    scraped = Scraped(port)
+    types = {family.name + ("_total" if family.type == "counter" else ""): family.type for family in scraped.families}
+    assert types == {name: kind for name, (kind, _) in documented().items()}
+    assert set(scraped.labels()) == {(name, labels) for name, (_, labels) in documented().items()}
+
+
+def test_calls_requests_messages_and_bytes_are_counted_by_method_group_and_topic(
+    shop: Stubs, clock: FakeClock, port: int
+) -> None:
+    exercise(shop, clock)
+    stored = sum(pb.Message(message_id=body, body=body.encode()).ByteSize() for body in "abc")
+    scraped = Scraped(port)
+    both = {"group": GROUP, "topic": TOPIC}
+    assert scraped("requests_total", method="Send", group="", topic=TOPIC) == 1
+    assert scraped("messages_total", method="Send", group="", topic=TOPIC) == 3
+    assert scraped("message_bytes_total", method="Send", group="", topic=TOPIC) == stored
+    assert scraped("requests_total", method="Pop", **both) == 1
+    assert scraped("messages_total", method="Pop", **both) == 3
+    assert scraped("message_bytes_total", method="Pop", **both) == stored
+    assert scraped("messages_total", method="Ack", **both) == 1
+    assert scraped("messages_total", method="ChangeInvisibleTime", group=GROUP, topic="") == 1
+    assert scraped("calls_total", method="Pop", code="OK") == 1
+    assert scraped("call_seconds_count", method="Pop") == 1
+    assert scraped("refusals_total", code="HANDLE_LAPSED") == 1, "the entry; its call was served"
+    assert scraped("calls_total", method="Ack", code="OK") == 1
+
+
+def test_what_was_refused_or_repeated_is_not_counted_as_messages(shop: Stubs, port: int) -> None:
+    request = pb.SendRequest(
+        topic=TOPIC, messages=[pb.Message(body=b"good"), pb.Message()], producer_id="p", request_number=1
+    )
+    (stored, _) = shop.broker.Send(request, timeout=CALL_S).results
+    shop.broker.Send(request, timeout=CALL_S)
+    scraped = Scraped(port)
+    assert scraped("requests_total", method="Send", group="", topic=TOPIC) == 2
+    assert scraped("messages_total", method="Send", group="", topic=TOPIC) == 1
+    size = pb.Message(body=b"good", message_id=stored.message_id).ByteSize()
+    assert scraped("message_bytes_total", method="Send", group="", topic=TOPIC) == size
+    assert scraped("refusals_total", code="INVALID_FIELD") == 2
+
+
+def test_refusals_are_counted_by_reason_and_made_up_names_are_no_labels(shop: Stubs, port: int) -> None:
+    for number in range(3):
+        refusal(shop.broker.Pop, pb.PopRequest(topic=f"made-up-{number}", group=GROUP))
+    refusal(shop.broker.Heartbeat, pb.HeartbeatRequest(group="made-up", client_id="c"))
+    scraped = Scraped(port)
+    assert scraped("refusals_total", code="TOPIC_NOT_FOUND") == 3
+    assert scraped("calls_total", method="Pop", code="TOPIC_NOT_FOUND") == 3
+    assert scraped("calls_total", method="Heartbeat", code="GROUP_NOT_FOUND") == 1
+    values = {value for family in scraped.families for sample in family.samples for value in sample.labels.values()}
+    assert not {value for value in values if value.startswith("made-up")}
+
+
+def test_groups_are_shown_with_the_numbers_of_getstats(shop: Stubs, clock: FakeClock, port: int) -> None:
+    shop.create_topic("other", queues=1)
+    shop.send(*(str(number).encode() for number in range(10)))
+    shop.send(b"x", b"y", topic="other")
+    one, two, three, *_ = handles(shop.pop(max_messages=6, invisible_ms=60_000))
+    shop.ack(one)
+    shop.change(two, release=pb.Release(delay_ms=0))
+    shop.change(three, release=pb.Release(delay_ms=600_000))
+    shop.change(handles(shop.pop("other", max_messages=1))[0], reject=pb.Reject())
+    clock.advance(5_500)
+    scraped = Scraped(port)
+    for topic in (TOPIC, "other"):
+        stats = shop.stats(topic)
+        both = {"group": GROUP, "topic": topic}
+        for name in ("ready", "in_flight", "retry", "backoff"):
+            assert scraped(f"group_{name}", **both) == getattr(stats, name), name
+        assert scraped("group_acked_total", **both) == stats.acked
+        assert scraped("group_oldest_age_seconds", **both) == stats.oldest_age_ms / 1000 == 5.5
+        assert scraped("group_dead", group=GROUP) == stats.dead == 1
+    assert [scraped(f"group_{name}", group=GROUP, topic=TOPIC) for name in ("ready", "in_flight", "retry", "backoff")]
+    assert shop.stats().in_flight == 3
+
+
+def test_lateness_is_measured_from_the_leases_own_time(shop: Stubs, clock: FakeClock, port: int) -> None:
+    shop.send(b"a")
+    shop.pop(invisible_ms=1_000)
+    clock.advance(1_250)
+    scraped = Scraped(port)
+    assert scraped("lease_lateness_seconds_count") == 1
+    assert scraped("lease_lateness_seconds_sum") == 0.25
+
+
+def test_commits_and_fsyncs_are_counted(shop: Stubs, port: int) -> None:
+    before = Scraped(port)
+    for number in range(5):
+        shop.send(str(number).encode())
+    after = Scraped(port)
+    for name in ("fsyncs_total", "commit_commands_count", "commit_seconds_count"):
+        assert after(name) - before(name) == 5, name
+    assert after("commit_commands_sum") - before("commit_commands_sum") == 5
+    assert after("commit_seconds_sum") > before("commit_seconds_sum")
+
+
+def test_a_broker_that_does_not_sync_counts_no_fsyncs(folder: Path, port: int) -> None:
+    with (
+        EmbeddedBroker(folder, clock=FakeClock(), sync="none", metrics_port=port) as broker,
+        Stubs(broker.endpoint) as stubs,
+    ):
+        stubs.create_topic()
+        assert Scraped(port)("fsyncs_total") == 0
+        assert Scraped(port)("commit_commands_count") == 1
+        store = stubs.admin.GetStats(pb.GetStatsRequest(), timeout=CALL_S).store
+        assert (store.commits, store.fsyncs) == (1, 0)
+
+
+def test_parked_calls_are_gauged_at_the_time_of_the_scrape(shop: Stubs, parked: Parked, port: int) -> None:
+    calls = [shop.pop_later(max_messages=1), shop.pop_later(max_messages=1, queues=[0])]
+    waiting = pb.WaitAvailableRequest(topic=TOPIC, group=GROUP, min_ready=1, wait_ms=60_000)
+    calls.append(shop.broker.WaitAvailable.future(waiting, timeout=CALL_S))
+    parked.wait_for(3)
+    assert Scraped(port)("waiters") == 3
+    shop.send(b"a", b"b", b"c")
+    for call in calls:
+        call.result()
+    assert Scraped(port)("waiters") == 0
+
+
+def test_space_is_shown(shop: Stubs, port: int) -> None:
+    scraped = Scraped(port)
+    store = shop.admin.GetStats(pb.GetStatsRequest(), timeout=CALL_S).store
+    assert scraped("store_used_bytes") == store.used_bytes > 0
+    assert scraped("store_limit_bytes") == store.map_bytes == 1 << 30
+    assert scraped("store_disk_free_bytes") > 0
+
+
+def test_a_metrics_port_in_use_is_a_start_error_with_the_cure(
+    broker: EmbeddedBroker, tmp_path: Path, port: int
+) -> None:
+    second = EmbeddedBroker(tmp_path / "second", sync="none", metrics_port=port)
+    with pytest.raises(StartError, match=f"metrics port {port} .*--metrics-port"):
+        second.start()
+    with EmbeddedBroker(tmp_path / "second", sync="none"):
+        pass

@@ -1,0 +1,203 @@
+"""`python -m popmq_server` as supervisors and scripts see it: flags, the ready line, signals, exit codes."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_server.embedded import EmbeddedBroker
+from popmq_server.errors import StartError
+from popmq_server.options import MAX_SIZE, address, parse, size
+from popmq_server.storage.check import check_folder
+from tests.crash.broker_process import ROOT, BrokerProcess, free_port
+from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, handles
+
+COMMAND = [sys.executable, "-m", "popmq_server"]
+
+
+def ended(*flags: str) -> subprocess.CompletedProcess[str]:
+    """A broker that is to end by itself, at once."""
+    return subprocess.run([*COMMAND, *flags], capture_output=True, text=True, timeout=CALL_S, check=False, cwd=ROOT)
+
+
+def running_pops(stubs: Stubs, count: int) -> list[Any]:
+    """Long polls that the broker runs: calls of one connection arrive in order, and it has answered a later one."""
+    calls = [stubs.pop_later(wait_ms=60_000) for _ in range(count)]
+    stubs.admin.ListTopics(pb.ListTopicsRequest(), timeout=CALL_S)
+    return calls
+
+
+def test_flags_have_the_defaults_that_the_readme_names() -> None:
+    options = parse([])
+    assert (str(options.data), options.host, options.port, options.metrics_port) == (
+        "popmq-data",
+        "127.0.0.1",
+        8081,
+        9464,
+    )
+    assert (options.max_size, options.sync) == (MAX_SIZE, "full")
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("16777216", 16 << 20),
+        ("512MiB", 512 << 20),
+        ("20GiB", 20 << 30),
+        ("1.5 GiB", 3 << 29),
+        ("64t", 64 << 40),
+        ("99999999999999999", 99999999999999999),
+    ],
+)
+def test_sizes_are_read_in_bytes_and_binary_units(text: str, number: int) -> None:
+    assert size(text) == number
+
+
+@pytest.mark.parametrize(
+    "text", ["", "big", "-1GiB", "1e9", "infGiB", "nanMiB", "1GB", "1.GiB", "٣GiB", "0x10", "9" * 99]
+)
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError):
+        size(text)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--nonsense",),
+        ("--port", "65536"),
+        ("--port", "-1"),
+        ("--port", "http"),
+        ("--metrics-port", "99999"),
+        ("--max-size", "1MiB"),
+        ("--max-size", "65TiB"),
+        ("--max-size", "infGiB"),
+        ("--sync", "never"),
+        ("--data",),
+    ],
+    ids=" ".join,
+)
+def test_a_wrong_flag_is_told_with_the_usage(flags: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        parse(list(flags))
+    assert end.value.code == 2
+    said = capsys.readouterr().err
+    assert said.startswith("usage: popmq serve")
+    assert flags[0] in said
+
+
+def test_a_wrong_flag_is_exit_code_2_and_help_is_0() -> None:
+    wrong = ended("--port", "http")
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert "Traceback" not in wrong.stderr
+    helped = ended("--help")
+    assert helped.returncode == 0
+    for flag in ("--data", "--host", "--port", "--metrics-port", "--max-size", "--sync"):
+        assert flag in helped.stdout
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "expected"),
+    [("127.0.0.1", 1, "127.0.0.1:1"), ("::1", 2, "[::1]:2"), ("[::1]", 3, "[::1]:3"), ("localhost", 4, "localhost:4")],
+)
+def test_an_ipv6_host_stands_in_brackets(host: str, port: int, expected: str) -> None:
+    assert address(host, port) == expected
+
+
+@pytest.mark.parametrize("host", ["nosuchhost.invalid", "192.0.2.1", "not a host"])
+def test_a_host_that_is_not_here_cannot_be_served(tmp_path: Path, host: str) -> None:
+    with pytest.raises(StartError, match="--host"):
+        EmbeddedBroker(tmp_path / "data", host=host, sync="none").start()
+
+
+def test_a_metrics_port_in_use_is_exit_code_78(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        refused = ended("--data", str(tmp_path / "data"), "--port", "0", "--metrics-port", port)
+    assert (refused.returncode, refused.stdout) == (78, "")
+    assert f"metrics port {port}" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_drains_what_runs_is_answered_and_the_exit_code_is_0(tmp_path: Path, how: signal.Signals) -> None:
+    command = [*COMMAND, "--data", str(tmp_path / "data"), "--port", "0", "--metrics-port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line.startswith("popmq: ready on 127.0.0.1:")
+        # A supervisor that has read the line may close its end; the broker must not stumble over that.
+        process.stdout.close()
+        with Stubs(line.removeprefix("popmq: ready on ").strip()) as stubs:
+            stubs.create_topic()
+            stubs.create_group()
+            (call,) = running_pops(stubs, 1)
+            process.send_signal(how)
+            assert list(call.result().deliveries) == [], "a parked poll ends empty, and not by a broken connection"
+        assert process.wait(CALL_S) == 0
+        assert process.stderr is not None
+        assert "Traceback" not in process.stderr.read()
+    assert check_folder(tmp_path / "data") == []
+
+
+def test_a_stop_with_parked_polls_does_not_wait_for_their_time(tmp_path: Path) -> None:
+    """The drain ends with the last running call, not with its own limit: 50 polls of a minute take no second."""
+    with BrokerProcess(tmp_path / "data") as process, Stubs(process.endpoint) as stubs:
+        stubs.create_topic()
+        stubs.create_group()
+        calls = running_pops(stubs, 50)
+        assert process.stop(timeout_s=4.0) == 0
+        assert [list(call.result().deliveries) for call in calls] == [[]] * 50
+
+
+def test_what_was_answered_before_a_stop_is_there_after_it(tmp_path: Path) -> None:
+    process = BrokerProcess(tmp_path / "data").start()
+    with Stubs(process.endpoint) as stubs:
+        stubs.create_topic(queues=1)
+        stubs.create_group()
+        stubs.send(b"a", b"b")
+        first, second = handles(stubs.pop())
+        stubs.ack(first)
+    assert process.stop() == 0
+    process.start()
+    with Stubs(process.endpoint) as stubs:
+        assert stubs.ack(first) == ["HANDLE_LAPSED"]
+        assert stubs.ack(second) == [""], "a handle lives through a restart"
+        assert stubs.stats().acked == 2
+    assert process.stop() == 0
+
+
+def test_the_port_opens_last(tmp_path: Path) -> None:
+    """Whoever can connect is served: no call meets a broker that is still opening its store."""
+    port = free_port()
+    with BrokerProcess(tmp_path / "data", port=port), grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        request = health_pb2.HealthCheckRequest(service="popmq.v1.Broker")
+        health: Any = health_pb2_grpc.HealthStub(channel)
+        answer = health.Check(request, timeout=CALL_S)
+        assert answer.status == health_pb2.HealthCheckResponse.SERVING
+
+
+def test_a_folder_in_use_leaves_the_port_closed(tmp_path: Path) -> None:
+    """The store is opened first: a broker that cannot have it never opens a port that clients would find."""
+    port = free_port()
+    with BrokerProcess(tmp_path / "data") as first:
+        refused = ended("--data", str(tmp_path / "data"), "--port", str(port), "--metrics-port", "0")
+        assert refused.returncode == 78
+        with socket.socket() as probe:
+            assert probe.connect_ex(("127.0.0.1", port)) != 0
+        with Stubs(first.endpoint) as stubs:
+            stubs.create_topic(TOPIC)
+            stubs.create_group(GROUP)
+            assert stubs.admin.ListGroups(pb.ListGroupsRequest(), timeout=CALL_S).groups
