@@ -56,7 +56,7 @@ class Stubs:
         return answer.group
 
     def send(self, *bodies: bytes, topic: str = TOPIC) -> list[pb.SendResult]:
-        messages = [pb.Message(message_id=body.decode(), body=body) for body in bodies]
+        messages = [pb.Message(message_id=body[:64].decode(), body=body) for body in bodies]
         answer: pb.SendResponse = self.broker.Send(pb.SendRequest(topic=topic, messages=messages), timeout=CALL_S)
         assert [result.error.code for result in answer.results] == [0] * len(bodies)
         return list(answer.results)

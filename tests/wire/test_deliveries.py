@@ -1,0 +1,219 @@
+"""What becomes of a delivery: acked, extended, released, rejected, or left until its lease runs out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_server.clock import FakeClock
+from popmq_server.embedded import EmbeddedBroker
+from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, bodies, codes, handles
+
+DLQ = f"%DLQ%{GROUP}"
+
+
+def popped(shop: Stubs, **fields: Any) -> str:
+    """The handle of one message, sent and popped."""
+    shop.send(b"a")
+    (handle,) = handles(shop.pop(**fields))
+    return handle
+
+
+def changes(shop: Stubs, *entries: pb.InvisibleTimeChange) -> list[pb.InvisibleTimeResult]:
+    request = pb.ChangeInvisibleTimeRequest(group=GROUP, changes=entries)
+    return list(shop.broker.ChangeInvisibleTime(request, timeout=CALL_S).results)
+
+
+def test_an_acked_message_never_comes_back(shop: Stubs, clock: FakeClock) -> None:
+    assert shop.ack(popped(shop)) == [""]
+    clock.advance(43_200_000)
+    assert bodies(shop.pop()) == []
+    assert shop.stats().acked == 1
+
+
+def test_when_all_succeeded_the_answer_to_an_ack_is_empty(shop: Stubs) -> None:
+    shop.send(b"a", b"b")
+    request = pb.AckRequest(group=GROUP, handles=handles(shop.pop()))
+    assert shop.broker.Ack(request, timeout=CALL_S) == pb.AckResponse()
+
+
+def test_a_handle_is_good_once_also_within_one_request(shop: Stubs) -> None:
+    handle = popped(shop)
+    assert shop.ack(handle, handle) == ["", "HANDLE_LAPSED"]
+    assert shop.ack(handle) == ["HANDLE_LAPSED"]
+    assert shop.stats().acked == 1
+
+
+def test_a_late_ack_is_refused_and_the_message_comes_back(shop: Stubs, clock: FakeClock) -> None:
+    handle = popped(shop, invisible_ms=1_000)
+    clock.advance(1_000)
+    assert shop.ack(handle) == ["HANDLE_LAPSED"]
+    assert bodies(shop.pop()) == [b"a"]
+    assert shop.ack(handle) == ["HANDLE_LAPSED"], "the handle names one delivery, not the message"
+
+
+def test_4096_deliveries_are_acked_in_one_request(shop: Stubs) -> None:
+    message = pb.Message(body=b"x")
+    shop.broker.Send(pb.SendRequest(topic=TOPIC, messages=[message] * 4096), timeout=CALL_S)
+    taken = handles(shop.pop(max_messages=4096))
+    assert shop.ack(*taken) == [""] * 4096
+    assert shop.stats().acked == 4096
+
+
+@pytest.mark.parametrize("invisible_ms", [1_000, 90_000, 43_200_000])
+def test_extend_moves_the_deadline_from_now_sooner_or_later(shop: Stubs, clock: FakeClock, invisible_ms: int) -> None:
+    handle = popped(shop, invisible_ms=60_000)
+    clock.advance(30_000)
+    result = shop.change(handle, extend=pb.Extend(invisible_ms=invisible_ms))
+    assert (result.visible_ms, result.dead_lettered) == (clock.now_ms() + invisible_ms, False)
+    clock.advance(invisible_ms - 1)
+    assert bodies(shop.pop()) == []
+    clock.advance(1)
+    (again,) = shop.pop().deliveries
+    assert again.attempt == 2
+
+
+def test_a_handle_lives_through_extends_and_a_restart(folder: Any, clock: FakeClock) -> None:
+    with EmbeddedBroker(folder, clock=clock, sync="none") as broker, Stubs(broker.endpoint) as shop:
+        shop.create_topic(queues=1)
+        shop.create_group()
+        handle = popped(shop)
+        for _ in range(5):
+            clock.advance(50_000)
+            assert not shop.change(handle, extend=pb.Extend(invisible_ms=60_000)).HasField("error")
+    with EmbeddedBroker(folder, clock=clock, sync="none") as broker, Stubs(broker.endpoint) as shop:
+        assert not shop.change(handle, extend=pb.Extend(invisible_ms=60_000)).HasField("error")
+        assert shop.ack(handle) == [""]
+
+
+def test_one_of_a_batch_may_be_extended_alone(shop: Stubs, clock: FakeClock) -> None:
+    shop.send(b"a", b"b", b"c")
+    first, second, third = handles(shop.pop(invisible_ms=1_000))
+    shop.change(second, extend=pb.Extend(invisible_ms=60_000))
+    clock.advance(1_000)
+    assert bodies(shop.pop()) == [b"a", b"c"]
+    assert shop.ack(first, second, third) == ["HANDLE_LAPSED", "", "HANDLE_LAPSED"]
+
+
+def test_released_with_no_delay_is_visible_at_once_and_the_handle_is_dead(shop: Stubs, clock: FakeClock) -> None:
+    handle = popped(shop)
+    result = shop.change(handle, release=pb.Release(delay_ms=0))
+    assert (result.visible_ms, result.dead_lettered) == (clock.now_ms(), False)
+    assert shop.ack(handle) == ["HANDLE_LAPSED"]
+    (again,) = shop.pop().deliveries
+    assert (again.message.body, again.attempt) == (b"a", 2)
+
+
+def test_released_with_a_delay_comes_back_after_it(shop: Stubs, clock: FakeClock) -> None:
+    result = shop.change(popped(shop), release=pb.Release(delay_ms=43_200_000))
+    assert result.visible_ms == clock.now_ms() + 43_200_000
+    assert shop.stats().backoff == 1
+    clock.advance(43_199_999)
+    assert bodies(shop.pop()) == []
+    clock.advance(1)
+    assert bodies(shop.pop()) == [b"a"]
+
+
+def test_released_without_a_delay_follows_the_groups_table_by_attempts(stubs: Stubs, clock: FakeClock) -> None:
+    stubs.create_topic(queues=1)
+    stubs.create_group(backoff=pb.Backoff(delays_ms=[1_000, 5_000]))
+    handle = popped(stubs)
+    for delay_ms in (1_000, 5_000, 5_000):
+        assert stubs.change(handle, release=pb.Release()).visible_ms == clock.now_ms() + delay_ms
+        clock.advance(delay_ms)
+        (handle,) = handles(stubs.pop())
+
+
+def test_the_default_table_is_the_one_of_the_contract(shop: Stubs) -> None:
+    minutes = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30, 60, 120]
+    expected = [10_000, 30_000, *(minute * 60_000 for minute in minutes)]
+    assert list(shop.create_group("fresh").backoff.delays_ms) == expected
+
+
+def test_an_uncounted_release_gives_the_attempt_back(stubs: Stubs) -> None:
+    stubs.create_topic(queues=1)
+    stubs.create_group(max_attempts=1)
+    handle = popped(stubs)
+    for _ in range(3):
+        result = stubs.change(handle, release=pb.Release(delay_ms=0, uncounted=True))
+        assert not result.dead_lettered
+        (again,) = stubs.pop().deliveries
+        assert again.attempt == 1
+        handle = again.handle
+    assert stubs.change(handle, release=pb.Release(delay_ms=0)).dead_lettered
+
+
+def test_the_last_attempt_ends_in_the_dead_letter_topic(stubs: Stubs, clock: FakeClock) -> None:
+    stubs.create_topic(queues=1)
+    stubs.create_group(max_attempts=2)
+    first_pop_ms = clock.now_ms()
+    popped(stubs, client_id="worker-1", invisible_ms=1_000)
+    clock.advance(1_000)
+    (handle,) = handles(stubs.pop(client_id="worker-2"))
+    result = stubs.change(handle, release=pb.Release(reason="no such account"))
+    assert (result.visible_ms, result.dead_lettered) == (0, True)
+    (dead,) = stubs.admin.Browse(pb.BrowseRequest(topic=DLQ), timeout=CALL_S).deliveries
+    assert dead.message.body == b"a"
+    assert dead.message.dead_letter == pb.DeadLetter(
+        topic=TOPIC,
+        attempts=2,
+        first_pop_ms=first_pop_ms,
+        last_client="worker-2",
+        reason="no such account",
+        dead_ms=clock.now_ms(),
+    )
+    assert bodies(stubs.pop()) == []
+
+
+def test_a_lease_that_runs_out_on_the_last_attempt_says_so(stubs: Stubs, clock: FakeClock) -> None:
+    stubs.create_topic(queues=1)
+    stubs.create_group(max_attempts=1)
+    popped(stubs, invisible_ms=1_000)
+    clock.advance(1_000)
+    (dead,) = stubs.admin.Browse(pb.BrowseRequest(topic=DLQ), timeout=CALL_S).deliveries
+    assert dead.message.dead_letter.reason == "lease expired"
+    assert stubs.stats().dead == 1
+
+
+@pytest.mark.parametrize("reason", ["", "r" * 4096, "é" * 2048, "line\nbreak\0"])
+def test_reject_moves_the_message_to_the_dead_letter_topic_now(shop: Stubs, reason: str) -> None:
+    handle = popped(shop)
+    result = shop.change(handle, reject=pb.Reject(reason=reason))
+    assert (result.visible_ms, result.dead_lettered) == (0, True)
+    assert shop.ack(handle) == ["HANDLE_LAPSED"]
+    (dead,) = shop.admin.Browse(pb.BrowseRequest(topic=DLQ), timeout=CALL_S).deliveries
+    assert dead.message.dead_letter.reason == reason
+    assert dead.message.dead_letter.attempts == 1
+
+
+def test_changes_of_one_request_are_done_each_on_its_own(shop: Stubs, clock: FakeClock) -> None:
+    shop.send(*(str(number).encode() for number in range(6)))
+    taken = handles(shop.pop(invisible_ms=60_000))
+    results = changes(
+        shop,
+        pb.InvisibleTimeChange(handle=taken[0], extend=pb.Extend(invisible_ms=90_000)),
+        pb.InvisibleTimeChange(handle="nonsense", extend=pb.Extend(invisible_ms=90_000)),
+        pb.InvisibleTimeChange(handle=taken[1], release=pb.Release(delay_ms=0)),
+        pb.InvisibleTimeChange(handle=taken[2], release=pb.Release(delay_ms=5_000)),
+        pb.InvisibleTimeChange(handle=taken[1], reject=pb.Reject()),
+        pb.InvisibleTimeChange(handle=taken[3], reject=pb.Reject(reason="bad")),
+        pb.InvisibleTimeChange(handle=taken[4], extend=pb.Extend(invisible_ms=0)),
+    )
+    assert codes(results) == ["", "INVALID_HANDLE", "", "", "INVALID_FIELD", "", "INVALID_FIELD"]
+    assert [result.visible_ms - clock.now_ms() for result in results if result.visible_ms] == [90_000, 0, 5_000]
+    assert [result.dead_lettered for result in results] == [False] * 5 + [True, False]
+    stats = shop.stats()
+    assert (stats.in_flight, stats.retry, stats.backoff, stats.dead) == (3, 1, 1, 1)
+    assert shop.ack(*taken) == ["", "HANDLE_LAPSED", "HANDLE_LAPSED", "HANDLE_LAPSED", "", ""]
+
+
+def test_what_an_owner_holds_is_not_changed_one_by_one(shop: Stubs) -> None:
+    shop.send(b"a", b"b")
+    token = pb.Token(owner="query", generation=shop.attach().generation, epoch=1)
+    first, second = handles(shop.pop(token=token))
+    entry = pb.InvisibleTimeChange(handle=first, extend=pb.Extend(invisible_ms=60_000))
+    (result,) = changes(shop, entry)
+    assert (codes([result]), result.error.field) == (["INVALID_FIELD"], "changes[0].handle")
+    assert shop.ack(first, second) == ["", ""], "an ack is allowed"

@@ -1,0 +1,265 @@
+"""Pop, as the contract says it: how much, from where, in which form, and what a repeated one answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+import pytest
+
+from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_proto.v1 import popmq_pb2_grpc as rpc
+from popmq_server.clock import FakeClock
+from popmq_server.embedded import EmbeddedBroker
+from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, bodies, handles
+
+
+def numbers(count: int, start: int = 0) -> list[bytes]:
+    return [str(number).encode() for number in range(start, start + count)]
+
+
+def test_an_empty_answer_is_not_an_error(shop: Stubs, clock: FakeClock) -> None:
+    answer = shop.pop()
+    assert answer == pb.PopResponse(popped_ms=clock.now_ms())
+
+
+def test_a_pop_takes_32_messages_by_default_and_up_to_4096_when_asked(shop: Stubs) -> None:
+    shop.send(*numbers(4096))
+    shop.send(*numbers(100, 4096))
+    assert len(shop.pop().deliveries) == 32
+    assert len(shop.pop(max_messages=1).deliveries) == 1
+    answer = shop.pop(max_messages=4096, max_bytes=16 << 20)
+    assert len(answer.deliveries) == 4096
+    assert answer.rest == 4196 - 32 - 1 - 4096
+
+
+def test_the_lease_is_what_was_asked_for_or_the_groups_own(shop: Stubs, clock: FakeClock) -> None:
+    shop.create_group("patient", invisible_ms=7_200_000)
+    shop.send(*numbers(2))
+    asked = shop.pop(max_messages=1, invisible_ms=1_000)
+    assert (asked.popped_ms, asked.invisible_until_ms) == (clock.now_ms(), clock.now_ms() + 1_000)
+    assert shop.pop(max_messages=1).invisible_until_ms == clock.now_ms() + 60_000
+    assert shop.pop(group="patient").invisible_until_ms == clock.now_ms() + 7_200_000
+
+
+def test_leased_means_nobody_else_gets_it_before_its_time(shop: Stubs, clock: FakeClock) -> None:
+    shop.send(b"a")
+    assert bodies(shop.pop(invisible_ms=5_000)) == [b"a"]
+    clock.advance(4_999)
+    assert bodies(shop.pop()) == []
+    clock.advance(1)
+    (again,) = shop.pop().deliveries
+    assert (again.message.body, again.attempt) == (b"a", 2)
+
+
+def test_groups_do_not_see_each_other(shop: Stubs) -> None:
+    shop.create_group("audit")
+    shop.send(*numbers(3))
+    assert bodies(shop.pop()) == bodies(shop.pop(group="audit")) == numbers(3)
+
+
+def test_max_bytes_is_a_soft_bound_and_one_message_is_always_allowed(shop: Stubs) -> None:
+    shop.send(b"1" * 1000, b"2" * 1000, b"3" * 1000)
+    assert len(shop.pop(max_bytes=1).deliveries) == 1
+    assert len(shop.pop(max_bytes=100_000).deliveries) == 2
+
+
+def test_an_answer_has_three_mebibytes_unless_asked_for_more(shop: Stubs) -> None:
+    message = pb.Message(body=b"x" * (1 << 20))
+    shop.broker.Send(pb.SendRequest(topic=TOPIC, messages=[message] * 12), timeout=CALL_S)
+    assert len(shop.pop().deliveries) == 2, "the third does not fit, with its id and its frame"
+    assert len(shop.pop(max_bytes=16 << 20).deliveries) == 10
+
+
+@pytest.mark.parametrize("size", [1, 100, 800, 5_000, 1_000_000])
+def test_an_answer_of_default_size_is_taken_by_stubs_with_their_default_limit(
+    shop: Stubs, broker: EmbeddedBroker, size: int
+) -> None:
+    messages = [pb.Message(body=b"x" * size, message_id="m" * 128)] * min(4096, (15 << 20) // (size + 200))
+    shop.broker.Send(pb.SendRequest(topic=TOPIC, messages=messages), timeout=CALL_S)
+    with grpc.insecure_channel(broker.endpoint) as channel:
+        stock: Any = rpc.BrokerStub(channel)
+        answer = stock.Pop(pb.PopRequest(topic=TOPIC, group=GROUP, max_messages=4096), timeout=CALL_S)
+    assert answer.deliveries
+
+
+def test_named_queues_are_all_that_is_read(stubs: Stubs) -> None:
+    stubs.create_topic(queues=4)
+    stubs.create_group()
+    for number in range(8):
+        stubs.send(str(number).encode())
+    answer = stubs.pop(queues=[1, 3, 1])
+    assert {delivery.queue for delivery in answer.deliveries} == {1, 3}
+    assert (len(answer.deliveries), answer.rest) == (4, 0)
+    assert len(stubs.pop().deliveries) == 4
+
+
+def test_the_start_rotates_over_the_queues(stubs: Stubs) -> None:
+    stubs.create_topic(queues=4)
+    stubs.create_group()
+    for number in range(40):
+        stubs.send(str(number).encode())
+    first = [stubs.pop(max_messages=1).deliveries[0].queue for _ in range(4)]
+    assert sorted(first) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("start", "expected"),
+    [
+        (pb.StartPosition(**{"from": pb.EARLIEST}), [b"old", b"middle", b"new"]),
+        (pb.StartPosition(**{"from": pb.LATEST}), []),
+        (pb.StartPosition(**{"from": pb.TIMESTAMP, "timestamp_ms": 1_700_000_001_000}), [b"middle", b"new"]),
+        (pb.StartPosition(**{"from": pb.TIMESTAMP, "timestamp_ms": 1_700_000_001_001}), [b"new"]),
+    ],
+    ids=["EARLIEST", "LATEST", "TIMESTAMP", "after TIMESTAMP"],
+)
+def test_a_group_starts_where_it_was_told_and_reads_on_from_there(
+    shop: Stubs, clock: FakeClock, start: pb.StartPosition, expected: list[bytes]
+) -> None:
+    for body in (b"old", b"middle", b"new"):
+        shop.send(body)
+        clock.advance(1_000)
+    shop.create_group("starter", start=start)
+    assert bodies(shop.pop(group="starter")) == expected
+    shop.send(b"newest")
+    assert bodies(shop.pop(group="starter")) == [b"newest"]
+
+
+def test_a_dead_letter_topic_is_read_as_any_other_topic(shop: Stubs) -> None:
+    shop.create_group("clinic")
+    shop.send(b"a")
+    shop.change(handles(shop.pop())[0], reject=pb.Reject(reason="broken"))
+    (delivery,) = shop.pop(f"%DLQ%{GROUP}", group="clinic").deliveries
+    assert delivery.message.body == b"a"
+    assert delivery.message.dead_letter.reason == "broken"
+    assert shop.ack(delivery.handle, group="clinic") == [""]
+
+
+COLUMNS = ("message_id", "body", "tag", "key", "queue", "offset", "born_ms", "stored_ms", "attempt", "properties")
+
+
+def as_columns(deliveries: Any) -> dict[str, list[Any]]:
+    """What the columns of these rows must be."""
+    rows = []
+    for delivery in deliveries:
+        message = delivery.message
+        key = message.keys[0] if message.keys else ""
+        place = (delivery.queue, delivery.offset, message.born_ms, delivery.stored_ms, delivery.attempt)
+        rows.append((message.message_id, message.body, message.tag, key, *place, dict(message.properties)))
+    return {name: [row[place] for row in rows] for place, name in enumerate(COLUMNS)}
+
+
+def read_columns(columns: pb.Columns) -> dict[str, list[Any]]:
+    found = {name: list(getattr(columns, name)) for name in COLUMNS}
+    return found | {"properties": [dict(entry.entries) for entry in columns.properties]}
+
+
+def test_columns_are_the_rows_field_by_field(shop: Stubs) -> None:
+    shop.create_group("columns")
+    messages = [
+        pb.Message(body=b"all", message_id="m", tag="t", keys=["k", "l"], properties={"a": "b", "c": ""}, born_ms=5),
+        pb.Message(body=b"\0" * 300),
+        pb.Message(body="é".encode(), message_id="é", tag="é", properties={"é": "é"}),
+    ]
+    shop.broker.Send(pb.SendRequest(topic=TOPIC, messages=messages), timeout=CALL_S)
+    rows, columns = shop.pop(), shop.pop(group="columns", format=pb.FORMAT_COLUMNS)
+    assert not columns.deliveries
+    assert read_columns(columns.columns) == as_columns(rows.deliveries)
+    assert (columns.popped_ms, columns.rest) == (rows.popped_ms, rows.rest)
+    assert shop.ack(*columns.columns.handle, group="columns") == [""] * 3
+
+
+def test_a_token_gives_columns_without_handles(shop: Stubs) -> None:
+    shop.send(*numbers(3))
+    generation = shop.attach().generation
+    token = pb.Token(owner="query", generation=generation, epoch=1)
+    columns = shop.pop(token=token, format=pb.FORMAT_COLUMNS)
+    rows = shop.pop(token=token)
+    assert read_columns(columns.columns) == as_columns(rows.deliveries)
+    assert list(columns.columns.handle) == []
+    assert [len(delivery.handle) for delivery in rows.deliveries] == [28] * 3
+
+
+def test_an_empty_answer_in_columns_has_columns_of_no_length(shop: Stubs) -> None:
+    answer = shop.pop(format=pb.FORMAT_COLUMNS)
+    assert answer.HasField("columns")
+    assert answer.columns == pb.Columns()
+
+
+# ── attempt_id ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def attempt(stubs: Stubs, attempt_id: str = "try-1", client_id: str = "worker-1", **fields: Any) -> pb.PopResponse:
+    return stubs.pop(attempt_id=attempt_id, client_id=client_id, **{"max_messages": 3, **fields})
+
+
+def test_a_repeated_attempt_returns_what_is_not_done_and_counts_nothing(shop: Stubs, clock: FakeClock) -> None:
+    shop.send(*numbers(10))
+    first = attempt(shop)
+    assert not first.replay
+    clock.advance(10_000)
+    assert shop.ack(first.deliveries[1].handle) == [""]
+    again = attempt(shop)
+    assert again.replay
+    assert list(again.deliveries) == [first.deliveries[0], first.deliveries[2]]
+    assert (again.popped_ms, again.invisible_until_ms) == (first.popped_ms, first.invisible_until_ms)
+    assert shop.stats().in_flight == 2
+
+
+def test_a_repeated_attempt_may_ask_for_columns(shop: Stubs) -> None:
+    shop.send(*numbers(3))
+    rows, columns = attempt(shop), attempt(shop, format=pb.FORMAT_COLUMNS)
+    assert columns.replay
+    assert read_columns(columns.columns) == as_columns(rows.deliveries)
+    assert list(columns.columns.handle) == handles(rows)
+
+
+def test_attempts_of_another_client_topic_group_or_number_are_others(shop: Stubs) -> None:
+    shop.create_topic("other", queues=1)
+    shop.create_group("audit")
+    shop.send(*numbers(9))
+    shop.send(b"x", topic="other")
+    assert bodies(attempt(shop)) == numbers(3)
+    assert bodies(attempt(shop, "try-2")) == numbers(3, 3)
+    assert bodies(attempt(shop, client_id="worker-2")) == numbers(3, 6)
+    assert bodies(attempt(shop, topic="other")) == [b"x"]
+    assert bodies(attempt(shop, group="audit")) == numbers(3)
+    assert attempt(shop).replay
+
+
+def test_an_attempt_is_forgotten_with_its_lease(shop: Stubs, clock: FakeClock) -> None:
+    shop.send(*numbers(3))
+    first = attempt(shop, invisible_ms=1_000)
+    clock.advance(1_000)
+    again = attempt(shop)
+    assert not again.replay
+    assert bodies(again) == bodies(first)
+    assert [delivery.attempt for delivery in again.deliveries] == [2, 2, 2]
+
+
+def test_an_attempt_is_forgotten_when_all_of_it_is_done(shop: Stubs) -> None:
+    shop.send(*numbers(6))
+    shop.ack(*handles(attempt(shop)))
+    again = attempt(shop)
+    assert not again.replay
+    assert bodies(again) == numbers(3, 3)
+
+
+def test_an_empty_answer_to_an_attempt_is_not_remembered(shop: Stubs) -> None:
+    assert bodies(attempt(shop)) == []
+    shop.send(*numbers(2))
+    again = attempt(shop)
+    assert not again.replay
+    assert bodies(again) == numbers(2)
+
+
+def test_an_attempt_lives_through_extends(shop: Stubs, clock: FakeClock) -> None:
+    shop.send(*numbers(3))
+    first = attempt(shop, invisible_ms=1_000)
+    for handle in handles(first):
+        shop.change(handle, extend=pb.Extend(invisible_ms=3_600_000))
+    clock.advance(3_000_000)
+    again = attempt(shop)
+    assert again.replay
+    assert sorted(bodies(again)) == numbers(3)
+    assert again.invisible_until_ms == first.popped_ms + 3_600_000
