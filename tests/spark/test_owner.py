@@ -210,6 +210,7 @@ def test_a_broker_that_stays_away_ends_the_query_with_a_clear_error(broker: Brok
     with pytest.raises(popmq.errors.Unavailable):
         query.trigger()
     broker.start()
+    query.start(brokerUnavailableTimeout="120s")
     query.run()
     assert broker.group().in_flight == 0
 
