@@ -79,6 +79,12 @@ class BrokerProcess:
         """SIGKILL: nothing of the process runs any more when this returns."""
         self._end(signal.SIGKILL)
 
+    def wait_dead(self, timeout_s: float = 60) -> None:
+        """Returns when the process has ended by itself."""
+        assert self._process is not None
+        self._process.wait(timeout_s)
+        self.kill()
+
     def stop(self, timeout_s: float = 30) -> int:
         """SIGTERM, which drains; returns the exit code."""
         return self._end(signal.SIGTERM, timeout_s)

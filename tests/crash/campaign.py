@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from popmq_proto.v1 import popmq_pb2 as pb
+from tests.crash import sealed
 from tests.crash.broker_process import ROOT, BrokerProcess, free_port
 from tests.crash.checker import CLAIMS, Finding, check
 from tests.crash.client import GROUPS, MAX_ATTEMPTS, TOPICS
@@ -51,19 +52,30 @@ def run(folder: Path, kills: int, seed: int) -> Verdict:
     with loaded(broker, histories, seed, CLIENTS) as clients:
         during_start = sum(_kill_once(broker, chance) for _ in range(kills))
         broker.wait_ready()
-        (histories / "stop").touch()
-        ended = [client.wait(timeout=60) for client in clients]
-        assert ended == [0] * CLIENTS, "a client of the campaign failed"
+        finish(histories, clients)
         with Stubs(broker.endpoint) as stubs:
             survey = come_to_rest(stubs, Recorder(histories, "rest"))
         exit_code = broker.stop()
     findings = [("store", f"exit code {exit_code} after SIGTERM")] if exit_code else []
     facts = Facts(read(histories))
-    findings += check(facts, survey) + [("store", problem) for problem in broken_invariants(broker.data)]
+    findings += (
+        check(facts, survey)
+        + sealed.check(facts.history, survey)
+        + [("store", problem) for problem in broken_invariants(broker.data)]
+    )
     took = int(time.monotonic() - started)
     return Verdict(
         seed, findings, figures(facts, survey) | Counter(kills=kills, during_start=during_start, seconds=took)
     )
+
+
+def finish(histories: Path, clients: list[subprocess.Popen[bytes]]) -> None:
+    """Ends the load, then the reader, which must have seen all of it."""
+    (histories / "stop").touch()
+    ended = [client.wait(timeout=60) for client in clients[1:]]
+    (histories / "last").touch()
+    ended.append(clients[0].wait(timeout=60))
+    assert not any(ended), "a client of the campaign failed"
 
 
 def _kill_once(broker: BrokerProcess, chance: random.Random) -> bool:
@@ -81,12 +93,13 @@ def _kill_once(broker: BrokerProcess, chance: random.Random) -> bool:
 
 @contextmanager
 def loaded(broker: BrokerProcess, histories: Path, seed: int, count: int) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """A started broker and its load clients, which end when the file `stop` appears. Leaves no process behind."""
+    """A started broker, the reader and so many load clients: `finish` ends them. Leaves no process behind."""
     clients: list[subprocess.Popen[bytes]] = []
     try:
         prepare(broker.start())
-        for i in range(count):
-            command = [sys.executable, "-m", "tests.crash.client", broker.endpoint, str(histories), f"c{i}", str(seed)]
+        for i in range(count + 1):
+            program, name = ("client", f"c{i}") if i else ("reader", "reader")
+            command = [sys.executable, "-m", f"tests.crash.{program}", broker.endpoint, str(histories), name, str(seed)]
             clients.append(subprocess.Popen(command, cwd=ROOT))
         yield clients
     finally:

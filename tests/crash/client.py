@@ -64,7 +64,7 @@ class Client:
         try:
             answer = method(request, timeout=DEADLINE_S)
         except grpc.RpcError as error:
-            self.recorder.returned(_certainty(error), code=str(error.code()), details=str(error.details())[:200])
+            self.recorder.returned(certainty(error), code=str(error.code()), details=str(error.details())[:200])
             time.sleep(PAUSE_S)
             return None
         self.recorder.returned("ok", **told(answer))
@@ -229,7 +229,7 @@ def _change(kind: str, ms: int, uncounted: bool) -> dict[str, Any]:
     return {"reject": pb.Reject(reason="campaign")}
 
 
-def _certainty(error: Any) -> str:
+def certainty(error: Any) -> str:
     """refused: the broker said no, or was never reached. Everything else may have happened."""
     if error.code() == grpc.StatusCode.UNAVAILABLE:
         return "refused" if "failed to connect" in (error.details() or "").lower() else "unknown"

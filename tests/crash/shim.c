@@ -6,13 +6,15 @@
  *
  * One lock is held over each call and its record: the order of the log is the order of the calls, and a sync covers
  * exactly the writes before it. Writes through a descriptor with O_DSYNC or O_SYNC (LMDB's meta pages) are marked: they
- * are durable when they return. Times are CLOCK_MONOTONIC, as in the histories of the clients.
+ * are durable when they return. With POPMQ_CUT_CALLS=n the process dies after its n-th record, between two calls: a kill
+ * from outside could fall between a call and its record, and the log would lie about what the next process finds. Times are CLOCK_MONOTONIC, as in the histories of the clients.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -42,6 +44,7 @@ static char *paths[FILES];
 static int known;
 static uint16_t watched[DESCRIPTORS]; /* descriptor → file + 1; 0 = not watched */
 static uint8_t synchronous[DESCRIPTORS];
+static long calls_left = -1;
 
 #define REAL(name) ((__typeof__(&name))real(#name))
 static void *real(const char *name) { return dlsym(RTLD_NEXT, name); }
@@ -56,6 +59,7 @@ __attribute__((constructor)) static void start(void) {
     const char *log = getenv("POPMQ_CUT_LOG"), *where = getenv("POPMQ_CUT_FOLDER");
     if (!log || !where) return;
     snprintf(folder, sizeof folder, "%s", where);
+    if (getenv("POPMQ_CUT_CALLS")) calls_left = atol(getenv("POPMQ_CUT_CALLS"));
     log_fd = REAL(open)(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
 }
 
@@ -68,6 +72,11 @@ static void append(const void *bytes, size_t size) {
         at += done;
         size -= (size_t)done;
     }
+}
+
+/* With the lock held and the record whole. */
+static void maybe_die(void) {
+    if (calls_left > 0 && --calls_left == 0) kill(getpid(), SIGKILL);
 }
 
 static void record(uint8_t kind, int fd, uint64_t start_ns, uint64_t offset, uint64_t length) {
@@ -139,6 +148,7 @@ static ssize_t wrote(int fd, uint64_t start_ns, uint64_t offset, const struct io
             append(parts[i].iov_base, size);
             left -= size;
         }
+        maybe_die();
     }
     pthread_mutex_unlock(&lock);
     return done;
@@ -179,7 +189,7 @@ PWRITEV(pwritev, off_t)
 PWRITEV(pwritev64, off64_t)
 
 static int changed(uint8_t kind, int fd, uint64_t start_ns, uint64_t length, int failed) {
-    if (!failed) record(kind, fd, start_ns, 0, length);
+    if (!failed) record(kind, fd, start_ns, 0, length), maybe_die();
     pthread_mutex_unlock(&lock);
     return failed;
 }

@@ -1,0 +1,63 @@
+"""Judges what owners were told: a token is one set, for ever, and the epochs together are the topic, once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tests.crash.checker import Finding
+from tests.crash.facts import Survey
+from tests.crash.history import History
+from tests.crash.reader import GROUP, TOPIC
+
+Token = tuple[int, int, int]  # epoch, part, chunk
+
+
+def check(history: History, survey: Survey) -> list[Finding]:
+    """Every contradiction; the reader must have come to its end."""
+    sets: dict[Token, list[Any]] = {}
+    findings = [("sealed", sentence) for sentence in _tokens(history, sets)]
+    findings += [("sealed", sentence) for sentence in _orders(history)]
+    return findings + [("sealed", sentence) for sentence in _sum(sets, survey)]
+
+
+def _tokens(history: History, sets: dict[Token, list[Any]]) -> Iterator[str]:
+    """The same token, the same rows in the same order: after a restart, a new attach, a lease that ran out."""
+    for pop in history.of("token"):
+        if not pop.ok:
+            continue
+        token = (pop.asked["epoch"], pop.asked["part"], pop.asked["chunk"])
+        told = [pop.told["rows"], pop.told["end"]]
+        if sets.setdefault(token, told) != told:
+            yield f"token {token}: {len(sets[token][0])} rows at first, {len(told[0])} or others later"
+        if pop.told["torn"]:
+            yield f"token {token} is torn, though nobody else reads this group"
+
+
+def _orders(history: History) -> Iterator[str]:
+    """Generations grow with each attach; an answered AckUpTo is never forgotten."""
+    generation = acked = 0
+    for operation in history.operations:
+        if operation.kind == "attach" and operation.ok:
+            if operation.told["generation"] <= generation:
+                yield f"generation {operation.told['generation']} was given out after {generation}"
+            if operation.told["acked_epoch"] < acked:
+                yield f"epoch {acked} was acked, later only {operation.told['acked_epoch']}"
+            generation = operation.told["generation"]
+        elif operation.kind == "ack_upto" and operation.ok:
+            acked = max(acked, operation.asked["epoch"])
+
+
+def _sum(sets: dict[Token, list[Any]], survey: Survey) -> Iterator[str]:
+    stored = {(message_id, *place) for message_id, places in survey.stored[TOPIC].items() for place in places}
+    rows = [tuple(row) for told in sets.values() for row in told[0]]
+    if len(rows) != len(set(rows)):
+        yield f"{len(rows) - len(set(rows))} messages are in two tokens"
+    if missing := stored - set(rows):
+        yield f"{len(missing)} of {len(stored)} messages are in no epoch, such as {min(missing)}"
+    if ghosts := set(rows) - stored:
+        yield f"{len(ghosts)} messages of epochs are not in the topic, such as {min(ghosts)}"
+    stats = survey.stats[GROUP, TOPIC]
+    left = {name: stats[name] for name in ("ready", "in_flight", "retry", "backoff", "dead") if stats[name]}
+    if left or stats["acked"] != len(stored):
+        yield f"{stats['acked']} of {len(stored)} messages are acked, and there is {left}"
