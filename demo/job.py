@@ -17,7 +17,7 @@ from demo.flights import Flights
 from demo.outcome import Outcome
 from demo.screen import Leg, Screen, carrier_table
 from demo.sender import Sender
-from demo.table import FlightTable, quiet_spark
+from demo.table import SPARK_ERRORS, FlightTable, quiet_spark
 
 TOPIC, GROUP = "flights", "spark"
 POLL_SECONDS = 0.25
@@ -174,6 +174,6 @@ def main() -> int:
     except KeyboardInterrupt:
         console.print("[yellow]stopped[/]")
         return 130
-    except (DemoError, BrokerError, FileNotFoundError, popmq.PopMQError) as error:
+    except (DemoError, BrokerError, FileNotFoundError, popmq.PopMQError, *SPARK_ERRORS) as error:
         console.print(f"[red]✗[/] {error}")
         return 1

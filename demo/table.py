@@ -4,10 +4,12 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
@@ -21,6 +23,9 @@ FLIGHT = """row BIGINT, year INT, month INT, day INT, dep_time INT, sched_dep_ti
     air_time INT, distance INT, hour INT, minute INT, time_hour TIMESTAMP"""
 
 ROWS_PER_TRIGGER = 40_000
+
+#: What goes wrong in Spark, or between it and us when its Java dies.
+SPARK_ERRORS = (PySparkException, Py4JError, ConnectionError)
 
 
 @contextmanager
@@ -46,7 +51,9 @@ def quiet_spark(folder: Path) -> Iterator[SparkSession]:
     try:
         yield spark
     finally:
-        spark.stop()
+        # Where Java is dead already there is nothing to stop, and this error would hide the one that matters.
+        with suppress(*SPARK_ERRORS):
+            spark.stop()
 
 
 @contextmanager
