@@ -11,6 +11,7 @@ from popmq_server.clock import FakeClock
 from popmq_server.embedded import EmbeddedBroker
 from popmq_server.storage.check import check_folder
 from popmq_server.waiters import Waiters
+from tests.wire.gate import Gate
 from tests.wire.parked import Parked
 from tests.wire.stubs import Stubs
 
@@ -56,3 +57,8 @@ def parked(monkeypatch: pytest.MonkeyPatch) -> Parked:
 
     monkeypatch.setattr(Waiters, "park", counted)
     return counter
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
+    return Gate(monkeypatch)

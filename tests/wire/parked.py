@@ -19,7 +19,7 @@ class Parked:
             self._count += 1
             self._changed.notify_all()
 
-    def wait_for(self, count: int) -> None:
+    def wait_for(self, count: int, within_s: float = CALL_S) -> None:
         """Returns once `count` calls have parked; each of them is in its lot before the broker does anything else."""
         with self._changed:
-            assert self._changed.wait_for(lambda: self._count >= count, CALL_S), f"{self._count} of {count} parked"
+            assert self._changed.wait_for(lambda: self._count >= count, within_s), f"{self._count} of {count} parked"

@@ -1,0 +1,58 @@
+"""The writer, held at its door: what arrives meanwhile must share the next commit, so that a test can say which."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from popmq_server.core import Committed, Core
+from popmq_server.writer import Writer
+from tests.wire.stubs import CALL_S
+
+
+class Gate:
+    """Stands before every commit. `groups`: the commands of each commit since the gate was made."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.groups: list[list[Any]] = []
+        self._open = threading.Event()
+        self._open.set()
+        self._changed = threading.Condition()
+        self._submitted = 0
+        run, submit = Core.run, Writer.submit
+
+        def gated(core: Core, commands: list[Any]) -> Committed:
+            assert self._open.wait(CALL_S), "the gate was never opened"
+            self.groups.append(commands)
+            return run(core, commands)
+
+        def counted(writer: Writer, command: Any, ticket: Any) -> None:
+            submit(writer, command, ticket)
+            with self._changed:
+                self._submitted += 1
+                self._changed.notify_all()
+
+        monkeypatch.setattr(Core, "run", gated)
+        monkeypatch.setattr(Writer, "submit", counted)
+
+    @contextmanager
+    def closed(self) -> Iterator[None]:
+        """Holds the next commit until the block ends."""
+        with self._changed:
+            self._submitted = 0
+        self.groups.clear()
+        self._open.clear()
+        try:
+            yield
+        finally:
+            self._open.set()
+
+    def wait_for(self, count: int) -> None:
+        """Returns once `count` commands have come to the writer since the gate was closed."""
+        with self._changed:
+            arrived = self._changed.wait_for(lambda: self._submitted >= count, CALL_S)
+            assert arrived, f"{self._submitted} of {count} commands"

@@ -1,0 +1,287 @@
+"""Long polls: what wakes them, what ends them, and that they cost others nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import grpc
+import pytest
+
+from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_server import state
+from popmq_server.clock import FakeClock
+from popmq_server.embedded import EmbeddedBroker
+from tests.wire.gate import Gate
+from tests.wire.parked import Parked
+from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, bodies, handles, read_refusal, refusal
+
+
+def hold(shop: Stubs, invisible_ms: int = 43_200_000) -> str:
+    """Sends one message and pops it, so that the next pop finds nothing; its handle."""
+    shop.send(b"held")
+    (handle,) = handles(shop.pop(invisible_ms=invisible_ms))
+    return handle
+
+
+def by_sending(shop: Stubs, clock: FakeClock) -> Callable[[], object]:
+    return lambda: shop.send(b"held")
+
+
+def by_releasing(shop: Stubs, clock: FakeClock) -> Callable[[], object]:
+    handle = hold(shop)
+    return lambda: shop.change(handle, release=pb.Release(delay_ms=0))
+
+
+def by_an_expired_lease(shop: Stubs, clock: FakeClock) -> Callable[[], object]:
+    hold(shop, invisible_ms=30_000)
+    return lambda: clock.advance(30_000)
+
+
+def by_the_end_of_a_backoff(shop: Stubs, clock: FakeClock) -> Callable[[], object]:
+    shop.change(hold(shop), release=pb.Release(delay_ms=30_000))
+    return lambda: clock.advance(30_000)
+
+
+def owned(shop: Stubs) -> pb.ReleaseOwnerRequest:
+    generation = shop.attach(lease_ms=30_000).generation
+    shop.send(b"held")
+    token = pb.Token(owner="query", generation=generation, epoch=1)
+    assert bodies(shop.pop(token=token, invisible_ms=30_000)) == [b"held"]
+    return pb.ReleaseOwnerRequest(group=GROUP, owner="query", generation=generation)
+
+
+def by_a_released_owner(shop: Stubs, clock: FakeClock) -> Callable[[], object]:
+    request = owned(shop)
+    return lambda: shop.broker.ReleaseOwner(request, timeout=CALL_S)
+
+
+def by_an_owner_whose_lease_ran_out(shop: Stubs, clock: FakeClock) -> Callable[[], object]:
+    owned(shop)
+    return lambda: clock.advance(30_000)
+
+
+WAKES = [
+    by_sending,
+    by_releasing,
+    by_an_expired_lease,
+    by_the_end_of_a_backoff,
+    by_a_released_owner,
+    by_an_owner_whose_lease_ran_out,
+]
+
+
+@pytest.mark.parametrize("wake", WAKES)
+@pytest.mark.parametrize("queues", [(), (0,)], ids=["all queues", "a named queue"])
+def test_a_parked_pop_is_woken(
+    shop: Stubs, clock: FakeClock, parked: Parked, wake: Callable[..., Callable[[], object]], queues: tuple[int, ...]
+) -> None:
+    happen = wake(shop, clock)
+    call = shop.pop_later(queues=queues)
+    parked.wait_for(1)
+    assert not call.done()
+    happen()
+    assert bodies(call.result()) == [b"held"]
+
+
+@pytest.mark.parametrize("wake", WAKES)
+def test_a_parked_wait_available_is_woken_and_takes_nothing(
+    shop: Stubs, clock: FakeClock, parked: Parked, wake: Callable[..., Callable[[], object]]
+) -> None:
+    happen = wake(shop, clock)
+    request = pb.WaitAvailableRequest(topic=TOPIC, group=GROUP, min_ready=1, wait_ms=60_000)
+    call = shop.broker.WaitAvailable.future(request, timeout=CALL_S)
+    parked.wait_for(1)
+    happen()
+    answer = call.result()
+    assert answer.ready == 1
+    assert answer.stats.ready + answer.stats.retry == 1
+    assert bodies(shop.pop()) == [b"held"]
+
+
+def test_freed_room_in_flight_wakes(shop: Stubs, parked: Parked, monkeypatch: pytest.MonkeyPatch) -> None:
+    """10,000 leased messages a group and queue are the bound for ordinary pops; here 2."""
+    monkeypatch.setattr("popmq_server.pop.IN_FLIGHT_MAX", 2)
+    monkeypatch.setattr("popmq_server.pop.choose.__defaults__", (2,))
+    monkeypatch.setattr(state, "IN_FLIGHT_MAX", 2)
+    shop.send(b"a", b"b", b"c")
+    first = shop.pop()
+    assert bodies(first) == [b"a", b"b"], "the rest stays until there is room"
+    call = shop.pop_later()
+    parked.wait_for(1)
+    shop.ack(handles(first)[0])
+    assert bodies(call.result()) == [b"c"]
+
+
+def test_a_wait_ends_empty_at_its_time_and_not_before(shop: Stubs, clock: FakeClock, parked: Parked) -> None:
+    calls = [shop.pop_later(wait_ms=wait_ms) for wait_ms in (5_000, 60_000)]
+    parked.wait_for(2)
+    clock.advance(4_999)
+    assert not calls[0].done()
+    clock.advance(1)
+    answer = calls[0].result()
+    assert (bodies(answer), answer.invisible_until_ms) == ([], 0)
+    assert not calls[1].done()
+    clock.advance(55_000)
+    assert bodies(calls[1].result()) == []
+    assert shop.stats().waiters == 0
+
+
+def test_a_wait_for_available_ends_at_its_time_with_what_there_is(
+    shop: Stubs, clock: FakeClock, parked: Parked
+) -> None:
+    shop.send(b"a", b"b")
+    request = pb.WaitAvailableRequest(topic=TOPIC, group=GROUP, min_ready=3, wait_ms=5_000)
+    call = shop.broker.WaitAvailable.future(request, timeout=CALL_S)
+    parked.wait_for(1)
+    clock.advance(5_000)
+    assert call.result().ready == 2
+
+
+def test_no_wait_is_asked_for_no_wait_is_made(shop: Stubs, parked: Parked) -> None:
+    assert bodies(shop.pop(wait_ms=0)) == []
+    request = pb.WaitAvailableRequest(topic=TOPIC, group=GROUP, min_ready=9)
+    assert shop.broker.WaitAvailable(request, timeout=CALL_S).ready == 0
+    with pytest.raises(AssertionError, match="0 of 1 parked"):
+        parked.wait_for(1, within_s=0)
+
+
+def test_several_waiters_get_one_message_each(shop: Stubs, parked: Parked) -> None:
+    calls = [shop.pop_later(max_messages=1) for _ in range(10)]
+    parked.wait_for(10)
+    shop.send(*(str(number).encode() for number in range(10)))
+    taken = [bodies(call.result()) for call in calls]
+    assert sorted(taken) == [[str(number).encode()] for number in range(10)]
+
+
+def test_ten_sends_of_one_serve_ten_waiters(shop: Stubs, parked: Parked) -> None:
+    calls = [shop.pop_later(max_messages=32) for _ in range(10)]
+    parked.wait_for(10)
+    for number in range(10):
+        shop.send(str(number).encode())
+    taken = [body for call in calls for body in bodies(call.result())]
+    assert sorted(taken) == [str(number).encode() for number in range(10)]
+
+
+def test_the_oldest_waiter_is_served_first(shop: Stubs, parked: Parked) -> None:
+    first = shop.pop_later(max_messages=1)
+    parked.wait_for(1)
+    second = shop.pop_later(max_messages=1)
+    parked.wait_for(2)
+    shop.send(b"a")
+    assert bodies(first.result()) == [b"a"]
+    shop.send(b"b")
+    assert bodies(second.result()) == [b"b"]
+
+
+def test_a_message_wakes_one_waiter_of_every_group(shop: Stubs, parked: Parked) -> None:
+    shop.create_group("audit")
+    calls = [shop.pop_later(), shop.pop_later(group="audit")]
+    parked.wait_for(2)
+    shop.send(b"a")
+    assert [bodies(call.result()) for call in calls] == [[b"a"], [b"a"]]
+
+
+def test_waiters_of_named_queues_wake_for_their_queue(stubs: Stubs, parked: Parked) -> None:
+    stubs.create_topic(queues=2)
+    stubs.create_group()
+    calls = [stubs.pop_later(queues=[queue]) for queue in (0, 1)]
+    parked.wait_for(2)
+    queue = stubs.send(b"a")[0].queue
+    assert bodies(calls[queue].result()) == [b"a"]
+    stubs.send(b"b")
+    assert bodies(calls[1 - queue].result()) == [b"b"]
+
+
+def test_a_release_in_one_group_wakes_nobody_of_another(shop: Stubs, parked: Parked) -> None:
+    shop.create_group("audit", start=pb.StartPosition(**{"from": pb.LATEST}))
+    handle = hold(shop)
+    other = shop.pop_later(group="audit")
+    parked.wait_for(1)
+    shop.change(handle, release=pb.Release(delay_ms=0))
+    assert bodies(shop.pop()) == [b"held"]
+    assert not other.done()
+    shop.send(b"new")
+    assert bodies(other.result()) == [b"new"]
+
+
+def test_a_deleted_topic_ends_the_waits_on_it(shop: Stubs, parked: Parked) -> None:
+    call = shop.pop_later()
+    parked.wait_for(1)
+    shop.admin.DeleteTopic(pb.DeleteTopicRequest(name=TOPIC), timeout=CALL_S)
+    with pytest.raises(grpc.RpcError) as error:
+        call.result()
+    assert read_refusal(error.value).code == "TOPIC_NOT_FOUND"
+
+
+def test_a_deleted_group_ends_its_waits(shop: Stubs, parked: Parked) -> None:
+    call = shop.pop_later()
+    parked.wait_for(1)
+    shop.admin.DeleteGroup(pb.DeleteGroupRequest(name=GROUP), timeout=CALL_S)
+    with pytest.raises(grpc.RpcError) as error:
+        call.result()
+    assert read_refusal(error.value).code == "GROUP_NOT_FOUND"
+
+
+def test_new_queues_are_looked_at_by_those_who_wait(stubs: Stubs, parked: Parked) -> None:
+    stubs.create_topic(queues=1)
+    stubs.create_group()
+    call = stubs.pop_later()
+    parked.wait_for(1)
+    stubs.admin.UpdateTopic(pb.UpdateTopicRequest(topic=pb.Topic(name=TOPIC, queues=4)), timeout=CALL_S)
+    parked.wait_for(2)
+    stubs.send(b"a")
+    assert bodies(call.result()) == [b"a"]
+
+
+def test_a_thousand_parked_polls_do_not_delay_an_ack(shop: Stubs, parked: Parked, gate: Gate) -> None:
+    handle = hold(shop)
+    calls = [shop.pop_later() for _ in range(1_000)]
+    parked.wait_for(1_000)
+    gate.groups.clear()
+    assert shop.ack(handle) == [""]
+    assert [len(group) for group in gate.groups] == [1], "the ack is alone in its commit: parked polls ask for nothing"
+    assert shop.stats().waiters == 1_000
+    shop.send(b"a")
+    for call in calls:
+        call.cancel()
+
+
+def test_an_ack_goes_before_a_thousand_pops_that_arrived_earlier(shop: Stubs, gate: Gate) -> None:
+    handle = hold(shop)
+    with gate.closed():
+        first = shop.broker.Ack.future(pb.AckRequest(group=GROUP, handles=["x"]), timeout=CALL_S)
+        gate.wait_for(1)
+        pops = [shop.pop_later(wait_ms=0) for _ in range(1_100)]
+        gate.wait_for(1_101)
+        ack = shop.broker.Ack.future(pb.AckRequest(group=GROUP, handles=[handle]), timeout=CALL_S)
+        gate.wait_for(1_102)
+    assert ack.result() == pb.AckResponse()
+    assert [type(command).__name__ for command in gate.groups[1]][:2] == ["Ack", "Pop"]
+    assert len(gate.groups[1]) == 1_000, "a commit takes a thousand commands; the ack is among the first thousand"
+    for call in (first, *pops):
+        call.result()
+
+
+def test_more_than_1024_waits_of_a_group_on_a_topic_are_refused(shop: Stubs, parked: Parked) -> None:
+    calls = [shop.pop_later() for _ in range(1_024)]
+    parked.wait_for(1_024)
+    refused = refusal(shop.broker.Pop, pb.PopRequest(topic=TOPIC, group=GROUP, wait_ms=1))
+    assert (refused.code, refused.status) == ("POLLING_FULL", grpc.StatusCode.RESOURCE_EXHAUSTED)
+    assert refused.info.retryable
+    assert refused.info.retry_after_ms > 0
+    assert bodies(shop.pop(wait_ms=0)) == [], "who does not wait is served"
+    shop.create_group("audit")
+    other = shop.pop_later(group="audit")
+    parked.wait_for(1_026)
+    for call in (*calls, other):
+        call.cancel()
+
+
+def test_waits_end_when_the_broker_stops(broker: EmbeddedBroker, shop: Stubs, parked: Parked) -> None:
+    calls = [shop.pop_later(), shop.pop_later(queues=[0])]
+    request = pb.WaitAvailableRequest(topic=TOPIC, group=GROUP, min_ready=1, wait_ms=60_000)
+    waiting = shop.broker.WaitAvailable.future(request, timeout=CALL_S)
+    parked.wait_for(3)
+    broker.stop()
+    assert [bodies(call.result()) for call in calls] == [[], []]
+    assert waiting.result().ready == 0
