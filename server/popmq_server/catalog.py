@@ -1,6 +1,9 @@
 """Topics and groups: create, change, delete. Ids are never reused: what is made anew under an old name is new (I.22).
 
 A deleted name is gone at once; its ranges in the store go later, PURGE_KEYS_MAX keys in a transaction (purge.py).
+
+Creating what exists with the same settings succeeds, so that a program can create what it needs each time it starts.
+A group is not tied to topics: it is bound to one, and its start position fixed, when it first names it (pop.bind).
 """
 
 from popmq_server.commands import CreateGroup, CreateTopic, DeleteGroup, DeleteTopic, UpdateGroup, UpdateTopic
@@ -8,11 +11,14 @@ from popmq_server.errors import Refused, group_not_found, invalid, topic_not_fou
 from popmq_server.message import dead_letter_topic
 from popmq_server.state import Group, Topic, Tx
 
+#: Queues share the load of many clients; one request goes to one of them.
 QUEUES_DEFAULT = 8
 QUEUES_MAX = 1024
+#: How long a topic keeps what every group has moved past.
 KEEP_MS_DEFAULT = 72 * 3_600_000
 KEEP_MS_MIN = 60_000
 KEEP_MS_MAX = 10 * 365 * 24 * 3_600_000
+#: The first delivery and the 16 retries of the reference.
 MAX_ATTEMPTS_DEFAULT = 17
 INVISIBLE_MS_DEFAULT = 60_000
 #: Delays before attempt 2, 3, …, the last repeats: the reference's table for pop consumers (model.md §6).

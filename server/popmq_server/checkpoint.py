@@ -80,7 +80,10 @@ class CheckPoint(NamedTuple):
 
 
 class Lease(NamedTuple):
-    """The half that moves: until when, and who is not done. The last three are for owners (owner.py)."""
+    """The half that moves: until when, and who is not done. The last four are for owners (owner.py).
+
+    Bits are those of the CheckPoint's members, also in a part that was split off.
+    """
 
     due_ms: int
     undone: int

@@ -2,6 +2,11 @@
 
 Leases, backoff and retries run on a monotonic clock, anchored at start to max(wall clock, saved time): a step of the
 wall clock while the broker runs moves nothing (I.30). Times are milliseconds since 1970 UTC.
+
+    wall clock steps while running     nothing happens
+    … back before a restart            the saved time wins: time stands on the monotonic clock from there, never early
+    … ahead before a restart           leases are over by as much: the wall clock is all that a new process knows
+    a saved time over an hour ahead    reported; the wall clock is taken
 """
 
 import logging

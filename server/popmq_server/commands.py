@@ -11,7 +11,12 @@ from popmq_server.message import Handle, Outgoing
 
 
 class Send(NamedTuple):
-    """→ Sent. `entries` holds a checked message or why it is refused."""
+    """→ Sent. Stores messages in one queue, in order.
+
+    `entries`: for each message of the request, in its order, the checked message or why it is refused.
+    `producer_id`, `request_number`: both or neither; a number seen in the last 10 minutes is answered as it was.
+    `bytes`: of all messages, counted against what may wait for the writer.
+    """
 
     topic: str
     entries: tuple[Outgoing | Refused, ...]
@@ -29,14 +34,21 @@ class Sent(NamedTuple):
 
 
 class Position(NamedTuple):
-    """The next offset of each queue, and the next entry of the retry topic."""
+    """A place in a topic for one group: the next offset of each queue, and the next entry of the retry topic.
+
+    As a bound (`upto`) it excludes what it names: a queue that it does not name is read not at all.
+    """
 
     queues: dict[int, int]
     retry: int
 
 
 class PopToken(NamedTuple):
-    """A sealed token: see owner.py."""
+    """A sealed token: see owner.py.
+
+    `generation`: of the owner, from AttachOwner. `share`: at most so many messages in all chunks of (epoch, part), 0 =
+    no bound. `upto`: nothing at or beyond it. Both matter only when the token is new.
+    """
 
     owner: str
     generation: int
@@ -48,7 +60,11 @@ class PopToken(NamedTuple):
 
 
 class Pop(NamedTuple):
-    """→ Popped. `queues` empty = all."""
+    """→ Popped. Leases what is deliverable.
+
+    `queues`: empty = all, with the start rotated. `max_bytes`: soft, one message is always allowed. `invisible_ms`: 0 =
+    the group's own. `attempt_id`: with `client_id` names this try, so that a repeat gets the same messages.
+    """
 
     topic: str
     group: str
@@ -62,7 +78,12 @@ class Pop(NamedTuple):
 
 
 class Popped(NamedTuple):
-    """`rows`: (message bytes, stored ms, queue, offset, attempt, member). `sealed`: (count, end, stolen, lost)."""
+    """What a Pop leased; empty `rows` lease nothing.
+
+    `rows`: (message bytes, stored ms, queue, offset, attempt, member); a handle is made of (ck_id, member, nonce).
+    `rest`: messages that the visited queues still have. `replay`: the answer to an attempt id or token that was known.
+    `sealed`: with a token (messages sealed at first, end, stolen, lost).
+    """
 
     rows: list[tuple[bytes, int, int, int, int, int]]
     ck_id: int
@@ -82,14 +103,18 @@ class Acked(NamedTuple):
 
 
 class Ack(NamedTuple):
-    """→ Acked."""
+    """→ Acked. Finishes deliveries of `group`; a handle that could not be read is its Refused."""
 
     group: str
     handles: tuple[Handle | Refused, ...]
 
 
 class Change(NamedTuple):
-    """One entry of ChangeInvisibleTime. `kind`: extend, release, reject. `delay_ms` None: the group's backoff."""
+    """One entry of ChangeInvisibleTime.
+
+    `kind`: extend (`delay_ms` is the new lease), release (`delay_ms` until it is visible; None: the group's backoff by
+    attempts; 0: at once), reject. `uncounted`: the attempt is given back. `reason`: kept with the message.
+    """
 
     handle: Handle
     kind: str
@@ -99,14 +124,18 @@ class Change(NamedTuple):
 
 
 class ChangeInvisibleTime(NamedTuple):
-    """→ list of (visible ms, dead lettered) or Refused."""
+    """→ list of (visible ms, dead lettered) or Refused, one for each change, in order."""
 
     group: str
     changes: tuple[Change | Refused, ...]
 
 
 class AttachOwner(NamedTuple):
-    """→ (generation, acked epoch, queues of the topic)."""
+    """→ (generation, acked epoch, queues of the topic).
+
+    `topic`, `start`: fix the group's position there, if it has none; "" = no topic. `create_group`: with default
+    settings, when there is none.
+    """
 
     group: str
     owner: str
@@ -117,7 +146,7 @@ class AttachOwner(NamedTuple):
 
 
 class RenewOwner(NamedTuple):
-    """→ (open tokens, bound messages, lease until ms)."""
+    """→ (open tokens, bound messages, lease until ms). Moves the lease of all that the owner holds."""
 
     group: str
     owner: str
@@ -143,7 +172,7 @@ class ReleaseOwner(NamedTuple):
 
 
 class Available(NamedTuple):
-    """→ (ready as far as `upto` goes, Position now)."""
+    """→ (ready as far as `upto` goes, Position now). Takes no lease; fixes the group's start position, as a Pop does."""
 
     topic: str
     group: str
@@ -151,7 +180,7 @@ class Available(NamedTuple):
 
 
 class CreateTopic(NamedTuple):
-    """→ (Topic, whether it existed)."""
+    """→ (Topic, whether it existed). `by_age`, `keep_ms`: retention."""
 
     name: str
     queues: int
@@ -160,7 +189,7 @@ class CreateTopic(NamedTuple):
 
 
 class UpdateTopic(NamedTuple):
-    """→ Topic. Zero or None: as it was."""
+    """→ Topic. `queues` 0 and `retention` None: as they were; `retention` is (by age, keep ms)."""
 
     name: str
     queues: int
@@ -174,7 +203,12 @@ class DeleteTopic(NamedTuple):
 
 
 class CreateGroup(NamedTuple):
-    """→ (Group, whether it existed)."""
+    """→ (Group, whether it existed).
+
+    `delays_ms`: backoff before attempt 2, 3, …, the last repeats. `share_number`: 0 = everybody reads every queue.
+    `start_from`: EARLIEST, LATEST or TIMESTAMP (`start_ms`), where the group begins in a topic that it names first.
+    `exclusive_owner`: what an owner's token holds is not popped by others after its lease.
+    """
 
     name: str
     max_attempts: int

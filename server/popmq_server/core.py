@@ -6,6 +6,17 @@ A command that raises after it wrote is taken out and answered, and the others r
 request cannot hurt its neighbours (I.28). A commit that fails while the disk is full refuses what needs room and tries
 the rest once; one that fails with room on the disk is final: CommitFailed, and a restart recovers what is on disk.
 
+What fails, and what becomes of the others:
+
+    a command refuses before it wrote      it is answered, nothing else happens
+    a command refuses or raises later      it is answered, the group runs again without it
+    the map is full at a put               the same: STORAGE_FULL for the command that met it
+    a lease cannot be revived              it is postponed by POSTPONE_MS and reported, the group runs again
+    housekeeping raises                    it is put off, reported, the group runs again
+    the commit meets a full disk           the reserve is given back, what needs room is refused, the rest runs again
+    that fails as well                     UNAVAILABLE for all; leases that are due wait RETRY_MS
+    the commit fails with room on disk     UNAVAILABLE for all, and the process ends
+
 No thread and no socket here: `Core.run` is a function of (store, commands, clock), which is how the tests drive it.
 """
 

@@ -2,6 +2,9 @@
 
 A tick a minute, and no tick does more than a bounded piece in the transaction that it is given; what is left goes on
 in the next one, behind the clients' commands.
+
+Where the last piece stopped is remembered in memory only: after a restart, or a commit that failed, a piece is done
+again, which finds less to do.
 """
 
 from popmq_server import purge, retention

@@ -3,6 +3,14 @@
 A handle names member i of a CheckPoint. The member is under sub i + 1 when its lease was changed alone, else it is bit
 i of sub 0. An ack is good while the member is undone, even a little after its due time: the writer takes acks and the
 revive one after the other, so exactly one of them wins (I.16). A late ack gets HANDLE_LAPSED and changes nothing.
+
+    ack      the bit is set; with the last bit of the last part the CheckPoint goes and `hist` says how it ended
+    extend   all that is undone: the part's key moves. Some of it: each member gets a key of its own, same handle
+    release  the member leaves. No attempt left: dead letter. No delay: retry topic. A delay: a CheckPoint of kind
+             backoff, which nobody has a handle on, waits for its due time
+    reject   dead letter, now
+
+Entries of one request that name the same part and want the same are one change.
 """
 
 import os

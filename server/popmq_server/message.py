@@ -42,7 +42,10 @@ RETRY_PREFIX = "%RETRY%"
 
 
 class Outgoing(NamedTuple):
-    """A checked message on its way into the log."""
+    """A checked message on its way into the log.
+
+    The engine looks at nothing else of it: body and properties are opaque from here on.
+    """
 
     data: bytes  # popmq.v1.Message
     tag_hash: bytes

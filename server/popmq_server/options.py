@@ -20,7 +20,11 @@ DRAIN_S = 5.0
 
 
 class Options(NamedTuple):
-    """What `popmq serve` takes."""
+    """What `popmq serve` takes.
+
+    `max_size` bounds the data file; it is address space, not disk, so the default is generous. `sync` is what an OK
+    means: only `full` survives a power cut whole.
+    """
 
     data: pathlib.Path = DATA
     host: str = HOST

@@ -15,7 +15,14 @@
 
 The CheckPoint of a token has its bitmap under due = NEVER: its lease is its owner's, and RenewOwner moves one key.
 A CheckPoint is released whole and taken back whole, so the retry entry of each member follows from one number.
-The design is model.md §4 (after the rules R1–R8 of the Spark experiments): sealed before answered, empty sets too.
+What a reader may rely on, after the rules R1–R8 of the experiments with Spark's readers:
+
+    seal     a set is durable before it is answered, an empty one too: a repeated read never grows
+    replay   the same members less what is done, in the same order; attempts do not count up; never a dead letter
+    end      is true only when every queue and the retry topic had nothing more, or the share was full
+    fence    AttachOwner raises the generation; older ones are told FENCED, in every call
+    finish   AckUpTo is idempotent, also late; a Pop of a finished epoch is told EPOCH_ALREADY_ACKED
+    theft    after the lease others may pop; the next replay says how many were stolen (`torn`)
 """
 
 import itertools

@@ -2,6 +2,9 @@
 
 The name is gone since the delete, and ids are never reused, so nobody can meet what is still there. The job is a record
 in `purge`: a restart goes on with it.
+
+A deleted topic takes its chunks, queues and history along, and of each group what it had there; a deleted group its
+positions, retries, owners and leases. Leases of either that end before their turn just go.
 """
 
 from typing import Any

@@ -6,6 +6,13 @@ By default a chunk goes `keep_ms` after the mark that passed it; what a group ha
 `keep_ms` after it was stored, and what nobody had read is counted as expired. A chunk that a lease or a retry entry
 points into is skipped, not stopped at; one that is held KEEP_COPY_AFTER_MS past its time has its live records copied to
 `kept`, so that a forgotten lease does not hold a whole chunk.
+
+    stored ──── every group moved past it ──── keep_ms ────▶ drop
+                          │ mark                        ├── pinned: skipped, looked at again each minute
+                                                        └── an hour later: live records → kept, the chunk goes
+
+With a chunk go its index block, its consume-queue values, its history and quarantine rows, and the first readable
+offset of each of its queues moves up to the next block that is left.
 """
 
 from collections.abc import Iterator

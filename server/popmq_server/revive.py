@@ -6,6 +6,10 @@ writer calls again after the clients' commands, so that a mountain of equal dead
     an undone member of a batch     → retry topic, or the dead-letter topic after its last attempt
     a member in backoff             → retry topic
     an owner's lease                → owner.lapse
+
+A timeout waits no longer than the lease itself did: the backoff table is for releases. Attempts are committed pops, so
+what happens after the last one is decided here and in a release, nowhere else. The reference pairs records of pops and
+acks after the fact; here the bitmap that an ack sets is the one that the revive reads.
 """
 
 from popmq_server import deadletter, history, owner

@@ -19,7 +19,10 @@ SCRAPE_S = 5.0
 
 
 class Serving:
-    """`async with`: everything open on entry, the port last; all closed on exit, the port first."""
+    """`async with`: everything open on entry, the port last; all closed on exit, the port first.
+
+    A failure on the way in closes what was open and raises StartError with the cure.
+    """
 
     def __init__(self, options: Options, clock: Clock) -> None:
         self._options = options

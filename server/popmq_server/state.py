@@ -5,6 +5,28 @@ half (log, consume queue, retry entries) is read from LMDB when needed. `Tx` is 
 transaction, the layers of all tables, the messages staged for the log, and who will have to be woken after the commit.
 
 At start one scan of ck, due, own, tok and a look at the ends of each queue rebuild everything; history is never read.
+
+    table          key → value                                                stored in
+    topics, groups id → settings                                              topic, group
+    ids            ("t" or "g", name) → id                                    name
+    purges         id → what of a deleted topic or group is still there       purge
+    queue_min      T, Q → first readable offset                               queue
+    queue_max      T, Q → next offset                                         follows from cq
+    poff           G, T, Q → next offset to pop                               poff
+    stat           G, T → counters                                            stat
+    ck             ck_id → CheckPoint                                         ck
+    leases         ck_id, sub → Lease; owner id, SUB_OWNER → its own key      due
+    owners, tokens G, hash → Owner; G, T, hash → Token                        own, tok
+    total, passed  T, and G, T → sums of queue_max and of poff                follow
+    held, owned    G, T, and owner → messages under leases                    follow from ck and due
+    in_flight      G, T, Q → the same for ordinary pops: what is limited      follows
+    subs           ck_id → parts of its lease; with the last one it goes      follows
+    pins           chunk → leased messages in it                              follows
+    loose          owner → its messages in the retry topic, tied              follows
+    attempts       G, T, client, attempt id → ck_id                           follows from ck
+
+What follows is kept in tables all the same, so that an aborted commit takes it back with the rest. `check.differences`
+compares every table of a living broker with those of a fresh start.
 """
 
 import json
@@ -26,7 +48,10 @@ RETRY_QUEUE = 0xFFFF
 
 
 class Topic(NamedTuple):
-    """Settings of a topic; times in ms."""
+    """Settings of a topic; times in ms.
+
+    `by_age`: retention counts from the time of storing, read or not; else from when every group has moved past.
+    """
 
     topic_id: int
     name: str
@@ -42,7 +67,7 @@ class Topic(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Settings of a group; times in ms."""
+    """Settings of a group; times in ms. The fields are those of commands.CreateGroup, which explains them."""
 
     group_id: int
     name: str
@@ -76,7 +101,10 @@ class Held(NamedTuple):
 
 
 class Owner(NamedTuple):
-    """A durable reader of a group: see owner.py."""
+    """A durable reader of a group: see owner.py.
+
+    `released`: its lease ended and what it held is in the retry topic (or, in an exclusive group, just unattended).
+    """
 
     owner_id: int
     group_id: int
@@ -90,7 +118,10 @@ class Owner(NamedTuple):
 
 
 class Token(NamedTuple):
-    """A sealed pop of an owner. `ck_id` 0: the set is empty."""
+    """A sealed pop of an owner.
+
+    `ck_id` 0: the set is empty, and stays so. `end`: there was nothing more for this epoch when it was sealed.
+    """
 
     owner_id: int
     epoch: int

@@ -17,7 +17,12 @@ from popmq_server.topic import Log, entries, located
 
 
 class GroupNumbers(NamedTuple):
-    """One group in one topic; `oldest_ms` is when the oldest unfinished message was stored, 0 = none."""
+    """One group in one topic.
+
+    ready + in_flight + retry + backoff is what it still has to do: not popped, leased, in the retry topic, waiting for
+    the end of a delay. `dead` is what its dead-letter topic holds, from all topics. acked, expired and quarantined
+    count since the group named the topic. `oldest_ms`: when the oldest unfinished message was stored, 0 = none.
+    """
 
     group: str
     topic: str
@@ -34,7 +39,11 @@ class GroupNumbers(NamedTuple):
 
 
 class LeaseNumbers(NamedTuple):
-    """One part of a CheckPoint's lease."""
+    """One part of a CheckPoint's lease.
+
+    `members` were popped together, `undone` of them are under this part now. `owner`: set when the deadline is an
+    owner's. `kind`: normal, retry, backoff.
+    """
 
     ck_id: int
     group: str

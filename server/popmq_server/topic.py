@@ -7,6 +7,14 @@
     fetch   → the message at a position, its checksum compared
 
 The position of a message in the one logical byte stream is its address everywhere.
+
+    staged:  T ─┬─ request A: queue 3, offsets 10–13          chunk of T:  A0 A1 A2 A3 B0 B1 C0    (commit order)
+                ├─ request B: queue 5, offsets 7–8            cq T 3 10 → A0 A1 A2 A3, C0
+                └─ request C: queue 3, offset 14              cq T 5 7  → B0 B1
+
+There is no key per message: measured, one random key each takes sends from 270,000/s to 39,000/s at a million entries.
+That is why producers are de-duplicated by request (its number lies beside the producer's last one), and why look-ups by
+message id or key go through one sorted block a chunk.
 """
 
 import struct

@@ -6,6 +6,11 @@ so between the look at the number and the parking no wake can be lost (I.17). A 
 a woken Pop that leaves something behind wakes the next through its own commit, a cancelled one hands the wake on. Those
 who want less than everything (named queues) or nothing (WaitAvailable) stand in a lot of their own and are all woken.
 
+Why no wake is lost: a Pop notes the generation, runs in some commit N and finds nothing. Whatever became deliverable in
+N or before was seen by it, since sends and releases of a group run before its pops. What comes in N + 1 raises the
+generation in a later turn of the loop: either before the Pop looks at it again, and then it does not park, or after it
+parked, and then it stands in the lot that is woken.
+
 Waiting costs nothing outside: no read transaction, no thread, one timer for the earliest deadline.
 """
 

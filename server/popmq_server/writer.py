@@ -1,7 +1,8 @@
 """The one writer thread: takes what waits, runs it as one group, answers after the commit.
 
 Commands wait in three lanes; a group takes acks first, then sends, then pops, so that pops never delay an ack. There is
-no artificial wait: while one commit is being synced, the next group gathers. The thread sleeps until a command comes or
+no artificial wait: while one commit is being synced, the next group gathers, so groups grow with the load and a lone
+caller waits for nobody. The thread sleeps until a command comes or
 the next lease is due, so an idle broker is idle.
 """
 

@@ -1,4 +1,9 @@
-"""Requests of popmq.v1 → commands: every limit that needs no state is checked here, before anything waits."""
+"""Requests of popmq.v1 → commands: every limit that needs no state is checked here, before anything waits.
+
+Out of range is refused, never clamped: a caller that asks for 5,000 messages would not notice getting 4,096. A refusal
+of the request raises; a refusal of an entry takes the entry's place in the command, so that its neighbours go on. The
+path of the field (`messages[3].body`, `changes[0].release.delay_ms`) is put together here.
+"""
 
 import contextlib
 import functools

@@ -1,4 +1,8 @@
-"""Refusals on the wire: google.rpc.Status with one popmq.v1.ErrorInfo in `grpc-status-details-bin`."""
+"""Refusals on the wire: google.rpc.Status with one popmq.v1.ErrorInfo in `grpc-status-details-bin`.
+
+The form is gRPC's richer error model, so the stock helpers of each language read it (grpcio-status, StatusProto,
+status.FromError …). ErrorInfo is our own and not google.rpc's, because it carries what to do and when to retry.
+"""
 
 from typing import Any
 

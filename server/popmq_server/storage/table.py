@@ -3,6 +3,14 @@
 A transaction reads through the layer and writes into it. `flush` puts what changed into LMDB, once for each key however
 often it changed; `merge` makes the layer the truth after the commit; `drop` forgets it after an abort. Values must be
 immutable, or an abort could not undo them. A table without a `store` function lives in memory only.
+
+    poff = Table(store)      poff[g, t, q] = 7        a layer above the committed 5
+                             poff[g, t, q] → 7        inside the transaction
+    flush(tx)                one put, though it changed in ten commands
+    commit, merge()          7 for everybody          or abort, drop(): 5, as if nothing had been
+
+Compared with undo logs or copies of the state this costs one more look-up for a read while something is uncommitted,
+and nothing else.
 """
 
 from collections.abc import Callable, Iterator
