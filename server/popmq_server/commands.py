@@ -172,7 +172,7 @@ class ReleaseOwner(NamedTuple):
 
 
 class Available(NamedTuple):
-    """→ (ready as far as `upto` goes, Position now). Takes no lease; fixes the group's start position, as a Pop does."""
+    """→ (ready as far as `upto` goes, Position now). Takes no lease; fixes the start position, as a Pop does."""
 
     topic: str
     group: str
