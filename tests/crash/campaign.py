@@ -37,8 +37,8 @@ class Verdict:
         """The figures and the claims, for people."""
         broken = Counter(claim for claim, _ in self.findings)
         lines = [f"kill -9 campaign, seed {self.seed}"]
-        lines += [f"  {name:<42}{count:>10,}" for name, count in self.figures.items()]
-        lines += [f"  {text:<52}{broken[claim] or 'holds':>10}" for claim, text in CLAIMS.items()]
+        lines += [f"  {name:<62}{count:>10,}" for name, count in self.figures.items()]
+        lines += [f"  {text:<62}{broken[claim] or 'holds':>10}" for claim, text in CLAIMS.items()]
         return "\n".join(lines + [f"  ✗ {claim}: {sentence}" for claim, sentence in self.findings[:40]])
 
 

@@ -21,9 +21,9 @@ def table(seed: int, verdicts: list[dict[str, Any]]) -> str:
     findings = [(verdict["cut"], *finding) for verdict in verdicts for finding in verdict["findings"]]
     broken = Counter(claim for _, claim, _ in findings)
     lines = [f"power-cut campaign, seed {seed}"]
-    lines.append(f"  {'cuts':<42}{len(verdicts):>10,}")
-    lines.append(f"  {'answers that had to hold, over all cuts':<42}{sum(v['answered'] for v in verdicts):>10,}")
-    lines.append(f"  {'cuts with a finding':<42}{sum(bool(v['findings']) for v in verdicts):>10,}")
+    lines.append(f"  {'cuts':<62}{len(verdicts):>10,}")
+    lines.append(f"  {'answers that had to hold, over all cuts':<62}{sum(v['answered'] for v in verdicts):>10,}")
+    lines.append(f"  {'cuts with a finding':<62}{sum(bool(v['findings']) for v in verdicts):>10,}")
     lines += [f"  ✗ {claim}: {count}" for claim, count in broken.items()]
     return "\n".join(lines + [f"    cut {cut}, {claim}: {sentence}" for cut, claim, sentence in findings[:20]])
 
