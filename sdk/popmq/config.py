@@ -10,14 +10,15 @@ DEFAULT_ENDPOINT = "127.0.0.1:8081"
 
 #: Of every connection. An answer is at most 16 MiB and one message of 4 MiB (Pop.max_bytes is soft). A broker that
 #: vanished without a word is noticed by a ping within 40 s, and only while a call is under way: an idle client is idle.
-#: One that restarts is found again within a second: gRPC's own default backs off up to 2 minutes.
+#: One that restarts is found again within a second: gRPC's own default backs off up to 2 minutes. `min_reconnect` is,
+#: in spite of its name, how long one attempt to connect may take.
 CHANNEL_OPTIONS = (
     ("grpc.max_receive_message_length", 32 * 1024 * 1024),
     ("grpc.max_send_message_length", 32 * 1024 * 1024),
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 5_000),
     ("grpc.max_reconnect_backoff_ms", 1_000),
 )
 

@@ -1,7 +1,6 @@
 """The consumer and its guard: acked on success, released on an exception, renewed meanwhile, and a clean end."""
 
 import asyncio
-import gc
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -186,17 +185,6 @@ async def test_a_lost_lease_is_noticed_logged_and_not_acked(
     assert "is lost to this client" in caplog.text
     (again,) = await client.pop(TOPIC, GROUP)
     assert again.attempt == 2
-
-
-async def test_a_delivery_that_nobody_keeps_is_not_renewed_for_ever(client: Any, advance: Any) -> None:
-    await client.send(TOPIC, b"forgotten")
-    async with client.consume(TOPIC, GROUP, invisible=60.0) as consumer:
-        delivery = await anext_of(consumer)
-        del delivery
-        gc.collect()
-        await advance(60.0)
-        (again,) = await client.pop(TOPIC, GROUP)
-        assert again.attempt == 2
 
 
 async def test_what_was_popped_and_not_handed_out_is_free_at_once_and_uncounted(

@@ -53,7 +53,7 @@ class AsyncClient(AsyncAdmin, AsyncOwners):
         self._gather = Gather(self._wire)
         keeper = Keeper(clock)
         leases = Leases(self._wire, clock, keeper)
-        self._parts = Parts(self._wire, clock, keeper, leases, Settler(self._wire, leases), self.client_id)
+        self._parts = Parts(self._wire, clock, keeper, leases, Settler(self._wire, clock, leases), self.client_id)
         self._consumers: weakref.WeakSet[AsyncConsumer] = weakref.WeakSet()
 
     async def __aenter__(self) -> Self:

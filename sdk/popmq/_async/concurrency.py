@@ -139,10 +139,14 @@ class Worker:
 
     def run_now(self) -> None:
         """Runs a step and waits for it, from another thread than the loop's."""
+        self.wait_for(self._one_step)
+
+    def wait_for(self, function: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        """Runs `function` in the loop and waits for it, from another thread."""
         assert self._loop is not None
         if _running_loop() is self._loop:
             raise RuntimeError("this blocks the event loop: use `await asyncio.to_thread(clock.advance, ms)`")
-        asyncio.run_coroutine_threadsafe(self._one_step(), self._loop).result()
+        asyncio.run_coroutine_threadsafe(function(), self._loop).result()
 
     async def stop(self) -> None:
         """Ends the worker after the step that it is in."""

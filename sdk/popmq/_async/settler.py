@@ -11,6 +11,7 @@ from popmq._async.concurrency import Event, Lock, Ticket, Worker
 from popmq._async.leases import Leases
 from popmq._async.wire import Wire
 from popmq._calls import Call
+from popmq._clock import Clock
 from popmq._hand import Batch
 from popmq._outcome import Ack, Outcome, Release
 from popmq.errors import PopMQError
@@ -25,8 +26,9 @@ Told = tuple[Any, Ticket | None]
 class Settler:
     """The outcomes of one client. Guards call `settle` from any thread."""
 
-    def __init__(self, wire: Wire, leases: Leases) -> None:
+    def __init__(self, wire: Wire, clock: Clock, leases: Leases) -> None:
         self._wire = wire
+        self._clock = clock
         self._leases = leases
         self._lock = Lock()
         self._acks: defaultdict[str, list[Told]] = defaultdict(list)
@@ -35,6 +37,8 @@ class Settler:
         self._idle = Event()
         self._idle.set()
         self._worker = Worker("popmq-settler", self._step)
+        # Before a test moves the time on, the broker knows of everything that was settled in the time before.
+        clock.drive(self.due, lambda: self._worker.wait_for(self.flush))
 
     def bind(self) -> None:
         """To be called in the event loop before the first outcome."""
@@ -61,6 +65,10 @@ class Settler:
                 self._changes[delivery.group].append((_change(delivery.handle, outcome), ticket))
         self._worker.wake()
         return ticket
+
+    def due(self) -> float | None:
+        """Now, if there is something to tell."""
+        return self._clock.now() if self._waiting else None
 
     async def flush(self) -> None:
         """Waits until the broker was told everything, at most as long as a call may take."""

@@ -54,7 +54,7 @@ class Client(Admin, Owners):
         self._gather = Gather(self._wire)
         keeper = Keeper(clock)
         leases = Leases(self._wire, clock, keeper)
-        self._parts = Parts(self._wire, clock, keeper, leases, Settler(self._wire, leases), self.client_id)
+        self._parts = Parts(self._wire, clock, keeper, leases, Settler(self._wire, clock, leases), self.client_id)
         self._consumers: weakref.WeakSet[Consumer] = weakref.WeakSet()
 
     def __enter__(self) -> Self:

@@ -99,6 +99,10 @@ class Worker:
         """Runs a step, here."""
         self._one_step()
 
+    def wait_for(self, function: Callable[[], object]) -> None:
+        """Runs `function`, here."""
+        function()
+
     def stop(self) -> None:
         """Ends the worker after the step that it is in."""
         self._stopped = True
