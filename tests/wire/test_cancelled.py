@@ -1,0 +1,200 @@
+"""Callers that go away: a cancelled Pop loses nothing, and nobody else waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_server.broker import Broker
+from popmq_server.clock import FakeClock
+from popmq_server.commands import CreateGroup, CreateTopic, Pop, Send
+from popmq_server.core import Committed
+from popmq_server.message import Outgoing
+from popmq_server.metrics import Metrics
+from popmq_server.options import Options
+from tests.wire.gate import Gate
+from tests.wire.parked import Parked
+from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, bodies, handles
+
+
+class Gone:
+    """Knows when the broker has seen that callers went away: it is silent on the wire."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._counted = Parked()
+        for name in ("pop", "execute"):
+            monkeypatch.setattr(Broker, name, self._watched(getattr(Broker, name)))
+
+    def _watched(self, method: Any) -> Any:
+        async def watched(*arguments: Any) -> Any:
+            try:
+                return await method(*arguments)
+            except asyncio.CancelledError:
+                # A turn of the loop later, so that everything the cancellation does at once has been done.
+                asyncio.get_running_loop().call_soon(self._counted.add)
+                raise
+
+        return watched
+
+    def wait_for(self, count: int) -> None:
+        self._counted.wait_for(count)
+
+
+@pytest.fixture
+def gone(monkeypatch: pytest.MonkeyPatch) -> Gone:
+    return Gone(monkeypatch)
+
+
+def test_a_cancelled_wait_takes_nothing(shop: Stubs, parked: Parked, gone: Gone) -> None:
+    call = shop.pop_later()
+    parked.wait_for(1)
+    call.cancel()
+    gone.wait_for(1)
+    assert shop.stats().waiters == 0
+    shop.send(b"a")
+    (delivery,) = shop.pop().deliveries
+    assert (delivery.message.body, delivery.attempt) == (b"a", 1)
+
+
+def test_a_caller_that_left_does_not_keep_the_message_from_the_next(shop: Stubs, parked: Parked, gone: Gone) -> None:
+    first = shop.pop_later()
+    parked.wait_for(1)
+    second = shop.pop_later()
+    parked.wait_for(2)
+    first.cancel()
+    gone.wait_for(1)
+    shop.send(b"a")
+    assert bodies(second.result()) == [b"a"]
+
+
+def test_what_a_cancelled_pop_took_is_back_at_once_and_uncounted(shop: Stubs, gate: Gate, gone: Gone) -> None:
+    """The caller goes away while its Pop waits for the writer: the lease that it gets is given back."""
+    shop.send(b"a", b"b", b"c")
+    with gate.closed():
+        call = shop.pop_later(wait_ms=0)
+        gate.wait_for(1)
+        call.cancel()
+        gone.wait_for(1)
+    gate.wait_for(2)  # the Pop, and what gives it back
+    again = shop.pop()
+    assert bodies(again) == [b"a", b"b", b"c"]
+    assert [delivery.attempt for delivery in again.deliveries] == [1, 1, 1]
+    assert shop.ack(*handles(again)) == [""] * 3
+
+
+def test_what_a_cancelled_pop_took_goes_to_the_next_waiter(shop: Stubs, gate: Gate, gone: Gone, parked: Parked) -> None:
+    shop.send(b"a")
+    with gate.closed():
+        first = shop.pop_later(wait_ms=0)
+        gate.wait_for(1)
+        second = shop.pop_later()
+        gate.wait_for(2)
+        first.cancel()
+        gone.wait_for(1)
+    assert bodies(second.result()) == [b"a"]
+
+
+async def test_a_pop_cancelled_in_the_moment_of_its_answer_is_given_back(
+    folder: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer is set and the caller leaves in the same turn of the loop: neither may assume that the other knows.
+
+    Without a wire, since no client can hit that turn on purpose.
+    """
+    broker = Broker(Options(folder, sync="none"), clock, Metrics())
+    await broker.execute(CreateTopic(TOPIC, 1, False, 60_000))
+    await broker.execute(CreateGroup(GROUP, 17, (0,), 60_000, 0, "EARLIEST", 0, False))
+    await broker.execute(Send(TOPIC, (outgoing(b"a"),)))
+    answer, call = Broker._answer, asyncio.ensure_future(broker.pop(Pop(TOPIC, GROUP), 0))
+
+    def answer_and_leave(self: Broker, tickets: list[Any], committed: Committed) -> None:
+        answer(self, tickets, committed)
+        call.cancel()
+
+    monkeypatch.setattr(Broker, "_answer", answer_and_leave)
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    monkeypatch.setattr(Broker, "_answer", answer)
+    again = await broker.pop(Pop(TOPIC, GROUP), 0)
+    await broker.close()
+    assert [row[4] for row in again.rows] == [1], "one message, and again its first attempt"
+
+
+def outgoing(body: bytes) -> Outgoing:
+    return Outgoing(pb.Message(body=body).SerializeToString(), bytes(8), (bytes(8),), "")
+
+
+def test_a_cancelled_pop_with_an_attempt_id_is_kept_for_its_repeat(shop: Stubs, gate: Gate, gone: Gone) -> None:
+    shop.send(b"a")
+    with gate.closed():
+        call = shop.pop_later(wait_ms=0, attempt_id="try-1", client_id="worker-1")
+        gate.wait_for(1)
+        call.cancel()
+        gone.wait_for(1)
+    assert bodies(shop.pop()) == []
+    again = shop.pop(attempt_id="try-1", client_id="worker-1")
+    assert (bodies(again), again.replay) == ([b"a"], True)
+
+
+def test_a_cancelled_pop_with_a_token_stays_sealed(shop: Stubs, gate: Gate, gone: Gone) -> None:
+    shop.send(b"a")
+    token = pb.Token(owner="query", generation=shop.attach().generation, epoch=1)
+    with gate.closed():
+        call = shop.pop_later(wait_ms=0, token=token)
+        gate.wait_for(1)
+        call.cancel()
+        gone.wait_for(1)
+    assert bodies(shop.pop()) == []
+    again = shop.pop(token=token)
+    assert (bodies(again), again.replay) == ([b"a"], True)
+
+
+def test_a_send_whose_caller_left_is_stored_once(shop: Stubs, gate: Gate, gone: Gone) -> None:
+    """The caller cannot know; its request number can."""
+    request = pb.SendRequest(topic=TOPIC, messages=[pb.Message(body=b"a")], producer_id="p", request_number=1)
+    with gate.closed():
+        call = shop.broker.Send.future(request, timeout=CALL_S)
+        gate.wait_for(1)
+        call.cancel()
+        gone.wait_for(1)
+    assert shop.broker.Send(request, timeout=CALL_S).duplicate
+    assert bodies(shop.pop()) == [b"a"]
+
+
+def test_a_call_whose_deadline_is_over_is_as_good_as_cancelled(shop: Stubs, gate: Gate, gone: Gone) -> None:
+    shop.send(b"a")
+    with gate.closed():
+        call = shop.broker.Pop.future(pb.PopRequest(topic=TOPIC, group=GROUP), timeout=0.05)
+        gate.wait_for(1)
+        gone.wait_for(1)
+    assert call.code().name == "DEADLINE_EXCEEDED"
+    gate.wait_for(2)
+    (delivery,) = shop.pop().deliveries
+    assert (delivery.message.body, delivery.attempt) == (b"a", 1)
+
+
+def test_after_a_storm_of_cancelled_pops_every_message_is_somewhere(
+    shop: Stubs, clock: FakeClock, parked: Parked
+) -> None:
+    """Pops cancelled at all moments of their life: nothing is lost, and what is still leased comes back in its time."""
+    taken: list[bytes] = []
+    for round_ in range(20):
+        calls = [shop.pop_later(max_messages=2, invisible_ms=5_000) for _ in range(20)]
+        shop.send(*(f"{round_}-{number}".encode() for number in range(30)))
+        for call in calls[::2]:
+            call.cancel()
+        for call in calls[1::2]:
+            answer = call.result() if call.exception() is None else pb.PopResponse()
+            shop.ack(*handles(answer)) if answer.deliveries else None
+            taken += bodies(answer)
+    clock.advance(5_000)
+    while (answer := shop.pop(max_messages=4_096)).deliveries:
+        shop.ack(*handles(answer))
+        taken += bodies(answer)
+    assert sorted(taken) == sorted(f"{round_}-{number}".encode() for round_ in range(20) for number in range(30))
+    stats = shop.stats()
+    assert (stats.acked, stats.ready, stats.retry, stats.in_flight, stats.dead) == (600, 0, 0, 0, 0)
