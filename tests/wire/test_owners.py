@@ -1,0 +1,397 @@
+"""Owners and sealed tokens on the wire: the same set until it is acked, whatever happens in between."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_server import owner as owners
+from popmq_server.clock import FakeClock
+from popmq_server.embedded import EmbeddedBroker
+from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, bodies, handles, refusal
+
+OWNER = "query"
+
+
+def numbers(count: int, start: int = 0) -> list[bytes]:
+    return [f"{number:03}".encode() for number in range(start, start + count)]
+
+
+def seal(
+    stubs: Stubs, generation: int, epoch: int = 1, part: int = 0, chunk: int = 0, share: int = 0, **fields: Any
+) -> pb.PopResponse:
+    """A Pop with a token."""
+    upto = fields.pop("upto", None)
+    token = pb.Token(owner=OWNER, generation=generation, epoch=epoch, part=part, chunk=chunk, share=share, upto=upto)
+    return stubs.pop(token=token, **fields)
+
+
+def ack_up_to(stubs: Stubs, generation: int, epoch: int) -> pb.AckUpToResponse:
+    request = pb.AckUpToRequest(group=GROUP, owner=OWNER, generation=generation, epoch=epoch)
+    answer: pb.AckUpToResponse = stubs.broker.AckUpTo(request, timeout=CALL_S)
+    return answer
+
+
+def renew(stubs: Stubs, generation: int, lease_ms: int = 60_000) -> pb.RenewOwnerResponse:
+    request = pb.RenewOwnerRequest(group=GROUP, owner=OWNER, generation=generation, lease_ms=lease_ms)
+    answer: pb.RenewOwnerResponse = stubs.broker.RenewOwner(request, timeout=CALL_S)
+    return answer
+
+
+def release(stubs: Stubs, generation: int = 0) -> int:
+    request = pb.ReleaseOwnerRequest(group=GROUP, owner=OWNER, generation=generation)
+    answer: pb.ReleaseOwnerResponse = stubs.broker.ReleaseOwner(request, timeout=CALL_S)
+    return answer.released
+
+
+def listed(stubs: Stubs) -> pb.OwnerStats:
+    (found,) = stubs.admin.ListOwners(pb.ListOwnersRequest(group=GROUP), timeout=CALL_S).owners
+    assert isinstance(found, pb.OwnerStats)
+    return found
+
+
+def available(stubs: Stubs, **fields: Any) -> pb.WaitAvailableResponse:
+    request = pb.WaitAvailableRequest(topic=TOPIC, group=GROUP, **fields)
+    answer: pb.WaitAvailableResponse = stubs.broker.WaitAvailable(request, timeout=CALL_S)
+    return answer
+
+
+@pytest.fixture
+def generation(shop: Stubs) -> int:
+    return shop.attach(OWNER).generation
+
+
+# ── AttachOwner ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_attaching_raises_the_generation_and_fences_the_older_one(shop: Stubs) -> None:
+    first, second = shop.attach(OWNER), shop.attach(OWNER)
+    assert (first.generation, second.generation) == (1, 2)
+    requests: list[tuple[Any, Any]] = [
+        (shop.broker.RenewOwner, pb.RenewOwnerRequest(group=GROUP, owner=OWNER, generation=1, lease_ms=1_000)),
+        (shop.broker.AckUpTo, pb.AckUpToRequest(group=GROUP, owner=OWNER, generation=1, epoch=1)),
+        (shop.broker.ReleaseOwner, pb.ReleaseOwnerRequest(group=GROUP, owner=OWNER, generation=1)),
+        (
+            shop.broker.Pop,
+            pb.PopRequest(topic=TOPIC, group=GROUP, token=pb.Token(owner=OWNER, generation=1, epoch=1)),
+        ),
+    ]
+    assert [refusal(call, request).code for call, request in requests] == ["FENCED"] * 4
+
+
+def test_attaching_makes_a_group_only_when_asked(shop: Stubs) -> None:
+    request = pb.AttachOwnerRequest(group="made", owner=OWNER, lease_ms=60_000)
+    assert refusal(shop.broker.AttachOwner, request).code == "GROUP_NOT_FOUND"
+    assert shop.attach(OWNER, group="made", create_group=True).generation == 1
+    made, plain = shop.create_group("made"), shop.create_group("plain")
+    made.name = plain.name
+    assert made == plain, "with default settings"
+
+
+def test_attaching_with_a_topic_fixes_the_start_and_tells_the_queues(shop: Stubs) -> None:
+    shop.send(*numbers(2))
+    latest = pb.StartPosition(**{"from": pb.LATEST})
+    attached = shop.attach(OWNER, topic=TOPIC, start=latest)
+    assert attached.queues == 1
+    shop.send(*numbers(1, 2))
+    earliest = pb.StartPosition(**{"from": pb.EARLIEST})
+    again = shop.attach(OWNER, topic=TOPIC, start=earliest)
+    assert bodies(seal(shop, again.generation)) == numbers(1, 2), "a start is fixed once"
+
+
+def test_attaching_tells_the_acked_epoch_across_a_restart(folder: Path, clock: FakeClock) -> None:
+    with EmbeddedBroker(folder, clock=clock, sync="none") as broker, Stubs(broker.endpoint) as stubs:
+        stubs.create_topic(queues=1)
+        stubs.create_group()
+        stubs.send(*numbers(4))
+        generation = stubs.attach(OWNER).generation
+        seal(stubs, generation, epoch=7, max_messages=2)
+        sealed = seal(stubs, generation, epoch=8)
+        ack_up_to(stubs, generation, 7)
+    with EmbeddedBroker(folder, clock=clock, sync="none") as broker, Stubs(broker.endpoint) as stubs:
+        attached = stubs.attach(OWNER)
+        assert (attached.generation, attached.acked_epoch) == (generation + 1, 7)
+        again = seal(stubs, attached.generation, epoch=8)
+        assert again.replay
+        assert list(again.deliveries) == list(sealed.deliveries), "the same rows, handles and attempts"
+
+
+# ── Pop with a token ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_token_seals_its_set_and_repeats_it(shop: Stubs, generation: int, clock: FakeClock) -> None:
+    shop.send(*numbers(5))
+    first = seal(shop, generation, max_messages=3)
+    assert (bodies(first), first.replay) == (numbers(3), False)
+    assert first.sealed == pb.Sealed(count=3, end=False)
+    shop.send(*numbers(5, 5))
+    clock.advance(10_000)
+    again = seal(shop, generation, max_messages=4_096, max_bytes=1)
+    assert again.replay
+    assert list(again.deliveries) == list(first.deliveries)
+    assert (again.sealed, again.popped_ms) == (first.sealed, first.popped_ms)
+
+
+def test_an_empty_set_is_sealed_too(shop: Stubs, generation: int) -> None:
+    assert seal(shop, generation).sealed == pb.Sealed(end=True)
+    shop.send(b"late")
+    again = seal(shop, generation)
+    assert (bodies(again), again.replay, again.sealed) == ([], True, pb.Sealed(end=True))
+    assert bodies(seal(shop, generation, chunk=1)) == [b"late"]
+
+
+def test_chunks_go_on_until_the_end(shop: Stubs, generation: int) -> None:
+    shop.send(*numbers(5))
+    answers = [seal(shop, generation, chunk=chunk, max_messages=2) for chunk in range(3)]
+    assert [bodies(answer) for answer in answers] == [numbers(2), numbers(2, 2), numbers(1, 4)]
+    assert [answer.sealed.end for answer in answers] == [False, False, True]
+
+
+def test_parts_and_epochs_share_nothing(shop: Stubs, generation: int) -> None:
+    shop.send(*numbers(6))
+    taken = [bodies(seal(shop, generation, epoch, part, max_messages=1)) for epoch in (1, 2) for part in (0, 1, 2)]
+    assert taken == [[body] for body in numbers(6)]
+
+
+def test_a_share_bounds_all_chunks_of_its_part(shop: Stubs, generation: int) -> None:
+    shop.send(*numbers(10))
+    answers = [seal(shop, generation, chunk=chunk, share=5, max_messages=2) for chunk in range(3)]
+    assert [len(answer.deliveries) for answer in answers] == [2, 2, 1]
+    assert [answer.sealed.end for answer in answers] == [False, False, True]
+    assert len(seal(shop, generation, part=1, share=5).deliveries) == 5
+
+
+def test_upto_bounds_a_read_and_what_came_later_is_left(shop: Stubs, generation: int) -> None:
+    shop.send(*numbers(3))
+    upto = available(shop).upto
+    shop.send(*numbers(3, 3))
+    sealed = seal(shop, generation, upto=upto)
+    assert (bodies(sealed), sealed.sealed.end) == (numbers(3), True)
+    assert available(shop, upto=upto).ready == 0
+    assert available(shop).ready == 3
+
+
+def test_upto_knows_the_retry_topic(shop: Stubs, generation: int) -> None:
+    shop.send(*numbers(2))
+    first, second = handles(shop.pop())
+    shop.change(first, release=pb.Release(delay_ms=0))
+    upto = available(shop).upto
+    shop.change(second, release=pb.Release(delay_ms=0))
+    assert (available(shop, upto=upto).ready, available(shop).ready) == (1, 2)
+    sealed = seal(shop, generation, upto=upto)
+    assert (bodies(sealed), sealed.sealed.end) == (numbers(1), True)
+
+
+def test_a_position_beyond_the_end_bounds_nothing(shop: Stubs, generation: int) -> None:
+    shop.send(*numbers(3))
+    far = pb.Position(queues={0: 2**63 - 1, 99: 5}, retry=2**64 - 1)
+    assert available(shop, upto=far).ready == 3
+    assert bodies(seal(shop, generation, upto=far)) == numbers(3)
+
+
+def test_what_is_sealed_is_not_seen_by_others_until_the_lease_is_over(
+    shop: Stubs, generation: int, clock: FakeClock
+) -> None:
+    shop.send(*numbers(2))
+    answer = seal(shop, generation)
+    assert answer.invisible_until_ms == clock.now_ms() + 60_000
+    clock.advance(59_999)
+    assert bodies(shop.pop()) == []
+    clock.advance(1)
+    assert bodies(shop.pop()) == numbers(2)
+
+
+def test_a_token_takes_back_what_nobody_popped_and_tells_what_was_stolen(
+    shop: Stubs, generation: int, clock: FakeClock
+) -> None:
+    shop.send(*numbers(4))
+    seal(shop, generation)
+    clock.advance(60_000)
+    thief = shop.pop(max_messages=1)
+    assert [delivery.attempt for delivery in thief.deliveries] == [2]
+    again = seal(shop, generation)
+    assert bodies(again) == numbers(3, 1)
+    assert [delivery.attempt for delivery in again.deliveries] == [1, 1, 1]
+    assert again.sealed == pb.Sealed(count=4, end=True, torn_stolen=1)
+    assert bodies(shop.pop()) == []
+
+
+def test_an_exclusive_owner_loses_nothing_when_its_lease_runs_out(stubs: Stubs, clock: FakeClock) -> None:
+    stubs.create_topic(queues=1)
+    stubs.create_group(exclusive_owner=True)
+    stubs.send(*numbers(2))
+    generation = stubs.attach(OWNER).generation
+    seal(stubs, generation)
+    clock.advance(3_600_000)
+    assert bodies(stubs.pop()) == []
+    again = seal(stubs, generation)
+    assert (bodies(again), again.sealed.torn_stolen) == (numbers(2), 0)
+
+
+def test_one_of_a_sealed_set_may_be_acked_alone(shop: Stubs, generation: int) -> None:
+    shop.send(*numbers(3))
+    first = seal(shop, generation)
+    assert shop.ack(handles(first)[1]) == [""]
+    again = seal(shop, generation)
+    assert (bodies(again), again.sealed.count) == ([b"000", b"002"], 3)
+    assert ack_up_to(shop, generation, 1).acked == 2
+
+
+# ── RenewOwner, AckUpTo, ReleaseOwner ────────────────────────────────────────────────────────────────────────────────
+
+
+def test_renewing_moves_the_lease_of_everything_at_once(shop: Stubs, generation: int, clock: FakeClock) -> None:
+    shop.send(*numbers(6))
+    for part in range(3):
+        seal(shop, generation, part=part, max_messages=2)
+    clock.advance(50_000)
+    renewed = renew(shop, generation, lease_ms=43_200_000)
+    assert (renewed.tokens, renewed.messages) == (3, 6)
+    assert renewed.lease_until_ms == clock.now_ms() + 43_200_000
+    clock.advance(43_199_999)
+    assert bodies(shop.pop()) == []
+    clock.advance(1)
+    assert len(bodies(shop.pop())) == 6
+
+
+def test_an_owner_that_comes_back_takes_back_what_nobody_popped(shop: Stubs, generation: int, clock: FakeClock) -> None:
+    shop.send(*numbers(4))
+    seal(shop, generation, max_messages=3)
+    clock.advance(60_000)
+    assert shop.stats().retry == 3
+    renew(shop, generation)
+    clock.advance(0)
+    assert shop.stats().retry == 0
+    assert bodies(seal(shop, generation, chunk=1)) == numbers(1, 3), "it never robs itself"
+
+
+def test_ack_up_to_finishes_whole_epochs_and_is_idempotent(shop: Stubs, generation: int) -> None:
+    shop.send(*numbers(6))
+    for epoch in (1, 2, 3):
+        seal(shop, generation, epoch, max_messages=2)
+    assert ack_up_to(shop, generation, 2) == pb.AckUpToResponse(acked=4, acked_epoch=2)
+    assert ack_up_to(shop, generation, 2) == pb.AckUpToResponse(acked=0, acked_epoch=2)
+    assert ack_up_to(shop, generation, 1) == pb.AckUpToResponse(acked=0, acked_epoch=2)
+    stats = shop.stats()
+    assert (stats.acked, stats.in_flight) == (4, 2)
+    refused = refusal(
+        shop.broker.Pop,
+        pb.PopRequest(topic=TOPIC, group=GROUP, token=pb.Token(owner=OWNER, generation=generation, epoch=2)),
+    )
+    assert (refused.code, refused.info.field) == ("EPOCH_ALREADY_ACKED", "token.epoch")
+    assert seal(shop, generation, 3, max_messages=2).replay
+
+
+def test_ack_up_to_is_good_after_the_lease_ran_out(shop: Stubs, generation: int, clock: FakeClock) -> None:
+    shop.send(*numbers(4))
+    seal(shop, generation)
+    clock.advance(3_600_000)
+    assert bodies(shop.pop(max_messages=1)) == numbers(1)
+    assert ack_up_to(shop, generation, 1).acked == 3, "what nobody popped meanwhile"
+    assert bodies(shop.pop()) == []
+
+
+@pytest.mark.parametrize("given", [True, False], ids=["by its owner", "by an operator"])
+def test_releasing_makes_everything_visible_at_once_and_keeps_the_tokens(
+    shop: Stubs, generation: int, given: bool
+) -> None:
+    shop.send(*numbers(3))
+    sealed = seal(shop, generation)
+    assert release(shop, generation if given else 0) == 3
+    assert bodies(shop.pop(max_messages=1)) == numbers(1)
+    again = seal(shop, generation)
+    assert (bodies(again), again.sealed.torn_stolen) == (bodies(sealed)[1:], 1)
+
+
+def test_a_large_owner_is_released_piece_by_piece(shop: Stubs, generation: int, clock: FakeClock) -> None:
+    """More than one transaction's worth: all of it is visible once the clock has been told."""
+    message = pb.Message(body=b"x")
+    for chunk in range(4):
+        shop.broker.Send(pb.SendRequest(topic=TOPIC, messages=[message] * 1_000), timeout=CALL_S)
+        assert len(seal(shop, generation, chunk=chunk, max_messages=1_000).deliveries) == 1_000
+    assert release(shop) == 4_000
+    clock.advance(0)
+    assert shop.stats().retry == 4_000
+    assert len(shop.pop(max_messages=4_096).deliveries) == 4_000
+
+
+def test_an_owner_unseen_for_seven_days_is_dropped(shop: Stubs, generation: int, clock: FakeClock) -> None:
+    shop.send(*numbers(2))
+    seal(shop, generation)
+    clock.advance(60_000)
+    clock.advance(7 * 24 * 3_600_000)
+    assert list(shop.admin.ListOwners(pb.ListOwnersRequest(), timeout=CALL_S).owners) == []
+    request = pb.AckUpToRequest(group=GROUP, owner=OWNER, generation=generation, epoch=1)
+    assert refusal(shop.broker.AckUpTo, request).code == "OWNER_NOT_FOUND"
+    assert bodies(shop.pop()) == numbers(2), "what it held are ordinary retries"
+
+
+def test_a_million_bound_messages_are_the_bound(shop: Stubs, generation: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(owners, "OWNED_MAX", 3)
+    shop.send(*numbers(5))
+    seal(shop, generation, max_messages=3)
+    token = pb.Token(owner=OWNER, generation=generation, epoch=1, chunk=1)
+    refused = refusal(shop.broker.Pop, pb.PopRequest(topic=TOPIC, group=GROUP, token=token))
+    assert (refused.code, refused.info.retryable) == ("IN_FLIGHT_LIMIT", True)
+    ack_up_to(shop, generation, 1)
+    assert bodies(seal(shop, generation, epoch=2)) == numbers(2, 3)
+
+
+def test_owners_are_listed_with_what_they_hold(shop: Stubs, generation: int, clock: FakeClock) -> None:
+    shop.send(*numbers(4))
+    seal(shop, generation, epoch=1, max_messages=1)
+    seal(shop, generation, epoch=2, max_messages=2)
+    ack_up_to(shop, generation, 1)
+    until_ms = clock.now_ms() + 60_000
+    expected = pb.OwnerStats(
+        group=GROUP,
+        owner=OWNER,
+        generation=generation,
+        acked_epoch=1,
+        lease_until_ms=until_ms,
+        tokens=1,
+        messages=2,
+        last_seen_ms=clock.now_ms(),
+    )
+    assert listed(shop) == expected
+    assert shop.stats().owners == 1
+    clock.advance(60_000)
+    assert (listed(shop).released, listed(shop).tokens) == (True, 1)
+
+
+def test_owners_of_two_groups_with_one_name_are_two(shop: Stubs, generation: int) -> None:
+    shop.create_group("audit")
+    assert shop.attach(OWNER, group="audit").generation == 1
+    assert shop.attach(OWNER).generation == generation + 1
+    answer = shop.admin.ListOwners(pb.ListOwnersRequest(), timeout=CALL_S)
+    assert [(found.group, found.owner) for found in answer.owners] == [("audit", OWNER), (GROUP, OWNER)]
+
+
+# ── WaitAvailable ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_available_counts_unread_and_retry_and_takes_no_lease(stubs: Stubs) -> None:
+    stubs.create_topic(queues=2)
+    stubs.create_group()
+    for number in range(5):
+        stubs.send(str(number).encode())
+    first, second, _ = handles(stubs.pop(max_messages=3))
+    stubs.change(first, release=pb.Release(delay_ms=0))
+    stubs.change(second, release=pb.Release(delay_ms=60_000))
+    answer = available(stubs, min_ready=3)
+    assert answer.ready == 2 + 1
+    assert sum(answer.upto.queues.values()) == 5
+    assert (answer.stats.ready, answer.stats.retry, answer.stats.backoff, answer.stats.in_flight) == (2, 1, 1, 1)
+    assert len(stubs.pop().deliveries) == 3
+
+
+def test_available_fixes_the_start_of_a_group_that_names_the_topic_first(shop: Stubs) -> None:
+    shop.create_group("late", start=pb.StartPosition(**{"from": pb.LATEST}))
+    shop.send(*numbers(2))
+    request = pb.WaitAvailableRequest(topic=TOPIC, group="late")
+    assert shop.broker.WaitAvailable(request, timeout=CALL_S).ready == 0
+    shop.send(*numbers(1, 2))
+    assert bodies(shop.pop(group="late")) == numbers(1, 2)
