@@ -1,0 +1,158 @@
+"""QueryAssignment and Heartbeat: the broker does the rebalance, clients only ask."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_server.clock import FakeClock
+from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, refusal
+
+
+def beat(stubs: Stubs, client: str, group: str = GROUP, **fields: Any) -> pb.HeartbeatResponse:
+    request = pb.HeartbeatRequest(**{"client_id": client, "group": group, "topics": [TOPIC], **fields})
+    answer: pb.HeartbeatResponse = stubs.broker.Heartbeat(request, timeout=CALL_S)
+    return answer
+
+
+def assignment(stubs: Stubs, client: str, group: str = GROUP, topic: str = TOPIC) -> pb.QueryAssignmentResponse:
+    request = pb.QueryAssignmentRequest(topic=topic, group=group, client_id=client)
+    answer: pb.QueryAssignmentResponse = stubs.broker.QueryAssignment(request, timeout=CALL_S)
+    return answer
+
+
+def queues_of(stubs: Stubs, *clients: str) -> list[list[int]]:
+    answers = [assignment(stubs, client) for client in clients]
+    assert all(answer.known and not answer.all for answer in answers)
+    return [list(answer.queues) for answer in answers]
+
+
+@pytest.fixture
+def shared(stubs: Stubs) -> Stubs:
+    """A topic of 8 queues and a group in which each queue is shared by two clients."""
+    stubs.create_topic(queues=8)
+    stubs.create_group(share_number=1)
+    return stubs
+
+
+def test_without_a_share_number_every_client_pops_everything(stubs: Stubs) -> None:
+    stubs.create_topic()
+    stubs.create_group()
+    everything = pb.QueryAssignmentResponse(known=True, all=True)
+    assert assignment(stubs, "nobody") == everything
+    for client in "abc":
+        beat(stubs, client)
+    assert assignment(stubs, "a") == everything
+
+
+def test_a_client_without_a_session_keeps_what_it_had(shared: Stubs) -> None:
+    for client in "abc":
+        beat(shared, client)
+    assert assignment(shared, "stranger") == pb.QueryAssignmentResponse()
+
+
+def test_each_queue_is_shared_by_one_more_client_than_the_share_number(shared: Stubs) -> None:
+    for client in "abcd":
+        beat(shared, client)
+    taken = queues_of(shared, *"abcd")
+    assert taken == [[0, 1, 2, 3], [2, 3, 4, 5], [4, 5, 6, 7], [0, 1, 6, 7]]
+    assert sorted(queue for queues in taken for queue in queues) == sorted([*range(8)] * 2)
+
+
+@pytest.mark.parametrize(("clients", "everything"), [("a", True), ("ab", True), ("abc", False)])
+def test_few_clients_pop_everything(shared: Stubs, clients: str, everything: bool) -> None:
+    for client in clients:
+        beat(shared, client)
+    assert assignment(shared, "a").all is everything
+
+
+def test_more_clients_than_queues_get_one_each(shared: Stubs) -> None:
+    clients = [f"client-{number:02}" for number in range(20)]
+    for client in clients:
+        beat(shared, client)
+    assert queues_of(shared, *clients) == [[number % 8] for number in range(20)]
+
+
+def test_only_clients_that_read_the_topic_share_it(shared: Stubs) -> None:
+    shared.create_topic("other", queues=8)
+    for client in "abc":
+        beat(shared, client)
+    beat(shared, "d", topics=["other"])
+    assert not assignment(shared, "d").known
+    assert assignment(shared, "d", topic="other").all
+    assert len(queues_of(shared, *"abc")) == 3
+
+
+def test_a_session_ends_after_120_seconds_without_a_heartbeat(shared: Stubs, clock: FakeClock) -> None:
+    for client in "abcd":
+        beat(shared, client)
+    clock.advance(119_999)
+    for client in "abc":
+        beat(shared, client)
+    assert len(queues_of(shared, *"abcd")[0]) == 4
+    clock.advance(1)
+    assert assignment(shared, "d") == pb.QueryAssignmentResponse()
+    assert queues_of(shared, *"abc") == [[0, 1, 2, 3, 4, 5], [3, 4, 5, 6, 7], [0, 1, 2, 6, 7]]
+
+
+def test_a_goodbye_ends_a_session_at_once(shared: Stubs) -> None:
+    for client in "abcd":
+        beat(shared, client)
+    beat(shared, "b", goodbye=True)
+    assert not assignment(shared, "b").known
+    assert [bool(assignment(shared, client).queues) for client in "acd"] == [True] * 3
+    beat(shared, "b", goodbye=True)
+
+
+def test_heartbeats_are_asked_for_well_within_a_session(shared: Stubs) -> None:
+    assert 0 < beat(shared, "a").interval_ms * 3 <= 120_000
+
+
+def test_the_version_changes_exactly_when_the_assignment_may(shared: Stubs, clock: FakeClock) -> None:
+    for client in "abcd":
+        version = beat(shared, client).assignment_version
+    clock.advance(30_000)
+    for client in "abcd":
+        assert beat(shared, client).assignment_version == version, "nothing changed"
+    versions = [version]
+
+    def changed() -> None:
+        versions.append(beat(shared, "a").assignment_version)
+
+    beat(shared, "e")
+    changed()
+    beat(shared, "e", goodbye=True)
+    assert beat(shared, "a").assignment_version == version, "the same clients again: the same assignment"
+    shared.admin.UpdateTopic(pb.UpdateTopicRequest(topic=pb.Topic(name=TOPIC, queues=16)), timeout=CALL_S)
+    changed()
+    shared.admin.UpdateGroup(pb.UpdateGroupRequest(group=pb.Group(name=GROUP, share_number=2)), timeout=CALL_S)
+    changed()
+    clock.advance(100_000)
+    beat(shared, "a")
+    clock.advance(20_000)
+    changed()
+    assert len(set(versions)) == len(versions)
+
+
+def test_sessions_are_counted_by_group(shared: Stubs, clock: FakeClock) -> None:
+    shared.pop()
+    for client in "abc":
+        beat(shared, client)
+    assert shared.stats().sessions == 3
+    clock.advance(120_000)
+    assert shared.stats().sessions == 0
+
+
+def test_a_pop_needs_no_session(shared: Stubs) -> None:
+    shared.send(b"a")
+    assert len(shared.pop(client_id="never-heard-of").deliveries) == 1
+
+
+def test_a_heartbeat_may_name_topics_that_are_not_there_yet(shared: Stubs) -> None:
+    beat(shared, "a", topics=[TOPIC, "later"])
+    request = pb.QueryAssignmentRequest(topic="later", group=GROUP, client_id="a")
+    assert refusal(shared.broker.QueryAssignment, request).code == "TOPIC_NOT_FOUND"
+    shared.create_topic("later")
+    assert assignment(shared, "a", topic="later").known
