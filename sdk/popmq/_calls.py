@@ -8,11 +8,11 @@ import itertools
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, make_dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from popmq.errors import BY_CODE, HandleLapsed, InvalidField, PartlyRefused, PopMQError
-from popmq.message import DeadLetter, Delivery, Message, SendReceipt, TraceContext
+from popmq.message import DeadLetter, Delivery, Message, Referable, SendReceipt, TraceContext
 from popmq.topic import Assignment, Session
 from popmq_proto.v1 import popmq_pb2 as pb
 
@@ -95,10 +95,15 @@ class Numbering:
         self._prefix = self.producer_id[:16]
         self._messages = itertools.count(1)
         self._requests = itertools.count(1)
+        self._attempts = itertools.count(1)
 
     def message_id(self) -> str:
         """A new message id: 16 characters of this producer, and a number."""
         return f"{self._prefix}-{next(self._messages):x}"
+
+    def attempt_id(self) -> str:
+        """A new attempt id: unlike those of an earlier process that had the same client id."""
+        return f"{self._prefix}-{next(self._attempts):x}"
 
     def request_number(self) -> int:
         """A new request number, from 1."""
@@ -231,14 +236,21 @@ def pop(
     return Call("Broker.Pop", request, read, "pop", wait)
 
 
+#: A Delivery before it is frozen: the same slots, so that it may become one. A frozen dataclass sets each of its fields
+#: through object.__setattr__: 2.6 µs for these twenty, and 0.4 µs here. This runs for every message.
+_Thawed: Any = make_dataclass(
+    "_Thawed", [(each.name, each.type) for each in fields(Delivery)], bases=(Referable,), eq=False, slots=True
+)
+
+
 def read_delivery(
     row: pb.Delivery, topic: str, group: str = "", until_ms: int = 0, guard: "Guard | None" = None
 ) -> Delivery:
-    """A row as a Delivery: positional, and with the rare fields asked for by presence, because it runs per message."""
+    """A row as a Delivery, with the rare fields asked for by presence."""
     message = row.message
     keys = message.keys
     properties = message.properties
-    return Delivery(
+    delivery = _Thawed(
         message.body,
         topic,
         group,
@@ -260,6 +272,9 @@ def read_delivery(
         _read_dead_letter(message.dead_letter) if message.HasField("dead_letter") else None,
         guard,
     )
+    delivery.__class__ = Delivery
+    frozen: Delivery = delivery
+    return frozen
 
 
 def _read_trace(message: pb.Message) -> TraceContext:

@@ -78,8 +78,14 @@ class DeadLetter:
     dead_ms: int
 
 
-@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
-class Delivery:
+class Referable:
+    """What has slots and may be held by weak references all the same."""
+
+    __slots__ = ("__weakref__",)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Delivery(Referable):
     """One message, leased to this client until `invisible_until`.
 
     As a context manager it guards its handler: leaving acks the message; an exception releases it with backoff and

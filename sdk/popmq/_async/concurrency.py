@@ -5,6 +5,7 @@ Everything else in this folder is written once, here, and turned into its twin b
 
 import asyncio
 import logging
+import threading
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from types import TracebackType
 from typing import Any, Self
@@ -12,14 +13,8 @@ from typing import Any, Self
 log = logging.getLogger("popmq.client")
 
 
-class Lock:
-    """Guards what is changed without awaiting: with one thread there is nothing to guard."""
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *_: object) -> None:
-        pass
+#: Guards what is changed without awaiting. A real one: guards are left, and clocks moved, in other threads too.
+Lock = threading.Lock
 
 
 class Mutex:

@@ -2,7 +2,6 @@
 
 import logging
 import time
-import uuid
 from collections import deque
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from popmq._async.leases import Keeper, Leases
 from popmq._async.session import Session
 from popmq._async.settler import Settler
 from popmq._async.wire import Wire
-from popmq._calls import Popped
+from popmq._calls import Numbering, Popped
 from popmq._clock import Clock
 from popmq._guard import Guard
 from popmq._hand import Batch
@@ -41,6 +40,7 @@ class Parts:
     leases: Leases
     settler: Settler
     client_id: str
+    numbering: Numbering
 
 
 class AsyncConsumer:
@@ -161,7 +161,7 @@ class AsyncConsumer:
     async def _pop(self, queues: list[int], size: int) -> Popped:
         """One pop, tried until it is answered: the attempt id stays the same until then, so no batch is stranded."""
         reading = self._reading
-        self._attempt_id = self._attempt_id or uuid.uuid4().hex
+        self._attempt_id = self._attempt_id or self._parts.numbering.attempt_id()
         while True:
             call = _calls.pop(
                 reading.topic,

@@ -17,11 +17,11 @@ from popmq_proto.v1 import popmq_pb2 as pb
 class Gather:
     """The sends of one client: one Line for each topic that it ever sent to."""
 
-    def __init__(self, wire: Wire) -> None:
-        self.numbering = _calls.Numbering()
+    def __init__(self, wire: Wire, numbering: _calls.Numbering) -> None:
         self.sent = 0
         self.requests = 0
         self._wire = wire
+        self._numbering = numbering
         self._lock = Lock()
         self._lines: dict[str, Line] = {}
 
@@ -59,9 +59,9 @@ class Gather:
         """One request for all `units`; settles each of them, whatever happens, then gives the turn on."""
         try:
             # The number is drawn once: every try of this call is the same request to the broker.
-            number = self.numbering.request_number()
+            number = self._numbering.request_number()
             rows = chain.from_iterable(unit.rows for unit in units)
-            results = await self._wire.run(_calls.send(topic, rows, self.numbering.producer_id, number))
+            results = await self._wire.run(_calls.send(topic, rows, self._numbering.producer_id, number))
         except Exception as error:
             self._land(line, units, [], error)
         except BaseException:

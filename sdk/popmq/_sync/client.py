@@ -51,10 +51,12 @@ class Client(Admin, Owners):
         self.client_id = client_id or f"{platform.node()[:80]}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
         clock = clock or SystemClock()
         self._wire = Wire(endpoint, timeouts or Timeouts(), retry or Retry())
-        self._gather = Gather(self._wire)
+        numbering = _calls.Numbering()
+        self._gather = Gather(self._wire, numbering)
         keeper = Keeper(clock)
         leases = Leases(self._wire, clock, keeper)
-        self._parts = Parts(self._wire, clock, keeper, leases, Settler(self._wire, clock, leases), self.client_id)
+        settler = Settler(self._wire, clock, leases)
+        self._parts = Parts(self._wire, clock, keeper, leases, settler, self.client_id, numbering)
         self._consumers: weakref.WeakSet[Consumer] = weakref.WeakSet()
 
     def __enter__(self) -> Self:
@@ -97,7 +99,7 @@ class Client(Admin, Owners):
         not known whether the message was stored.
         """
         one = isinstance(messages, (Message, bytes, str))
-        rows = _calls.message_rows([messages] if one else messages, self._gather.numbering.message_id)  # type: ignore[list-item, arg-type]
+        rows = _calls.message_rows([messages] if one else messages, self._parts.numbering.message_id)  # type: ignore[list-item, arg-type]
         results: list[Any] = []
         for run, size in _calls.cut(rows):
             try:
@@ -141,7 +143,7 @@ class Client(Admin, Owners):
             invisible=invisible,
             queues=queues,
             max_bytes=max_bytes,
-            attempt_id=attempt_id or uuid.uuid4().hex,
+            attempt_id=attempt_id or self._parts.numbering.attempt_id(),
             guard=self._guard,
         )
         return (self._wire.run(call)).deliveries

@@ -3,7 +3,6 @@
 
 import logging
 import time
-import uuid
 from collections import deque
 from collections.abc import Generator
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from popmq import _calls
-from popmq._calls import Popped
+from popmq._calls import Numbering, Popped
 from popmq._clock import Clock
 from popmq._guard import Guard
 from popmq._hand import Batch
@@ -42,6 +41,7 @@ class Parts:
     leases: Leases
     settler: Settler
     client_id: str
+    numbering: Numbering
 
 
 class Consumer:
@@ -162,7 +162,7 @@ class Consumer:
     def _pop(self, queues: list[int], size: int) -> Popped:
         """One pop, tried until it is answered: the attempt id stays the same until then, so no batch is stranded."""
         reading = self._reading
-        self._attempt_id = self._attempt_id or uuid.uuid4().hex
+        self._attempt_id = self._attempt_id or self._parts.numbering.attempt_id()
         while True:
             call = _calls.pop(
                 reading.topic,

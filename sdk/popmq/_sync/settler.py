@@ -59,7 +59,8 @@ class Settler:
         ticket = Ticket() if confirm else None
         with self._lock:
             self._waiting += 1
-            self._idle.clear()
+            if self._idle.is_set():
+                self._idle.clear()
             if isinstance(outcome, Ack):
                 self._acks[delivery.group].append((delivery.handle, ticket))
             else:
