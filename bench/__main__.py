@@ -27,6 +27,8 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=folder, help="folder of results.json and results.png")
     parser.add_argument("--scratch", help="where the data folders go: the disk that is measured")
     options = parser.parse_args()
+    if sys.platform != "linux":
+        parser.error("CPU and memory of the broker are read from /proc: this needs Linux")
     console = Console(width=None if sys.stdout.isatty() else 132)
     with tempfile.TemporaryDirectory(prefix="popmq-bench-", dir=options.scratch) as scratch:
         measured_on = machine(Path(scratch))

@@ -202,9 +202,20 @@ def everything(folder: Path, effort: Effort, tell: Callable[[str], None]) -> Res
     return results
 
 
+def restart(subject: Subject, effort: Effort, results: Results) -> None:
+    """Killed with everything that the other legs left in it: a start never reads history."""
+    topics = subject.stubs.admin.GetStats(pb.GetStatsRequest(), timeout=60).topics
+    results.notes["broker's own memory, MiB"] = subject.process.memory_bytes / (1 << 20)
+    subject.process.kill()
+    subject.process.start()
+    stored = sum(topic.messages for topic in topics)
+    results.notes[f"ready after kill -9 with {stored:,} messages, ms"] = subject.process.ready_s * 1e3
+
+
 PARTS: dict[Callable[[Subject, Effort, Results], None], str] = {
     throughput: "messages a second",
     latency: "one caller alone",
     backlog: "pops from a small and a large backlog",
     lateness: "leases that come back",
+    restart: "start after a kill",
 }

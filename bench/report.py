@@ -28,7 +28,7 @@ def show(console: Console, machine: dict[str, Any], results: Results) -> None:
     for leg in results.legs:
         shape = (leg.name, str(leg.batch), str(leg.callers), f"{leg.messages_per_s:,.0f}")
         costs = (leg.p50_ms, leg.p99_ms, leg.broker_us_per_message, leg.load_us_per_message, leg.messages_per_fsync)
-        legs.add_row(*shape, *(f"{cost:,.1f}" for cost in costs), f"{leg.others_share:.0%}")
+        legs.add_row(*shape, *(f"{cost:,.1f}" if cost else "–" for cost in costs), f"{leg.others_share:.0%}")
     console.print(legs)
     if any(leg.others_share > OTHERS_MAX for leg in results.legs):
         console.print(

@@ -44,6 +44,12 @@ class BrokerProcess:
         return self._process.pid
 
     @property
+    def memory_bytes(self) -> int:
+        """Memory that is its own: the pages of the data file belong to the kernel's cache."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        return int(status.partition("RssAnon:")[2].split()[0]) << 10
+
+    @property
     def exit_code(self) -> int | None:
         """None while it runs."""
         return self._process.poll() if self._process else None
