@@ -7,13 +7,13 @@ import heapq
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from popmq_server.checkpoint import KIND_NAMES, CheckPoint, chunk_of_member
+from popmq_server.checkpoint import KIND_NAMES, CheckPoint
 from popmq_server.commands import Look
 from popmq_server.errors import Refused, group_not_found, topic_not_found
 from popmq_server.message import RETRY_PREFIX, dead_letter_topic
 from popmq_server.state import Group, Held, State, Topic, Tx
-from popmq_server.storage.keys import NEVER, RQ_KEY, RQ_VALUE, STAT_KEY, SUB_OWNER, U64
-from popmq_server.topic import Log, entries, located
+from popmq_server.storage.keys import NEVER, RQ_KEY, RQ_VALUE, STAT_KEY, SUB_OWNER, TOPIC_AT, U64
+from popmq_server.topic import IDX_HEAD, Log, entries
 
 
 class GroupNumbers(NamedTuple):
@@ -96,8 +96,8 @@ def groups(tx: Tx, topic_name: str, group_name: str) -> list[GroupNumbers]:
     return [_group_numbers(tx, group, topic, leased.get((group.group_id, topic.topic_id))) for group, topic in pairs]
 
 
-def _group_numbers(tx: Tx, group: Group, topic: Topic, leased: tuple[int, int] | None) -> GroupNumbers:
-    """`leased`: the oldest lease, from `_oldest_leased`."""
+def _group_numbers(tx: Tx, group: Group, topic: Topic, leased: int | None) -> GroupNumbers:
+    """`leased`: the oldest chunk of a lease, from `_oldest_leased`."""
     state, where = tx.state, (group.group_id, topic.topic_id)
     stat, held = state.stat[where], state.held.get(where, Held())
     owners = sum(1 for group_id, _ in state.owners if group_id == group.group_id)
@@ -117,20 +117,18 @@ def _group_numbers(tx: Tx, group: Group, topic: Topic, leased: tuple[int, int] |
     )
 
 
-def _oldest_leased(tx: Tx) -> dict[tuple[int, int], tuple[int, int]]:
-    """(chunk, ck_id) with the oldest undone member, for each group and topic: one pass, since leases may be many.
+def _oldest_leased(tx: Tx) -> dict[tuple[int, int], int]:
+    """The chunk of the oldest undone member, for each group and topic: one pass, since leases may be many.
 
     Positions in the log grow with the time of storing, so the lowest chunk is the oldest.
     """
-    found: dict[tuple[int, int], tuple[int, int]] = {}
+    found: dict[tuple[int, int], int] = {}
     for (ck_id, _), part in tx.state.leases.items():
         ck = tx.state.ck.get(ck_id)
         if ck is None or not part.undone:
             continue
-        first = (part.undone & -part.undone).bit_length() - 1
-        entry = (chunk_of_member(ck, first), ck_id)
-        where = (ck.group_id, ck.topic_id)
-        found[where] = min(entry, found.get(where, entry))
+        where, chunk = (ck.group_id, ck.topic_id), min(ck.pinned(part.undone))
+        found[where] = min(chunk, found.get(where, chunk))
     return found
 
 
@@ -148,7 +146,7 @@ def stored(state: State, topic: Topic) -> int:
     )
 
 
-def _oldest_ms(tx: Tx, group: Group, topic: Topic, leased: tuple[int, int] | None) -> int:
+def _oldest_ms(tx: Tx, group: Group, topic: Topic, leased: int | None) -> int:
     """When the oldest unfinished message was stored: of each queue, the retry topic and the leases the first counts."""
     state, log = tx.state, Log(tx.kv)
     units: list[tuple[int, int]] = []
@@ -159,12 +157,10 @@ def _oldest_ms(tx: Tx, group: Group, topic: Topic, leased: tuple[int, int] | Non
     first = tx.kv.first("rq", STAT_KEY.pack(group.group_id, topic.topic_id))
     if first is not None:
         units.append(RQ_VALUE.unpack_from(first[1])[:2])
-    if leased is not None:
-        ck = state.ck[leased[1]]
-        parts = [state.leases.get((ck.ck_id, sub)) for sub in range(ck.members + 1)]
-        units += [unit[2:] for unit in located(tx, ck, sum(part.undone for part in parts if part))]
-    reads = [read[0] for position, size in units if (read := log.fetch(topic.topic_id, position, size))]
-    return min(reads, default=0)
+    times = [read[0] for position, size in units if (read := log.fetch(topic.topic_id, position, size))]
+    if leased is not None and (head := tx.kv.get("idx", TOPIC_AT.pack(topic.topic_id, leased))) is not None:
+        times.append(IDX_HEAD.unpack_from(head)[0])
+    return min(times, default=0)
 
 
 def topics(tx: Tx, name: str) -> list[tuple[Topic, int, list[tuple[int, int, int]]]]:

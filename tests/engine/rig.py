@@ -13,12 +13,13 @@ from typing import Any, NamedTuple
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server import commands as ask
+from popmq_server import stats
 from popmq_server.catalog import DELAYS_MS_DEFAULT
 from popmq_server.clock import Clock, FakeClock
 from popmq_server.core import Committed, Core
 from popmq_server.errors import Refused
 from popmq_server.message import Handle, Outgoing, tag_hash
-from popmq_server.state import Group, State, Topic
+from popmq_server.state import Group, State, Topic, Tx
 from popmq_server.stats import GroupNumbers, Page
 from popmq_server.storage.check import check, differences
 from popmq_server.storage.keys import hash8
@@ -226,12 +227,20 @@ class Rig:
 
     # ── Looking ──────────────────────────────────────────────────────────────────────────────────────────────────
 
+    def look(self, what: str, *arguments: Any) -> Any:
+        """A Look outside of any group of commands: time does nothing meanwhile."""
+        tx = Tx(self.core.state, self.store, self.now)
+        try:
+            return stats.look(tx, ask.Look(what, arguments))
+        finally:
+            tx.abort()
+
     def numbers(self, group: str = "g", topic: str = "t") -> GroupNumbers:
-        found: GroupNumbers = self.do(ask.Look("groups", (topic, group)))[0]
+        found: GroupNumbers = self.look("groups", topic, group)[0]
         return found
 
     def browse(self, topic: str, queue: int = 0, offset: int = 0, count: int = 4096) -> Page:
-        page: Page = self.do(ask.Look("browse", (topic, queue, offset, count, 1 << 30)))
+        page: Page = self.look("browse", topic, queue, offset, count, 1 << 30)
         return page
 
     def dead(self, group: str = "g") -> list[pb.Message]:

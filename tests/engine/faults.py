@@ -1,0 +1,50 @@
+"""A disk that fails when a test wants it to: in the commit, or in a put."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass
+from unittest import mock
+
+from popmq_server.storage.lmdb import DiskFault, MapFull, Store, Transaction
+
+
+class Fault(enum.Enum):
+    """What the next commits meet."""
+
+    NONE = "the disk is well"
+    IO = "an I/O error, with room on the disk"
+    FULL_ONCE = "a full disk, and then room for what frees"
+    FULL = "a full disk, whatever is tried"
+    MAP_ONCE = "a full map, and then room for what frees"
+
+
+@dataclass
+class Hit:
+    """How often the fault struck."""
+
+    times: int = 0
+
+
+@contextlib.contextmanager
+def failing(store: Store, fault: Fault) -> Iterator[Hit]:
+    """Commits of this process meet the fault. The disk looks full from then on only, so nothing is refused before."""
+    hit = Hit()
+    commit = Transaction.commit
+
+    def bad_commit(transaction: Transaction) -> None:
+        once = fault in (Fault.FULL_ONCE, Fault.MAP_ONCE)
+        if fault is Fault.NONE or (once and hit.times):
+            return commit(transaction)
+        hit.times += 1
+        if fault is Fault.MAP_ONCE:
+            raise MapFull
+        raise DiskFault("injected")
+
+    def free() -> int:
+        return 1 << 40 if fault is Fault.IO or not hit.times else 0
+
+    with mock.patch.object(Transaction, "commit", bad_commit), mock.patch.object(store, "disk_free", free):
+        yield hit

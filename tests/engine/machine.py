@@ -1,0 +1,617 @@
+"""The state machine: steps that a client, an operator, time, a crash or a bad disk can take, in any order.
+
+Every step is one group of commands in the engine, then the same commands in the model (model.py), in the order of the
+lanes; afterwards numbers, positions, dead letters, wakes and the store itself are compared.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from popmq_server import commands as ask
+from popmq_server.catalog import KEEP_MS_MAX
+from popmq_server.core import RETRY_MS
+from popmq_server.errors import CommitFailed, Refused, invalid
+from popmq_server.message import Handle
+from tests.engine import model
+from tests.engine.faults import Fault, failing
+from tests.engine.model import Answer, Bounds, Row, must
+from tests.engine.rig import DAY, HOUR, MINUTE, SECOND, Rig, message, parsed
+
+TOPICS = ("t", "t_u")
+GROUPS = ("a", "a_b", "b")
+OWNERS = ("o", "p")
+PRODUCERS = ("", "p", "q")
+DELAYS_MS = (10 * SECOND, 30 * SECOND, 2 * MINUTE)
+REASONS = ("", "no luck", "é" * 2048)
+RECORD_HEAD = 20
+NO_GROUP = model.Group(1, (), 0, ("", 0), False)
+
+few = st.integers(0, 3)
+topics, groups, owners = st.sampled_from(TOPICS), st.sampled_from(GROUPS), st.sampled_from(OWNERS)
+queue_sets = st.sampled_from([(), (), (), (0,), (1,), (0, 2)])
+sizes = st.sampled_from([1, 1, 2, 3, 5, 32])
+byte_bounds = st.sampled_from([3 << 20, 3 << 20, 1, 150, 400])
+leases_ms = st.sampled_from([0, SECOND, 30 * SECOND, HOUR])
+delays = st.sampled_from([None, 0, 0, SECOND, MINUTE])
+
+
+class Pick(NamedTuple):
+    """A handle out of those that were ever given out, and what is wrong with it."""
+
+    place: int
+    how: str  # good, foreign, nonce, member, unknown, bad
+
+    def handle(self, machine: Machine, group: str) -> Handle | Refused:
+        if self.how == "bad":
+            return Refused("INVALID_HANDLE", "damaged")
+        given = [handle for of, handle in machine.given if (of == group) != (self.how == "foreign")]
+        if self.how == "unknown" or not given:
+            return Handle(model.NEVER_GIVEN + self.place, 0, 7)
+        found = given[-1 - self.place % len(given)]
+        if self.how == "nonce":
+            return found._replace(nonce=found.nonce ^ 1)
+        return found._replace(member=found.member + 4096) if self.how == "member" else found
+
+
+HOWS = ["good"] * 20 + ["foreign", "nonce", "member", "unknown", "bad"]
+picks = st.builds(Pick, st.one_of(st.integers(0, 3), st.integers(0, 40)), st.sampled_from(HOWS))
+
+
+class SendStep(NamedTuple):
+    """Some messages, some of them bad, perhaps under a request number that was used before."""
+
+    topic: str
+    goods: list[bool]
+    long: bool
+    producer: str
+    number: int
+
+    def command(self, machine: Machine) -> ask.Send:
+        entries = tuple(
+            message(machine.text(self.long)) if good else invalid("a bad entry", field="messages")
+            for good in self.goods
+        )
+        return ask.Send(self.topic, entries, self.producer, self.number if self.producer else 0, 0)
+
+    def judge(self, machine: Machine, command: ask.Send, result: Any) -> None:
+        texts = [
+            (parsed(entry.data).body.decode(), len(entry.data) + RECORD_HEAD)
+            for entry in command.entries
+            if not isinstance(entry, Refused)
+        ]
+        answer = result.code if isinstance(result, Refused) else tuple(result)
+        machine.model.send(self.topic, texts, (command.producer_id, command.request_number), answer)
+
+
+class PopStep(NamedTuple):
+    """An ordinary pop; `attempt` 0 = without an attempt id."""
+
+    topic: str
+    group: str
+    queues: tuple[int, ...]
+    messages: int
+    bytes: int
+    invisible_ms: int
+    client: str
+    attempt: int
+
+    def command(self, machine: Machine) -> ask.Pop:
+        attempt = f"try-{self.attempt}" if self.attempt else ""
+        bounds = self.queues, self.messages, self.bytes, self.invisible_ms
+        return ask.Pop(self.topic, self.group, *bounds, client_id=self.client, attempt_id=attempt)
+
+    def judge(self, machine: Machine, command: ask.Pop, result: Any) -> None:
+        answer = answered(result)
+        asked = Bounds(self.queues, self.messages, self.bytes)
+        machine.model.pop(self.topic, self.group, asked, self.invisible_ms, self.client, command.attempt_id, answer)
+        machine.remember(self.group, answer)
+
+
+class SealStep(NamedTuple):
+    """A pop with a token; `behind` generations too old, `ahead` of the acked epoch."""
+
+    topic: str
+    group: str
+    queues: tuple[int, ...]
+    messages: int
+    bytes: int
+    invisible_ms: int
+    owner: str
+    behind: int
+    ahead: int
+    part: int
+    chunk: int
+    share: int
+    bounded: bool
+
+    def command(self, machine: Machine) -> ask.Pop:
+        generation, acked = machine.owner(self.group, self.owner)
+        upto = machine.position(self.group, self.topic) if self.bounded else None
+        epoch = max(1, acked + self.ahead)
+        token = ask.PopToken(
+            self.owner, max(1, generation - self.behind), epoch, self.part, self.chunk, self.share, upto
+        )
+        return ask.Pop(self.topic, self.group, self.queues, self.messages, self.bytes, self.invisible_ms, token=token)
+
+    def judge(self, machine: Machine, command: ask.Pop, result: Any) -> None:
+        token = command.token
+        assert token is not None
+        answer = answered(result)
+        upto = model.Position(*token.upto) if token.upto else None
+        asked = Bounds(self.queues, self.messages, self.bytes, upto)
+        machine.model.seal(self.topic, self.group, asked, self.invisible_ms, token[:6], answer)
+        machine.remember(self.group, answer)
+
+
+class AckStep(NamedTuple):
+    """Handles of any kind, also the same one twice."""
+
+    group: str
+    picks: list[Pick]
+
+    def command(self, machine: Machine) -> ask.Ack:
+        return ask.Ack(self.group, tuple(pick.handle(machine, self.group) for pick in self.picks))
+
+    def judge(self, machine: Machine, command: ask.Ack, result: Any) -> None:
+        handles = [model.Handle(*given) for given in command.handles if not isinstance(given, Refused)]
+        if isinstance(result, Refused):
+            return machine.model.ack(self.group, handles, result.code)
+        codes = [one.code if one else "" for one in result.results]
+        bad = [place for place, given in enumerate(command.handles) if isinstance(given, Refused)]
+        must(all(codes[place] == "INVALID_HANDLE" for place in bad), "damaged handles", codes)
+        good = [code for place, code in enumerate(codes) if place not in bad]
+        return machine.model.ack(self.group, handles, good)
+
+
+class ChangeStep(NamedTuple):
+    """(handle, kind, delay, uncounted, number of the reason) entries."""
+
+    group: str
+    changes: list[tuple[Pick, str, int | None, bool, int]]
+
+    def command(self, machine: Machine) -> ask.ChangeInvisibleTime:
+        changes: list[ask.Change | Refused] = []
+        for pick, kind, delay_ms, uncounted, reason in self.changes:
+            handle = pick.handle(machine, self.group)
+            if isinstance(handle, Refused):
+                changes.append(handle)
+            elif kind == "extend":
+                changes.append(ask.Change(handle, kind, delay_ms or MINUTE))
+            elif kind == "reject":
+                changes.append(ask.Change(handle, kind, 0, False, REASONS[reason]))
+            else:
+                changes.append(ask.Change(handle, kind, delay_ms, uncounted, REASONS[reason]))
+        return ask.ChangeInvisibleTime(self.group, tuple(changes))
+
+    def judge(self, machine: Machine, command: ask.ChangeInvisibleTime, result: Any) -> None:
+        changes = [change for change in command.changes if not isinstance(change, Refused)]
+        told = [(model.Handle(*change.handle), *change[1:]) for change in changes]
+        if isinstance(result, Refused):
+            return machine.model.change(self.group, told, result.code)
+        answers = [
+            one.code if isinstance(one, Refused) else tuple(one)
+            for one, change in zip(result, command.changes, strict=True)
+            if not isinstance(change, Refused)
+        ]
+        return machine.model.change(self.group, told, answers)
+
+
+sends = st.builds(
+    SendStep,
+    topics,
+    st.lists(st.sampled_from([True, True, True, False]), max_size=5),
+    st.booleans(),
+    st.sampled_from(PRODUCERS),
+    st.integers(1, 3),
+)
+pops = st.builds(
+    PopStep,
+    topics,
+    groups,
+    queue_sets,
+    sizes,
+    byte_bounds,
+    leases_ms,
+    st.sampled_from(["", "c", "d"]),
+    st.sampled_from([0, 0, 1, 2]),
+)
+seals = st.builds(
+    SealStep,
+    topics,
+    groups,
+    queue_sets,
+    sizes,
+    byte_bounds,
+    leases_ms,
+    owners,
+    st.sampled_from([0, 0, 0, 0, 1]),
+    st.sampled_from([1, 1, 1, 2, 0]),
+    st.integers(0, 1),
+    st.integers(0, 2),
+    st.sampled_from([0, 0, 2, 4]),
+    st.booleans(),
+)
+acks = st.builds(AckStep, groups, st.lists(picks, min_size=1, max_size=6))
+reasons = st.integers(0, len(REASONS) - 1)
+changes = st.builds(
+    ChangeStep,
+    groups,
+    st.lists(
+        st.tuples(picks, st.sampled_from(["extend", "release", "release", "reject"]), delays, st.booleans(), reasons),
+        min_size=1,
+        max_size=4,
+    ),
+)
+steps = st.one_of(sends, sends, pops, pops, pops, seals, acks, acks, changes)
+
+
+def answered(result: Any) -> Any:
+    """The answer of a pop as the model reads it, or a code."""
+    if isinstance(result, Refused):
+        return result.code
+    rows = [Row(parsed(data).body.decode(), *rest) for data, *rest in result.rows]
+    return Answer(rows, *result[1:])
+
+
+class Machine(RuleBasedStateMachine):
+    """One broker, one model, and what the clients were told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp(prefix="popmq-machine-"))
+        self.rig = Rig(self.folder / "data", map_bytes=1 << 26)
+        self.model = model.Model(self.rig.now)
+        self.given: list[tuple[str, Handle]] = []  # by group, as the clients heard of them
+        self.texts = 0
+        self.heard = True
+        self.positions: dict[tuple[str, str], ask.Position] = {}
+        for name in TOPICS:
+            self.make_topic(name, 3)
+        for name in GROUPS:
+            self.make_group(name, 2, ("EARLIEST", 0), name == "b")
+
+    def teardown(self) -> None:
+        self.rig.abandon()
+        shutil.rmtree(self.folder)
+
+    # ── Running ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def text(self, long: bool) -> str:
+        self.texts += 1
+        return f"m{self.texts}" + "x" * (100 if long else 0)
+
+    def remember(self, group: str, answer: Any) -> None:
+        """What the clients know now; an answer that nobody heard teaches nothing."""
+        if self.heard and isinstance(answer, Answer):
+            self.given += [(group, Handle(answer.ck_id, row.member, answer.nonce)) for row in answer.rows]
+
+    def owner(self, group: str, name: str) -> tuple[int, int]:
+        """(generation, acked epoch)"""
+        settings = self.model.groups.get(group)
+        found = settings.owners.get(name) if settings else None
+        return (found.generation, found.acked_epoch) if found else (1, 0)
+
+    def position(self, group: str, topic: str) -> ask.Position | None:
+        return self.positions.get((group, topic))
+
+    def run_group(self, asked: list[Any], fault: Fault) -> None:
+        """One transaction of several commands, and the same in the model."""
+        commands = [step.command(self) for step in asked]
+        before = self.deliverable()
+        with failing(self.rig.store, fault) as hit:
+            try:
+                committed = self.rig.commit(*commands)
+            except CommitFailed:
+                self.rig.crash()
+                return None
+        if hit.times == 2:
+            return self.given_up(committed.results)
+        pairs = [
+            (step, command, result) for step, command, result in zip(asked, commands, committed.results, strict=True)
+        ]
+        lanes = [[pair for pair in pairs if ask.LANES.get(type(pair[1]), 0) == lane] for lane in range(3)]
+        for lane in lanes:
+            for step, command, result in lane:
+                if hit.times and isinstance(command, ask.NEEDS_ROOM):
+                    must(isinstance(result, Refused) and result.code == "STORAGE_FULL", "a full disk", result)
+                else:
+                    step.judge(self, command, result)
+            if lane is lanes[0]:
+                self.model.timed()
+        self.judge_wakes(before, committed.woken)
+        return None
+
+    def given_up(self, results: list[Any]) -> None:
+        """Not even an ack could be written; the engine asks again after a while."""
+        must(all(isinstance(one, Refused) and one.code == "UNAVAILABLE" for one in results), "given up", results)
+        self.pass_time(RETRY_MS)
+
+    def deliverable(self) -> dict[tuple[str, str], int]:
+        return {pair: self.model.deliverable(*pair) for pair in self.model.views}
+
+    def judge_wakes(self, before: dict[tuple[str, str], int], woken: set[tuple[str | None, str]]) -> None:
+        """Where nothing was deliverable somebody may be parked; where something is now, he is woken (I.17)."""
+        for (group, topic), count in self.deliverable().items():
+            if count and before.get((group, topic), -1) == 0:
+                must(bool({(group, topic), (None, topic)} & woken), "woken", group, topic, woken)
+
+    def one(self, command: Any) -> Any:
+        """A command alone: its result, or the code."""
+        before = self.deliverable()
+        committed = self.rig.commit(command)
+        result = committed.results[0]
+        self.last = before, committed.woken
+        return result.code if isinstance(result, Refused) else result
+
+    def after(self) -> None:
+        """The model took the command: time, then wakes."""
+        self.model.timed()
+        self.judge_wakes(*self.last)
+        self.settle()
+
+    def settle(self) -> None:
+        while self.rig.due:
+            before = self.deliverable()
+            committed = self.rig.commit()
+            self.model.timed()
+            self.judge_wakes(before, committed.woken)
+        while self.model.timed():
+            raise model.Broken("something is due in the model, and not in the engine")
+
+    def pass_time(self, ms: int) -> None:
+        self.rig.skip(ms)
+        self.model.now_ms += ms
+
+    # ── What clients do ──────────────────────────────────────────────────────────────────────────────────────────
+
+    @rule(asked=st.lists(steps, min_size=1, max_size=4), heard=st.sampled_from([True, True, True, False]))
+    def commands(self, asked: list[Any], heard: bool = True) -> None:
+        self.heard = heard
+        self.run_group(asked, Fault.NONE)
+        self.heard = True
+        self.settle()
+
+    @rule(asked=st.lists(steps, min_size=2, max_size=6))
+    def more_commands(self, asked: list[Any]) -> None:
+        self.commands(asked)
+
+    @rule(asked=st.lists(steps, min_size=1, max_size=4), fault=st.sampled_from(list(Fault)))
+    def commands_on_a_bad_disk(self, asked: list[Any], fault: Fault) -> None:
+        self.run_group(asked, fault)
+        self.settle()
+
+    @rule(topic=topics, count=st.integers(1, 6))
+    def send_some(self, topic: str, count: int) -> None:
+        self.commands([SendStep(topic, [True] * count, False, "", 0)])
+
+    @rule(group=groups, topic=topics, messages=sizes, late=st.booleans())
+    def pop_and_ack(self, group: str, topic: str, messages: int, late: bool) -> None:
+        """What a consumer does all day; sometimes it is late."""
+        self.commands([PopStep(topic, group, (), messages, 3 << 20, SECOND, "c", 0)])
+        if late:
+            self.pass_time(SECOND)
+        self.commands([AckStep(group, [Pick(place, "good") for place in range(messages)])])
+
+    @rule(group=groups, topic=topics, reason=st.integers(0, len(REASONS) - 1), delay_ms=delays)
+    def pop_and_fail(self, group: str, topic: str, reason: int, delay_ms: int | None) -> None:
+        self.commands([PopStep(topic, group, (), 3, 3 << 20, MINUTE, "c", 0)])
+        change = [(Pick(place, "good"), "release", delay_ms, False, reason) for place in range(3)]
+        self.commands([ChangeStep(group, change)])
+
+    @rule(group=groups, name=owners, topic=topics, part=st.integers(0, 1), bounded=st.booleans())
+    def read_a_part(self, group: str, name: str, topic: str, part: int, bounded: bool) -> None:
+        """A reader that goes on chunk by chunk, as Spark's does, and reads what it has read once more."""
+        if name not in self.model.groups.get(group, NO_GROUP).owners:
+            self.attach(group, name, 30 * SECOND, topic, None)
+        for chunk in (0, 1, 2, 0, 1):
+            seal = SealStep(topic, group, (), 3, 3 << 20, SECOND, name, 0, 1, part, chunk, 0, bounded)
+            self.commands([seal])
+
+    @rule(group=groups, name=owners, topic=topics, thief=sizes, renewed=st.booleans())
+    def read_late(self, group: str, name: str, topic: str, thief: int, renewed: bool) -> None:
+        """The reader's lease ends, others pop what it held, and it comes back."""
+        self.read_a_part(group, name, topic, 0, False)
+        generation, _ = self.owner(group, name)
+        self.pass_time(HOUR)
+        self.commands([PopStep(topic, group, (), thief, 3 << 20, HOUR, "thief", 0)])
+        if renewed:
+            self.renew(group, name, 0, MINUTE)
+        self.read_a_part(group, name, topic, 0, False)
+        must(self.owner(group, name)[0] == generation or group not in self.model.groups, "generation")
+
+    # ── Owners ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def attach(self, group: str, name: str, lease_ms: int, topic: str, start: tuple[str, int] | None) -> None:
+        answer = self.one(ask.AttachOwner(group, name, lease_ms, topic, start))
+        self.model.attach(group, name, lease_ms, topic, start, answer)
+        self.after()
+
+    def renew(self, group: str, name: str, behind: int, lease_ms: int) -> None:
+        generation = max(1, self.owner(group, name)[0] - behind)
+        answer = self.one(ask.RenewOwner(group, name, generation, lease_ms))
+        self.model.renew(group, name, generation, lease_ms, answer)
+        self.after()
+
+    @rule(
+        group=groups,
+        name=owners,
+        lease_ms=st.sampled_from([SECOND, 30 * SECOND, HOUR]),
+        topic=st.sampled_from(["", *TOPICS]),
+        start=st.sampled_from([None, ("LATEST", 0), ("EARLIEST", 0)]),
+        behind=st.sampled_from([None, None, 0, 0, 1, -1]),
+    )
+    def attach_or_renew(
+        self, group: str, name: str, lease_ms: int, topic: str, start: tuple[str, int] | None, behind: int | None
+    ) -> None:
+        if behind is None:
+            self.attach(group, name, lease_ms, topic, start)
+        else:
+            self.renew(group, name, behind, lease_ms)
+
+    @rule(group=groups, name=owners, behind=st.sampled_from([0, 0, 0, 0, 1]), ahead=st.sampled_from([0, 1, 1, 1, 2]))
+    def ack_up_to(self, group: str, name: str, behind: int, ahead: int) -> None:
+        generation, acked = self.owner(group, name)
+        epoch = acked + ahead
+        answer = self.one(ask.AckUpTo(group, name, max(1, generation - behind), epoch))
+        told = answer if isinstance(answer, str) else answer[:2]
+        self.model.ack_up_to(group, name, max(1, generation - behind), epoch, told)
+        self.after()
+
+    @rule(group=groups, name=owners, known=st.booleans())
+    def release_owner(self, group: str, name: str, known: bool) -> None:
+        generation = self.owner(group, name)[0] if known else 0
+        self.model.release_owner(group, name, generation, self.one(ask.ReleaseOwner(group, name, generation)))
+        self.after()
+
+    @rule(group=groups, topic=topics, bounded=st.booleans())
+    def available(self, group: str, topic: str, bounded: bool) -> None:
+        upto = self.position(group, topic) if bounded else None
+        answer = self.one(ask.Available(topic, group, upto))
+        refused = self.model.refused_pop(topic, group, ())
+        if refused:
+            must(answer == refused, "available", answer)
+        else:
+            self.model.bind(group, topic)
+            told = model.Position(*upto) if upto else None
+            ends = dict(enumerate(map(len, self.model.topics[topic].queues)))
+            must(answer == (self.model.available(group, topic, told), (ends, self.model.entered)), "available", answer)
+            self.positions[(group, topic)] = answer[1]
+        self.after()
+
+    # ── Operators ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @rule(name=topics, what=st.sampled_from(["make", "grow", "grow", "delete", "renew"]), queues=st.integers(2, 5))
+    def operate_a_topic(self, name: str, what: str, queues: int) -> None:
+        """Deleted topics are mostly made again at once."""
+        if what == "grow":
+            self.grow_topic(name, queues)
+        if what in ("delete", "renew"):
+            self.delete_topic(name)
+        if what in ("make", "renew"):
+            self.make_topic(name, queues)
+
+    @rule(
+        name=groups,
+        what=st.sampled_from(["make", "change", "change", "delete", "renew"]),
+        max_attempts=st.integers(1, 4),
+        start=st.sampled_from([("EARLIEST", 0), ("EARLIEST", 0), ("LATEST", 0), ("TIMESTAMP", 1_700_000_100_000)]),
+        exclusive=st.booleans(),
+    )
+    def operate_a_group(self, name: str, what: str, max_attempts: int, start: tuple[str, int], exclusive: bool) -> None:
+        if what == "change":
+            self.change_group(name, max_attempts, exclusive)
+        if what in ("delete", "renew"):
+            self.delete_group(name)
+        if what in ("make", "renew"):
+            self.make_group(name, max_attempts, start, exclusive)
+
+    def make_topic(self, name: str, queues: int) -> None:
+        answer = self.one(ask.CreateTopic(name, queues, False, KEEP_MS_MAX))
+        expected = self.model.create_topic(name, queues)
+        must(answer == expected if isinstance(answer, str) else not expected, "create topic", answer, expected)
+        self.after()
+
+    def grow_topic(self, name: str, queues: int) -> None:
+        answer = self.one(ask.UpdateTopic(name, queues, None))
+        expected = self.model.grow_topic(name, queues)
+        must(answer == expected if isinstance(answer, str) else not expected, "update topic", answer, expected)
+        self.after()
+
+    def delete_topic(self, name: str) -> None:
+        answer = self.one(ask.DeleteTopic(name))
+        must((answer or "") == self.model.delete_topic(name), "delete topic", answer)
+        self.after()
+
+    def make_group(self, name: str, max_attempts: int, start: tuple[str, int], exclusive: bool) -> None:
+        answer = self.one(ask.CreateGroup(name, max_attempts, DELAYS_MS, MINUTE, 0, *start, exclusive))
+        expected = self.model.create_group(name, model.Group(max_attempts, DELAYS_MS, MINUTE, start, exclusive))
+        must(answer == expected if isinstance(answer, str) else not expected, "create group", answer, expected)
+        self.after()
+
+    def change_group(self, name: str, max_attempts: int, exclusive: bool) -> None:
+        changed = {"max_attempts": max_attempts, "exclusive_owner": exclusive}
+        answer = self.one(ask.UpdateGroup(name, changed))
+        expected = self.model.change_group(name, max_attempts, exclusive)
+        must(answer == expected if isinstance(answer, str) else not expected, "update group", answer, expected)
+        self.after()
+
+    def delete_group(self, name: str) -> None:
+        answer = self.one(ask.DeleteGroup(name))
+        must((answer or "") == self.model.delete_group(name), "delete group", answer)
+        self.after()
+
+    # ── Time and crashes ─────────────────────────────────────────────────────────────────────────────────────────
+
+    @rule(
+        ms=st.sampled_from([1, 999, SECOND, 10 * SECOND, 31 * SECOND, 61 * SECOND, HOUR, 13 * HOUR, 7 * DAY]),
+        settle=st.booleans(),
+    )
+    def time_passes(self, ms: int, settle: bool) -> None:
+        self.pass_time(ms)
+        if settle or ms > HOUR:
+            self.settle()
+
+    @rule(short=st.integers(0, 1), settle=st.booleans())
+    def time_passes_to_what_is_due(self, short: int, settle: bool) -> None:
+        """Exactly to it, or to the millisecond before it."""
+        with self.rig.reading() as kv:
+            first = kv.first("due")
+        due_ms = int.from_bytes(first[0][:8], "big") if first else 0
+        if self.rig.now < due_ms - short < self.rig.now + DAY:
+            self.pass_time(due_ms - short - self.rig.now)
+        if settle:
+            self.settle()
+
+    @rule(clean=st.booleans())
+    def start_again(self, clean: bool) -> None:
+        if clean:
+            self.rig.restart()
+        else:
+            self.rig.crash()
+
+    # ── What must hold after every step ──────────────────────────────────────────────────────────────────────────
+
+    @invariant()
+    def everything_is_as_in_the_model(self) -> None:
+        self.numbers_are_those_of_the_model()
+        self.positions_are_those_of_the_model()
+        self.dead_letters_are_those_of_the_model()
+        findings = self.rig.findings()
+        must(not findings, *findings)
+
+    def numbers_are_those_of_the_model(self) -> None:
+        rows = {(row.group, row.topic): row for row in self.rig.look("groups", "", "")}
+        ours = {pair: row for pair, row in rows.items() if not pair[1].startswith("%")}
+        must(ours.keys() == self.model.views.keys(), "groups in topics", ours, self.model.views)
+        for pair, row in ours.items():
+            shown = row.ready, row.in_flight, row.retry, row.backoff, row.dead, row.acked, row.owners
+            must(shown == self.model.numbers(*pair), "numbers", pair, row, self.model.numbers(*pair))
+            must((row.expired, row.quarantined) == (0, 0), "nothing is lost", row)
+            tied, others = self.model.oldest(*pair)
+            allowed = {min(filter(None, (one, others))) for one in tied} or {others}
+            must(row.oldest_ms in allowed, "oldest", pair, row, allowed)
+
+    def positions_are_those_of_the_model(self) -> None:
+        state = self.rig.core.state
+        for (group, topic), view in self.model.views.items():
+            ids = state.ids[("g", group)], state.ids[("t", topic)]
+            must([state.poff.get((*ids, queue), 0) for queue in range(len(view.next))] == view.next, "poff", group)
+
+    def dead_letters_are_those_of_the_model(self) -> None:
+        for name, group in self.model.groups.items():
+            must(sorted(dead_letters(self.rig, name)) == sorted(group.dead), "dead letters", name, group.dead)
+
+
+def dead_letters(rig: Rig, group: str) -> Iterator[tuple[str, str, int, int, int, str]]:
+    """(text, origin topic, queue, offset, attempts, reason) of each."""
+    for letter in rig.dead(group):
+        origin = letter.dead_letter
+        yield letter.body.decode(), origin.topic, origin.queue, origin.offset, origin.attempts, origin.reason
