@@ -4,6 +4,7 @@
 """
 
 import heapq
+import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -14,6 +15,9 @@ from popmq_server.message import RETRY_PREFIX, dead_letter_topic
 from popmq_server.state import Group, Held, State, Topic, Tx
 from popmq_server.storage.keys import NEVER, RQ_KEY, RQ_VALUE, STAT_KEY, SUB_OWNER, TOPIC_AT, U64
 from popmq_server.topic import IDX_HEAD, Log, entries
+
+#: Entries of a retry topic among which the oldest message is looked for.
+OLDEST_RETRIES = 1000
 
 
 class GroupNumbers(NamedTuple):
@@ -154,9 +158,10 @@ def _oldest_ms(tx: Tx, group: Group, topic: Topic, leased: int | None) -> int:
         least = state.queue_min.get((topic.topic_id, queue), 0)
         offset = max(least, state.poff.get((group.group_id, topic.topic_id, queue), least))
         units += [unit[1:] for unit in entries(tx.kv, topic.topic_id, queue, offset, 1)]
-    first = tx.kv.first("rq", STAT_KEY.pack(group.group_id, topic.topic_id))
-    if first is not None:
-        units.append(RQ_VALUE.unpack_from(first[1])[:2])
+    # Entries stand in the order of their release, so each has to be looked at; positions grow with the time of storing.
+    retries = itertools.islice(tx.kv.scan("rq", STAT_KEY.pack(group.group_id, topic.topic_id)), OLDEST_RETRIES)
+    if oldest := min((RQ_VALUE.unpack_from(value)[:2] for _, value in retries), default=None):
+        units.append(oldest)
     times = [read[0] for position, size in units if (read := log.fetch(topic.topic_id, position, size))]
     if leased is not None and (head := tx.kv.get("idx", TOPIC_AT.pack(topic.topic_id, leased))) is not None:
         times.append(IDX_HEAD.unpack_from(head)[0])

@@ -145,7 +145,6 @@ def test_the_numbers_are_those_of_a_model_that_is_told_of_every_answer(
     assert kinds >= {"acked", "dead", "in_flight"}, "the history was not dull"
 
 
-@pytest.mark.xfail(reason="the oldest of a lease or of the retry topic is guessed from its first entry")
 def test_the_oldest_age_is_that_of_the_oldest_unfinished_message(stubs: Stubs, clock: FakeClock) -> None:
     history = History(1, stubs, clock)
     for _ in range(150):
