@@ -85,7 +85,10 @@ class Broker:
         self._loop.call_soon_threadsafe(self.watchers.tick)
 
     async def execute(self, command: Any) -> Any:
-        """Runs one command; the answer has been committed. Raises Refused."""
+        """Runs one command; the answer has been committed. Raises Refused.
+
+        What waits is bounded in bytes, not in calls: a caller is told BUSY before the process runs out of memory.
+        """
         size = command.bytes if isinstance(command, Send) else 0
         if self._waiting_bytes + size > WAITING_BYTES_MAX:
             raise Refused(
@@ -106,7 +109,11 @@ class Broker:
             raise
 
     async def pop(self, command: Pop, wait_ms: int) -> Popped:
-        """Pop, parked while there is nothing; a token's answer never waits, since its set is sealed."""
+        """Pop, parked while there is nothing; a token's answer never waits, since its set is sealed.
+
+        Each look is a command like any other; between two looks nothing is held, so a parked Pop costs some hundred
+        bytes.
+        """
         key = (command.group, command.topic)
         deadline_ms = self.clock.now_ms() + wait_ms
         lot = self.watchers if command.queues else self.waiters

@@ -28,7 +28,10 @@ DELAYS_MS_DEFAULT = tuple(
 
 
 def create_topic(tx: Tx, command: CreateTopic) -> tuple[Topic, bool]:
-    """Creating what exists with the same settings succeeds."""
+    """Creating what exists with the same settings succeeds.
+
+    Settings that differ are refused rather than changed: an update says that it is one.
+    """
     found = tx.topic(command.name)
     if found is not None:
         if (found.queues, found.by_age, found.keep_ms) != command[1:]:
@@ -51,7 +54,10 @@ def _new_topic(tx: Tx, name: str, queues: int, by_age: bool, keep_ms: int) -> To
 
 
 def ensure_dead_letter_topic(tx: Tx, group: Group) -> Topic:
-    """`%DLQ%group`, made with its group; it keeps what no group has finished, as every topic."""
+    """`%DLQ%group`, made with its group; it keeps what no group has finished, as every topic.
+
+    One queue: dead letters keep their order, and people read them from the first on.
+    """
     name = dead_letter_topic(group.name)
     return tx.topic(name) or _new_topic(tx, name, 1, False, KEEP_MS_MAX)
 

@@ -69,7 +69,10 @@ class CheckPoint(NamedTuple):
         raise IndexError(member)
 
     def pinned(self, bits: int) -> dict[int, int]:
-        """How many members of `bits` lie in each chunk."""
+        """How many members of `bits` lie in each chunk.
+
+        Most batches lie in one chunk.
+        """
         found: dict[int, int] = {}
         for place, (start, chunk) in enumerate(self.chunks):
             stop = self.chunks[place + 1][0] if place + 1 < len(self.chunks) else self.members
@@ -99,7 +102,11 @@ def chunk_of_member(ck: CheckPoint, member: int) -> int:
 
 
 def members_of(bits: int) -> list[int]:
-    """The numbers of the bits that are set, ascending."""
+    """The numbers of the bits that are set, ascending.
+
+    A full prefix, the common case, is a range; else the digits are read as text, since shifting a number of
+    thousands of bits once for each bit is quadratic.
+    """
     if bits & (bits + 1) == 0:
         return list(range(bits.bit_length()))
     text = bin(bits)[:1:-1]
@@ -139,7 +146,10 @@ def decode(ck_id: int, raw: memoryview) -> CheckPoint:
 
 
 def encode_lease(sub: int, lease: Lease, count: int) -> bytes:
-    """The value of a `due` entry: done bits, and for an owner's CheckPoint torn and released ones."""
+    """The value of a `due` entry: done bits, and for an owner's CheckPoint torn and released ones.
+
+    Done bits, not undone ones: a new lease is all zeros.
+    """
     if sub:
         return b"\0"
     width = (count + 7) // 8

@@ -145,7 +145,11 @@ class Core:
         return min(times, default=None)
 
     def run(self, commands: list[Any]) -> Committed:
-        """Runs a group; every command gets an answer or an exception. Raises CommitFailed: end the process."""
+        """Runs a group; every command gets an answer or an exception. Raises CommitFailed: end the process.
+
+        `order` is stable within a lane, so requests of one client keep their order. The loop ends because each round
+        takes a command out, postpones a lease, or uses up one of the two tries that a full disk has.
+        """
         results: list[Any] = [None] * len(commands)
         order = sorted(range(len(commands)), key=lambda place: LANES.get(type(commands[place]), LANE_ACK))
         refuse_room: Refused | None = None
@@ -234,7 +238,10 @@ class Core:
         return revive.revive(tx)
 
     def _refusals(self, tx: Tx, refuse_room: Refused | None) -> Callable[[Any], Refused | None] | None:
-        """None when there is room; else what to answer to a command."""
+        """None when there is room; else what to answer to a command.
+
+        Asked once for a group: the answer may be one group old, which the reserves of 15 % and 256 MiB are there for.
+        """
         if refuse_room is not None:
             return lambda command: refuse_room if isinstance(command, NEEDS_ROOM) else None
         free, used = self._space(tx)

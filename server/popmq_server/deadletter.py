@@ -16,7 +16,10 @@ _DEAD_LETTER_FIELD = 15
 
 
 def bury(tx: Tx, ck: CheckPoint, bits: int, reason: str) -> None:
-    """Moves members, already out of their lease, to the dead-letter topic of their group."""
+    """Moves members, already out of their lease, to the dead-letter topic of their group.
+
+    Rows of history are written for each of them, with the reason that the dead letter carries too.
+    """
     group = tx.state.groups[ck.group_id]
     topic = tx.state.topics[ck.topic_id]
     log = Log(tx.kv)

@@ -65,7 +65,10 @@ class EmbeddedBroker:
             self._ready.set()
 
     def stop(self) -> None:
-        """Drains and gives the folder free; a second call does nothing."""
+        """Drains and gives the folder free; a second call does nothing.
+
+        Parked Pops are answered empty, running calls get a few seconds.
+        """
         if self._thread is not None and self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stop.set)
             self._thread.join()

@@ -43,7 +43,10 @@ class Housekeeper:
         self._tick_ms = max(self._tick_ms, until_ms + TICK_MS)
 
     def run(self, tx: Tx) -> None:
-        """One piece of whatever is due. Raises HousekeepingFailed."""
+        """One piece of whatever is due. Raises HousekeepingFailed.
+
+        Deleted things go first and one at a time: they may be large.
+        """
         try:
             for entity_id, kind in list(tx.state.purges.items()):
                 purge.step(tx, entity_id, kind)

@@ -37,7 +37,11 @@ class Found(NamedTuple):
 
 
 def find(tx: Tx, group: Group, handle: Handle, field: str) -> Found:
-    """The member that a handle names, or Refused."""
+    """The member that a handle names, or Refused.
+
+    Checked in the order in which a caller can do something about it: over, not ours, not this group's, over after
+    all.
+    """
     ck = tx.state.ck.get(handle.ck_id)
     if ck is None and handle.ck_id < tx.state.counters[""].ck_id:
         raise lapsed(field)
@@ -202,7 +206,10 @@ def _leave_alone(tx: Tx, ck: CheckPoint, sub: int, bits: int) -> None:
 
 
 def exhausted(ck: CheckPoint, bits: int, max_attempts: int) -> int:
-    """Those members of `bits` that have no attempt left."""
+    """Those members of `bits` that have no attempt left.
+
+    Attempts are one number for each run, since the members of a run were popped by the same commits.
+    """
     found = start = 0
     for run in ck.runs:
         if run.attempts >= max_attempts:
@@ -212,7 +219,10 @@ def exhausted(ck: CheckPoint, bits: int, max_attempts: int) -> int:
 
 
 def _back_off(tx: Tx, ck: CheckPoint, bits: int, due_ms: int, uncounted: bool, reason: str) -> None:
-    """A CheckPoint of kind backoff: nobody has a handle on it, at its due time its members go to the retry topic."""
+    """A CheckPoint of kind backoff: nobody has a handle on it, at its due time its members go to the retry topic.
+
+    The old handles are dead with the old bits: the new CheckPoint has a nonce that nobody was told.
+    """
     runs = take_runs(ck, bits, uncounted)
     chunks = tuple((place, chunk_of_member(ck, member)) for place, member in enumerate(members_of(bits)))
     waiting = CheckPoint(
@@ -236,7 +246,10 @@ def _back_off(tx: Tx, ck: CheckPoint, bits: int, due_ms: int, uncounted: bool, r
 
 
 def take_runs(ck: CheckPoint, bits: int, uncounted: bool) -> tuple[Run, ...]:
-    """The members of `bits` as runs of their own."""
+    """The members of `bits` as runs of their own.
+
+    Neighbours that leave together stay one run, so a released batch does not become a record for each message.
+    """
     runs: list[Run] = []
     for run in ck.runs:
         inside = bits & (1 << run.length) - 1

@@ -68,7 +68,10 @@ def record(topic_id: int, stored_ms: int, data: bytes) -> tuple[bytes, bytes]:
 
 
 def read_record(raw: memoryview, topic_id: int) -> tuple[int, bytes] | None:
-    """(stored ms, message bytes) of a record, or None when its bytes are not what was written."""
+    """(stored ms, message bytes) of a record, or None when its bytes are not what was written.
+
+    The topic is compared as well: a pointer that leads into another topic's chunk finds nothing.
+    """
     if len(raw) < RECORD.size:
         return None
     crc, length, topic, stored_ms = RECORD.unpack_from(raw)
@@ -104,7 +107,10 @@ def make_handle(ck_id: int, member: int, nonce: int) -> str:
 
 
 def read_handle(text: str, field: str = "handles") -> Handle:
-    """Raises Refused INVALID_HANDLE for what cannot have been made by `make_handle`."""
+    """Raises Refused INVALID_HANDLE for what cannot have been made by `make_handle`.
+
+    Damaged and dead are different answers: a damaged handle is a bug of its caller, a dead one is everyday life.
+    """
     if len(text) != _HANDLE_LETTERS:
         raise bad_handle(field, f"a handle has {_HANDLE_LETTERS} letters, this has {len(text)}")
     try:

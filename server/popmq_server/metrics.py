@@ -73,7 +73,10 @@ class Metrics:
         self.commits = 0
 
     def committed(self, committed: Committed) -> None:
-        """Counts one group; called on the writer thread."""
+        """Counts one group; called on the writer thread.
+
+        prometheus-client's counters lock for themselves.
+        """
         if committed.wrote:
             self.commits += 1
             self.fsyncs.inc(self._synced)

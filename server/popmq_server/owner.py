@@ -85,7 +85,11 @@ def _put(tx: Tx, owner: Owner) -> Owner:
 
 
 def attach(tx: Tx, command: AttachOwner) -> tuple[int, int, int]:
-    """Makes or takes over an owner; requests of older generations are fenced from now on."""
+    """Makes or takes over an owner; requests of older generations are fenced from now on.
+
+    The group's start position is fixed here too: a Spark query names its topic before it reads, and what is sent in
+    between belongs to it.
+    """
     topic = tx.topic(command.topic) if command.topic else None
     if command.topic and topic is None:
         raise topic_not_found(command.topic)
@@ -114,7 +118,10 @@ def attach(tx: Tx, command: AttachOwner) -> tuple[int, int, int]:
 
 
 def renew(tx: Tx, command: RenewOwner) -> tuple[int, int, int]:
-    """Moves the lease of all that is bound. What was released meanwhile stays so until its token is popped again."""
+    """Moves the lease of all that is bound. What was released meanwhile stays so until its token is popped again.
+
+    One small key moves, whatever the owner holds: that is why members of a token have no deadline of their own.
+    """
     _, owner = _find(tx, command.group, command.owner, command.generation)
     owner = _put(
         tx, owner._replace(lease_until_ms=tx.now_ms + command.lease_ms, last_seen_ms=tx.now_ms, released=False)
@@ -127,7 +134,11 @@ def renew(tx: Tx, command: RenewOwner) -> tuple[int, int, int]:
 
 
 def ack_up_to(tx: Tx, command: AckUpTo) -> tuple[int, int, dict[str, int]]:
-    """Finishes the tokens of all epochs up to one, late or not; a second time it finds nothing to do."""
+    """Finishes the tokens of all epochs up to one, late or not; a second time it finds nothing to do.
+
+    Work is a few operations for each CheckPoint, not for each message; an owner with a million messages in flight has
+    some thousand of them.
+    """
     _, owner = _find(tx, command.group, command.owner, command.generation)
     topics: dict[str, int] = {}
     kept = []
@@ -160,7 +171,10 @@ def _finish(tx: Tx, token: Token) -> int:
 
 
 def release(tx: Tx, command: ReleaseOwner) -> int:
-    """Ends the owner's lease now: what it holds becomes visible, at once or in the next transactions."""
+    """Ends the owner's lease now: what it holds becomes visible, at once or in the next transactions.
+
+    An operator's call too: the key in `due` is set to now, so the revive does the work in bounded pieces.
+    """
     _, owner = _find(tx, command.group, command.owner, command.generation)
     held = tx.state.owned.get(owner.owner_id, 0)
     _put(tx, owner._replace(lease_until_ms=tx.now_ms, released=False))
@@ -247,7 +261,10 @@ def _take_back(tx: Tx, ck: CheckPoint, part: Lease) -> None:
 
 
 def _drop(tx: Tx, owner: Owner) -> int:
-    """Owner, tokens and CheckPoints go; what is still bound (exclusive groups) becomes an ordinary retry."""
+    """Owner, tokens and CheckPoints go; what is still bound (exclusive groups) becomes an ordinary retry.
+
+    The retry entries of released members stay and become ordinary ones: their tie names a CheckPoint that is gone.
+    """
     moved = 0
     for key in tx.state.owner_tokens.get(owner.owner_id, ()):
         token = tx.state.tokens[key]
@@ -271,7 +288,10 @@ def _drop(tx: Tx, owner: Owner) -> int:
 
 
 def pop(tx: Tx, command: Pop, ask: PopToken) -> Popped:
-    """The set of a token: sealed now, or as it was sealed, less what is done, torn or unreadable."""
+    """The set of a token: sealed now, or as it was sealed, less what is done, torn or unreadable.
+
+    Every Pop of a live generation also renews the owner's lease: a reader that reads is alive.
+    """
     group, topic = resolve(tx, command)
     _, owner = _find(tx, command.group, ask.owner, ask.generation)
     if ask.epoch <= owner.acked_epoch:
@@ -315,7 +335,11 @@ def _replay(tx: Tx, owner: Owner, token: Token) -> Popped:
 def _seal(
     tx: Tx, command: Pop, ask: PopToken, group: Group, topic: Topic, owner: Owner, key: tuple[int, int, bytes]
 ) -> Popped:
-    """The first Pop of a token: what it takes, be it nothing, is bound to it before the answer leaves."""
+    """The first Pop of a token: what it takes, be it nothing, is bound to it before the answer leaves.
+
+    The record of the token is put also when nothing was taken. A sink may have remembered the epoch as done with an
+    empty part; a repeat that filled it would have its rows skipped by the sink, and then acked: lost.
+    """
     others = tx.state.owner_tokens.get(owner.owner_id, ())
     queues = command.queues or range(topic.queues)
     room = _room(tx, command, ask, topic, owner, others)
@@ -358,7 +382,10 @@ def _room(
 
 
 def at_end(tx: Tx, owner: Owner, topic: Topic, queues: range | tuple[int, ...], upto: Position | None) -> bool:
-    """Whether every queue and the retry topic have nothing more for the owner, as far as `upto` goes."""
+    """Whether every queue and the retry topic have nothing more for the owner, as far as `upto` goes.
+
+    The owner's own entries in the retry topic do not count: they come back by their tokens, not by this one.
+    """
     state, where = tx.state, (owner.group_id, topic.topic_id)
     for queue in queues:
         stop = state.queue_max.get((topic.topic_id, queue), 0)

@@ -107,7 +107,10 @@ class Pick:
         return not self.full
 
     def take_queue(self, queue: int, messages_max: int) -> None:
-        """Takes from one queue, at most `messages_max`, beginning at poff."""
+        """Takes from one queue, at most `messages_max`, beginning at poff.
+
+        The first message is always taken, so a message larger than the bound does not stand in the way for ever.
+        """
         topic_id = self.topic.topic_id
         offset = self._start(queue)
         rows_max = len(self.rows) + min(messages_max, self.room)
@@ -168,7 +171,11 @@ class Pick:
             self.runs.append(Run(queue, first, stop - first, 1))
 
     def take_retry(self, messages_max: int) -> None:
-        """Takes from the retry topic, at most `messages_max`, oldest first."""
+        """Takes from the retry topic, at most `messages_max`, oldest first.
+
+        An entry whose message cannot be read is taken too and counted, or it would stay at the head of the retry
+        topic.
+        """
         where = (self.group.group_id, self.topic.topic_id)
         rows_max = len(self.rows) + min(messages_max, self.room)
         if not self.tx.state.stat[where].retry:
@@ -224,7 +231,10 @@ class Pick:
 
 
 def take_retry_entry(tx: Tx, where: tuple[int, int], entry: RetryEntry) -> None:
-    """An entry leaves the retry topic for another reader; an owner that was to have it learns that it is torn."""
+    """An entry leaves the retry topic for another reader; an owner that was to have it learns that it is torn.
+
+    Its attempt was counted when it was popped; the next CheckPoint carries it on.
+    """
     tx.kv.delete("rq", entry.key)
     unpin_retry(tx, entry.position)
     tx.count(where, retry=-1)
@@ -256,7 +266,11 @@ def unpin_retry(tx: Tx, position: int) -> None:
 
 
 def pop(tx: Tx, command: Pop) -> Popped:
-    """Leases what is deliverable; an empty answer leases nothing."""
+    """Leases what is deliverable; an empty answer leases nothing.
+
+    Nothing is written before everything is chosen: `Pick` only reads, `apply` moves positions, `lease` makes the
+    CheckPoint. When something is left behind, the commit wakes the next waiter: chain waking (S1.42).
+    """
     group, topic = resolve(tx, command)
     bind(tx, group, topic)
     if command.attempt_id:
@@ -343,7 +357,11 @@ def resolve(tx: Tx, command: Pop) -> tuple[Group, Topic]:
 
 
 def bind(tx: Tx, group: Group, topic: Topic, start: tuple[str, int] | None = None) -> None:
-    """Fixes where a group starts in a topic, when it names the topic for the first time."""
+    """Fixes where a group starts in a topic, when it names the topic for the first time.
+
+    At the first naming, not at the first message: what is sent between the two is not skipped. Queues that a topic
+    gets later begin at their first offset for everybody.
+    """
     where = (group.group_id, topic.topic_id)
     if where in tx.state.stat:
         return
@@ -362,7 +380,10 @@ def bind(tx: Tx, group: Group, topic: Topic, start: tuple[str, int] | None = Non
 
 
 def _offset_at(tx: Tx, topic_id: int, queue: int, since_ms: int, low: int, high: int) -> int:
-    """The first offset stored at or after a time: store times never fall within a queue, so halving finds it."""
+    """The first offset stored at or after a time: store times never fall within a queue, so halving finds it.
+
+    A damaged record in the middle is taken as older: the group then starts no later than it should.
+    """
     log = Log(tx.kv)
     while low < high:
         middle = (low + high) // 2
@@ -376,7 +397,10 @@ def _offset_at(tx: Tx, topic_id: int, queue: int, since_ms: int, low: int, high:
 
 
 def _replay(tx: Tx, ck: CheckPoint) -> Popped:
-    """The same messages that are not done yet, uncounted: the answer to a repeated attempt id."""
+    """The same messages that are not done yet, uncounted: the answer to a repeated attempt id.
+
+    Members whose lease was changed alone are among them; the deadline that is told is the earliest of all.
+    """
     parts = [part for sub in range(ck.members + 1) if (part := tx.state.leases.get((ck.ck_id, sub)))]
     rows, _ = read_members(tx, ck, sum(part.undone for part in parts))
     return Popped(rows, ck.ck_id, ck.nonce, ck.popped_ms, min(part.due_ms for part in parts), 0, True)

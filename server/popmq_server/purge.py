@@ -24,7 +24,10 @@ _OF_GROUP = ("rq", "tok", "poff", "stat", "own")
 
 
 def step(tx: Tx, entity_id: int, kind: str) -> None:
-    """One piece; with the last one the job goes too."""
+    """One piece; with the last one the job goes too.
+
+    The tables forget the entity only when its ranges are gone, so that a restart in between finds the same job.
+    """
     left = _drop_checkpoints(tx, entity_id, kind, PURGE_KEYS_MAX)
     if left and kind == "topic":
         for group_id in tx.state.topic_groups.get(entity_id, ()):

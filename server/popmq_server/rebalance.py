@@ -24,7 +24,10 @@ class Assignment(NamedTuple):
 
 
 def assign(queues: int, clients: Sequence[str], client: str, share_number: int) -> Assignment:
-    """The queues of one client; the same result wherever it is computed, since both lists are sorted."""
+    """The queues of one client; the same result wherever it is computed, since both lists are sorted.
+
+    Clients that are unknown yet are told so, which is not the same as being told to read nothing (S1.22).
+    """
     ring = sorted(set(clients))
     if client not in ring:
         return Assignment(False, False, ())

@@ -63,7 +63,10 @@ class Retention:
         return more
 
     def _mark(self, tx: Tx, topic: Topic) -> bool:
-        """Moves the mark over the chunks that every group has passed."""
+        """Moves the mark over the chunks that every group has passed.
+
+        Chunks that are pinned are passed as well: a mark says how far the groups have moved, a pin what must stay.
+        """
         last = tx.kv.last("mark", U32.pack(topic.topic_id))
         at = U64.unpack(last[1])[0] if last else 0
         moved, seen = at, 0
@@ -77,7 +80,10 @@ class Retention:
         return seen == CHUNKS_MAX
 
     def _limit(self, tx: Tx, topic: Topic) -> int:
-        """The position before which chunks may go."""
+        """The position before which chunks may go.
+
+        Older marks than the one in use are of no use any more and go.
+        """
         key = TOPIC_AT.pack(topic.topic_id, max(0, tx.now_ms - topic.keep_ms))
         found = tx.kv.floor("mark", key, U32.pack(topic.topic_id))
         if found is None:
@@ -182,7 +188,10 @@ def _kept(tx: Tx, chunk: Chunk) -> Iterator[tuple[bytes, memoryview]]:
 
 
 def _copy_live(tx: Tx, topic: Topic, chunk: Chunk) -> None:
-    """Copies the records that leases and retry entries still need, and lets the chunk itself go."""
+    """Copies the records that leases and retry entries still need, and lets the chunk itself go.
+
+    A rare job that walks leases and retry entries: an hour after a chunk's time, for what is still held then.
+    """
     raw = tx.kv.get("log", U64.pack(chunk.position))
     if raw is None:
         return

@@ -342,7 +342,10 @@ def shifted(held: Held, ck: CheckPoint, count: int) -> Held:
 
 
 def queue_counts(ck: CheckPoint, bits: int) -> list[tuple[int, int]]:
-    """(queue or RETRY_QUEUE, members of `bits`) pairs, one for each run that has any."""
+    """(queue or RETRY_QUEUE, members of `bits`) pairs, one for each run that has any.
+
+    Most CheckPoints have one run, so this is one popcount.
+    """
     found = []
     for run in ck.runs:
         count = (bits & (1 << run.length) - 1).bit_count()
@@ -374,7 +377,11 @@ class Tx:
         return self.kv.writes + self.staged_count + Table.changes
 
     def next(self, field: str, count: int = 1) -> int:
-        """Takes `count` numbers of a counter; the first of them."""
+        """Takes `count` numbers of a counter; the first of them.
+
+        Numbers are never given out twice, also when what they named is gone: a handle of an old CheckPoint must not
+        fit a new one.
+        """
         counters = self.state.counters[""]
         first: int = getattr(counters, field)
         self.state.counters[""] = counters._replace(**{field: first + count})
@@ -405,7 +412,10 @@ class Tx:
         )
 
     def hold(self, ck: CheckPoint, bits: int, sign: int) -> None:
-        """Members of `ck` come under its lease (sign 1) or leave it (sign -1): every gauge that follows."""
+        """Members of `ck` come under its lease (sign 1) or leave it (sign -1): every gauge that follows.
+
+        One place for all of them, so that they cannot drift apart: what a lease gains here it loses here.
+        """
         state, where = self.state, (ck.group_id, ck.topic_id)
         state.held[where] = shifted(state.held.get(where, Held()), ck, sign * bits.bit_count())
         if ck.owner_id:
@@ -431,7 +441,10 @@ class Tx:
         self.state.loose[owner_id] = self.state.loose.get(owner_id, 0) + count
 
     def set_lease(self, ck: CheckPoint, sub: int, lease: Lease | None) -> None:
-        """Puts or removes one part of a CheckPoint's lease; with the last part the CheckPoint goes."""
+        """Puts or removes one part of a CheckPoint's lease; with the last part the CheckPoint goes.
+
+        `subs` counts the parts, so nobody has to look whether others are left.
+        """
         state, key = self.state, (ck.ck_id, sub)
         had = key in state.leases
         if lease is not None:
@@ -453,7 +466,11 @@ class Tx:
             self.state.attempts.pop((ck.group_id, ck.topic_id, ck.client, ck.attempt_id))
 
     def flush(self) -> None:
-        """Writes what the tables changed. Once, right before the commit."""
+        """Writes what the tables changed. Once, right before the commit.
+
+        The order is that of the tables in State: CheckPoints before their leases, which look at them for the number
+        of members.
+        """
         for table in self.state.transactional:
             if table.changed:
                 table.flush(self.kv)

@@ -193,7 +193,10 @@ def group_settings(tx: Tx, name: str) -> list[Group]:
 
 
 def leases(tx: Tx, topic_name: str, group_name: str, leases_max: int) -> tuple[list[LeaseNumbers], int]:
-    """What is leased, soonest first, at most `leases_max`; and how many there are."""
+    """What is leased, soonest first, at most `leases_max`; and how many there are.
+
+    `heapq.nsmallest` instead of a sort: a group may have a hundred thousand leases, and the writer waits.
+    """
     _pairs(tx, topic_name, group_name)
     shown = [
         (_due_ms(tx, tx.state.ck[ck_id], part.due_ms), ck_id, sub)
@@ -249,7 +252,10 @@ def owners(tx: Tx, group_name: str) -> list[tuple[Any, str, int, int]]:
 
 
 def browse(tx: Tx, name: str, queue: int, offset: int, messages_max: int, bytes_max: int) -> Page:
-    """Reads by position, no lease, no effect; retry topics by entry number."""
+    """Reads by position, no lease, no effect; retry topics by entry number.
+
+    Messages that cannot be read are left out, and stepped over.
+    """
     if name.startswith(RETRY_PREFIX):
         return _browse_retry(tx, name, offset, messages_max, bytes_max)
     topic = tx.topic(name)
@@ -294,7 +300,10 @@ def _browse_retry(tx: Tx, name: str, rseq: int, messages_max: int, bytes_max: in
 
 
 def greatest_backlog(state: State) -> str:
-    """Who holds the most: for the refusal of a full store."""
+    """Who holds the most: for the refusal of a full store.
+
+    A walk over all groups, done only when a send is refused.
+    """
     best = (0, "")
     for (group_id, topic_id), stat in state.stat.items():
         group, topic = state.groups.get(group_id), state.topics.get(topic_id)

@@ -77,7 +77,10 @@ def _rotate(tx: Tx, topic: Topic) -> int:
 
 
 def append(tx: Tx, topic: Topic, queue: int, messages: tuple[Outgoing, ...]) -> int:
-    """Stages messages for a queue; the offset of the first."""
+    """Stages messages for a queue; the offset of the first.
+
+    The offset is given before the bytes are written; both become true with the same commit, or neither.
+    """
     where = (topic.topic_id, queue)
     first = tx.state.queue_max.get(where, 0)
     tx.state.queue_max[where] = first + len(messages)
@@ -107,7 +110,11 @@ def _seen(tx: Tx, key: bytes, topic: Topic, count: int) -> Sent | None:
 
 
 def _remember(tx: Tx, key: bytes, value: bytes) -> None:
-    """Puts the request beside the producer's last one, and drops up to two of its own that are too old."""
+    """Puts the request beside the producer's last one, and drops up to two of its own that are too old.
+
+    A producer's numbers lie side by side and grow, so its oldest are at the front: no index by time is needed for
+    those who go on sending. Those who stopped are swept by housekeeping.
+    """
     cursor = tx.kv.cursor("dedup")
     stale: list[bytes] = []
     if cursor.set_range(key[:16]):
@@ -180,7 +187,10 @@ def _write_chunk(tx: Tx, topic_id: int, requests: list[Staged]) -> None:
 
 
 def entries(kv: Transaction, topic_id: int, queue: int, offset: int, count: int) -> list[tuple[int, int, int]]:
-    """Up to `count` (offset, position, size) of a queue from `offset` on; stops at a hole."""
+    """Up to `count` (offset, position, size) of a queue from `offset` on; stops at a hole.
+
+    One value holds up to BLOCK_ENTRIES_MAX entries, so a batch is one or two reads of the tree.
+    """
     prefix = CQ_KEY.pack(topic_id, queue, offset)
     found: list[tuple[int, int, int]] = []
     cursor = kv.cursor("cq")

@@ -53,7 +53,11 @@ class Waiters:
         return {key: len(lot) for key, lot in self._parked.items()}
 
     async def park(self, key: Key, seen: tuple[int, int], deadline_ms: int) -> bool:
-        """Waits until woken (True) or until the deadline (False). True at once when something came since `seen`."""
+        """Waits until woken (True) or until the deadline (False). True at once when something came since `seen`.
+
+        `seen` must have been taken before the look that found nothing. Cancelled while it was being woken, a waiter
+        hands the wake on: it was meant for somebody who is there.
+        """
         if self.generation(key) != seen:
             return True
         if self._closed or deadline_ms <= self._clock.now_ms():
@@ -97,7 +101,10 @@ class Waiters:
                 self._by_topic[key[1]].discard(key)
 
     def wake(self, woken: set[tuple[str | None, str]]) -> None:
-        """After a commit: one waiter for each group that has something new."""
+        """After a commit: one waiter for each group that has something new.
+
+        The generations move even when nobody is parked: somebody may be on the way.
+        """
         for group, topic in woken:
             if group is None:
                 self._topic_generations[topic] = self._topic_generations.get(topic, 0) + 1

@@ -50,7 +50,10 @@ class Writer:
         self._thread.start()
 
     def submit(self, command: Any, ticket: Any) -> None:
-        """Queues a command; `deliver` gets the ticket back with the answer."""
+        """Queues a command; `deliver` gets the ticket back with the answer.
+
+        After `stop` began, the answer is UNAVAILABLE at once: the caller finds another broker, or this one restarted.
+        """
         with self._event:
             if not self._stopping:
                 self._lanes[LANES.get(type(command), LANE_ACK)].append((command, ticket))

@@ -24,7 +24,11 @@ LEASES_DEFAULT = 100
 
 
 class AdminService:
-    """The control plane. `native` lends its way of showing a group's numbers."""
+    """The control plane. `native` lends its way of showing a group's numbers.
+
+    Settings are checked here and compared by the engine, which alone knows what exists. What these methods change is
+    durable when they answer, like everything else.
+    """
 
     def __init__(self, engine: Engine, native: NativeService, store: Store, metrics: Metrics, rates: Rates) -> None:
         self._engine = engine

@@ -18,7 +18,10 @@ from popmq_server.stats import GroupNumbers
 
 
 class NativeService:
-    """The methods take request bytes and give response bytes or messages: server.py wires them by name."""
+    """The methods take request bytes and give response bytes or messages: server.py wires them by name.
+
+    Every method gives what was committed; a refusal is raised and put on the wire by server.py, in one place.
+    """
 
     def __init__(self, engine: Engine, clock: Clock, metrics: Metrics, rates: Rates) -> None:
         self._engine = engine

@@ -85,7 +85,10 @@ def paths(**places: str) -> Iterator[None]:
 
 
 def topic_name(name: str, field: str = "topic") -> str:
-    """A topic's name; a dead-letter topic's may be read from."""
+    """A topic's name; a dead-letter topic's may be read from.
+
+    Retry topics are not popped by name: their entries come with the pops of their topic.
+    """
     if name.startswith(DEAD_LETTER_PREFIX):
         return dead_letter_topic(check_name(name.removeprefix(DEAD_LETTER_PREFIX), field, GROUP_NAME_MAX))
     return check_name(name, field, TOPIC_NAME_MAX)
@@ -115,7 +118,10 @@ def sent_name(name: str) -> str:
 
 
 def send(whole: bytes) -> Send:
-    """Each message is checked on its own: a bad one becomes its entry's refusal."""
+    """Each message is checked on its own: a bad one becomes its entry's refusal.
+
+    The bounds of the whole are checked first, so that nobody pays for parsing a request that is refused anyway.
+    """
     view = read(SendView, whole, pb.SendRequest.DESCRIPTOR.full_name)
     raws = view.messages
     total = sum(map(len, raws))
@@ -152,7 +158,10 @@ def _message(raw: bytes) -> pb.Message | None:
 
 
 def outgoing(raw: bytes, message: pb.Message | None, origin: tuple[str, int, int] = ("", 0, 0)) -> Outgoing:
-    """A checked message: the bytes as they came, and what the indexes need. `origin`: see `_made_id`."""
+    """A checked message: the bytes as they came, and what the indexes need. `origin`: see `_made_id`.
+
+    An id that the broker makes is appended as one more field: in protobuf that is the same message with the id set.
+    """
     if message is None:
         raise invalid("the bytes are not a popmq.v1.Message", field="", action="encode it with stubs of the contract")
     message_id, tag = message.message_id, message.tag
@@ -182,7 +191,10 @@ def _made_id(body: bytes, producer_id: str, request_number: int, place: int) -> 
 
 @functools.lru_cache(maxsize=4096)
 def checked_tag_hash(tag: str) -> bytes:
-    """The tag's hash, or Refused; tags are few, so a good one is checked once."""
+    """The tag's hash, or Refused; tags are few, so a good one is checked once.
+
+    A refused tag is not remembered, so it is refused again.
+    """
     check_text(tag, "tag", TAG_BYTES_MAX)
     if "|" in tag or any(letter.isspace() for letter in tag):
         raise invalid(f"the tag {tag!r} has a space or '|' in it", field="tag", action="tags are single words")

@@ -31,7 +31,10 @@ def sent(command: Send, answer: Sent) -> bytes:
 
 
 def popped(answer: Popped, columns: bool) -> bytes:
-    """A PopResponse, joined from stored bytes: messages are not decoded on their way (but for columns)."""
+    """A PopResponse, joined from stored bytes: messages are not decoded on their way (but for columns).
+
+    Fields of one message may come in pieces: protobuf parsers put them together, so the rest is simply appended.
+    """
     rest = pb.PopResponse(
         popped_ms=answer.popped_ms, invisible_until_ms=answer.due_ms, rest=answer.rest, replay=answer.replay
     )

@@ -40,7 +40,11 @@ Method = Callable[[bytes], Awaitable[Message | bytes]]
 
 
 class Server:
-    """A bound port with both services, health and reflection over one engine."""
+    """A bound port with both services, health and reflection over one engine.
+
+    Requests and responses are bytes to grpcio: parsing inside the handler makes a malformed request a typed refusal
+    instead of a broken call, and lets Send and Pop keep the bytes of messages as they are.
+    """
 
     def __init__(self, broker: Broker, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -71,7 +75,11 @@ class Server:
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(f"popmq.v1.{name}", handlers),))
 
     def _unary(self, name: str, call: Method) -> Callable[[bytes, Any], Awaitable[Any]]:
-        """One call: timed, counted, its refusal put on the wire; a bug is answered INTERNAL and logged."""
+        """One call: timed, counted, its refusal put on the wire; a bug is answered INTERNAL and logged.
+
+        The only place where exceptions meet the wire, so no method can forget to count, or leak a traceback to a
+        client.
+        """
         seconds, counted = self._metrics.call_seconds.labels(name), self._metrics.calls.labels(name, "OK")
 
         async def handle(raw: bytes, context: Any) -> Any:
@@ -114,7 +122,10 @@ class Server:
         return handle
 
     async def start(self, host: str, port: int) -> int:
-        """Opens the port, last of all; the port that was bound."""
+        """Opens the port, last of all; the port that was bound.
+
+        grpcio reports a port that cannot be bound as 0 or as RuntimeError, depending on the version.
+        """
         try:
             bound = self._server.add_insecure_port(address(host, port))
         except RuntimeError:

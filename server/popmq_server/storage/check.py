@@ -52,7 +52,10 @@ def check_folder(folder: pathlib.Path) -> list[str]:
 
 
 def check(kv: Transaction) -> Iterator[str]:
-    """Every broken invariant, as sentences."""
+    """Every broken invariant, as sentences.
+
+    The state is loaded as at a start: a store that cannot be loaded is broken in a way that no sentence helps.
+    """
     state = State()
     state.load(kv)
     yield from _check_log(kv, state)
@@ -264,7 +267,10 @@ def _check_pins(kv: Transaction, state: State) -> Iterator[str]:
 
 
 def differences(live: State, fresh: State) -> list[str]:
-    """What the tables of a running broker say otherwise than those of a fresh start (I.21)."""
+    """What the tables of a running broker say otherwise than those of a fresh start (I.21).
+
+    Rotation turns are left out: they are lost at a restart, which harms nothing.
+    """
     found = []
     for name, table in vars(live).items():
         if name == "send_turns" or not hasattr(table, "committed"):

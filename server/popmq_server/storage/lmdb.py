@@ -42,7 +42,11 @@ class DiskFault(Exception):
 
 
 class Store:
-    """An open data folder. Everything but `disk_free` is for the thread that writes."""
+    """An open data folder. Everything but `disk_free` is for the thread that writes.
+
+    `begin` and what it gives belong to the thread that writes; `disk_free` asks the system and is anybody's. Nothing
+    may fork while it is open: LMDB locks belong to the process.
+    """
 
     def __init__(self, folder: pathlib.Path, map_bytes: int, sync: str) -> None:
         """Raises StartError: in use, not ours, another format, not readable."""
@@ -147,7 +151,10 @@ class Transaction:
         return self.floor(name, prefix + b"\xff" * (64 - len(prefix)), prefix)
 
     def floor(self, name: str, key: bytes, prefix: bytes = b"") -> tuple[bytes, memoryview] | None:
-        """The entry with the greatest key ≤ `key` that starts with `prefix`."""
+        """The entry with the greatest key ≤ `key` that starts with `prefix`.
+
+        LMDB has no such call: the first key ≥, then one step back.
+        """
         cursor = self.cursor(name)
         if cursor.set_range(key) and cursor.key() == key:
             pass
@@ -157,7 +164,10 @@ class Transaction:
         return (found, cast(memoryview, cursor.value())) if found.startswith(prefix) else None
 
     def scan(self, name: str, prefix: bytes = b"", start: bytes = b"") -> Iterator[tuple[bytes, memoryview]]:
-        """Entries in key order from max(prefix, start), while they start with `prefix`. No put while it runs."""
+        """Entries in key order from max(prefix, start), while they start with `prefix`. No put while it runs.
+
+        A put would move the pages under the cursor: collect first, then change.
+        """
         cursor = self.cursor(name)
         more = cursor.set_range(max(prefix, start)) if prefix or start else cursor.first()
         while more:
