@@ -111,8 +111,8 @@ class Broker:
     async def pop(self, command: Pop, wait_ms: int) -> Popped:
         """Pop, parked while there is nothing; a token's answer never waits, since its set is sealed.
 
-        Each look is a command like any other; between two looks nothing is held, so a parked Pop costs some hundred
-        bytes.
+        Each look is a command like any other. Between two looks nothing is held, no read transaction and no thread: a
+        parked Pop is a future and its place in a lot.
         """
         key = (command.group, command.topic)
         deadline_ms = self.clock.now_ms() + wait_ms
