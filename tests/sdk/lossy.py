@@ -18,7 +18,8 @@ REFUSE, LOSE, HANG = "refuse", "lose", "hang"
 class LossyWire(grpc.GenericRpcHandler):
     """`plan["Send"] = [LOSE, REFUSE]` spoils the next two Sends; `seen["Send"]` holds every request, as bytes.
 
-    An entry of a plan may also be a grpc.StatusCode, or an ErrorInfo with the status it comes with.
+    An entry of a plan may also be a grpc.StatusCode, a status with the ErrorInfo that it comes with, or a function that
+    is called with the way to the broker, and returns the answer.
     """
 
     def __init__(self, broker: str) -> None:
@@ -56,6 +57,8 @@ class LossyWire(grpc.GenericRpcHandler):
             context.abort(act, "said by the test")
         if act in (REFUSE, HANG):
             context.abort(grpc.StatusCode.UNAVAILABLE, "refused by the test")
+        if callable(act):
+            return act(lambda: self._forward(method, request, context))
         reply = self._forward(method, request, context)
         if act == LOSE:
             context.abort(grpc.StatusCode.UNAVAILABLE, "lost by the test")

@@ -1,7 +1,9 @@
 """What is tried again, and that trying again neither loses nor doubles: through a wire that loses answers."""
 
+import asyncio
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import grpc
@@ -9,7 +11,7 @@ import pytest
 
 import popmq
 from popmq import errors
-from popmq.testing import Broker
+from popmq.testing import Broker, FakeClock
 from popmq_proto.v1 import popmq_pb2 as pb
 from tests.sdk.conftest import GROUP, TOPIC, Connect
 from tests.sdk.lossy import HANG, LOSE, REFUSE, LossyWire
@@ -114,6 +116,70 @@ async def test_a_consumer_whose_answers_get_lost_still_sees_each_message_once(
     assert sorted(seen) == [(number, 1) for number in range(40)]
     (stats,) = (await lossy.stats(TOPIC, GROUP)).groups
     assert (stats.acked, stats.in_flight) == (40, 0)
+
+
+async def test_a_replayed_batch_is_renewed_at_once_for_its_lease_is_older_than_its_answer(
+    lossy: Any, wire: LossyWire, guard: Any, popmq_clock: FakeClock, advance: Any
+) -> None:
+    await lossy.send(TOPIC, b"x")
+
+    def late(forward: Callable[[], bytes]) -> bytes:
+        popmq_clock.advance(50_000)
+        return forward()
+
+    wire.plan["Pop"] = [LOSE, late]
+    async with lossy.consume(TOPIC, GROUP, invisible=60.0) as consumer, guard(await consumer.__anext__()):
+        await advance(20.0)
+    (stats,) = (await lossy.stats(TOPIC, GROUP)).groups
+    assert stats.acked == 1
+
+
+async def test_a_batch_that_was_under_way_when_the_consumer_was_stopped_is_given_back(
+    lossy: Any, wire: LossyWire
+) -> None:
+    await lossy.send(TOPIC, b"x")
+    consumer = lossy.consume(TOPIC, GROUP)
+    stopped = threading.Event()
+
+    def stop_before_the_answer(forward: Callable[[], bytes]) -> bytes:
+        reply = forward()
+        consumer.stop()
+        stopped.wait()
+        return reply
+
+    wire.plan["Pop"] = [stop_before_the_answer]
+    assert [delivery async for delivery in consumer] == []
+    stopped.set()
+    (again,) = await lossy.pop(TOPIC, GROUP)
+    assert (again.body, again.attempt) == (b"x", 1)
+
+
+async def test_time_does_not_move_on_before_the_broker_knows_what_was_settled(
+    lossy: Any, wire: LossyWire, guard: Any, popmq_clock: FakeClock, advance: Any
+) -> None:
+    await lossy.send(TOPIC, b"x")
+    moved = threading.Event()
+
+    def slow(forward: Callable[[], bytes]) -> bytes:
+        moved.wait(0.2)
+        return forward()
+
+    wire.plan["Ack"] = [slow]
+    async with lossy.consume(TOPIC, GROUP, invisible=60.0) as consumer:
+        async with guard(await consumer.__anext__()):
+            pass
+        await advance(120.0)
+        moved.set()
+    (stats,) = (await lossy.stats(TOPIC, GROUP)).groups
+    assert stats.acked == 1
+
+
+async def test_gathering_is_bounded_by_messages_and_by_bytes(lossy: Any, wire: LossyWire) -> None:
+    await asyncio.gather(*[lossy.send(TOPIC, b"x" * 300_000) for _ in range(30)])
+    assert max(map(len, wire.seen["Send"])) <= 1024 * 1024
+    wire.seen["Send"].clear()
+    await asyncio.gather(*[lossy.send(TOPIC, [b"x"] * 100) for _ in range(30)])
+    assert max(len(pb.SendRequest.FromString(request).messages) for request in wire.seen["Send"]) <= 512
 
 
 @pytest.mark.parametrize("code", sorted(set(pb.Code.keys()) - {"CODE_UNSPECIFIED"}))

@@ -71,13 +71,6 @@ async def test_sends_that_meet_are_gathered_into_few_requests(client: Any) -> No
     assert sorted(await bodies(client)) == sorted(b"%d" % number for number in range(100))
 
 
-async def test_gathering_is_bounded_by_bytes(client: Any) -> None:
-    body = b"x" * 300_000
-    await asyncio.gather(*[client.send(TOPIC, body) for _ in range(12)])
-    # Three of 300 kB fit into 1 MiB, so twelve take four requests at least.
-    assert 4 <= client.client_stats().send_requests <= 12
-
-
 async def test_each_caller_gets_the_receipts_of_its_own_messages(client: Any) -> None:
     sizes = [1, 7, 3, 1, 5] * 4
     answers = await asyncio.gather(
