@@ -130,3 +130,7 @@ def with_fields(request: Message, **changes: Any) -> Message:
         else:
             setattr(place, last, value)
     return made
+
+
+#: The methods of the contract that are requests with answers, as "Broker/Send".
+METHODS = sorted(good_requests(World(None, None, None, 1, "", {})))  # type: ignore[arg-type]

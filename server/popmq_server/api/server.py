@@ -36,6 +36,9 @@ _OPTIONS = (
 )
 _SERVICES = ("Broker", "Admin")
 
+#: How long a stop waits when only streams are open that nobody will end, in seconds.
+_STREAMS_S = 0.25
+
 Method = Callable[[bytes], Awaitable[Message | bytes]]
 
 
@@ -50,6 +53,9 @@ class Server:
         self._metrics = metrics
         self._server = grpc.aio.server(options=_OPTIONS)
         self._health = HealthServicer()
+        self._running = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
         rates = Rates(broker.clock)
         native = NativeService(broker, broker.clock, metrics, rates)
         services = {"Broker": native, "Admin": AdminService(broker, native, broker.store, metrics, rates)}
@@ -84,6 +90,7 @@ class Server:
 
         async def handle(raw: bytes, context: Any) -> Any:
             began = stopwatch()
+            self._began(context)
             try:
                 response = await call(raw)
             except Refused as refused:
@@ -105,6 +112,17 @@ class Server:
                 seconds.observe(stopwatch() - began)
 
         return handle
+
+    def _began(self, context: Any) -> None:
+        """Counts a call as running until its answer has left, or its caller has gone."""
+        self._running += 1
+        self._idle.clear()
+        context.add_done_callback(self._ended)
+
+    def _ended(self, _: Any) -> None:
+        self._running -= 1
+        if not self._running:
+            self._idle.set()
 
     async def _refuse(self, name: str, context: Any, refused: Refused) -> None:
         """Counts the refusal and puts it on the wire."""
@@ -142,9 +160,16 @@ class Server:
         return bound
 
     async def stop(self, grace_s: float) -> None:
-        """Takes no new calls, lets running ones end for at most `grace_s`."""
+        """Takes no new calls, lets running ones end for at most `grace_s`.
+
+        Streams that stay open (a health watch lasts as long as its client) are not waited for.
+        """
         await self._health.enter_graceful_shutdown()
-        await self._server.stop(grace_s)
+        stopped = asyncio.ensure_future(self._server.stop(grace_s))
+        await asyncio.wait((stopped, idle := asyncio.ensure_future(self._idle.wait())), return_when="FIRST_COMPLETED")
+        idle.cancel()
+        await self._server.stop(min(grace_s, _STREAMS_S))
+        await stopped
 
 
 def _bytes(response: Message | bytes) -> bytes:
