@@ -347,7 +347,7 @@ def _seal(
     choose(pick, queues, None)
     pick.apply()
     share_is_full = ask.share and len(pick.rows) == room and room < command.max_messages
-    end = bool(share_is_full) or at_end(tx, owner, topic, queues, ask.upto)
+    end = bool(share_is_full) or at_end(pick, queues)
     ck_id = nonce = 0
     if pick.rows:
         ck = lease(tx, pick, Lease(NEVER, 0), command.client_id, "", owner.owner_id)
@@ -381,21 +381,19 @@ def _room(
     return room
 
 
-def at_end(tx: Tx, owner: Owner, topic: Topic, queues: range | tuple[int, ...], upto: Position | None) -> bool:
-    """Whether every queue and the retry topic have nothing more for the owner, as far as `upto` goes.
+def at_end(pick: Pick, queues: range | tuple[int, ...]) -> bool:
+    """Whether an applied pick left nothing in its queues and in the retry topic, as far as its `upto` goes.
 
     The owner's own entries in the retry topic do not count: they come back by their tokens, not by this one.
     """
-    state, where = tx.state, (owner.group_id, topic.topic_id)
+    state, where = pick.tx.state, (pick.group.group_id, pick.topic.topic_id)
     for queue in queues:
-        stop = state.queue_max.get((topic.topic_id, queue), 0)
-        if upto is not None:
-            stop = min(stop, upto.queues.get(queue, 0))
+        stop = state.queue_max.get((pick.topic.topic_id, queue), 0)
+        if pick.upto is not None:
+            stop = min(stop, pick.upto.queues.get(queue, 0))
         if state.poff.get((*where, queue), 0) < stop:
             return False
-    if state.stat[where].retry <= state.loose.get(owner.owner_id, 0):
-        return True
-    return not retries_below(tx, where, upto)
+    return not pick.more_retries()
 
 
 def retries_below(tx: Tx, where: tuple[int, int], upto: Position | None) -> int:

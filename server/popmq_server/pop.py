@@ -83,6 +83,7 @@ class Pick:
         self.retries: list[RetryEntry] = []
         self.expired = 0
         self.damaged: list[tuple[int, int, int, int]] = []
+        self.own = 0  # retry entries of the asking owner that were stepped over
         self.skipped = 0  # messages that cannot be read, and holes
         self.full = False  # by bytes: what is left was not looked at
 
@@ -195,15 +196,21 @@ class Pick:
     def _retry_entries(self) -> Iterator[RetryEntry]:
         """From the oldest on; not those that the asking owner itself is about to take back."""
         prefix = STAT_KEY.pack(self.group.group_id, self.topic.topic_id)
-        own = 0
+        self.own = 0
         for key, value in self.tx.kv.scan("rq", prefix):
-            if self.upto is not None and U64.unpack(key[8:])[0] >= self.upto.retry:
+            if self.own > OWN_ENTRIES_MAX or (self.upto is not None and U64.unpack(key[8:])[0] >= self.upto.retry):
                 break
             entry = RetryEntry(key, *RQ_VALUE.unpack_from(value))
-            if not (self.owner_id and self._is_own(entry)):
+            if self.owner_id and self._is_own(entry):
+                self.own += 1
+            else:
                 yield entry
-            elif (own := own + 1) > OWN_ENTRIES_MAX:
-                break
+
+    def more_retries(self) -> bool:
+        """Whether an applied pick left entries that it might have taken; too many to look at count as some."""
+        if not self.tx.state.stat[(self.group.group_id, self.topic.topic_id)].retry:
+            return False
+        return next(self._retry_entries(), None) is not None or self.own > OWN_ENTRIES_MAX
 
     def _is_own(self, entry: RetryEntry) -> bool:
         ck = self.tx.state.ck.get(entry.bound_ck)

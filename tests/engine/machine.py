@@ -352,19 +352,23 @@ class Machine(RuleBasedStateMachine):
         return result.code if isinstance(result, Refused) else result
 
     def after(self) -> None:
-        """The model took the command: time, then wakes."""
+        """The model took the command: then time, in both. An owner's new time counts from the next commit on."""
+        before, woken = self.last
         self.model.timed()
-        self.judge_wakes(*self.last)
-        self.settle()
+        self.judge_wakes(before, woken | self.settled())
+
+    def settled(self) -> set[tuple[str | None, str]]:
+        """What time asks for, all of it; who was woken."""
+        woken: set[tuple[str | None, str]] = set()
+        while self.rig.due:
+            woken |= self.rig.commit().woken
+            self.model.timed()
+        must(not self.model.timed(), "something is due in the model, and not in the engine")
+        return woken
 
     def settle(self) -> None:
-        while self.rig.due:
-            before = self.deliverable()
-            committed = self.rig.commit()
-            self.model.timed()
-            self.judge_wakes(before, committed.woken)
-        while self.model.timed():
-            raise model.Broken("something is due in the model, and not in the engine")
+        before = self.deliverable()
+        self.judge_wakes(before, self.settled())
 
     def pass_time(self, ms: int) -> None:
         self.rig.skip(ms)

@@ -692,11 +692,7 @@ class Model:
         more = bool(foreign) or any(
             view.next[queue] < self._stop(topic, queue, asked.upto) for queue in asked.queues or range(len(view.next))
         )
-        own = any(entry.tied is token for token in owner.tokens.values() for entry in view.of("retry").values())
-        if share_is_full or not (more or own):
-            must(answer.sealed[1], "nothing more: this is the end", answer)
-        elif more:
-            must(not answer.sealed[1], "there is more: this is not the end", answer)
+        must(answer.sealed[1] == (share_is_full or not more), "end", answer, more, share_is_full)
 
     def _judge_replay(self, group: str, view: View, owner: Owner, token: Token, answer: Answer) -> None:
         must(answer.replay and answer.sealed == (token.count, token.end, token.stolen, 0), "sealed", answer, token)
