@@ -6,10 +6,12 @@ Creating what exists with the same settings succeeds, so that a program can crea
 A group is not tied to topics: it is bound to one, and its start position fixed, when it first names it (pop.bind).
 """
 
+from popmq_server.checkpoint import Lease
 from popmq_server.commands import CreateGroup, CreateTopic, DeleteGroup, DeleteTopic, UpdateGroup, UpdateTopic
 from popmq_server.errors import Refused, group_not_found, invalid, topic_not_found
 from popmq_server.message import dead_letter_topic
 from popmq_server.state import Group, Topic, Tx
+from popmq_server.storage.keys import SUB_OWNER
 
 #: Queues share the load of many clients; one request goes to one of them.
 QUEUES_DEFAULT = 8
@@ -122,7 +124,17 @@ def update_group(tx: Tx, command: UpdateGroup) -> Group:
         raise group_not_found(command.name, "group.name")
     changed = group._replace(**command.changes)
     tx.state.groups[group.group_id] = changed
+    if group.exclusive_owner and not changed.exclusive_owner:
+        _open_to_others(tx, group)
     return changed
+
+
+def _open_to_others(tx: Tx, group: Group) -> None:
+    """Owners whose lease ended while they were exclusive give up now what they held."""
+    for key, owner in list(tx.state.owners.items()):
+        if key[0] == group.group_id and owner.released:
+            tx.state.owners[key] = owner._replace(released=False)
+            tx.state.leases[(owner.owner_id, SUB_OWNER)] = Lease(owner.lease_until_ms, 0)
 
 
 def delete_group(tx: Tx, command: DeleteGroup) -> None:
