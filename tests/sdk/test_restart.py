@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import popmq
 from popmq.testing import Broker
-from tests.sdk.conftest import GROUP, TOPIC, Connect
+from tests.sdk.conftest import GROUP, TOPIC, Connect, eventually
 
 
 class Served:
@@ -46,6 +46,11 @@ async def everything(client: Any) -> Counter[bytes]:
     while popped := await client.pop(TOPIC, GROUP, max_messages=4096):
         found.update(delivery.body for delivery in popped)
     return found
+
+
+async def has_retried(client: Any) -> bool:
+    await asyncio.sleep(0)  # lets the client run
+    return bool(client.client_stats().retries)
 
 
 async def send_while(client: Any, callers: int, each: int, disturb: Any) -> None:
@@ -110,6 +115,17 @@ async def test_a_consumer_that_waits_notices_the_message_that_came_after_a_resta
     await client.send(TOPIC, b"afterwards")
     delivery: popmq.Delivery = await waiting
     assert delivery.body == b"afterwards"
+
+
+async def test_a_consumer_may_start_before_its_broker(connect: Connect, client: Any, popmq_broker: Broker) -> None:
+    await client.send(TOPIC, b"x")
+    await asyncio.to_thread(popmq_broker.stop)
+    impatient = connect(timeouts=popmq.Timeouts.all(0.05))
+    waiting = asyncio.ensure_future(impatient.consume(TOPIC, GROUP).__anext__())
+    await eventually(lambda: has_retried(impatient))
+    await asyncio.to_thread(popmq_broker.start)
+    delivery: popmq.Delivery = await waiting
+    assert delivery.body == b"x"
 
 
 async def test_a_handle_outlives_the_broker(client: Any, popmq_broker: Broker, numbers: Any) -> None:

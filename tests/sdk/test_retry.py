@@ -108,7 +108,7 @@ async def test_a_consumer_whose_answers_get_lost_still_sees_each_message_once(
 ) -> None:
     await lossy.send(TOPIC, [b"%d" % number for number in range(40)])
     for method in ("Pop", "Ack", "Heartbeat", "QueryAssignment"):
-        wire.plan[method] = [LOSE, None, REFUSE, LOSE]
+        wire.plan[method] = [LOSE, None, REFUSE, grpc.StatusCode.CANCELLED, LOSE]
     seen = []
     async for delivery in lossy.consume(TOPIC, GROUP, until_idle=0.1):
         async with guard(delivery):

@@ -67,7 +67,12 @@ class AsyncClient(AsyncAdmin, AsyncOwners):
         await self.close()
 
     async def close(self) -> None:
-        """Closes its consumers, tells the broker how deliveries ended, and ends the connection."""
+        """Closes its consumers, tells the broker how deliveries ended, and ends the connection.
+
+        After a fork, the copy in the child has nothing to close: what it would end is the parent's.
+        """
+        if self._wire.forked():
+            return
         for consumer in list(self._consumers):
             await consumer.close()
         await self._parts.settler.stop()

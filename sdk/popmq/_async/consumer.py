@@ -72,6 +72,8 @@ class AsyncConsumer:
 
     async def close(self) -> None:
         """Stops, gives back what was not handed out, and waits until the broker knows how the rest ended."""
+        if self._parts.wire.forked():
+            return
         self.stop()
         async with self._turn:
             while self._buffer:
@@ -118,15 +120,27 @@ class AsyncConsumer:
             return None
 
     async def _start(self) -> None:
-        self._started = True
         self._parts.settler.bind()
         self._parts.keeper.bind()
         self._stop.watch(self._session.wake)
         self._stop.watch(self._freed.set)
         if not self._reading.queues:
-            await self._session.open()
-            self._parts.keeper.add(self._session)
-            self._opened = True
+            await self._open()
+        self._started = True
+
+    async def _open(self) -> None:
+        """Opens the session, however long the broker is away: a worker may well start before it."""
+        while not self._stop.is_set():
+            try:
+                await self._session.open(self._stop)
+            except Stopped:
+                return
+            except TryLater as error:
+                await self._try_on(error)
+            else:
+                self._parts.keeper.add(self._session)
+                self._opened = True
+                return
 
     async def _refill(self) -> bool:
         """Pops a batch; false when the consumer has been idle for as long as it was told to."""
@@ -183,11 +197,14 @@ class AsyncConsumer:
             except TryLater as error:
                 if self._stop.is_set():
                     return Popped([], 0.0, False)
-                log.warning("group %s cannot pop from %s, it tries on: %s", reading.group, reading.topic, error)
-                await self._stop.wait(LOOK_S)
+                await self._try_on(error)
             else:
                 self._attempt_id = ""
                 return popped
+
+    async def _try_on(self, error: TryLater) -> None:
+        log.warning("group %s cannot read %s, it tries on: %s", self._reading.group, self._reading.topic, error)
+        await self._stop.wait(LOOK_S)
 
     def _guard(self, lease: float) -> Guard:
         reading = self._reading

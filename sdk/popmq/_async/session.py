@@ -4,7 +4,7 @@ import logging
 from collections.abc import Sequence
 
 from popmq import _calls
-from popmq._async.concurrency import Event
+from popmq._async.concurrency import Event, Stop
 from popmq._async.wire import Wire
 from popmq._clock import Clock
 from popmq.errors import PopMQError
@@ -29,10 +29,10 @@ class Session:
         self._queues: Sequence[int] | None = ()  # (): all; None: this client has none
         self._changed = Event()
 
-    async def open(self) -> None:
-        """The first heartbeat, and the first assignment. Raises TopicNotFound, GroupNotFound."""
-        await self._beat()
-        await self._ask()
+    async def open(self, stop: Stop) -> None:
+        """The first heartbeat, and the first assignment. Raises TopicNotFound, GroupNotFound; Stopped by `stop`."""
+        await self._beat(stop)
+        await self._ask(stop)
 
     async def queues(self) -> Sequence[int] | None:
         """The queues to pop, () for all; None: none now, after waiting for that to change."""
@@ -68,12 +68,12 @@ class Session:
         except PopMQError as error:
             log.debug("no goodbye to group %s: %s", self._group, error)
 
-    async def _beat(self) -> None:
-        answer = await self._wire.run(_calls.heartbeat(self._group, [self._topic], self._client_id))
+    async def _beat(self, stop: Stop | None = None) -> None:
+        answer = await self._wire.run(_calls.heartbeat(self._group, [self._topic], self._client_id), stop)
         self._version = answer.assignment_version
         self._beat_at = self._clock.now() + answer.interval
 
-    async def _ask(self) -> None:
-        assignment = await self._wire.run(_calls.query_assignment(self._topic, self._group, self._client_id))
+    async def _ask(self, stop: Stop | None = None) -> None:
+        assignment = await self._wire.run(_calls.query_assignment(self._topic, self._group, self._client_id), stop)
         if assignment.known:
             self._queues = () if assignment.all else (assignment.queues or None)

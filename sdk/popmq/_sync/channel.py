@@ -28,8 +28,6 @@ class Channel:
         call = self._methods.get(method) or self._open(method)
         try:
             return call(request, timeout=timeout) if stop is None else self._until(stop, call, request, timeout)
-        except grpc.FutureCancelledError:
-            raise Stopped from None
         except (grpc.RpcError, ValueError):
             # A closed channel refuses with ValueError, and cancels with a status that a broker may send too.
             if self._closed:
@@ -48,6 +46,11 @@ class Channel:
         unwatch = stop.watch(future.cancel)
         try:
             return future.result()
+        except grpc.FutureCancelledError:
+            # Raised for our own cancelling and for the status alike; the future itself is that status, as an error.
+            if stop.is_set():
+                raise Stopped from None
+            raise future from None
         finally:
             unwatch()
 

@@ -73,6 +73,8 @@ class Consumer:
 
     def close(self) -> None:
         """Stops, gives back what was not handed out, and waits until the broker knows how the rest ended."""
+        if self._parts.wire.forked():
+            return
         self.stop()
         with self._turn:
             while self._buffer:
@@ -119,15 +121,27 @@ class Consumer:
             return None
 
     def _start(self) -> None:
-        self._started = True
         self._parts.settler.bind()
         self._parts.keeper.bind()
         self._stop.watch(self._session.wake)
         self._stop.watch(self._freed.set)
         if not self._reading.queues:
-            self._session.open()
-            self._parts.keeper.add(self._session)
-            self._opened = True
+            self._open()
+        self._started = True
+
+    def _open(self) -> None:
+        """Opens the session, however long the broker is away: a worker may well start before it."""
+        while not self._stop.is_set():
+            try:
+                self._session.open(self._stop)
+            except Stopped:
+                return
+            except TryLater as error:
+                self._try_on(error)
+            else:
+                self._parts.keeper.add(self._session)
+                self._opened = True
+                return
 
     def _refill(self) -> bool:
         """Pops a batch; false when the consumer has been idle for as long as it was told to."""
@@ -184,11 +198,14 @@ class Consumer:
             except TryLater as error:
                 if self._stop.is_set():
                     return Popped([], 0.0, False)
-                log.warning("group %s cannot pop from %s, it tries on: %s", reading.group, reading.topic, error)
-                self._stop.wait(LOOK_S)
+                self._try_on(error)
             else:
                 self._attempt_id = ""
                 return popped
+
+    def _try_on(self, error: TryLater) -> None:
+        log.warning("group %s cannot read %s, it tries on: %s", self._reading.group, self._reading.topic, error)
+        self._stop.wait(LOOK_S)
 
     def _guard(self, lease: float) -> Guard:
         reading = self._reading

@@ -50,7 +50,9 @@ class Gather:
             if units:
                 shielded(self._fly, topic, line, units)
             elif time.monotonic() >= deadline and self._take_back(line, unit):
-                raise DeadlineExceeded("earlier sends of this client take too long; this one was not sent")
+                raise DeadlineExceeded(
+                    "earlier sends of this client take too long; this one was not sent", retryable=True
+                )
             else:
                 limit = GATHER_S_MAX if first and patient else deadline - time.monotonic()
                 patient = unit.turn.wait(max(limit, GATHER_S_MAX)) or not first

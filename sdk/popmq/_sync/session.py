@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from popmq import _calls
 from popmq._clock import Clock
-from popmq._sync.concurrency import Event
+from popmq._sync.concurrency import Event, Stop
 from popmq._sync.wire import Wire
 from popmq.errors import PopMQError
 
@@ -30,10 +30,10 @@ class Session:
         self._queues: Sequence[int] | None = ()  # (): all; None: this client has none
         self._changed = Event()
 
-    def open(self) -> None:
-        """The first heartbeat, and the first assignment. Raises TopicNotFound, GroupNotFound."""
-        self._beat()
-        self._ask()
+    def open(self, stop: Stop) -> None:
+        """The first heartbeat, and the first assignment. Raises TopicNotFound, GroupNotFound; Stopped by `stop`."""
+        self._beat(stop)
+        self._ask(stop)
 
     def queues(self) -> Sequence[int] | None:
         """The queues to pop, () for all; None: none now, after waiting for that to change."""
@@ -69,12 +69,12 @@ class Session:
         except PopMQError as error:
             log.debug("no goodbye to group %s: %s", self._group, error)
 
-    def _beat(self) -> None:
-        answer = self._wire.run(_calls.heartbeat(self._group, [self._topic], self._client_id))
+    def _beat(self, stop: Stop | None = None) -> None:
+        answer = self._wire.run(_calls.heartbeat(self._group, [self._topic], self._client_id), stop)
         self._version = answer.assignment_version
         self._beat_at = self._clock.now() + answer.interval
 
-    def _ask(self) -> None:
-        assignment = self._wire.run(_calls.query_assignment(self._topic, self._group, self._client_id))
+    def _ask(self, stop: Stop | None = None) -> None:
+        assignment = self._wire.run(_calls.query_assignment(self._topic, self._group, self._client_id), stop)
         if assignment.known:
             self._queues = () if assignment.all else (assignment.queues or None)

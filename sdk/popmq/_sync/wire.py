@@ -52,6 +52,10 @@ class Wire:
                 return call.read(reply, tries.uncertain)
             self._pause(pause, stop)
 
+    def forked(self) -> bool:
+        """Whether this is another process than the one that made the client: a copy without its threads."""
+        return os.getpid() != self._pid
+
     def close(self) -> None:
         """Ends what is under way with ClientClosed."""
         self._closing.set()
@@ -60,7 +64,7 @@ class Wire:
     def _check(self) -> None:
         if self._closing.is_set():
             raise ClientClosed("this client is closed")
-        if os.getpid() != self._pid:
+        if self.forked():
             # What gRPC would do is worse than an error: it hangs, or talks into the connection of the parent.
             raise ClientClosed(
                 f"this client was made in process {self._pid}, before the fork to {os.getpid()}",
