@@ -6,11 +6,16 @@
  *
  * One lock is held over each call and its record: the order of the log is the order of the calls, and a sync covers
  * exactly the writes before it. Writes through a descriptor with O_DSYNC or O_SYNC (LMDB's meta pages) are marked: they
- * are durable when they return. With POPMQ_CUT_CALLS=n the process dies after its n-th record, between two calls: a kill
- * from outside could fall between a call and its record, and the log would lie about what the next process finds. Times are CLOCK_MONOTONIC, as in the histories of the clients.
+ * are durable when they return. Times are CLOCK_MONOTONIC, as in the histories of the clients.
+ *
+ * POPMQ_CUT_CALLS=n: the process dies after its n-th record, between two calls. A kill from outside could fall between a
+ * call and its record, and the log would lie about what the next process finds.
+ * POPMQ_CUT_SYNCS=n: the n-th sync of a watched file fails with EIO, once, as a dying disk's would.
+ * POPMQ_CUT_METAS=n: so does the n-th write through a descriptor with O_DSYNC or O_SYNC.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
@@ -44,7 +49,7 @@ static char *paths[FILES];
 static int known;
 static uint16_t watched[DESCRIPTORS]; /* descriptor → file + 1; 0 = not watched */
 static uint8_t synchronous[DESCRIPTORS];
-static long calls_left = -1;
+static long calls_left = -1, syncs_left = -1, metas_left = -1;
 
 #define REAL(name) ((__typeof__(&name))real(#name))
 static void *real(const char *name) { return dlsym(RTLD_NEXT, name); }
@@ -60,6 +65,8 @@ __attribute__((constructor)) static void start(void) {
     if (!log || !where) return;
     snprintf(folder, sizeof folder, "%s", where);
     if (getenv("POPMQ_CUT_CALLS")) calls_left = atol(getenv("POPMQ_CUT_CALLS"));
+    if (getenv("POPMQ_CUT_SYNCS")) syncs_left = atol(getenv("POPMQ_CUT_SYNCS"));
+    if (getenv("POPMQ_CUT_METAS")) metas_left = atol(getenv("POPMQ_CUT_METAS"));
     log_fd = REAL(open)(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
 }
 
@@ -134,6 +141,12 @@ int close(int fd) {
     return REAL(close)(fd);
 }
 
+static int sick(long *left) {
+    if (*left <= 0 || --*left > 0) return 0;
+    errno = EIO;
+    return 1;
+}
+
 #define LOCKED(fd, call)                        \
     if (!is_watched(fd)) return call;           \
     pthread_mutex_lock(&lock);                  \
@@ -176,7 +189,8 @@ ssize_t writev(int fd, const struct iovec *parts, int count) {
     ssize_t name(int fd, const void *bytes, size_t size, off offset) {                   \
         LOCKED(fd, REAL(name)(fd, bytes, size, offset))                                  \
         struct iovec part = {(void *)bytes, size};                                       \
-        return wrote(fd, start_ns, (uint64_t)offset, &part, 1, REAL(name)(fd, bytes, size, offset)); \
+        int fails = synchronous[fd] && sick(&metas_left);                                \
+        return wrote(fd, start_ns, (uint64_t)offset, &part, 1, fails ? -1 : REAL(name)(fd, bytes, size, offset)); \
     }
 #define PWRITEV(name, off)                                                               \
     ssize_t name(int fd, const struct iovec *parts, int count, off offset) {             \
@@ -196,8 +210,8 @@ static int changed(uint8_t kind, int fd, uint64_t start_ns, uint64_t length, int
 
 int ftruncate(int fd, off_t size) { LOCKED(fd, REAL(ftruncate)(fd, size)) return changed('T', fd, start_ns, (uint64_t)size, REAL(ftruncate)(fd, size)); }
 int ftruncate64(int fd, off64_t size) { LOCKED(fd, REAL(ftruncate64)(fd, size)) return changed('T', fd, start_ns, (uint64_t)size, REAL(ftruncate64)(fd, size)); }
-int fsync(int fd) { LOCKED(fd, REAL(fsync)(fd)) return changed('S', fd, start_ns, 0, REAL(fsync)(fd)); }
-int fdatasync(int fd) { LOCKED(fd, REAL(fdatasync)(fd)) return changed('S', fd, start_ns, 0, REAL(fdatasync)(fd)); }
+int fsync(int fd) { LOCKED(fd, REAL(fsync)(fd)) return changed('S', fd, start_ns, 0, sick(&syncs_left) ? -1 : REAL(fsync)(fd)); }
+int fdatasync(int fd) { LOCKED(fd, REAL(fdatasync)(fd)) return changed('S', fd, start_ns, 0, sick(&syncs_left) ? -1 : REAL(fdatasync)(fd)); }
 
 /* A store written through a map cannot be followed from here: the player refuses such a log. */
 void *mmap(void *at, size_t size, int protection, int flags, int fd, off_t offset) {
