@@ -92,9 +92,19 @@ class Writer:
             log.critical("the writer ends: %s", error)
             self._failed(error)
         finally:
-            with self._event:
-                self._busy = False
-                self._event.notify_all()
+            self._leave()
+
+    def _leave(self) -> None:
+        """Nobody is left without an answer: what still waits, and whoever comes after, is told UNAVAILABLE."""
+        with self._event:
+            self._busy, self._stopping = False, True
+            left = [ticket for lane in self._lanes for _, ticket in lane]
+            for lane in self._lanes:
+                lane.clear()
+            self._event.notify_all()
+        if left:
+            refused = unavailable("the broker is stopping after a failed commit")
+            self._deliver(left, Committed([refused] * len(left), set(), [], False))
 
     def _run(self, group: list[tuple[Any, Any]]) -> None:
         """Runs one group and hands its answers over; after a failed commit every caller gets UNAVAILABLE."""
