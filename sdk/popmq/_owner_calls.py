@@ -108,12 +108,14 @@ def _read_columns(rows: pb.Columns) -> Columns:
     )
 
 
-def wait_available(topic: str, group: str, min_ready: int, wait: float) -> Call[Availability]:
+def wait_available(topic: str, group: str, min_ready: int, wait: float, upto: Position | None) -> Call[Availability]:
     """Waits until something is deliverable; tells how far a bounded read may go."""
 
     def read(reply: Any, _retried: bool) -> Availability:
-        upto = Position(dict(reply.upto.queues), reply.upto.retry)
-        return Availability(reply.ready, upto, read_group_stats(reply.stats))
+        now = Position(dict(reply.upto.queues), reply.upto.retry)
+        return Availability(reply.ready, now, read_group_stats(reply.stats))
 
     request = pb.WaitAvailableRequest(topic=topic, group=group, min_ready=min_ready, wait_ms=ms(wait))
+    if upto is not None:
+        request.upto.CopyFrom(pb.Position(queues=upto.queues, retry=upto.retry))
     return Call("Broker.WaitAvailable", request, read, "pop", wait)

@@ -7,6 +7,7 @@ import click
 
 from popmq_cli import exits
 from popmq_cli.asking import endpoint_option
+from popmq_cli.check import check
 from popmq_cli.dlq import dlq
 from popmq_cli.group import group
 from popmq_cli.owners import owners
@@ -53,5 +54,5 @@ def popmq(context: click.Context, endpoint: str | None, as_json: bool) -> None:
     context.obj = {"endpoint": endpoint, "as_json": as_json}
 
 
-for command in (serve, topic, group, send, pop, ack, extend, release, reject, stats, dlq, revive, owners):
+for command in (serve, topic, group, send, pop, ack, extend, release, reject, stats, dlq, revive, owners, check):
     popmq.add_command(command)

@@ -3,7 +3,7 @@
 
 from popmq import _owner_calls
 from popmq._sync.wire import Wire
-from popmq.owner import Attachment, Availability, OwnerLease, SealedBatch, Token
+from popmq.owner import Attachment, Availability, OwnerLease, Position, SealedBatch, Token
 from popmq.topic import Start
 
 
@@ -71,9 +71,12 @@ class Owners:
         )
         return self._wire.run(call)
 
-    def wait_available(self, topic: str, group: str, min_ready: int = 1, wait: float = 0.5) -> Availability:
+    def wait_available(
+        self, topic: str, group: str, min_ready: int = 1, wait: float = 0.5, upto: Position | None = None
+    ) -> Availability:
         """Waits up to `wait` seconds (≤ 60) until so many messages are deliverable; 0 answers at once. Takes no lease.
 
-        `upto` of the answer is how far a bounded read may go. Raises TopicNotFound, GroupNotFound.
+        With `upto` only what lies below that position counts; `upto` of the answer is how far a bounded read may go
+        now. Raises TopicNotFound, GroupNotFound.
         """
-        return self._wire.run(_owner_calls.wait_available(topic, group, min_ready, wait))
+        return self._wire.run(_owner_calls.wait_available(topic, group, min_ready, wait, upto))
