@@ -154,6 +154,30 @@ async def test_a_batch_that_was_under_way_when_the_consumer_was_stopped_is_given
     assert (again.body, again.attempt) == (b"x", 1)
 
 
+async def test_a_batch_that_was_under_way_when_its_task_was_cancelled_is_given_back(
+    wire: LossyWire, sync_client: popmq.Client
+) -> None:
+    sync_client.send(TOPIC, b"x")
+    loop, cancelled = asyncio.get_running_loop(), threading.Event()
+
+    def cancel_before_the_answer(forward: Callable[[], bytes]) -> bytes:
+        reply = forward()
+        loop.call_soon_threadsafe(task.cancel)
+        cancelled.wait()
+        return reply
+
+    wire.plan["Pop"] = [cancel_before_the_answer]
+    async with popmq.AsyncClient(wire.endpoint) as client:
+        consumer = client.consume(TOPIC, GROUP)
+        task = asyncio.ensure_future(consumer.__anext__())
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await consumer.close()
+    cancelled.set()
+    (again,) = sync_client.pop(TOPIC, GROUP)
+    assert (again.body, again.attempt) == (b"x", 1)
+
+
 async def test_time_does_not_move_on_before_the_broker_knows_what_was_settled(
     lossy: Any, wire: LossyWire, guard: Any, popmq_clock: FakeClock, advance: Any
 ) -> None:

@@ -1,5 +1,6 @@
 """`async for delivery in client.consume(topic, group)`: reads a topic until it is stopped."""
 
+import contextlib
 import logging
 import time
 from collections import deque
@@ -21,7 +22,7 @@ from popmq._hand import Batch
 from popmq._outcome import GIVE_BACK
 from popmq._pace import PopSize, Reading
 from popmq._tries import Stopped
-from popmq.errors import TryLater
+from popmq.errors import PopMQError, TryLater
 from popmq.message import Delivery
 
 log = logging.getLogger("popmq.consumer")
@@ -76,6 +77,7 @@ class AsyncConsumer:
             return
         self.stop()
         async with self._turn:
+            await self._sweep()
             while self._buffer:
                 self._give_back(self._buffer.popleft())
             opened, self._opened = self._opened, False
@@ -201,6 +203,14 @@ class AsyncConsumer:
             else:
                 self._attempt_id = ""
                 return popped
+
+    async def _sweep(self) -> None:
+        """Takes in the batch of a pop that was cancelled or interrupted: it may be leased without having arrived."""
+        if self._attempt_id:
+            with contextlib.suppress(PopMQError):
+                popped = await self._pop([], 1)
+                if popped.deliveries:
+                    self._hold(popped)
 
     async def _try_on(self, error: TryLater) -> None:
         log.warning("group %s cannot read %s, it tries on: %s", self._reading.group, self._reading.topic, error)

@@ -1,6 +1,7 @@
 # Written by sdk/twin.py from popmq/_async/consumer.py: change that one.
 """`for delivery in client.consume(topic, group)`: reads a topic until it is stopped."""
 
+import contextlib
 import logging
 import time
 from collections import deque
@@ -22,7 +23,7 @@ from popmq._sync.session import Session
 from popmq._sync.settler import Settler
 from popmq._sync.wire import Wire
 from popmq._tries import Stopped
-from popmq.errors import TryLater
+from popmq.errors import PopMQError, TryLater
 from popmq.message import Delivery
 
 log = logging.getLogger("popmq.consumer")
@@ -77,6 +78,7 @@ class Consumer:
             return
         self.stop()
         with self._turn:
+            self._sweep()
             while self._buffer:
                 self._give_back(self._buffer.popleft())
             opened, self._opened = self._opened, False
@@ -202,6 +204,14 @@ class Consumer:
             else:
                 self._attempt_id = ""
                 return popped
+
+    def _sweep(self) -> None:
+        """Takes in the batch of a pop that was cancelled or interrupted: it may be leased without having arrived."""
+        if self._attempt_id:
+            with contextlib.suppress(PopMQError):
+                popped = self._pop([], 1)
+                if popped.deliveries:
+                    self._hold(popped)
 
     def _try_on(self, error: TryLater) -> None:
         log.warning("group %s cannot read %s, it tries on: %s", self._reading.group, self._reading.topic, error)
