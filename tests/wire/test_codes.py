@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -16,11 +15,9 @@ from popmq_server.api.status import STATUS_OF_CODE
 from popmq_server.commands import Look
 from popmq_server.errors import RETRYABLE, CommitFailed
 from popmq_server.storage import lmdb as storage
-from tests.crash.broker_process import ROOT
+from tests.wire.contract import documented
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Refusal, Stubs, codes, handles, refusal
 
-CONTRACT = ROOT / "proto" / "popmq" / "v1" / "popmq.proto"
-CODE_LINE = re.compile(r"^  (\w+) = (\d+); +// \[(\w+)\]", re.MULTILINE)
 #: Codes of the contract that this release never answers with, and why.
 RESERVED = {
     "FILTER_CONFLICT": "filters are of a later release: UNSUPPORTED",
@@ -37,13 +34,6 @@ def provokes(provoke: Provoke) -> Provoke:
     """Enters a function under the code that it is named after."""
     PROVOKED[provoke.__name__.upper()] = provoke
     return provoke
-
-
-def documented() -> dict[str, str]:
-    """Code → gRPC status, from the comments of `enum Code`."""
-    text = CONTRACT.read_text()
-    body = text[text.index("enum Code {") : text.index("message ErrorInfo")]
-    return {name: status for name, _, status in CODE_LINE.findall(body)}
 
 
 def entry(info: pb.ErrorInfo) -> Refusal:

@@ -1,0 +1,113 @@
+"""docs/protocol.md is true: its examples run, and its tables are those of the contract and of the code."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_server import catalog, message, options, owner, rebalance, state, topic, waiters
+from popmq_server.api import admin, requests, server
+from popmq_server.embedded import EmbeddedBroker
+from popmq_server.errors import RETRYABLE
+from tests.crash.broker_process import ROOT
+from tests.wire.contract import documented
+
+PAGE = (ROOT / "docs" / "protocol.md").read_text()
+EXAMPLE = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def table(heading: str) -> Iterator[list[str]]:
+    """The cells of each row of the table under a heading."""
+    section = PAGE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    for line in section.splitlines():
+        if line.startswith("| ") and not line.startswith("|---"):
+            yield [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+
+
+def count(number: int) -> str:
+    return f"{number:,}"
+
+
+def size(number: int) -> str:
+    return f"{number >> 20} MiB" if number >> 20 else f"{number >> 10} KiB"
+
+
+SECONDS = (requests.INVISIBLE_MS_MIN // 1_000, requests.INVISIBLE_MS_MAX // 3_600_000)
+LIMITS = {
+    "name of a topic, of a group": f"{message.TOPIC_NAME_MAX}, {message.GROUP_NAME_MAX} characters",
+    "messages in a Send": f"1–{count(requests.ENTRIES_MAX)}, {size(requests.SEND_BYTES_MAX)} in all",
+    "body": f"1 byte – {size(message.BODY_BYTES_MAX)}",
+    "message id": f"{message.MESSAGE_ID_BYTES_MAX} bytes",
+    "tag": f"{message.TAG_BYTES_MAX} bytes",
+    "keys": f"{message.KEYS_MAX} of 1–{message.KEY_BYTES_MAX} bytes",
+    "properties": f"{message.PROPERTIES_MAX}, names of 1–{message.KEY_BYTES_MAX} bytes, "
+    f"{size(message.PROPERTIES_BYTES_MAX)} in all",
+    "producer id, attempt id, owner": f"{requests.PRODUCER_ID_BYTES_MAX} bytes",
+    "client id": f"{requests.CLIENT_ID_BYTES_MAX} bytes",
+    "messages in a Pop": f"1–{count(requests.ENTRIES_MAX)}, default {requests.POP_MESSAGES}",
+    "bytes in a Pop": f"{size(requests.POP_BYTES_MAX)}, default {size(requests.POP_BYTES)}",
+    "handles in an Ack, changes in a ChangeInvisibleTime": f"1–{count(requests.ENTRIES_MAX)}",
+    "invisible time, lease of an owner": f"{SECONDS[0]} s – {SECONDS[1]} h",
+    "wait": f"0–{requests.WAIT_MS_MAX // 1_000} s",
+    "delay of a release": f"0–{SECONDS[1]} h",
+    "reason of a release or reject": size(message.REASON_BYTES_MAX),
+    "queues of a topic": f"1–{count(catalog.QUEUES_MAX)}, default {catalog.QUEUES_DEFAULT}",
+    "retention": f"{catalog.KEEP_MS_MIN // 60_000} min – {catalog.KEEP_MS_MAX // (365 * 86_400_000)} years, "
+    f"default {catalog.KEEP_MS_DEFAULT // 3_600_000} h",
+    "attempts of a group": f"1–{count(admin.MAX_ATTEMPTS_MAX)}, default {catalog.MAX_ATTEMPTS_DEFAULT}",
+    "backoff table": f"1–{admin.DELAYS_MAX} delays",
+    "share number": f"0–{count(admin.SHARE_NUMBER_MAX)}",
+    "topics in a Heartbeat": count(requests.ENTRIES_MAX),
+    "leased to a group in a queue, to an owner": f"{count(state.IN_FLIGHT_MAX)}, {count(owner.OWNED_MAX)}",
+    "parked calls of a group on a topic": count(waiters.WAITERS_PER_KEY_MAX),
+    "request numbers are remembered": f"{topic.DEDUP_KEEP_MS // 60_000} min",
+    "a session without a heartbeat": f"{rebalance.SESSION_MS // 1_000} s",
+    "an owner that nobody hears of": f"{owner.OWNER_KEEP_MS // 86_400_000} days",
+    "a request on the wire": size(dict(server._OPTIONS)["grpc.max_receive_message_length"]),
+}
+
+
+def test_the_examples_run(broker: EmbeddedBroker) -> None:
+    names: dict[str, object] = {}
+    examples = EXAMPLE.findall(PAGE)
+    assert len(examples) == 6
+    for example in examples:
+        exec(example.replace(f"{options.HOST}:{options.PORT}", broker.endpoint), names)
+    names["channel"].close()  # type: ignore[attr-defined]
+
+
+def test_every_code_stands_in_the_table_with_its_status() -> None:
+    rows = [row for row in table("Errors") if row[0] != "Code"]
+    assert {code: status for code, status, *_ in rows} == documented()
+    assert {code for code, _, retry, _ in rows if retry == "yes"} == RETRYABLE
+    assert all(len(row) == 4 and row[3] for row in rows)
+
+
+def test_every_call_of_the_contract_stands_in_the_table_of_calls() -> None:
+    told = {name for row in table("Every call, and how it ends") for name in re.findall(r"`([A-Z]\w+)`", row[0])}
+    services = pb.DESCRIPTOR.services_by_name
+    assert told == {method.name for name in ("Broker", "Admin") for method in services[name].methods}
+
+
+def test_the_codes_that_calls_end_with_exist() -> None:
+    codes = {
+        word for row in table("Every call, and how it ends") for word in re.findall(r"\b[A-Z]+(?:_[A-Z]+)+\b", row[2])
+    }
+    assert codes <= documented().keys()
+
+
+@pytest.mark.parametrize("what", LIMITS)
+def test_a_limit_is_the_codes_limit(what: str) -> None:
+    told = {row[0]: row[1] for row in table("Limits")}
+    assert told[what].startswith(LIMITS[what])
+
+
+def test_every_limit_of_the_page_is_compared() -> None:
+    assert [row[0] for row in table("Limits") if row[0] != "What"] == list(LIMITS)
+
+
+def test_the_page_is_short() -> None:
+    assert len(PAGE.splitlines()) <= 300
