@@ -120,31 +120,25 @@ class PopMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._owner
 
     def _available(self, min_ready: int, wait: float) -> popmq.Availability:
+        """What the group can read now; in a bounded run, what of it lies below the bound."""
         options = self._options
-        return self._connected().wait_available(options.topic, options.group, min_ready=min_ready, wait=wait)
+        return self._connected().wait_available(options.topic, options.group, min_ready, wait, self._bound)
 
     def _rows_due(self, limit: ReadLimit) -> int:
         """How many rows the next epoch may plan with; 0 = wait for more."""
         options = self._options
         if self._bounded or isinstance(limit, ReadAllAvailable):
             available = self._available(min_ready=0, wait=0.0)
+            if self._bounded and self._bound is None:
+                self._bound = available.upto
             self._report(available)
-            return self._within_bound(available)
+            return available.ready
         available = self._available(options.min_rows_per_trigger, options.long_poll_timeout)
         self._report(available)
         if available.ready >= options.min_rows_per_trigger or self._is_overdue(available.ready):
             self._held_back_since = None
             return available.ready
         return 0
-
-    def _within_bound(self, available: popmq.Availability) -> int:
-        """Of what is ready, what lies at or below the bound of this run; all, when there is none."""
-        if not self._bounded:
-            return available.ready
-        bound = self._bound = self._bound or available.upto
-        later = sum(max(0, end - bound.queues.get(queue, 0)) for queue, end in available.upto.queues.items())
-        unread = max(0, available.ready - available.stats.retry - later)
-        return unread + max(0, available.stats.retry - (available.upto.retry - bound.retry))
 
     def _is_overdue(self, ready: int) -> bool:
         if ready == 0:

@@ -5,7 +5,7 @@ import json
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from tests.spark.conftest import Broker
+from tests.spark.conftest import TOPIC, Broker
 from tests.spark.microbatch import ids
 
 
@@ -33,6 +33,44 @@ def test_available_now_leaves_what_arrives_later_to_the_next_run(broker: Broker)
     query.start(available_now=True)
     query.run()
     assert sorted(ids(query.rows())) == sorted(early + late)
+
+
+def test_available_now_takes_all_that_others_leave_it_though_they_went_beyond_its_end(broker: Broker) -> None:
+    early = broker.send(40)
+    query = broker.query(maxRowsPerTrigger=10)
+    query.start(available_now=True)
+    query.trigger()
+    broker.send(40)
+    queues = range(1, 4)  # of four: what the others leave is below the end of queue 0
+    others = broker.client.pop(TOPIC, "spark", 100, queues=queues)
+    while query.trigger():
+        pass
+    taken = {delivery.message_id for delivery in others}
+    assert len(query.rows()) > 10  # more than the batch before
+    assert sorted(ids(query.rows())) == sorted(set(early) - taken)
+
+
+def test_available_now_ends_though_another_group_gives_messages_back(broker: Broker) -> None:
+    sent = broker.send(20)
+    query = broker.query(maxRowsPerTrigger=5)
+    query.start(available_now=True)
+    broker.client.create_group("other")
+    while query.trigger():
+        for delivery in broker.client.pop(TOPIC, "other", 5):
+            broker.client.release(delivery, delay=0.0)
+    assert sorted(ids(query.rows())) == sorted(sent)
+
+
+def test_what_was_given_back_to_the_group_is_read_in_a_bounded_run_too(broker: Broker) -> None:
+    sent = broker.send(20)
+    broker.client.create_group("spark")
+    for delivery in broker.client.pop(TOPIC, "spark", 8):
+        broker.client.release(delivery, delay=0.0)
+    query = broker.query(maxRowsPerTrigger=5)
+    query.start(available_now=True)
+    assert query.run() == 4
+    assert sorted(ids(query.rows())) == sorted(sent)
+    assert {row["delivery_attempt"] for row in query.rows()} == {1, 2}
 
 
 def test_available_now_on_a_new_group_reads_what_is_there(broker: Broker) -> None:
