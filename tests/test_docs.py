@@ -2,10 +2,13 @@
 
 import pathlib
 import re
+import shlex
 from collections.abc import Iterator
 
+import click
 import pytest
 
+from popmq_cli.commands import popmq as command_line
 from popmq_server.embedded import EmbeddedBroker
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -30,6 +33,27 @@ def test_the_examples_of_a_document_run_as_they_stand(path: pathlib.Path, endpoi
     names: dict[str, object] = {"__name__": "example"}
     for example in examples(path):
         exec(compile(example.replace(DEFAULT_ENDPOINT, endpoint), path.name, "exec"), names)
+
+
+def command_lines(path: pathlib.Path) -> list[list[str]]:
+    """The words of each `popmq …` line in the console blocks of a document."""
+    blocks = re.findall(r"^```console\n(.*?)^```$", path.read_text(), re.DOTALL | re.MULTILINE)
+    calls = [call.partition("#")[0] for block in blocks for line in block.splitlines() for call in line.split("&&")]
+    return [shlex.split(call)[1:] for call in calls if call.strip().startswith("popmq ")]
+
+
+@pytest.mark.parametrize("path", [path for path in DOCUMENTS if command_lines(path)], ids=lambda path: path.name)
+def test_the_command_lines_of_a_document_are_understood(path: pathlib.Path) -> None:
+    for words in command_lines(path):
+        command: click.Command = command_line
+        context = click.Context(command_line)
+        while isinstance(command, click.Group):
+            name, *words = words
+            found = command.get_command(context, name)
+            assert found is not None, (path.name, name)
+            command = found
+        files = [word if pathlib.Path(word).suffix not in {".txt", ".jsonl"} else "-" for word in words]
+        command.make_context(command.name or "", files)
 
 
 def test_the_readme_has_an_example() -> None:
