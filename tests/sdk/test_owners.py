@@ -69,6 +69,8 @@ async def test_a_read_is_bounded_by_the_position_that_wait_available_told(client
     available = await client.wait_available(TOPIC, GROUP, min_ready=5, wait=0.0)
     assert (available.ready, available.stats.ready) == (5, 5)
     await client.send(TOPIC, [b"late"] * 3)
+    below = await client.wait_available(TOPIC, GROUP, min_ready=0, upto=available.upto)
+    assert (below.ready, below.upto == available.upto) == (5, False)
     sealed = await client.pop_sealed(TOPIC, GROUP, token(owner, upto=available.upto))
     assert (sealed.count, sealed.end) == (5, True)
 
