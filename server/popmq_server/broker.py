@@ -81,6 +81,7 @@ class Broker:
         self._loop.call_soon_threadsafe(tell)
 
     def _clock_moved(self) -> None:
+        """On the thread that moved a fake clock: deadlines of waits are looked at in the loop."""
         self._loop.call_soon_threadsafe(self.waiters.tick)
         self._loop.call_soon_threadsafe(self.watchers.tick)
 

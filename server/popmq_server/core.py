@@ -133,6 +133,7 @@ class Core:
         self._look_ahead()
 
     def _look_ahead(self) -> None:
+        """At start: what became due while nobody was there is due now."""
         tx = Tx(self.state, self.store, self.clock.now_ms())
         try:
             self.next_due_ms = self._next_due(tx)

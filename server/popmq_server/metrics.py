@@ -122,6 +122,7 @@ class _Asked:
 
 
 def _group_families(seen: Seen) -> Iterator[Metric]:
+    """A gauge family for each number of a group, labelled by group and topic."""
     labels = ("group", "topic")
     kinds = {CounterMetricFamily: _COUNTERS, GaugeMetricFamily: _GAUGES}
     for kind, names in kinds.items():

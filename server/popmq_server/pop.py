@@ -89,6 +89,7 @@ class Pick:
 
     @property
     def room(self) -> int:
+        """How many messages still fit; none once the bytes are used up."""
         return 0 if self.full else self.messages_max - len(self.rows)
 
     @property
@@ -96,6 +97,7 @@ class Pick:
         return self.full or self.skipped >= SKIPS_MAX
 
     def _take(self, position: int, size: int, read: tuple[int, bytes], queue: int, offset: int, attempt: int) -> None:
+        """Adds one message to the plan, and the chunk it lies in, which its lease will pin."""
         chunk = self.log.chunk_of(position)
         if not self.chunks or self.chunks[-1][1] != chunk:
             self.chunks.append((len(self.rows), chunk))
@@ -213,6 +215,7 @@ class Pick:
         return next(self._retry_entries(), None) is not None or self.own > OWN_ENTRIES_MAX
 
     def _is_own(self, entry: RetryEntry) -> bool:
+        """Whether an entry is tied to a CheckPoint of the owner that asks."""
         ck = self.tx.state.ck.get(entry.bound_ck)
         return ck is not None and ck.owner_id == self.owner_id
 

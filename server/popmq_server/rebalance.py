@@ -92,4 +92,5 @@ class Sessions:
         return [client for client, session in self._alive(group).items() if topic in session.topics]
 
     def count(self, group: str) -> int:
+        """Live clients of a group."""
         return len(self._alive(group))

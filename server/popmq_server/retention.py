@@ -181,6 +181,7 @@ def _raise_min(tx: Tx, topic: Topic, queue: int) -> None:
 
 
 def _kept(tx: Tx, chunk: Chunk) -> Iterator[tuple[bytes, memoryview]]:
+    """What of a chunk went to `kept`."""
     for key, value in tx.kv.scan("kept", b"", U64.pack(chunk.position)):
         if U64.unpack(key)[0] >= chunk.position + chunk.bytes:
             return

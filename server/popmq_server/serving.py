@@ -30,6 +30,7 @@ class Serving:
         self.port = 0
 
     async def __aenter__(self) -> "Serving":
+        """Store, scan, writer, scrape port, and the port last: who connects finds a broker that is ready."""
         options = self._options
         metrics = Metrics(synced=options.sync != "none")
         self.broker = Broker(options, self._clock, metrics)
@@ -70,6 +71,7 @@ class Serving:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        """In reverse: parked Pops, the port, the scrape port, the writer, the store."""
         self.broker.close_waits()
         await self._server.stop(DRAIN_S)
         self._metrics.close()

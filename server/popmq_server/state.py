@@ -258,10 +258,12 @@ class State:
             self.total.load(topic.topic_id, self.total.get(topic.topic_id, 0) + max(least, most))
 
     def load_stat(self, where: tuple[int, int], stat: Stat) -> None:
+        """A group in a topic exists as soon as it has counters there."""
         self.stat.load(where, stat)
         self.topic_groups.load(where[1], (*self.topic_groups.get(where[1], ()), where[0]))
 
     def _load_owners(self, tx: Transaction) -> None:
+        """Owners, then their tokens, in the order of their keys."""
         for key, value in tx.scan("own"):
             fields = json.loads(bytes(value))
             owner = Owner(**fields | {"key": key[4:]})

@@ -92,6 +92,7 @@ class Waiters:
         return lot
 
     def _leave(self, key: Key, number: int) -> None:
+        """Takes a waiter out, woken or not, and an empty lot with it."""
         lot = self._parked.get(key)
         if lot is not None:
             if lot.pop(number, None) is not None:
@@ -115,6 +116,7 @@ class Waiters:
                 self._wake_key((group, topic))
 
     def _wake_key(self, key: Key) -> None:
+        """The oldest waiter, or all of them where each has to see for itself."""
         self.hand_on(key)
         while self._wake_all and self._parked.get(key):
             self.hand_on(key)

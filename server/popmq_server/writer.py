@@ -72,6 +72,7 @@ class Writer:
         return not self._busy and not any(self._lanes) and not self._due()
 
     def _due(self) -> bool:
+        """Whether a lease has ended or housekeeping is to be done."""
         due_ms = self._core.next_due_ms
         return due_ms is not None and due_ms <= self._clock.now_ms()
 

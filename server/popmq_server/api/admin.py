@@ -203,6 +203,7 @@ class AdminService:
 
 
 def _check_type(kind: int) -> None:
+    """Only NORMAL is served; the other types of the contract come with later releases."""
     if kind not in pb.TopicType.values():
         raise invalid(f"there is no topic type {kind}", field="topic.type")
     if kind not in (pb.TOPIC_TYPE_UNSPECIFIED, pb.NORMAL):
@@ -256,6 +257,7 @@ def _queues(queues: list[tuple[int, int, int]]) -> list[pb.QueueStats]:
 
 
 def _group(group: Group) -> pb.Group:
+    """Settings as the contract shows them."""
     made = pb.Group(
         name=group.name,
         max_attempts=group.max_attempts,

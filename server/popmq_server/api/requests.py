@@ -151,6 +151,7 @@ def _messages(whole: bytes, raws: Sequence[bytes]) -> Sequence[pb.Message | None
 
 
 def _message(raw: bytes) -> pb.Message | None:
+    """One message, or None when its bytes are not one: the others of the request are not to blame."""
     try:
         return pb.Message.FromString(raw)
     except DecodeError:
@@ -313,6 +314,7 @@ def ack(request: pb.AckRequest) -> Ack:
 
 
 def _handle(text: str, field: str) -> Handle | Refused:
+    """A handle, or its refusal in its place."""
     try:
         return read_handle(text, field)
     except Refused as refused:

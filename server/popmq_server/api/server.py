@@ -89,6 +89,7 @@ class Server:
         seconds, counted = self._metrics.call_seconds.labels(name), self._metrics.calls.labels(name, "OK")
 
         async def handle(raw: bytes, context: Any) -> Any:
+            """Timed from arrival to answer, the wait of a long poll included."""
             began = stopwatch()
             self._began(context)
             try:

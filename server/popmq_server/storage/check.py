@@ -85,6 +85,7 @@ def _check_log(kv: Transaction, state: State) -> Iterator[str]:
 
 
 def _check_records(chunk: memoryview, start: int, topic_id: int, bad: set[int]) -> Iterator[str]:
+    """Each record of a chunk has its checksum, or stands in quarantine."""
     place = 0
     while place < len(chunk):
         size = RECORD.size + RECORD.unpack_from(chunk, place)[1]

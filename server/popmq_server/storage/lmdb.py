@@ -88,6 +88,7 @@ class Store:
 
     @property
     def map_pages(self) -> int:
+        """Pages that the map may hold."""
         return self.map_bytes // int(self._env.stat()["psize"])
 
     @property
