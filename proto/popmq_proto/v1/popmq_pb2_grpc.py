@@ -111,8 +111,8 @@ class BrokerServicer(object):
 
     def Pop(self, request, context):
         """Leases up to `max_messages` messages, waiting up to `wait_ms` when there are none. An empty answer is not an error.
-        Errors: TOPIC_NOT_FOUND, GROUP_NOT_FOUND, POLLING_FULL, FENCED, EPOCH_ALREADY_ACKED, FILTER_CONFLICT,
-        INVALID_FIELD, STORAGE_FULL (only when the disk is all but full).
+        Errors: TOPIC_NOT_FOUND, GROUP_NOT_FOUND, POLLING_FULL, FILTER_CONFLICT, INVALID_FIELD, STORAGE_FULL (only when the
+        disk is all but full); with a token also OWNER_NOT_FOUND, FENCED, EPOCH_ALREADY_ACKED, IN_FLIGHT_LIMIT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -143,7 +143,7 @@ class BrokerServicer(object):
 
     def Heartbeat(self, request, context):
         """Keeps a client's session in its group alive: sessions end 120 s after the last heartbeat, or at once with
-        `goodbye`. Pop needs no session; a share number does.
+        `goodbye`. Pop needs no session; a share number does. Errors: GROUP_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -196,7 +196,7 @@ class BrokerServicer(object):
 
     def WaitAvailable(self, request, context):
         """Waits until a group has at least `min_ready` deliverable messages, and tells the position that a bounded read may
-        go up to. Takes no lease. Errors: TOPIC_NOT_FOUND, GROUP_NOT_FOUND.
+        go up to. Takes no lease. Errors: TOPIC_NOT_FOUND, GROUP_NOT_FOUND, POLLING_FULL.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -696,7 +696,8 @@ class AdminServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def UpdateTopic(self, request, context):
-        """Replaces the settings that may change: queues (upwards only), retention. Errors: TOPIC_NOT_FOUND, INVALID_FIELD.
+        """Replaces the settings that may change: queues (upwards only), retention; what is unset stays as it was.
+        Errors: TOPIC_NOT_FOUND, INVALID_FIELD.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -730,7 +731,7 @@ class AdminServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def UpdateGroup(self, request, context):
-        """Errors: GROUP_NOT_FOUND, INVALID_FIELD.
+        """Replaces all settings: what is unset becomes the default. Errors: GROUP_NOT_FOUND, INVALID_FIELD.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
