@@ -22,28 +22,33 @@ class Gate:
         self._open = threading.Event()
         self._open.set()
         self._changed = threading.Condition()
-        self._submitted = 0
+        self._submitted = self._entered = 0
         run, submit = Core.run, Writer.submit
 
         def gated(core: Core, commands: list[Any]) -> Committed:
+            self._count(entered=1)
             assert self._open.wait(CALL_S), "the gate was never opened"
             self.groups.append(commands)
             return run(core, commands)
 
         def counted(writer: Writer, command: Any, ticket: Any) -> None:
             submit(writer, command, ticket)
-            with self._changed:
-                self._submitted += 1
-                self._changed.notify_all()
+            self._count(submitted=1)
 
         monkeypatch.setattr(Core, "run", gated)
         monkeypatch.setattr(Writer, "submit", counted)
+
+    def _count(self, submitted: int = 0, entered: int = 0) -> None:
+        with self._changed:
+            self._submitted += submitted
+            self._entered += entered
+            self._changed.notify_all()
 
     @contextmanager
     def closed(self) -> Iterator[None]:
         """Holds the next commit until the block ends."""
         with self._changed:
-            self._submitted = 0
+            self._submitted = self._entered = 0
         self.groups.clear()
         self._open.clear()
         try:
@@ -52,7 +57,10 @@ class Gate:
             self._open.set()
 
     def wait_for(self, count: int) -> None:
-        """Returns once `count` commands have come to the writer since the gate was closed."""
+        """Returns once `count` commands have come since the gate was closed, and the writer stands before it.
+
+        So what comes after `wait_for(1)` is not in the group of the first.
+        """
         with self._changed:
-            arrived = self._changed.wait_for(lambda: self._submitted >= count, CALL_S)
+            arrived = self._changed.wait_for(lambda: self._entered and self._submitted >= count, CALL_S)
             assert arrived, f"{self._submitted} of {count} commands"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 import grpc
@@ -9,6 +10,7 @@ import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server import state
+from popmq_server.broker import Broker
 from popmq_server.clock import FakeClock
 from popmq_server.embedded import EmbeddedBroker
 from tests.wire.gate import Gate
@@ -182,14 +184,40 @@ def test_a_message_wakes_one_waiter_of_every_group(shop: Stubs, parked: Parked) 
 
 
 def test_waiters_of_named_queues_wake_for_their_queue(stubs: Stubs, parked: Parked) -> None:
-    stubs.create_topic(queues=2)
+    """Whichever queue a message goes to, those who wait for another one are no obstacle."""
+    stubs.create_topic(queues=4)
     stubs.create_group()
-    calls = [stubs.pop_later(queues=[queue]) for queue in (0, 1)]
-    parked.wait_for(2)
-    queue = stubs.send(b"a")[0].queue
-    assert bodies(calls[queue].result()) == [b"a"]
-    stubs.send(b"b")
-    assert bodies(calls[1 - queue].result()) == [b"b"]
+    calls = {}
+    for place, queue in enumerate((3, 2, 1, 0)):
+        calls[queue] = stubs.pop_later(queues=[queue])
+        parked.wait_for(place + 1)
+    for number in range(4):
+        (sent,) = stubs.send(str(number).encode())
+        assert bodies(calls.pop(sent.queue).result()) == [str(number).encode()]
+
+
+def test_what_comes_between_the_look_and_the_parking_is_not_missed(
+    shop: Stubs, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Pop finds nothing; before it has parked a Send is committed, and wakes nobody since nobody is parked."""
+    answer, held = Broker._answer, []
+
+    def answer_two_at_once(self: Broker, *group: object) -> None:
+        held.append(group)
+        if len(held) == 2:
+            for each in held:
+                answer(self, *each)  # type: ignore[arg-type]
+            monkeypatch.setattr(Broker, "_answer", answer)
+
+    monkeypatch.setattr(Broker, "_answer", answer_two_at_once)
+    with gate.closed():
+        call = shop.pop_later()
+        gate.wait_for(1)
+        request = pb.SendRequest(topic=TOPIC, messages=[pb.Message(body=b"a")])
+        sent = shop.broker.Send.future(request, timeout=CALL_S)
+        gate.wait_for(2)
+    assert sent.exception() is None
+    assert bodies(call.result()) == [b"a"]
 
 
 def test_a_release_in_one_group_wakes_nobody_of_another(shop: Stubs, parked: Parked) -> None:
@@ -285,3 +313,24 @@ def test_waits_end_when_the_broker_stops(broker: EmbeddedBroker, shop: Stubs, pa
     broker.stop()
     assert [bodies(call.result()) for call in calls] == [[], []]
     assert waiting.result().ready == 0
+
+
+def test_a_pop_that_finds_nothing_while_the_broker_stops_does_not_park(
+    broker: EmbeddedBroker, shop: Stubs, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be cut off at the end of the drain, and hold it up until then."""
+    stopping, close_waits = threading.Event(), Broker.close_waits
+
+    def close_and_tell(self: Broker) -> None:
+        close_waits(self)
+        stopping.set()
+
+    monkeypatch.setattr(Broker, "close_waits", close_and_tell)
+    stopper = threading.Thread(target=broker.stop)
+    with gate.closed():
+        call = shop.pop_later()
+        gate.wait_for(1)
+        stopper.start()
+        assert stopping.wait(CALL_S)
+    assert bodies(call.result()) == []
+    stopper.join()
