@@ -19,7 +19,7 @@ FORK = """
     import os, popmq
     client = popmq.Client({endpoint!r})
     client.send("orders", [b"of the parent", b"popped before"])
-    deliveries = iter(client.consume("orders", "billing", until_idle=0.01))
+    deliveries = iter(client.consume("orders", "billing", until_idle=0.01, confirm=True))
     with next(deliveries):
         pass
     if os.fork() == 0:
@@ -35,6 +35,25 @@ FORK = """
     for delivery in deliveries:
         with delivery:
             print(delivery.text(), flush=True)
+    client.close()
+"""
+
+FORK_BESIDE_A_CALL = """
+    import os, popmq, threading
+    client = popmq.Client({endpoint!r})
+    waiting = threading.Thread(target=client.pop, args=("orders", "billing"), kwargs=dict(wait=60.0))
+    waiting.start()
+    while not (groups := client.stats("orders", "billing").groups) or not groups[0].waiters:
+        pass
+    if os.fork() == 0:
+        try:
+            popmq.Client({endpoint!r}).list_topics()
+        except popmq.errors.ClientClosed as error:
+            print(error, flush=True)
+        os._exit(0)
+    os.wait()
+    client.send("orders", "ends the waiting")
+    waiting.join()
     client.close()
 """
 
@@ -66,6 +85,13 @@ def test_a_client_used_after_a_fork_says_so_and_a_new_one_works(
     assert "Traceback" not in err
     (stats,) = sync_client.stats(TOPIC, GROUP).groups
     assert (stats.acked, stats.in_flight, stats.sessions) == (3, 0, 0)
+
+
+def test_a_fork_beside_a_call_is_told_and_does_not_hang(sync_client: popmq.Client, popmq_broker: Broker) -> None:
+    out, err = python(FORK_BESIDE_A_CALL, popmq_broker).communicate(timeout=60)
+    assert "forked while a call of its parent was under way" in out
+    assert "spawn or forkserver" in out
+    assert "Traceback" not in err
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -6,6 +6,7 @@ from typing import TypeVar
 
 import grpc
 
+from popmq import _fork
 from popmq._async.channel import Channel
 from popmq._async.concurrency import Lock, Stop
 from popmq._calls import Call
@@ -41,6 +42,7 @@ class Wire:
             self.calls += 1
         while True:
             self._check()
+            under_way = _fork.begin()
             try:
                 left = tries.start(time.monotonic())
                 reply = await self._channel.unary(call.method, call.request, left, stop)
@@ -49,6 +51,8 @@ class Wire:
                 pause = tries.failed(error, time.monotonic())
             else:
                 return call.read(reply, tries.uncertain)
+            finally:
+                _fork.end(under_way)
             await self._pause(pause, stop)
 
     def forked(self) -> bool:
@@ -64,10 +68,15 @@ class Wire:
         if self._closing.is_set():
             raise ClientClosed("this client is closed")
         if self.forked():
-            # What gRPC would do is worse than an error: it hangs, or talks into the connection of the parent.
+            # Without this the child would talk into the connection of its parent.
             raise ClientClosed(
                 f"this client was made in process {self._pid}, before the fork to {os.getpid()}",
                 action="make a new client in each process",
+            )
+        if _fork.broken():
+            raise ClientClosed(
+                "this process was forked while a call of its parent was under way, which gRPC does not survive",
+                action="fork before clients are used, or start processes by spawn or forkserver",
             )
 
     async def _pause(self, seconds: float, stop: Stop | None) -> None:

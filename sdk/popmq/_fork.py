@@ -1,0 +1,40 @@
+"""What a fork does to gRPC, found out before it hurts.
+
+A child has the parent's memory and none of its threads. gRPC makes itself usable in the child only when no thread was
+inside it at the fork; with a call under way (a parked pop, an ack in the background) it says so on stderr and gives up,
+and from then on every call of the child hangs, deadlines or not. So calls under way are counted here, and a child that
+was forked beside one gets an error instead.
+"""
+
+import os
+
+#: Tokens of calls under way. A set, not a number: adding and discarding are single steps of the interpreter, and need
+#: no lock, which a child would inherit locked.
+_under_way: set[object] = set()
+_broken = False
+
+
+def begin() -> object:
+    """A call begins; its token is for `end`."""
+    token = object()
+    _under_way.add(token)
+    return token
+
+
+def end(token: object) -> None:
+    """It is over."""
+    _under_way.discard(token)
+
+
+def broken() -> bool:
+    """Whether this process was forked beside a call, so that gRPC would hang in it."""
+    return _broken
+
+
+def _in_child() -> None:
+    global _broken
+    _broken = _broken or bool(_under_way)
+    _under_way.clear()
+
+
+os.register_at_fork(after_in_child=_in_child)
