@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from popmq_proto.v1 import popmq_pb2 as pb
-from tests.crash import sealed
+from tests.crash import scratch, sealed
 from tests.crash.broker_process import ROOT, BrokerProcess, free_port
 from tests.crash.checker import CLAIMS, Finding, check
 from tests.crash.client import GROUPS, MAX_ATTEMPTS, TOPICS
@@ -61,6 +61,7 @@ def run(folder: Path, kills: int, seed: int) -> Verdict:
     findings += (
         check(facts, survey)
         + sealed.check(facts.history, survey)
+        + list(scratch.check(facts.history))
         + [("store", problem) for problem in broken_invariants(broker.data)]
     )
     took = int(time.monotonic() - started)

@@ -20,6 +20,7 @@ import grpc
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from tests.crash.history import Recorder
+from tests.crash.scratch import recreate
 from tests.crash.stubs import Stubs
 
 TOPICS = ("orders", "clicks")
@@ -195,7 +196,13 @@ class Client:
     def run(self) -> None:
         while not self.stop.exists():
             self.ack_late()
-            self.send() if self.random.random() < 0.25 else self.pop()
+            chance = self.random.random()
+            if chance < 0.01:
+                recreate(self, self.random.choice(GROUPS))
+            elif chance < 0.25:
+                self.send()
+            else:
+                self.pop()
         self.recorder.close()
         self.stubs.close()
 

@@ -24,7 +24,7 @@ import pytest
 
 from popmq_server.clock import FakeClock
 from popmq_server.embedded import EmbeddedBroker
-from tests.crash import sealed
+from tests.crash import scratch, sealed
 from tests.crash.broker_process import ROOT, BrokerProcess, free_port
 from tests.crash.campaign import finish, loaded
 from tests.crash.checker import Finding, check
@@ -142,7 +142,7 @@ def judge(left: Path, known: History) -> list[Finding]:
         survey = come_to_rest(stubs, Recorder(left, "rest"), pass_time=lambda: clock.advance(HOUR_MS))
     after = read(left)
     facts = Facts(History(known.operations + after.operations, after.wall_minus_monotonic_ns))
-    findings = check(facts, survey) + sealed.check(facts.history, survey)
+    findings = check(facts, survey) + sealed.check(facts.history, survey) + list(scratch.check(facts.history))
     return findings + [("store", problem) for problem in broken_invariants(left / "data")]
 
 

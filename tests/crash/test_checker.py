@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
+from tests.crash import scratch
 from tests.crash.checker import Finding, check
 from tests.crash.facts import DeadLetter, Facts, Survey
 from tests.crash.history import History, Operation
@@ -197,3 +198,11 @@ def test_numbers_that_are_not_what_is_there_are_found(story: Story) -> None:
     story.ack("h1", acked=2)
     story.survey.stats["g", "t"]["in_flight"] = 1
     assert [claim for claim, _ in story.findings()] == ["numbers", "numbers"]
+
+
+def test_a_message_of_a_deleted_topic_is_found_when_it_comes_back() -> None:
+    story = Story()
+    story.step("scratch", {"topic": "s", "life": 7}, {"ids": ["7/0", "7/1"]})
+    assert list(scratch.check(History(story.operations))) == []
+    story.step("scratch", {"topic": "s", "life": 8}, {"ids": ["7/2"]})
+    assert [claim for claim, _ in scratch.check(History(story.operations))] == ["phantom"]
