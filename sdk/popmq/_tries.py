@@ -4,7 +4,7 @@ from typing import Any
 
 from popmq._calls import Call, ms
 from popmq.config import Retry
-from popmq.errors import PopMQError, Unavailable
+from popmq.errors import DeadlineExceeded, PopMQError, Unavailable
 
 
 class Stopped(Exception):
@@ -19,6 +19,7 @@ class Tries:
         self._retry = retry
         self._deadline = now + call.wait + limit
         self._wait_until = now + call.wait
+        self._before: PopMQError | None = None
         self.count = 0
         self.uncertain = False  # an earlier try may have been done, though its answer was lost
 
@@ -30,7 +31,12 @@ class Tries:
         return max(self._deadline - now, 0.001)
 
     def failed(self, error: PopMQError, now: float) -> float:
-        """Seconds to pause before the next try. Raises `error` when there shall be none."""
+        """Seconds to pause before the next try. Raises when there shall be none: `error`, or, when only the time ran
+        out, what went wrong before, which says more.
+        """
+        if isinstance(error, DeadlineExceeded) and self._before is not None:
+            raise self._before
+        self._before = error
         self.uncertain = self.uncertain or isinstance(error, Unavailable)
         if not error.retryable or self.count == self._retry.tries:
             raise error

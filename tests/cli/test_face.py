@@ -67,7 +67,7 @@ def test_an_endpoint_is_taken_from_the_command_before_the_program_before_the_env
 
 
 def test_a_broker_that_is_not_there_is_one_sentence_with_the_cure(run: Cli) -> None:
-    done = run("topic", "list", "--endpoint", "127.0.0.1:1", "--timeout", "50ms")
+    done = run("topic", "list", "--endpoint", "127.0.0.1:1", "--timeout", "300ms")
     assert done.code == 3
     first, cure = done.err.splitlines()
     assert first.startswith("popmq: no broker answers at 127.0.0.1:1")

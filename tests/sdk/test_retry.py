@@ -264,6 +264,13 @@ async def test_a_broker_that_stays_away_is_given_up_at_the_timeout(connect: Conn
     assert client.client_stats().retries > 1
 
 
+async def test_a_deadline_in_a_later_try_tells_what_went_wrong_before(connect: Connect, wire: LossyWire) -> None:
+    client = connect(wire.endpoint, timeouts=popmq.Timeouts(admin=0.3), retry=QUICK)
+    wire.plan["ListTopics"] = [REFUSE, HANG]
+    with pytest.raises(errors.Unavailable, match="refused by the test"):
+        await client.list_topics()
+
+
 async def test_a_broker_that_does_not_answer_meets_the_deadline(connect: Connect, wire: LossyWire) -> None:
     client = connect(wire.endpoint, timeouts=popmq.Timeouts(send=0.1))
     wire.plan["Send"] = [HANG]
