@@ -240,6 +240,22 @@ def test_a_deleted_group_takes_everything_of_its_own_with_it(shop: Stubs, clock:
     assert shop.stats(group="audit").retry == 1
 
 
+def test_a_dead_letter_topic_may_be_emptied_by_deleting_it(shop: Stubs) -> None:
+    shop.send(b"a", b"b")
+    first, second = handles(shop.pop())
+    shop.change(first, reject=pb.Reject())
+    shop.admin.DeleteTopic(pb.DeleteTopicRequest(name=f"%DLQ%{GROUP}"), timeout=CALL_S)
+    assert shop.stats().dead == 0
+    shop.change(second, reject=pb.Reject())
+    assert shop.stats().dead == 1
+    assert browsed(browse(shop, f"%DLQ%{GROUP}")) == [b"b"]
+
+
+def test_a_dead_letter_topic_keeps_its_letters_as_long_as_it_is_told(shop: Stubs) -> None:
+    name, retention = f"%DLQ%{GROUP}", pb.Retention(by_age=True, keep_ms=60_000)
+    assert update_topic(shop, name=name, retention=retention).retention == retention
+
+
 # ── Browse ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

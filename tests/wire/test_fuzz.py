@@ -20,6 +20,8 @@ from tests.wire.mutation import Mutator
 from tests.wire.stubs import GROUP, TOPIC, Stubs, bodies, check_error, handles, read_refusal
 from tests.wire.world import METHODS, OTHER_GROUP, OTHER_TOPIC, OWNER, World, good_requests, token
 
+pytestmark = pytest.mark.slow
+
 CASES = int(os.environ.get("POPMQ_FUZZ", "800"))
 FIRST_SEED = int(os.environ.get("POPMQ_SEED", "0"))
 #: What a wrong request may be told. Not INTERNAL, not UNKNOWN, and not UNAVAILABLE.

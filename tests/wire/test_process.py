@@ -10,17 +10,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import grpc
 import pytest
-from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.embedded import EmbeddedBroker
 from popmq_server.errors import StartError
 from popmq_server.options import MAX_SIZE, address, parse, size
 from popmq_server.storage.check import check_folder
+from popmq_server.writer import Writer
 from tests.crash.broker_process import ROOT, BrokerProcess, free_port
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, handles
+
+pytestmark = pytest.mark.slow
 
 COMMAND = [sys.executable, "-m", "popmq_server"]
 
@@ -179,14 +180,24 @@ def test_what_was_answered_before_a_stop_is_there_after_it(tmp_path: Path) -> No
     assert process.stop() == 0
 
 
-def test_the_port_opens_last(tmp_path: Path) -> None:
-    """Whoever can connect is served: no call meets a broker that is still opening its store."""
-    port = free_port()
-    with BrokerProcess(tmp_path / "data", port=port), grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-        request = health_pb2.HealthCheckRequest(service="popmq.v1.Broker")
-        health: Any = health_pb2_grpc.HealthStub(channel)
-        answer = health.Check(request, timeout=CALL_S)
-        assert answer.status == health_pb2.HealthCheckResponse.SERVING
+def test_the_port_opens_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever can connect is served: while the store is opened and scanned nobody can."""
+    port, start, open_while_starting = free_port(), Writer.start, []
+
+    def probe(self: Writer) -> None:
+        start(self)
+        open_while_starting.append(can_connect(port))
+
+    monkeypatch.setattr(Writer, "start", probe)
+    with EmbeddedBroker(tmp_path / "data", port=port, sync="none"):
+        assert can_connect(port)
+    assert open_while_starting == [False]
+    assert not can_connect(port)
+
+
+def can_connect(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def test_a_folder_in_use_leaves_the_port_closed(tmp_path: Path) -> None:
@@ -195,8 +206,7 @@ def test_a_folder_in_use_leaves_the_port_closed(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data") as first:
         refused = ended("--data", str(tmp_path / "data"), "--port", str(port), "--metrics-port", "0")
         assert refused.returncode == 78
-        with socket.socket() as probe:
-            assert probe.connect_ex(("127.0.0.1", port)) != 0
+        assert not can_connect(port)
         with Stubs(first.endpoint) as stubs:
             stubs.create_topic(TOPIC)
             stubs.create_group(GROUP)

@@ -23,7 +23,7 @@ from tests.wire.world import METHODS
 SERVICES = ("popmq.v1.Admin", "popmq.v1.Broker")
 #: Truncated, no UTF-8, a group without an end, field 0, a length beyond everything.
 NO_REQUESTS = [b"\xff", b"\x0a\x05ab", b"\x0a\x02\xff\xfe", b"\x0b", b"\x00\x00", b"\x0a" + b"\xff" * 10]
-#: Requests in which field 1 is no text.
+#: Requests in which field 1 is no text; one that has no field at all takes field 0 too, with some runtimes.
 WITHOUT_TEXT = ("Admin/ListTopics", "Admin/ListGroups")
 
 
@@ -160,7 +160,7 @@ def test_a_full_answer_of_16_mebibytes_arrives(shop: Stubs) -> None:
         (method, raw)
         for method in METHODS
         for raw in NO_REQUESTS
-        if method not in WITHOUT_TEXT or raw != b"\x0a\x02\xff\xfe"
+        if method not in WITHOUT_TEXT or raw not in (b"\x0a\x02\xff\xfe", b"\x00\x00")
     ],
 )
 def test_bytes_that_are_no_request_are_told_by_their_type(stubs: Stubs, method: str, request_bytes: bytes) -> None:
