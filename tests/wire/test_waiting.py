@@ -156,7 +156,7 @@ def test_several_waiters_get_one_message_each(shop: Stubs, parked: Parked) -> No
 
 
 def test_ten_sends_of_one_serve_ten_waiters(shop: Stubs, parked: Parked) -> None:
-    calls = [shop.pop_later(max_messages=32) for _ in range(10)]
+    calls = [shop.pop_later(max_messages=1) for _ in range(10)]
     parked.wait_for(10)
     for number in range(10):
         shop.send(str(number).encode())
