@@ -90,6 +90,15 @@ class Metrics:
         self.waiters.set_function(parked)
         self.registry.register(_Asked(ask))
 
+    def forget(self, *, group: str = "", topic: str = "") -> None:
+        """Drops the series of a deleted group or topic: names that come and go must not add up."""
+        for family in (self.requests, self.messages, self.bytes):
+            samples = [sample.labels for metric in family.collect() for sample in metric.samples]
+            names = {(labels["method"], labels["group"], labels["topic"]) for labels in samples}
+            for labels in names:
+                if (group and labels[1] == group) or (topic and labels[2] == topic):
+                    family.remove(*labels)
+
     def serve(self, port: int) -> None:
         """Answers scrapes on the loopback. Raises OSError when the port is taken."""
         self._server, _ = start_http_server(port, addr="127.0.0.1", registry=self.registry)

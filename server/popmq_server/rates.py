@@ -29,6 +29,11 @@ class Rates:
         self._forget(ring, self._clock.now_ms() // 1000)
         return sum(ring.values()) / WINDOW_S
 
+    def forget(self, *, group: str = "", topic: str = "") -> None:
+        """A group or a topic was deleted: one made later under its name is a new one."""
+        for key in [key for key in self._rings if (group and key[1] == group) or (topic and key[2] == topic)]:
+            del self._rings[key]
+
     @staticmethod
     def _forget(ring: dict[int, int], second: int) -> None:
         for old in [old for old in ring if old <= second - WINDOW_S]:

@@ -41,6 +41,11 @@ class Scraped:
         """The value of one series; 0 for one that has not begun."""
         return self._samples.get((f"popmq_{name}", frozenset(labels.items())), 0.0)
 
+    def values(self, label: str) -> Iterator[tuple[str, str]]:
+        """(series, value of a label) wherever it has one."""
+        for name, labels in self._samples:
+            yield from ((name, value) for key, value in labels if key == label)
+
     def labels(self) -> Iterator[tuple[str, frozenset[str]]]:
         """(metric as documented, its labels) of every series."""
         for family in self.families:
@@ -129,6 +134,19 @@ def test_refusals_are_counted_by_reason_and_made_up_names_are_no_labels(shop: St
     assert scraped("calls_total", method="Heartbeat", code="GROUP_NOT_FOUND") == 1
     values = {value for family in scraped.families for sample in family.samples for value in sample.labels.values()}
     assert not {value for value in values if value.startswith("made-up")}
+
+
+def test_series_of_deleted_topics_and_groups_go_with_them(shop: Stubs, clock: FakeClock, port: int) -> None:
+    shop.create_group("audit")
+    shop.send(b"a", b"b")
+    shop.ack(*handles(shop.pop()))
+    shop.pop(group="audit")
+    shop.admin.DeleteGroup(pb.DeleteGroupRequest(name=GROUP), timeout=CALL_S)
+    scraped = Scraped(port)
+    assert not [labels for _, labels in scraped.values("group") if labels == GROUP]
+    assert scraped("messages_total", method="Pop", group="audit", topic=TOPIC) == 2
+    shop.admin.DeleteTopic(pb.DeleteTopicRequest(name=TOPIC), timeout=CALL_S)
+    assert not [labels for _, labels in Scraped(port).values("topic") if labels == TOPIC]
 
 
 def test_groups_are_shown_with_the_numbers_of_getstats(shop: Stubs, clock: FakeClock, port: int) -> None:

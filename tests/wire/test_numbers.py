@@ -201,6 +201,17 @@ def test_rates_are_averages_over_the_last_minute_by_topic(shop: Stubs, clock: Fa
     assert (sent.sent_per_s, shop.stats().popped_per_s) == (0.5, 0)
 
 
+def test_what_is_made_anew_under_a_deleted_name_has_no_past(shop: Stubs) -> None:
+    shop.send(*(str(number).encode() for number in range(30)))
+    shop.ack(*handles(shop.pop()))
+    shop.admin.DeleteTopic(pb.DeleteTopicRequest(name=TOPIC), timeout=CALL_S)
+    shop.create_topic(queues=1)
+    shop.pop()
+    (topic,) = shop.admin.GetStats(pb.GetStatsRequest(topic=TOPIC), timeout=CALL_S).topics
+    stats = shop.stats()
+    assert (topic.sent_per_s, stats.popped_per_s, stats.acked_per_s, stats.acked) == (0, 0, 0, 0)
+
+
 def test_commits_are_counted_and_looks_are_none(shop: Stubs) -> None:
     def commits() -> int:
         store: pb.StoreStats = shop.admin.GetStats(pb.GetStatsRequest(), timeout=CALL_S).store

@@ -10,7 +10,7 @@ from popmq_server.api.requests import read
 from popmq_server.commands import Look
 from popmq_server.engine import Engine
 from popmq_server.errors import invalid, unsupported
-from popmq_server.message import TOPIC_NAME_MAX, check_name, check_range
+from popmq_server.message import TOPIC_NAME_MAX, check_name, check_range, dead_letter_topic
 from popmq_server.metrics import Metrics
 from popmq_server.rates import Rates
 from popmq_server.state import Group, Topic
@@ -77,6 +77,7 @@ class AdminService:
         """The name is free at once; what it held is removed behind the clients' commands (purge.py)."""
         name = requests.topic_name(read(pb.DeleteTopicRequest, raw).name, "name")
         await self._engine.execute(commands.DeleteTopic(name))
+        self._forget(topic=name)
         return pb.DeleteTopicResponse()
 
     async def CreateGroup(self, raw: bytes) -> Message:
@@ -108,10 +109,16 @@ class AdminService:
 
     async def DeleteGroup(self, raw: bytes) -> Message:
         """Positions, leases, retries and dead letters go with it."""
-        await self._engine.execute(
-            commands.DeleteGroup(requests.group_name(read(pb.DeleteGroupRequest, raw).name, "name"))
-        )
+        name = requests.group_name(read(pb.DeleteGroupRequest, raw).name, "name")
+        await self._engine.execute(commands.DeleteGroup(name))
+        self._forget(group=name)
+        self._forget(topic=dead_letter_topic(name))
         return pb.DeleteGroupResponse()
+
+    def _forget(self, *, group: str = "", topic: str = "") -> None:
+        """What this process has counted goes with what was deleted."""
+        self._metrics.forget(group=group, topic=topic)
+        self._rates.forget(group=group, topic=topic)
 
     async def GetStats(self, raw: bytes) -> Message:
         """Numbers of topics, groups and the store; each pair of lists is one look at one state."""
