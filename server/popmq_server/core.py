@@ -298,9 +298,10 @@ class Core:
             if tx.now_ms - state.counters[""].saved_ms >= SAVE_TIME_MS:
                 state.counters[""] = state.counters[""]._replace(saved_ms=tx.now_ms)
             tx.flush()
-            self.next_due_ms = self._next_due(tx)
+            next_due_ms = self._next_due(tx)
             tx.kv.commit()
             tx.merge()
+            self.next_due_ms = next_due_ms
             self._postponed.clear()
         else:
             self.next_due_ms = self._next_due(tx)

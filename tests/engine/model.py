@@ -725,12 +725,9 @@ class Model:
         ready = (max(0, self._stop(topic, queue, upto) - at) for queue, at in enumerate(view.next))
         return sum(ready) + len(retries)
 
-    def oldest(self, group: str, topic: str) -> tuple[set[int], int]:
-        """Store times of which one is the oldest retry's, and the oldest of all others; 0 = none."""
+    def oldest(self, group: str, topic: str) -> int:
+        """When the oldest unfinished message was stored; 0 = none."""
         view, queues = self.views[(group, topic)], self.topics[topic].queues
-        retries = view.of("retry")
-        first = min((entry.entered for entry in retries.values()), default=0)
-        tied = {queues[q][o].stored_ms for (q, o), entry in retries.items() if entry.entered == first}
-        others = [queues[q][o].stored_ms for q, o in view.of("leased", "bound", "backoff")]
-        others += [queue[at].stored_ms for queue, at in zip(queues, view.next, strict=True) if at < len(queue)]
-        return tied, min(others, default=0)
+        times = [queues[q][o].stored_ms for q, o in view.of("leased", "bound", "backoff", "retry")]
+        times += [queue[at].stored_ms for queue, at in zip(queues, view.next, strict=True) if at < len(queue)]
+        return min(times, default=0)
