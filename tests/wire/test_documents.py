@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 import pytest
 
@@ -12,19 +11,9 @@ from popmq_server import catalog, message, options, owner, rebalance, state, top
 from popmq_server.api import admin, requests, server
 from popmq_server.embedded import EmbeddedBroker
 from popmq_server.errors import RETRYABLE
-from tests.crash.broker_process import ROOT
-from tests.wire.contract import documented
+from tests.wire.contract import PAGE, documented, errors_of_contract, errors_of_page, table
 
-PAGE = (ROOT / "docs" / "protocol.md").read_text()
 EXAMPLE = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
-
-
-def table(heading: str) -> Iterator[list[str]]:
-    """The cells of each row of the table under a heading."""
-    section = PAGE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
-    for line in section.splitlines():
-        if line.startswith("| ") and not line.startswith("|---"):
-            yield [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
 
 
 def count(number: int) -> str:
@@ -72,7 +61,7 @@ LIMITS = {
 
 def test_the_examples_run(broker: EmbeddedBroker) -> None:
     names: dict[str, object] = {}
-    examples = EXAMPLE.findall(PAGE)
+    examples = EXAMPLE.findall(PAGE.read_text())
     assert len(examples) == 6
     for example in examples:
         exec(example.replace(f"{options.HOST}:{options.PORT}", broker.endpoint), names)
@@ -87,16 +76,14 @@ def test_every_code_stands_in_the_table_with_its_status() -> None:
 
 
 def test_every_call_of_the_contract_stands_in_the_table_of_calls() -> None:
-    told = {name for row in table("Every call, and how it ends") for name in re.findall(r"`([A-Z]\w+)`", row[0])}
     services = pb.DESCRIPTOR.services_by_name
-    assert told == {method.name for name in ("Broker", "Admin") for method in services[name].methods}
+    assert set(errors_of_page()) == {method.name for name in ("Broker", "Admin") for method in services[name].methods}
 
 
-def test_the_codes_that_calls_end_with_exist() -> None:
-    codes = {
-        word for row in table("Every call, and how it ends") for word in re.findall(r"\b[A-Z]+(?:_[A-Z]+)+\b", row[2])
-    }
-    assert codes <= documented().keys()
+@pytest.mark.parametrize("call", errors_of_page())
+def test_the_page_names_every_error_that_the_contract_names(call: str) -> None:
+    reserved = {"FILTER_CONFLICT"}
+    assert errors_of_contract()[call] - reserved <= errors_of_page()[call]
 
 
 @pytest.mark.parametrize("what", LIMITS)
@@ -110,4 +97,4 @@ def test_every_limit_of_the_page_is_compared() -> None:
 
 
 def test_the_page_is_short() -> None:
-    assert len(PAGE.splitlines()) <= 300
+    assert len(PAGE.read_text().splitlines()) <= 300

@@ -16,6 +16,7 @@ from google.protobuf.message import Message
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.clock import FakeClock
 from tests.wire import world as worlds
+from tests.wire.contract import errors_of_page
 from tests.wire.mutation import Mutator
 from tests.wire.stubs import GROUP, TOPIC, Stubs, bodies, check_error, handles, read_refusal
 from tests.wire.world import METHODS, OTHER_GROUP, OTHER_TOPIC, OWNER, World, good_requests, token
@@ -43,6 +44,7 @@ class Fuzz:
         names += [handle for handle, _ in self.world.bad_handles.values()]
         self.mutate = Mutator(seed, names)
         self.outcomes: Counter[str] = Counter()
+        self.documented = errors_of_page()
 
     def requests(self) -> dict[str, list[Message]]:
         """What wrong requests are made from: the good ones, and the rarer forms of them."""
@@ -101,6 +103,7 @@ class Fuzz:
     def code_of(self, error: grpc.RpcError, name: str, raw: bytes) -> str:
         refused = read_refusal(error)
         assert refused.status in STATUSES, f"{name} {raw!r} → {error}"
+        assert refused.code in self.documented[name.partition("/")[2]], f"{name} is not said to end so: {error}"
         return refused.code
 
 

@@ -19,7 +19,7 @@ from popmq_server.options import MAX_SIZE, address, parse, size
 from popmq_server.storage.check import check_folder
 from popmq_server.writer import Writer
 from tests.crash.broker_process import ROOT, BrokerProcess, free_port
-from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, handles
+from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, bodies, handles, refusal
 
 pytestmark = pytest.mark.slow
 
@@ -31,9 +31,9 @@ def ended(*flags: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*COMMAND, *flags], capture_output=True, text=True, timeout=CALL_S, check=False, cwd=ROOT)
 
 
-def running_pops(stubs: Stubs, count: int) -> list[Any]:
+def running_pops(stubs: Stubs, count: int, group: str = GROUP) -> list[Any]:
     """Long polls that the broker runs: calls of one connection arrive in order, and it has answered a later one."""
-    calls = [stubs.pop_later(wait_ms=60_000) for _ in range(count)]
+    calls = [stubs.pop_later(group=group, wait_ms=60_000) for _ in range(count)]
     stubs.admin.ListTopics(pb.ListTopicsRequest(), timeout=CALL_S)
     return calls
 
@@ -178,6 +178,49 @@ def test_what_was_answered_before_a_stop_is_there_after_it(tmp_path: Path) -> No
         assert stubs.ack(second) == [""], "a handle lives through a restart"
         assert stubs.stats().acked == 2
     assert process.stop() == 0
+
+
+BROKEN = """
+import pathlib, sys
+from popmq_server.__main__ import main
+from popmq_server.storage import lmdb
+
+commit = lmdb.Transaction.commit
+
+def fail(self):
+    if pathlib.Path(sys.argv[1]).exists():
+        self.abort()
+        raise lmdb.DiskFault("Input/output error")
+    commit(self)
+
+lmdb.Transaction.commit = fail
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+def test_a_commit_that_fails_ends_the_process_with_74_and_a_restart_has_what_was_answered(tmp_path: Path) -> None:
+    """A disk that has room and yet fails is not trusted again; nobody is left without an answer."""
+    broken, data = tmp_path / "broken", tmp_path / "data"
+    command = [sys.executable, "-c", BROKEN, str(broken), "--data", str(data), "--port", "0", "--metrics-port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        with Stubs(line.removeprefix("popmq: ready on ").strip()) as stubs:
+            stubs.create_topic(queues=1)
+            stubs.create_group()
+            stubs.send(b"a")
+            stubs.create_group("waiter", start=pb.StartPosition(**{"from": pb.LATEST}))
+            (call,) = running_pops(stubs, 1, group="waiter")
+            broken.touch()
+            request = pb.SendRequest(topic=TOPIC, messages=[pb.Message(body=b"b")])
+            assert refusal(stubs.broker.Send, request).code == "UNAVAILABLE"
+            assert call.exception() is not None or not call.result().deliveries
+        assert process.wait(CALL_S) == 74
+        assert process.stderr is not None
+        assert "a restart recovers" in process.stderr.read()
+    assert check_folder(data) == []
+    with EmbeddedBroker(data, sync="none") as broker, Stubs(broker.endpoint) as stubs:
+        assert bodies(stubs.pop()) == [b"a"]
 
 
 def test_the_port_opens_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

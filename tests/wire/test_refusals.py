@@ -205,6 +205,7 @@ def bad_group_settings(name: str) -> list[Case]:
         bad(name, "INVALID_FIELD", "group.backoff.delays_ms[1]", **{delays: [0, -1]}),
         bad(name, "INVALID_FIELD", "group.backoff.delays_ms[0]", **{delays: [HOUR_12 + 1]}),
         bad(name, "INVALID_FIELD", "group.start.timestamp_ms", group__start__timestamp_ms=5),
+        *out_of_range(name, "group__start__from", 3, -1),
         bad(name, "UNSUPPORTED", "group.fifo", group__fifo=True),
     ]
 
