@@ -9,6 +9,8 @@ BIN := .venv/bin
 PIP_INSTALL := -m pip --disable-pip-version-check --quiet install
 # What proves an installed wheel: everything that is quick, and one Spark query.
 QUICK_TESTS := tests --ignore=tests/test_walls.py --ignore=tests/test_packaging.py --ignore=tests/test_style.py
+# Two workers; the tests of one file stay together and in order. Spark's tests share one JVM and run in one process.
+TWO := -n 2 --dist loadfile
 FAST := not slow and not spark and not chaos and not polyglot
 
 # A virtual environment with a pip that knows --group. One that works is kept: made again by another Python it breaks.
@@ -40,7 +42,8 @@ demo: .venv/demo ## 336,776 flights through the broker into a Spark table (CHAOS
 
 test: check ## all that must be true before a merge: check, every test, oldest and newest dependencies
 	@echo "test: every test, campaigns in their short form"
-	@$(BIN)/pytest -q
+	@$(BIN)/pytest -q $(TWO) -m "not spark"
+	@$(BIN)/pytest -q -m spark
 	@$(MAKE) --no-print-directory test-floor test-newest
 
 check: setup ## form, lint, types, and whether the stubs are what the contract says
@@ -52,7 +55,7 @@ check: setup ## form, lint, types, and whether the stubs are what the contract s
 
 check-fast: check ## check and the fast tests, in under a minute
 	@echo "check-fast: tests under a second"
-	@$(BIN)/pytest -q -m "$(FAST)"
+	@$(BIN)/pytest -q $(TWO) -m "$(FAST)"
 
 proto: setup ## write the stubs anew from the contract
 	@$(BIN)/python proto/generate.py
@@ -76,12 +79,12 @@ test-floor: setup ## the quick tests against the installed wheel, on the oldest 
 	@mkdir -p build && $(BIN)/python scripts/floor.py > build/floor.txt
 	@$(MAKE) --no-print-directory install PREFIX=build/floor EXTRA=all WITH='--group test --constraint build/floor.txt'
 	@echo "test-floor: quick tests"
-	@build/floor/bin/pytest -q $(QUICK_TESTS) -m "$(FAST) or wheel"
+	@build/floor/bin/pytest -q $(TWO) $(QUICK_TESTS) -m "$(FAST) or wheel"
 
 test-newest: ## the same on the newest dependencies there are
 	@$(MAKE) --no-print-directory install PREFIX=build/newest EXTRA=all WITH='--group test'
 	@echo "test-newest: quick tests"
-	@build/newest/bin/pytest -q $(QUICK_TESTS) -m "$(FAST) or wheel"
+	@build/newest/bin/pytest -q $(TWO) $(QUICK_TESTS) -m "$(FAST) or wheel"
 
 image: ## a container image popmq:latest (needs docker)
 	@echo "image: docker build"

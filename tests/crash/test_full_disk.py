@@ -19,7 +19,7 @@ from tests.crash.stubs import Stubs
 
 MIB = 1 << 20
 DISK_MIB = 400
-SOON_S = 5.0
+SOON_S = 30.0
 
 
 class Disk:
