@@ -1,4 +1,4 @@
-"""A disk that fails when a test wants it to: in the commit, or in a put."""
+"""A disk that fails when a test wants it to: in a commit, or in a put."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ class Fault(enum.Enum):
     FULL_ONCE = "a full disk, and then room for what frees"
     FULL = "a full disk, whatever is tried"
     MAP_ONCE = "a full map, and then room for what frees"
+    MAP = "a full map, whatever is tried"
 
 
 @dataclass
@@ -39,7 +40,7 @@ def failing(store: Store, fault: Fault) -> Iterator[Hit]:
         if fault is Fault.NONE or (once and hit.times):
             return commit(transaction)
         hit.times += 1
-        if fault is Fault.MAP_ONCE:
+        if fault in (Fault.MAP_ONCE, Fault.MAP):
             raise MapFull
         raise DiskFault("injected")
 
@@ -47,4 +48,22 @@ def failing(store: Store, fault: Fault) -> Iterator[Hit]:
         return 1 << 40 if fault is Fault.IO or not hit.times else 0
 
     with mock.patch.object(Transaction, "commit", bad_commit), mock.patch.object(store, "disk_free", free):
+        yield hit
+
+
+@contextlib.contextmanager
+def failing_put(number: int) -> Iterator[Hit]:
+    """The put of this number, counted from 1, finds the map full."""
+    hit = Hit()
+    left = [number]
+    put = Transaction.put
+
+    def bad_put(transaction: Transaction, name: str, key: bytes, value: bytes) -> None:
+        left[0] -= 1
+        if left[0] == 0:
+            hit.times += 1
+            raise MapFull
+        put(transaction, name, key, value)
+
+    with mock.patch.object(Transaction, "put", bad_put):
         yield hit
