@@ -157,7 +157,7 @@ class Broker:
         """Keeps or ends a session."""
         settings = (await self.execute(Look("group_settings", (group,))))[0]
         self.sessions.heartbeat(group, client, topics, goodbye)
-        queues = {topic.name: topic.queues for topic, _, _ in await self.execute(Look("topics", ("",)))}
+        queues = await self.execute(Look("topic_sizes", (self.sessions.topics(group),)))
         return self.sessions.version(group, settings.share_number, queues)
 
     def gauges(self, group: str, topic: str) -> tuple[int, int]:

@@ -91,6 +91,10 @@ class Sessions:
         """Live clients of a group that read a topic."""
         return [client for client, session in self._alive(group).items() if topic in session.topics]
 
+    def topics(self, group: str) -> tuple[str, ...]:
+        """All topics that live clients of a group read."""
+        return tuple(set().union(*(session.topics for session in self._alive(group).values())))
+
     def count(self, group: str) -> int:
         """Live clients of a group."""
         return len(self._alive(group))

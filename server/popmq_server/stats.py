@@ -178,6 +178,12 @@ def topics(tx: Tx, name: str) -> list[tuple[Topic, int, list[tuple[int, int, int
     return [(topic, stored(tx.state, topic), _queues(tx.state, topic)) for topic in found]
 
 
+def topic_sizes(tx: Tx, names: tuple[str, ...]) -> dict[str, int]:
+    """How many queues each of these topics has; names that do not exist are left out."""
+    found = (tx.topic(name) for name in names)
+    return {topic.name: topic.queues for topic in found if topic is not None}
+
+
 def _queues(state: State, topic: Topic) -> list[tuple[int, int, int]]:
     where = [(topic.topic_id, queue) for queue in range(topic.queues)]
     return [(key[1], state.queue_min.get(key, 0), state.queue_max.get(key, 0)) for key in where]
@@ -323,6 +329,7 @@ def store(tx: Tx) -> tuple[int, int]:
 _LOOKS: dict[str, Callable[..., Any]] = {
     "groups": groups,
     "topics": topics,
+    "topic_sizes": topic_sizes,
     "group_settings": group_settings,
     "leases": leases,
     "owners": owners,

@@ -103,7 +103,8 @@ class BrokerServicer(object):
 
     def Send(self, request, context):
         """Stores messages. OK means on disk. All messages of one request without `message_group` and `priority` go to one
-        queue, in order. Errors: TOPIC_NOT_FOUND, STORAGE_FULL, BUSY, INVALID_FIELD, UNSUPPORTED.
+        queue, in order. Errors: TOPIC_NOT_FOUND, STORAGE_FULL, BUSY, INVALID_FIELD, UNSUPPORTED,
+        REQUEST_NUMBER_REUSED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -111,15 +112,16 @@ class BrokerServicer(object):
 
     def Pop(self, request, context):
         """Leases up to `max_messages` messages, waiting up to `wait_ms` when there are none. An empty answer is not an error.
-        Errors: TOPIC_NOT_FOUND, GROUP_NOT_FOUND, POLLING_FULL, FILTER_CONFLICT, INVALID_FIELD, STORAGE_FULL (only when the
-        disk is all but full); with a token also OWNER_NOT_FOUND, FENCED, EPOCH_ALREADY_ACKED, IN_FLIGHT_LIMIT.
+        Errors: TOPIC_NOT_FOUND, GROUP_NOT_FOUND, POLLING_FULL, FILTER_CONFLICT, INVALID_FIELD, UNSUPPORTED (filters),
+        STORAGE_FULL (only when the disk is all but full); with a token also OWNER_NOT_FOUND, FENCED, EPOCH_ALREADY_ACKED, IN_FLIGHT_LIMIT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Ack(self, request, context):
-        """Finishes deliveries: an acked message never comes back to this group. Per entry: INVALID_HANDLE, HANDLE_LAPSED.
+        """Finishes deliveries: an acked message never comes back to this group. Errors: GROUP_NOT_FOUND,
+        INVALID_FIELD; per entry: INVALID_HANDLE, HANDLE_LAPSED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -127,7 +129,7 @@ class BrokerServicer(object):
 
     def ChangeInvisibleTime(self, request, context):
         """Moves the deadline of deliveries (extend), gives them back (release) or sends them to the dead-letter topic
-        (reject). Per entry: INVALID_HANDLE, HANDLE_LAPSED, INVALID_FIELD.
+        (reject). Errors: GROUP_NOT_FOUND, INVALID_FIELD; per entry: INVALID_HANDLE, HANDLE_LAPSED, INVALID_FIELD.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -151,7 +153,7 @@ class BrokerServicer(object):
 
     def Session(self, request_iterator, context):
         """One stream per client: commands to it, answers from it. Reserved: transaction check-back, session leases.
-        This release answers UNSUPPORTED.
+        Errors: UNSUPPORTED, in this release always.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -164,7 +166,7 @@ class BrokerServicer(object):
         done, until AckUpTo finishes the epoch. Empty and short sets are sealed too.
 
         Makes or takes over an owner and raises its generation: requests of older generations get FENCED.
-        Errors: GROUP_NOT_FOUND, TOPIC_NOT_FOUND, INVALID_FIELD.
+        Errors: GROUP_NOT_FOUND, TOPIC_NOT_FOUND, INVALID_FIELD, STORAGE_FULL.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -172,7 +174,7 @@ class BrokerServicer(object):
 
     def RenewOwner(self, request, context):
         """Moves the lease of everything the owner holds, in one step; after its lease ran out it takes back what nobody
-        else popped meanwhile. Errors: OWNER_NOT_FOUND, FENCED.
+        else popped meanwhile. Errors: GROUP_NOT_FOUND, OWNER_NOT_FOUND, FENCED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -180,7 +182,7 @@ class BrokerServicer(object):
 
     def AckUpTo(self, request, context):
         """Finishes all tokens of the owner with epoch ≤ `epoch`; idempotent, also after the lease ran out.
-        Errors: OWNER_NOT_FOUND, FENCED.
+        Errors: GROUP_NOT_FOUND, OWNER_NOT_FOUND, FENCED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -188,7 +190,7 @@ class BrokerServicer(object):
 
     def ReleaseOwner(self, request, context):
         """Ends the owner's lease now: what it holds is visible again. Its tokens stay, and take back what nobody popped.
-        Errors: OWNER_NOT_FOUND, FENCED (only when a generation is given).
+        Errors: GROUP_NOT_FOUND, OWNER_NOT_FOUND, FENCED (only when a generation is given).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -689,7 +691,7 @@ class AdminServicer(object):
     """
 
     def CreateTopic(self, request, context):
-        """Errors: ALREADY_EXISTS (with other settings), INVALID_FIELD, UNSUPPORTED (a type of a later release).
+        """Errors: ALREADY_EXISTS (with other settings), INVALID_FIELD, UNSUPPORTED (a type of a later release), STORAGE_FULL.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -697,7 +699,7 @@ class AdminServicer(object):
 
     def UpdateTopic(self, request, context):
         """Replaces the settings that may change: queues (upwards only), retention; what is unset stays as it was.
-        Errors: TOPIC_NOT_FOUND, INVALID_FIELD.
+        Errors: TOPIC_NOT_FOUND, INVALID_FIELD, UNSUPPORTED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -724,14 +726,14 @@ class AdminServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def CreateGroup(self, request, context):
-        """Errors: ALREADY_EXISTS (with other settings), INVALID_FIELD, UNSUPPORTED.
+        """Errors: ALREADY_EXISTS (with other settings), INVALID_FIELD, UNSUPPORTED, STORAGE_FULL.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UpdateGroup(self, request, context):
-        """Replaces all settings: what is unset becomes the default. Errors: GROUP_NOT_FOUND, INVALID_FIELD.
+        """Replaces all settings: what is unset becomes the default. Errors: GROUP_NOT_FOUND, INVALID_FIELD, UNSUPPORTED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
