@@ -8,8 +8,13 @@ or single entries taken from the retry topic. Member i is bit i. `sub` 0 is the 
 alone is split off under sub = i + 1. With the last undone bit of the last sub the CheckPoint is gone.
 """
 
+import bisect
+import dataclasses
+import functools
+import itertools
 import json
 import struct
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from popmq_server.storage.keys import DUE_KEY, NEVER, U64
@@ -38,8 +43,13 @@ class Run(NamedTuple):
     first_pop_ms: int = 0
 
 
-class CheckPoint(NamedTuple):
-    """The immutable half. `chunks`: (first member, chunk position) pairs, which retention's pins follow from."""
+@dataclasses.dataclass(frozen=True)
+class CheckPoint:
+    """The immutable half. `chunks`: (first member, chunk position) pairs, which retention's pins follow from.
+
+    A batch of retries has a run, and perhaps a chunk, for each member, and each member may be acked alone: whatever is
+    asked of a few members must not walk all runs, or a batch of thousands costs millions of steps.
+    """
 
     ck_id: int
     group_id: int
@@ -60,26 +70,46 @@ class CheckPoint(NamedTuple):
         """A bit for each member."""
         return (1 << self.members) - 1
 
-    def run_of(self, member: int) -> tuple[Run, int]:
-        """The run that holds a member, and its place in it."""
-        for run in self.runs:
-            if member < run.length:
-                return run, member
-            member -= run.length
-        raise IndexError(member)
+    @functools.cached_property
+    def _run_starts(self) -> list[int]:
+        return [0, *itertools.accumulate(run.length for run in self.runs)]
+
+    @functools.cached_property
+    def _chunk_starts(self) -> list[int]:
+        return [*(start for start, _ in self.chunks), self.members]
+
+    def runs_with(self, bits: int) -> Iterator[tuple[Run, int, int]]:
+        """(run, its first member, those of `bits` in it, from its first on) of each run that has any."""
+        for place, start, inside in _spans(self._run_starts, bits):
+            yield self.runs[place], start, inside
+
+    def attempts_of(self, member: int) -> int:
+        """Which delivery of its message a member is."""
+        return self.runs[bisect.bisect_right(self._run_starts, member) - 1].attempts
+
+    def chunk_of(self, member: int) -> int:
+        """The chunk that a member lies in."""
+        return self.chunks[bisect.bisect_right(self._chunk_starts, member) - 1][1]
 
     def pinned(self, bits: int) -> dict[int, int]:
-        """How many members of `bits` lie in each chunk.
-
-        Most batches lie in one chunk.
-        """
+        """How many members of `bits` lie in each chunk."""
         found: dict[int, int] = {}
-        for place, (start, chunk) in enumerate(self.chunks):
-            stop = self.chunks[place + 1][0] if place + 1 < len(self.chunks) else self.members
-            members = (bits >> start & (1 << stop - start) - 1).bit_count()
-            if members:
-                found[chunk] = found.get(chunk, 0) + members
+        for place, _, inside in _spans(self._chunk_starts, bits):
+            chunk = self.chunks[place][1]
+            found[chunk] = found.get(chunk, 0) + inside.bit_count()
         return found
+
+
+def _spans(starts: list[int], bits: int) -> Iterator[tuple[int, int, int]]:
+    """(place, start, bits inside) of each span from one start to the next that has any of `bits`."""
+    base = 0
+    while bits:
+        place = bisect.bisect_right(starts, base + (bits & -bits).bit_length() - 1) - 1
+        start, stop = starts[place], starts[place + 1]
+        bits >>= start - base
+        yield place, start, bits & (1 << stop - start) - 1
+        bits >>= stop - start
+        base = stop
 
 
 class Lease(NamedTuple):
@@ -96,19 +126,16 @@ class Lease(NamedTuple):
     released_at: int = 0  # what was released together, so that the rseq of each member follows
 
 
-def chunk_of_member(ck: CheckPoint, member: int) -> int:
-    """The chunk that a member lies in."""
-    return max((start, chunk) for start, chunk in ck.chunks if start <= member)[1]
-
-
 def members_of(bits: int) -> list[int]:
     """The numbers of the bits that are set, ascending.
 
-    A full prefix, the common case, is a range; else the digits are read as text, since shifting a number of
-    thousands of bits once for each bit is quadratic.
+    A single one and a full prefix are the common cases; else the digits are read as text, since shifting a number
+    of thousands of bits once for each bit is quadratic.
     """
     if bits & (bits + 1) == 0:
         return list(range(bits.bit_length()))
+    if bits & (bits - 1) == 0:
+        return [bits.bit_length() - 1]
     text = bin(bits)[:1:-1]
     return [place for place, bit in enumerate(text) if bit == "1"]
 

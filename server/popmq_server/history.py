@@ -32,11 +32,9 @@ def write(tx: Tx, ck: CheckPoint, lease: Lease, sub: int, how: int, reason: str 
 
 def write_members(tx: Tx, ck: CheckPoint, bits: int, due_ms: int, how: int, reason: str) -> None:
     """Members that left their lease alone, each with a row of its own."""
-    start = 0
-    for run in ck.runs:
-        for place in members_of(bits >> start & (1 << run.length) - 1):
+    for run, start, inside in ck.runs_with(bits):
+        for place in members_of(inside):
             _put(tx, ck, run.queue, run.first + place, 1, how != ACKED, due_ms, start + place + 1, how, reason)
-        start += run.length
 
 
 def _put(

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from popmq_server import deadletter, history
-from popmq_server.checkpoint import BACKOFF, CheckPoint, Lease, Run, chunk_of_member, members_of
+from popmq_server.checkpoint import BACKOFF, CheckPoint, Lease, Run, members_of
 from popmq_server.commands import Ack, Acked, Change, ChangeInvisibleTime
 from popmq_server.errors import Refused, bad_handle, group_not_found, invalid, lapsed
 from popmq_server.message import Handle
@@ -182,7 +182,7 @@ def _release(
             continue
         delay_ms = entry.delay_ms
         if delay_ms is None:
-            attempts = ck.run_of(found.bit.bit_length() - 1)[0].attempts
+            attempts = ck.attempts_of(found.bit.bit_length() - 1)
             delay_ms = group.delays_ms[min(attempts, len(group.delays_ms)) - 1]
         by_delay[delay_ms] = by_delay.get(delay_ms, 0) | found.bit
         outcome[place] = (tx.now_ms + delay_ms, False)
@@ -210,12 +210,7 @@ def exhausted(ck: CheckPoint, bits: int, max_attempts: int) -> int:
 
     Attempts are one number for each run, since the members of a run were popped by the same commits.
     """
-    found = start = 0
-    for run in ck.runs:
-        if run.attempts >= max_attempts:
-            found |= bits & ((1 << run.length) - 1) << start
-        start += run.length
-    return found
+    return sum(inside << start for run, start, inside in ck.runs_with(bits) if run.attempts >= max_attempts)
 
 
 def _back_off(tx: Tx, ck: CheckPoint, bits: int, due_ms: int, uncounted: bool, reason: str) -> None:
@@ -224,7 +219,6 @@ def _back_off(tx: Tx, ck: CheckPoint, bits: int, due_ms: int, uncounted: bool, r
     The old handles are dead with the old bits: the new CheckPoint has a nonce that nobody was told.
     """
     runs = take_runs(ck, bits, uncounted)
-    chunks = tuple((place, chunk_of_member(ck, member)) for place, member in enumerate(members_of(bits)))
     waiting = CheckPoint(
         tx.next("ck_id"),
         ck.group_id,
@@ -238,7 +232,7 @@ def _back_off(tx: Tx, ck: CheckPoint, bits: int, due_ms: int, uncounted: bool, r
         reason,
         runs,
         bits.bit_count(),
-        chunks,
+        take_chunks(ck, bits),
     )
     tx.state.ck[waiting.ck_id] = waiting
     tx.set_lease(waiting, 0, Lease(due_ms, waiting.all_bits))
@@ -251,9 +245,7 @@ def take_runs(ck: CheckPoint, bits: int, uncounted: bool) -> tuple[Run, ...]:
     Neighbours that leave together stay one run, so a released batch does not become a record for each message.
     """
     runs: list[Run] = []
-    for run in ck.runs:
-        inside = bits & (1 << run.length) - 1
-        bits >>= run.length
+    for run, _, inside in ck.runs_with(bits):
         for first, length in _stretches(members_of(inside)):
             runs.append(
                 run._replace(
@@ -264,6 +256,16 @@ def take_runs(ck: CheckPoint, bits: int, uncounted: bool) -> tuple[Run, ...]:
                 )
             )
     return tuple(runs)
+
+
+def take_chunks(ck: CheckPoint, bits: int) -> tuple[tuple[int, int], ...]:
+    """Where the members of `bits` lie, counted anew."""
+    chunks: list[tuple[int, int]] = []
+    for place, member in enumerate(members_of(bits)):
+        chunk = ck.chunk_of(member)
+        if not chunks or chunks[-1][1] != chunk:
+            chunks.append((place, chunk))
+    return tuple(chunks)
 
 
 def _stretches(numbers: list[int]) -> Iterable[tuple[int, int]]:

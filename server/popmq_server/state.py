@@ -344,17 +344,8 @@ def shifted(held: Held, ck: CheckPoint, count: int) -> Held:
 
 
 def queue_counts(ck: CheckPoint, bits: int) -> list[tuple[int, int]]:
-    """(queue or RETRY_QUEUE, members of `bits`) pairs, one for each run that has any.
-
-    Most CheckPoints have one run, so this is one popcount.
-    """
-    found = []
-    for run in ck.runs:
-        count = (bits & (1 << run.length) - 1).bit_count()
-        if count:
-            found.append((RETRY_QUEUE if run.size else run.queue, count))
-        bits >>= run.length
-    return found
+    """(queue or RETRY_QUEUE, members of `bits`) pairs, one for each run that has any."""
+    return [(RETRY_QUEUE if run.size else run.queue, inside.bit_count()) for run, _, inside in ck.runs_with(bits)]
 
 
 class Tx:

@@ -222,16 +222,11 @@ def located(tx: Tx, ck: CheckPoint, bits: int) -> list[tuple[Run, int, int, int]
 def located_in(kv: Transaction, ck: CheckPoint, bits: int) -> list[tuple[Run, int, int, int]]:
     """`located`, for readers that have no unit of work."""
     found = []
-    for run in ck.runs:
-        inside = bits & (1 << run.length) - 1
-        bits >>= run.length
-        if not inside:
-            continue
+    for run, _, inside in ck.runs_with(bits):
         if run.size:
             found.append((run, run.first, run.position, run.size))
-            continue
-        places = members_of(inside)
-        found += _located_run(kv, ck.topic_id, run, places)
+        else:
+            found += _located_run(kv, ck.topic_id, run, members_of(inside))
     return found
 
 

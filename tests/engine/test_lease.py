@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from popmq_server import checkpoint
 from popmq_server import commands as ask
 from popmq_server.catalog import DELAYS_MS_DEFAULT
 from popmq_server.errors import Refused
@@ -215,18 +217,30 @@ def test_a_handle_that_stands_twice_in_a_change_is_refused_the_second_time(rig: 
     assert len(rig.pop()) == 1
 
 
-def test_four_thousand_retries_are_released_together_in_no_time(rig: Rig) -> None:
+@pytest.mark.slow
+def test_what_is_asked_of_one_member_does_not_walk_the_thousands_of_its_batch(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = [0]
+    spans = checkpoint._spans
+
+    def counted(starts: list[int], bits: int) -> Iterator[tuple[int, int, int]]:
+        for span in spans(starts, bits):
+            steps[0] += 1
+            yield span
+
+    count = 4096
     rig.topic()
     rig.group()
-    for text in numbered("m", 4096):
-        rig.run(sending(text))
-    rows = rig.pop(4096)
-    rig.release(rows, delay_ms=0)
-    rows = rig.pop(4096)
+    rig.run(*(sending(text) for text in numbered("m", count)))
+    rig.release(rig.pop(count), delay_ms=0)
+    rows = rig.pop(count)
     assert len({row.handle.ck_id for row in rows}) == 1
-    assert len(rig.release(rows, delay_ms=None)) == 4096
-    rig.advance(30 * SECOND)
-    assert len(rig.pop(4096)) == 4096
+    monkeypatch.setattr(checkpoint, "_spans", counted)
+    rig.extend(rows[::2], HOUR)
+    rig.release(rows[1::4], delay_ms=None)
+    rig.ack(rows[::2])
+    assert steps[0] < 12 * count
 
 
 # ── Dead letters ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from popmq_server.checkpoint import CheckPoint, chunk_of_member, members_of
+from popmq_server.checkpoint import CheckPoint, members_of
 from popmq_server.errors import StartError
 from popmq_server.message import RECORD, read_record
 from popmq_server.state import State
@@ -252,7 +252,7 @@ def _check_pins(kv: Transaction, state: State) -> Iterator[str]:
         ck = state.ck.get(ck_id)
         if ck is not None and ck.topic_id in state.topics:
             for member, unit in zip(members_of(lease.undone), located_in(kv, ck, lease.undone), strict=True):
-                if log.chunk_of(unit[2]) != chunk_of_member(ck, member):
+                if log.chunk_of(unit[2]) != ck.chunk_of(member):
                     yield f"CheckPoint {ck_id}: member {member} pins another chunk than the one it lies in"
     counted: Counter[int] = Counter()
     for key, value in kv.scan("rq"):
