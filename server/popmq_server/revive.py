@@ -92,7 +92,9 @@ def expire(tx: Tx, ck: CheckPoint, sub: int, part: Lease, members_max: int) -> i
         bits = sum(1 << member for member in members_of(bits)[:members_max])
     left = part.undone & ~bits
     tx.hold(ck, bits, -1)
-    if not left and ck.kind != BACKOFF:
+    if left and ck.kind != BACKOFF:  # a piece of it: the row of the whole will not tell these from finished ones
+        history.write_members(tx, ck, bits, part.due_ms, history.EXPIRED, "")
+    elif ck.kind != BACKOFF:
         history.write(tx, ck, part, sub, history.EXPIRED)
     tx.set_lease(ck, sub, part._replace(undone=left) if left else None)
     dead = 0 if ck.kind == BACKOFF else exhausted(ck, bits, group.max_attempts)
