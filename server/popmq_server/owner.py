@@ -42,7 +42,7 @@ from popmq_server.commands import (
 )
 from popmq_server.errors import Refused, group_not_found, invalid, topic_not_found
 from popmq_server.lease import to_retry
-from popmq_server.pop import Pick, bind, choose, lease, pin_retry, read_members, resolve
+from popmq_server.pop import Pick, bind, choose, lease, pin_retry, queues_of, read_members, resolve
 from popmq_server.state import Group, Owner, Token, Topic, Tx
 from popmq_server.storage.keys import NEVER, RQ_KEY, STAT_KEY, SUB_OWNER, U64, hash16
 
@@ -292,7 +292,8 @@ def pop(tx: Tx, command: Pop, ask: PopToken) -> Popped:
 
     Every Pop of a live generation also renews the owner's lease: a reader that reads is alive.
     """
-    group, topic = resolve(tx, command)
+    group, topic = resolve(tx, command.topic, command.group)
+    queues_of(topic, command.queues)
     _, owner = _find(tx, command.group, ask.owner, ask.generation)
     if ask.epoch <= owner.acked_epoch:
         raise Refused(
@@ -341,7 +342,7 @@ def _seal(
     empty part; a repeat that filled it would have its rows skipped by the sink, and then acked: lost.
     """
     others = tx.state.owner_tokens.get(owner.owner_id, ())
-    queues = command.queues or range(topic.queues)
+    queues = queues_of(topic, command.queues)
     room = _room(tx, command, ask, topic, owner, others)
     pick = Pick(tx, group, topic, room, command.max_bytes, ask.upto, owner.owner_id)
     choose(pick, queues, None)
@@ -411,11 +412,7 @@ def retries_below(tx: Tx, where: tuple[int, int], upto: Position | None) -> int:
 
 def available(tx: Tx, command: Available) -> tuple[int, Position]:
     """Deliverable now, as far as `upto` goes, and the position that a bounded read may go up to."""
-    topic, group = tx.topic(command.topic), tx.group(command.group)
-    if topic is None:
-        raise topic_not_found(command.topic)
-    if group is None:
-        raise group_not_found(command.group)
+    group, topic = resolve(tx, command.topic, command.group)
     bind(tx, group, topic)
     state, where = tx.state, (group.group_id, topic.topic_id)
     ready, queues = retries_below(tx, where, command.upto), {}

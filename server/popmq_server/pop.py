@@ -281,13 +281,13 @@ def pop(tx: Tx, command: Pop) -> Popped:
     Nothing is written before everything is chosen: `Pick` only reads, `apply` moves positions, `lease` makes the
     CheckPoint. When something is left behind, the commit wakes the next waiter: chain waking (S1.42).
     """
-    group, topic = resolve(tx, command)
+    group, topic = resolve(tx, command.topic, command.group)
+    queues = queues_of(topic, command.queues)
     bind(tx, group, topic)
     if command.attempt_id:
         ck_id = tx.state.attempts.get((group.group_id, topic.topic_id, command.client_id, command.attempt_id))
         if ck_id is not None:
             return _replay(tx, tx.state.ck[ck_id])
-    queues = command.queues or range(topic.queues)
     pick = Pick(tx, group, topic, command.max_messages, command.max_bytes)
     choose(pick, queues)
     pick.apply()
@@ -348,14 +348,19 @@ def lease(tx: Tx, pick: Pick, part: Lease, client: str, attempt_id: str, owner_i
     return ck
 
 
-def resolve(tx: Tx, command: Pop) -> tuple[Group, Topic]:
-    """The group and the topic, and that the named queues exist; else Refused."""
-    group, topic = tx.group(command.group), tx.topic(command.topic)
+def resolve(tx: Tx, topic_name: str, group_name: str) -> tuple[Group, Topic]:
+    """The group and the topic of these names, or Refused."""
+    group, topic = tx.group(group_name), tx.topic(topic_name)
     if topic is None:
-        raise topic_not_found(command.topic)
+        raise topic_not_found(topic_name)
     if group is None:
-        raise group_not_found(command.group)
-    for place, queue in enumerate(command.queues):
+        raise group_not_found(group_name)
+    return group, topic
+
+
+def queues_of(topic: Topic, named: tuple[int, ...]) -> range | tuple[int, ...]:
+    """The queues to visit: those that are named, or all. Refused for one that the topic does not have."""
+    for place, queue in enumerate(named):
         if queue >= topic.queues:
             raise Refused(
                 "INVALID_FIELD",
@@ -363,7 +368,7 @@ def resolve(tx: Tx, command: Pop) -> tuple[Group, Topic]:
                 field=f"queues[{place}]",
                 action="name queues from 0 to the number of queues less one",
             )
-    return group, topic
+    return named or range(topic.queues)
 
 
 def bind(tx: Tx, group: Group, topic: Topic, start: tuple[str, int] | None = None) -> None:
