@@ -20,13 +20,13 @@ from typing import NamedTuple
 
 from popmq_server.checkpoint import members_of
 from popmq_server.state import Topic, Tx
-from popmq_server.storage.keys import CQ_KEY, HIST_KEY, QUEUE_KEY, RQ_VALUE, STAT_KEY, TOPIC_AT, U32, U64
+from popmq_server.storage.keys import CQ_ENTRY, CQ_KEY, QUEUE_KEY, RQ_VALUE, STAT_KEY, TOPIC_AT, U32, U64
 from popmq_server.topic import IDX_HEAD, IDX_RANGE, located_in
 
 #: Chunks looked at for one topic in one piece.
 CHUNKS_MAX = 200
 KEEP_COPY_AFTER_MS = 3_600_000
-#: History rows removed with one chunk; more are left to the next chunk of the queue, which begins where they do.
+#: History rows removed with one chunk; more are left to the next chunk of the queue.
 HISTORY_MAX = 10_000
 
 
@@ -140,20 +140,20 @@ def drop(tx: Tx, topic: Topic, chunk: Chunk) -> None:
         tx.kv.delete("kept", key)
     for queue, first, count in chunk.ranges:
         tx.kv.delete("cq", CQ_KEY.pack(topic.topic_id, queue, first))
-        _forget(
-            tx, "quar", CQ_KEY.pack(topic.topic_id, queue, first), CQ_KEY.pack(topic.topic_id, queue, first + count)
-        )
-        _forget(
-            tx,
-            "hist",
-            HIST_KEY.pack(topic.topic_id, queue, first, 0, 0),
-            HIST_KEY.pack(topic.topic_id, queue, first + count, 0, 0),
-        )
+        for name in ("quar", "hist"):
+            _forget(tx, name, topic.topic_id, queue, first, first + count)
         _raise_min(tx, topic, queue)
 
 
-def _forget(tx: Tx, name: str, start: bytes, stop: bytes) -> None:
-    """Removes keys from `start` up to `stop`, of one queue, at most HISTORY_MAX."""
+def _forget(tx: Tx, name: str, topic_id: int, queue: int, first: int, end: int) -> None:
+    """Removes what is told of a queue up to `end`, at most HISTORY_MAX; what is left over goes with a later chunk.
+
+    It begins behind the last block before `first` that is still there: also where a lease that ended later was written
+    down after its chunk had gone.
+    """
+    before = tx.kv.floor("cq", CQ_KEY.pack(topic_id, queue, first), QUEUE_KEY.pack(topic_id, queue))
+    begin = CQ_KEY.unpack(before[0])[2] + len(before[1]) // CQ_ENTRY.size if before else 0
+    start, stop = (CQ_KEY.pack(topic_id, queue, offset) for offset in (begin, end))
     stale: list[bytes] = []
     for key, _ in tx.kv.scan(name, start[:6], start):
         if key >= stop or len(stale) == HISTORY_MAX:
@@ -170,9 +170,10 @@ def _raise_min(tx: Tx, topic: Topic, queue: int) -> None:
     where = (topic.topic_id, queue)
     first = tx.kv.first("cq", QUEUE_KEY.pack(*where))
     least = CQ_KEY.unpack(first[0])[2] if first else tx.state.queue_max.get(where, 0)
-    if least <= tx.state.queue_min.get(where, 0):
+    before = tx.state.queue_min.get(where, 0)
+    tx.state.queue_min[where] = max(least, before)  # also when it stays: with it the end of the queue is written
+    if least <= before:
         return
-    tx.state.queue_min[where] = least
     for group_id in tx.state.topic_groups.get(topic.topic_id, ()):
         offset = tx.state.poff.get((group_id, *where), 0)
         if offset < least and (group_id, topic.topic_id) in tx.state.stat:

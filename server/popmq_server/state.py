@@ -36,7 +36,18 @@ from typing import Any, NamedTuple
 from popmq_server import checkpoint
 from popmq_server.checkpoint import BACKOFF, CheckPoint, Lease
 from popmq_server.message import DEAD_LETTER_PREFIX
-from popmq_server.storage.keys import CQ_ENTRY, CQ_KEY, DUE_KEY, POFF_KEY, QUEUE_KEY, STAT_KEY, SUB_OWNER, U32, U64
+from popmq_server.storage.keys import (
+    CQ_ENTRY,
+    CQ_KEY,
+    DUE_KEY,
+    POFF_KEY,
+    QUEUE_ENDS,
+    QUEUE_KEY,
+    STAT_KEY,
+    SUB_OWNER,
+    U32,
+    U64,
+)
 from popmq_server.storage.lmdb import Store, Transaction
 from popmq_server.storage.table import Table
 
@@ -182,7 +193,7 @@ class State:
         self.groups: Table[int, Group] = Table(_put_packed_id("group", _json))
         self.ids: Table[tuple[str, str], int] = Table(_store_name)
         self.purges: Table[int, str] = Table(_put_packed_id("purge", str.encode))
-        self.queue_min: Table[tuple[int, int], int] = Table(_put_packed("queue", QUEUE_KEY.pack, U64.pack))
+        self.queue_min: Table[tuple[int, int], int] = Table(self._store_queue_ends)
         self.poff: Table[tuple[int, int, int], int] = Table(_put_packed("poff", POFF_KEY.pack, U64.pack))
         self.stat: Table[tuple[int, int], Stat] = Table(_put_packed("stat", STAT_KEY.pack, _stat_bytes))
         self.ck: Table[int, CheckPoint] = Table(checkpoint.store_checkpoint)
@@ -221,6 +232,13 @@ class State:
             value = b"" if sub == SUB_OWNER else checkpoint.encode_lease(sub, now, self.ck[ck_id].members)
             tx.put("due", DUE_KEY.pack(now.due_ms, ck_id, sub), value)
 
+    def _store_queue_ends(self, tx: Transaction, key: tuple[int, int], _: int | None, least: int | None) -> None:
+        """The end is told by the last block, unless retention dropped that one and an earlier one is still held."""
+        if least is None:
+            tx.delete("queue", QUEUE_KEY.pack(*key))
+        else:
+            tx.put("queue", QUEUE_KEY.pack(*key), QUEUE_ENDS.pack(least, self.queue_max.get(key, least)))
+
     def load(self, tx: Transaction) -> None:
         """The scan at start."""
         if (raw := tx.get("meta", _COUNTERS)) is not None:
@@ -250,12 +268,12 @@ class State:
         for queue in range(topic.queues):
             prefix = QUEUE_KEY.pack(topic.topic_id, queue)
             raw = tx.get("queue", prefix)
-            least = U64.unpack(raw)[0] if raw is not None else 0
-            last = tx.last("cq", prefix)
-            most = CQ_KEY.unpack(last[0])[2] + len(last[1]) // CQ_ENTRY.size if last else 0
+            least, most = QUEUE_ENDS.unpack(raw) if raw is not None else (0, 0)
+            if last := tx.last("cq", prefix):
+                most = max(most, CQ_KEY.unpack(last[0])[2] + len(last[1]) // CQ_ENTRY.size)
             self.queue_min.load((topic.topic_id, queue), least)
-            self.queue_max.load((topic.topic_id, queue), max(least, most))
-            self.total.load(topic.topic_id, self.total.get(topic.topic_id, 0) + max(least, most))
+            self.queue_max.load((topic.topic_id, queue), most)
+            self.total.load(topic.topic_id, self.total.get(topic.topic_id, 0) + most)
 
     def load_stat(self, where: tuple[int, int], stat: Stat) -> None:
         """A group in a topic exists as soon as it has counters there."""

@@ -12,7 +12,7 @@
     cq        T + Q + first offset [8]      n × (position [8], size [4], tag hash [8])
     idx       T + position [8]              what the chunk holds: ranges of offsets, sorted hashes of ids and keys
     mark      T + time [8]                  position [8]: by this time every group had moved past it
-    queue     T + Q                         first readable offset [8]
+    queue     T + Q                         first readable offset [8], next offset when it was written [8]
     dedup     producer hash [16] + no. [8]  time [8], T, Q, first offset [8], count [4]
     poff      G + T + Q                     next offset to pop [8]
     stat      G + T                         counters, 8 bytes each
@@ -77,6 +77,8 @@ CQ_ENTRY = struct.Struct(">QIQ")
 QUEUE_KEY = struct.Struct(">IH")
 #: T + position, T + time.
 TOPIC_AT = struct.Struct(">IQ")
+#: first readable offset, next offset.
+QUEUE_ENDS = struct.Struct(">QQ")
 #: G + T + Q.
 POFF_KEY = struct.Struct(">IIH")
 #: G + T.
