@@ -6,6 +6,7 @@ lanes; afterwards numbers, positions, dead letters, wakes and the store itself a
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -21,8 +22,9 @@ from popmq_server.core import RETRY_MS
 from popmq_server.errors import CommitFailed, Refused, invalid
 from popmq_server.message import Handle
 from tests.engine import model
+from tests.engine import model_facts as facts
 from tests.engine.faults import Fault, failing
-from tests.engine.model import Answer, Bounds, Row, must
+from tests.engine.model_facts import Answer, Bounds, Row, must
 from tests.engine.rig import DAY, HOUR, MINUTE, SECOND, Rig, message, parsed
 
 TOPICS = ("t", "t_u")
@@ -32,7 +34,7 @@ PRODUCERS = ("", "p", "q")
 DELAYS_MS = (10 * SECOND, 30 * SECOND, 2 * MINUTE)
 REASONS = ("", "no luck", "é" * 2048)
 RECORD_HEAD = 20
-NO_GROUP = model.Group(1, (), 0, ("", 0), False)
+NO_GROUP = facts.Group(1, (), 0, ("", 0), False)
 
 few = st.integers(0, 3)
 topics, groups, owners = st.sampled_from(TOPICS), st.sampled_from(GROUPS), st.sampled_from(OWNERS)
@@ -54,7 +56,7 @@ class Pick(NamedTuple):
             return Refused("INVALID_HANDLE", "damaged")
         given = [handle for of, handle in machine.given if (of == group) != (self.how == "foreign")]
         if self.how == "unknown" or not given:
-            return Handle(model.NEVER_GIVEN + self.place, 0, 7)
+            return Handle(facts.NEVER_GIVEN + self.place, 0, 7)
         found = given[-1 - self.place % len(given)]
         if self.how == "nonce":
             return found._replace(nonce=found.nonce ^ 1)
@@ -145,7 +147,7 @@ class SealStep(NamedTuple):
         token = command.token
         assert token is not None
         answer = answered(result)
-        upto = model.Position(*token.upto) if token.upto else None
+        upto = facts.Position(*token.upto) if token.upto else None
         asked = Bounds(self.queues, self.messages, self.bytes, upto)
         machine.model.seal(self.topic, self.group, asked, self.invisible_ms, token[:6], answer)
         machine.remember(self.group, answer)
@@ -161,7 +163,7 @@ class AckStep(NamedTuple):
         return ask.Ack(self.group, tuple(pick.handle(machine, self.group) for pick in self.picks))
 
     def judge(self, machine: Machine, command: ask.Ack, result: Any) -> None:
-        handles = [model.Handle(*given) for given in command.handles if not isinstance(given, Refused)]
+        handles = [facts.Handle(*given) for given in command.handles if not isinstance(given, Refused)]
         if isinstance(result, Refused):
             return machine.model.ack(self.group, handles, result.code)
         codes = [one.code if one else "" for one in result.results]
@@ -193,7 +195,7 @@ class ChangeStep(NamedTuple):
 
     def judge(self, machine: Machine, command: ask.ChangeInvisibleTime, result: Any) -> None:
         changes = [change for change in command.changes if not isinstance(change, Refused)]
-        told = [(model.Handle(*change.handle), *change[1:]) for change in changes]
+        told = [(facts.Handle(*change.handle), *change[1:]) for change in changes]
         if isinstance(result, Refused):
             return machine.model.change(self.group, told, result.code)
         answers = [
@@ -264,6 +266,10 @@ def answered(result: Any) -> Any:
 class Machine(RuleBasedStateMachine):
     """One broker, one model, and what the clients were told."""
 
+    keep_ms = KEEP_MS_MAX
+    #: Whether topics and groups come and go.
+    operated = True
+
     def __init__(self) -> None:
         super().__init__()
         self.folder = Path(tempfile.mkdtemp(prefix="popmq-machine-"))
@@ -277,6 +283,9 @@ class Machine(RuleBasedStateMachine):
             self.make_topic(name, 3)
         for name in GROUPS:
             self.make_group(name, 2, ("EARLIEST", 0), name == "b")
+        if not self.operated:
+            for pair in itertools.product(GROUPS, TOPICS):
+                self.available(*pair, False)
 
     def teardown(self) -> None:
         self.rig.abandon()
@@ -484,7 +493,7 @@ class Machine(RuleBasedStateMachine):
             must(answer == refused, "available", answer)
         else:
             self.model.bind(group, topic)
-            told = model.Position(*upto) if upto else None
+            told = facts.Position(*upto) if upto else None
             ends = dict(enumerate(map(len, self.model.topics[topic].queues)))
             must(answer == (self.model.available(group, topic, told), (ends, self.model.entered)), "available", answer)
             self.positions[(group, topic)] = answer[1]
@@ -495,6 +504,8 @@ class Machine(RuleBasedStateMachine):
     @rule(name=topics, what=st.sampled_from(["make", "grow", "grow", "delete", "renew"]), queues=st.integers(2, 5))
     def operate_a_topic(self, name: str, what: str, queues: int) -> None:
         """Deleted topics are mostly made again at once."""
+        if not self.operated:
+            what = "grow"
         if what == "grow":
             self.grow_topic(name, queues)
         if what in ("delete", "renew"):
@@ -510,6 +521,8 @@ class Machine(RuleBasedStateMachine):
         exclusive=st.booleans(),
     )
     def operate_a_group(self, name: str, what: str, max_attempts: int, start: tuple[str, int], exclusive: bool) -> None:
+        if not self.operated:
+            what = "change"
         if what == "change":
             self.change_group(name, max_attempts, exclusive)
         if what in ("delete", "renew"):
@@ -518,7 +531,7 @@ class Machine(RuleBasedStateMachine):
             self.make_group(name, max_attempts, start, exclusive)
 
     def make_topic(self, name: str, queues: int) -> None:
-        answer = self.one(ask.CreateTopic(name, queues, False, KEEP_MS_MAX))
+        answer = self.one(ask.CreateTopic(name, queues, False, self.keep_ms))
         expected = self.model.create_topic(name, queues)
         must(answer == expected if isinstance(answer, str) else not expected, "create topic", answer, expected)
         self.after()
@@ -536,7 +549,7 @@ class Machine(RuleBasedStateMachine):
 
     def make_group(self, name: str, max_attempts: int, start: tuple[str, int], exclusive: bool) -> None:
         answer = self.one(ask.CreateGroup(name, max_attempts, DELAYS_MS, MINUTE, 0, *start, exclusive))
-        expected = self.model.create_group(name, model.Group(max_attempts, DELAYS_MS, MINUTE, start, exclusive))
+        expected = self.model.create_group(name, facts.Group(max_attempts, DELAYS_MS, MINUTE, start, exclusive))
         must(answer == expected if isinstance(answer, str) else not expected, "create group", answer, expected)
         self.after()
 
@@ -610,6 +623,23 @@ class Machine(RuleBasedStateMachine):
     def dead_letters_are_those_of_the_model(self) -> None:
         for name, group in self.model.groups.items():
             must(sorted(dead_letters(self.rig, name)) == sorted(group.dead), "dead letters", name, group.dead)
+
+
+class ForgetfulMachine(Machine):
+    """Messages go a minute after every group has passed them. To groups that read from the start nothing is missing."""
+
+    keep_ms = MINUTE
+    operated = False
+
+    @rule(topic=topics, held=st.integers(0, 5), minutes=st.sampled_from([3, 3, 70]))
+    def everybody_reads_and_time_passes(self, topic: str, held: int, minutes: int) -> None:
+        """Each group acks all but one; what is held is held for long."""
+        for group in GROUPS:
+            self.commands([PopStep(topic, group, (), 32, 3 << 20, 13 * HOUR, "c", 0)])
+            self.commands([AckStep(group, [Pick(place, "good") for place in range(32) if place != held])])
+        for _ in range(3):
+            self.pass_time(minutes * MINUTE // 3)
+            self.settle()
 
 
 def dead_letters(rig: Rig, group: str) -> Iterator[tuple[str, str, int, int, int, str]]:

@@ -13,13 +13,14 @@ from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.conftest import WHOLE
-from tests.engine.machine import Machine
+from tests.engine.machine import ForgetfulMachine, Machine
 
 EFFORT = settings(max_examples=3000 if WHOLE else 120, stateful_step_count=80 if WHOLE else 40)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(0 if WHOLE else 120)
-def test_the_engine_does_what_the_model_does(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("machine", [Machine, ForgetfulMachine])
+def test_the_engine_does_what_the_model_does(machine: type[Machine], caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL, "popmq")
-    run_state_machine_as_test(Machine, settings=EFFORT)
+    run_state_machine_as_test(machine, settings=EFFORT)
