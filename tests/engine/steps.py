@@ -5,6 +5,7 @@ The strategies that draw them are at the end.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hypothesis import strategies as st
@@ -149,10 +150,11 @@ class AckStep(NamedTuple):
     """Handles of any kind, also the same one twice."""
 
     group: str
-    picks: list[Pick]
+    picks: Sequence[Pick | Handle]
 
     def command(self, machine: Machine) -> ask.Ack:
-        return ask.Ack(self.group, tuple(pick.handle(machine, self.group) for pick in self.picks))
+        handles = (pick.handle(machine, self.group) if isinstance(pick, Pick) else pick for pick in self.picks)
+        return ask.Ack(self.group, tuple(handles))
 
     def judge(self, machine: Machine, command: ask.Ack, result: Any) -> None:
         handles = [facts.Handle(*given) for given in command.handles if not isinstance(given, Refused)]
