@@ -29,8 +29,8 @@ from popmq_server.checkpoint import NORMAL, RETRY, CheckPoint, Lease, Run, membe
 from popmq_server.commands import Pop, Popped, Position
 from popmq_server.errors import Refused, group_not_found, topic_not_found
 from popmq_server.state import IN_FLIGHT_MAX, RETRY_QUEUE, Group, Stat, Topic, Tx
-from popmq_server.storage.keys import CQ_KEY, RQ_VALUE, STAT_KEY, U32, U64
-from popmq_server.topic import Log, entries, located
+from popmq_server.storage.keys import CQ_KEY, RQ_VALUE, STAT_KEY, TOPIC_AT, U32, U64
+from popmq_server.topic import IDX_HEAD, Log, entries, located
 
 #: One pop in so many starts with the retry topic (S1.36).
 RETRY_FIRST_EVERY = 5
@@ -397,14 +397,13 @@ def bind(tx: Tx, group: Group, topic: Topic, start: tuple[str, int] | None = Non
 def _offset_at(tx: Tx, topic_id: int, queue: int, since_ms: int, low: int, high: int) -> int:
     """The first offset stored at or after a time: store times never fall within a queue, so halving finds it.
 
-    A damaged record in the middle is taken as older: the group then starts no later than it should.
+    The time is that of the chunk, which is known of a damaged message too; what retention dropped is older.
     """
-    log = Log(tx.kv)
     while low < high:
         middle = (low + high) // 2
         unit = entries(tx.kv, topic_id, queue, middle, 1)
-        read = log.fetch(topic_id, unit[0][1], unit[0][2]) if unit else None
-        if read is not None and read[0] >= since_ms:
+        block = tx.kv.floor("idx", TOPIC_AT.pack(topic_id, unit[0][1]), U32.pack(topic_id)) if unit else None
+        if block is not None and IDX_HEAD.unpack_from(block[1])[0] >= since_ms:
             high = middle
         else:
             low = middle + 1

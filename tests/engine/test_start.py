@@ -1,0 +1,185 @@
+"""Starts: where a group begins in a topic, and what the broker reads before it opens its port."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from popmq_server import commands as ask
+from popmq_server.storage.lmdb import Transaction
+from tests.engine.conftest import MakeRig
+from tests.engine.rig import SECOND, Rig, bodies, numbered, sending
+
+# ── Where a group begins ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_group_begins_with_the_first_message(rig: Rig) -> None:
+    rig.topic(queues=2)
+    rig.send("a")
+    rig.group()
+    assert bodies(rig.pop()) == ["a"]
+
+
+def test_a_group_that_begins_at_the_end_gets_exactly_what_comes_later(rig: Rig) -> None:
+    rig.topic(queues=2)
+    rig.send("old")
+    rig.group(start_from="LATEST")
+    assert rig.pop() == []
+    rig.send("a")
+    rig.send("b")
+    assert sorted(bodies(rig.pop())) == ["a", "b"]
+
+
+@pytest.mark.parametrize("since_s", range(-1, 7))
+def test_a_group_that_begins_at_a_time_gets_what_was_stored_at_or_after_it(rig: Rig, since_s: int) -> None:
+    rig.topic(queues=2)
+    start = rig.now
+    for text in "abcdef":
+        rig.send(text)
+        rig.skip(SECOND)
+    rig.group(start_from="TIMESTAMP", start_ms=start + since_s * SECOND)
+    assert sorted(bodies(rig.pop())) == list("abcdef")[max(0, since_s) :]
+
+
+def test_a_damaged_message_does_not_move_the_begin_at_a_time(rig: Rig) -> None:
+    rig.topic()
+    for text in "abcde":
+        rig.send(text)
+
+    def flip(kv: Transaction) -> None:
+        key, value = list(kv.scan("log"))[2]
+        kv.put("log", key, bytes(value)[:-1] + b"\0")
+
+    rig.write(flip)
+    rig.group(start_from="TIMESTAMP", start_ms=1)
+    assert bodies(rig.pop()) == ["a", "b", "d", "e"]
+
+
+@pytest.mark.parametrize("name", ["pop", "available", "attach"])
+def test_the_begin_is_fixed_when_the_group_first_names_the_topic(rig: Rig, name: str) -> None:
+    rig.topic()
+    rig.send("old")
+    rig.group(start_from="LATEST")
+    names = {
+        "pop": ask.Pop("t", "g"),
+        "available": ask.Available("t", "g"),
+        "attach": ask.AttachOwner("g", "o", SECOND, "t"),
+    }
+    rig.do(names[name])
+    rig.send("new")
+    rig.restart()
+    assert bodies(rig.pop()) == ["new"]
+
+
+def test_an_owner_may_say_where_its_group_begins_once(rig: Rig) -> None:
+    rig.topic()
+    rig.send("old")
+    rig.group()
+    rig.attach(topic="t", start=("LATEST", 0))
+    rig.attach(topic="t", start=("EARLIEST", 0))
+    assert rig.pop() == []
+
+
+def test_a_queue_that_is_added_later_is_read_from_its_first_message(rig: Rig) -> None:
+    rig.topic(queues=1)
+    rig.group(start_from="LATEST")
+    rig.pop()
+    rig.do(ask.UpdateTopic("t", 3, None))
+    for text in "abc":
+        rig.send(text)
+    rig.restart()
+    assert sorted(bodies(rig.pop())) == ["a", "b", "c"]
+
+
+def test_counters_start_where_the_group_does(rig: Rig) -> None:
+    rig.topic()
+    rig.send("a", "b")
+    rig.group(start_from="LATEST")
+    rig.pop()
+    assert (rig.numbers().ready, rig.numbers().acked, rig.numbers().expired) == (0, 0, 0)
+
+
+# ── What a start reads ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Reads:
+    """Counts what a transaction is asked for."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def counting(self, name: str) -> object:
+        plain = getattr(Transaction, name)
+
+        def call(transaction: Transaction, *arguments: object) -> object:
+            self.count += 1
+            return plain(transaction, *arguments)
+
+        return mock.patch.object(Transaction, name, call)
+
+    def scanning(self) -> object:
+        plain = Transaction.scan
+
+        def scan(transaction: Transaction, *arguments: bytes) -> Iterator[object]:
+            for found in plain(transaction, *arguments):  # type: ignore[arg-type]
+                self.count += 1
+                yield found
+
+        return mock.patch.object(Transaction, "scan", scan)
+
+
+def reads_of_a_start(rig: Rig) -> int:
+    reads = Reads()
+    rig.core.close()
+    patches = [reads.scanning(), *(reads.counting(name) for name in ("get", "first", "last", "floor", "cursor"))]
+    for patch in patches:
+        patch.start()  # type: ignore[attr-defined]
+    try:
+        rig._start()
+    finally:
+        for patch in patches:
+            patch.stop()  # type: ignore[attr-defined]
+    return reads.count
+
+
+def filled(rig: Rig, messages: int) -> Rig:
+    """So much history, and the same few leases."""
+    rig.topic(queues=2)
+    rig.group()
+    for start in range(0, messages, 500):
+        rig.run(sending(*numbered(f"{start}.", 500)))
+    while rows := rig.pop(4000):
+        rig.ack(rows)
+    rig.send(*numbered("last", 10))
+    rig.pop(5)
+    rig.attach(topic="t")
+    rig.seal(1)
+    return rig
+
+
+@pytest.mark.slow
+def test_a_start_never_reads_history(make_rig: MakeRig, tmp_path: Path) -> None:
+    small = reads_of_a_start(filled(make_rig("small"), 1_000))
+    large = reads_of_a_start(filled(make_rig("large"), 100_000))
+    assert small == large < 200
+    assert tmp_path.exists()
+
+
+def test_a_restart_changes_nothing(rig: Rig) -> None:
+    rig.topic(queues=2)
+    rig.group(max_attempts=2)
+    rig.send(*numbered("m", 8))
+    rig.attach(topic="t")
+    rig.seal(1, max_messages=2)
+    rows = rig.pop(4, client_id="c", attempt_id="1")
+    rig.extend(rows[:1], 5 * SECOND)
+    rig.release(rows[1:2], delay_ms=SECOND)
+    rig.reject(rows[2:3])
+    before = {name: rig.read(name) for name in ("ck", "due", "poff", "stat", "rq", "own", "tok", "meta")}
+    for _ in range(3):
+        rig.restart()
+    assert {name: rig.read(name) for name in before} == before
+    assert [row.handle for row in rig.pop(4, client_id="c", attempt_id="1")] == [rows[0].handle, rows[3].handle]
