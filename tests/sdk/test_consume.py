@@ -1,7 +1,6 @@
 """The consumer and its guard: acked on success, released on an exception, renewed meanwhile, and a clean end."""
 
 import asyncio
-import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -52,7 +51,7 @@ async def test_a_failing_handler_is_logged_and_its_message_backs_off_with_the_er
                     raise ValueError("this one is bad")
     stats = await numbers()
     assert (stats.acked, stats.backoff) == (1, 1)
-    (record,) = [record for record in caplog.records if record.levelno == logging.ERROR]
+    (record,) = [record for record in caplog.records if record.name == "popmq.consumer"]
     assert "failed" in record.getMessage()
     await advance(10.0)
     (again,) = await client.pop(TOPIC, GROUP)

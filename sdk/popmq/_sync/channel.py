@@ -1,10 +1,11 @@
 """The connection of a Client. The twin of popmq._async.channel."""
 
+import threading
 from typing import Any
 
 import grpc
 
-from popmq._sync.concurrency import Lock, Stop
+from popmq._sync.concurrency import STOP_S_MAX, Lock, Stop
 from popmq._tries import Stopped
 from popmq.config import CHANNEL_OPTIONS
 from popmq.errors import ClientClosed
@@ -35,10 +36,15 @@ class Channel:
             raise
 
     def close(self) -> None:
-        """Cancels what is under way."""
+        """Cancels what is under way, and waits for its end, but no longer than STOP_S_MAX.
+
+        gRPC waits for ever for a call that a KeyboardInterrupt tore out of its hands, so somebody else waits with it.
+        """
         self._closed = True
         if self._channel is not None:
-            self._channel.close()
+            closing = threading.Thread(target=self._channel.close, name="popmq-close", daemon=True)
+            closing.start()
+            closing.join(STOP_S_MAX)
 
     def _until(self, stop: Stop, call: Any, request: Any, timeout: float) -> Any:
         # A future costs twice a blocking call: taken only where somebody may want to stop it.

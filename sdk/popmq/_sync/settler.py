@@ -34,7 +34,6 @@ class Settler:
         self._lock = Lock()
         self._acks: defaultdict[str, list[Told]] = defaultdict(list)
         self._changes: defaultdict[str, list[Told]] = defaultdict(list)
-        self._waiting = 0
         self._idle = Event()
         self._idle.set()
         self._worker = Worker("popmq-settler", self._step)
@@ -55,10 +54,13 @@ class Settler:
         return self._leases.forget(delivery.handle)
 
     def settle(self, delivery: Delivery, outcome: Outcome, confirm: bool) -> Ticket | None:
-        """Tells the broker soon; the ticket, asked for with `confirm`, is resolved when it has answered."""
+        """Tells the broker soon; the ticket, asked for with `confirm`, is resolved when it has answered.
+
+        A KeyboardInterrupt may strike between any two lines: nothing here is counted, and `flush` wakes the worker once
+        more, so that an outcome is told or was never noted, and nobody waits for one that is not there.
+        """
         ticket = Ticket() if confirm else None
         with self._lock:
-            self._waiting += 1
             if self._idle.is_set():
                 self._idle.clear()
             if isinstance(outcome, Ack):
@@ -70,11 +72,13 @@ class Settler:
 
     def due(self) -> float | None:
         """Now, if there is something to tell."""
-        return self._clock.now() if self._waiting else None
+        return None if self._idle.is_set() else self._clock.now()
 
     def flush(self) -> None:
         """Waits until the broker was told everything, at most as long as a call may take."""
-        self._idle.wait(self._wire.timeouts.settle)
+        if not self._idle.is_set():
+            self._worker.wake()
+            self._idle.wait(self._wire.timeouts.settle)
 
     def stop(self) -> None:
         """Tells what is left, then nothing more."""
@@ -89,6 +93,9 @@ class Settler:
             self._tell(group, told, _calls.ack)
         for group, told in changes.items():
             self._tell(group, told, _calls.change)
+        with self._lock:
+            if not self._acks and not self._changes:
+                self._idle.set()
         return None
 
     def _tell(self, group: str, told: list[Told], build: Callable[[str, list[Any]], Call[list[Any]]]) -> None:
@@ -99,10 +106,6 @@ class Settler:
             except PopMQError as error:
                 results = [error] * len(some)
             self._answer(group, zip(some, results, strict=True))
-            with self._lock:
-                self._waiting -= len(some)
-                if not self._waiting:
-                    self._idle.set()
 
     def _answer(self, group: str, answered: Iterable[tuple[Told, Any]]) -> None:
         for (_, ticket), result in answered:
