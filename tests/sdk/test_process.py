@@ -103,7 +103,7 @@ def test_a_signal_ends_a_consumer_and_leaves_nothing_leased(
     assert worker.stdout
     assert worker.stdout.readline() == "one\n"
     worker.send_signal(number)
-    out, err = worker.communicate(timeout=60)
+    out, err = worker.communicate(timeout=100)
     if number == signal.SIGTERM:
         assert (out, err, worker.returncode) == ("stopped\n", "", 0)
     else:
