@@ -10,6 +10,7 @@ It reads only, and nothing here is used by the broker that it judges but the for
 """
 
 import argparse
+import itertools
 import pathlib
 import sys
 from collections import Counter
@@ -23,6 +24,7 @@ from popmq_server.state import State
 from popmq_server.storage.keys import (
     CQ_ENTRY,
     CQ_KEY,
+    DUE_KEY,
     NEVER,
     QUEUE_KEY,
     RQ_KEY,
@@ -33,7 +35,7 @@ from popmq_server.storage.keys import (
     U64,
 )
 from popmq_server.storage.lmdb import DATA_FILE, Store, Transaction, reading
-from popmq_server.topic import Log, located_in
+from popmq_server.topic import IDX_HEAD, Log, located_in
 
 #: The map of a store that is only read needs no room to grow; LMDB takes the file's own size when it is larger.
 CHECK_MAP_BYTES = 1 << 30
@@ -56,6 +58,10 @@ def check(kv: Transaction) -> Iterator[str]:
 
     The state is loaded as at a start: a store that cannot be loaded is broken in a way that no sentence helps.
     """
+    lost = list(_check_lost(kv))
+    yield from lost
+    if lost:  # nor could a broker start on it
+        return
     state = State()
     state.load(kv)
     yield from _check_log(kv, state)
@@ -66,11 +72,19 @@ def check(kv: Transaction) -> Iterator[str]:
     yield from _check_pins(kv, state)
 
 
+def _check_lost(kv: Transaction) -> Iterator[str]:
+    """Each lease in the revive topic has its CheckPoint."""
+    for key, _ in kv.scan("due"):
+        _, ck_id, sub = DUE_KEY.unpack(key)
+        if sub != SUB_OWNER and kv.get("ck", U64.pack(ck_id)) is None:
+            yield f"a lease in the revive topic names CheckPoint {ck_id}, which is gone"
+
+
 def _check_log(kv: Transaction, state: State) -> Iterator[str]:
     """Chunks follow each other without overlap, each has its index block, each record its checksum."""
     stop = 0
     indexed = {TOPIC_AT.unpack(key)[1]: TOPIC_AT.unpack(key)[0] for key, _ in kv.scan("idx")}
-    bad = {U64.unpack_from(value)[0] for _, value in kv.scan("quar")}
+    bad = {U64.unpack_from(value)[0]: U32.unpack_from(value, 8)[0] for _, value in kv.scan("quar")}
     for key, chunk in kv.scan("log"):
         start = U64.unpack(key)[0]
         if start < stop:
@@ -84,14 +98,16 @@ def _check_log(kv: Transaction, state: State) -> Iterator[str]:
         yield f"the log ends at {stop}, the next position is {state.counters[''].position}"
 
 
-def _check_records(chunk: memoryview, start: int, topic_id: int, bad: set[int]) -> Iterator[str]:
-    """Each record of a chunk has its checksum, or stands in quarantine."""
+def _check_records(chunk: memoryview, start: int, topic_id: int, bad: dict[int, int]) -> Iterator[str]:
+    """Each record of a chunk has its checksum, or stands in quarantine with its size, and together they fill it."""
     place = 0
-    while place < len(chunk):
-        size = RECORD.size + RECORD.unpack_from(chunk, place)[1]
+    while place + RECORD.size <= len(chunk):
+        size = bad.get(start + place) or RECORD.size + RECORD.unpack_from(chunk, place)[1]
         if read_record(chunk[place : place + size], topic_id) is None and start + place not in bad:
             yield f"the record at {start + place} does not match its checksum, and is not in quarantine"
         place += size
+    if place != len(chunk):
+        yield f"the records of chunk {start} end at {start + place}, the chunk at {start + len(chunk)}"
 
 
 def _check_queues(kv: Transaction, state: State) -> Iterator[str]:
@@ -125,9 +141,12 @@ def _check_block(
 
 
 def _has_kept_chunk(kv: Transaction, topic_id: int, position: int) -> bool:
-    """Whether the chunk of a position went to `kept`: then only its live records are left."""
+    """Whether the chunk of a position went to `kept`: then only its live records are left, and there are some."""
     found = kv.floor("idx", TOPIC_AT.pack(topic_id, position), U32.pack(topic_id))
-    return found is not None and kv.get("log", found[0][4:]) is None
+    if found is None or kv.get("log", found[0][4:]) is not None:
+        return False
+    stop = TOPIC_AT.unpack(found[0])[1] + IDX_HEAD.unpack_from(found[1])[1]
+    return any(U64.unpack(key)[0] < stop for key, _ in itertools.islice(kv.scan("kept", b"", found[0][4:]), 1))
 
 
 def _check_leases(state: State) -> Iterator[str]:
