@@ -120,7 +120,11 @@ class Broker:
         lot = self.watchers if command.queues else self.waiters
         while True:
             seen = lot.generation(key)
-            popped: Popped = await self.execute(command)
+            try:
+                popped: Popped = await self.execute(command)
+            except Refused:
+                lot.hand_on(key)  # a wake must not end with one who was refused: the next one hears why
+                raise
             if popped.rows or command.token is not None or not wait_ms or popped.replay:
                 return popped
             if not await lot.park(key, seen, deadline_ms):

@@ -10,8 +10,9 @@ from popmq_server.checkpoint import Lease
 from popmq_server.commands import CreateGroup, CreateTopic, DeleteGroup, DeleteTopic, UpdateGroup, UpdateTopic
 from popmq_server.errors import Refused, group_not_found, invalid, topic_not_found
 from popmq_server.message import dead_letter_topic
-from popmq_server.state import Group, Topic, Tx
+from popmq_server.records import Group, Topic
 from popmq_server.storage.keys import SUB_OWNER
+from popmq_server.tx import Tx
 
 #: Queues share the load of many clients; one request goes to one of them.
 QUEUES_DEFAULT = 8

@@ -76,7 +76,7 @@ class FakeClock:
 
     def subscribe(self, moved: Callable[[], None]) -> Callable[[], None]:
         self._moved.append(moved)
-        return lambda: self._moved.remove(moved)
+        return lambda: self._moved.remove(moved) if moved in self._moved else None
 
     def advance(self, ms: int) -> None:
         """Moves time forward by `ms` ≥ 0; whatever became due has been committed when this returns."""

@@ -49,8 +49,9 @@ from popmq_server.commands import (
     UpdateTopic,
 )
 from popmq_server.errors import CommitFailed, Refused, storage_full, unavailable
-from popmq_server.state import State, Tx
+from popmq_server.state import State
 from popmq_server.storage.lmdb import DISK_FREE_POP, DISK_FREE_SEND, USED_SHARE_MAX, DiskFault, MapFull, Store
+from popmq_server.tx import Tx
 
 log = logging.getLogger("popmq.core")
 

@@ -9,8 +9,8 @@ from popmq_server import history, quarantine
 from popmq_server.catalog import ensure_dead_letter_topic
 from popmq_server.checkpoint import CheckPoint
 from popmq_server.message import Outgoing, varint
-from popmq_server.state import Tx
 from popmq_server.topic import Log, append, located
+from popmq_server.tx import Tx
 
 _DEAD_LETTER_FIELD = 15
 

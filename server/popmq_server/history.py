@@ -9,8 +9,8 @@ their own (released, rejected, split off) and wins over the row of the whole bat
 import struct
 
 from popmq_server.checkpoint import CheckPoint, Lease, members_of
-from popmq_server.state import Tx
 from popmq_server.storage.keys import HIST_KEY
+from popmq_server.tx import Tx
 
 ACKED, EXPIRED, RELEASED, REJECTED, DEAD = 1, 2, 3, 4, 5
 HOW_NAMES = {ACKED: "acked", EXPIRED: "expired", RELEASED: "released", REJECTED: "rejected", DEAD: "dead"}

@@ -8,10 +8,10 @@ again, which finds less to do.
 """
 
 from popmq_server import purge, retention
-from popmq_server.state import Tx
 from popmq_server.storage.keys import DEDUP_VALUE
 from popmq_server.storage.lmdb import MapFull
 from popmq_server.topic import DEDUP_KEEP_MS
+from popmq_server.tx import Tx
 
 TICK_MS = 60_000
 #: Request numbers looked at in one piece.

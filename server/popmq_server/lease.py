@@ -23,9 +23,10 @@ from popmq_server.commands import Ack, Acked, Change, ChangeInvisibleTime
 from popmq_server.errors import Refused, bad_handle, group_not_found, invalid, lapsed
 from popmq_server.message import Handle
 from popmq_server.pop import pin_retry
-from popmq_server.state import Group, Tx
+from popmq_server.records import Group
 from popmq_server.storage.keys import RQ_KEY, RQ_VALUE
 from popmq_server.topic import Log, located
+from popmq_server.tx import Tx
 
 
 class Found(NamedTuple):

@@ -43,8 +43,9 @@ from popmq_server.commands import (
 from popmq_server.errors import Refused, group_not_found, invalid, topic_not_found
 from popmq_server.lease import to_retry
 from popmq_server.pop import Pick, bind, choose, lease, pin_retry, queues_of, read_members, resolve
-from popmq_server.state import Group, Owner, Token, Topic, Tx
+from popmq_server.records import Group, Owner, Token, Topic
 from popmq_server.storage.keys import NEVER, RQ_KEY, STAT_KEY, SUB_OWNER, U64, hash16
+from popmq_server.tx import Tx
 
 #: An owner that nobody has heard of for so long is dropped, with its tokens.
 OWNER_KEEP_MS = 7 * 24 * 3_600_000

@@ -28,9 +28,10 @@ from popmq_server import quarantine
 from popmq_server.checkpoint import NORMAL, RETRY, CheckPoint, Lease, Run, members_of
 from popmq_server.commands import Pop, Popped, Position
 from popmq_server.errors import Refused, group_not_found, topic_not_found
-from popmq_server.state import IN_FLIGHT_MAX, RETRY_QUEUE, Group, Stat, Topic, Tx
+from popmq_server.records import IN_FLIGHT_MAX, RETRY_QUEUE, Group, Stat, Topic
 from popmq_server.storage.keys import CQ_KEY, RQ_VALUE, STAT_KEY, TOPIC_AT, U32, U64
 from popmq_server.topic import IDX_HEAD, Log, entries, located
+from popmq_server.tx import Tx
 
 #: One pop in so many starts with the retry topic (S1.36).
 RETRY_FIRST_EVERY = 5

@@ -2,8 +2,8 @@
 
 import logging
 
-from popmq_server.state import Tx
 from popmq_server.storage.keys import CQ_KEY, U32, U64
+from popmq_server.tx import Tx
 
 log = logging.getLogger("popmq.quarantine")
 

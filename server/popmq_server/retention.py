@@ -19,9 +19,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from popmq_server.checkpoint import members_of
-from popmq_server.state import Topic, Tx
+from popmq_server.records import Topic
 from popmq_server.storage.keys import CQ_ENTRY, CQ_KEY, QUEUE_KEY, RQ_VALUE, STAT_KEY, TOPIC_AT, U32, U64
 from popmq_server.topic import IDX_HEAD, IDX_RANGE, located_in
+from popmq_server.tx import Tx
 
 #: Chunks looked at for one topic in one piece.
 CHUNKS_MAX = 200

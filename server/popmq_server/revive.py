@@ -15,9 +15,9 @@ acks after the fact; here the bitmap that an ack sets is the one that the revive
 from popmq_server import deadletter, history, owner
 from popmq_server.checkpoint import BACKOFF, CheckPoint, Lease, members_of
 from popmq_server.lease import exhausted, to_retry
-from popmq_server.state import Tx
 from popmq_server.storage.keys import DUE_KEY, NEVER, SUB_OWNER
 from popmq_server.storage.lmdb import MapFull
+from popmq_server.tx import Tx
 
 REVIVE_MEMBERS_MAX = 1000
 EXPIRED_REASON = "lease expired"

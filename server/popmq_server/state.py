@@ -1,8 +1,7 @@
-"""What the broker knows: tables over the store, and the unit of work that changes them.
+"""What the broker knows: tables over the store.
 
 `State` is a write-through image of the small half of the store (positions, counters, CheckPoints, owners); the large
-half (log, consume queue, retry entries) is read from LMDB when needed. `Tx` is one group commit in the making: one LMDB
-transaction, the layers of all tables, the messages staged for the log, and who will have to be woken after the commit.
+half (log, consume queue, retry entries) is read from LMDB when needed. What changes it is a `Tx` (tx.py).
 
 At start one scan of ck, due, own, tok and a look at the ends of each queue rebuild everything; history is never read.
 
@@ -31,11 +30,11 @@ compares every table of a living broker with those of a fresh start.
 
 import json
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from popmq_server import checkpoint
 from popmq_server.checkpoint import BACKOFF, CheckPoint, Lease
-from popmq_server.message import DEAD_LETTER_PREFIX
+from popmq_server.records import RETRY_QUEUE, Counters, Group, Held, Owner, Stat, Token, Topic
 from popmq_server.storage.keys import (
     CQ_ENTRY,
     CQ_KEY,
@@ -48,110 +47,8 @@ from popmq_server.storage.keys import (
     U32,
     U64,
 )
-from popmq_server.storage.lmdb import Store, Transaction
+from popmq_server.storage.lmdb import Transaction
 from popmq_server.storage.table import Table
-
-#: Leased messages of a group in one queue, for ordinary pops.
-IN_FLIGHT_MAX = 10_000
-#: What was popped from the retry topic counts as leased from this queue: else messages that nobody acks would go round
-#: and make place for ever new ones.
-RETRY_QUEUE = 0xFFFF
-
-
-class Topic(NamedTuple):
-    """Settings of a topic; times in ms.
-
-    `by_age`: retention counts from the time of storing, read or not; else from when every group has moved past.
-    """
-
-    topic_id: int
-    name: str
-    queues: int
-    by_age: bool
-    keep_ms: int
-    created_ms: int
-    type: str = "NORMAL"
-
-    @property
-    def is_dead_letter(self) -> bool:
-        return self.name.startswith(DEAD_LETTER_PREFIX)
-
-
-class Group(NamedTuple):
-    """Settings of a group; times in ms. The fields are those of commands.CreateGroup, which explains them."""
-
-    group_id: int
-    name: str
-    max_attempts: int
-    delays_ms: tuple[int, ...]
-    invisible_ms: int
-    share_number: int
-    start_from: str  # EARLIEST, LATEST, TIMESTAMP
-    start_ms: int
-    exclusive_owner: bool
-    created_ms: int
-
-
-class Stat(NamedTuple):
-    """Counters of one group in one topic, moved in the transaction that moves the messages."""
-
-    retry: int = 0  # entries in the retry topic
-    acked: int = 0
-    dead: int = 0
-    expired: int = 0
-    quarantined: int = 0
-    start: int = 0  # sum of the offsets at which the group began: what it has passed since is in one of the others
-
-
-class Held(NamedTuple):
-    """How many messages of a group in a topic are under a lease; follows from `ck` and `due`."""
-
-    ordinary: int = 0
-    owned: int = 0
-    backoff: int = 0
-
-
-class Owner(NamedTuple):
-    """A durable reader of a group: see owner.py.
-
-    `released`: its lease ended and what it held is in the retry topic (or, in an exclusive group, just unattended).
-    """
-
-    owner_id: int
-    group_id: int
-    key: bytes  # hash16 of its name
-    name: str
-    generation: int
-    lease_until_ms: int
-    acked_epoch: int
-    last_seen_ms: int
-    released: bool
-
-
-class Token(NamedTuple):
-    """A sealed pop of an owner.
-
-    `ck_id` 0: the set is empty, and stays so. `end`: there was nothing more for this epoch when it was sealed.
-    """
-
-    owner_id: int
-    epoch: int
-    part: int
-    chunk: int
-    ck_id: int
-    members: int
-    end: bool
-
-
-class Counters(NamedTuple):
-    """Numbers that only grow."""
-
-    position: int = 0  # of the next record
-    ck_id: int = 1
-    rseq: int = 1
-    entity: int = 1  # topics, groups, owners
-    saved_ms: int = 0
-
 
 _COUNTERS = b"counters"
 
@@ -364,136 +261,3 @@ def shifted(held: Held, ck: CheckPoint, count: int) -> Held:
 def queue_counts(ck: CheckPoint, bits: int) -> list[tuple[int, int]]:
     """(queue or RETRY_QUEUE, members of `bits`) pairs, one for each run that has any."""
     return [(RETRY_QUEUE if run.size else run.queue, inside.bit_count()) for run, _, inside in ck.runs_with(bits)]
-
-
-class Tx:
-    """One group commit in the making. Handlers take it first; nothing outlives it but what `commit` merges."""
-
-    __slots__ = ("kv", "now_ms", "staged", "staged_count", "state", "woken")
-
-    def __init__(self, state: State, store: Store, now_ms: int) -> None:
-        """Begins an LMDB transaction; `now_ms` is the time of everything in this commit."""
-        self.state = state
-        self.kv = store.begin()
-        self.now_ms = now_ms
-        #: Messages on their way into the log, by topic: topic.py.
-        self.staged: dict[int, list[Any]] = {}
-        self.staged_count = 0
-        #: (group name or None for all groups, topic name): something there became deliverable.
-        self.woken: set[tuple[str | None, str]] = set()
-
-    @property
-    def dirty(self) -> int:
-        """Grows with everything that an abort would have to undo."""
-        return self.kv.writes + self.staged_count + Table.changes
-
-    def next(self, field: str, count: int = 1) -> int:
-        """Takes `count` numbers of a counter; the first of them.
-
-        Numbers are never given out twice, also when what they named is gone: a handle of an old CheckPoint must not
-        fit a new one.
-        """
-        counters = self.state.counters[""]
-        first: int = getattr(counters, field)
-        self.state.counters[""] = counters._replace(**{field: first + count})
-        return first
-
-    def topic(self, name: str) -> Topic | None:
-        """A topic by name, as this transaction sees it."""
-        topic_id = self.state.ids.get(("t", name))
-        return None if topic_id is None else self.state.topics[topic_id]
-
-    def group(self, name: str) -> Group | None:
-        """A group by name, as this transaction sees it."""
-        group_id = self.state.ids.get(("g", name))
-        return None if group_id is None else self.state.groups[group_id]
-
-    def wake(self, group_id: int | None, topic_id: int) -> None:
-        """After the commit one parked Pop of the group (None: of each group) in the topic is to look again."""
-        topic = self.state.topics.get(topic_id)
-        group = self.state.groups.get(group_id) if group_id is not None else None
-        if topic is not None and (group_id is None or group is not None):
-            self.woken.add((group.name if group else None, topic.name))
-
-    def count(self, where: tuple[int, int], **changes: int) -> None:
-        """Moves counters of one group in one topic."""
-        stat = self.state.stat[where]
-        self.state.stat[where] = stat._replace(
-            **{name: getattr(stat, name) + change for name, change in changes.items()}
-        )
-
-    def hold(self, ck: CheckPoint, bits: int, sign: int) -> None:
-        """Members of `ck` come under its lease (sign 1) or leave it (sign -1): every gauge that follows.
-
-        One place for all of them, so that they cannot drift apart: what a lease gains here it loses here.
-        """
-        state, where = self.state, (ck.group_id, ck.topic_id)
-        state.held[where] = shifted(state.held.get(where, Held()), ck, sign * bits.bit_count())
-        if ck.owner_id:
-            state.owned[ck.owner_id] = state.owned.get(ck.owner_id, 0) + sign * bits.bit_count()
-        elif ck.kind != BACKOFF:
-            for queue, count in queue_counts(ck, bits):
-                before = state.in_flight.get((*where, queue), 0)
-                state.in_flight[(*where, queue)] = before + sign * count
-                if sign < 0 and before >= IN_FLIGHT_MAX:
-                    self.wake(*where)
-        for chunk, count in ck.pinned(bits).items():
-            state.pins[chunk] = state.pins.get(chunk, 0) + sign * count
-
-    def pass_to(self, where: tuple[int, int, int], offset: int) -> None:
-        """A group moves on in a queue."""
-        before = self.state.poff.get(where, 0)
-        if offset != before or where not in self.state.poff:
-            self.state.poff[where] = offset
-            self.state.passed[where[:2]] = self.state.passed.get(where[:2], 0) + offset - before
-
-    def loosen(self, owner_id: int, count: int) -> None:
-        """Moves the number of an owner's members that stand in the retry topic, tied to their CheckPoint."""
-        self.state.loose[owner_id] = self.state.loose.get(owner_id, 0) + count
-
-    def set_lease(self, ck: CheckPoint, sub: int, lease: Lease | None) -> None:
-        """Puts or removes one part of a CheckPoint's lease; with the last part the CheckPoint goes.
-
-        `subs` counts the parts, so nobody has to look whether others are left.
-        """
-        state, key = self.state, (ck.ck_id, sub)
-        had = key in state.leases
-        if lease is not None:
-            state.leases[key] = lease
-            if not had:
-                state.subs[ck.ck_id] = state.subs.get(ck.ck_id, 0) + 1
-        elif had:
-            state.leases.pop(key)
-            left = state.subs[ck.ck_id] - 1
-            if left:
-                state.subs[ck.ck_id] = left
-            else:
-                self._drop(ck)
-
-    def _drop(self, ck: CheckPoint) -> None:
-        self.state.subs.pop(ck.ck_id)
-        self.state.ck.pop(ck.ck_id)
-        if ck.attempt_id:
-            self.state.attempts.pop((ck.group_id, ck.topic_id, ck.client, ck.attempt_id))
-
-    def flush(self) -> None:
-        """Writes what the tables changed. Once, right before the commit.
-
-        The order is that of the tables in State: CheckPoints before their leases, which look at them for the number
-        of members.
-        """
-        for table in self.state.transactional:
-            if table.changed:
-                table.flush(self.kv)
-
-    def merge(self) -> None:
-        """What was committed becomes what everybody sees."""
-        for table in self.state.transactional:
-            if table.changed:
-                table.merge()
-
-    def abort(self) -> None:
-        """Nothing happened: the transaction and all layers are dropped."""
-        self.kv.abort()
-        for table in self.state.transactional:
-            table.drop()

@@ -12,9 +12,11 @@ from popmq_server.checkpoint import KIND_NAMES, CheckPoint
 from popmq_server.commands import Look
 from popmq_server.errors import Refused, group_not_found, topic_not_found
 from popmq_server.message import RETRY_PREFIX, dead_letter_topic
-from popmq_server.state import Group, Held, State, Topic, Tx
+from popmq_server.records import Group, Held, Topic
+from popmq_server.state import State
 from popmq_server.storage.keys import NEVER, RQ_KEY, RQ_VALUE, STAT_KEY, SUB_OWNER, TOPIC_AT, U64
 from popmq_server.topic import IDX_HEAD, Log, entries
+from popmq_server.tx import Tx
 
 #: Entries of a retry topic among which the oldest message is looked for.
 OLDEST_RETRIES = 1000

@@ -25,9 +25,10 @@ from popmq_server.checkpoint import CheckPoint, Run, members_of
 from popmq_server.commands import Send, Sent
 from popmq_server.errors import Refused, topic_not_found
 from popmq_server.message import Outgoing, read_record, record
-from popmq_server.state import Topic, Tx
+from popmq_server.records import Topic
 from popmq_server.storage.keys import CQ_ENTRY, CQ_KEY, DEDUP_VALUE, TOPIC_AT, U64, hash16
 from popmq_server.storage.lmdb import Transaction
+from popmq_server.tx import Tx
 
 #: A chunk is one LMDB value; more bytes of one commit and topic become more chunks.
 CHUNK_BYTES_MAX = 1 << 20

@@ -80,14 +80,15 @@ class Waiters:
 
     def _lot(self, key: Key) -> OrderedDict[int, "asyncio.Future[bool]"]:
         """Where to park; Refused POLLING_FULL when there is no place."""
-        lot = self._parked.setdefault(key, OrderedDict())
-        if len(lot) >= WAITERS_PER_KEY_MAX or self.count >= WAITERS_MAX:
+        parked = len(self._parked.get(key, ()))
+        if parked >= WAITERS_PER_KEY_MAX or self.count >= WAITERS_MAX:
             raise Refused(
                 "POLLING_FULL",
-                f"{len(lot)} Pops of group {key[0]!r} wait on topic {key[1]!r} already",
+                f"{parked} Pops of group {key[0]!r} wait on topic {key[1]!r} already",
                 retry_after_ms=1000,
                 action="share one waiting Pop, or take larger batches",
             )
+        lot = self._parked.setdefault(key, OrderedDict())
         self._by_topic.setdefault(key[1], set()).add(key)
         return lot
 

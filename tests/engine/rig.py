@@ -19,11 +19,13 @@ from popmq_server.clock import Clock, FakeClock
 from popmq_server.core import Committed, Core
 from popmq_server.errors import Refused
 from popmq_server.message import Handle, Outgoing, tag_hash
-from popmq_server.state import Group, State, Topic, Tx
+from popmq_server.records import Group, Topic
+from popmq_server.state import State
 from popmq_server.stats import GroupNumbers, Page
 from popmq_server.storage.check import check, differences
 from popmq_server.storage.keys import hash8
 from popmq_server.storage.lmdb import Store, Transaction, reading
+from popmq_server.tx import Tx
 
 SECOND, MINUTE, HOUR, DAY = 1000, 60_000, 3_600_000, 86_400_000
 KEEP = 72 * HOUR

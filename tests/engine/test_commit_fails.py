@@ -14,8 +14,8 @@ from popmq_server import commands as ask
 from popmq_server import core, revive
 from popmq_server.checkpoint import CheckPoint, Lease
 from popmq_server.errors import CommitFailed, Refused
-from popmq_server.state import Tx
 from popmq_server.storage.lmdb import Transaction
+from popmq_server.tx import Tx
 from tests.engine.faults import Fault, failing, failing_put
 from tests.engine.rig import Rig, bodies, refusal, refusals, sending
 from tests.engine.traffic import Traffic

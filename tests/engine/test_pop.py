@@ -9,7 +9,7 @@ import pytest
 from popmq_server import commands as ask
 from popmq_server import pop
 from popmq_server.errors import Refused
-from popmq_server.state import IN_FLIGHT_MAX
+from popmq_server.records import IN_FLIGHT_MAX
 from popmq_server.storage.lmdb import Transaction
 from tests.engine.rig import HOUR, MINUTE, Delivery, Rig, bodies, message, numbered, refusal, sending
 

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server import catalog, message, options, owner, rebalance, state, topic, waiters
+from popmq_server import catalog, message, options, owner, rebalance, records, topic, waiters
 from popmq_server.api import admin, requests, server
 from popmq_server.embedded import EmbeddedBroker
 from popmq_server.errors import RETRYABLE
@@ -50,7 +50,7 @@ LIMITS = {
     "backoff table": f"1–{admin.DELAYS_MAX} delays",
     "share number": f"0–{count(admin.SHARE_NUMBER_MAX)}",
     "topics in a Heartbeat": count(requests.ENTRIES_MAX),
-    "leased to a group in a queue, to an owner": f"{count(state.IN_FLIGHT_MAX)}, {count(owner.OWNED_MAX)}",
+    "leased to a group in a queue, to an owner": f"{count(records.IN_FLIGHT_MAX)}, {count(owner.OWNED_MAX)}",
     "parked calls of a group on a topic": count(waiters.WAITERS_PER_KEY_MAX),
     "request numbers are remembered": f"{topic.DEDUP_KEEP_MS // 60_000} min",
     "a session without a heartbeat": f"{rebalance.SESSION_MS // 1_000} s",

@@ -14,8 +14,8 @@ from popmq_server import core, topic
 from popmq_server.clock import FakeClock
 from popmq_server.commands import Send, UpdateTopic
 from popmq_server.embedded import EmbeddedBroker
-from popmq_server.state import Tx
 from popmq_server.storage import lmdb as storage
+from popmq_server.tx import Tx
 from tests.wire import world as worlds
 from tests.wire.gate import Gate
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, bodies, codes, read_refusal

@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server import state
+from popmq_server import tx
 from popmq_server.broker import Broker
 from popmq_server.clock import FakeClock
 from popmq_server.embedded import EmbeddedBroker
@@ -104,7 +104,7 @@ def test_freed_room_in_flight_wakes(shop: Stubs, parked: Parked, monkeypatch: py
     """10,000 leased messages a group and queue are the bound for ordinary pops; here 2."""
     monkeypatch.setattr("popmq_server.pop.IN_FLIGHT_MAX", 2)
     monkeypatch.setattr("popmq_server.pop.choose.__defaults__", (2,))
-    monkeypatch.setattr(state, "IN_FLIGHT_MAX", 2)
+    monkeypatch.setattr(tx, "IN_FLIGHT_MAX", 2)
     shop.send(b"a", b"b", b"c")
     first = shop.pop()
     assert bodies(first) == [b"a", b"b"], "the rest stays until there is room"

@@ -13,7 +13,7 @@ from popmq_server.errors import invalid, unsupported
 from popmq_server.message import TOPIC_NAME_MAX, check_name, check_range, dead_letter_topic
 from popmq_server.metrics import Metrics
 from popmq_server.rates import Rates
-from popmq_server.state import Group, Topic
+from popmq_server.records import Group, Topic
 from popmq_server.storage.lmdb import Store
 
 #: Entries of one backoff table.

@@ -1,0 +1,110 @@
+"""What there is: topics, groups, owners, tokens, and the numbers that are kept of them.
+
+Plain immutable records. Tables (state.py) hold them, so an aborted commit can take every change back; the store keeps
+them as JSON or packed numbers (storage/keys.py).
+"""
+
+from typing import NamedTuple
+
+from popmq_server.message import DEAD_LETTER_PREFIX
+
+#: Leased messages of a group in one queue, for ordinary pops.
+IN_FLIGHT_MAX = 10_000
+#: What was popped from the retry topic counts as leased from this queue: else messages that nobody acks would go round
+#: and make place for ever new ones.
+RETRY_QUEUE = 0xFFFF
+
+
+class Topic(NamedTuple):
+    """Settings of a topic; times in ms.
+
+    `by_age`: retention counts from the time of storing, read or not; else from when every group has moved past.
+    """
+
+    topic_id: int
+    name: str
+    queues: int
+    by_age: bool
+    keep_ms: int
+    created_ms: int
+    type: str = "NORMAL"
+
+    @property
+    def is_dead_letter(self) -> bool:
+        return self.name.startswith(DEAD_LETTER_PREFIX)
+
+
+class Group(NamedTuple):
+    """Settings of a group; times in ms. The fields are those of commands.CreateGroup, which explains them."""
+
+    group_id: int
+    name: str
+    max_attempts: int
+    delays_ms: tuple[int, ...]
+    invisible_ms: int
+    share_number: int
+    start_from: str  # EARLIEST, LATEST, TIMESTAMP
+    start_ms: int
+    exclusive_owner: bool
+    created_ms: int
+
+
+class Stat(NamedTuple):
+    """Counters of one group in one topic, moved in the transaction that moves the messages."""
+
+    retry: int = 0  # entries in the retry topic
+    acked: int = 0
+    dead: int = 0
+    expired: int = 0
+    quarantined: int = 0
+    start: int = 0  # sum of the offsets at which the group began: what it has passed since is in one of the others
+
+
+class Held(NamedTuple):
+    """How many messages of a group in a topic are under a lease; follows from `ck` and `due`."""
+
+    ordinary: int = 0
+    owned: int = 0
+    backoff: int = 0
+
+
+class Owner(NamedTuple):
+    """A durable reader of a group: see owner.py.
+
+    `released`: its lease ended and what it held is in the retry topic (or, in an exclusive group, just unattended).
+    """
+
+    owner_id: int
+    group_id: int
+    key: bytes  # hash16 of its name
+    name: str
+    generation: int
+    lease_until_ms: int
+    acked_epoch: int
+    last_seen_ms: int
+    released: bool
+
+
+class Token(NamedTuple):
+    """A sealed pop of an owner.
+
+    `ck_id` 0: the set is empty, and stays so. `end`: there was nothing more for this epoch when it was sealed.
+    """
+
+    owner_id: int
+    epoch: int
+    part: int
+    chunk: int
+    ck_id: int
+    members: int
+    end: bool
+
+
+class Counters(NamedTuple):
+    """Numbers that only grow."""
+
+    position: int = 0  # of the next record
+    ck_id: int = 1
+    rseq: int = 1
+    entity: int = 1  # topics, groups, owners
+    saved_ms: int = 0

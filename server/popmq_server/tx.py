@@ -1,0 +1,147 @@
+"""The unit of work: one group commit in the making.
+
+One LMDB transaction, the layers of all tables, the messages staged for the log, and who will have to be woken after the
+commit. Handlers (core.py) take it first and change the broker through it only; `flush` writes what the tables changed,
+`merge` makes it true, `abort` forgets it.
+"""
+
+from typing import Any
+
+from popmq_server.checkpoint import BACKOFF, CheckPoint, Lease
+from popmq_server.records import IN_FLIGHT_MAX, Group, Held, Topic
+from popmq_server.state import State, queue_counts, shifted
+from popmq_server.storage.lmdb import Store
+from popmq_server.storage.table import Table
+
+
+class Tx:
+    """One group commit in the making. Handlers take it first; nothing outlives it but what `commit` merges."""
+
+    __slots__ = ("kv", "now_ms", "staged", "staged_count", "state", "woken")
+
+    def __init__(self, state: State, store: Store, now_ms: int) -> None:
+        """Begins an LMDB transaction; `now_ms` is the time of everything in this commit."""
+        self.state = state
+        self.kv = store.begin()
+        self.now_ms = now_ms
+        #: Messages on their way into the log, by topic: topic.py.
+        self.staged: dict[int, list[Any]] = {}
+        self.staged_count = 0
+        #: (group name or None for all groups, topic name): something there became deliverable.
+        self.woken: set[tuple[str | None, str]] = set()
+
+    @property
+    def dirty(self) -> int:
+        """Grows with everything that an abort would have to undo."""
+        return self.kv.writes + self.staged_count + Table.changes
+
+    def next(self, field: str, count: int = 1) -> int:
+        """Takes `count` numbers of a counter; the first of them.
+
+        Numbers are never given out twice, also when what they named is gone: a handle of an old CheckPoint must not
+        fit a new one.
+        """
+        counters = self.state.counters[""]
+        first: int = getattr(counters, field)
+        self.state.counters[""] = counters._replace(**{field: first + count})
+        return first
+
+    def topic(self, name: str) -> Topic | None:
+        """A topic by name, as this transaction sees it."""
+        topic_id = self.state.ids.get(("t", name))
+        return None if topic_id is None else self.state.topics[topic_id]
+
+    def group(self, name: str) -> Group | None:
+        """A group by name, as this transaction sees it."""
+        group_id = self.state.ids.get(("g", name))
+        return None if group_id is None else self.state.groups[group_id]
+
+    def wake(self, group_id: int | None, topic_id: int) -> None:
+        """After the commit one parked Pop of the group (None: of each group) in the topic is to look again."""
+        topic = self.state.topics.get(topic_id)
+        group = self.state.groups.get(group_id) if group_id is not None else None
+        if topic is not None and (group_id is None or group is not None):
+            self.woken.add((group.name if group else None, topic.name))
+
+    def count(self, where: tuple[int, int], **changes: int) -> None:
+        """Moves counters of one group in one topic."""
+        stat = self.state.stat[where]
+        self.state.stat[where] = stat._replace(
+            **{name: getattr(stat, name) + change for name, change in changes.items()}
+        )
+
+    def hold(self, ck: CheckPoint, bits: int, sign: int) -> None:
+        """Members of `ck` come under its lease (sign 1) or leave it (sign -1): every gauge that follows.
+
+        One place for all of them, so that they cannot drift apart: what a lease gains here it loses here.
+        """
+        state, where = self.state, (ck.group_id, ck.topic_id)
+        state.held[where] = shifted(state.held.get(where, Held()), ck, sign * bits.bit_count())
+        if ck.owner_id:
+            state.owned[ck.owner_id] = state.owned.get(ck.owner_id, 0) + sign * bits.bit_count()
+        elif ck.kind != BACKOFF:
+            for queue, count in queue_counts(ck, bits):
+                before = state.in_flight.get((*where, queue), 0)
+                state.in_flight[(*where, queue)] = before + sign * count
+                if sign < 0 and before >= IN_FLIGHT_MAX:
+                    self.wake(*where)
+        for chunk, count in ck.pinned(bits).items():
+            state.pins[chunk] = state.pins.get(chunk, 0) + sign * count
+
+    def pass_to(self, where: tuple[int, int, int], offset: int) -> None:
+        """A group moves on in a queue."""
+        before = self.state.poff.get(where, 0)
+        if offset != before or where not in self.state.poff:
+            self.state.poff[where] = offset
+            self.state.passed[where[:2]] = self.state.passed.get(where[:2], 0) + offset - before
+
+    def loosen(self, owner_id: int, count: int) -> None:
+        """Moves the number of an owner's members that stand in the retry topic, tied to their CheckPoint."""
+        self.state.loose[owner_id] = self.state.loose.get(owner_id, 0) + count
+
+    def set_lease(self, ck: CheckPoint, sub: int, lease: Lease | None) -> None:
+        """Puts or removes one part of a CheckPoint's lease; with the last part the CheckPoint goes.
+
+        `subs` counts the parts, so nobody has to look whether others are left.
+        """
+        state, key = self.state, (ck.ck_id, sub)
+        had = key in state.leases
+        if lease is not None:
+            state.leases[key] = lease
+            if not had:
+                state.subs[ck.ck_id] = state.subs.get(ck.ck_id, 0) + 1
+        elif had:
+            state.leases.pop(key)
+            left = state.subs[ck.ck_id] - 1
+            if left:
+                state.subs[ck.ck_id] = left
+            else:
+                self._drop(ck)
+
+    def _drop(self, ck: CheckPoint) -> None:
+        self.state.subs.pop(ck.ck_id)
+        self.state.ck.pop(ck.ck_id)
+        if ck.attempt_id:
+            self.state.attempts.pop((ck.group_id, ck.topic_id, ck.client, ck.attempt_id))
+
+    def flush(self) -> None:
+        """Writes what the tables changed. Once, right before the commit.
+
+        The order is that of the tables in State: CheckPoints before their leases, which look at them for the number
+        of members.
+        """
+        for table in self.state.transactional:
+            if table.changed:
+                table.flush(self.kv)
+
+    def merge(self) -> None:
+        """What was committed becomes what everybody sees."""
+        for table in self.state.transactional:
+            if table.changed:
+                table.merge()
+
+    def abort(self) -> None:
+        """Nothing happened: the transaction and all layers are dropped."""
+        self.kv.abort()
+        for table in self.state.transactional:
+            table.drop()
