@@ -172,18 +172,21 @@ def _check_leases(state: State) -> Iterator[str]:
 
 
 def _check_owners(state: State) -> Iterator[str]:
-    """Owners, tokens and CheckPoints name each other."""
+    """Owners, tokens and CheckPoints name each other, but for what is being removed."""
     tokens = Counter(token.ck_id for token in state.tokens.values() if token.ck_id)
     for owner in state.owners.values():
         if (owner.owner_id, SUB_OWNER) not in state.leases:
             yield f"owner {owner.name!r} has no key in the revive topic"
-    for token in state.tokens.values():
+    for (group_id, topic_id, _), token in state.tokens.items():
+        if group_id in state.purges or topic_id in state.purges:
+            continue
         if token.owner_id not in state.owner_keys:
             yield f"a token of epoch {token.epoch} belongs to no owner"
         if token.ck_id and token.ck_id not in state.ck:
             yield f"a token of epoch {token.epoch} names CheckPoint {token.ck_id}, which is gone"
     for ck in state.ck.values():
-        if ck.owner_id and tokens[ck.ck_id] != 1:
+        deleted = ck.group_id in state.purges or ck.topic_id in state.purges
+        if ck.owner_id and tokens[ck.ck_id] != 1 and not deleted:
             yield f"CheckPoint {ck.ck_id} of owner {ck.owner_id} has {tokens[ck.ck_id]} tokens"
 
 
