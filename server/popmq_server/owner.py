@@ -198,7 +198,7 @@ def lapse(tx: Tx, owner_id: int, members_max: int) -> int:
         _put(tx, owner)
         return moved or 1
     if owner.released:
-        return _drop(tx, owner)
+        return _drop(tx, owner, members_max)
     group = tx.state.groups.get(owner.group_id)
     moved, more = 0, False
     if group is not None and not group.exclusive_owner:
@@ -261,19 +261,24 @@ def _take_back(tx: Tx, ck: CheckPoint, part: Lease) -> None:
     tx.count(where, retry=-part.released.bit_count())
 
 
-def _drop(tx: Tx, owner: Owner) -> int:
-    """Owner, tokens and CheckPoints go; what is still bound (exclusive groups) becomes an ordinary retry.
+def _drop(tx: Tx, owner: Owner, members_max: int) -> int:
+    """Owner, tokens and CheckPoints go, in pieces; what is still bound (exclusive groups) becomes an ordinary retry.
 
     The retry entries of released members stay and become ordinary ones: their tie names a CheckPoint that is gone.
     """
     moved = 0
-    for key in tx.state.owner_tokens.get(owner.owner_id, ()):
+    keys = tx.state.owner_tokens.get(owner.owner_id, ())
+    for place, key in enumerate(keys):
+        if moved >= members_max:
+            tx.state.owner_tokens[owner.owner_id] = keys[place:]
+            return moved
         token = tx.state.tokens[key]
         ck = tx.state.ck.get(token.ck_id) if token.ck_id else None
         if ck is not None:
             part = tx.state.leases[(ck.ck_id, 0)]
             bits = part.undone & ~part.released
             tx.hold(ck, bits, -1)
+            tx.loosen(owner.owner_id, -part.released.bit_count())
             if bits:
                 to_retry(tx, ck, bits, "owner is gone")
             tx.set_lease(ck, 0, None)
@@ -345,7 +350,8 @@ def _seal(
     others = tx.state.owner_tokens.get(owner.owner_id, ())
     queues = queues_of(topic, command.queues)
     room = _room(tx, command, ask, topic, owner, others)
-    pick = Pick(tx, group, topic, room, command.max_bytes, ask.upto, owner.owner_id)
+    places = OWNED_MAX - tx.state.owned.get(owner.owner_id, 0)
+    pick = Pick(tx, group, topic, min(room, places), command.max_bytes, ask.upto, owner.owner_id)
     choose(pick, queues, None)
     pick.apply()
     share_is_full = ask.share and len(pick.rows) == room and room < command.max_messages
@@ -371,7 +377,7 @@ def _seal(
 def _room(
     tx: Tx, command: Pop, ask: PopToken, topic: Topic, owner: Owner, others: tuple[tuple[int, int, bytes], ...]
 ) -> int:
-    """How many messages a new token may take: of its share, and of what one owner may hold."""
+    """How many messages a new token may take of its share; Refused when the owner holds all that one owner may."""
     owned = tx.state.owned.get(owner.owner_id, 0)
     if owned >= OWNED_MAX:
         raise Refused("IN_FLIGHT_LIMIT", f"owner {ask.owner!r} holds {owned} messages", action="AckUpTo an epoch first")
