@@ -33,6 +33,7 @@ class Settler:
         self._lock = Lock()
         self._acks: defaultdict[str, list[Told]] = defaultdict(list)
         self._changes: defaultdict[str, list[Told]] = defaultdict(list)
+        self._gave_up = False
         self._idle = Event()
         self._idle.set()
         self._worker = Worker("popmq-settler", self._step)
@@ -74,10 +75,10 @@ class Settler:
         return None if self._idle.is_set() else self._clock.now()
 
     async def flush(self) -> None:
-        """Waits until the broker was told everything, at most as long as a call may take."""
-        if not self._idle.is_set():
+        """Waits until the broker was told everything, at most as long as a call may take, and that long only once."""
+        if not self._idle.is_set() and not self._gave_up:
             self._worker.wake()
-            await self._idle.wait(self._wire.timeouts.settle)
+            self._gave_up = not await self._idle.wait(self._wire.timeouts.settle)
 
     async def stop(self) -> None:
         """Tells what is left, then nothing more."""
