@@ -95,6 +95,7 @@ class Settler:
             await self._tell(group, told, _calls.change)
         with self._lock:
             if not self._acks and not self._changes:
+                self._gave_up = False
                 self._idle.set()
         return None
 

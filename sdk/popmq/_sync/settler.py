@@ -96,6 +96,7 @@ class Settler:
             self._tell(group, told, _calls.change)
         with self._lock:
             if not self._acks and not self._changes:
+                self._gave_up = False
                 self._idle.set()
         return None
 
