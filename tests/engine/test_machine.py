@@ -15,7 +15,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from tests.conftest import WHOLE
 from tests.engine.machine import ForgetfulMachine, Machine
 
-EFFORT = settings(max_examples=3000 if WHOLE else 120, stateful_step_count=80 if WHOLE else 40)
+EFFORT = settings(max_examples=3000 if WHOLE else 80, stateful_step_count=80 if WHOLE else 40)
 
 
 @pytest.mark.slow
