@@ -179,7 +179,7 @@ async def all_parked(broker: Broker, count: int) -> None:
     """Until so many Pops are parked: the writer answers them on its own thread, in its own time."""
     async with asyncio.timeout(LOST_S):
         while broker.waiters.count != count:
-            await asyncio.sleep(0)
+            await turns()
 
 
 class Consumer:
