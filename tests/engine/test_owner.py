@@ -279,6 +279,7 @@ def test_owners_of_one_group_share_its_messages_and_nothing_else(shop: Rig) -> N
 
 def test_an_owner_unseen_for_seven_days_is_dropped_and_its_messages_are_ordinary_retries(shop: Rig) -> None:
     shop.seal(1, max_messages=10)
+    assert OWNER_KEEP_MS == 7 * DAY
     shop.advance(OWNER_KEEP_MS - 1)
     assert shop.numbers().owners == 1
     shop.advance(1)
