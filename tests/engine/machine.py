@@ -110,7 +110,7 @@ class Machine(RuleBasedStateMachine):
         pairs = [
             (step, command, result) for step, command, result in zip(asked, commands, committed.results, strict=True)
         ]
-        lanes = [[pair for pair in pairs if ask.LANES.get(type(pair[1]), 0) == lane] for lane in range(3)]
+        lanes = [[pair for pair in pairs if lane_of(pair[1]) == lane] for lane in range(3)]
         for lane in lanes:
             for step, command, result in lane:
                 if hit.times and isinstance(command, ask.NEEDS_ROOM):
@@ -203,31 +203,63 @@ class Machine(RuleBasedStateMachine):
             self.pass_time(SECOND)
         self.commands([AckStep(group, handles)])
 
-    @rule(group=groups, topic=topics, reason=st.integers(0, len(REASONS) - 1), delay_ms=delays)
-    def pop_and_fail(self, group: str, topic: str, reason: int, delay_ms: int | None) -> None:
-        self.commands([PopStep(topic, group, (), 3, 3 << 20, MINUTE, "c", 0)])
-        change = [(Pick(place, "good"), "release", delay_ms, False, reason) for place in range(3)]
-        self.commands([ChangeStep(group, change)])
+    @rule(
+        group=groups,
+        topic=topics,
+        reason=st.integers(0, len(REASONS) - 1),
+        delay_ms=delays,
+        uncounted=st.booleans(),
+        times=st.integers(1, 3),
+    )
+    def pop_and_fail(
+        self, group: str, topic: str, reason: int, delay_ms: int | None, uncounted: bool, times: int
+    ) -> None:
+        for _ in range(times):
+            self.commands([PopStep(topic, group, (), 3, 3 << 20, MINUTE, "c", 0)])
+            change = [(Pick(place, "good"), "release", delay_ms, uncounted, reason) for place in range(3)]
+            self.commands([ChangeStep(group, change)])
 
-    @rule(group=groups, name=owners, topic=topics, part=st.integers(0, 1), bounded=st.booleans())
-    def read_a_part(self, group: str, name: str, topic: str, part: int, bounded: bool) -> None:
-        """A reader that goes on chunk by chunk, as Spark's does, and reads what it has read once more."""
+    @rule(
+        group=groups,
+        name=owners,
+        topic=topics,
+        part=st.integers(0, 1),
+        share=st.sampled_from([0, 0, 4]),
+        bounded=st.booleans(),
+        finished=st.booleans(),
+    )
+    def read_a_part(
+        self,
+        group: str,
+        name: str,
+        topic: str,
+        part: int,
+        share: int = 0,
+        bounded: bool = False,
+        finished: bool = False,
+    ) -> None:
+        """A reader that goes on chunk by chunk, as Spark's does, reads once more what it has read, and finishes it."""
         if name not in self.model.groups.get(group, NO_GROUP).owners:
             self.attach(group, name, 30 * SECOND, topic, None)
         for chunk in (0, 1, 2, 0, 1):
-            seal = SealStep(topic, group, (), 3, 3 << 20, SECOND, name, 0, 1, part, chunk, 0, bounded)
+            seal = SealStep(topic, group, (), 3, 3 << 20, SECOND, name, 0, 1, part, chunk, share, bounded)
             self.commands([seal])
+        if finished:
+            self.ack_up_to(group, name, 0, 1)
+            self.commands([SealStep(topic, group, (), 3, 3 << 20, SECOND, name, 0, 0, part, 0, 0, False)])
 
-    @rule(group=groups, name=owners, topic=topics, thief=sizes, renewed=st.booleans())
-    def read_late(self, group: str, name: str, topic: str, thief: int, renewed: bool) -> None:
-        """The reader's lease ends, others pop what it held, and it comes back."""
-        self.read_a_part(group, name, topic, 0, False)
+    @rule(group=groups, name=owners, topic=topics, thief=sizes, back=st.sampled_from(["replay", "renew", "new"]))
+    def read_late(self, group: str, name: str, topic: str, thief: int, back: str) -> None:
+        """The reader's lease ends, others pop what it held, and it comes back: to what it had, or to something new."""
+        self.read_a_part(group, name, topic, 0)
         generation, _ = self.owner(group, name)
         self.pass_time(HOUR)
         self.commands([PopStep(topic, group, (), thief, 3 << 20, HOUR, "thief", 0)])
-        if renewed:
+        if back == "renew":
             self.renew(group, name, 0, MINUTE)
-        self.read_a_part(group, name, topic, 0, False)
+        if back == "new":
+            self.commands([SealStep(topic, group, (), 32, 3 << 20, SECOND, name, 0, 2, 1, 2, 0, False)])
+        self.read_a_part(group, name, topic, 0)
         must(self.owner(group, name)[0] == generation or group not in self.model.groups, "generation")
 
     # ── Owners ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -413,6 +445,11 @@ class Machine(RuleBasedStateMachine):
     def dead_letters_are_those_of_the_model(self) -> None:
         for name, group in self.model.groups.items():
             must(sorted(dead_letters(self.rig, name)) == sorted(group.dead), "dead letters", name, group.dead)
+
+
+def lane_of(command: Any) -> int:
+    """In one commit: what frees and asks, then sends, then pops."""
+    return {ask.Send: 1, ask.Pop: 2}.get(type(command), 0)
 
 
 class ForgetfulMachine(Machine):

@@ -299,6 +299,16 @@ def test_a_rejected_message_is_dead_at_its_first_attempt(rig: Rig) -> None:
     assert rig.ack(rows[1:]) == [None]
 
 
+def test_a_message_in_backoff_comes_back_though_the_maximum_was_lowered_meanwhile(rig: Rig) -> None:
+    rig.pair()
+    rig.release(sent_and_popped(rig, "a"), delay_ms=SECOND)
+    rig.do(ask.UpdateGroup("g", {"max_attempts": 1}))
+    rig.advance(SECOND)
+    assert [row.attempt for row in rig.pop()] == [2]
+    rig.advance(MINUTE)
+    assert (rig.pop(), len(rig.dead())) == ([], 1)
+
+
 def test_a_dead_letter_can_be_popped_by_another_group(rig: Rig) -> None:
     rig.pair(max_attempts=1)
     rig.group("undertaker")
