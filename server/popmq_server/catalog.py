@@ -6,17 +6,23 @@ Creating what exists with the same settings succeeds, so that a program can crea
 A group is not tied to topics: it is bound to one, and its start position fixed, when it first names it (pop.bind).
 """
 
+from typing import Any
+
 from popmq_server.checkpoint import Lease
 from popmq_server.commands import CreateGroup, CreateTopic, DeleteGroup, DeleteTopic, UpdateGroup, UpdateTopic
 from popmq_server.errors import Refused, group_not_found, invalid, topic_not_found
-from popmq_server.message import dead_letter_topic
+from popmq_server.message import GIVE_UP_TOPIC, dead_letter_topic
 from popmq_server.records import Group, Topic
 from popmq_server.storage.keys import SUB_OWNER
 from popmq_server.tx import Tx
 
 #: Queues share the load of many clients; one request goes to one of them.
 QUEUES_DEFAULT = 8
+#: A PRIORITY topic has a queue for each priority.
+QUEUES_PRIORITY = 10
 QUEUES_MAX = 1024
+UNIQUE_IDS_MS_MAX = 86_400_000
+BYTES_MAX_MIN = 1 << 20
 #: How long a topic keeps what every group has moved past.
 KEEP_MS_DEFAULT = 72 * 3_600_000
 KEEP_MS_MIN = 60_000
@@ -37,22 +43,22 @@ def create_topic(tx: Tx, command: CreateTopic) -> tuple[Topic, bool]:
     """
     found = tx.topic(command.name)
     if found is not None:
-        if (found.queues, found.by_age, found.keep_ms) != command[1:]:
+        if tuple(getattr(found, field) for field in command._fields[1:]) != command[1:]:
             raise Refused(
                 "ALREADY_EXISTS",
-                f"topic {command.name!r} exists with {found.queues} queues and retention "
+                f"topic {command.name!r} exists with other settings: {found.type}, {found.queues} queues, retention "
                 f"{'by age ' if found.by_age else ''}{found.keep_ms} ms",
                 field="topic.name",
-                action="update it, or name another",
+                action=f"compare with: popmq topic describe {command.name}; update it, or name another",
             )
         return found, True
-    return _new_topic(tx, *command), False
+    return _new_topic(tx, command), False
 
 
-def _new_topic(tx: Tx, name: str, queues: int, by_age: bool, keep_ms: int) -> Topic:
-    topic = Topic(tx.next("entity"), name, queues, by_age, keep_ms, tx.now_ms)
+def _new_topic(tx: Tx, settings: CreateTopic) -> Topic:
+    topic = Topic(topic_id=tx.next("entity"), created_ms=tx.now_ms, **settings._asdict())
     tx.state.topics[topic.topic_id] = topic
-    tx.state.ids[("t", name)] = topic.topic_id
+    tx.state.ids[("t", topic.name)] = topic.topic_id
     return topic
 
 
@@ -62,7 +68,12 @@ def ensure_dead_letter_topic(tx: Tx, group: Group) -> Topic:
     One queue: dead letters keep their order, and people read them from the first on.
     """
     name = dead_letter_topic(group.name)
-    return tx.topic(name) or _new_topic(tx, name, 1, False, KEEP_MS_MAX)
+    return tx.topic(name) or _new_topic(tx, CreateTopic(name, 1, False, KEEP_MS_MAX))
+
+
+def ensure_give_up_topic(tx: Tx) -> Topic:
+    """Where half messages go that nobody ended after all checks."""
+    return tx.topic(GIVE_UP_TOPIC) or _new_topic(tx, CreateTopic(GIVE_UP_TOPIC, 1, False, KEEP_MS_MAX))
 
 
 def update_topic(tx: Tx, command: UpdateTopic) -> Topic:
@@ -74,8 +85,17 @@ def update_topic(tx: Tx, command: UpdateTopic) -> Topic:
         raise invalid(
             f"topic {topic.name!r} has {topic.queues} queues; their number can only grow", field="topic.queues"
         )
+    if command.type not in ("", topic.type):
+        raise invalid(f"topic {topic.name!r} has type {topic.type}, which does not change", field="topic.type")
+    if topic.type == "FIFO" and command.queues not in (0, topic.queues):
+        raise invalid(
+            f"topic {topic.name!r} is FIFO: its {topic.queues} queues stay, since message groups are tied to them",
+            field="topic.queues",
+        )
     by_age, keep_ms = command.retention or (topic.by_age, topic.keep_ms)
-    changed = topic._replace(queues=command.queues or topic.queues, by_age=by_age, keep_ms=keep_ms)
+    changed = topic._replace(
+        queues=command.queues or topic.queues, by_age=by_age, keep_ms=keep_ms, **dict[str, Any](command.changes)
+    )
     tx.state.topics[topic.topic_id] = changed
     tx.wake(None, topic.topic_id)
     return changed

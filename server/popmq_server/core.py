@@ -24,7 +24,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from popmq_server import catalog, housekeeping, lease, owner, pop, revive, stats, topic
+from popmq_server import catalog, housekeeping, lease, owner, pop, revive, send, stats, topic
 from popmq_server.clock import Clock, stopwatch
 from popmq_server.commands import (
     LANE_ACK,
@@ -73,7 +73,7 @@ def _pop(tx: Tx, command: Pop) -> Any:
 
 
 HANDLERS: dict[type, Callable[[Tx, Any], Any]] = {
-    Send: topic.send,
+    Send: send.send,
     Pop: _pop,
     Ack: lease.ack,
     ChangeInvisibleTime: lease.change,

@@ -10,7 +10,7 @@
 
 import functools
 
-RETRYABLE = frozenset({"STORAGE_FULL", "BUSY", "IN_FLIGHT_LIMIT", "POLLING_FULL", "UNAVAILABLE"})
+RETRYABLE = frozenset({"STORAGE_FULL", "BUSY", "IN_FLIGHT_LIMIT", "POLLING_FULL", "RATE_LIMITED", "UNAVAILABLE"})
 
 
 class BrokerError(Exception):

@@ -8,9 +8,9 @@ again, which finds less to do.
 """
 
 from popmq_server import purge, retention
+from popmq_server.send import DEDUP_KEEP_MS
 from popmq_server.storage.keys import DEDUP_VALUE
 from popmq_server.storage.lmdb import MapFull
-from popmq_server.topic import DEDUP_KEEP_MS
 from popmq_server.tx import Tx
 
 TICK_MS = 60_000
@@ -68,7 +68,7 @@ class Housekeeper:
             if seen == DEDUP_SWEEP:
                 self._dedup_at = key
                 break
-            if tx.now_ms - DEDUP_VALUE.unpack(value)[0] > DEDUP_KEEP_MS:
+            if tx.now_ms - DEDUP_VALUE.unpack_from(value)[0] > DEDUP_KEEP_MS:
                 stale.append(key)
         else:
             self._dedup_at = b""

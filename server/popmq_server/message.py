@@ -33,12 +33,30 @@ KEY_BYTES_MAX = 128
 PROPERTIES_MAX = 128
 PROPERTIES_BYTES_MAX = 64 << 10
 REASON_BYTES_MAX = 4 << 10
+MESSAGE_GROUP_BYTES_MAX = 64
+PRIORITY_MAX = 1023
 
 TOPIC_NAME_MAX = 127
 GROUP_NAME_MAX = 120
 _NAME = re.compile(r"[A-Za-z0-9_.\-]+\Z")
 DEAD_LETTER_PREFIX = "%DLQ%"
 RETRY_PREFIX = "%RETRY%"
+#: Half messages that nobody ended after all checks; the name is the reference's.
+GIVE_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
+
+
+class Extra(NamedTuple):
+    """What few messages ask for.
+
+    `message_group`: FIFO topics. `due_ms`: not before this time, 0 = at once; `delay_ms`: the same from when it is
+    stored. `priority`: PRIORITY topics, from 0. `transaction`: a half message until it is committed.
+    """
+
+    message_group: str = ""
+    due_ms: int = 0
+    delay_ms: int = 0
+    priority: int = 0
+    transaction: bool = False
 
 
 class Outgoing(NamedTuple):
@@ -51,6 +69,38 @@ class Outgoing(NamedTuple):
     tag_hash: bytes
     hashes: tuple[bytes, ...]  # of the message id and the keys: what look-ups find it by
     message_id: str
+    extra: Extra | None = None  # None for most: a place in the rotation, now
+
+
+_PACKED = struct.Struct(">8sBBIQHB")  # tag hash, hashes, flags, priority, due ms, lengths of id and message group
+
+
+def pack(message: Outgoing) -> bytes:
+    """A message that waits outside the log (delayed, half), as bytes; `unpack` is its inverse."""
+    extra = message.extra or Extra()
+    texts = message.message_id.encode(), extra.message_group.encode()
+    head = _PACKED.pack(
+        message.tag_hash,
+        len(message.hashes),
+        extra.transaction,
+        extra.priority,
+        extra.due_ms,
+        len(texts[0]),
+        len(texts[1]),
+    )
+    return b"".join((head, *message.hashes, *texts, message.data))
+
+
+def unpack(raw: bytes) -> Outgoing:
+    """A message as it was packed; a relative delay had become a time before."""
+    tag, hashes, transaction, priority, due_ms, id_length, group_length = _PACKED.unpack_from(raw)
+    start = _PACKED.size
+    names = tuple(raw[start + 8 * place : start + 8 * place + 8] for place in range(hashes))
+    start += 8 * hashes
+    message_id = raw[start : start + id_length].decode()
+    start += id_length
+    extra = Extra(raw[start : start + group_length].decode(), due_ms, 0, priority, bool(transaction))
+    return Outgoing(raw[start + group_length :], tag, names, message_id, extra if any(extra) else None)
 
 
 class Handle(NamedTuple):

@@ -28,7 +28,7 @@ from popmq_server import quarantine
 from popmq_server.checkpoint import NORMAL, RETRY, CheckPoint, Lease, Run, members_of
 from popmq_server.commands import Pop, Popped, Position
 from popmq_server.errors import Refused, group_not_found, topic_not_found
-from popmq_server.records import IN_FLIGHT_MAX, RETRY_QUEUE, Group, Stat, Topic
+from popmq_server.records import RETRY_QUEUE, Group, Stat, Topic
 from popmq_server.storage.keys import CQ_KEY, RQ_VALUE, STAT_KEY, TOPIC_AT, U32, U64
 from popmq_server.topic import IDX_HEAD, Log, entries, located
 from popmq_server.tx import Tx
@@ -290,7 +290,7 @@ def pop(tx: Tx, command: Pop) -> Popped:
         if ck_id is not None:
             return _replay(tx, tx.state.ck[ck_id])
     pick = Pick(tx, group, topic, command.max_messages, command.max_bytes)
-    choose(pick, queues)
+    choose(pick, queues, group.in_flight_max)
     pick.apply()
     rest = pick.rest(tuple(queues))
     if rest and (pick.rows or pick.skipped >= SKIPS_MAX):
@@ -302,7 +302,7 @@ def pop(tx: Tx, command: Pop) -> Popped:
     return Popped(pick.rows, ck.ck_id, ck.nonce, tx.now_ms, due_ms, rest)
 
 
-def choose(pick: Pick, queues: range | tuple[int, ...], in_flight_max: int | None = IN_FLIGHT_MAX) -> None:
+def choose(pick: Pick, queues: range | tuple[int, ...], in_flight_max: int | None) -> None:
     """One round over the retry topic and the queues, until the pick is full."""
     state, where = pick.tx.state, (pick.group.group_id, pick.topic.topic_id)
 

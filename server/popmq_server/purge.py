@@ -18,9 +18,9 @@ from popmq_server.tx import Tx
 PURGE_KEYS_MAX = 1000
 
 #: Databases whose keys start with the topic id.
-_OF_TOPIC = ("cq", "idx", "mark", "queue", "hist", "quar")
+_OF_TOPIC = ("cq", "idx", "mark", "queue", "hist", "quar", "uid", "gone", "tstat")
 #: Databases whose keys start with the group id, and then the topic id but for `own`.
-_OF_GROUP = ("rq", "tok", "poff", "stat", "own")
+_OF_GROUP = ("rq", "fwait", "tok", "poff", "stat", "sub", "own")
 
 
 def step(tx: Tx, entity_id: int, kind: str) -> None:
@@ -102,12 +102,14 @@ def _forget(tx: Tx, entity_id: int, kind: str) -> None:
         state.passed,
         state.in_flight,
         state.tokens,
+        state.subscriptions,
     )
     _pop_where(tables, place, entity_id)
     if kind == "topic":
         _pop_where((state.queue_min, state.queue_max), 0, entity_id)
         state.topic_groups.pop(entity_id)
         state.total.pop(entity_id)
+        state.topic_stat.pop(entity_id)
         for owner_id, keys in list(state.owner_tokens.items()):
             state.owner_tokens[owner_id] = tuple(key for key in keys if key[1] != entity_id)
     else:

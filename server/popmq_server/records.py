@@ -27,7 +27,13 @@ class Topic(NamedTuple):
     by_age: bool
     keep_ms: int
     created_ms: int
-    type: str = "NORMAL"
+    type: str = "NORMAL"  # NORMAL, FIFO, DELAY, TRANSACTION, PRIORITY
+    bytes_max: int = 0  # retention by size
+    unique_ids_ms: int = 0  # a message id is stored once in this time
+    send_messages_per_s: int = 0
+    send_bytes_per_s: int = 0
+    message_bytes_max: int = 0
+    pop_messages_per_s: int = 0
 
     @property
     def is_dead_letter(self) -> bool:
@@ -46,7 +52,32 @@ class Group(NamedTuple):
     start_from: str  # EARLIEST, LATEST, TIMESTAMP
     start_ms: int
     exclusive_owner: bool
+    fifo: bool
+    in_flight_max: int
+    stop_on_failure: bool
     created_ms: int
+
+
+class Subscription(NamedTuple):
+    """How a group reads a topic: what a Pop or an operator has fixed.
+
+    `filter_kind`: "" (all), "tag", "sql92"; `filter_text` normalised. `mode`: POP or PULL. `share_number`
+    0: the group's.
+    """
+
+    filter_kind: str = ""
+    filter_text: str = ""
+    mode: str = "POP"
+    share_number: int = 0
+
+
+class TopicStat(NamedTuple):
+    """Counters of a topic, moved in the transaction that moves the messages."""
+
+    bytes: int = 0  # of its chunks in the log
+    delayed: int = 0
+    half: int = 0
+    redriven: int = 0  # of a dead-letter topic: letters that were redriven and still stand in the log
 
 
 class Stat(NamedTuple):
@@ -58,6 +89,8 @@ class Stat(NamedTuple):
     expired: int = 0
     quarantined: int = 0
     start: int = 0  # sum of the offsets at which the group began: what it has passed since is in one of the others
+    filtered: int = 0  # passed over because they did not match the filter
+    waiting: int = 0  # FIFO: entries of `fwait`
 
 
 class Held(NamedTuple):
@@ -108,3 +141,5 @@ class Counters(NamedTuple):
     rseq: int = 1
     entity: int = 1  # topics, groups, owners
     saved_ms: int = 0
+    sched_id: int = 1  # delayed messages
+    txn_id: int = 1  # half messages

@@ -137,6 +137,7 @@ def drop(tx: Tx, topic: Topic, chunk: Chunk) -> None:
     """Removes a chunk and all that belongs to it; groups that had not read it lose it, counted."""
     tx.kv.delete("log", U64.pack(chunk.position))
     tx.kv.delete("idx", TOPIC_AT.pack(topic.topic_id, chunk.position))
+    tx.count_topic(topic.topic_id, bytes=-chunk.bytes)
     for key in [key for key, _ in _kept(tx, chunk)]:
         tx.kv.delete("kept", key)
     for queue, first, count in chunk.ranges:

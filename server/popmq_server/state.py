@@ -13,6 +13,8 @@ At start one scan of ck, due, own, tok and a look at the ends of each queue rebu
     queue_max      T, Q → next offset                                         follows from cq
     poff           G, T, Q → next offset to pop                               poff
     stat           G, T → counters                                            stat
+    subscriptions  G, T → filter, consume mode                                sub
+    topic_stat     T → counters of the topic                                  tstat
     ck             ck_id → CheckPoint                                         ck
     leases         ck_id, sub → Lease; owner id, SUB_OWNER → its own key      due
     owners, tokens G, hash → Owner; G, T, hash → Token                        own, tok
@@ -34,11 +36,24 @@ from typing import Any
 
 from popmq_server import checkpoint
 from popmq_server.checkpoint import BACKOFF, CheckPoint, Lease
-from popmq_server.records import RETRY_QUEUE, Counters, Group, Held, Owner, Stat, Token, Topic
+from popmq_server.records import (
+    IN_FLIGHT_MAX,
+    RETRY_QUEUE,
+    Counters,
+    Group,
+    Held,
+    Owner,
+    Stat,
+    Subscription,
+    Token,
+    Topic,
+    TopicStat,
+)
 from popmq_server.storage.keys import (
     CQ_ENTRY,
     CQ_KEY,
     DUE_KEY,
+    I64,
     POFF_KEY,
     QUEUE_ENDS,
     QUEUE_KEY,
@@ -51,6 +66,8 @@ from popmq_server.storage.lmdb import Transaction
 from popmq_server.storage.table import Table
 
 _COUNTERS = b"counters"
+#: What a group of an older store does not say.
+_OLDER_GROUP = {"fifo": False, "in_flight_max": IN_FLIGHT_MAX, "stop_on_failure": False}
 
 
 def _put_packed(name: str, pack: Callable[..., bytes], width: Callable[[Any], bytes]) -> Callable[..., None]:
@@ -70,8 +87,14 @@ def _json(value: Any) -> bytes:
     return json.dumps(value._asdict(), ensure_ascii=False).encode()
 
 
-def _stat_bytes(stat: Stat) -> bytes:
-    return b"".join(map(U64.pack, stat))
+def _stat_bytes(stat: Stat | TopicStat) -> bytes:
+    """Signed: `start` goes below zero when a group that pulls sends back what it has not committed."""
+    return b"".join(map(I64.pack, stat))
+
+
+def _numbers(raw: bytes | memoryview, count: int) -> list[int]:
+    """`count` numbers; a store of an older format has fewer, the others begin at zero."""
+    return [I64.unpack_from(raw, 8 * place)[0] if 8 * place < len(raw) else 0 for place in range(count)]
 
 
 def _raw_key(group_id: int, tail: bytes) -> bytes:
@@ -93,6 +116,8 @@ class State:
         self.queue_min: Table[tuple[int, int], int] = Table(self._store_queue_ends)
         self.poff: Table[tuple[int, int, int], int] = Table(_put_packed("poff", POFF_KEY.pack, U64.pack))
         self.stat: Table[tuple[int, int], Stat] = Table(_put_packed("stat", STAT_KEY.pack, _stat_bytes))
+        self.subscriptions: Table[tuple[int, int], Subscription] = Table(_put_packed("sub", STAT_KEY.pack, _json))
+        self.topic_stat: Table[int, TopicStat] = Table(_put_packed_id("tstat", _stat_bytes))
         self.ck: Table[int, CheckPoint] = Table(checkpoint.store_checkpoint)
         self.leases: Table[tuple[int, int], Lease] = Table(self._store_lease)
         self.owners: Table[tuple[int, bytes], Owner] = Table(_put_packed("own", _raw_key, _json_owner))
@@ -139,13 +164,15 @@ class State:
     def load(self, tx: Transaction) -> None:
         """The scan at start."""
         if (raw := tx.get("meta", _COUNTERS)) is not None:
-            self.counters.load("", Counters(*(U64.unpack_from(raw, 8 * place)[0] for place in range(5))))
+            count = len(Counters._fields)
+            older = Counters(*_numbers(raw, count))
+            self.counters.load("", older._replace(sched_id=older.sched_id or 1, txn_id=older.txn_id or 1))
         for key, value in tx.scan("name"):
             self.ids.load((chr(key[0]), key[1:].decode()), U32.unpack(value)[0])
         for _, value in tx.scan("topic"):
             self._load_topic(tx, Topic(**json.loads(bytes(value))))
         for key, value in tx.scan("group"):
-            fields = json.loads(bytes(value))
+            fields = _OLDER_GROUP | json.loads(bytes(value))
             self.groups.load(U32.unpack(key)[0], Group(**fields | {"delays_ms": tuple(fields["delays_ms"])}))
         for key, value in tx.scan("purge"):
             self.purges.load(U32.unpack(key)[0], bytes(value).decode())
@@ -154,8 +181,10 @@ class State:
             self.poff.load(where, offset)
             self.passed.load(where[:2], self.passed.get(where[:2], 0) + offset)
         for key, value in tx.scan("stat"):
-            numbers = (U64.unpack_from(value, 8 * place)[0] for place in range(len(Stat._fields)))
-            self.load_stat(STAT_KEY.unpack(key), Stat(*numbers))
+            self.load_stat(STAT_KEY.unpack(key), Stat(*_numbers(value, len(Stat._fields))))
+        for key, value in tx.scan("sub"):
+            self.subscriptions.load(STAT_KEY.unpack(key), Subscription(**json.loads(bytes(value))))
+        self._load_topic_stats(tx)
         self._load_owners(tx)
         self._load_leases(tx)
 
@@ -171,6 +200,15 @@ class State:
             self.queue_min.load((topic.topic_id, queue), least)
             self.queue_max.load((topic.topic_id, queue), most)
             self.total.load(topic.topic_id, self.total.get(topic.topic_id, 0) + most)
+
+    def _load_topic_stats(self, tx: Transaction) -> None:
+        """A topic of an older store has no counters yet: its bytes are those of its chunks."""
+        for key, value in tx.scan("tstat"):
+            self.topic_stat.load(U32.unpack(key)[0], TopicStat(*_numbers(value, len(TopicStat._fields))))
+        for topic_id in self.topics:
+            if topic_id not in self.topic_stat:
+                sizes = (U32.unpack_from(value, U64.size)[0] for _, value in tx.scan("idx", U32.pack(topic_id)))
+                self.topic_stat.load(topic_id, TopicStat(sum(sizes)))
 
     def load_stat(self, where: tuple[int, int], stat: Stat) -> None:
         """A group in a topic exists as soon as it has counters there."""

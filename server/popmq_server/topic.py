@@ -1,6 +1,6 @@
 """Topics: which queue, which offset, and how messages get into the log and out of it again.
 
-    send    → stage: queue and offset are given, the bytes wait in `tx.staged`
+    append  → stage: queue and offset are given, the bytes wait in `tx.staged`
     flush   → all that was staged for one topic becomes one chunk (≤ 1 MiB), one consume-queue value for each queue,
               one index block: three puts for a commit, whatever the number of messages
     entries → (offset, position, size) of a queue from an offset on
@@ -13,8 +13,7 @@ The position of a message in the one logical byte stream is its address everywhe
                 └─ request C: queue 3, offset 14              cq T 5 7  → B0 B1
 
 There is no key per message: measured, one random key each takes sends from 270,000/s to 39,000/s at a million entries.
-That is why producers are de-duplicated by request (its number lies beside the producer's last one), and why look-ups by
-message id or key go through one sorted block a chunk.
+That is why look-ups by message id or key go through one sorted block a chunk.
 """
 
 import struct
@@ -22,11 +21,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from popmq_server.checkpoint import CheckPoint, Run, members_of
-from popmq_server.commands import Send, Sent
-from popmq_server.errors import Refused, topic_not_found
 from popmq_server.message import Outgoing, read_record, record
 from popmq_server.records import Topic
-from popmq_server.storage.keys import CQ_ENTRY, CQ_KEY, DEDUP_VALUE, TOPIC_AT, U64, hash16
+from popmq_server.storage.keys import CQ_ENTRY, CQ_KEY, TOPIC_AT, U64
 from popmq_server.storage.lmdb import Transaction
 from popmq_server.tx import Tx
 
@@ -34,8 +31,6 @@ from popmq_server.tx import Tx
 CHUNK_BYTES_MAX = 1 << 20
 #: Entries in one consume-queue value.
 BLOCK_ENTRIES_MAX = 4096
-#: How long a request number is remembered.
-DEDUP_KEEP_MS = 600_000
 
 #: stored ms, bytes of the chunk, ranges; then (Q, first offset, count) each; then sorted (hash [8], place [4]).
 IDX_HEAD = struct.Struct(">QIH")
@@ -50,27 +45,7 @@ class Staged(NamedTuple):
     messages: tuple[Outgoing, ...]
 
 
-def send(tx: Tx, command: Send) -> Sent:
-    """Stages the good entries of a request into one queue; a request number that was seen stores nothing."""
-    topic = tx.topic(command.topic)
-    if topic is None or topic.is_dead_letter:
-        raise topic_not_found(command.topic)
-    messages = tuple(entry for entry in command.entries if isinstance(entry, Outgoing))
-    key = b""
-    if command.producer_id:
-        key = hash16(command.producer_id) + U64.pack(command.request_number)
-        if (seen := _seen(tx, key, topic, len(messages))) is not None:
-            return seen
-    if not messages:
-        return Sent(0, 0, False)
-    queue = _rotate(tx, topic)
-    first = append(tx, topic, queue, messages)
-    if key:
-        _remember(tx, key, DEDUP_VALUE.pack(tx.now_ms, topic.topic_id, queue, first, len(messages)))
-    return Sent(queue, first, False)
-
-
-def _rotate(tx: Tx, topic: Topic) -> int:
+def rotate(tx: Tx, topic: Topic) -> int:
     """The next start queue: one request goes to one queue, so that it is one block."""
     turn = tx.state.send_turns.get(topic.topic_id, 0)
     tx.state.send_turns[topic.topic_id] = turn + 1
@@ -90,46 +65,6 @@ def append(tx: Tx, topic: Topic, queue: int, messages: tuple[Outgoing, ...]) -> 
     tx.staged_count += 1
     tx.wake(None, topic.topic_id)
     return first
-
-
-def _seen(tx: Tx, key: bytes, topic: Topic, count: int) -> Sent | None:
-    """The first answer to this request number, while it is remembered; Refused when it was another request."""
-    raw = tx.kv.get("dedup", key)
-    if raw is None:
-        return None
-    sent_ms, topic_id, queue, first, stored = DEDUP_VALUE.unpack(raw)
-    if tx.now_ms - sent_ms > DEDUP_KEEP_MS:
-        return None
-    if (topic_id, stored) != (topic.topic_id, count):
-        raise Refused(
-            "REQUEST_NUMBER_REUSED",
-            "this request number was used for another topic or another number of messages",
-            field="request_number",
-            action="number each new request anew; repeat a number only for the same request",
-        )
-    return Sent(queue, first, True)
-
-
-def _remember(tx: Tx, key: bytes, value: bytes) -> None:
-    """Puts the request beside the producer's last one, and drops up to two of its own that are too old.
-
-    A producer's numbers lie side by side and grow, so its oldest are at the front: no index by time is needed for
-    those who go on sending. Those who stopped are swept by housekeeping.
-    """
-    cursor = tx.kv.cursor("dedup")
-    stale: list[bytes] = []
-    if cursor.set_range(key[:16]):
-        for found in cursor.iternext(keys=True, values=True):
-            if (
-                bytes(found[0][:16]) != key[:16]
-                or len(stale) == 2
-                or tx.now_ms - U64.unpack_from(found[1])[0] <= DEDUP_KEEP_MS
-            ):
-                break
-            stale.append(bytes(found[0]))
-    for old in stale:
-        tx.kv.delete("dedup", old)
-    tx.kv.put("dedup", key, value)
 
 
 def flush(tx: Tx) -> None:
@@ -170,7 +105,7 @@ def _write_chunk(tx: Tx, topic_id: int, requests: list[Staged]) -> None:
     position = start
     for queue, first, messages in requests:
         entries = blocks.setdefault(queue, (first, []))[1]
-        for data, tag, names, _ in messages:
+        for data, tag, names, *_ in messages:
             parts += record(topic_id, tx.now_ms, data)
             size = len(data) + 20
             entries.append(U64.pack(position) + size.to_bytes(4, "big") + tag)
@@ -178,6 +113,7 @@ def _write_chunk(tx: Tx, topic_id: int, requests: list[Staged]) -> None:
             hashes += [name + place for name in names]
             position += size
     tx.next("position", position - start)
+    tx.count_topic(topic_id, bytes=position - start)
     tx.kv.put("log", U64.pack(start), b"".join(parts))
     for queue, (first, entries) in blocks.items():
         tx.kv.put("cq", CQ_KEY.pack(topic_id, queue, first), b"".join(entries))

@@ -8,7 +8,7 @@ commit. Handlers (core.py) take it first and change the broker through it only; 
 from typing import Any
 
 from popmq_server.checkpoint import BACKOFF, CheckPoint, Lease
-from popmq_server.records import IN_FLIGHT_MAX, Group, Held, Topic
+from popmq_server.records import IN_FLIGHT_MAX, Group, Held, Topic, TopicStat
 from popmq_server.state import State, queue_counts, shifted
 from popmq_server.storage.lmdb import Store
 from popmq_server.storage.table import Table
@@ -70,6 +70,13 @@ class Tx:
             **{name: getattr(stat, name) + change for name, change in changes.items()}
         )
 
+    def count_topic(self, topic_id: int, **changes: int) -> None:
+        """Moves counters of a topic."""
+        stat = self.state.topic_stat.get(topic_id, TopicStat())
+        self.state.topic_stat[topic_id] = stat._replace(
+            **{name: getattr(stat, name) + change for name, change in changes.items()}
+        )
+
     def hold(self, ck: CheckPoint, bits: int, sign: int) -> None:
         """Members of `ck` come under its lease (sign 1) or leave it (sign -1): every gauge that follows.
 
@@ -80,10 +87,12 @@ class Tx:
         if ck.owner_id:
             state.owned[ck.owner_id] = state.owned.get(ck.owner_id, 0) + sign * bits.bit_count()
         elif ck.kind != BACKOFF:
+            group = state.groups.get(ck.group_id)
+            limit = group.in_flight_max if group else IN_FLIGHT_MAX
             for queue, count in queue_counts(ck, bits):
                 before = state.in_flight.get((*where, queue), 0)
                 state.in_flight[(*where, queue)] = before + sign * count
-                if sign < 0 and before >= IN_FLIGHT_MAX:
+                if sign < 0 and before >= limit:
                     self.wake(*where)
         for chunk, count in ck.pinned(bits).items():
             state.pins[chunk] = state.pins.get(chunk, 0) + sign * count

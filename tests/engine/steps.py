@@ -82,7 +82,7 @@ class SendStep(NamedTuple):
             for entry in command.entries
             if not isinstance(entry, Refused)
         ]
-        answer = result.code if isinstance(result, Refused) else tuple(result)
+        answer = result.code if isinstance(result, Refused) else tuple(result[:3])
         machine.model.send(self.topic, texts, (command.producer_id, command.request_number), answer)
 
 
@@ -254,4 +254,4 @@ def answered(result: Any) -> Any:
     if isinstance(result, Refused):
         return result.code
     rows = [Row(parsed(data).body.decode(), *rest) for data, *rest in result.rows]
-    return Answer(rows, *result[1:])
+    return Answer(rows, *result[1:8])

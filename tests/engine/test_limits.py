@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from popmq_server import broker, catalog, core, owner, pop, records, retention, revive, topic, waiters, writer
+from popmq_server import broker, catalog, core, owner, pop, records, retention, revive, send, topic, waiters, writer
 from popmq_server.storage import lmdb
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -16,7 +16,7 @@ SECOND, MINUTE, HOUR, DAY = 1000, 60_000, 3_600_000, 86_400_000
     [
         (topic.CHUNK_BYTES_MAX, MIB),
         (topic.BLOCK_ENTRIES_MAX, 4096),
-        (topic.DEDUP_KEEP_MS, 10 * MINUTE),
+        (send.DEDUP_KEEP_MS, 10 * MINUTE),
         (writer.GROUP_COMMANDS_MAX, 1000),
         (writer.GROUP_BYTES_MAX, 16 * MIB),
         (core.SAVE_TIME_MS, SECOND),

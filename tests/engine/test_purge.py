@@ -49,7 +49,7 @@ def test_a_deleted_group_leaves_nothing_but_the_topic(rig: Rig) -> None:
     lived(rig)
     rig.do(ask.DeleteGroup("g"))
     rig.advance(11 * MINUTE)
-    topic = {"name", "topic", "log", "cq", "idx"}
+    topic = {"name", "topic", "log", "cq", "idx", "tstat"}
     assert set(left(rig)) <= topic | {"hist", "mark"}  # how leases ended goes with the chunks of the topic
     assert {len(rig.read(name)) for name in ("name", "topic")} == {1}
 
@@ -68,7 +68,7 @@ def test_a_crash_between_any_two_pieces_of_a_purge_harms_nothing(
         assert rig.findings() == []
         pieces += 1
     assert pieces > 5
-    assert left(rig, "name", "topic", "group", "log", "cq", "idx", "hist", "mark", "dedup", "own", "due") == {}
+    assert left(rig, "name", "topic", "group", "log", "cq", "idx", "hist", "mark", "dedup", "own", "due", "tstat") == {}
 
 
 def test_what_is_made_anew_under_an_old_name_is_new(rig: Rig) -> None:

@@ -7,8 +7,9 @@ import itertools
 from popmq_server import commands as ask
 from popmq_server.errors import invalid
 from popmq_server.message import Outgoing, read_record, record, tag_hash
+from popmq_server.send import DEDUP_KEEP_MS
 from popmq_server.storage.keys import CQ_ENTRY, CQ_KEY, TOPIC_AT, U64, hash8
-from popmq_server.topic import BLOCK_ENTRIES_MAX, CHUNK_BYTES_MAX, DEDUP_KEEP_MS, IDX_HEAD, IDX_RANGE
+from popmq_server.topic import BLOCK_ENTRIES_MAX, CHUNK_BYTES_MAX, IDX_HEAD, IDX_RANGE
 from tests.engine.rig import Rig, bodies, message, numbered, refusal, sending
 
 # ── Chunks, blocks ───────────────────────────────────────────────────────────────────────────────────────────────────

@@ -175,6 +175,9 @@ FULL: dict[str, Any] = {
     "share_number": 3,
     "start": pb.StartPosition(**{"from": pb.TIMESTAMP, "timestamp_ms": 2**63 - 1}),
     "exclusive_owner": True,
+    "fifo": True,
+    "in_flight_max": 500,
+    "stop_on_failure": True,
 }
 
 

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server import catalog, message, options, owner, rebalance, records, topic, waiters
+from popmq_server import catalog, message, options, owner, rebalance, records, send, waiters
 from popmq_server.api import admin, requests, server
 from popmq_server.embedded import EmbeddedBroker
 from popmq_server.errors import RETRYABLE
@@ -52,7 +52,7 @@ LIMITS = {
     "topics in a Heartbeat": count(requests.ENTRIES_MAX),
     "leased to a group in a queue, to an owner": f"{count(records.IN_FLIGHT_MAX)}, {count(owner.OWNED_MAX)}",
     "parked calls of a group on a topic": count(waiters.WAITERS_PER_KEY_MAX),
-    "request numbers are remembered": f"{topic.DEDUP_KEEP_MS // 60_000} min",
+    "request numbers are remembered": f"{send.DEDUP_KEEP_MS // 60_000} min",
     "a session without a heartbeat": f"{rebalance.SESSION_MS // 1_000} s",
     "an owner that nobody hears of": f"{owner.OWNER_KEEP_MS // 86_400_000} days",
     "a request on the wire": size(dict(server._OPTIONS)["grpc.max_receive_message_length"]),

@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server import core, topic
+from popmq_server import core, send
 from popmq_server.clock import FakeClock
 from popmq_server.commands import Send, UpdateTopic
 from popmq_server.embedded import EmbeddedBroker
@@ -112,7 +112,7 @@ def test_a_request_on_which_the_broker_fails_is_answered_internal_and_its_neighb
 ) -> None:
     """A bug in one handler, after it has written: the transaction is thrown away, and the others run again."""
     if lane == "Send":
-        fail_after(monkeypatch, Send, topic.send, lambda command: command.entries[0].message_id == "bug")
+        fail_after(monkeypatch, Send, send.send, lambda command: command.entries[0].message_id == "bug")
     else:
         fail_after(monkeypatch, UpdateTopic, core.HANDLERS[UpdateTopic], lambda command: command.queues == 9)
     poison = {

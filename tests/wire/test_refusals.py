@@ -169,14 +169,14 @@ def bad_settings() -> list[Case]:
         *out_of_range(topic, "topic__queues", 1025, 2**32 - 1),
         *out_of_range(topic, "topic__retention__keep_ms", -1, 1, 59_999, 315_360_000_001, *INT64),
         *out_of_range(topic, "topic__type", 7, -1),
-        *(bad(topic, "UNSUPPORTED", "topic.type", topic__type=kind) for kind in range(pb.FIFO, pb.LITE + 1)),
+        bad(topic, "UNSUPPORTED", "topic.type", topic__type=pb.LITE),
         bad(topic, "ALREADY_EXISTS", "topic.name", topic__name=TOPIC, topic__queues=7),
         bad(topic, "ALREADY_EXISTS", "topic.name", topic__name=TOPIC, topic__queues=1, topic__retention__by_age=True),
         *out_of_range("Admin/UpdateTopic", "topic__queues", 1025),
         bad("Admin/UpdateTopic", "INVALID_FIELD", "topic.queues", topic__name="flights", topic__queues=7),
         *out_of_range("Admin/UpdateTopic", "topic__retention__keep_ms", -1, 59_999, 315_360_000_001),
         *out_of_range("Admin/UpdateTopic", "topic__type", 7),
-        bad("Admin/UpdateTopic", "UNSUPPORTED", "topic.type", topic__type=pb.FIFO),
+        bad("Admin/UpdateTopic", "INVALID_FIELD", "topic.type", topic__type=pb.FIFO),
         *(case for name in (group, "Admin/UpdateGroup") for case in bad_group_settings(name)),
         bad(group, "ALREADY_EXISTS", "group.name", group__name=GROUP, group__max_attempts=3),
         *out_of_range("Admin/Browse", "max_messages", 4097, 2**32 - 1),
@@ -206,7 +206,6 @@ def bad_group_settings(name: str) -> list[Case]:
         bad(name, "INVALID_FIELD", "group.backoff.delays_ms[0]", **{delays: [HOUR_12 + 1]}),
         bad(name, "INVALID_FIELD", "group.start.timestamp_ms", group__start__timestamp_ms=5),
         *out_of_range(name, "group__start__from", 3, -1),
-        bad(name, "UNSUPPORTED", "group.fifo", group__fifo=True),
     ]
 
 

@@ -86,11 +86,11 @@ def test_the_broker_makes_ids_for_messages_without_one(shop: Stubs) -> None:
         (pb.Message(body=b"x", properties={"": "v"}), "INVALID_FIELD", "properties"),
         (pb.Message(body=b"x", properties={"n" * 129: "v"}), "INVALID_FIELD", "properties"),
         (pb.Message(body=b"x", properties={"n": "v" * (64 << 10)}), "INVALID_FIELD", "properties"),
-        (pb.Message(body=b"x", message_group="g"), "UNSUPPORTED", "message_group"),
-        (pb.Message(body=b"x", deliver_at_ms=1), "UNSUPPORTED", "deliver_at_ms"),
-        (pb.Message(body=b"x", deliver_at_ms=-(2**63)), "UNSUPPORTED", "deliver_at_ms"),
-        (pb.Message(body=b"x", priority=-1), "UNSUPPORTED", "priority"),
-        (pb.Message(body=b"x", transaction=True), "UNSUPPORTED", "transaction"),
+        (pb.Message(body=b"x", message_group="g"), "INVALID_FIELD", "message_group"),
+        (pb.Message(body=b"x", deliver_at_ms=1), "INVALID_FIELD", "deliver_at_ms"),
+        (pb.Message(body=b"x", deliver_at_ms=-(2**63)), "INVALID_FIELD", "deliver_at_ms"),
+        (pb.Message(body=b"x", priority=-1), "INVALID_FIELD", "priority"),
+        (pb.Message(body=b"x", transaction=True), "INVALID_FIELD", "transaction"),
         (pb.Message(body=b"x", encoding=5), "INVALID_FIELD", "encoding"),  # type: ignore[arg-type]
         (pb.Message(body=b"x", encoding=-1), "INVALID_FIELD", "encoding"),  # type: ignore[arg-type]
         (

@@ -9,7 +9,6 @@ import grpc
 import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server import tx
 from popmq_server.broker import Broker
 from popmq_server.clock import FakeClock
 from popmq_server.embedded import EmbeddedBroker
@@ -100,11 +99,9 @@ def test_a_parked_wait_available_is_woken_and_takes_nothing(
     assert bodies(shop.pop()) == [b"held"]
 
 
-def test_freed_room_in_flight_wakes(shop: Stubs, parked: Parked, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_freed_room_in_flight_wakes(shop: Stubs, parked: Parked) -> None:
     """10,000 leased messages a group and queue are the bound for ordinary pops; here 2."""
-    monkeypatch.setattr("popmq_server.pop.IN_FLIGHT_MAX", 2)
-    monkeypatch.setattr("popmq_server.pop.choose.__defaults__", (2,))
-    monkeypatch.setattr(tx, "IN_FLIGHT_MAX", 2)
+    shop.admin.UpdateGroup(pb.UpdateGroupRequest(group=pb.Group(name=GROUP, in_flight_max=2)))
     shop.send(b"a", b"b", b"c")
     first = shop.pop()
     assert bodies(first) == [b"a", b"b"], "the rest stays until there is room"

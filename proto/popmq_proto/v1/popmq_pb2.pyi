@@ -20,6 +20,30 @@ class Format(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     FORMAT_ROWS: _ClassVar[Format]
     FORMAT_COLUMNS: _ClassVar[Format]
 
+class ConsumeMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    POP: _ClassVar[ConsumeMode]
+    PULL: _ClassVar[ConsumeMode]
+
+class Resolution(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    RESOLUTION_UNSPECIFIED: _ClassVar[Resolution]
+    COMMIT: _ClassVar[Resolution]
+    ROLLBACK: _ClassVar[Resolution]
+
+class PullStatus(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    PULL_STATUS_UNSPECIFIED: _ClassVar[PullStatus]
+    FOUND: _ClassVar[PullStatus]
+    NO_MESSAGE_IN_QUEUE: _ClassVar[PullStatus]
+    OFFSET_TOO_SMALL: _ClassVar[PullStatus]
+    OFFSET_OVERFLOW_ONE: _ClassVar[PullStatus]
+    OFFSET_OVERFLOW_BADLY: _ClassVar[PullStatus]
+    OFFSET_FOUND_NULL: _ClassVar[PullStatus]
+    NO_MATCHED_LOGIC_QUEUE: _ClassVar[PullStatus]
+    NO_MATCHED_MESSAGE: _ClassVar[PullStatus]
+    MESSAGE_WAS_REMOVING: _ClassVar[PullStatus]
+
 class TopicType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     TOPIC_TYPE_UNSPECIFIED: _ClassVar[TopicType]
@@ -60,6 +84,11 @@ class Code(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     UNAUTHENTICATED: _ClassVar[Code]
     PERMISSION_DENIED: _ClassVar[Code]
     INTERNAL: _ClassVar[Code]
+    MESSAGE_NOT_FOUND: _ClassVar[Code]
+    TRANSACTION_NOT_FOUND: _ClassVar[Code]
+    TRANSACTION_ENDED: _ClassVar[Code]
+    RATE_LIMITED: _ClassVar[Code]
+    WRONG_CONSUME_MODE: _ClassVar[Code]
 ENCODING_UNSPECIFIED: Encoding
 ENCODING_GZIP: Encoding
 ENCODING_ZSTD: Encoding
@@ -67,6 +96,21 @@ ENCODING_LZ4: Encoding
 ENCODING_ZLIB: Encoding
 FORMAT_ROWS: Format
 FORMAT_COLUMNS: Format
+POP: ConsumeMode
+PULL: ConsumeMode
+RESOLUTION_UNSPECIFIED: Resolution
+COMMIT: Resolution
+ROLLBACK: Resolution
+PULL_STATUS_UNSPECIFIED: PullStatus
+FOUND: PullStatus
+NO_MESSAGE_IN_QUEUE: PullStatus
+OFFSET_TOO_SMALL: PullStatus
+OFFSET_OVERFLOW_ONE: PullStatus
+OFFSET_OVERFLOW_BADLY: PullStatus
+OFFSET_FOUND_NULL: PullStatus
+NO_MATCHED_LOGIC_QUEUE: PullStatus
+NO_MATCHED_MESSAGE: PullStatus
+MESSAGE_WAS_REMOVING: PullStatus
 TOPIC_TYPE_UNSPECIFIED: TopicType
 NORMAL: TopicType
 FIFO: TopicType
@@ -99,6 +143,11 @@ UNSUPPORTED: Code
 UNAUTHENTICATED: Code
 PERMISSION_DENIED: Code
 INTERNAL: Code
+MESSAGE_NOT_FOUND: Code
+TRANSACTION_NOT_FOUND: Code
+TRANSACTION_ENDED: Code
+RATE_LIMITED: Code
+WRONG_CONSUME_MODE: Code
 
 class TraceContext(_message.Message):
     __slots__ = ("traceparent", "tracestate")
@@ -109,7 +158,7 @@ class TraceContext(_message.Message):
     def __init__(self, traceparent: _Optional[str] = ..., tracestate: _Optional[str] = ...) -> None: ...
 
 class Message(_message.Message):
-    __slots__ = ("message_id", "body", "tag", "keys", "properties", "message_group", "deliver_at_ms", "priority", "transaction", "encoding", "trace_context", "born_ms", "dead_letter")
+    __slots__ = ("message_id", "body", "tag", "keys", "properties", "message_group", "deliver_at_ms", "priority", "transaction", "encoding", "trace_context", "born_ms", "delay_ms", "dead_letter")
     class PropertiesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -129,6 +178,7 @@ class Message(_message.Message):
     ENCODING_FIELD_NUMBER: _ClassVar[int]
     TRACE_CONTEXT_FIELD_NUMBER: _ClassVar[int]
     BORN_MS_FIELD_NUMBER: _ClassVar[int]
+    DELAY_MS_FIELD_NUMBER: _ClassVar[int]
     DEAD_LETTER_FIELD_NUMBER: _ClassVar[int]
     message_id: str
     body: bytes
@@ -142,8 +192,9 @@ class Message(_message.Message):
     encoding: Encoding
     trace_context: TraceContext
     born_ms: int
+    delay_ms: int
     dead_letter: DeadLetter
-    def __init__(self, message_id: _Optional[str] = ..., body: _Optional[bytes] = ..., tag: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., properties: _Optional[_Mapping[str, str]] = ..., message_group: _Optional[str] = ..., deliver_at_ms: _Optional[int] = ..., priority: _Optional[int] = ..., transaction: bool = ..., encoding: _Optional[_Union[Encoding, str]] = ..., trace_context: _Optional[_Union[TraceContext, _Mapping]] = ..., born_ms: _Optional[int] = ..., dead_letter: _Optional[_Union[DeadLetter, _Mapping]] = ...) -> None: ...
+    def __init__(self, message_id: _Optional[str] = ..., body: _Optional[bytes] = ..., tag: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., properties: _Optional[_Mapping[str, str]] = ..., message_group: _Optional[str] = ..., deliver_at_ms: _Optional[int] = ..., priority: _Optional[int] = ..., transaction: bool = ..., encoding: _Optional[_Union[Encoding, str]] = ..., trace_context: _Optional[_Union[TraceContext, _Mapping]] = ..., born_ms: _Optional[int] = ..., delay_ms: _Optional[int] = ..., dead_letter: _Optional[_Union[DeadLetter, _Mapping]] = ...) -> None: ...
 
 class DeadLetter(_message.Message):
     __slots__ = ("topic", "queue", "offset", "attempts", "first_pop_ms", "last_client", "reason", "dead_ms")
@@ -186,16 +237,22 @@ class SendResponse(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[SendResult, _Mapping]]] = ..., duplicate: bool = ...) -> None: ...
 
 class SendResult(_message.Message):
-    __slots__ = ("error", "message_id", "queue", "offset")
+    __slots__ = ("error", "message_id", "queue", "offset", "recall_handle", "transaction_id", "duplicate")
     ERROR_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
+    RECALL_HANDLE_FIELD_NUMBER: _ClassVar[int]
+    TRANSACTION_ID_FIELD_NUMBER: _ClassVar[int]
+    DUPLICATE_FIELD_NUMBER: _ClassVar[int]
     error: ErrorInfo
     message_id: str
     queue: int
     offset: int
-    def __init__(self, error: _Optional[_Union[ErrorInfo, _Mapping]] = ..., message_id: _Optional[str] = ..., queue: _Optional[int] = ..., offset: _Optional[int] = ...) -> None: ...
+    recall_handle: str
+    transaction_id: str
+    duplicate: bool
+    def __init__(self, error: _Optional[_Union[ErrorInfo, _Mapping]] = ..., message_id: _Optional[str] = ..., queue: _Optional[int] = ..., offset: _Optional[int] = ..., recall_handle: _Optional[str] = ..., transaction_id: _Optional[str] = ..., duplicate: bool = ...) -> None: ...
 
 class Filter(_message.Message):
     __slots__ = ("tag", "sql92")
@@ -430,24 +487,30 @@ class InvisibleTimeResult(_message.Message):
     def __init__(self, error: _Optional[_Union[ErrorInfo, _Mapping]] = ..., visible_ms: _Optional[int] = ..., dead_lettered: bool = ...) -> None: ...
 
 class QueryAssignmentRequest(_message.Message):
-    __slots__ = ("topic", "group", "client_id")
+    __slots__ = ("topic", "group", "client_id", "strategy", "broadcast")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    STRATEGY_FIELD_NUMBER: _ClassVar[int]
+    BROADCAST_FIELD_NUMBER: _ClassVar[int]
     topic: str
     group: str
     client_id: str
-    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., client_id: _Optional[str] = ...) -> None: ...
+    strategy: str
+    broadcast: bool
+    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., client_id: _Optional[str] = ..., strategy: _Optional[str] = ..., broadcast: bool = ...) -> None: ...
 
 class QueryAssignmentResponse(_message.Message):
-    __slots__ = ("known", "all", "queues")
+    __slots__ = ("known", "all", "queues", "mode")
     KNOWN_FIELD_NUMBER: _ClassVar[int]
     ALL_FIELD_NUMBER: _ClassVar[int]
     QUEUES_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
     known: bool
     all: bool
     queues: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, known: bool = ..., all: bool = ..., queues: _Optional[_Iterable[int]] = ...) -> None: ...
+    mode: ConsumeMode
+    def __init__(self, known: bool = ..., all: bool = ..., queues: _Optional[_Iterable[int]] = ..., mode: _Optional[_Union[ConsumeMode, str]] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
     __slots__ = ("client_id", "group", "topics", "goodbye")
@@ -470,12 +533,259 @@ class HeartbeatResponse(_message.Message):
     def __init__(self, interval_ms: _Optional[int] = ..., assignment_version: _Optional[int] = ...) -> None: ...
 
 class SessionRequest(_message.Message):
+    __slots__ = ("hello", "checked")
+    HELLO_FIELD_NUMBER: _ClassVar[int]
+    CHECKED_FIELD_NUMBER: _ClassVar[int]
+    hello: SessionHello
+    checked: TransactionChecked
+    def __init__(self, hello: _Optional[_Union[SessionHello, _Mapping]] = ..., checked: _Optional[_Union[TransactionChecked, _Mapping]] = ...) -> None: ...
+
+class SessionHello(_message.Message):
+    __slots__ = ("client_id", "transaction_topics")
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    TRANSACTION_TOPICS_FIELD_NUMBER: _ClassVar[int]
+    client_id: str
+    transaction_topics: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, client_id: _Optional[str] = ..., transaction_topics: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class TransactionChecked(_message.Message):
+    __slots__ = ("transaction_id", "resolution")
+    TRANSACTION_ID_FIELD_NUMBER: _ClassVar[int]
+    RESOLUTION_FIELD_NUMBER: _ClassVar[int]
+    transaction_id: str
+    resolution: Resolution
+    def __init__(self, transaction_id: _Optional[str] = ..., resolution: _Optional[_Union[Resolution, str]] = ...) -> None: ...
+
+class SessionResponse(_message.Message):
+    __slots__ = ("welcome", "check")
+    WELCOME_FIELD_NUMBER: _ClassVar[int]
+    CHECK_FIELD_NUMBER: _ClassVar[int]
+    welcome: SessionWelcome
+    check: TransactionCheck
+    def __init__(self, welcome: _Optional[_Union[SessionWelcome, _Mapping]] = ..., check: _Optional[_Union[TransactionCheck, _Mapping]] = ...) -> None: ...
+
+class SessionWelcome(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
-class SessionResponse(_message.Message):
+class TransactionCheck(_message.Message):
+    __slots__ = ("transaction_id", "topic", "message", "check")
+    TRANSACTION_ID_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    CHECK_FIELD_NUMBER: _ClassVar[int]
+    transaction_id: str
+    topic: str
+    message: Message
+    check: int
+    def __init__(self, transaction_id: _Optional[str] = ..., topic: _Optional[str] = ..., message: _Optional[_Union[Message, _Mapping]] = ..., check: _Optional[int] = ...) -> None: ...
+
+class RecallRequest(_message.Message):
+    __slots__ = ("topic", "recall_handle")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    RECALL_HANDLE_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    recall_handle: str
+    def __init__(self, topic: _Optional[str] = ..., recall_handle: _Optional[str] = ...) -> None: ...
+
+class RecallResponse(_message.Message):
+    __slots__ = ("message_id",)
+    MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    message_id: str
+    def __init__(self, message_id: _Optional[str] = ...) -> None: ...
+
+class EndTransactionRequest(_message.Message):
+    __slots__ = ("ends",)
+    ENDS_FIELD_NUMBER: _ClassVar[int]
+    ends: _containers.RepeatedCompositeFieldContainer[TransactionEnd]
+    def __init__(self, ends: _Optional[_Iterable[_Union[TransactionEnd, _Mapping]]] = ...) -> None: ...
+
+class TransactionEnd(_message.Message):
+    __slots__ = ("transaction_id", "resolution")
+    TRANSACTION_ID_FIELD_NUMBER: _ClassVar[int]
+    RESOLUTION_FIELD_NUMBER: _ClassVar[int]
+    transaction_id: str
+    resolution: Resolution
+    def __init__(self, transaction_id: _Optional[str] = ..., resolution: _Optional[_Union[Resolution, str]] = ...) -> None: ...
+
+class EndTransactionResponse(_message.Message):
+    __slots__ = ("results",)
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[SendResult]
+    def __init__(self, results: _Optional[_Iterable[_Union[SendResult, _Mapping]]] = ...) -> None: ...
+
+class PullRequest(_message.Message):
+    __slots__ = ("topic", "group", "queue", "offset", "max_messages", "max_bytes", "wait_ms", "filter", "commit_offset")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    MAX_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
+    WAIT_MS_FIELD_NUMBER: _ClassVar[int]
+    FILTER_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    group: str
+    queue: int
+    offset: int
+    max_messages: int
+    max_bytes: int
+    wait_ms: int
+    filter: Filter
+    commit_offset: int
+    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., queue: _Optional[int] = ..., offset: _Optional[int] = ..., max_messages: _Optional[int] = ..., max_bytes: _Optional[int] = ..., wait_ms: _Optional[int] = ..., filter: _Optional[_Union[Filter, _Mapping]] = ..., commit_offset: _Optional[int] = ...) -> None: ...
+
+class PullResponse(_message.Message):
+    __slots__ = ("status", "deliveries", "next_offset", "min_offset", "max_offset")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    DELIVERIES_FIELD_NUMBER: _ClassVar[int]
+    NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    MIN_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    MAX_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    status: PullStatus
+    deliveries: _containers.RepeatedCompositeFieldContainer[Delivery]
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    def __init__(self, status: _Optional[_Union[PullStatus, str]] = ..., deliveries: _Optional[_Iterable[_Union[Delivery, _Mapping]]] = ..., next_offset: _Optional[int] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ...) -> None: ...
+
+class UpdateOffsetsRequest(_message.Message):
+    __slots__ = ("topic", "group", "offsets")
+    class OffsetsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: int
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[int] = ...) -> None: ...
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    group: str
+    offsets: _containers.ScalarMap[int, int]
+    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., offsets: _Optional[_Mapping[int, int]] = ...) -> None: ...
+
+class UpdateOffsetsResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class QueryOffsetsRequest(_message.Message):
+    __slots__ = ("topic", "group", "timestamp_ms")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    group: str
+    timestamp_ms: int
+    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., timestamp_ms: _Optional[int] = ...) -> None: ...
+
+class QueryOffsetsResponse(_message.Message):
+    __slots__ = ("queues",)
+    QUEUES_FIELD_NUMBER: _ClassVar[int]
+    queues: _containers.RepeatedCompositeFieldContainer[QueueOffsets]
+    def __init__(self, queues: _Optional[_Iterable[_Union[QueueOffsets, _Mapping]]] = ...) -> None: ...
+
+class QueueOffsets(_message.Message):
+    __slots__ = ("queue", "min_offset", "max_offset", "committed", "at_timestamp")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    MIN_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    MAX_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    COMMITTED_FIELD_NUMBER: _ClassVar[int]
+    AT_TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    queue: int
+    min_offset: int
+    max_offset: int
+    committed: int
+    at_timestamp: int
+    def __init__(self, queue: _Optional[int] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., committed: _Optional[int] = ..., at_timestamp: _Optional[int] = ...) -> None: ...
+
+class SendBackRequest(_message.Message):
+    __slots__ = ("topic", "group", "messages")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    group: str
+    messages: _containers.RepeatedCompositeFieldContainer[SentBack]
+    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[SentBack, _Mapping]]] = ...) -> None: ...
+
+class SentBack(_message.Message):
+    __slots__ = ("queue", "offset", "retry", "delay_ms", "reason", "reject")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    RETRY_FIELD_NUMBER: _ClassVar[int]
+    DELAY_MS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    REJECT_FIELD_NUMBER: _ClassVar[int]
+    queue: int
+    offset: int
+    retry: bool
+    delay_ms: int
+    reason: str
+    reject: bool
+    def __init__(self, queue: _Optional[int] = ..., offset: _Optional[int] = ..., retry: bool = ..., delay_ms: _Optional[int] = ..., reason: _Optional[str] = ..., reject: bool = ...) -> None: ...
+
+class SendBackResponse(_message.Message):
+    __slots__ = ("results",)
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[InvisibleTimeResult]
+    def __init__(self, results: _Optional[_Iterable[_Union[InvisibleTimeResult, _Mapping]]] = ...) -> None: ...
+
+class LockQueuesRequest(_message.Message):
+    __slots__ = ("topic", "group", "client_id", "queues")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    QUEUES_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    group: str
+    client_id: str
+    queues: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., client_id: _Optional[str] = ..., queues: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class LockQueuesResponse(_message.Message):
+    __slots__ = ("queues", "lock_ms")
+    QUEUES_FIELD_NUMBER: _ClassVar[int]
+    LOCK_MS_FIELD_NUMBER: _ClassVar[int]
+    queues: _containers.RepeatedScalarFieldContainer[int]
+    lock_ms: int
+    def __init__(self, queues: _Optional[_Iterable[int]] = ..., lock_ms: _Optional[int] = ...) -> None: ...
+
+class UnlockQueuesRequest(_message.Message):
+    __slots__ = ("topic", "group", "client_id", "queues")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    QUEUES_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    group: str
+    client_id: str
+    queues: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., client_id: _Optional[str] = ..., queues: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class UnlockQueuesResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class PeekRequest(_message.Message):
+    __slots__ = ("topic", "group", "max_messages", "filter")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    MAX_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    FILTER_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    group: str
+    max_messages: int
+    filter: Filter
+    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., max_messages: _Optional[int] = ..., filter: _Optional[_Union[Filter, _Mapping]] = ...) -> None: ...
+
+class PeekResponse(_message.Message):
+    __slots__ = ("deliveries",)
+    DELIVERIES_FIELD_NUMBER: _ClassVar[int]
+    deliveries: _containers.RepeatedCompositeFieldContainer[Delivery]
+    def __init__(self, deliveries: _Optional[_Iterable[_Union[Delivery, _Mapping]]] = ...) -> None: ...
 
 class AttachOwnerRequest(_message.Message):
     __slots__ = ("group", "owner", "lease_ms", "topic", "start", "create_group")
@@ -586,26 +896,44 @@ class WaitAvailableResponse(_message.Message):
     def __init__(self, ready: _Optional[int] = ..., upto: _Optional[_Union[Position, _Mapping]] = ..., stats: _Optional[_Union[GroupStats, _Mapping]] = ...) -> None: ...
 
 class Retention(_message.Message):
-    __slots__ = ("by_age", "keep_ms")
+    __slots__ = ("by_age", "keep_ms", "max_bytes")
     BY_AGE_FIELD_NUMBER: _ClassVar[int]
     KEEP_MS_FIELD_NUMBER: _ClassVar[int]
+    MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
     by_age: bool
     keep_ms: int
-    def __init__(self, by_age: bool = ..., keep_ms: _Optional[int] = ...) -> None: ...
+    max_bytes: int
+    def __init__(self, by_age: bool = ..., keep_ms: _Optional[int] = ..., max_bytes: _Optional[int] = ...) -> None: ...
+
+class Quota(_message.Message):
+    __slots__ = ("send_messages_per_s", "send_bytes_per_s", "message_bytes", "pop_messages_per_s")
+    SEND_MESSAGES_PER_S_FIELD_NUMBER: _ClassVar[int]
+    SEND_BYTES_PER_S_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    POP_MESSAGES_PER_S_FIELD_NUMBER: _ClassVar[int]
+    send_messages_per_s: int
+    send_bytes_per_s: int
+    message_bytes: int
+    pop_messages_per_s: int
+    def __init__(self, send_messages_per_s: _Optional[int] = ..., send_bytes_per_s: _Optional[int] = ..., message_bytes: _Optional[int] = ..., pop_messages_per_s: _Optional[int] = ...) -> None: ...
 
 class Topic(_message.Message):
-    __slots__ = ("name", "type", "queues", "retention", "created_ms")
+    __slots__ = ("name", "type", "queues", "retention", "created_ms", "quota", "unique_ids_ms")
     NAME_FIELD_NUMBER: _ClassVar[int]
     TYPE_FIELD_NUMBER: _ClassVar[int]
     QUEUES_FIELD_NUMBER: _ClassVar[int]
     RETENTION_FIELD_NUMBER: _ClassVar[int]
     CREATED_MS_FIELD_NUMBER: _ClassVar[int]
+    QUOTA_FIELD_NUMBER: _ClassVar[int]
+    UNIQUE_IDS_MS_FIELD_NUMBER: _ClassVar[int]
     name: str
     type: TopicType
     queues: int
     retention: Retention
     created_ms: int
-    def __init__(self, name: _Optional[str] = ..., type: _Optional[_Union[TopicType, str]] = ..., queues: _Optional[int] = ..., retention: _Optional[_Union[Retention, _Mapping]] = ..., created_ms: _Optional[int] = ...) -> None: ...
+    quota: Quota
+    unique_ids_ms: int
+    def __init__(self, name: _Optional[str] = ..., type: _Optional[_Union[TopicType, str]] = ..., queues: _Optional[int] = ..., retention: _Optional[_Union[Retention, _Mapping]] = ..., created_ms: _Optional[int] = ..., quota: _Optional[_Union[Quota, _Mapping]] = ..., unique_ids_ms: _Optional[int] = ...) -> None: ...
 
 class StartPosition(_message.Message):
     __slots__ = ("timestamp_ms",)
@@ -621,7 +949,7 @@ class Backoff(_message.Message):
     def __init__(self, delays_ms: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Group(_message.Message):
-    __slots__ = ("name", "max_attempts", "backoff", "invisible_ms", "share_number", "start", "exclusive_owner", "fifo", "created_ms")
+    __slots__ = ("name", "max_attempts", "backoff", "invisible_ms", "share_number", "start", "exclusive_owner", "fifo", "created_ms", "in_flight_max", "stop_on_failure")
     NAME_FIELD_NUMBER: _ClassVar[int]
     MAX_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
     BACKOFF_FIELD_NUMBER: _ClassVar[int]
@@ -631,6 +959,8 @@ class Group(_message.Message):
     EXCLUSIVE_OWNER_FIELD_NUMBER: _ClassVar[int]
     FIFO_FIELD_NUMBER: _ClassVar[int]
     CREATED_MS_FIELD_NUMBER: _ClassVar[int]
+    IN_FLIGHT_MAX_FIELD_NUMBER: _ClassVar[int]
+    STOP_ON_FAILURE_FIELD_NUMBER: _ClassVar[int]
     name: str
     max_attempts: int
     backoff: Backoff
@@ -640,7 +970,21 @@ class Group(_message.Message):
     exclusive_owner: bool
     fifo: bool
     created_ms: int
-    def __init__(self, name: _Optional[str] = ..., max_attempts: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., invisible_ms: _Optional[int] = ..., share_number: _Optional[int] = ..., start: _Optional[_Union[StartPosition, _Mapping]] = ..., exclusive_owner: bool = ..., fifo: bool = ..., created_ms: _Optional[int] = ...) -> None: ...
+    in_flight_max: int
+    stop_on_failure: bool
+    def __init__(self, name: _Optional[str] = ..., max_attempts: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., invisible_ms: _Optional[int] = ..., share_number: _Optional[int] = ..., start: _Optional[_Union[StartPosition, _Mapping]] = ..., exclusive_owner: bool = ..., fifo: bool = ..., created_ms: _Optional[int] = ..., in_flight_max: _Optional[int] = ..., stop_on_failure: bool = ...) -> None: ...
+
+class Subscription(_message.Message):
+    __slots__ = ("topic", "filter", "mode", "share_number")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    FILTER_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    SHARE_NUMBER_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    filter: Filter
+    mode: ConsumeMode
+    share_number: int
+    def __init__(self, topic: _Optional[str] = ..., filter: _Optional[_Union[Filter, _Mapping]] = ..., mode: _Optional[_Union[ConsumeMode, str]] = ..., share_number: _Optional[int] = ...) -> None: ...
 
 class CreateTopicRequest(_message.Message):
     __slots__ = ("topic",)
@@ -737,12 +1081,14 @@ class GetGroupRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ...) -> None: ...
 
 class GetGroupResponse(_message.Message):
-    __slots__ = ("group", "stats")
+    __slots__ = ("group", "stats", "subscriptions")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     STATS_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTIONS_FIELD_NUMBER: _ClassVar[int]
     group: Group
     stats: _containers.RepeatedCompositeFieldContainer[GroupStats]
-    def __init__(self, group: _Optional[_Union[Group, _Mapping]] = ..., stats: _Optional[_Iterable[_Union[GroupStats, _Mapping]]] = ...) -> None: ...
+    subscriptions: _containers.RepeatedCompositeFieldContainer[Subscription]
+    def __init__(self, group: _Optional[_Union[Group, _Mapping]] = ..., stats: _Optional[_Iterable[_Union[GroupStats, _Mapping]]] = ..., subscriptions: _Optional[_Iterable[_Union[Subscription, _Mapping]]] = ...) -> None: ...
 
 class ListGroupsRequest(_message.Message):
     __slots__ = ()
@@ -763,6 +1109,367 @@ class DeleteGroupRequest(_message.Message):
 class DeleteGroupResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class PurgeTopicRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class PurgeTopicResponse(_message.Message):
+    __slots__ = ("dropped",)
+    DROPPED_FIELD_NUMBER: _ClassVar[int]
+    dropped: int
+    def __init__(self, dropped: _Optional[int] = ...) -> None: ...
+
+class SetFilterRequest(_message.Message):
+    __slots__ = ("topic", "group", "filter")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    FILTER_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    group: str
+    filter: Filter
+    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., filter: _Optional[_Union[Filter, _Mapping]] = ...) -> None: ...
+
+class SetFilterResponse(_message.Message):
+    __slots__ = ("subscription",)
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    subscription: Subscription
+    def __init__(self, subscription: _Optional[_Union[Subscription, _Mapping]] = ...) -> None: ...
+
+class SetConsumeModeRequest(_message.Message):
+    __slots__ = ("topic", "group", "mode", "share_number")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    SHARE_NUMBER_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    group: str
+    mode: ConsumeMode
+    share_number: int
+    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., mode: _Optional[_Union[ConsumeMode, str]] = ..., share_number: _Optional[int] = ...) -> None: ...
+
+class SetConsumeModeResponse(_message.Message):
+    __slots__ = ("subscription",)
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    subscription: Subscription
+    def __init__(self, subscription: _Optional[_Union[Subscription, _Mapping]] = ...) -> None: ...
+
+class ResetOffsetsRequest(_message.Message):
+    __slots__ = ("topic", "group", "to", "offsets")
+    class OffsetsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: int
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[int] = ...) -> None: ...
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    TO_FIELD_NUMBER: _ClassVar[int]
+    OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    group: str
+    to: StartPosition
+    offsets: _containers.ScalarMap[int, int]
+    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., to: _Optional[_Union[StartPosition, _Mapping]] = ..., offsets: _Optional[_Mapping[int, int]] = ...) -> None: ...
+
+class ResetOffsetsResponse(_message.Message):
+    __slots__ = ("offsets",)
+    class OffsetsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: int
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[int] = ...) -> None: ...
+    OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    offsets: _containers.ScalarMap[int, int]
+    def __init__(self, offsets: _Optional[_Mapping[int, int]] = ...) -> None: ...
+
+class CloneOffsetsRequest(_message.Message):
+    __slots__ = ("topic", "from_group", "group")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    FROM_GROUP_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    from_group: str
+    group: str
+    def __init__(self, topic: _Optional[str] = ..., from_group: _Optional[str] = ..., group: _Optional[str] = ...) -> None: ...
+
+class CloneOffsetsResponse(_message.Message):
+    __slots__ = ("offsets",)
+    class OffsetsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: int
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[int] = ...) -> None: ...
+    OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    offsets: _containers.ScalarMap[int, int]
+    def __init__(self, offsets: _Optional[_Mapping[int, int]] = ...) -> None: ...
+
+class ListMessageGroupsRequest(_message.Message):
+    __slots__ = ("topic", "group", "max_message_groups", "stopped_only")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    MAX_MESSAGE_GROUPS_FIELD_NUMBER: _ClassVar[int]
+    STOPPED_ONLY_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    group: str
+    max_message_groups: int
+    stopped_only: bool
+    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., max_message_groups: _Optional[int] = ..., stopped_only: bool = ...) -> None: ...
+
+class ListMessageGroupsResponse(_message.Message):
+    __slots__ = ("message_groups", "waiting", "stopped")
+    MESSAGE_GROUPS_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    STOPPED_FIELD_NUMBER: _ClassVar[int]
+    message_groups: _containers.RepeatedCompositeFieldContainer[MessageGroupState]
+    waiting: int
+    stopped: int
+    def __init__(self, message_groups: _Optional[_Iterable[_Union[MessageGroupState, _Mapping]]] = ..., waiting: _Optional[int] = ..., stopped: _Optional[int] = ...) -> None: ...
+
+class MessageGroupState(_message.Message):
+    __slots__ = ("message_group", "waiting", "leased", "stopped", "reason")
+    MESSAGE_GROUP_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    LEASED_FIELD_NUMBER: _ClassVar[int]
+    STOPPED_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    message_group: str
+    waiting: int
+    leased: int
+    stopped: bool
+    reason: str
+    def __init__(self, message_group: _Optional[str] = ..., waiting: _Optional[int] = ..., leased: _Optional[int] = ..., stopped: bool = ..., reason: _Optional[str] = ...) -> None: ...
+
+class ResumeMessageGroupRequest(_message.Message):
+    __slots__ = ("topic", "group", "message_group", "dead_letter")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_GROUP_FIELD_NUMBER: _ClassVar[int]
+    DEAD_LETTER_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    group: str
+    message_group: str
+    dead_letter: bool
+    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., message_group: _Optional[str] = ..., dead_letter: bool = ...) -> None: ...
+
+class ResumeMessageGroupResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class LookUpRequest(_message.Message):
+    __slots__ = ("topic", "message_id", "key", "max_messages", "from_ms", "until_ms")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    MAX_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    FROM_MS_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_MS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    message_id: str
+    key: str
+    max_messages: int
+    from_ms: int
+    until_ms: int
+    def __init__(self, topic: _Optional[str] = ..., message_id: _Optional[str] = ..., key: _Optional[str] = ..., max_messages: _Optional[int] = ..., from_ms: _Optional[int] = ..., until_ms: _Optional[int] = ...) -> None: ...
+
+class LookUpResponse(_message.Message):
+    __slots__ = ("deliveries", "more")
+    DELIVERIES_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    deliveries: _containers.RepeatedCompositeFieldContainer[Delivery]
+    more: bool
+    def __init__(self, deliveries: _Optional[_Iterable[_Union[Delivery, _Mapping]]] = ..., more: bool = ...) -> None: ...
+
+class WhyRequest(_message.Message):
+    __slots__ = ("message_id", "topic", "group")
+    MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    message_id: str
+    topic: str
+    group: str
+    def __init__(self, message_id: _Optional[str] = ..., topic: _Optional[str] = ..., group: _Optional[str] = ...) -> None: ...
+
+class WhyResponse(_message.Message):
+    __slots__ = ("lives",)
+    LIVES_FIELD_NUMBER: _ClassVar[int]
+    lives: _containers.RepeatedCompositeFieldContainer[MessageLife]
+    def __init__(self, lives: _Optional[_Iterable[_Union[MessageLife, _Mapping]]] = ...) -> None: ...
+
+class MessageLife(_message.Message):
+    __slots__ = ("topic", "queue", "offset", "stored_ms", "place", "due_ms", "groups")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    STORED_MS_FIELD_NUMBER: _ClassVar[int]
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    DUE_MS_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    queue: int
+    offset: int
+    stored_ms: int
+    place: str
+    due_ms: int
+    groups: _containers.RepeatedCompositeFieldContainer[GroupLife]
+    def __init__(self, topic: _Optional[str] = ..., queue: _Optional[int] = ..., offset: _Optional[int] = ..., stored_ms: _Optional[int] = ..., place: _Optional[str] = ..., due_ms: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[GroupLife, _Mapping]]] = ...) -> None: ...
+
+class GroupLife(_message.Message):
+    __slots__ = ("group", "state", "explanation", "events")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    EXPLANATION_FIELD_NUMBER: _ClassVar[int]
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    state: str
+    explanation: str
+    events: _containers.RepeatedCompositeFieldContainer[LifeEvent]
+    def __init__(self, group: _Optional[str] = ..., state: _Optional[str] = ..., explanation: _Optional[str] = ..., events: _Optional[_Iterable[_Union[LifeEvent, _Mapping]]] = ...) -> None: ...
+
+class LifeEvent(_message.Message):
+    __slots__ = ("time_ms", "what", "client_id", "until_ms", "attempt", "reason")
+    TIME_MS_FIELD_NUMBER: _ClassVar[int]
+    WHAT_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_MS_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    time_ms: int
+    what: str
+    client_id: str
+    until_ms: int
+    attempt: int
+    reason: str
+    def __init__(self, time_ms: _Optional[int] = ..., what: _Optional[str] = ..., client_id: _Optional[str] = ..., until_ms: _Optional[int] = ..., attempt: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class RedriveDeadLettersRequest(_message.Message):
+    __slots__ = ("group", "offsets", "topic", "message_ids")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_IDS_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    offsets: _containers.RepeatedScalarFieldContainer[int]
+    topic: str
+    message_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, group: _Optional[str] = ..., offsets: _Optional[_Iterable[int]] = ..., topic: _Optional[str] = ..., message_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class RedriveDeadLettersResponse(_message.Message):
+    __slots__ = ("redriven", "failures")
+    REDRIVEN_FIELD_NUMBER: _ClassVar[int]
+    FAILURES_FIELD_NUMBER: _ClassVar[int]
+    redriven: int
+    failures: _containers.RepeatedCompositeFieldContainer[RedriveFailure]
+    def __init__(self, redriven: _Optional[int] = ..., failures: _Optional[_Iterable[_Union[RedriveFailure, _Mapping]]] = ...) -> None: ...
+
+class RedriveFailure(_message.Message):
+    __slots__ = ("offset", "message_id", "error")
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    offset: int
+    message_id: str
+    error: ErrorInfo
+    def __init__(self, offset: _Optional[int] = ..., message_id: _Optional[str] = ..., error: _Optional[_Union[ErrorInfo, _Mapping]] = ...) -> None: ...
+
+class ListDelayedRequest(_message.Message):
+    __slots__ = ("topic", "until_ms", "max_messages")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_MS_FIELD_NUMBER: _ClassVar[int]
+    MAX_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    until_ms: int
+    max_messages: int
+    def __init__(self, topic: _Optional[str] = ..., until_ms: _Optional[int] = ..., max_messages: _Optional[int] = ...) -> None: ...
+
+class ListDelayedResponse(_message.Message):
+    __slots__ = ("messages", "total")
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    messages: _containers.RepeatedCompositeFieldContainer[DelayedMessage]
+    total: int
+    def __init__(self, messages: _Optional[_Iterable[_Union[DelayedMessage, _Mapping]]] = ..., total: _Optional[int] = ...) -> None: ...
+
+class DelayedMessage(_message.Message):
+    __slots__ = ("topic", "message_id", "due_ms", "recall_handle", "stored_ms")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    DUE_MS_FIELD_NUMBER: _ClassVar[int]
+    RECALL_HANDLE_FIELD_NUMBER: _ClassVar[int]
+    STORED_MS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    message_id: str
+    due_ms: int
+    recall_handle: str
+    stored_ms: int
+    def __init__(self, topic: _Optional[str] = ..., message_id: _Optional[str] = ..., due_ms: _Optional[int] = ..., recall_handle: _Optional[str] = ..., stored_ms: _Optional[int] = ...) -> None: ...
+
+class ListTransactionsRequest(_message.Message):
+    __slots__ = ("topic", "max_messages")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    MAX_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    max_messages: int
+    def __init__(self, topic: _Optional[str] = ..., max_messages: _Optional[int] = ...) -> None: ...
+
+class ListTransactionsResponse(_message.Message):
+    __slots__ = ("messages", "total")
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    messages: _containers.RepeatedCompositeFieldContainer[HalfMessage]
+    total: int
+    def __init__(self, messages: _Optional[_Iterable[_Union[HalfMessage, _Mapping]]] = ..., total: _Optional[int] = ...) -> None: ...
+
+class HalfMessage(_message.Message):
+    __slots__ = ("topic", "message_id", "transaction_id", "stored_ms", "checks", "next_check_ms")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    TRANSACTION_ID_FIELD_NUMBER: _ClassVar[int]
+    STORED_MS_FIELD_NUMBER: _ClassVar[int]
+    CHECKS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_CHECK_MS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    message_id: str
+    transaction_id: str
+    stored_ms: int
+    checks: int
+    next_check_ms: int
+    def __init__(self, topic: _Optional[str] = ..., message_id: _Optional[str] = ..., transaction_id: _Optional[str] = ..., stored_ms: _Optional[int] = ..., checks: _Optional[int] = ..., next_check_ms: _Optional[int] = ...) -> None: ...
+
+class ListSessionsRequest(_message.Message):
+    __slots__ = ("group",)
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    def __init__(self, group: _Optional[str] = ...) -> None: ...
+
+class ListSessionsResponse(_message.Message):
+    __slots__ = ("sessions",)
+    SESSIONS_FIELD_NUMBER: _ClassVar[int]
+    sessions: _containers.RepeatedCompositeFieldContainer[ClientSession]
+    def __init__(self, sessions: _Optional[_Iterable[_Union[ClientSession, _Mapping]]] = ...) -> None: ...
+
+class ClientSession(_message.Message):
+    __slots__ = ("client_id", "group", "topics", "last_seen_ms", "in_flight", "stream")
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    LAST_SEEN_MS_FIELD_NUMBER: _ClassVar[int]
+    IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
+    STREAM_FIELD_NUMBER: _ClassVar[int]
+    client_id: str
+    group: str
+    topics: _containers.RepeatedScalarFieldContainer[str]
+    last_seen_ms: int
+    in_flight: int
+    stream: bool
+    def __init__(self, client_id: _Optional[str] = ..., group: _Optional[str] = ..., topics: _Optional[_Iterable[str]] = ..., last_seen_ms: _Optional[int] = ..., in_flight: _Optional[int] = ..., stream: bool = ...) -> None: ...
 
 class GetStatsRequest(_message.Message):
     __slots__ = ("topic", "group")
@@ -793,19 +1500,25 @@ class QueueStats(_message.Message):
     def __init__(self, queue: _Optional[int] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ...) -> None: ...
 
 class TopicStats(_message.Message):
-    __slots__ = ("topic", "messages", "sent_per_s", "queues")
+    __slots__ = ("topic", "messages", "sent_per_s", "queues", "delayed", "half", "bytes")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     SENT_PER_S_FIELD_NUMBER: _ClassVar[int]
     QUEUES_FIELD_NUMBER: _ClassVar[int]
+    DELAYED_FIELD_NUMBER: _ClassVar[int]
+    HALF_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
     topic: str
     messages: int
     sent_per_s: float
     queues: _containers.RepeatedCompositeFieldContainer[QueueStats]
-    def __init__(self, topic: _Optional[str] = ..., messages: _Optional[int] = ..., sent_per_s: _Optional[float] = ..., queues: _Optional[_Iterable[_Union[QueueStats, _Mapping]]] = ...) -> None: ...
+    delayed: int
+    half: int
+    bytes: int
+    def __init__(self, topic: _Optional[str] = ..., messages: _Optional[int] = ..., sent_per_s: _Optional[float] = ..., queues: _Optional[_Iterable[_Union[QueueStats, _Mapping]]] = ..., delayed: _Optional[int] = ..., half: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
 
 class GroupStats(_message.Message):
-    __slots__ = ("group", "topic", "ready", "in_flight", "retry", "backoff", "delayed", "dead", "acked", "expired", "quarantined", "oldest_age_ms", "popped_per_s", "acked_per_s", "waiters", "sessions", "owners")
+    __slots__ = ("group", "topic", "ready", "in_flight", "retry", "backoff", "delayed", "dead", "acked", "expired", "quarantined", "oldest_age_ms", "popped_per_s", "acked_per_s", "waiters", "sessions", "owners", "waiting", "filtered", "stopped", "mode")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     READY_FIELD_NUMBER: _ClassVar[int]
@@ -823,6 +1536,10 @@ class GroupStats(_message.Message):
     WAITERS_FIELD_NUMBER: _ClassVar[int]
     SESSIONS_FIELD_NUMBER: _ClassVar[int]
     OWNERS_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    FILTERED_FIELD_NUMBER: _ClassVar[int]
+    STOPPED_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
     group: str
     topic: str
     ready: int
@@ -840,7 +1557,11 @@ class GroupStats(_message.Message):
     waiters: int
     sessions: int
     owners: int
-    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., ready: _Optional[int] = ..., in_flight: _Optional[int] = ..., retry: _Optional[int] = ..., backoff: _Optional[int] = ..., delayed: _Optional[int] = ..., dead: _Optional[int] = ..., acked: _Optional[int] = ..., expired: _Optional[int] = ..., quarantined: _Optional[int] = ..., oldest_age_ms: _Optional[int] = ..., popped_per_s: _Optional[float] = ..., acked_per_s: _Optional[float] = ..., waiters: _Optional[int] = ..., sessions: _Optional[int] = ..., owners: _Optional[int] = ...) -> None: ...
+    waiting: int
+    filtered: int
+    stopped: int
+    mode: ConsumeMode
+    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., ready: _Optional[int] = ..., in_flight: _Optional[int] = ..., retry: _Optional[int] = ..., backoff: _Optional[int] = ..., delayed: _Optional[int] = ..., dead: _Optional[int] = ..., acked: _Optional[int] = ..., expired: _Optional[int] = ..., quarantined: _Optional[int] = ..., oldest_age_ms: _Optional[int] = ..., popped_per_s: _Optional[float] = ..., acked_per_s: _Optional[float] = ..., waiters: _Optional[int] = ..., sessions: _Optional[int] = ..., owners: _Optional[int] = ..., waiting: _Optional[int] = ..., filtered: _Optional[int] = ..., stopped: _Optional[int] = ..., mode: _Optional[_Union[ConsumeMode, str]] = ...) -> None: ...
 
 class StoreStats(_message.Message):
     __slots__ = ("map_bytes", "used_bytes", "disk_free_bytes", "commits", "fsyncs", "quarantined")

@@ -70,6 +70,51 @@ class BrokerStub(object):
                 request_serializer=popmq_dot_v1_dot_popmq__pb2.SessionRequest.SerializeToString,
                 response_deserializer=popmq_dot_v1_dot_popmq__pb2.SessionResponse.FromString,
                 _registered_method=True)
+        self.Recall = channel.unary_unary(
+                '/popmq.v1.Broker/Recall',
+                request_serializer=popmq_dot_v1_dot_popmq__pb2.RecallRequest.SerializeToString,
+                response_deserializer=popmq_dot_v1_dot_popmq__pb2.RecallResponse.FromString,
+                _registered_method=True)
+        self.EndTransaction = channel.unary_unary(
+                '/popmq.v1.Broker/EndTransaction',
+                request_serializer=popmq_dot_v1_dot_popmq__pb2.EndTransactionRequest.SerializeToString,
+                response_deserializer=popmq_dot_v1_dot_popmq__pb2.EndTransactionResponse.FromString,
+                _registered_method=True)
+        self.Pull = channel.unary_unary(
+                '/popmq.v1.Broker/Pull',
+                request_serializer=popmq_dot_v1_dot_popmq__pb2.PullRequest.SerializeToString,
+                response_deserializer=popmq_dot_v1_dot_popmq__pb2.PullResponse.FromString,
+                _registered_method=True)
+        self.UpdateOffsets = channel.unary_unary(
+                '/popmq.v1.Broker/UpdateOffsets',
+                request_serializer=popmq_dot_v1_dot_popmq__pb2.UpdateOffsetsRequest.SerializeToString,
+                response_deserializer=popmq_dot_v1_dot_popmq__pb2.UpdateOffsetsResponse.FromString,
+                _registered_method=True)
+        self.QueryOffsets = channel.unary_unary(
+                '/popmq.v1.Broker/QueryOffsets',
+                request_serializer=popmq_dot_v1_dot_popmq__pb2.QueryOffsetsRequest.SerializeToString,
+                response_deserializer=popmq_dot_v1_dot_popmq__pb2.QueryOffsetsResponse.FromString,
+                _registered_method=True)
+        self.SendBack = channel.unary_unary(
+                '/popmq.v1.Broker/SendBack',
+                request_serializer=popmq_dot_v1_dot_popmq__pb2.SendBackRequest.SerializeToString,
+                response_deserializer=popmq_dot_v1_dot_popmq__pb2.SendBackResponse.FromString,
+                _registered_method=True)
+        self.LockQueues = channel.unary_unary(
+                '/popmq.v1.Broker/LockQueues',
+                request_serializer=popmq_dot_v1_dot_popmq__pb2.LockQueuesRequest.SerializeToString,
+                response_deserializer=popmq_dot_v1_dot_popmq__pb2.LockQueuesResponse.FromString,
+                _registered_method=True)
+        self.UnlockQueues = channel.unary_unary(
+                '/popmq.v1.Broker/UnlockQueues',
+                request_serializer=popmq_dot_v1_dot_popmq__pb2.UnlockQueuesRequest.SerializeToString,
+                response_deserializer=popmq_dot_v1_dot_popmq__pb2.UnlockQueuesResponse.FromString,
+                _registered_method=True)
+        self.Peek = channel.unary_unary(
+                '/popmq.v1.Broker/Peek',
+                request_serializer=popmq_dot_v1_dot_popmq__pb2.PeekRequest.SerializeToString,
+                response_deserializer=popmq_dot_v1_dot_popmq__pb2.PeekResponse.FromString,
+                _registered_method=True)
         self.AttachOwner = channel.unary_unary(
                 '/popmq.v1.Broker/AttachOwner',
                 request_serializer=popmq_dot_v1_dot_popmq__pb2.AttachOwnerRequest.SerializeToString,
@@ -103,7 +148,7 @@ class BrokerServicer(object):
 
     def Send(self, request, context):
         """Stores messages. OK means on disk. All messages of one request without `message_group` and `priority` go to one
-        queue, in order. Errors: TOPIC_NOT_FOUND, STORAGE_FULL, BUSY, INVALID_FIELD, UNSUPPORTED,
+        queue, in order. Errors: TOPIC_NOT_FOUND, STORAGE_FULL, BUSY, RATE_LIMITED, INVALID_FIELD, UNSUPPORTED,
         REQUEST_NUMBER_REUSED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -112,8 +157,9 @@ class BrokerServicer(object):
 
     def Pop(self, request, context):
         """Leases up to `max_messages` messages, waiting up to `wait_ms` when there are none. An empty answer is not an error.
-        Errors: TOPIC_NOT_FOUND, GROUP_NOT_FOUND, POLLING_FULL, FILTER_CONFLICT, INVALID_FIELD, UNSUPPORTED (filters),
-        STORAGE_FULL (only when the disk is all but full); with a token also OWNER_NOT_FOUND, FENCED, EPOCH_ALREADY_ACKED, IN_FLIGHT_LIMIT.
+        Errors: TOPIC_NOT_FOUND, GROUP_NOT_FOUND, POLLING_FULL, FILTER_CONFLICT, FILTER_INVALID, WRONG_CONSUME_MODE,
+        IN_FLIGHT_LIMIT (after the wait), RATE_LIMITED, INVALID_FIELD, STORAGE_FULL (only when the disk is all but full);
+        with a token also OWNER_NOT_FOUND, FENCED, EPOCH_ALREADY_ACKED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -152,8 +198,84 @@ class BrokerServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Session(self, request_iterator, context):
-        """One stream per client: commands to it, answers from it. Reserved: transaction check-back, session leases.
-        Errors: UNSUPPORTED, in this release always.
+        """One stream per client: commands to it, answers from it. A producer of transactions says hello with the topics that
+        it can answer for; the broker then asks it about half messages that nobody ended (check-back).
+        Errors: TOPIC_NOT_FOUND, INVALID_FIELD.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Recall(self, request, context):
+        """── Delay and transactions ─────────────────────────────────────────────────────────────────────────────────────
+        Takes a delayed message back. OK: it will never be delivered. Errors: MESSAGE_NOT_FOUND (delivered already, recalled
+        before, or unknown), INVALID_FIELD.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def EndTransaction(self, request, context):
+        """Commits half messages (they become visible, or delayed) or rolls them back (they are gone). Repeating a decision
+        is OK for an hour. Errors: INVALID_FIELD; per entry: TRANSACTION_NOT_FOUND, TRANSACTION_ENDED (the other way).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Pull(self, request, context):
+        """── Pull: reading by queue and offset ──────────────────────────────────────────────────────────────────────────
+        Reads one queue from an offset on, with no lease; `status` says what was found and `next_offset` where to go on.
+        Of `%RETRY%group+topic` queue 0 is read, by the number of its entries. Errors: TOPIC_NOT_FOUND, GROUP_NOT_FOUND,
+        FILTER_CONFLICT, FILTER_INVALID, POLLING_FULL, RATE_LIMITED, INVALID_FIELD.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UpdateOffsets(self, request, context):
+        """Moves the committed offsets of a group whose consume mode in the topic is PULL; backwards too.
+        Errors: TOPIC_NOT_FOUND, GROUP_NOT_FOUND, WRONG_CONSUME_MODE, INVALID_FIELD.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def QueryOffsets(self, request, context):
+        """For each queue: the first and the next offset, the one a group has committed, the first one stored at or after a
+        time. Errors: TOPIC_NOT_FOUND, GROUP_NOT_FOUND, INVALID_FIELD.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SendBack(self, request, context):
+        """Gives pulled messages back after a failure: each comes again through the retry topic after its delay, or is a
+        dead letter after the last attempt. Errors: TOPIC_NOT_FOUND, GROUP_NOT_FOUND, WRONG_CONSUME_MODE; per entry:
+        INVALID_FIELD, MESSAGE_NOT_FOUND.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def LockQueues(self, request, context):
+        """Takes or renews queues for one client for 60 s, for orderly reading; answers those that it has now.
+        Errors: TOPIC_NOT_FOUND, GROUP_NOT_FOUND, INVALID_FIELD.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UnlockQueues(self, request, context):
+        """Gives queues free. Errors: TOPIC_NOT_FOUND, GROUP_NOT_FOUND, INVALID_FIELD.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Peek(self, request, context):
+        """What the group's next Pop would deliver, with no lease and no handle. Errors: TOPIC_NOT_FOUND, GROUP_NOT_FOUND,
+        FILTER_CONFLICT, FILTER_INVALID, INVALID_FIELD.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -241,6 +363,51 @@ def add_BrokerServicer_to_server(servicer, server):
                     servicer.Session,
                     request_deserializer=popmq_dot_v1_dot_popmq__pb2.SessionRequest.FromString,
                     response_serializer=popmq_dot_v1_dot_popmq__pb2.SessionResponse.SerializeToString,
+            ),
+            'Recall': grpc.unary_unary_rpc_method_handler(
+                    servicer.Recall,
+                    request_deserializer=popmq_dot_v1_dot_popmq__pb2.RecallRequest.FromString,
+                    response_serializer=popmq_dot_v1_dot_popmq__pb2.RecallResponse.SerializeToString,
+            ),
+            'EndTransaction': grpc.unary_unary_rpc_method_handler(
+                    servicer.EndTransaction,
+                    request_deserializer=popmq_dot_v1_dot_popmq__pb2.EndTransactionRequest.FromString,
+                    response_serializer=popmq_dot_v1_dot_popmq__pb2.EndTransactionResponse.SerializeToString,
+            ),
+            'Pull': grpc.unary_unary_rpc_method_handler(
+                    servicer.Pull,
+                    request_deserializer=popmq_dot_v1_dot_popmq__pb2.PullRequest.FromString,
+                    response_serializer=popmq_dot_v1_dot_popmq__pb2.PullResponse.SerializeToString,
+            ),
+            'UpdateOffsets': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateOffsets,
+                    request_deserializer=popmq_dot_v1_dot_popmq__pb2.UpdateOffsetsRequest.FromString,
+                    response_serializer=popmq_dot_v1_dot_popmq__pb2.UpdateOffsetsResponse.SerializeToString,
+            ),
+            'QueryOffsets': grpc.unary_unary_rpc_method_handler(
+                    servicer.QueryOffsets,
+                    request_deserializer=popmq_dot_v1_dot_popmq__pb2.QueryOffsetsRequest.FromString,
+                    response_serializer=popmq_dot_v1_dot_popmq__pb2.QueryOffsetsResponse.SerializeToString,
+            ),
+            'SendBack': grpc.unary_unary_rpc_method_handler(
+                    servicer.SendBack,
+                    request_deserializer=popmq_dot_v1_dot_popmq__pb2.SendBackRequest.FromString,
+                    response_serializer=popmq_dot_v1_dot_popmq__pb2.SendBackResponse.SerializeToString,
+            ),
+            'LockQueues': grpc.unary_unary_rpc_method_handler(
+                    servicer.LockQueues,
+                    request_deserializer=popmq_dot_v1_dot_popmq__pb2.LockQueuesRequest.FromString,
+                    response_serializer=popmq_dot_v1_dot_popmq__pb2.LockQueuesResponse.SerializeToString,
+            ),
+            'UnlockQueues': grpc.unary_unary_rpc_method_handler(
+                    servicer.UnlockQueues,
+                    request_deserializer=popmq_dot_v1_dot_popmq__pb2.UnlockQueuesRequest.FromString,
+                    response_serializer=popmq_dot_v1_dot_popmq__pb2.UnlockQueuesResponse.SerializeToString,
+            ),
+            'Peek': grpc.unary_unary_rpc_method_handler(
+                    servicer.Peek,
+                    request_deserializer=popmq_dot_v1_dot_popmq__pb2.PeekRequest.FromString,
+                    response_serializer=popmq_dot_v1_dot_popmq__pb2.PeekResponse.SerializeToString,
             ),
             'AttachOwner': grpc.unary_unary_rpc_method_handler(
                     servicer.AttachOwner,
@@ -469,6 +636,249 @@ class Broker(object):
             _registered_method=True)
 
     @staticmethod
+    def Recall(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/popmq.v1.Broker/Recall',
+            popmq_dot_v1_dot_popmq__pb2.RecallRequest.SerializeToString,
+            popmq_dot_v1_dot_popmq__pb2.RecallResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def EndTransaction(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/popmq.v1.Broker/EndTransaction',
+            popmq_dot_v1_dot_popmq__pb2.EndTransactionRequest.SerializeToString,
+            popmq_dot_v1_dot_popmq__pb2.EndTransactionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Pull(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/popmq.v1.Broker/Pull',
+            popmq_dot_v1_dot_popmq__pb2.PullRequest.SerializeToString,
+            popmq_dot_v1_dot_popmq__pb2.PullResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdateOffsets(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/popmq.v1.Broker/UpdateOffsets',
+            popmq_dot_v1_dot_popmq__pb2.UpdateOffsetsRequest.SerializeToString,
+            popmq_dot_v1_dot_popmq__pb2.UpdateOffsetsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def QueryOffsets(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/popmq.v1.Broker/QueryOffsets',
+            popmq_dot_v1_dot_popmq__pb2.QueryOffsetsRequest.SerializeToString,
+            popmq_dot_v1_dot_popmq__pb2.QueryOffsetsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SendBack(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/popmq.v1.Broker/SendBack',
+            popmq_dot_v1_dot_popmq__pb2.SendBackRequest.SerializeToString,
+            popmq_dot_v1_dot_popmq__pb2.SendBackResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def LockQueues(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/popmq.v1.Broker/LockQueues',
+            popmq_dot_v1_dot_popmq__pb2.LockQueuesRequest.SerializeToString,
+            popmq_dot_v1_dot_popmq__pb2.LockQueuesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UnlockQueues(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/popmq.v1.Broker/UnlockQueues',
+            popmq_dot_v1_dot_popmq__pb2.UnlockQueuesRequest.SerializeToString,
+            popmq_dot_v1_dot_popmq__pb2.UnlockQueuesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Peek(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/popmq.v1.Broker/Peek',
+            popmq_dot_v1_dot_popmq__pb2.PeekRequest.SerializeToString,
+            popmq_dot_v1_dot_popmq__pb2.PeekResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def AttachOwner(request,
             target,
             options=(),
@@ -684,6 +1094,71 @@ class AdminStub(object):
                 request_serializer=popmq_dot_v1_dot_popmq__pb2.ListOwnersRequest.SerializeToString,
                 response_deserializer=popmq_dot_v1_dot_popmq__pb2.ListOwnersResponse.FromString,
                 _registered_method=True)
+        self.ListSessions = channel.unary_unary(
+                '/popmq.v1.Admin/ListSessions',
+                request_serializer=popmq_dot_v1_dot_popmq__pb2.ListSessionsRequest.SerializeToString,
+                response_deserializer=popmq_dot_v1_dot_popmq__pb2.ListSessionsResponse.FromString,
+                _registered_method=True)
+        self.PurgeTopic = channel.unary_unary(
+                '/popmq.v1.Admin/PurgeTopic',
+                request_serializer=popmq_dot_v1_dot_popmq__pb2.PurgeTopicRequest.SerializeToString,
+                response_deserializer=popmq_dot_v1_dot_popmq__pb2.PurgeTopicResponse.FromString,
+                _registered_method=True)
+        self.SetFilter = channel.unary_unary(
+                '/popmq.v1.Admin/SetFilter',
+                request_serializer=popmq_dot_v1_dot_popmq__pb2.SetFilterRequest.SerializeToString,
+                response_deserializer=popmq_dot_v1_dot_popmq__pb2.SetFilterResponse.FromString,
+                _registered_method=True)
+        self.SetConsumeMode = channel.unary_unary(
+                '/popmq.v1.Admin/SetConsumeMode',
+                request_serializer=popmq_dot_v1_dot_popmq__pb2.SetConsumeModeRequest.SerializeToString,
+                response_deserializer=popmq_dot_v1_dot_popmq__pb2.SetConsumeModeResponse.FromString,
+                _registered_method=True)
+        self.ResetOffsets = channel.unary_unary(
+                '/popmq.v1.Admin/ResetOffsets',
+                request_serializer=popmq_dot_v1_dot_popmq__pb2.ResetOffsetsRequest.SerializeToString,
+                response_deserializer=popmq_dot_v1_dot_popmq__pb2.ResetOffsetsResponse.FromString,
+                _registered_method=True)
+        self.CloneOffsets = channel.unary_unary(
+                '/popmq.v1.Admin/CloneOffsets',
+                request_serializer=popmq_dot_v1_dot_popmq__pb2.CloneOffsetsRequest.SerializeToString,
+                response_deserializer=popmq_dot_v1_dot_popmq__pb2.CloneOffsetsResponse.FromString,
+                _registered_method=True)
+        self.ListMessageGroups = channel.unary_unary(
+                '/popmq.v1.Admin/ListMessageGroups',
+                request_serializer=popmq_dot_v1_dot_popmq__pb2.ListMessageGroupsRequest.SerializeToString,
+                response_deserializer=popmq_dot_v1_dot_popmq__pb2.ListMessageGroupsResponse.FromString,
+                _registered_method=True)
+        self.ResumeMessageGroup = channel.unary_unary(
+                '/popmq.v1.Admin/ResumeMessageGroup',
+                request_serializer=popmq_dot_v1_dot_popmq__pb2.ResumeMessageGroupRequest.SerializeToString,
+                response_deserializer=popmq_dot_v1_dot_popmq__pb2.ResumeMessageGroupResponse.FromString,
+                _registered_method=True)
+        self.LookUp = channel.unary_unary(
+                '/popmq.v1.Admin/LookUp',
+                request_serializer=popmq_dot_v1_dot_popmq__pb2.LookUpRequest.SerializeToString,
+                response_deserializer=popmq_dot_v1_dot_popmq__pb2.LookUpResponse.FromString,
+                _registered_method=True)
+        self.Why = channel.unary_unary(
+                '/popmq.v1.Admin/Why',
+                request_serializer=popmq_dot_v1_dot_popmq__pb2.WhyRequest.SerializeToString,
+                response_deserializer=popmq_dot_v1_dot_popmq__pb2.WhyResponse.FromString,
+                _registered_method=True)
+        self.RedriveDeadLetters = channel.unary_unary(
+                '/popmq.v1.Admin/RedriveDeadLetters',
+                request_serializer=popmq_dot_v1_dot_popmq__pb2.RedriveDeadLettersRequest.SerializeToString,
+                response_deserializer=popmq_dot_v1_dot_popmq__pb2.RedriveDeadLettersResponse.FromString,
+                _registered_method=True)
+        self.ListDelayed = channel.unary_unary(
+                '/popmq.v1.Admin/ListDelayed',
+                request_serializer=popmq_dot_v1_dot_popmq__pb2.ListDelayedRequest.SerializeToString,
+                response_deserializer=popmq_dot_v1_dot_popmq__pb2.ListDelayedResponse.FromString,
+                _registered_method=True)
+        self.ListTransactions = channel.unary_unary(
+                '/popmq.v1.Admin/ListTransactions',
+                request_serializer=popmq_dot_v1_dot_popmq__pb2.ListTransactionsRequest.SerializeToString,
+                response_deserializer=popmq_dot_v1_dot_popmq__pb2.ListTransactionsResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServicer(object):
@@ -691,14 +1166,15 @@ class AdminServicer(object):
     """
 
     def CreateTopic(self, request, context):
-        """Errors: ALREADY_EXISTS (with other settings), INVALID_FIELD, UNSUPPORTED (a type of a later release), STORAGE_FULL.
+        """Errors: ALREADY_EXISTS (with other settings), INVALID_FIELD, UNSUPPORTED (LITE), STORAGE_FULL.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UpdateTopic(self, request, context):
-        """Replaces the settings that may change: queues (upwards only), retention; what is unset stays as it was.
+        """Replaces the settings that may change: queues (upwards only, not of FIFO topics), retention, quota, unique ids;
+        what is unset stays as it was.
         Errors: TOPIC_NOT_FOUND, INVALID_FIELD, UNSUPPORTED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -787,6 +1263,109 @@ class AdminServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListSessions(self, request, context):
+        """Clients with a session: heartbeats and Session streams. Errors: GROUP_NOT_FOUND.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PurgeTopic(self, request, context):
+        """Drops all messages of a topic: stored, leased, in retry topics, delayed and half. Its offsets go on.
+        Errors: TOPIC_NOT_FOUND, INVALID_FIELD (a dead-letter topic of another name).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetFilter(self, request, context):
+        """── A group in a topic ─────────────────────────────────────────────────────────────────────────────────────────
+        Replaces the filter of a group in a topic, from the next Pop on; its retries are filtered too.
+        Errors: TOPIC_NOT_FOUND, GROUP_NOT_FOUND, FILTER_INVALID, INVALID_FIELD.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetConsumeMode(self, request, context):
+        """Switches a group in a topic between POP and PULL while consumers run; what is leased goes to the retry topic,
+        nothing is lost and nothing that was acked comes again. Errors: TOPIC_NOT_FOUND, GROUP_NOT_FOUND, INVALID_FIELD.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ResetOffsets(self, request, context):
+        """Moves a group in a topic to a position: leases, retries and waiting messages of the group there are dropped.
+        Errors: TOPIC_NOT_FOUND, GROUP_NOT_FOUND, INVALID_FIELD.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CloneOffsets(self, request, context):
+        """Gives a group the offsets of another one in a topic, as ResetOffsets would.
+        Errors: TOPIC_NOT_FOUND, GROUP_NOT_FOUND, INVALID_FIELD.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListMessageGroups(self, request, context):
+        """Message groups of a FIFO topic that wait, are locked or stopped. Errors: TOPIC_NOT_FOUND, GROUP_NOT_FOUND,
+        INVALID_FIELD.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ResumeMessageGroup(self, request, context):
+        """Lets a stopped message group go on: with its head tried anew, or dead-lettered. Errors: TOPIC_NOT_FOUND,
+        GROUP_NOT_FOUND, MESSAGE_NOT_FOUND (it is not stopped), INVALID_FIELD.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def LookUp(self, request, context):
+        """── Single messages ────────────────────────────────────────────────────────────────────────────────────────────
+        Messages of a topic by message id or key, newest first. Errors: TOPIC_NOT_FOUND, INVALID_FIELD.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Why(self, request, context):
+        """The whole life of a message for each group: why it is not here. Errors: TOPIC_NOT_FOUND, MESSAGE_NOT_FOUND,
+        INVALID_FIELD.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RedriveDeadLetters(self, request, context):
+        """Delivers dead letters again, to their group's retry topic of their origin, with attempts from 0. Of the give-up
+        topic of transactions: commits them. Errors: TOPIC_NOT_FOUND (the dead-letter topic), GROUP_NOT_FOUND,
+        INVALID_FIELD, STORAGE_FULL; per entry: MESSAGE_NOT_FOUND, TOPIC_NOT_FOUND (the origin).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListDelayed(self, request, context):
+        """Delayed messages, soonest first. Errors: TOPIC_NOT_FOUND, INVALID_FIELD.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListTransactions(self, request, context):
+        """Half messages that are not ended, oldest first. Errors: TOPIC_NOT_FOUND, INVALID_FIELD.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -859,6 +1438,71 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.ListOwners,
                     request_deserializer=popmq_dot_v1_dot_popmq__pb2.ListOwnersRequest.FromString,
                     response_serializer=popmq_dot_v1_dot_popmq__pb2.ListOwnersResponse.SerializeToString,
+            ),
+            'ListSessions': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListSessions,
+                    request_deserializer=popmq_dot_v1_dot_popmq__pb2.ListSessionsRequest.FromString,
+                    response_serializer=popmq_dot_v1_dot_popmq__pb2.ListSessionsResponse.SerializeToString,
+            ),
+            'PurgeTopic': grpc.unary_unary_rpc_method_handler(
+                    servicer.PurgeTopic,
+                    request_deserializer=popmq_dot_v1_dot_popmq__pb2.PurgeTopicRequest.FromString,
+                    response_serializer=popmq_dot_v1_dot_popmq__pb2.PurgeTopicResponse.SerializeToString,
+            ),
+            'SetFilter': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetFilter,
+                    request_deserializer=popmq_dot_v1_dot_popmq__pb2.SetFilterRequest.FromString,
+                    response_serializer=popmq_dot_v1_dot_popmq__pb2.SetFilterResponse.SerializeToString,
+            ),
+            'SetConsumeMode': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetConsumeMode,
+                    request_deserializer=popmq_dot_v1_dot_popmq__pb2.SetConsumeModeRequest.FromString,
+                    response_serializer=popmq_dot_v1_dot_popmq__pb2.SetConsumeModeResponse.SerializeToString,
+            ),
+            'ResetOffsets': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResetOffsets,
+                    request_deserializer=popmq_dot_v1_dot_popmq__pb2.ResetOffsetsRequest.FromString,
+                    response_serializer=popmq_dot_v1_dot_popmq__pb2.ResetOffsetsResponse.SerializeToString,
+            ),
+            'CloneOffsets': grpc.unary_unary_rpc_method_handler(
+                    servicer.CloneOffsets,
+                    request_deserializer=popmq_dot_v1_dot_popmq__pb2.CloneOffsetsRequest.FromString,
+                    response_serializer=popmq_dot_v1_dot_popmq__pb2.CloneOffsetsResponse.SerializeToString,
+            ),
+            'ListMessageGroups': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListMessageGroups,
+                    request_deserializer=popmq_dot_v1_dot_popmq__pb2.ListMessageGroupsRequest.FromString,
+                    response_serializer=popmq_dot_v1_dot_popmq__pb2.ListMessageGroupsResponse.SerializeToString,
+            ),
+            'ResumeMessageGroup': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResumeMessageGroup,
+                    request_deserializer=popmq_dot_v1_dot_popmq__pb2.ResumeMessageGroupRequest.FromString,
+                    response_serializer=popmq_dot_v1_dot_popmq__pb2.ResumeMessageGroupResponse.SerializeToString,
+            ),
+            'LookUp': grpc.unary_unary_rpc_method_handler(
+                    servicer.LookUp,
+                    request_deserializer=popmq_dot_v1_dot_popmq__pb2.LookUpRequest.FromString,
+                    response_serializer=popmq_dot_v1_dot_popmq__pb2.LookUpResponse.SerializeToString,
+            ),
+            'Why': grpc.unary_unary_rpc_method_handler(
+                    servicer.Why,
+                    request_deserializer=popmq_dot_v1_dot_popmq__pb2.WhyRequest.FromString,
+                    response_serializer=popmq_dot_v1_dot_popmq__pb2.WhyResponse.SerializeToString,
+            ),
+            'RedriveDeadLetters': grpc.unary_unary_rpc_method_handler(
+                    servicer.RedriveDeadLetters,
+                    request_deserializer=popmq_dot_v1_dot_popmq__pb2.RedriveDeadLettersRequest.FromString,
+                    response_serializer=popmq_dot_v1_dot_popmq__pb2.RedriveDeadLettersResponse.SerializeToString,
+            ),
+            'ListDelayed': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListDelayed,
+                    request_deserializer=popmq_dot_v1_dot_popmq__pb2.ListDelayedRequest.FromString,
+                    response_serializer=popmq_dot_v1_dot_popmq__pb2.ListDelayedResponse.SerializeToString,
+            ),
+            'ListTransactions': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListTransactions,
+                    request_deserializer=popmq_dot_v1_dot_popmq__pb2.ListTransactionsRequest.FromString,
+                    response_serializer=popmq_dot_v1_dot_popmq__pb2.ListTransactionsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -1240,6 +1884,357 @@ class Admin(object):
             '/popmq.v1.Admin/ListOwners',
             popmq_dot_v1_dot_popmq__pb2.ListOwnersRequest.SerializeToString,
             popmq_dot_v1_dot_popmq__pb2.ListOwnersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListSessions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/popmq.v1.Admin/ListSessions',
+            popmq_dot_v1_dot_popmq__pb2.ListSessionsRequest.SerializeToString,
+            popmq_dot_v1_dot_popmq__pb2.ListSessionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PurgeTopic(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/popmq.v1.Admin/PurgeTopic',
+            popmq_dot_v1_dot_popmq__pb2.PurgeTopicRequest.SerializeToString,
+            popmq_dot_v1_dot_popmq__pb2.PurgeTopicResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetFilter(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/popmq.v1.Admin/SetFilter',
+            popmq_dot_v1_dot_popmq__pb2.SetFilterRequest.SerializeToString,
+            popmq_dot_v1_dot_popmq__pb2.SetFilterResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetConsumeMode(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/popmq.v1.Admin/SetConsumeMode',
+            popmq_dot_v1_dot_popmq__pb2.SetConsumeModeRequest.SerializeToString,
+            popmq_dot_v1_dot_popmq__pb2.SetConsumeModeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResetOffsets(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/popmq.v1.Admin/ResetOffsets',
+            popmq_dot_v1_dot_popmq__pb2.ResetOffsetsRequest.SerializeToString,
+            popmq_dot_v1_dot_popmq__pb2.ResetOffsetsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CloneOffsets(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/popmq.v1.Admin/CloneOffsets',
+            popmq_dot_v1_dot_popmq__pb2.CloneOffsetsRequest.SerializeToString,
+            popmq_dot_v1_dot_popmq__pb2.CloneOffsetsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListMessageGroups(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/popmq.v1.Admin/ListMessageGroups',
+            popmq_dot_v1_dot_popmq__pb2.ListMessageGroupsRequest.SerializeToString,
+            popmq_dot_v1_dot_popmq__pb2.ListMessageGroupsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResumeMessageGroup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/popmq.v1.Admin/ResumeMessageGroup',
+            popmq_dot_v1_dot_popmq__pb2.ResumeMessageGroupRequest.SerializeToString,
+            popmq_dot_v1_dot_popmq__pb2.ResumeMessageGroupResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def LookUp(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/popmq.v1.Admin/LookUp',
+            popmq_dot_v1_dot_popmq__pb2.LookUpRequest.SerializeToString,
+            popmq_dot_v1_dot_popmq__pb2.LookUpResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Why(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/popmq.v1.Admin/Why',
+            popmq_dot_v1_dot_popmq__pb2.WhyRequest.SerializeToString,
+            popmq_dot_v1_dot_popmq__pb2.WhyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RedriveDeadLetters(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/popmq.v1.Admin/RedriveDeadLetters',
+            popmq_dot_v1_dot_popmq__pb2.RedriveDeadLettersRequest.SerializeToString,
+            popmq_dot_v1_dot_popmq__pb2.RedriveDeadLettersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListDelayed(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/popmq.v1.Admin/ListDelayed',
+            popmq_dot_v1_dot_popmq__pb2.ListDelayedRequest.SerializeToString,
+            popmq_dot_v1_dot_popmq__pb2.ListDelayedResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListTransactions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/popmq.v1.Admin/ListTransactions',
+            popmq_dot_v1_dot_popmq__pb2.ListTransactionsRequest.SerializeToString,
+            popmq_dot_v1_dot_popmq__pb2.ListTransactionsResponse.FromString,
             options,
             channel_credentials,
             insecure,

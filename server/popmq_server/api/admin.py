@@ -10,10 +10,17 @@ from popmq_server.api.requests import read
 from popmq_server.commands import Look
 from popmq_server.engine import Engine
 from popmq_server.errors import invalid, unsupported
-from popmq_server.message import TOPIC_NAME_MAX, check_name, check_range, dead_letter_topic
+from popmq_server.message import (
+    BODY_BYTES_MAX,
+    GIVE_UP_TOPIC,
+    TOPIC_NAME_MAX,
+    check_name,
+    check_range,
+    dead_letter_topic,
+)
 from popmq_server.metrics import Metrics
 from popmq_server.rates import Rates
-from popmq_server.records import Group, Topic
+from popmq_server.records import IN_FLIGHT_MAX, Group, Topic
 from popmq_server.storage.lmdb import Store
 
 #: Entries of one backoff table.
@@ -21,6 +28,7 @@ DELAYS_MAX = 64
 MAX_ATTEMPTS_MAX = 1000
 SHARE_NUMBER_MAX = 10_000
 LEASES_DEFAULT = 100
+IN_FLIGHT_LIMIT_MAX = 1_000_000
 
 
 class AdminService:
@@ -40,21 +48,36 @@ class AdminService:
     async def CreateTopic(self, raw: bytes) -> Message:
         """A topic with its settings, or the one that exists with the same; other settings: ALREADY_EXISTS."""
         topic = read(pb.CreateTopicRequest, raw).topic
-        _check_type(topic.type)
-        by_age, keep_ms = _retention(topic.retention)
-        queues = check_range(topic.queues, "topic.queues", 1, catalog.QUEUES_MAX, catalog.QUEUES_DEFAULT)
+        kind = _type(topic.type)
+        by_age, keep_ms, bytes_max = _retention(topic.retention)
+        default = catalog.QUEUES_PRIORITY if kind == "PRIORITY" else catalog.QUEUES_DEFAULT
+        queues = check_range(topic.queues, "topic.queues", 1, catalog.QUEUES_MAX, default)
         name = check_name(topic.name, "topic.name", TOPIC_NAME_MAX)
-        made, existed = await self._engine.execute(commands.CreateTopic(name, queues, by_age, keep_ms))
+        if name == GIVE_UP_TOPIC:
+            raise invalid(f"{name!r} is made by the broker", field="topic.name", action="name another")
+        made, existed = await self._engine.execute(
+            commands.CreateTopic(
+                name, queues, by_age, keep_ms, kind, bytes_max, _unique_ids_ms(topic), **_quota(topic.quota)
+            )
+        )
         return pb.CreateTopicResponse(topic=_topic(made), existed=existed)
 
     async def UpdateTopic(self, raw: bytes) -> Message:
         """Replaces what may change; `queues` 0 and an unset retention leave things as they are."""
         topic = read(pb.UpdateTopicRequest, raw).topic
-        _check_type(topic.type)
         check_range(topic.queues, "topic.queues", 0, catalog.QUEUES_MAX)
-        retention = _retention(topic.retention) if topic.HasField("retention") else None
+        retention, changes = None, dict[str, int]()
+        if topic.HasField("retention"):
+            *by_age_keep_ms, changes["bytes_max"] = _retention(topic.retention)
+            retention = bool(by_age_keep_ms[0]), by_age_keep_ms[1]
+        if topic.HasField("quota"):
+            changes |= _quota(topic.quota)
+        if topic.unique_ids_ms:
+            changes["unique_ids_ms"] = _unique_ids_ms(topic)
+        name = requests.topic_name(topic.name, "topic.name")
+        kind = _type(topic.type) if topic.type else ""
         made = await self._engine.execute(
-            commands.UpdateTopic(requests.topic_name(topic.name, "topic.name"), topic.queues, retention)
+            commands.UpdateTopic(name, topic.queues, retention, tuple(changes.items()), kind)
         )
         return pb.UpdateTopicResponse(topic=_topic(made))
 
@@ -209,12 +232,28 @@ class AdminService:
         return pb.ListOwnersResponse(owners=owners)
 
 
-def _check_type(kind: int) -> None:
-    """Only NORMAL is served; the other types of the contract come with later releases."""
+def _type(kind: int) -> str:
+    """The name of a topic type; unset is NORMAL."""
     if kind not in pb.TopicType.values():
         raise invalid(f"there is no topic type {kind}", field="topic.type")
-    if kind not in (pb.TOPIC_TYPE_UNSPECIFIED, pb.NORMAL):
-        raise unsupported("topic.type", "topic types other than NORMAL")
+    if kind == pb.LITE:
+        raise unsupported("topic.type", "LITE topics")
+    return str(pb.TopicType.Name(kind or pb.NORMAL))
+
+
+def _quota(quota: pb.Quota) -> dict[str, int]:
+    """What a topic takes, by the fields of records.Topic; 0 = no limit."""
+    check_range(quota.message_bytes, "topic.quota.message_bytes", 0, BODY_BYTES_MAX)
+    return {
+        "send_messages_per_s": quota.send_messages_per_s,
+        "send_bytes_per_s": quota.send_bytes_per_s,
+        "message_bytes_max": quota.message_bytes,
+        "pop_messages_per_s": quota.pop_messages_per_s,
+    }
+
+
+def _unique_ids_ms(topic: pb.Topic) -> int:
+    return check_range(topic.unique_ids_ms, "topic.unique_ids_ms", 0, catalog.UNIQUE_IDS_MS_MAX)
 
 
 def _optional_names(request: pb.GetStatsRequest | pb.ListLeasesRequest) -> tuple[str, str]:
@@ -223,18 +262,19 @@ def _optional_names(request: pb.GetStatsRequest | pb.ListLeasesRequest) -> tuple
     return topic, requests.group_name(request.group) if request.group else ""
 
 
-def _retention(retention: pb.Retention) -> tuple[bool, int]:
-    """(by age, ms to keep) with the default for 0, or Refused."""
+def _retention(retention: pb.Retention) -> tuple[bool, int, int]:
+    """(by age, ms to keep, bytes to keep) with the default for 0 ms, or Refused."""
     keep_ms = check_range(
         retention.keep_ms, "topic.retention.keep_ms", catalog.KEEP_MS_MIN, catalog.KEEP_MS_MAX, catalog.KEEP_MS_DEFAULT
     )
-    return retention.by_age, keep_ms
+    bytes_max = retention.max_bytes and check_range(
+        retention.max_bytes, "topic.retention.max_bytes", catalog.BYTES_MAX_MIN, requests.INT64_MAX
+    )
+    return retention.by_age, keep_ms, bytes_max
 
 
 def _create_group(group: pb.Group) -> commands.CreateGroup:
     """Checked settings of a group; all times ms. Raises Refused with the path of the field."""
-    if group.fifo:
-        raise unsupported("group.fifo", "FIFO groups")
     delays = tuple(group.backoff.delays_ms) or catalog.DELAYS_MS_DEFAULT
     check_range(len(delays), "group.backoff.delays_ms", 1, DELAYS_MAX)
     for place, delay_ms in enumerate(delays):
@@ -249,14 +289,30 @@ def _create_group(group: pb.Group) -> commands.CreateGroup:
         start_from,
         start_ms,
         group.exclusive_owner,
+        group.fifo,
+        check_range(group.in_flight_max, "group.in_flight_max", 1, IN_FLIGHT_LIMIT_MAX, IN_FLIGHT_MAX),
+        group.stop_on_failure,
     )
 
 
 def _topic(topic: Topic) -> pb.Topic:
-    retention = pb.Retention(by_age=topic.by_age, keep_ms=topic.keep_ms)
-    return pb.Topic(
-        name=topic.name, type=pb.NORMAL, queues=topic.queues, retention=retention, created_ms=topic.created_ms
+    made = pb.Topic(
+        name=topic.name,
+        type=topic.type,
+        queues=topic.queues,
+        retention=pb.Retention(by_age=topic.by_age, keep_ms=topic.keep_ms, max_bytes=topic.bytes_max),
+        created_ms=topic.created_ms,
+        unique_ids_ms=topic.unique_ids_ms,
     )
+    quota = pb.Quota(
+        send_messages_per_s=topic.send_messages_per_s,
+        send_bytes_per_s=topic.send_bytes_per_s,
+        message_bytes=topic.message_bytes_max,
+        pop_messages_per_s=topic.pop_messages_per_s,
+    )
+    if quota.ByteSize():
+        made.quota.CopyFrom(quota)
+    return made
 
 
 def _queues(queues: list[tuple[int, int, int]]) -> list[pb.QueueStats]:
@@ -272,6 +328,9 @@ def _group(group: Group) -> pb.Group:
         invisible_ms=group.invisible_ms,
         share_number=group.share_number,
         exclusive_owner=group.exclusive_owner,
+        fifo=group.fifo,
+        in_flight_max=group.in_flight_max,
+        stop_on_failure=group.stop_on_failure,
         created_ms=group.created_ms,
     )
     made.start.CopyFrom(

@@ -7,7 +7,7 @@ from google.protobuf.message import Message
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.api import requests, responses
 from popmq_server.clock import Clock
-from popmq_server.commands import AckUpTo, Available, Look, ReleaseOwner, RenewOwner
+from popmq_server.commands import AckUpTo, Available, Look, Place, ReleaseOwner, RenewOwner, Send, Sent
 from popmq_server.engine import Engine
 from popmq_server.errors import Refused
 from popmq_server.message import Outgoing, check_range, check_text
@@ -52,9 +52,10 @@ class NativeService:
         command = requests.send(raw)
         answer = await self._engine.execute(command)
         self._refused(command.entries)
+        self._refused(answer.places or ())
         self._served("Send", "", command.topic)
         if not answer.duplicate:
-            sizes = [len(entry.data) for entry in command.entries if isinstance(entry, Outgoing)]
+            sizes = _stored_sizes(command, answer)
             self._moved("Send", "", command.topic, len(sizes), sum(sizes))
         return responses.sent(command, answer)
 
@@ -106,14 +107,6 @@ class NativeService:
         version = await self._engine.heartbeat(group, client, topics, request.goodbye)
         self._served("Heartbeat", group)
         return pb.HeartbeatResponse(interval_ms=HEARTBEAT_MS, assignment_version=version)
-
-    async def Session(self, raw: bytes) -> Message:
-        """Reserved by the contract; answers UNSUPPORTED."""
-        raise Refused(
-            "UNSUPPORTED",
-            "Session is reserved: this release does not serve it",
-            action="keep the client's session alive with Heartbeat",
-        )
 
     async def AttachOwner(self, raw: bytes) -> Message:
         """Makes or takes over an owner: older generations are fenced from here on."""
@@ -171,6 +164,17 @@ class NativeService:
         """Numbers of the engine, with the rates and gauges of this process."""
         rates = self._rates.per_second("Pop", row.group, row.topic), self._rates.per_second("Ack", row.group, row.topic)
         return responses.group_stats(row, self._clock.now_ms(), rates, self._engine.gauges(row.group, row.topic))
+
+
+def _stored_sizes(command: Send, answer: Sent) -> list[int]:
+    """Bytes of each message that was stored; with places each tells for itself."""
+    good = [entry for entry in command.entries if isinstance(entry, Outgoing)]
+    places = answer.places or (Place(),) * len(good)
+    return [
+        len(entry.data)
+        for entry, place in zip(good, places, strict=True)
+        if isinstance(place, Place) and not place.duplicate
+    ]
 
 
 def _owner(name: str) -> str:

@@ -24,13 +24,16 @@ from popmq_server.message import (
     GROUP_NAME_MAX,
     KEY_BYTES_MAX,
     KEYS_MAX,
+    MESSAGE_GROUP_BYTES_MAX,
     MESSAGE_ID_BYTES_MAX,
+    PRIORITY_MAX,
     PROPERTIES_BYTES_MAX,
     PROPERTIES_MAX,
     REASON_BYTES_MAX,
     RETRY_PREFIX,
     TAG_BYTES_MAX,
     TOPIC_NAME_MAX,
+    Extra,
     Handle,
     Outgoing,
     check_messages_total,
@@ -56,6 +59,8 @@ CLIENT_ID_BYTES_MAX = 128
 ATTEMPT_ID_BYTES_MAX = 64
 OWNER_BYTES_MAX = 64
 PRODUCER_ID_BYTES_MAX = 64
+#: A relative delay; deliver_at_ms has no bound.
+DELAY_MS_MAX = 100 * 365 * 86_400_000
 _ENCODING_MAX = max(pb.Encoding.values())
 _TRACEPARENT_BYTES_MAX, _TRACESTATE_BYTES_MAX = 64, 512
 
@@ -172,13 +177,12 @@ def outgoing(raw: bytes, message: pb.Message | None, origin: tuple[str, int, int
     # Most messages have an id, a tag and a body: when their bytes explain the whole length, nothing else is set.
     known = 2 + (size >= 128) + (size >= 16384) + size
     known += (len(message_id) + 2 if message_id else 0) + (len(tag) + 2 if tag else 0)
-    if len(raw) != known:
-        _check_rare(message)
+    extra = _check_rare(message) if len(raw) != known else None
     if not message_id:
         message_id = _made_id(message.body, *origin)
         raw += b"\x0a\x20" + message_id.encode()
     hashes = (hash8(message_id), *map(hash8, message.keys)) if len(message.keys) else (hash8(message_id),)
-    return Outgoing(raw, checked_tag_hash(tag), hashes, message_id)
+    return Outgoing(raw, checked_tag_hash(tag), hashes, message_id, extra)
 
 
 def _made_id(body: bytes, producer_id: str, request_number: int, place: int) -> str:
@@ -225,26 +229,31 @@ def _check_properties(message: pb.Message) -> None:
         )
 
 
-def _check_rare(message: pb.Message) -> None:
-    """What most messages do not have."""
+def _check_rare(message: pb.Message) -> Extra | None:
+    """What most messages do not have; what asks for another way than the plain one is the answer."""
     check_text(message.message_id, "message_id", MESSAGE_ID_BYTES_MAX)
     if len(message.keys):
         _check_keys(message.keys)
     if len(message.properties):
         _check_properties(message)
-    _check_later(message)
+    _check_origin(message)
+    return _extra(message)
 
 
-def _check_later(message: pb.Message) -> None:
-    """Parts of later releases, and what only the broker may set."""
-    if message.deliver_at_ms:
-        raise unsupported("deliver_at_ms", "delayed messages")
-    if message.priority:
-        raise unsupported("priority", "priorities")
-    if message.transaction:
-        raise unsupported("transaction", "transactions")
-    if message.message_group:
-        raise unsupported("message_group", "message groups")
+def _extra(message: pb.Message) -> Extra | None:
+    """Whether the topic's type allows it is for the engine, which knows the topic."""
+    check_text(message.message_group, "message_group", MESSAGE_GROUP_BYTES_MAX)
+    check_range(message.deliver_at_ms, "deliver_at_ms", 0, INT64_MAX)
+    check_range(message.delay_ms, "delay_ms", 0, DELAY_MS_MAX)
+    check_range(message.priority, "priority", 0, PRIORITY_MAX)
+    if message.deliver_at_ms and message.delay_ms:
+        raise invalid("deliver_at_ms and delay_ms are both set", field="delay_ms", action="set one of them")
+    asked = (message.message_group, message.deliver_at_ms, message.delay_ms, message.priority, message.transaction)
+    return Extra(*asked) if any(asked) else None
+
+
+def _check_origin(message: pb.Message) -> None:
+    """Where a message comes from, and what only the broker may set."""
     if message.HasField("dead_letter"):
         raise invalid("dead_letter is set by the broker", field="dead_letter", action="leave it unset")
     if message.HasField("trace_context"):
@@ -259,7 +268,7 @@ def _check_later(message: pb.Message) -> None:
 def pop(request: pb.PopRequest) -> Pop:
     """Zeros become defaults; everything else out of range is refused, never clamped."""
     if request.HasField("filter") and request.filter.WhichOneof("expression"):
-        raise unsupported("filter", "filters")
+        raise unsupported("filter", "filters")  # being built
     if request.format not in (pb.FORMAT_ROWS, pb.FORMAT_COLUMNS):
         raise invalid(f"there is no format {request.format}", field="format")
     token = _token(request.token) if request.HasField("token") else None

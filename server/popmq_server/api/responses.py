@@ -4,7 +4,7 @@ import functools
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.api.status import error_info
-from popmq_server.commands import Popped, Position, Send, Sent
+from popmq_server.commands import Place, Popped, Position, Send, Sent
 from popmq_server.errors import Refused
 from popmq_server.message import make_handle, varint
 from popmq_server.stats import GroupNumbers
@@ -15,6 +15,8 @@ def sent(command: Send, answer: Sent) -> bytes:
 
     SendResult: 1 error · 2 message_id · 3 queue · 4 offset.
     """
+    if answer.places is not None:
+        return _placed(command, answer)
     offset, parts = answer.first, []
     queue = b"\x18" + varint(answer.queue)
     for entry in command.entries:
@@ -28,6 +30,31 @@ def sent(command: Send, answer: Sent) -> bytes:
     if answer.duplicate:
         parts.append(b"\x10\x01")
     return b"".join(parts)
+
+
+def _placed(command: Send, answer: Sent) -> bytes:
+    """A SendResponse of messages that went each its own way."""
+    places = iter(answer.places or ())
+    results = []
+    for entry in command.entries:
+        found = entry if isinstance(entry, Refused) else next(places)
+        if isinstance(found, Refused):
+            results.append(pb.SendResult(error=error_info(found)))
+        else:
+            results.append(place(found, "" if isinstance(entry, Refused) else entry.message_id))
+    return pb.SendResponse(results=results, duplicate=answer.duplicate).SerializeToString()
+
+
+def place(found: Place, message_id: str) -> pb.SendResult:
+    """Where one message is."""
+    return pb.SendResult(
+        message_id=message_id,
+        queue=found.queue,
+        offset=found.offset,
+        recall_handle=found.recall_handle,
+        transaction_id=found.transaction_id,
+        duplicate=found.duplicate,
+    )
 
 
 def popped(answer: Popped, columns: bool) -> bytes:

@@ -40,6 +40,12 @@ _SERVICES = ("Broker", "Admin")
 _STREAMS_S = 0.25
 
 Method = Callable[[bytes], Awaitable[Message | bytes]]
+StreamMethod = Callable[[AsyncIterator[bytes]], AsyncIterator[Message]]
+
+
+async def _unserved(raw: Any) -> Any:
+    """Being built."""
+    raise Refused("UNSUPPORTED", "this call is not served yet")
 
 
 class Server:
@@ -58,20 +64,23 @@ class Server:
         self._idle.set()
         rates = Rates(broker.clock)
         native = NativeService(broker, broker.clock, metrics, rates)
-        services = {"Broker": native, "Admin": AdminService(broker, native, broker.store, metrics, rates)}
-        for name, service in services.items():
-            self._add(name, service)
+        parts: tuple[Any, ...] = (
+            native,
+            AdminService(broker, native, broker.store, metrics, rates),
+        )
+        for name in _SERVICES:
+            self._add(name, parts)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         names = [f"popmq.v1.{name}" for name in _SERVICES]
         reflection.enable_server_reflection(
             [*names, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME], self._server
         )
 
-    def _add(self, name: str, service: Any) -> None:
-        """Handlers by name from the descriptor: a method of the contract that nobody wrote fails at start."""
+    def _add(self, name: str, parts: tuple[Any, ...]) -> None:
+        """Handlers by name from the descriptor, each from the part that has it; what nobody wrote fails at start."""
         handlers: dict[str, Any] = {}
         for method in pb.DESCRIPTOR.services_by_name[name].methods:
-            call = getattr(service, method.name)
+            call = next((getattr(part, method.name) for part in parts if hasattr(part, method.name)), _unserved)
             if method.client_streaming:
                 handlers[method.name] = grpc.stream_stream_rpc_method_handler(self._stream(method.name, call))
             else:
@@ -131,12 +140,17 @@ class Server:
         self._metrics.refusals.labels(refused.code).inc()
         await refuse(context, refused)
 
-    def _stream(self, name: str, call: Method) -> Callable[[Any, Any], AsyncIterator[bytes]]:
-        """A stream that is refused with its first answer: Session, for now."""
-        unary = self._unary(name, call)
+    def _stream(self, name: str, call: StreamMethod) -> Callable[[Any, Any], AsyncIterator[bytes]]:
+        """A stream of both sides: it lasts as long as its client, so a stop does not wait for it."""
 
-        async def handle(_: Any, context: Any) -> AsyncIterator[bytes]:
-            yield await unary(b"", context)
+        async def handle(requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
+            try:
+                async for response in call(requests):
+                    yield _bytes(response)
+            except Refused as refused:
+                await self._refuse(name, context, refused)
+            else:
+                self._metrics.calls.labels(name, "OK").inc()
 
         return handle
 

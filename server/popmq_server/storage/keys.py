@@ -26,15 +26,26 @@
     hist      T + Q + offset [8] + ck_id [8] + sub [2]  how a lease of these messages ended (history.py)
     quar      T + Q + offset [8]            position [8], size [4] of a record whose checksum is wrong
     purge     id [4]                        a deleted topic or group whose ranges are not all removed yet
+    sub       G + T                         JSON: filter, consume mode (records.Subscription)
+    tstat     T                             counters of a topic, 8 bytes each
+    sched     due [8] + id [8]              T, stored ms, nonce, then the message (delay.py)
+    half      txn id [8]                    T, checks …, then the message (transaction.py)
+    hdue      due [8] + txn id [8]          nothing: when a half message is checked next
+    tdone     txn id [8]                    how and when a transaction ended
+    fwait     G + T + message group [8] + offset [8]  FIFO: a message that waits for its turn (fifo.py)
+    uid       T + time bucket [4] + id hash [16]      where a message id was stored (unique.py)
+    gone      T + Q + offset [8]            a dead letter that was redriven: not read any more
 
-What is reserved for later work: sched, half, fwait, stage.
+What is reserved for later work: stage.
 """
 
 import hashlib
 import struct
 
-#: The number in `meta` that says how to read all of this. A store of a newer format is refused.
-FORMAT = 1
+#: The number in `meta` that says how to read all of this. A store of a newer format is refused; one of an older format
+#: in READABLE is read as it is, what it lacks begins at zero, and it is of this format from then on.
+FORMAT = 2
+READABLE = (1, 2)
 
 DATABASES = (
     "meta",
@@ -63,11 +74,18 @@ DATABASES = (
     "half",
     "fwait",
     "stage",
+    "sub",
+    "tstat",
+    "hdue",
+    "tdone",
+    "uid",
+    "gone",
 )
 
 U16 = struct.Struct(">H")
 U32 = struct.Struct(">I")
 U64 = struct.Struct(">Q")
+I64 = struct.Struct(">q")
 
 #: T + Q + first offset.
 CQ_KEY = struct.Struct(">IHQ")
@@ -89,6 +107,10 @@ DUE_KEY = struct.Struct(">QQH")
 RQ_KEY = struct.Struct(">IIQ")
 #: position, size, attempts, origin queue, origin offset, first pop, bound ck_id (0 = none) and member; then the reason.
 RQ_VALUE = struct.Struct(">QIHHQQQH")
+#: due + id, due + txn id.
+SCHED_KEY = struct.Struct(">QQ")
+#: G + T + message group hash + offset.
+FWAIT_KEY = struct.Struct(">II8sQ")
 #: T + Q + offset + ck_id + sub.
 HIST_KEY = struct.Struct(">IHQQH")
 #: time, T, Q, first offset, count.

@@ -68,14 +68,14 @@ class Store:
         with self._env.begin(write=True) as txn:
             meta = self._env.open_db(b"meta", txn=txn)
             found = txn.get(b"format", db=meta)
-            if found is None:
-                txn.put(b"format", keys.U32.pack(keys.FORMAT), db=meta)
-            elif keys.U32.unpack(found)[0] != keys.FORMAT:
-                number = keys.U32.unpack(found)[0]
+            number = keys.FORMAT if found is None else keys.U32.unpack(found)[0]
+            if number not in keys.READABLE:
                 raise StartError(
                     f"{self.folder} has store format {number}, this release reads {keys.FORMAT}: "
                     "start it with the release that wrote it, or a newer one"
                 )
+            if found is None or number != keys.FORMAT:
+                txn.put(b"format", keys.U32.pack(keys.FORMAT), db=meta)
             return {name: self._env.open_db(name.encode(), txn=txn) for name in keys.DATABASES}
 
     def begin(self, write: bool = True) -> "Transaction":

@@ -1,0 +1,74 @@
+"""What can be asked of the engine: one frozen class for each command, and for each answer that has a shape.
+
+Commands carry names and plain numbers, checked against the limits by whoever makes them (api/); the engine checks what
+needs its state. All times are ms. Answers of entries are values or `Refused` objects, in the order of the request.
+
+One module for each family; core.HANDLERS says who does what. Every command belongs to a lane, see below.
+"""
+
+from popmq_server.commands.catalog import (
+    CreateGroup,
+    CreateTopic,
+    DeleteGroup,
+    DeleteTopic,
+    UpdateGroup,
+    UpdateTopic,
+)
+from popmq_server.commands.messages import (
+    Ack,
+    Acked,
+    Change,
+    ChangeInvisibleTime,
+    Place,
+    Pop,
+    Popped,
+    PopToken,
+    Position,
+    Send,
+    Sent,
+)
+from popmq_server.commands.owners import (
+    AckUpTo,
+    AttachOwner,
+    Available,
+    Look,
+    ReleaseOwner,
+    RenewOwner,
+)
+
+__all__ = [
+    "LANES",
+    "LANE_ACK",
+    "LANE_POP",
+    "LANE_SEND",
+    "NEEDS_ROOM",
+    "Ack",
+    "AckUpTo",
+    "Acked",
+    "AttachOwner",
+    "Available",
+    "Change",
+    "ChangeInvisibleTime",
+    "CreateGroup",
+    "CreateTopic",
+    "DeleteGroup",
+    "DeleteTopic",
+    "Look",
+    "Place",
+    "Pop",
+    "PopToken",
+    "Popped",
+    "Position",
+    "ReleaseOwner",
+    "RenewOwner",
+    "Send",
+    "Sent",
+    "UpdateGroup",
+    "UpdateTopic",
+]
+
+#: Taken first: what frees, then what stores, then what hands out, so that waiting Pops never delay an Ack.
+LANE_ACK, LANE_SEND, LANE_POP = 0, 1, 2
+LANES: dict[type, int] = {Send: LANE_SEND, Pop: LANE_POP}
+#: What needs room on the disk, refused first when it is full.
+NEEDS_ROOM = (Send, Pop, CreateTopic, CreateGroup, AttachOwner)

@@ -1,0 +1,77 @@
+"""What can be asked about topics and groups: see catalog.py. All times are ms."""
+
+from typing import Any, NamedTuple
+
+from popmq_server.records import IN_FLIGHT_MAX
+
+
+class CreateTopic(NamedTuple):
+    """→ (Topic, whether it existed). Fields are those of records.Topic; retention: `by_age`, `keep_ms`, `bytes_max`."""
+
+    name: str
+    queues: int
+    by_age: bool
+    keep_ms: int
+    type: str = "NORMAL"
+    bytes_max: int = 0
+    unique_ids_ms: int = 0
+    send_messages_per_s: int = 0
+    send_bytes_per_s: int = 0
+    message_bytes_max: int = 0
+    pop_messages_per_s: int = 0
+
+
+class UpdateTopic(NamedTuple):
+    """→ Topic. `queues` 0 and `retention` None: as they were; `retention` is (by age, keep ms).
+
+    `changes`: other fields of records.Topic that may change, with their new values. `type`: "" or what it must be: it
+    cannot change.
+    """
+
+    name: str
+    queues: int
+    retention: tuple[bool, int] | None
+    changes: tuple[tuple[str, int], ...] = ()
+    type: str = ""
+
+
+class DeleteTopic(NamedTuple):
+    """→ None."""
+
+    name: str
+
+
+class CreateGroup(NamedTuple):
+    """→ (Group, whether it existed).
+
+    `delays_ms`: backoff before attempt 2, 3, …, the last repeats. `share_number`: 0 = everybody reads every queue.
+    `start_from`: EARLIEST, LATEST or TIMESTAMP (`start_ms`), where the group begins in a topic that it names first.
+    `exclusive_owner`: what an owner's token holds is not popped by others after its lease. `fifo`: told to clients.
+    `in_flight_max`: leased messages in one queue. `stop_on_failure`: a message without attempts left stops its message
+    group (FIFO) instead of going to the dead-letter topic.
+    """
+
+    name: str
+    max_attempts: int
+    delays_ms: tuple[int, ...]
+    invisible_ms: int
+    share_number: int
+    start_from: str
+    start_ms: int
+    exclusive_owner: bool
+    fifo: bool = False
+    in_flight_max: int = IN_FLIGHT_MAX
+    stop_on_failure: bool = False
+
+
+class UpdateGroup(NamedTuple):
+    """→ Group. `changes` are fields of state.Group."""
+
+    name: str
+    changes: dict[str, Any]
+
+
+class DeleteGroup(NamedTuple):
+    """→ None."""
+
+    name: str

@@ -1,0 +1,108 @@
+"""Where a message goes that asks for more than the next place: by the type of its topic.
+
+    plain                     the next queue in turn, with its neighbours of the request (topic.send does these itself)
+    message group   FIFO      the queue of the group's hash: one group, one queue, one order
+    priority        PRIORITY  the queue of its number; what is higher than the last queue goes there
+    delayed         any type but NORMAL: `sched`, until it is due (delay.py)
+    half message    any type but NORMAL: `half`, until it is committed (transaction.py); then delayed or visible
+    known id        topics with unique ids: stored once (unique.py)
+
+A topic refuses what its type does not keep a promise for, entry by entry; the neighbours go on.
+"""
+
+from popmq_server import delay, topic, transaction, unique
+from popmq_server.commands import Place
+from popmq_server.errors import Refused, invalid
+from popmq_server.message import Extra, Outgoing
+from popmq_server.records import Topic
+from popmq_server.storage.keys import U64, hash8
+from popmq_server.tx import Tx
+
+_NONE = Extra()
+
+
+def is_plain(found: Topic, messages: tuple[Outgoing, ...]) -> bool:
+    """Whether a request needs nothing of this module: the way of most messages, kept short."""
+    if found.type in ("FIFO", "PRIORITY") or found.unique_ids_ms:
+        return False
+    return all(message.extra is None for message in messages)
+
+
+def place(tx: Tx, found: Topic, messages: tuple[Outgoing, ...]) -> tuple[Place | Refused, ...]:
+    """Stores the good ones; where each of them is, in order, or why it is refused."""
+    places: list[Place | Refused] = []
+    visible: list[tuple[int, Outgoing]] = []
+    for number, message in enumerate(messages):
+        refusal = _refusal(found, message.extra or _NONE)
+        known = None if refusal else unique.seen(tx, found, message)
+        if refusal or known is not None:
+            places.append(refusal or known or Place())
+            continue
+        kept = _kept(tx, found, message)
+        places.append(kept or Place())
+        if kept is None:
+            visible.append((number, message))
+        else:
+            unique.remember(tx, found, message, kept)
+    for number, stored in zip((number for number, _ in visible), append(tx, found, visible), strict=True):
+        places[number] = stored
+        unique.remember(tx, found, messages[number], stored)
+    return tuple(places)
+
+
+def _refusal(found: Topic, extra: Extra) -> Refused | None:
+    """What the topic's type does not allow."""
+    wrong: tuple[str, str] | None = None
+    if bool(extra.message_group) != (found.type == "FIFO"):
+        wrong = (
+            "message_group",
+            "FIFO topics need one in every message" if found.type == "FIFO" else "needs a FIFO topic",
+        )
+    elif extra.priority and found.type != "PRIORITY":
+        wrong = "priority", "needs a PRIORITY topic"
+    elif found.type == "NORMAL" and (extra.due_ms or extra.delay_ms):
+        wrong = "deliver_at_ms" if extra.due_ms else "delay_ms", "needs a topic of another type, e.g. DELAY"
+    elif found.type == "NORMAL" and extra.transaction:
+        wrong = "transaction", "needs a topic of another type, e.g. TRANSACTION"
+    if wrong is None:
+        return None
+    return invalid(
+        f"topic {found.name!r} has type {found.type}: {wrong[0]} {wrong[1]}",
+        field=wrong[0],
+        action=f"correct the message, or create a topic of that type (popmq topic create --type …) for {wrong[0]}",
+    )
+
+
+def _kept(tx: Tx, found: Topic, message: Outgoing) -> Place | None:
+    """The place of a message that is not visible yet; None for one that is."""
+    extra = message.extra or _NONE
+    if extra.transaction:
+        return transaction.begin(tx, found, message)
+    due_ms = extra.due_ms or (tx.now_ms + extra.delay_ms if extra.delay_ms else 0)
+    return delay.schedule(tx, found, message, due_ms) if due_ms > tx.now_ms else None
+
+
+def append(tx: Tx, found: Topic, messages: list[tuple[int, Outgoing]]) -> list[Place]:
+    """Makes messages visible, those of one queue together; where they are, in the order given."""
+    turn = -1
+    queues: dict[int, list[int]] = {}
+    for rank, (_, message) in enumerate(messages):
+        extra = message.extra or _NONE
+        if found.type == "FIFO":
+            queue = queue_of(extra.message_group, found.queues)
+        elif found.type == "PRIORITY":
+            queue = min(extra.priority, found.queues - 1)
+        else:
+            queue = turn = turn if turn >= 0 else topic.rotate(tx, found)
+        queues.setdefault(queue, []).append(rank)
+    places = [Place()] * len(messages)
+    for queue, ranks in queues.items():
+        first = topic.append(tx, found, queue, tuple(messages[rank][1] for rank in ranks))
+        for step, rank in enumerate(ranks):
+            places[rank] = Place(queue, first + step)
+    return places
+
+
+def queue_of(message_group: str, queues: int) -> int:
+    """The queue of a message group: the same as long as the topic lives, since a FIFO topic keeps its queues."""
+    return int(U64.unpack(hash8(message_group))[0]) % queues
