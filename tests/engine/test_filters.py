@@ -77,14 +77,14 @@ def test_a_tag_that_no_message_can_have_is_refused_with_its_place(text: str, pla
 def test_lists_are_bounded() -> None:
     wanted = [str(number) for number in range(tag.TAGS_MAX)]
     assert len(filters.make("tag", "||".join(wanted)).hashes or ()) == tag.TAGS_MAX
-    assert "257 tags" in str(refused("tag", "||".join([*wanted, "one more"[:3]])))
+    assert "257 tags" in str(refused("tag", "||".join([*wanted, "x"])))
     assert f"{TEXT_BYTES_MAX + 1} bytes" in str(refused("tag", "a" * (TEXT_BYTES_MAX + 1)))
     assert filters.make("tag", "é" * (TAG_BYTES_MAX // 2)).matches(stored("é" * (TAG_BYTES_MAX // 2)))
 
 
 def test_the_index_stage_knows_the_hashes_of_its_tags_and_no_others() -> None:
     made = filters.make("tag", "a || b")
-    assert made.hashes == {tag_hash("a"), tag_hash("b")}
+    assert made.hashes == frozenset({tag_hash("a"), tag_hash("b")})
     assert tag_hash("") not in (made.hashes or ())
 
 
@@ -114,7 +114,7 @@ def test_a_list_matches_its_tags_and_nothing_else(tags: list[str]) -> None:
         return
     assert all(made.matches(stored(one)) and tag_hash(one) in (made.hashes or ()) for one in tags)
     assert not made.matches(stored("".join(tags) + "."))
-    assert filters.make("tag", made.text) == made
+    assert filters.make("tag", made.text).same(made)
 
 
 def test_no_kind_is_every_message() -> None:

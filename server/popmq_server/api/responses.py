@@ -36,8 +36,10 @@ def _placed(command: Send, answer: Sent) -> bytes:
     """A SendResponse of messages that went each its own way."""
     places = iter(answer.places or ())
     results = []
-    for entry in command.entries:
+    for number, entry in enumerate(command.entries):
         found = entry if isinstance(entry, Refused) else next(places)
+        if isinstance(found, Refused) and found is not entry:
+            found.field = f"messages[{number}].{found.field}"
         if isinstance(found, Refused):
             results.append(pb.SendResult(error=error_info(found)))
         else:

@@ -80,7 +80,7 @@ class Server:
         """Handlers by name from the descriptor, each from the part that has it; what nobody wrote fails at start."""
         handlers: dict[str, Any] = {}
         for method in pb.DESCRIPTOR.services_by_name[name].methods:
-            call = next((getattr(part, method.name) for part in parts if hasattr(part, method.name)), _unserved)
+            call: Any = next((getattr(part, method.name) for part in parts if hasattr(part, method.name)), _unserved)
             if method.client_streaming:
                 handlers[method.name] = grpc.stream_stream_rpc_method_handler(self._stream(method.name, call))
             else:
