@@ -21,7 +21,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 # All that `pip install popmq` may bring.
 THIN = {"popmq", "grpcio", "protobuf", "googleapis-common-protos", "typing-extensions"}
 # What users of the thin SDK must never have to install.
-HEAVY = ("lmdb", "prometheus_client", "pyspark", "pyarrow", "click", "rich")
+HEAVY = ("lark", "lmdb", "prometheus_client", "pyspark", "pyarrow", "click", "rich")
 
 
 def install(prefix: Path, extra: str) -> None:
@@ -87,7 +87,7 @@ def test_the_wheel_holds_the_six_packages_and_nothing_else(thin: Path) -> None:
     assert any(name.endswith("licenses/LICENSE") for name in files)
 
 
-@pytest.mark.parametrize("missing", ["lmdb", "prometheus_client"])
+@pytest.mark.parametrize("missing", ["lark", "lmdb", "prometheus_client"])
 def test_serve_without_the_server_extra_names_the_extra(missing: str) -> None:
     code = f"import sys; sys.modules[{missing!r}] = None; from popmq_cli.main import main; main()"
     done = subprocess.run([sys.executable, "-c", code, "serve"], capture_output=True, text=True, timeout=60)

@@ -1,0 +1,99 @@
+"""A filter: made once from its text, then asked for every message.
+
+    index stage   `hashes`: a message whose tag hash is not among them is passed over without being read
+    log stage     `matches`: the decision over the stored bytes of the message
+
+The texts of two filters may differ though they say the same; `normal` is what is compared.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+from popmq_server import fields
+from popmq_server.errors import Refused
+from popmq_server.filters import sql92, tag
+from popmq_server.filters.errors import TEXT_BYTES_MAX, refusal
+from popmq_server.message import tag_hash
+
+#: Distinct texts that are kept ready, those that were refused among them.
+READY_MAX = 1000
+#: What SQL sees of a message beside its properties, under the reference's names; these win over properties.
+TAGS, KEYS = "TAGS", "KEYS"
+
+
+class Filter(NamedTuple):
+    """What a group wants of a topic.
+
+    `kind`: tag or sql92; "" = every message. `text`: as it was written. `normal`: equal for texts that say the same.
+    `hashes`: of the tags that can match, None = any. `matches`: whether the bytes of a popmq.v1.Message are wanted.
+    """
+
+    kind: str
+    text: str
+    normal: str
+    hashes: frozenset[bytes] | None
+    matches: Callable[[bytes], bool]
+
+    @property
+    def everything(self) -> bool:
+        """Whether every message passes, so that nobody needs to look."""
+        return not self.kind
+
+    def same(self, other: "Filter") -> bool:
+        """Whether two filters say the same, however they are written."""
+        return (self.kind, self.normal) == (other.kind, other.normal)
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.text!r}" if self.kind else "every message"
+
+
+EVERYTHING = Filter("", "", "", None, lambda data: True)
+
+
+def make(kind: str, text: str) -> Filter:
+    """The filter of a kind ("tag", "sql92" or "") and a text. Raises Refused FILTER_INVALID with the place."""
+    made = _made(kind, text)
+    if isinstance(made, Filter):
+        return made
+    raise Refused(made.code, made.message, field=made.field, action=made.action)
+
+
+@functools.lru_cache(maxsize=READY_MAX)
+def _made(kind: str, text: str) -> Filter | Refused:
+    """Refusals are kept too: a consumer that retries a bad filter costs one parse."""
+    try:
+        return {"tag": _of_tags, "sql92": _of_sql}[kind](text) if kind else EVERYTHING
+    except Refused as refused:
+        return refused
+
+
+def _of_tags(text: str) -> Filter:
+    if len(text.encode()) > TEXT_BYTES_MAX:
+        raise refusal("tag", text, 0, f"the text has {len(text.encode())} bytes, at most {TEXT_BYTES_MAX} are allowed")
+    tags = tag.parse(text)
+    if tags is None:
+        return EVERYTHING
+    wanted, normal = frozenset(tags), tag.written(tags)
+    hashes = frozenset(map(tag_hash, tags))
+    return Filter("tag", normal, normal, hashes, lambda data: fields.text(data, fields.TAG) in wanted)
+
+
+def _of_sql(text: str) -> Filter:
+    decide = sql92.compiled(text)
+    return Filter("sql92", text.strip(), sql92.written(text), None, lambda data: decide(visible(data)) is True)
+
+
+def visible(data: bytes) -> dict[str, str]:
+    """What SQL sees of a message: its properties, its tag as TAGS, its keys joined by spaces as KEYS.
+
+    What a message does not have is not there: NULL.
+    """
+    found = fields.properties(data)
+    found.pop(TAGS, None)
+    found.pop(KEYS, None)
+    if tag_text := fields.text(data, fields.TAG):
+        found[TAGS] = tag_text
+    if keys := fields.texts(data, fields.KEYS):
+        found[KEYS] = " ".join(keys)
+    return found

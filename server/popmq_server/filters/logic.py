@@ -1,0 +1,102 @@
+"""Three-valued logic, and what a text is worth beside a number or a truth value.
+
+    NOT     AND   T F N     OR    T F N        any comparison with NULL is NULL, on whichever side it stands
+    T → F    T    T F N      T    T T T
+    F → T    F    F F F      F    T F N        Values: texts, numbers, True, False, and None for NULL.
+    N → N    N    N F N      N    T N N
+
+All properties are texts. Beside a number a text is read as a number, beside a truth value as one; a text that is not
+one is NULL there, never an error: one strange message must not stop a filter, nor hide what an OR beside it says.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeAlias
+
+Number: TypeAlias = int | float
+Truth: TypeAlias = bool | None
+Value: TypeAlias = str | Number | Truth
+Properties: TypeAlias = Mapping[str, str]
+#: A part of an expression, ready to run on the properties of a message: to a Value, or to TRUE, FALSE or NULL.
+Run: TypeAlias = Callable[[Properties], Any]
+Decide: TypeAlias = Callable[[Properties], Truth]
+
+# What Python reads as a number beyond these ("nan", "1_000", " 5", digits of other scripts) is a text here. Whole
+# numbers of more than 64 bits are read as doubles, like decimals.
+_WHOLE = re.compile(r"[+-]?[0-9]{1,19}\Z")
+_DECIMAL = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\Z")
+_TRUTHS = {"true": True, "false": False}
+
+
+def number(text: str) -> Number | None:
+    """The number that a text says: whole if it is one, else a double; None for anything else."""
+    if _WHOLE.match(text):
+        return int(text)
+    return float(text) if _DECIMAL.match(text) else None
+
+
+def truth(text: str) -> Truth:
+    """`true` or `false` in any case; None for anything else."""
+    return _TRUTHS.get(text.lower())
+
+
+def beside(text: str, other: Value) -> Value:
+    """What a text is worth where it meets a value that is not a text."""
+    if isinstance(other, bool):
+        return truth(text)
+    return None if other is None else number(text)
+
+
+def equal(left: Value, right: Value) -> Truth:
+    """`left = right`."""
+    if isinstance(left, str) and not isinstance(right, str):
+        left = beside(left, right)
+    elif isinstance(right, str) and not isinstance(left, str):
+        right = beside(right, left)
+    if left is None or right is None or isinstance(left, bool) != isinstance(right, bool):
+        return None
+    return left == right
+
+
+def opposite(decide: Decide) -> Decide:
+    """NOT."""
+
+    def run(properties: Properties) -> Truth:
+        found = decide(properties)
+        return None if found is None else not found
+
+    return run
+
+
+def every(parts: Iterable[Decide]) -> Decide:
+    """AND of any number of parts, from the left, until one is FALSE."""
+    decided = tuple(parts)
+
+    def run(properties: Properties) -> Truth:
+        result: Truth = True
+        for decide in decided:
+            found = decide(properties)
+            if found is False:
+                return False
+            if found is None:
+                result = None
+        return result
+
+    return run
+
+
+def some(parts: Iterable[Decide]) -> Decide:
+    """OR of any number of parts, from the left, until one is TRUE."""
+    decided = tuple(parts)
+
+    def run(properties: Properties) -> Truth:
+        result: Truth = False
+        for decide in decided:
+            found = decide(properties)
+            if found:
+                return True
+            if found is None:
+                result = None
+        return result
+
+    return run

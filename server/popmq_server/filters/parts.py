@@ -1,0 +1,271 @@
+"""Trees of the SQL92 grammar → closures over the properties of a message.
+
+    a > 5 AND b IN ('x', 'y')
+
+    conditions ──▶ every(…)          each node becomes a Part: a function from a message's properties to a value,
+    ├─ greater ──▶ │ 5 < number(a)   and what is known of that value before any message is seen: its sort, and for
+    └─ one_of  ──▶ └ b in {x, y}     literals the value itself
+
+What cannot be meant is refused here, with its place in the text: texts have no order, nothing is equal to NULL.
+"""
+
+import math
+import operator
+from collections.abc import Callable
+from enum import Enum
+from typing import Any, NamedTuple, TypeAlias
+
+from lark import Token, Tree
+from lark.visitors import Interpreter
+
+from popmq_server.errors import Refused
+from popmq_server.filters import logic
+from popmq_server.filters.errors import refusal
+from popmq_server.filters.logic import Decide, Number, Properties, Run, Truth
+
+#: Texts of one IN.
+LIST_MAX = 256
+_WHOLE_MAX = 1 << 63
+
+SyntaxTree: TypeAlias = Tree[Token]
+
+
+class Sort(Enum):
+    """What a part gives, NULL aside."""
+
+    PROPERTY = "a property"
+    TEXT = "a text"
+    NUMBER = "a number"
+    TRUTH = "a condition"
+    NULL = "NULL"
+
+
+class Part(NamedTuple):
+    """A part of an expression. `value` counts only where `constant` is set."""
+
+    sort: Sort
+    run: Run
+    constant: bool = False
+    value: Any = None
+
+
+class Builder(Interpreter[Token, Part]):
+    """Trees → Parts: one method for each rule of the grammar, named like it."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def _refused(self, tree: SyntaxTree, why: str, action: str = "") -> Refused:
+        return refusal("sql92", self._text, tree.meta.start_pos, why, action)
+
+    def _part(self, tree: SyntaxTree, place: int = 0) -> tuple[SyntaxTree, Part]:
+        """A child of a node, as it stands in the text and as it runs."""
+        child = tree.children[place]
+        assert isinstance(child, Tree)
+        return child, self.visit(child)
+
+    # ── Conditions ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def decision(self, tree: SyntaxTree) -> Decide:
+        """A part where TRUE or FALSE is asked for: a condition, or a property, whose text is neither.
+
+        So a property alone is never TRUE, and `NOT a` says that a is present.
+        """
+        part: Part = self.visit(tree)
+        if part.sort in (Sort.TRUTH, Sort.NULL):
+            return part.run
+        if part.sort is not Sort.PROPERTY:
+            raise self._refused(tree, f"{part.sort.value} is neither a condition nor a property")
+        return lambda properties: None if part.run(properties) is None else False
+
+    def _decisions(self, tree: SyntaxTree) -> list[Decide]:
+        return [self.decision(child) for child in tree.children if isinstance(child, Tree)]
+
+    def alternatives(self, tree: SyntaxTree) -> Part:
+        return Part(Sort.TRUTH, logic.some(self._decisions(tree)))
+
+    def conditions(self, tree: SyntaxTree) -> Part:
+        return Part(Sort.TRUTH, logic.every(self._decisions(tree)))
+
+    def negation(self, tree: SyntaxTree) -> Part:
+        return Part(Sort.TRUTH, logic.opposite(self._decisions(tree)[0]))
+
+    def inside(self, tree: SyntaxTree) -> Part:
+        return self._part(tree)[1]
+
+    # ── Equality ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def equal(self, tree: SyntaxTree) -> Part:
+        return Part(Sort.TRUTH, self._equality(tree))
+
+    def unequal(self, tree: SyntaxTree) -> Part:
+        return Part(Sort.TRUTH, logic.opposite(self._equality(tree)))
+
+    def _equality(self, tree: SyntaxTree) -> Decide:
+        """Refused: NULL, to which nothing is equal, and a truth value beside another literal."""
+        sides = [self._part(tree, place) for place in (0, 1)]
+        for child, part in sides:
+            if part.constant and part.value is None:
+                raise self._refused(child, "nothing is equal to NULL", "write IS NULL or IS NOT NULL")
+        (_, left), (child, right) = sides
+        if left.constant and right.constant and (left.sort is Sort.TRUTH) != (right.sort is Sort.TRUTH):
+            raise self._refused(child, f"{left.sort.value} cannot be compared with {right.sort.value}")
+        first, second = left.run, right.run
+        return lambda properties: logic.equal(first(properties), second(properties))
+
+    def is_null(self, tree: SyntaxTree) -> Part:
+        run = self._part(tree)[1].run
+        return Part(Sort.TRUTH, lambda properties: run(properties) is None)
+
+    def is_not_null(self, tree: SyntaxTree) -> Part:
+        run = self._part(tree)[1].run
+        return Part(Sort.TRUTH, lambda properties: run(properties) is not None)
+
+    # ── Order ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def greater(self, tree: SyntaxTree) -> Part:
+        return self._order(tree, operator.gt)
+
+    def at_least(self, tree: SyntaxTree) -> Part:
+        return self._order(tree, operator.ge)
+
+    def less(self, tree: SyntaxTree) -> Part:
+        return self._order(tree, operator.lt)
+
+    def at_most(self, tree: SyntaxTree) -> Part:
+        return self._order(tree, operator.le)
+
+    def _order(self, tree: SyntaxTree, holds: Callable[[Number, Number], bool]) -> Part:
+        return Part(Sort.TRUTH, _ordered(self._number(tree, 0), holds, self._number(tree, 1)))
+
+    def between(self, tree: SyntaxTree) -> Part:
+        return Part(Sort.TRUTH, self._between(tree))
+
+    def not_between(self, tree: SyntaxTree) -> Part:
+        return Part(Sort.TRUTH, logic.opposite(self._between(tree)))
+
+    def _between(self, tree: SyntaxTree) -> Decide:
+        value, low, high = (self._number(tree, place) for place in (0, 1, 2))
+        if low.constant and high.constant and low.value > high.value:
+            why = f"no number is between {low.value} and {high.value}"
+            raise self._refused(self._part(tree, 1)[0], why, "write the smaller one first")
+        return logic.every((_ordered(value, operator.ge, low), _ordered(value, operator.le, high)))
+
+    def _number(self, tree: SyntaxTree, place: int) -> Part:
+        """A side of `>` and its kin: a number, or a property, whose text is read as one. Texts have no order."""
+        child, part = self._part(tree, place)
+        if part.sort is Sort.NUMBER:
+            return part
+        if part.sort is not Sort.PROPERTY:
+            raise self._refused(child, f"{part.sort.value} has no order, expected a number or a property")
+        run = part.run
+        return Part(Sort.NUMBER, lambda properties: None if (text := run(properties)) is None else logic.number(text))
+
+    # ── Texts ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def one_of(self, tree: SyntaxTree) -> Part:
+        return Part(Sort.TRUTH, self._membership(tree))
+
+    def none_of(self, tree: SyntaxTree) -> Part:
+        return Part(Sort.TRUTH, logic.opposite(self._membership(tree)))
+
+    def _membership(self, tree: SyntaxTree) -> Decide:
+        child, part = self._part(tree)
+        if part.sort is not Sort.PROPERTY:
+            raise self._refused(child, f"{part.sort.value} cannot be in a list, expected a property")
+        run, tokens = part.run, [child for child in tree.children if isinstance(child, Token)]
+        if len(tokens) > LIST_MAX:
+            why = f"this list has {len(tokens)} texts, at most {LIST_MAX} are allowed"
+            raise refusal("sql92", self._text, tokens[LIST_MAX].start_pos or 0, why)
+        texts = frozenset(map(_unquoted, tokens))
+        return lambda properties: None if (text := run(properties)) is None else text in texts
+
+    def contains(self, tree: SyntaxTree) -> Part:
+        return self._search(tree, str.__contains__, True)
+
+    def not_contains(self, tree: SyntaxTree) -> Part:
+        return self._search(tree, str.__contains__, False)
+
+    def starts(self, tree: SyntaxTree) -> Part:
+        return self._search(tree, str.startswith, True)
+
+    def not_starts(self, tree: SyntaxTree) -> Part:
+        return self._search(tree, str.startswith, False)
+
+    def ends(self, tree: SyntaxTree) -> Part:
+        return self._search(tree, str.endswith, True)
+
+    def not_ends(self, tree: SyntaxTree) -> Part:
+        return self._search(tree, str.endswith, False)
+
+    def _search(self, tree: SyntaxTree, finds: Callable[[str, str], bool], wanted: bool) -> Part:
+        """Either form is FALSE, not NULL, where there is no text to look in or nothing to look for."""
+        run, looked_for = self._part(tree)[1].run, _unquoted(str(tree.children[1]))
+        if not looked_for:
+            return Part(Sort.TRUTH, lambda properties: False)
+
+        def found(properties: Properties) -> Truth:
+            text = run(properties)
+            return isinstance(text, str) and finds(text, looked_for) is wanted
+
+        return Part(Sort.TRUTH, found)
+
+    # ── Signs and literals ───────────────────────────────────────────────────────────────────────────────────────
+
+    def plus(self, tree: SyntaxTree) -> Part:
+        return self._part(tree)[1]
+
+    def minus(self, tree: SyntaxTree) -> Part:
+        """Of a number. A property is a text, and a text has no opposite: NULL."""
+        part = self._part(tree)[1]
+        if part.constant and part.sort is Sort.NUMBER:
+            return _literal(Sort.NUMBER, -part.value)
+        return _literal(Sort.NULL, None) if part.constant else Part(Sort.NUMBER, lambda properties: None)
+
+    def property(self, tree: SyntaxTree) -> Part:
+        name = str(tree.children[0])
+        return Part(Sort.PROPERTY, lambda properties: properties.get(name))
+
+    def text(self, tree: SyntaxTree) -> Part:
+        return _literal(Sort.TEXT, _unquoted(str(tree.children[0])))
+
+    def whole(self, tree: SyntaxTree) -> Part:
+        value = int(str(tree.children[0]).rstrip("lL"))
+        if value > _WHOLE_MAX:
+            raise self._refused(tree, "this whole number has more than 64 bits", "write it with a decimal point")
+        return _literal(Sort.NUMBER, value)
+
+    def decimal(self, tree: SyntaxTree) -> Part:
+        value = float(str(tree.children[0]))
+        if math.isinf(value):
+            raise self._refused(tree, "this number is larger than a double can be")
+        return _literal(Sort.NUMBER, value)
+
+    def true(self, tree: SyntaxTree) -> Part:
+        return _literal(Sort.TRUTH, True)
+
+    def false(self, tree: SyntaxTree) -> Part:
+        return _literal(Sort.TRUTH, False)
+
+    def null(self, tree: SyntaxTree) -> Part:
+        return _literal(Sort.NULL, None)
+
+
+def _ordered(left: Part, holds: Callable[[Number, Number], bool], right: Part) -> Decide:
+    """A comparison of two parts that give numbers."""
+    first, second = left.run, right.run
+
+    def run(properties: Properties) -> Truth:
+        low, high = first(properties), second(properties)
+        return None if low is None or high is None else holds(low, high)
+
+    return run
+
+
+def _literal(sort: Sort, value: Any) -> Part:
+    return Part(sort, lambda properties: value, True, value)
+
+
+def _unquoted(quoted: str) -> str:
+    """Two quotes within a text are one."""
+    return quoted[1:-1].replace("''", "'")

@@ -1,0 +1,115 @@
+"""SQL92 filters: text → tree (sql92.lark, an LALR grammar) → nested closures (parts.py). No `eval`, no tree later.
+
+What can be seen to be wrong in the text alone is refused when the filter is made, with the place in the text and what
+could stand there. What depends on a message is TRUE, FALSE or NULL (logic.py).
+"""
+
+import functools
+from pathlib import Path
+
+from lark import Lark, Token, Tree
+from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
+
+from popmq_server.errors import Refused
+from popmq_server.filters.errors import TEXT_BYTES_MAX, refusal
+from popmq_server.filters.logic import Decide
+from popmq_server.filters.parts import Builder, SyntaxTree
+
+#: Operators and parentheses within each other.
+DEPTH_MAX = 64
+#: What is not a word of the grammar.
+_EXACT = {"NAME", "TEXT", "WHOLE", "DECIMAL"}
+_SHOWN = {
+    "NAME": "a property",
+    "TEXT": "a text in single quotes",
+    "WHOLE": "a number",
+    "DECIMAL": "a number",
+    "EQUAL": "=",
+    "NOT_EQUAL": "<>",
+    "MORETHAN": ">",
+    "AT_LEAST": ">=",
+    "LESSTHAN": "<",
+    "AT_MOST": "<=",
+    "PLUS": "+",
+    "MINUS": "-",
+    "LPAR": "(",
+    "RPAR": ")",
+    "COMMA": ",",
+    "$END": "the end",
+}
+_CURES = {
+    '"': "write texts in single quotes",
+    "!": "write <> for unequal",
+    "==": "write one =",
+    "LIKE": "use CONTAINS, STARTSWITH or ENDSWITH",
+    "*": "there is no arithmetic in filters",
+    "%": "there is no arithmetic in filters",
+}
+
+
+@functools.cache
+def _parser() -> Lark:
+    """Made at the first SQL filter, in 30 ms.
+
+    The basic lexer cuts the text without looking at what would fit, so that `ORb` is a name everywhere.
+    """
+    grammar = Path(__file__).with_name("sql92.lark").read_text(encoding="utf-8")
+    return Lark(grammar, parser="lalr", lexer="basic", propagate_positions=True)
+
+
+def compiled(text: str) -> Decide:
+    """The decision over a message's properties. Raises Refused FILTER_INVALID with the place in the text."""
+    tree = _parsed(text)
+    _check_depth(text, tree)
+    return Builder(text).decision(tree)
+
+
+def _parsed(text: str) -> SyntaxTree:
+    if len(text.encode()) > TEXT_BYTES_MAX:
+        raise refusal(
+            "sql92", text, 0, f"the text has {len(text.encode())} bytes, at most {TEXT_BYTES_MAX} are allowed"
+        )
+    try:
+        return _parser().parse(text)
+    except UnexpectedInput as error:
+        raise _unexpected(text, error) from None
+
+
+def written(text: str) -> str:
+    """The words of a text that parses, one way to write it: comments, blanks and the case of words do not count."""
+    return " ".join(token if token.type in _EXACT else token.upper() for token in _parser().lex(text))
+
+
+def _unexpected(text: str, error: UnexpectedInput) -> Refused:
+    """What stands there, what could stand there, and the cure where the mistake is a common one."""
+    offset = error.pos_in_stream or 0
+    if isinstance(error, UnexpectedCharacters):
+        return refusal("sql92", text, offset, _odd_character(text, offset), _CURES.get(text[offset], ""))
+    assert isinstance(error, UnexpectedToken)
+    found: Token = error.token
+    could = sorted({_SHOWN.get(name, name) for name in error.accepts})
+    expected = f"expected {', '.join(could[:-1])} or {could[-1]}" if len(could) > 1 else f"expected {could[0]}"
+    if found.type == "$END":
+        return refusal("sql92", text, len(text), f"the text ends here, {expected}")
+    cure = _CURES.get(found.upper() if text[offset - 1 : offset + 1] != "==" else "==", "")
+    return refusal("sql92", text, offset, f"{str(found)!r} cannot stand here, {expected}", cure)
+
+
+def _odd_character(text: str, offset: int) -> str:
+    if text[offset] == "'":
+        return "this text has no closing quote"
+    if text.startswith("/*", offset):
+        return "this comment has no end"
+    return f"{text[offset]!r} has no meaning here"
+
+
+def _check_depth(text: str, tree: SyntaxTree) -> None:
+    """Bounds what the steps after this one may recurse into; the parser itself does not recurse."""
+    waiting = [(tree, 1)]
+    while waiting:
+        node, depth = waiting.pop()
+        inner = [child for child in node.children if isinstance(child, Tree)]
+        if inner and depth > DEPTH_MAX:
+            why = f"more than {DEPTH_MAX} operators and parentheses are within each other"
+            raise refusal("sql92", text, node.meta.start_pos, why)
+        waiting += [(child, depth + 1) for child in inner]

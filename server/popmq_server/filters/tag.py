@@ -1,0 +1,58 @@
+"""Tags: one word of a message, and lists of them in filters.
+
+    ""  "*"        every message, with a tag or without
+    "a || b"       messages whose tag is a or b; blanks around a tag and empty places do not count
+    "* || a"       in a list `*` is a tag like any other
+
+The consume queue holds eight bytes of hash for each message, so a scan for tags reads no message that it does not want;
+two tags of one hash are told apart by their text.
+"""
+
+from popmq_server.errors import Refused
+from popmq_server.filters.errors import refusal
+from popmq_server.message import TAG_BYTES_MAX
+
+ALL = "*"
+SEPARATOR = "||"
+#: Tags in one list.
+TAGS_MAX = 256
+
+
+def fault(tag: str) -> str:
+    """Why no message can have this tag, or ""."""
+    if "|" in tag or any(letter.isspace() for letter in tag):
+        return "has a space or '|' in it"
+    if any(letter < " " or "\x7f" <= letter <= "\x9f" for letter in tag):
+        return "has a control character in it"
+    if len(tag.encode()) > TAG_BYTES_MAX:
+        return f"has {len(tag.encode())} bytes, at most {TAG_BYTES_MAX} are allowed"
+    return ""
+
+
+def parse(text: str) -> tuple[str, ...] | None:
+    """The tags of a list, sorted, each once; None = every message. Raises Refused FILTER_INVALID."""
+    if text.strip() in ("", ALL):
+        return None
+    tags: set[str] = set()
+    offset = 0
+    for part in text.split(SEPARATOR):
+        tag = part.strip()
+        if tag and (why := fault(tag)):
+            raise _refused(text, offset + part.index(tag), f"the tag {tag!r} {why}, so no message can have it")
+        tags.add(tag)
+        offset += len(part) + len(SEPARATOR)
+    tags.discard("")
+    if not tags:
+        raise _refused(text, 0, "this list has no tag in it")
+    if len(tags) > TAGS_MAX:
+        raise _refused(text, 0, f"this list has {len(tags)} tags, at most {TAGS_MAX} are allowed")
+    return tuple(sorted(tags))
+
+
+def _refused(text: str, offset: int, why: str) -> Refused:
+    return refusal("tag", text, offset, why, 'write tags as "a || b", or "*" for every message')
+
+
+def written(tags: tuple[str, ...]) -> str:
+    """One way to write a list, whichever way it was written; a list of `*` alone is not "every message"."""
+    return f" {SEPARATOR} ".join(tags) if tags != (ALL,) else f"{ALL} {SEPARATOR} {ALL}"
