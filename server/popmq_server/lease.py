@@ -22,7 +22,7 @@ from popmq_server.checkpoint import BACKOFF, CheckPoint, Lease, Run, members_of
 from popmq_server.commands import Ack, Acked, Change, ChangeInvisibleTime
 from popmq_server.errors import Refused, bad_handle, group_not_found, invalid, lapsed
 from popmq_server.message import Handle
-from popmq_server.pop import pin_retry
+from popmq_server.pick import pin_retry
 from popmq_server.records import Group
 from popmq_server.storage.keys import RQ_KEY, RQ_VALUE
 from popmq_server.topic import Log, located

@@ -42,7 +42,8 @@ from popmq_server.commands import (
 )
 from popmq_server.errors import Refused, group_not_found, invalid, topic_not_found
 from popmq_server.lease import to_retry
-from popmq_server.pop import Pick, bind, choose, lease, pin_retry, queues_of, read_members, resolve
+from popmq_server.pick import Pick, pin_retry
+from popmq_server.pop import bind, choose, lease, queues_of, read_members, resolve
 from popmq_server.records import Group, Owner, Token, Topic
 from popmq_server.storage.keys import NEVER, RQ_KEY, STAT_KEY, SUB_OWNER, U64, hash16
 from popmq_server.tx import Tx

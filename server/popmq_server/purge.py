@@ -9,7 +9,7 @@ positions, retries, owners and leases. Leases of either that end before their tu
 
 from typing import Any
 
-from popmq_server.pop import pin_retry
+from popmq_server.pick import pin_retry
 from popmq_server.storage.keys import RQ_VALUE, STAT_KEY, SUB_OWNER, TOPIC_AT, U32, U64
 from popmq_server.storage.table import Table
 from popmq_server.topic import Log

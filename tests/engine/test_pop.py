@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from popmq_server import commands as ask
-from popmq_server import pop
+from popmq_server import pick
 from popmq_server.errors import Refused
 from popmq_server.records import IN_FLIGHT_MAX
 from popmq_server.storage.lmdb import Transaction
@@ -215,7 +215,7 @@ def test_a_pop_of_one_steps_over_a_damaged_retry(rig: Rig) -> None:
 
 
 def test_a_pop_that_gives_up_stepping_has_itself_woken_again(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pop, "SKIPS_MAX", 2)
+    monkeypatch.setattr(pick, "SKIPS_MAX", 2)
     rig.pair()
     for text in "abc":
         rig.send(text)

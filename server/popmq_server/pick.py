@@ -1,0 +1,266 @@
+"""Pick: what a pop will take, chosen by reading only.
+
+                 take_queue                        apply
+    cq ─ units ──────────────▶ rows, runs, chunks ───────▶ poff moves, retry entries go, what cannot be read is counted
+    rq ─ entries ────────────▶                             (pop.lease then puts the rows under a CheckPoint)
+                 take_retry
+
+A pick can be dropped without a trace until `apply`. What it cannot read it steps over and counts, so that one damaged
+record stands in nobody's way.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from popmq_server import quarantine
+from popmq_server.checkpoint import Run
+from popmq_server.commands import Position
+from popmq_server.records import Group, Topic
+from popmq_server.storage.keys import CQ_KEY, RQ_VALUE, STAT_KEY, U32, U64
+from popmq_server.topic import Log, entries
+from popmq_server.tx import Tx
+
+#: Retry entries of its own that an owner's pop steps over at most.
+OWN_ENTRIES_MAX = 10_000
+#: Unreadable messages that one pop steps over at most; the rest is for the next one.
+SKIPS_MAX = 10_000
+
+
+class RetryEntry(NamedTuple):
+    """An entry of the retry topic: a pointer into the log."""
+
+    key: bytes
+    position: int
+    size: int
+    attempts: int
+    queue: int
+    offset: int
+    first_pop_ms: int
+    bound_ck: int
+    bound_member: int
+
+
+class Pick:
+    """What a pop will take: collected by reading only, so that it can be dropped without a trace."""
+
+    def __init__(
+        self,
+        tx: Tx,
+        group: Group,
+        topic: Topic,
+        messages_max: int,
+        bytes_max: int,
+        upto: Position | None = None,
+        owner_id: int = 0,
+    ) -> None:
+        """`upto`: nothing at or beyond this position. `owner_id`: whose own retry entries are stepped over."""
+        self.tx = tx
+        self.group = group
+        self.topic = topic
+        self.upto = upto
+        self.owner_id = owner_id
+        self.messages_max = messages_max
+        self.bytes_left = bytes_max
+        self.log = Log(tx.kv)
+        self.rows: list[tuple[bytes, int, int, int, int, int]] = []
+        self.runs: list[Run] = []
+        self.chunks: list[tuple[int, int]] = []
+        self.poff: dict[int, int] = {}
+        self.retries: list[RetryEntry] = []
+        self.expired = 0
+        self.damaged: list[tuple[int, int, int, int]] = []
+        self.own = 0  # retry entries of the asking owner that were stepped over
+        self.skipped = 0  # messages that cannot be read, and holes
+        self.full = False  # by bytes: what is left was not looked at
+
+    @property
+    def room(self) -> int:
+        """How many messages still fit; none once the bytes are used up."""
+        return 0 if self.full else self.messages_max - len(self.rows)
+
+    @property
+    def cut(self) -> bool:
+        """Whether it stopped looking, and not for lack of messages."""
+        return self.skipped >= SKIPS_MAX
+
+    @property
+    def _ended(self) -> bool:
+        return self.full or self.cut
+
+    def _take(self, position: int, size: int, read: tuple[int, bytes], queue: int, offset: int, attempt: int) -> None:
+        """Adds one message to the plan, and the chunk it lies in, which its lease will pin."""
+        chunk = self.log.chunk_of(position)
+        if not self.chunks or self.chunks[-1][1] != chunk:
+            self.chunks.append((len(self.rows), chunk))
+        self.rows.append((read[1], read[0], queue, offset, attempt, len(self.rows)))
+        self.bytes_left -= size
+
+    def _fits(self, size: int) -> bool:
+        """One message is always allowed."""
+        self.full = bool(self.rows) and size > self.bytes_left
+        return not self.full
+
+    def take_queue(self, queue: int, messages_max: int) -> None:
+        """Takes from one queue, at most `messages_max`, beginning at poff.
+
+        The first message is always taken, so a message larger than the bound does not stand in the way for ever.
+        """
+        topic_id = self.topic.topic_id
+        offset = self._start(queue)
+        rows_max = len(self.rows) + min(messages_max, self.room)
+        stop = self.tx.state.queue_max.get((topic_id, queue), 0)
+        if self.upto is not None:
+            stop = min(stop, self.upto.queues.get(queue, 0))
+        while (limit := min(rows_max - len(self.rows), stop - offset)) > 0 and not self._ended:
+            units = entries(self.tx.kv, topic_id, queue, offset, limit)
+            offset = self._take_units(queue, offset, units) if units else self._over_hole(queue, offset, stop)
+        self.poff[queue] = offset
+
+    def _take_units(self, queue: int, offset: int, units: list[tuple[int, int, int]]) -> int:
+        """Takes what of `units` can be read and fits; the offset behind it."""
+        first = offset
+        for found, position, size in units:
+            if not self._fits(size):
+                break
+            read = self.log.fetch(self.topic.topic_id, position, size)
+            if read is None:
+                self._close_run(queue, first, offset)
+                self._skip(queue, found, position, size)
+                first = found + 1
+            else:
+                self._take(position, size, read, queue, found, 1)
+            offset = found + 1
+        self._close_run(queue, first, offset)
+        return offset
+
+    def _start(self, queue: int) -> int:
+        """Where the group is in a queue; over what retention dropped it steps, and counts it."""
+        state, topic_id = self.tx.state, self.topic.topic_id
+        least = state.queue_min.get((topic_id, queue), 0)
+        offset = state.poff.get((self.group.group_id, topic_id, queue), least)
+        self.expired += max(0, least - offset)
+        return max(offset, least)
+
+    def _over_hole(self, queue: int, offset: int, stop: int) -> int:
+        """The first offset up to `stop` that still stands in the consume queue; what is missing has expired."""
+        cursor, topic_id = self.tx.kv.cursor("cq"), self.topic.topic_id
+        if cursor.set_range(CQ_KEY.pack(topic_id, queue, offset)):
+            found_topic, found_queue, first = CQ_KEY.unpack(cursor.key())
+            if (found_topic, found_queue) == (topic_id, queue):
+                stop = min(stop, int(first))
+        self.expired += stop - offset
+        self.skipped += 1
+        return stop
+
+    def _skip(self, queue: int, offset: int, position: int, size: int) -> None:
+        """A message that cannot be read: gone with its chunk (expired), or damaged."""
+        self.skipped += 1
+        if self.log.chunk_of(position) < 0:
+            self.expired += 1
+        else:
+            self.damaged.append((queue, offset, position, size))
+
+    def _close_run(self, queue: int, first: int, stop: int) -> None:
+        if stop > first:
+            self.runs.append(Run(queue, first, stop - first, 1))
+
+    def take_retry(self, messages_max: int) -> None:
+        """Takes from the retry topic, at most `messages_max`, oldest first.
+
+        An entry whose message cannot be read is taken too and counted, or it would stay at the head of the retry
+        topic.
+        """
+        where = (self.group.group_id, self.topic.topic_id)
+        rows_max = len(self.rows) + min(messages_max, self.room)
+        if not self.tx.state.stat[where].retry:
+            return
+        for entry in self._retry_entries():
+            if len(self.rows) >= rows_max or self._ended or not self._fits(entry.size):
+                break
+            read = self.log.fetch(self.topic.topic_id, entry.position, entry.size)
+            self.retries.append(entry)
+            if read is None:
+                self._skip(entry.queue, entry.offset, entry.position, entry.size)
+                continue
+            attempt = entry.attempts + 1
+            self._take(entry.position, entry.size, read, entry.queue, entry.offset, attempt)
+            self.runs.append(Run(entry.queue, entry.offset, 1, attempt, entry.position, entry.size, entry.first_pop_ms))
+
+    def _retry_entries(self) -> Iterator[RetryEntry]:
+        """From the oldest on; not those that the asking owner itself is about to take back."""
+        prefix = STAT_KEY.pack(self.group.group_id, self.topic.topic_id)
+        self.own = 0
+        for key, value in self.tx.kv.scan("rq", prefix):
+            if self.own > OWN_ENTRIES_MAX or (self.upto is not None and U64.unpack(key[8:])[0] >= self.upto.retry):
+                break
+            entry = RetryEntry(key, *RQ_VALUE.unpack_from(value))
+            if self.owner_id and self._is_own(entry):
+                self.own += 1
+            else:
+                yield entry
+
+    def more_retries(self) -> bool:
+        """Whether an applied pick left entries that it might have taken; too many to look at count as some."""
+        if not self.tx.state.stat[(self.group.group_id, self.topic.topic_id)].retry:
+            return False
+        return next(self._retry_entries(), None) is not None or self.own > OWN_ENTRIES_MAX
+
+    def _is_own(self, entry: RetryEntry) -> bool:
+        """Whether an entry is tied to a CheckPoint of the owner that asks."""
+        ck = self.tx.state.ck.get(entry.bound_ck)
+        return ck is not None and ck.owner_id == self.owner_id
+
+    def rest(self, queues: range | tuple[int, ...]) -> int:
+        """Messages that the queues and the retry topic still have, once this is applied."""
+        state, where = self.tx.state, (self.group.group_id, self.topic.topic_id)
+        if len(queues) == self.topic.queues:
+            return state.total.get(where[1], 0) - state.passed.get(where, 0) + state.stat[where].retry
+        tops = sum(state.queue_max.get((where[1], queue), 0) for queue in queues)
+        return tops - sum(state.poff.get((*where, queue), 0) for queue in queues) + state.stat[where].retry
+
+    def apply(self) -> None:
+        """Writes what is true whether or not anything was taken: positions, retry entries, what could not be read."""
+        tx, where = self.tx, (self.group.group_id, self.topic.topic_id)
+        for queue, offset in self.poff.items():
+            tx.pass_to((*where, queue), offset)
+        if self.expired:
+            tx.count(where, expired=self.expired)
+        for entry in self.retries:
+            take_retry_entry(tx, where, entry)
+        for queue, offset, position, size in self.damaged:
+            quarantine.set_aside(tx, *where, queue, offset, position, size)
+
+
+def take_retry_entry(tx: Tx, where: tuple[int, int], entry: RetryEntry) -> None:
+    """An entry leaves the retry topic for another reader; an owner that was to have it learns that it is torn.
+
+    Its attempt was counted when it was popped; the next CheckPoint carries it on.
+    """
+    tx.kv.delete("rq", entry.key)
+    unpin_retry(tx, entry.position)
+    tx.count(where, retry=-1)
+    lease = tx.state.leases.get((entry.bound_ck, 0))
+    if entry.bound_ck and lease is not None:
+        bit = 1 << entry.bound_member
+        tx.loosen(tx.state.ck[entry.bound_ck].owner_id, -1)
+        tx.state.leases[(entry.bound_ck, 0)] = lease._replace(
+            undone=lease.undone & ~bit, released=lease.released & ~bit, torn=lease.torn | bit
+        )
+
+
+def pin_retry(tx: Tx, chunk: int, count: int) -> None:
+    """Moves the number of retry entries that point into a chunk."""
+    key = U64.pack(chunk)
+    raw = tx.kv.get("pin", key)
+    left = (U32.unpack(raw)[0] if raw is not None else 0) + count
+    if left:
+        tx.kv.put("pin", key, U32.pack(left))
+    elif raw is not None:
+        tx.kv.delete("pin", key)
+
+
+def unpin_retry(tx: Tx, position: int) -> None:
+    """One retry entry less points at this position."""
+    chunk = Log(tx.kv).chunk_of(position)
+    if chunk >= 0:
+        pin_retry(tx, chunk, -1)
