@@ -95,7 +95,11 @@ class Tx:
                 if sign < 0 and before >= limit:
                     self.wake(*where)
         for chunk, count in ck.pinned(bits).items():
-            state.pins[chunk] = state.pins.get(chunk, 0) + sign * count
+            left = state.pins.get(chunk, 0) + sign * count
+            if left:
+                state.pins[chunk] = left
+            else:  # one entry a commit would stay for ever
+                state.pins.pop(chunk)
 
     def pass_to(self, where: tuple[int, int, int], offset: int) -> None:
         """A group moves on in a queue."""
