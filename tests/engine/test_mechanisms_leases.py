@@ -1,0 +1,287 @@
+"""Mechanisms of the reference that no other test names: what is leased, comes back, and is never mixed up.
+
+Ids in the docstrings are those of docs/mechanisms.md.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from popmq_server import commands as ask
+from tests.engine.rig import DAY, HOUR, MINUTE, SECOND, Delivery, Rig, bodies, numbered, refusals, sending
+from tests.engine.traffic import Traffic
+
+
+def test_only_what_was_not_acked_of_a_batch_comes_back(rig: Rig) -> None:
+    """S1.15, S1.20: the retry topic grows by the members without an ack, and by nothing else."""
+    rig.pair()
+    rig.send(*"abcdef")
+    rig.ack(rig.pop()[1::2])
+    assert rig.numbers().retry == 0
+    rig.advance(MINUTE)
+    assert rig.numbers().retry == 3
+    assert [(row.body, row.attempt) for row in rig.pop()] == [("a", 2), ("c", 2), ("e", 2)]
+
+
+def test_a_batch_is_one_checkpoint_and_nothing_of_it_is_left_once_it_is_acked(rig: Rig) -> None:
+    """S1.09, S1.16, D.42: one record and one deadline whatever the batch, and none after the last ack."""
+    rig.topic(queues=3)
+    rig.group()
+    rig.run(*(sending(*numbered(f"{queue}.", 50)) for queue in range(3)))
+    rows = rig.pop(150)
+    assert (len(rows), len(rig.read("ck")), len(rig.read("due"))) == (150, 1, 1)
+    rig.ack(rows[:149])
+    assert (len(rig.read("ck")), len(rig.read("due"))) == (1, 1)
+    rig.ack(rows[149:])
+    assert (rig.read("ck"), rig.read("due")) == ([], [])
+
+
+def test_a_lease_on_a_quiet_topic_is_kept_as_long_as_it_was_given(rig: Rig) -> None:
+    """D.02: no table with a time-out of its own stands between a lease and its end."""
+    rig.pair()
+    rig.send("a", "b")
+    rows = rig.pop(invisible_ms=12 * HOUR)
+    for _ in range(11):
+        rig.advance(HOUR)
+        assert rig.pop() == []
+    assert rig.ack(rows[:1]) == [None]
+    rig.advance(HOUR)
+    assert [(row.body, row.attempt) for row in rig.pop()] == [("b", 2)]
+
+
+def test_a_lease_that_is_extended_to_the_deadline_it_has_is_still_a_lease(rig: Rig) -> None:
+    """D.03: the same deadline again neither doubles nor loses the message, alone or with its batch."""
+    rig.pair()
+    rig.send("a", "b", "c")
+    rows = rig.pop()
+    rig.extend(rows, MINUTE)
+    rig.extend(rows[:1], MINUTE)
+    rig.extend(rows[:2], MINUTE)
+    rig.restart()
+    assert rig.ack(rows[1:2]) == [None]
+    rig.advance(MINUTE)
+    assert sorted((row.body, row.attempt) for row in rig.pop()) == [("a", 2), ("c", 2)]
+
+
+def test_the_handle_of_a_retry_names_that_retry(rig: Rig) -> None:
+    """D.07, S1.08: retries of two queues with one offset, popped together, are acked one by one."""
+    rig.topic(queues=2)
+    rig.group()
+    rig.run(sending("a"), sending("b"))
+    rig.release(rig.pop(), delay_ms=0)
+    first, second = rig.pop()
+    assert (first.offset, first.queue != second.queue) == (second.offset, True)
+    assert rig.ack([second]) == [None]
+    rig.advance(MINUTE)
+    assert [(row.body, row.attempt) for row in rig.pop()] == [(first.body, 3)]
+
+
+def test_leases_that_begin_at_one_offset_of_several_queues_at_one_time_are_several(rig: Rig) -> None:
+    """D.15: same start offset, same pop time, same deadline, same group; only the queue differs."""
+    rig.topic(queues=4)
+    rig.group()
+    rig.run(*(sending(f"q{queue}") for queue in range(4)))
+    rows = [rig.pop(1, queues=(queue,))[0] for queue in range(4)]
+    assert {row.offset for row in rows} == {0}
+    assert rig.ack(rows[2:3]) == [None]
+    rig.advance(MINUTE)
+    assert sorted(bodies(rig.pop())) == ["q0", "q1", "q3"]
+
+
+def test_what_was_due_long_before_a_start_is_not_overlooked(rig: Rig) -> None:
+    """D.16: the scan begins at the first key, not near the clock."""
+    rig.pair()
+    rig.send("a", "b", "c")
+    for seconds in (1, 600, 40_000):
+        rig.pop(1, invisible_ms=seconds * SECOND)
+    rig.skip(5 * DAY)
+    rig.crash()
+    rig.settle()
+    assert bodies(rig.pop()) == ["a", "b", "c"]
+
+
+def test_a_retry_is_the_message_as_it_was_sent(rig: Rig) -> None:
+    """S2.59: id, body and everything else; the attempt is one more, the place is the origin's."""
+    rig.topic(queues=2)
+    rig.group()
+    rig.send("other")
+    rig.send("a")
+    first = rig.popped(queues=(1,)).rows[0]
+    rig.advance(MINUTE)
+    again = next(row for row in rig.popped().rows if row[2] == 1)
+    assert again[:4] == first[:4]
+    assert (first[4], again[4]) == (1, 2)
+
+
+def test_a_pop_takes_no_more_than_was_asked_from_retries_and_queues_together(rig: Rig) -> None:
+    """S1.49, S1.48: retries first or last, the bound counts both, and what is over is in `rest`."""
+    rig.topic(queues=3)
+    rig.group()
+    rig.run(*(sending(*numbered(f"old{queue}.", 4)) for queue in range(3)))
+    rig.release(rig.pop(12), delay_ms=0)
+    rig.run(*(sending(*numbered(f"new{queue}.", 4)) for queue in range(3)))
+    left = 24
+    for _ in range(6):
+        popped = rig.popped(max_messages=4)
+        left -= 4
+        assert (len(popped.rows), popped.rest) == (4, left)
+
+
+def test_one_pop_finds_the_one_message_in_whatever_queue_it_is(rig: Rig) -> None:
+    """D.56: nobody waits at an empty queue while another one has something."""
+    rig.topic(queues=8)
+    rig.group()
+    for number in range(24):
+        rig.send(str(number))
+        assert bodies(rig.pop(1)) == [str(number)]
+
+
+def test_one_group_reads_several_topics_and_each_on_its_own(rig: Rig) -> None:
+    """S3.01, S1.58: positions, retries and counts are those of the pair."""
+    for topic in ("t", "u"):
+        rig.topic(topic)
+    rig.group()
+    rig.send("a", "b", topic="t")
+    rig.send("x", topic="u")
+    rig.release(rig.pop(1, topic="t"), delay_ms=0)
+    assert bodies(rig.pop(topic="u")) == ["x"]
+    assert (rig.numbers(topic="t").retry, rig.numbers(topic="u").retry) == (1, 0)
+    assert [(row.body, row.attempt) for row in rig.pop(topic="t")] == [("b", 1), ("a", 2)]
+
+
+# ── One winner ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def ack(rig: Rig, row: Delivery) -> ask.Ack:
+    return ask.Ack("g", (row.handle,))
+
+
+def extend(rig: Rig, row: Delivery) -> ask.ChangeInvisibleTime:
+    return ask.ChangeInvisibleTime("g", (ask.Change(row.handle, "extend", HOUR),))
+
+
+def release(rig: Rig, row: Delivery) -> ask.ChangeInvisibleTime:
+    return ask.ChangeInvisibleTime("g", (ask.Change(row.handle, "release", 0),))
+
+
+def reject(rig: Rig, row: Delivery) -> ask.ChangeInvisibleTime:
+    return ask.ChangeInvisibleTime("g", (ask.Change(row.handle, "reject"),))
+
+
+def done(result: Any) -> bool:
+    """Whether a command of one handle was told that it happened."""
+    return refusals(result.results if isinstance(result, ask.Acked) else result) == [""]
+
+
+ENDS: dict[str, Callable[[Rig, Delivery], Any]] = {"ack": ack, "release": release, "reject": reject}
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(ENDS)), ids="-".join)
+@pytest.mark.parametrize("together", [True, False], ids=["one commit", "three commits"])
+def test_of_those_who_end_a_lease_in_the_millisecond_of_its_deadline_one_wins(
+    rig: Rig, order: tuple[str, ...], together: bool
+) -> None:
+    """I.16, D.20, D.23: the first of them, before the revive; what became of the message is what it was told."""
+    rig.pair()
+    rig.send("a")
+    row = rig.pop()[0]
+    rig.skip(MINUTE)
+    commands = [ENDS[name](rig, row) for name in order]
+    results = rig.run(*commands) if together else [rig.run(command)[0] for command in commands]
+    assert [done(result) for result in results] == [True, False, False]
+    rig.settle()
+    found = {"ack": rig.numbers().acked, "release": rig.numbers().retry, "reject": rig.numbers().dead}
+    assert found == {name: int(name == order[0]) for name in ENDS}
+
+
+def test_an_extension_in_the_millisecond_of_the_deadline_wins_over_the_revive(rig: Rig) -> None:
+    """I.16: and the ack after it is still good; a millisecond of revive earlier it is not."""
+    rig.pair()
+    rig.send("a", "b")
+    late, kept = rig.pop()
+    rig.skip(MINUTE)
+    assert done(rig.run(extend(rig, kept))[0])
+    rig.settle()
+    assert [done(result) for result in rig.run(ack(rig, kept), ack(rig, late))] == [True, False]
+    assert bodies(rig.pop()) == ["a"]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_positions_never_go_back_and_never_beyond_the_end(rig: Rig, seed: int) -> None:
+    """I.09, S1.46: whatever clients, owners, time and restarts do, what was popped is not read again."""
+    traffic = Traffic(seed)
+    rig.run(*traffic.first())
+    seen: dict[Any, int] = {}
+    for turn in range(150):
+        rig.skip(traffic.pause_ms())
+        commands = [one for one in traffic.group() if not isinstance(one, ask.DeleteTopic | ask.DeleteGroup)]
+        traffic.learn(commands, rig.run(*commands))
+        if turn % 50 == 49:
+            rig.crash()
+        state = rig.core.state
+        for where in list(state.poff):
+            offset = state.poff[where]
+            assert seen.get(where, 0) <= offset <= state.queue_max.get(where[1:], 0)
+            seen[where] = offset
+    assert len(seen) > 4
+
+
+# ── What nothing is left of ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def rounds(rig: Rig, count: int, chance: random.Random) -> None:
+    """Messages that are sent, leased, renewed, given back, and in the end acked, all of them."""
+    for number in range(count):
+        rig.send(*numbered(f"{number}.", 5), producer="p", number=number + 1)
+        rows = rig.pop(client_id="c", attempt_id=str(number))
+        rig.extend(rows[: chance.randrange(3)], MINUTE)
+        rig.release(rows[3:], delay_ms=chance.choice([0, SECOND]))
+        rig.advance(2 * SECOND)
+        rig.ack([*rows[:3], *rig.pop()])
+
+
+def test_memory_holds_what_is_unfinished_and_nothing_of_what_was(rig: Rig) -> None:
+    """D.43: the tables of a broker that has done much are as large as those of one that has done little."""
+    rig.pair()
+    sizes = []
+    for count in (5, 100):
+        rounds(rig, count, random.Random(count))
+        assert (rig.numbers().in_flight, rig.numbers().retry, rig.numbers().backoff) == (0, 0, 0)
+        sizes.append([len(list(table)) for table in rig.core.state.transactional])
+    assert sizes[0] == sizes[1]
+
+
+def test_nothing_is_logged_about_a_single_message(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    """D.39: sends, pops, acks, revives, retries and dead letters are counted, not told one by one."""
+    rig.pair(max_attempts=2)
+    with caplog.at_level(0):
+        rounds(rig, 20, random.Random(1))
+        rig.send(*numbered("late", 20))
+        for _ in range(3):
+            rig.pop()
+            rig.advance(MINUTE)
+        rig.restart()
+    assert rig.numbers().dead == 20
+    assert caplog.records == []
+
+
+def test_an_idle_hour_is_sixty_looks_and_no_write(rig: Rig) -> None:
+    """D.40, I.19: no polling: the writer sleeps until the next deadline, and without one until housekeeping."""
+    rig.pair(queues=100)
+    rig.send("a")
+    rig.ack(rig.pop())
+    rig.advance(10 * MINUTE)
+    until, looks, writes = rig.now + HOUR, 0, 0
+    while rig.core.next_due_ms is not None and rig.core.next_due_ms <= until:
+        rig.skip(rig.core.next_due_ms - rig.now)
+        writes += rig.commit().wrote
+        looks += 1
+    assert (looks, writes) == (60, 0)
+    rig.send("b")
+    rig.pop(invisible_ms=SECOND)
+    assert rig.core.next_due_ms == rig.now + SECOND
