@@ -9,9 +9,12 @@ PopMQError
 │   ├── NotFound
 │   │   ├── TopicNotFound
 │   │   ├── GroupNotFound
-│   │   └── OwnerNotFound     attach it first
+│   │   ├── OwnerNotFound     attach it first
+│   │   ├── MessageNotFound   delivered, recalled, expired, or never there
+│   │   └── TransactionNotFound  given up, ended over an hour ago, or never there
 │   ├── AlreadyExists         with other settings
 │   ├── FilterConflict        the group has another filter for this topic
+│   ├── WrongConsumeMode      the group pulls this topic, or pops it
 │   ├── Unsupported           part of the contract that this broker does not serve
 │   └── Denied
 │       ├── Unauthenticated   say who you are
@@ -19,11 +22,13 @@ PopMQError
 ├── Over                  what you held is over, which is normal: go on without it
 │   ├── HandleLapsed          this delivery was settled, or its lease ran out
 │   ├── Fenced                a newer generation of this owner works: stop
-│   └── EpochAlreadyAcked     the epoch is finished
+│   ├── EpochAlreadyAcked     the epoch is finished
+│   └── TransactionEnded      it was ended the other way
 ├── TryLater              the same request may succeed later; the SDK tried until its deadline
 │   ├── Busy                  too many requests wait
 │   │   ├── InFlightLimit     the group has too many messages leased: ack first
 │   │   └── PollingFull       too many parked pops
+│   ├── RateLimited           the topic's quota is used up (`.retry_after`)
 │   ├── StorageFull           no room for new messages; acks still work
 │   ├── Unavailable           no broker answers there, or it is starting or stopping
 │   └── DeadlineExceeded      no answer in time: whether it was done is not known
@@ -83,7 +88,7 @@ class InvalidHandle(Rejected):
 
 
 class InvalidFilter(Rejected):
-    """The filter cannot be read."""
+    """The filter cannot be read; the message says at which place, and what could stand there."""
 
 
 class RequestNumberReused(Rejected):
@@ -106,12 +111,24 @@ class OwnerNotFound(NotFound):
     """There is no such owner in the group: `client.attach_owner`."""
 
 
+class MessageNotFound(NotFound):
+    """There is no such message: it was delivered, recalled or dropped, or was never there."""
+
+
+class TransactionNotFound(NotFound):
+    """There is no such half message: it was given up, ended over an hour ago, or was never there."""
+
+
 class AlreadyExists(Rejected):
     """It exists with other settings. (With the same settings, creating it again succeeds.)"""
 
 
 class FilterConflict(Rejected):
-    """The group reads this topic with another filter."""
+    """The group reads this topic with another filter: name none, or replace it by `client.set_filter`."""
+
+
+class WrongConsumeMode(Rejected):
+    """The group pulls this topic and cannot pop it, or the other way: see `client.set_consume_mode`."""
 
 
 class Unsupported(Rejected):
@@ -146,6 +163,10 @@ class EpochAlreadyAcked(Over):
     """The epoch is finished; its messages are not repeated."""
 
 
+class TransactionEnded(Over):
+    """The transaction was ended the other way: committed, not rolled back, or rolled back, not committed."""
+
+
 class TryLater(PopMQError):
     """The same request may succeed later. The SDK has tried until its deadline already."""
 
@@ -160,6 +181,10 @@ class InFlightLimit(Busy):
 
 class PollingFull(Busy):
     """Too many pops are parked in the broker."""
+
+
+class RateLimited(TryLater):
+    """The topic's quota is used up; `retry_after` says when there is some again."""
 
 
 class StorageFull(TryLater):
@@ -226,4 +251,9 @@ BY_CODE: dict[str, type[PopMQError]] = {
     "UNAUTHENTICATED": Unauthenticated,
     "PERMISSION_DENIED": PermissionDenied,
     "INTERNAL": InternalError,
+    "MESSAGE_NOT_FOUND": MessageNotFound,
+    "TRANSACTION_NOT_FOUND": TransactionNotFound,
+    "TRANSACTION_ENDED": TransactionEnded,
+    "RATE_LIMITED": RateLimited,
+    "WRONG_CONSUME_MODE": WrongConsumeMode,
 }
