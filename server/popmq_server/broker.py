@@ -24,6 +24,8 @@ log = logging.getLogger("popmq.broker")
 
 #: Bytes of requests that wait for the writer; more are refused with a hint.
 WAITING_BYTES_MAX = 256 << 20
+#: How long a Pop that does not wait may look for a message that matches.
+LOOK_MS = 2_000
 
 
 class Ticket(NamedTuple):
@@ -113,18 +115,25 @@ class Broker:
         """Pop, parked while there is nothing; a token's answer never waits, since its set is sealed.
 
         Each look is a command like any other. Between two looks nothing is held, no read transaction and no thread: a
-        parked Pop is a future and its place in a lot.
+        parked Pop is a future and its place in a lot. A look that a sparse filter cut short goes on at once, behind
+        what others have asked meanwhile: it parks only where all was looked at (D.55).
         """
         key = (command.group, command.topic)
         deadline_ms = self.clock.now_ms() + wait_ms
+        look_until_ms = self.clock.now_ms() + max(wait_ms, LOOK_MS)
         lot = self.watchers if command.queues else self.waiters
         while True:
             seen = lot.generation(key)
             try:
                 popped: Popped = await self.execute(command)
-            except Refused:
-                lot.hand_on(key)  # a wake must not end with one who was refused: the next one hears why
+            except (Refused, asyncio.CancelledError):
+                lot.hand_on(key)  # a wake must not end with one who was refused or left: the next one looks
                 raise
+            if popped.again:
+                if self.clock.now_ms() < look_until_ms:
+                    continue
+                lot.hand_on(key)
+                return popped
             if popped.rows or command.token is not None or not wait_ms or popped.replay:
                 return popped
             if not await lot.park(key, seen, deadline_ms):

@@ -24,7 +24,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from popmq_server import catalog, housekeeping, lease, owner, pop, revive, send, stats, topic
+from popmq_server import catalog, housekeeping, lease, owner, pop, revive, send, stats, subscription, topic
 from popmq_server.clock import Clock, stopwatch
 from popmq_server.commands import (
     LANE_ACK,
@@ -45,6 +45,7 @@ from popmq_server.commands import (
     ReleaseOwner,
     RenewOwner,
     Send,
+    SetFilter,
     UpdateGroup,
     UpdateTopic,
 )
@@ -88,6 +89,7 @@ HANDLERS: dict[type, Callable[[Tx, Any], Any]] = {
     CreateGroup: catalog.create_group,
     UpdateGroup: catalog.update_group,
     DeleteGroup: catalog.delete_group,
+    SetFilter: subscription.set_filter,
     Look: stats.look,
 }
 

@@ -41,11 +41,13 @@ from popmq_server.commands import (
     RenewOwner,
 )
 from popmq_server.errors import Refused, group_not_found, invalid, topic_not_found
+from popmq_server.filters.filter import Filter
 from popmq_server.lease import to_retry
 from popmq_server.pick import Pick, pin_retry
-from popmq_server.pop import bind, choose, lease, queues_of, read_members, resolve
+from popmq_server.pop import choose, lease, queues_of, read_members
 from popmq_server.records import Group, Owner, Token, Topic
 from popmq_server.storage.keys import NEVER, RQ_KEY, STAT_KEY, SUB_OWNER, U64, hash16
+from popmq_server.subscription import bind, resolve, subscribe
 from popmq_server.tx import Tx
 
 #: An owner that nobody has heard of for so long is dropped, with its tokens.
@@ -309,14 +311,14 @@ def pop(tx: Tx, command: Pop, ask: PopToken) -> Popped:
             field="token.epoch",
             action="go on with a later epoch; a reader that asks this was overtaken or rolled back",
         )
-    bind(tx, group, topic)
+    wanted = subscribe(tx, group, topic, command.filter)
     until_ms = max(owner.lease_until_ms, tx.now_ms + (command.invisible_ms or group.invisible_ms))
     owner = _put(tx, owner._replace(lease_until_ms=until_ms, last_seen_ms=tx.now_ms, released=False))
     key = (group.group_id, topic.topic_id, hash16(ask.owner, ask.epoch, ask.part, ask.chunk))
     known = tx.state.tokens.get(key)
     if known is not None:
         return _replay(tx, owner, known)
-    return _seal(tx, command, ask, group, topic, owner, key)
+    return _seal(tx, command, ask, group, topic, owner, key, wanted)
 
 
 def _replay(tx: Tx, owner: Owner, token: Token) -> Popped:
@@ -341,7 +343,14 @@ def _replay(tx: Tx, owner: Owner, token: Token) -> Popped:
 
 
 def _seal(
-    tx: Tx, command: Pop, ask: PopToken, group: Group, topic: Topic, owner: Owner, key: tuple[int, int, bytes]
+    tx: Tx,
+    command: Pop,
+    ask: PopToken,
+    group: Group,
+    topic: Topic,
+    owner: Owner,
+    key: tuple[int, int, bytes],
+    wanted: Filter,
 ) -> Popped:
     """The first Pop of a token: what it takes, be it nothing, is bound to it before the answer leaves.
 
@@ -352,7 +361,7 @@ def _seal(
     queues = queues_of(topic, command.queues)
     room = _room(tx, command, ask, topic, owner, others)
     places = OWNED_MAX - tx.state.owned.get(owner.owner_id, 0)
-    pick = Pick(tx, group, topic, min(room, places), command.max_bytes, ask.upto, owner.owner_id)
+    pick = Pick(tx, group, topic, min(room, places), command.max_bytes, wanted, ask.upto, owner.owner_id)
     choose(pick, queues, None)
     pick.apply()
     share_is_full = ask.share and len(pick.rows) == room and room < command.max_messages

@@ -1,12 +1,12 @@
 """Pick: what a pop will take, chosen by reading only.
 
-                 take_queue                        apply
-    cq ─ units ──────────────▶ rows, runs, chunks ───────▶ poff moves, retry entries go, what cannot be read is counted
-    rq ─ entries ────────────▶                             (pop.lease then puts the rows under a CheckPoint)
-                 take_retry
+          index stage    log stage                           apply
+    cq ─────▶ tagged ─────▶ passes ─────▶ rows, runs, chunks ───────▶ poff moves, retry entries go, what was passed
+    rq ───────────────────▶ passes ─────▶                             over is counted (pop.lease leases the rows)
 
 A pick can be dropped without a trace until `apply`. What it cannot read it steps over and counts, so that one damaged
-record stands in nobody's way.
+record stands in nobody's way. What the group's filter does not match it passes over for good: no CheckPoint, no lease,
+a number (I.27). Both are bounded in one pick; one that is cut short goes on behind the others that wait (I.18).
 """
 
 from collections.abc import Iterator
@@ -15,15 +15,19 @@ from typing import NamedTuple
 from popmq_server import quarantine
 from popmq_server.checkpoint import Run
 from popmq_server.commands import Position
+from popmq_server.filters.filter import EVERYTHING, Filter
 from popmq_server.records import Group, Topic
 from popmq_server.storage.keys import CQ_KEY, RQ_VALUE, STAT_KEY, U32, U64
-from popmq_server.topic import Log, entries
+from popmq_server.topic import Log, entries, tagged
 from popmq_server.tx import Tx
 
 #: Retry entries of its own that an owner's pop steps over at most.
 OWN_ENTRIES_MAX = 10_000
 #: Unreadable messages that one pop steps over at most; the rest is for the next one.
 SKIPS_MAX = 10_000
+#: Entries of the consume queue that one pick with a filter looks at (1 ms), messages that it reads and rejects (10 ms).
+SCAN_UNITS_MAX = 16_000
+REJECTIONS_MAX = 1_000
 
 
 class RetryEntry(NamedTuple):
@@ -50,13 +54,18 @@ class Pick:
         topic: Topic,
         messages_max: int,
         bytes_max: int,
+        wanted: Filter = EVERYTHING,
         upto: Position | None = None,
         owner_id: int = 0,
     ) -> None:
-        """`upto`: nothing at or beyond this position. `owner_id`: whose own retry entries are stepped over."""
+        """`wanted`: what does not match is passed over for good. `upto`: nothing at or beyond this position.
+
+        `owner_id`: whose own retry entries are stepped over.
+        """
         self.tx = tx
         self.group = group
         self.topic = topic
+        self.wanted = wanted
         self.upto = upto
         self.owner_id = owner_id
         self.messages_max = messages_max
@@ -71,6 +80,10 @@ class Pick:
         self.damaged: list[tuple[int, int, int, int]] = []
         self.own = 0  # retry entries of the asking owner that were stepped over
         self.skipped = 0  # messages that cannot be read, and holes
+        self.filtered = 0  # messages that do not match
+        self.dropped: list[RetryEntry] = []  # those among them that stood in the retry topic
+        self.units_left = SCAN_UNITS_MAX
+        self.rejections_left = REJECTIONS_MAX
         self.full = False  # by bytes: what is left was not looked at
 
     @property
@@ -81,7 +94,7 @@ class Pick:
     @property
     def cut(self) -> bool:
         """Whether it stopped looking, and not for lack of messages."""
-        return self.skipped >= SKIPS_MAX
+        return self.skipped >= SKIPS_MAX or self.units_left <= 0 or self.rejections_left <= 0
 
     @property
     def _ended(self) -> bool:
@@ -111,27 +124,68 @@ class Pick:
         stop = self.tx.state.queue_max.get((topic_id, queue), 0)
         if self.upto is not None:
             stop = min(stop, self.upto.queues.get(queue, 0))
-        while (limit := min(rows_max - len(self.rows), stop - offset)) > 0 and not self._ended:
-            units = entries(self.tx.kv, topic_id, queue, offset, limit)
-            offset = self._take_units(queue, offset, units) if units else self._over_hole(queue, offset, stop)
+        span = 0
+        while (room := min(rows_max - len(self.rows), stop - offset)) > 0 and not self._ended:
+            # Small steps first: where most messages match, few entries need to be looked at.
+            span = min(max(2 * span, room), stop - offset)
+            units, behind = self._candidates(queue, offset, room if self.wanted.everything else span)
+            if behind > offset:
+                offset = self._take_units(queue, offset, units, behind, rows_max)
+            else:
+                offset = self._over_hole(queue, offset, stop)
         self.poff[queue] = offset
 
-    def _take_units(self, queue: int, offset: int, units: list[tuple[int, int, int]]) -> int:
-        """Takes what of `units` can be read and fits; the offset behind it."""
+    def _candidates(self, queue: int, offset: int, count: int) -> tuple[list[tuple[int, int, int]], int]:
+        """The index stage: entries that may match among the next `count`, and the offset behind what was looked at."""
+        topic_id, hashes = self.topic.topic_id, self.wanted.hashes
+        if not self.wanted.everything:
+            count = min(count, self.units_left)
+        if hashes is not None:
+            units, behind = tagged(self.tx.kv, topic_id, queue, offset, count, hashes)
+        else:
+            units = entries(self.tx.kv, topic_id, queue, offset, count)
+            behind = offset + len(units)
+        self.units_left -= 0 if self.wanted.everything else behind - offset
+        return units, behind
+
+    def _take_units(
+        self, queue: int, offset: int, units: list[tuple[int, int, int]], behind: int, rows_max: int
+    ) -> int:
+        """Takes what of `units` matches, can be read and fits; the offset behind it.
+
+        What lies between them up to `behind` does not match. A run is a stretch of messages without a gap.
+        """
         first = offset
         for found, position, size in units:
-            if not self._fits(size):
+            if found > offset:
+                self._close_run(queue, first, offset)
+                self.filtered += found - offset
+                first = offset = found
+            if len(self.rows) >= rows_max or not self._fits(size) or self.rejections_left <= 0:
                 break
             read = self.log.fetch(self.topic.topic_id, position, size)
-            if read is None:
-                self._close_run(queue, first, offset)
-                self._skip(queue, found, position, size)
-                first = found + 1
-            else:
+            if read is not None and self.passes(read[1]):
                 self._take(position, size, read, queue, found, 1)
+            else:
+                self._close_run(queue, first, offset)
+                first = found + 1
+                if read is None:
+                    self._skip(queue, found, position, size)
             offset = found + 1
+        else:
+            self.filtered += behind - offset
+            self._close_run(queue, first, offset)
+            return behind
         self._close_run(queue, first, offset)
         return offset
+
+    def passes(self, data: bytes) -> bool:
+        """The log stage: whether a message is wanted. One that is not counts as filtered: ask once for each."""
+        if self.wanted.everything or self.wanted.matches(data):
+            return True
+        self.filtered += 1
+        self.rejections_left -= 1
+        return False
 
     def _start(self, queue: int) -> int:
         """Where the group is in a queue; over what retention dropped it steps, and counts it."""
@@ -168,7 +222,7 @@ class Pick:
         """Takes from the retry topic, at most `messages_max`, oldest first.
 
         An entry whose message cannot be read is taken too and counted, or it would stay at the head of the retry
-        topic.
+        topic; so is one that does not match any more, since the filter was replaced (T.06).
         """
         where = (self.group.group_id, self.topic.topic_id)
         rows_max = len(self.rows) + min(messages_max, self.room)
@@ -178,6 +232,9 @@ class Pick:
             if len(self.rows) >= rows_max or self._ended or not self._fits(entry.size):
                 break
             read = self.log.fetch(self.topic.topic_id, entry.position, entry.size)
+            if read is not None and not self.passes(read[1]):
+                self.dropped.append(entry)
+                continue
             self.retries.append(entry)
             if read is None:
                 self._skip(entry.queue, entry.offset, entry.position, entry.size)
@@ -223,9 +280,9 @@ class Pick:
         tx, where = self.tx, (self.group.group_id, self.topic.topic_id)
         for queue, offset in self.poff.items():
             tx.pass_to((*where, queue), offset)
-        if self.expired:
-            tx.count(where, expired=self.expired)
-        for entry in self.retries:
+        if self.expired or self.filtered:
+            tx.count(where, expired=self.expired, filtered=self.filtered)
+        for entry in (*self.retries, *self.dropped):
             take_retry_entry(tx, where, entry)
         for queue, offset, position, size in self.damaged:
             quarantine.set_aside(tx, *where, queue, offset, position, size)

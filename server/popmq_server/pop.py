@@ -17,18 +17,19 @@
     backoff → retry                revive.revive      the delay is over
 
 One pop in five starts with the retry topic (exact, by a counter); the others fill up with it when there is room. The
-start queue rotates. `rest` is what the visited queues still have.
+start queue rotates. `rest` is what the visited queues still have, whether it matches the group's filter or not. A pop
+that stepped over all that it may step over and found nothing says `again`: it goes on behind the others that wait.
 """
 
 import os
 
 from popmq_server.checkpoint import NORMAL, RETRY, CheckPoint, Lease, members_of
 from popmq_server.commands import Pop, Popped
-from popmq_server.errors import Refused, group_not_found, topic_not_found
+from popmq_server.errors import Refused
 from popmq_server.pick import Pick
-from popmq_server.records import RETRY_QUEUE, Group, Stat, Topic
-from popmq_server.storage.keys import TOPIC_AT, U32
-from popmq_server.topic import IDX_HEAD, Log, entries, located
+from popmq_server.records import RETRY_QUEUE, Topic
+from popmq_server.subscription import resolve, subscribe
+from popmq_server.topic import Log, located
 from popmq_server.tx import Tx
 
 #: One pop in so many starts with the retry topic (S1.36).
@@ -43,19 +44,19 @@ def pop(tx: Tx, command: Pop) -> Popped:
     """
     group, topic = resolve(tx, command.topic, command.group)
     queues = queues_of(topic, command.queues)
-    bind(tx, group, topic)
+    wanted = subscribe(tx, group, topic, command.filter)
     if command.attempt_id:
         ck_id = tx.state.attempts.get((group.group_id, topic.topic_id, command.client_id, command.attempt_id))
         if ck_id is not None:
             return _replay(tx, tx.state.ck[ck_id])
-    pick = Pick(tx, group, topic, command.max_messages, command.max_bytes)
+    pick = Pick(tx, group, topic, command.max_messages, command.max_bytes, wanted)
     choose(pick, queues, group.in_flight_max)
     pick.apply()
     rest = pick.rest(tuple(queues))
-    if rest and (pick.rows or pick.cut):
+    if rest and pick.rows:
         tx.wake(group.group_id, topic.topic_id)
     if not pick.rows:
-        return Popped([], 0, 0, tx.now_ms, 0, rest)
+        return Popped([], 0, 0, tx.now_ms, 0, rest, again=bool(rest) and pick.cut)
     due_ms = tx.now_ms + (command.invisible_ms or group.invisible_ms)
     ck = lease(tx, pick, Lease(due_ms, 0), command.client_id, command.attempt_id)
     return Popped(pick.rows, ck.ck_id, ck.nonce, tx.now_ms, due_ms, rest)
@@ -108,16 +109,6 @@ def lease(tx: Tx, pick: Pick, part: Lease, client: str, attempt_id: str, owner_i
     return ck
 
 
-def resolve(tx: Tx, topic_name: str, group_name: str) -> tuple[Group, Topic]:
-    """The group and the topic of these names, or Refused."""
-    group, topic = tx.group(group_name), tx.topic(topic_name)
-    if topic is None:
-        raise topic_not_found(topic_name)
-    if group is None:
-        raise group_not_found(group_name)
-    return group, topic
-
-
 def queues_of(topic: Topic, named: tuple[int, ...]) -> range | tuple[int, ...]:
     """The queues to visit: those that are named, or all. Refused for one that the topic does not have."""
     for place, queue in enumerate(named):
@@ -129,45 +120,6 @@ def queues_of(topic: Topic, named: tuple[int, ...]) -> range | tuple[int, ...]:
                 action="name queues from 0 to the number of queues less one",
             )
     return named or range(topic.queues)
-
-
-def bind(tx: Tx, group: Group, topic: Topic, start: tuple[str, int] | None = None) -> None:
-    """Fixes where a group starts in a topic, when it names the topic for the first time.
-
-    At the first naming, not at the first message: what is sent between the two is not skipped. Queues that a topic
-    gets later begin at their first offset for everybody.
-    """
-    where = (group.group_id, topic.topic_id)
-    if where in tx.state.stat:
-        return
-    kind, since_ms = start or (group.start_from, group.start_ms)
-    begin = 0
-    tx.state.topic_groups[topic.topic_id] = (*tx.state.topic_groups.get(topic.topic_id, ()), group.group_id)
-    for queue in range(topic.queues):
-        least = tx.state.queue_min.get((topic.topic_id, queue), 0)
-        most = tx.state.queue_max.get((topic.topic_id, queue), 0)
-        offset = {"EARLIEST": least, "LATEST": most}.get(kind)
-        if offset is None:
-            offset = _offset_at(tx, topic.topic_id, queue, since_ms, least, most)
-        tx.pass_to((*where, queue), offset)
-        begin += offset
-    tx.state.stat[where] = Stat(start=begin)
-
-
-def _offset_at(tx: Tx, topic_id: int, queue: int, since_ms: int, low: int, high: int) -> int:
-    """The first offset stored at or after a time: store times never fall within a queue, so halving finds it.
-
-    The time is that of the chunk, which is known of a damaged message too; what retention dropped is older.
-    """
-    while low < high:
-        middle = (low + high) // 2
-        unit = entries(tx.kv, topic_id, queue, middle, 1)
-        block = tx.kv.floor("idx", TOPIC_AT.pack(topic_id, unit[0][1]), U32.pack(topic_id)) if unit else None
-        if block is not None and IDX_HEAD.unpack_from(block[1])[0] >= since_ms:
-            high = middle
-        else:
-            low = middle + 1
-    return low
 
 
 def _replay(tx: Tx, ck: CheckPoint) -> Popped:

@@ -3,7 +3,7 @@
     append  → stage: queue and offset are given, the bytes wait in `tx.staged`
     flush   → all that was staged for one topic becomes one chunk (≤ 1 MiB), one consume-queue value for each queue,
               one index block: three puts for a commit, whatever the number of messages
-    entries → (offset, position, size) of a queue from an offset on
+    entries → (offset, position, size) of a queue from an offset on; tagged → of those with one of some tags
     fetch   → the message at a position, its checksum compared
 
 The position of a message in the one logical byte stream is its address everywhere.
@@ -18,6 +18,7 @@ That is why look-ups by message id or key go through one sorted block a chunk.
 
 import struct
 from collections.abc import Iterator
+from itertools import chain
 from typing import NamedTuple
 
 from popmq_server.checkpoint import CheckPoint, Run, members_of
@@ -27,6 +28,8 @@ from popmq_server.storage.keys import CQ_ENTRY, CQ_KEY, TOPIC_AT, U64
 from popmq_server.storage.lmdb import Transaction
 from popmq_server.tx import Tx
 
+#: An entry of the consume queue, its tag hash as bytes.
+_WITH_TAG, _ONLY_TAG = struct.Struct(">QI8s"), struct.Struct(">12x8s")
 #: A chunk is one LMDB value; more bytes of one commit and topic become more chunks.
 CHUNK_BYTES_MAX = 1 << 20
 #: Entries in one consume-queue value.
@@ -123,32 +126,57 @@ def _write_chunk(tx: Tx, topic_id: int, requests: list[Staged]) -> None:
     tx.kv.put("idx", TOPIC_AT.pack(topic_id, start), b"".join((head, ranges, *hashes)))
 
 
-def entries(kv: Transaction, topic_id: int, queue: int, offset: int, count: int) -> list[tuple[int, int, int]]:
-    """Up to `count` (offset, position, size) of a queue from `offset` on; stops at a hole.
+def _pieces(
+    kv: Transaction, topic_id: int, queue: int, offset: int, count: int
+) -> Iterator[tuple[int, int, bytes | memoryview]]:
+    """(first offset, offset behind, raw entries) of up to `count` entries of a queue from `offset` on; stops at a hole.
 
     One value holds up to BLOCK_ENTRIES_MAX entries, so a batch is one or two reads of the tree.
     """
     prefix = CQ_KEY.pack(topic_id, queue, offset)
-    found: list[tuple[int, int, int]] = []
     cursor = kv.cursor("cq")
     if not (cursor.set_range(prefix) and cursor.key() == prefix) and not (
         cursor.prev() if cursor.key() else cursor.last()
     ):
-        return found
-    while len(found) < count:
+        return
+    stop = offset + count
+    while offset < stop:
         block_topic, block_queue, first = CQ_KEY.unpack(cursor.key())
         if (block_topic, block_queue) != (topic_id, queue) or first > offset:
             break
-        raw = cursor.value()
-        take = raw[(offset - first) * CQ_ENTRY.size : (offset - first + count - len(found)) * CQ_ENTRY.size]
-        if not take:
+        raw = cursor.value()[(offset - first) * CQ_ENTRY.size : (stop - first) * CQ_ENTRY.size]
+        if not raw:
             break
-        for position, size, _ in CQ_ENTRY.iter_unpack(take):
-            found.append((offset, position, size))
-            offset += 1
+        behind = offset + len(raw) // CQ_ENTRY.size
+        yield offset, behind, raw
+        offset = behind
         if not cursor.next():
             break
+
+
+def entries(kv: Transaction, topic_id: int, queue: int, offset: int, count: int) -> list[tuple[int, int, int]]:
+    """Up to `count` (offset, position, size) of a queue from `offset` on; stops at a hole."""
+    found: list[tuple[int, int, int]] = []
+    for first, behind, raw in _pieces(kv, topic_id, queue, offset, count):
+        units = zip(range(first, behind), CQ_ENTRY.iter_unpack(raw), strict=True)
+        found += [(at, position, size) for at, (position, size, _) in units]
     return found
+
+
+def tagged(
+    kv: Transaction, topic_id: int, queue: int, offset: int, count: int, hashes: frozenset[bytes]
+) -> tuple[list[tuple[int, int, int]], int]:
+    """Those of `entries` whose tag hash is among `hashes`, and the offset behind all that was looked at.
+
+    A piece without any is passed over in C, 0.05 µs an entry: a sparse filter looks at nothing else.
+    """
+    found: list[tuple[int, int, int]] = []
+    for first, behind, raw in _pieces(kv, topic_id, queue, offset, count):
+        if not hashes.isdisjoint(chain.from_iterable(_ONLY_TAG.iter_unpack(raw))):
+            units = zip(range(first, behind), _WITH_TAG.iter_unpack(raw), strict=True)
+            found += [(at, position, size) for at, (position, size, tag) in units if tag in hashes]
+        offset = behind
+    return found, offset
 
 
 def located(tx: Tx, ck: CheckPoint, bits: int) -> list[tuple[Run, int, int, int]]:

@@ -214,15 +214,14 @@ def test_a_pop_of_one_steps_over_a_damaged_retry(rig: Rig) -> None:
     assert (rig.numbers().quarantined, rig.numbers().retry) == (1, 1)
 
 
-def test_a_pop_that_gives_up_stepping_has_itself_woken_again(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pop_that_gives_up_stepping_says_that_it_is_to_go_on(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pick, "SKIPS_MAX", 2)
     rig.pair()
     for text in "abc":
         rig.send(text)
     damage(rig, 0, 1)
-    committed = rig.commit(ask.Pop("t", "g", max_messages=1))
-    assert committed.results[0].rows == []
-    assert ("g", "t") in committed.woken
+    popped = rig.popped(max_messages=1)
+    assert (popped.rows, popped.again) == ([], True)
     assert bodies(rig.pop(1)) == ["c"]
 
 

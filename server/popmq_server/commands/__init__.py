@@ -14,6 +14,7 @@ from popmq_server.commands.catalog import (
     UpdateGroup,
     UpdateTopic,
 )
+from popmq_server.commands.filtering import SetFilter
 from popmq_server.commands.messages import (
     Ack,
     Acked,
@@ -63,6 +64,7 @@ __all__ = [
     "RenewOwner",
     "Send",
     "Sent",
+    "SetFilter",
     "UpdateGroup",
     "UpdateTopic",
 ]

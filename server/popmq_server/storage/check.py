@@ -210,7 +210,7 @@ def _check_groups(kv: Transaction, state: State) -> Iterator[str]:
         for place, times in held.items():
             if times != 1:
                 yield f"{where}: queue {place[0]} offset {place[1]} is in {times} places at once"
-        done = stat.acked + stat.dead + stat.expired + stat.quarantined
+        done = stat.acked + stat.dead + stat.expired + stat.quarantined + stat.filtered
         if passed - stat.start != done + held.total():
             yield f"{where}: passed {passed - stat.start} messages, finished {done}, holds {held.total()}"
 

@@ -1,0 +1,11 @@
+"""What can be asked about filters: see subscription.py."""
+
+from typing import NamedTuple
+
+
+class SetFilter(NamedTuple):
+    """→ Subscription. Replaces the filter of a group in a topic; `filter` is (kind, text), ("", "") = every message."""
+
+    topic: str
+    group: str
+    filter: tuple[str, str]

@@ -1,0 +1,121 @@
+"""A group in a topic: where it begins, and which filter it has.
+
+    who names the group and the topic     position                       filter
+    the first Pop                         where the group starts         its own, or every message: fixed from here on
+    WaitAvailable, AttachOwner            where the group starts         left open for the first Pop
+    a later Pop without a filter          goes on                        the one that is fixed
+    a later Pop with the same filter      goes on                        the same, however it is written
+    a later Pop with another filter       FILTER_CONFLICT, nothing happens
+    SetFilter                             where the group starts, or goes on: what it has passed does not come back
+
+Messages that do not match are passed over for the group for good, so consumers of one group that filter differently
+would take messages from each other: the reference lets the last one win, here the other one is told.
+"""
+
+from popmq_server.commands import SetFilter
+from popmq_server.errors import Refused, group_not_found, topic_not_found
+from popmq_server.filters import filter as filters
+from popmq_server.filters.filter import Filter
+from popmq_server.records import Group, Stat, Subscription, Topic
+from popmq_server.storage.keys import TOPIC_AT, U32
+from popmq_server.topic import IDX_HEAD, entries
+from popmq_server.tx import Tx
+
+#: "Every message", said by somebody; nothing at all is Subscription.filter_kind "".
+EVERY_MESSAGE = ("tag", "*")
+
+
+def resolve(tx: Tx, topic_name: str, group_name: str) -> tuple[Group, Topic]:
+    """The group and the topic of these names, or Refused."""
+    group, topic = tx.group(group_name), tx.topic(topic_name)
+    if topic is None:
+        raise topic_not_found(topic_name)
+    if group is None:
+        raise group_not_found(group_name)
+    return group, topic
+
+
+def filter_for(tx: Tx, group: Group, topic: Topic, asked: tuple[str, str] | None) -> Filter:
+    """The filter of a request: its own if the group has none, else the group's, which must say the same.
+
+    Changes nothing. Raises Refused FILTER_CONFLICT.
+    """
+    fixed = tx.state.subscriptions.get((group.group_id, topic.topic_id), Subscription())
+    if not fixed.filter_kind:
+        return filters.make(*asked) if asked else filters.EVERYTHING
+    own = filters.make(fixed.filter_kind, fixed.filter_text)
+    if asked is not None and not own.same(wanted := filters.make(*asked)):
+        raise Refused(
+            "FILTER_CONFLICT",
+            f"group {group.name!r} reads {own} of topic {topic.name!r}, this request asks for {wanted}",
+            field="filter",
+            action="use one filter in all consumers of a group, or replace it: "
+            f"popmq group update {group.name} --topic {topic.name} --filter …",
+        )
+    return own
+
+
+def subscribe(tx: Tx, group: Group, topic: Topic, asked: tuple[str, str] | None) -> Filter:
+    """The same, and fixed by this request if it is the first. Refuses before it writes."""
+    wanted = filter_for(tx, group, topic, asked)
+    fixed = tx.state.subscriptions.get((group.group_id, topic.topic_id), Subscription())
+    if not fixed.filter_kind:
+        _fix(tx, group, topic, wanted)
+    bind(tx, group, topic)
+    return wanted
+
+
+def set_filter(tx: Tx, command: SetFilter) -> Subscription:
+    """Replaces the filter. Who waits with the old one is told at once, one after another."""
+    group, topic = resolve(tx, command.topic, command.group)
+    made = filters.make(*command.filter)
+    bind(tx, group, topic)
+    tx.wake(group.group_id, topic.topic_id)
+    return _fix(tx, group, topic, made)
+
+
+def _fix(tx: Tx, group: Group, topic: Topic, made: Filter) -> Subscription:
+    where = (group.group_id, topic.topic_id)
+    kind, text = EVERY_MESSAGE if made.everything else (made.kind, made.text)
+    fixed = tx.state.subscriptions.get(where, Subscription())._replace(filter_kind=kind, filter_text=text)
+    tx.state.subscriptions[where] = fixed
+    return fixed
+
+
+def bind(tx: Tx, group: Group, topic: Topic, start: tuple[str, int] | None = None) -> None:
+    """Fixes where a group starts in a topic, when it names the topic for the first time.
+
+    At the first naming, not at the first message: what is sent between the two is not skipped. Queues that a topic
+    gets later begin at their first offset for everybody.
+    """
+    where = (group.group_id, topic.topic_id)
+    if where in tx.state.stat:
+        return
+    kind, since_ms = start or (group.start_from, group.start_ms)
+    begin = 0
+    tx.state.topic_groups[topic.topic_id] = (*tx.state.topic_groups.get(topic.topic_id, ()), group.group_id)
+    for queue in range(topic.queues):
+        least = tx.state.queue_min.get((topic.topic_id, queue), 0)
+        most = tx.state.queue_max.get((topic.topic_id, queue), 0)
+        offset = {"EARLIEST": least, "LATEST": most}.get(kind)
+        if offset is None:
+            offset = _offset_at(tx, topic.topic_id, queue, since_ms, least, most)
+        tx.pass_to((*where, queue), offset)
+        begin += offset
+    tx.state.stat[where] = Stat(start=begin)
+
+
+def _offset_at(tx: Tx, topic_id: int, queue: int, since_ms: int, low: int, high: int) -> int:
+    """The first offset stored at or after a time: store times never fall within a queue, so halving finds it.
+
+    The time is that of the chunk, which is known of a damaged message too; what retention dropped is older.
+    """
+    while low < high:
+        middle = (low + high) // 2
+        unit = entries(tx.kv, topic_id, queue, middle, 1)
+        block = tx.kv.floor("idx", TOPIC_AT.pack(topic_id, unit[0][1]), U32.pack(topic_id)) if unit else None
+        if block is not None and IDX_HEAD.unpack_from(block[1])[0] >= since_ms:
+            high = middle
+        else:
+            low = middle + 1
+    return low
