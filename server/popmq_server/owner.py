@@ -361,7 +361,7 @@ def _seal(
     queues = queues_of(topic, command.queues)
     room = _room(tx, command, ask, topic, owner, others)
     places = OWNED_MAX - tx.state.owned.get(owner.owner_id, 0)
-    pick = Pick(tx, group, topic, min(room, places), command.max_bytes, wanted, ask.upto, owner.owner_id)
+    pick = Pick(tx, group, topic, min(room, places), command.max_bytes, ask.upto, owner.owner_id, wanted)
     choose(pick, queues, None)
     pick.apply()
     share_is_full = ask.share and len(pick.rows) == room and room < command.max_messages

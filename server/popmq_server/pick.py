@@ -54,13 +54,13 @@ class Pick:
         topic: Topic,
         messages_max: int,
         bytes_max: int,
-        wanted: Filter = EVERYTHING,
         upto: Position | None = None,
         owner_id: int = 0,
+        wanted: Filter = EVERYTHING,
     ) -> None:
-        """`wanted`: what does not match is passed over for good. `upto`: nothing at or beyond this position.
+        """`upto`: nothing at or beyond this position. `owner_id`: whose own retry entries are stepped over.
 
-        `owner_id`: whose own retry entries are stepped over.
+        `wanted`: what does not match is passed over for good.
         """
         self.tx = tx
         self.group = group

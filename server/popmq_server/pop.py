@@ -49,7 +49,7 @@ def pop(tx: Tx, command: Pop) -> Popped:
         ck_id = tx.state.attempts.get((group.group_id, topic.topic_id, command.client_id, command.attempt_id))
         if ck_id is not None:
             return _replay(tx, tx.state.ck[ck_id])
-    pick = Pick(tx, group, topic, command.max_messages, command.max_bytes, wanted)
+    pick = Pick(tx, group, topic, command.max_messages, command.max_bytes, wanted=wanted)
     choose(pick, queues, group.in_flight_max)
     pick.apply()
     rest = pick.rest(tuple(queues))
