@@ -17,7 +17,7 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from popmq_server.storage.keys import DUE_KEY, NEVER, U64
+from popmq_server.storage.keys import DUE_KEY, NEVER, U32, U64
 from popmq_server.storage.lmdb import Transaction
 
 NORMAL, RETRY, FIFO, BACKOFF = 0, 1, 2, 3
@@ -28,7 +28,8 @@ MEMBERS_MAX = 4096
 _HEAD = struct.Struct(">BIIBQQQHH")  # version, G, T, kind, owner id, nonce, popped ms, runs, chunks
 _RUN = struct.Struct(">HQHHQIQ")  # queue, first offset, count, attempts, position, size, first pop ms
 _CHUNK = struct.Struct(">HQ")  # first member, chunk position
-_VERSION = 1
+#: The second has, before the texts, a part [4] and 8 bytes for each member: its message group.
+_VERSION, _VERSION_FIFO = 1, 2
 
 
 class Run(NamedTuple):
@@ -64,6 +65,8 @@ class CheckPoint:
     runs: tuple[Run, ...]
     members: int
     chunks: tuple[tuple[int, int], ...]
+    groups: tuple[bytes, ...] = ()  # FIFO topics: the message group of each member, hashed
+    part: int = 0  # of the token, in FIFO topics: its later chunks may have more of these message groups
 
     @property
     def all_bits(self) -> int:
@@ -144,7 +147,7 @@ def encode(ck: CheckPoint) -> bytes:
     """head · runs · chunks · JSON of [attempt id, client, reason]."""
     texts = json.dumps([ck.attempt_id, ck.client, ck.reason], ensure_ascii=False).encode()
     head = _HEAD.pack(
-        _VERSION,
+        _VERSION_FIFO if ck.groups else _VERSION,
         ck.group_id,
         ck.topic_id,
         ck.kind,
@@ -155,20 +158,40 @@ def encode(ck: CheckPoint) -> bytes:
         len(ck.chunks),
     )
     runs, chunks = (_RUN.pack(*run) for run in ck.runs), (_CHUNK.pack(*chunk) for chunk in ck.chunks)
-    return b"".join((head, *runs, *chunks, texts))
+    groups = (U32.pack(ck.part), *ck.groups) if ck.groups else ()
+    return b"".join((head, *runs, *chunks, *groups, texts))
 
 
 def decode(ck_id: int, raw: memoryview) -> CheckPoint:
     """Back again."""
-    _, group_id, topic_id, kind, owner_id, nonce, popped_ms, run_count, chunk_count = _HEAD.unpack_from(raw)
+    version, group_id, topic_id, kind, owner_id, nonce, popped_ms, run_count, chunk_count = _HEAD.unpack_from(raw)
     stop = _HEAD.size + run_count * _RUN.size
     end = stop + chunk_count * _CHUNK.size
     runs = tuple(Run(*fields) for fields in _RUN.iter_unpack(raw[_HEAD.size : stop]))
     chunks = tuple(_CHUNK.iter_unpack(raw[stop:end]))
-    attempt_id, client, reason = json.loads(bytes(raw[end:]))
     members = sum(run.length for run in runs)
+    groups, part = tuple[bytes, ...](), 0
+    if version == _VERSION_FIFO:
+        part, start = U32.unpack_from(raw, end)[0], end + U32.size
+        end = start + 8 * members
+        groups = tuple(bytes(raw[at : at + 8]) for at in range(start, end, 8))
+    attempt_id, client, reason = json.loads(bytes(raw[end:]))
     return CheckPoint(
-        ck_id, group_id, topic_id, kind, owner_id, nonce, popped_ms, attempt_id, client, reason, runs, members, chunks
+        ck_id,
+        group_id,
+        topic_id,
+        kind,
+        owner_id,
+        nonce,
+        popped_ms,
+        attempt_id,
+        client,
+        reason,
+        runs,
+        members,
+        chunks,
+        groups,
+        part,
     )
 
 

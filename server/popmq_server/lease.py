@@ -17,12 +17,11 @@ import os
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from popmq_server import deadletter, history
+from popmq_server import deadletter, fifo, history
 from popmq_server.checkpoint import BACKOFF, CheckPoint, Lease, Run, members_of
 from popmq_server.commands import Ack, Acked, Change, ChangeInvisibleTime
 from popmq_server.errors import Refused, bad_handle, group_not_found, invalid, lapsed
 from popmq_server.message import Handle
-from popmq_server.pick import pin_retry
 from popmq_server.records import Group
 from popmq_server.storage.keys import RQ_KEY, RQ_VALUE
 from popmq_server.topic import Log, located
@@ -139,7 +138,11 @@ def _apply(
 ) -> None:
     """One kind of change for members of one part of one CheckPoint; fills in their results."""
     ck, sub = founds[0][1].ck, founds[0][1].sub
+    if ck.groups:
+        founds = _still_held(tx, founds, results)
     bits = sum(found.bit for _, found in founds)
+    if not bits:
+        return
     if entry.kind == "extend":
         visible_ms = _extend(tx, ck, sub, bits, entry.delay_ms or 0)
         outcome = {place: (visible_ms, False) for place, _ in founds}
@@ -172,6 +175,8 @@ def _release(
     """Members without an attempt left are buried, the others wait for their delay or go straight to the retry
     topic.
     """
+    if ck.groups:
+        return _release_in_order(tx, group, entry, ck, sub, bits, founds)
     dead = 0 if entry.uncounted else exhausted(ck, bits, group.max_attempts)
     _leave_alone(tx, ck, sub, bits)
     if dead:
@@ -194,6 +199,63 @@ def _release(
         else:
             to_retry(tx, ck, group_bits, entry.reason, uncounted=entry.uncounted)
     return outcome
+
+
+def _still_held(
+    tx: Tx, founds: list[tuple[int, Found]], results: list[tuple[int, bool] | Refused]
+) -> list[tuple[int, Found]]:
+    """Those that an earlier entry of the request has not taken back with its message group; the others have lapsed."""
+    held = []
+    for place, found in founds:
+        part = tx.state.leases.get((found.ck.ck_id, found.sub))
+        if part is not None and part.undone & found.bit:
+            held.append((place, found))
+        else:
+            results[place] = lapsed(f"changes[{place}].handle")
+    return held
+
+
+def _release_in_order(
+    tx: Tx, group: Group, entry: Change, ck: CheckPoint, sub: int, bits: int, founds: list[tuple[int, Found]]
+) -> dict[int, tuple[int, bool]]:
+    """FIFO: the first of each message group has failed, those behind it in the lease were not tried and wait again.
+
+    One without an attempt left is buried, and the message group goes on with what the client still has of it; or, in a
+    group that stops on failure, it waits at the front until an operator resumes its message group.
+    """
+    failed = fifo.heads(ck, bits)
+    dead = 0 if entry.uncounted else exhausted(ck, failed, group.max_attempts)
+    stopped = dead if group.stop_on_failure else 0
+    dead &= ~stopped
+    behind = (fifo.followers(ck, fifo.undone(tx, ck), failed & ~dead) | bits) & ~failed
+    for part_sub, part in fifo.parts(tx, ck):
+        if leaving := part.undone & (failed | behind):
+            _leave_alone(tx, ck, part_sub, leaving)
+    reason = entry.reason or "no attempts left"
+    if dead:
+        deadletter.bury(tx, ck, dead, reason)
+    history.write_members(tx, ck, failed & ~dead, tx.now_ms, history.RELEASED, entry.reason)
+    history.write_members(tx, ck, behind, tx.now_ms, history.RELEASED, fifo.BEHIND)
+    fifo.put_back(tx, ck, behind, fifo.BEHIND, 0)
+    fifo.put_back(tx, ck, stopped, reason, stopped, stopped=stopped)
+    outcome = {place: (tx.now_ms, bool(found.bit & dead)) for place, found in founds}
+    for place, found in founds:
+        if found.bit & failed & ~(dead | stopped):
+            outcome[place] = (_back_in_order(tx, group, entry, ck, found.bit), False)
+    return outcome
+
+
+def _back_in_order(tx: Tx, group: Group, entry: Change, ck: CheckPoint, bit: int) -> int:
+    """The head of a message group comes back after its delay, which keeps the lock; when."""
+    delay_ms = entry.delay_ms
+    if delay_ms is None:
+        attempts = ck.attempts_of(bit.bit_length() - 1)
+        delay_ms = group.delays_ms[min(attempts, len(group.delays_ms)) - 1]
+    if delay_ms:
+        _back_off(tx, ck, bit, tx.now_ms + delay_ms, entry.uncounted, entry.reason)
+    else:
+        to_retry(tx, ck, bit, entry.reason, uncounted=entry.uncounted)
+    return tx.now_ms + delay_ms
 
 
 def _leave_alone(tx: Tx, ck: CheckPoint, sub: int, bits: int) -> None:
@@ -234,6 +296,7 @@ def _back_off(tx: Tx, ck: CheckPoint, bits: int, due_ms: int, uncounted: bool, r
         runs,
         bits.bit_count(),
         take_chunks(ck, bits),
+        tuple(ck.groups[member] for member in members_of(bits)) if ck.groups else (),
     )
     tx.state.ck[waiting.ck_id] = waiting
     tx.set_lease(waiting, 0, Lease(due_ms, waiting.all_bits))
@@ -283,6 +346,9 @@ def to_retry(tx: Tx, ck: CheckPoint, bits: int, reason: str, *, uncounted: bool 
 
     `bound`: the entries stay tied to their owner's CheckPoint, which may take them back.
     """
+    if ck.groups:
+        fifo.put_back(tx, ck, bits, reason, 0 if uncounted else bits, bound=bound)
+        return 0
     where, text = (ck.group_id, ck.topic_id), reason.encode()
     places = located(tx, ck, bits)
     first = tx.next("rseq", len(places))
@@ -299,7 +365,7 @@ def to_retry(tx: Tx, ck: CheckPoint, bits: int, reason: str, *, uncounted: bool 
         )
         tx.kv.put("rq", RQ_KEY.pack(*where, rseq), value + text)
     for chunk, count in chunks.items():
-        pin_retry(tx, chunk, count)
+        tx.pin(chunk, count)
     tx.count(where, retry=len(places))
     tx.wake(*where)
     return first

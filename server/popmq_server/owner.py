@@ -27,7 +27,7 @@ What a reader may rely on, after the rules R1–R8 of the experiments with Spark
 
 import itertools
 
-from popmq_server import catalog, history
+from popmq_server import catalog, fifo, history
 from popmq_server.checkpoint import CheckPoint, Lease, members_of
 from popmq_server.commands import (
     AckUpTo,
@@ -41,10 +41,11 @@ from popmq_server.commands import (
     RenewOwner,
 )
 from popmq_server.errors import Refused, group_not_found, invalid, topic_not_found
+from popmq_server.fifo_pick import FifoPick
 from popmq_server.filters.filter import Filter
 from popmq_server.lease import to_retry
-from popmq_server.pick import Pick, pin_retry
-from popmq_server.pop import choose, lease, queues_of, read_members
+from popmq_server.pick import Pick
+from popmq_server.pop import choose, lease, picking, queues_of, read_members
 from popmq_server.records import Group, Owner, Token, Topic
 from popmq_server.storage.keys import NEVER, RQ_KEY, STAT_KEY, SUB_OWNER, U64, hash16
 from popmq_server.subscription import bind, resolve, subscribe
@@ -254,12 +255,16 @@ def _take_back(tx: Tx, ck: CheckPoint, part: Lease) -> None:
     """Removes the retry entries of all members that are still there."""
     if not part.released:
         return
+    if ck.groups:
+        fifo.take_back(tx, ck, part.released)
+        tx.loosen(ck.owner_id, -part.released.bit_count())
+        return
     where = (ck.group_id, ck.topic_id)
     for rank, member in enumerate(members_of(part.released_at)):
         if part.released >> member & 1:
             tx.kv.delete("rq", RQ_KEY.pack(*where, part.released_first + rank))
     for chunk, count in ck.pinned(part.released).items():
-        pin_retry(tx, chunk, -count)
+        tx.pin(chunk, -count)
     tx.loosen(ck.owner_id, -part.released.bit_count())
     tx.count(where, retry=-part.released.bit_count())
 
@@ -361,7 +366,9 @@ def _seal(
     queues = queues_of(topic, command.queues)
     room = _room(tx, command, ask, topic, owner, others)
     places = OWNED_MAX - tx.state.owned.get(owner.owner_id, 0)
-    pick = Pick(tx, group, topic, min(room, places), command.max_bytes, ask.upto, owner.owner_id, wanted)
+    pick = picking(topic)(tx, group, topic, min(room, places), command.max_bytes, ask.upto, owner.owner_id, wanted)
+    if isinstance(pick, FifoPick):
+        pick.part = ask.part
     choose(pick, queues, None)
     pick.apply()
     share_is_full = ask.share and len(pick.rows) == room and room < command.max_messages

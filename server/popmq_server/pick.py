@@ -17,7 +17,7 @@ from popmq_server.checkpoint import Run
 from popmq_server.commands import Position
 from popmq_server.filters.filter import EVERYTHING, Filter
 from popmq_server.records import Group, Topic
-from popmq_server.storage.keys import CQ_KEY, RQ_VALUE, STAT_KEY, U32, U64
+from popmq_server.storage.keys import CQ_KEY, RQ_VALUE, STAT_KEY, U64
 from popmq_server.topic import Log, entries, tagged
 from popmq_server.tx import Tx
 
@@ -305,19 +305,8 @@ def take_retry_entry(tx: Tx, where: tuple[int, int], entry: RetryEntry) -> None:
         )
 
 
-def pin_retry(tx: Tx, chunk: int, count: int) -> None:
-    """Moves the number of retry entries that point into a chunk."""
-    key = U64.pack(chunk)
-    raw = tx.kv.get("pin", key)
-    left = (U32.unpack(raw)[0] if raw is not None else 0) + count
-    if left:
-        tx.kv.put("pin", key, U32.pack(left))
-    elif raw is not None:
-        tx.kv.delete("pin", key)
-
-
 def unpin_retry(tx: Tx, position: int) -> None:
     """One retry entry less points at this position."""
     chunk = Log(tx.kv).chunk_of(position)
     if chunk >= 0:
-        pin_retry(tx, chunk, -1)
+        tx.pin(chunk, -1)

@@ -23,9 +23,10 @@ that stepped over all that it may step over and found nothing says `again`: it g
 
 import os
 
-from popmq_server.checkpoint import NORMAL, RETRY, CheckPoint, Lease, members_of
+from popmq_server.checkpoint import FIFO, NORMAL, RETRY, CheckPoint, Lease, members_of
 from popmq_server.commands import Pop, Popped
 from popmq_server.errors import Refused
+from popmq_server.fifo_pick import FifoPick
 from popmq_server.pick import Pick
 from popmq_server.records import RETRY_QUEUE, Topic
 from popmq_server.subscription import resolve, subscribe
@@ -49,7 +50,7 @@ def pop(tx: Tx, command: Pop) -> Popped:
         ck_id = tx.state.attempts.get((group.group_id, topic.topic_id, command.client_id, command.attempt_id))
         if ck_id is not None:
             return _replay(tx, tx.state.ck[ck_id])
-    pick = Pick(tx, group, topic, command.max_messages, command.max_bytes, wanted=wanted)
+    pick = picking(topic)(tx, group, topic, command.max_messages, command.max_bytes, wanted=wanted)
     choose(pick, queues, group.in_flight_max)
     pick.apply()
     rest = pick.rest(tuple(queues))
@@ -62,8 +63,16 @@ def pop(tx: Tx, command: Pop) -> Popped:
     return Popped(pick.rows, ck.ck_id, ck.nonce, tx.now_ms, due_ms, rest)
 
 
+def picking(topic: Topic) -> type[Pick]:
+    """How messages of a topic are chosen."""
+    return FifoPick if topic.type == "FIFO" else Pick
+
+
 def choose(pick: Pick, queues: range | tuple[int, ...], in_flight_max: int | None) -> None:
     """One round over the retry topic and the queues, until the pick is full."""
+    if isinstance(pick, FifoPick):
+        pick.choose(queues, in_flight_max)
+        return
     state, where = pick.tx.state, (pick.group.group_id, pick.topic.topic_id)
 
     def room(queue: int) -> int:
@@ -86,6 +95,9 @@ def choose(pick: Pick, queues: range | tuple[int, ...], in_flight_max: int | Non
 def lease(tx: Tx, pick: Pick, part: Lease, client: str, attempt_id: str, owner_id: int = 0) -> CheckPoint:
     """Puts what was picked under one CheckPoint; `part` says until when."""
     kind = RETRY if len(pick.retries) == len(pick.runs) and pick.retries else NORMAL
+    groups, part_number = tuple[bytes, ...](), 0
+    if isinstance(pick, FifoPick):
+        kind, groups, part_number = FIFO, tuple(pick.groups), pick.part
     ck = CheckPoint(
         tx.next("ck_id"),
         pick.group.group_id,
@@ -100,6 +112,8 @@ def lease(tx: Tx, pick: Pick, part: Lease, client: str, attempt_id: str, owner_i
         tuple(pick.runs),
         len(pick.rows),
         tuple(pick.chunks),
+        groups,
+        part_number,
     )
     tx.state.ck[ck.ck_id] = ck
     tx.set_lease(ck, 0, part._replace(undone=ck.all_bits))

@@ -9,7 +9,6 @@ positions, retries, owners and leases. Leases of either that end before their tu
 
 from typing import Any
 
-from popmq_server.pick import pin_retry
 from popmq_server.storage.keys import RQ_VALUE, STAT_KEY, SUB_OWNER, TOPIC_AT, U32, U64
 from popmq_server.storage.table import Table
 from popmq_server.topic import Log
@@ -67,11 +66,11 @@ def _drop_range(tx: Tx, name: str, prefix: bytes, left: int) -> int:
     for key, value in tx.kv.scan(name, prefix):
         if len(found) == left:
             break
-        found.append((key, RQ_VALUE.unpack_from(value)[0] if name == "rq" else 0))
+        found.append((key, RQ_VALUE.unpack_from(value)[0] if name in ("rq", "fwait") else 0))
     log = Log(tx.kv)
     for key, position in found:
-        if name == "rq" and (chunk := log.chunk_of(position)) >= 0:
-            pin_retry(tx, chunk, -1)
+        if name in ("rq", "fwait") and (chunk := log.chunk_of(position)) >= 0:
+            tx.pin(chunk, -1)
         if name == "idx":
             _drop_chunk(tx, TOPIC_AT.unpack(key)[1])
         tx.kv.delete(name, key)
@@ -103,6 +102,10 @@ def _forget(tx: Tx, entity_id: int, kind: str) -> None:
         state.in_flight,
         state.tokens,
         state.subscriptions,
+        state.waiting,
+        state.tied,
+        state.locks,
+        state.stopped,
     )
     _pop_where(tables, place, entity_id)
     if kind == "topic":

@@ -12,7 +12,7 @@ what happens after the last one is decided here and in a release, nowhere else. 
 acks after the fact; here the bitmap that an ack sets is the one that the revive reads.
 """
 
-from popmq_server import deadletter, history, owner
+from popmq_server import deadletter, fifo, history, owner
 from popmq_server.checkpoint import BACKOFF, CheckPoint, Lease, members_of
 from popmq_server.lease import exhausted, to_retry
 from popmq_server.storage.keys import DUE_KEY, NEVER, SUB_OWNER
@@ -88,7 +88,7 @@ def expire(tx: Tx, ck: CheckPoint, sub: int, part: Lease, members_max: int) -> i
         tx.set_lease(ck, sub, None)
         return part.undone.bit_count()
     bits = part.undone
-    if bits.bit_count() > members_max:
+    if bits.bit_count() > members_max and not ck.groups:
         bits = sum(1 << member for member in members_of(bits)[:members_max])
     left = part.undone & ~bits
     tx.hold(ck, bits, -1)
@@ -97,9 +97,32 @@ def expire(tx: Tx, ck: CheckPoint, sub: int, part: Lease, members_max: int) -> i
     elif ck.kind != BACKOFF:
         history.write(tx, ck, part, sub, history.EXPIRED)
     tx.set_lease(ck, sub, part._replace(undone=left) if left else None)
+    if ck.groups:
+        _expire_in_order(tx, ck, bits)
+        return bits.bit_count()
     dead = 0 if ck.kind == BACKOFF else exhausted(ck, bits, group.max_attempts)
     if dead:
         deadletter.bury(tx, ck, dead, EXPIRED_REASON)
     if bits & ~dead:
         to_retry(tx, ck, bits & ~dead, ck.reason or EXPIRED_REASON)
     return bits.bit_count()
+
+
+def _expire_in_order(tx: Tx, ck: CheckPoint, bits: int) -> None:
+    """FIFO: members, already out of their lease, wait again at their own offsets.
+
+    The first of each message group in the lease was tried, those behind it get their attempt back. A CheckPoint is
+    never expired in pieces here: the second piece would not know who was first.
+    """
+    reason = ck.reason or EXPIRED_REASON
+    if ck.kind == BACKOFF:
+        fifo.put_back(tx, ck, bits, reason, bits)
+        return
+    group = tx.state.groups[ck.group_id]
+    tried = fifo.heads(ck, bits | fifo.undone(tx, ck)) & bits
+    dead = exhausted(ck, tried, group.max_attempts)
+    stopped = dead if group.stop_on_failure else 0
+    dead &= ~stopped
+    if dead:
+        deadletter.bury(tx, ck, dead, reason)
+    fifo.put_back(tx, ck, bits & ~dead, reason, tried, stopped=stopped)

@@ -25,6 +25,9 @@ At start one scan of ck, due, own, tok and a look at the ends of each queue rebu
     pins           chunk → leased messages in it                              follows
     loose          owner → its messages in the retry topic, tied              follows
     attempts       G, T, client, attempt id → ck_id                           follows from ck
+    waiting, tied  G, T, message group → entries in fwait, and tied to owners follow from fwait
+    stopped        G, T, message group → why a failure stopped it             follows from fwait
+    locks          G, T, message group → undone members, owner, part          follows from ck and due
 
 What follows is kept in tables all the same, so that an aborted commit takes it back with the rest. `check.differences`
 compares every table of a living broker with those of a fresh start.
@@ -35,7 +38,8 @@ from collections.abc import Callable
 from typing import Any
 
 from popmq_server import checkpoint
-from popmq_server.checkpoint import BACKOFF, CheckPoint, Lease
+from popmq_server.checkpoint import BACKOFF, CheckPoint, Lease, members_of
+from popmq_server.lines import Lines
 from popmq_server.records import (
     IN_FLIGHT_MAX,
     RETRY_QUEUE,
@@ -53,6 +57,8 @@ from popmq_server.storage.keys import (
     CQ_ENTRY,
     CQ_KEY,
     DUE_KEY,
+    FWAIT_KEY,
+    FWAIT_VALUE,
     I64,
     POFF_KEY,
     QUEUE_ENDS,
@@ -137,6 +143,11 @@ class State:
         self.pins: Table[int, int] = Table()
         self.attempts: Table[tuple[int, int, str, str], int] = Table()
         self.loose: Table[int, int] = Table()
+        self.waiting: Table[tuple[int, int, bytes], int] = Table()
+        self.tied: Table[tuple[int, int, bytes], int] = Table()
+        self.locks: Table[tuple[int, int, bytes], tuple[int, int, int]] = Table()
+        self.stopped: Table[tuple[int, int, bytes], str] = Table()
+        self.lines = Lines(self.waiting, self.locks, self.stopped)
         self.owner_keys: Table[int, tuple[int, bytes]] = Table()
         self.owner_tokens: Table[int, tuple[tuple[int, int, bytes], ...]] = Table()
         # Turns of rotation: lost at a restart and moved by aborted commits, which harms nothing.
@@ -187,6 +198,7 @@ class State:
         self._load_topic_stats(tx)
         self._load_owners(tx)
         self._load_leases(tx)
+        self._load_waiting(tx)
 
     def _load_topic(self, tx: Transaction, topic: Topic) -> None:
         """Looks at both ends of each queue."""
@@ -246,12 +258,27 @@ class State:
             self.subs.load(ck_id, self.subs.get(ck_id, 0) + 1)
             self._load_held(ck, lease)
 
+    def _load_waiting(self, tx: Transaction) -> None:
+        """What waits in FIFO topics, by message group."""
+        for key, value in tx.scan("fwait"):
+            *where, message_group, _ = FWAIT_KEY.unpack(key)
+            group = (*where, message_group)
+            self.waiting.load(group, self.waiting.get(group, 0) + 1)
+            *_, bound_ck, _, stopped = FWAIT_VALUE.unpack_from(value)
+            if bound_ck:
+                self.tied.load(group, self.tied.get(group, 0) + 1)
+            if stopped:
+                self.stopped.load(group, bytes(value[FWAIT_VALUE.size :]).decode())
+
     def _load_held(self, ck: CheckPoint, lease: Lease) -> None:
         """Counts one part into the gauges, as Tx.hold does for a living one."""
         bits = lease.undone & ~lease.released
         where = (ck.group_id, ck.topic_id)
         for chunk, count in ck.pinned(bits).items():
             self.pins.load(chunk, self.pins.get(chunk, 0) + count)
+        for message_group, count in locked_counts(ck, bits).items():
+            before = self.locks.get((*where, message_group), (0, 0, 0))[0]
+            self.locks.load((*where, message_group), (before + count, ck.owner_id, ck.part))
         self.held.load(where, shifted(self.held.get(where, Held()), ck, bits.bit_count()))
         if ck.owner_id:
             self.owned.load(ck.owner_id, self.owned.get(ck.owner_id, 0) + bits.bit_count())
@@ -294,6 +321,16 @@ def shifted(held: Held, ck: CheckPoint, count: int) -> Held:
     if ck.kind == BACKOFF:
         return held._replace(backoff=held.backoff + count)
     return held._replace(ordinary=held.ordinary + count)
+
+
+def locked_counts(ck: CheckPoint, bits: int) -> dict[bytes, int]:
+    """How many members of `bits` hold the lock of each message group; none outside FIFO topics."""
+    found: dict[bytes, int] = {}
+    if ck.groups:
+        for member in members_of(bits):
+            message_group = ck.groups[member]
+            found[message_group] = found.get(message_group, 0) + 1
+    return found
 
 
 def queue_counts(ck: CheckPoint, bits: int) -> list[tuple[int, int]]:

@@ -9,7 +9,8 @@ from typing import Any
 
 from popmq_server.checkpoint import BACKOFF, CheckPoint, Lease
 from popmq_server.records import IN_FLIGHT_MAX, Group, Held, Topic, TopicStat
-from popmq_server.state import State, queue_counts, shifted
+from popmq_server.state import State, locked_counts, queue_counts, shifted
+from popmq_server.storage.keys import U32, U64
 from popmq_server.storage.lmdb import Store
 from popmq_server.storage.table import Table
 
@@ -17,13 +18,17 @@ from popmq_server.storage.table import Table
 class Tx:
     """One group commit in the making. Handlers take it first; nothing outlives it but what `commit` merges."""
 
-    __slots__ = ("kv", "now_ms", "staged", "staged_count", "state", "woken")
+    __slots__ = ("kv", "now_ms", "staged", "staged_count", "state", "wall_ms", "woken")
 
-    def __init__(self, state: State, store: Store, now_ms: int) -> None:
-        """Begins an LMDB transaction; `now_ms` is the time of everything in this commit."""
+    def __init__(self, state: State, store: Store, now_ms: int, wall_ms: int | None = None) -> None:
+        """Begins an LMDB transaction; `now_ms` is the time of everything in this commit.
+
+        `wall_ms`: what the machine's clock shows, for delivery times given as wall time; None: the same.
+        """
         self.state = state
         self.kv = store.begin()
         self.now_ms = now_ms
+        self.wall_ms = now_ms if wall_ms is None else wall_ms
         #: Messages on their way into the log, by topic: topic.py.
         self.staged: dict[int, list[Any]] = {}
         self.staged_count = 0
@@ -94,12 +99,37 @@ class Tx:
                 state.in_flight[(*where, queue)] = before + sign * count
                 if sign < 0 and before >= limit:
                     self.wake(*where)
+        if ck.groups:
+            self._lock(ck, bits, sign)
         for chunk, count in ck.pinned(bits).items():
             left = state.pins.get(chunk, 0) + sign * count
             if left:
                 state.pins[chunk] = left
             else:  # one entry a commit would stay for ever
                 state.pins.pop(chunk)
+
+    def _lock(self, ck: CheckPoint, bits: int, sign: int) -> None:
+        """FIFO: a message group is locked while any member of it is under a lease; opened, it may be its turn."""
+        where = (ck.group_id, ck.topic_id)
+        for message_group, count in locked_counts(ck, bits).items():
+            key = (*where, message_group)
+            left = self.state.locks.get(key, (0, 0, 0))[0] + sign * count
+            if left:
+                self.state.locks[key] = (left, ck.owner_id, ck.part)
+            else:
+                self.state.locks.pop(key)
+            if self.state.lines.judge(key):
+                self.wake(*where)
+
+    def pin(self, chunk: int, count: int) -> None:
+        """Moves the number of retry and waiting entries that point into a chunk: such a chunk is not dropped."""
+        key = U64.pack(chunk)
+        raw = self.kv.get("pin", key)
+        left = (U32.unpack(raw)[0] if raw is not None else 0) + count
+        if left:
+            self.kv.put("pin", key, U32.pack(left))
+        elif raw is not None:
+            self.kv.delete("pin", key)
 
     def pass_to(self, where: tuple[int, int, int], offset: int) -> None:
         """A group moves on in a queue."""
@@ -152,9 +182,12 @@ class Tx:
         for table in self.state.transactional:
             if table.changed:
                 table.merge()
+        self.state.lines.keep()
 
     def abort(self) -> None:
         """Nothing happened: the transaction and all layers are dropped."""
         self.kv.abort()
+        if self.kv.writes or any(table.changed for table in self.state.transactional):
+            self.state.lines.forget()
         for table in self.state.transactional:
             table.drop()

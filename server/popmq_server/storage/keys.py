@@ -111,6 +111,8 @@ RQ_VALUE = struct.Struct(">QIHHQQQH")
 SCHED_KEY = struct.Struct(">QQ")
 #: G + T + message group hash + offset.
 FWAIT_KEY = struct.Struct(">II8sQ")
+#: position, size, attempts, queue, first pop, bound ck_id (0 = none) and member, stopped; then the reason.
+FWAIT_VALUE = struct.Struct(">QIHHQQHB")
 #: T + Q + offset + ck_id + sub.
 HIST_KEY = struct.Struct(">IHQQH")
 #: time, T, Q, first offset, count.

@@ -1,0 +1,222 @@
+"""FifoPick: what a pop of a FIFO topic will take, chosen by reading only, as Pick does (pick.py).
+
+    fwait ─ message groups whose turn it is ──▶ rows                       apply: taken entries go, parked ones come
+    cq ──── the first of a free message group ▶ rows                       lease: their message groups are locked
+       └─── of one that waits or is locked ───▶ parked in fwait
+
+Every second pop begins with the queues, so that neither starves the other, and a message group gets a share of the
+batch before it gets more: a hot one does not keep the others out.
+"""
+
+from popmq_server import fifo
+from popmq_server.checkpoint import Run
+from popmq_server.commands import Position
+from popmq_server.fifo import Waiting
+from popmq_server.filters.filter import EVERYTHING, Filter
+from popmq_server.pick import Pick
+from popmq_server.records import RETRY_QUEUE, Group, Topic
+from popmq_server.storage.keys import FWAIT_KEY
+from popmq_server.tx import Tx
+
+#: Messages of a group in a topic that wait at most: beyond it reading stops until some are done.
+WAITING_MAX = 100_000
+#: Messages that one pop parks at most; the rest is for the next one.
+PARKS_MAX = 1_000
+#: A message group's share of a batch while others may have messages too: one of so many.
+SHARE_OF_BATCH = 8
+
+
+class FifoPick(Pick):
+    """A plan over message groups. `part`: of the token, whose later chunks may take on where its earlier ones are."""
+
+    def __init__(
+        self,
+        tx: Tx,
+        group: Group,
+        topic: Topic,
+        messages_max: int,
+        bytes_max: int,
+        upto: Position | None = None,
+        owner_id: int = 0,
+        wanted: Filter = EVERYTHING,
+    ) -> None:
+        super().__init__(tx, group, topic, messages_max, bytes_max, upto, owner_id, wanted)
+        self.part = 0
+        self.groups: list[bytes] = []  # the message group of each row
+        self.where = (group.group_id, topic.topic_id)
+        self._mine: set[bytes] = set()  # message groups of which this pop takes something
+        self._taken: dict[bytes, Waiting] = {}  # by key
+        self._parked: list[Waiting] = []
+        self._behind: dict[bytes, int] = {}  # how many of a message group wait, as this plan leaves it
+
+    @property
+    def cut(self) -> bool:
+        return super().cut or len(self._parked) >= PARKS_MAX
+
+    def choose(self, queues: range | tuple[int, ...], in_flight_max: int | None) -> None:
+        """One round: what waits and is free, then the queues, then more of what was begun."""
+        state = self.tx.state
+        turn = state.pop_turns.get(self.where, 0) + 1
+        state.pop_turns[self.where] = turn
+        share = max(1, self.messages_max // SHARE_OF_BATCH)
+        line_first = turn % 2 == 0
+        if line_first:
+            self._take_line(share, in_flight_max)
+        for step in range(len(queues)):
+            if not self.room or self.cut:
+                break
+            self._read_queue(queues[(turn + step) % len(queues)], in_flight_max)
+        if not line_first:
+            self._take_line(share, in_flight_max)
+        for message_group in list(self._mine):
+            if self._behind.get(message_group, 0):
+                self._take_waiting(message_group, self.room, in_flight_max)
+
+    def _take_line(self, share: int, in_flight_max: int | None) -> None:
+        """Takes from the message groups that wait without a lock, those first that wait longest."""
+        for message_group in self.tx.state.lines.of(self.where):
+            if not self.room:
+                return
+            self._take_waiting(message_group, min(share, self.room), in_flight_max)
+
+    def _take_waiting(self, message_group: bytes, count: int, in_flight_max: int | None) -> None:
+        """Takes up to `count` of one message group, from the front on."""
+        if in_flight_max is not None:
+            leased = self.tx.state.in_flight.get((*self.where, RETRY_QUEUE), 0)
+            count = min(count, in_flight_max - leased - len(self._taken))
+        for key, value in self.tx.kv.scan("fwait", fifo.prefix_of(self.where, message_group)):
+            if key in self._taken:
+                continue
+            entry = fifo.waiting_of(key, value)
+            if count <= 0 or not self._fits(entry.size) or self._is_tied(entry) or not self._is_below(entry):
+                return
+            self._take_entry(message_group, entry)
+            count -= 1
+
+    def _take_entry(self, message_group: bytes, entry: Waiting) -> None:
+        """One waiting message; what cannot be read leaves too, or it would stay at the front for ever."""
+        self._taken[entry.key] = entry
+        self._behind[message_group] = self._waits(message_group) - 1
+        read = self.log.fetch(self.topic.topic_id, entry.position, entry.size)
+        if read is None:
+            self._skip(entry.queue, entry.offset, entry.position, entry.size)
+            return
+        if not self.passes(read[1]):
+            return
+        attempt = entry.attempts + 1
+        self._take(entry.position, entry.size, read, entry.queue, entry.offset, attempt)
+        self.runs.append(Run(entry.queue, entry.offset, 1, attempt, entry.position, entry.size, entry.first_pop_ms))
+        self.groups.append(message_group)
+        self._mine.add(message_group)
+
+    def _waits(self, message_group: bytes) -> int:
+        """How many of a message group wait, as far as this plan has come."""
+        return self._behind.get(message_group, self.tx.state.waiting.get((*self.where, message_group), 0))
+
+    def _is_tied(self, entry: Waiting) -> bool:
+        """Whether an entry is tied to a CheckPoint of the owner that asks: it comes back by its own token."""
+        ck = self.tx.state.ck.get(entry.bound_ck) if self.owner_id else None
+        return ck is not None and ck.owner_id == self.owner_id
+
+    def _is_below(self, entry: Waiting) -> bool:
+        return self.upto is None or entry.offset < self.upto.queues.get(entry.queue, 0)
+
+    def _read_queue(self, queue: int, in_flight_max: int | None) -> None:
+        """Reads on in one queue: takes what may be taken and parks the rest."""
+        topic_id, offset = self.topic.topic_id, self._start(queue)
+        stop = self.tx.state.queue_max.get((topic_id, queue), 0)
+        if self.upto is not None:
+            stop = min(stop, self.upto.queues.get(queue, 0))
+        room = self.room
+        if in_flight_max is not None:
+            room = min(room, in_flight_max - self.tx.state.in_flight.get((*self.where, queue), 0))
+        rows_max = len(self.rows) + room
+        while offset < stop and len(self.rows) < rows_max and not self._ended:
+            units, behind = self._candidates(queue, offset, min(stop - offset, PARKS_MAX))
+            before = offset
+            if behind > offset:
+                offset = self._read_units(queue, offset, units, behind, rows_max)
+            else:
+                offset = self._over_hole(queue, offset, stop)
+            if offset == before:
+                break
+        self.poff[queue] = offset
+
+    def _read_units(
+        self, queue: int, offset: int, units: list[tuple[int, int, int]], behind: int, rows_max: int
+    ) -> int:
+        """The offset behind what was taken, parked or passed over. A run is a stretch that was taken, without a gap."""
+        first, waits = offset, self.tx.state.stat[self.where].waiting - len(self._taken)
+        for found, position, size in units:
+            if found > offset:
+                self._close_run(queue, first, offset)
+                self.filtered += found - offset
+                first = offset = found
+            if len(self.rows) >= rows_max or self._ended or waits + len(self._parked) >= WAITING_MAX:
+                break
+            taken = self._read_unit(queue, found, position, size)
+            if taken is None:
+                break
+            if not taken:
+                self._close_run(queue, first, offset)
+                first = found + 1
+            offset = found + 1
+        else:
+            self.filtered += behind - offset
+            self._close_run(queue, first, offset)
+            return behind
+        self._close_run(queue, first, offset)
+        return offset
+
+    def _read_unit(self, queue: int, offset: int, position: int, size: int) -> bool | None:
+        """Whether one message was taken; None when it does not fit any more."""
+        read = self.log.fetch(self.topic.topic_id, position, size)
+        if read is None:
+            self._skip(queue, offset, position, size)
+            return False
+        message_group = fifo.message_group_hash(read[1])
+        free = self._is_free(message_group)
+        if free and not self._fits(size):
+            return None
+        if not self.passes(read[1]):
+            return False
+        if not free:
+            self._park(message_group, queue, offset, position, size)
+            return False
+        self._take(position, size, read, queue, offset, 1)
+        self.groups.append(message_group)
+        self._mine.add(message_group)
+        return True
+
+    def _is_free(self, message_group: bytes) -> bool:
+        """Whether the next unread message of a message group may be taken: none before it waits or is with others."""
+        if self._waits(message_group):
+            return False
+        lock = self.tx.state.locks.get((*self.where, message_group))
+        return message_group in self._mine or lock is None or (lock[1] > 0 and lock[1:] == (self.owner_id, self.part))
+
+    def _park(self, message_group: bytes, queue: int, offset: int, position: int, size: int) -> None:
+        key = FWAIT_KEY.pack(*self.where, message_group, offset)
+        self._behind[message_group] = self._waits(message_group) + 1
+        self._parked.append(Waiting(key, position, size, 0, queue, 0, 0, 0, 0, ""))
+
+    def more_retries(self) -> bool:
+        """Whether an applied pick left message groups whose turn it is, and which are not the asking owner's."""
+        for message_group in self.tx.state.lines.of(self.where):
+            entry = fifo.front(self.tx, self.where, message_group)
+            if entry is not None and not self._is_tied(entry) and self._is_below(entry):
+                return True
+        return False
+
+    def rest(self, queues: range | tuple[int, ...]) -> int:
+        """What is unread, and one for each message group whose turn it is: what else waits comes after these."""
+        return super().rest(queues) + self.tx.state.lines.count(self.where)
+
+    def apply(self) -> None:
+        """Taken entries go and parked ones come; the locks follow from the lease."""
+        super().apply()
+        for entry in self._taken.values():
+            fifo.remove(self.tx, self.where, entry)
+            fifo.tear(self.tx, self.where, entry)
+        for entry in self._parked:
+            fifo.put(self.tx, self.where, entry)
