@@ -5,10 +5,10 @@ field is the message with that field set, so nothing is decoded or encoded again
 these few bytes are written by hand and a test reads them with the generated class.
 """
 
-from popmq_server import history, quarantine
+from popmq_server import fields, history, quarantine
 from popmq_server.catalog import ensure_dead_letter_topic
 from popmq_server.checkpoint import CheckPoint
-from popmq_server.message import Outgoing, varint
+from popmq_server.message import Outgoing, tag_hash, varint
 from popmq_server.topic import Log, append, located
 from popmq_server.tx import Tx
 
@@ -32,7 +32,7 @@ def bury(tx: Tx, ck: CheckPoint, bits: int, reason: str) -> None:
         origin = origin_bytes(
             topic.name, run.queue, offset, run.attempts, run.first_pop_ms or ck.popped_ms, ck.client, reason, tx.now_ms
         )
-        found.append(Outgoing(read[1] + origin, bytes(8), (), ""))
+        found.append(Outgoing(read[1] + origin, tag_hash(fields.text(read[1], fields.TAG)), (), ""))
     if found:
         append(tx, ensure_dead_letter_topic(tx, group), 0, tuple(found))
         tx.count((ck.group_id, ck.topic_id), dead=len(found))
@@ -43,7 +43,7 @@ def origin_bytes(
     topic: str, queue: int, offset: int, attempts: int, first_pop_ms: int, client: str, reason: str, now_ms: int
 ) -> bytes:
     """popmq.v1.Message.dead_letter, encoded."""
-    fields = b"".join(
+    body = b"".join(
         (
             _text(1, topic),
             _number(2, queue),
@@ -55,7 +55,7 @@ def origin_bytes(
             _number(8, now_ms),
         )
     )
-    return varint(_DEAD_LETTER_FIELD << 3 | 2) + varint(len(fields)) + fields
+    return varint(_DEAD_LETTER_FIELD << 3 | 2) + varint(len(body)) + body
 
 
 def _number(field: int, value: int) -> bytes:

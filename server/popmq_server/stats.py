@@ -12,9 +12,9 @@ from popmq_server.checkpoint import KIND_NAMES, CheckPoint
 from popmq_server.commands import Look
 from popmq_server.errors import Refused, group_not_found, topic_not_found
 from popmq_server.message import RETRY_PREFIX, dead_letter_topic
-from popmq_server.records import Group, Held, Topic
+from popmq_server.records import Group, Held, Subscription, Topic
 from popmq_server.state import State
-from popmq_server.storage.keys import NEVER, RQ_KEY, RQ_VALUE, STAT_KEY, SUB_OWNER, TOPIC_AT, U64
+from popmq_server.storage.keys import FWAIT_VALUE, NEVER, RQ_KEY, RQ_VALUE, STAT_KEY, SUB_OWNER, TOPIC_AT, U64
 from popmq_server.topic import IDX_HEAD, Log, entries
 from popmq_server.tx import Tx
 
@@ -25,9 +25,10 @@ OLDEST_RETRIES = 1000
 class GroupNumbers(NamedTuple):
     """One group in one topic.
 
-    ready + in_flight + retry + backoff is what it still has to do: not popped, leased, in the retry topic, waiting for
-    the end of a delay. `dead` is what its dead-letter topic holds, from all topics. acked, expired and quarantined
-    count since the group named the topic. `oldest_ms`: when the oldest unfinished message was stored, 0 = none.
+    ready + in_flight + retry + backoff + waiting is what it still has to do: not popped, leased, in the retry topic,
+    until the end of a delay, until its turn (FIFO; `stopped` counts message groups). `dead` is what its dead-letter topic holds, from all topics. acked, expired, quarantined and
+    filtered count since the group named the topic. `oldest_ms`: when the oldest unfinished message was stored, 0 =
+    none. With a filter `ready` and `oldest_ms` are estimates: whether what is not popped yet matches is not known.
     """
 
     group: str
@@ -42,6 +43,10 @@ class GroupNumbers(NamedTuple):
     quarantined: int
     oldest_ms: int
     owners: int
+    filtered: int = 0
+    waiting: int = 0
+    stopped: int = 0
+    mode: str = "POP"
 
 
 class LeaseNumbers(NamedTuple):
@@ -120,6 +125,10 @@ def _group_numbers(tx: Tx, group: Group, topic: Topic, leased: int | None) -> Gr
         stat.quarantined,
         _oldest_ms(tx, group, topic, leased),
         owners,
+        stat.filtered,
+        stat.waiting,
+        sum(1 for key in state.stopped if key[:2] == where),
+        state.subscriptions.get(where, Subscription()).mode,
     )
 
 
@@ -164,6 +173,9 @@ def _oldest_ms(tx: Tx, group: Group, topic: Topic, leased: int | None) -> int:
     retries = itertools.islice(tx.kv.scan("rq", STAT_KEY.pack(group.group_id, topic.topic_id)), OLDEST_RETRIES)
     if oldest := min((RQ_VALUE.unpack_from(value)[:2] for _, value in retries), default=None):
         units.append(oldest)
+    waiting = itertools.islice(tx.kv.scan("fwait", STAT_KEY.pack(group.group_id, topic.topic_id)), OLDEST_RETRIES)
+    if oldest := min((FWAIT_VALUE.unpack_from(value)[:2] for _, value in waiting), default=None):
+        units.append(oldest)
     times = [read[0] for position, size in units if (read := log.fetch(topic.topic_id, position, size))]
     if leased is not None and (head := tx.kv.get("idx", TOPIC_AT.pack(topic.topic_id, leased))) is not None:
         times.append(IDX_HEAD.unpack_from(head)[0])
@@ -189,6 +201,12 @@ def topic_sizes(tx: Tx, names: tuple[str, ...]) -> dict[str, int]:
 def _queues(state: State, topic: Topic) -> list[tuple[int, int, int]]:
     where = [(topic.topic_id, queue) for queue in range(topic.queues)]
     return [(key[1], state.queue_min.get(key, 0), state.queue_max.get(key, 0)) for key in where]
+
+
+def subscriptions(tx: Tx, group_name: str) -> list[tuple[str, Subscription]]:
+    """(topic, how the group reads it) of each topic that a group has named, by name."""
+    pairs = [(topic, (group.group_id, topic.topic_id)) for group, topic in _pairs(tx, "", group_name)]
+    return [(topic.name, tx.state.subscriptions.get(where, Subscription())) for topic, where in pairs]
 
 
 def group_settings(tx: Tx, name: str) -> list[Group]:
@@ -318,7 +336,7 @@ def greatest_backlog(state: State) -> str:
         if group is None or topic is None:
             continue
         held = state.held.get((group_id, topic_id), Held())
-        count = ready(state, group_id, topic) + stat.retry + sum(held)
+        count = ready(state, group_id, topic) + stat.retry + stat.waiting + sum(held)
         best = max(best, (count, f"group {group.name!r} has {count} messages of topic {topic.name!r} to do"))
     return best[1]
 
@@ -333,6 +351,7 @@ _LOOKS: dict[str, Callable[..., Any]] = {
     "topics": topics,
     "topic_sizes": topic_sizes,
     "group_settings": group_settings,
+    "subscriptions": subscriptions,
     "leases": leases,
     "owners": owners,
     "browse": browse,

@@ -43,9 +43,14 @@ class Delivery(NamedTuple):
     handle: Handle
 
 
-def message(body: str, message_id: str = "", keys: tuple[str, ...] = (), tag: str = "") -> Outgoing:
+def message(
+    body: str, message_id: str = "", keys: tuple[str, ...] = (), tag: str = "", properties: dict[str, str] | None = None
+) -> Outgoing:
     """What the api makes of a checked message."""
-    data = pb.Message(message_id=message_id or body, body=body.encode(), keys=keys, tag=tag).SerializeToString()
+    made = pb.Message(
+        message_id=message_id or body, body=body.encode(), keys=keys, tag=tag, properties=properties or {}
+    )
+    data = made.SerializeToString()
     return Outgoing(data, tag_hash(tag), tuple(map(hash8, (message_id or body, *keys))), message_id or body)
 
 
