@@ -7,6 +7,9 @@ wall clock while the broker runs moves nothing (I.30). Times are milliseconds si
     … back before a restart            the saved time wins: time stands on the monotonic clock from there, never early
     … ahead before a restart           leases are over by as much: the wall clock is all that a new process knows
     a saved time over an hour ahead    reported; the wall clock is taken
+
+One thing follows the wall clock as well: a delivery time that was given as wall time (delay.py). It has come when both
+clocks say so, therefore `wall_ms`, which may step in either direction at any moment.
 """
 
 import logging
@@ -30,12 +33,15 @@ class Clock(Protocol):
     def now_ms(self) -> int:
         """The broker's time: never goes back while the process lives."""
 
+    def wall_ms(self) -> int:
+        """What the machine's clock shows now: nothing may count on it but delivery times given as wall time."""
+
     def subscribe(self, moved: Callable[[], None]) -> Callable[[], None]:
         """`moved` is called when time jumps (a fake clock only); call the answer to end that."""
 
 
 class SystemClock:
-    """The real clock. `wall` is a parameter of the tests."""
+    """The real clock. `wall` and `monotonic` are parameters of the tests."""
 
     def __init__(self, wall: Callable[[], float] = time.time, monotonic: Callable[[], int] = time.monotonic_ns) -> None:
         self._wall = wall
@@ -45,7 +51,7 @@ class SystemClock:
 
     def anchor(self, saved_ms: int) -> None:
         """Sets the origin to max(wall clock, `saved_ms`), unless that is not to be believed."""
-        wall_ms = int(self._wall() * 1000)
+        wall_ms = self.wall_ms()
         if saved_ms > wall_ms + SAVED_AHEAD_MAX_MS:
             log.warning(
                 "the saved time %d is over an hour ahead of the wall clock %d: taking the wall clock", saved_ms, wall_ms
@@ -56,6 +62,9 @@ class SystemClock:
     def now_ms(self) -> int:
         return self._origin_ms + self._monotonic() // 1_000_000
 
+    def wall_ms(self) -> int:
+        return int(self._wall() * 1000)
+
     def subscribe(self, moved: Callable[[], None]) -> Callable[[], None]:
         return lambda: None
 
@@ -65,6 +74,7 @@ class FakeClock:
 
     def __init__(self, start_ms: int = 1_700_000_000_000) -> None:
         self._now_ms = start_ms
+        self._wall_ahead_ms = 0
         self._moved: list[Callable[[], None]] = []
 
     def anchor(self, saved_ms: int) -> None:
@@ -73,6 +83,13 @@ class FakeClock:
 
     def now_ms(self) -> int:
         return self._now_ms
+
+    def wall_ms(self) -> int:
+        return self._now_ms + self._wall_ahead_ms
+
+    def step_wall(self, ms: int) -> None:
+        """Somebody sets the machine's clock, forward or (ms < 0) back. Nobody is told, as with a real one."""
+        self._wall_ahead_ms += ms
 
     def subscribe(self, moved: Callable[[], None]) -> Callable[[], None]:
         self._moved.append(moved)

@@ -28,10 +28,12 @@
     purge     id [4]                        a deleted topic or group whose ranges are not all removed yet
     sub       G + T                         JSON: filter, consume mode (records.Subscription)
     tstat     T                             counters of a topic, 8 bytes each
-    sched     due [8] + id [8]              T, stored ms, nonce, then the message (delay.py)
-    half      txn id [8]                    T, checks …, then the message (transaction.py)
-    hdue      due [8] + txn id [8]          nothing: when a half message is checked next
-    tdone     txn id [8]                    how and when a transaction ended
+    sched     clock [1] + due [8] + id [8] + T  crc32, stored ms, nonce, then the delayed message (delay.py)
+    tsched    T + clock + due + id          hash of its message id [8]: the delayed messages of a topic
+    half      T + txn id [8]                stored ms, nonce, delay, counted checks, next check (transaction.py)
+    hmsg      T + txn id                    crc32, then the half message
+    hdue      T + due [8] + txn id          the topic's T: when a half message is checked next; T 0: given up then
+    tdone     time bucket [4] + txn id      how and when a transaction ended, and what its caller was told
     fwait     G + T + message group [8] + offset [8]  FIFO: a message that waits for its turn (fifo.py)
     uid       T + time bucket [4] + id hash [16]      where a message id was stored (unique.py)
     gone      T + Q + offset [8]            a dead letter that was redriven: not read any more
@@ -80,6 +82,8 @@ DATABASES = (
     "tdone",
     "uid",
     "gone",
+    "tsched",
+    "hmsg",
 )
 
 U16 = struct.Struct(">H")
@@ -107,8 +111,16 @@ DUE_KEY = struct.Struct(">QQH")
 RQ_KEY = struct.Struct(">IIQ")
 #: position, size, attempts, origin queue, origin offset, first pop, bound ck_id (0 = none) and member; then the reason.
 RQ_VALUE = struct.Struct(">QIHHQQQH")
-#: due + id, due + txn id.
-SCHED_KEY = struct.Struct(">QQ")
+#: clock, due, id, T. What waits for both clocks (deliver_at_ms) stands before what waits for ours (delay_ms).
+SCHED_KEY = struct.Struct(">BQQI")
+#: T, clock, due, id.
+TSCHED_KEY = struct.Struct(">IBQQ")
+#: T + txn id.
+HALF_KEY = struct.Struct(">IQ")
+#: T (0: given up) + due + txn id.
+HDUE_KEY = struct.Struct(">IQQ")
+#: time bucket + txn id.
+TDONE_KEY = struct.Struct(">IQ")
 #: G + T + message group hash + offset.
 FWAIT_KEY = struct.Struct(">II8sQ")
 #: position, size, attempts, queue, first pop, bound ck_id (0 = none) and member, stopped; then the reason.
