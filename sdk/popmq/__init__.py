@@ -20,48 +20,75 @@ from popmq._sync.client import Client
 from popmq._sync.consumer import Consumer
 from popmq.config import Retry, Timeouts
 from popmq.errors import PopMQError
-from popmq.message import DeadLetter, Delivery, Message, SendReceipt, TraceContext
+from popmq.life import GroupLife, LifeEvent, MessageLife
+from popmq.message import DELAY_LEVELS, DeadLetter, Delivery, Message, SendReceipt, TraceContext
 from popmq.owner import Attachment, Availability, Columns, OwnerLease, Position, SealedBatch, Token
 from popmq.stats import (
+    ClientSession,
     ClientStats,
+    DelayedMessage,
+    DelayedMessages,
+    Found,
     GroupStats,
     Lease,
     Leases,
+    MessageGroups,
+    MessageGroupState,
     Owner,
     Page,
+    QueueOffsets,
     QueueStats,
+    RedriveFailure,
+    Redriven,
     Stats,
     StoreStats,
     TopicStats,
 )
-from popmq.topic import Assignment, Group, Retention, Session, Topic
+from popmq.topic import Assignment, Group, Quota, Retention, Session, Subscription, Topic
+from popmq.transaction import HalfMessage, HalfMessages, TransactionCheck
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "DELAY_LEVELS",
     "Assignment",
     "AsyncClient",
     "AsyncConsumer",
     "Attachment",
     "Availability",
     "Client",
+    "ClientSession",
     "ClientStats",
     "Columns",
     "Consumer",
     "DeadLetter",
+    "DelayedMessage",
+    "DelayedMessages",
     "Delivery",
+    "Found",
     "Group",
+    "GroupLife",
     "GroupStats",
+    "HalfMessage",
+    "HalfMessages",
     "InvisibleTimeResult",
     "Lease",
     "Leases",
+    "LifeEvent",
     "Message",
+    "MessageGroupState",
+    "MessageGroups",
+    "MessageLife",
     "Owner",
     "OwnerLease",
     "Page",
     "PopMQError",
     "Position",
+    "QueueOffsets",
     "QueueStats",
+    "Quota",
+    "RedriveFailure",
+    "Redriven",
     "Retention",
     "Retry",
     "SealedBatch",
@@ -69,10 +96,12 @@ __all__ = [
     "Session",
     "Stats",
     "StoreStats",
+    "Subscription",
     "Timeouts",
     "Token",
     "Topic",
     "TopicStats",
     "TraceContext",
+    "TransactionCheck",
     "errors",
 ]

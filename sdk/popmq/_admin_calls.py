@@ -1,14 +1,13 @@
-"""The control plane as pure functions: topics, groups, numbers."""
+"""The control plane as pure functions: topics and groups."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from popmq._calls import Call, ms, read_delivery
+from popmq._calls import Call, moment_ms, ms
 from popmq.errors import InvalidField
-from popmq.stats import GroupStats, Lease, Leases, Owner, Page, QueueStats, Stats, StoreStats, TopicStats
-from popmq.topic import Group, Retention, Start, Topic
+from popmq.topic import Group, Quota, Retention, Start, Subscription, Topic
 from popmq_proto.v1 import popmq_pb2 as pb
 
 # ── Topics ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -19,9 +18,18 @@ def create_topic(topic: Topic) -> Call[Topic]:
     return Call("Admin.CreateTopic", pb.CreateTopicRequest(topic=_topic_row(topic)), _read_its_topic)
 
 
-def update_topic(topic: Topic) -> Call[Topic]:
-    """Replaces what may change: queues (upwards only), retention."""
-    return Call("Admin.UpdateTopic", pb.UpdateTopicRequest(topic=_topic_row(topic)), _read_its_topic)
+def update_topic(
+    name: str, queues: int | None, retention: Retention | None, quota: Quota | None, unique_ids: float | None
+) -> Call[Topic]:
+    """Replaces what is given of what may change."""
+    row = pb.Topic(
+        name=name,
+        queues=queues or 0,
+        retention=None if retention is None else _retention_row(retention),
+        quota=None if quota is None else _quota_row(quota),
+        unique_ids_ms=ms(unique_ids or 0.0),
+    )
+    return Call("Admin.UpdateTopic", pb.UpdateTopicRequest(topic=row), _read_its_topic)
 
 
 def get_topic(name: str) -> Call[Topic]:
@@ -43,24 +51,41 @@ def delete_topic(name: str) -> Call[None]:
     return Call("Admin.DeleteTopic", pb.DeleteTopicRequest(name=name), _nothing)
 
 
-def changed_topic(topic: Topic, queues: int | None, retention: Retention | None) -> Topic:
-    """`topic` with what was given; the contract replaces settings as a whole."""
-    return replace(
-        topic,
-        queues=topic.queues if queues is None else queues,
-        retention=topic.retention if retention is None else retention,
-    )
+def purge_topic(name: str) -> Call[int]:
+    """Drops all messages of a topic; reads how many."""
+    return Call("Admin.PurgeTopic", pb.PurgeTopicRequest(name=name), lambda reply, _: int(reply.dropped))
 
 
 def _topic_row(topic: Topic) -> pb.Topic:
-    kind = _enum(pb.TopicType, topic.type, "topic.type")
-    retention = pb.Retention(by_age=topic.retention.by_age, keep_ms=ms(topic.retention.keep))
-    return pb.Topic(name=topic.name, type=kind, queues=topic.queues, retention=retention)
+    return pb.Topic(
+        name=topic.name,
+        type=enum_of(pb.TopicType, topic.type, "topic.type"),
+        queues=topic.queues,
+        retention=_retention_row(topic.retention),
+        quota=_quota_row(topic.quota),
+        unique_ids_ms=ms(topic.unique_ids),
+    )
+
+
+def _retention_row(retention: Retention) -> pb.Retention:
+    return pb.Retention(by_age=retention.by_age, keep_ms=ms(retention.keep), max_bytes=retention.max_bytes)
+
+
+def _quota_row(quota: Quota) -> pb.Quota:
+    return pb.Quota(**asdict(quota))
 
 
 def _read_topic(row: pb.Topic) -> Topic:
-    retention = Retention(row.retention.keep_ms / 1000, row.retention.by_age)
-    return Topic(row.name, pb.TopicType.Name(row.type), row.queues, retention, row.created_ms)
+    kept = row.retention
+    return Topic(
+        row.name,
+        pb.TopicType.Name(row.type),
+        row.queues,
+        Retention(kept.keep_ms / 1000, kept.by_age, kept.max_bytes),
+        row.created_ms,
+        same_names(Quota, row.quota),
+        row.unique_ids_ms / 1000,
+    )
 
 
 def _read_its_topic(reply: Any, _retried: bool) -> Topic:
@@ -85,6 +110,21 @@ def get_group(name: str) -> Call[Group]:
     return Call("Admin.GetGroup", pb.GetGroupRequest(name=name), _read_its_group)
 
 
+def subscriptions(group: str) -> Call[list[Subscription]]:
+    """How the group reads each of its topics."""
+    return Call(
+        "Admin.GetGroup",
+        pb.GetGroupRequest(name=group),
+        lambda reply, _: [read_subscription(row) for row in reply.subscriptions],
+    )
+
+
+def read_subscription(row: pb.Subscription) -> Subscription:
+    """How a group reads one topic."""
+    mode = pb.ConsumeMode.Name(row.mode)
+    return Subscription(row.topic, row.filter.tag, row.filter.sql92, mode, row.share_number)
+
+
 def list_groups() -> Call[list[Group]]:
     """All groups."""
     return Call("Admin.ListGroups", pb.ListGroupsRequest(), lambda reply, _: [_read_group(row) for row in reply.groups])
@@ -103,8 +143,8 @@ def changed_group(group: Group, changes: dict[str, Any]) -> Group:
 def start_position(start: Start) -> pb.StartPosition:
     """Where a new group starts. A datetime without a zone is local time, as everywhere in Python."""
     if isinstance(start, datetime):
-        return pb.StartPosition(**{"from": pb.TIMESTAMP, "timestamp_ms": ms(start.timestamp())})
-    return pb.StartPosition(**{"from": _enum(pb.StartFrom, start, "start")})
+        return pb.StartPosition(**{"from": pb.TIMESTAMP, "timestamp_ms": moment_ms(start)})
+    return pb.StartPosition(**{"from": enum_of(pb.StartFrom, start, "start")})
 
 
 def _read_start(row: pb.StartPosition) -> Start:
@@ -123,6 +163,9 @@ def _group_row(group: Group) -> pb.Group:
         share_number=group.share_number,
         start=start_position(group.start),
         exclusive_owner=group.exclusive_owner,
+        fifo=group.fifo,
+        in_flight_max=group.in_flight_max,
+        stop_on_failure=group.stop_on_failure,
     )
 
 
@@ -136,6 +179,9 @@ def _read_group(row: pb.Group) -> Group:
         _read_start(row.start),
         row.exclusive_owner,
         row.created_ms,
+        row.fifo,
+        row.in_flight_max,
+        row.stop_on_failure,
     )
 
 
@@ -143,72 +189,16 @@ def _read_its_group(reply: Any, _retried: bool) -> Group:
     return _read_group(reply.group)
 
 
-# ── Numbers ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def stats(topic: str, group: str) -> Call[Stats]:
-    """Numbers by topic and group."""
-    return Call("Admin.GetStats", pb.GetStatsRequest(topic=topic, group=group), _read_stats)
-
-
-def _read_stats(reply: pb.GetStatsResponse, _retried: bool) -> Stats:
-    return Stats(
-        tuple(_read_topic_stats(row) for row in reply.topics),
-        tuple(read_group_stats(row) for row in reply.groups),
-        _same_names(StoreStats, reply.store),
-    )
-
-
-def _read_topic_stats(row: pb.TopicStats) -> TopicStats:
-    queues = tuple(QueueStats(queue.queue, queue.min_offset, queue.max_offset) for queue in row.queues)
-    return TopicStats(row.topic, row.messages, row.sent_per_s, queues)
-
-
-def read_group_stats(row: pb.GroupStats) -> GroupStats:
-    """Numbers of one group in one topic."""
-    numbers: GroupStats = _same_names(GroupStats, row, oldest_age=row.oldest_age_ms / 1000)
-    return numbers
-
-
-def browse(topic: str, queue: int, offset: int, max_messages: int) -> Call[Page]:
-    """Reads messages by position, with no lease."""
-
-    def read(reply: pb.BrowseResponse, _retried: bool) -> Page:
-        deliveries = tuple(read_delivery(row, topic) for row in reply.deliveries)
-        return Page(deliveries, reply.next_offset, reply.min_offset, reply.max_offset)
-
-    request = pb.BrowseRequest(topic=topic, queue=queue, offset=offset, max_messages=max_messages)
-    return Call("Admin.Browse", request, read)
-
-
-def leases(group: str, topic: str, max_leases: int) -> Call[Leases]:
-    """What is leased or in backoff, soonest first."""
-    return Call(
-        "Admin.ListLeases",
-        pb.ListLeasesRequest(group=group, topic=topic, max_leases=max_leases),
-        lambda reply, _: Leases(tuple(_same_names(Lease, row) for row in reply.leases), reply.total),
-    )
-
-
-def owners(group: str) -> Call[list[Owner]]:
-    """Owners of a group, or of all."""
-    return Call(
-        "Admin.ListOwners",
-        pb.ListOwnersRequest(group=group),
-        lambda reply, _: [_same_names(Owner, row) for row in reply.owners],
-    )
-
-
 # ── Shared ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _same_names(kind: Any, row: Any, **given: Any) -> Any:
+def same_names(kind: Any, row: Any, **given: Any) -> Any:
     """A dataclass whose fields have the names of the message's, but for those that are given."""
     names: Sequence[str] = [name for name in kind.__slots__ if name not in given]
     return kind(**given, **{name: getattr(row, name) for name in names})
 
 
-def _enum(kind: Any, name: str, field: str) -> Any:
+def enum_of(kind: Any, name: str, field: str) -> Any:
     try:
         return kind.Value(name.upper())
     except ValueError:

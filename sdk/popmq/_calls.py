@@ -4,15 +4,13 @@ What a Call's reader gets beside the answer is whether an earlier try of it may 
 again and meets HANDLE_LAPSED was most likely its own first try, and counts as done.
 """
 
-import itertools
-import time
-import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, make_dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from popmq.errors import BY_CODE, HandleLapsed, InvalidField, PartlyRefused, PopMQError
-from popmq.message import DeadLetter, Delivery, Message, Referable, SendReceipt, TraceContext
+from popmq.message import DeadLetter, Delivery, Referable, TraceContext
 from popmq.topic import Assignment, Session
 from popmq_proto.v1 import popmq_pb2 as pb
 
@@ -23,8 +21,6 @@ T = TypeVar("T")
 
 #: Limits of the contract that the SDK must know to cut requests to size.
 ENTRIES_MAX = 4096
-BODY_BYTES_MAX = 4 * 1024 * 1024
-SEND_BYTES_MAX = 15 * 1024 * 1024  # of 16 MiB: the rest is for what frames the messages
 REASON_BYTES_MAX = 4096
 
 
@@ -61,6 +57,26 @@ def ms(seconds: float) -> int:
     return round(seconds * 1000)
 
 
+def moment_ms(moment: datetime | float) -> int:
+    """A time, or seconds since 1970 UTC, as whole milliseconds, rounded up: not before it was meant.
+
+    A datetime without a zone is local time, as everywhere in Python.
+    """
+    seconds = moment.timestamp() if isinstance(moment, datetime) else moment
+    return -(-round(seconds * 1_000_000) // 1000)
+
+
+def filter_row(tag: str | None, sql: str | None) -> pb.Filter | None:
+    """A filter of the contract; None when neither is given. Raises InvalidField for both."""
+    if tag is not None and sql is not None:
+        raise InvalidField(
+            "tag and sql are both given", code="INVALID_FIELD", field="filter", action="filter by one of them"
+        )
+    if sql is not None:
+        return pb.Filter(sql92=sql)
+    return None if tag is None else pb.Filter(tag=tag)
+
+
 def error_of(info: pb.ErrorInfo) -> PopMQError:
     """The exception for what the broker said. A code of a newer broker becomes a plain PopMQError."""
     name = pb.Code.Name(info.code) if info.code in pb.Code.values() else f"CODE_{info.code}"
@@ -81,119 +97,6 @@ def all_or_raise(results: list[Any]) -> list[Any]:
     return results
 
 
-# ── Send ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-class Numbering:
-    """Names a producer and numbers what it makes, before the first try, so that a retry can be known as one.
-
-    `next` of an itertools.count is one step of the interpreter: threads never draw the same number.
-    """
-
-    def __init__(self) -> None:
-        self.producer_id = uuid.uuid4().hex
-        self._prefix = self.producer_id[:16]
-        self._messages = itertools.count(1)
-        self._requests = itertools.count(1)
-        self._attempts = itertools.count(1)
-
-    def message_id(self) -> str:
-        """A new message id: 16 characters of this producer, and a number."""
-        return f"{self._prefix}-{next(self._messages):x}"
-
-    def attempt_id(self) -> str:
-        """A new attempt id: unlike those of an earlier process that had the same client id."""
-        return f"{self._prefix}-{next(self._attempts):x}"
-
-    def request_number(self) -> int:
-        """A new request number, from 1."""
-        return next(self._requests)
-
-
-def message_rows(messages: Iterable[Message | bytes | str], message_id: Callable[[], str]) -> list[pb.Message]:
-    """Messages as the contract's. Raises InvalidField for a body that would not pass the transport."""
-    born_ms = int(time.time() * 1000)
-    return [_message_row(message, message_id, born_ms, index) for index, message in enumerate(messages)]
-
-
-def _message_row(message: Message | bytes | str, message_id: Callable[[], str], born_ms: int, index: int) -> pb.Message:
-    if not isinstance(message, Message):
-        message = Message(message)
-    body = message.body.encode() if isinstance(message.body, str) else bytes(message.body)
-    if len(body) > BODY_BYTES_MAX:
-        raise InvalidField(
-            f"the body has {len(body)} bytes, more than {BODY_BYTES_MAX}",
-            code="INVALID_FIELD",
-            field=f"messages[{index}].body",
-            action="store it elsewhere and send where, or cut it",
-        )
-    row = pb.Message(
-        message_id=message.message_id or message_id(),
-        body=body,
-        tag=message.tag,
-        born_ms=message.born_ms or born_ms,
-    )
-    if message.key:
-        row.keys.append(message.key)
-    if message.properties:
-        row.properties.update(message.properties)
-    _add_rare(row, message)
-    return row
-
-
-def _add_rare(row: pb.Message, message: Message) -> None:
-    """Fields that most messages leave unset: asked for one by one, they cost nothing then."""
-    row.keys.extend(message.more_keys)
-    if message.message_group:
-        row.message_group = message.message_group
-    if message.deliver_at_ms:
-        row.deliver_at_ms = message.deliver_at_ms
-    if message.priority:
-        row.priority = message.priority
-    if message.encoding:
-        row.encoding = encoding_of(message.encoding)
-    if message.trace_context:
-        row.trace_context.traceparent = message.trace_context.traceparent
-        row.trace_context.tracestate = message.trace_context.tracestate
-
-
-def encoding_of(name: str) -> Any:
-    """Raises InvalidField for what is no encoding of the contract."""
-    try:
-        return pb.Encoding.Value(f"ENCODING_{name}")
-    except ValueError:
-        raise InvalidField(f"{name!r} is no encoding", code="INVALID_FIELD", field="encoding") from None
-
-
-def cut(rows: Sequence[pb.Message]) -> Iterator[tuple[Sequence[pb.Message], int]]:
-    """Rows in runs that one request can carry, each with its bytes."""
-    start = size = 0
-    for index, row in enumerate(rows):
-        more = row.ByteSize()
-        if index > start and (index - start == ENTRIES_MAX or size + more > SEND_BYTES_MAX):
-            yield rows[start:index], size
-            start, size = index, 0
-        size += more
-    if start < len(rows):
-        yield rows[start:], size
-
-
-def send(topic: str, rows: Iterable[pb.Message], producer_id: str, request_number: int) -> Call[list[Any]]:
-    """Stores rows; reads a SendReceipt or the error of each."""
-    request = pb.SendRequest(topic=topic, producer_id=producer_id, request_number=request_number)
-    request.messages.extend(rows)
-    return Call("Broker.Send", request, _read_send, "send")
-
-
-def _read_send(reply: pb.SendResponse, _retried: bool) -> list[SendReceipt | PopMQError]:
-    return [
-        error_of(result.error)
-        if result.HasField("error")
-        else SendReceipt(result.message_id, result.queue, result.offset)
-        for result in reply.results
-    ]
-
-
 # ── Pop ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -208,6 +111,7 @@ def pop(
     queues: Sequence[int],
     max_bytes: int,
     attempt_id: str,
+    filter: pb.Filter | None,
     guard: "Callable[[float], Guard]",
 ) -> Call[Popped]:
     """Leases a batch, guarded by what `guard` makes for a lease of so many seconds.
@@ -224,6 +128,7 @@ def pop(
         invisible_ms=ms(invisible or 0.0),
         client_id=client_id,
         attempt_id=attempt_id,
+        filter=filter,
     )
 
     def read(reply: pb.PopResponse, _retried: bool) -> Popped:
@@ -267,6 +172,8 @@ def read_delivery(
         dict(properties) if properties else {},
         tuple(keys[1:]) if len(keys) > 1 else (),
         message.message_group,
+        message.priority,
+        message.deliver_at_ms,
         pb.Encoding.Name(message.encoding).removeprefix("ENCODING_") if message.encoding else "",
         _read_trace(message) if message.HasField("trace_context") else None,
         _read_dead_letter(message.dead_letter) if message.HasField("dead_letter") else None,

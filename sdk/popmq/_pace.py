@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from popmq._guard import OnError
+from popmq_proto.v1 import popmq_pb2 as pb
 
 #: A batch should be handled within so many seconds: who takes more at a time keeps messages from idle colleagues.
 BATCH_S = 1.0
@@ -23,6 +24,7 @@ class Reading:
     confirm: bool
     max_in_hand: int
     until_idle: float | None
+    filter: pb.Filter | None
 
     def pop_wait(self) -> float:
         """Seconds that one pop may be parked."""

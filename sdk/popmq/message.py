@@ -13,6 +13,14 @@ if TYPE_CHECKING:
     from popmq._guard import Guard
 
 
+#: The delays that have a name, in seconds: what `Message.delay` takes by name.
+DELAY_LEVELS: Mapping[str, float] = {
+    **{f"{count}s": float(count) for count in (1, 5, 10, 30)},
+    **{f"{count}m": count * 60.0 for count in (*range(1, 11), 20, 30)},
+    **{f"{count}h": count * 3600.0 for count in (1, 2)},
+}
+
+
 def _moment(ms: int) -> datetime:
     return datetime.fromtimestamp(ms / 1000, UTC)
 
@@ -32,8 +40,11 @@ class Message:
         Message(b"…", key="AA1", tag="AA")
         Message("text")                                  # as UTF-8
         Message.from_json({"flight": 1}, key="AA1")
+        Message("later", delay="10m")                    # or seconds; or deliver_at=datetime(2030, 1, 1, tzinfo=UTC)
 
-    The broker stores it byte for byte and never looks into `body` (1 byte – 4 MiB).
+    The broker stores it byte for byte and never looks into `body` (1 byte – 4 MiB). What it may ask for depends on the
+    type of its topic: a FIFO topic wants a `message_group`, a PRIORITY topic knows `priority`, and all but NORMAL ones
+    take delayed messages and transactions.
     """
 
     body: bytes | str
@@ -42,9 +53,11 @@ class Message:
     properties: Mapping[str, str] = field(default_factory=dict)  # ≤ 128, ≤ 64 KiB in all
     more_keys: Sequence[str] = ()  # with `key` ≤ 16
     message_id: str = ""  # ≤ 128 bytes, unique in its topic; empty: the client makes one
-    message_group: str = ""  # FIFO topics (later release): what keeps its order
-    deliver_at_ms: int = 0  # DELAY topics (later release)
-    priority: int = 0  # PRIORITY topics (later release)
+    message_group: str = ""  # FIFO topics: messages of one message group keep their order; ≤ 64 bytes
+    deliver_at: datetime | float | None = None  # not before this time, or seconds since 1970 UTC; past: at once
+    delay: float | str = 0.0  # instead: so many seconds after it was stored, or a name of DELAY_LEVELS
+    priority: int = 0  # PRIORITY topics: higher first, from 0
+    transaction: bool = False  # a half message, invisible until it is committed: see `client.transaction`
     encoding: str = ""  # how the body is encoded: GZIP, ZSTD, LZ4, ZLIB, or as it is
     trace_context: TraceContext | None = None
     born_ms: int = 0  # when it was made; 0: when it is sent
@@ -60,8 +73,11 @@ class SendReceipt:
     """Where a message was stored; it was on disk before this came."""
 
     message_id: str
-    queue: int
-    offset: int  # in its queue
+    queue: int  # -1: none yet, for it is delayed or a half message
+    offset: int  # in its queue; -1: none yet
+    recall_handle: str = ""  # of a delayed message: what `client.recall` takes
+    transaction_id: str = ""  # of a half message: what `client.end_transaction` takes
+    duplicate: bool = False  # topics with unique ids: its id was stored before, here is its place
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +106,8 @@ class Delivery(Referable):
 
     As a context manager it guards its handler: leaving acks the message; an exception releases it with backoff and
     tells the broker the error's text; meanwhile its lease is renewed. A delivery of an AsyncClient takes `async with`,
-    or `with` where nothing needs to be awaited. Deliveries of `browse` have no handle and nothing to guard.
+    or `with` where nothing needs to be awaited. Deliveries of `browse`, `peek` and `look_up` have no handle and nothing
+    to guard.
     """
 
     body: bytes
@@ -109,6 +126,8 @@ class Delivery(Referable):
     properties: Mapping[str, str] = field(default_factory=dict)
     more_keys: Sequence[str] = ()
     message_group: str = ""
+    priority: int = 0
+    deliver_at_ms: int = 0  # as it was sent
     encoding: str = ""
     trace_context: TraceContext | None = None
     dead_letter: DeadLetter | None = None  # in a dead-letter topic: its origin

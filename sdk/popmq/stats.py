@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from popmq.errors import PopMQError
 from popmq.message import Delivery
 
 
@@ -23,11 +24,14 @@ class TopicStats:
     messages: int
     sent_per_s: float
     queues: Sequence[QueueStats]
+    delayed: int = 0  # scheduled for later
+    half: int = 0  # in transactions that are not ended
+    bytes: int = 0  # stored
 
 
 @dataclass(frozen=True, slots=True)
 class GroupStats:
-    """One group in one topic; ready + retry + backoff + in_flight is what it still has to do."""
+    """One group in one topic; ready + retry + backoff + in_flight + waiting is what it still has to do."""
 
     group: str
     topic: str
@@ -35,7 +39,7 @@ class GroupStats:
     in_flight: int = 0  # leased, not acked; with those of owners
     retry: int = 0  # in the retry topic, deliverable
     backoff: int = 0  # released with a delay that is not over
-    delayed: int = 0  # scheduled for later
+    delayed: int = 0  # of the topic, scheduled for later
     dead: int = 0  # in the dead-letter topic, of all topics of the group
     acked: int = 0  # since the group exists
     expired: int = 0  # dropped by retention before they were finished
@@ -46,6 +50,10 @@ class GroupStats:
     waiters: int = 0  # parked pops
     sessions: int = 0
     owners: int = 0
+    waiting: int = 0  # FIFO: passed over because their message group was locked
+    filtered: int = 0  # passed over because they did not match the filter
+    stopped: int = 0  # FIFO: message groups that a failure stopped
+    mode: str = "POP"  # or PULL
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +88,14 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
+class Found:
+    """What `client.look_up` answers, newest first; `more`: ask again until the last one's `stored_ms`."""
+
+    deliveries: Sequence[Delivery]
+    more: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Lease:
     """A popped batch, or the part of it that is still leased."""
 
@@ -92,7 +108,7 @@ class Lease:
     due_ms: int
     messages: int  # popped
     undone: int
-    kind: str  # normal, retry, backoff
+    kind: str  # normal, retry, fifo, backoff
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +132,85 @@ class Owner:
     tokens: int
     messages: int
     last_seen_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSession:
+    """A client with a session: of a consumer (heartbeats), or of a transaction checker (a stream)."""
+
+    client_id: str
+    group: str  # empty for a stream
+    topics: Sequence[str]
+    last_seen_ms: int
+    in_flight: int  # messages leased to this client in this group
+    stream: bool
+
+
+@dataclass(frozen=True, slots=True)
+class QueueOffsets:
+    """What `client.query_offsets` answers for one queue. `max_offset` is the one that the next message gets."""
+
+    queue: int
+    min_offset: int
+    max_offset: int
+    committed: int  # the group's next one; -1: it has none in this topic
+    at_timestamp: int  # the first one stored at or after the time asked for; -1: not asked
+
+
+@dataclass(frozen=True, slots=True)
+class MessageGroupState:
+    """A message group of a FIFO topic that waits, is locked or stopped."""
+
+    message_group: str
+    waiting: int  # messages that were passed over and wait for their turn
+    leased: int  # undone under leases, with those in backoff: they hold the lock
+    stopped: bool
+    reason: str  # why it is stopped
+
+
+@dataclass(frozen=True, slots=True)
+class MessageGroups:
+    """What `client.list_message_groups` answers; the counts are of all, also of what was not asked for."""
+
+    message_groups: Sequence[MessageGroupState]
+    waiting: int  # messages
+    stopped: int  # message groups
+
+
+@dataclass(frozen=True, slots=True)
+class DelayedMessage:
+    """A message that is scheduled for later; `recall_handle` takes it back."""
+
+    topic: str
+    message_id: str
+    due_ms: int
+    recall_handle: str
+    stored_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class DelayedMessages:
+    """What `client.list_delayed` answers, soonest first; `total` counts also what was not asked for."""
+
+    messages: Sequence[DelayedMessage]
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Redriven:
+    """What `client.redrive` answers: how many are delivered again, and which of those named are not."""
+
+    redriven: int
+    failures: Sequence["RedriveFailure"]
+
+
+@dataclass(frozen=True, slots=True)
+class RedriveFailure:
+    """A dead letter that was named and is not delivered again: by its place in the dead-letter topic, or by its id."""
+
+    offset: int
+    message_id: str
+    error: PopMQError
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,17 +21,36 @@ class Retention:
 
     keep: float = DEFAULT_KEEP_S  # 60 s – 10 years
     by_age: bool = False
+    # Stored bytes of the topic, ≥ 1 MiB; 0 = no limit. Beyond it the oldest go before their time, but without `by_age`
+    # only what every group is done with: then sends are refused with StorageFull.
+    max_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """What a topic takes; 0 = no limit. More is RateLimited, which the SDK tries again until its deadline."""
+
+    send_messages_per_s: int = 0
+    send_bytes_per_s: int = 0
+    message_bytes: int = 0  # of one message's body, ≤ 4 MiB; more is InvalidField
+    pop_messages_per_s: int = 0  # of each group
 
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic and its settings."""
+    """A topic and its settings.
+
+    Its type says what its messages may ask for: NORMAL, FIFO (order by message group), DELAY, TRANSACTION or PRIORITY
+    (a queue for each priority). All but NORMAL take delayed messages and transactions.
+    """
 
     name: str
     type: str = "NORMAL"
     queues: int = 8
     retention: Retention = Retention()
     created_ms: int = 0
+    quota: Quota = Quota()
+    unique_ids: float = 0.0  # seconds in which a message id is stored once; 0: ids are not compared
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +65,21 @@ class Group:
     start: Start = "earliest"
     exclusive_owner: bool = False  # what an owner holds is not popped by others after its lease ran out
     created_ms: int = 0
+    fifo: bool = False  # asks clients to hand messages out one after another; FIFO topics keep order anyway
+    in_flight_max: int = 10_000  # leased messages in one queue, 1–1,000,000
+    # FIFO topics: a message without an attempt left stops its message group, instead of going to the dead-letter topic.
+    stop_on_failure: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """How a group reads one topic. Neither `tag` nor `sql`: everything."""
+
+    topic: str
+    tag: str = ""  # "a || b"
+    sql: str = ""  # "region = 'eu' AND amount > 100"
+    mode: str = "POP"  # or PULL
+    share_number: int = 0  # for this topic instead of the group's; 0 = the group's
 
 
 @dataclass(frozen=True, slots=True)

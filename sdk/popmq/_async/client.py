@@ -8,13 +8,15 @@ from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self, overload
 
-from popmq import _calls
+from popmq import _calls, _send_calls
 from popmq._async.admin import AsyncAdmin
 from popmq._async.consumer import AsyncConsumer, Parts
 from popmq._async.gather import Gather
 from popmq._async.leases import Keeper, Leases
+from popmq._async.looking import AsyncLooking
 from popmq._async.owners import AsyncOwners
 from popmq._async.settler import Settler
+from popmq._async.subscriptions import AsyncSubscriptions
 from popmq._async.wire import Wire
 from popmq._calls import InvisibleTimeResult, all_or_raise
 from popmq._clock import Clock, SystemClock
@@ -30,7 +32,7 @@ from popmq.topic import Assignment, Session
 Handle = Delivery | str
 
 
-class AsyncClient(AsyncAdmin, AsyncOwners):
+class AsyncClient(AsyncAdmin, AsyncSubscriptions, AsyncLooking, AsyncOwners):
     """A connection to one broker; cheap, stateless, safe to share between threads or tasks.
 
     `client_id` (≤ 128 bytes) is shown where leases are shown; made from host, process and a random part when unset.
@@ -50,7 +52,7 @@ class AsyncClient(AsyncAdmin, AsyncOwners):
         self.client_id = client_id or f"{platform.node()[:80]}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
         clock = clock or SystemClock()
         self._wire = Wire(endpoint, timeouts or Timeouts(), retry or Retry())
-        numbering = _calls.Numbering()
+        numbering = _send_calls.Numbering()
         self._gather = Gather(self._wire, numbering)
         keeper = Keeper(clock)
         leases = Leases(self._wire, clock, keeper)
@@ -98,14 +100,15 @@ class AsyncClient(AsyncAdmin, AsyncOwners):
         """Stores one message, or many in order; returns when they are on the broker's disk.
 
         Sends of all threads and tasks that meet are gathered into one request; one caller alone never waits for others.
-        A send that is tried again, also over a restart of the broker, is stored once.
-        Raises PartlyRefused when some of many were refused; TopicNotFound, StorageFull, …; DeadlineExceeded when it is
-        not known whether the message was stored.
+        A send that is tried again, also over a restart of the broker, is stored once. Messages of one message group
+        keep the order in which this client was given them.
+        Raises PartlyRefused when some of many were refused; TopicNotFound, StorageFull, RateLimited, …;
+        DeadlineExceeded when it is not known whether the message was stored.
         """
         one = isinstance(messages, (Message, bytes, str))
-        rows = _calls.message_rows([messages] if one else messages, self._parts.numbering.message_id)  # type: ignore[list-item, arg-type]
+        rows = _send_calls.message_rows([messages] if one else messages, self._parts.numbering.message_id)  # type: ignore[list-item, arg-type]
         results: list[Any] = []
-        for run, size in _calls.cut(rows):
+        for run, size in _send_calls.cut(rows):
             try:
                 results += await self._gather.send(topic, run, size)
             except PopMQError as error:
@@ -115,6 +118,13 @@ class AsyncClient(AsyncAdmin, AsyncOwners):
                 break
         all_or_raise(results)
         return results[0] if one else results
+
+    async def recall(self, topic: str, recall_handle: str) -> str:
+        """Takes a delayed message back: it will never be delivered. Returns its id; `recall_handle` is of its receipt.
+
+        Raises MessageNotFound when it was delivered already, or recalled before; InvalidField.
+        """
+        return await self._wire.run(_send_calls.recall(topic, recall_handle))
 
     # ── Pop ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -128,13 +138,19 @@ class AsyncClient(AsyncAdmin, AsyncOwners):
         queues: Sequence[int] = (),
         max_bytes: int = 0,
         attempt_id: str = "",
+        *,
+        tag: str | None = None,
+        sql: str | None = None,
     ) -> list[Delivery]:
         """Leases up to `max_messages` (1–4,096), waiting up to `wait` seconds (≤ 60) when there are none.
 
         `invisible`: seconds of the lease, 1 s – 12 h; None: the group's own. `queues`: empty for all. `max_bytes`
         bounds the answer, ≤ 16 MiB; 0 = 3 MiB. A pop repeated with its `attempt_id` (≤ 64 bytes) returns the same
         messages that are not done yet; the SDK makes one for its own retries. An empty list is not an error.
-        Raises TopicNotFound, GroupNotFound, InvalidField, PollingFull, InFlightLimit.
+        `tag` ("a || b") or `sql` ("region = 'eu' AND amount > 100") filters: the first pop fixes the filter of the
+        group in the topic, neither is the group's own.
+        Raises TopicNotFound, GroupNotFound, InvalidField, FilterConflict, InvalidFilter, WrongConsumeMode, PollingFull,
+        InFlightLimit, RateLimited.
         """
         self._parts.settler.bind()
         self._parts.keeper.bind()
@@ -148,6 +164,7 @@ class AsyncClient(AsyncAdmin, AsyncOwners):
             queues=queues,
             max_bytes=max_bytes,
             attempt_id=attempt_id or self._parts.numbering.attempt_id(),
+            filter=_calls.filter_row(tag, sql),
             guard=self._guard,
         )
         return (await self._wire.run(call)).deliveries
@@ -165,6 +182,8 @@ class AsyncClient(AsyncAdmin, AsyncOwners):
         confirm: bool = False,
         max_in_hand: int = 1000,
         until_idle: float | None = None,
+        tag: str | None = None,
+        sql: str | None = None,
     ) -> AsyncConsumer:
         """Deliveries as they come, until stopped; guard each with its `with`, which acks, releases and renews.
 
@@ -173,10 +192,13 @@ class AsyncClient(AsyncAdmin, AsyncOwners):
         `on_error` "log": a handler's Exception is logged and swallowed, its message released with backoff; "raise":
         released too, and it ends the loop. `confirm`: leaving a guard waits until the outcome is on the broker's disk;
         otherwise outcomes are told in the background, gathered. `until_idle`: ends after so many seconds without a
-        message.
+        message. `tag` and `sql` filter, as in `pop`.
+        Messages of one message group come one after another: the next one when the last is settled, also with several
+        workers. When one fails, those behind it come again behind it; other message groups go on.
         """
+        wanted = _calls.filter_row(tag, sql)
         reading = Reading(
-            topic, group, max_messages, wait, invisible, queues, on_error, confirm, max_in_hand, until_idle
+            topic, group, max_messages, wait, invisible, queues, on_error, confirm, max_in_hand, until_idle, wanted
         )
         consumer = AsyncConsumer(self._parts, reading)
         self._consumers.add(consumer)

@@ -15,12 +15,13 @@ from popmq._async.leases import Keeper, Leases
 from popmq._async.session import Session
 from popmq._async.settler import Settler
 from popmq._async.wire import Wire
-from popmq._calls import Numbering, Popped
+from popmq._calls import Popped
 from popmq._clock import Clock
 from popmq._guard import Guard
 from popmq._hand import Batch
 from popmq._outcome import GIVE_BACK
 from popmq._pace import PopSize, Reading
+from popmq._send_calls import Numbering
 from popmq._tries import Stopped
 from popmq.errors import PopMQError, TryLater
 from popmq.message import Delivery
@@ -189,6 +190,7 @@ class AsyncConsumer:
                 queues=queues,
                 max_bytes=0,
                 attempt_id=self._attempt_id,
+                filter=reading.filter,
                 guard=self._guard,
             )
             try:

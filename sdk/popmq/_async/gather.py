@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
-from popmq import _calls
+from popmq import _send_calls
 from popmq._async.concurrency import Event, Lock, shielded
 from popmq._async.wire import Wire
 from popmq._gathering import GATHER_S_MAX, Line, Unit
@@ -17,7 +17,7 @@ from popmq_proto.v1 import popmq_pb2 as pb
 class Gather:
     """The sends of one client: one Line for each topic that it ever sent to."""
 
-    def __init__(self, wire: Wire, numbering: _calls.Numbering) -> None:
+    def __init__(self, wire: Wire, numbering: _send_calls.Numbering) -> None:
         self.sent = 0
         self.requests = 0
         self._wire = wire
@@ -63,7 +63,7 @@ class Gather:
             # The number is drawn once: every try of this call is the same request to the broker.
             number = self._numbering.request_number()
             rows = chain.from_iterable(unit.rows for unit in units)
-            results = await self._wire.run(_calls.send(topic, rows, self._numbering.producer_id, number))
+            results = await self._wire.run(_send_calls.send(topic, rows, self._numbering.producer_id, number))
         except Exception as error:
             self._land(line, units, [], error)
         except BaseException:

@@ -1,12 +1,11 @@
 # Written by sdk/twin.py from popmq/_async/admin.py: change that one.
-"""The control plane of a client: topics, groups, numbers."""
+"""The control plane of a client: topics and groups."""
 
 from collections.abc import Sequence
 
 from popmq import _admin_calls
 from popmq._sync.wire import Wire
-from popmq.stats import Leases, Owner, Page, Stats
-from popmq.topic import Group, Retention, Start, Topic
+from popmq.topic import Group, Quota, Retention, Start, Subscription, Topic
 
 
 class Admin:
@@ -15,19 +14,33 @@ class Admin:
     _wire: Wire
 
     def create_topic(
-        self, name: str, queues: int = 8, type: str = "NORMAL", retention: Retention | None = None
+        self,
+        name: str,
+        queues: int = 0,
+        type: str = "NORMAL",
+        retention: Retention | None = None,
+        quota: Quota | None = None,
+        unique_ids: float = 0.0,
     ) -> Topic:
-        """Makes a topic of 1–1,024 queues. `retention` None: 72 h after every group is done.
+        """Makes a topic of 1–1,024 queues; 0: 8 of them, and 10 in a PRIORITY topic. Its type never changes.
 
+        `type`: NORMAL, FIFO, DELAY, TRANSACTION, PRIORITY (see Topic). `retention` None: 72 h after every group is
+        done. `unique_ids`: seconds, ≤ 24 h, in which a message id is stored once; 0: ids are not compared.
         Raises AlreadyExists, InvalidField, Unsupported (a type of a later release).
         """
-        topic = Topic(name, type, queues, retention or Retention())
+        topic = Topic(name, type, queues, retention or Retention(), 0, quota or Quota(), unique_ids)
         return self._wire.run(_admin_calls.create_topic(topic))
 
-    def update_topic(self, name: str, queues: int | None = None, retention: Retention | None = None) -> Topic:
-        """Changes what is given; queues only upwards. Raises TopicNotFound, InvalidField."""
-        topic = _admin_calls.changed_topic(self.get_topic(name), queues, retention)
-        return self._wire.run(_admin_calls.update_topic(topic))
+    def update_topic(
+        self,
+        name: str,
+        queues: int | None = None,
+        retention: Retention | None = None,
+        quota: Quota | None = None,
+        unique_ids: float | None = None,
+    ) -> Topic:
+        """Changes what is given; queues only upwards, and not of FIFO topics. Raises TopicNotFound, InvalidField."""
+        return self._wire.run(_admin_calls.update_topic(name, queues, retention, quota, unique_ids))
 
     def get_topic(self, name: str) -> Topic:
         """One topic. Raises TopicNotFound."""
@@ -41,6 +54,13 @@ class Admin:
         """Removes the topic and everything in it. Raises TopicNotFound."""
         self._wire.run(_admin_calls.delete_topic(name))
 
+    def purge_topic(self, name: str) -> int:
+        """Drops all messages of a topic, also leased, retried, delayed and half ones; returns how many.
+
+        Its offsets go on, its groups stay and are at its end. Raises TopicNotFound, InvalidField.
+        """
+        return self._wire.run(_admin_calls.purge_topic(name))
+
     def create_group(
         self,
         name: str,
@@ -50,14 +70,29 @@ class Admin:
         share_number: int = 0,
         start: Start = "earliest",
         exclusive_owner: bool = False,
+        fifo: bool = False,
+        in_flight_max: int = 10_000,
+        stop_on_failure: bool = False,
     ) -> Group:
         """Makes a group. `backoff`: seconds before attempt 2, 3, …; empty: 10 s, 30 s, 1 min … 2 h.
 
         `invisible`: the lease of a pop that asks for none. `share_number` n ≥ 1: each queue is shared by 1 + n clients.
-        `start`: where it begins in each topic, fixed when it first names the topic.
+        `start`: where it begins in each topic, fixed when it first names the topic. `in_flight_max`: leased messages in
+        one queue. `fifo` and `stop_on_failure`: see Group.
         Raises AlreadyExists, InvalidField, Unsupported.
         """
-        group = Group(name, max_attempts, backoff, invisible, share_number, start, exclusive_owner)
+        group = Group(
+            name,
+            max_attempts,
+            backoff,
+            invisible,
+            share_number,
+            start,
+            exclusive_owner,
+            fifo=fifo,
+            in_flight_max=in_flight_max,
+            stop_on_failure=stop_on_failure,
+        )
         return self._wire.run(_admin_calls.create_group(group))
 
     def update_group(
@@ -69,6 +104,9 @@ class Admin:
         share_number: int | None = None,
         start: Start | None = None,
         exclusive_owner: bool | None = None,
+        fifo: bool | None = None,
+        in_flight_max: int | None = None,
+        stop_on_failure: bool | None = None,
     ) -> Group:
         """Changes what is given. Raises GroupNotFound, InvalidField."""
         changes = {
@@ -78,6 +116,9 @@ class Admin:
             "share_number": share_number,
             "start": start,
             "exclusive_owner": exclusive_owner,
+            "fifo": fifo,
+            "in_flight_max": in_flight_max,
+            "stop_on_failure": stop_on_failure,
         }
         group = _admin_calls.changed_group(self.get_group(name), changes)
         return self._wire.run(_admin_calls.update_group(group))
@@ -94,22 +135,6 @@ class Admin:
         """Removes the group, its positions, leases, retries and dead letters. Raises GroupNotFound."""
         self._wire.run(_admin_calls.delete_group(name))
 
-    def stats(self, topic: str = "", group: str = "") -> Stats:
-        """Numbers by topic and group, empty for all. Raises TopicNotFound, GroupNotFound."""
-        return self._wire.run(_admin_calls.stats(topic, group))
-
-    def browse(self, topic: str, queue: int = 0, offset: int = 0, max_messages: int = 32) -> Page:
-        """Reads messages by position, with no lease and no effect.
-
-        `topic` may be %DLQ%group, or %RETRY%group+topic with the number of an entry as `offset`. An offset below the
-        first begins at the first. Raises TopicNotFound, InvalidField.
-        """
-        return self._wire.run(_admin_calls.browse(topic, queue, offset, max_messages))
-
-    def leases(self, group: str = "", topic: str = "", max_leases: int = 100) -> Leases:
-        """What is leased or in backoff, by whom, until when, soonest first. Raises TopicNotFound, GroupNotFound."""
-        return self._wire.run(_admin_calls.leases(group, topic, max_leases))
-
-    def owners(self, group: str = "") -> list[Owner]:
-        """Owners of a group, or of all. Raises GroupNotFound."""
-        return self._wire.run(_admin_calls.owners(group))
+    def subscriptions(self, group: str) -> list[Subscription]:
+        """How the group reads each topic that it has named: filter and consume mode. Raises GroupNotFound."""
+        return self._wire.run(_admin_calls.subscriptions(group))

@@ -11,12 +11,13 @@ from types import TracebackType
 from typing import Self
 
 from popmq import _calls
-from popmq._calls import Numbering, Popped
+from popmq._calls import Popped
 from popmq._clock import Clock
 from popmq._guard import Guard
 from popmq._hand import Batch
 from popmq._outcome import GIVE_BACK
 from popmq._pace import PopSize, Reading
+from popmq._send_calls import Numbering
 from popmq._sync.concurrency import Event, Mutex, Stop
 from popmq._sync.leases import Keeper, Leases
 from popmq._sync.session import Session
@@ -190,6 +191,7 @@ class Consumer:
                 queues=queues,
                 max_bytes=0,
                 attempt_id=self._attempt_id,
+                filter=reading.filter,
                 guard=self._guard,
             )
             try:

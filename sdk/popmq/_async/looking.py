@@ -1,0 +1,92 @@
+"""What a client looks at: numbers, leases, sessions, single messages and their lives."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from popmq import _looking_calls
+from popmq._async.wire import Wire
+from popmq.life import MessageLife
+from popmq.message import Delivery
+from popmq.stats import ClientSession, DelayedMessages, Found, Leases, Owner, Page, Redriven, Stats
+from popmq.transaction import HalfMessages
+
+
+class AsyncLooking:
+    """Looks without touching, but for `redrive`."""
+
+    _wire: Wire
+
+    async def stats(self, topic: str = "", group: str = "") -> Stats:
+        """Numbers by topic and group, empty for all. Raises TopicNotFound, GroupNotFound."""
+        return await self._wire.run(_looking_calls.stats(topic, group))
+
+    async def browse(self, topic: str, queue: int = 0, offset: int = 0, max_messages: int = 32) -> Page:
+        """Reads messages by position, with no lease and no effect.
+
+        `topic` may be %DLQ%group, or %RETRY%group+topic with the number of an entry as `offset`. An offset below the
+        first begins at the first. Raises TopicNotFound, InvalidField.
+        """
+        return await self._wire.run(_looking_calls.browse(topic, queue, offset, max_messages))
+
+    async def leases(self, group: str = "", topic: str = "", max_leases: int = 100) -> Leases:
+        """What is leased or in backoff, by whom, until when, soonest first. Raises TopicNotFound, GroupNotFound."""
+        return await self._wire.run(_looking_calls.leases(group, topic, max_leases))
+
+    async def owners(self, group: str = "") -> list[Owner]:
+        """Owners of a group, or of all. Raises GroupNotFound."""
+        return await self._wire.run(_looking_calls.owners(group))
+
+    async def sessions(self, group: str = "") -> list[ClientSession]:
+        """Clients with a session in a group, or all, with those that answer for transactions. Raises GroupNotFound."""
+        return await self._wire.run(_looking_calls.sessions(group))
+
+    async def peek(
+        self, topic: str, group: str, max_messages: int = 32, *, tag: str | None = None, sql: str | None = None
+    ) -> list[Delivery]:
+        """What the group's next pop would deliver, with no lease and no effect; `attempt` is the one it would count.
+
+        Raises TopicNotFound, GroupNotFound, FilterConflict, InvalidFilter, InvalidField.
+        """
+        return await self._wire.run(_looking_calls.peek(topic, group, max_messages, tag, sql))
+
+    async def look_up(
+        self,
+        topic: str,
+        message_id: str = "",
+        key: str = "",
+        max_messages: int = 32,
+        since: datetime | float | None = None,
+        until: datetime | float | None = None,
+    ) -> Found:
+        """Messages of a topic, or of %DLQ%group, by one of id and key, newest first; stored in this time.
+
+        Raises TopicNotFound, InvalidField.
+        """
+        return await self._wire.run(_looking_calls.look_up(topic, message_id, key, max_messages, since, until))
+
+    async def why(self, message_id: str, topic: str = "", group: str = "") -> list[MessageLife]:
+        """Why a message is not here: the life of each stored message of this id, for each group.
+
+        Raises MessageNotFound, TopicNotFound, InvalidField.
+        """
+        return await self._wire.run(_looking_calls.why(message_id, topic, group))
+
+    async def redrive(
+        self, group: str, offsets: Sequence[int] = (), topic: str = "", message_ids: Sequence[str] = ()
+    ) -> Redriven:
+        """Delivers dead letters of a group again, their attempts from 0: all, or only these (≤ 4,096 of each).
+
+        `offsets` are places in the dead-letter topic, `topic` is where they came from. An empty group: half messages
+        that were given up are committed. Raises TopicNotFound, GroupNotFound, InvalidField, StorageFull.
+        """
+        return await self._wire.run(_looking_calls.redrive(group, offsets, topic, message_ids))
+
+    async def list_delayed(
+        self, topic: str = "", until: datetime | float | None = None, max_messages: int = 100
+    ) -> DelayedMessages:
+        """Delayed messages of a topic, or of all, that are due before `until`; soonest first. Raises TopicNotFound."""
+        return await self._wire.run(_looking_calls.list_delayed(topic, until, max_messages))
+
+    async def list_transactions(self, topic: str = "", max_messages: int = 100) -> HalfMessages:
+        """Half messages of a topic, or of all, that are not ended; oldest first. Raises TopicNotFound."""
+        return await self._wire.run(_looking_calls.list_transactions(topic, max_messages))

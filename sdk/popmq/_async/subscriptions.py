@@ -1,0 +1,68 @@
+"""How a group reads a topic, as a client sees it: filter, consume mode, offsets, message groups."""
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from popmq import _subscription_calls
+from popmq._async.wire import Wire
+from popmq.stats import MessageGroups, QueueOffsets
+from popmq.topic import Start, Subscription
+
+
+class AsyncSubscriptions:
+    """What belongs to a group in a topic, and may change while consumers run."""
+
+    _wire: Wire
+
+    async def set_filter(
+        self, topic: str, group: str, *, tag: str | None = None, sql: str | None = None
+    ) -> Subscription:
+        """Replaces the group's filter in the topic, from the next pop on, retries included; neither: everything.
+
+        Raises TopicNotFound, GroupNotFound, InvalidFilter (its message shows the place), InvalidField.
+        """
+        return await self._wire.run(_subscription_calls.set_filter(topic, group, tag, sql))
+
+    async def set_consume_mode(self, topic: str, group: str, mode: str, share_number: int = 0) -> Subscription:
+        """Switches a group in a topic between "POP" and "PULL" while consumers run.
+
+        Nothing is lost, and nothing that was acked comes again. `share_number` 0: the group's.
+        Raises TopicNotFound, GroupNotFound, InvalidField.
+        """
+        return await self._wire.run(_subscription_calls.set_consume_mode(topic, group, mode, share_number))
+
+    async def query_offsets(
+        self, topic: str, group: str = "", at: datetime | float | None = None
+    ) -> list[QueueOffsets]:
+        """First and next offset of each queue, the one that the group has committed, and the first stored `at` a time.
+
+        `topic` may be %RETRY%group+topic. Raises TopicNotFound, GroupNotFound, InvalidField.
+        """
+        return await self._wire.run(_subscription_calls.query_offsets(topic, group, at))
+
+    async def reset_offsets(self, topic: str, group: str, to: Start | Mapping[int, int]) -> dict[int, int]:
+        """Moves a group to "earliest", "latest", a time, or to the offsets of the queues that are named.
+
+        Its leases, retries and waiting messages there are dropped. Returns its next offset of each queue.
+        Raises TopicNotFound, GroupNotFound, InvalidField.
+        """
+        return await self._wire.run(_subscription_calls.reset_offsets(topic, group, to))
+
+    async def clone_offsets(self, topic: str, from_group: str, group: str) -> dict[int, int]:
+        """Gives `group` the offsets of another one, as a reset would. Raises TopicNotFound, GroupNotFound."""
+        return await self._wire.run(_subscription_calls.clone_offsets(topic, from_group, group))
+
+    async def list_message_groups(
+        self, topic: str, group: str, max_message_groups: int = 100, stopped_only: bool = False
+    ) -> MessageGroups:
+        """Message groups of a FIFO topic that wait, are locked or stopped. Raises TopicNotFound, GroupNotFound."""
+        return await self._wire.run(
+            _subscription_calls.list_message_groups(topic, group, max_message_groups, stopped_only)
+        )
+
+    async def resume_message_group(self, topic: str, group: str, message_group: str, dead_letter: bool = False) -> None:
+        """Lets a stopped message group go on: its head is tried anew, or with `dead_letter` is a dead letter.
+
+        Raises MessageNotFound when it is not stopped; TopicNotFound, GroupNotFound, InvalidField.
+        """
+        await self._wire.run(_subscription_calls.resume_message_group(topic, group, message_group, dead_letter))

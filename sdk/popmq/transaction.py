@@ -1,0 +1,51 @@
+"""Transactions as their producer sees them.
+
+send ──▶ half message ──┬─ commit ────▶ visible, or delayed
+                        ├─ rollback ──▶ gone
+                        └─ neither: the broker asks the producers of the topic, first after 6 s, then every 30 s;
+                           after 15 answers of "not known" the message goes to TRANS_CHECK_MAX_TIME_TOPIC
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from popmq.message import Delivery
+
+#: How a transaction ends.
+Resolution = Literal["commit", "rollback"]
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionCheck:
+    """The broker's question: what became of this half message?"""
+
+    transaction_id: str
+    topic: str
+    check: int  # this check's number, from 1 to 15
+    message: Delivery  # as it was sent, with no lease
+
+
+#: Answers a check: a Resolution, or None for "not known yet, ask again". With an AsyncClient it may be a coroutine
+#: function.
+OnCheck = Callable[[TransactionCheck], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class HalfMessage:
+    """A half message that is not ended."""
+
+    topic: str
+    message_id: str
+    transaction_id: str
+    stored_ms: int
+    checks: int  # counted so far: those that reached a producer
+    next_check_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class HalfMessages:
+    """What `client.list_transactions` answers, oldest first; `total` counts also what was not asked for."""
+
+    messages: Sequence[HalfMessage]
+    total: int
