@@ -24,7 +24,19 @@ import logging
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from popmq_server import catalog, housekeeping, lease, owner, pop, revive, send, stats, subscription, topic
+from popmq_server import (
+    catalog,
+    housekeeping,
+    lease,
+    message_groups,
+    owner,
+    pop,
+    revive,
+    send,
+    stats,
+    subscription,
+    topic,
+)
 from popmq_server.clock import Clock, stopwatch
 from popmq_server.commands import (
     LANE_ACK,
@@ -44,6 +56,7 @@ from popmq_server.commands import (
     Pop,
     ReleaseOwner,
     RenewOwner,
+    ResumeMessageGroup,
     Send,
     SetFilter,
     UpdateGroup,
@@ -91,6 +104,7 @@ HANDLERS: dict[type, Callable[[Tx, Any], Any]] = {
     DeleteGroup: catalog.delete_group,
     SetFilter: subscription.set_filter,
     Look: stats.look,
+    ResumeMessageGroup: message_groups.resume,
 }
 
 

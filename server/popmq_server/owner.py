@@ -439,7 +439,7 @@ def available(tx: Tx, command: Available) -> tuple[int, Position]:
     group, topic = resolve(tx, command.topic, command.group)
     bind(tx, group, topic)
     state, where = tx.state, (group.group_id, topic.topic_id)
-    ready, queues = retries_below(tx, where, command.upto), {}
+    ready, queues = retries_below(tx, where, command.upto) + state.lines.count(where), {}
     for queue in range(topic.queues):
         queues[queue] = stop = state.queue_max.get((topic.topic_id, queue), 0)
         least = state.queue_min.get((topic.topic_id, queue), 0)

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from popmq_server.checkpoint import members_of
 from popmq_server.records import Topic
-from popmq_server.storage.keys import CQ_ENTRY, CQ_KEY, QUEUE_KEY, RQ_VALUE, STAT_KEY, TOPIC_AT, U32, U64
+from popmq_server.storage.keys import CQ_ENTRY, CQ_KEY, FWAIT_VALUE, QUEUE_KEY, RQ_VALUE, STAT_KEY, TOPIC_AT, U32, U64
 from popmq_server.topic import IDX_HEAD, IDX_RANGE, located_in
 from popmq_server.tx import Tx
 
@@ -217,6 +217,10 @@ def _live(tx: Tx, topic: Topic, chunk: Chunk) -> set[tuple[int, int]]:
     for group_id in tx.state.topic_groups.get(topic.topic_id, ()):
         for _, value in tx.kv.scan("rq", STAT_KEY.pack(group_id, topic.topic_id)):
             position, size, *_ = RQ_VALUE.unpack_from(value)
+            if chunk.position <= position < stop:
+                found.add((position, size))
+        for _, value in tx.kv.scan("fwait", STAT_KEY.pack(group_id, topic.topic_id)):
+            position, size, *_ = FWAIT_VALUE.unpack_from(value)
             if chunk.position <= position < stop:
                 found.add((position, size))
     return found

@@ -8,6 +8,7 @@ import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from popmq_server import message_groups
 from popmq_server.checkpoint import KIND_NAMES, CheckPoint
 from popmq_server.commands import Look
 from popmq_server.errors import Refused, group_not_found, topic_not_found
@@ -26,9 +27,10 @@ class GroupNumbers(NamedTuple):
     """One group in one topic.
 
     ready + in_flight + retry + backoff + waiting is what it still has to do: not popped, leased, in the retry topic,
-    until the end of a delay, until its turn (FIFO; `stopped` counts message groups). `dead` is what its dead-letter topic holds, from all topics. acked, expired, quarantined and
-    filtered count since the group named the topic. `oldest_ms`: when the oldest unfinished message was stored, 0 =
-    none. With a filter `ready` and `oldest_ms` are estimates: whether what is not popped yet matches is not known.
+    until the end of a delay, until its turn (FIFO; `stopped` counts message groups). `dead` is what its dead-letter
+    topic holds, from all topics. acked, expired, quarantined and filtered count since the group named the topic.
+    `oldest_ms`: when the oldest unfinished message was stored, 0 = none. With a filter `ready` and `oldest_ms` are
+    estimates: whether what is not popped yet matches is not known.
     """
 
     group: str
@@ -354,6 +356,7 @@ _LOOKS: dict[str, Callable[..., Any]] = {
     "subscriptions": subscriptions,
     "leases": leases,
     "owners": owners,
+    "message_groups": message_groups.listed,
     "browse": browse,
     "store": store,
 }

@@ -7,6 +7,7 @@ from popmq_server.api.status import error_info
 from popmq_server.commands import Place, Popped, Position, Send, Sent
 from popmq_server.errors import Refused
 from popmq_server.message import make_handle, varint
+from popmq_server.records import Subscription
 from popmq_server.stats import GroupNumbers
 
 
@@ -144,6 +145,14 @@ def position(answer: Position) -> pb.Position:
     return pb.Position(queues=answer.queues, retry=answer.retry)
 
 
+def subscription(topic: str, row: Subscription) -> pb.Subscription:
+    """How a group reads a topic; no filter as long as nobody has fixed one."""
+    made = pb.Subscription(topic=topic, mode=row.mode, share_number=row.share_number)
+    if row.filter_kind:
+        setattr(made.filter, row.filter_kind, row.filter_text)
+    return made
+
+
 def group_stats(row: GroupNumbers, now_ms: int, rates: tuple[float, float], gauges: tuple[int, int]) -> pb.GroupStats:
     """`rates` are (popped, acked) a second, `gauges` (parked Pops, sessions)."""
     return pb.GroupStats(
@@ -163,4 +172,8 @@ def group_stats(row: GroupNumbers, now_ms: int, rates: tuple[float, float], gaug
         waiters=gauges[0],
         sessions=gauges[1],
         owners=row.owners,
+        waiting=row.waiting,
+        filtered=row.filtered,
+        stopped=row.stopped,
+        mode=row.mode,
     )

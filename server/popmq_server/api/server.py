@@ -15,7 +15,9 @@ from grpc_reflection.v1alpha import reflection
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.api.admin import AdminService
+from popmq_server.api.filtering import FilteringService
 from popmq_server.api.native import NativeService
+from popmq_server.api.ordering import OrderingService
 from popmq_server.api.status import refuse
 from popmq_server.broker import Broker
 from popmq_server.clock import stopwatch
@@ -67,6 +69,8 @@ class Server:
         parts: tuple[Any, ...] = (
             native,
             AdminService(broker, native, broker.store, metrics, rates),
+            FilteringService(broker),
+            OrderingService(broker),
         )
         for name in _SERVICES:
             self._add(name, parts)

@@ -28,6 +28,7 @@ from popmq_server.commands.messages import (
     Send,
     Sent,
 )
+from popmq_server.commands.ordering import ResumeMessageGroup
 from popmq_server.commands.owners import (
     AckUpTo,
     AttachOwner,
@@ -62,6 +63,7 @@ __all__ = [
     "Position",
     "ReleaseOwner",
     "RenewOwner",
+    "ResumeMessageGroup",
     "Send",
     "Sent",
     "SetFilter",

@@ -21,6 +21,7 @@ from popmq_server.checkpoint import CheckPoint, members_of
 from popmq_server.errors import StartError
 from popmq_server.message import RECORD, read_record
 from popmq_server.state import State
+from popmq_server.storage import check_fifo
 from popmq_server.storage.keys import (
     CQ_ENTRY,
     CQ_KEY,
@@ -206,6 +207,7 @@ def _check_groups(kv: Transaction, state: State) -> Iterator[str]:
         held: Counter[tuple[int, int]] = Counter()
         released: dict[tuple[int, int], int] = {}
         yield from _count_leased(kv, state, group_id, topic_id, where, held, released)
+        yield from check_fifo.count_waiting(kv, state, (group_id, topic_id), where, held, released)
         yield from _count_retries(kv, state, group_id, topic_id, where, held, released)
         for place, times in held.items():
             if times != 1:
@@ -277,16 +279,22 @@ def _check_pins(kv: Transaction, state: State) -> Iterator[str]:
                 if log.chunk_of(unit[2]) != ck.chunk_of(member):
                     yield f"CheckPoint {ck_id}: member {member} pins another chunk than the one it lies in"
     counted: Counter[int] = Counter()
-    for key, value in kv.scan("rq"):
-        group_id, topic_id, _ = RQ_KEY.unpack(key)
-        chunk = log.chunk_of(RQ_VALUE.unpack_from(value)[0])
+    for kind, group_id, topic_id, position in itertools.chain(_retries(kv), check_fifo.pinned(kv)):
+        chunk = log.chunk_of(position)
         counted[chunk] += 1
         if chunk < 0 and group_id in state.groups and topic_id in state.topics:
-            yield f"a retry entry points at {RQ_VALUE.unpack_from(value)[0]}, where nothing is"
+            yield f"a {kind} entry points at {position}, where nothing is"
     stored = {U64.unpack(key)[0]: U32.unpack(value)[0] for key, value in kv.scan("pin")}
     for chunk in counted.keys() | stored.keys():
         if chunk >= 0 and counted[chunk] != stored.get(chunk, 0):
             yield f"chunk {chunk} has {counted[chunk]} retry entries, pinned {stored.get(chunk, 0)}"
+
+
+def _retries(kv: Transaction) -> Iterator[tuple[str, int, int, int]]:
+    """("retry", group id, topic id, position) of each retry entry."""
+    for key, value in kv.scan("rq"):
+        group_id, topic_id, _ = RQ_KEY.unpack(key)
+        yield "retry", group_id, topic_id, RQ_VALUE.unpack_from(value)[0]
 
 
 def differences(live: State, fresh: State) -> list[str]:

@@ -1,0 +1,100 @@
+"""Message groups as an operator sees them: what waits, what is locked, what a failure stopped; and going on again.
+
+stopped ──── resume ────────▶ its head is tried anew, its attempts from 0
+        ──── dead letter ───▶ the head goes to the dead-letter topic, the message group goes on behind it
+"""
+
+import os
+from typing import NamedTuple
+
+from popmq_server import deadletter, fifo
+from popmq_server.checkpoint import FIFO, CheckPoint, Run, members_of
+from popmq_server.commands import ResumeMessageGroup
+from popmq_server.errors import Refused, invalid
+from popmq_server.fields import MESSAGE_GROUP, text
+from popmq_server.records import Topic
+from popmq_server.storage.keys import hash8
+from popmq_server.subscription import resolve
+from popmq_server.topic import Log, located
+from popmq_server.tx import Tx
+
+
+class MessageGroupNumbers(NamedTuple):
+    """One message group: `waiting` for its turn, `leased` undone under leases and in backoff, stopped and why."""
+
+    name: str
+    waiting: int
+    leased: int
+    stopped: bool
+    reason: str
+
+
+def listed(
+    tx: Tx, topic_name: str, group_name: str, groups_max: int, stopped_only: bool
+) -> tuple[list[MessageGroupNumbers], int, int]:
+    """At most `groups_max` message groups, the stopped first; how many messages wait in all, how many are stopped."""
+    group, topic = resolve(tx, topic_name, group_name)
+    where, state = (group.group_id, topic.topic_id), tx.state
+    stopped = {key: None for key in state.stopped if key[:2] == where}
+    keys = dict(stopped)
+    if not stopped_only:
+        keys |= {key: None for table in (state.waiting, state.locks) for key in table if key[:2] == where}
+    shown = list(keys)[:groups_max]
+    names = _names(tx, topic, where, {key[2] for key in shown})
+    rows = [
+        MessageGroupNumbers(
+            names.get(key[2], key[2].hex()),
+            state.waiting.get(key, 0),
+            state.locks.get(key, (0, 0, 0))[0],
+            key in stopped,
+            state.stopped.get(key, ""),
+        )
+        for key in shown
+    ]
+    stat = state.stat.get(where)
+    return rows, stat.waiting if stat else 0, len(stopped)
+
+
+def _names(tx: Tx, topic: Topic, where: tuple[int, int], wanted: set[bytes]) -> dict[bytes, str]:
+    """The texts of hashed message groups, read from one of their messages each, waiting or leased."""
+    log, names = Log(tx.kv), dict[bytes, str]()
+    places: dict[bytes, tuple[int, int]] = {}
+    for message_group in wanted:
+        if (entry := fifo.front(tx, where, message_group)) is not None:
+            places[message_group] = entry.position, entry.size
+    for (ck_id, _), part in tx.state.leases.items():
+        ck = tx.state.ck.get(ck_id)
+        if ck is None or (ck.group_id, ck.topic_id) != where or not wanted - places.keys():
+            continue
+        for unit, member in zip(located(tx, ck, part.undone), members_of(part.undone), strict=True):
+            places.setdefault(ck.groups[member], unit[2:])
+    for message_group, (position, size) in places.items():
+        if (read := log.fetch(topic.topic_id, position, size)) is not None:
+            names[message_group] = text(read[1], MESSAGE_GROUP)
+    return names
+
+
+def resume(tx: Tx, command: ResumeMessageGroup) -> None:
+    """Lets a stopped message group go on; Refused MESSAGE_NOT_FOUND when it is not stopped."""
+    group, topic = resolve(tx, command.topic, command.group)
+    if topic.type != "FIFO":
+        raise invalid(f"topic {topic.name!r} has no message groups, its type is {topic.type}", field="topic")
+    where, message_group = (group.group_id, topic.topic_id), hash8(command.message_group)
+    head = fifo.front(tx, where, message_group)
+    if head is None or not head.stopped:
+        raise Refused(
+            "MESSAGE_NOT_FOUND",
+            f"message group {command.message_group!r} is not stopped for group {group.name!r}",
+            field="message_group",
+            action=f"see: popmq message-groups list {topic.name} {group.name} --stopped",
+        )
+    fifo.remove(tx, where, head)
+    if not command.dead_letter:
+        fifo.put(tx, where, head._replace(attempts=0, stopped=0, reason=f"resumed: {head.reason}"))
+        return
+    run = Run(head.queue, head.offset, 1, head.attempts, head.position, head.size, head.first_pop_ms)
+    chunk = Log(tx.kv).chunk_of(head.position)
+    nonce = int.from_bytes(os.urandom(8), "big")
+    letter = CheckPoint(tx.next("ck_id"), *where, FIFO, 0, nonce, tx.now_ms, "", "", "", (run,), 1, ((0, chunk),))
+    deadletter.bury(tx, letter, 1, head.reason)
+    tx.wake(*where)
