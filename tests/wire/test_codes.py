@@ -20,8 +20,6 @@ from tests.wire.stubs import CALL_S, GROUP, TOPIC, Refusal, Stubs, codes, handle
 
 #: Codes of the contract that this release never answers with, and why.
 RESERVED = {
-    "FILTER_CONFLICT": "filters are of a later release: UNSUPPORTED",
-    "FILTER_INVALID": "filters are of a later release: UNSUPPORTED",
     "UNAUTHENTICATED": "there are no users yet",
     "PERMISSION_DENIED": "there are no users yet",
 }
@@ -150,7 +148,18 @@ def unavailable(shop: Stubs, patch: pytest.MonkeyPatch) -> Refusal:
 
 @provokes
 def unsupported(shop: Stubs, patch: pytest.MonkeyPatch) -> Refusal:
+    return refusal(shop.admin.CreateTopic, pb.CreateTopicRequest(topic=pb.Topic(name="lite", type=pb.LITE)))
+
+
+@provokes
+def filter_conflict(shop: Stubs, patch: pytest.MonkeyPatch) -> Refusal:
+    shop.pop()
     return refusal(shop.broker.Pop, pb.PopRequest(topic=TOPIC, group=GROUP, filter=pb.Filter(tag="a")))
+
+
+@provokes
+def filter_invalid(shop: Stubs, patch: pytest.MonkeyPatch) -> Refusal:
+    return refusal(shop.broker.Pop, pb.PopRequest(topic=TOPIC, group=GROUP, filter=pb.Filter(sql92="a = ")))
 
 
 @provokes

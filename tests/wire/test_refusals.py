@@ -46,6 +46,11 @@ ODD_NAMES = [
 ]
 
 
+#: What must not be a filter.
+ODD_SQL = ["", " ", "a =", "a = 1 b", "a == 1", "'a", "/*", "a > 'x'", "1", "\0", "🦀", "(" * 8192, "a" * 8193]
+ODD_TAGS = ["||", "a|b", "a b", "a || b\0", "x" * 65, "||".join(map(str, range(257))), "a||" * 3000]
+
+
 class Case(NamedTuple):
     """A good request with `changes`; values may be functions of the world."""
 
@@ -71,12 +76,12 @@ def out_of_range(name: str, field: str, *values: int, path: str = "") -> list[Ca
 def bad_names() -> Iterator[Case]:
     """Every name of every request: odd, too long, of nothing that exists."""
     places = {
-        "topic": ["Broker/Send", "Broker/Pop", "Broker/QueryAssignment", "Broker/WaitAvailable"],
+        "topic": ["Broker/Send", "Broker/Pop", "Broker/QueryAssignment", "Broker/WaitAvailable", "Admin/SetFilter"],
         "topic__name": ["Admin/CreateTopic", "Admin/UpdateTopic"],
         "group": [
             *("Broker/Pop", "Broker/Ack", "Broker/ChangeInvisibleTime", "Broker/QueryAssignment", "Broker/Heartbeat"),
             *("Broker/AttachOwner", "Broker/RenewOwner", "Broker/AckUpTo", "Broker/ReleaseOwner"),
-            "Broker/WaitAvailable",
+            *("Broker/WaitAvailable", "Admin/SetFilter"),
         ],
         "group__name": ["Admin/CreateGroup", "Admin/UpdateGroup"],
         "name": ["Admin/GetTopic", "Admin/DeleteTopic", "Admin/GetGroup", "Admin/DeleteGroup"],
@@ -120,8 +125,12 @@ def bad_pops() -> list[Case]:
         bad(pop, "INVALID_FIELD", "client_id", client_id="é" * 65),
         bad(pop, "INVALID_FIELD", "attempt_id", attempt_id="a" * 65),
         bad(pop, "INVALID_FIELD", "attempt_id", attempt_id="a", token=token),
-        bad(pop, "UNSUPPORTED", "filter", filter=pb.Filter(tag="a || b")),
-        bad(pop, "UNSUPPORTED", "filter", filter=pb.Filter(sql92="a = 1")),
+        bad(pop, "FILTER_CONFLICT", "filter", filter=pb.Filter(tag="a || b")),
+        bad(pop, "FILTER_CONFLICT", "filter", filter=pb.Filter(sql92="a = 1")),
+        *(bad(pop, "FILTER_INVALID", "filter.sql92", filter=pb.Filter(sql92=text)) for text in ODD_SQL),
+        *(bad(pop, "FILTER_INVALID", "filter.tag", filter=pb.Filter(tag=text)) for text in ODD_TAGS),
+        *(bad("Admin/SetFilter", "FILTER_INVALID", "filter.sql92", filter=pb.Filter(sql92=text)) for text in ODD_SQL),
+        *(bad("Admin/SetFilter", "FILTER_INVALID", "filter.tag", filter=pb.Filter(tag=text)) for text in ODD_TAGS),
         bad(pop, "INVALID_FIELD", "token.owner", token=lambda world: token(world, owner="")),
         bad(pop, "INVALID_FIELD", "token.owner", token=lambda world: token(world, owner="o" * 65)),
         bad(pop, "INVALID_FIELD", "token.epoch", token=lambda world: token(world, epoch=0)),

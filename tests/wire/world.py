@@ -100,6 +100,7 @@ def good_requests(world: World) -> dict[str, Message]:
         "Admin/ListGroups": pb.ListGroupsRequest(),
         "Admin/DeleteGroup": pb.DeleteGroupRequest(name=OTHER_GROUP),
         "Admin/GetStats": pb.GetStatsRequest(topic=TOPIC, group=GROUP),
+        "Admin/SetFilter": pb.SetFilterRequest(topic=TOPIC, group=GROUP, filter=pb.Filter(sql92="a > 1")),
         "Admin/Browse": pb.BrowseRequest(topic=TOPIC),
         "Admin/ListLeases": pb.ListLeasesRequest(group=GROUP, topic=TOPIC),
         "Admin/ListOwners": pb.ListOwnersRequest(group=GROUP),

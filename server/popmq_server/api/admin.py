@@ -4,7 +4,7 @@ from google.protobuf.message import Message
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server import catalog, commands
-from popmq_server.api import requests
+from popmq_server.api import requests, responses
 from popmq_server.api.native import NativeService
 from popmq_server.api.requests import read
 from popmq_server.commands import Look
@@ -121,7 +121,12 @@ class AdminService:
         with requests.paths(group="name"):
             group = (await self._engine.execute(Look("group_settings", (name,))))[0]
             rows = await self._engine.execute(Look("groups", ("", name)))
-        return pb.GetGroupResponse(group=_group(group), stats=[self._native.group_stats(row) for row in rows])
+            read_by = await self._engine.execute(Look("subscriptions", (name,)))
+        return pb.GetGroupResponse(
+            group=_group(group),
+            stats=[self._native.group_stats(row) for row in rows],
+            subscriptions=[responses.subscription(*row) for row in read_by],
+        )
 
     async def ListGroups(self, raw: bytes) -> Message:
         """All groups by name."""

@@ -17,7 +17,9 @@ from google.protobuf.message import DecodeError, Message
 from popmq_proto.store.store_pb2 import SendView
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.commands import Ack, AttachOwner, Change, ChangeInvisibleTime, Pop, PopToken, Position, Send
-from popmq_server.errors import Refused, invalid, unsupported
+from popmq_server.errors import Refused, invalid
+from popmq_server.filters import filter as filters
+from popmq_server.filters import tag as tags
 from popmq_server.message import (
     BODY_BYTES_MAX,
     DEAD_LETTER_PREFIX,
@@ -201,8 +203,8 @@ def checked_tag_hash(tag: str) -> bytes:
     A refused tag is not remembered, so it is refused again.
     """
     check_text(tag, "tag", TAG_BYTES_MAX)
-    if "|" in tag or any(letter.isspace() for letter in tag):
-        raise invalid(f"the tag {tag!r} has a space or '|' in it", field="tag", action="tags are single words")
+    if why := tags.fault(tag):
+        raise invalid(f"the tag {tag!r} {why}", field="tag", action="tags are single words")
     return tag_hash(tag)
 
 
@@ -267,8 +269,6 @@ def _check_origin(message: pb.Message) -> None:
 
 def pop(request: pb.PopRequest) -> Pop:
     """Zeros become defaults; everything else out of range is refused, never clamped."""
-    if request.HasField("filter") and request.filter.WhichOneof("expression"):
-        raise unsupported("filter", "filters")  # being built
     if request.format not in (pb.FORMAT_ROWS, pb.FORMAT_COLUMNS):
         raise invalid(f"there is no format {request.format}", field="format")
     token = _token(request.token) if request.HasField("token") else None
@@ -285,7 +285,21 @@ def pop(request: pb.PopRequest) -> Pop:
         check_text(request.client_id, "client_id", CLIENT_ID_BYTES_MAX),
         check_text(request.attempt_id, "attempt_id", ATTEMPT_ID_BYTES_MAX),
         token,
+        wanted(request),
     )
+
+
+def wanted(request: pb.PopRequest | pb.PullRequest | pb.PeekRequest | pb.SetFilterRequest) -> tuple[str, str] | None:
+    """(kind, text) of a filter that can be used, None when it is unset.
+
+    It is made here, once for each text: a bad one is refused before the engine hears of it, and never by a message.
+    """
+    kind = request.filter.WhichOneof("expression") if request.HasField("filter") else None
+    if kind is None:
+        return None
+    text = getattr(request.filter, kind)
+    filters.make(kind, text)
+    return kind, text
 
 
 def _token(token: pb.Token) -> PopToken:

@@ -1,0 +1,217 @@
+"""Filters over the wire: named by a Pop, fixed for the group, replaced by an operator, and never in the way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_server import broker as brokers
+from popmq_server import pick
+from tests.wire.parked import Parked
+from tests.wire.stubs import CALL_S, GROUP, TOPIC, Refusal, Stubs, bodies, handles, read_refusal, refusal
+
+RED, BLUE, BIG = pb.Filter(tag="red"), pb.Filter(tag="blue"), pb.Filter(sql92="size > 5")
+SEND_MAX = 4096
+
+
+def send(shop: Stubs, *messages: pb.Message) -> None:
+    answer = shop.broker.Send(pb.SendRequest(topic=TOPIC, messages=messages), timeout=CALL_S)
+    assert not any(result.HasField("error") for result in answer.results)
+
+
+def tagged(*tags: str) -> list[pb.Message]:
+    return [pb.Message(body=f"{tag}{place}".encode(), tag=tag) for place, tag in enumerate(tags)]
+
+
+def sized(size: int, body: str = "") -> pb.Message:
+    return pb.Message(body=(body or f"m{size}").encode(), properties={"size": str(size)})
+
+
+def set_filter(shop: Stubs, **fields: Any) -> pb.Subscription:
+    request = pb.SetFilterRequest(topic=TOPIC, group=GROUP, **fields)
+    answer: pb.SetFilterResponse = shop.admin.SetFilter(request, timeout=CALL_S)
+    return answer.subscription
+
+
+def subscriptions(shop: Stubs) -> list[pb.Subscription]:
+    return list(shop.admin.GetGroup(pb.GetGroupRequest(name=GROUP), timeout=CALL_S).subscriptions)
+
+
+def refused_pop(shop: Stubs, filter: pb.Filter) -> Refusal:
+    return refusal(shop.broker.Pop, pb.PopRequest(topic=TOPIC, group=GROUP, filter=filter))
+
+
+def test_a_pop_by_tag_delivers_those_tags(shop: Stubs) -> None:
+    send(shop, *tagged("red", "blue", "green", "", "red"))
+    assert bodies(shop.pop(filter=pb.Filter(tag="red || green"))) == [b"red0", b"green2", b"red4"]
+    assert shop.stats().filtered == 2
+
+
+def test_a_pop_by_sql_delivers_what_it_is_true_for(shop: Stubs) -> None:
+    send(shop, sized(3), sized(7), pb.Message(body=b"none"), sized(12))
+    assert bodies(shop.pop(filter=BIG)) == [b"m7", b"m12"]
+    assert shop.stats().filtered == 2
+
+
+def test_sql_sees_tag_and_keys(shop: Stubs) -> None:
+    send(shop, pb.Message(body=b"a", tag="red", keys=["k1", "k2"]), pb.Message(body=b"b", tag="red"))
+    wanted = pb.Filter(sql92="TAGS = 'red' AND KEYS CONTAINS 'k2'")
+    assert bodies(shop.pop(filter=wanted)) == [b"a"]
+
+
+def test_a_pop_that_names_no_filter_uses_the_groups_own(shop: Stubs) -> None:
+    shop.pop(filter=BLUE)
+    send(shop, *tagged("red", "blue"))
+    assert bodies(shop.pop(filter=pb.Filter())) == [b"blue1"]
+
+
+def test_another_filter_is_refused_and_changes_nothing(shop: Stubs) -> None:
+    shop.pop(filter=RED)
+    refused = refused_pop(shop, BIG)
+    assert (refused.code, refused.info.field, refused.info.retryable) == ("FILTER_CONFLICT", "filter", False)
+    assert "tag 'red'" in refused.info.message
+    assert "sql92 'size > 5'" in refused.info.message
+    assert "popmq group update" in refused.info.action
+    assert subscriptions(shop) == [pb.Subscription(topic=TOPIC, filter=RED)]
+
+
+@pytest.mark.parametrize(
+    ("filter", "field", "place"),
+    [
+        (pb.Filter(sql92="size >"), "filter.sql92", "line 1, column 7 (offset 6)"),
+        (pb.Filter(sql92="size > 5\nAND size LIKE 'x'"), "filter.sql92", "line 2, column 10 (offset 18)"),
+        (pb.Filter(sql92=""), "filter.sql92", "line 1, column 1 (offset 0)"),
+        (pb.Filter(sql92="a = '" + "x" * 8192 + "'"), "filter.sql92", "8198 bytes"),
+        (pb.Filter(tag="||"), "filter.tag", "no tag"),
+        (pb.Filter(tag="red || a b"), "filter.tag", "line 1, column 8 (offset 7)"),
+    ],
+)
+def test_a_filter_that_cannot_be_is_refused_with_its_place(
+    shop: Stubs, filter: pb.Filter, field: str, place: str
+) -> None:
+    for call, request in (
+        (shop.broker.Pop, pb.PopRequest(topic=TOPIC, group=GROUP, filter=filter)),
+        (shop.admin.SetFilter, pb.SetFilterRequest(topic=TOPIC, group=GROUP, filter=filter)),
+    ):
+        refused = refusal(call, request)
+        assert (refused.code, refused.info.field) == ("FILTER_INVALID", field)
+        assert place in refused.info.message
+    assert subscriptions(shop) == []
+
+
+def test_set_filter_replaces_it_and_is_shown(shop: Stubs) -> None:
+    send(shop, *tagged("red", "blue"))
+    assert bodies(shop.pop(filter=RED)) == [b"red0"]
+    assert set_filter(shop, filter=BLUE) == pb.Subscription(topic=TOPIC, filter=BLUE)
+    send(shop, *tagged("red", "blue"))
+    assert bodies(shop.pop(filter=BLUE)) == [b"blue1"]
+    assert subscriptions(shop) == [pb.Subscription(topic=TOPIC, filter=BLUE)]
+    assert set_filter(shop).filter == pb.Filter(tag="*")
+
+
+def test_a_group_shows_each_topic_that_it_has_named(shop: Stubs) -> None:
+    shop.create_topic("another")
+    shop.pop(filter=BIG)
+    shop.broker.WaitAvailable(pb.WaitAvailableRequest(topic="another", group=GROUP), timeout=CALL_S)
+    assert subscriptions(shop) == [pb.Subscription(topic="another"), pb.Subscription(topic=TOPIC, filter=BIG)]
+
+
+def test_retries_are_filtered_by_the_new_filter(shop: Stubs) -> None:
+    send(shop, *tagged("red", "blue"))
+    for handle in handles(shop.pop()):
+        shop.change(handle, release=pb.Release(delay_ms=0))
+    set_filter(shop, filter=RED)
+    assert bodies(shop.pop()) == [b"red0"]
+    assert (shop.stats().retry, shop.stats().filtered) == (0, 1)
+
+
+def test_who_waits_with_the_old_filter_is_told_at_once(shop: Stubs, parked: Parked) -> None:
+    calls = [shop.pop_later(filter=RED) for _ in range(3)]
+    parked.wait_for(3)
+    set_filter(shop, filter=BLUE)
+    for call in calls:
+        assert read_refusal(call.exception(timeout=CALL_S)).code == "FILTER_CONFLICT"
+
+
+def test_a_waiting_pop_is_not_answered_by_what_does_not_match(shop: Stubs, parked: Parked) -> None:
+    call = shop.pop_later(filter=RED)
+    parked.wait_for(1)
+    send(shop, *tagged("blue"))
+    parked.wait_for(2)
+    send(shop, *tagged("red"))
+    assert bodies(call.result(timeout=CALL_S)) == [b"red0"]
+
+
+def test_numbers_and_browsing_are_not_filtered(shop: Stubs) -> None:
+    shop.pop(filter=RED)
+    send(shop, *tagged("red", "blue", "blue"))
+    ready = shop.broker.WaitAvailable(pb.WaitAvailableRequest(topic=TOPIC, group=GROUP), timeout=CALL_S).ready
+    page = shop.admin.Browse(pb.BrowseRequest(topic=TOPIC), timeout=CALL_S)
+    assert (ready, shop.stats().ready, len(page.deliveries)) == (3, 3, 3)
+
+
+def test_a_token_pops_through_the_groups_filter(shop: Stubs) -> None:
+    generation = shop.attach(topic=TOPIC).generation
+    send(shop, *tagged("red", "blue", "red"))
+    answer = shop.pop(filter=RED, token=pb.Token(owner="query", generation=generation, epoch=1))
+    assert (bodies(answer), answer.sealed.end) == ([b"red0", b"red2"], True)
+
+
+# ── A needle in a haystack ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def haystack(shop: Stubs, count: int, needle: pb.Message) -> None:
+    """`count` messages that match nothing, then one that does."""
+    hay = pb.Message(body=b"hay", tag="blue", properties={"size": "1"})
+    for start in range(0, count, SEND_MAX):
+        send(shop, *[hay] * min(SEND_MAX, count - start))
+    send(shop, needle)
+
+
+NEEDLE = pb.Message(body=b"needle", tag="red", properties={"size": "9"})
+
+
+@pytest.mark.parametrize("wait_ms", [0, 60_000])
+@pytest.mark.parametrize("count", [20_000, pytest.param(100_000, marks=pytest.mark.slow)])
+def test_one_match_in_a_hundred_thousand_is_found_without_waiting(
+    shop: Stubs, parked: Parked, count: int, wait_ms: int
+) -> None:
+    """The clock stands still: a Pop that parked would never come back."""
+    haystack(shop, count, NEEDLE)
+    assert bodies(shop.pop(filter=RED, wait_ms=wait_ms)) == [b"needle"]
+    with pytest.raises(AssertionError, match="0 of 1 parked"):
+        parked.wait_for(1, within_s=0)
+    assert shop.stats().filtered == count
+
+
+@pytest.mark.parametrize("wait_ms", [0, 60_000])
+def test_sql_finds_one_match_in_many_without_waiting(shop: Stubs, wait_ms: int) -> None:
+    haystack(shop, 3 * pick.REJECTIONS_MAX, NEEDLE)
+    assert bodies(shop.pop(filter=BIG, wait_ms=wait_ms)) == [b"needle"]
+
+
+def test_looking_takes_turns_with_others(shop: Stubs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Pop that looks through a mountain is many short commands: a Send in between is one commit away."""
+    monkeypatch.setattr(pick, "SCAN_UNITS_MAX", 1)
+    haystack(shop, 3_000, pb.Message(body=b"hay", tag="blue"))
+    looking = shop.pop_later(filter=RED)
+    send(shop, *tagged("red"))
+    assert not looking.done()
+    assert bodies(looking.result(timeout=CALL_S)) == [b"red0"]
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looking is over at once, after one small look."""
+    monkeypatch.setattr(pick, "SCAN_UNITS_MAX", 10)
+    monkeypatch.setattr(brokers, "LOOK_MS", 0)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_looking_has_an_end_and_the_next_pop_goes_on_from_there(shop: Stubs) -> None:
+    send(shop, *tagged(*["blue"] * 25, "red"))
+    answers = [shop.pop(filter=RED) for _ in range(3)]
+    assert [bodies(answer) for answer in answers] == [[], [], [b"red25"]]
+    assert [answer.rest for answer in answers] == [16, 6, 0]
