@@ -7,7 +7,7 @@ Where the last piece stopped is remembered in memory only: after a restart, or a
 again, which finds less to do.
 """
 
-from popmq_server import purge, retention
+from popmq_server import index, purge, retention
 from popmq_server.send import DEDUP_KEEP_MS
 from popmq_server.storage.keys import DEDUP_VALUE
 from popmq_server.storage.lmdb import MapFull
@@ -30,6 +30,7 @@ class Housekeeper:
         self._dedup_at = b""
         self._more = False
         self._retention = retention.Retention()
+        self._widening = index.Widening()
 
     def next_ms(self, tx: Tx) -> int:
         """When to run next; now, when a piece was cut short or something deleted is still there."""
@@ -54,6 +55,7 @@ class Housekeeper:
             if self._more or tx.now_ms >= self._tick_ms:
                 self._more = self._retention.run(tx)
                 self._more |= self._forget_requests(tx)
+                self._more |= self._widening.run(tx)
                 if not self._more:
                     self._tick_ms = tx.now_ms + TICK_MS
         except MapFull:

@@ -17,9 +17,9 @@ from popmq_server.tx import Tx
 PURGE_KEYS_MAX = 1000
 
 #: Databases whose keys start with the topic id.
-_OF_TOPIC = ("cq", "idx", "mark", "queue", "hist", "quar", "uid", "gone", "tstat")
+_OF_TOPIC = ("cq", "idx", "widx", "bare", "mark", "queue", "hist", "quar", "uid", "gone", "tstat")
 #: Databases whose keys start with the group id, and then the topic id but for `own`.
-_OF_GROUP = ("rq", "fwait", "tok", "poff", "stat", "sub", "own")
+_OF_GROUP = ("rq", "fwait", "tok", "poff", "begin", "stat", "sub", "own")
 
 
 def step(tx: Tx, entity_id: int, kind: str) -> None:

@@ -36,7 +36,10 @@
     tdone     time bucket [4] + txn id      how and when a transaction ended, and what its caller was told
     fwait     G + T + message group [8] + offset [8]  FIFO: a message that waits for its turn (fifo.py)
     uid       T + time bucket [4] + id hash [16]      where a message id was stored (unique.py)
-    gone      T + Q + offset [8]            a dead letter that was redriven: not read any more
+    gone      T + Q + offset [8]            when [8] a dead letter was redriven: it is not read any more (redrive.py)
+    bare      T + position [8]              nothing: a chunk that no queue names, of redriven messages
+    widx      T + position [8]              how far it reaches [8], names of many small index blocks (index.py)
+    begin     G + T + Q                     the offset [8] at which a group began, where it is not the first
 
 What is reserved for later work: stage.
 """
@@ -84,6 +87,9 @@ DATABASES = (
     "gone",
     "tsched",
     "hmsg",
+    "bare",
+    "widx",
+    "begin",
 )
 
 U16 = struct.Struct(">H")
