@@ -15,9 +15,11 @@
 from popmq import errors
 from popmq._async.client import AsyncClient
 from popmq._async.consumer import AsyncConsumer
+from popmq._async.transactions import AsyncTransaction
 from popmq._calls import InvisibleTimeResult
 from popmq._sync.client import Client
 from popmq._sync.consumer import Consumer
+from popmq._sync.transactions import Transaction
 from popmq.config import Retry, Timeouts
 from popmq.errors import PopMQError
 from popmq.life import GroupLife, LifeEvent, MessageLife
@@ -54,6 +56,7 @@ __all__ = [
     "Assignment",
     "AsyncClient",
     "AsyncConsumer",
+    "AsyncTransaction",
     "Attachment",
     "Availability",
     "Client",
@@ -102,6 +105,7 @@ __all__ = [
     "Topic",
     "TopicStats",
     "TraceContext",
+    "Transaction",
     "TransactionCheck",
     "errors",
 ]

@@ -6,10 +6,10 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from popmq._calls import ENTRIES_MAX, Call, error_of, moment_ms, ms
+from popmq._calls import ENTRIES_MAX, Call, error_of, moment_ms, ms, read_delivery
 from popmq.errors import InvalidField, PopMQError
 from popmq.message import DELAY_LEVELS, Message, SendReceipt
-from popmq.transaction import Resolution
+from popmq.transaction import Resolution, TransactionCheck
 from popmq_proto.v1 import popmq_pb2 as pb
 
 BODY_BYTES_MAX = 4 * 1024 * 1024
@@ -172,3 +172,19 @@ def end_transactions(transaction_ids: Sequence[str], resolution: Resolution) -> 
             for each in transaction_ids[start : start + ENTRIES_MAX]
         ]
         yield Call("Broker.EndTransaction", pb.EndTransactionRequest(ends=ends), _read_send, "settle")
+
+
+def hello(client_id: str, topics: Sequence[str]) -> pb.SessionRequest:
+    """Begins a Session stream: who can be asked about transactions of which topics."""
+    return pb.SessionRequest(hello=pb.SessionHello(client_id=client_id, transaction_topics=topics))
+
+
+def checked(transaction_id: str, resolution: Any) -> pb.SessionRequest:
+    """The answer to a check."""
+    return pb.SessionRequest(checked=pb.TransactionChecked(transaction_id=transaction_id, resolution=resolution))
+
+
+def read_check(row: pb.TransactionCheck) -> TransactionCheck:
+    """The broker's question."""
+    message = read_delivery(pb.Delivery(message=row.message), row.topic)
+    return TransactionCheck(row.transaction_id, row.topic, row.check, message)

@@ -21,6 +21,7 @@ def test_the_exported_names_are_these() -> None:
         "Assignment",
         "AsyncClient",
         "AsyncConsumer",
+        "AsyncTransaction",
         "Attachment",
         "Availability",
         "Client",
@@ -69,6 +70,7 @@ def test_the_exported_names_are_these() -> None:
         "Topic",
         "TopicStats",
         "TraceContext",
+        "Transaction",
         "TransactionCheck",
         "errors",
     ]

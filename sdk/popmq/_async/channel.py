@@ -1,6 +1,7 @@
 """The connection of an AsyncClient. The twin of popmq._sync.channel."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import grpc
@@ -39,6 +40,33 @@ class Channel:
         finally:
             if unwatch:
                 unwatch()
+
+    async def converse(self, method: str, hello: Any, answer: Callable[[Any], Awaitable[Any]], stop: Stop) -> None:
+        """A stream of both sides: says `hello`, then what `answer` makes of each response, if anything; until it ends.
+
+        Raises as `unary` does.
+        """
+        if self._closed:
+            raise ClientClosed("this client is closed")
+        call = (self._methods.get(method) or self._open(method))()
+        unwatch = stop.watch(call.cancel)
+        try:
+            await call.write(hello)
+            while (response := await call.read()) is not grpc.aio.EOF:
+                reply = await answer(response)
+                if reply is not None:
+                    await call.write(reply)
+        except asyncio.InvalidStateError:
+            return  # it ended while we wrote: whoever opens the next one learns why
+        except asyncio.CancelledError:
+            if stop.is_set():
+                raise Stopped from None
+            if self._closed:
+                raise ClientClosed("this client was closed while a stream was open") from None
+            raise
+        finally:
+            unwatch()
+            call.cancel()
 
     async def close(self) -> None:
         """Cancels what is under way."""

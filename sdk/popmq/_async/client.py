@@ -10,6 +10,7 @@ from typing import Any, Self, overload
 
 from popmq import _calls, _send_calls
 from popmq._async.admin import AsyncAdmin
+from popmq._async.checker import Checker
 from popmq._async.consumer import AsyncConsumer, Parts
 from popmq._async.gather import Gather
 from popmq._async.leases import Keeper, Leases
@@ -17,6 +18,7 @@ from popmq._async.looking import AsyncLooking
 from popmq._async.owners import AsyncOwners
 from popmq._async.settler import Settler
 from popmq._async.subscriptions import AsyncSubscriptions
+from popmq._async.transactions import AsyncTransactions
 from popmq._async.wire import Wire
 from popmq._calls import InvisibleTimeResult, all_or_raise
 from popmq._clock import Clock, SystemClock
@@ -32,7 +34,7 @@ from popmq.topic import Assignment, Session
 Handle = Delivery | str
 
 
-class AsyncClient(AsyncAdmin, AsyncSubscriptions, AsyncLooking, AsyncOwners):
+class AsyncClient(AsyncAdmin, AsyncTransactions, AsyncSubscriptions, AsyncLooking, AsyncOwners):
     """A connection to one broker; cheap, stateless, safe to share between threads or tasks.
 
     `client_id` (≤ 128 bytes) is shown where leases are shown; made from host, process and a random part when unset.
@@ -54,6 +56,7 @@ class AsyncClient(AsyncAdmin, AsyncSubscriptions, AsyncLooking, AsyncOwners):
         self._wire = Wire(endpoint, timeouts or Timeouts(), retry or Retry())
         numbering = _send_calls.Numbering()
         self._gather = Gather(self._wire, numbering)
+        self._checker = Checker(self._wire, self.client_id)
         keeper = Keeper(clock)
         leases = Leases(self._wire, clock, keeper)
         settler = Settler(self._wire, clock, leases)
@@ -77,6 +80,7 @@ class AsyncClient(AsyncAdmin, AsyncSubscriptions, AsyncLooking, AsyncOwners):
             return
         for consumer in list(self._consumers):
             await consumer.close()
+        await self._checker.stop()
         await self._parts.settler.stop()
         await self._parts.keeper.stop()
         await self._wire.close()

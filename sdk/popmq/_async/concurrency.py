@@ -4,6 +4,7 @@ Everything else in this folder is written once, here, and turned into its twin b
 """
 
 import asyncio
+import inspect
 import logging
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Generator
@@ -170,6 +171,11 @@ class Worker:
 async def shielded(function: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
     """Runs it to its end, also when who waits for it is cancelled: others wait for it too."""
     await asyncio.shield(function(*arguments))
+
+
+async def finished(answer: Any) -> Any:
+    """What a user's function answered: of a coroutine function, when it has run."""
+    return await answer if inspect.isawaitable(answer) else answer
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

@@ -1,6 +1,8 @@
 """The connection of a Client. The twin of popmq._async.channel."""
 
+import queue
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import grpc
@@ -34,6 +36,33 @@ class Channel:
             if self._closed:
                 raise ClientClosed("this client was closed while a call was under way") from None
             raise
+
+    def converse(self, method: str, hello: Any, answer: Callable[[Any], Any], stop: Stop) -> None:
+        """A stream of both sides: says `hello`, then what `answer` makes of each response, if anything; until it ends.
+
+        Raises as `unary` does.
+        """
+        if self._closed:
+            raise ClientClosed("this client is closed")
+        said: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        said.put(hello)
+        call = (self._methods.get(method) or self._open(method))(iter(said.get, None))
+        unwatch = stop.watch(call.cancel)
+        try:
+            for response in call:
+                reply = answer(response)
+                if reply is not None:
+                    said.put(reply)
+        except (grpc.RpcError, ValueError):
+            if stop.is_set():
+                raise Stopped from None
+            if self._closed:
+                raise ClientClosed("this client was closed while a stream was open") from None
+            raise
+        finally:
+            unwatch()
+            said.put(None)  # ends the thread in which gRPC waits for more to say
+            call.cancel()
 
     def close(self) -> None:
         """Cancels what is under way, and waits for its end, but no longer than STOP_S_MAX.

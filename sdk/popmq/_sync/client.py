@@ -15,6 +15,7 @@ from popmq._clock import Clock, SystemClock
 from popmq._guard import Guard, OnError
 from popmq._pace import Reading
 from popmq._sync.admin import Admin
+from popmq._sync.checker import Checker
 from popmq._sync.consumer import Consumer, Parts
 from popmq._sync.gather import Gather
 from popmq._sync.leases import Keeper, Leases
@@ -22,6 +23,7 @@ from popmq._sync.looking import Looking
 from popmq._sync.owners import Owners
 from popmq._sync.settler import Settler
 from popmq._sync.subscriptions import Subscriptions
+from popmq._sync.transactions import Transactions
 from popmq._sync.wire import Wire
 from popmq.config import DEFAULT_ENDPOINT, Retry, Timeouts
 from popmq.errors import PopMQError
@@ -33,7 +35,7 @@ from popmq.topic import Assignment, Session
 Handle = Delivery | str
 
 
-class Client(Admin, Subscriptions, Looking, Owners):
+class Client(Admin, Transactions, Subscriptions, Looking, Owners):
     """A connection to one broker; cheap, stateless, safe to share between threads or tasks.
 
     `client_id` (≤ 128 bytes) is shown where leases are shown; made from host, process and a random part when unset.
@@ -55,6 +57,7 @@ class Client(Admin, Subscriptions, Looking, Owners):
         self._wire = Wire(endpoint, timeouts or Timeouts(), retry or Retry())
         numbering = _send_calls.Numbering()
         self._gather = Gather(self._wire, numbering)
+        self._checker = Checker(self._wire, self.client_id)
         keeper = Keeper(clock)
         leases = Leases(self._wire, clock, keeper)
         settler = Settler(self._wire, clock, leases)
@@ -78,6 +81,7 @@ class Client(Admin, Subscriptions, Looking, Owners):
             return
         for consumer in list(self._consumers):
             consumer.close()
+        self._checker.stop()
         self._parts.settler.stop()
         self._parts.keeper.stop()
         self._wire.close()

@@ -3,7 +3,8 @@
 
 import os
 import time
-from typing import TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import grpc
 
@@ -55,6 +56,24 @@ class Wire:
             finally:
                 _fork.end(under_way)
             self._pause(pause, stop)
+
+    def converse(self, method: str, hello: Any, answer: Callable[[Any], Any], stop: Stop) -> None:
+        """Opens a stream of both sides and answers what comes, until it ends, once: whoever wants it opens it again.
+
+        Raises the error that ended it; Stopped once `stop` is set; ClientClosed.
+        """
+        self._check()
+        under_way = _fork.begin()
+        try:
+            self._channel.converse(method, hello, answer, stop)
+        except grpc.RpcError as refused:
+            raise read_rpc_error(refused, self._endpoint, method) from None
+        finally:
+            _fork.end(under_way)
+
+    def pause(self, tried: int) -> float:
+        """Seconds before what failed `tried` ≥ 1 times is tried again."""
+        return self._retry.pause(tried)
 
     def forked(self) -> bool:
         """Whether this is another process than the one that made the client: a copy without its threads."""

@@ -1,0 +1,91 @@
+"""Answers what the broker asks about half messages that nobody ended: one stream for all topics of a client.
+
+hello (topics) ──▶ welcome ──▶ check ──▶ the topic's callback ──▶ checked ──▶ the next check …
+   ▲                                                                             │
+   └─────── a pause, longer each time, whenever the stream ends ◀────────────────┘
+"""
+
+import logging
+
+from popmq import _send_calls
+from popmq._async.concurrency import Lock, Stop, Worker, finished
+from popmq._async.wire import Wire
+from popmq._tries import Stopped
+from popmq.errors import ClientClosed, PopMQError, TryLater
+from popmq.transaction import OnCheck
+from popmq_proto.v1 import popmq_pb2 as pb
+
+log = logging.getLogger("popmq.transactions")
+
+#: Seconds until a stream that the broker refused is tried again: its topic may be made in between.
+REFUSED_AGAIN_S = 5.0
+
+
+class Checker:
+    """The callbacks of one client, and the stream on which they are asked."""
+
+    def __init__(self, wire: Wire, client_id: str) -> None:
+        self._wire = wire
+        self._client_id = client_id
+        self._callbacks: dict[str, OnCheck] = {}
+        self._lock = Lock()
+        self._turn = Stop()  # ends the stream that is open
+        self._tried = 0
+        self._stopped = False
+        self._worker = Worker("popmq-checker", self._step)
+
+    def answer_for(self, topic: str, callback: OnCheck) -> None:
+        """From now on `callback` is asked about half messages of `topic`."""
+        self._worker.bind()
+        with self._lock:
+            known = topic in self._callbacks
+            self._callbacks[topic] = callback
+            turn = self._turn
+        if not known:
+            turn.set()  # a stream names its topics once, in the beginning
+            self._worker.wake()
+
+    async def stop(self) -> None:
+        """Ends the stream; what is being answered is asked again."""
+        with self._lock:
+            self._stopped = True
+            turn = self._turn
+        turn.set()
+        await self._worker.stop()
+
+    async def _step(self) -> float | None:
+        """One stream, from its hello to its end; the seconds until the next."""
+        with self._lock:
+            self._turn = turn = Stop()
+            topics = sorted(self._callbacks)
+        if self._stopped:
+            return None
+        self._tried += 1
+        try:
+            await self._wire.converse("Broker.Session", _send_calls.hello(self._client_id, topics), self._answer, turn)
+        except Stopped:
+            return 0.0
+        except ClientClosed:
+            return None
+        except PopMQError as error:
+            log.warning("nobody answers for transactions of %s, it is tried again: %s", ", ".join(topics), error)
+            return self._wire.pause(self._tried) if isinstance(error, TryLater) else REFUSED_AGAIN_S
+        return self._wire.pause(self._tried)
+
+    async def _answer(self, response: pb.SessionResponse) -> pb.SessionRequest | None:
+        """The answer to what the broker says; None: it wants none."""
+        self._tried = 0
+        if not response.HasField("check"):
+            return None
+        check = _send_calls.read_check(response.check)
+        callback = self._callbacks.get(check.topic)
+        if callback is None:
+            return None
+        try:
+            resolution = _send_calls.resolution_of(await finished(callback(check)))
+        except Exception:
+            log.exception(
+                "the checker of %s failed on message %s; it is asked again", check.topic, check.message.message_id
+            )
+            resolution = pb.RESOLUTION_UNSPECIFIED
+        return _send_calls.checked(check.transaction_id, resolution)

@@ -1,0 +1,144 @@
+# Written by sdk/twin.py from popmq/_async/transactions.py: change that one.
+"""Transactions as a client sees them: half messages that become visible when the rest of the work is done."""
+
+import logging
+from collections.abc import Iterable
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Self, overload
+
+from popmq import _send_calls
+from popmq._calls import all_or_raise
+from popmq._sync.checker import Checker
+from popmq._sync.wire import Wire
+from popmq.errors import PartlyRefused, PopMQError
+from popmq.message import Message, SendReceipt
+from popmq.transaction import OnCheck, Resolution
+
+log = logging.getLogger("popmq.transactions")
+
+
+class Transaction:
+    """Messages of one topic that become visible when their block ends, and never when it fails.
+
+        with client.transaction("orders") as tx:
+            tx.send("paid")
+            ...                     # what must not happen without the message, nor the message without it
+
+    Leaving the block commits; an exception rolls back and goes on. `receipts` are the half messages while the block
+    runs, and where they are after the commit. Up to 4,096 messages are committed by one request, all or none. When the
+    process dies in between, the broker asks (`client.transaction_checker`).
+    """
+
+    def __init__(self, topic: str, client: Any) -> None:
+        self.topic = topic
+        self.receipts: list[SendReceipt] = []
+        self._client = client
+        self._ended = False
+
+    def send(self, messages: Message | bytes | str | Iterable[Message | bytes | str]) -> Any:
+        """Stores one half message or many, as `client.send` does; returns the receipt or the receipts.
+
+        Raises what `client.send` raises.
+        """
+        if self._ended:
+            raise RuntimeError("this transaction is over: its messages need another one")
+        one = isinstance(messages, (Message, bytes, str))
+        rows: Any = [messages] if one else messages
+        try:
+            sent = self._client.send(self.topic, [_half(message) for message in rows])
+        except PartlyRefused as error:
+            self.receipts += [result for result in error.results if isinstance(result, SendReceipt)]
+            raise
+        self.receipts += sent
+        return sent[0] if one else sent
+
+    def commit(self) -> None:
+        """Makes its messages visible, now. Raises as `client.end_transaction` does."""
+        self._end("commit")
+
+    def rollback(self) -> None:
+        """Drops its messages, now."""
+        self._end("rollback")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._ended:
+            return
+        if error is None:
+            self.commit()
+            return
+        try:
+            self.rollback()
+        except PopMQError as refused:
+            # The handler's own error says more; nobody will commit these messages, and the broker asks for them.
+            log.warning("a transaction of %s was not rolled back, its checker is asked: %s", self.topic, refused)
+
+    def _end(self, resolution: Resolution) -> None:
+        self._ended = True
+        half = [receipt.transaction_id for receipt in self.receipts if receipt.transaction_id]
+        if half:
+            self.receipts = self._client.end_transaction(half, resolution)
+
+
+class Transactions:
+    """Half messages of a client, and who answers for them."""
+
+    _wire: Wire
+    _checker: Checker
+
+    def transaction(self, topic: str, on_check: OnCheck | None = None) -> Transaction:
+        """Messages that become visible together with what is done in the `with` block, or not at all.
+
+        The topic has any type but NORMAL. `on_check`: see `transaction_checker`.
+        """
+        if on_check is not None:
+            self.transaction_checker(topic, on_check)
+        return Transaction(topic, self)
+
+    def transaction_checker(self, topic: str, callback: OnCheck) -> None:
+        """Answers for half messages of `topic` that nobody ended: of processes that died before their commit.
+
+        `callback` gets a TransactionCheck and returns "commit", "rollback", or None for "not known yet"; an exception
+        counts as None and is logged. It is asked in the background, one check after another, on a stream that is opened
+        again whenever the broker comes back, until the client is closed. Every process that sends transactions should
+        have one. Of an Client: call it in the event loop; the callback may be a coroutine function.
+        """
+        self._checker.answer_for(topic, callback)
+
+    @overload
+    def end_transaction(self, transaction_ids: str, resolution: Resolution) -> SendReceipt: ...  # type: ignore[overload-overlap]
+
+    @overload
+    def end_transaction(self, transaction_ids: Iterable[str], resolution: Resolution) -> list[SendReceipt]: ...
+
+    def end_transaction(
+        self, transaction_ids: str | Iterable[str], resolution: Resolution
+    ) -> SendReceipt | list[SendReceipt]:
+        """Commits half messages or rolls them back, by the `transaction_id` of their receipts; again is fine for 1 h.
+
+        The receipts of a commit say where the messages are now. Raises TransactionNotFound, and TransactionEnded when
+        it was ended the other way; PartlyRefused for some of many.
+        """
+        one = isinstance(transaction_ids, str)
+        rows: list[str] = [transaction_ids] if one else list(transaction_ids)  # type: ignore[list-item]
+        results: list[Any] = []
+        for call in _send_calls.end_transactions(rows, resolution):
+            try:
+                ended = self._wire.run(call)
+            except PopMQError as error:
+                if not results:
+                    raise
+                results += [error] * (len(rows) - len(results))
+                break
+            results += ended
+        all_or_raise(results)
+        return results[0] if one else results
+
+
+def _half(message: Message | bytes | str) -> Message:
+    return replace(message, transaction=True) if isinstance(message, Message) else Message(message, transaction=True)
