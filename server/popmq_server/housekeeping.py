@@ -1,4 +1,4 @@
-"""What time asks for besides leases: retention, removal of what was deleted, forgetting old request numbers.
+"""What time asks for besides leases: retention, removal of what was deleted, forgetting old request numbers and ids.
 
 A tick a minute, and no tick does more than a bounded piece in the transaction that it is given; what is left goes on
 in the next one, behind the clients' commands.
@@ -7,7 +7,7 @@ Where the last piece stopped is remembered in memory only: after a restart, or a
 again, which finds less to do.
 """
 
-from popmq_server import index, purge, retention
+from popmq_server import index, purge, retention, unique
 from popmq_server.send import DEDUP_KEEP_MS
 from popmq_server.storage.keys import DEDUP_VALUE
 from popmq_server.storage.lmdb import MapFull
@@ -56,6 +56,7 @@ class Housekeeper:
                 self._more = self._retention.run(tx)
                 self._more |= self._forget_requests(tx)
                 self._more |= self._widening.run(tx)
+                self._more |= unique.sweep(tx)
                 if not self._more:
                     self._tick_ms = tx.now_ms + TICK_MS
         except MapFull:

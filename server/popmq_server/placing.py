@@ -32,21 +32,25 @@ def place(tx: Tx, found: Topic, messages: tuple[Outgoing, ...]) -> tuple[Place |
     """Stores the good ones; where each of them is, in order, or why it is refused."""
     places: list[Place | Refused] = []
     visible: list[tuple[int, Outgoing]] = []
+    repeats: list[tuple[int, int]] = []
+    ids = unique.Ids(tx, found)
     for number, message in enumerate(messages):
-        refusal = _refusal(found, message.extra or _NONE)
-        known = None if refusal else unique.seen(tx, found, message)
-        if refusal or known is not None:
-            places.append(refusal or known or Place())
-            continue
-        kept = _kept(tx, found, message)
-        places.append(kept or Place())
-        if kept is None:
+        done: Place | Refused | None = _refusal(found, message.extra or _NONE)
+        if done is None and (first := ids.first(message, number)) != number:
+            repeats.append((number, first))
+            done = Place()
+        done = done or ids.known(message)
+        if done is None and (done := _kept(tx, found, message)) is not None:
+            ids.remember(message, done)
+        elif done is None:
             visible.append((number, message))
-        else:
-            unique.remember(tx, found, message, kept)
+        places.append(done or Place())
     for number, stored in zip((number for number, _ in visible), append(tx, found, visible), strict=True):
         places[number] = stored
-        unique.remember(tx, found, messages[number], stored)
+        ids.remember(messages[number], stored)
+    for number, first in repeats:
+        stored_once = places[first]
+        places[number] = stored_once._replace(duplicate=True) if isinstance(stored_once, Place) else stored_once
     return tuple(places)
 
 
