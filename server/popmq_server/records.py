@@ -62,13 +62,53 @@ class Subscription(NamedTuple):
     """How a group reads a topic: what a Pop or an operator has fixed.
 
     `filter_kind`: "" (all), "tag", "sql92"; `filter_text` normalised. `mode`: POP or PULL. `share_number`
-    0: the group's.
+    0: the group's. `pulled`: it was PULL at some time, so a message may have been sent back twice.
     """
 
     filter_kind: str = ""
     filter_text: str = ""
     mode: str = "POP"
     share_number: int = 0
+    pulled: bool = False
+
+    @property
+    def pulls(self) -> bool:
+        return self.mode == "PULL"
+
+
+class Void(NamedTuple):
+    """What a group has lost in a topic, whether it is removed already or not: see voids.py.
+
+    Leases and retry entries that were there then, by their numbers: those of messages at or above the bound of their
+    queue. `bounds`: by queue; -1 = nothing of it.
+    """
+
+    ck_id: int
+    rseq: int
+    bounds: tuple[int, ...]
+
+    def covers(self, queue: int, offset: int) -> bool:
+        """Whether a message is among them, if it was held then."""
+        return queue < len(self.bounds) and 0 <= self.bounds[queue] <= offset
+
+
+class Sweep(NamedTuple):
+    """What a reset or a switch of the consume mode has left to do: see sweep.py. No field is set: nothing.
+
+    `looked_at`: retry entries below are not void. `to_retry`: what is leased or waits goes to the retry topic.
+    `to_lines`: what stands in the retry topic goes to wait in its message group. `clear_lines`: what waits is void.
+    """
+
+    voids: tuple[Void, ...] = ()
+    looked_at: int = 0
+    to_retry: bool = False
+    to_lines: bool = False
+    clear_lines: bool = False
+
+    @property
+    def hides(self) -> bool:
+        """Whether the order of message groups is being made: until then nobody pops."""
+        return self.to_lines or self.clear_lines
 
 
 class TopicStat(NamedTuple):

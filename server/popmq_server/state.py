@@ -14,6 +14,7 @@ At start one scan of ck, due, own, tok and a look at the ends of each queue rebu
     poff           G, T, Q → next offset to pop                               poff
     stat           G, T → counters                                            stat
     subscriptions  G, T → filter, consume mode                                sub
+    sweeps         G, T → what a reset or a switch has left to do             sweep
     topic_stat     T → counters of the topic                                  tstat
     ck             ck_id → CheckPoint                                         ck
     leases         ck_id, sub → Lease; owner id, SUB_OWNER → its own key      due
@@ -50,6 +51,7 @@ from popmq_server.records import (
     Stat,
     Subscription,
     Token,
+    Sweep,
     Topic,
     TopicStat,
 )
@@ -126,6 +128,7 @@ class State:
         self.topic_stat: Table[int, TopicStat] = Table(_put_packed_id("tstat", _stat_bytes))
         self.ck: Table[int, CheckPoint] = Table(checkpoint.store_checkpoint)
         self.leases: Table[tuple[int, int], Lease] = Table(self._store_lease)
+        self.sweeps: Table[tuple[int, int], Sweep] = Table(_put_packed("sweep", STAT_KEY.pack, _json))
         self.owners: Table[tuple[int, bytes], Owner] = Table(_put_packed("own", _raw_key, _json_owner))
         self.tokens: Table[tuple[int, int, bytes], Token] = Table(_put_packed("tok", _token_key, _json))
         self.counters: Table[str, Counters] = Table(_store_counters)
@@ -201,6 +204,8 @@ class State:
         self._load_waiting(tx)
 
     def _load_topic(self, tx: Transaction, topic: Topic) -> None:
+        for key, value in tx.scan("sweep"):
+            self.sweeps.load(STAT_KEY.unpack(key), _sweep(json.loads(bytes(value))))
         """Looks at both ends of each queue."""
         self.topics.load(topic.topic_id, topic)
         for queue in range(topic.queues):
@@ -321,6 +326,11 @@ def shifted(held: Held, ck: CheckPoint, count: int) -> Held:
     if ck.kind == BACKOFF:
         return held._replace(backoff=held.backoff + count)
     return held._replace(ordinary=held.ordinary + count)
+def _sweep(fields: dict[str, Any]) -> Sweep:
+    voids = (Void(ck_id, rseq, tuple(bounds)) for ck_id, rseq, bounds in fields["voids"])
+    return Sweep(**fields | {"voids": tuple(voids)})
+
+
 
 
 def locked_counts(ck: CheckPoint, bits: int) -> dict[bytes, int]:

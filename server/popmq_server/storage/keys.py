@@ -27,6 +27,7 @@
     quar      T + Q + offset [8]            position [8], size [4] of a record whose checksum is wrong
     purge     id [4]                        a deleted topic or group whose ranges are not all removed yet
     sub       G + T                         JSON: filter, consume mode (records.Subscription)
+    sweep     G + T                         JSON: what a reset or a switch of the mode has left to do (sweep.py)
     tstat     T                             counters of a topic, 8 bytes each
     sched     clock [1] + due [8] + id [8] + T  crc32, stored ms, nonce, then the delayed message (delay.py)
     tsched    T + clock + due + id          hash of its message id [8]: the delayed messages of a topic
@@ -80,6 +81,7 @@ DATABASES = (
     "fwait",
     "stage",
     "sub",
+    "sweep",
     "tstat",
     "hdue",
     "tdone",
