@@ -55,6 +55,7 @@ from popmq_server.records import (
     Topic,
     TopicStat,
 )
+    Void,
 from popmq_server.storage.keys import (
     CQ_ENTRY,
     CQ_KEY,
