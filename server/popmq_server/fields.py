@@ -79,9 +79,21 @@ def properties(data: bytes) -> dict[str, str]:
     found = {}
     for field, length, _, end in fields(data):
         if field == PROPERTIES:
-            entry = data[end - length : end]
-            found[text(entry, 1)] = text(entry, 2)
+            name, value = pair(data[end - length : end])
+            found[name] = value
     return found
+
+
+def pair(entry: bytes) -> tuple[str, str]:
+    """Key and value of one entry of a map of texts.
+
+    Key first, both under 128 bytes, is how nearly all of them are written: no loop for these.
+    """
+    size = len(entry)
+    behind = 2 + entry[1] if size > 3 and entry[0] == 0x0A and entry[1] < 0x80 else size
+    if behind < size - 1 and entry[behind] == 0x12 and entry[behind + 1] == size - behind - 2 < 0x80:
+        return entry[2:behind].decode(), entry[behind + 2 :].decode()
+    return text(entry, 1), text(entry, 2)
 
 
 def without(data: bytes, number: int) -> bytes:

@@ -411,7 +411,8 @@ def test_many_matches_are_not_looked_for_beyond_the_batch(rig: Rig) -> None:
     send(rig, *tagged(*numbered("red", 3000)))
     tx = Tx(rig.core.state, rig.store, rig.now)
     group, topic = tx.group("g"), tx.topic("t")
-    assert group and topic
+    assert group is not None
+    assert topic is not None
     plan = pick.Pick(tx, group, topic, 8, 1 << 20, wanted=filters.make(*RED))
     plan.take_queue(0, 8)
     tx.abort()

@@ -14,5 +14,5 @@ def refusal(kind: str, text: str, offset: int, why: str, action: str = "") -> Re
         "FILTER_INVALID",
         f"line {line}, column {column} (offset {offset}): {why}",
         field=f"filter.{kind}",
-        action=action,
+        action=action or "correct the expression at this place; docs/filters.md has the grammar",
     )

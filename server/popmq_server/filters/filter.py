@@ -89,11 +89,20 @@ def visible(data: bytes) -> dict[str, str]:
 
     What a message does not have is not there: NULL.
     """
-    found = fields.properties(data)
+    found: dict[str, str] = {}
+    tag_text, keys = "", []
+    for number, length, _, end in fields.fields(data):
+        if number == fields.PROPERTIES:
+            name, value = fields.pair(data[end - length : end])
+            found[name] = value
+        elif number == fields.TAG:
+            tag_text = data[end - length : end].decode()
+        elif number == fields.KEYS:
+            keys.append(data[end - length : end].decode())
     found.pop(TAGS, None)
     found.pop(KEYS, None)
-    if tag_text := fields.text(data, fields.TAG):
+    if tag_text:
         found[TAGS] = tag_text
-    if keys := fields.texts(data, fields.KEYS):
+    if keys:
         found[KEYS] = " ".join(keys)
     return found
