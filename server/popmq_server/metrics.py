@@ -26,6 +26,7 @@ _COUNTERS = {
     "acked": "Messages acked since the group exists",
     "expired": "Messages dropped by retention before they were finished",
     "quarantined": "Messages whose stored bytes did not match their checksum",
+    "filtered": "Messages passed over because they did not match the filter",
 }
 
 
