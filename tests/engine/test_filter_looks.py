@@ -1,0 +1,197 @@
+"""How much one pop with a filter looks at, how owners see it, and that exactly what matches is delivered."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from popmq_server import pick
+from popmq_server.errors import Refused
+from popmq_server.filters import filter as filters
+from popmq_server.tx import Tx
+from tests.engine.conftest import MakeRig
+from tests.engine.rig import MINUTE, Delivery, Rig, bodies, deliveries, message, numbered
+from tests.engine.test_filtering import BLUE, RED, send, set_filter, shop, tagged
+
+# ── How much one pop looks at ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def looks(rig: Rig, **asked: object) -> tuple[int, list[Delivery]]:
+    """How many looks it took, as the broker repeats them, and what was found."""
+    count = 1
+    while (popped := rig.popped(**asked)).again:  # type: ignore[arg-type]
+        assert not popped.rows
+        count += 1
+    return count, deliveries(popped)
+
+
+@pytest.mark.parametrize(
+    ("asked", "bound"),
+    [(RED, "SCAN_UNITS_MAX"), (("sql92", "TAGS = 'red'"), "REJECTIONS_MAX")],
+    ids=["tag: entries", "sql92: messages"],
+)
+def test_a_look_is_bounded_and_says_that_there_is_more(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, asked: tuple[str, str], bound: str
+) -> None:
+    monkeypatch.setattr(pick, bound, 100)
+    shop(rig)
+    send(rig, *tagged(*numbered("blue", 450), "red1"))
+    count, rows = looks(rig, filter=asked)
+    assert bodies(rows) == ["red1"]
+    assert count == 5
+    assert rig.numbers().filtered == 450
+
+
+def test_a_look_that_was_cut_short_moves_the_offset(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pick, "SCAN_UNITS_MAX", 100)
+    shop(rig)
+    send(rig, *tagged(*numbered("blue", 450)))
+    popped = rig.popped(filter=RED)
+    assert (popped.rows, popped.again, popped.rest) == ([], True, 350)
+    assert rig.numbers().filtered == 100
+    rig.restart()
+    assert looks(rig) == (4, [])
+
+
+def test_a_look_that_found_something_answers_with_it(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pick, "REJECTIONS_MAX", 10)
+    shop(rig)
+    send(rig, *tagged("red1", *numbered("blue", 100), "red2"))
+    popped = rig.popped(filter=("sql92", "TAGS = 'red'"))
+    assert (len(popped.rows), popped.again) == (1, False)
+    assert popped.rest > 0
+
+
+def test_dropping_many_retries_is_bounded_too(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pick, "REJECTIONS_MAX", 10)
+    shop(rig)
+    send(rig, *tagged(*numbered("red", 35)))
+    rig.release(rig.pop(35), delay_ms=0)
+    set_filter(rig, *BLUE)
+    assert looks(rig) == (4, [])
+    assert rig.numbers().filtered == 35
+
+
+def test_with_no_filter_nothing_is_cut_short(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pick, "SCAN_UNITS_MAX", 10)
+    monkeypatch.setattr(pick, "REJECTIONS_MAX", 10)
+    shop(rig)
+    send(rig, *tagged(*numbered("blue", 450)))
+    assert len(rig.pop(400)) == 400
+
+
+def test_several_queues_share_one_bound_and_all_are_reached(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pick, "SCAN_UNITS_MAX", 100)
+    shop(rig, queues=4)
+    for place in range(4):
+        send(rig, *tagged(*numbered("blue", 90), f"red{place}"))
+    found: list[str] = []
+    while len(found) < 4:
+        found += bodies(looks(rig, filter=RED)[1])
+    assert sorted(found) == ["red0", "red1", "red2", "red3"]
+
+
+def test_many_matches_are_not_looked_for_beyond_the_batch(rig: Rig) -> None:
+    """A dense filter pays for what it takes: entries behind the batch are not scanned again with every pop."""
+    shop(rig)
+    send(rig, *tagged(*numbered("red", 3000)))
+    tx = Tx(rig.core.state, rig.store, rig.now)
+    group, topic = tx.group("g"), tx.topic("t")
+    assert group is not None
+    assert topic is not None
+    plan = pick.Pick(tx, group, topic, 8, 1 << 20, wanted=filters.make(*RED))
+    plan.take_queue(0, 8)
+    tx.abort()
+    assert len(plan.rows) == 8
+    assert pick.SCAN_UNITS_MAX - plan.units_left == 8
+
+
+# ── Owners ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_token_seals_what_matches_and_replays_it(rig: Rig) -> None:
+    shop(rig)
+    rig.attach(topic="t")
+    send(rig, *tagged("red1", "blue1", "red2"))
+    first = rig.seal(1, filter=RED)
+    again = rig.seal(1)
+    assert bodies(deliveries(first)) == bodies(deliveries(again)) == ["red1", "red2"]
+    assert first.sealed == (2, True, 0, 0)
+    assert rig.ack_up_to(1) == 2
+    assert (rig.numbers().acked, rig.numbers().filtered) == (2, 1)
+
+
+def test_a_token_with_another_filter_is_refused_and_seals_nothing(rig: Rig) -> None:
+    shop(rig)
+    rig.pop(filter=RED)
+    rig.attach(topic="t")
+    with pytest.raises(Refused, match="blue"):
+        rig.seal(1, filter=BLUE)
+    assert rig.read("tok") == []
+
+
+def test_a_token_that_was_cut_short_is_not_the_end(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its empty set is sealed like any other; the reader goes on with the next chunk."""
+    monkeypatch.setattr(pick, "SCAN_UNITS_MAX", 100)
+    shop(rig)
+    rig.attach(topic="t")
+    send(rig, *tagged(*numbered("blue", 150), "red1"))
+    sets = [rig.seal(1, chunk=chunk, filter=RED) for chunk in range(2)]
+    assert [len(one.rows) for one in sets] == [0, 1]
+    assert [one.sealed for one in sets] == [(0, False, 0, 0), (1, True, 0, 0)]
+
+
+def test_what_a_new_filter_drops_of_a_released_set_is_lost_to_its_owner(rig: Rig) -> None:
+    shop(rig)
+    rig.attach(topic="t")
+    send(rig, *tagged("red1", "blue1"))
+    rig.seal(1, filter=("tag", "red||blue"))
+    rig.advance(MINUTE)
+    set_filter(rig, *RED)
+    assert bodies(rig.pop()) == ["red1"]
+    replayed = rig.seal(1)
+    assert (replayed.rows, replayed.sealed) == ([], (2, True, 2, 0))
+    assert rig.numbers().filtered == 1
+
+
+# ── Anything ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+TAGS = ["red", "blue", "green", ""]
+WANTED = {
+    "red": ["red"],
+    "red||green": ["red", "green"],
+    "TAGS <> 'red'": ["blue", "green"],
+    "TAGS IS NULL": [""],
+    "*": TAGS,
+}
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(st.lists(st.sampled_from(TAGS), min_size=1, max_size=30), min_size=1, max_size=8),
+    st.sampled_from([RED, ("tag", "red||green"), ("sql92", "TAGS <> 'red'"), ("sql92", "TAGS IS NULL"), ("tag", "*")]),
+    st.integers(1, 9),
+    st.integers(3, 50),
+)
+def test_exactly_what_matches_is_delivered_in_the_order_of_its_queue(
+    make_rig: MakeRig, requests: list[list[str]], asked: tuple[str, str], batch: int, bound: int
+) -> None:
+    wanted = WANTED[asked[1]]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pick, "SCAN_UNITS_MAX", bound)
+        patch.setattr(pick, "REJECTIONS_MAX", bound)
+        rig = shop(make_rig(f"{id(requests)}", map_bytes=1 << 22), queues=2)
+        sent: dict[int, list[str]] = {0: [], 1: []}
+        for place, tags in enumerate(requests):
+            send(rig, *(message(f"{place}.{at}", tag=tag) for at, tag in enumerate(tags)))
+            sent[place % 2] += [f"{place}.{at}" for at, tag in enumerate(tags) if tag in wanted]
+        got: dict[int, list[str]] = {0: [], 1: []}
+        while rows := looks(rig, filter=asked, max_messages=batch)[1]:
+            rig.ack(rows)
+            for row in rows:
+                got[row.queue].append(row.body)
+    assert got == sent
+    total = sum(map(len, requests))
+    assert rig.numbers().acked + rig.numbers().filtered == total
