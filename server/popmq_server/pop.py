@@ -17,17 +17,20 @@
     backoff → retry                revive.revive      the delay is over
 
 One pop in five starts with the retry topic (exact, by a counter); the others fill up with it when there is room. The
-start queue rotates. `rest` is what the visited queues still have, whether it matches the group's filter or not. A pop
-that stepped over all that it may step over and found nothing says `again`: it goes on behind the others that wait.
+start queue rotates; in PRIORITY topics the order is priority.py's. `rest` is what the visited queues still have,
+whether it matches the group's filter or not. A pop that stepped over all that it may step over and found nothing says
+`again`: it goes on behind the others that wait.
 """
 
 import os
+from collections.abc import Iterator
 
 from popmq_server.checkpoint import FIFO, NORMAL, RETRY, CheckPoint, Lease, members_of
 from popmq_server.commands import Pop, Popped
 from popmq_server.errors import Refused
 from popmq_server.fifo_pick import FifoPick
 from popmq_server.pick import Pick
+from popmq_server.priority import Turns
 from popmq_server.records import RETRY_QUEUE, Topic
 from popmq_server.subscription import resolve, subscribe
 from popmq_server.topic import Log, located
@@ -83,13 +86,19 @@ def choose(pick: Pick, queues: range | tuple[int, ...], in_flight_max: int | Non
     retry_first = turn % RETRY_FIRST_EVERY == 0
     if retry_first:
         pick.take_retry(room(RETRY_QUEUE))
-    for step in range(len(queues)):
-        if not pick.room:
-            break
-        queue = queues[(turn + step) % len(queues)]
+    visits = _visits(pick, queues, turn)
+    while pick.room and (queue := next(visits, None)) is not None:
         pick.take_queue(queue, room(queue))
     if not retry_first:
         pick.take_retry(room(RETRY_QUEUE))
+
+
+def _visits(pick: Pick, queues: range | tuple[int, ...], turn: int) -> Iterator[int]:
+    """The queues in the order of their visits: the start rotates; by priority where the topic has one."""
+    if pick.topic.type != "PRIORITY":
+        return (queues[(turn + step) % len(queues)] for step in range(len(queues)))
+    where = (pick.group.group_id, pick.topic.topic_id)
+    return pick.tx.state.priority_turns.setdefault(where, Turns()).visits(queues, turn)
 
 
 def lease(tx: Tx, pick: Pick, part: Lease, client: str, attempt_id: str, owner_id: int = 0) -> CheckPoint:

@@ -94,7 +94,9 @@ def _forget(tx: Tx, entity_id: int, kind: str) -> None:
     """Takes the entity out of every table; what the ranges above removed from the store must not be written again."""
     state = tx.state
     place = 1 if kind == "topic" else 0
-    tables: tuple[Table[Any, Any], ...] = (
+    tables: tuple[Table[Any, Any] | dict[Any, Any], ...] = (
+        state.pop_turns,
+        state.priority_turns,
         state.stat,
         state.held,
         state.poff,
@@ -121,7 +123,7 @@ def _forget(tx: Tx, entity_id: int, kind: str) -> None:
             state.topic_groups[topic_id] = tuple(group for group in groups if group != entity_id)
 
 
-def _pop_where(tables: tuple[Table[Any, Any], ...], place: int, entity_id: int) -> None:
+def _pop_where(tables: tuple[Table[Any, Any] | dict[Any, Any], ...], place: int, entity_id: int) -> None:
     for table in tables:
         for key in list(table):
             if key[place] == entity_id:

@@ -41,6 +41,7 @@ from typing import Any
 from popmq_server import checkpoint
 from popmq_server.checkpoint import BACKOFF, CheckPoint, Lease, members_of
 from popmq_server.lines import Lines
+from popmq_server.priority import Turns
 from popmq_server.records import (
     IN_FLIGHT_MAX,
     RETRY_QUEUE,
@@ -156,6 +157,7 @@ class State:
         self.owner_tokens: Table[int, tuple[tuple[int, int, bytes], ...]] = Table()
         # Turns of rotation: lost at a restart and moved by aborted commits, which harms nothing.
         self.send_turns: dict[int, int] = {}
+        self.priority_turns: dict[tuple[int, int], Turns] = {}
         self.pop_turns: dict[tuple[int, int], int] = {}
         self.transactional: list[Table[Any, Any]] = [table for table in vars(self).values() if isinstance(table, Table)]
         self.counters.load("", Counters())
