@@ -6,12 +6,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_server import commands as ask
 from popmq_server import pick
 from popmq_server.errors import Refused
 from popmq_server.filters import filter as filters
+from popmq_server.message import Extra, Outgoing
 from popmq_server.tx import Tx
 from tests.engine.conftest import MakeRig
-from tests.engine.rig import MINUTE, Delivery, Rig, bodies, deliveries, message, numbered
+from tests.engine.rig import KEEP, MINUTE, Delivery, Rig, bodies, deliveries, message, numbered
 from tests.engine.test_filtering import BLUE, RED, send, set_filter, shop, tagged
 
 # ── How much one pop looks at ────────────────────────────────────────────────────────────────────────────────────────
@@ -195,3 +198,46 @@ def test_exactly_what_matches_is_delivered_in_the_order_of_its_queue(
     assert got == sent
     total = sum(map(len, requests))
     assert rig.numbers().acked + rig.numbers().filtered == total
+
+
+# ── FIFO topics ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def fifo_shop(rig: Rig) -> Rig:
+    """FIFO topic t and group g, which has not named it."""
+    rig.do(ask.CreateTopic("t", 1, False, KEEP, "FIFO"))
+    rig.group("g")
+    return rig
+
+
+def in_line(*texts: str) -> list[Outgoing]:
+    """FIFO messages: `a-red1` is of message group a, its tag is red."""
+    made = []
+    for text in texts:
+        message_group, _, tag = text.rstrip("0123456789").partition("-")
+        one = message(text, tag=tag)
+        field = pb.Message(message_group=message_group).SerializeToString()
+        made.append(one._replace(data=one.data + field, extra=Extra(message_group)))
+    return made
+
+
+@pytest.mark.parametrize("asked", [RED, ("sql92", "TAGS = 'red'")], ids=["tag", "sql92"])
+def test_a_fifo_topic_keeps_the_order_of_what_matches(rig: Rig, asked: tuple[str, str]) -> None:
+    fifo_shop(rig)
+    send(rig, *in_line("a-blue1", "a-red2", "a-blue3", "a-red4", "b-blue1", "a-red5"))
+    (first,) = rig.pop(1, filter=asked)
+    assert first.body == "a-red2"
+    assert rig.pop() == [], "a-red4 waits behind a-red2, and blue ones wait for nobody"
+    assert rig.numbers().waiting == 2
+    rig.ack([first])
+    assert bodies(rig.pop()) == ["a-red4", "a-red5"]
+    assert rig.numbers().filtered == 3
+
+
+def test_what_waits_in_a_fifo_topic_is_filtered_by_the_new_filter(rig: Rig) -> None:
+    fifo_shop(rig)
+    send(rig, *in_line("a-red1", "a-blue2", "a-red3"))
+    rig.release(rig.pop(filter=("tag", "red||blue")), delay_ms=0)
+    set_filter(rig, *BLUE)
+    assert bodies(rig.pop()) == ["a-blue2"]
+    assert (rig.numbers().waiting, rig.numbers().filtered) == (0, 2)

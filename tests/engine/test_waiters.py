@@ -12,7 +12,7 @@ import pytest
 
 from popmq_server import commands as ask
 from popmq_server import waiters as lots
-from popmq_server.broker import Broker
+from popmq_server.broker import LOOK_MS, Broker
 from popmq_server.catalog import KEEP_MS_MAX
 from popmq_server.clock import FakeClock
 from popmq_server.errors import Refused
@@ -180,6 +180,40 @@ async def all_parked(broker: Broker, count: int) -> None:
     async with asyncio.timeout(LOST_S):
         while broker.waiters.count != count:
             await turns()
+
+
+async def test_a_look_that_is_cut_short_goes_on_until_its_time_is_over_and_then_hands_its_wake_on(
+    broker: Broker, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With `wait_ms` 0 that is LOOK_MS. What is left to look at is for whoever waits."""
+    looks: list[int] = []
+
+    async def cut_short(command: ask.Pop) -> ask.Popped:
+        looks.append(clock.now_ms())
+        clock.advance(SECOND)
+        return ask.Popped([], 0, 0, 0, 0, 5, again=True)
+
+    other = parked(broker.waiters, clock)
+    await turns()
+    monkeypatch.setattr(broker, "execute", cut_short)
+    answer = await broker.pop(ask.Pop("t", "g"), 0)
+    assert (answer.rest, len(looks)) == (5, LOOK_MS // SECOND)
+    assert await other
+
+
+async def test_a_look_that_is_cancelled_hands_its_wake_on(
+    broker: Broker, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never(command: ask.Pop) -> ask.Popped:
+        await asyncio.get_running_loop().create_future()
+        raise AssertionError
+
+    other = parked(broker.waiters, clock)
+    monkeypatch.setattr(broker, "execute", never)
+    looking = asyncio.ensure_future(broker.pop(ask.Pop("t", "g"), MINUTE))
+    await turns()
+    looking.cancel()
+    assert await other
 
 
 class Consumer:
