@@ -26,6 +26,10 @@ from typing import Any, NamedTuple
 
 from popmq_server import (
     catalog,
+    checking,
+    delay,
+    ending,
+    firing,
     housekeeping,
     lease,
     message_groups,
@@ -48,12 +52,17 @@ from popmq_server.commands import (
     AttachOwner,
     Available,
     ChangeInvisibleTime,
+    Check,
+    CountChecks,
     CreateGroup,
     CreateTopic,
     DeleteGroup,
     DeleteTopic,
+    EndTransaction,
+    Listen,
     Look,
     Pop,
+    Recall,
     ReleaseOwner,
     RenewOwner,
     ResumeMessageGroup,
@@ -105,7 +114,20 @@ HANDLERS: dict[type, Callable[[Tx, Any], Any]] = {
     SetFilter: subscription.set_filter,
     Look: stats.look,
     ResumeMessageGroup: message_groups.resume,
+    Recall: delay.recall,
+    EndTransaction: ending.end,
+    CountChecks: checking.count,
+    Listen: checking.listen,
 }
+
+
+class Timed(NamedTuple):
+    """What time asked for in one group: of leases, delayed messages and half messages."""
+
+    late_ms: list[int]  # how late each revived lease was
+    fired_late_ms: list[int]  # the same of each delayed message
+    checks: list[Check]  # for live producers
+    given_up: int  # half messages
 
 
 class Committed(NamedTuple):
@@ -113,9 +135,9 @@ class Committed(NamedTuple):
 
     results: list[Any]  # an answer or an exception for each command
     woken: set[tuple[str | None, str]]
-    late_ms: list[int]  # how late each revived lease was
     wrote: bool  # whether there was anything to commit
     seconds: float = 0.0  # the whole group, fsync included
+    timed: Timed = Timed([], [], [], 0)
 
 
 class _Poisoned(Exception):
@@ -147,20 +169,26 @@ class Core:
         finally:
             tx.abort()
         self.housekeeper = housekeeping.Housekeeper(clock.now_ms())
+        self.firing = firing.Firing()
+        self.checking = checking.Checking()
         self._look_ahead()
+
+    def _begin(self) -> Tx:
+        return Tx(self.state, self.store, self.clock.now_ms(), self.clock.wall_ms())
 
     def _look_ahead(self) -> None:
         """At start: what became due while nobody was there is due now."""
-        tx = Tx(self.state, self.store, self.clock.now_ms())
+        tx = self._begin()
         try:
             self.next_due_ms = self._next_due(tx)
         finally:
             tx.abort()
 
     def _next_due(self, tx: Tx) -> int | None:
-        """When time asks for something next: the first lease that ends, or housekeeping."""
-        times = [time for time in (revive.next_due_ms(tx), self.housekeeper.next_ms(tx)) if time is not None]
-        return min(times, default=None)
+        """When time asks for something next: a lease, a delayed message, a check, or housekeeping."""
+        jobs = (self.housekeeper, self.firing, self.checking)
+        times = (revive.next_due_ms(tx), *(job.next_ms(tx) for job in jobs))
+        return min((time for time in times if time is not None), default=None)
 
     def run(self, commands: list[Any]) -> Committed:
         """Runs a group; every command gets an answer or an exception. Raises CommitFailed: end the process.
@@ -173,10 +201,10 @@ class Core:
         refuse_room: Refused | None = None
         began = stopwatch()
         while True:
-            tx = Tx(self.state, self.store, self.clock.now_ms())
+            tx = self._begin()
             try:
-                late_ms = self._run(tx, commands, order, results, refuse_room)
-                return self._commit(tx, results, late_ms)._replace(seconds=stopwatch() - began)
+                timed = self._run(tx, commands, order, results, refuse_room)
+                return self._commit(tx, results, timed)._replace(seconds=stopwatch() - began)
             except _Poisoned as poisoned:
                 tx.abort()
                 order.remove(poisoned.place)
@@ -187,10 +215,10 @@ class Core:
                 )
                 self._postponed.add(failed.key)
                 self.stuck += 1
-            except housekeeping.HousekeepingFailed:
+            except housekeeping.HousekeepingFailed as failed:
                 tx.abort()
-                log.exception("housekeeping failed; it is tried again later")
-                self.housekeeper.postpone(tx.now_ms + POSTPONE_MS)
+                log.exception("%s failed; it is tried again in %d s", failed, POSTPONE_MS // 1000)
+                failed.job.postpone(tx.now_ms + POSTPONE_MS)
             except (MapFull, DiskFault) as fault:
                 tx.abort()
                 if refuse_room is not None:
@@ -202,26 +230,26 @@ class Core:
 
     def _run(
         self, tx: Tx, commands: list[Any], order: list[int], results: list[Any], refuse_room: Refused | None
-    ) -> list[int]:
+    ) -> Timed:
         """Runs the commands lane by lane; time has its turn between acks and sends, so that an ack beats the
         revive.
         """
         room = self._refusals(tx, refuse_room)
-        late_ms: list[int] | None = None
+        timed: Timed | None = None
         lane_now = LANE_ACK
         for place in order:
             lane = LANES.get(type(commands[place]), LANE_ACK)
-            if late_ms is None and lane > LANE_ACK:
-                late_ms = self._timed(tx)
+            if timed is None and lane > LANE_ACK:
+                timed = self._timed(tx, refuse_room)
             if lane == LANE_POP and lane_now < LANE_POP:
                 topic.flush(tx)
             lane_now = lane
             refusal = room(commands[place]) if room else None
             results[place] = refusal or self._handle(tx, commands[place], place, results)
-        if late_ms is None:
-            late_ms = self._timed(tx)
+        if timed is None:
+            timed = self._timed(tx, refuse_room)
         topic.flush(tx)
-        return late_ms
+        return timed
 
     def _handle(self, tx: Tx, command: Any, place: int, results: list[Any]) -> Any:
         """One command. It may raise before it wrote (a plain refusal) or after (the group must run again without
@@ -246,14 +274,23 @@ class Core:
             raise _Poisoned(place)
         return results[place]
 
-    def _timed(self, tx: Tx) -> list[int]:
-        """What time asks for: leases that are due, and housekeeping. A lease that cannot be revived waits, reported."""
+    def _timed(self, tx: Tx, refuse_room: Refused | None) -> Timed:
+        """What time asks for, in bounded pieces. A lease that cannot be revived waits, reported.
+
+        What appends messages waits while there is no room for pops: an ack must not fail for it.
+        """
         for key in self._postponed:
             revive.postpone(tx, key, tx.now_ms + POSTPONE_MS)
         if self.next_due_ms is None or self.next_due_ms > tx.now_ms:
-            return []
+            return Timed([], [], [], 0)
         self.housekeeper.run(tx)
-        return revive.revive(tx)
+        free, used = self._known_space
+        if refuse_room is not None or free < DISK_FREE_POP or used >= USED_SHARE_POP_MAX:
+            self.firing.postpone(tx.now_ms + RETRY_MS)
+            self.checking.postpone(tx.now_ms + RETRY_MS)
+        fired_late_ms = self.firing.run(tx)
+        checks, given_up = self.checking.run(tx)
+        return Timed(revive.revive(tx), fired_late_ms, checks, given_up)
 
     def _refusals(self, tx: Tx, refuse_room: Refused | None) -> Callable[[Any], Refused | None] | None:
         """None when there is room; else what to answer to a command.
@@ -303,9 +340,9 @@ class Core:
         for place in order:
             results[place] = unavailable("the disk is full: not even an ack could be written")
         self.next_due_ms = self.clock.now_ms() + RETRY_MS
-        return Committed(results, set(), [], False)
+        return Committed(results, set(), False)
 
-    def _commit(self, tx: Tx, results: list[Any], late_ms: list[int]) -> Committed:
+    def _commit(self, tx: Tx, results: list[Any], timed: Timed) -> Committed:
         """Puts what the tables changed, syncs, and only then lets memory know. A group that wrote nothing syncs
         nothing.
         """
@@ -323,7 +360,7 @@ class Core:
         else:
             self.next_due_ms = self._next_due(tx)
             tx.abort()
-        return Committed(results, tx.woken, late_ms, wrote)
+        return Committed(results, tx.woken, wrote, timed=timed)
 
     def close(self) -> None:
         """Gives the data folder free; what was answered is on disk."""

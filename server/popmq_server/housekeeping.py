@@ -1,4 +1,5 @@
-"""What time asks for besides leases: retention, removal of what was deleted, forgetting old request numbers and ids.
+"""What time asks for besides leases: retention, removal of what was deleted, forgetting old request numbers, ids and
+transactions.
 
 A tick a minute, and no tick does more than a bounded piece in the transaction that it is given; what is left goes on
 in the next one, behind the clients' commands.
@@ -7,7 +8,9 @@ Where the last piece stopped is remembered in memory only: after a restart, or a
 again, which finds less to do.
 """
 
-from popmq_server import index, purge, retention, unique
+from typing import Any
+
+from popmq_server import index, purge, retention, transaction, unique
 from popmq_server.send import DEDUP_KEEP_MS
 from popmq_server.storage.keys import DEDUP_VALUE
 from popmq_server.storage.lmdb import MapFull
@@ -19,7 +22,11 @@ DEDUP_SWEEP = 1000
 
 
 class HousekeepingFailed(Exception):
-    """A piece of housekeeping raised."""
+    """A piece of what time asks for raised; `job` can be postponed, so that it holds up nothing else."""
+
+    def __init__(self, job: Any) -> None:
+        super().__init__(type(job).__name__)
+        self.job = job
 
 
 class Housekeeper:
@@ -55,6 +62,7 @@ class Housekeeper:
             if self._more or tx.now_ms >= self._tick_ms:
                 self._more = self._retention.run(tx)
                 self._more |= self._forget_requests(tx)
+                self._more |= transaction.forget(tx)
                 self._more |= self._widening.run(tx)
                 self._more |= unique.sweep(tx)
                 if not self._more:
@@ -62,7 +70,7 @@ class Housekeeper:
         except MapFull:
             raise
         except Exception as error:
-            raise HousekeepingFailed from error
+            raise HousekeepingFailed(self) from error
 
     def _forget_requests(self, tx: Tx) -> bool:
         """Drops request numbers that are too old; whether there are more to look at."""

@@ -83,7 +83,7 @@ class Metrics:
             self.fsyncs.inc(self._synced)
             self.commit_commands.observe(len(committed.results))
             self.commit_seconds.observe(committed.seconds)
-        for late_ms in committed.late_ms:
+        for late_ms in committed.timed.late_ms:
             self.lease_lateness.observe(late_ms / 1000)
 
     def watch(self, ask: Callable[[], Seen], parked: Callable[[], float]) -> None:

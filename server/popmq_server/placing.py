@@ -79,11 +79,9 @@ def _refusal(found: Topic, extra: Extra) -> Refused | None:
 
 def _kept(tx: Tx, found: Topic, message: Outgoing) -> Place | None:
     """The place of a message that is not visible yet; None for one that is."""
-    extra = message.extra or _NONE
-    if extra.transaction:
+    if message.extra is not None and message.extra.transaction:
         return transaction.begin(tx, found, message)
-    due_ms = extra.due_ms or (tx.now_ms + extra.delay_ms if extra.delay_ms else 0)
-    return delay.schedule(tx, found, message, due_ms) if due_ms > tx.now_ms else None
+    return delay.keep(tx, found, message)
 
 
 def append(tx: Tx, found: Topic, messages: list[tuple[int, Outgoing]]) -> list[Place]:

@@ -9,6 +9,7 @@ positions, retries, owners and leases. Leases of either that end before their tu
 
 from typing import Any
 
+from popmq_server import delay, transaction
 from popmq_server.storage.keys import RQ_VALUE, STAT_KEY, SUB_OWNER, TOPIC_AT, U32, U64
 from popmq_server.storage.table import Table
 from popmq_server.topic import Log
@@ -34,6 +35,7 @@ def step(tx: Tx, entity_id: int, kind: str) -> None:
                 left = _drop_range(tx, name, STAT_KEY.pack(group_id, entity_id), left)
         for name in _OF_TOPIC:
             left = _drop_range(tx, name, U32.pack(entity_id), left)
+        left = transaction.drop(tx, entity_id, delay.drop(tx, entity_id, left))
     elif left:
         for name in _OF_GROUP:
             left = _drop_range(tx, name, U32.pack(entity_id), left)

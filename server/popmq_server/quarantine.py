@@ -7,6 +7,10 @@ from popmq_server.tx import Tx
 
 log = logging.getLogger("popmq.quarantine")
 
+#: The place of what was never in a queue, nor in the log.
+NO_QUEUE = 0xFFFF
+NO_POSITION = (1 << 64) - 1
+
 
 def set_aside(tx: Tx, group_id: int, topic_id: int, queue: int, offset: int, position: int, size: int) -> None:
     """A message that a group has reached and nobody can read: it leaves the group's way, and its place is kept."""
@@ -21,4 +25,15 @@ def set_aside(tx: Tx, group_id: int, topic_id: int, queue: int, offset: int, pos
         offset,
         position,
         size,
+    )
+
+
+def set_aside_waiting(tx: Tx, topic_id: int, number: int, raw: bytes) -> None:
+    """A delayed or half message that nobody can read: its bytes stay in a queue that no topic has."""
+    key = CQ_KEY.pack(topic_id, NO_QUEUE, number)
+    tx.kv.put("quar", key, U64.pack(NO_POSITION) + U32.pack(len(raw)) + raw)
+    log.error(
+        "topic %s: the stored bytes of the delayed or half message %d do not match their checksum; quarantined",
+        tx.state.topics[topic_id].name,
+        number,
     )

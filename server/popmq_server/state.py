@@ -26,6 +26,7 @@ At start one scan of ck, due, own, tok and a look at the ends of each queue rebu
     pins           chunk → leased messages in it                              follows
     loose          owner → its messages in the retry topic, tied              follows
     attempts       G, T, client, attempt id → ck_id                           follows from ck
+    checks         T (0: given up) → when its first half message is looked at follows from hdue
     waiting, tied  G, T, message group → entries in fwait, and tied to owners follow from fwait
     stopped        G, T, message group → why a failure stopped it             follows from fwait
     locks          G, T, message group → undone members, owner, part          follows from ck and due
@@ -51,18 +52,19 @@ from popmq_server.records import (
     Owner,
     Stat,
     Subscription,
-    Token,
     Sweep,
+    Token,
     Topic,
     TopicStat,
-)
     Void,
+)
 from popmq_server.storage.keys import (
     CQ_ENTRY,
     CQ_KEY,
     DUE_KEY,
     FWAIT_KEY,
     FWAIT_VALUE,
+    HDUE_KEY,
     I64,
     POFF_KEY,
     QUEUE_ENDS,
@@ -127,10 +129,10 @@ class State:
         self.poff: Table[tuple[int, int, int], int] = Table(_put_packed("poff", POFF_KEY.pack, U64.pack))
         self.stat: Table[tuple[int, int], Stat] = Table(_put_packed("stat", STAT_KEY.pack, _stat_bytes))
         self.subscriptions: Table[tuple[int, int], Subscription] = Table(_put_packed("sub", STAT_KEY.pack, _json))
+        self.sweeps: Table[tuple[int, int], Sweep] = Table(_put_packed("sweep", STAT_KEY.pack, _json))
         self.topic_stat: Table[int, TopicStat] = Table(_put_packed_id("tstat", _stat_bytes))
         self.ck: Table[int, CheckPoint] = Table(checkpoint.store_checkpoint)
         self.leases: Table[tuple[int, int], Lease] = Table(self._store_lease)
-        self.sweeps: Table[tuple[int, int], Sweep] = Table(_put_packed("sweep", STAT_KEY.pack, _json))
         self.owners: Table[tuple[int, bytes], Owner] = Table(_put_packed("own", _raw_key, _json_owner))
         self.tokens: Table[tuple[int, int, bytes], Token] = Table(_put_packed("tok", _token_key, _json))
         self.counters: Table[str, Counters] = Table(_store_counters)
@@ -148,6 +150,7 @@ class State:
         self.pins: Table[int, int] = Table()
         self.attempts: Table[tuple[int, int, str, str], int] = Table()
         self.loose: Table[int, int] = Table()
+        self.checks: Table[int, int] = Table()
         self.waiting: Table[tuple[int, int, bytes], int] = Table()
         self.tied: Table[tuple[int, int, bytes], int] = Table()
         self.locks: Table[tuple[int, int, bytes], tuple[int, int, int]] = Table()
@@ -159,6 +162,8 @@ class State:
         self.send_turns: dict[int, int] = {}
         self.priority_turns: dict[tuple[int, int], Turns] = {}
         self.pop_turns: dict[tuple[int, int], int] = {}
+        #: Names of topics for whose half messages a live producer can answer (checking.py): the event loop tells.
+        self.listened: frozenset[str] = frozenset()
         self.transactional: list[Table[Any, Any]] = [table for table in vars(self).values() if isinstance(table, Table)]
         self.counters.load("", Counters())
 
@@ -201,14 +206,15 @@ class State:
             self.load_stat(STAT_KEY.unpack(key), Stat(*_numbers(value, len(Stat._fields))))
         for key, value in tx.scan("sub"):
             self.subscriptions.load(STAT_KEY.unpack(key), Subscription(**json.loads(bytes(value))))
+        for key, value in tx.scan("sweep"):
+            self.sweeps.load(STAT_KEY.unpack(key), _sweep(json.loads(bytes(value))))
         self._load_topic_stats(tx)
+        self._load_checks(tx)
         self._load_owners(tx)
         self._load_leases(tx)
         self._load_waiting(tx)
 
     def _load_topic(self, tx: Transaction, topic: Topic) -> None:
-        for key, value in tx.scan("sweep"):
-            self.sweeps.load(STAT_KEY.unpack(key), _sweep(json.loads(bytes(value))))
         """Looks at both ends of each queue."""
         self.topics.load(topic.topic_id, topic)
         for queue in range(topic.queues):
@@ -229,6 +235,12 @@ class State:
             if topic_id not in self.topic_stat:
                 sizes = (U32.unpack_from(value, U64.size)[0] for _, value in tx.scan("idx", U32.pack(topic_id)))
                 self.topic_stat.load(topic_id, TopicStat(sum(sizes)))
+
+    def _load_checks(self, tx: Transaction) -> None:
+        """Looks at the first half message of each topic that has any, and of those that are to be given up."""
+        for lane in (0, *(topic_id for topic_id, stat in self.topic_stat.items() if stat.half)):
+            if first := tx.first("hdue", U32.pack(lane)):
+                self.checks.load(lane, HDUE_KEY.unpack(first[0])[1])
 
     def load_stat(self, where: tuple[int, int], stat: Stat) -> None:
         """A group in a topic exists as soon as it has counters there."""
@@ -318,6 +330,11 @@ def _store_counters(tx: Transaction, _: str, __: Any, value: Counters) -> None:
     tx.put("meta", _COUNTERS, b"".join(map(U64.pack, value)))
 
 
+def _sweep(fields: dict[str, Any]) -> Sweep:
+    voids = (Void(ck_id, rseq, tuple(bounds)) for ck_id, rseq, bounds in fields["voids"])
+    return Sweep(**fields | {"voids": tuple(voids)})
+
+
 def _json_owner(owner: Owner) -> bytes:
     return json.dumps(owner._asdict() | {"key": ""}, ensure_ascii=False).encode()
 
@@ -329,11 +346,6 @@ def shifted(held: Held, ck: CheckPoint, count: int) -> Held:
     if ck.kind == BACKOFF:
         return held._replace(backoff=held.backoff + count)
     return held._replace(ordinary=held.ordinary + count)
-def _sweep(fields: dict[str, Any]) -> Sweep:
-    voids = (Void(ck_id, rseq, tuple(bounds)) for ck_id, rseq, bounds in fields["voids"])
-    return Sweep(**fields | {"voids": tuple(voids)})
-
-
 
 
 def locked_counts(ck: CheckPoint, bits: int) -> dict[bytes, int]:

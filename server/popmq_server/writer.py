@@ -59,7 +59,7 @@ class Writer:
                 self._lanes[LANES.get(type(command), LANE_ACK)].append((command, ticket))
                 self._event.notify_all()
                 return
-        self._deliver([ticket], Committed([unavailable("the broker is stopping")], set(), [], False))
+        self._deliver([ticket], Committed([unavailable("the broker is stopping")], set(), False))
 
     def settle(self) -> None:
         """Returns when no command waits and nothing is due: what a fake clock waits for after it moved."""
@@ -105,7 +105,7 @@ class Writer:
             self._event.notify_all()
         if left:
             refused = unavailable("the broker is stopping after a failed commit")
-            self._deliver(left, Committed([refused] * len(left), set(), [], False))
+            self._deliver(left, Committed([refused] * len(left), set(), False))
 
     def _run(self, group: list[tuple[Any, Any]]) -> None:
         """Runs one group and hands its answers over; after a failed commit every caller gets UNAVAILABLE."""
@@ -114,7 +114,7 @@ class Writer:
             committed = self._core.run([command for command, _ in group])
         except BaseException:
             refused = unavailable("a commit failed: nothing was promised, the broker restarts")
-            self._deliver(tickets, Committed([refused] * len(tickets), set(), [], False))
+            self._deliver(tickets, Committed([refused] * len(tickets), set(), False))
             raise
         self._deliver(tickets, committed)
 

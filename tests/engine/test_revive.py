@@ -42,7 +42,7 @@ def test_how_late_each_lease_was_is_told(rig: Rig) -> None:
     rig.pop(1, invisible_ms=10 * SECOND)
     rig.pop(1, invisible_ms=20 * SECOND)
     rig.skip(25 * SECOND)
-    assert rig.commit().late_ms == [15 * SECOND, 5 * SECOND]
+    assert rig.commit().timed.late_ms == [15 * SECOND, 5 * SECOND]
 
 
 def test_what_is_due_first_comes_back_first(rig: Rig) -> None:

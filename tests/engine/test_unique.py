@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from popmq_server import commands as ask
-from popmq_server import delay, transaction, unique
+from popmq_server import unique
 from popmq_server.commands import Place
 from popmq_server.errors import Refused
 from popmq_server.message import Extra
+from popmq_server.opaque import read_recall, read_transaction
 from popmq_server.storage.keys import U32
-from popmq_server.tx import Tx
 from tests.engine.rig import DAY, HOUR, KEEP, MINUTE, SECOND, Rig, bodies, message
 
 
@@ -214,14 +214,6 @@ def test_an_aborted_command_takes_its_ids_back(rig: Rig, monkeypatch: pytest.Mon
 # ── What is not visible yet ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.fixture
-def kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Places of delayed and half messages as their modules give them, which test themselves what becomes of them."""
-    numbers = itertools.count(1)
-    monkeypatch.setattr(delay, "schedule", lambda *_: Place(recall_handle=f"recall-{next(numbers)}"))
-    monkeypatch.setattr(transaction, "begin", lambda *_: Place(transaction_id=f"txn-{next(numbers)}"))
-
-
 def delayed(text: str) -> Any:
     return message(text)._replace(extra=Extra(delay_ms=HOUR))
 
@@ -230,33 +222,48 @@ def half(text: str) -> Any:
     return message(text)._replace(extra=Extra(transaction=True))
 
 
-def forget(rig: Rig, message_id: str, name: str) -> None:
-    """What a recall or a rollback does."""
-    tx = Tx(rig.core.state, rig.store, rig.now)
-    topic = tx.topic("t")
-    assert topic is not None
-    unique.forget(tx, topic, message_id, name)
-    tx.kv.commit()
+def give_back(rig: Rig, place: Place) -> None:
+    """Recalls the delayed, rolls the half message back."""
+    if place.recall_handle:
+        handle = read_recall(place.recall_handle)
+        assert handle is not None
+        rig.do(ask.Recall("t", handle))
+    else:
+        transaction = read_transaction(place.transaction_id)
+        assert transaction is not None
+        rig.do(ask.EndTransaction((ask.End(transaction, False),)))
 
 
-@pytest.mark.usefixtures("kept")
 def test_a_repeat_of_a_delayed_or_half_message_gets_the_same_name(rig: Rig) -> None:
     topic(rig, kind="DELAY")
     ids = (delayed("a"), half("b"), delayed("a"), half("b"), message("a"))
-    first = Place(recall_handle="recall-1"), Place(transaction_id="txn-2")
-    again = tuple(place._replace(duplicate=True) for place in first)
-    assert rig.do(ask.Send("t", ids)).places == (*first, *again, again[0])
+    sent = rig.do(ask.Send("t", ids)).places
+    assert sent[0].recall_handle
+    assert sent[1].transaction_id
+    again = tuple(place._replace(duplicate=True) for place in sent[:2])
+    assert sent[2:] == (*again, again[0])
     rig.restart()
     assert rig.do(ask.Send("t", ids)).places == (*again, *again, again[0])
 
 
-@pytest.mark.usefixtures("kept")
 @pytest.mark.parametrize("make", [delayed, half])
 def test_what_never_becomes_visible_gives_its_id_free(rig: Rig, make: Any) -> None:
     topic(rig, kind="DELAY")
     (place,) = rig.do(ask.Send("t", (make("a"),))).places
     assert rig.do(ask.Send("t", (make("a"),))).places[0].duplicate
-    forget(rig, "a", "another name")
-    assert rig.do(ask.Send("t", (make("a"),))).places[0].duplicate
-    forget(rig, "a", place.recall_handle or place.transaction_id)
-    assert not rig.do(ask.Send("t", (make("a"),))).places[0].duplicate
+    give_back(rig, place)
+    (second,) = rig.do(ask.Send("t", (make("a"),))).places
+    assert not second.duplicate
+    assert second != place
+
+
+def test_a_committed_message_that_is_recalled_gives_its_id_free(rig: Rig) -> None:
+    topic(rig, kind="DELAY")
+    both = message("a")._replace(extra=Extra(transaction=True, delay_ms=HOUR))
+    (place,) = rig.do(ask.Send("t", (both,))).places
+    transaction = read_transaction(place.transaction_id)
+    assert transaction is not None
+    (ended,) = rig.do(ask.EndTransaction((ask.End(transaction, True),)))
+    assert rig.do(ask.Send("t", (both,))).places == (ended.place._replace(duplicate=True),)
+    give_back(rig, ended.place)
+    assert not rig.do(ask.Send("t", (both,))).places[0].duplicate

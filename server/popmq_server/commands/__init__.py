@@ -37,6 +37,7 @@ from popmq_server.commands.owners import (
     ReleaseOwner,
     RenewOwner,
 )
+from popmq_server.commands.timing import Check, CountChecks, End, Ended, EndTransaction, Listen, Recall
 
 __all__ = [
     "LANES",
@@ -51,16 +52,23 @@ __all__ = [
     "Available",
     "Change",
     "ChangeInvisibleTime",
+    "Check",
+    "CountChecks",
     "CreateGroup",
     "CreateTopic",
     "DeleteGroup",
     "DeleteTopic",
+    "End",
+    "EndTransaction",
+    "Ended",
+    "Listen",
     "Look",
     "Place",
     "Pop",
     "PopToken",
     "Popped",
     "Position",
+    "Recall",
     "ReleaseOwner",
     "RenewOwner",
     "ResumeMessageGroup",
@@ -75,4 +83,4 @@ __all__ = [
 LANE_ACK, LANE_SEND, LANE_POP = 0, 1, 2
 LANES: dict[type, int] = {Send: LANE_SEND, Pop: LANE_POP}
 #: What needs room on the disk, refused first when it is full.
-NEEDS_ROOM = (Send, Pop, CreateTopic, CreateGroup, AttachOwner)
+NEEDS_ROOM = (Send, Pop, EndTransaction, CreateTopic, CreateGroup, AttachOwner)

@@ -1,0 +1,139 @@
+"""Check-back: half messages that nobody ended are asked about, until they are given up.
+
+    writer                                    event loop                               producer
+    due, and a topic that somebody            producers.py: a live stream
+    can answer for  ───── Check ────────────▶ of the topic, in turn ────────────────▶ TransactionCheck
+    next check in 30 s                                │ written to the stream
+    CountChecks: one check more  ◀────────────────────┘
+    EndTransaction  ◀──────────────────────────────────────────────────────────────── COMMIT, ROLLBACK
+
+A check counts only when it was handed to a live stream (I.14, D.17, D.74): what was handed out here and found no
+stream, or a stream that broke, is simply looked at again in 30 s. With nobody to answer for a topic its half messages
+are not even looked at: `state.listened`, which the event loop keeps up to date by Listen commands, says for whose
+topics there is somebody who can take more. That is also how a slow producer holds back what it is asked.
+
+After 15 counted checks and 30 s more a half message is given up: a record with its origin, as a dead letter has, goes
+to TRANS_CHECK_MAX_TIME_TOPIC, and the half message is removed, in one transaction. Redriving it commits it (F.14).
+"""
+
+import logging
+
+from popmq_server import transaction
+from popmq_server.catalog import ensure_give_up_topic
+from popmq_server.commands import Check, CountChecks, Listen
+from popmq_server.deadletter import origin_bytes
+from popmq_server.errors import invalid, topic_not_found
+from popmq_server.housekeeping import HousekeepingFailed
+from popmq_server.storage.lmdb import MapFull
+from popmq_server.topic import append
+from popmq_server.transaction import CHECK_EVERY_MS, CHECKS_MAX, GIVEN_UP, Half
+from popmq_server.tx import Tx
+
+log = logging.getLogger("popmq.checking")
+
+#: In one transaction.
+CHECKS_AT_ONCE = 64
+CHECK_BYTES_MAX = 4 << 20
+GIVE_UPS_AT_ONCE = 100
+
+
+class Checking:
+    """When to look next; for the writer."""
+
+    def __init__(self) -> None:
+        self._not_before_ms = 0
+
+    def postpone(self, until_ms: int) -> None:
+        """After a failure, or while there is no room."""
+        self._not_before_ms = until_ms
+
+    def next_ms(self, tx: Tx) -> int | None:
+        """When the first half message is asked about, or given up; None when there is none, or nobody to ask."""
+        times = [due_ms for lane, due_ms in tx.state.checks.items() if _is_heard(tx, lane)]
+        return max(min(times), self._not_before_ms) if times else None
+
+    def run(self, tx: Tx) -> tuple[list[Check], int]:
+        """One piece: (what to ask, how many were given up). Raises HousekeepingFailed."""
+        if tx.now_ms < self._not_before_ms:
+            return [], 0
+        try:
+            given_up = _give_up(tx)
+            return _hand_out(tx), given_up
+        except MapFull:
+            raise
+        except Exception as error:
+            raise HousekeepingFailed(self) from error
+
+
+def _is_heard(tx: Tx, lane: int) -> bool:
+    """Whether somebody can answer for the topic; giving up needs nobody."""
+    topic = tx.state.topics.get(lane)
+    return lane == GIVEN_UP or (topic is not None and topic.name in tx.state.listened)
+
+
+def _hand_out(tx: Tx) -> list[Check]:
+    """Checks whose time has come, of the topics that wait longest first; their next one is in 30 s."""
+    lanes = sorted((due_ms, lane) for lane, due_ms in tx.state.checks.items() if lane and due_ms <= tx.now_ms)
+    checks: list[Check] = []
+    size = 0
+    for _, lane in lanes:
+        if not _is_heard(tx, lane):
+            continue
+        for half in transaction.due(tx, lane, CHECKS_AT_ONCE - len(checks)):
+            message = transaction.message_of(tx, half)
+            if message is None:
+                transaction.set_aside(tx, half)
+                continue
+            size += len(message.data)
+            if checks and size > CHECK_BYTES_MAX:
+                return checks
+            transaction.change(tx, half, half.checks, tx.now_ms + CHECK_EVERY_MS)
+            checks.append(Check(half.transaction, tx.state.topics[lane].name, half.checks + 1, message.data))
+    return checks
+
+
+def _give_up(tx: Tx) -> int:
+    """Half messages whose checks are used up, to the topic for them; how many."""
+    halves = transaction.due(tx, GIVEN_UP, GIVE_UPS_AT_ONCE)
+    return sum(_bury(tx, half) for half in halves)
+
+
+def _bury(tx: Tx, half: Half) -> bool:
+    """One of them; of a deleted topic nothing is kept."""
+    topic, message = tx.state.topics.get(half.topic_id), transaction.message_of(tx, half)
+    if topic is None:
+        transaction.remove(tx, half)
+        return False
+    if message is None:
+        transaction.set_aside(tx, half)
+        return False
+    reason = f"nobody ended the transaction in {half.checks} checks"
+    origin = origin_bytes(topic.name, 0, 0, half.checks, half.stored_ms, "", reason, tx.now_ms)
+    append(tx, ensure_give_up_topic(tx), 0, (message._replace(data=message.data + origin, extra=None),))
+    transaction.remove(tx, half)
+    log.warning("topic %s: message %r was given up: %s", topic.name, message.message_id, reason)
+    return True
+
+
+def count(tx: Tx, command: CountChecks) -> None:
+    """A check was handed to a live producer. One that was counted before, or whose transaction ended, is not."""
+    for asked, number in command.checks:
+        half = transaction.find(tx, asked.topic_id, asked.txn_id)
+        if half is not None and half.nonce == asked.nonce and half.checks == number - 1 < CHECKS_MAX:
+            transaction.change(tx, half, number, half.next_ms)
+
+
+def listen(tx: Tx, command: Listen) -> None:
+    """Sets for whose topics somebody can answer; refuses a producer that names a topic without half messages."""
+    for place, name in enumerate(command.joining):
+        field = f"hello.transaction_topics[{place}]"
+        topic = tx.topic(name)
+        if topic is None:
+            raise topic_not_found(name, field)
+        if topic.type == "NORMAL" or topic.is_dead_letter:
+            raise invalid(
+                f"topic {name!r} has type NORMAL: it takes no half messages",
+                field=field,
+                action="leave it out, or create a topic of another type, e.g. TRANSACTION",
+            )
+    tx.state.listened = command.topics

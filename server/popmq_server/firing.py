@@ -1,0 +1,113 @@
+"""Firing: delayed messages whose time has come are appended to their queues, in the order of their time.
+
+One call moves at most FIRE_MESSAGES_MAX messages in the transaction it is given: an append and a delete that are both
+true with the same commit, or neither, so a message gets into its queue exactly once (I.12). The writer calls again
+behind the clients' commands, so a mountain that is due in one moment, or was due while the broker was down, holds up no
+request; its order is that of the due times all the same.
+
+    sched   both clocks:  ▲due 10:00  ▲10:05  ▲10:05 …      merged by due time, while its clock has reached it
+            our clock:    ▲09:58  ▲10:02 …                  → a list for each topic → placing.append
+
+A wall clock that lags behind the broker's time holds up what waits for both. It may be set right at any moment, and
+nobody tells, so while such a message waits the clock is looked at every WALL_LOOK_MS.
+
+A full store fires nothing, as it lets nobody pop: acks need the room that is left.
+"""
+
+import heapq
+import itertools
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from popmq_server import delay, placing, quarantine
+from popmq_server.housekeeping import HousekeepingFailed
+from popmq_server.message import Outgoing
+from popmq_server.records import Topic
+from popmq_server.storage.keys import SCHED_KEY
+from popmq_server.storage.lmdb import MapFull
+from popmq_server.tx import Tx
+
+#: In one transaction; one message is always allowed.
+FIRE_MESSAGES_MAX = 1000
+FIRE_BYTES_MAX = 4 << 20
+#: How often a wall clock that lags is looked at: well under the lateness that we promise, and no work worth naming.
+WALL_LOOK_MS = 100
+
+
+class Firing:
+    """When to look next; for the writer."""
+
+    def __init__(self) -> None:
+        self._not_before_ms = 0
+
+    def postpone(self, until_ms: int) -> None:
+        """After a failure, or while there is no room."""
+        self._not_before_ms = until_ms
+
+    def next_ms(self, tx: Tx) -> int | None:
+        """When the first delayed message is due, or is to be looked at; None when there is none."""
+        times = []
+        for clock in delay.CLOCKS:
+            first = tx.kv.first("sched", bytes((clock,)))
+            if first is not None:
+                due_ms = SCHED_KEY.unpack(first[0])[1]
+                lags_ms = due_ms - delay.due_by(tx, clock) if due_ms <= tx.now_ms else 0
+                times.append(tx.now_ms + min(lags_ms, WALL_LOOK_MS) if lags_ms > 0 else due_ms)
+        return max(min(times), self._not_before_ms) if times else None
+
+    def run(self, tx: Tx) -> list[int]:
+        """One piece; how late each message is, in ms. Raises HousekeepingFailed."""
+        if tx.now_ms < self._not_before_ms:
+            return []
+        try:
+            return _fire(tx)
+        except MapFull:
+            raise
+        except Exception as error:
+            raise HousekeepingFailed(self) from error
+
+
+class _Due(NamedTuple):
+    """One entry of `sched`, copied: puts move what a scan has shown."""
+
+    key: bytes
+    raw: bytes
+
+
+def _fire(tx: Tx) -> list[int]:
+    """Moves what is due to its queue, topic by topic; each topic's messages in the order of their time."""
+    late_ms: list[int] = []
+    ready: dict[int, list[Outgoing]] = {}
+    for key, raw in _due(tx):
+        clock, due_ms, number, topic_id = SCHED_KEY.unpack(key)
+        message = delay.read(raw)
+        delay.remove(tx, key)
+        if topic_id not in tx.state.topics:
+            continue
+        if message is None:
+            quarantine.set_aside_waiting(tx, topic_id, number, raw)
+            continue
+        ready.setdefault(topic_id, []).append(message)
+        late_ms.append(delay.due_by(tx, clock) - due_ms)
+    for topic_id, messages in ready.items():
+        topic: Topic = tx.state.topics[topic_id]
+        placing.append(tx, topic, list(enumerate(messages)))
+    return late_ms
+
+
+def _due(tx: Tx) -> list[_Due]:
+    """The entries whose time has come, soonest first, within the bounds of one piece."""
+    found: list[_Due] = []
+    size = 0
+    for key, value in heapq.merge(*(_due_by(tx, clock) for clock in delay.CLOCKS), key=delay.by_due):
+        size += len(value)
+        if len(found) == FIRE_MESSAGES_MAX or (found and size > FIRE_BYTES_MAX):
+            break
+        found.append(_Due(key, bytes(value)))
+    return found
+
+
+def _due_by(tx: Tx, clock: int) -> Iterator[delay.Entry]:
+    """What of one clock's entries is due."""
+    until_ms = delay.due_by(tx, clock)
+    return itertools.takewhile(lambda entry: SCHED_KEY.unpack(entry[0])[1] <= until_ms, delay.waiting(tx.kv, clock))
