@@ -1,6 +1,7 @@
 # Every target says what it is doing, does its own set-up, and is safe to run twice.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check check-fast proto bench chaos install test-floor test-newest image run clean
+.PHONY: help setup demo test check check-fast proto bench chaos mutate-mechanisms install test-floor test-newest
+.PHONY: image run clean
 
 NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -22,7 +23,7 @@ define venv
 endef
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: .venv/ready ## make .venv with everything in it (a few minutes the first time, nothing the second)
 	@$(if $(filter setup,$(MAKECMDGOALS)),echo "setup: .venv is ready",:)
@@ -67,6 +68,10 @@ bench: setup ## messages a second, latency, CPU a message; PASS or FAIL by floor
 chaos: setup ## the kill -9 and power-cut campaigns, whole
 	@echo "chaos: whole campaigns"
 	@POPMQ_CAMPAIGN=whole $(BIN)/pytest -q -m chaos --timeout=0
+
+mutate-mechanisms: setup ## break mechanisms of docs/mechanisms.md one by one in a copy, and see their tests fail
+	@echo "mutate-mechanisms: one change at a time"
+	@$(BIN)/python scripts/mutate.py
 
 # Through this one target the Dockerfile, the packaging tests and the two dependency jobs install.
 install: ## the wheel of this clone into the virtual environment PREFIX=…, with EXTRA=cli, server, spark or all

@@ -132,6 +132,15 @@ def test_a_pop_takes_no_more_than_was_asked_from_retries_and_queues_together(rig
         assert (len(popped.rows), popped.rest) == (4, left)
 
 
+def test_who_leaves_something_behind_wakes_one_more(rig: Rig) -> None:
+    """S1.42: chain waking; a pop that took the last one wakes nobody, nor one that found nothing."""
+    rig.pair()
+    rig.send("a", "b", "c")
+    assert rig.commit(ask.Pop("t", "g", max_messages=2)).woken == {("g", "t")}
+    assert rig.commit(ask.Pop("t", "g", max_messages=2)).woken == set()
+    assert rig.commit(ask.Pop("t", "g")).woken == set()
+
+
 def test_one_pop_finds_the_one_message_in_whatever_queue_it_is(rig: Rig) -> None:
     """D.56: nobody waits at an empty queue while another one has something."""
     rig.topic(queues=8)
