@@ -269,12 +269,14 @@ def clip(reason: str) -> str:
 # ── Assignment and sessions ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def query_assignment(topic: str, group: str, client_id: str) -> Call[Assignment]:
-    """Which queues to pop."""
+def query_assignment(topic: str, group: str, client_id: str, strategy: str = "") -> Call[Assignment]:
+    """Which queues to read. `strategy`: of groups that pull; empty: AVG."""
     return Call(
         "Broker.QueryAssignment",
-        pb.QueryAssignmentRequest(topic=topic, group=group, client_id=client_id),
-        lambda reply, _: Assignment(reply.known, reply.all, tuple(reply.queues)),
+        pb.QueryAssignmentRequest(topic=topic, group=group, client_id=client_id, strategy=strategy),
+        lambda reply, _: Assignment(
+            reply.known, reply.all, tuple(reply.queues), pb.ConsumeMode.Name(reply.mode) if reply.mode else "POP"
+        ),
     )
 
 

@@ -84,14 +84,15 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Which queues the broker wants this client to pop.
+    """Which queues the broker wants this client to read, and whether the group pops or pulls the topic.
 
-    Not `known`: it has no session of this client yet, keep what you had. `all`: pop without naming queues.
+    Not `known`: it has no session of this client yet, keep what you had. `all`: every queue; pop without naming queues.
     """
 
     known: bool
     all: bool
     queues: Sequence[int]
+    mode: str = "POP"  # or PULL
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,12 @@ from popmq._async.admin import AsyncAdmin
 from popmq._async.checker import Checker
 from popmq._async.consumer import AsyncConsumer, Parts
 from popmq._async.gather import Gather
+from popmq._async.heartbeats import Heartbeats
 from popmq._async.leases import Keeper, Leases
 from popmq._async.looking import AsyncLooking
 from popmq._async.owners import AsyncOwners
+from popmq._async.pull_consumer import AsyncPullConsumer
+from popmq._async.pulling import AsyncPulling
 from popmq._async.settler import Settler
 from popmq._async.subscriptions import AsyncSubscriptions
 from popmq._async.transactions import AsyncTransactions
@@ -34,7 +37,7 @@ from popmq.topic import Assignment, Session
 Handle = Delivery | str
 
 
-class AsyncClient(AsyncAdmin, AsyncTransactions, AsyncSubscriptions, AsyncLooking, AsyncOwners):
+class AsyncClient(AsyncAdmin, AsyncTransactions, AsyncSubscriptions, AsyncLooking, AsyncPulling, AsyncOwners):
     """A connection to one broker; cheap, stateless, safe to share between threads or tasks.
 
     `client_id` (≤ 128 bytes) is shown where leases are shown; made from host, process and a random part when unset.
@@ -61,7 +64,9 @@ class AsyncClient(AsyncAdmin, AsyncTransactions, AsyncSubscriptions, AsyncLookin
         leases = Leases(self._wire, clock, keeper)
         settler = Settler(self._wire, clock, leases)
         self._parts = Parts(self._wire, clock, keeper, leases, settler, self.client_id, numbering)
+        self._heartbeats = Heartbeats(self._wire, clock, keeper, self.client_id)
         self._consumers: weakref.WeakSet[AsyncConsumer] = weakref.WeakSet()
+        self._pull_consumers: weakref.WeakSet[AsyncPullConsumer] = weakref.WeakSet()
 
     async def __aenter__(self) -> Self:
         return self
@@ -80,6 +85,8 @@ class AsyncClient(AsyncAdmin, AsyncTransactions, AsyncSubscriptions, AsyncLookin
             return
         for consumer in list(self._consumers):
             await consumer.close()
+        for puller in list(self._pull_consumers):
+            await puller.close()
         await self._checker.stop()
         await self._parts.settler.stop()
         await self._parts.keeper.stop()

@@ -9,7 +9,9 @@ import logging
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
+
+T = TypeVar("T")
 
 log = logging.getLogger("popmq.client")
 
@@ -166,6 +168,11 @@ class Worker:
         except Exception:
             log.exception("%s failed; it goes on", self._name)
             return 1.0
+
+
+async def aside(function: Callable[..., T], *arguments: Any) -> T:
+    """Runs what blocks for long (a file that is brought to the disk) beside the loop."""
+    return await asyncio.to_thread(function, *arguments)
 
 
 async def shielded(function: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:

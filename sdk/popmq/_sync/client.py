@@ -18,9 +18,12 @@ from popmq._sync.admin import Admin
 from popmq._sync.checker import Checker
 from popmq._sync.consumer import Consumer, Parts
 from popmq._sync.gather import Gather
+from popmq._sync.heartbeats import Heartbeats
 from popmq._sync.leases import Keeper, Leases
 from popmq._sync.looking import Looking
 from popmq._sync.owners import Owners
+from popmq._sync.pull_consumer import PullConsumer
+from popmq._sync.pulling import Pulling
 from popmq._sync.settler import Settler
 from popmq._sync.subscriptions import Subscriptions
 from popmq._sync.transactions import Transactions
@@ -35,7 +38,7 @@ from popmq.topic import Assignment, Session
 Handle = Delivery | str
 
 
-class Client(Admin, Transactions, Subscriptions, Looking, Owners):
+class Client(Admin, Transactions, Subscriptions, Looking, Pulling, Owners):
     """A connection to one broker; cheap, stateless, safe to share between threads or tasks.
 
     `client_id` (≤ 128 bytes) is shown where leases are shown; made from host, process and a random part when unset.
@@ -62,7 +65,9 @@ class Client(Admin, Transactions, Subscriptions, Looking, Owners):
         leases = Leases(self._wire, clock, keeper)
         settler = Settler(self._wire, clock, leases)
         self._parts = Parts(self._wire, clock, keeper, leases, settler, self.client_id, numbering)
+        self._heartbeats = Heartbeats(self._wire, clock, keeper, self.client_id)
         self._consumers: weakref.WeakSet[Consumer] = weakref.WeakSet()
+        self._pull_consumers: weakref.WeakSet[PullConsumer] = weakref.WeakSet()
 
     def __enter__(self) -> Self:
         return self
@@ -81,6 +86,8 @@ class Client(Admin, Transactions, Subscriptions, Looking, Owners):
             return
         for consumer in list(self._consumers):
             consumer.close()
+        for puller in list(self._pull_consumers):
+            puller.close()
         self._checker.stop()
         self._parts.settler.stop()
         self._parts.keeper.stop()

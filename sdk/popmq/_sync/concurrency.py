@@ -3,7 +3,9 @@
 import logging
 import threading
 from collections.abc import Callable, Generator
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 log = logging.getLogger("popmq.client")
 
@@ -134,6 +136,11 @@ class Worker:
         except Exception:
             log.exception("%s failed; it goes on", self._name)
             return 1.0
+
+
+def aside(function: Callable[..., T], *arguments: Any) -> T:
+    """Runs it, here."""
+    return function(*arguments)
 
 
 def shielded(function: Callable[..., None], *arguments: Any) -> None:

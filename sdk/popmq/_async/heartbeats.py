@@ -1,0 +1,113 @@
+"""The sessions of one client: one chore that keeps all of them alive, however many consumers share them.
+
+A session belongs to a client in a group, and names every topic that the client reads for it. So consumers do not send
+heartbeats of their own: two of them in one group would take each other's topic out of the session.
+"""
+
+import logging
+from collections.abc import Callable
+
+from popmq import _calls
+from popmq._async.concurrency import Mutex, Stop
+from popmq._async.leases import Keeper
+from popmq._async.wire import Wire
+from popmq._clock import Clock
+from popmq.errors import PopMQError, Rejected
+
+log = logging.getLogger("popmq.consumer")
+
+#: Seconds to the next heartbeat after one that failed: sessions end 120 s after the last one that arrived.
+HEARTBEAT_AGAIN_S = 5.0
+
+
+class _Member:
+    """This client in one group: who reads which topic for it, and what the broker said last."""
+
+    def __init__(self) -> None:
+        self.readers: list[tuple[str, Callable[[], object]]] = []
+        self.version = -1
+        self.beat_at = 0.0
+
+    def topics(self) -> list[str]:
+        return sorted({topic for topic, _ in self.readers})
+
+    def tell(self, version: int) -> None:
+        """Tells the readers when their assignment may be another one."""
+        if version != self.version:
+            self.version = version
+            for _, changed in list(self.readers):
+                changed()
+
+
+class Heartbeats:
+    """Consumers join and leave; their `changed` is called whenever the broker would assign them other queues."""
+
+    def __init__(self, wire: Wire, clock: Clock, keeper: Keeper, client_id: str) -> None:
+        self._wire = wire
+        self._clock = clock
+        self._keeper = keeper
+        self._client_id = client_id
+        # Held while a heartbeat is under way: one that arrived after the goodbye would begin the session anew.
+        self._turn = Mutex()
+        self._members: dict[str, _Member] = {}
+        keeper.add(self)
+
+    async def join(self, group: str, topic: str, changed: Callable[[], object], stop: Stop) -> None:
+        """Opens the session, or adds a topic to it. Raises TopicNotFound, GroupNotFound; Stopped by `stop`."""
+        async with self._turn:
+            member = self._members.setdefault(group, _Member())
+            member.readers.append((topic, changed))
+            try:
+                await self._beat(group, member, stop)
+            except BaseException:
+                self._forget(group, topic, changed)
+                raise
+        self._keeper.wake()
+
+    async def leave(self, group: str, topic: str, changed: Callable[[], object], tell: bool = True) -> None:
+        """Takes a topic out of the session. With the last one says goodbye: the broker gives this client's queues to
+        others at once, and not after 120 s. `tell` false: the broker is away.
+        """
+        async with self._turn:
+            self._forget(group, topic, changed)
+            if not tell:
+                return
+            member = self._members.get(group)
+            topics = member.topics() if member else [topic]
+            try:
+                await self._wire.run(_calls.heartbeat(group, topics, self._client_id, goodbye=member is None))
+            except PopMQError as error:
+                log.debug("no goodbye to group %s: %s", group, error)
+
+    def due(self) -> float | None:
+        """When the next heartbeat is due."""
+        return min((member.beat_at for member in list(self._members.values())), default=None)
+
+    async def run(self) -> None:
+        """Heartbeats that are due."""
+        async with self._turn:
+            for group, member in list(self._members.items()):
+                if member.beat_at <= self._clock.now():
+                    await self._try(group, member)
+
+    async def _try(self, group: str, member: _Member) -> None:
+        try:
+            await self._beat(group, member)
+        except PopMQError as error:
+            log.warning("no heartbeat of group %s, tried again in %g s: %s", group, HEARTBEAT_AGAIN_S, error)
+            member.beat_at = self._clock.now() + HEARTBEAT_AGAIN_S
+            if isinstance(error, Rejected):
+                member.tell(-1)  # the group or a topic is gone: its readers find out which, and say so
+
+    async def _beat(self, group: str, member: _Member, stop: Stop | None = None) -> None:
+        answer = await self._wire.run(_calls.heartbeat(group, member.topics(), self._client_id), stop)
+        member.beat_at = self._clock.now() + answer.interval
+        member.tell(answer.assignment_version)
+
+    def _forget(self, group: str, topic: str, changed: Callable[[], object]) -> None:
+        member = self._members.get(group)
+        if member is None:
+            return
+        member.readers = [reader for reader in member.readers if reader != (topic, changed)]
+        if not member.readers:
+            del self._members[group]

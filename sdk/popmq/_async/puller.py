@@ -1,0 +1,268 @@
+"""The loop that pulls one queue, and what becomes of its messages.
+
+       broker ──Pull──▶ Puller ──add──▶ ProcessQueue ──take──▶ handler
+                          ▲  held back                            │ Guard
+                          └───────────── room ◀──done, again──────┤
+       broker ◀──SendBack── SendBacks ◀────── failed ─────────────┘
+
+The loop runs no handler, and no handler waits for the loop: what is between them is the process queue (S0.52).
+"""
+
+import logging
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from popmq import _pull_calls
+from popmq._async.arrivals import Arrivals
+from popmq._async.concurrency import Lock, Stop, Worker
+from popmq._async.send_backs import SendBacks
+from popmq._async.wire import Wire
+from popmq._calls import Call
+from popmq._clock import Clock
+from popmq._guard import Guard
+from popmq._outcome import Ack, Outcome, Reject, Release
+from popmq._pulling import FAILED_S, HELD_BACK_LOG_EVERY, ORDERLY_AGAIN_S, PAUSED_S, RETRY, Place, PullReading
+from popmq._tries import Stopped
+from popmq.errors import PopMQError, TryLater, WrongConsumeMode
+from popmq.message import Delivery
+from popmq.process_queue import ProcessQueue
+from popmq.pull import Pulled, PullState
+
+log = logging.getLogger("popmq.consumer")
+
+
+@dataclass(slots=True)
+class Desk:
+    """What the pullers of one consumer share."""
+
+    wire: Wire
+    clock: Clock
+    reading: PullReading
+    lock: Lock  # of every process queue
+    arrivals: Arrivals
+    send_backs: SendBacks
+    look: Callable[[], object]  # "something is to do by the clock sooner than before"
+    rebalance: Callable[[], object]  # "the queues are perhaps not the right ones"
+    max_attempts: int = 1  # of the group
+    paused: bool = False
+
+
+class Puller:
+    """Pulls one queue until it is stopped. To the Guard of its deliveries it is who settles them."""
+
+    def __init__(self, desk: Desk, number: int, place: Place) -> None:
+        reading = desk.reading
+        self.number = number
+        self.queue: ProcessQueue[Delivery] = ProcessQueue(place.offset, place.max_offset, reading.orderly)
+        self.told = place.offset  # what is committed
+        self.correction: tuple[str, int] | None = None  # the status that was no place to read from, and where to go on
+        self._desk = desk
+        self._retry = number == RETRY
+        self._topic = _pull_calls.retry_topic(reading.topic, reading.group) if self._retry else reading.topic
+        self._guard = Guard(self, reading.on_error, False, 0.0, 0.0)
+        self._out: dict[int, weakref.ref[Delivery]] = {}  # handed out, not settled
+        self._ending: dict[int, Delivery] = {}  # between a guard's `forget` and its `settle`
+        self._held_back = 0
+        self._stop = Stop()
+        self._worker = Worker(f"popmq-pull-{reading.topic}-{'retry' if self._retry else number}", self._step)
+
+    # ── The loop ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def start(self) -> None:
+        """Begins to pull."""
+        self._worker.bind()
+        self._worker.wake()
+
+    def wake(self) -> None:
+        """Looks again whether it may pull."""
+        self._worker.wake()
+
+    def end(self) -> None:
+        """Ends the pull that is under way, and the loop after it; `ended` waits for that."""
+        self._stop.set()
+
+    async def ended(self) -> None:
+        """Waits for the end of the loop."""
+        await self._worker.stop()
+
+    async def _step(self) -> float | None:
+        """One pull. Returns the seconds to the next one; None: until it is woken."""
+        if self._stop.is_set():
+            return None
+        pause = self._pause()
+        if pause:
+            return pause
+        try:
+            pulled = await self._desk.wire.run(self._call(), self._stop)
+        except Stopped:
+            return None
+        except (TryLater, WrongConsumeMode) as error:
+            log.warning("queue %d of %s is not pulled, tried again in %g s: %s", *self._name(), FAILED_S, error)
+            if isinstance(error, WrongConsumeMode):
+                self._desk.rebalance()
+            return FAILED_S
+        except PopMQError as error:
+            self._desk.arrivals.fail(error)
+            return None
+        return self._take_in(pulled)
+
+    def _pause(self) -> float:
+        """Seconds to wait before the next pull; 0.0: pull."""
+        desk = self._desk
+        with desk.lock:
+            if desk.paused or not self.queue.locked(desk.clock.now()):
+                return PAUSED_S
+            limit = self.queue.limit(desk.reading.flow)
+        if not limit:
+            return 0.0
+        self._held_back += 1
+        if self._held_back % HELD_BACK_LOG_EVERY == 1:
+            log.warning("queue %d of %s is pulled no further for now: %s of what is not done", *self._name(), limit)
+        return desk.reading.flow.pause
+
+    def _call(self) -> Call[Pulled]:
+        reading = self._desk.reading
+        # Who ends when idle wants to know at once whether there is anything, and not after a long poll.
+        hurry = reading.until_idle is not None and not self.queue.drained
+        return _pull_calls.pull(
+            self._topic,
+            reading.group,
+            max(self.number, 0),
+            self.queue.next_offset,
+            max_messages=reading.max_messages,
+            wait=0.0 if hurry else reading.wait,
+            filter=reading.filter,
+            shown_topic=reading.topic,
+            guard=self._guard,
+        )
+
+    def _take_in(self, pulled: Pulled) -> float | None:
+        rows = [(delivery.offset, len(delivery.body), delivery) for delivery in pulled.deliveries]
+        with self._desk.lock:
+            if self.queue.dropped:
+                return None
+            legal = self.queue.add(rows, pulled.status, pulled.next_offset, pulled.max_offset)
+        if not legal:
+            log.warning("queue %d of %s goes on at offset %d: %s", *self._name(), pulled.next_offset, pulled.status)
+            self.correction = (pulled.status, pulled.next_offset)
+            self._desk.rebalance()
+            return None
+        if rows:
+            self._desk.arrivals.offer(self)
+        elif self.queue.drained:
+            self._desk.arrivals.wake()  # perhaps the last one that somebody waits for who ends when idle
+        return 0.0
+
+    def _name(self) -> tuple[int, str]:
+        return max(self.number, 0), self._topic
+
+    # ── Its messages ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def take(self, now: float) -> Delivery | None:
+        """The next delivery to hand out. The caller holds the lock."""
+        delivery = self.queue.take(now)
+        if delivery is not None:
+            self._out[delivery.offset] = weakref.ref(delivery)
+        return delivery
+
+    def waiting(self, now: float) -> bool:
+        """Whether there is another one. The caller holds the lock."""
+        return self.queue.waiting(now)
+
+    def hold(self, delivery: Delivery, lease: float, since: float) -> None:
+        """There is no lease to renew."""
+
+    def forget(self, delivery: Delivery) -> bool:
+        """Begins to settle a delivery; false: it was settled before, or the queue is somebody else's now."""
+        with self._desk.lock:
+            known = self._out.get(delivery.offset)
+            if known is None or known() is not delivery or self.queue.dropped:
+                return False
+            del self._out[delivery.offset]
+            self._ending[delivery.offset] = delivery
+            return True
+
+    def settle(self, delivery: Delivery, outcome: Outcome, confirm: bool) -> None:
+        """Counts it as done, puts it off, or has it sent back."""
+        with self._desk.lock:
+            if self._ending.get(delivery.offset) is not delivery:
+                return
+            del self._ending[delivery.offset]
+            back = None if self.queue.dropped else self._end(delivery, outcome)
+        if back is not None:
+            self._desk.send_backs.add(self, delivery.offset, back, delivery)
+        self._tell()
+
+    def _end(self, delivery: Delivery, outcome: Outcome) -> Any:
+        """Settles within the process queue; what is to be sent back instead, if it cannot."""
+        reading = self._desk.reading
+        if isinstance(outcome, Ack):
+            self.queue.done(delivery.offset)
+        elif isinstance(outcome, Release) and not outcome.count:
+            self._again(delivery, outcome.delay or 0.0)
+        elif not reading.group:
+            if isinstance(outcome, Release) and outcome.delay is not None:
+                self._again(replace(delivery, attempt=delivery.attempt + 1), outcome.delay)
+            else:
+                self.queue.done(delivery.offset)
+        elif reading.orderly and isinstance(outcome, Release):
+            if delivery.attempt < self._desk.max_attempts:
+                pause = ORDERLY_AGAIN_S if outcome.delay is None else outcome.delay
+                self._again(replace(delivery, attempt=delivery.attempt + 1), pause)
+            else:
+                return _pull_calls.sent_back_as(delivery, self._retry, Reject(outcome.reason))
+        else:
+            return _pull_calls.sent_back_as(delivery, self._retry, outcome)
+        return None
+
+    def _again(self, delivery: Delivery, delay: float) -> None:
+        self.queue.again(delivery.offset, self._desk.clock.now() + delay, delivery)
+
+    def _tell(self) -> None:
+        """Something was settled: tells whoever can go on with that."""
+        with self._desk.lock:
+            waiting, later = self.queue.waiting(self._desk.clock.now()), self.queue.again_at()
+        if waiting:
+            self._desk.arrivals.offer(self)
+        elif later is not None:
+            self._desk.look()
+
+    def returned(self, offset: int, delivery: Delivery | None, error: PopMQError | None) -> None:
+        """The broker has a message back, or refused it: then it is handed out again here, or pulled again."""
+        with self._desk.lock:
+            if error is None:
+                self.queue.done(offset)
+            elif delivery is not None:
+                self._again(delivery, FAILED_S)
+            else:
+                self.correction = ("", self.queue.committed)
+                self._desk.rebalance()
+        self._tell()
+
+    def send_back(self, offset: int, reason: str) -> None:
+        """Sends a message back whose delivery nobody has any more."""
+        row = _pull_calls.sent_back(max(self.number, 0), offset, self._retry, None, reason)
+        self._desk.send_backs.add(self, offset, row, None)
+
+    def forgotten(self) -> Iterator[int]:
+        """Offsets of deliveries that were dropped without being settled. The caller holds the lock."""
+        for offset in [offset for offset, delivery in self._out.items() if delivery() is None]:
+            del self._out[offset]
+            yield offset
+
+    def state(self) -> PullState:
+        """For who looks from outside. The caller holds the lock."""
+        queue = self.queue
+        return PullState(
+            max(self.number, 0),
+            self._retry,
+            queue.next_offset,
+            queue.committed,
+            queue.count,
+            queue.in_hand,
+            queue.bytes,
+            queue.backlog,
+            queue.limit(self._desk.reading.flow),
+        )

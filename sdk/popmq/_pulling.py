@@ -1,0 +1,56 @@
+"""What a pull consumer was asked for, and the paces that it keeps. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from popmq._guard import OnError
+from popmq.process_queue import FlowControl
+from popmq.pull import Strategy
+from popmq.topic import Start
+from popmq_proto.v1 import popmq_pb2 as pb
+
+#: The number by which a consumer knows the retry topic of its group, among its queues.
+RETRY = -1
+
+#: Seconds between two looks at which queues this consumer has; sooner when a heartbeat says so, or one is missing.
+REBALANCE_S = 20.0
+REBALANCE_AGAIN_S = 1.0
+#: Seconds between two commits: what is done again after a kill.
+COMMIT_S = 5.0
+#: Locks are renewed so often, and no longer relied on after so long, though the broker keeps them twice as long: two
+#: clocks never have to agree on the last second.
+LOCK_S = 20.0
+LOCK_VALID_S = 30.0
+#: Seconds before a pull that failed is tried again, and before a paused consumer looks whether it still is.
+FAILED_S = 1.0
+PAUSED_S = 1.0
+#: Seconds before a message whose handler failed comes again in an orderly queue.
+ORDERLY_AGAIN_S = 1.0
+#: Of how many times that a queue was held back one is logged.
+HELD_BACK_LOG_EVERY = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class PullReading:
+    """What `pull_consume` and `broadcast_consume` were asked for; see there."""
+
+    topic: str
+    group: str  # "": a broadcast
+    filter: pb.Filter | None
+    start: Start | None
+    strategy: Strategy
+    queues: Sequence[int]
+    orderly: bool
+    max_messages: int
+    wait: float
+    flow: FlowControl
+    on_error: OnError
+    until_idle: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where to begin in a queue, and where its end was then."""
+
+    offset: int
+    max_offset: int

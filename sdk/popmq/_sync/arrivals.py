@@ -1,0 +1,65 @@
+# Written by sdk/twin.py from popmq/_async/arrivals.py: change that one.
+"""Where what was pulled waits for the handlers: queue by queue in turn, so that a full one keeps no other waiting."""
+
+from typing import Protocol
+
+from popmq._sync.concurrency import Event, Lock
+from popmq.errors import PopMQError
+from popmq.message import Delivery
+
+
+class Source(Protocol):
+    """A queue that has something to hand out. Both are called under the lock."""
+
+    def take(self, now: float) -> Delivery | None:
+        """The next delivery, if there is one."""
+
+    def waiting(self, now: float) -> bool:
+        """Whether `take` would give another one."""
+
+
+class Arrivals:
+    """Sources that have something, perhaps; and the news that end the waiting for them."""
+
+    def __init__(self, lock: Lock) -> None:
+        self._lock = lock
+        self._sources: dict[Source, None] = {}  # an ordered set
+        self._news = Event()
+        self._error: PopMQError | None = None
+
+    def offer(self, source: Source) -> None:
+        """Something may be taken from it."""
+        with self._lock:
+            self._sources.setdefault(source)
+        self._news.set()
+
+    def fail(self, error: PopMQError) -> None:
+        """Ends the loop of the consumer with this error."""
+        self._error = self._error or error
+        self._news.set()
+
+    def wake(self) -> None:
+        """Ends a waiting."""
+        self._news.set()
+
+    def next(self, now: float, paused: bool) -> Delivery | None:
+        """The next delivery, of each source in turn; none while `paused`. Raises what `fail` was given."""
+        self._news.clear()
+        if self._error is not None:
+            raise self._error
+        if paused:
+            return None
+        with self._lock:
+            while self._sources:
+                source = next(iter(self._sources))
+                del self._sources[source]
+                delivery = source.take(now)
+                if source.waiting(now):
+                    self._sources[source] = None
+                if delivery is not None:
+                    return delivery
+        return None
+
+    def wait(self, seconds: float | None) -> bool:
+        """Waits for news since the last `next`, at most so long; returns whether there were any."""
+        return self._news.wait(seconds)

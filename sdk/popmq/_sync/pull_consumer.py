@@ -1,0 +1,151 @@
+# Written by sdk/twin.py from popmq/_async/pull_consumer.py: change that one.
+"""`for delivery in client.pull_consume(topic, group)`: reads a share of a topic's queues until it is stopped."""
+
+import logging
+from collections.abc import Generator, Sequence
+from types import TracebackType
+from typing import Self
+
+from popmq._pulling import FAILED_S, PullReading
+from popmq._sync.arrivals import Arrivals
+from popmq._sync.concurrency import Lock, Mutex, Stop
+from popmq._sync.consumer import Parts
+from popmq._sync.puller import Desk
+from popmq._sync.send_backs import SendBacks
+from popmq._sync.share import Share
+from popmq._sync.upkeep import Upkeep
+from popmq._tries import Stopped
+from popmq.errors import TryLater
+from popmq.message import Delivery
+from popmq.pull import PullState
+
+log = logging.getLogger("popmq.consumer")
+
+
+class PullConsumer:
+    """Deliveries of the queues that this consumer reads; made by `Client.pull_consume` and `broadcast_consume`.
+
+    It pulls in the background, ahead of its handlers. It outlives a broker that restarts. It ends by `stop()`, by
+    leaving its loop or its `with`: then it commits how far it came, and gives its queues to others at once.
+    """
+
+    def __init__(self, parts: Parts, reading: PullReading, share: Share) -> None:
+        self._parts = parts
+        self._reading = reading
+        self._stop = Stop()
+        self._turn = Mutex()
+        self._started = False
+        self._kept = False  # its upkeep is among the keeper's chores
+        lock = Lock()
+        self._arrivals = Arrivals(lock)
+        self._send_backs = SendBacks(parts.wire, parts.clock, reading)
+        self._desk = Desk(
+            parts.wire,
+            parts.clock,
+            reading,
+            lock,
+            self._arrivals,
+            self._send_backs,
+            look=parts.keeper.wake,
+            rebalance=lambda: self._upkeep.rebalance(),
+        )
+        self._upkeep = Upkeep(self._desk, share, self._stop)
+
+    @property
+    def topic(self) -> str:
+        """What it reads."""
+        return self._reading.topic
+
+    @property
+    def group(self) -> str:
+        """For whom; "" when it broadcasts."""
+        return self._reading.group
+
+    def stop(self) -> None:
+        """Ends the loop after the delivery that is being handled. May be called from other threads and from signal
+        handlers.
+        """
+        self._stop.set()
+
+    def stopped(self) -> bool:
+        """Whether it ends, or has ended."""
+        return self._stop.is_set()
+
+    def pause(self) -> None:
+        """Pulls nothing and hands nothing out until `resume`. Its queues stay its own, and progress is committed."""
+        self._desk.paused = True
+
+    def resume(self) -> None:
+        """Goes on."""
+        self._desk.paused = False
+        self._upkeep.wake()
+        self._arrivals.wake()
+
+    def queues(self) -> Sequence[PullState]:
+        """What it holds of each queue that it has, the retry topic first."""
+        return self._upkeep.states()
+
+    def close(self) -> None:
+        """Stops, sends back what failed, commits, and gives its queues up. What is in hand comes again elsewhere."""
+        if self._parts.wire.forked():
+            return
+        self.stop()
+        if self._kept:
+            self._kept = False
+            self._parts.keeper.remove(self._upkeep)
+        self._upkeep.close()
+        self._send_backs.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __iter__(self) -> Generator[Delivery, None, None]:
+        """The deliveries; leaving the loop closes the consumer."""
+        try:
+            while (delivery := self._take()) is not None:
+                yield delivery
+        finally:
+            self.close()
+
+    def __next__(self) -> Delivery:
+        """The next delivery. Several threads or tasks may take turns."""
+        delivery = self._take()
+        if delivery is None:
+            self.close()
+            raise StopIteration
+        return delivery
+
+    def _take(self) -> Delivery | None:
+        with self._turn:
+            if not self._started:
+                self._start()
+            while not self._stop.is_set():
+                delivery = self._arrivals.next(self._parts.clock.now(), self._desk.paused)
+                if delivery is not None:
+                    return delivery
+                if not self._arrivals.wait(self._reading.until_idle) and self._upkeep.idle():
+                    self._stop.set()
+            return None
+
+    def _start(self) -> None:
+        self._parts.keeper.bind()
+        self._send_backs.bind()
+        self._stop.watch(self._arrivals.wake)
+        while not self._stop.is_set():
+            try:
+                self._upkeep.open()
+            except Stopped:
+                return
+            except TryLater as error:
+                log.warning("topic %s cannot be read, it is tried on: %s", self.topic, error)
+                self._stop.wait(FAILED_S)
+            else:
+                break
+        self._kept = True
+        self._parts.keeper.add(self._upkeep)
+        self._started = True

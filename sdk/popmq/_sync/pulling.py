@@ -1,0 +1,201 @@
+# Written by sdk/twin.py from popmq/_async/pulling.py: change that one.
+"""Reading by queue and offset: the calls, and the consumers made of them. See popmq.pull."""
+
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from popmq import _pull_calls
+from popmq._calls import InvisibleTimeResult, all_or_raise, filter_row
+from popmq._guard import OnError
+from popmq._pull_calls import PULL_MESSAGES
+from popmq._pulling import PullReading
+from popmq._sync.consumer import Parts
+from popmq._sync.heartbeats import Heartbeats
+from popmq._sync.pull_consumer import PullConsumer
+from popmq._sync.share import EveryQueue, GroupShare, Share
+from popmq._sync.wire import Wire
+from popmq.message import Delivery
+from popmq.process_queue import FlowControl
+from popmq.pull import Locks, Pulled, Strategy
+from popmq.topic import Start
+
+
+class Pulling:
+    """A pull takes no lease: whoever pulls keeps its own place."""
+
+    client_id: str
+    _wire: Wire
+    _parts: Parts
+    _heartbeats: Heartbeats
+    _pull_consumers: weakref.WeakSet[PullConsumer]
+
+    def pull(
+        self,
+        topic: str,
+        group: str,
+        queue: int,
+        offset: int,
+        max_messages: int = PULL_MESSAGES,
+        wait: float = 0.0,
+        *,
+        max_bytes: int = 0,
+        tag: str | None = None,
+        sql: str | None = None,
+        commit_offset: int | None = None,
+    ) -> Pulled:
+        """Reads a queue from an offset on, waiting up to `wait` seconds (≤ 60) while it is at its end. Takes no lease.
+
+        `group` may be "": a reader without a group. `topic` may be %RETRY%group+topic: of its queue 0 the entries are
+        read, by their numbers. `commit_offset` commits this offset on the way.
+        Raises TopicNotFound, GroupNotFound, FilterConflict, InvalidFilter, InvalidField, PollingFull, RateLimited;
+        WrongConsumeMode for `commit_offset` in a group that pops.
+        """
+        call = _pull_calls.pull(
+            topic,
+            group,
+            queue,
+            offset,
+            max_messages=max_messages,
+            wait=wait,
+            max_bytes=max_bytes,
+            filter=filter_row(tag, sql),
+            commit_offset=commit_offset,
+        )
+        return self._wire.run(call)
+
+    def update_offsets(self, topic: str, group: str, offsets: Mapping[int, int]) -> None:
+        """Commits: queue → the next offset that the group is to read, backwards too.
+
+        Of %RETRY%group+topic: entries of queue 0 below the offset are done.
+        Raises WrongConsumeMode for a group that pops, TopicNotFound, GroupNotFound, InvalidField.
+        """
+        self._wire.run(_pull_calls.update_offsets(topic, group, offsets))
+
+    def send_back(
+        self,
+        deliveries: Delivery | Iterable[Delivery],
+        delay: float | None = None,
+        reason: str = "",
+        reject: bool = False,
+    ) -> list[InvisibleTimeResult]:
+        """Gives back what `pull` delivered to a group: each message comes again through the retry topic after `delay`
+        seconds (None: the group's backoff), or is a dead letter after its last attempt, with `reject` at once.
+
+        Raises WrongConsumeMode, TopicNotFound, GroupNotFound; MessageNotFound, InvalidField, PartlyRefused.
+        """
+        rows = [deliveries] if isinstance(deliveries, Delivery) else list(deliveries)
+        results: list[Any] = [None] * len(rows)
+        for topic, group, indices in _pull_calls.by_place(rows):
+            entries = [_pull_calls.pulled_back(rows[index], delay, reason, reject) for index in indices]
+            answers = self._wire.run(_pull_calls.send_back(topic, group, entries))
+            for index, answer in zip(indices, answers, strict=True):
+                results[index] = answer
+        return all_or_raise(results)
+
+    def lock_queues(self, topic: str, group: str, queues: Sequence[int]) -> Locks:
+        """Takes or renews queues for this client, for orderly reading; returns those that it has now.
+
+        Raises TopicNotFound, GroupNotFound, InvalidField.
+        """
+        return self._wire.run(_pull_calls.lock_queues(topic, group, self.client_id, queues))
+
+    def unlock_queues(self, topic: str, group: str, queues: Sequence[int] = ()) -> None:
+        """Gives queues free; none named: all of this client's. Raises TopicNotFound, GroupNotFound, InvalidField."""
+        self._wire.run(_pull_calls.unlock_queues(topic, group, self.client_id, queues))
+
+    def pull_consume(
+        self,
+        topic: str,
+        group: str,
+        *,
+        tag: str | None = None,
+        sql: str | None = None,
+        start: Start | None = None,
+        strategy: Strategy = "AVG",
+        queues: Sequence[int] = (),
+        orderly: bool = False,
+        max_messages: int = PULL_MESSAGES,
+        wait: float = 15.0,
+        flow: FlowControl | None = None,
+        on_error: OnError = "log",
+        until_idle: float | None = None,
+    ) -> PullConsumer:
+        """Deliveries of this consumer's share of the topic's queues, until stopped; guard each with its `with`.
+
+        A group pulls a topic or pops it; one that is new in the topic pulls it from now on, beginning at `start` (None:
+        where the group starts). Its queues are dealt out to its consumers by `strategy`; `queues` names them instead.
+        A handler that returns is done with its message; one that raises has it sent back: it comes again with backoff
+        through the retry topic, at last it is a dead letter. With `orderly` each queue has one message out at a time,
+        and a failed one is tried again in place. Progress is committed every 5 s, and at the end.
+        `max_messages` and `wait` are those of one pull; `flow` bounds what is cached of a queue. `until_idle`: ends
+        when there was nothing to read for so many seconds.
+        """
+        self._refuse_second(topic, group, queues)
+        reading = PullReading(
+            topic,
+            group,
+            filter_row(tag, sql),
+            start,
+            strategy,
+            queues,
+            orderly,
+            max_messages,
+            wait,
+            flow or FlowControl(),
+            on_error,
+            until_idle,
+        )
+        return self._pulling(reading, GroupShare(self._wire, self._heartbeats, self.client_id, reading))
+
+    def broadcast_consume(
+        self,
+        topic: str,
+        *,
+        offsets: str | Path | None = None,
+        tag: str | None = None,
+        sql: str | None = None,
+        start: Start = "earliest",
+        max_messages: int = PULL_MESSAGES,
+        wait: float = 15.0,
+        flow: FlowControl | None = None,
+        on_error: OnError = "log",
+        until_idle: float | None = None,
+    ) -> PullConsumer:
+        """Every message of a topic, to every consumer that reads it so; the broker keeps nothing of it.
+
+        How far it came is kept in the file `offsets`, which belongs to this reader alone, and written every 5 s and at
+        the end; or only in memory. A reader without offsets begins at `start`. A message whose handler raises is logged
+        and passed over: there is no retry topic. (`delivery.release(delay=…)` hands it out again.)
+        The other parameters are those of `pull_consume`.
+        """
+        reading = PullReading(
+            topic,
+            "",
+            filter_row(tag, sql),
+            start,
+            "AVG",
+            (),
+            False,
+            max_messages,
+            wait,
+            flow or FlowControl(),
+            on_error,
+            until_idle,
+        )
+        file = None if offsets is None else Path(offsets)
+        return self._pulling(reading, EveryQueue(self._wire, reading, file))
+
+    def _pulling(self, reading: PullReading, share: Share) -> PullConsumer:
+        consumer = PullConsumer(self._parts, reading, share)
+        self._pull_consumers.add(consumer)
+        return consumer
+
+    def _refuse_second(self, topic: str, group: str, queues: Sequence[int]) -> None:
+        """To the broker a client is one reader: two consumers of it would get the same queues."""
+        for other in list(self._pull_consumers):
+            if (other.topic, other.group) == (topic, group) and not other.stopped() and not queues:
+                raise RuntimeError(
+                    f"this client pulls topic {topic!r} for group {group!r}: name queues, or make another client"
+                )

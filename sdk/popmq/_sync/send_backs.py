@@ -1,0 +1,108 @@
+# Written by sdk/twin.py from popmq/_async/send_backs.py: change that one.
+"""Gives pulled messages whose handlers failed back to the broker: in the background, all that waits in one request."""
+
+import logging
+from typing import Any, Protocol
+
+from popmq import _calls, _pull_calls
+from popmq._clock import Clock
+from popmq._pulling import FAILED_S, PullReading
+from popmq._sync.concurrency import Event, Lock, Worker
+from popmq._sync.wire import Wire
+from popmq.errors import MessageNotFound, PopMQError, TryLater
+from popmq.message import Delivery
+
+log = logging.getLogger("popmq.consumer")
+
+
+class Owner(Protocol):
+    """Whose message it is: cached there until the broker has it back."""
+
+    def returned(self, offset: int, delivery: Delivery | None, error: PopMQError | None) -> None:
+        """The broker's answer."""
+
+
+#: Whose, its offset, the entry of the request, and the delivery if its handler still had it.
+Sent = tuple[Owner, int, Any, Delivery | None]
+
+
+class SendBacks:
+    """What one consumer sends back. Guards call `add` from any thread.
+
+    A message that could not be sent back stays cached, so its offset is not committed: it comes again, here or
+    elsewhere, whatever happens to this process.
+    """
+
+    def __init__(self, wire: Wire, clock: Clock, reading: PullReading) -> None:
+        self._wire = wire
+        self._clock = clock
+        self._reading = reading
+        self._lock = Lock()
+        self._waiting: list[Sent] = []
+        self._idle = Event()
+        self._idle.set()
+        self._gave_up = False
+        self._worker = Worker(f"popmq-send-back-{reading.topic}", self._step)
+        # Before a test moves the time on, the broker has what was sent back in the time before.
+        clock.drive(self.due, lambda: self._worker.wait_for(self.flush))
+
+    def bind(self) -> None:
+        """To be called in the event loop before the first message."""
+        self._worker.bind()
+
+    def add(self, owner: Owner, offset: int, row: Any, delivery: Delivery | None) -> None:
+        """Sends a message back soon."""
+        with self._lock:
+            self._idle.clear()
+            self._waiting.append((owner, offset, row, delivery))
+        self._worker.wake()
+
+    def due(self) -> float | None:
+        """Now, if there is something to send."""
+        return None if self._idle.is_set() else self._clock.now()
+
+    def flush(self) -> None:
+        """Waits until the broker has everything, at most as long as a call may take, and that long only once."""
+        if not self._idle.is_set() and not self._gave_up:
+            self._worker.wake()
+            self._gave_up = not self._idle.wait(self._wire.timeouts.settle)
+
+    def stop(self) -> None:
+        """Sends nothing more."""
+        self._worker.stop()
+
+    def _step(self) -> float | None:
+        with self._lock:
+            some, self._waiting = self._waiting[: _calls.ENTRIES_MAX], self._waiting[_calls.ENTRIES_MAX :]
+        if some and not self._send(some):
+            return FAILED_S
+        with self._lock:
+            if self._waiting:
+                return 0.0
+            self._gave_up = False
+            self._idle.set()
+        return None
+
+    def _send(self, some: list[Sent]) -> bool:
+        """Sends them; false: not now."""
+        reading = self._reading
+        call = _pull_calls.send_back(reading.topic, reading.group, [row for _, _, row, _ in some])
+        try:
+            results = self._wire.run(call)
+        except TryLater as error:
+            log.warning("group %s cannot send messages back, tried again in %g s: %s", reading.group, FAILED_S, error)
+            with self._lock:
+                self._waiting = some + self._waiting
+            return False
+        except PopMQError as error:
+            results = [error] * len(some)
+        for (owner, offset, _, delivery), result in zip(some, results, strict=True):
+            owner.returned(offset, delivery, self._refusal(result))
+        return True
+
+    def _refusal(self, result: Any) -> PopMQError | None:
+        """What was refused; a message that the broker has no more is done with."""
+        if not isinstance(result, PopMQError):
+            return None
+        log.warning("group %s cannot send a message back: %s", self._reading.group, result)
+        return None if isinstance(result, MessageNotFound) else result

@@ -1,0 +1,253 @@
+# Written by sdk/twin.py from popmq/_async/share.py: change that one.
+"""What a pull consumer may read, and where it begins: two answers to the same questions.
+
+                    which queues                          where progress is kept      failed messages
+    GroupShare      those that the broker gives it        by the broker               sent back to the broker
+    EveryQueue      all: every consumer reads everything  here, in a file or memory   logged, and passed over
+
+Queues are numbers; the retry topic of a group is one more, RETRY, and belongs to whoever has queue 0.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from popmq import _calls, _offsets_file, _pull_calls, _subscription_calls
+from popmq._pulling import LOCK_VALID_S, RETRY, Place, PullReading
+from popmq._sync.concurrency import Stop, aside
+from popmq._sync.heartbeats import Heartbeats
+from popmq._sync.wire import Wire
+from popmq.errors import WrongConsumeMode
+from popmq.stats import QueueOffsets
+from popmq.topic import Assignment, Start
+
+log = logging.getLogger("popmq.consumer")
+
+#: Seconds between two looks whether another consumer has begun for a new group.
+BEGIN_AGAIN_S = 0.05
+
+
+class Share(Protocol):
+    """The questions. All but `open` may raise TryLater, and are asked again then; `stop` ends them with Stopped."""
+
+    def open(self, changed: Callable[[], object], stop: Stop) -> None:
+        """Once, at first; `changed` is called when `queues` may answer otherwise than before."""
+
+    def queues(self, stop: Stop) -> set[int] | None:
+        """What to read; None: not known now, go on as before."""
+
+    def places(self, queues: Iterable[int], stop: Stop) -> dict[int, Place]:
+        """Where to begin in them; a queue that is not there is left out."""
+
+    def save(self, offsets: Mapping[int, int], stop: Stop | None = None) -> None:
+        """Everything below these offsets is done."""
+
+    def lock(self, queues: Iterable[int], stop: Stop) -> tuple[set[int], float]:
+        """Which of them are locked now, and for how many seconds."""
+
+    def unlock(self, queues: Iterable[int]) -> None:
+        """Gives them free."""
+
+    def close(self, goodbye: bool) -> None:
+        """The last call, after `open`; without `goodbye` the broker is not told, for it is away."""
+
+
+def first_offset(row: QueueOffsets, start: Start) -> int:
+    """Where a reader begins that has no offset yet (S3.09–S3.11)."""
+    if start == "earliest":
+        return row.min_offset
+    return row.max_offset if start == "latest" else max(row.at_timestamp, row.min_offset)
+
+
+class GroupShare:
+    """A share of a group's queues."""
+
+    def __init__(self, wire: Wire, heartbeats: Heartbeats, client_id: str, reading: PullReading) -> None:
+        self._wire = wire
+        self._heartbeats = heartbeats
+        self._client_id = client_id
+        self._reading = reading
+        self._where = (reading.topic, reading.group)
+        self._retry_topic = _pull_calls.retry_topic(*self._where)
+        self._changed: Callable[[], object] = lambda: None
+        self._pulls = True
+
+    def open(self, changed: Callable[[], object], stop: Stop) -> None:
+        """Joins the group, and makes a group that is new in this topic one that pulls it.
+
+        Raises WrongConsumeMode for one that pops it, TopicNotFound, GroupNotFound, TryLater; Stopped.
+        """
+        self._changed = changed
+        self._heartbeats.join(self._reading.group, self._reading.topic, changed, stop)
+        try:
+            if (self._assignment(stop)).mode != "PULL":
+                self._begin(stop)
+        except BaseException:
+            self.close(True)
+            raise
+
+    def queues(self, stop: Stop) -> set[int] | None:
+        """As assigned; those that were named, if they were."""
+        assignment = self._assignment(stop)
+        self._tell_mode(assignment.mode == "PULL")
+        if not self._pulls:
+            return set()
+        if not assignment.known and not self._reading.queues:
+            return None
+        if self._reading.queues:
+            mine = set(self._reading.queues)
+        elif assignment.all:
+            mine = {row.queue for row in self._offsets(stop)}
+        else:
+            mine = set(assignment.queues)
+        return mine | {RETRY} if 0 in mine else mine
+
+    def places(self, queues: Iterable[int], stop: Stop) -> dict[int, Place]:
+        """At the committed offset. A queue without one came to the topic later: it is read from its first message."""
+        wanted = set(queues)
+        rows = [(row.queue, row) for row in self._offsets(stop)] if wanted - {RETRY} else []
+        if RETRY in wanted:
+            call = _subscription_calls.query_offsets(self._retry_topic, self._reading.group, None)
+            rows += [(RETRY, row) for row in self._wire.run(call, stop)]
+        return {
+            queue: Place(row.committed if row.committed >= 0 else row.min_offset, row.max_offset)
+            for queue, row in rows
+            if queue in wanted
+        }
+
+    def save(self, offsets: Mapping[int, int], stop: Stop | None = None) -> None:
+        """One call for the topic, one for the retry topic."""
+        queues = {queue: offset for queue, offset in offsets.items() if queue != RETRY}
+        if queues:
+            self._wire.run(_pull_calls.update_offsets(*self._where, queues), stop)
+        if RETRY in offsets:
+            call = _pull_calls.update_offsets(self._retry_topic, self._reading.group, {0: offsets[RETRY]})
+            self._wire.run(call, stop)
+
+    def lock(self, queues: Iterable[int], stop: Stop) -> tuple[set[int], float]:
+        """The lock of queue 0 is that of the retry topic, too."""
+        wanted = set(queues)
+        call = _pull_calls.lock_queues(*self._where, self._client_id, _queues_of(wanted))
+        locks = self._wire.run(call, stop)
+        locked = set(locks.queues) | ({RETRY} if 0 in locks.queues else set())
+        return locked & wanted, min(LOCK_VALID_S, locks.seconds)
+
+    def unlock(self, queues: Iterable[int]) -> None:
+        """Others may lock them at once, and not after a minute."""
+        named = [queue for queue in queues if queue != RETRY]
+        if named:
+            self._wire.run(_pull_calls.unlock_queues(*self._where, self._client_id, named))
+
+    def close(self, goodbye: bool) -> None:
+        """Leaves the group."""
+        self._heartbeats.leave(self._reading.group, self._reading.topic, self._changed, goodbye)
+
+    def _begin(self, stop: Stop) -> None:
+        """A group that has no offset in this topic is new here: from now on it pulls, from `start` on.
+
+        Of several consumers that find it new one does so, under the lock of the first queue: with "latest", each would
+        begin a little later than the one before, and what was sent in between would be skipped.
+        """
+        while not stop.is_set():
+            rows = self._offsets(stop)
+            if any(row.committed >= 0 for row in rows):
+                self._check_mode(stop)
+                return
+            lock = _pull_calls.lock_queues(*self._where, self._client_id, [rows[0].queue])
+            if (self._wire.run(lock, stop)).queues:
+                try:
+                    self._begin_locked(stop)
+                finally:
+                    self.unlock([rows[0].queue])
+                return
+            stop.wait(BEGIN_AGAIN_S)
+
+    def _begin_locked(self, stop: Stop) -> None:
+        start = self._reading.start
+        rows = self._offsets(stop, start)
+        if any(row.committed >= 0 for row in rows):
+            self._check_mode(stop)
+            return
+        self._wire.run(_subscription_calls.set_consume_mode(*self._where, "PULL", 0), stop)
+        if start is not None:
+            self.save({row.queue: first_offset(row, start) for row in rows}, stop)
+
+    def _check_mode(self, stop: Stop) -> None:
+        topic, group = self._where
+        if (self._assignment(stop)).mode != "PULL":
+            raise WrongConsumeMode(
+                f"group {group!r} pops topic {topic!r}",
+                code="WRONG_CONSUME_MODE",
+                action=f'client.set_consume_mode("{topic}", "{group}", "PULL"), or pull with another group',
+            )
+
+    def _tell_mode(self, pulls: bool) -> None:
+        """The mode may be switched while consumers run: this one then waits until it is switched back."""
+        if pulls != self._pulls:
+            log.warning("group %s %s topic %s now", self._where[1], "pulls" if pulls else "pops", self._where[0])
+        self._pulls = pulls
+
+    def _assignment(self, stop: Stop) -> Assignment:
+        call = _calls.query_assignment(*self._where, self._client_id, self._reading.strategy)
+        return self._wire.run(call, stop)
+
+    def _offsets(self, stop: Stop, start: Start | None = None) -> list[QueueOffsets]:
+        moment = None if isinstance(start, str) else start
+        return self._wire.run(_subscription_calls.query_offsets(*self._where, moment), stop)
+
+
+class EveryQueue:
+    """Every queue of a topic, for a reader that keeps its own offsets: in `file`, or nowhere."""
+
+    def __init__(self, wire: Wire, reading: PullReading, file: Path | None) -> None:
+        self._wire = wire
+        self._topic = reading.topic
+        self._start: Start = reading.start or "earliest"
+        self._file = file
+        self._offsets: dict[int, int] = {}
+
+    def open(self, _changed: Callable[[], object], stop: Stop) -> None:
+        """Reads the file. A reader that has no offsets yet begins at its start. Raises PopMQError for a broken file."""
+        if self._file is not None:
+            self._offsets = aside(_offsets_file.read, self._file, self._topic)
+        if not self._offsets:
+            rows = self._query(stop, self._start)
+            self.save({row.queue: first_offset(row, self._start) for row in rows})
+
+    def queues(self, stop: Stop) -> set[int] | None:
+        """As many as the topic has by now."""
+        return {row.queue for row in self._query(stop)}
+
+    def places(self, queues: Iterable[int], stop: Stop) -> dict[int, Place]:
+        """Where it was; a queue that came to the topic later is read from its first message."""
+        wanted = set(queues)
+        return {
+            row.queue: Place(self._offsets.get(row.queue, row.min_offset), row.max_offset)
+            for row in self._query(stop)
+            if row.queue in wanted
+        }
+
+    def save(self, offsets: Mapping[int, int], stop: Stop | None = None) -> None:
+        """In memory, and on the disk if there is a file."""
+        self._offsets.update(offsets)
+        if self._file is not None:
+            aside(_offsets_file.write, self._file, self._topic, dict(self._offsets))
+
+    def lock(self, queues: Iterable[int], stop: Stop) -> tuple[set[int], float]:
+        """Nobody else is kept out of anything."""
+        return set(queues), LOCK_VALID_S
+
+    def unlock(self, queues: Iterable[int]) -> None:
+        """Nothing was locked."""
+
+    def close(self, goodbye: bool) -> None:
+        """The broker does not know of it."""
+
+    def _query(self, stop: Stop, start: Start | None = None) -> list[QueueOffsets]:
+        moment = None if isinstance(start, str) else start
+        return self._wire.run(_subscription_calls.query_offsets(self._topic, "", moment), stop)
+
+
+def _queues_of(numbers: Iterable[int]) -> Sequence[int]:
+    return sorted({max(number, 0) for number in numbers})

@@ -1,0 +1,254 @@
+# Written by sdk/twin.py from popmq/_async/upkeep.py: change that one.
+"""What a pull consumer does by the clock: which queues it has, commits, locks. A chore of its client's keeper.
+
+every 20 s, and when a heartbeat tells of a change   rebalance: queues that went are committed and given up, queues
+                                                     that came begin at their committed offset (S3.25–S3.31)
+every 5 s                                            commit; deliveries that were dropped unsettled are sent back
+every 20 s, if orderly                               locks are renewed
+when a message was put off until now                 it is offered again
+"""
+
+import logging
+from collections.abc import Iterable
+from typing import Protocol
+
+from popmq import _admin_calls
+from popmq._pulling import COMMIT_S, LOCK_S, REBALANCE_AGAIN_S, REBALANCE_S
+from popmq._sync.concurrency import Mutex, Stop
+from popmq._sync.puller import Desk, Puller
+from popmq._sync.share import Share
+from popmq._tries import Stopped
+from popmq.errors import PopMQError, TryLater, WrongConsumeMode
+from popmq.pull import PullState
+
+log = logging.getLogger("popmq.consumer")
+
+#: Why a message comes again whose handler let go of its delivery without a word.
+DROPPED = "dropped by its handler without being settled"
+
+
+class Step(Protocol):
+    """One of the things that are done by the clock."""
+
+    def __call__(self) -> bool:
+        """Whether it is done, until its next time."""
+
+
+class Upkeep:
+    """The pullers of one consumer."""
+
+    def __init__(self, desk: Desk, share: Share, stop: Stop) -> None:
+        self._desk = desk
+        self._share = share
+        self._stop = stop
+        self._pullers: dict[int, Puller] = {}
+        self._turn = Mutex()
+        self._opened = False
+        self._balanced = False  # it knew its queues at least once
+        self._rebalance_at = 0.0
+        self._commit_at = 0.0
+        self._lock_at = 0.0
+
+    def open(self) -> None:
+        """Takes its share, and begins to pull it. Raises what the share's `open` raises."""
+        reading = self._desk.reading
+        with self._turn:
+            self._share.open(self.rebalance, self._stop)
+            self._opened = True
+            if reading.orderly:
+                group = self._desk.wire.run(_admin_calls.get_group(reading.group), self._stop)
+                self._desk.max_attempts = group.max_attempts
+            now = self._desk.clock.now()
+            self._rebalance_at, self._commit_at, self._lock_at = now, now + COMMIT_S, now + LOCK_S
+        self.run()
+
+    def rebalance(self) -> None:
+        """Looks at the queues at once."""
+        self._rebalance_at = 0.0
+        self._desk.look()
+
+    def due(self) -> float | None:
+        """When the next thing is to be done."""
+        if not self._opened or self._stop.is_set():
+            return None
+        dues = [self._rebalance_at, self._commit_at]
+        if self._desk.reading.orderly:
+            dues.append(self._lock_at)
+        with self._desk.lock:
+            dues += [at for puller in self._pullers.values() if (at := puller.queue.again_at()) is not None]
+        return min(dues)
+
+    def run(self) -> None:
+        """Does what is due. What fails is tried again a second later."""
+        with self._turn:
+            now = self._desk.clock.now()
+            self._offer(now)
+            if self._commit_at <= now and self._try(self._commit):
+                self._commit_at = now + COMMIT_S
+            if self._lock_at <= now and self._desk.reading.orderly and self._try(self._renew_locks):
+                self._lock_at = now + LOCK_S
+            if self._rebalance_at <= now:
+                self._rebalance_at = now + REBALANCE_S  # before the questions: what changes meanwhile sets it back
+                if not self._try(self._rebalance):
+                    self._rebalance_at = min(self._rebalance_at, now + REBALANCE_AGAIN_S)
+
+    def idle(self) -> bool:
+        """Whether, as far as is known, there is nothing to pull and nothing to hand out."""
+        with self._desk.lock:
+            return self._balanced and all(puller.queue.at_end for puller in self._pullers.values())
+
+    def wake(self) -> None:
+        """Its pullers look again whether they may pull."""
+        for puller in list(self._pullers.values()):
+            puller.wake()
+
+    def states(self) -> list[PullState]:
+        """What it holds of each queue."""
+        with self._desk.lock:
+            return [self._pullers[number].state() for number in sorted(self._pullers)]
+
+    def close(self) -> None:
+        """Commits, gives its queues up, and leaves the group."""
+        with self._turn:
+            opened, self._opened = self._opened, False
+            reachable = True
+            try:
+                self._retire(list(self._pullers))
+            except PopMQError as error:
+                reachable = not isinstance(error, TryLater)
+                log.warning("not committed, what was done since the last commit comes again: %s", error)
+            if opened:
+                self._share.close(goodbye=reachable)
+
+    # ── Steps ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _try(self, step: Step) -> bool:
+        """Whether the step is done, until its next time; its errors are told."""
+        if self._stop.is_set() or not self._opened:
+            return True
+        try:
+            return step()
+        except Stopped:
+            return True
+        except TryLater as error:
+            log.warning("topic %s is read on as before: %s", self._desk.reading.topic, error)
+            return False
+        except WrongConsumeMode as error:
+            log.warning("topic %s is not pulled by this group any more: %s", self._desk.reading.topic, error)
+            self._rebalance_at = 0.0
+            return True
+        except PopMQError as error:
+            self._desk.arrivals.fail(error)
+            return True
+
+    def _offer(self, now: float) -> None:
+        for puller in self._pullers.values():
+            if (at := puller.queue.again_at()) is not None and at <= now:
+                self._desk.arrivals.offer(puller)
+
+    def _rebalance(self) -> bool:
+        """False: not all queues that were wanted could be had."""
+        wanted = self._share.queues(self._stop)
+        self._balanced = True
+        self._correct([puller for puller in self._pullers.values() if puller.correction])
+        if wanted is None:
+            return True
+        self._retire([number for number in self._pullers if number not in wanted])
+        came = wanted - self._pullers.keys()
+        return self._take_on(came) == came
+
+    def _take_on(self, queues: set[int]) -> set[int]:
+        """Begins to pull queues that came; returns those that could be had."""
+        mine, since, seconds = queues, self._desk.clock.now(), 0.0
+        if queues and self._desk.reading.orderly:
+            mine, seconds = self._share.lock(queues, self._stop)
+        places = self._share.places(mine, self._stop) if mine else {}
+        for number, place in places.items():
+            puller = Puller(self._desk, number, place)
+            if self._desk.reading.orderly:
+                puller.queue.locked_until = since + seconds
+            with self._desk.lock:
+                self._pullers[number] = puller
+            puller.start()
+        return mine
+
+    def _correct(self, pullers: list[Puller]) -> None:
+        """Begins queues anew whose offset was no place to read from, where the broker said (S0.49)."""
+        for puller in pullers:
+            status, offset = puller.correction or ("", 0)
+            self._give_up([puller])
+            if status != "NO_MATCHED_LOGIC_QUEUE":
+                self._share.save({puller.number: offset}, self._stop)
+
+    def _retire(self, numbers: Iterable[int]) -> None:
+        """Gives queues up with what was done committed (S3.29)."""
+        pullers = [self._pullers[number] for number in numbers]
+        if not pullers:
+            return
+        self._desk.send_backs.flush()
+        self._give_up(pullers)
+        try:
+            self._save(pullers)
+        except WrongConsumeMode:
+            log.warning("topic %s is popped by this group now, from its last commit on", self._desk.reading.topic)
+        if self._desk.reading.orderly:
+            self._share.unlock([puller.number for puller in pullers])
+
+    def _give_up(self, pullers: list[Puller]) -> None:
+        """From here on nothing of them is handed out or counted."""
+        with self._desk.lock:
+            for puller in pullers:
+                puller.queue.drop()
+                self._pullers.pop(puller.number, None)
+        for puller in pullers:
+            puller.end()
+        for puller in pullers:
+            puller.ended()
+
+    def _save(self, pullers: Iterable[Puller], stop: Stop | None = None) -> None:
+        with self._desk.lock:
+            offsets = {puller: puller.queue.committed for puller in pullers if puller.queue.committed != puller.told}
+        if offsets:
+            self._share.save({puller.number: offset for puller, offset in offsets.items()}, stop)
+            for puller, offset in offsets.items():
+                puller.told = offset
+
+    def _commit(self) -> bool:
+        self._sweep()
+        self._save(list(self._pullers.values()), self._stop)
+        return True
+
+    def _sweep(self) -> None:
+        """Sends back what was dropped unsettled: nobody can settle it any more, and it would pin its offset for ever.
+        Where nothing is sent back, its queue is begun again at the offset that it pins.
+        """
+        reading = self._desk.reading
+        for puller in list(self._pullers.values()):
+            with self._desk.lock:
+                offsets = list(puller.forgotten())
+            for offset in offsets:
+                log.warning("message %d of queue %d was %s", offset, puller.number, DROPPED)
+                if not reading.group or reading.orderly:
+                    puller.correction = ("", puller.queue.committed)
+                    self._rebalance_at = 0.0
+                else:
+                    puller.send_back(offset, DROPPED)
+
+    def _renew_locks(self) -> bool:
+        """Queues whose lock is somebody else's, or was for a while perhaps, are given up without a commit: it would
+        speak for the other one.
+        """
+        if not self._pullers:
+            return True
+        since = self._desk.clock.now()
+        locked, seconds = self._share.lock(self._pullers, self._stop)
+        lost = []
+        for puller in self._pullers.values():
+            if puller.number in locked and puller.queue.locked(since):
+                puller.queue.locked_until = since + seconds
+            else:
+                lost.append(puller)
+        if lost:
+            self._give_up(lost)
+            self._rebalance_at = 0.0
+        return True

@@ -1,0 +1,52 @@
+"""Reading by queue and offset: what a pull answers, where queues and groups stand, what a pull consumer holds.
+
+A pull takes no lease. Whoever pulls keeps its own place, and tells the broker how far its group has come.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from popmq.message import Delivery
+
+#: How queues are dealt out to the consumers of a group. MACHINE_ROOM reads a client id as room@name.
+Strategy = Literal["AVG", "CIRCLE", "CONSISTENT_HASH", "MACHINE_ROOM"]
+
+
+@dataclass(frozen=True, slots=True)
+class Pulled:
+    """The answer to a pull: what was found, and where to go on.
+
+    `status` is a name of the contract's PullStatus: FOUND, or why there is nothing: NO_MESSAGE_IN_QUEUE,
+    OFFSET_TOO_SMALL, OFFSET_OVERFLOW_ONE (at the end: the next message lands there), OFFSET_OVERFLOW_BADLY,
+    OFFSET_FOUND_NULL, NO_MATCHED_LOGIC_QUEUE, NO_MATCHED_MESSAGE, MESSAGE_WAS_REMOVING.
+    """
+
+    status: str
+    deliveries: Sequence[Delivery]
+    next_offset: int
+    min_offset: int
+    max_offset: int  # the offset that the next message gets
+
+
+@dataclass(frozen=True, slots=True)
+class Locks:
+    """The queues that a client has locked, for `seconds` from now."""
+
+    queues: Sequence[int]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class PullState:
+    """What a pull consumer holds of one queue, at this moment."""
+
+    queue: int
+    retry: bool  # the retry topic of the group: `queue` is 0
+    next_offset: int  # where the next pull reads
+    committed: int  # what the next commit says
+    cached: int  # messages that are not done
+    in_hand: int  # of these, handed out
+    bytes: int
+    backlog: int  # messages of the queue that are not done, an estimate
+    held_back_by: str  # count, bytes or span: pulled no further for now
