@@ -15,16 +15,20 @@
 from popmq import errors
 from popmq._async.client import AsyncClient
 from popmq._async.consumer import AsyncConsumer
+from popmq._async.pull_consumer import AsyncPullConsumer
 from popmq._async.transactions import AsyncTransaction
 from popmq._calls import InvisibleTimeResult
 from popmq._sync.client import Client
 from popmq._sync.consumer import Consumer
+from popmq._sync.pull_consumer import PullConsumer
 from popmq._sync.transactions import Transaction
 from popmq.config import Retry, Timeouts
 from popmq.errors import PopMQError
 from popmq.life import GroupLife, LifeEvent, MessageLife
 from popmq.message import DELAY_LEVELS, DeadLetter, Delivery, Message, SendReceipt, TraceContext
 from popmq.owner import Attachment, Availability, Columns, OwnerLease, Position, SealedBatch, Token
+from popmq.process_queue import FlowControl
+from popmq.pull import Pulled, PullState, QueueLocks
 from popmq.stats import (
     ClientSession,
     ClientStats,
@@ -56,6 +60,7 @@ __all__ = [
     "Assignment",
     "AsyncClient",
     "AsyncConsumer",
+    "AsyncPullConsumer",
     "AsyncTransaction",
     "Attachment",
     "Availability",
@@ -68,6 +73,7 @@ __all__ = [
     "DelayedMessage",
     "DelayedMessages",
     "Delivery",
+    "FlowControl",
     "Found",
     "Group",
     "GroupLife",
@@ -87,6 +93,10 @@ __all__ = [
     "Page",
     "PopMQError",
     "Position",
+    "PullConsumer",
+    "PullState",
+    "Pulled",
+    "QueueLocks",
     "QueueOffsets",
     "QueueStats",
     "Quota",

@@ -7,7 +7,7 @@ from popmq._calls import ENTRIES_MAX, Call, InvisibleTimeResult, clip, error_of,
 from popmq._outcome import Outcome, Reject, Release
 from popmq.errors import PopMQError
 from popmq.message import Delivery
-from popmq.pull import Locks, Pulled
+from popmq.pull import QueueLocks, Pulled
 from popmq_proto.v1 import popmq_pb2 as pb
 
 if TYPE_CHECKING:
@@ -117,12 +117,12 @@ def send_back(topic: str, group: str, rows: Sequence[pb.SentBack]) -> Call[list[
     return Call("Broker.SendBack", pb.SendBackRequest(topic=topic, group=group, messages=rows), read, "settle")
 
 
-def lock_queues(topic: str, group: str, client_id: str, queues: Sequence[int]) -> Call[Locks]:
+def lock_queues(topic: str, group: str, client_id: str, queues: Sequence[int]) -> Call[QueueLocks]:
     """Takes or renews queues for one client."""
     return Call(
         "Broker.LockQueues",
         pb.LockQueuesRequest(topic=topic, group=group, client_id=client_id, queues=queues),
-        lambda reply, _: Locks(tuple(reply.queues), reply.lock_ms / 1000),
+        lambda reply, _: QueueLocks(tuple(reply.queues), reply.lock_ms / 1000),
     )
 
 

@@ -30,7 +30,7 @@ class Pulled:
 
 
 @dataclass(frozen=True, slots=True)
-class Locks:
+class QueueLocks:
     """The queues that a client has locked, for `seconds` from now."""
 
     queues: Sequence[int]

@@ -21,6 +21,7 @@ def test_the_exported_names_are_these() -> None:
         "Assignment",
         "AsyncClient",
         "AsyncConsumer",
+        "AsyncPullConsumer",
         "AsyncTransaction",
         "Attachment",
         "Availability",
@@ -33,6 +34,7 @@ def test_the_exported_names_are_these() -> None:
         "DelayedMessage",
         "DelayedMessages",
         "Delivery",
+        "FlowControl",
         "Found",
         "Group",
         "GroupLife",
@@ -52,6 +54,10 @@ def test_the_exported_names_are_these() -> None:
         "Page",
         "PopMQError",
         "Position",
+        "PullConsumer",
+        "PullState",
+        "Pulled",
+        "QueueLocks",
         "QueueOffsets",
         "QueueStats",
         "Quota",
@@ -87,7 +93,11 @@ def public(kind: type) -> dict[str, inspect.Signature]:
 
 
 def test_both_clients_have_the_same_words_with_the_same_parameters() -> None:
-    for ours, theirs in ((popmq.Client, popmq.AsyncClient), (popmq.Consumer, popmq.AsyncConsumer)):
+    for ours, theirs in (
+        (popmq.Client, popmq.AsyncClient),
+        (popmq.Consumer, popmq.AsyncConsumer),
+        (popmq.PullConsumer, popmq.AsyncPullConsumer),
+    ):
         mine, other = public(ours), public(theirs)
         assert mine.keys() == other.keys()
         for name in mine:

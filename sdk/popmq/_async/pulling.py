@@ -17,7 +17,7 @@ from popmq._pull_calls import PULL_MESSAGES
 from popmq._pulling import PullReading
 from popmq.message import Delivery
 from popmq.process_queue import FlowControl
-from popmq.pull import Locks, Pulled, Strategy
+from popmq.pull import QueueLocks, Pulled, Strategy
 from popmq.topic import Start
 
 
@@ -93,7 +93,7 @@ class AsyncPulling:
                 results[index] = answer
         return all_or_raise(results)
 
-    async def lock_queues(self, topic: str, group: str, queues: Sequence[int]) -> Locks:
+    async def lock_queues(self, topic: str, group: str, queues: Sequence[int]) -> QueueLocks:
         """Takes or renews queues for this client, for orderly reading; returns those that it has now.
 
         Raises TopicNotFound, GroupNotFound, InvalidField.

@@ -18,7 +18,7 @@ from popmq._sync.share import EveryQueue, GroupShare, Share
 from popmq._sync.wire import Wire
 from popmq.message import Delivery
 from popmq.process_queue import FlowControl
-from popmq.pull import Locks, Pulled, Strategy
+from popmq.pull import Pulled, QueueLocks, Strategy
 from popmq.topic import Start
 
 
@@ -94,7 +94,7 @@ class Pulling:
                 results[index] = answer
         return all_or_raise(results)
 
-    def lock_queues(self, topic: str, group: str, queues: Sequence[int]) -> Locks:
+    def lock_queues(self, topic: str, group: str, queues: Sequence[int]) -> QueueLocks:
         """Takes or renews queues for this client, for orderly reading; returns those that it has now.
 
         Raises TopicNotFound, GroupNotFound, InvalidField.
