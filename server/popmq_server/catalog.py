@@ -96,6 +96,8 @@ def update_topic(tx: Tx, command: UpdateTopic) -> Topic:
     changed = topic._replace(
         queues=command.queues or topic.queues, by_age=by_age, keep_ms=keep_ms, **dict[str, Any](command.changes)
     )
+    if changed.bytes_max:
+        tx.state.trims.setdefault(topic.topic_id, 0)
     tx.state.topics[topic.topic_id] = changed
     tx.wake(None, topic.topic_id)
     return changed

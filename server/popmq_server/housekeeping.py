@@ -10,7 +10,7 @@ again, which finds less to do.
 
 from typing import Any
 
-from popmq_server import index, purge, retention, transaction, unique
+from popmq_server import index, purge, retention, room, transaction, unique
 from popmq_server.send import DEDUP_KEEP_MS
 from popmq_server.storage.keys import DEDUP_VALUE
 from popmq_server.storage.lmdb import MapFull
@@ -41,7 +41,8 @@ class Housekeeper:
 
     def next_ms(self, tx: Tx) -> int:
         """When to run next; now, when a piece was cut short or something deleted is still there."""
-        if (self._more or any(True for _ in tx.state.purges.items())) and self._tick_ms <= tx.now_ms + TICK_MS:
+        more = self._more or tx.state.trims or any(True for _ in tx.state.purges.items())
+        if more and self._tick_ms <= tx.now_ms + TICK_MS:
             return tx.now_ms
         return self._tick_ms
 
@@ -59,6 +60,7 @@ class Housekeeper:
             for entity_id, kind in list(tx.state.purges.items()):
                 purge.step(tx, entity_id, kind)
                 break
+            room.trim(tx)
             if self._more or tx.now_ms >= self._tick_ms:
                 self._more = self._retention.run(tx)
                 self._more |= self._forget_requests(tx)
@@ -66,6 +68,7 @@ class Housekeeper:
                 self._more |= self._widening.run(tx)
                 self._more |= unique.sweep(tx)
                 if not self._more:
+                    room.look_over(tx)
                     self._tick_ms = tx.now_ms + TICK_MS
         except MapFull:
             raise

@@ -116,6 +116,8 @@ def _forget(tx: Tx, entity_id: int, kind: str) -> None:
         _pop_where((state.queue_min, state.queue_max), 0, entity_id)
         state.topic_groups.pop(entity_id)
         state.total.pop(entity_id)
+        for marks in (state.trims, state.looked, state.trimmed):
+            marks.pop(entity_id, None)
         state.topic_stat.pop(entity_id)
         for owner_id, keys in list(state.owner_tokens.items()):
             state.owner_tokens[owner_id] = tuple(key for key in keys if key[1] != entity_id)

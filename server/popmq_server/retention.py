@@ -12,7 +12,7 @@ points into is skipped, not stopped at; one that is held KEEP_COPY_AFTER_MS past
                                                         └── an hour later: live records → kept, the chunk goes
 
 With a chunk go its index block, its consume-queue values, its history and quarantine rows, and the first readable
-offset of each of its queues moves up to the next block that is left.
+offset of each of its queues moves up to the next block that is left. room.py drops chunks before their time.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from typing import NamedTuple
 from popmq_server.checkpoint import members_of
 from popmq_server.records import Topic
 from popmq_server.storage.keys import CQ_ENTRY, CQ_KEY, FWAIT_VALUE, QUEUE_KEY, RQ_VALUE, STAT_KEY, TOPIC_AT, U32, U64
-from popmq_server.topic import IDX_HEAD, IDX_RANGE, located_in
+from popmq_server.topic import IDX_HEAD, IDX_RANGE, located_in, written
 from popmq_server.tx import Tx
 
 #: Chunks looked at for one topic in one piece.
@@ -72,7 +72,7 @@ class Retention:
         at = U64.unpack(last[1])[0] if last else 0
         moved, seen = at, 0
         for chunk in chunks(tx, topic.topic_id, at):
-            if seen == CHUNKS_MAX or not _passed(tx, topic, chunk):
+            if seen == CHUNKS_MAX or not passed(tx, topic, chunk):
                 break
             seen += 1
             moved = chunk.position + chunk.bytes
@@ -110,7 +110,7 @@ class Retention:
         return topic.topic_id in self._resume
 
 
-def _passed(tx: Tx, topic: Topic, chunk: Chunk) -> bool:
+def passed(tx: Tx, topic: Topic, chunk: Chunk) -> bool:
     """Whether every group of the topic has popped (or skipped) all of a chunk."""
     for group_id in tx.state.topic_groups.get(topic.topic_id, ()):
         if group_id not in tx.state.groups:
@@ -121,10 +121,14 @@ def _passed(tx: Tx, topic: Topic, chunk: Chunk) -> bool:
     return True
 
 
+def pinned(tx: Tx, chunk: Chunk) -> bool:
+    """Whether a lease or an entry outside the queues points into a chunk."""
+    return tx.state.pins.get(chunk.position, 0) > 0 or tx.kv.get("pin", U64.pack(chunk.position)) is not None
+
+
 def _retire(tx: Tx, topic: Topic, chunk: Chunk) -> None:
     """Drops a chunk whose time has come, unless something points into it."""
-    raw = tx.kv.get("pin", U64.pack(chunk.position))
-    if not tx.state.pins.get(chunk.position, 0) and raw is None:
+    if not pinned(tx, chunk):
         drop(tx, topic, chunk)
     elif (
         chunk.stored_ms + topic.keep_ms + KEEP_COPY_AFTER_MS <= tx.now_ms
@@ -171,7 +175,7 @@ def _raise_min(tx: Tx, topic: Topic, queue: int) -> None:
     """
     where = (topic.topic_id, queue)
     first = tx.kv.first("cq", QUEUE_KEY.pack(*where))
-    least = CQ_KEY.unpack(first[0])[2] if first else tx.state.queue_max.get(where, 0)
+    least = CQ_KEY.unpack(first[0])[2] if first else written(tx, *where)
     before = tx.state.queue_min.get(where, 0)
     tx.state.queue_min[where] = max(least, before)  # also when it stays: with it the end of the queue is written
     if least <= before:

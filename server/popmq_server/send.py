@@ -10,7 +10,7 @@ names itself once and numbers its requests; a number lies beside the producer's 
 
 import json
 
-from popmq_server import placing
+from popmq_server import placing, room
 from popmq_server.commands import Place, Send, Sent
 from popmq_server.errors import Refused, topic_not_found
 from popmq_server.message import Outgoing
@@ -36,6 +36,7 @@ def send(tx: Tx, command: Send) -> Sent:
             return seen
     if not messages:
         return Sent(0, 0, False)
+    room.make(tx, topic, messages)
     if placing.is_plain(topic, messages):
         queue = rotate(tx, topic)
         sent = Sent(queue, append(tx, topic, queue, messages), False)

@@ -164,6 +164,11 @@ class State:
         self.pop_turns: dict[tuple[int, int], int] = {}
         #: Names of topics for whose half messages a live producer can answer (checking.py): the event loop tells.
         self.listened: frozenset[str] = frozenset()
+        # Topics that are to be trimmed, for so many bytes more; where looking at their chunks goes on; when that ended:
+        # room.py. What a restart forgets is looked over within a minute.
+        self.trims: dict[int, int] = {}
+        self.looked: dict[int, int] = {}
+        self.trimmed: dict[int, int] = {}
         self.transactional: list[Table[Any, Any]] = [table for table in vars(self).values() if isinstance(table, Table)]
         self.counters.load("", Counters())
 

@@ -327,18 +327,18 @@ def _browse_retry(tx: Tx, name: str, rseq: int, messages_max: int, bytes_max: in
     return Page(rows, at, RQ_KEY.unpack(first[0])[2] if first else 0, tx.state.counters[""].rseq)
 
 
-def greatest_backlog(state: State) -> str:
-    """Who holds the most: for the refusal of a full store.
+def greatest_backlog(state: State, topic_id: int = 0) -> str:
+    """Who holds the most, of all topics or of one: for the refusal of a full store or topic.
 
     A walk over all groups, done only when a send is refused.
     """
     best = (0, "")
-    for (group_id, topic_id), stat in state.stat.items():
-        group, topic = state.groups.get(group_id), state.topics.get(topic_id)
-        if group is None or topic is None:
+    pairs = ((group_id, topic_id) for group_id in state.topic_groups.get(topic_id, ())) if topic_id else state.stat
+    for where in pairs:
+        stat, group, topic = state.stat.get(where), state.groups.get(where[0]), state.topics.get(where[1])
+        if stat is None or group is None or topic is None:
             continue
-        held = state.held.get((group_id, topic_id), Held())
-        count = ready(state, group_id, topic) + stat.retry + stat.waiting + sum(held)
+        count = ready(state, where[0], topic) + stat.retry + stat.waiting + sum(state.held.get(where, Held()))
         best = max(best, (count, f"group {group.name!r} has {count} messages of topic {topic.name!r} to do"))
     return best[1]
 

@@ -71,11 +71,20 @@ def append(tx: Tx, topic: Topic, queue: int, messages: tuple[Outgoing, ...]) -> 
 
 
 def flush(tx: Tx) -> None:
-    """Writes everything staged so far."""
+    """Writes everything staged so far; topics that pass their limit of bytes by it are to be trimmed (room.py)."""
     for topic_id, requests in tx.staged.items():
         for chunk in _chunks(requests):
             _write_chunk(tx, topic_id, chunk)
-    tx.staged = {}
+        topic = tx.state.topics.get(topic_id)
+        if topic is not None and 0 < topic.bytes_max < tx.state.topic_stat[topic_id].bytes:
+            tx.state.trims.setdefault(topic_id, 0)
+    tx.staged, tx.coming = {}, {}
+
+
+def written(tx: Tx, topic_id: int, queue: int) -> int:
+    """The next offset of a queue, without what is only staged yet."""
+    staged = (request.first for request in tx.staged.get(topic_id, ()) if request.queue == queue)
+    return min(staged, default=tx.state.queue_max.get((topic_id, queue), 0))
 
 
 def _chunks(requests: list[Staged]) -> Iterator[list[Staged]]:

@@ -18,7 +18,7 @@ from popmq_server.storage.table import Table
 class Tx:
     """One group commit in the making. Handlers take it first; nothing outlives it but what `commit` merges."""
 
-    __slots__ = ("kv", "now_ms", "staged", "staged_count", "state", "wall_ms", "woken")
+    __slots__ = ("coming", "kv", "now_ms", "staged", "staged_count", "state", "wall_ms", "woken")
 
     def __init__(self, state: State, store: Store, now_ms: int, wall_ms: int | None = None) -> None:
         """Begins an LMDB transaction; `now_ms` is the time of everything in this commit.
@@ -32,6 +32,8 @@ class Tx:
         #: Messages on their way into the log, by topic: topic.py.
         self.staged: dict[int, list[Any]] = {}
         self.staged_count = 0
+        #: Bytes of them in topics with a limit of bytes: room.py.
+        self.coming: dict[int, int] = {}
         #: (group name or None for all groups, topic name): something there became deliverable.
         self.woken: set[tuple[str | None, str]] = set()
 

@@ -71,6 +71,7 @@ def check(kv: Transaction) -> Iterator[str]:
     yield from _check_owners(state)
     yield from _check_groups(kv, state)
     yield from _check_pins(kv, state)
+    yield from _check_bytes(kv, state)
 
 
 def _check_lost(kv: Transaction) -> Iterator[str]:
@@ -295,6 +296,15 @@ def _retries(kv: Transaction) -> Iterator[tuple[str, int, int, int]]:
     for key, value in kv.scan("rq"):
         group_id, topic_id, _ = RQ_KEY.unpack(key)
         yield "retry", group_id, topic_id, RQ_VALUE.unpack_from(value)[0]
+
+
+def _check_bytes(kv: Transaction, state: State) -> Iterator[str]:
+    """The bytes of a topic equal those of its chunks."""
+    for topic in state.topics.values():
+        found = sum(IDX_HEAD.unpack_from(value)[1] for _, value in kv.scan("idx", U32.pack(topic.topic_id)))
+        counted = state.topic_stat[topic.topic_id].bytes
+        if found != counted:
+            yield f"topic {topic.name} has {found} bytes in its chunks, counted {counted}"
 
 
 def differences(live: State, fresh: State) -> list[str]:
