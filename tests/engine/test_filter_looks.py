@@ -57,6 +57,13 @@ def test_a_look_that_was_cut_short_moves_the_offset(rig: Rig, monkeypatch: pytes
     assert looks(rig) == (4, [])
 
 
+def test_a_look_that_just_reached_the_end_is_not_cut_short(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pick, "SCAN_UNITS_MAX", 100)
+    shop(rig)
+    send(rig, *tagged(*numbered("blue", 200)))
+    assert looks(rig, filter=RED) == (2, [])
+
+
 def test_a_look_that_found_something_answers_with_it(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pick, "REJECTIONS_MAX", 10)
     shop(rig)
@@ -79,9 +86,10 @@ def test_dropping_many_retries_is_bounded_too(rig: Rig, monkeypatch: pytest.Monk
 def test_with_no_filter_nothing_is_cut_short(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pick, "SCAN_UNITS_MAX", 10)
     monkeypatch.setattr(pick, "REJECTIONS_MAX", 10)
-    shop(rig)
-    send(rig, *tagged(*numbered("blue", 450)))
-    assert len(rig.pop(400)) == 400
+    shop(rig, queues=3)
+    for _ in range(3):
+        send(rig, *tagged(*numbered("blue", 20)))
+    assert len(rig.pop(60)) == 60
 
 
 def test_several_queues_share_one_bound_and_all_are_reached(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

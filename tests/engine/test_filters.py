@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_server import fields
 from popmq_server.errors import Refused
 from popmq_server.filters import filter as filters
 from popmq_server.filters import tag
@@ -154,7 +155,7 @@ def test_a_filter_says_what_it_is() -> None:
 def test_sql_sees_properties_the_tag_and_the_keys() -> None:
     data = stored("blue", ("k1", "k2"), size="5", TAGS="mine", empty="")
     assert filters.visible(data) == {"TAGS": "blue", "KEYS": "k1 k2", "size": "5", "empty": ""}
-    assert filters.visible(stored(KEYS="mine")) == {}
+    assert filters.visible(stored(KEYS="mine", TAGS="mine")) == {}
     assert filters.make("sql92", "TAGS = 'blue' AND KEYS CONTAINS 'k2' AND size > 4").matches(data)
     assert filters.make("sql92", "TAGS IS NULL").matches(stored())
 
@@ -168,3 +169,29 @@ def test_what_sql_sees_is_what_the_message_says(tag: str, keys: list[str], prope
     seen = filters.visible(stored(tag, tuple(keys)) + pb.Message(properties=properties).SerializeToString())
     system = ({"TAGS": tag} if tag else {}) | ({"KEYS": " ".join(keys)} if keys else {})
     assert seen == {name: text for name, text in properties.items() if name not in ("TAGS", "KEYS")} | system
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"a": "b"},
+        {"": "b"},
+        {"a": ""},
+        {"k" * 127 + "\x12": "v" * 17},
+        {"k" * 127: "v" * 127},
+        {"k" * 128: "v" * 128},
+        {"\n": "\x12\x12"},
+        {"k": "v" * 20_000},
+    ],
+)
+def test_an_entry_of_a_map_is_read_whatever_its_lengths(entry: dict[str, str]) -> None:
+    assert fields.properties(pb.Message(properties=entry).SerializeToString()) == entry
+
+
+def test_an_entry_of_a_map_that_is_written_in_another_way_is_read_too() -> None:
+    """Fields in any order, repeated, unknown ones among them: all of this is the same language on the wire."""
+    key, value, other = b"\x0a\x01a", b"\x12\x01b", b"\x1a\x01x"
+    assert fields.pair(value + key) == ("a", "b")
+    assert fields.pair(key + value + other) == ("a", "b")
+    assert fields.pair(key + value + b"\x0a\x01c") == ("c", "b")
+    assert fields.pair(b"") == ("", "")

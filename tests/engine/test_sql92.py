@@ -78,6 +78,8 @@ TABLE = [
     Row("a = b", "", T, N),
     Row("a <> b", "a=x", T, N),
     Row("'x' = no", "", F, N),
+    Row("5 = no", "", F, N),
+    Row("TRUE = no", "", F, N),
     Row("'x' <> no", "", T, N),
     Row("no = alsono", "", T, N),
     Row("no <> alsono", "", F, N),
