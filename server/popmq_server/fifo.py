@@ -29,11 +29,13 @@ from typing import NamedTuple
 
 from popmq_server import fields
 from popmq_server.checkpoint import CheckPoint, Lease, members_of
+from popmq_server.records import Subscription
 from popmq_server.storage.keys import FWAIT_KEY, FWAIT_VALUE, STAT_KEY, hash8
 from popmq_server.storage.table import Table
 from popmq_server.topic import Log, located
 from popmq_server.tx import Tx
 
+_PLAIN = Subscription()
 #: Why a message that nobody has tried comes back.
 BEHIND = "the message before it in its message group failed"
 
@@ -80,8 +82,18 @@ def message_group_hash(data: bytes) -> bytes:
     return hash8(fields.text(data, fields.MESSAGE_GROUP))
 
 
+def keeps_order(tx: Tx, ck: CheckPoint) -> bool:
+    """Whether members that come back wait in their message groups: in FIFO topics, unless the group pulls."""
+    if not ck.groups:
+        return False
+    return not tx.state.subscriptions.get((ck.group_id, ck.topic_id), _PLAIN).pulls
+
+
 def put(tx: Tx, where: tuple[int, int], entry: Waiting) -> None:
-    """An entry comes to wait."""
+    """An entry comes to wait. A group that pulled may have sent a message back twice: then it waits once."""
+    if tx.state.subscriptions.get(where, _PLAIN).pulled and tx.kv.get("fwait", entry.key) is not None:
+        tx.count(where, start=1)
+        return
     value = FWAIT_VALUE.pack(*entry[1:9]) + entry.reason.encode()
     tx.kv.put("fwait", entry.key, value)
     _pin(tx, entry.position, 1)
@@ -148,9 +160,9 @@ def tear(tx: Tx, where: tuple[int, int], taken: Waiting) -> None:
 def _tear_bit(tx: Tx, entry: Waiting) -> None:
     """The CheckPoint that an entry was tied to loses the member."""
     lease = tx.state.leases.get((entry.bound_ck, 0))
-    if lease is None:
-        return
     bit = 1 << entry.bound_member
+    if lease is None or not lease.released & bit:
+        return
     tx.loosen(tx.state.ck[entry.bound_ck].owner_id, -1)
     tx.state.leases[(entry.bound_ck, 0)] = lease._replace(
         undone=lease.undone & ~bit, released=lease.released & ~bit, torn=lease.torn | bit

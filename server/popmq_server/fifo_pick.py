@@ -115,8 +115,7 @@ class FifoPick(Pick):
 
     def _is_tied(self, entry: Waiting) -> bool:
         """Whether an entry is tied to a CheckPoint of the owner that asks: it comes back by its own token."""
-        ck = self.tx.state.ck.get(entry.bound_ck) if self.owner_id else None
-        return ck is not None and ck.owner_id == self.owner_id
+        return bool(self.owner_id) and self.returns_to(entry.bound_ck, entry.bound_member)
 
     def _is_below(self, entry: Waiting) -> bool:
         return self.upto is None or entry.offset < self.upto.queues.get(entry.queue, 0)
@@ -217,6 +216,7 @@ class FifoPick(Pick):
         super().apply()
         for entry in self._taken.values():
             fifo.remove(self.tx, self.where, entry)
+        for entry in self._taken.values():
             fifo.tear(self.tx, self.where, entry)
         for entry in self._parked:
             fifo.put(self.tx, self.where, entry)

@@ -10,7 +10,7 @@ again, which finds less to do.
 
 from typing import Any
 
-from popmq_server import index, purge, retention, room, transaction, unique
+from popmq_server import index, purge, retention, room, sweep, transaction, unique
 from popmq_server.send import DEDUP_KEEP_MS
 from popmq_server.storage.keys import DEDUP_VALUE
 from popmq_server.storage.lmdb import MapFull
@@ -41,10 +41,14 @@ class Housekeeper:
 
     def next_ms(self, tx: Tx) -> int:
         """When to run next; now, when a piece was cut short or something deleted is still there."""
-        more = self._more or tx.state.trims or any(True for _ in tx.state.purges.items())
-        if more and self._tick_ms <= tx.now_ms + TICK_MS:
+        open_ends = any(True for table in (tx.state.purges, tx.state.sweeps) for _ in table)
+        if (self._more or tx.state.trims or open_ends) and not self._postponed(tx):
             return tx.now_ms
         return self._tick_ms
+
+    def _postponed(self, tx: Tx) -> bool:
+        """After a failure the next tick is further away than it ever is otherwise."""
+        return self._tick_ms > tx.now_ms + TICK_MS
 
     def postpone(self, until_ms: int) -> None:
         """After a failure."""
@@ -56,9 +60,14 @@ class Housekeeper:
 
         Deleted things go first and one at a time: they may be large.
         """
+        if self._postponed(tx):
+            return
         try:
             for entity_id, kind in list(tx.state.purges.items()):
                 purge.step(tx, entity_id, kind)
+                break
+            for where in list(tx.state.sweeps):
+                sweep.step(tx, where)
                 break
             room.trim(tx)
             if self._more or tx.now_ms >= self._tick_ms:

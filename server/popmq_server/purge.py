@@ -10,7 +10,7 @@ positions, retries, owners and leases. Leases of either that end before their tu
 from typing import Any
 
 from popmq_server import delay, transaction
-from popmq_server.storage.keys import RQ_VALUE, STAT_KEY, SUB_OWNER, TOPIC_AT, U32, U64
+from popmq_server.storage.keys import STAT_KEY, SUB_OWNER, TOPIC_AT, U32, U64
 from popmq_server.storage.table import Table
 from popmq_server.topic import Log
 from popmq_server.tx import Tx
@@ -68,7 +68,7 @@ def _drop_range(tx: Tx, name: str, prefix: bytes, left: int) -> int:
     for key, value in tx.kv.scan(name, prefix):
         if len(found) == left:
             break
-        found.append((key, RQ_VALUE.unpack_from(value)[0] if name in ("rq", "fwait") else 0))
+        found.append((key, U64.unpack_from(value)[0] if name in ("rq", "fwait") else 0))
     log = Log(tx.kv)
     for key, position in found:
         if name in ("rq", "fwait") and (chunk := log.chunk_of(position)) >= 0:

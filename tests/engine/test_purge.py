@@ -130,3 +130,22 @@ def test_a_lease_that_ends_in_a_deleted_group_no_longer_holds_its_chunk(
     for _ in range(4):
         rig.advance(MINUTE)
     assert rig.read("log") == []
+
+
+def test_a_purge_that_fails_is_put_off_and_holds_nobody_up(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It once was tried again at once, for ever, in the turn of the command that had come."""
+    lived(rig)
+    step, calls = purge.step, []
+
+    def broken(*asked: object) -> None:
+        calls.append(asked)
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(purge, "step", broken)
+    rig.do(ask.DeleteTopic("t"))
+    rig.topic("u")
+    rig.send("still served", topic="u")
+    assert len(calls) == 1
+    monkeypatch.setattr(purge, "step", step)
+    rig.advance(3 * MINUTE)
+    assert not rig.read("purge")
