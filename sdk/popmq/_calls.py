@@ -246,6 +246,11 @@ def _outcome(result: Any, done: Any, forgiving: bool) -> Any:
     return done if forgiving and isinstance(error, HandleLapsed) else error
 
 
+def failed(answer: Any) -> bool:
+    """Whether a delivery that was settled so comes again: it was not taken, or released and is no dead letter."""
+    return isinstance(answer, PopMQError) or (isinstance(answer, InvisibleTimeResult) and not answer.dead_lettered)
+
+
 def handle_of(delivery: Delivery | str) -> str:
     """The handle of a delivery, or the handle itself."""
     return delivery if isinstance(delivery, str) else delivery.handle

@@ -5,6 +5,9 @@
 A caller flies at once when nothing of its topic is in flight. Otherwise it waits until that flight lands, until as much
 as one request should carry has gathered, or for a few ms; then it flies with everybody who waits. So one caller alone
 never waits for company, and a hundred callers share one fsync.
+
+A message group is in one flight at a time, and in a flight in the order of its callers: a flight that is tried again
+would be overtaken otherwise. Whoever waits for its message group lets others pass, but nobody of its message group.
 """
 
 from collections import deque
@@ -30,6 +33,7 @@ class Unit:
     rows: Sequence[pb.Message]
     size: int  # bytes
     turn: Any
+    message_groups: frozenset[str] = frozenset()
     results: list[Any] = field(default_factory=list)
     error: BaseException | None = None
     settled: bool = False
@@ -50,13 +54,27 @@ class Line:
         self._messages = 0
         self._bytes = 0
         self._flying = 0
+        self._aloft: set[str] = set()  # message groups in flight
+        self._blocked: set[str] | None = (
+            None  # nobody may fly: all who wait are of these, and something must land first
+        )
 
     def add(self, unit: Unit) -> bool:
         """Joins; returns whether it is the first that waits (and so the one that keeps the time for all)."""
         self._pending.append(unit)
         self._messages += len(unit.rows)
         self._bytes += unit.size
+        if self._blocked is not None:
+            self._look_at(unit)
         return len(self._pending) == 1
+
+    def _look_at(self, unit: Unit) -> None:
+        """Another one joins those who may not fly: looked at alone, for the others may be many thousands."""
+        assert self._blocked is not None
+        if self._blocked.isdisjoint(unit.message_groups):
+            self._blocked = None
+        else:
+            self._blocked |= unit.message_groups
 
     def leave(self, unit: Unit) -> bool:
         """Takes back a unit that still waits; false: it flies or is settled."""
@@ -64,6 +82,7 @@ class Line:
             return False
         self._pending.remove(unit)
         self._count_out(unit)
+        self._blocked = None
         return True
 
     def board(self, patient: bool) -> list[Unit]:
@@ -71,23 +90,39 @@ class Line:
         full = self._messages >= GATHER_MESSAGES_MAX or self._bytes >= GATHER_BYTES_MAX
         if not self._pending or self._flying >= FLIGHTS_MAX or (self._flying and patient and not full):
             return []
-        self._flying += 1
-        return self._take()
+        units = [] if self._blocked is not None else self._take()
+        self._flying += bool(units)
+        return units
 
-    def landed(self) -> Unit | None:
+    def landed(self, units: list[Unit]) -> Unit | None:
         """A flight is over; returns who waits longest, whose turn it may be."""
         self._flying -= 1
+        self._blocked = None
+        for unit in units:
+            self._aloft -= unit.message_groups
         return self._pending[0] if self._pending else None
 
     def _take(self) -> list[Unit]:
-        units = [self._pop()]
-        messages, size = len(units[0].rows), units[0].size
+        units: list[Unit] = []
+        passed: list[Unit] = []
+        blocked = set(self._aloft)
+        messages = size = 0
         while self._pending:
-            messages += len(self._pending[0].rows)
-            size += self._pending[0].size
-            if messages > GATHER_MESSAGES_MAX or size > GATHER_BYTES_MAX:
+            unit = self._pending[0]
+            if not blocked.isdisjoint(unit.message_groups):
+                blocked |= unit.message_groups
+                passed.append(self._pending.popleft())
+                continue
+            messages += len(unit.rows)
+            size += unit.size
+            if units and (messages > GATHER_MESSAGES_MAX or size > GATHER_BYTES_MAX):
                 break
             units.append(self._pop())
+        self._pending.extendleft(reversed(passed))
+        for unit in units:
+            self._aloft |= unit.message_groups
+        if not units:
+            self._blocked = blocked
         return units
 
     def _pop(self) -> Unit:

@@ -24,9 +24,12 @@ def _nobody_waits() -> None:
 
 
 class Batch:
-    """Deliveries of one pop that are not settled, under one lease of `lease` seconds."""
+    """Deliveries of one pop that are not settled, under one lease of `lease` seconds.
 
-    __slots__ = ("drop_at", "freed", "group", "lease", "members", "renew_at")
+    `ordered`: those of one message group go one after another. `runs` has their handles then, by message group.
+    """
+
+    __slots__ = ("drop_at", "freed", "group", "lease", "members", "renew_at", "runs")
 
     def __init__(
         self,
@@ -35,12 +38,17 @@ class Batch:
         since: float,
         hold: float = HOLD_S_MAX,
         freed: Callable[[], object] = _nobody_waits,
+        ordered: bool = False,
     ) -> None:
         self.group = deliveries[0].group
         self.lease = lease
         self.drop_at = since + hold
         self.freed = freed
         self.members = {delivery.handle: weakref.ref(delivery) for delivery in deliveries}
+        self.runs: dict[str, list[str]] = {}
+        for delivery in deliveries if ordered else ():
+            if delivery.message_group:
+                self.runs.setdefault(delivery.message_group, []).append(delivery.handle)
         self.renew_at = 0.0
         self.renewed(since)
 
@@ -51,6 +59,11 @@ class Batch:
     def failed(self, now: float) -> None:
         """The renewal did not reach the broker."""
         self.renew_at = now + self.lease * RENEW_AGAIN_AFTER
+
+    def behind(self, handle: str) -> list[str]:
+        """Those of its message group that come after it, settled or not."""
+        run = next((run for run in self.runs.values() if handle in run), [])
+        return run[run.index(handle) + 1 :] if run else []
 
     def unreferenced(self) -> list[str]:
         """Handles of what nobody can settle any more."""
@@ -69,9 +82,9 @@ class Hand:
         self._batches.add(batch)
         self._by_handle.update(dict.fromkeys(batch.members, batch))
 
-    def holds(self, handle: str) -> bool:
-        """Whether this delivery is in hand."""
-        return handle in self._by_handle
+    def batch_of(self, handle: str) -> Batch | None:
+        """The batch of a delivery that is in hand."""
+        return self._by_handle.get(handle)
 
     def drop(self, handle: str) -> Batch | None:
         """Takes a delivery out of hand; None: it was not in it."""
@@ -82,11 +95,17 @@ class Hand:
                 self._batches.discard(batch)
         return batch
 
+    def drop_behind(self, batch: Batch, handle: str) -> None:
+        """Takes out of hand what comes after a delivery in its message group: the broker has taken it back."""
+        for each in batch.behind(handle):
+            self.drop(each)
+
     def drop_unreferenced(self) -> None:
         """Takes out of hand what its handler dropped unsettled."""
         for batch in list(self._batches):
             for handle in batch.unreferenced():
                 self.drop(handle)
+                self.drop_behind(batch, handle)
 
     def due(self) -> float | None:
         """When the next lease is to be renewed."""

@@ -59,6 +59,54 @@ async def test_sends_are_numbered_apart(lossy: Any, wire: LossyWire) -> None:
     assert len({request.producer_id for request in requests}) == 1
 
 
+async def test_a_message_group_keeps_its_order_though_a_send_before_is_held_up(lossy: Any, wire: LossyWire) -> None:
+    await lossy.create_topic("letters", type="FIFO")
+    begun, another = threading.Event(), threading.Event()
+
+    def held(forward: Callable[[], bytes]) -> bytes:
+        begun.set()
+        another.wait()
+        return forward()
+
+    def passing(forward: Callable[[], bytes]) -> bytes:
+        try:
+            return forward()
+        finally:
+            another.set()
+
+    wire.plan["Send"] = [held, passing, REFUSE, LOSE]
+    sends = []
+    for number, message_group in enumerate("aabab"):
+        sends.append(
+            asyncio.ensure_future(lossy.send("letters", popmq.Message(str(number), message_group=message_group)))
+        )
+        await asyncio.to_thread(begun.wait)
+    receipts = await asyncio.gather(*sends)
+    assert receipts[0].offset < receipts[1].offset < receipts[3].offset
+    assert receipts[2].offset < receipts[4].offset
+    requests = [pb.SendRequest.FromString(request) for request in wire.seen["Send"]]
+    assert {message.message_group for message in requests[1].messages} == {"b"}
+
+
+async def test_messages_of_every_kind_are_gathered_and_each_caller_gets_its_own(lossy: Any, wire: LossyWire) -> None:
+    await lossy.create_topic("later", type="DELAY")
+    wire.plan["Send"] = [LOSE, REFUSE, LOSE]
+    kinds = [
+        popmq.Message("plain"),
+        popmq.Message("delayed", delay=60.0),
+        popmq.Message("half", transaction=True),
+        popmq.Message("", key="refused"),
+    ]
+    answers = await asyncio.gather(*(lossy.send("later", kind) for kind in kinds * 25), return_exceptions=True)
+    assert lossy.client_stats().send_requests < 60
+    for plain, delayed, half, refused in zip(*[iter(answers)] * 4, strict=True):
+        assert plain.offset >= 0
+        assert not plain.recall_handle + plain.transaction_id
+        assert (delayed.offset, bool(delayed.recall_handle)) == (-1, True)
+        assert (half.offset, bool(half.transaction_id)) == (-1, True)
+        assert isinstance(refused, errors.InvalidField)
+
+
 async def test_a_pop_whose_answer_was_lost_returns_that_batch_at_its_first_attempt(lossy: Any, wire: LossyWire) -> None:
     await lossy.send(TOPIC, [b"a", b"b"])
     wire.plan["Pop"] = [LOSE]

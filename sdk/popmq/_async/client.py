@@ -342,5 +342,6 @@ class AsyncClient(AsyncAdmin, AsyncTransactions, AsyncSubscriptions, AsyncLookin
                 results[index] = answer
                 if settles:
                     self._parts.leases.forget(handle)
+                    self._parts.leases.over(handle, _calls.failed(answer))
         all_or_raise(results)
         return results[0] if one else results

@@ -31,6 +31,8 @@ log = logging.getLogger("popmq.consumer")
 #: Seconds after which a consumer that waits for its handlers looks whether one dropped its delivery unsettled.
 LOOK_S = 1.0
 
+DEAD_LETTER_PREFIX = "%DLQ%"
+
 
 @dataclass(frozen=True, slots=True)
 class Parts:
@@ -62,6 +64,7 @@ class AsyncConsumer:
         self._attempt_id = ""
         self._stop = Stop()
         self._freed = Event()
+        self._parked: Stop | None = None  # ends a pop that waits while others wait for their turn here
         self._turn = Mutex()
         self._started = False
         self._opened = False  # its session
@@ -79,6 +82,9 @@ class AsyncConsumer:
         self.stop()
         async with self._turn:
             await self._sweep()
+            if any(batch.runs for batch in self._batches):
+                # What the broker takes back behind a failure is not to be given back once more.
+                await self._parts.settler.flush()
             while self._buffer:
                 self._give_back(self._buffer.popleft())
             opened, self._opened = self._opened, False
@@ -116,17 +122,34 @@ class AsyncConsumer:
             if not self._started:
                 await self._start()
             while not self._stop.is_set():
-                if self._buffer:
-                    return self._buffer.popleft()
+                delivery = self._next()
+                if delivery is None:
+                    self._freed.clear()
+                    delivery = self._next()  # of what was settled before the clearing
+                if delivery is not None:
+                    return delivery
                 if not await self._refill():
                     self._stop.set()
             return None
 
+    def _next(self) -> Delivery | None:
+        """The first in the buffer whose turn it is; what was lost or taken back meanwhile is dropped."""
+        found = None
+        later: list[Delivery] = []
+        while self._buffer and found is None:
+            delivery = self._buffer.popleft()
+            when = self._parts.leases.begin(delivery)
+            if when == "now":
+                found = delivery
+            elif when == "later":
+                later.append(delivery)
+        self._buffer.extendleft(reversed(later))
+        return found
+
     async def _start(self) -> None:
         self._parts.settler.bind()
         self._parts.keeper.bind()
-        self._stop.watch(self._session.wake)
-        self._stop.watch(self._freed.set)
+        self._stop.watch(self._let_on)
         if not self._reading.queues:
             await self._open()
         self._started = True
@@ -151,15 +174,21 @@ class AsyncConsumer:
         queues = self._reading.queues or await self._session.queues()
         if not room or queues is None:
             return True
-        popped = await self._pop(list(queues), self._size.next(room, time.monotonic()))
+        # While others of the buffer wait for their turn, the pop ends as soon as that may have come.
+        self._parked = until = Stop() if self._buffer else None
+        if until is not None and self._freed.is_set():
+            until.set()
+        try:
+            popped = await self._pop(list(queues), self._size.next(room, time.monotonic()), until)
+        finally:
+            self._parked = None
         self._size.popped(len(popped.deliveries), time.monotonic())
         if popped.deliveries:
             self._hold(popped)
-        return bool(popped.deliveries) or self._reading.until_idle is None
+        return bool(popped.deliveries or self._buffer) or self._reading.until_idle is None
 
     async def _room(self) -> int:
         """How many more deliveries may be handed out; when none, waits for a handler to settle one."""
-        self._freed.clear()
         self._batches = [batch for batch in self._batches if batch.members]
         room = self._reading.max_in_hand - sum(len(batch.members) for batch in self._batches)
         if room <= 0 and not await self._freed.wait(LOOK_S):
@@ -170,22 +199,28 @@ class AsyncConsumer:
         # A replayed pop says nothing of how much of its lease is over: renew it at once.
         now = self._parts.clock.now()
         since = now - popped.lease if popped.replay else now
-        batch = Batch(popped.deliveries, popped.lease, since, freed=self._freed.set)
+        # Dead letters have message groups too, and no order: the broker takes nothing back behind them.
+        ordered = not self._reading.topic.startswith(DEAD_LETTER_PREFIX)
+        batch = Batch(popped.deliveries, popped.lease, since, freed=self._let_on, ordered=ordered)
         self._parts.leases.hold(batch)
         self._batches.append(batch)
         self._buffer.extend(popped.deliveries)
 
-    async def _pop(self, queues: list[int], size: int) -> Popped:
-        """One pop, tried until it is answered: the attempt id stays the same until then, so no batch is stranded."""
+    async def _pop(self, queues: list[int], size: int, until: Stop | None = None) -> Popped:
+        """One pop, tried until it is answered: the attempt id stays the same until then, so no batch is stranded.
+
+        It waits for messages until `until` is set.
+        """
         reading = self._reading
         self._attempt_id = self._attempt_id or self._parts.numbering.attempt_id()
         while True:
+            waits = not self._stop.is_set() and not (until and until.is_set())
             call = _calls.pop(
                 reading.topic,
                 reading.group,
                 client_id=self._parts.client_id,
                 max_messages=size,
-                wait=0.0 if self._stop.is_set() else reading.pop_wait(),
+                wait=reading.pop_wait() if waits else 0.0,
                 invisible=reading.invisible,
                 queues=queues,
                 max_bytes=0,
@@ -194,7 +229,7 @@ class AsyncConsumer:
                 guard=self._guard,
             )
             try:
-                popped = await self._parts.wire.run(call, None if self._stop.is_set() else self._stop)
+                popped = await self._parts.wire.run(call, (until or self._stop) if waits else None)
             except Stopped:
                 # The pop may have been answered while it was given up: ask for its batch once more, to give it back.
                 continue
@@ -222,6 +257,13 @@ class AsyncConsumer:
         reading = self._reading
         return Guard(self._parts.settler, reading.on_error, reading.confirm, lease, self._parts.clock.now())
 
+    def _let_on(self) -> None:
+        """A delivery was settled: there is room, and perhaps it is another one's turn."""
+        self._freed.set()
+        self._session.wake()
+        if (parked := self._parked) is not None:
+            parked.set()
+
     def _give_back(self, delivery: Delivery) -> None:
-        if self._parts.leases.forget(delivery.handle):
+        if self._parts.leases.forget_run(delivery):
             self._parts.settler.settle(delivery, GIVE_BACK, False)

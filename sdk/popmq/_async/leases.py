@@ -9,6 +9,7 @@ from popmq._async.concurrency import Lock, Worker
 from popmq._async.wire import Wire
 from popmq._clock import Clock
 from popmq._hand import Batch, Hand
+from popmq._turns import Turns, When
 from popmq.errors import HandleLapsed, PopMQError
 from popmq.message import Delivery
 
@@ -79,6 +80,7 @@ class Leases:
         self._keeper = keeper
         self._lock = Lock()
         self._hand = Hand()
+        self._turns = Turns(self._hand)
         keeper.add(self)
 
     def hold(self, batch: Batch) -> None:
@@ -89,7 +91,7 @@ class Leases:
 
     def holds(self, delivery: Delivery) -> bool:
         """Whether its lease is renewed here."""
-        return self._hand.holds(delivery.handle)
+        return self._hand.batch_of(delivery.handle) is not None
 
     def forget(self, handle: str) -> bool:
         """Renews a delivery no more; false: it was not held."""
@@ -98,6 +100,38 @@ class Leases:
         if batch is not None:
             batch.freed()
         return batch is not None
+
+    def forget_run(self, delivery: Delivery) -> bool:
+        """Renews it no more, nor those behind it in its message group, which go back with it; false: was not held."""
+        with self._lock:
+            batch = self._hand.drop(delivery.handle)
+            if batch is not None:
+                self._hand.drop_behind(batch, delivery.handle)
+        return batch is not None
+
+    def begin(self, delivery: Delivery) -> When:
+        """Hands a buffered delivery out, if it is its turn."""
+        with self._lock:
+            return self._turns.begin(delivery)
+
+    def asked(self, handle: str) -> None:
+        """How a delivery ended is being told, and its message group waits for the answer."""
+        with self._lock:
+            self._turns.asked(handle)
+
+    def left(self, handle: str) -> None:
+        """The handler of a delivery that was lost is done: its message group may go on."""
+        with self._lock:
+            batch = self._turns.left(handle)
+        if batch is not None:
+            batch.freed()
+
+    def over(self, handle: str, failed: bool) -> None:
+        """The broker knows how a delivery ended; `failed`: those behind it in its message group go back with it."""
+        with self._lock:
+            batch = self._turns.over(handle, failed)
+        if batch is not None:
+            batch.freed()
 
     def forget_dropped(self) -> None:
         """Forgets what its handler dropped without settling it: it comes back to the group when its lease ends."""
@@ -132,7 +166,13 @@ class Leases:
     def _drop_lapsed(self, batch: Batch, handles: Sequence[str], results: Sequence[Any]) -> None:
         for handle, result in zip(handles, results, strict=True):
             # A delivery that was settled while its renewal was under way has lapsed too, and is forgotten already.
-            if isinstance(result, PopMQError) and self.forget(handle):
+            if isinstance(result, PopMQError) and self._lose(batch, handle):
                 log.warning("a delivery of group %s is lost to this client: %s", batch.group, result)
                 if not isinstance(result, HandleLapsed):
                     log.error("the broker did not renew it: %s", result.code)
+
+    def _lose(self, batch: Batch, handle: str) -> bool:
+        """Its lease is over, and so is that of those behind it in its message group. False: it was known."""
+        with self._lock:
+            self._hand.drop_behind(batch, handle)
+        return self.forget(handle)

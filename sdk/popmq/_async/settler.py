@@ -19,8 +19,8 @@ from popmq.message import Delivery
 
 log = logging.getLogger("popmq.consumer")
 
-#: An entry of a request (a handle to ack, or a change), and who waits for it.
-Told = tuple[Any, Ticket | None]
+#: An entry of a request (a handle to ack, or a change), who waits for it, and the delivery whose message group waits.
+Told = tuple[Any, Ticket | None, Delivery | None]
 
 
 class Settler:
@@ -51,7 +51,10 @@ class Settler:
 
     def forget(self, delivery: Delivery) -> bool:
         """Renews it no more; false: it was settled or lost before."""
-        return self._leases.forget(delivery.handle)
+        held = self._leases.forget(delivery.handle)
+        if not held and delivery.message_group:
+            self._leases.left(delivery.handle)
+        return held
 
     def settle(self, delivery: Delivery, outcome: Outcome, confirm: bool) -> Ticket | None:
         """Tells the broker soon; the ticket, asked for with `confirm`, is resolved when it has answered.
@@ -60,14 +63,19 @@ class Settler:
         more, so that an outcome is told or was never noted, and nobody waits for one that is not there.
         """
         ticket = Ticket() if confirm else None
+        waits = delivery if delivery.message_group and not isinstance(outcome, Ack) else None
+        if waits:
+            self._leases.asked(delivery.handle)
         with self._lock:
             if self._idle.is_set():
                 self._idle.clear()
             if isinstance(outcome, Ack):
-                self._acks[delivery.group].append((delivery.handle, ticket))
+                self._acks[delivery.group].append((delivery.handle, ticket, None))
             else:
-                self._changes[delivery.group].append((_change(delivery.handle, outcome), ticket))
+                self._changes[delivery.group].append((_change(delivery.handle, outcome), ticket, waits))
         self._worker.wake()
+        if delivery.message_group and not waits:
+            self._leases.over(delivery.handle, failed=False)
         return ticket
 
     def due(self) -> float | None:
@@ -103,13 +111,15 @@ class Settler:
         rest = iter(told)
         while some := list(islice(rest, _calls.ENTRIES_MAX)):
             try:
-                results = await self._wire.run(build(group, [entry for entry, _ in some]))
+                results = await self._wire.run(build(group, [entry for entry, _, _ in some]))
             except PopMQError as error:
                 results = [error] * len(some)
             self._answer(group, zip(some, results, strict=True))
 
     def _answer(self, group: str, answered: Iterable[tuple[Told, Any]]) -> None:
-        for (_, ticket), result in answered:
+        for (_, ticket, waits), result in answered:
+            if waits is not None:
+                self._leases.over(waits.handle, _calls.failed(result))
             error = result if isinstance(result, PopMQError) else None
             if ticket is not None:
                 ticket.resolve(error)

@@ -343,5 +343,6 @@ class Client(Admin, Transactions, Subscriptions, Looking, Pulling, Owners):
                 results[index] = answer
                 if settles:
                     self._parts.leases.forget(handle)
+                    self._parts.leases.over(handle, _calls.failed(answer))
         all_or_raise(results)
         return results[0] if one else results

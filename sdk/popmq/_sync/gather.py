@@ -28,7 +28,7 @@ class Gather:
 
     def send(self, topic: str, rows: Sequence[pb.Message], size: int) -> list[Any]:
         """Sends rows of `size` bytes, perhaps together with others. A SendReceipt or the error of each, in order."""
-        unit = Unit(rows, size, Event())
+        unit = Unit(rows, size, Event(), frozenset([row.message_group for row in rows]) - {""})
         with self._lock:
             line = self._lines.setdefault(topic, Line())
             first = line.add(unit)
@@ -76,7 +76,7 @@ class Gather:
 
     def _land(self, line: Line, units: list[Unit], results: list[Any], error: Exception | None) -> None:
         with self._lock:
-            following = line.landed()
+            following = line.landed(units)
             self.requests += error is None
             self.sent += len(results)
         start = 0

@@ -1,0 +1,79 @@
+"""Whose turn it is: messages of one message group are handed out one after another. Pure: no clock; its caller locks.
+
+    buffered ──▶ handed out ──┬─ acked, or a dead letter ───────────▶ the next one's turn
+                              └─ released, lost, dropped unsettled ──▶ those behind it in its batch are dropped
+
+The broker takes back what stands behind a failure, and delivers it again in order: those handles are dead already.
+"""
+
+import weakref
+from dataclasses import dataclass
+from typing import Literal
+
+from popmq._hand import Batch, Hand
+from popmq.message import Delivery
+
+#: May a buffered delivery be handed out: now; later, for one of its message group is out; never, for it is over.
+When = Literal["now", "later", "never"]
+
+#: Topic, group, message group.
+Key = tuple[str, str, str]
+
+
+@dataclass(eq=False, slots=True)
+class _Turn:
+    key: Key
+    handle: str
+    batch: Batch
+    delivery: weakref.ref[Delivery]
+    asked: bool = False  # how it ended is being told, and the broker's answer decides
+
+
+class Turns:
+    """What is out of each message group, in all consumers of a client."""
+
+    def __init__(self, hand: Hand) -> None:
+        self._hand = hand
+        self._by_key: dict[Key, _Turn] = {}
+        self._by_handle: dict[str, _Turn] = {}
+
+    def begin(self, delivery: Delivery) -> When:
+        """Hands a delivery out, if it may be. One that nobody can settle any more has failed: its turn is over."""
+        if not delivery.message_group:
+            return "now" if self._hand.batch_of(delivery.handle) else "never"
+        key = (delivery.topic, delivery.group, delivery.message_group)
+        out = self._by_key.get(key)
+        if out is not None:
+            if out.asked or out.delivery() is not None:
+                return "later"
+            self._end(out, failed=True)
+        batch = self._hand.batch_of(delivery.handle)
+        if batch is None:
+            return "never"
+        if batch.runs:
+            turn = _Turn(key, delivery.handle, batch, weakref.ref(delivery))
+            self._by_key[key] = self._by_handle[delivery.handle] = turn
+        return "now"
+
+    def asked(self, handle: str) -> None:
+        """How a delivery ended is being told; `over` comes with the answer."""
+        if turn := self._by_handle.get(handle):
+            turn.asked = True
+
+    def left(self, handle: str) -> Batch | None:
+        """Its handler is done with a delivery that was lost; its batch, if that ended a turn."""
+        turn = self._by_handle.get(handle)
+        return None if turn is None or turn.asked else self.over(handle, failed=True)
+
+    def over(self, handle: str, failed: bool) -> Batch | None:
+        """The broker knows how a delivery ended; its batch, if that ended a turn."""
+        turn = self._by_handle.get(handle)
+        if turn is None:
+            return None
+        self._end(turn, failed)
+        return turn.batch
+
+    def _end(self, turn: _Turn, failed: bool) -> None:
+        del self._by_handle[turn.handle], self._by_key[turn.key]
+        if failed:
+            self._hand.drop_behind(turn.batch, turn.handle)
