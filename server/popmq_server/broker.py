@@ -9,12 +9,24 @@ import logging
 from typing import Any, NamedTuple
 
 from popmq_server.clock import Clock
-from popmq_server.commands import Available, Change, ChangeInvisibleTime, Look, Pop, Popped, Send
+from popmq_server.commands import (
+    Available,
+    Change,
+    ChangeInvisibleTime,
+    Check,
+    CountChecks,
+    Listen,
+    Look,
+    Pop,
+    Popped,
+    Send,
+)
 from popmq_server.core import Committed, Core
 from popmq_server.errors import Refused
 from popmq_server.message import Handle
 from popmq_server.metrics import Metrics
 from popmq_server.options import Options
+from popmq_server.producers import Producers, Stream
 from popmq_server.rebalance import Assignment, Sessions, assign
 from popmq_server.storage.lmdb import Store
 from popmq_server.waiters import Waiters
@@ -49,6 +61,8 @@ class Broker:
         #: Pops of named queues, and those who only look: each has to see for itself.
         self.watchers = Waiters(clock, wake_all=True)
         self.sessions = Sessions(clock)
+        self.producers = Producers(self._tell_listened)
+        self._listened: frozenset[str] | None = frozenset()
         self._writer = Writer(self._core, clock, self._deliver, self._failed)
         self._waiting_bytes = 0
         self.failed: asyncio.Future[BaseException] = self._loop.create_future()
@@ -72,6 +86,8 @@ class Broker:
                 ticket.future.set_result(result)
         self.waiters.wake(committed.woken)
         self.watchers.wake(committed.woken)
+        if committed.timed.checks:
+            self.producers.hand(committed.timed.checks)
 
     def _failed(self, error: BaseException) -> None:
         """On the writer thread: a commit failed for good, the process has to end."""
@@ -145,8 +161,13 @@ class Broker:
         Not with an attempt id or a token: there the caller may ask again for the same messages.
         """
         if isinstance(result, Popped) and result.rows and not command.attempt_id and command.token is None:
-            undo = give_back(command, result)
-            self._writer.submit(undo, Ticket(self._loop.create_future(), 0, undo))
+            self._submit(give_back(command, result))
+
+    def _submit(self, command: Any) -> None:
+        """Runs a command whose answer nobody waits for."""
+        future = self._loop.create_future()
+        future.add_done_callback(lambda done: done.cancelled() or done.exception())
+        self._writer.submit(command, Ticket(future, 0, command))
 
     async def wait_available(self, command: Available, min_ready: int, wait_ms: int) -> Any:
         """(ready, Position), once there are `min_ready` messages or the time is over. Takes no wake from a Pop."""
@@ -173,6 +194,39 @@ class Broker:
         queues = await self.execute(Look("topic_sizes", (self.sessions.topics(group),)))
         return self.sessions.version(group, settings.share_number, queues)
 
+    async def join(self, client: str, topics: tuple[str, ...]) -> Stream:
+        """A live producer that can answer for half messages of these topics, until `leave`."""
+        stream = Stream(client, frozenset(topics), self.clock.now_ms())
+        self.producers.join(stream)
+        self._listened = self.producers.listened()
+        try:
+            await self.execute(Listen(self._listened, topics))
+        except BaseException:
+            self._listened = None  # the command was not done: the writer may know another set
+            self.leave(stream)
+            raise
+        return stream
+
+    def leave(self, stream: Stream) -> None:
+        """The producer is gone, or never came: forgotten at once."""
+        self.producers.leave(stream)
+
+    def _tell_listened(self) -> None:
+        """Lets the writer know for whose half messages somebody can take a check now."""
+        listened = self.producers.listened()
+        if listened != self._listened:
+            self._listened = listened
+            self._submit(Listen(listened))
+
+    async def next_check(self, stream: Stream) -> Check | None:
+        """The next check to write to a producer; None when the stream is over."""
+        return await self.producers.next_check(stream)
+
+    def checked(self, check: Check) -> None:
+        """A check was written to a live producer: it counts."""
+        self.metrics.checks.inc()
+        self._submit(CountChecks(((check.transaction, check.number),)))
+
     def gauges(self, group: str, topic: str) -> tuple[int, int]:
         """(parked Pops, sessions) of a group in a topic."""
         key = (group, topic)
@@ -185,9 +239,10 @@ class Broker:
         return self._core.store
 
     def close_waits(self) -> None:
-        """Answers the parked: the broker stops."""
+        """Answers the parked, and ends the streams of producers: the broker stops."""
         self.waiters.close()
         self.watchers.close()
+        self.producers.close()
 
     async def close(self) -> None:
         """Answers what waits for the writer, then gives the folder free."""

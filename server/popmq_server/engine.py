@@ -6,7 +6,8 @@ A face turns requests into commands (commands.py) and answers into responses; it
 
 from typing import Any, Protocol
 
-from popmq_server.commands import Available, Pop, Popped
+from popmq_server.commands import Available, Check, Pop, Popped
+from popmq_server.producers import Stream
 from popmq_server.rebalance import Assignment
 
 
@@ -27,6 +28,18 @@ class Engine(Protocol):
 
     async def heartbeat(self, group: str, client: str, topics: frozenset[str], goodbye: bool) -> int:
         """Keeps or ends a session; the version of the group's membership."""
+
+    async def join(self, client: str, topics: tuple[str, ...]) -> Stream:
+        """A live producer, which is asked about half messages of these topics until `leave`."""
+
+    def leave(self, stream: Stream) -> None:
+        """The producer is gone."""
+
+    async def next_check(self, stream: Stream) -> Check | None:
+        """Waits for what to ask the producer next; None when the stream is over."""
+
+    def checked(self, check: Check) -> None:
+        """It was asked."""
 
     def gauges(self, group: str, topic: str) -> tuple[int, int]:
         """(parked Pops, sessions) of a group in a topic."""

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, star
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from popmq_server.core import Committed
-from popmq_server.stats import GroupNumbers
+from popmq_server.stats import GroupNumbers, TopicNumbers
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -30,11 +30,20 @@ _COUNTERS = {
 }
 
 
+_TOPIC_GAUGES = {
+    "bytes": "Stored bytes of messages",
+    "delayed": "Messages scheduled for later",
+    "half": "Half messages whose transaction is not ended",
+}
+
+
 class Seen(NamedTuple):
     """What a scrape asks from the engine."""
 
     now_ms: int
+    topics: list[TopicNumbers]
     groups: list[GroupNumbers]
+    producers: int
     used_bytes: int
     map_bytes: int
     disk_free_bytes: int
@@ -64,6 +73,11 @@ class Metrics:
         self.lease_lateness = histogram(
             "lease_lateness_seconds", "How late leases were revived after their time", _SECONDS
         )
+        self.delayed_lateness = histogram(
+            "delayed_lateness_seconds", "How late delayed messages became visible after their time", _SECONDS
+        )
+        self.checks = counter("transaction_checks", "Checks of half messages that were handed to a live producer")
+        self.given_up = counter("transactions_given_up", "Half messages that were given up after all their checks")
         self.commit_commands = histogram("commit_commands", "Commands in one group commit", _SIZES)
         self.commit_seconds = histogram("commit_seconds", "Time of one group commit, fsync included", _SECONDS)
         self.fsyncs = counter("fsyncs", "Commits that were synced to disk")
@@ -85,6 +99,9 @@ class Metrics:
             self.commit_seconds.observe(committed.seconds)
         for late_ms in committed.timed.late_ms:
             self.lease_lateness.observe(late_ms / 1000)
+        for late_ms in committed.timed.fired_late_ms:
+            self.delayed_lateness.observe(late_ms / 1000)
+        self.given_up.inc(committed.timed.given_up)
 
     def watch(self, ask: Callable[[], Seen], parked: Callable[[], float]) -> None:
         """Where the numbers come from that are looked up at each scrape."""
@@ -123,12 +140,25 @@ class _Asked:
     def collect(self) -> Iterator[Metric]:
         seen = self._ask()
         yield from _group_families(seen)
+        yield from _topic_families(seen)
+        text = "Session streams of producers that can answer for transactions"
+        yield GaugeMetricFamily("popmq_producers", text, value=seen.producers)
         for name, text, value in (
             ("used", "Bytes of the data file that hold something", seen.used_bytes),
             ("limit", "Bytes that the data file may have", seen.map_bytes),
             ("disk_free", "Free bytes of the disk under the data folder", seen.disk_free_bytes),
         ):
             yield GaugeMetricFamily(f"popmq_store_{name}_bytes", text, value=value)
+
+
+def _topic_families(seen: Seen) -> Iterator[Metric]:
+    """A gauge family for each number of a topic; dead-letter topics are told with their groups."""
+    for name, text in _TOPIC_GAUGES.items():
+        family = GaugeMetricFamily(f"popmq_topic_{name}", text, labels=("topic",))
+        for row in seen.topics:
+            if not row.topic.is_dead_letter:
+                family.add_metric((row.topic.name,), getattr(row, name))
+        yield family
 
 
 def _group_families(seen: Seen) -> Iterator[Metric]:

@@ -50,11 +50,14 @@ class Serving:
         loop, broker = asyncio.get_running_loop(), self.broker
 
         async def look() -> Seen:
+            topics = await broker.execute(Look("topics", ("",)))
             groups = await broker.execute(Look("groups", ("", "")))
             pages, _ = await broker.execute(Look("store"))
             store = broker.store
             used_bytes = pages * store.page_bytes
-            return Seen(broker.clock.now_ms(), groups, used_bytes, store.map_bytes, store.disk_free())
+            producers = len(broker.producers.streams())
+            numbers = used_bytes, store.map_bytes, store.disk_free()
+            return Seen(broker.clock.now_ms(), topics, groups, producers, *numbers)
 
         self._metrics.watch(
             lambda: asyncio.run_coroutine_threadsafe(look(), loop).result(SCRAPE_S),

@@ -8,12 +8,12 @@ import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from popmq_server import message_groups
+from popmq_server import delay, message_groups, transaction
 from popmq_server.checkpoint import KIND_NAMES, CheckPoint
 from popmq_server.commands import Look
 from popmq_server.errors import Refused, group_not_found, topic_not_found
 from popmq_server.message import RETRY_PREFIX, dead_letter_topic
-from popmq_server.records import Group, Held, Subscription, Topic
+from popmq_server.records import Group, Held, Subscription, Topic, TopicStat
 from popmq_server.state import State
 from popmq_server.storage.keys import FWAIT_VALUE, NEVER, RQ_KEY, RQ_VALUE, STAT_KEY, SUB_OWNER, TOPIC_AT, U64
 from popmq_server.topic import IDX_HEAD, Log, entries
@@ -49,6 +49,18 @@ class GroupNumbers(NamedTuple):
     waiting: int = 0
     stopped: int = 0
     mode: str = "POP"
+    delayed: int = 0  # of the topic: no group has them yet
+
+
+class TopicNumbers(NamedTuple):
+    """One topic: messages stored and readable by position, (queue, min, max) of each queue, what is not visible yet."""
+
+    topic: Topic
+    messages: int
+    queues: list[tuple[int, int, int]]
+    bytes: int
+    delayed: int
+    half: int
 
 
 class LeaseNumbers(NamedTuple):
@@ -131,6 +143,7 @@ def _group_numbers(tx: Tx, group: Group, topic: Topic, leased: int | None) -> Gr
         stat.waiting,
         sum(1 for key in state.stopped if key[:2] == where),
         state.subscriptions.get(where, Subscription()).mode,
+        state.topic_stat.get(topic.topic_id, TopicStat()).delayed,
     )
 
 
@@ -184,14 +197,19 @@ def _oldest_ms(tx: Tx, group: Group, topic: Topic, leased: int | None) -> int:
     return min(times, default=0)
 
 
-def topics(tx: Tx, name: str) -> list[tuple[Topic, int, list[tuple[int, int, int]]]]:
-    """(topic, messages stored, (queue, min, max) of each queue), of all topics or of one."""
+def topics(tx: Tx, name: str) -> list[TopicNumbers]:
+    """Numbers of all topics, by name, or of one."""
     if name and tx.topic(name) is None:
         raise topic_not_found(name)
     found = sorted(
         (topic for _, topic in tx.state.topics.items() if name in ("", topic.name)), key=lambda topic: topic.name
     )
-    return [(topic, stored(tx.state, topic), _queues(tx.state, topic)) for topic in found]
+    return [_topic_numbers(tx.state, topic) for topic in found]
+
+
+def _topic_numbers(state: State, topic: Topic) -> TopicNumbers:
+    stat = state.topic_stat.get(topic.topic_id, TopicStat())
+    return TopicNumbers(topic, stored(state, topic), _queues(state, topic), stat.bytes, stat.delayed, stat.half)
 
 
 def topic_sizes(tx: Tx, names: tuple[str, ...]) -> dict[str, int]:
@@ -357,6 +375,8 @@ _LOOKS: dict[str, Callable[..., Any]] = {
     "leases": leases,
     "owners": owners,
     "message_groups": message_groups.listed,
+    "delayed": delay.listed,
+    "transactions": transaction.listed,
     "browse": browse,
     "store": store,
 }

@@ -14,6 +14,7 @@ from popmq_server import core, owner, waiters
 from popmq_server.api.status import STATUS_OF_CODE
 from popmq_server.commands import Look
 from popmq_server.errors import RETRYABLE, CommitFailed
+from popmq_server.opaque import TransactionId, transaction_text
 from popmq_server.storage import lmdb as storage
 from tests.wire.contract import documented
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Refusal, Stubs, codes, handles, refusal
@@ -112,6 +113,36 @@ def request_number_reused(shop: Stubs, patch: pytest.MonkeyPatch) -> Refusal:
 
 
 @provokes
+def message_not_found(shop: Stubs, patch: pytest.MonkeyPatch) -> Refusal:
+    shop.create_topic("later", type=pb.DELAY)
+    message = pb.Message(body=b"x", delay_ms=60_000)
+    (sent,) = shop.broker.Send(pb.SendRequest(topic="later", messages=[message]), timeout=CALL_S).results
+    request = pb.RecallRequest(topic="later", recall_handle=sent.recall_handle)
+    shop.broker.Recall(request, timeout=CALL_S)
+    return refusal(shop.broker.Recall, request)
+
+
+def end(shop: Stubs, *decisions: pb.Resolution) -> Refusal:
+    """Ends a transaction in these ways (none: ends one that was never there); the last refusal."""
+    shop.create_topic("deals", type=pb.TRANSACTION)
+    message = pb.Message(body=b"x", transaction=True)
+    (sent,) = shop.broker.Send(pb.SendRequest(topic="deals", messages=[message]), timeout=CALL_S).results
+    transaction = sent.transaction_id if decisions else transaction_text(TransactionId(1, 99, 7))
+    ends = [pb.TransactionEnd(transaction_id=transaction, resolution=how) for how in decisions or (pb.COMMIT,)]
+    return entry(shop.broker.EndTransaction(pb.EndTransactionRequest(ends=ends), timeout=CALL_S).results[-1].error)
+
+
+@provokes
+def transaction_not_found(shop: Stubs, patch: pytest.MonkeyPatch) -> Refusal:
+    return end(shop)
+
+
+@provokes
+def transaction_ended(shop: Stubs, patch: pytest.MonkeyPatch) -> Refusal:
+    return end(shop, pb.COMMIT, pb.ROLLBACK)
+
+
+@provokes
 def storage_full(shop: Stubs, patch: pytest.MonkeyPatch) -> Refusal:
     leave_on_disk(patch, 1 << 20)
     return send(shop)
@@ -172,7 +203,7 @@ def internal(shop: Stubs, patch: pytest.MonkeyPatch) -> Refusal:
 
 
 def test_every_code_of_the_contract_has_its_status() -> None:
-    assert len(documented()) == 21
+    assert len(documented()) == 26
     expected = {name: grpc.StatusCode[status] for name, status in documented().items()}
     assert expected == STATUS_OF_CODE
     assert {*expected, "CODE_UNSPECIFIED"} == set(pb.Code.keys())

@@ -13,6 +13,7 @@ import pytest
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.clock import FakeClock
 from popmq_server.embedded import EmbeddedBroker
+from popmq_server.opaque import read_recall, recall_text
 from popmq_server.storage.check import check_folder
 from tests.wire import world as worlds
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, check_error, codes, dump, refusal
@@ -76,7 +77,14 @@ def out_of_range(name: str, field: str, *values: int, path: str = "") -> list[Ca
 def bad_names() -> Iterator[Case]:
     """Every name of every request: odd, too long, of nothing that exists."""
     places = {
-        "topic": ["Broker/Send", "Broker/Pop", "Broker/QueryAssignment", "Broker/WaitAvailable", "Admin/SetFilter"],
+        "topic": [
+            "Broker/Send",
+            "Broker/Recall",
+            "Broker/Pop",
+            "Broker/QueryAssignment",
+            "Broker/WaitAvailable",
+            "Admin/SetFilter",
+        ],
         "topic__name": ["Admin/CreateTopic", "Admin/UpdateTopic"],
         "group": [
             *("Broker/Pop", "Broker/Ack", "Broker/ChangeInvisibleTime", "Broker/QueryAssignment", "Broker/Heartbeat"),
@@ -104,6 +112,8 @@ def bad_names() -> Iterator[Case]:
         ("Admin/ListLeases", "topic"),
         ("Admin/ListLeases", "group"),
         ("Admin/ListOwners", "group"),
+        ("Admin/ListDelayed", "topic"),
+        ("Admin/ListTransactions", "topic"),
         ("Broker/AttachOwner", "topic"),
     ):
         for odd in ODD_NAMES[1:]:
@@ -233,7 +243,45 @@ def bad_lists() -> list[Case]:
     ]
 
 
-CASES = [*bad_names(), *bad_pops(), *bad_owners(), *bad_settings(), *bad_lists()]
+def bad_times() -> Iterator[Case]:
+    """Of delayed messages and transactions; what single ends are refused with stands in test_transactions.py."""
+    recall = "Broker/Recall"
+    bad_handles: list[Any] = [
+        "",
+        "x",
+        "A" * 44,
+        "x" * 100_000,
+        "é" * 44,
+        lambda world: world.recall_handle[:-1],
+        lambda world: world.recall_handle.swapcase(),
+        lambda world: world.transaction_id,
+        lambda world: world.live,
+    ]
+    for handle in bad_handles:
+        yield bad(recall, "INVALID_FIELD", "recall_handle", recall_handle=handle)
+    yield bad(recall, "INVALID_FIELD", "recall_handle", topic=TOPIC)
+    for field in ("topic_id", "clock", "due_ms", "number", "nonce"):
+        yield bad(recall, "MESSAGE_NOT_FOUND", "recall_handle", recall_handle=forged(field))
+    yield bad("Broker/EndTransaction", "INVALID_FIELD", "ends", ends=[])
+    yield bad("Broker/EndTransaction", "INVALID_FIELD", "ends", ends=[pb.TransactionEnd()] * 4097)
+    yield from out_of_range("Admin/ListDelayed", "max_messages", 4097, 2**32 - 1)
+    yield from out_of_range("Admin/ListDelayed", "until_ms", -1, INT64[0])
+    yield from out_of_range("Admin/ListTransactions", "max_messages", 4097, 2**32 - 1)
+
+
+def forged(field: str) -> Callable[[World], str]:
+    """The handle of a living message with one part of it changed, and its check made right."""
+
+    def make(world: World) -> str:
+        known = read_recall(world.recall_handle)
+        assert known is not None
+        changed = 99 if field == "topic_id" else getattr(known, field) ^ 1
+        return recall_text(known._replace(**{field: changed}))
+
+    return make
+
+
+CASES = [*bad_names(), *bad_pops(), *bad_owners(), *bad_settings(), *bad_lists(), *bad_times()]
 
 
 class State(NamedTuple):

@@ -96,28 +96,6 @@ def test_a_method_that_is_not_there_is_unimplemented(stubs: Stubs) -> None:
     assert error.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
-@pytest.mark.parametrize("requests", [[], [pb.SessionRequest()], [pb.SessionRequest()] * 3], ids=len)
-def test_a_session_is_refused_as_unsupported(stubs: Stubs, requests: list[pb.SessionRequest]) -> None:
-    stream = stubs.broker.Session(iter(requests), timeout=CALL_S)
-    with pytest.raises(grpc.RpcError) as error:
-        next(stream)
-    refused = read_refusal(error.value)
-    assert (refused.code, refused.status) == ("UNSUPPORTED", grpc.StatusCode.UNIMPLEMENTED)
-    assert "Heartbeat" in refused.info.action
-
-
-def test_a_session_that_stays_open_is_refused_too(stubs: Stubs) -> None:
-    """The caller still has much to say: it is told at once, and does not have to finish."""
-
-    def forever() -> Iterator[pb.SessionRequest]:
-        while True:
-            yield pb.SessionRequest()
-
-    with pytest.raises(grpc.RpcError) as error:
-        next(stubs.broker.Session(forever(), timeout=CALL_S))
-    assert read_refusal(error.value).code == "UNSUPPORTED"
-
-
 def test_a_port_is_never_shared_with_a_second_broker(broker: EmbeddedBroker, shop: Stubs, tmp_path: Path) -> None:
     with pytest.raises(StartError, match=f"port {broker.port} .*--port"):
         EmbeddedBroker(tmp_path / "second", port=broker.port, sync="none").start()
@@ -219,7 +197,15 @@ def test_a_field_that_stands_twice_counts_as_its_last(shop: Stubs) -> None:
 
 
 def test_an_empty_request_is_told_what_is_missing(stubs: Stubs) -> None:
-    lists = {"Admin/ListTopics", "Admin/ListGroups", "Admin/GetStats", "Admin/ListLeases", "Admin/ListOwners"}
+    lists = {
+        "Admin/ListTopics",
+        "Admin/ListGroups",
+        "Admin/GetStats",
+        "Admin/ListLeases",
+        "Admin/ListOwners",
+        "Admin/ListDelayed",
+        "Admin/ListTransactions",
+    }
     for method in METHODS:
         if method in lists:
             stubs.raw(method, b"")

@@ -13,12 +13,15 @@ from popmq_server.message import make_handle, read_handle
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, handles
 
 OWNER = "query"
-OTHER_TOPIC, OTHER_GROUP = "flights", "audit"
+OTHER_TOPIC, OTHER_GROUP, LATER = "flights", "audit", "later"
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 
 
 class World(NamedTuple):
-    """Handles by what they are; generation of OWNER, whose epoch 1 is acked."""
+    """Handles by what they are; generation of OWNER, whose epoch 1 is acked.
+
+    Topic LATER has one delayed message, and one half message: `recall_handle` and `transaction_id` name them.
+    """
 
     stubs: Stubs
     folder: Path
@@ -26,6 +29,8 @@ class World(NamedTuple):
     generation: int
     live: str
     bad_handles: dict[str, tuple[str, str]]  # what it is → (handle, code)
+    recall_handle: str = ""
+    transaction_id: str = ""
 
 
 def build(stubs: Stubs, folder: Path, clock: FakeClock) -> World:
@@ -66,7 +71,15 @@ def build(stubs: Stubs, folder: Path, clock: FakeClock) -> World:
         "released": (released, "HANDLE_LAPSED"),
         "rejected": (rejected, "HANDLE_LAPSED"),
     }
-    return World(stubs, folder, clock, generation, live, bad)
+    return World(stubs, folder, clock, generation, live, bad, *_waiting(stubs))
+
+
+def _waiting(stubs: Stubs) -> tuple[str, str]:
+    """The recall handle and the transaction id of two messages that nobody sees yet."""
+    stubs.create_topic(LATER, type=pb.TRANSACTION)
+    messages = [pb.Message(body=b"x", delay_ms=86_400_000), pb.Message(body=b"x", transaction=True)]
+    delayed, half = stubs.broker.Send(pb.SendRequest(topic=LATER, messages=messages), timeout=CALL_S).results
+    return delayed.recall_handle, half.transaction_id
 
 
 def token(world: World, **fields: Any) -> pb.Token:
@@ -89,6 +102,12 @@ def good_requests(world: World) -> dict[str, Message]:
         "Broker/AckUpTo": pb.AckUpToRequest(**owner, epoch=2),  # type: ignore[arg-type]
         "Broker/ReleaseOwner": pb.ReleaseOwnerRequest(**owner),  # type: ignore[arg-type]
         "Broker/WaitAvailable": pb.WaitAvailableRequest(topic=TOPIC, group=GROUP),
+        "Broker/Recall": pb.RecallRequest(topic=LATER, recall_handle=world.recall_handle),
+        "Broker/EndTransaction": pb.EndTransactionRequest(
+            ends=[pb.TransactionEnd(transaction_id=world.transaction_id, resolution=pb.COMMIT)]
+        ),
+        "Admin/ListDelayed": pb.ListDelayedRequest(topic=LATER),
+        "Admin/ListTransactions": pb.ListTransactionsRequest(topic=LATER),
         "Admin/CreateTopic": pb.CreateTopicRequest(topic=pb.Topic(name="new")),
         "Admin/UpdateTopic": pb.UpdateTopicRequest(topic=pb.Topic(name=TOPIC, queues=2)),
         "Admin/GetTopic": pb.GetTopicRequest(name=TOPIC),

@@ -208,8 +208,8 @@ class BrokerServicer(object):
 
     def Recall(self, request, context):
         """── Delay and transactions ─────────────────────────────────────────────────────────────────────────────────────
-        Takes a delayed message back. OK: it will never be delivered. Errors: MESSAGE_NOT_FOUND (delivered already, recalled
-        before, or unknown), INVALID_FIELD.
+        Takes a delayed message back. OK: it will never be delivered. Errors: TOPIC_NOT_FOUND, MESSAGE_NOT_FOUND (delivered
+        already, recalled before, or unknown), INVALID_FIELD (damaged, or of another topic).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -217,7 +217,8 @@ class BrokerServicer(object):
 
     def EndTransaction(self, request, context):
         """Commits half messages (they become visible, or delayed) or rolls them back (they are gone). Repeating a decision
-        is OK for an hour. Errors: INVALID_FIELD; per entry: TRANSACTION_NOT_FOUND, TRANSACTION_ENDED (the other way).
+        is OK for an hour. Errors: INVALID_FIELD, STORAGE_FULL (only when the disk is all but full); per entry:
+        INVALID_FIELD, TRANSACTION_NOT_FOUND, TRANSACTION_ENDED (the other way).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

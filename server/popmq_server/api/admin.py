@@ -21,6 +21,7 @@ from popmq_server.message import (
 from popmq_server.metrics import Metrics
 from popmq_server.rates import Rates
 from popmq_server.records import IN_FLIGHT_MAX, Group, Topic
+from popmq_server.stats import TopicNumbers
 from popmq_server.storage.lmdb import Store
 
 #: Entries of one backoff table.
@@ -85,15 +86,15 @@ class AdminService:
         """Settings, and the first and next offset of each queue."""
         name = requests.topic_name(read(pb.GetTopicRequest, raw).name, "name")
         with requests.paths(topic="name"):
-            topic, _, queues = (await self._engine.execute(Look("topics", (name,))))[0]
-        return pb.GetTopicResponse(topic=_topic(topic), queues=_queues(queues))
+            found = (await self._engine.execute(Look("topics", (name,))))[0]
+        return pb.GetTopicResponse(topic=_topic(found.topic), queues=_queues(found.queues))
 
     async def ListTopics(self, raw: bytes) -> Message:
         """All topics by name; dead-letter topics only when asked for."""
         hidden = read(pb.ListTopicsRequest, raw).dead_letter_topics
         rows = await self._engine.execute(Look("topics", ("",)))
         return pb.ListTopicsResponse(
-            topics=[_topic(topic) for topic, _, _ in rows if hidden or not topic.is_dead_letter]
+            topics=[_topic(row.topic) for row in rows if hidden or not row.topic.is_dead_letter]
         )
 
     async def DeleteTopic(self, raw: bytes) -> Message:
@@ -155,14 +156,21 @@ class AdminService:
         topics = await self._engine.execute(Look("topics", (topic,)))
         groups = await self._engine.execute(Look("groups", (topic, group)))
         return pb.GetStatsResponse(
-            topics=[self._topic_stats(*row) for row in topics],
+            topics=[self._topic_stats(row) for row in topics],
             groups=[self._native.group_stats(row) for row in groups],
             store=await self._store_stats(),
         )
 
-    def _topic_stats(self, topic: Topic, messages: int, queues: list[tuple[int, int, int]]) -> pb.TopicStats:
-        rate = self._rates.per_second("Send", "", topic.name)
-        return pb.TopicStats(topic=topic.name, messages=messages, sent_per_s=rate, queues=_queues(queues))
+    def _topic_stats(self, row: TopicNumbers) -> pb.TopicStats:
+        return pb.TopicStats(
+            topic=row.topic.name,
+            messages=row.messages,
+            sent_per_s=self._rates.per_second("Send", "", row.topic.name),
+            queues=_queues(row.queues),
+            delayed=row.delayed,
+            half=row.half,
+            bytes=row.bytes,
+        )
 
     async def _store_stats(self) -> pb.StoreStats:
         """Bytes, not pages; fsyncs are commits unless `--sync none` leaves them out."""

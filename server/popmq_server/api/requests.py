@@ -23,6 +23,7 @@ from popmq_server.filters import tag as tags
 from popmq_server.message import (
     BODY_BYTES_MAX,
     DEAD_LETTER_PREFIX,
+    GIVE_UP_TOPIC,
     GROUP_NAME_MAX,
     KEY_BYTES_MAX,
     KEYS_MAX,
@@ -115,7 +116,7 @@ def browsed_name(name: str) -> str:
 
 def sent_name(name: str) -> str:
     """A topic that clients may send to."""
-    if name.startswith(DEAD_LETTER_PREFIX):
+    if name.startswith(DEAD_LETTER_PREFIX) or name == GIVE_UP_TOPIC:
         raise invalid(
             f"{topic_name(name)!r} is a dead-letter topic: only the broker writes to it",
             field="topic",

@@ -176,4 +176,5 @@ def group_stats(row: GroupNumbers, now_ms: int, rates: tuple[float, float], gaug
         filtered=row.filtered,
         stopped=row.stopped,
         mode=row.mode,
+        delayed=row.delayed,
     )

@@ -3,8 +3,9 @@ bind the same port, and messages would seem to vanish.
 """
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import grpc
@@ -18,7 +19,9 @@ from popmq_server.api.admin import AdminService
 from popmq_server.api.filtering import FilteringService
 from popmq_server.api.native import NativeService
 from popmq_server.api.ordering import OrderingService
+from popmq_server.api.sessions import SessionService
 from popmq_server.api.status import refuse
+from popmq_server.api.timing import TimingService
 from popmq_server.broker import Broker
 from popmq_server.clock import stopwatch
 from popmq_server.errors import Refused, StartError
@@ -35,6 +38,9 @@ _OPTIONS = (
     ("grpc.max_send_message_length", -1),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+    # A machine that went away without a word: its streams end after this, not after the two hours of the default.
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
 )
 _SERVICES = ("Broker", "Admin")
 
@@ -42,7 +48,7 @@ _SERVICES = ("Broker", "Admin")
 _STREAMS_S = 0.25
 
 Method = Callable[[bytes], Awaitable[Message | bytes]]
-StreamMethod = Callable[[AsyncIterator[bytes]], AsyncIterator[Message]]
+StreamMethod = Callable[[AsyncIterator[bytes]], AsyncGenerator[Message, None]]
 
 
 async def _unserved(raw: Any) -> Any:
@@ -71,6 +77,8 @@ class Server:
             AdminService(broker, native, broker.store, metrics, rates),
             FilteringService(broker),
             OrderingService(broker),
+            TimingService(broker, metrics),
+            SessionService(broker, metrics),
         )
         for name in _SERVICES:
             self._add(name, parts)
@@ -114,11 +122,7 @@ class Server:
                 raise
             except Exception:
                 log.exception("%s raised", name)
-                await self._refuse(
-                    name,
-                    context,
-                    Refused("INTERNAL", f"the broker failed on this {name}", action="report it with the broker's log"),
-                )
+                await self._refuse(name, context, _bug(name))
             else:
                 counted.inc()
                 return response
@@ -144,17 +148,32 @@ class Server:
         self._metrics.refusals.labels(refused.code).inc()
         await refuse(context, refused)
 
-    def _stream(self, name: str, call: StreamMethod) -> Callable[[Any, Any], AsyncIterator[bytes]]:
-        """A stream of both sides: it lasts as long as its client, so a stop does not wait for it."""
+    def _stream(self, name: str, call: StreamMethod) -> Callable[[Any, Any], Awaitable[None]]:
+        """A stream of both sides: it lasts as long as its client, so a stop does not wait for it.
 
-        async def handle(requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
+        What `call` gives is written here rather than yielded to grpcio: so whoever ends the stream, and in whatever
+        moment, `call` is closed at once, and it goes on behind a `yield` only when the response was written.
+        """
+
+        async def handle(requests: AsyncIterator[bytes], context: Any) -> None:
+            ended = "OK"
             try:
-                async for response in call(requests):
-                    yield _bytes(response)
+                async with contextlib.aclosing(call(requests)) as responses:
+                    async for response in responses:
+                        await context.write(_bytes(response))
             except Refused as refused:
+                ended = ""
                 await self._refuse(name, context, refused)
-            else:
-                self._metrics.calls.labels(name, "OK").inc()
+            except asyncio.CancelledError:
+                ended = "CANCELLED"
+                raise
+            except Exception:
+                ended = ""
+                log.exception("%s raised", name)
+                await self._refuse(name, context, _bug(name))
+            finally:
+                if ended:
+                    self._metrics.calls.labels(name, ended).inc()
 
         return handle
 
@@ -189,6 +208,10 @@ class Server:
         idle.cancel()
         await self._server.stop(min(grace_s, _STREAMS_S))
         await stopped
+
+
+def _bug(name: str) -> Refused:
+    return Refused("INTERNAL", f"the broker failed on this {name}", action="report it with the broker's log")
 
 
 def _bytes(response: Message | bytes) -> bytes:

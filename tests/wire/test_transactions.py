@@ -1,0 +1,372 @@
+"""Transactions on the wire: half messages, their end, and the stream on which producers are asked about them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+import pytest
+
+from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_server import serving
+from popmq_server.api import requests
+from popmq_server.broker import Broker
+from popmq_server.clock import FakeClock, stopwatch
+from popmq_server.embedded import EmbeddedBroker
+from popmq_server.opaque import TransactionId, read_transaction, transaction_text
+from popmq_server.producers import Stream
+from tests.wire.parked import Parked
+from tests.wire.producer import Producer
+from tests.wire.stubs import CALL_S, TOPIC, Stubs, bodies, check_error, codes, read_refusal
+
+SECOND, HOUR = 1_000, 3_600_000
+FIRST_CHECK, NEXT_CHECK = 6 * SECOND, 30 * SECOND
+#: The topic of most tests here; TOPIC is a NORMAL one.
+DEALS = "deals"
+GIVE_UP = "TRANS_CHECK_MAX_TIME_TOPIC"
+
+
+@pytest.fixture
+def deals(shop: Stubs) -> Stubs:
+    shop.create_topic(DEALS, type=pb.TRANSACTION, queues=1)
+    return shop
+
+
+@pytest.fixture
+def left(monkeypatch: pytest.MonkeyPatch) -> Parked:
+    """Counts the streams that the broker has forgotten."""
+    counter, leave = Parked(), Broker.leave
+
+    def counted(self: Broker, stream: Stream) -> None:
+        leave(self, stream)
+        counter.add()
+
+    monkeypatch.setattr(Broker, "leave", counted)
+    return counter
+
+
+def send(stubs: Stubs, *texts: bytes, topic: str = DEALS, **fields: Any) -> list[str]:
+    """Half messages; their transaction ids."""
+    messages = [pb.Message(message_id=text.decode(), body=text, transaction=True, **fields) for text in texts]
+    results = stubs.broker.Send(pb.SendRequest(topic=topic, messages=messages), timeout=CALL_S).results
+    assert codes(results) == [""] * len(texts)
+    return [result.transaction_id for result in results]
+
+
+def end(stubs: Stubs, resolution: pb.Resolution, *ids: str) -> list[pb.SendResult]:
+    ends = [pb.TransactionEnd(transaction_id=name, resolution=resolution) for name in ids]
+    answer: pb.EndTransactionResponse = stubs.broker.EndTransaction(pb.EndTransactionRequest(ends=ends), timeout=CALL_S)
+    return list(answer.results)
+
+
+def listed(stubs: Stubs, topic: str = DEALS) -> list[pb.HalfMessage]:
+    return list(stubs.admin.ListTransactions(pb.ListTransactionsRequest(topic=topic), timeout=CALL_S).messages)
+
+
+def wait_for_checks(stubs: Stubs, count: int) -> None:
+    """A check counts once the broker has written it, which may be a moment after it was read here."""
+    deadline = stopwatch() + CALL_S
+    while [half.checks for half in listed(stubs)] != [count]:
+        assert stopwatch() < deadline, listed(stubs)
+
+
+def wait_until_ended(stubs: Stubs) -> None:
+    deadline = stopwatch() + CALL_S
+    while listed(stubs):
+        assert stopwatch() < deadline, listed(stubs)
+
+
+# ── Send and end ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_half_message_has_a_transaction_id_and_no_place_and_nobody_sees_it(deals: Stubs) -> None:
+    request = pb.SendRequest(topic=DEALS, messages=[pb.Message(body=b"a", transaction=True)])
+    (sent,) = deals.broker.Send(request, timeout=CALL_S).results
+    assert sent.transaction_id
+    assert (sent.queue, sent.offset, sent.recall_handle) == (0, 0, "")
+    assert bodies(deals.pop(DEALS)) == []
+    stats = deals.admin.GetStats(pb.GetStatsRequest(topic=DEALS), timeout=CALL_S).topics[0]
+    assert (stats.messages, stats.half, stats.delayed) == (0, 1, 0)
+
+
+def test_a_commit_answers_the_place_and_a_rollback_none(deals: Stubs) -> None:
+    first, second, third = send(deals, b"a", b"b", b"c")
+    (gone,) = end(deals, pb.ROLLBACK, first)
+    assert (gone.message_id, gone.queue, gone.offset) == ("a", 0, 0)
+    results = end(deals, pb.COMMIT, third, second)
+    assert [(result.message_id, result.offset) for result in results] == [("c", 0), ("b", 1)]
+    popped = deals.pop(DEALS)
+    assert bodies(popped) == [b"c", b"b"]
+    assert [delivery.message.transaction for delivery in popped.deliveries] == [True, True], "stored byte for byte"
+
+
+def test_a_commit_wakes_a_pop_that_waits(deals: Stubs, parked: Parked) -> None:
+    (half,) = send(deals, b"a")
+    call = deals.pop_later(DEALS)
+    parked.wait_for(1)
+    end(deals, pb.COMMIT, half)
+    assert bodies(call.result()) == [b"a"]
+
+
+def test_a_decision_may_be_repeated_for_an_hour_and_not_be_changed(deals: Stubs, clock: FakeClock) -> None:
+    (half,) = send(deals, b"a")
+    first = end(deals, pb.COMMIT, half)
+    clock.advance(HOUR - 1)
+    assert end(deals, pb.COMMIT, half) == first
+    assert codes(end(deals, pb.ROLLBACK, half)) == ["TRANSACTION_ENDED"]
+    clock.advance(1)
+    assert codes(end(deals, pb.COMMIT, half)) == ["TRANSACTION_NOT_FOUND"]
+    assert bodies(deals.pop(DEALS)) == [b"a"]
+
+
+def test_a_commit_of_a_delayed_half_message_answers_its_recall_handle(deals: Stubs, clock: FakeClock) -> None:
+    (half,) = send(deals, b"a", delay_ms=HOUR)
+    clock.advance(HOUR)
+    (result,) = end(deals, pb.COMMIT, half)
+    assert result.recall_handle, "the delay counts from the commit"
+    (delayed,) = deals.admin.ListDelayed(pb.ListDelayedRequest(topic=DEALS), timeout=CALL_S).messages
+    assert (delayed.due_ms, delayed.recall_handle) == (clock.now_ms() + HOUR, result.recall_handle)
+
+
+def test_bad_entries_are_refused_one_by_one_and_their_neighbours_end(deals: Stubs) -> None:
+    (half,) = send(deals, b"a")
+    known = read_transaction(half)
+    assert known is not None
+    forged = transaction_text(known._replace(nonce=known.nonce ^ 1))
+    unknown = transaction_text(TransactionId(known.topic_id, 99, 1))
+    cases = [
+        ("", pb.COMMIT, "INVALID_FIELD", "transaction_id"),
+        ("x" * 100_000, pb.COMMIT, "INVALID_FIELD", "transaction_id"),
+        ("é" * 32, pb.COMMIT, "INVALID_FIELD", "transaction_id"),
+        (half[:-1] + ("A" if half[-1] != "A" else "B"), pb.COMMIT, "INVALID_FIELD", "transaction_id"),
+        (half.lower(), pb.COMMIT, "INVALID_FIELD", "transaction_id"),
+        (half, pb.RESOLUTION_UNSPECIFIED, "INVALID_FIELD", "resolution"),
+        (half, 7, "INVALID_FIELD", "resolution"),
+        (forged, pb.ROLLBACK, "TRANSACTION_NOT_FOUND", "transaction_id"),
+        (unknown, pb.ROLLBACK, "TRANSACTION_NOT_FOUND", "transaction_id"),
+        (half, pb.COMMIT, "", ""),
+        (half, pb.ROLLBACK, "TRANSACTION_ENDED", "transaction_id"),
+    ]
+    ends = [pb.TransactionEnd(transaction_id=name, resolution=how) for name, how, *_ in cases]  # type: ignore[arg-type]
+    results = deals.broker.EndTransaction(pb.EndTransactionRequest(ends=ends), timeout=CALL_S).results
+    assert codes(results) == [code for *_, code, _ in cases]
+    for place, (result, (*_, field)) in enumerate(zip(results, cases, strict=True)):
+        if field:
+            check_error(result.error)
+            assert result.error.field == f"ends[{place}].{field}"
+    assert bodies(deals.pop(DEALS)) == [b"a"]
+
+
+@pytest.mark.parametrize("count", [0, requests.ENTRIES_MAX + 1])
+def test_a_request_ends_1_to_4096_transactions(deals: Stubs, count: int) -> None:
+    with pytest.raises(grpc.RpcError) as error:
+        end(deals, pb.COMMIT, *["x"] * count)
+    assert (read_refusal(error.value).code, read_refusal(error.value).info.field) == ("INVALID_FIELD", "ends")
+
+
+def test_half_messages_are_listed_oldest_first_with_their_topic_and_how_many_there_are(
+    deals: Stubs, clock: FakeClock
+) -> None:
+    deals.create_topic("other", type=pb.DELAY)
+    first = send(deals, b"a")
+    clock.advance(SECOND)
+    second = send(deals, b"b", topic="other")
+    send(deals, b"c")
+    answer = deals.admin.ListTransactions(pb.ListTransactionsRequest(max_messages=2), timeout=CALL_S)
+    rows = [(row.topic, row.message_id, row.transaction_id, row.checks) for row in answer.messages]
+    assert rows == [(DEALS, "a", first[0], 0), ("other", "b", second[0], 0)]
+    assert answer.total == 3
+    now = clock.now_ms()
+    assert [row.stored_ms for row in answer.messages] == [now - SECOND, now]
+    assert [row.next_check_ms for row in answer.messages] == [now - SECOND + FIRST_CHECK, now + FIRST_CHECK]
+    assert [row.message_id for row in listed(deals, DEALS)] == ["a", "c"]
+
+
+# ── Check-back ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(("resolution", "seen"), [(pb.COMMIT, [b"a"]), (pb.ROLLBACK, [])])
+def test_a_producer_is_asked_after_six_seconds_and_its_answer_ends_the_transaction(
+    deals: Stubs, clock: FakeClock, resolution: pb.Resolution, seen: list[bytes]
+) -> None:
+    with Producer(deals, DEALS) as producer:
+        (half,) = send(deals, b"a")
+        clock.advance(FIRST_CHECK)
+        check = producer.asked()
+        assert (check.transaction_id, check.topic, check.message.body, check.check) == (half, DEALS, b"a", 1)
+        producer.answer(check, resolution)
+        wait_until_ended(deals)
+    assert bodies(deals.pop(DEALS)) == seen
+    assert codes(end(deals, resolution, half)) == [""]
+
+
+def test_who_does_not_know_yet_is_asked_again_every_thirty_seconds(deals: Stubs, clock: FakeClock) -> None:
+    with Producer(deals, DEALS) as producer:
+        send(deals, b"a")
+        clock.advance(FIRST_CHECK)
+        for number in (1, 2, 3):
+            check = producer.asked()
+            assert check.check == number
+            producer.answer(check, pb.RESOLUTION_UNSPECIFIED)
+            wait_for_checks(deals, number)
+            clock.advance(NEXT_CHECK - 1)
+            assert [half.checks for half in listed(deals)] == [number]
+            clock.advance(1)
+        assert producer.asked().check == 4
+
+
+def test_without_a_producer_for_an_hour_nothing_is_asked_and_the_first_that_comes_is_asked_at_once(
+    deals: Stubs, clock: FakeClock
+) -> None:
+    (half,) = send(deals, b"a")
+    deals.create_topic("other", type=pb.TRANSACTION)
+    with Producer(deals, "other"):
+        clock.advance(HOUR)
+        assert [row.checks for row in listed(deals)] == [0]
+    with Producer(deals, DEALS) as producer:
+        check = producer.asked()
+    assert (check.transaction_id, check.check) == (half, 1)
+
+
+def test_after_fifteen_checks_a_half_message_is_given_up_and_told_where_it_came_from(
+    deals: Stubs, clock: FakeClock
+) -> None:
+    began = clock.now_ms()
+    with Producer(deals, DEALS) as producer:
+        (half,) = send(deals, b"a")
+        clock.advance(FIRST_CHECK)
+        for number in range(1, 16):
+            assert producer.asked().check == number
+            wait_for_checks(deals, number)
+            clock.advance(NEXT_CHECK)
+    assert listed(deals) == []
+    assert codes(end(deals, pb.COMMIT, half)) == ["TRANSACTION_NOT_FOUND"]
+    (row,) = deals.admin.Browse(pb.BrowseRequest(topic=GIVE_UP), timeout=CALL_S).deliveries
+    letter = row.message.dead_letter
+    assert (row.message.message_id, row.message.body) == ("a", b"a")
+    assert (letter.topic, letter.attempts, letter.first_pop_ms, letter.dead_ms) == (DEALS, 15, began, clock.now_ms())
+    assert "15 checks" in letter.reason
+    with pytest.raises(grpc.RpcError) as error:
+        deals.send(b"x", topic=GIVE_UP)
+    assert read_refusal(error.value).code == "INVALID_FIELD", "only the broker writes to it"
+
+
+def test_the_producers_of_a_topic_are_asked_in_turn(deals: Stubs, clock: FakeClock) -> None:
+    with Producer(deals, DEALS, client_id="a") as first, Producer(deals, DEALS, client_id="b") as second:
+        send(deals, b"1", b"2", b"3", b"4")
+        clock.advance(FIRST_CHECK)
+        asked = [[producer.asked().message.body for _ in range(2)] for producer in (first, second)]
+    assert sorted(asked[0] + asked[1]) == [b"1", b"2", b"3", b"4"]
+
+
+@pytest.mark.parametrize("how", ["vanish", "close"])
+def test_a_stream_that_ended_is_forgotten_at_once(deals: Stubs, clock: FakeClock, left: Parked, how: str) -> None:
+    first, second = Producer(deals, DEALS), Producer(deals, DEALS)
+    send(deals, b"a")
+    getattr(first, how)()
+    left.wait_for(1)
+    for number in (1, 2, 3):
+        clock.advance(FIRST_CHECK if number == 1 else NEXT_CHECK)
+        assert second.asked().check == number, "every one of them: the other is not asked any more"
+        wait_for_checks(deals, number)
+    second.vanish()
+
+
+def test_what_was_answered_before_the_stream_was_closed_is_done(deals: Stubs, clock: FakeClock) -> None:
+    producer = Producer(deals, DEALS)
+    ids = send(deals, *(str(number).encode() for number in range(20)))
+    clock.advance(FIRST_CHECK)
+    for _ in ids:
+        producer.answer(producer.asked(), pb.COMMIT)
+    producer.close()
+    assert listed(deals) == []
+    assert len(bodies(deals.pop(DEALS))) == 20
+
+
+def test_an_answer_that_comes_too_late_harms_nobody(deals: Stubs, clock: FakeClock) -> None:
+    with Producer(deals, DEALS) as producer:
+        first, second = send(deals, b"a", b"b")
+        clock.advance(FIRST_CHECK)
+        checks = [producer.asked(), producer.asked()]
+        end(deals, pb.ROLLBACK, first)
+        for check in checks:
+            producer.answer(check, pb.COMMIT)
+        wait_until_ended(deals)
+    assert bodies(deals.pop(DEALS)) == [b"b"]
+    assert codes(end(deals, pb.COMMIT, second)) == [""]
+
+
+def test_a_stop_ends_open_streams_promptly_and_says_why(
+    broker: EmbeddedBroker, deals: Stubs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "DRAIN_S", 3_600.0)
+    producers = [Producer(deals, DEALS) for _ in range(5)]
+    began = stopwatch()
+    broker.stop()
+    assert stopwatch() - began < 2.0
+    assert [producer.refused().code for producer in producers] == ["UNAVAILABLE"] * 5
+
+
+def test_a_restart_asks_again_and_counts_on(folder: Any, clock: FakeClock) -> None:
+    for checks in (0, 1):
+        with EmbeddedBroker(folder, clock=clock, sync="none") as broker, Stubs(broker.endpoint) as stubs:
+            stubs.create_topic(DEALS, type=pb.TRANSACTION, queues=1)
+            with Producer(stubs, DEALS) as producer:
+                if not checks:
+                    send(stubs, b"a")
+                clock.advance(NEXT_CHECK)
+                assert producer.asked().check == checks + 1
+                wait_for_checks(stubs, checks + 1)
+
+
+# ── Streams that are refused ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def hello(*topics: str, client_id: str = "c") -> pb.SessionRequest:
+    return pb.SessionRequest(hello=pb.SessionHello(client_id=client_id, transaction_topics=topics))
+
+
+CHECKED = pb.SessionRequest(checked=pb.TransactionChecked(transaction_id="x", resolution=pb.COMMIT))
+REFUSED = {
+    "nothing": ([], "INVALID_FIELD", "hello"),
+    "no request": ([pb.SessionRequest()], "INVALID_FIELD", "hello"),
+    "an answer first": ([CHECKED], "INVALID_FIELD", "hello"),
+    "no client id": ([hello(DEALS, client_id="")], "INVALID_FIELD", "hello.client_id"),
+    "a long client id": ([hello(DEALS, client_id="c" * 129)], "INVALID_FIELD", "hello.client_id"),
+    "no topics": ([hello()], "INVALID_FIELD", "hello.transaction_topics"),
+    "many topics": ([hello(*[DEALS] * 4_097)], "INVALID_FIELD", "hello.transaction_topics"),
+    "a bad name": ([hello(DEALS, "a b")], "INVALID_FIELD", "hello.transaction_topics[1]"),
+    "no such topic": ([hello(DEALS, "nobody")], "TOPIC_NOT_FOUND", "hello.transaction_topics[1]"),
+    "a NORMAL topic": ([hello(DEALS, TOPIC)], "INVALID_FIELD", "hello.transaction_topics[1]"),
+    "hello twice": ([hello(DEALS), hello(DEALS)], "INVALID_FIELD", "checked"),
+    "a bad answer": ([hello(DEALS), CHECKED], "INVALID_FIELD", "checked.transaction_id"),
+}
+
+
+@pytest.mark.parametrize("why", REFUSED)
+def test_a_bad_stream_is_refused(deals: Stubs, left: Parked, why: str) -> None:
+    said, code, field = REFUSED[why]
+
+    def forever() -> Iterator[pb.SessionRequest]:
+        """The client would go on speaking: it is told at once, and does not have to finish."""
+        yield from said
+        if said:
+            never.wait(CALL_S)
+
+    never = threading.Event()
+    with pytest.raises(grpc.RpcError) as error:
+        list(deals.broker.Session(forever(), timeout=CALL_S))
+    never.set()
+    refused = read_refusal(error.value)
+    assert (refused.code, refused.info.field) == (code, field)
+    assert listed(deals) == []
+
+
+def test_bytes_that_are_no_request_end_the_stream(deals: Stubs) -> None:
+    call: Any = deals.channel.stream_stream("/popmq.v1.Broker/Session")
+    for said in ([b"\xff"], [hello(DEALS).SerializeToString(), b"\xff"]):
+        with pytest.raises(grpc.RpcError) as error:
+            list(call(iter(said), timeout=CALL_S))
+        assert read_refusal(error.value).code == "INVALID_FIELD"
