@@ -84,12 +84,14 @@ def bad_names() -> Iterator[Case]:
             "Broker/QueryAssignment",
             "Broker/WaitAvailable",
             "Admin/SetFilter",
+            "Admin/ListMessageGroups",
+            "Admin/ResumeMessageGroup",
         ],
         "topic__name": ["Admin/CreateTopic", "Admin/UpdateTopic"],
         "group": [
             *("Broker/Pop", "Broker/Ack", "Broker/ChangeInvisibleTime", "Broker/QueryAssignment", "Broker/Heartbeat"),
             *("Broker/AttachOwner", "Broker/RenewOwner", "Broker/AckUpTo", "Broker/ReleaseOwner"),
-            *("Broker/WaitAvailable", "Admin/SetFilter"),
+            *("Broker/WaitAvailable", "Admin/SetFilter", "Admin/ListMessageGroups", "Admin/ResumeMessageGroup"),
         ],
         "group__name": ["Admin/CreateGroup", "Admin/UpdateGroup"],
         "name": ["Admin/GetTopic", "Admin/DeleteTopic", "Admin/GetGroup", "Admin/DeleteGroup"],
@@ -267,6 +269,11 @@ def bad_times() -> Iterator[Case]:
     yield from out_of_range("Admin/ListDelayed", "max_messages", 4097, 2**32 - 1)
     yield from out_of_range("Admin/ListDelayed", "until_ms", -1, INT64[0])
     yield from out_of_range("Admin/ListTransactions", "max_messages", 4097, 2**32 - 1)
+    yield from out_of_range("Admin/ListMessageGroups", "max_message_groups", 4097, 2**32 - 1)
+    resume = "Admin/ResumeMessageGroup"
+    for message_group, code in (("", "INVALID_FIELD"), ("x" * 65, "INVALID_FIELD"), ("b", "MESSAGE_NOT_FOUND")):
+        yield bad(resume, code, "message_group", message_group=message_group)
+    yield bad(resume, "INVALID_FIELD", "topic", topic=TOPIC)
 
 
 def forged(field: str) -> Callable[[World], str]:

@@ -13,7 +13,7 @@ from popmq_server.message import make_handle, read_handle
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, handles
 
 OWNER = "query"
-OTHER_TOPIC, OTHER_GROUP, LATER = "flights", "audit", "later"
+OTHER_TOPIC, OTHER_GROUP, LATER, LEDGER = "flights", "audit", "later", "ledger"
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 
 
@@ -71,7 +71,18 @@ def build(stubs: Stubs, folder: Path, clock: FakeClock) -> World:
         "released": (released, "HANDLE_LAPSED"),
         "rejected": (rejected, "HANDLE_LAPSED"),
     }
+    _stop(stubs)
     return World(stubs, folder, clock, generation, live, bad, *_waiting(stubs))
+
+
+def _stop(stubs: Stubs) -> None:
+    """Message group "a" of the FIFO topic LEDGER is stopped for GROUP."""
+    stubs.create_topic(LEDGER, type=pb.FIFO)
+    stubs.admin.UpdateGroup(pb.UpdateGroupRequest(group=pb.Group(name=GROUP, max_attempts=1, stop_on_failure=True)))
+    message = pb.Message(body=b"x", message_group="a")
+    stubs.broker.Send(pb.SendRequest(topic=LEDGER, messages=[message]), timeout=CALL_S)
+    stubs.change(handles(stubs.pop(LEDGER))[0], release=pb.Release(delay_ms=0))
+    stubs.admin.UpdateGroup(pb.UpdateGroupRequest(group=pb.Group(name=GROUP)))
 
 
 def _waiting(stubs: Stubs) -> tuple[str, str]:
@@ -119,6 +130,8 @@ def good_requests(world: World) -> dict[str, Message]:
         "Admin/ListGroups": pb.ListGroupsRequest(),
         "Admin/DeleteGroup": pb.DeleteGroupRequest(name=OTHER_GROUP),
         "Admin/GetStats": pb.GetStatsRequest(topic=TOPIC, group=GROUP),
+        "Admin/ListMessageGroups": pb.ListMessageGroupsRequest(topic=LEDGER, group=GROUP),
+        "Admin/ResumeMessageGroup": pb.ResumeMessageGroupRequest(topic=LEDGER, group=GROUP, message_group="a"),
         "Admin/SetFilter": pb.SetFilterRequest(topic=TOPIC, group=GROUP, filter=pb.Filter(sql92="a > 1")),
         "Admin/Browse": pb.BrowseRequest(topic=TOPIC),
         "Admin/ListLeases": pb.ListLeasesRequest(group=GROUP, topic=TOPIC),
