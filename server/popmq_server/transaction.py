@@ -101,7 +101,19 @@ def begin(tx: Tx, topic: Topic, message: Outgoing) -> Place:
 def find(tx: Tx, topic_id: int, txn_id: int) -> Half | None:
     """A half message that is not ended."""
     raw = tx.kv.get("half", HALF_KEY.pack(topic_id, txn_id))
-    return None if raw is None else Half(topic_id, txn_id, *_HALF.unpack(raw))
+    return None if raw is None else decode(topic_id, txn_id, raw)
+
+
+def decode(topic_id: int, txn_id: int, raw: bytes | memoryview) -> Half:
+    """A value of `half`."""
+    return Half(topic_id, txn_id, *_HALF.unpack(raw))
+
+
+def read(raw: bytes | memoryview) -> Outgoing | None:
+    """The message of a value of `hmsg`, or None when its bytes are not what was written."""
+    if len(raw) < U32.size or zlib.crc32(raw[U32.size :]) != U32.unpack_from(raw)[0]:
+        return None
+    return unpack(bytes(raw[U32.size :]))
 
 
 def change(tx: Tx, half: Half, checks: int, next_ms: int) -> Half:
@@ -113,11 +125,11 @@ def change(tx: Tx, half: Half, checks: int, next_ms: int) -> Half:
 
 
 def message_of(tx: Tx, half: Half) -> Outgoing | None:
-    """The message, or None when its bytes are not what was written."""
+    """The message as it is committed, or None when its bytes are not what was written."""
     raw = tx.kv.get("hmsg", half.key)
-    if raw is None or zlib.crc32(raw[U32.size :]) != U32.unpack_from(raw)[0]:
+    message = None if raw is None else read(raw)
+    if message is None:
         return None
-    message = unpack(bytes(raw[U32.size :]))
     extra = (message.extra or Extra())._replace(transaction=False, delay_ms=half.delay_ms)
     return message._replace(extra=extra if any(extra) else None)
 

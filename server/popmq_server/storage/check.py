@@ -5,6 +5,7 @@
                          expired, quarantined; a released member is in the retry topic and in one live CheckPoint
     for each lease       it has its CheckPoint, its parts do not overlap, an owner's has its owner and its token
     counters             retry, pins and what was passed equal a scan
+    not visible yet      check_timing.py
 
 It reads only, and nothing here is used by the broker that it judges but the formats.
 """
@@ -21,7 +22,7 @@ from popmq_server.checkpoint import CheckPoint, members_of
 from popmq_server.errors import StartError
 from popmq_server.message import RECORD, read_record
 from popmq_server.state import State
-from popmq_server.storage import check_fifo
+from popmq_server.storage import check_fifo, check_timing
 from popmq_server.storage.keys import (
     CQ_ENTRY,
     CQ_KEY,
@@ -72,6 +73,7 @@ def check(kv: Transaction) -> Iterator[str]:
     yield from _check_groups(kv, state)
     yield from _check_pins(kv, state)
     yield from _check_bytes(kv, state)
+    yield from check_timing.check_waiting(kv, state)
 
 
 def _check_lost(kv: Transaction) -> Iterator[str]:
