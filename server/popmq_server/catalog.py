@@ -100,6 +100,7 @@ def update_topic(tx: Tx, command: UpdateTopic) -> Topic:
         tx.state.trims.setdefault(topic.topic_id, 0)
     tx.state.topics[topic.topic_id] = changed
     tx.wake(None, topic.topic_id)
+    tx.arrive(topic.topic_id, None)
     return changed
 
 
@@ -109,6 +110,7 @@ def delete_topic(tx: Tx, command: DeleteTopic) -> None:
     if topic is None:
         raise topic_not_found(command.name, "name")
     tx.wake(None, topic.topic_id)
+    tx.arrive(topic.topic_id, None)
     tx.state.ids.pop(("t", topic.name))
     tx.state.topics.pop(topic.topic_id)
     tx.state.purges[topic.topic_id] = "topic"

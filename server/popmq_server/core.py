@@ -21,22 +21,26 @@ No thread and no socket here: `Core.run` is a function of (store, commands, cloc
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 from popmq_server import (
     catalog,
     checking,
+    consume_mode,
     delay,
     ending,
     firing,
     housekeeping,
     lease,
     message_groups,
+    offsets,
     owner,
     pop,
+    pull,
     revive,
     send,
+    send_back,
     stats,
     subscription,
     topic,
@@ -53,6 +57,7 @@ from popmq_server.commands import (
     Available,
     ChangeInvisibleTime,
     Check,
+    CloneOffsets,
     CountChecks,
     CreateGroup,
     CreateTopic,
@@ -62,13 +67,20 @@ from popmq_server.commands import (
     Listen,
     Look,
     Pop,
+    Pull,
+    QueryOffsets,
     Recall,
     ReleaseOwner,
     RenewOwner,
+    ResetOffsets,
     ResumeMessageGroup,
     Send,
+    SendBack,
+    SetConsumeMode,
     SetFilter,
+    Sweep,
     UpdateGroup,
+    UpdateOffsets,
     UpdateTopic,
 )
 from popmq_server.errors import CommitFailed, Refused, storage_full, unavailable
@@ -114,6 +126,14 @@ HANDLERS: dict[type, Callable[[Tx, Any], Any]] = {
     SetFilter: subscription.set_filter,
     Look: stats.look,
     ResumeMessageGroup: message_groups.resume,
+    Pull: pull.pull,
+    UpdateOffsets: offsets.update,
+    QueryOffsets: offsets.query,
+    ResetOffsets: offsets.reset,
+    CloneOffsets: offsets.clone,
+    SetConsumeMode: consume_mode.set_consume_mode,
+    SendBack: send_back.send_back,
+    Sweep: offsets.go_on,
     Recall: delay.recall,
     EndTransaction: ending.end,
     CountChecks: checking.count,
@@ -138,6 +158,7 @@ class Committed(NamedTuple):
     wrote: bool  # whether there was anything to commit
     seconds: float = 0.0  # the whole group, fsync included
     timed: Timed = Timed([], [], [], 0)
+    arrived: Collection[tuple[str | None, str]] = ()  # queues that became longer
 
 
 class _Poisoned(Exception):
@@ -236,14 +257,12 @@ class Core:
         """
         room = self._refusals(tx, refuse_room)
         timed: Timed | None = None
-        lane_now = LANE_ACK
         for place in order:
             lane = LANES.get(type(commands[place]), LANE_ACK)
             if timed is None and lane > LANE_ACK:
                 timed = self._timed(tx, refuse_room)
-            if lane == LANE_POP and lane_now < LANE_POP:
+            if lane == LANE_POP and tx.staged:
                 topic.flush(tx)
-            lane_now = lane
             refusal = room(commands[place]) if room else None
             results[place] = refusal or self._handle(tx, commands[place], place, results)
         if timed is None:
@@ -360,7 +379,7 @@ class Core:
         else:
             self.next_due_ms = self._next_due(tx)
             tx.abort()
-        return Committed(results, tx.woken, wrote, timed=timed)
+        return Committed(results, tx.woken, wrote, timed=timed, arrived=tx.arrived)
 
     def close(self) -> None:
         """Gives the data folder free; what was answered is on disk."""

@@ -12,8 +12,15 @@ from popmq_server.checkpoint import CheckPoint, Lease, members_of
 from popmq_server.storage.keys import HIST_KEY
 from popmq_server.tx import Tx
 
-ACKED, EXPIRED, RELEASED, REJECTED, DEAD = 1, 2, 3, 4, 5
-HOW_NAMES = {ACKED: "acked", EXPIRED: "expired", RELEASED: "released", REJECTED: "rejected", DEAD: "dead"}
+ACKED, EXPIRED, RELEASED, REJECTED, DEAD, SENT_BACK = 1, 2, 3, 4, 5, 6
+HOW_NAMES = {
+    ACKED: "acked",
+    EXPIRED: "expired",
+    RELEASED: "released",
+    REJECTED: "rejected",
+    DEAD: "dead",
+    SENT_BACK: "sent back",
+}
 
 #: G, how, popped ms, due ms, ended ms, count; then done bits, then client, NUL, reason.
 HEAD = struct.Struct(">IBQQQH")

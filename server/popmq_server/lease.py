@@ -17,7 +17,7 @@ import os
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from popmq_server import deadletter, fifo, history
+from popmq_server import deadletter, fifo, history, voids
 from popmq_server.checkpoint import BACKOFF, CheckPoint, Lease, Run, members_of
 from popmq_server.commands import Ack, Acked, Change, ChangeInvisibleTime
 from popmq_server.errors import Refused, bad_handle, group_not_found, invalid, lapsed
@@ -50,6 +50,8 @@ def find(tx: Tx, group: Group, handle: Handle, field: str) -> Found:
     if ck.group_id != group.group_id:
         raise bad_handle(field, f"this delivery belongs to another group than {group.name!r}")
     bit = 1 << handle.member
+    if voids.of_checkpoint(tx.state, ck) & bit:
+        raise lapsed(field)
     whole = tx.state.leases.get((ck.ck_id, 0))
     if whole is not None and whole.undone & ~whole.released & bit:
         return Found(ck, 0, bit)
@@ -346,7 +348,7 @@ def to_retry(tx: Tx, ck: CheckPoint, bits: int, reason: str, *, uncounted: bool 
 
     `bound`: the entries stay tied to their owner's CheckPoint, which may take them back.
     """
-    if ck.groups:
+    if fifo.keeps_order(tx, ck):
         fifo.put_back(tx, ck, bits, reason, 0 if uncounted else bits, bound=bound)
         return 0
     where, text = (ck.group_id, ck.topic_id), reason.encode()

@@ -27,7 +27,7 @@ What a reader may rely on, after the rules R1–R8 of the experiments with Spark
 
 import itertools
 
-from popmq_server import catalog, fifo, history
+from popmq_server import catalog, fifo, history, voids
 from popmq_server.checkpoint import CheckPoint, Lease, members_of
 from popmq_server.commands import (
     AckUpTo,
@@ -48,7 +48,7 @@ from popmq_server.pick import Pick
 from popmq_server.pop import choose, lease, picking, queues_of, read_members
 from popmq_server.records import Group, Owner, Token, Topic
 from popmq_server.storage.keys import NEVER, RQ_KEY, STAT_KEY, SUB_OWNER, U64, hash16
-from popmq_server.subscription import bind, resolve, subscribe
+from popmq_server.subscription import bind, expect_mode, resolve, subscribe
 from popmq_server.tx import Tx
 
 #: An owner that nobody has heard of for so long is dropped, with its tokens.
@@ -308,6 +308,7 @@ def pop(tx: Tx, command: Pop, ask: PopToken) -> Popped:
     """
     group, topic = resolve(tx, command.topic, command.group)
     queues_of(topic, command.queues)
+    expect_mode(tx, group, topic, "POP")
     _, owner = _find(tx, command.group, ask.owner, ask.generation)
     if ask.epoch <= owner.acked_epoch:
         raise Refused(
@@ -412,6 +413,8 @@ def at_end(pick: Pick, queues: range | tuple[int, ...]) -> bool:
     The owner's own entries in the retry topic do not count: they come back by their tokens, not by this one.
     """
     state, where = pick.tx.state, (pick.group.group_id, pick.topic.topic_id)
+    if voids.hides(state, where):
+        return False
     for queue in queues:
         stop = state.queue_max.get((pick.topic.topic_id, queue), 0)
         if pick.upto is not None:

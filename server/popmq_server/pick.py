@@ -12,7 +12,7 @@ a number (I.27). Both are bounded in one pick; one that is cut short goes on beh
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from popmq_server import quarantine
+from popmq_server import quarantine, voids
 from popmq_server.checkpoint import Run
 from popmq_server.commands import Position
 from popmq_server.filters.filter import EVERYTHING, Filter
@@ -245,15 +245,16 @@ class Pick:
 
     def _retry_entries(self) -> Iterator[RetryEntry]:
         """From the oldest on; not those that the asking owner itself is about to take back."""
-        prefix = STAT_KEY.pack(self.group.group_id, self.topic.topic_id)
+        where = (self.group.group_id, self.topic.topic_id)
+        prefix = STAT_KEY.pack(*where)
         self.own = 0
         for key, value in self.tx.kv.scan("rq", prefix):
             if self.own > OWN_ENTRIES_MAX or (self.upto is not None and U64.unpack(key[8:])[0] >= self.upto.retry):
                 break
             entry = RetryEntry(key, *RQ_VALUE.unpack_from(value))
-            if self.owner_id and self._is_own(entry):
+            if self.owner_id and self.returns_to(entry.bound_ck, entry.bound_member):
                 self.own += 1
-            else:
+            elif not voids.has_entry(self.tx.state, where, U64.unpack(key[8:])[0], entry.queue, entry.offset):
                 yield entry
 
     def more_retries(self) -> bool:
@@ -262,10 +263,12 @@ class Pick:
             return False
         return next(self._retry_entries(), None) is not None or self.own > OWN_ENTRIES_MAX
 
-    def _is_own(self, entry: RetryEntry) -> bool:
-        """Whether an entry is tied to a CheckPoint of the owner that asks."""
-        ck = self.tx.state.ck.get(entry.bound_ck)
-        return ck is not None and ck.owner_id == self.owner_id
+    def returns_to(self, ck_id: int, member: int) -> bool:
+        """Whether the owner that asks is about to take back what is tied to this member of a CheckPoint."""
+        ck, part = self.tx.state.ck.get(ck_id), self.tx.state.leases.get((ck_id, 0))
+        if ck is None or part is None or ck.owner_id != self.owner_id:
+            return False
+        return bool(part.released >> member & 1)
 
     def rest(self, queues: range | tuple[int, ...]) -> int:
         """Messages that the queues and the retry topic still have, once this is applied."""
@@ -297,8 +300,8 @@ def take_retry_entry(tx: Tx, where: tuple[int, int], entry: RetryEntry) -> None:
     unpin_retry(tx, entry.position)
     tx.count(where, retry=-1)
     lease = tx.state.leases.get((entry.bound_ck, 0))
-    if entry.bound_ck and lease is not None:
-        bit = 1 << entry.bound_member
+    bit = 1 << entry.bound_member
+    if entry.bound_ck and lease is not None and lease.released & bit:
         tx.loosen(tx.state.ck[entry.bound_ck].owner_id, -1)
         tx.state.leases[(entry.bound_ck, 0)] = lease._replace(
             undone=lease.undone & ~bit, released=lease.released & ~bit, torn=lease.torn | bit

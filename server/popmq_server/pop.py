@@ -25,6 +25,7 @@ whether it matches the group's filter or not. A pop that stepped over all that i
 import os
 from collections.abc import Iterator
 
+from popmq_server import voids
 from popmq_server.checkpoint import FIFO, NORMAL, RETRY, CheckPoint, Lease, members_of
 from popmq_server.commands import Pop, Popped
 from popmq_server.errors import Refused
@@ -32,7 +33,7 @@ from popmq_server.fifo_pick import FifoPick
 from popmq_server.pick import Pick
 from popmq_server.priority import Turns
 from popmq_server.records import RETRY_QUEUE, Topic
-from popmq_server.subscription import resolve, subscribe
+from popmq_server.subscription import expect_mode, resolve, subscribe
 from popmq_server.topic import Log, located
 from popmq_server.tx import Tx
 
@@ -48,10 +49,11 @@ def pop(tx: Tx, command: Pop) -> Popped:
     """
     group, topic = resolve(tx, command.topic, command.group)
     queues = queues_of(topic, command.queues)
+    expect_mode(tx, group, topic, "POP")
     wanted = subscribe(tx, group, topic, command.filter)
     if command.attempt_id:
         ck_id = tx.state.attempts.get((group.group_id, topic.topic_id, command.client_id, command.attempt_id))
-        if ck_id is not None:
+        if ck_id is not None and not voids.of_checkpoint(tx.state, tx.state.ck[ck_id]):
             return _replay(tx, tx.state.ck[ck_id])
     pick = picking(topic)(tx, group, topic, command.max_messages, command.max_bytes, wanted=wanted)
     choose(pick, queues, group.in_flight_max)
@@ -73,6 +75,8 @@ def picking(topic: Topic) -> type[Pick]:
 
 def choose(pick: Pick, queues: range | tuple[int, ...], in_flight_max: int | None) -> None:
     """One round over the retry topic and the queues, until the pick is full."""
+    if voids.hides(pick.tx.state, (pick.group.group_id, pick.topic.topic_id)):
+        return
     if isinstance(pick, FifoPick):
         pick.choose(queues, in_flight_max)
         return

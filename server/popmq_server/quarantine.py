@@ -14,10 +14,16 @@ NO_POSITION = (1 << 64) - 1
 
 def set_aside(tx: Tx, group_id: int, topic_id: int, queue: int, offset: int, position: int, size: int) -> None:
     """A message that a group has reached and nobody can read: it leaves the group's way, and its place is kept."""
-    key = CQ_KEY.pack(topic_id, queue, offset)
-    if tx.kv.get("quar", key) is None:
-        tx.kv.put("quar", key, U64.pack(position) + U32.pack(size))
     tx.count((group_id, topic_id), quarantined=1)
+    report(tx, topic_id, queue, offset, position, size)
+
+
+def report(tx: Tx, topic_id: int, queue: int, offset: int, position: int, size: int) -> None:
+    """A message that somebody came upon and nobody can read: its place is kept, and told when it is first seen."""
+    key = CQ_KEY.pack(topic_id, queue, offset)
+    if tx.kv.get("quar", key) is not None:
+        return
+    tx.kv.put("quar", key, U64.pack(position) + U32.pack(size))
     log.error(
         "topic %s queue %d offset %d: the record at %d (%d bytes) does not match its checksum; quarantined",
         tx.state.topics[topic_id].name,

@@ -12,7 +12,7 @@ what happens after the last one is decided here and in a release, nowhere else. 
 acks after the fact; here the bitmap that an ack sets is the one that the revive reads.
 """
 
-from popmq_server import deadletter, fifo, history, owner
+from popmq_server import deadletter, fifo, history, owner, sweep, voids
 from popmq_server.checkpoint import BACKOFF, CheckPoint, Lease, members_of
 from popmq_server.lease import exhausted, to_retry
 from popmq_server.storage.keys import DUE_KEY, NEVER, SUB_OWNER
@@ -87,6 +87,8 @@ def expire(tx: Tx, ck: CheckPoint, sub: int, part: Lease, members_max: int) -> i
         tx.hold(ck, part.undone, -1)
         tx.set_lease(ck, sub, None)
         return part.undone.bit_count()
+    if lost := part.undone & voids.of_checkpoint(tx.state, ck):
+        return sweep.drop_members(tx, ck, sub, lost)
     bits = part.undone
     if bits.bit_count() > members_max and not ck.groups:
         bits = sum(1 << member for member in members_of(bits)[:members_max])
@@ -97,7 +99,7 @@ def expire(tx: Tx, ck: CheckPoint, sub: int, part: Lease, members_max: int) -> i
     elif ck.kind != BACKOFF:
         history.write(tx, ck, part, sub, history.EXPIRED)
     tx.set_lease(ck, sub, part._replace(undone=left) if left else None)
-    if ck.groups:
+    if fifo.keeps_order(tx, ck):
         _expire_in_order(tx, ck, bits)
         return bits.bit_count()
     dead = 0 if ck.kind == BACKOFF else exhausted(ck, bits, group.max_attempts)

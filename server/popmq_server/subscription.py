@@ -35,6 +35,18 @@ def resolve(tx: Tx, topic_name: str, group_name: str) -> tuple[Group, Topic]:
     return group, topic
 
 
+def expect_mode(tx: Tx, group: Group, topic: Topic, mode: str) -> None:
+    """Raises Refused WRONG_CONSUME_MODE when the group does not read the topic by `mode`, POP or PULL."""
+    now = tx.state.subscriptions.get((group.group_id, topic.topic_id), Subscription()).mode
+    if now != mode:
+        raise Refused(
+            "WRONG_CONSUME_MODE",
+            f"group {group.name!r} reads topic {topic.name!r} by {now}, this request needs {mode}",
+            field="group",
+            action="ask QueryAssignment how the group reads, or switch it with SetConsumeMode",
+        )
+
+
 def filter_for(tx: Tx, group: Group, topic: Topic, asked: tuple[str, str] | None) -> Filter:
     """The filter of a request: its own if the group has none, else the group's, which must say the same.
 
@@ -99,13 +111,13 @@ def bind(tx: Tx, group: Group, topic: Topic, start: tuple[str, int] | None = Non
         most = tx.state.queue_max.get((topic.topic_id, queue), 0)
         offset = {"EARLIEST": least, "LATEST": most}.get(kind)
         if offset is None:
-            offset = _offset_at(tx, topic.topic_id, queue, since_ms, least, most)
+            offset = offset_at(tx, topic.topic_id, queue, since_ms, least, most)
         tx.pass_to((*where, queue), offset)
         begin += offset
     tx.state.stat[where] = Stat(start=begin)
 
 
-def _offset_at(tx: Tx, topic_id: int, queue: int, since_ms: int, low: int, high: int) -> int:
+def offset_at(tx: Tx, topic_id: int, queue: int, since_ms: int, low: int, high: int) -> int:
     """The first offset stored at or after a time: store times never fall within a queue, so halving finds it.
 
     The time is that of the chunk, which is known of a damaged message too; what retention dropped is older.

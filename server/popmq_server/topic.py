@@ -67,6 +67,7 @@ def append(tx: Tx, topic: Topic, queue: int, messages: tuple[Outgoing, ...]) -> 
     tx.staged.setdefault(topic.topic_id, []).append(Staged(queue, first, messages))
     tx.staged_count += 1
     tx.wake(None, topic.topic_id)
+    tx.arrive(topic.topic_id, queue)
     return first
 
 

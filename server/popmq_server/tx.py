@@ -18,7 +18,7 @@ from popmq_server.storage.table import Table
 class Tx:
     """One group commit in the making. Handlers take it first; nothing outlives it but what `commit` merges."""
 
-    __slots__ = ("coming", "kv", "now_ms", "staged", "staged_count", "state", "wall_ms", "woken")
+    __slots__ = ("arrived", "coming", "kv", "now_ms", "staged", "staged_count", "state", "wall_ms", "woken")
 
     def __init__(self, state: State, store: Store, now_ms: int, wall_ms: int | None = None) -> None:
         """Begins an LMDB transaction; `now_ms` is the time of everything in this commit.
@@ -36,6 +36,8 @@ class Tx:
         self.coming: dict[int, int] = {}
         #: (group name or None for all groups, topic name): something there became deliverable.
         self.woken: set[tuple[str | None, str]] = set()
+        #: (queue as text or None for all queues, topic name): what those look at who wait for one queue.
+        self.arrived: set[tuple[str | None, str]] = set()
 
     @property
     def dirty(self) -> int:
@@ -69,6 +71,12 @@ class Tx:
         group = self.state.groups.get(group_id) if group_id is not None else None
         if topic is not None and (group_id is None or group is not None):
             self.woken.add((group.name if group else None, topic.name))
+
+    def arrive(self, topic_id: int, queue: int | None) -> None:
+        """After the commit those are to look again who wait for the end of a queue (None: of each) to move."""
+        topic = self.state.topics.get(topic_id)
+        if topic is not None:
+            self.arrived.add((None if queue is None else str(queue), topic.name))
 
     def count(self, where: tuple[int, int], **changes: int) -> None:
         """Moves counters of one group in one topic."""
@@ -166,8 +174,9 @@ class Tx:
     def _drop(self, ck: CheckPoint) -> None:
         self.state.subs.pop(ck.ck_id)
         self.state.ck.pop(ck.ck_id)
-        if ck.attempt_id:
-            self.state.attempts.pop((ck.group_id, ck.topic_id, ck.client, ck.attempt_id))
+        tried = (ck.group_id, ck.topic_id, ck.client, ck.attempt_id)
+        if ck.attempt_id and self.state.attempts.get(tried) == ck.ck_id:
+            self.state.attempts.pop(tried)
 
     def flush(self) -> None:
         """Writes what the tables changed. Once, right before the commit.

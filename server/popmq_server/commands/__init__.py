@@ -37,6 +37,20 @@ from popmq_server.commands.owners import (
     ReleaseOwner,
     RenewOwner,
 )
+from popmq_server.commands.pulling import (
+    CloneOffsets,
+    OffsetsOfQueue,
+    Pull,
+    Pulled,
+    QueryOffsets,
+    Reset,
+    ResetOffsets,
+    SendBack,
+    SentBack,
+    SetConsumeMode,
+    Sweep,
+    UpdateOffsets,
+)
 from popmq_server.commands.timing import Check, CountChecks, End, Ended, EndTransaction, Listen, Recall
 
 __all__ = [
@@ -53,6 +67,7 @@ __all__ = [
     "Change",
     "ChangeInvisibleTime",
     "Check",
+    "CloneOffsets",
     "CountChecks",
     "CreateGroup",
     "CreateTopic",
@@ -63,24 +78,37 @@ __all__ = [
     "Ended",
     "Listen",
     "Look",
+    "OffsetsOfQueue",
     "Place",
     "Pop",
     "PopToken",
     "Popped",
     "Position",
+    "Pull",
+    "Pulled",
+    "QueryOffsets",
     "Recall",
     "ReleaseOwner",
     "RenewOwner",
+    "Reset",
+    "ResetOffsets",
     "ResumeMessageGroup",
     "Send",
+    "SendBack",
     "Sent",
+    "SentBack",
+    "SetConsumeMode",
     "SetFilter",
+    "Sweep",
     "UpdateGroup",
+    "UpdateOffsets",
     "UpdateTopic",
 ]
 
 #: Taken first: what frees, then what stores, then what hands out, so that waiting Pops never delay an Ack.
 LANE_ACK, LANE_SEND, LANE_POP = 0, 1, 2
 LANES: dict[type, int] = {Send: LANE_SEND, Pop: LANE_POP}
+#: These read the queues, so they come after what others of their group store.
+LANES |= dict.fromkeys((Pull, QueryOffsets, ResetOffsets, CloneOffsets, SetConsumeMode), LANE_POP)
 #: What needs room on the disk, refused first when it is full.
 NEEDS_ROOM = (Send, Pop, EndTransaction, CreateTopic, CreateGroup, AttachOwner)

@@ -1,0 +1,135 @@
+"""What can be asked about reading by queue and offset: see pull.py, offsets.py, send_back.py, consume_mode.py.
+
+`topic` of Pull, UpdateOffsets and QueryOffsets may be `%RETRY%group+topic`: its entries are read by their numbers, as
+offsets of queue 0.
+"""
+
+from typing import NamedTuple
+
+from popmq_server.errors import Refused
+
+
+class Pull(NamedTuple):
+    """→ Pulled. Reads one queue from `offset` on; no lease.
+
+    `group` "": a reader without a group. `filter`: (kind, text), None = the group's own. `commit_offset`: of the queue,
+    committed before it is read.
+    """
+
+    topic: str
+    group: str
+    queue: int
+    offset: int
+    max_messages: int = 32
+    max_bytes: int = 3 << 20
+    filter: tuple[str, str] | None = None
+    commit_offset: int | None = None
+
+
+class Pulled(NamedTuple):
+    """What a Pull found: `status` is a name of popmq.v1.PullStatus.
+
+    `rows`: (message bytes, stored ms, queue, offset, attempt). `next_offset`: behind all that was looked at. `more`:
+    the queue goes on behind it. `acked`: messages that `commit_offset` moved past. `left`: not all of them yet
+    (of a retry topic): UpdateOffsets does the rest.
+    """
+
+    status: str
+    rows: list[tuple[bytes, int, int, int, int]]
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    more: bool = False
+    acked: int = 0
+    left: bool = False
+
+
+class UpdateOffsets(NamedTuple):
+    """→ (messages moved past, whether some are left: ask again). Moves committed offsets, by queue."""
+
+    topic: str
+    group: str
+    offsets: dict[int, int]
+
+
+class QueryOffsets(NamedTuple):
+    """→ a list of OffsetsOfQueue. `group` "": no committed offsets. `since_ms` None: not asked."""
+
+    topic: str
+    group: str = ""
+    since_ms: int | None = None
+
+
+class OffsetsOfQueue(NamedTuple):
+    """One queue: first and next offset, what the group has committed, the first offset stored at or after the time.
+
+    -1: the group has no position in the topic; no time was asked.
+    """
+
+    queue: int
+    min_offset: int
+    max_offset: int
+    committed: int
+    at_timestamp: int
+
+
+class ResetOffsets(NamedTuple):
+    """→ Reset. `to`: (name of a StartFrom, ms), of all queues; or `offsets` of some queues."""
+
+    topic: str
+    group: str
+    to: tuple[str, int] | None = None
+    offsets: dict[int, int] | None = None
+
+
+class CloneOffsets(NamedTuple):
+    """→ Reset. The offsets of `from_group` for `group`."""
+
+    topic: str
+    from_group: str
+    group: str
+
+
+class Reset(NamedTuple):
+    """The group's next offset of each queue. `left`: what it held is not removed altogether yet: Sweep."""
+
+    offsets: dict[int, int]
+    left: bool
+
+
+class SetConsumeMode(NamedTuple):
+    """→ (Subscription, whether some of what it held is still on its way: Sweep). `mode`: POP or PULL."""
+
+    topic: str
+    group: str
+    mode: str
+    share_number: int = 0
+
+
+class Sweep(NamedTuple):
+    """→ whether something is left. One piece of what a reset or a switch of the consume mode has left to do."""
+
+    topic: str
+    group: str
+
+
+class SentBack(NamedTuple):
+    """One message that could not be done: by queue and offset, or by its number in the retry topic.
+
+    `delay_ms` None: the group's backoff by attempts. `reject`: to the dead-letter topic.
+    """
+
+    queue: int
+    offset: int
+    retry: bool = False
+    delay_ms: int | None = None
+    reason: str = ""
+    reject: bool = False
+
+
+class SendBack(NamedTuple):
+    """→ list of (visible ms, dead lettered) or Refused, one for each message, in order."""
+
+    topic: str
+    group: str
+    messages: tuple[SentBack | Refused, ...]

@@ -1,0 +1,60 @@
+"""The consume mode of a group in a topic: POP with leases, PULL with offsets. Switched while consumers run.
+
+                      POP ─────────────────────────────▶ PULL
+    not popped yet    poff: the next offset to pop         the same number: the committed offset
+    leased            CheckPoints, sets of owners          retry topic, with the attempts that were counted
+    retry, backoff    stay                                 are read as %RETRY%group+topic
+    acked             does not come again
+
+                      PULL ────────────────────────────▶ POP
+    not committed     is popped: what was pulled of it comes again, as for any consumer that died
+    sent back         is popped from the retry topic, unless it was not committed either: then its queue has it
+    committed         does not come again
+
+From the switch on the requests of the other mode are refused, so nothing is finished twice: a handle whose message has
+gone to the retry topic has lapsed, and an offset of a group that pops is not moved by a client. In a FIFO topic the
+order of the message groups is made anew by a switch to POP (sweep.py).
+"""
+
+from popmq_server import sweep
+from popmq_server.commands import SetConsumeMode
+from popmq_server.records import Held, Subscription, Sweep
+from popmq_server.subscription import bind, resolve
+from popmq_server.tx import Tx
+
+
+def set_consume_mode(tx: Tx, command: SetConsumeMode) -> tuple[Subscription, bool]:
+    """Sets mode and share number; whether something is still on its way. The same again changes nothing."""
+    group, topic = resolve(tx, command.topic, command.group)
+    bind(tx, group, topic)
+    where = (group.group_id, topic.topic_id)
+    before = tx.state.subscriptions.get(where, Subscription())
+    after = before._replace(
+        mode=command.mode, share_number=command.share_number, pulled=before.pulled or command.mode == "PULL"
+    )
+    if after != before:
+        tx.state.subscriptions[where] = after
+    if after.mode != before.mode:
+        tx.wake(*where)  # who waits for the other mode is told
+        if after.pulls:
+            _to_pull(tx, where)
+        else:
+            _to_pop(tx, where, topic.queues, topic.type == "FIFO")
+    return after, sweep.step(tx, where)
+
+
+def _to_pull(tx: Tx, where: tuple[int, int]) -> None:
+    left = tx.state.sweeps.get(where, Sweep())
+    tx.state.sweeps[where] = left._replace(to_retry=True, to_lines=False)
+
+
+def _to_pop(tx: Tx, where: tuple[int, int], queues: int, in_order: bool) -> None:
+    """Copies of what is not committed are void: the queue delivers it anyway."""
+    left = tx.state.sweeps.get(where, Sweep())
+    if left.to_retry:
+        tx.state.sweeps[where] = left._replace(to_retry=False)
+    retries, held = tx.state.stat[where].retry, tx.state.held.get(where, Held())
+    if retries or held.backoff:
+        sweep.void(tx, where, tuple(tx.state.poff.get((*where, queue), 0) for queue in range(queues)))
+    if retries and in_order:
+        tx.state.sweeps[where] = tx.state.sweeps[where]._replace(to_lines=True)
