@@ -4,7 +4,8 @@ import functools
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,10 +22,15 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
 _UNITS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)(B|KiB|MiB|GiB)?")
+_POWERS = {"B": 0, "": 0, "KiB": 1, "MiB": 2, "GiB": 3}
+
 if TYPE_CHECKING:
     FloatType = click.ParamType[float]
+    IntType = click.ParamType[int]
+    MomentType = click.ParamType[datetime]
 else:
-    FloatType = click.ParamType  # no generic class in click 8.1, our floor
+    FloatType = IntType = MomentType = click.ParamType  # no generic class in click 8.1, our floor
 
 
 class Duration(FloatType):
@@ -41,7 +47,38 @@ class Duration(FloatType):
         return sum(float(number) * _UNITS[unit] for number, unit in found)
 
 
+class Size(IntType):
+    """Bytes from "1000", "64KiB", "1.5MiB", "10GiB"."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        found = _SIZE.fullmatch(value)
+        if not found:
+            self.fail(f"{value!r} is no size: write 1000, 64KiB, 1.5MiB or 10GiB", param, ctx)
+        power: int = 1024 ** _POWERS[found[2] or ""]
+        return round(float(found[1]) * power)
+
+
+class Moment(MomentType):
+    """A time from "2026-01-31T12:00" (local) or "2026-01-31T12:00+00:00"."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        if isinstance(value, datetime):
+            return value
+        try:
+            return datetime.fromisoformat(value)
+        except ValueError:
+            self.fail(f"{value!r} is no time: write 2026-01-31, 2026-01-31T12:00 or 2026-01-31T12:00+00:00", param, ctx)
+
+
 DURATION = Duration()
+SIZE = Size()
+MOMENT = Moment()
 
 
 def endpoint_option(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -81,6 +118,22 @@ def asks(function: Callable[..., Any]) -> Callable[..., Any]:
             sys.exit(exits.INTERRUPTED)
 
     return command
+
+
+def filter_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """--tag and --sql: what a group reads of a topic."""
+    tag = click.option("--tag", metavar="TAGS", help='Only these tags: "a || b".')
+    sql = click.option("--sql", metavar="SQL92", help="Only what this is true for: \"region = 'eu' AND amount > 100\".")
+    return tag(sql(function))
+
+
+def by_topic(values: Sequence[str], option: str) -> dict[str, str]:
+    """What was given as TOPIC=EXPRESSION, as often as needed."""
+    pairs = [value.partition("=") for value in values]
+    for topic, equals, expression in pairs:
+        if not (topic and equals and expression):
+            raise click.BadParameter(f"{topic + equals + expression!r} is not TOPIC=EXPRESSION", param_hint=option)
+    return {topic: expression for topic, _, expression in pairs}
 
 
 def sure(question: str, yes: bool) -> None:

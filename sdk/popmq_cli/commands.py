@@ -8,8 +8,12 @@ import click
 from popmq_cli import exits
 from popmq_cli.asking import endpoint_option
 from popmq_cli.check import check
+from popmq_cli.delay import delayed, recall
 from popmq_cli.dlq import dlq
 from popmq_cli.group import group
+from popmq_cli.looking import message, peek, sessions
+from popmq_cli.message_groups import message_groups
+from popmq_cli.offsets import mode, offsets
 from popmq_cli.owners import owners
 from popmq_cli.pop import pop
 from popmq_cli.revive import revive
@@ -18,6 +22,8 @@ from popmq_cli.serve import serve
 from popmq_cli.settle import ack, extend, reject, release
 from popmq_cli.stats import stats
 from popmq_cli.topic import topic
+from popmq_cli.transactions import transactions
+from popmq_cli.why import why
 
 _EXIT_CODES = "\b\nExit codes:\n" + "\n".join(
     f"  {line.strip()}" for line in inspect.cleandoc(exits.__doc__ or "").splitlines()[2:-2]
@@ -50,9 +56,17 @@ def popmq(context: click.Context, endpoint: str | None, as_json: bool) -> None:
       echo hello | popmq send orders
       popmq pop orders billing --ack
       popmq stats --watch
+      popmq why MESSAGE_ID
     """
     context.obj = {"endpoint": endpoint, "as_json": as_json}
 
 
-for command in (serve, topic, group, send, pop, ack, extend, release, reject, stats, dlq, revive, owners, check):
-    popmq.add_command(command)
+COMMANDS = (
+    (serve, topic, group),
+    (send, recall, pop, ack, extend, release, reject),
+    (stats, why, message, peek, dlq, delayed, transactions, message_groups, revive, sessions, owners),
+    (offsets, mode, check),
+)
+for family in COMMANDS:
+    for command in family:
+        popmq.add_command(command)

@@ -1,9 +1,9 @@
-"""`popmq dlq …`: dead letters, and why they died."""
+"""`popmq dlq …`: dead letters, why they died, and how they are delivered again."""
 
 import click
 
 import popmq
-from popmq_cli.asking import asks
+from popmq_cli.asking import asks, sure
 from popmq_cli.output import Output, moment, text_of
 
 BODY_SHOWN_MAX = 500
@@ -11,7 +11,7 @@ BODY_SHOWN_MAX = 500
 
 @click.group()
 def dlq() -> None:
-    """Look at dead letters, and why they died.
+    """Look at dead letters, and deliver them again.
 
     A dead letter is a message that ran out of attempts, or was rejected.
     """
@@ -61,6 +61,44 @@ def show(client: popmq.Client, output: Output, group: str, offset: int, most: in
         output.said(f"{rest} more: popmq dlq show {group} --offset {page.next_offset}")
     elif not page.deliveries:
         output.said(f"no dead letters of {group}")
+
+
+@dlq.command()
+@click.argument("group")
+@click.option("--offset", "offsets", type=int, multiple=True, help="Only this dead letter; as often as needed.")
+@click.option("--id", "message_ids", multiple=True, help="Only this message; as often as needed.")
+@click.option("--topic", default="", help="Only those that came from this topic.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@asks
+def redrive(
+    client: popmq.Client,
+    output: Output,
+    group: str,
+    offsets: tuple[int, ...],
+    message_ids: tuple[str, ...],
+    topic: str,
+    yes: bool,
+) -> None:
+    """Deliver dead letters of GROUP again, where they came from: all, or what is named. Their attempts begin anew.
+
+    \b
+    Examples:
+      popmq dlq redrive billing --offset 3 --offset 4
+      popmq dlq redrive billing --id 0f3a-1
+      popmq dlq redrive billing --topic orders --yes
+    """
+    client.get_group(group)
+    if not (offsets or message_ids):
+        sure(f"Deliver all dead letters of {group}{f' from {topic}' if topic else ''} again?", yes)
+    show_redriven(output, client.redrive(group, offsets, topic, message_ids), "redriven")
+
+
+def show_redriven(output: Output, done: popmq.Redriven, word: str) -> None:
+    """How many were delivered again; raises PartlyRefused when some that were named were not."""
+    output.done(f"{done.redriven} {word}", done)
+    if done.failures:
+        failed: list[object] = [failure.error for failure in done.failures]
+        raise popmq.errors.PartlyRefused([*failed, *[None] * done.redriven])
 
 
 def _show(delivery: popmq.Delivery) -> None:

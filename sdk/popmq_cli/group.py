@@ -7,11 +7,12 @@ from typing import Any
 import click
 
 import popmq
-from popmq_cli.asking import DURATION, asks, sure
+from popmq_cli.asking import DURATION, asks, by_topic, sure
 from popmq_cli.output import Output, Row, moment, seconds
 
 COLUMNS = ["NAME", "ATTEMPTS#", "LEASE#", "SHARE#", "CREATED"]
-STATS_COLUMNS = ["TOPIC", "READY#", "IN FLIGHT#", "RETRY#", "BACKOFF#", "DEAD#", "ACKED#"]
+STATS_COLUMNS = ["TOPIC", "READY#", "IN FLIGHT#", "RETRY#", "BACKOFF#", "WAITING#", "DEAD#", "ACKED#", "FILTERED#"]
+SUBSCRIPTION_COLUMNS = ["TOPIC", "MODE", "SHARE#", "FILTER"]
 
 
 @click.group()
@@ -28,6 +29,17 @@ def settings(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--share-number", type=int, help="0: all pop all queues; n: a queue is shared by 1 + n clients."),
         click.option("--start", help='Where it begins: "earliest", "latest", or a time like 2026-01-31T12:00.'),
         click.option("--exclusive-owner/--no-exclusive-owner", default=None, help="Nobody else pops what owners hold."),
+        click.option("--fifo/--no-fifo", default=None, help="Asks clients to hand messages out one after another."),
+        click.option("--in-flight-max", type=int, help="Leased messages in one queue.  [default: 10000]"),
+        click.option(
+            "--stop-on-failure/--no-stop-on-failure",
+            default=None,
+            help="FIFO: a message without an attempt left stops its message group.",
+        ),
+        click.option(
+            "--filter", "tags", multiple=True, metavar="TOPIC=TAGS", help='Only these: "orders=a || b"; * = all.'
+        ),
+        click.option("--sql", "sqls", multiple=True, metavar="TOPIC=SQL92", help='Only these: "orders=amount > 100".'),
     ]
     for option in reversed(options):
         function = option(function)
@@ -48,8 +60,11 @@ def create(client: popmq.Client, output: Output, name: str, **given: Any) -> Non
     Examples:
       popmq group create billing
       popmq group create mail --max-attempts 3 --backoff 10s,1m
+      popmq group create eu --sql "orders=region = 'eu'" --filter "parcels=eu || ch"
     """
+    filters = _filters(given)
     made = client.create_group(name, **_settings(given))
+    _set_filters(client, name, filters)
     output.done(f"group {made.name}: at most {made.max_attempts} attempts", made)
 
 
@@ -60,11 +75,17 @@ def create(client: popmq.Client, output: Output, name: str, **given: Any) -> Non
 def update(client: popmq.Client, output: Output, name: str, **given: Any) -> None:
     """Change settings; what is not given stays.
 
+    A filter is replaced from the next pop on, also for what is to be tried again.
+
     \b
     Examples:
       popmq group update billing --max-attempts 5 --invisible 5m
+      popmq group update billing --filter "orders=paid || refunded"
+      popmq group update billing --filter "orders=*"
     """
+    filters = _filters(given)
     changed = client.update_group(name, **_settings(given))
+    _set_filters(client, name, filters)
     output.done(f"group {changed.name} is changed", changed)
 
 
@@ -85,19 +106,21 @@ def list_(client: popmq.Client, output: Output) -> None:
 @click.argument("name")
 @asks
 def describe(client: popmq.Client, output: Output, name: str) -> None:
-    """One group: settings, and what it has to do in each topic.
+    """One group: settings, how it reads each topic, and what it has to do there.
 
-    A topic is listed once the group has named it. With --json one object of group and stats.
+    A topic is listed once the group has named it. With --json one object of group, subscriptions and stats.
 
     \b
     Examples:
       popmq group describe billing
     """
-    shown, numbers = client.get_group(name), client.stats(group=name).groups
+    shown, read, numbers = client.get_group(name), client.subscriptions(name), client.stats(group=name).groups
     if output.as_json:
-        output.objects([{"group": shown, "stats": numbers}])
+        output.objects([{"group": shown, "subscriptions": read, "stats": numbers}])
         return
     output.fields(f"Group {name}", _fields(shown))
+    if read:
+        output.table("", SUBSCRIPTION_COLUMNS, [subscription_row(row) for row in read])
     output.table("", STATS_COLUMNS, [_stats_row(row) for row in numbers])
 
 
@@ -123,7 +146,13 @@ def _row(group: popmq.Group) -> Row:
 
 
 def _stats_row(row: popmq.GroupStats) -> Row:
-    return row.topic, row.ready, row.in_flight, row.retry, row.backoff, row.dead, row.acked
+    numbers = row.ready, row.in_flight, row.retry, row.backoff, row.waiting, row.dead, row.acked, row.filtered
+    return row.topic, *numbers
+
+
+def subscription_row(read: popmq.Subscription) -> Row:
+    """How a group reads one topic."""
+    return read.topic, read.mode, read.share_number, read.sql or read.tag or "everything"
 
 
 def _fields(group: popmq.Group) -> dict[str, Any]:
@@ -134,8 +163,27 @@ def _fields(group: popmq.Group) -> dict[str, Any]:
         "share number": group.share_number,
         "start": group.start if isinstance(group.start, str) else group.start.isoformat(),
         "exclusive owner": "yes" if group.exclusive_owner else "no",
+        "fifo": "yes" if group.fifo else "no",
+        "in flight": f"at most {group.in_flight_max:,} a queue",
+        "on failure": "stop its message group" if group.stop_on_failure else "dead letter",
         "created": moment(group.created_ms),
     }
+
+
+def _filters(given: dict[str, Any]) -> dict[str, dict[str, str]]:
+    """What to filter by in each topic; taken out of what was given."""
+    tags, sqls = by_topic(given.pop("tags"), "--filter"), by_topic(given.pop("sqls"), "--sql")
+    if twice := tags.keys() & sqls.keys():
+        raise click.UsageError(f"--filter and --sql are both given for {', '.join(sorted(twice))}")
+    return {
+        **{topic: {"tag": text} for topic, text in tags.items()},
+        **{topic: {"sql": text} for topic, text in sqls.items()},
+    }
+
+
+def _set_filters(client: popmq.Client, group: str, filters: dict[str, dict[str, str]]) -> None:
+    for topic, expression in filters.items():
+        client.set_filter(topic, group, **expression)
 
 
 def _settings(given: dict[str, Any]) -> dict[str, Any]:
@@ -143,11 +191,16 @@ def _settings(given: dict[str, Any]) -> dict[str, Any]:
     known = {name: value for name, value in given.items() if value is not None}
     if "backoff" in known:
         known["backoff"] = [DURATION.convert(delay.strip(), None, None) for delay in known["backoff"].split(",")]
-    if known.get("start", "earliest") not in ("earliest", "latest"):
-        try:
-            known["start"] = datetime.fromisoformat(known["start"])
-        except ValueError:
-            raise click.BadParameter(
-                f'{known["start"]!r} is neither "earliest", "latest" nor a time', param_hint="--start"
-            ) from None
+    if "start" in known:
+        known["start"] = start_of(known["start"], "--start")
     return known
+
+
+def start_of(text: str, option: str) -> popmq.topic.Start:
+    """Where to begin: "earliest", "latest", or a time."""
+    if text in ("earliest", "latest"):
+        return text  # type: ignore[return-value]
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        raise click.BadParameter(f'{text!r} is neither "earliest", "latest" nor a time', param_hint=option) from None

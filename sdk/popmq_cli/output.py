@@ -68,9 +68,7 @@ class Output:
     def error(self, error: errors.PopMQError) -> None:
         """One sentence, with what to do about it."""
         if self.as_json:
-            names = ("message", "code", "field", "action", "retryable")
-            told = {name: getattr(error, name) for name in names}
-            click.echo(json.dumps({"error": told}, ensure_ascii=False), err=True)
+            click.echo(json.dumps({"error": told(error)}, ensure_ascii=False), err=True)
         else:
             click.secho(f"popmq: {error.message}", fg="red", err=True)
             if error.action:
@@ -98,11 +96,18 @@ def plain(value: Any) -> Any:
         return _plain_delivery(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, errors.PopMQError):
+        return told(value)
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
     return value.isoformat() if isinstance(value, datetime) else value
+
+
+def told(error: errors.PopMQError) -> dict[str, Any]:
+    """What the broker said, as JSON knows it."""
+    return {name: getattr(error, name) for name in ("message", "code", "field", "action", "retryable")}
 
 
 def _plain_delivery(delivery: Delivery) -> dict[str, Any]:
@@ -115,6 +120,30 @@ def _plain_delivery(delivery: Delivery) -> dict[str, Any]:
     if body is None:
         return {"body_base64": base64.b64encode(delivery.body).decode(), **fields}
     return {"body": body, **fields}
+
+
+def heading(delivery: Delivery, *more: str) -> str:
+    """One line about a message: where it stands, `more`, and what is set of it."""
+    parts = [
+        f"queue {delivery.queue} offset {delivery.offset}",
+        *more,
+        f"message group {delivery.message_group}" if delivery.message_group else "",
+        f"priority {delivery.priority}" if delivery.priority else "",
+        f"key {delivery.key}" if delivery.key else "",
+        f"tag {delivery.tag}" if delivery.tag else "",
+        " ".join(f"{name}={value}" for name, value in delivery.properties.items()),
+    ]
+    return " · ".join(part for part in parts if part)
+
+
+def show_body(body: bytes) -> None:
+    """A body on a line of its own, as it is."""
+    text = text_of(body)
+    if text is None:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(body + b"\n")
+    else:
+        click.echo(text)
 
 
 def text_of(body: bytes) -> str | None:

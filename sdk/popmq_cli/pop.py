@@ -1,13 +1,13 @@
 """`popmq pop`: leases messages and prints them."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import click
 
 import popmq
-from popmq_cli.asking import DURATION, asks
-from popmq_cli.output import Output, moment, text_of
+from popmq_cli.asking import DURATION, asks, filter_options
+from popmq_cli.output import Output, heading, moment, show_body
 
 #: Messages a pop: one request and one lease for so many at most.
 BATCH = 256
@@ -20,6 +20,7 @@ BATCH = 256
 @click.option("--wait", type=DURATION, default=0.0, metavar="DURATION", help="Wait so long when there are none; ≤ 60s.")
 @click.option("--invisible", type=DURATION, metavar="DURATION", help="Length of the lease.  [default: the group's]")
 @click.option("--queue", "queues", type=int, multiple=True, help="Only this queue; as often as needed.")
+@filter_options
 @click.option("--ack", is_flag=True, help="Finish each message once it is printed.")
 @asks
 def pop(
@@ -31,12 +32,15 @@ def pop(
     wait: float,
     invisible: float | None,
     queues: tuple[int, ...],
+    tag: str | None,
+    sql: str | None,
     ack: bool,
 ) -> None:
     """Lease messages and print them.
 
     With --ack it prints bodies, a line each. Without, messages stay leased, and come back unless somebody settles them
-    by the handle that is printed: see `popmq ack`, `extend`, `release`, `reject`.
+    by the handle that is printed: see `popmq ack`, `extend`, `release`, `reject`. The first pop of a group in a topic
+    fixes its filter; `popmq group update --filter` replaces it.
 
     \b
     Examples:
@@ -44,9 +48,12 @@ def pop(
       popmq pop orders billing --max 1000 --ack > lines.txt
       popmq pop orders billing --wait 20s --invisible 5m    # lease one, settle it later by its handle
       popmq pop orders billing --json | jq -r .handle | xargs popmq ack billing
+      popmq pop orders eu --sql "region = 'eu'" --ack
     """
     count = 0
-    for batch in _batches(client, topic, group, most, wait, invisible, queues):
+    for batch in _batches(
+        lambda size, wait: client.pop(topic, group, size, wait, invisible, queues, tag=tag, sql=sql), most, wait
+    ):
         _print(output, batch, ack)
         sys.stdout.flush()  # printed before it is acked: a pipe that broke loses nothing
         if ack:
@@ -57,11 +64,11 @@ def pop(
 
 
 def _batches(
-    client: popmq.Client, topic: str, group: str, most: int, wait: float, invisible: float | None, queues: Sequence[int]
+    pop: Callable[[int, float], list[popmq.Delivery]], most: int, wait: float
 ) -> Iterator[list[popmq.Delivery]]:
     """Batches until there were so many messages, or none is left; only the first pop waits."""
     while most > 0:
-        batch = client.pop(topic, group, min(most, BATCH), wait, invisible, queues)
+        batch = pop(min(most, BATCH), wait)
         if not batch:
             return
         yield batch
@@ -74,25 +81,8 @@ def _print(output: Output, batch: Sequence[popmq.Delivery], ack: bool) -> None:
         output.objects(batch)
         return
     for delivery in batch:
-        body = text_of(delivery.body)
         if not ack:
-            click.secho(_heading(delivery), fg="cyan")
+            leased = f"leased until {moment(delivery.invisible_until_ms)} UTC"
+            click.secho(heading(delivery, f"attempt {delivery.attempt}", leased), fg="cyan")
             click.echo(f"handle  {delivery.handle}")
-        if body is None:
-            sys.stdout.flush()
-            sys.stdout.buffer.write(delivery.body + b"\n")
-        else:
-            click.echo(body)
-
-
-def _heading(delivery: popmq.Delivery) -> str:
-    """One line about a delivery, with what is set of it."""
-    parts = [
-        f"queue {delivery.queue} offset {delivery.offset}",
-        f"attempt {delivery.attempt}",
-        f"leased until {moment(delivery.invisible_until_ms)} UTC",
-        f"key {delivery.key}" if delivery.key else "",
-        f"tag {delivery.tag}" if delivery.tag else "",
-        " ".join(f"{name}={value}" for name, value in delivery.properties.items()),
-    ]
-    return " · ".join(part for part in parts if part)
+        show_body(delivery.body)

@@ -4,13 +4,14 @@ import json
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from itertools import islice
 from typing import IO, Any
 
 import click
 
 import popmq
-from popmq_cli.asking import asks
+from popmq_cli.asking import DURATION, MOMENT, asks
 from popmq_cli.output import Output
 
 #: Messages a request: large enough for one fsync to carry many, small enough for the progress to move.
@@ -22,9 +23,15 @@ BATCH = 500
 @click.argument("messages", nargs=-1)
 @click.option("--file", "source", type=click.File("rb"), help="Send its lines; - or no message: standard input.")
 @click.option("--whole", is_flag=True, help="The file is one message, not one a line.")
-@click.option("--json-lines", is_flag=True, help='Lines are {"body": …, "key": …, "tag": …, "properties": {…}}.')
+@click.option(
+    "--json-lines", is_flag=True, help='Lines are {"body": …, "key": …, "delay": "10m", …}: fields of a message.'
+)
 @click.option("--key", default="", help="For look-ups.")
 @click.option("--tag", default="", help="One word, for filters.")
+@click.option("--message-group", default="", help="FIFO topics: what keeps its order.")
+@click.option("--delay", type=DURATION, default=0.0, metavar="DURATION", help="Visible so long after it was stored.")
+@click.option("--deliver-at", type=MOMENT, metavar="TIME", help="Not visible before: 2026-01-31T12:00.")
+@click.option("--priority", type=click.IntRange(0), default=0, help="PRIORITY topics: higher first.")
 @click.option("--property", "properties", multiple=True, metavar="NAME=VALUE", help="As often as needed.")
 @asks
 def send(
@@ -35,14 +42,13 @@ def send(
     source: IO[bytes] | None,
     whole: bool,
     json_lines: bool,
-    key: str,
-    tag: str,
     properties: tuple[str, ...],
+    **fields: Any,
 ) -> None:
     """Send messages to TOPIC.
 
     They are the arguments, or the lines of a file or of standard input; empty lines are skipped. It ends when they are
-    on the broker's disk.
+    on the broker's disk. With --json it prints a receipt for each: of a delayed message its recall handle, too.
 
     \b
     Examples:
@@ -51,10 +57,12 @@ def send(
       cat lines.txt | popmq send orders
       popmq send orders --file messages.jsonl --json-lines
       popmq send orders --file picture.png --whole
+      popmq send letters --message-group customer-7 first second
+      popmq send mail --delay 10m "good morning" --json | jq -r .recall_handle
     """
     if messages and source:
         raise click.UsageError("give messages as arguments or with --file, not both")
-    fields: dict[str, Any] = {"key": key, "tag": tag, "properties": dict(_pair(text) for text in properties)}
+    fields["properties"] = dict(_pair(text) for text in properties)
     if messages:
         bodies: Iterable[bytes] = [message.encode() for message in messages]
     else:
@@ -121,6 +129,8 @@ def _from_json(line: bytes, fields: dict[str, Any], number: int) -> popmq.Messag
     try:
         given = json.loads(line)
         body = given.pop("body")
+        if isinstance(given.get("deliver_at"), str):
+            given["deliver_at"] = datetime.fromisoformat(given["deliver_at"])
         text = body if isinstance(body, str) else json.dumps(body, separators=(",", ":"), ensure_ascii=False)
         return popmq.Message(text, **{**fields, **given})
     except (ValueError, KeyError, AttributeError, TypeError) as error:

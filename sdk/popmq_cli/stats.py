@@ -17,12 +17,14 @@ GROUP_COLUMNS = [
     "IN FLIGHT#",
     "RETRY#",
     "BACKOFF#",
+    "WAITING#",
     "DEAD#",
     "OLDEST#",
     "POP/S#",
     "ACK/S#",
-    "WAITING#",
+    "PARKED#",
 ]
+TOPIC_COLUMNS = ["TOPIC", "MESSAGES#", "BYTES#", "QUEUES#", "DELAYED#", "HALF#", "SENT/S#"]
 CLEAR = "\x1b[H\x1b[2J"
 
 
@@ -38,7 +40,8 @@ def stats(
 ) -> None:
     """Show numbers of groups, topics, store.
 
-    READY + RETRY + BACKOFF + IN FLIGHT is what a group still has to do in a topic. Rates are of the last minute.
+    READY + RETRY + BACKOFF + IN FLIGHT + WAITING is what a group still has to do in a topic: WAITING are messages of
+    FIFO topics whose message group is locked. PARKED are pops that wait for messages. Rates are of the last minute.
 
     \b
     Examples:
@@ -64,8 +67,7 @@ def _show(output: Output, numbers: popmq.Stats) -> None:
         output.objects([numbers])
         return
     output.table("Groups", GROUP_COLUMNS, [_group_row(row) for row in numbers.groups])
-    topics = [(row.topic, row.messages, len(row.queues), f"{row.sent_per_s:.1f}") for row in numbers.topics]
-    output.table("Topics", ["TOPIC", "MESSAGES#", "QUEUES#", "SENT/S#"], topics)
+    output.table("Topics", TOPIC_COLUMNS, [_topic_row(row) for row in numbers.topics])
     store = numbers.store
     output.table(
         "Store",
@@ -82,9 +84,15 @@ def _group_row(row: popmq.GroupStats) -> tuple[Any, ...]:
         row.in_flight,
         row.retry,
         row.backoff,
+        row.waiting,
         row.dead,
         seconds(row.oldest_age),
         f"{row.popped_per_s:.1f}",
         f"{row.acked_per_s:.1f}",
         row.waiters,
     )
+
+
+def _topic_row(row: popmq.TopicStats) -> tuple[Any, ...]:
+    queues, rate = len(row.queues), f"{row.sent_per_s:.1f}"
+    return row.topic, row.messages, size(row.bytes), queues, row.delayed, row.half, rate

@@ -1,70 +1,89 @@
 """`popmq topic …`: the control plane of topics."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import click
 
 import popmq
-from popmq_cli.asking import DURATION, asks, sure
-from popmq_cli.output import Output, Row, moment, seconds
+from popmq_cli.asking import DURATION, SIZE, asks, sure
+from popmq_cli.output import Output, Row, moment, seconds, size
 
 COLUMNS = ["NAME", "TYPE", "QUEUES#", "RETENTION", "CREATED"]
+TYPES = click.Choice(["NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY"], case_sensitive=False)
 
 
 @click.group()
 def topic() -> None:
-    """Make, change, show and delete topics."""
+    """Make, change, show, purge and delete topics."""
 
 
-def retention_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """--keep and --by-age."""
-    keep = click.option("--keep", type=DURATION, metavar="DURATION", help="How long messages are kept.  [default: 3d]")
-    by_age = click.option(
-        "--by-age/--by-groups",
-        default=None,
-        help="Count --keep from when a message was stored, or from when every group is done with it (default).",
-    )
-    return keep(by_age(function))
+def settings(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Retention, quota and unique ids; None when not given."""
+    amount: dict[str, Any] = {"type": SIZE, "metavar": "SIZE"}
+    options = [
+        click.option("--keep", type=DURATION, metavar="DURATION", help="How long messages are kept.  [default: 3d]"),
+        click.option(
+            "--by-age/--by-groups",
+            default=None,
+            help="Count --keep from when a message was stored, or from when every group is done with it (default).",
+        ),
+        click.option("--max-bytes", **amount, help="Keep no more than this, ≥ 1MiB; 0: no limit.  [default: 0]"),
+        click.option("--quota-send", type=int, metavar="N", help="Messages a second; 0: no limit.  [default: 0]"),
+        click.option("--quota-send-bytes", **amount, help="Bytes a second; 0: no limit.  [default: 0]"),
+        click.option("--quota-message", **amount, help="Bytes of one message; 0: 4MiB.  [default: 0]"),
+        click.option("--quota-pop", type=int, metavar="N", help="Messages a second of each group.  [default: 0]"),
+        click.option(
+            "--unique-ids", type=DURATION, metavar="DURATION", help="A message id is stored once in this time; ≤ 1d."
+        ),
+    ]
+    for option in reversed(options):
+        function = option(function)
+    return function
 
 
 @topic.command()
 @click.argument("name")
-@click.option("--type", "kind", default="NORMAL", show_default=True, help="Other types come with later releases.")
-@click.option("--queues", type=int, default=8, show_default=True, help="1–1,024.")
-@retention_options
+@click.option("--type", "kind", type=TYPES, default="NORMAL", show_default=True, help="What messages may ask for.")
+@click.option("--queues", type=int, default=0, help="1–1,024.  [default: 8; PRIORITY 10]")
+@settings
 @asks
-def create(client: popmq.Client, output: Output, name: str, kind: str, queues: int, **retention: Any) -> None:
+def create(client: popmq.Client, output: Output, name: str, kind: str, queues: int, **given: Any) -> None:
     """Make a topic. One that exists with the same settings is fine, so that scripts may run twice.
 
     Names have letters, digits, `_`, `-` and `.`, at most 127. What a group has not finished is kept, whatever --keep
-    says, unless --by-age.
+    says, unless --by-age. FIFO topics keep order by message group, PRIORITY topics have a queue for each priority; all
+    but NORMAL take delayed messages and transactions.
 
     \b
     Examples:
       popmq topic create orders
-      popmq topic create logs --queues 16 --keep 12h --by-age
+      popmq topic create logs --queues 16 --keep 12h --by-age --max-bytes 10GiB
+      popmq topic create payments --type FIFO --unique-ids 10m
+      popmq topic create mail --type DELAY --quota-send 100 --quota-message 64KiB
     """
-    made = client.create_topic(name, queues, kind.upper(), _changed(popmq.Retention(), **retention))
+    retention, quota, unique_ids = _changed(popmq.Topic(name), given)
+    made = client.create_topic(name, queues, kind, retention or popmq.Retention(), quota, unique_ids or 0.0)
     output.done(f"topic {made.name}: {made.queues} queues", made)
 
 
 @topic.command()
 @click.argument("name")
-@click.option("--queues", type=int, help="Upwards only.")
-@retention_options
+@click.option("--queues", type=int, help="Upwards only, and not of FIFO topics.")
+@settings
 @asks
-def update(client: popmq.Client, output: Output, name: str, queues: int | None, **retention: Any) -> None:
-    """Change queues or retention; what is not given stays.
+def update(client: popmq.Client, output: Output, name: str, queues: int | None, **given: Any) -> None:
+    """Change settings; what is not given stays.
 
-    Queues can be added, not taken away.
+    Queues can be added, not taken away. A topic's type never changes.
 
     \b
     Examples:
       popmq topic update orders --queues 16
-      popmq topic update orders --keep 7d
+      popmq topic update orders --keep 7d --quota-send 1000
     """
-    changed = client.update_topic(name, queues, _changed(client.get_topic(name).retention, **retention))
+    changed = client.update_topic(name, queues, *_changed(client.get_topic(name), given))
     output.done(f"topic {changed.name}: {changed.queues} queues, {_retention(changed.retention)}", changed)
 
 
@@ -123,24 +142,82 @@ def delete(client: popmq.Client, output: Output, name: str, yes: bool) -> None:
     output.said(f"topic {name} is deleted")
 
 
+@topic.command()
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@asks
+def purge(client: popmq.Client, output: Output, name: str, yes: bool) -> None:
+    """Drop every message of a topic, and keep the topic.
+
+    Also what is leased, retried, delayed, or in a transaction. Offsets go on; its groups stay, at its end.
+
+    \b
+    Examples:
+      popmq topic purge orders --yes
+      popmq topic purge %DLQ%billing
+    """
+    client.get_topic(name)
+    sure(f"Drop every message of topic {name}?", yes)
+    dropped = client.purge_topic(name)
+    output.done(
+        f"{dropped} message{'' if dropped == 1 else 's'} of {name} dropped", {"topic": name, "dropped": dropped}
+    )
+
+
 def _row(topic: popmq.Topic) -> Row:
     return topic.name, topic.type, topic.queues, _retention(topic.retention), moment(topic.created_ms)
 
 
 def _fields(topic: popmq.Topic, numbers: popmq.Stats) -> dict[str, Any]:
+    stats = numbers.topics[0]
     return {
         "type": topic.type,
         "retention": _retention(topic.retention),
+        "quota": _quota(topic.quota),
+        "unique ids": seconds(topic.unique_ids) if topic.unique_ids else "no",
         "created": moment(topic.created_ms),
-        "messages": numbers.topics[0].messages,
-        "sent/s": f"{numbers.topics[0].sent_per_s:.1f}",
+        "messages": f"{stats.messages}, {size(stats.bytes)}",
+        "delayed": stats.delayed,
+        "half": stats.half,
+        "sent/s": f"{stats.sent_per_s:.1f}",
         "groups": ", ".join(each.group for each in numbers.groups) or "none yet",
     }
 
 
-def _changed(retention: popmq.Retention, keep: float | None, by_age: bool | None) -> popmq.Retention:
-    return popmq.Retention(retention.keep if keep is None else keep, retention.by_age if by_age is None else by_age)
+def _changed(
+    topic: popmq.Topic, given: dict[str, Any]
+) -> tuple[popmq.Retention | None, popmq.Quota | None, float | None]:
+    """Retention and quota of a topic with what was given, None when nothing was; and its unique ids."""
+    retention = _given(given, keep="keep", by_age="by_age", max_bytes="max_bytes")
+    quota = _given(
+        given,
+        send_messages_per_s="quota_send",
+        send_bytes_per_s="quota_send_bytes",
+        message_bytes="quota_message",
+        pop_messages_per_s="quota_pop",
+    )
+    return (
+        replace(topic.retention, **retention) if retention else None,
+        replace(topic.quota, **quota) if quota else None,
+        given["unique_ids"],
+    )
+
+
+def _given(options: dict[str, Any], **names: str) -> dict[str, Any]:
+    return {field: options[option] for field, option in names.items() if options[option] is not None}
 
 
 def _retention(retention: popmq.Retention) -> str:
-    return f"{seconds(retention.keep)} {'by age' if retention.by_age else 'after all groups'}"
+    most = f", at most {size(retention.max_bytes)}" if retention.max_bytes else ""
+    return f"{seconds(retention.keep)} {'by age' if retention.by_age else 'after all groups'}{most}"
+
+
+def _quota(quota: popmq.Quota) -> str:
+    """Only what is limited."""
+    limits = [
+        f"{quota.send_messages_per_s:,} sent/s" if quota.send_messages_per_s else "",
+        f"{size(quota.send_bytes_per_s)} sent/s" if quota.send_bytes_per_s else "",
+        f"{size(quota.message_bytes)} a message" if quota.message_bytes else "",
+        f"{quota.pop_messages_per_s:,} popped/s a group" if quota.pop_messages_per_s else "",
+    ]
+    return ", ".join(limit for limit in limits if limit) or "none"

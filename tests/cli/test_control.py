@@ -12,7 +12,7 @@ from tests.cli.conftest import Cli
 def test_a_topic_lives_from_create_to_delete(run: Cli, broker: Broker) -> None:
     made = run("topic", "create", "logs", "--queues", "3", "--keep", "1h30m", "--by-age", "--json")
     assert made.code == 0
-    assert made.objects[0]["retention"] == {"keep": 5400.0, "by_age": True}
+    assert made.objects[0]["retention"] == {"keep": 5400.0, "by_age": True, "max_bytes": 0}
     assert run("topic", "update", "logs", "--queues", "4").err == "topic logs: 4 queues, 1h 30m by age\n"
     assert [(each["name"], each["queues"]) for each in run("topic", "list", "--json").objects] == [("logs", 4)]
     assert run("topic", "delete", "logs").code == 0
@@ -36,7 +36,7 @@ def test_describe_shows_queues_and_readers(run: Cli, client: popmq.Client) -> No
     assert [queue["max_offset"] for queue in shown["stats"]["queues"]] == [2, 0]
     assert [(group["group"], group["in_flight"]) for group in shown["groups"]] == [("billing", 1)]
     text = run("topic", "describe", "orders").out
-    assert "groups     billing" in text
+    assert "groups      billing" in text
     assert "QUEUE\tFIRST\tNEXT\n0\t0\t2\n1\t0\t0\n" in text
 
 

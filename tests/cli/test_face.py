@@ -185,10 +185,10 @@ def test_an_interrupted_send_says_how_far_it_came(client: popmq.Client, broker: 
 def test_check_reads_a_stopped_store_and_ends_with_what_it_found(run: Cli, tmp_path: Path) -> None:
     with EmbeddedBroker(tmp_path / "data") as broker, popmq.Client(broker.endpoint) as client:
         client.create_topic("orders")
-        client.send("orders", ["one"])
+        client.send("orders", ["one of a kind"])
         busy = run("check", str(tmp_path / "data"))
     sound = run("check", str(tmp_path / "data"))
-    flip_a_byte(tmp_path / "data" / "popmq.mdb", b"one")
+    flip_a_byte(tmp_path / "data" / "popmq.mdb", b"one of a kind")
     broken = run("check", str(tmp_path / "data"))
     assert (busy.code, sound.code, broken.code) == (1, 0, 1)
     assert "in use" in busy.err

@@ -1,0 +1,61 @@
+"""`popmq message-groups …`: what waits in FIFO topics, and message groups that a failure stopped."""
+
+import click
+
+import popmq
+from popmq_cli.asking import asks
+from popmq_cli.output import Output, Row
+
+COLUMNS = ["MESSAGE GROUP", "WAITING#", "LEASED#", "STATE", "REASON"]
+
+
+@click.group("message-groups")
+def message_groups() -> None:
+    """Look at message groups of FIFO topics.
+
+    And let those go on that a failure stopped.
+    """
+
+
+@message_groups.command("list")
+@click.argument("topic")
+@click.argument("group")
+@click.option("--stopped", is_flag=True, help="Only those that a failure stopped.")
+@click.option("--max", "most", type=click.IntRange(1, 4096), default=100, show_default=True, help="Show so many.")
+@asks
+def list_(client: popmq.Client, output: Output, topic: str, group: str, stopped: bool, most: int) -> None:
+    """Message groups of TOPIC that wait, are locked or stopped for GROUP.
+
+    A message group is locked while messages of it are leased, or wait in backoff; those behind them WAIT.
+
+    \b
+    Examples:
+      popmq message-groups list letters billing
+      popmq message-groups list letters billing --stopped --json
+    """
+    shown = client.list_message_groups(topic, group, most, stopped)
+    output.listing("Message groups", COLUMNS, shown.message_groups, _row)
+    output.said(f"{shown.waiting} messages wait, {shown.stopped} message groups are stopped")
+
+
+@message_groups.command()
+@click.argument("topic")
+@click.argument("group")
+@click.argument("message_group")
+@click.option("--dead-letter", is_flag=True, help="Its head goes to the dead-letter topic, else it is tried anew.")
+@asks
+def resume(client: popmq.Client, output: Output, topic: str, group: str, message_group: str, dead_letter: bool) -> None:
+    """Let a stopped message group go on.
+
+    \b
+    Examples:
+      popmq message-groups resume letters billing customer-7
+      popmq message-groups resume letters billing customer-7 --dead-letter
+    """
+    client.resume_message_group(topic, group, message_group, dead_letter)
+    output.said(f"{message_group} goes on, {'without' if dead_letter else 'with'} its head")
+
+
+def _row(state: popmq.MessageGroupState) -> Row:
+    word = "stopped" if state.stopped else "locked" if state.leased else "waiting"
+    return state.message_group, state.waiting, state.leased, word, next(iter(state.reason.splitlines()), "")
