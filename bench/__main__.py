@@ -15,14 +15,18 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench import report
-from bench.legs import Effort, everything
+from bench import legs, report, semantics
+from bench.legs import Effort, Results
 from bench.measure import machine
+
+
+PARTS = {"throughput": legs.everything, "semantics": semantics.everything}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="shorter legs; the same floors")
+    parser.add_argument("--part", choices=PARTS, help="only this part")
     folder = Path(__file__).parent / "results"
     parser.add_argument("--out", type=Path, default=folder, help="folder of results.json and results.png")
     parser.add_argument("--scratch", help="where the data folders go: the disk that is measured")
@@ -33,7 +37,10 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="popmq-bench-", dir=options.scratch) as scratch:
         measured_on = machine(Path(scratch))
         effort = Effort.quick() if options.quick else Effort()
-        results = everything(Path(scratch), effort, lambda what: console.print(f"bench: {what} …", style="dim"))
+        results = Results()
+        for name, part in PARTS.items():
+            if options.part in (None, name):
+                part(Path(scratch), effort, results, lambda what: console.print(f"bench: {what} …", style="dim"))
     report.show(console, measured_on, results)
     report.save(options.out / "results.json", measured_on, results)
     report.plot(options.out / "results.png", results)

@@ -32,10 +32,13 @@ class Effort:
     backlog: int = 1_000_000
     starts: int = 7
     leases: int = 400
+    delayed: int = 1_000_000
+    checkpoints: int = 100_000
+    idle_s: float = 20.0
 
     @classmethod
     def quick(cls) -> Effort:
-        return cls(seconds=2.0, starts=3, leases=150)
+        return cls(seconds=2.0, starts=3, leases=150, delayed=100_000, checkpoints=20_000, idle_s=5.0)
 
 
 @dataclass
@@ -195,16 +198,14 @@ def _background(subject: Subject, load: bool) -> Iterator[None]:
         runner.join()
 
 
-def everything(folder: Path, effort: Effort, tell: Callable[[str], None]) -> Results:
+def everything(folder: Path, effort: Effort, results: Results, tell: Callable[[str], None]) -> None:
     """All legs, on one broker; `tell` hears what is being measured."""
-    results = Results()
     tell("start on an empty folder")
     starts(folder, effort, results)
     with subject(folder / "data") as broker:
         for part, what in PARTS.items():
             tell(what)
             part(broker, effort, results)
-    return results
 
 
 def restart(subject: Subject, effort: Effort, results: Results) -> None:

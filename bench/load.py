@@ -43,6 +43,7 @@ class Spec:
     seconds: float = 5.0
     messages: int = 2**62
     number: int = 0
+    message_groups: int = 0
 
 
 @dataclass
@@ -88,7 +89,8 @@ async def raw_send(spec: Spec, start: Start) -> Tally:
         call: Call = channel.unary_unary(SERVICE + "Send", response_deserializer=pb.SendResponse.FromString)
 
         def sender(caller: int) -> Callable[[], Awaitable[int]]:
-            requests = SendRequests(spec.topic, spec.batch, spec.body_bytes, spec.number * 256 + caller)
+            number = spec.number * 256 + caller
+            requests = SendRequests(spec.topic, spec.batch, spec.body_bytes, number, spec.message_groups)
 
             async def send() -> int:
                 answer = await call(requests.next(), timeout=60)

@@ -15,14 +15,21 @@ MARK = "@" * ID_BYTES
 class SendRequests:
     """An endless supply of requests of one shape; a message id also starts its body, so that bodies differ too."""
 
-    def __init__(self, topic: str, batch: int, body_bytes: int, caller: int) -> None:
+    def __init__(self, topic: str, batch: int, body_bytes: int, caller: int, message_groups: int = 0) -> None:
+        """`message_groups`: so many, each caller beginning at another one; 0 = none."""
         message = pb.Message(message_id=MARK, body=MARK.encode().ljust(body_bytes, b"."), tag="bench")
-        self._bytes = bytearray(pb.SendRequest(topic=topic, messages=[message] * batch).SerializeToString())
+        messages = [message] * batch
+        if message_groups:
+            message.message_group = "g@@@@"
+        self._bytes = bytearray(pb.SendRequest(topic=topic, messages=messages).SerializeToString())
         starts = _positions(self._bytes, MARK.encode())
         self._stride = starts[2] - starts[0] if batch > 1 else len(self._bytes)
         self._fields = starts[:2]
         self._batch = batch
+        self._message_groups = message_groups
+        self._group_at = self._bytes.find(b"g@@@@") + 1
         self._next = 0
+        self._next_group = caller * 997
         self._write(0, f"{caller:04x}".encode())
         for place in range(4):
             digits = "".join(f"{i:04x}"[place] for i in range(batch)).encode()
@@ -33,7 +40,16 @@ class SendRequests:
         """The bytes of a SendRequest that was never sent before."""
         self._write(4, f"{self._next:08x}".encode())
         self._next += 1
+        if self._message_groups:
+            self._turn_groups()
         return bytes(self._bytes)
+
+    def _turn_groups(self) -> None:
+        """The next message groups, one for each message."""
+        numbers = [(self._next_group + place) % self._message_groups for place in range(self._batch)]
+        self._next_group += self._batch
+        for place in range(4):
+            self._spread(self._group_at + place, "".join(f"{number:04d}"[place] for number in numbers).encode())
 
     def _write(self, at: int, digits: bytes) -> None:
         for place, digit in enumerate(digits, at):

@@ -51,6 +51,36 @@ def _varint(data: bytes, place: int) -> tuple[int, int]:
         shift += 7
 
 
+def raw(data: bytes, number: int) -> bytes:
+    """The bytes of the last text field of this number, or none: on the way of every pop of a FIFO topic, so without
+    a generator, and with the short varints that nearly all are read in place.
+    """
+    place, size, found = 0, len(data), b""
+    while place < size:
+        key = data[place]
+        if key < 0x80:
+            place += 1
+        else:
+            key, place = _varint(data, place)
+        kind = key & 7
+        if kind > 1:
+            length = 4
+            if kind == 2:
+                length = data[place]
+                if length < 0x80:
+                    place += 1
+                else:
+                    length, place = _varint(data, place)
+                if key >> 3 == number:
+                    found = data[place : place + length]
+            place += length
+        elif kind:
+            place += 8
+        else:
+            _, place = _varint(data, place)
+    return found
+
+
 def text(data: bytes, number: int) -> str:
     """The last value of a text field, or ""."""
     found = ""

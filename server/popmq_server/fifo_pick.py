@@ -48,6 +48,7 @@ class FifoPick(Pick):
         self._taken: dict[bytes, Waiting] = {}  # by key
         self._parked: list[Waiting] = []
         self._behind: dict[bytes, int] = {}  # how many of a message group wait, as this plan leaves it
+        self._waiting = tx.state.stat[self.where].waiting if self.where in tx.state.stat else 0
 
     @property
     def cut(self) -> bool:
@@ -189,10 +190,12 @@ class FifoPick(Pick):
 
     def _is_free(self, message_group: bytes) -> bool:
         """Whether the next unread message of a message group may be taken: none before it waits or is with others."""
-        if self._waits(message_group):
+        if (self._waiting or self._behind) and self._waits(message_group):
             return False
+        if message_group in self._mine:
+            return True
         lock = self.tx.state.locks.get((*self.where, message_group))
-        return message_group in self._mine or lock is None or (lock[1] > 0 and lock[1:] == (self.owner_id, self.part))
+        return lock is None or (lock[1] > 0 and lock[1:] == (self.owner_id, self.part))
 
     def _park(self, message_group: bytes, queue: int, offset: int, position: int, size: int) -> None:
         key = FWAIT_KEY.pack(*self.where, message_group, offset)

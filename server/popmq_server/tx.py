@@ -120,16 +120,17 @@ class Tx:
 
     def _lock(self, ck: CheckPoint, bits: int, sign: int) -> None:
         """FIFO: a message group is locked while any member of it is under a lease; opened, it may be its turn."""
-        where = (ck.group_id, ck.topic_id)
+        group_id, topic_id, locks, waiting = ck.group_id, ck.topic_id, self.state.locks, self.state.waiting
         for message_group, count in locked_counts(ck, bits).items():
-            key = (*where, message_group)
-            left = self.state.locks.get(key, (0, 0, 0))[0] + sign * count
+            key = (group_id, topic_id, message_group)
+            before = locks.get(key)
+            left = sign * count + (before[0] if before else 0)
             if left:
-                self.state.locks[key] = (left, ck.owner_id, ck.part)
+                locks[key] = (left, ck.owner_id, ck.part)
             else:
-                self.state.locks.pop(key)
-            if self.state.lines.judge(key):
-                self.wake(*where)
+                locks.pop(key)
+            if key in waiting and self.state.lines.judge(key):
+                self.wake(group_id, topic_id)
 
     def pin(self, chunk: int, count: int) -> None:
         """Moves the number of retry and waiting entries that point into a chunk: such a chunk is not dropped."""
