@@ -28,6 +28,7 @@ MEMBERS_MAX = 4096
 _HEAD = struct.Struct(">BIIBQQQHH")  # version, G, T, kind, owner id, nonce, popped ms, runs, chunks
 _RUN = struct.Struct(">HQHHQIQ")  # queue, first offset, count, attempts, position, size, first pop ms
 _CHUNK = struct.Struct(">HQ")  # first member, chunk position
+_RENEWED = struct.Struct(">HQ")  # renewals, when the last one was
 #: The second has, before the texts, a part [4] and 8 bytes for each member: its message group.
 _VERSION, _VERSION_FIFO = 1, 2
 
@@ -116,9 +117,9 @@ def _spans(starts: list[int], bits: int) -> Iterator[tuple[int, int, int]]:
 
 
 class Lease(NamedTuple):
-    """The half that moves: until when, and who is not done. The last four are for owners (owner.py).
+    """The half that moves: until when, and who is not done. The middle four are for owners (owner.py).
 
-    Bits are those of the CheckPoint's members, also in a part that was split off.
+    Bits are those of the CheckPoint's members, also in a part that was split off. The last two tell `why` of renewals.
     """
 
     due_ms: int
@@ -127,6 +128,12 @@ class Lease(NamedTuple):
     released: int = 0  # undone members that are in the retry topic
     released_first: int = 0  # rseq of the lowest of `released_at`
     released_at: int = 0  # what was released together, so that the rseq of each member follows
+    renewals: int = 0
+    renewed_ms: int = 0  # when it was last renewed; 0 = never
+
+    def renewed(self, now_ms: int, due_ms: int) -> "Lease":
+        """The same with another deadline."""
+        return self._replace(due_ms=due_ms, renewals=min(self.renewals + 1, 0xFFFF), renewed_ms=now_ms)
 
 
 def members_of(bits: int) -> list[int]:
@@ -198,27 +205,29 @@ def decode(ck_id: int, raw: memoryview) -> CheckPoint:
 def encode_lease(sub: int, lease: Lease, count: int) -> bytes:
     """The value of a `due` entry: done bits, and for an owner's CheckPoint torn and released ones.
 
-    Done bits, not undone ones: a new lease is all zeros.
+    Done bits, not undone ones: a new lease is all zeros. One that was renewed says so behind them.
     """
+    renewed = _RENEWED.pack(lease.renewals, lease.renewed_ms) if lease.renewals else b""
     if sub:
-        return b"\0"
+        return b"\0" + renewed
     width = (count + 7) // 8
     done = ((1 << count) - 1 ^ lease.undone).to_bytes(width, "little")
     if lease.due_ms != NEVER:
-        return done
+        return done + renewed
     bits = (lease.torn, lease.released, lease.released_at)
     return done + b"".join(value.to_bytes(width, "little") for value in bits) + U64.pack(lease.released_first)
 
 
 def decode_lease(due_ms: int, sub: int, raw: memoryview, count: int) -> Lease:
     """Back from a `due` entry: its key says until when, its value who is done."""
+    width = 1 if sub else (count + 7) // 8
+    renewals, renewed_ms = _RENEWED.unpack_from(raw, width) if due_ms != NEVER and len(raw) > width else (0, 0)
     if sub:
-        return Lease(due_ms, 1 << sub - 1)
-    width = (count + 7) // 8
+        return Lease(due_ms, 1 << sub - 1, renewals=renewals, renewed_ms=renewed_ms)
     fields = [int.from_bytes(raw[place * width : (place + 1) * width], "little") for place in range(4)]
     undone = (1 << count) - 1 ^ fields[0]
     if due_ms != NEVER:
-        return Lease(due_ms, undone)
+        return Lease(due_ms, undone, renewals=renewals, renewed_ms=renewed_ms)
     return Lease(due_ms, undone, fields[1], fields[2], U64.unpack_from(raw, 4 * width)[0], fields[3])
 
 

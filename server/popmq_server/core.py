@@ -38,6 +38,7 @@ from popmq_server import (
     owner,
     pop,
     pull,
+    redrive,
     revive,
     send,
     send_back,
@@ -64,12 +65,14 @@ from popmq_server.commands import (
     DeleteGroup,
     DeleteTopic,
     EndTransaction,
+    FindLetters,
     Listen,
     Look,
     Pop,
     Pull,
     QueryOffsets,
     Recall,
+    Redrive,
     ReleaseOwner,
     RenewOwner,
     ResetOffsets,
@@ -138,6 +141,8 @@ HANDLERS: dict[type, Callable[[Tx, Any], Any]] = {
     EndTransaction: ending.end,
     CountChecks: checking.count,
     Listen: checking.listen,
+    Redrive: redrive.redrive,
+    FindLetters: redrive.find,
 }
 
 

@@ -8,6 +8,9 @@ generated class. Bytes that are not a message cannot come here: they were parsed
 
 from collections.abc import Iterator
 
+from popmq_server.message import Extra, Outgoing, tag_hash
+from popmq_server.storage.keys import hash8
+
 #: Field numbers of popmq.v1.Message.
 MESSAGE_ID, BODY, TAG, KEYS, PROPERTIES, MESSAGE_GROUP = 1, 2, 3, 4, 5, 6
 DELIVER_AT_MS, PRIORITY, TRANSACTION, DELAY_MS, DEAD_LETTER = 7, 8, 9, 13, 15
@@ -124,6 +127,24 @@ def pair(entry: bytes) -> tuple[str, str]:
     if behind < size - 1 and entry[behind] == 0x12 and entry[behind + 1] == size - behind - 2 < 0x80:
         return entry[2:behind].decode(), entry[behind + 2 :].decode()
     return text(entry, 1), text(entry, 2)
+
+
+def outgoing(data: bytes) -> Outgoing:
+    """A stored message as it was when it was sent: what the indexes need, and what it asks for."""
+    numbers = {DELIVER_AT_MS: 0, DELAY_MS: 0, PRIORITY: 0, TRANSACTION: 0}
+    words = {MESSAGE_ID: "", TAG: "", MESSAGE_GROUP: ""}
+    keys: list[str] = []
+    for field, value, _, end in fields(data):
+        if field in numbers:
+            numbers[field] = value
+        elif field in words:
+            words[field] = data[end - value : end].decode()
+        elif field == KEYS:
+            keys.append(data[end - value : end].decode())
+    due_ms, delay_ms, priority, half = numbers.values()
+    extra = Extra(words[MESSAGE_GROUP], due_ms, delay_ms, priority, bool(half))
+    names = (hash8(words[MESSAGE_ID]), *map(hash8, keys))
+    return Outgoing(data, tag_hash(words[TAG]), names, words[MESSAGE_ID], extra if any(extra) else None)
 
 
 def without(data: bytes, number: int) -> bytes:

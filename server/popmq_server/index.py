@@ -32,7 +32,7 @@ NAMES_LARGE = 128
 HALVING_MAX = 16
 
 #: An entry of `idx` and of `widx`: the hash of an id or key, and where it is.
-_NAME, _WIDE_NAME = struct.Struct(">8sI"), struct.Struct(">8sQ")
+_NAME, WIDE_NAME = struct.Struct(">8sI"), struct.Struct(">8sQ")
 #: A wide block's head: the position behind the last chunk that it speaks of.
 WIDE_HEAD = U64
 
@@ -57,7 +57,7 @@ class Spot(NamedTuple):
 def search(
     kv: Transaction, topic_id: int, wanted: frozenset[bytes], below: int, steps: int
 ) -> tuple[list[Hit], int, int]:
-    """Hits in chunks that begin before `below`, the newest first; where to go on (0 = all was seen), steps left.
+    """Hits below a position, the newest first; where to go on (0 = all was seen), steps left.
 
     A step is an index block; so no search takes the writer for long.
     """
@@ -69,7 +69,7 @@ def search(
             found, below, steps = _walk(kv, topic_id, wanted, stop, below, steps)
             hits += found
         elif wide is not None and len(wide[1]) > WIDE_HEAD.size:
-            names = _named(wide[1][WIDE_HEAD.size :], _WIDE_NAME, wanted)
+            names = _named(wide[1][WIDE_HEAD.size :], WIDE_NAME, wanted)
             hits += [
                 Hit(name, at) for at, name in sorted(((at, name) for name, at in names if at < below), reverse=True)
             ]
@@ -84,7 +84,7 @@ def _walk(
     kv: Transaction, topic_id: int, wanted: frozenset[bytes], low: int, below: int, steps: int
 ) -> tuple[list[Hit], int, int]:
     """The index blocks of chunks from `low` up to `below`, the newest first."""
-    hits: list[Hit] = []
+    hits, limit = list[Hit](), below
     cursor = kv.cursor("idx")
     if not (cursor.prev() if cursor.set_range(TOPIC_AT.pack(topic_id, below)) else cursor.last()):
         return hits, 0, steps
@@ -97,7 +97,8 @@ def _walk(
         steps, below = steps - 1, position
         raw = value[IDX_HEAD.size + IDX_HEAD.unpack_from(value)[2] * IDX_RANGE.size :]
         if names := _named(raw, _NAME, wanted):
-            hits += [Hit(name, position + at) for at, name in sorted(((at, name) for name, at in names), reverse=True)]
+            places = sorted(((position + at, name) for name, at in names), reverse=True)
+            hits += [Hit(name, at) for at, name in places if at < limit]
     return hits, 0, steps
 
 
@@ -156,10 +157,10 @@ def _entry_at(raw: memoryview, position: int) -> tuple[int, int] | None:
 def before(kv: Transaction, topic_id: int, until_ms: int) -> int:
     """A position below which everything lies that was stored by a time: store times grow with positions."""
     prefix = U32.pack(topic_id)
-    first, last = kv.first("idx", prefix), kv.last("idx", prefix)
-    if first is None or last is None:
+    first = kv.first("idx", prefix)
+    if first is None:
         return 0
-    low, high = TOPIC_AT.unpack(first[0])[1], TOPIC_AT.unpack(last[0])[1] + 1
+    low, high = TOPIC_AT.unpack(first[0])[1], end(kv, topic_id)
     while low < high:
         middle = (low + high) // 2
         block = kv.floor("idx", TOPIC_AT.pack(topic_id, middle), prefix)
@@ -173,7 +174,7 @@ def before(kv: Transaction, topic_id: int, until_ms: int) -> int:
 def end(kv: Transaction, topic_id: int) -> int:
     """The position behind the newest chunk of a topic; 0 when it has none."""
     last = kv.last("idx", U32.pack(topic_id))
-    return 0 if last is None else int(TOPIC_AT.unpack(last[0])[1]) + 1
+    return 0 if last is None else int(TOPIC_AT.unpack(last[0])[1] + IDX_HEAD.unpack_from(last[1])[1])
 
 
 # ── Wide blocks ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -207,7 +208,7 @@ def widen(tx: Tx, topic_id: int) -> bool:
     blocks, begin, stop = 0, 0, 0
     for position, size, raw in _blocks(tx.kv, topic_id, start):
         blocks, begin, stop = blocks + 1, begin if blocks else position, position + size
-        names += [_WIDE_NAME.pack(name, position + at) for name, at in _NAME.iter_unpack(raw)]
+        names += [WIDE_NAME.pack(name, position + at) for name, at in _NAME.iter_unpack(raw)]
         if blocks == BLOCKS_MAX or len(names) >= NAMES_MAX:
             break
     else:

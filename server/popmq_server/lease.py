@@ -149,8 +149,9 @@ def _apply(
         visible_ms = _extend(tx, ck, sub, bits, entry.delay_ms or 0)
         outcome = {place: (visible_ms, False) for place, _ in founds}
     elif entry.kind == "reject":
+        part = tx.state.leases[(ck.ck_id, sub)]
         _leave_alone(tx, ck, sub, bits)
-        deadletter.bury(tx, ck, bits, entry.reason)
+        deadletter.bury(tx, ck, bits, entry.reason, part, history.REJECTED)
         outcome = {place: (tx.now_ms, True) for place, _ in founds}
     else:
         outcome = _release(tx, group, entry, ck, sub, bits, founds)
@@ -162,11 +163,12 @@ def _extend(tx: Tx, ck: CheckPoint, sub: int, bits: int, invisible_ms: int) -> i
     """Moving all that is undone moves one small key; moving some of it splits them off, one by one."""
     due_ms = tx.now_ms + invisible_ms
     part = tx.state.leases[(ck.ck_id, sub)]
+    renewed = part.renewed(tx.now_ms, due_ms)
     if part.undone == bits:
-        tx.set_lease(ck, sub, part._replace(due_ms=due_ms))
+        tx.set_lease(ck, sub, renewed)
         return due_ms
     for member in members_of(bits):
-        tx.set_lease(ck, member + 1, Lease(due_ms, 1 << member))
+        tx.set_lease(ck, member + 1, renewed._replace(undone=1 << member))
     tx.set_lease(ck, sub, part._replace(undone=part.undone & ~bits))
     return due_ms
 
@@ -180,9 +182,10 @@ def _release(
     if ck.groups:
         return _release_in_order(tx, group, entry, ck, sub, bits, founds)
     dead = 0 if entry.uncounted else exhausted(ck, bits, group.max_attempts)
+    part = tx.state.leases[(ck.ck_id, sub)]
     _leave_alone(tx, ck, sub, bits)
     if dead:
-        deadletter.bury(tx, ck, dead, entry.reason or "no attempts left")
+        deadletter.bury(tx, ck, dead, entry.reason or "no attempts left", part)
     outcome = {place: (tx.now_ms, True) for place, found in founds if found.bit & dead}
     by_delay: dict[int, int] = {}
     for place, found in founds:
@@ -194,8 +197,9 @@ def _release(
             delay_ms = group.delays_ms[min(attempts, len(group.delays_ms)) - 1]
         by_delay[delay_ms] = by_delay.get(delay_ms, 0) | found.bit
         outcome[place] = (tx.now_ms + delay_ms, False)
-    history.write_members(tx, ck, bits & ~dead, tx.now_ms, history.RELEASED, entry.reason)
     for delay_ms, group_bits in by_delay.items():
+        back_ms = tx.now_ms + delay_ms if delay_ms else 0
+        history.write_members(tx, ck, group_bits, part, history.RELEASED, entry.reason, back_ms)
         if delay_ms:
             _back_off(tx, ck, group_bits, tx.now_ms + delay_ms, entry.uncounted, entry.reason)
         else:
@@ -230,20 +234,23 @@ def _release_in_order(
     stopped = dead if group.stop_on_failure else 0
     dead &= ~stopped
     behind = (fifo.followers(ck, fifo.undone(tx, ck), failed & ~dead) | bits) & ~failed
+    lease = tx.state.leases[(ck.ck_id, sub)]
     for part_sub, part in fifo.parts(tx, ck):
         if leaving := part.undone & (failed | behind):
             _leave_alone(tx, ck, part_sub, leaving)
     reason = entry.reason or "no attempts left"
     if dead:
-        deadletter.bury(tx, ck, dead, reason)
-    history.write_members(tx, ck, failed & ~dead, tx.now_ms, history.RELEASED, entry.reason)
-    history.write_members(tx, ck, behind, tx.now_ms, history.RELEASED, fifo.BEHIND)
+        deadletter.bury(tx, ck, dead, reason, lease)
+    history.write_members(tx, ck, stopped, lease, history.RELEASED, entry.reason)
+    history.write_members(tx, ck, behind, lease, history.RELEASED, fifo.BEHIND)
     fifo.put_back(tx, ck, behind, fifo.BEHIND, 0)
     fifo.put_back(tx, ck, stopped, reason, stopped, stopped=stopped)
     outcome = {place: (tx.now_ms, bool(found.bit & dead)) for place, found in founds}
     for place, found in founds:
         if found.bit & failed & ~(dead | stopped):
-            outcome[place] = (_back_in_order(tx, group, entry, ck, found.bit), False)
+            back_ms = _back_in_order(tx, group, entry, ck, found.bit)
+            history.write_members(tx, ck, found.bit, lease, history.RELEASED, entry.reason, back_ms)
+            outcome[place] = (back_ms, False)
     return outcome
 
 

@@ -7,7 +7,7 @@ stopped ──── resume ────────▶ its head is tried anew, 
 import os
 from typing import NamedTuple
 
-from popmq_server import deadletter, fifo
+from popmq_server import deadletter, fifo, history
 from popmq_server.checkpoint import FIFO, CheckPoint, Run, members_of
 from popmq_server.commands import ResumeMessageGroup
 from popmq_server.errors import Refused, invalid
@@ -96,5 +96,5 @@ def resume(tx: Tx, command: ResumeMessageGroup) -> None:
     chunk = Log(tx.kv).chunk_of(head.position)
     nonce = int.from_bytes(os.urandom(8), "big")
     letter = CheckPoint(tx.next("ck_id"), *where, FIFO, 0, nonce, tx.now_ms, "", "", "", (run,), 1, ((0, chunk),))
-    deadletter.bury(tx, letter, 1, head.reason)
+    deadletter.bury(tx, letter, 1, head.reason, history.NO_LEASE)
     tx.wake(*where)

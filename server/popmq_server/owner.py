@@ -27,7 +27,7 @@ What a reader may rely on, after the rules R1–R8 of the experiments with Spark
 
 import itertools
 
-from popmq_server import catalog, fifo, history, voids
+from popmq_server import catalog, deadletter, fifo, history, voids
 from popmq_server.checkpoint import CheckPoint, Lease, members_of
 from popmq_server.commands import (
     AckUpTo,
@@ -449,4 +449,4 @@ def available(tx: Tx, command: Available) -> tuple[int, Position]:
         if command.upto is not None:
             stop = min(stop, command.upto.queues.get(queue, 0))
         ready += max(0, stop - max(least, state.poff.get((*where, queue), least)))
-    return ready, Position(queues, state.counters[""].rseq)
+    return ready - deadletter.gone_ahead(tx, where, command.upto), Position(queues, state.counters[""].rseq)

@@ -12,7 +12,7 @@ a number (I.27). Both are bounded in one pick; one that is cut short goes on beh
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from popmq_server import quarantine, voids
+from popmq_server import deadletter, quarantine, voids
 from popmq_server.checkpoint import Run
 from popmq_server.commands import Position
 from popmq_server.filters.filter import EVERYTHING, Filter
@@ -80,6 +80,8 @@ class Pick:
         self.damaged: list[tuple[int, int, int, int]] = []
         self.own = 0  # retry entries of the asking owner that were stepped over
         self.skipped = 0  # messages that cannot be read, and holes
+        self.gone = 0  # dead letters that were redriven: nobody's any more
+        self._may_be_gone = deadletter.has_gone(tx, topic.topic_id)
         self.filtered = 0  # messages that do not match
         self.dropped: list[RetryEntry] = []  # those among them that stood in the retry topic
         self.units_left = SCAN_UNITS_MAX
@@ -164,12 +166,13 @@ class Pick:
             if len(self.rows) >= rows_max or not self._fits(size) or self.rejections_left <= 0:
                 break
             read = self.log.fetch(self.topic.topic_id, position, size)
-            if read is not None and self.passes(read[1]):
+            gone = self._is_gone(queue, found)
+            if read is not None and not gone and self.passes(read[1]):
                 self._take(position, size, read, queue, found, 1)
             else:
                 self._close_run(queue, first, offset)
                 first = found + 1
-                if read is None:
+                if read is None and not gone:
                     self._skip(queue, found, position, size)
             offset = found + 1
         else:
@@ -178,6 +181,14 @@ class Pick:
             return behind
         self._close_run(queue, first, offset)
         return offset
+
+    def _is_gone(self, queue: int, offset: int) -> bool:
+        """Whether this is a dead letter that was redriven; the group steps over it as if it had begun behind it."""
+        if not self._may_be_gone or not deadletter.is_gone(self.tx.kv, self.topic.topic_id, queue, offset):
+            return False
+        self.skipped += 1
+        self.gone += 1
+        return True
 
     def passes(self, data: bytes) -> bool:
         """The log stage: whether a message is wanted. One that is not counts as filtered: ask once for each."""
@@ -232,7 +243,7 @@ class Pick:
             if len(self.rows) >= rows_max or self._ended or not self._fits(entry.size):
                 break
             read = self.log.fetch(self.topic.topic_id, entry.position, entry.size)
-            if read is not None and not self.passes(read[1]):
+            if self._is_gone(entry.queue, entry.offset) or (read is not None and not self.passes(read[1])):
                 self.dropped.append(entry)
                 continue
             self.retries.append(entry)
@@ -283,8 +294,8 @@ class Pick:
         tx, where = self.tx, (self.group.group_id, self.topic.topic_id)
         for queue, offset in self.poff.items():
             tx.pass_to((*where, queue), offset)
-        if self.expired or self.filtered:
-            tx.count(where, expired=self.expired, filtered=self.filtered)
+        if self.expired or self.filtered or self.gone:
+            tx.count(where, expired=self.expired, filtered=self.filtered, start=self.gone)
         for entry in (*self.retries, *self.dropped):
             take_retry_entry(tx, where, entry)
         for queue, offset, position, size in self.damaged:

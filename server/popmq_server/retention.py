@@ -12,12 +12,18 @@ points into is skipped, not stopped at; one that is held KEEP_COPY_AFTER_MS past
                                                         └── an hour later: live records → kept, the chunk goes
 
 With a chunk go its index block, its consume-queue values, its history and quarantine rows, and the first readable
-offset of each of its queues moves up to the next block that is left. room.py drops chunks before their time.
+offset of each of its queues moves up to the next block that is left; marks of redriven letters (`gone`) go with it.
+room.py drops chunks before their time.
+
+A chunk that no queue names (`bare`: redriven messages) goes as soon as nothing points into it.
 """
 
+import bisect
+import itertools
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from popmq_server import deadletter, index
 from popmq_server.checkpoint import members_of
 from popmq_server.records import Topic
 from popmq_server.storage.keys import CQ_ENTRY, CQ_KEY, FWAIT_VALUE, QUEUE_KEY, RQ_VALUE, STAT_KEY, TOPIC_AT, U32, U64
@@ -53,6 +59,7 @@ class Retention:
 
     def __init__(self) -> None:
         self._resume: dict[int, int] = {}
+        self._bare_at = b""
 
     def run(self, tx: Tx) -> bool:
         """One piece for each topic; whether there is more to do now."""
@@ -61,7 +68,7 @@ class Retention:
             if not topic.by_age:
                 more |= self._mark(tx, topic)
             more |= self._drop(tx, topic, self._limit(tx, topic) if not topic.by_age else None)
-        return more
+        return self._drop_bare(tx) or more
 
     def _mark(self, tx: Tx, topic: Topic) -> bool:
         """Moves the mark over the chunks that every group has passed.
@@ -109,6 +116,17 @@ class Retention:
             _retire(tx, topic, chunk)
         return topic.topic_id in self._resume
 
+    def _drop_bare(self, tx: Tx) -> bool:
+        """Drops the chunks without a queue into which nothing points; looks at CHUNKS_MAX, whether there are more."""
+        found = [key for key, _ in itertools.islice(tx.kv.scan("bare", b"", self._bare_at), CHUNKS_MAX + 1)]
+        self._bare_at = found[CHUNKS_MAX] if len(found) > CHUNKS_MAX else b""
+        for key in found[:CHUNKS_MAX]:
+            topic_id, position = TOPIC_AT.unpack(key)
+            topic, chunk = tx.state.topics.get(topic_id), next(chunks(tx, topic_id, position), None)
+            if topic is not None and chunk is not None and not pinned(tx, chunk):
+                drop(tx, topic, chunk)
+        return bool(self._bare_at)
+
 
 def passed(tx: Tx, topic: Topic, chunk: Chunk) -> bool:
     """Whether every group of the topic has popped (or skipped) all of a chunk."""
@@ -144,6 +162,9 @@ def drop(tx: Tx, topic: Topic, chunk: Chunk) -> None:
     tx.count_topic(topic.topic_id, bytes=-chunk.bytes)
     for key in [key for key, _ in _kept(tx, chunk)]:
         tx.kv.delete("kept", key)
+    index.forget(tx, topic.topic_id)
+    if not chunk.ranges:
+        tx.kv.delete("bare", TOPIC_AT.pack(topic.topic_id, chunk.position))
     for queue, first, count in chunk.ranges:
         tx.kv.delete("cq", CQ_KEY.pack(topic.topic_id, queue, first))
         for name in ("quar", "hist"):
@@ -180,11 +201,14 @@ def _raise_min(tx: Tx, topic: Topic, queue: int) -> None:
     tx.state.queue_min[where] = max(least, before)  # also when it stays: with it the end of the queue is written
     if least <= before:
         return
+    gone = list(deadletter.gone(tx.kv, *where, 0, least)) if deadletter.has_gone(tx, topic.topic_id) else []
     for group_id in tx.state.topic_groups.get(topic.topic_id, ()):
         offset = tx.state.poff.get((group_id, *where), 0)
         if offset < least and (group_id, topic.topic_id) in tx.state.stat:
             tx.pass_to((group_id, *where), least)
-            tx.count((group_id, topic.topic_id), expired=least - offset)
+            skipped = len(gone) - bisect.bisect_left(gone, offset)
+            tx.count((group_id, topic.topic_id), expired=least - offset - skipped, start=skipped)
+    deadletter.forget_gone(tx, topic.topic_id, queue, gone)
 
 
 def _kept(tx: Tx, chunk: Chunk) -> Iterator[tuple[bytes, memoryview]]:

@@ -98,7 +98,7 @@ def expire(tx: Tx, ck: CheckPoint, sub: int, part: Lease, members_max: int) -> i
     left = part.undone & ~bits
     tx.hold(ck, bits, -1)
     if left and ck.kind != BACKOFF:  # a piece of it: the row of the whole will not tell these from finished ones
-        history.write_members(tx, ck, bits, part.due_ms, history.EXPIRED, "")
+        history.write_members(tx, ck, bits, part, history.EXPIRED, "")
     elif ck.kind != BACKOFF:
         history.write(tx, ck, part, sub, history.EXPIRED)
     tx.set_lease(ck, sub, part._replace(undone=left) if left else None)

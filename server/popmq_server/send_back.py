@@ -126,9 +126,10 @@ def _leave(tx: Tx, group: Group, topic: Topic, founds: list[Found], delay_ms: in
         else:
             tx.count(where, start=-1)
     if dead:
-        deadletter.bury(tx, ck, ck.all_bits, reason)
+        deadletter.bury(tx, ck, ck.all_bits, reason, history.NO_LEASE)
         return
-    history.write_members(tx, ck, ck.all_bits, tx.now_ms + delay_ms, history.SENT_BACK, reason)
+    back_ms = tx.now_ms + delay_ms if delay_ms else 0
+    history.write_members(tx, ck, ck.all_bits, history.NO_LEASE, history.SENT_BACK, reason, back_ms)
     if delay_ms:
         tx.state.ck[ck.ck_id] = ck
         tx.set_lease(ck, 0, Lease(tx.now_ms + delay_ms, ck.all_bits))

@@ -8,14 +8,15 @@ import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from popmq_server import delay, message_groups, transaction
+from popmq_server import deadletter, delay, message_groups, transaction
+from popmq_server.browse import browse
 from popmq_server.checkpoint import KIND_NAMES, CheckPoint
 from popmq_server.commands import Look
-from popmq_server.errors import Refused, group_not_found, topic_not_found
-from popmq_server.message import RETRY_PREFIX, dead_letter_topic
+from popmq_server.errors import group_not_found, topic_not_found
+from popmq_server.message import dead_letter_topic
 from popmq_server.records import Group, Held, Subscription, Topic, TopicStat
 from popmq_server.state import State
-from popmq_server.storage.keys import FWAIT_VALUE, NEVER, RQ_KEY, RQ_VALUE, STAT_KEY, SUB_OWNER, TOPIC_AT, U64
+from popmq_server.storage.keys import FWAIT_VALUE, NEVER, RQ_VALUE, STAT_KEY, SUB_OWNER, TOPIC_AT
 from popmq_server.topic import IDX_HEAD, Log, entries
 from popmq_server.tx import Tx
 
@@ -82,15 +83,6 @@ class LeaseNumbers(NamedTuple):
     kind: str
 
 
-class Page(NamedTuple):
-    """Messages read by position: (message bytes, stored ms, queue, offset, attempts)."""
-
-    rows: list[tuple[bytes, int, int, int, int]]
-    next_offset: int
-    min_offset: int
-    max_offset: int
-
-
 def look(tx: Tx, command: Look) -> Any:
     return _LOOKS[command.what](tx, *command.arguments)
 
@@ -129,7 +121,7 @@ def _group_numbers(tx: Tx, group: Group, topic: Topic, leased: int | None) -> Gr
     return GroupNumbers(
         group.name,
         topic.name,
-        ready(state, group.group_id, topic),
+        ready(state, group.group_id, topic) - deadletter.gone_ahead(tx, where),
         held.ordinary + held.owned,
         stat.retry,
         held.backoff,
@@ -169,11 +161,12 @@ def _dead(tx: Tx, group: Group) -> int:
 
 
 def stored(state: State, topic: Topic) -> int:
-    """Messages of a topic that can be read by position."""
-    return sum(
+    """Messages of a topic that can be read by position; dead letters that were redriven cannot."""
+    held = sum(
         state.queue_max.get((topic.topic_id, queue), 0) - state.queue_min.get((topic.topic_id, queue), 0)
         for queue in range(topic.queues)
     )
+    return held - state.topic_stat.get(topic.topic_id, TopicStat()).redriven
 
 
 def _oldest_ms(tx: Tx, group: Group, topic: Topic, leased: int | None) -> int:
@@ -295,54 +288,6 @@ def owners(tx: Tx, group_name: str) -> list[tuple[Any, str, int, int]]:
         parts = [tx.state.leases.get((tx.state.tokens[key].ck_id, 0)) for key in tokens]
         found.append((owner, group.name, len(tokens), sum(part.undone.bit_count() for part in parts if part)))
     return sorted(found, key=lambda row: (row[1], row[0].name))
-
-
-def browse(tx: Tx, name: str, queue: int, offset: int, messages_max: int, bytes_max: int) -> Page:
-    """Reads by position, no lease, no effect; retry topics by entry number.
-
-    Messages that cannot be read are left out, and stepped over.
-    """
-    if name.startswith(RETRY_PREFIX):
-        return _browse_retry(tx, name, offset, messages_max, bytes_max)
-    topic = tx.topic(name)
-    if topic is None:
-        raise topic_not_found(name)
-    if queue >= topic.queues:
-        raise Refused("INVALID_FIELD", f"topic {name!r} has {topic.queues} queues, no queue {queue}", field="queue")
-    least = tx.state.queue_min.get((topic.topic_id, queue), 0)
-    most = tx.state.queue_max.get((topic.topic_id, queue), 0)
-    log, at = Log(tx.kv), max(offset, least)
-    rows: list[tuple[bytes, int, int, int, int]] = []
-    for found, position, size in entries(tx.kv, topic.topic_id, queue, at, messages_max):
-        if rows and size > bytes_max:
-            break
-        bytes_max -= size
-        read = log.fetch(topic.topic_id, position, size)
-        if read is not None:
-            rows.append((read[1], read[0], queue, found, 0))
-        at = found + 1
-    return Page(rows, at, least, most)
-
-
-def _browse_retry(tx: Tx, name: str, rseq: int, messages_max: int, bytes_max: int) -> Page:
-    """Entries of a retry topic from a number on; the pointers are followed to their messages."""
-    group_name, _, topic_name = name.removeprefix(RETRY_PREFIX).partition("+")
-    group, topic = tx.group(group_name), tx.topic(topic_name)
-    if group is None or topic is None:
-        raise topic_not_found(name)
-    prefix = STAT_KEY.pack(group.group_id, topic.topic_id)
-    log, at = Log(tx.kv), rseq
-    rows: list[tuple[bytes, int, int, int, int]] = []
-    first = tx.kv.first("rq", prefix)
-    for key, value in tx.kv.scan("rq", prefix, prefix + U64.pack(rseq)):
-        position, size, attempts, queue, offset, *_ = RQ_VALUE.unpack_from(value)
-        if len(rows) == messages_max or (rows and size > bytes_max):
-            break
-        bytes_max -= size
-        at = RQ_KEY.unpack(key)[2] + 1
-        if (read := log.fetch(topic.topic_id, position, size)) is not None:
-            rows.append((read[1], read[0], queue, offset, attempts))
-    return Page(rows, at, RQ_KEY.unpack(first[0])[2] if first else 0, tx.state.counters[""].rseq)
 
 
 def greatest_backlog(state: State, topic_id: int = 0) -> str:

@@ -125,15 +125,39 @@ def _write_chunk(tx: Tx, topic_id: int, requests: list[Staged]) -> None:
             place = (position - start).to_bytes(4, "big")
             hashes += [name + place for name in names]
             position += size
-    tx.next("position", position - start)
-    tx.count_topic(topic_id, bytes=position - start)
-    tx.kv.put("log", U64.pack(start), b"".join(parts))
     for queue, (first, entries) in blocks.items():
         tx.kv.put("cq", CQ_KEY.pack(topic_id, queue, first), b"".join(entries))
-    hashes.sort()
-    ranges = b"".join(IDX_RANGE.pack(queue, first, len(entries)) for queue, (first, entries) in blocks.items())
-    head = IDX_HEAD.pack(tx.now_ms, position - start, len(blocks))
-    tx.kv.put("idx", TOPIC_AT.pack(topic_id, start), b"".join((head, ranges, *hashes)))
+    ranges = [IDX_RANGE.pack(queue, first, len(entries)) for queue, (first, entries) in blocks.items()]
+    _put_chunk(tx, topic_id, parts, ranges, sorted(hashes))
+
+
+def _put_chunk(tx: Tx, topic_id: int, parts: list[bytes], ranges: list[bytes], names: list[bytes]) -> None:
+    """Records with their headers, as one log value and one index block."""
+    raw = b"".join(parts)
+    start = tx.next("position", len(raw))
+    tx.count_topic(topic_id, bytes=len(raw))
+    tx.kv.put("log", U64.pack(start), raw)
+    head = IDX_HEAD.pack(tx.now_ms, len(raw), len(ranges))
+    tx.kv.put("idx", TOPIC_AT.pack(topic_id, start), b"".join((head, *ranges, *names)))
+
+
+def append_bare(tx: Tx, topic: Topic, messages: tuple[Outgoing, ...]) -> list[tuple[int, int]]:
+    """Stores messages in chunks that no queue names: whoever is to read them points at them. (position, size) of each.
+
+    At once, since a pointer needs the position. No look-up finds them: they are copies of what has a place of its own.
+    Such a chunk goes as soon as nothing points into it any more (retention.py).
+    """
+    places: list[tuple[int, int]] = []
+    for pieces in _chunks([Staged(0, 0, messages)]):
+        start = position = tx.state.counters[""].position
+        parts: list[bytes] = []
+        for message in pieces[0].messages:
+            parts += record(topic.topic_id, tx.now_ms, message.data)
+            places.append((position, len(message.data) + 20))
+            position += places[-1][1]
+        _put_chunk(tx, topic.topic_id, parts, [], [])
+        tx.kv.put("bare", TOPIC_AT.pack(topic.topic_id, start), b"")
+    return places
 
 
 def _pieces(

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server import commands as ask
 from popmq_server import stats
+from popmq_server.browse import Page
 from popmq_server.catalog import DELAYS_MS_DEFAULT
 from popmq_server.clock import Clock, FakeClock
 from popmq_server.core import Committed, Core
@@ -21,7 +22,7 @@ from popmq_server.errors import Refused
 from popmq_server.message import Handle, Outgoing, tag_hash
 from popmq_server.records import Group, Topic
 from popmq_server.state import State
-from popmq_server.stats import GroupNumbers, Page
+from popmq_server.stats import GroupNumbers
 from popmq_server.storage.check import check, differences
 from popmq_server.storage.keys import hash8
 from popmq_server.storage.lmdb import Store, Transaction, reading

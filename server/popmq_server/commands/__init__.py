@@ -15,6 +15,7 @@ from popmq_server.commands.catalog import (
     UpdateTopic,
 )
 from popmq_server.commands.filtering import SetFilter
+from popmq_server.commands.letters import Failure, FindLetters, Redrive, Redriven
 from popmq_server.commands.messages import (
     Ack,
     Acked,
@@ -76,6 +77,8 @@ __all__ = [
     "End",
     "EndTransaction",
     "Ended",
+    "Failure",
+    "FindLetters",
     "Listen",
     "Look",
     "OffsetsOfQueue",
@@ -88,6 +91,8 @@ __all__ = [
     "Pulled",
     "QueryOffsets",
     "Recall",
+    "Redrive",
+    "Redriven",
     "ReleaseOwner",
     "RenewOwner",
     "Reset",
@@ -110,5 +115,6 @@ LANE_ACK, LANE_SEND, LANE_POP = 0, 1, 2
 LANES: dict[type, int] = {Send: LANE_SEND, Pop: LANE_POP}
 #: These read the queues, so they come after what others of their group store.
 LANES |= dict.fromkeys((Pull, QueryOffsets, ResetOffsets, CloneOffsets, SetConsumeMode), LANE_POP)
+LANES |= dict.fromkeys((Redrive, FindLetters), LANE_POP)
 #: What needs room on the disk, refused first when it is full.
-NEEDS_ROOM = (Send, Pop, EndTransaction, CreateTopic, CreateGroup, AttachOwner)
+NEEDS_ROOM = (Send, Pop, EndTransaction, Redrive, CreateTopic, CreateGroup, AttachOwner)

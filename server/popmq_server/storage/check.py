@@ -22,7 +22,7 @@ from popmq_server.checkpoint import CheckPoint, members_of
 from popmq_server.errors import StartError
 from popmq_server.message import RECORD, read_record
 from popmq_server.state import State
-from popmq_server.storage import check_fifo, check_timing
+from popmq_server.storage import check_fifo, check_letters, check_timing
 from popmq_server.storage.keys import (
     CQ_ENTRY,
     CQ_KEY,
@@ -74,6 +74,7 @@ def check(kv: Transaction) -> Iterator[str]:
     yield from _check_pins(kv, state)
     yield from _check_bytes(kv, state)
     yield from check_timing.check_waiting(kv, state)
+    yield from check_letters.check(kv, state)
 
 
 def _check_lost(kv: Transaction) -> Iterator[str]:
@@ -249,20 +250,20 @@ def _count_leased(
         ck = state.ck.get(ck_id)
         if ck is None or (ck.group_id, ck.topic_id) != (group_id, topic_id):
             continue
-        for member, (queue, offset) in _places(kv, ck, lease.undone):
+        for member, place in _places(kv, ck, lease.undone):
             if lease.released >> member & 1:
                 released[(ck_id, member)] = 1
             else:
-                held[(queue, offset)] += 1
-                above = offset >= state.poff.get((group_id, topic_id, queue), 0)
-                if above and one_place(state, (group_id, topic_id)):
-                    yield f"{where}: queue {queue} offset {offset} is leased, but not passed"
+                held[place] += 1
+                unnamed = place[0] == check_letters.REDRIVEN or not one_place(state, (group_id, topic_id))
+                if not unnamed and place[1] >= state.poff.get((group_id, topic_id, place[0]), 0):
+                    yield f"{where}: queue {place[0]} offset {place[1]} is leased, but not passed"
 
 
 def _places(kv: Transaction, ck: CheckPoint, bits: int) -> Iterator[tuple[int, tuple[int, int]]]:
-    """(member, (queue, offset)) of the members in `bits`; the chunks of the others may be gone."""
-    for member, (run, offset, _, _) in zip(members_of(bits), located_in(kv, ck, bits), strict=True):
-        yield member, (run.queue, offset)
+    """(member, its place) of the members in `bits`; the chunks of the others may be gone."""
+    for member, (run, offset, position, _) in zip(members_of(bits), located_in(kv, ck, bits), strict=True):
+        yield member, check_letters.place_of(kv, ck.topic_id, position, run.queue, offset)
 
 
 def _count_retries(
@@ -277,9 +278,9 @@ def _count_retries(
     """Adds the retry entries to `held`; a tied one must have been released, and the other way round."""
     count = 0
     for _, value in kv.scan("rq", RQ_KEY.pack(group_id, topic_id, 0)[:8]):
-        _, _, _, queue, offset, _, ck_id, member = RQ_VALUE.unpack_from(value)
+        position, _, _, queue, offset, _, ck_id, member = RQ_VALUE.unpack_from(value)
         count += 1
-        held[(queue, offset)] += 1
+        held[check_letters.place_of(kv, topic_id, position, queue, offset)] += 1
         if ck_id in state.ck and not released.pop((ck_id, member), 0) and not torn(state, ck_id, member):
             yield f"{where}: a retry entry is tied to member {member} of CheckPoint {ck_id}, which did not release it"
     if count != state.stat[(group_id, topic_id)].retry:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from popmq_server.fields import MESSAGE_GROUP, text
 from popmq_server.state import State
+from popmq_server.storage import check_letters
 from popmq_server.storage.keys import FWAIT_KEY, FWAIT_VALUE, STAT_KEY, U64, hash8
 from popmq_server.storage.lmdb import Transaction
 from popmq_server.topic import Log
@@ -24,10 +25,12 @@ def count_waiting(
         _, _, message_group, offset = FWAIT_KEY.unpack(key)
         position, size, _, queue, _, ck_id, member, _ = FWAIT_VALUE.unpack_from(value)
         count += 1
-        held[(queue, offset)] += 1
+        place = check_letters.place_of(kv, where[1], position, queue, offset)
+        held[place] += 1
         if ck_id in state.ck and not released.pop((ck_id, member), 0) and where not in state.sweeps:
             yield f"{name}: a waiting entry is tied to member {member} of CheckPoint {ck_id}, which did not release it"
-        if offset >= state.poff.get((*where, queue), 0) and where not in state.sweeps:
+        passed = offset < state.poff.get((*where, queue), 0)
+        if place[0] != check_letters.REDRIVEN and not passed and where not in state.sweeps:
             yield f"{name}: queue {queue} offset {offset} waits, but is not passed"
         read = log.fetch(where[1], position, size)
         if read is not None and hash8(text(read[1], MESSAGE_GROUP)) != message_group:

@@ -1,0 +1,42 @@
+"""Dead letters for tests: messages that died, and redriving them as a caller does, piece by piece."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from popmq_server import commands as ask
+from tests.engine.rig import Rig
+
+DEAD = "%DLQ%g"
+
+
+def piece(rig: Rig, **asked: Any) -> ask.Redriven:
+    done: ask.Redriven = rig.do(ask.Redrive(**{"group": "g", **asked}))
+    return done
+
+
+def all_again(rig: Rig, **asked: Any) -> list[str]:
+    """Redrives all in pieces, as a caller does; the codes of the failures."""
+    failures, at, stop = [], 0, 0
+    while True:
+        done = piece(rig, start=at, stop=stop, **asked)
+        failures += [failure.why.code for failure in done.failures]
+        at, stop = done.next, done.stop
+        if at >= stop:
+            return failures
+
+
+def died(rig: Rig, *texts: str, reason: str = "poison", **sent: Any) -> None:
+    """Dead letters of these messages."""
+    rig.send(*texts, **sent)
+    rig.reject(rig.pop(len(texts), **sent), reason=reason)
+
+
+def offsets(rig: Rig) -> list[int]:
+    return [row[3] for row in rig.browse(DEAD).rows]
+
+
+def counted(rig: Rig, group: str = "g", topic: str = "t") -> tuple[int, int]:
+    """(retry, dead)."""
+    numbers = rig.numbers(group, topic)
+    return numbers.retry, numbers.dead
