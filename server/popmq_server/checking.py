@@ -16,8 +16,6 @@ After 15 counted checks and 30 s more a half message is given up: a record with 
 to TRANS_CHECK_MAX_TIME_TOPIC, and the half message is removed, in one transaction. Redriving it commits it (F.14).
 """
 
-import logging
-
 from popmq_server import transaction
 from popmq_server.catalog import ensure_give_up_topic
 from popmq_server.commands import Check, CountChecks, Listen
@@ -28,8 +26,6 @@ from popmq_server.storage.lmdb import MapFull
 from popmq_server.topic import append
 from popmq_server.transaction import CHECK_EVERY_MS, CHECKS_MAX, GIVEN_UP, Half
 from popmq_server.tx import Tx
-
-log = logging.getLogger("popmq.checking")
 
 #: In one transaction.
 CHECKS_AT_ONCE = 64
@@ -52,10 +48,10 @@ class Checking:
         times = [due_ms for lane, due_ms in tx.state.checks.items() if _is_heard(tx, lane)]
         return max(min(times), self._not_before_ms) if times else None
 
-    def run(self, tx: Tx) -> tuple[list[Check], int]:
-        """One piece: (what to ask, how many were given up). Raises HousekeepingFailed."""
+    def run(self, tx: Tx) -> tuple[list[Check], list[str]]:
+        """One piece: (what to ask, what was given up, as sentences to report). Raises HousekeepingFailed."""
         if tx.now_ms < self._not_before_ms:
-            return [], 0
+            return [], []
         try:
             given_up = _give_up(tx)
             return _hand_out(tx), given_up
@@ -92,27 +88,26 @@ def _hand_out(tx: Tx) -> list[Check]:
     return checks
 
 
-def _give_up(tx: Tx) -> int:
-    """Half messages whose checks are used up, to the topic for them; how many."""
+def _give_up(tx: Tx) -> list[str]:
+    """Half messages whose checks are used up, to the topic for them; a sentence for each."""
     halves = transaction.due(tx, GIVEN_UP, GIVE_UPS_AT_ONCE)
-    return sum(_bury(tx, half) for half in halves)
+    return [sentence for half in halves if (sentence := _bury(tx, half))]
 
 
-def _bury(tx: Tx, half: Half) -> bool:
+def _bury(tx: Tx, half: Half) -> str:
     """One of them; of a deleted topic nothing is kept."""
     topic, message = tx.state.topics.get(half.topic_id), transaction.message_of(tx, half)
     if topic is None:
         transaction.remove(tx, half)
-        return False
+        return ""
     if message is None:
         transaction.set_aside(tx, half)
-        return False
+        return ""
     reason = f"nobody ended the transaction in {half.checks} checks"
     origin = origin_bytes(topic.name, 0, 0, half.checks, half.stored_ms, "", reason, tx.now_ms)
     append(tx, ensure_give_up_topic(tx), 0, (message._replace(data=message.data + origin, extra=None),))
     transaction.remove(tx, half)
-    log.warning("topic %s: message %r was given up: %s", topic.name, message.message_id, reason)
-    return True
+    return f"topic {topic.name}: message {message.message_id!r} was given up: {reason}"
 
 
 def count(tx: Tx, command: CountChecks) -> None:

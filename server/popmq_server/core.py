@@ -152,7 +152,7 @@ class Timed(NamedTuple):
     late_ms: list[int]  # how late each revived lease was
     fired_late_ms: list[int]  # the same of each delayed message
     checks: list[Check]  # for live producers
-    given_up: int  # half messages
+    given_up: list[str]  # half messages, one sentence each
 
 
 class Committed(NamedTuple):
@@ -162,7 +162,7 @@ class Committed(NamedTuple):
     woken: set[tuple[str | None, str]]
     wrote: bool  # whether there was anything to commit
     seconds: float = 0.0  # the whole group, fsync included
-    timed: Timed = Timed([], [], [], 0)
+    timed: Timed = Timed([], [], [], [])
     arrived: Collection[tuple[str | None, str]] = ()  # queues that became longer
 
 
@@ -306,7 +306,7 @@ class Core:
         for key in self._postponed:
             revive.postpone(tx, key, tx.now_ms + POSTPONE_MS)
         if self.next_due_ms is None or self.next_due_ms > tx.now_ms:
-            return Timed([], [], [], 0)
+            return Timed([], [], [], [])
         self.housekeeper.run(tx)
         free, used = self._known_space
         if refuse_room is not None or free < DISK_FREE_POP or used >= USED_SHARE_POP_MAX:
@@ -381,6 +381,8 @@ class Core:
             tx.merge()
             self.next_due_ms = next_due_ms
             self._postponed.clear()
+            for sentence in timed.given_up:
+                log.warning("%s", sentence)
         else:
             self.next_due_ms = self._next_due(tx)
             tx.abort()

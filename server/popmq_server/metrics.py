@@ -101,7 +101,7 @@ class Metrics:
             self.lease_lateness.observe(late_ms / 1000)
         for late_ms in committed.timed.fired_late_ms:
             self.delayed_lateness.observe(late_ms / 1000)
-        self.given_up.inc(committed.timed.given_up)
+        self.given_up.inc(len(committed.timed.given_up))
 
     def watch(self, ask: Callable[[], Seen], parked: Callable[[], float]) -> None:
         """Where the numbers come from that are looked up at each scrape."""

@@ -10,22 +10,22 @@ from popmq_server import commands as ask
 from popmq_server.catalog import KEEP_MS_MAX
 from popmq_server.clock import FakeClock
 from popmq_server.commands import Place
-from popmq_server.message import Extra, Outgoing, tag_hash
+from popmq_server.message import Extra, Outgoing
 from popmq_server.opaque import RecallHandle, TransactionId, read_recall, read_transaction
 from popmq_server.storage.keys import hash8
 from popmq_server.transaction import FIRST_CHECK_MS
-from tests.engine.rig import HOUR, KEEP, MINUTE, SECOND, Rig, message
+from tests.engine.rig import HOUR, KEEP, MINUTE, SECOND, Rig, message, parsed
 from tests.engine.traffic import Traffic
 
 
-def later(body: str, tag: str = "", **asked: Any) -> Outgoing:
+def later(body: str, **asked: Any) -> Outgoing:
     """A message with fields of Extra: due_ms, delay_ms, transaction, message_group, priority."""
     extra = Extra(**asked)
     names = {"due_ms": "deliver_at_ms"}
     fields: dict[str, Any] = {names.get(name, name): value for name, value in asked.items()}
     name = body[:32]
-    made = pb.Message(message_id=name, body=body.encode(), tag=tag, **fields)
-    return Outgoing(made.SerializeToString(), tag_hash(tag), (hash8(name),), name, extra if any(extra) else None)
+    made = pb.Message(message_id=name, body=body.encode(), **fields)
+    return Outgoing(made.SerializeToString(), bytes(8), (hash8(name),), name, extra if any(extra) else None)
 
 
 def timed_pair(rig: Rig, kind: str = "DELAY", queues: int = 1) -> None:
@@ -84,6 +84,17 @@ def waiting(rig: Rig, name: str = "t") -> tuple[int, int]:
     return row.delayed, row.half
 
 
+def texts(rig: Rig, topic: str = "t") -> list[str]:
+    """What can be seen in a topic of one queue, in its order."""
+    return [parsed(row[0]).body.decode() for row in rig.browse(topic).rows]
+
+
+def fill(rig: Rig, count: int, due_ms: int) -> None:
+    """Messages 0, 1, … that are due at the same time, in requests of 1,000."""
+    for start in range(0, count, 1000):
+        send(rig, *(later(f"{start + place}", due_ms=due_ms) for place in range(min(1000, count - start))))
+
+
 def step_wall(rig: Rig, ms: int) -> None:
     """Somebody sets the machine's clock."""
     assert isinstance(rig.clock, FakeClock)
@@ -118,7 +129,7 @@ class TimedTraffic(Traffic):
 
     def wait(self) -> ask.Send:
         self.sent += 1
-        chosen = [
+        chosen: list[dict[str, Any]] = [
             {"delay_ms": self.chance.choice([1, SECOND, HOUR])},
             {"due_ms": self.now_ms + self.chance.choice([-SECOND, 1, SECOND, 1 << 60])},
             {"transaction": True},
