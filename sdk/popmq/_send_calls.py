@@ -171,7 +171,13 @@ def end_transactions(transaction_ids: Sequence[str], resolution: Resolution) -> 
             pb.TransactionEnd(transaction_id=each, resolution=resolution_of(resolution))
             for each in transaction_ids[start : start + ENTRIES_MAX]
         ]
-        yield Call("Broker.EndTransaction", pb.EndTransactionRequest(ends=ends), _read_send, "settle")
+        read = _read_send if resolution == "commit" else _read_dropped
+        yield Call("Broker.EndTransaction", pb.EndTransactionRequest(ends=ends), read, "settle")
+
+
+def _read_dropped(reply: Any, retried: bool) -> list[SendReceipt | PopMQError]:
+    sent = _read_send(reply, retried)
+    return [each if isinstance(each, PopMQError) else SendReceipt(each.message_id, -1, -1) for each in sent]
 
 
 def hello(client_id: str, topics: Sequence[str]) -> pb.SessionRequest:

@@ -29,15 +29,52 @@ class InThreads:
     def consume(self, *arguments: Any, **options: Any) -> "ConsumerInThreads":
         return ConsumerInThreads(self._client.consume(*arguments, **options), self._pool)
 
+    def pull_consume(self, *arguments: Any, **options: Any) -> "ConsumerInThreads":
+        return ConsumerInThreads(self._client.pull_consume(*arguments, **options), self._pool)
+
+    def broadcast_consume(self, *arguments: Any, **options: Any) -> "ConsumerInThreads":
+        return ConsumerInThreads(self._client.broadcast_consume(*arguments, **options), self._pool)
+
+    def transaction(self, *arguments: Any, **options: Any) -> "TransactionInThreads":
+        return TransactionInThreads(self._client.transaction(*arguments, **options), self._pool)
+
+    def transaction_checker(self, *arguments: Any, **options: Any) -> None:
+        self._client.transaction_checker(*arguments, **options)
+
+
+class TransactionInThreads:
+    """Wraps a Transaction."""
+
+    def __init__(self, transaction: popmq.Transaction, pool: ThreadPoolExecutor) -> None:
+        self._transaction = transaction
+        self.send = _threaded(transaction.send, pool)
+        self.commit = _threaded(transaction.commit, pool)
+        self.rollback = _threaded(transaction.rollback, pool)
+        self._leave = _threaded(transaction.__exit__, pool)
+
+    @property
+    def receipts(self) -> list[popmq.SendReceipt]:
+        return self._transaction.receipts
+
+    async def __aenter__(self) -> Self:
+        self._transaction.__enter__()
+        return self
+
+    async def __aexit__(self, *how: Any) -> None:
+        await self._leave(*how)
+
 
 class ConsumerInThreads:
-    """Wraps a Consumer."""
+    """Wraps a Consumer, or a PullConsumer."""
 
-    def __init__(self, consumer: popmq.Consumer, pool: ThreadPoolExecutor) -> None:
+    def __init__(self, consumer: Any, pool: ThreadPoolExecutor) -> None:
         self._consumer = consumer
         self._pool = pool
         self.stop = consumer.stop
         self.close = _threaded(consumer.close, pool)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._consumer, name)  # what does not wait
 
     async def __aiter__(self) -> AsyncIterator[popmq.Delivery]:
         iterator = iter(self._consumer)

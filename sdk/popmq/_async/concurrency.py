@@ -16,6 +16,9 @@ T = TypeVar("T")
 log = logging.getLogger("popmq.client")
 
 
+#: How long closing waits for the step that a worker is in: a callback that hangs must not hold up the process.
+STOP_S_MAX = 5.0
+
 #: Guards what is changed without awaiting. A real one: guards are left, and clocks moved, in other threads too.
 Lock = threading.Lock
 
@@ -151,7 +154,8 @@ class Worker:
         self._stopped = True
         self._woken.set()
         if self._task is not None:
-            await asyncio.wait([self._task])
+            await asyncio.wait([self._task], timeout=STOP_S_MAX)
+            self._task.cancel()
 
     def _start(self) -> None:
         if self._task is None:

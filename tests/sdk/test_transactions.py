@@ -1,0 +1,324 @@
+"""Transactions: visible together or never, and asked about when their producer died."""
+
+import asyncio
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Sized
+from typing import Any
+
+import pytest
+
+import popmq
+from popmq import errors
+from popmq.testing import Broker, FakeClock
+from tests.sdk.conftest import GROUP, Connect, eventually
+
+TOPIC = "payments"
+
+
+@pytest.fixture(autouse=True)
+def _by_the_fake_clock(popmq_clock: FakeClock) -> None:
+    """Checks are due when the test says so."""
+
+
+@pytest.fixture
+async def client(connect: Connect) -> Any:
+    """A client with a topic that takes half messages, and a group."""
+    client = connect()
+    await client.create_topic(TOPIC, type="TRANSACTION")
+    await client.create_group(GROUP)
+    return client
+
+
+async def bodies(client: Any, group: str = GROUP) -> list[str]:
+    return sorted(delivery.text() for delivery in await client.pop(TOPIC, group, max_messages=100))
+
+
+@pytest.fixture
+def until_ended(client: Any, advance: Any) -> Callable[[Sized], Any]:
+    """Moves the time on, half a minute at a time, until no half message is left; `asked` grows with each question."""
+
+    async def move(asked: Sized) -> None:
+        while (half := await client.list_transactions()).total:
+            if sum(message.checks for message in half.messages) <= len(asked):
+                await advance(30.0)
+
+    return move
+
+
+async def test_what_a_block_sends_is_visible_when_it_has_ended_and_not_before(client: Any) -> None:
+    async with client.transaction(TOPIC) as transaction:
+        first = await transaction.send(popmq.Message("paid", key="k"))
+        two, three = await transaction.send(["two", b"three"])
+        assert (first.queue, first.offset, bool(first.transaction_id)) == (-1, -1, True)
+        assert len({first.transaction_id, two.transaction_id, three.transaction_id}) == 3
+        assert await bodies(client) == []
+        assert (await client.list_transactions(TOPIC)).total == 3
+    assert [receipt.offset >= 0 for receipt in transaction.receipts] == [True] * 3
+    assert transaction.receipts[0].message_id == first.message_id
+    assert await bodies(client) == ["paid", "three", "two"]
+    assert (await client.list_transactions()).messages == ()
+
+
+async def test_an_exception_rolls_back_and_goes_on(client: Any) -> None:
+    transaction = client.transaction(TOPIC)
+
+    async def pay() -> None:
+        async with transaction:
+            await transaction.send("paid")
+            raise ValueError("no money")
+
+    with pytest.raises(ValueError, match="no money"):
+        await pay()
+    assert [receipt.offset for receipt in transaction.receipts] == [-1]
+    assert (await client.list_transactions(TOPIC)).total == 0
+    assert await bodies(client) == []
+
+
+async def test_a_block_may_end_its_transaction_itself(client: Any) -> None:
+    async with client.transaction(TOPIC) as transaction:
+        await transaction.send("dropped")
+        await transaction.rollback()
+        with pytest.raises(RuntimeError, match="over"):
+            await transaction.send("late")
+    async with client.transaction(TOPIC) as transaction:
+        await transaction.send("kept")
+        await transaction.commit()
+        assert await bodies(client) == ["kept"]
+
+
+async def test_a_block_that_sends_nothing_ends_nothing(client: Any) -> None:
+    before = client.client_stats().calls
+    async with client.transaction(TOPIC):
+        pass
+    assert client.client_stats().calls == before
+
+
+async def test_what_was_stored_beside_a_refused_message_is_rolled_back_with_the_block(client: Any) -> None:
+    with pytest.raises(errors.PartlyRefused):
+        async with client.transaction(TOPIC) as transaction:
+            await transaction.send(["good", "", "good too"])
+    assert (await client.list_transactions(TOPIC)).total == 0
+
+
+async def test_a_delayed_message_of_a_transaction_waits_from_its_commit_on(client: Any, advance: Any) -> None:
+    async with client.transaction(TOPIC) as transaction:
+        await transaction.send(popmq.Message("later", delay="10m"))
+        await advance(3.0)
+    (receipt,) = transaction.receipts
+    assert (receipt.offset, bool(receipt.recall_handle)) == (-1, True)
+    await advance(599.0)
+    assert await bodies(client) == []
+    await advance(1.0)
+    assert await bodies(client) == ["later"]
+
+
+async def test_a_transaction_is_ended_once_and_the_same_way_again(client: Any) -> None:
+    sent = await client.send(TOPIC, [popmq.Message("half", transaction=True), popmq.Message("more", transaction=True)])
+    one, two = (receipt.transaction_id for receipt in sent)
+    committed = await client.end_transaction(one, "commit")
+    assert await client.end_transaction(one, "commit") == committed
+    with pytest.raises(errors.TransactionEnded):
+        await client.end_transaction(one, "rollback")
+    with pytest.raises(errors.PartlyRefused) as refused:
+        await client.end_transaction([one, two], "rollback")
+    assert list(refused.value.errors) == [0]
+    with pytest.raises(errors.InvalidField, match="maybe"):
+        await client.end_transaction(two, "maybe")
+    with pytest.raises(errors.InvalidField):
+        await client.end_transaction("nobody's", "commit")
+
+
+async def test_a_normal_topic_takes_no_half_messages(client: Any) -> None:
+    await client.create_topic("plain")
+    with pytest.raises(errors.InvalidField, match="TRANSACTION"):
+        async with client.transaction("plain") as transaction:
+            await transaction.send("x")
+
+
+@pytest.mark.parametrize(("resolution", "seen"), [("commit", ["half"]), ("rollback", [])])
+async def test_a_checker_decides_about_what_nobody_ended(
+    connect: Connect, client: Any, until_ended: Any, resolution: str, seen: list[str]
+) -> None:
+    sent = await client.send(TOPIC, popmq.Message("half", key="k", properties={"a": "b"}, transaction=True))
+    checks: list[popmq.TransactionCheck] = []
+
+    def check(question: popmq.TransactionCheck) -> str:
+        checks.append(question)
+        return resolution
+
+    connect().transaction_checker(TOPIC, check)
+    await until_ended(checks)
+    assert await bodies(client) == seen
+    question = checks[0]
+    assert (question.transaction_id, question.topic, question.check) == (sent.transaction_id, TOPIC, 1)
+    assert (question.message.text(), question.message.key, question.message.properties) == ("half", "k", {"a": "b"})
+
+
+async def test_a_checker_that_does_not_know_or_fails_is_asked_again(
+    connect: Connect, client: Any, until_ended: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    await client.send(TOPIC, popmq.Message("half", transaction=True))
+    checks: list[int] = []
+
+    def check(question: popmq.TransactionCheck) -> str | None:
+        checks.append(question.check)
+        if len(checks) == 1:
+            return None
+        if len(checks) == 2:
+            raise ValueError("the database is away")
+        return "commit" if len(checks) > 3 else "perhaps"
+
+    connect().transaction_checker(TOPIC, check)
+    await until_ended(checks)
+    assert checks[:4] == [1, 2, 3, 4]
+    assert await bodies(client) == ["half"]
+    assert "the database is away" in caplog.text
+    assert "'perhaps' is neither" in caplog.text
+
+
+async def test_the_callback_of_an_async_client_may_be_a_coroutine_function(
+    client: Any, until_ended: Any, popmq_broker: Broker
+) -> None:
+    await client.send(TOPIC, popmq.Message("half", transaction=True))
+    checks: list[int] = []
+
+    async def check(question: popmq.TransactionCheck) -> str:
+        await asyncio.sleep(0)
+        checks.append(question.check)
+        return "commit"
+
+    async with popmq_broker.async_client() as checker:
+        checker.transaction_checker(TOPIC, check)
+        await until_ended(checks)
+    assert await bodies(client) == ["half"]
+
+
+async def test_one_client_answers_for_several_topics_and_takes_on_more(client: Any, until_ended: Any) -> None:
+    seen: list[str] = []
+
+    def check(question: popmq.TransactionCheck) -> str:
+        seen.append(question.topic)
+        return "rollback"
+
+    for number, (before, after) in enumerate([(0, 2), (2, 3)]):
+        for each in range(before, after):
+            await client.create_topic(f"t{each}", type="TRANSACTION")
+            client.transaction_checker(f"t{each}", check)
+            await client.send(f"t{each}", popmq.Message("half", transaction=True))
+        await until_ended(seen)
+        assert set(seen) == {f"t{each}" for each in range(after)}, number
+    async with client.transaction(TOPIC, on_check=check):
+        await client.send(TOPIC, popmq.Message("half", transaction=True))
+        await until_ended(seen)
+
+
+async def test_a_checker_outlives_a_broker_that_restarts(client: Any, until_ended: Any, popmq_broker: Broker) -> None:
+    checks: list[int] = []
+
+    def check(question: popmq.TransactionCheck) -> str:
+        checks.append(question.check)
+        return "commit"
+
+    client.transaction_checker(TOPIC, check)
+    for _ in range(2):
+        await client.send(TOPIC, popmq.Message("half", transaction=True))
+        await until_ended(checks)
+        await asyncio.to_thread(popmq_broker.restart)
+    assert await bodies(client) == ["half", "half"]
+
+
+async def test_a_checker_of_a_topic_that_is_not_there_says_so_and_waits_for_it(
+    connect: Connect, client: Any, until_ended: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for room in ("_async", "_sync"):
+        monkeypatch.setattr(f"popmq.{room}.checker.REFUSED_AGAIN_S", 0.01)
+    checks: list[str] = []
+
+    def check(question: popmq.TransactionCheck) -> str:
+        checks.append(question.topic)
+        return "commit"
+
+    connect().transaction_checker("refunds", check)
+    await eventually(lambda: logged(caplog, "nobody answers for transactions of refunds"))
+    await client.create_topic("refunds", type="DELAY")
+    await client.send("refunds", popmq.Message("half", transaction=True))
+    await until_ended(checks)
+
+
+async def test_a_rollback_that_does_not_reach_the_broker_leaves_the_error_of_the_block(
+    connect: Connect, client: Any, until_ended: Any, popmq_broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    short = connect(timeouts=popmq.Timeouts.all(0.2))
+    checks: list[int] = []
+
+    async def pay() -> None:
+        async with short.transaction(TOPIC) as transaction:
+            await transaction.send("half")
+            await asyncio.to_thread(popmq_broker.stop)
+            raise ValueError("the block's own")
+
+    with pytest.raises(ValueError, match="the block's own"):
+        await pay()
+    assert "was not rolled back" in caplog.text
+    await asyncio.to_thread(popmq_broker.start)
+
+    def check(question: popmq.TransactionCheck) -> str:
+        checks.append(question.check)
+        return "rollback"
+
+    connect().transaction_checker(TOPIC, check)
+    await until_ended(checks)
+    assert await bodies(client) == []
+
+
+DIES = """
+    import popmq
+    client = popmq.Client({endpoint!r})
+    with client.transaction("payments") as transaction:
+        transaction.send(popmq.Message("paid", key="order-7"))
+        print("sent", flush=True)
+        import signal; signal.pause()
+"""
+
+ANSWERS = """
+    import popmq
+    def paid(check):
+        print(check.message.key, check.message.text(), flush=True)
+        return "commit"
+    client = popmq.Client({endpoint!r})
+    client.transaction_checker("payments", paid)
+    import sys; sys.stdin.read()
+    # It ends without closing its client, with a stream open.
+"""
+
+
+def test_a_producer_that_was_killed_is_asked_after_its_restart(popmq_broker: Broker, popmq_clock: FakeClock) -> None:
+    client = popmq_broker.client()
+    client.create_topic(TOPIC, type="TRANSACTION")
+    client.create_group(GROUP)
+    producer = python(DIES, popmq_broker)
+    assert producer.stdout
+    assert producer.stdout.readline() == "sent\n"
+    producer.send_signal(signal.SIGKILL)
+    producer.communicate(timeout=60)
+    assert client.pop(TOPIC, GROUP) == []
+    again = python(ANSWERS, popmq_broker)
+    while client.list_transactions(TOPIC).total:
+        popmq_clock.advance(30_000)
+    out, err = again.communicate("", timeout=60)
+    assert (set(out.splitlines()), err, again.returncode) == ({"order-7 paid"}, "", 0)
+    assert [delivery.text() for delivery in client.pop(TOPIC, GROUP)] == ["paid"]
+
+
+def python(code: str, broker: Broker) -> subprocess.Popen[str]:
+    pipe = subprocess.PIPE
+    code = textwrap.dedent(code).format(endpoint=broker.endpoint)
+    return subprocess.Popen([sys.executable, "-c", code], stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+
+
+async def logged(caplog: pytest.LogCaptureFixture, text: str) -> bool:
+    await asyncio.sleep(0)
+    return text in caplog.text
