@@ -1,0 +1,168 @@
+"""Delayed messages on the wire: sent, listed, recalled, and there in their time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_server.clock import FakeClock
+from popmq_server.embedded import EmbeddedBroker
+from tests.wire.parked import Parked
+from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, bodies, codes, refusal
+
+LATER = "later"
+SECOND, YEAR = 1_000, 365 * 86_400_000
+FOREVER = 2**63 - 1
+
+
+@pytest.fixture
+def later(shop: Stubs) -> Stubs:
+    """The stubs of a broker that has a DELAY topic of one queue as well; the group reads it."""
+    shop.create_topic(LATER, type=pb.DELAY, queues=1)
+    shop.pop(LATER)
+    return shop
+
+
+def send(stubs: Stubs, *messages: pb.Message, topic: str = LATER, **fields: Any) -> list[pb.SendResult]:
+    request = pb.SendRequest(topic=topic, messages=messages, **fields)
+    answer: pb.SendResponse = stubs.broker.Send(request, timeout=CALL_S)
+    return list(answer.results)
+
+
+def message(text: bytes, **fields: Any) -> pb.Message:
+    return pb.Message(message_id=text.decode(), body=text, **fields)
+
+
+def recall(stubs: Stubs, handle: str, topic: str = LATER) -> str:
+    answer: pb.RecallResponse = stubs.broker.Recall(pb.RecallRequest(topic=topic, recall_handle=handle), timeout=CALL_S)
+    return answer.message_id
+
+
+def listed(stubs: Stubs, **asked: Any) -> pb.ListDelayedResponse:
+    answer: pb.ListDelayedResponse = stubs.admin.ListDelayed(pb.ListDelayedRequest(**asked), timeout=CALL_S)
+    return answer
+
+
+def test_a_delayed_message_has_a_recall_handle_and_no_place_until_it_is_due(later: Stubs, clock: FakeClock) -> None:
+    at, after, past, plain = send(
+        later,
+        message(b"at", deliver_at_ms=clock.now_ms() + SECOND),
+        message(b"after", delay_ms=2 * SECOND),
+        message(b"past", deliver_at_ms=1),
+        message(b"plain"),
+    )
+    assert all((sent.recall_handle, sent.queue, sent.offset) > ("", 0, 0) for sent in (at, after))
+    assert [(sent.recall_handle, sent.offset) for sent in (past, plain)] == [("", 0), ("", 1)]
+    assert bodies(later.pop(LATER)) == [b"past", b"plain"]
+    clock.advance(SECOND - 1)
+    assert bodies(later.pop(LATER)) == []
+    clock.advance(1)
+    (delivery,) = later.pop(LATER).deliveries
+    assert (delivery.message.body, delivery.attempt, delivery.stored_ms) == (b"at", 1, clock.now_ms())
+    assert delivery.message.deliver_at_ms == clock.now_ms(), "stored and delivered byte for byte"
+    clock.advance(SECOND)
+    assert bodies(later.pop(LATER)) == [b"after"]
+
+
+def test_what_becomes_due_wakes_a_pop_that_waits(later: Stubs, clock: FakeClock, parked: Parked) -> None:
+    send(later, message(b"a", delay_ms=SECOND))
+    call = later.pop_later(LATER)
+    parked.wait_for(1)
+    clock.advance(SECOND)
+    assert bodies(call.result()) == [b"a"]
+
+
+def test_a_step_of_the_machines_clock_makes_nothing_early(later: Stubs, clock: FakeClock) -> None:
+    send(later, message(b"a", deliver_at_ms=clock.now_ms() + SECOND))
+    clock.step_wall(3_600_000)
+    clock.advance(SECOND - 1)
+    assert bodies(later.pop(LATER)) == []
+    clock.step_wall(-7_200_000)
+    clock.advance(7_200_000 - 3_600_000)
+    assert bodies(later.pop(LATER)) == [], "the broker's own clock is there, the machine's is not"
+    clock.advance(1)
+    assert bodies(later.pop(LATER)) == [b"a"]
+
+
+def test_any_time_of_64_bits_is_taken_and_lives_through_a_restart(folder: Any, clock: FakeClock) -> None:
+    times = [FOREVER, 1 << 62, clock.now_ms() + 100 * YEAR]
+    for restarted in (False, True):
+        with EmbeddedBroker(folder, clock=clock, sync="none") as broker, Stubs(broker.endpoint) as stubs:
+            stubs.create_topic(LATER, type=pb.DELAY)
+            if not restarted:
+                send(stubs, *(message(str(at).encode(), deliver_at_ms=at) for at in times))
+            assert [row.due_ms for row in listed(stubs).messages] == sorted(times)
+
+
+@pytest.mark.parametrize(
+    ("fields", "path"),
+    [
+        ({"deliver_at_ms": -1}, "deliver_at_ms"),
+        ({"delay_ms": -1}, "delay_ms"),
+        ({"delay_ms": 100 * YEAR + 1}, "delay_ms"),
+        ({"delay_ms": 1, "deliver_at_ms": 1}, "delay_ms"),
+    ],
+)
+def test_a_time_out_of_range_is_refused_and_its_neighbours_are_kept(
+    later: Stubs, fields: dict[str, int], path: str
+) -> None:
+    results = send(later, message(b"a", delay_ms=SECOND), message(b"b", **fields))
+    assert codes(results) == ["", "INVALID_FIELD"]
+    assert results[1].error.field == f"messages[1].{path}"
+    assert listed(later).total == 1
+
+
+@pytest.mark.parametrize("fields", [{"deliver_at_ms": FOREVER}, {"delay_ms": 1}, {"transaction": True}])
+def test_a_normal_topic_takes_no_delayed_and_no_half_messages(shop: Stubs, fields: dict[str, Any]) -> None:
+    results = send(shop, message(b"a", **fields), message(b"b"), topic=TOPIC)
+    assert codes(results) == ["INVALID_FIELD", ""]
+    assert results[0].error.field == f"messages[0].{next(iter(fields))}"
+
+
+def test_what_was_recalled_is_not_delivered_and_a_second_recall_says_so(later: Stubs, clock: FakeClock) -> None:
+    first, second = send(later, message(b"a", delay_ms=SECOND), message(b"b", delay_ms=SECOND))
+    assert recall(later, first.recall_handle) == "a"
+    again = refusal(later.broker.Recall, pb.RecallRequest(topic=LATER, recall_handle=first.recall_handle))
+    assert (again.code, again.info.field) == ("MESSAGE_NOT_FOUND", "recall_handle")
+    clock.advance(SECOND)
+    assert bodies(later.pop(LATER)) == [b"b"]
+    gone = refusal(later.broker.Recall, pb.RecallRequest(topic=LATER, recall_handle=second.recall_handle))
+    assert gone.code == "MESSAGE_NOT_FOUND", "it was delivered"
+
+
+def test_a_repeated_request_gets_the_same_handles(later: Stubs, clock: FakeClock) -> None:
+    numbered: dict[str, Any] = {"producer_id": "p", "request_number": 1}
+    messages = [pb.Message(body=b"a", delay_ms=SECOND), pb.Message(body=b"b", transaction=True), pb.Message(body=b"c")]
+    first = send(later, *messages, **numbered)
+    assert [bool(sent.recall_handle) for sent in first] == [True, False, False]
+    clock.advance(SECOND)
+    again = later.broker.Send(pb.SendRequest(topic=LATER, messages=messages, **numbered), timeout=CALL_S)
+    assert (list(again.results), again.duplicate) == (first, True)
+    assert sorted(bodies(later.pop(LATER))) == [b"a", b"c"]
+
+
+def test_lists_are_soonest_first_by_topic_or_of_all(later: Stubs, clock: FakeClock) -> None:
+    later.create_topic("other", type=pb.FIFO)
+    now = clock.now_ms()
+    send(later, message(b"c", delay_ms=3), message(b"a", deliver_at_ms=now + 1))
+    (other,) = send(later, message(b"b", delay_ms=2, message_group="g"), topic="other")
+    answer = listed(later)
+    assert [(row.topic, row.message_id, row.due_ms - now) for row in answer.messages] == [
+        (LATER, "a", 1),
+        ("other", "b", 2),
+        (LATER, "c", 3),
+    ]
+    assert (answer.total, answer.messages[1].recall_handle) == (3, other.recall_handle)
+    assert {row.stored_ms for row in answer.messages} == {now}
+    assert [row.message_id for row in listed(later, until_ms=now + 3).messages] == ["a", "b"]
+    assert [row.message_id for row in listed(later, topic=LATER, max_messages=1).messages] == ["a"]
+    assert listed(later, topic=LATER, max_messages=1).total == 2
+
+
+def test_the_numbers_tell_what_is_delayed_and_half(later: Stubs) -> None:
+    send(later, message(b"a", delay_ms=SECOND), message(b"b", transaction=True), message(b"c", transaction=True))
+    stats = later.admin.GetStats(pb.GetStatsRequest(topic=LATER, group=GROUP), timeout=CALL_S)
+    assert (stats.topics[0].delayed, stats.topics[0].half, stats.topics[0].messages) == (1, 2, 0)
+    assert (stats.groups[0].delayed, stats.groups[0].ready) == (1, 0)
