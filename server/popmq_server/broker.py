@@ -14,20 +14,29 @@ from popmq_server.commands import (
     Change,
     ChangeInvisibleTime,
     Check,
+    CloneOffsets,
     CountChecks,
     Listen,
-    Look,
     Pop,
     Popped,
+    Pull,
+    Pulled,
+    Reset,
+    ResetOffsets,
     Send,
+    SetConsumeMode,
+    Sweep,
 )
+from popmq_server.consumers import Consumer, Consumers
 from popmq_server.core import Committed, Core
 from popmq_server.errors import Refused
+from popmq_server.held_pulls import HeldPulls
 from popmq_server.message import Handle
 from popmq_server.metrics import Metrics
 from popmq_server.options import Options
-from popmq_server.producers import Producers, Stream
-from popmq_server.rebalance import Assignment, Sessions, assign
+from popmq_server.producers import Producers, Stream, StreamNumbers
+from popmq_server.rebalance import Assignment
+from popmq_server.records import Subscription
 from popmq_server.storage.lmdb import Store
 from popmq_server.waiters import Waiters
 from popmq_server.writer import Writer
@@ -60,7 +69,8 @@ class Broker:
         self.waiters = Waiters(clock, wake_all=False)
         #: Pops of named queues, and those who only look: each has to see for itself.
         self.watchers = Waiters(clock, wake_all=True)
-        self.sessions = Sessions(clock)
+        self.pulls = HeldPulls(clock, self.execute)
+        self.consumers = Consumers(clock, self.execute)
         self.producers = Producers(self._tell_listened)
         self._listened: frozenset[str] | None = frozenset()
         self._writer = Writer(self._core, clock, self._deliver, self._failed)
@@ -86,6 +96,7 @@ class Broker:
                 ticket.future.set_result(result)
         self.waiters.wake(committed.woken)
         self.watchers.wake(committed.woken)
+        self.pulls.wake(committed.arrived, committed.woken)
         if committed.timed.checks:
             self.producers.hand(committed.timed.checks)
 
@@ -100,8 +111,8 @@ class Broker:
 
     def _clock_moved(self) -> None:
         """On the thread that moved a fake clock: deadlines of waits are looked at in the loop."""
-        self._loop.call_soon_threadsafe(self.waiters.tick)
-        self._loop.call_soon_threadsafe(self.watchers.tick)
+        for lot in (self.waiters, self.watchers, self.pulls.lot):
+            self._loop.call_soon_threadsafe(lot.tick)
 
     async def execute(self, command: Any) -> Any:
         """Runs one command; the answer has been committed. Raises Refused.
@@ -179,20 +190,53 @@ class Broker:
             if answer[0] >= min_ready or not wait_ms or not await self.watchers.park(key, seen, deadline_ms):
                 return answer
 
-    async def assignment(self, topic: str, group: str, client: str) -> Assignment:
-        """The queues that a client is to pop from; the group's share number decides how many share one."""
-        settings = (await self.execute(Look("group_settings", (group,))))[0]
-        queues = (await self.execute(Look("topics", (topic,))))[0][0].queues
-        if settings.share_number == 0:
-            return Assignment(True, True, ())
-        return assign(queues, self.sessions.clients(group, topic), client, settings.share_number)
+    async def pull(self, command: Pull, wait_ms: int) -> Pulled:
+        """Pull, held while its queue is at its end."""
+        return await self.pulls.pull(command, wait_ms)
+
+    async def set_consume_mode(self, command: SetConsumeMode) -> Subscription:
+        """Switches, and answers when everything stands where the other mode finds it."""
+        changed: Subscription
+        changed, left = await self.execute(command)
+        await self._sweep(command.topic, command.group, left)
+        return changed
+
+    async def move(self, command: ResetOffsets | CloneOffsets) -> dict[int, int]:
+        """Resets or clones offsets, and answers when nothing of what the group held is left; its next offsets."""
+        reset: Reset = await self.execute(command)
+        await self._sweep(command.topic, command.group, reset.left)
+        return reset.offsets
+
+    async def _sweep(self, topic: str, group: str, left: bool) -> None:
+        while left:
+            left = await self.execute(Sweep(topic, group))
+
+    async def assignment(
+        self, topic: str, group: str, client: str, strategy: str = "", broadcast: bool = False
+    ) -> Assignment:
+        """The queues that a client is to read."""
+        return await self.consumers.assignment(topic, group, client, strategy, broadcast)
 
     async def heartbeat(self, group: str, client: str, topics: frozenset[str], goodbye: bool) -> int:
         """Keeps or ends a session."""
-        settings = (await self.execute(Look("group_settings", (group,))))[0]
-        self.sessions.heartbeat(group, client, topics, goodbye)
-        queues = await self.execute(Look("topic_sizes", (self.sessions.topics(group),)))
-        return self.sessions.version(group, settings.share_number, queues)
+        return await self.consumers.heartbeat(group, client, topics, goodbye)
+
+    async def lock_queues(self, topic: str, group: str, client: str, queues: tuple[int, ...]) -> list[int]:
+        """Takes or renews queues for a client; those that it has now."""
+        return await self.consumers.lock(topic, group, client, queues)
+
+    async def unlock_queues(self, topic: str, group: str, client: str, queues: tuple[int, ...]) -> None:
+        """Gives queues free; none named: all of the client's."""
+        await self.consumers.unlock(topic, group, client, queues)
+
+    async def clients(self, group: str) -> tuple[list[Consumer], list[StreamNumbers]]:
+        """Consumers of one group or all, and, for all, the streams of producers, which have no group."""
+        consumers = await self.consumers.listed(group)
+        return consumers, [] if group else self.producers.streams()
+
+    def forget(self, *, group: str = "", topic: str = "") -> None:
+        """What was deleted has no locks any more."""
+        self.consumers.locks.forget(group=group, topic=topic)
 
     async def join(self, client: str, topics: tuple[str, ...]) -> Stream:
         """A live producer that can answer for half messages of these topics, until `leave`."""
@@ -231,7 +275,7 @@ class Broker:
         """(parked Pops, sessions) of a group in a topic."""
         key = (group, topic)
         parked = self.waiters.counts().get(key, 0) + self.watchers.counts().get(key, 0)
-        return parked, self.sessions.count(group)
+        return parked, self.consumers.sessions.count(group)
 
     @property
     def store(self) -> Store:
@@ -242,6 +286,7 @@ class Broker:
         """Answers the parked, and ends the streams of producers: the broker stops."""
         self.waiters.close()
         self.watchers.close()
+        self.pulls.lot.close()
         self.producers.close()
 
     async def close(self) -> None:

@@ -3,6 +3,7 @@
     topic, %DLQ%group           by offset in one queue; redriven letters and what cannot be read are stepped over
     %RETRY%group+topic          by entry number, as the entries came; pointers are followed to their messages
     %RETRY%group+FIFO topic     what waits in order of its place; an entry's number is its queue × 2^47 + its offset
+                                (a group that pulls has entries as in other topics)
 
 A page ends when it has what was asked for, or after LOOKS_MAX steps: `next_offset` is always where to go on.
 """
@@ -13,7 +14,7 @@ from typing import NamedTuple
 from popmq_server import deadletter, fifo
 from popmq_server.errors import Refused, topic_not_found
 from popmq_server.message import RETRY_PREFIX
-from popmq_server.records import Group, Topic
+from popmq_server.records import Group, Subscription, Topic
 from popmq_server.storage.keys import CQ_KEY, RQ_KEY, RQ_VALUE, STAT_KEY, U64
 from popmq_server.storage.lmdb import Transaction
 from popmq_server.topic import Log, entries
@@ -38,7 +39,8 @@ def browse(tx: Tx, name: str, queue: int, offset: int, messages_max: int, bytes_
     """A page of a topic's queue from an offset on, or of a retry topic."""
     if name.startswith(RETRY_PREFIX):
         group, topic = retry_topic(tx, name)
-        read = _waiting if topic.type == "FIFO" else _retries
+        how = tx.state.subscriptions.get((group.group_id, topic.topic_id), Subscription())
+        read = _waiting if topic.type == "FIFO" and not how.pulls else _retries
         return read(tx, group, topic, offset, messages_max, bytes_max)
     found = tx.topic(name)
     if found is None:

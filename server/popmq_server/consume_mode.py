@@ -18,6 +18,8 @@ order of the message groups is made anew by a switch to POP (sweep.py).
 
 from popmq_server import sweep
 from popmq_server.commands import SetConsumeMode
+from popmq_server.errors import group_not_found
+from popmq_server.rebalance import Terms
 from popmq_server.records import Held, Subscription, Sweep
 from popmq_server.subscription import bind, resolve
 from popmq_server.tx import Tx
@@ -58,3 +60,15 @@ def _to_pop(tx: Tx, where: tuple[int, int], queues: int, in_order: bool) -> None
         sweep.void(tx, where, tuple(tx.state.poff.get((*where, queue), 0) for queue in range(queues)))
     if retries and in_order:
         tx.state.sweeps[where] = tx.state.sweeps[where]._replace(to_lines=True)
+
+
+def terms(tx: Tx, group_name: str, names: tuple[str, ...]) -> dict[str, Terms]:
+    """What the assignment of a group in each of these topics depends on; topics that do not exist are left out."""
+    group = tx.group(group_name)
+    if group is None:
+        raise group_not_found(group_name)
+    found = {}
+    for topic in filter(None, map(tx.topic, names)):
+        how = tx.state.subscriptions.get((group.group_id, topic.topic_id), Subscription())
+        found[topic.name] = Terms(topic.queues, how.mode, how.share_number or group.share_number)
+    return found

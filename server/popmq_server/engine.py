@@ -6,9 +6,21 @@ A face turns requests into commands (commands.py) and answers into responses; it
 
 from typing import Any, Protocol
 
-from popmq_server.commands import Available, Check, Pop, Popped
-from popmq_server.producers import Stream
+from popmq_server.commands import (
+    Available,
+    Check,
+    CloneOffsets,
+    Pop,
+    Popped,
+    Pull,
+    Pulled,
+    ResetOffsets,
+    SetConsumeMode,
+)
+from popmq_server.consumers import Consumer
+from popmq_server.producers import Stream, StreamNumbers
 from popmq_server.rebalance import Assignment
+from popmq_server.records import Subscription
 
 
 class Engine(Protocol):
@@ -23,8 +35,31 @@ class Engine(Protocol):
     async def wait_available(self, command: Available, min_ready: int, wait_ms: int) -> Any:
         """Waits until a group has `min_ready` deliverable messages: (ready, Position)."""
 
-    async def assignment(self, topic: str, group: str, client: str) -> Assignment:
-        """The queues that a client is to pop from."""
+    async def pull(self, command: Pull, wait_ms: int) -> Pulled:
+        """Pull, waiting up to `wait_ms` at the end of the queue."""
+
+    async def set_consume_mode(self, command: SetConsumeMode) -> Subscription:
+        """Switches between POP and PULL; returns when all that was held stands where the other mode finds it."""
+
+    async def move(self, command: ResetOffsets | CloneOffsets) -> dict[int, int]:
+        """Resets or clones offsets; returns the next ones when what was held is gone."""
+
+    async def assignment(
+        self, topic: str, group: str, client: str, strategy: str = "", broadcast: bool = False
+    ) -> Assignment:
+        """The queues that a client is to read, by a strategy where its group pulls."""
+
+    async def lock_queues(self, topic: str, group: str, client: str, queues: tuple[int, ...]) -> list[int]:
+        """Takes or renews queues for a client; those that it has now."""
+
+    async def unlock_queues(self, topic: str, group: str, client: str, queues: tuple[int, ...]) -> None:
+        """Gives queues free."""
+
+    async def clients(self, group: str) -> tuple[list[Consumer], list[StreamNumbers]]:
+        """Consumers with a session, and streams of producers."""
+
+    def forget(self, *, group: str = "", topic: str = "") -> None:
+        """A group or a topic was deleted: what lives in memory under its name goes."""
 
     async def heartbeat(self, group: str, client: str, topics: frozenset[str], goodbye: bool) -> int:
         """Keeps or ends a session; the version of the group's membership."""

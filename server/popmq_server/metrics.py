@@ -66,6 +66,7 @@ class Metrics:
         self.requests = counter("requests", "Calls that were served, by the names in the request", *names)
         self.messages = counter("messages", "Messages stored, delivered, acked or changed", *names)
         self.bytes = counter("message_bytes", "Bytes of messages stored and delivered", *names)
+        self.pulls = counter("pulls", "Pulls that were served, by what they found", "status", "group", "topic")
         self.refusals = counter("refusals", "Calls and entries of calls refused, by popmq.v1 code", "code")
         self.call_seconds = histogram(
             "call_seconds", "From a call's arrival to its answer, waits of long polls included", _SECONDS, "method"
@@ -110,9 +111,10 @@ class Metrics:
 
     def forget(self, *, group: str = "", topic: str = "") -> None:
         """Drops the series of a deleted group or topic: names that come and go must not add up."""
-        for family in (self.requests, self.messages, self.bytes):
+        families = {self.requests: "method", self.messages: "method", self.bytes: "method", self.pulls: "status"}
+        for family, kind in families.items():
             samples = [sample.labels for metric in family.collect() for sample in metric.samples]
-            names = {(labels["method"], labels["group"], labels["topic"]) for labels in samples}
+            names = {(labels[kind], labels["group"], labels["topic"]) for labels in samples}
             for labels in names:
                 if (group and labels[1] == group) or (topic and labels[2] == topic):
                     family.remove(*labels)

@@ -12,7 +12,7 @@ A reset is one transaction: positions move and what was held is void (voids.py);
 to the client waits for the last of them. A sealed set of an owner loses what is void as torn, and never grows again.
 """
 
-from popmq_server import sweep, voids
+from popmq_server import browse, sweep, voids
 from popmq_server.commands import CloneOffsets, OffsetsOfQueue, QueryOffsets, Reset, ResetOffsets, UpdateOffsets
 from popmq_server.commands import Sweep as SweepCommand
 from popmq_server.errors import Refused, invalid, topic_not_found
@@ -29,12 +29,9 @@ ENTRIES_MAX = 4096
 
 def retry_topic(tx: Tx, name: str, group_name: str) -> tuple[Group, Topic]:
     """The group and the topic in the name of a retry topic. Only this group, or nobody, may ask for it."""
-    owner_name, _, topic_name = name.removeprefix(RETRY_PREFIX).partition("+")
-    group, topic = tx.group(owner_name), tx.topic(topic_name)
-    if group is None or topic is None:
-        raise topic_not_found(name)
-    if group_name not in ("", owner_name):
-        raise invalid(f"{name!r} is the retry topic of group {owner_name!r}, not of {group_name!r}", field="group")
+    group, topic = browse.retry_topic(tx, name)
+    if group_name not in ("", group.name):
+        raise invalid(f"{name!r} is the retry topic of group {group.name!r}, not of {group_name!r}", field="group")
     return group, topic
 
 

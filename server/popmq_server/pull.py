@@ -22,15 +22,16 @@ given out is a place to read from, and there is no first one to be below of.
 What waits for a message is the event loop's matter: broker.py.
 """
 
-from popmq_server import offsets, quarantine, voids
+from popmq_server import deadletter, offsets, quarantine, voids
+from popmq_server.browse import over_hole
 from popmq_server.commands import Pull, Pulled, UpdateOffsets
 from popmq_server.errors import group_not_found, invalid, topic_not_found
 from popmq_server.filters import filter as filters
 from popmq_server.filters.filter import Filter
 from popmq_server.message import RETRY_PREFIX
 from popmq_server.pick import REJECTIONS_MAX, SCAN_UNITS_MAX, SKIPS_MAX
-from popmq_server.records import Group, Subscription, Topic, TopicStat
-from popmq_server.storage.keys import CQ_KEY, RQ_KEY, RQ_VALUE, STAT_KEY, U64
+from popmq_server.records import Group, Subscription, Topic
+from popmq_server.storage.keys import RQ_KEY, RQ_VALUE, STAT_KEY, U64
 from popmq_server.subscription import expect_mode, filter_for, subscribe
 from popmq_server.topic import Log, entries, tagged
 from popmq_server.tx import Tx
@@ -91,7 +92,7 @@ class Reading:
         self.units_left, self.rejections_left, self.skips_left = SCAN_UNITS_MAX, REJECTIONS_MAX, SKIPS_MAX
         self.rejected = self.removed = 0
         self.full = False
-        self.has_gone = tx.state.topic_stat.get(topic.topic_id, TopicStat()).redriven > 0
+        self.may_be_gone = deadletter.has_gone(tx, topic.topic_id)
         self.damaged: list[tuple[int, int, int]] = []
 
     def pulled(self) -> Pulled:
@@ -125,14 +126,14 @@ class Reading:
 
     def _read(self) -> None:
         """Until the answer is full, the queue at its end, or enough was looked at; at a hole only what is before it."""
-        span = 0
+        span, where = 0, (self.topic.topic_id, self.queue)
         while not self._ended() and self.offset < self.most:
             room = self.messages_max - len(self.rows)
             span = min(max(2 * span, room), self.most - self.offset, self.units_left)
             units, behind = self._candidates(span if not self.wanted.everything else room)
             if behind == self.offset:
                 if not (self.rows or self.rejected or self.removed):
-                    self.offset = self._behind_hole()
+                    self.offset = over_hole(self.tx.kv, *where, self.offset, self.most)
                 return
             self._take(units, behind)
 
@@ -160,10 +161,12 @@ class Reading:
                 return
             read = self.log.fetch(self.topic.topic_id, position, size)
             self.offset = found + 1
-            if self.has_gone and self._is_gone(found):
-                self.removed += 1
+            if self.may_be_gone and deadletter.is_gone(self.tx.kv, self.topic.topic_id, self.queue, found):
+                self._miss()
             elif read is None:
-                self._miss(found, position, size)
+                self._miss()
+                if self.log.chunk_of(position) >= 0:  # its chunk is there: it is damaged
+                    self.damaged.append((found, position, size))
             elif self.wanted.everything or self.wanted.matches(read[1]):
                 self.rows.append((read[1], read[0], self.queue, found, 1))
                 self.bytes_left -= size
@@ -172,28 +175,15 @@ class Reading:
                 self.rejections_left -= 1
         self._pass_over(behind)
 
-    def _is_gone(self, offset: int) -> bool:
-        """Whether this is a dead letter that was redriven."""
-        return self.tx.kv.get("gone", CQ_KEY.pack(self.topic.topic_id, self.queue, offset)) is not None
-
     def _pass_over(self, offset: int) -> None:
         """What the index stage left out before `offset` does not match."""
         self.rejected += offset - self.offset
         self.offset = offset
 
-    def _miss(self, offset: int, position: int, size: int) -> None:
-        """A message that cannot be read: gone with its chunk, or damaged, which is reported."""
+    def _miss(self) -> None:
+        """One more that cannot be read."""
         self.removed += 1
         self.skips_left -= 1
-        if self.log.chunk_of(position) >= 0:
-            self.damaged.append((offset, position, size))
-
-    def _behind_hole(self) -> int:
-        """The next offset that stands in the index."""
-        cursor, where = self.tx.kv.cursor("cq"), (self.topic.topic_id, self.queue)
-        if cursor.set_range(CQ_KEY.pack(*where, self.offset)) and CQ_KEY.unpack(cursor.key())[:2] == where:
-            return min(self.most, int(CQ_KEY.unpack(cursor.key())[2]))
-        return self.most
 
 
 # ── Retry topics ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -8,9 +8,9 @@ import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from popmq_server import deadletter, delay, message_groups, transaction
+from popmq_server import consume_mode, deadletter, delay, message_groups, transaction
 from popmq_server.browse import browse
-from popmq_server.checkpoint import KIND_NAMES, CheckPoint
+from popmq_server.checkpoint import BACKOFF, KIND_NAMES, CheckPoint
 from popmq_server.commands import Look
 from popmq_server.errors import group_not_found, topic_not_found
 from popmq_server.message import dead_letter_topic
@@ -205,10 +205,17 @@ def _topic_numbers(state: State, topic: Topic) -> TopicNumbers:
     return TopicNumbers(topic, stored(state, topic), _queues(state, topic), stat.bytes, stat.delayed, stat.half)
 
 
-def topic_sizes(tx: Tx, names: tuple[str, ...]) -> dict[str, int]:
-    """How many queues each of these topics has; names that do not exist are left out."""
-    found = (tx.topic(name) for name in names)
-    return {topic.name: topic.queues for topic in found if topic is not None}
+def held_by(tx: Tx, group_name: str) -> dict[tuple[str, str], int]:
+    """How many messages are leased to each client, by (group, client), of one group or all."""
+    if group_name and tx.group(group_name) is None:
+        raise group_not_found(group_name)
+    found: dict[tuple[str, str], int] = {}
+    for (ck_id, sub), part in tx.state.leases.items():
+        ck = tx.state.ck.get(ck_id) if sub != SUB_OWNER else None
+        if ck is not None and ck.kind != BACKOFF and _is_of(tx, ck, "", group_name):
+            key = (tx.state.groups[ck.group_id].name, ck.client)
+            found[key] = found.get(key, 0) + (part.undone & ~part.released).bit_count()
+    return found
 
 
 def _queues(state: State, topic: Topic) -> list[tuple[int, int, int]]:
@@ -314,7 +321,8 @@ def store(tx: Tx) -> tuple[int, int]:
 _LOOKS: dict[str, Callable[..., Any]] = {
     "groups": groups,
     "topics": topics,
-    "topic_sizes": topic_sizes,
+    "terms": consume_mode.terms,
+    "held_by": held_by,
     "group_settings": group_settings,
     "subscriptions": subscriptions,
     "leases": leases,

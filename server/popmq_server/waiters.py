@@ -31,8 +31,9 @@ Key = tuple[str, str]  # group, topic
 class Waiters:
     """Parked Pops by (group, topic), in order of arrival. For one event loop."""
 
-    def __init__(self, clock: Clock, *, wake_all: bool) -> None:
+    def __init__(self, clock: Clock, *, wake_all: bool, what: str = "Pops of group") -> None:
         self._clock = clock
+        self._what = what
         self._wake_all = wake_all
         self._parked: dict[Key, OrderedDict[int, asyncio.Future[bool]]] = {}
         self._by_topic: dict[str, set[Key]] = {}
@@ -84,9 +85,9 @@ class Waiters:
         if parked >= WAITERS_PER_KEY_MAX or self.count >= WAITERS_MAX:
             raise Refused(
                 "POLLING_FULL",
-                f"{parked} Pops of group {key[0]!r} wait on topic {key[1]!r} already",
+                f"{parked} {self._what} {key[0]!r} wait on topic {key[1]!r} already",
                 retry_after_ms=1000,
-                action="share one waiting Pop, or take larger batches",
+                action="share one waiting call, or take larger batches",
             )
         lot = self._parked.setdefault(key, OrderedDict())
         self._by_topic.setdefault(key[1], set()).add(key)

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from popmq_server.clock import FakeClock
-from popmq_server.rebalance import SESSION_MS, Assignment, Sessions, assign, average
+from popmq_server.rebalance import SESSION_MS, Assignment, Sessions, Terms, assign, average
 
 ALL = Assignment(True, True, ())
 UNKNOWN = Assignment(False, False, ())
@@ -130,8 +130,8 @@ def test_a_client_counts_for_the_topics_and_the_group_that_it_named(sessions: Se
 def test_the_version_changes_with_what_an_assignment_depends_on_and_with_nothing_else(
     sessions: Sessions, clock: FakeClock
 ) -> None:
-    def version(share: int = 1, queues: int = 8) -> int:
-        return sessions.version("g", share, {"t": queues, "u": 1})
+    def version(share: int = 1, queues: int = 8, mode: str = "POP") -> int:
+        return sessions.version("g", {"t": Terms(queues, mode, share), "u": Terms(1, "POP", 1)})
 
     seen = [version()]
     sessions.heartbeat("g", "a", frozenset({"t"}), False)
@@ -141,7 +141,7 @@ def test_the_version_changes_with_what_an_assignment_depends_on_and_with_nothing
     assert version() == seen[-1]
     sessions.heartbeat("g", "a", frozenset({"t", "u"}), False)
     seen.append(version())
-    seen += [version(share=2), version(queues=9)]
+    seen += [version(share=2), version(queues=9), version(mode="PULL")]
     clock.advance(SESSION_MS)
     assert version() == seen[0]
     assert len(set(seen)) == len(seen)

@@ -148,6 +148,7 @@ class AdminService:
         """What this process has counted goes with what was deleted."""
         self._metrics.forget(group=group, topic=topic)
         self._rates.forget(group=group, topic=topic)
+        self._engine.forget(group=group, topic=topic)
 
     async def GetStats(self, raw: bytes) -> Message:
         """Numbers of topics, groups and the store; each pair of lists is one look at one state."""

@@ -29,11 +29,11 @@ class NativeService:
         self._metrics = metrics
         self._rates = rates
 
-    def _served(self, method: str, group: str, topic: str = "") -> None:
+    def served(self, method: str, group: str, topic: str = "") -> None:
         """Counts a request whose names are known to exist."""
         self._metrics.requests.labels(method, group, topic).inc()
 
-    def _moved(self, method: str, group: str, topic: str, messages: int, size: int = 0) -> None:
+    def moved(self, method: str, group: str, topic: str, messages: int, size: int = 0) -> None:
         """Counts messages and bytes for the metrics and for the rates of GetStats."""
         if messages:
             self._metrics.messages.labels(method, group, topic).inc(messages)
@@ -53,10 +53,10 @@ class NativeService:
         answer = await self._engine.execute(command)
         self._refused(command.entries)
         self._refused(answer.places or ())
-        self._served("Send", "", command.topic)
+        self.served("Send", "", command.topic)
         if not answer.duplicate:
             sizes = _stored_sizes(command, answer)
-            self._moved("Send", "", command.topic, len(sizes), sum(sizes))
+            self.moved("Send", "", command.topic, len(sizes), sum(sizes))
         return responses.sent(command, answer)
 
     async def Pop(self, raw: bytes) -> bytes:
@@ -65,8 +65,8 @@ class NativeService:
         command = requests.pop(request)
         with requests.paths(owner="token.owner", generation="token.generation"):
             answer = await self._engine.pop(command, request.wait_ms)
-        self._served("Pop", command.group, command.topic)
-        self._moved("Pop", command.group, command.topic, len(answer.rows), sum(len(row[0]) for row in answer.rows))
+        self.served("Pop", command.group, command.topic)
+        self.moved("Pop", command.group, command.topic, len(answer.rows), sum(len(row[0]) for row in answer.rows))
         return responses.popped(answer, request.format == pb.FORMAT_COLUMNS)
 
     async def Ack(self, raw: bytes) -> Message:
@@ -74,9 +74,9 @@ class NativeService:
         command = requests.ack(requests.read(pb.AckRequest, raw))
         answer = await self._engine.execute(command)
         self._refused(answer.results)
-        self._served("Ack", command.group)
+        self.served("Ack", command.group)
         for topic, done in answer.topics.items():
-            self._moved("Ack", command.group, topic, done)
+            self.moved("Ack", command.group, topic, done)
         return responses.acked(answer.results)
 
     async def ChangeInvisibleTime(self, raw: bytes) -> Message:
@@ -84,18 +84,9 @@ class NativeService:
         command = requests.change_invisible_time(requests.read(pb.ChangeInvisibleTimeRequest, raw))
         answer = await self._engine.execute(command)
         self._refused(answer)
-        self._served("ChangeInvisibleTime", command.group)
-        self._moved("ChangeInvisibleTime", command.group, "", sum(isinstance(entry, tuple) for entry in answer))
+        self.served("ChangeInvisibleTime", command.group)
+        self.moved("ChangeInvisibleTime", command.group, "", sum(isinstance(entry, tuple) for entry in answer))
         return responses.changed(answer)
-
-    async def QueryAssignment(self, raw: bytes) -> Message:
-        """The broker-side rebalance, computed when asked: no client ever waits for another."""
-        request = requests.read(pb.QueryAssignmentRequest, raw)
-        client = check_text(request.client_id, "client_id", requests.CLIENT_ID_BYTES_MAX, required=True)
-        topic, group = requests.topic_name(request.topic), requests.group_name(request.group)
-        found = await self._engine.assignment(topic, group, client)
-        self._served("QueryAssignment", group, topic)
-        return pb.QueryAssignmentResponse(known=found.known, all=found.all, queues=found.queues)
 
     async def Heartbeat(self, raw: bytes) -> Message:
         """Renews a session (120 s) or ends it with `goodbye`."""
@@ -105,14 +96,14 @@ class NativeService:
         topics = frozenset(requests.topic_name(name, f"topics[{place}]") for place, name in enumerate(request.topics))
         group = requests.group_name(request.group)
         version = await self._engine.heartbeat(group, client, topics, request.goodbye)
-        self._served("Heartbeat", group)
+        self.served("Heartbeat", group)
         return pb.HeartbeatResponse(interval_ms=HEARTBEAT_MS, assignment_version=version)
 
     async def AttachOwner(self, raw: bytes) -> Message:
         """Makes or takes over an owner: older generations are fenced from here on."""
         command = requests.attach_owner(requests.read(pb.AttachOwnerRequest, raw))
         generation, acked_epoch, queues = await self._engine.execute(command)
-        self._served("AttachOwner", command.group, command.topic)
+        self.served("AttachOwner", command.group, command.topic)
         return pb.AttachOwnerResponse(generation=generation, acked_epoch=acked_epoch, queues=queues)
 
     async def RenewOwner(self, raw: bytes) -> Message:
@@ -122,7 +113,7 @@ class NativeService:
         generation = requests.generation(request.generation)
         command = RenewOwner(requests.group_name(request.group), _owner(request.owner), generation, lease_ms)
         tokens, messages, until_ms = await self._engine.execute(command)
-        self._served("RenewOwner", command.group)
+        self.served("RenewOwner", command.group)
         return pb.RenewOwnerResponse(tokens=tokens, messages=messages, lease_until_ms=until_ms)
 
     async def AckUpTo(self, raw: bytes) -> Message:
@@ -133,9 +124,9 @@ class NativeService:
         acked, acked_epoch, topics = await self._engine.execute(
             AckUpTo(group, _owner(request.owner), generation, epoch)
         )
-        self._served("AckUpTo", group)
+        self.served("AckUpTo", group)
         for topic, done in topics.items():
-            self._moved("Ack", group, topic, done)
+            self.moved("Ack", group, topic, done)
         return pb.AckUpToResponse(acked=acked, acked_epoch=acked_epoch)
 
     async def ReleaseOwner(self, raw: bytes) -> Message:
@@ -143,7 +134,7 @@ class NativeService:
         request = requests.read(pb.ReleaseOwnerRequest, raw)
         command = ReleaseOwner(requests.group_name(request.group), _owner(request.owner), request.generation)
         released = await self._engine.execute(command)
-        self._served("ReleaseOwner", command.group)
+        self.served("ReleaseOwner", command.group)
         return pb.ReleaseOwnerResponse(released=released)
 
     async def WaitAvailable(self, raw: bytes) -> Message:
@@ -156,14 +147,18 @@ class NativeService:
         ready, upto = await self._engine.wait_available(command, request.min_ready, request.wait_ms)
         # Nothing, when the group was deleted and made anew since: it has not named the topic yet.
         rows = await self._engine.execute(Look("groups", (topic, group)))
-        self._served("WaitAvailable", group, topic)
+        self.served("WaitAvailable", group, topic)
         stats = self.group_stats(rows[0]) if rows else pb.GroupStats(group=group, topic=topic)
         return pb.WaitAvailableResponse(ready=ready, upto=responses.position(upto), stats=stats)
 
     def group_stats(self, row: GroupNumbers) -> pb.GroupStats:
         """Numbers of the engine, with the rates and gauges of this process."""
-        rates = self._rates.per_second("Pop", row.group, row.topic), self._rates.per_second("Ack", row.group, row.topic)
+        rates = self._rate(row, "Pop", "Pull"), self._rate(row, "Ack", "UpdateOffsets")
         return responses.group_stats(row, self._clock.now_ms(), rates, self._engine.gauges(row.group, row.topic))
+
+    def _rate(self, row: GroupNumbers, *methods: str) -> float:
+        """What a group has moved by these calls, a second: it pops a topic or pulls it."""
+        return sum(self._rates.per_second(method, row.group, row.topic) for method in methods)
 
 
 def _stored_sizes(command: Send, answer: Sent) -> list[int]:

@@ -4,7 +4,7 @@ import functools
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.api.status import error_info
-from popmq_server.commands import Place, Popped, Position, Send, Sent
+from popmq_server.commands import Place, Popped, Position, Pulled, Send, Sent
 from popmq_server.errors import Refused
 from popmq_server.message import make_handle, varint
 from popmq_server.records import Subscription
@@ -90,6 +90,22 @@ def _rows(answer: Popped) -> list[bytes]:
         tail = b"\x12\x1c" + handle + _place(attempt, queue) + b"\x28" + varint(offset) + _stored(stored_ms)
         parts += (b"\x0a", varint(len(head) + len(data) + len(tail)), head, data, tail)
     return parts
+
+
+def pulled(answer: Pulled) -> bytes:
+    """A PullResponse, joined as a PopResponse is: 1 status · 2 deliveries; these have no handle."""
+    rest = pb.PullResponse(
+        status=answer.status,
+        next_offset=answer.next_offset,
+        min_offset=answer.min_offset,
+        max_offset=answer.max_offset,
+    )
+    parts: list[bytes] = []
+    for data, stored_ms, queue, offset, attempt in answer.rows:
+        head = b"\x0a" + varint(len(data))
+        tail = _place(attempt, queue) + b"\x28" + varint(offset) + _stored(stored_ms)
+        parts += (b"\x12", varint(len(head) + len(data) + len(tail)), head, data, tail)
+    return b"".join(parts) + rest.SerializeToString()
 
 
 @functools.lru_cache(maxsize=4096)

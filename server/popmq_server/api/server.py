@@ -19,6 +19,7 @@ from popmq_server.api.admin import AdminService
 from popmq_server.api.filtering import FilteringService
 from popmq_server.api.native import NativeService
 from popmq_server.api.ordering import OrderingService
+from popmq_server.api.pulling import PullingService
 from popmq_server.api.sessions import SessionService
 from popmq_server.api.status import refuse
 from popmq_server.api.timing import TimingService
@@ -77,6 +78,7 @@ class Server:
             AdminService(broker, native, broker.store, metrics, rates),
             FilteringService(broker),
             OrderingService(broker),
+            PullingService(broker, native, metrics),
             TimingService(broker, metrics),
             SessionService(broker, metrics),
         )
