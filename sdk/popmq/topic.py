@@ -73,10 +73,10 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """How a group reads one topic. Neither `tag` nor `sql`: everything."""
+    """How a group reads one topic."""
 
     topic: str
-    tag: str = ""  # "a || b"
+    tag: str = ""  # "a || b"; "*", or neither this nor `sql`: everything
     sql: str = ""  # "region = 'eu' AND amount > 100"
     mode: str = "POP"  # or PULL
     share_number: int = 0  # for this topic instead of the group's; 0 = the group's

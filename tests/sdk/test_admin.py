@@ -36,6 +36,54 @@ async def test_a_topic_of_a_later_release_is_refused_and_one_of_no_release_too(c
         await client.create_topic("odd", type="SQUARE")
 
 
+async def test_a_topic_has_a_type_a_quota_and_unique_ids(client: Any) -> None:
+    quota = popmq.Quota(send_messages_per_s=100, send_bytes_per_s=1 << 20, message_bytes=1000, pop_messages_per_s=50)
+    retention = popmq.Retention(max_bytes=1 << 30)
+    made = await client.create_topic("letters", type="fifo", retention=retention, quota=quota, unique_ids=600.0)
+    assert (made.type, made.queues, made.quota, made.unique_ids, made.retention) == ("FIFO", 8, quota, 600.0, retention)
+    assert await client.create_topic("letters", 8, "FIFO", retention, quota, 600.0) == made
+    changed = await client.update_topic("letters", quota=popmq.Quota(message_bytes=2000))
+    assert (changed.quota, changed.unique_ids, changed.retention) == (popmq.Quota(message_bytes=2000), 600.0, retention)
+    assert (await client.update_topic("letters", quota=popmq.Quota())).quota == popmq.Quota()
+    with pytest.raises(errors.InvalidField):
+        await client.update_topic("letters", queues=16)
+    assert (await client.create_topic("urgent", type="PRIORITY")).queues == 10
+
+
+async def test_a_group_has_what_fifo_topics_ask_for(client: Any) -> None:
+    made = await client.create_group("audit", fifo=True, in_flight_max=10, stop_on_failure=True)
+    assert (made.fifo, made.in_flight_max, made.stop_on_failure) == (True, 10, True)
+    changed = await client.update_group("audit", stop_on_failure=False)
+    assert (changed.fifo, changed.in_flight_max, changed.stop_on_failure) == (True, 10, False)
+    assert (await client.get_group(GROUP)).in_flight_max == 10_000
+
+
+async def test_a_stopped_message_group_is_listed_and_goes_on(client: Any) -> None:
+    await client.create_topic("letters", type="FIFO")
+    await client.create_group("careful", max_attempts=1, stop_on_failure=True)
+    for message_group in ("a", "b"):
+        await client.send("letters", [popmq.Message(body, message_group=message_group) for body in ("0", "1")])
+    await client.release(
+        [each for each in await client.pop("letters", "careful") if each.text() == "0"], reason="not today"
+    )
+    shown = await client.list_message_groups("letters", "careful", stopped_only=True)
+    assert (shown.waiting, shown.stopped) == (4, 2)
+    assert {(each.message_group, each.stopped, each.reason) for each in shown.message_groups} == {
+        ("a", True, "not today"),
+        ("b", True, "not today"),
+    }
+    await client.resume_message_group("letters", "careful", "a")
+    await client.resume_message_group("letters", "careful", "b", dead_letter=True)
+    with pytest.raises(errors.MessageNotFound):
+        await client.resume_message_group("letters", "careful", "a")
+    left = await client.pop("letters", "careful")
+    assert sorted((each.message_group, each.text(), each.attempt) for each in left) == [
+        ("a", "0", 1),
+        ("a", "1", 1),
+        ("b", "1", 1),
+    ]
+
+
 async def test_a_group_is_made_changed_listed_and_deleted(client: Any) -> None:
     since = datetime(2026, 1, 2, tzinfo=UTC)
     made = await client.create_group("audit", max_attempts=3, backoff=[1, 2.5], invisible=30.0, start=since)

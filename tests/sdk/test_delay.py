@@ -1,0 +1,117 @@
+"""Messages for later, and messages that go first."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+import popmq
+from popmq import errors
+from popmq.testing import FakeClock
+from tests.sdk.conftest import GROUP, Connect
+
+MAIL = "mail"
+
+
+@pytest.fixture
+async def client(connect: Connect, popmq_clock: FakeClock) -> Any:
+    """A client with a topic that takes delayed messages, on a broker whose time stands still."""
+    client = connect()
+    await client.create_topic(MAIL, type="DELAY")
+    await client.create_group(GROUP)
+    return client
+
+
+async def bodies(client: Any, topic: str = MAIL) -> list[str]:
+    return [delivery.text() for delivery in await client.pop(topic, GROUP, max_messages=100)]
+
+
+def test_the_delays_that_have_a_name_are_the_eighteen() -> None:
+    names = " ".join(popmq.DELAY_LEVELS)
+    assert names == "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+    assert [popmq.DELAY_LEVELS[name] for name in ("1s", "10m", "2h")] == [1.0, 600.0, 7200.0]
+
+
+@pytest.mark.parametrize("delay", [600.0, "10m"])
+async def test_a_delayed_message_comes_when_its_delay_is_over_and_not_before(
+    client: Any, advance: Any, delay: float | str
+) -> None:
+    receipt = await client.send(MAIL, popmq.Message("later", delay=delay))
+    assert (receipt.queue, receipt.offset, bool(receipt.recall_handle)) == (-1, -1, True)
+    await advance(599.999)
+    assert await bodies(client) == []
+    await advance(0.001)
+    assert await bodies(client) == ["later"]
+
+
+async def test_a_time_may_be_a_datetime_or_seconds(client: Any, advance: Any, popmq_clock: FakeClock) -> None:
+    due = popmq_clock.now() + 60.0
+    moments = [due, datetime.fromtimestamp(due, UTC), datetime.fromtimestamp(due)]
+    await client.send(MAIL, [popmq.Message(str(number), deliver_at=each) for number, each in enumerate(moments)])
+    listed = await client.list_delayed(MAIL)
+    assert [message.due_ms for message in listed.messages] == [popmq_clock.now_ms() + 60_000] * 3
+    await advance(60.0)
+    (first, *_) = deliveries = await client.pop(MAIL, GROUP)
+    assert sorted(delivery.text() for delivery in deliveries) == ["0", "1", "2"]
+    assert first.deliver_at_ms == popmq_clock.now_ms()
+
+
+async def test_a_time_between_two_milliseconds_is_the_later_one(client: Any, popmq_clock: FakeClock) -> None:
+    await client.send(MAIL, popmq.Message("x", deliver_at=popmq_clock.now() + 60.0001))
+    (message,) = (await client.list_delayed()).messages
+    assert message.due_ms == popmq_clock.now_ms() + 60_001
+
+
+async def test_a_time_that_is_over_is_at_once(client: Any) -> None:
+    receipt = await client.send(MAIL, popmq.Message("now", deliver_at=0.001))
+    assert receipt.offset == 0
+    assert await bodies(client) == ["now"]
+
+
+async def test_a_recalled_message_never_comes(client: Any, advance: Any) -> None:
+    receipt = await client.send(MAIL, popmq.Message("later", delay=60.0, message_id="m1"))
+    assert await client.recall(MAIL, receipt.recall_handle) == "m1"
+    with pytest.raises(errors.MessageNotFound):
+        await client.recall(MAIL, receipt.recall_handle)
+    await advance(3600.0)
+    assert await bodies(client) == []
+    with pytest.raises(errors.InvalidField, match="handle"):
+        await client.recall(MAIL, "nonsense")
+
+
+async def test_what_was_delivered_cannot_be_recalled(client: Any, advance: Any) -> None:
+    receipt = await client.send(MAIL, popmq.Message("later", delay=60.0))
+    await advance(60.0)
+    with pytest.raises(errors.MessageNotFound):
+        await client.recall(MAIL, receipt.recall_handle)
+    assert await bodies(client) == ["later"]
+
+
+async def test_delayed_messages_are_listed_soonest_first_until_a_time(client: Any, popmq_clock: FakeClock) -> None:
+    await client.send(MAIL, [popmq.Message(str(delay), delay=delay, message_id=str(delay)) for delay in (30, 10, 20)])
+    listed = await client.list_delayed(MAIL, max_messages=2)
+    assert [message.message_id for message in listed.messages] == ["10", "20"]
+    assert (listed.total, listed.messages[0].topic) == (3, MAIL)
+    soon = await client.list_delayed(until=popmq_clock.now() + 15.0)
+    assert [message.message_id for message in soon.messages] == ["10"]
+    assert (await client.stats(MAIL)).topics[0].delayed == 3
+
+
+async def test_a_delay_of_no_name_and_a_normal_topic_refuse(client: Any) -> None:
+    with pytest.raises(errors.InvalidField, match="'11m' is no delay") as refused:
+        await client.send(MAIL, popmq.Message("x", delay="11m"))
+    assert "10m" in refused.value.action
+    await client.create_topic("plain")
+    with pytest.raises(errors.InvalidField, match="DELAY"):
+        await client.send("plain", popmq.Message("x", delay=1.0))
+    with pytest.raises(errors.InvalidField, match="both set"):
+        await client.send(MAIL, popmq.Message("x", delay=1.0, deliver_at=2e9))
+
+
+async def test_what_has_a_higher_priority_goes_first(client: Any) -> None:
+    await client.create_topic("urgent", type="PRIORITY")
+    await client.send("urgent", [popmq.Message(str(level), priority=level) for level in (0, 9, 4)])
+    deliveries = await client.pop("urgent", GROUP)
+    assert [(delivery.text(), delivery.priority) for delivery in deliveries] == [("9", 9), ("4", 4), ("0", 0)]
+    with pytest.raises(errors.InvalidField):
+        await client.send("urgent", popmq.Message("x", priority=-1))
