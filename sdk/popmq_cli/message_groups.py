@@ -4,7 +4,7 @@ import click
 
 import popmq
 from popmq_cli.asking import asks
-from popmq_cli.output import Output, Row
+from popmq_cli.output import Output, Row, counted
 
 COLUMNS = ["MESSAGE GROUP", "WAITING#", "LEASED#", "STATE", "REASON"]
 
@@ -35,7 +35,7 @@ def list_(client: popmq.Client, output: Output, topic: str, group: str, stopped:
     """
     shown = client.list_message_groups(topic, group, most, stopped)
     output.listing("Message groups", COLUMNS, shown.message_groups, _row)
-    output.said(f"{shown.waiting} messages wait, {shown.stopped} message groups are stopped")
+    output.said(f"{counted(shown.waiting, 'message')} waiting, {counted(shown.stopped, 'message group')} stopped")
 
 
 @message_groups.command()

@@ -154,6 +154,11 @@ def text_of(body: bytes) -> str | None:
         return None
 
 
+def counted(count: int, noun: str) -> str:
+    """A number with its noun: "1 message", "2 messages"."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
 def moment(ms: int) -> str:
     """A time as a human reads it, in UTC; "–" for none."""
     return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S") if ms else "–"

@@ -4,7 +4,7 @@ import click
 
 import popmq
 from popmq_cli.asking import asks, sure
-from popmq_cli.output import Output, moment
+from popmq_cli.output import Output, counted, moment
 
 COLUMNS = ["GROUP", "OWNER", "GENERATION#", "ACKED EPOCH#", "TOKENS#", "MESSAGES#", "LEASED UNTIL", "LAST SEEN"]
 
@@ -51,7 +51,7 @@ def release(client: popmq.Client, output: Output, group: str, owner: str, yes: b
     sure(f"Make what {owner} holds visible to others?", yes)
     count = client.release_owner(group, owner)
     output.done(
-        f"{count} message{'' if count == 1 else 's'} of {owner} released",
+        f"{counted(count, 'message')} of {owner} released",
         {"group": group, "owner": owner, "released": count},
     )
 

@@ -12,7 +12,7 @@ import click
 
 import popmq
 from popmq_cli.asking import DURATION, MOMENT, asks
-from popmq_cli.output import Output
+from popmq_cli.output import Output, counted
 
 #: Messages a request: large enough for one fsync to carry many, small enough for the progress to move.
 BATCH = 500
@@ -87,7 +87,7 @@ def _send_all(
                 if output.as_json:
                     output.objects(receipts)
     finally:  # also when it was interrupted or refused half-way: whoever goes on wants to know where
-        output.said(f"{sent} message{'' if sent == 1 else 's'} sent to {topic}")
+        output.said(f"{counted(sent, 'message')} sent to {topic}")
 
 
 @contextmanager

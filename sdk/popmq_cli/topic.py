@@ -8,7 +8,7 @@ import click
 
 import popmq
 from popmq_cli.asking import DURATION, SIZE, asks, sure
-from popmq_cli.output import Output, Row, moment, seconds, size
+from popmq_cli.output import Output, Row, counted, moment, seconds, size
 
 COLUMNS = ["NAME", "TYPE", "QUEUES#", "RETENTION", "CREATED"]
 TYPES = click.Choice(["NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY"], case_sensitive=False)
@@ -159,9 +159,7 @@ def purge(client: popmq.Client, output: Output, name: str, yes: bool) -> None:
     client.get_topic(name)
     sure(f"Drop every message of topic {name}?", yes)
     dropped = client.purge_topic(name)
-    output.done(
-        f"{dropped} message{'' if dropped == 1 else 's'} of {name} dropped", {"topic": name, "dropped": dropped}
-    )
+    output.done(f"{counted(dropped, 'message')} of {name} dropped", {"topic": name, "dropped": dropped})
 
 
 def _row(topic: popmq.Topic) -> Row:

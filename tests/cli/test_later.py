@@ -1,0 +1,101 @@
+"""`popmq delayed`, `recall`, `transactions`: what is not visible yet; and what else a message may ask for."""
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+
+import popmq
+from popmq.testing import FakeClock
+from tests.cli.conftest import Cli
+
+
+@pytest.fixture
+def mail(client: popmq.Client, popmq_clock: FakeClock) -> popmq.Client:
+    """A topic that takes delayed messages and transactions, on a broker whose time stands still."""
+    client.create_topic("mail", type="DELAY")
+    return client
+
+
+def test_a_delayed_message_is_sent_listed_and_recalled(run: Cli, mail: popmq.Client, popmq_clock: FakeClock) -> None:
+    (receipt,) = run("send", "mail", "later", "--delay", "10m", "--json").objects
+    (listed,) = run("delayed", "mail", "--json").objects
+    assert (listed["due_ms"], listed["topic"]) == (popmq_clock.now_ms() + 600_000, "mail")
+    assert listed["message_id"] == receipt["message_id"]
+    heading, row = run("delayed").out.splitlines()
+    assert heading.split("\t") == ["TOPIC", "MESSAGE", "DUE", "IN", "STORED", "RECALL HANDLE"]
+    assert row.split("\t")[:2] == ["mail", receipt["message_id"]]
+    recalled = run("recall", "mail", receipt["recall_handle"], "--json")
+    assert recalled.objects == [{"message_id": receipt["message_id"]}]
+    assert run("recall", "mail", listed["recall_handle"]).code == 1
+    popmq_clock.advance(3_600_000)
+    assert mail.pop("mail", "billing") == []
+
+
+def test_some_of_many_recalled_are_told_apart(run: Cli, mail: popmq.Client) -> None:
+    handle = mail.send("mail", popmq.Message("later", delay=60.0)).recall_handle
+    done = run("recall", "mail", handle, "nonsense")
+    assert done.code == 4
+    assert "1 of 2 entries were refused" in done.err
+    assert mail.list_delayed().total == 0
+
+
+def test_a_time_may_be_told_and_bounds_the_list(run: Cli, mail: popmq.Client, popmq_clock: FakeClock) -> None:
+    due = datetime.fromtimestamp(popmq_clock.now() + 60, UTC)
+    run("send", "mail", "a", "b", "--deliver-at", due.isoformat())
+    line = json.dumps({"body": "c", "deliver_at": due.isoformat()})
+    run("send", "mail", "--json-lines", stdin=f'{{"body": "d", "delay": "2m"}}\n{line}'.encode())
+    dues = [each["due_ms"] - popmq_clock.now_ms() for each in run("delayed", "--json").objects]
+    assert dues == [60_000, 60_000, 60_000, 120_000]
+    until = datetime.fromtimestamp(popmq_clock.now() + 61, UTC).isoformat()
+    assert len(run("delayed", "--until", until, "--json").objects) == 3
+    assert run("delayed", "--max", "1").err == "3 more: raise --max\n"
+
+
+def test_half_messages_are_listed_and_ended_by_an_operator(run: Cli, mail: popmq.Client) -> None:
+    mail.send("mail", [popmq.Message(body, transaction=True) for body in ("kept", "dropped")])
+    kept, dropped = run("transactions", "list", "mail", "--json").objects
+    assert (kept["topic"], kept["checks"]) == ("mail", 0)
+    row = run("transactions", "list").out.splitlines()[1].split("\t")
+    assert row[:3] == ["mail", kept["message_id"], kept["transaction_id"]]
+    (receipt,) = run("transactions", "commit", kept["transaction_id"], "--json").objects
+    assert receipt["offset"] == 0
+    assert run("transactions", "rollback", dropped["transaction_id"]).err == "1 rolled back\n"
+    assert run("transactions", "commit", dropped["transaction_id"]).code == 1
+    assert [delivery.text() for delivery in mail.pop("mail", "billing")] == ["kept"]
+
+
+def test_message_group_and_priority_are_sent(run: Cli, client: popmq.Client) -> None:
+    client.create_topic("letters", type="FIFO")
+    client.create_topic("urgent", type="PRIORITY")
+    run("send", "letters", "first", "second", "--message-group", "customer-7")
+    run("send", "urgent", "now", "--priority", "9")
+    text = run("pop", "letters", "billing", "--max", "2").out
+    assert text.count("message group customer-7") == 2
+    assert text.index("first") < text.index("second")
+    assert "priority 9" in run("pop", "urgent", "billing").out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["send", "mail", "x", "--deliver-at", "tomorrow"],
+        ["delayed", "--until", "soon"],
+        ["recall", "mail"],
+        ["transactions", "commit"],
+        ["topic", "create", "x", "--type", "LITE"],
+        ["topic", "create", "x", "--max-bytes", "10 GB"],
+        ["group", "create", "x", "--filter", "orders"],
+        ["group", "create", "x", "--filter", "orders=a", "--sql", "orders=TRUE"],
+        ["offsets", "reset", "orders", "billing"],
+        ["offsets", "reset", "orders", "billing", "--to", "latest", "--queue", "0=1"],
+        ["offsets", "reset", "orders", "billing", "--queue", "zero"],
+        ["mode", "orders", "billing", "push"],
+        ["message", "orders"],
+        ["message", "orders", "--id", "a", "--key", "b"],
+    ],
+)
+def test_wrong_usage_is_told_from_refusal(run: Cli, client: popmq.Client, arguments: list[str]) -> None:
+    done = run(*arguments)
+    assert done.code == 2
+    assert done.err.startswith("Usage: popmq")

@@ -1,0 +1,98 @@
+"""How groups read: filters, offsets, modes, sessions, message groups; and what topics are told to take."""
+
+import pytest
+
+import popmq
+from tests.cli.conftest import Cli
+
+
+def test_a_topic_has_types_quotas_and_bounds(run: Cli, client: popmq.Client) -> None:
+    settings = ["--type", "fifo", "--max-bytes", "10MiB", "--quota-send", "100", "--quota-message", "64KiB"]
+    (made,) = run("topic", "create", "letters", *settings, "--unique-ids", "10m", "--json").objects
+    assert (made["type"], made["unique_ids"], made["retention"]["max_bytes"]) == ("FIFO", 600.0, 10 << 20)
+    assert (made["quota"]["send_messages_per_s"], made["quota"]["message_bytes"]) == (100, 65536)
+    assert run("topic", "update", "letters", "--keep", "1h", "--quota-pop", "7").code == 0
+    text = run("topic", "describe", "letters").out
+    assert "retention   1h after all groups, at most 10.0 MiB" in text
+    assert "quota       100 sent/s, 64.0 KiB a message, 7 popped/s a group" in text
+    assert "unique ids  10m" in text
+
+
+def test_filters_are_set_by_topic_and_shown(run: Cli, client: popmq.Client) -> None:
+    client.create_topic("parcels")
+    assert run("group", "create", "eu", "--sql", "orders=region = 'eu'", "--filter", "parcels=a || b").code == 0
+    (shown,) = run("group", "describe", "eu", "--json").objects
+    assert [(each["topic"], each["tag"], each["sql"]) for each in shown["subscriptions"]] == [
+        ("orders", "", "region = 'eu'"),
+        ("parcels", "a || b", ""),
+    ]
+    assert "orders\tPOP\t0\tregion = 'eu'\n" in run("group", "describe", "eu").out
+    client.send("orders", [popmq.Message(each, properties={"region": each}) for each in ("eu", "us")])
+    assert run("pop", "orders", "eu", "--max", "9", "--ack").out == "eu\n"
+    conflict = run("pop", "orders", "eu", "--sql", "TRUE")
+    assert (conflict.code, "filter" in conflict.err) == (1, True)
+    assert run("group", "update", "eu", "--filter", "orders=*").code == 0
+    assert run("pop", "orders", "eu", "--sql", "FALSE", "--max", "9").code == 1
+
+
+def test_a_filter_that_cannot_be_read_makes_no_group(run: Cli, client: popmq.Client) -> None:
+    done = run("pop", "orders", "billing", "--sql", "region = AND")
+    assert (done.code, "column 10" in done.err) == (1, True)
+
+
+def test_offsets_are_shown_moved_and_cloned(run: Cli, client: popmq.Client) -> None:
+    client.create_group("audit")
+    client.send("orders", ["a", "b", "c"])
+    client.ack(client.pop("orders", "billing", 2))
+    lines = run("offsets", "show", "orders", "billing").out.splitlines()
+    assert lines[0].split("\t") == ["QUEUE", "FIRST", "NEXT", "COMMITTED", "LEFT"]
+    assert lines[1].split("\t") == ["0", "0", "3", "2", "1"]
+    (first, _) = run("offsets", "show", "orders", "--at", "2020-01-01", "--json").objects
+    assert (first["max_offset"], first["committed"], first["at_timestamp"]) == (3, -1, 0)
+    assert run("offsets", "clone", "orders", "billing", "audit").out == "QUEUE\tOFFSET\n0\t2\n1\t0\n"
+    (moved,) = run("offsets", "reset", "orders", "billing", "--queue", "0=1", "--json").objects
+    assert moved["offsets"]["0"] == 1
+    assert [delivery.text() for delivery in client.pop("orders", "billing")] == ["b", "c"]
+    run("offsets", "reset", "orders", "billing", "--to", "earliest", "--yes")
+    assert len(client.pop("orders", "billing")) == 3
+    run("offsets", "reset", "orders", "billing", "--to", "latest")
+    assert client.pop("orders", "billing") == []
+
+
+def test_a_group_is_switched_between_pop_and_pull(run: Cli, client: popmq.Client) -> None:
+    assert run("mode", "orders", "billing").out.splitlines()[1] == "orders\tPOP\t0\teverything"
+    assert run("mode", "orders", "billing", "pull").err == "billing reads orders by PULL\n"
+    assert run("mode", "orders", "billing", "--json").objects[0]["mode"] == "PULL"
+    with pytest.raises(popmq.errors.WrongConsumeMode):
+        client.pop("orders", "billing")
+    assert run("mode", "orders", "billing", "pop", "--share-number", "2").code == 0
+    assert client.pop("orders", "billing") == []
+
+
+def test_sessions_show_who_reads_and_who_answers(run: Cli, client: popmq.Client) -> None:
+    client.create_topic("payments", type="TRANSACTION")
+    client.heartbeat("billing", ["orders"])
+    client.transaction_checker("payments", lambda check: None)
+    while len(shown := run("sessions", "--json").objects) < 2:
+        pass
+    assert sorted((each["group"], each["topics"], each["stream"]) for each in shown) == [
+        ("", ["payments"], True),
+        ("billing", ["orders"], False),
+    ]
+    row = run("sessions", "billing").out.splitlines()[1].split("\t")
+    assert row[:4] == [client.client_id, "billing", "orders", "0"]
+
+
+def test_stopped_message_groups_are_listed_and_resumed(run: Cli, client: popmq.Client) -> None:
+    client.create_topic("letters", type="FIFO")
+    client.create_group("careful", max_attempts=1, stop_on_failure=True)
+    client.send("letters", [popmq.Message(body, message_group="seven") for body in ("a", "b")])
+    first, _ = client.pop("letters", "careful")
+    client.release(first, reason="not today\nTraceback")
+    listed = run("message-groups", "list", "letters", "careful")
+    assert listed.out.splitlines()[1] == "seven\t2\t0\tstopped\tnot today"
+    assert listed.err == "2 messages waiting, 1 message group stopped\n"
+    resumed = run("message-groups", "resume", "letters", "careful", "seven", "--dead-letter")
+    assert resumed.err == "seven goes on, without its head\n"
+    assert [delivery.text() for delivery in client.pop("letters", "careful")] == ["b"]
+    assert run("message-groups", "resume", "letters", "careful", "seven").code == 1
