@@ -7,7 +7,7 @@ import re
 import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server import catalog, message, options, owner, rebalance, records, send, waiters
+from popmq_server import catalog, message, options, owner, rebalance, records, send, transaction, waiters
 from popmq_server.api import admin, requests, server
 from popmq_server.embedded import EmbeddedBroker
 from popmq_server.errors import RETRYABLE
@@ -47,6 +47,11 @@ LIMITS = {
     "wait": f"0–{requests.WAIT_MS_MAX // 1_000} s",
     "delay of a release": f"0–{SECONDS[1]} h",
     "reason of a release or reject": size(message.REASON_BYTES_MAX),
+    "transactions in an EndTransaction": f"1–{count(requests.ENTRIES_MAX)}",
+    "delay of a message": f"0–{requests.DELAY_MS_MAX // (365 * 86_400_000)} years",
+    "checks of a half message": f"{transaction.CHECKS_MAX}: after {transaction.FIRST_CHECK_MS // 1_000} s, "
+    f"then every {transaction.CHECK_EVERY_MS // 1_000} s",
+    "how a transaction ended is remembered": f"{transaction.DONE_KEEP_MS // 60_000} min",
     "queues of a topic": f"1–{count(catalog.QUEUES_MAX)}, default {catalog.QUEUES_DEFAULT}",
     "retention": f"{catalog.KEEP_MS_MIN // 60_000} min – {catalog.KEEP_MS_MAX // (365 * 86_400_000)} years, "
     f"default {catalog.KEEP_MS_DEFAULT // 3_600_000} h",
