@@ -224,6 +224,36 @@ async def test_dead_letters_of_one_message_group_have_no_order_among_each_other(
     assert (stats.acked, stats.backoff) == (2, 1)
 
 
+async def test_a_group_may_want_one_message_after_another_of_any_topic(client: Any, guard: Any) -> None:
+    await client.create_topic("plain")
+    await client.create_group("slow", fifo=True)
+    for number in range(40):
+        await client.send("plain", str(number))
+    consumer = client.consume("plain", "slow")
+    handling = 0
+    done = []
+
+    async def work() -> None:
+        nonlocal handling
+        while True:
+            try:
+                delivery = await consumer.__anext__()
+            except StopAsyncIteration:
+                return
+            async with guard(delivery):
+                assert not handling
+                handling += 1
+                await asyncio.sleep(0)
+                handling -= 1
+                done.append(int(delivery.body))
+            if len(done) == 40:
+                consumer.stop()
+
+    workers = [asyncio.ensure_future(work()) for _ in range(3)]
+    await asyncio.gather(*workers)
+    assert sorted(done) == list(range(40))
+
+
 async def waiting_pop(client: Any) -> None:
     """Waits until a pop of the group is parked in the broker."""
     while not (groups := (await client.stats(FIFO, GROUP)).groups) or not groups[0].waiters:

@@ -89,9 +89,9 @@ class Leases:
             self._hand.hold(batch)
         self._keeper.wake()
 
-    def holds(self, delivery: Delivery) -> bool:
-        """Whether its lease is renewed here."""
-        return self._hand.batch_of(delivery.handle) is not None
+    def holds(self, handle: str) -> bool:
+        """Whether the lease of this delivery is renewed here."""
+        return self._hand.batch_of(handle) is not None
 
     def forget(self, handle: str) -> bool:
         """Renews a delivery no more; false: it was not held."""

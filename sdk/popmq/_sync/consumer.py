@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from popmq import _calls
+from popmq import _admin_calls, _calls
 from popmq._calls import Popped
 from popmq._clock import Clock
 from popmq._guard import Guard
@@ -67,6 +67,8 @@ class Consumer:
         self._freed = Event()
         self._parked: Stop | None = None  # ends a pop that waits while others wait for their turn here
         self._turn = Mutex()
+        self._fifo = False  # the group wants one message after another
+        self._last = ""  # the handle of what was handed out last
         self._started = False
         self._opened = False  # its session
 
@@ -129,12 +131,17 @@ class Consumer:
                     delivery = self._next()  # of what was settled before the clearing
                 if delivery is not None:
                     return delivery
-                if not self._refill():
+                if self._one_is_out():
+                    if not self._freed.wait(LOOK_S):
+                        self._parts.leases.forget_dropped()
+                elif not self._refill():
                     self._stop.set()
             return None
 
     def _next(self) -> Delivery | None:
         """The first in the buffer whose turn it is; what was lost or taken back meanwhile is dropped."""
+        if self._one_is_out():
+            return None
         found = None
         later: list[Delivery] = []
         while self._buffer and found is None:
@@ -145,29 +152,36 @@ class Consumer:
             elif when == "later":
                 later.append(delivery)
         self._buffer.extendleft(reversed(later))
+        self._last = found.handle if found else ""
         return found
+
+    def _one_is_out(self) -> bool:
+        """Whether the group wants one message after another, and the last one is not settled."""
+        return self._fifo and bool(self._last) and self._parts.leases.holds(self._last)
 
     def _start(self) -> None:
         self._parts.settler.bind()
         self._parts.keeper.bind()
         self._stop.watch(self._let_on)
-        if not self._reading.queues:
-            self._open()
-        self._started = True
-
-    def _open(self) -> None:
-        """Opens the session, however long the broker is away: a worker may well start before it."""
-        while not self._stop.is_set():
+        while not self._started and not self._stop.is_set():
+            # However long the broker is away: a worker may well start before it.
             try:
-                self._session.open(self._stop)
+                self._open()
             except Stopped:
                 return
             except TryLater as error:
                 self._try_on(error)
             else:
-                self._parts.keeper.add(self._session)
-                self._opened = True
-                return
+                self._started = True
+
+    def _open(self) -> None:
+        """Asks what the group wants, and opens the session."""
+        group = self._parts.wire.run(_admin_calls.get_group(self._reading.group), self._stop)
+        self._fifo = group.fifo
+        if not self._reading.queues:
+            self._session.open(self._stop)
+            self._parts.keeper.add(self._session)
+            self._opened = True
 
     def _refill(self) -> bool:
         """Pops a batch; false when the consumer has been idle for as long as it was told to."""

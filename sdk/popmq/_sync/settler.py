@@ -47,7 +47,7 @@ class Settler:
 
     def hold(self, delivery: Delivery, lease: float, since: float) -> None:
         """Renews the lease of a delivery that stands alone, unless its consumer does so already."""
-        if not self._leases.holds(delivery):
+        if not self._leases.holds(delivery.handle):
             self._leases.hold(Batch([delivery], lease, since))
 
     def forget(self, delivery: Delivery) -> bool:
