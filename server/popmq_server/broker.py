@@ -26,6 +26,7 @@ from popmq_server.commands import (
     Send,
     SetConsumeMode,
     Sweep,
+    UpdateTopic,
 )
 from popmq_server.consumers import Consumer, Consumers
 from popmq_server.core import Committed, Core
@@ -38,7 +39,7 @@ from popmq_server.producers import Producers, Stream, StreamNumbers
 from popmq_server.rebalance import Assignment
 from popmq_server.records import Subscription
 from popmq_server.storage.lmdb import Store
-from popmq_server.waiters import Waiters
+from popmq_server.waiters import Key, Waiters
 from popmq_server.writer import Writer
 
 log = logging.getLogger("popmq.broker")
@@ -69,6 +70,8 @@ class Broker:
         self.waiters = Waiters(clock, wake_all=False)
         #: Pops of named queues, and those who only look: each has to see for itself.
         self.watchers = Waiters(clock, wake_all=True)
+        #: Pops of either kind that found messages, but no token of their topic's quota: they wait for the time.
+        self.limited = Waiters(clock, wake_all=False)
         self.pulls = HeldPulls(clock, self.execute)
         self.consumers = Consumers(clock, self.execute)
         self.producers = Producers(self._tell_listened)
@@ -94,6 +97,8 @@ class Broker:
                 ticket.future.set_exception(result)
             else:
                 ticket.future.set_result(result)
+                if isinstance(ticket.command, UpdateTopic):
+                    self.limited.look_again(ticket.command.name)
         self.waiters.wake(committed.woken)
         self.watchers.wake(committed.woken)
         self.pulls.wake(committed.arrived, committed.woken)
@@ -111,7 +116,7 @@ class Broker:
 
     def _clock_moved(self) -> None:
         """On the thread that moved a fake clock: deadlines of waits are looked at in the loop."""
-        for lot in (self.waiters, self.watchers, self.pulls.lot):
+        for lot in (self.waiters, self.watchers, self.limited, self.pulls.lot):
             self._loop.call_soon_threadsafe(lot.tick)
 
     async def execute(self, command: Any) -> Any:
@@ -143,28 +148,46 @@ class Broker:
 
         Each look is a command like any other. Between two looks nothing is held, no read transaction and no thread: a
         parked Pop is a future and its place in a lot. A look that a sparse filter cut short goes on at once, behind
-        what others have asked meanwhile: it parks only where all was looked at (D.55).
+        what others have asked meanwhile: it parks only where all was looked at (D.55). Who has waited in vain although
+        messages are there is refused.
         """
         key = (command.group, command.topic)
         deadline_ms = self.clock.now_ms() + wait_ms
         look_until_ms = self.clock.now_ms() + max(wait_ms, LOOK_MS)
         lot = self.watchers if command.queues else self.waiters
+        chained = False  # woken for a token: whatever is not taken of them is for the next one
         while True:
-            seen = lot.generation(key)
+            seen = {here: here.generation(key) for here in (lot, self.limited)}
             try:
                 popped: Popped = await self.execute(command)
             except (Refused, asyncio.CancelledError):
-                lot.hand_on(key)  # a wake must not end with one who was refused or left: the next one looks
+                for here in seen:
+                    here.hand_on(key)  # a wake must not end with one who was refused or left: the next one looks
                 raise
+            if popped.again and self.clock.now_ms() < look_until_ms:
+                continue
             if popped.again:
-                if self.clock.now_ms() < look_until_ms:
-                    continue
                 lot.hand_on(key)
+            if chained:
+                self.limited.wake_at(key, popped.token_ms)
+            if popped.again or popped.rows or command.token is not None or popped.replay:
                 return popped
-            if popped.rows or command.token is not None or not wait_ms or popped.replay:
-                return popped
-            if not await lot.park(key, seen, deadline_ms):
-                return popped
+            chained = popped.token_ms > popped.popped_ms
+            if not (wait_ms and await self._park(key, lot, popped, seen, deadline_ms)):
+                return _waited(popped, self.clock.now_ms())
+
+    async def _park(
+        self, key: Key, lot: Waiters, popped: Popped, seen: dict[Waiters, tuple[int, int]], deadline_ms: int
+    ) -> bool:
+        """Waits for messages, or for the time of the next token; whether to look again.
+
+        A token that is there at the very end of the wait is taken.
+        """
+        if popped.token_ms <= popped.popped_ms:
+            return await lot.park(key, seen[lot], deadline_ms)
+        self.limited.wake_at(key, popped.token_ms)
+        woken = await self.limited.park(key, seen[self.limited], deadline_ms)
+        return woken or popped.token_ms <= self.clock.now_ms()
 
     def _give_back(self, command: Any, result: Any) -> None:
         """Nobody waits for this answer any more: what it leased is visible again at once, uncounted.
@@ -274,7 +297,7 @@ class Broker:
     def gauges(self, group: str, topic: str) -> tuple[int, int]:
         """(parked Pops, sessions) of a group in a topic."""
         key = (group, topic)
-        parked = self.waiters.counts().get(key, 0) + self.watchers.counts().get(key, 0)
+        parked = sum(lot.counts().get(key, 0) for lot in (self.waiters, self.watchers, self.limited))
         return parked, self.consumers.sessions.count(group)
 
     @property
@@ -286,6 +309,7 @@ class Broker:
         """Answers the parked, and ends the streams of producers: the broker stops."""
         self.waiters.close()
         self.watchers.close()
+        self.limited.close()
         self.pulls.lot.close()
         self.producers.close()
 
@@ -295,6 +319,15 @@ class Broker:
         self._unsubscribe()
         await asyncio.to_thread(self._writer.stop)
         self._core.close()
+
+
+def _waited(popped: Popped, now_ms: int) -> Popped:
+    """The answer of a Pop that waits no longer: empty, or why it got none of the messages that are there."""
+    if popped.refusal is None:
+        return popped
+    if popped.token_ms > popped.popped_ms:
+        popped.refusal.retry_after_ms = max(1, popped.token_ms - now_ms)
+    raise popped.refusal
 
 
 def give_back(command: Pop, popped: Popped) -> ChangeInvisibleTime:

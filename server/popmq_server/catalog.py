@@ -8,6 +8,7 @@ A group is not tied to topics: it is bound to one, and its start position fixed,
 
 from typing import Any
 
+from popmq_server import quotas
 from popmq_server.checkpoint import Lease
 from popmq_server.commands import CreateGroup, CreateTopic, DeleteGroup, DeleteTopic, UpdateGroup, UpdateTopic
 from popmq_server.errors import Refused, group_not_found, invalid, topic_not_found
@@ -96,6 +97,8 @@ def update_topic(tx: Tx, command: UpdateTopic) -> Topic:
     changed = topic._replace(
         queues=command.queues or topic.queues, by_age=by_age, keep_ms=keep_ms, **dict[str, Any](command.changes)
     )
+    if any(getattr(changed, rate) != getattr(topic, rate) for rate in quotas.RATES):
+        quotas.forget(tx, topic.topic_id)
     if changed.bytes_max:
         tx.state.trims.setdefault(topic.topic_id, 0)
     tx.state.topics[topic.topic_id] = changed
@@ -149,6 +152,9 @@ def update_group(tx: Tx, command: UpdateGroup) -> Group:
         raise group_not_found(command.name, "group.name")
     changed = group._replace(**command.changes)
     tx.state.groups[group.group_id] = changed
+    for group_id, topic_id in tx.state.stat:
+        if group_id == group.group_id:  # more may be leased now
+            tx.wake(group_id, topic_id)
     if group.exclusive_owner and not changed.exclusive_owner:
         _open_to_others(tx, group)
     return changed

@@ -27,7 +27,7 @@ What a reader may rely on, after the rules R1–R8 of the experiments with Spark
 
 import itertools
 
-from popmq_server import catalog, deadletter, fifo, history, voids
+from popmq_server import catalog, deadletter, fifo, history, quotas, voids
 from popmq_server.checkpoint import CheckPoint, Lease, members_of
 from popmq_server.commands import (
     AckUpTo,
@@ -46,7 +46,7 @@ from popmq_server.filters.filter import Filter
 from popmq_server.lease import to_retry
 from popmq_server.pick import Pick
 from popmq_server.pop import choose, lease, picking, queues_of, read_members
-from popmq_server.records import Group, Owner, Token, Topic
+from popmq_server.records import Group, Owner, Stat, Token, Topic
 from popmq_server.storage.keys import NEVER, RQ_KEY, STAT_KEY, SUB_OWNER, U64, hash16
 from popmq_server.subscription import bind, expect_mode, resolve, subscribe
 from popmq_server.tx import Tx
@@ -317,11 +317,13 @@ def pop(tx: Tx, command: Pop, ask: PopToken) -> Popped:
             field="token.epoch",
             action="go on with a later epoch; a reader that asks this was overtaken or rolled back",
         )
+    key = (group.group_id, topic.topic_id, hash16(ask.owner, ask.epoch, ask.part, ask.chunk))
+    known = tx.state.tokens.get(key)
+    if known is None:
+        _check_limits(tx, command, ask, group, topic, owner)
     wanted = subscribe(tx, group, topic, command.filter)
     until_ms = max(owner.lease_until_ms, tx.now_ms + (command.invisible_ms or group.invisible_ms))
     owner = _put(tx, owner._replace(lease_until_ms=until_ms, last_seen_ms=tx.now_ms, released=False))
-    key = (group.group_id, topic.topic_id, hash16(ask.owner, ask.epoch, ask.part, ask.chunk))
-    known = tx.state.tokens.get(key)
     if known is not None:
         return _replay(tx, owner, known)
     return _seal(tx, command, ask, group, topic, owner, key, wanted)
@@ -365,13 +367,16 @@ def _seal(
     """
     others = tx.state.owner_tokens.get(owner.owner_id, ())
     queues = queues_of(topic, command.queues)
-    room = _room(tx, command, ask, topic, owner, others)
+    room = _room(tx, command, ask, topic, others)
+    allowed = quotas.pop_room(tx, group, topic)
     places = OWNED_MAX - tx.state.owned.get(owner.owner_id, 0)
+    places = places if allowed is None else min(places, allowed)
     pick = picking(topic)(tx, group, topic, min(room, places), command.max_bytes, ask.upto, owner.owner_id, wanted)
     if isinstance(pick, FifoPick):
         pick.part = ask.part
     choose(pick, queues, None)
     pick.apply()
+    quotas.popped(tx, group, topic, len(pick.rows))
     share_is_full = ask.share and len(pick.rows) == room and room < command.max_messages
     end = bool(share_is_full) or at_end(pick, queues)
     ck_id = nonce = 0
@@ -392,13 +397,22 @@ def _seal(
     )
 
 
-def _room(
-    tx: Tx, command: Pop, ask: PopToken, topic: Topic, owner: Owner, others: tuple[tuple[int, int, bytes], ...]
-) -> int:
-    """How many messages a new token may take of its share; Refused when the owner holds all that one owner may."""
+def _check_limits(tx: Tx, command: Pop, ask: PopToken, group: Group, topic: Topic, owner: Owner) -> None:
+    """Refused when the owner holds all that one owner may, or when there is something for a new token, but no quota."""
     owned = tx.state.owned.get(owner.owner_id, 0)
     if owned >= OWNED_MAX:
         raise Refused("IN_FLIGHT_LIMIT", f"owner {ask.owner!r} holds {owned} messages", action="AckUpTo an epoch first")
+    if quotas.pop_room(tx, group, topic) == 0:
+        where = (group.group_id, topic.topic_id)
+        stat = tx.state.stat.get(where, Stat())
+        left = tx.state.total.get(topic.topic_id, 0) - tx.state.passed.get(where, 0) + stat.retry + stat.waiting
+        others = tx.state.owner_tokens.get(owner.owner_id, ())
+        if left and _room(tx, command, ask, topic, others):
+            raise quotas.no_token(tx, group, topic)
+
+
+def _room(tx: Tx, command: Pop, ask: PopToken, topic: Topic, others: tuple[tuple[int, int, bytes], ...]) -> int:
+    """How many messages a new token may take of its share."""
     room = command.max_messages
     if ask.share:
         sealed = (tx.state.tokens[other] for other in others if other[1] == topic.topic_id)

@@ -10,7 +10,7 @@
 A topic refuses what its type does not keep a promise for, entry by entry; the neighbours go on.
 """
 
-from popmq_server import delay, topic, transaction, unique
+from popmq_server import delay, quotas, topic, transaction, unique
 from popmq_server.commands import Place
 from popmq_server.errors import Refused, invalid
 from popmq_server.message import Extra, Outgoing
@@ -25,6 +25,8 @@ def is_plain(found: Topic, messages: tuple[Outgoing, ...]) -> bool:
     """Whether a request needs nothing of this module: the way of most messages, kept short."""
     if found.type in ("FIFO", "PRIORITY") or found.unique_ids_ms:
         return False
+    if found.message_bytes_max and any(quotas.too_large(found, message) for message in messages):
+        return False
     return all(message.extra is None for message in messages)
 
 
@@ -35,7 +37,7 @@ def place(tx: Tx, found: Topic, messages: tuple[Outgoing, ...]) -> tuple[Place |
     repeats: list[tuple[int, int]] = []
     ids = unique.Ids(tx, found)
     for number, message in enumerate(messages):
-        done: Place | Refused | None = _refusal(found, message.extra or _NONE)
+        done: Place | Refused | None = _refusal(found, message.extra or _NONE) or quotas.too_large(found, message)
         if done is None and (first := ids.first(message, number)) != number:
             repeats.append((number, first))
             done = Place()

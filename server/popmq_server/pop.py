@@ -25,7 +25,7 @@ whether it matches the group's filter or not. A pop that stepped over all that i
 import os
 from collections.abc import Iterator
 
-from popmq_server import voids
+from popmq_server import quotas, voids
 from popmq_server.checkpoint import FIFO, NORMAL, RETRY, CheckPoint, Lease, members_of
 from popmq_server.commands import Pop, Popped
 from popmq_server.errors import Refused
@@ -33,12 +33,15 @@ from popmq_server.fifo_pick import FifoPick
 from popmq_server.pick import Pick
 from popmq_server.priority import Turns
 from popmq_server.records import RETRY_QUEUE, Topic
+from popmq_server.state import State
 from popmq_server.subscription import expect_mode, resolve, subscribe
 from popmq_server.topic import Log, located
 from popmq_server.tx import Tx
 
 #: One pop in so many starts with the retry topic (S1.36).
 RETRY_FIRST_EVERY = 5
+#: When to try again where too much is leased: an ack may come at any time.
+IN_FLIGHT_RETRY_MS = 1000
 
 
 def pop(tx: Tx, command: Pop) -> Popped:
@@ -55,17 +58,56 @@ def pop(tx: Tx, command: Pop) -> Popped:
         ck_id = tx.state.attempts.get((group.group_id, topic.topic_id, command.client_id, command.attempt_id))
         if ck_id is not None and not voids.of_checkpoint(tx.state, tx.state.ck[ck_id]):
             return _replay(tx, tx.state.ck[ck_id])
-    pick = picking(topic)(tx, group, topic, command.max_messages, command.max_bytes, wanted=wanted)
-    choose(pick, queues, group.in_flight_max)
-    pick.apply()
+    allowed = quotas.pop_room(tx, group, topic)
+    messages_max = command.max_messages if allowed is None else min(command.max_messages, allowed)
+    pick = picking(topic)(tx, group, topic, messages_max, command.max_bytes, wanted=wanted)
+    if messages_max:
+        choose(pick, queues, group.in_flight_max)
+        pick.apply()
+        quotas.popped(tx, group, topic, len(pick.rows))
     rest = pick.rest(tuple(queues))
+    token_ms = quotas.next_ms(tx, group, topic) if rest else 0
     if rest and pick.rows:
         tx.wake(group.group_id, topic.topic_id)
     if not pick.rows:
-        return Popped([], 0, 0, tx.now_ms, 0, rest, again=bool(rest) and pick.cut)
+        return _nothing(pick, queues, rest, token_ms)
     due_ms = tx.now_ms + (command.invisible_ms or group.invisible_ms)
     ck = lease(tx, pick, Lease(due_ms, 0), command.client_id, command.attempt_id)
-    return Popped(pick.rows, ck.ck_id, ck.nonce, tx.now_ms, due_ms, rest)
+    return Popped(pick.rows, ck.ck_id, ck.nonce, tx.now_ms, due_ms, rest, token_ms=token_ms)
+
+
+def _nothing(pick: Pick, queues: range | tuple[int, ...], rest: int, token_ms: int) -> Popped:
+    """An empty answer: there is nothing, or not all was looked at, or there is something that may not be leased now."""
+    refusal = None
+    if rest and not pick.messages_max:
+        refusal = quotas.no_token(pick.tx, pick.group, pick.topic)
+    elif rest and not pick.cut:
+        refusal = _all_leased(pick, queues)
+    return Popped([], 0, 0, pick.tx.now_ms, 0, rest, False, None, bool(rest) and pick.cut, refusal, token_ms)
+
+
+def _all_leased(pick: Pick, queues: range | tuple[int, ...]) -> Refused | None:
+    """Refused when wherever there are messages so many are leased that no more may be."""
+    group = pick.group
+    state, where = pick.tx.state, (group.group_id, pick.topic.topic_id)
+    filled = [queue for queue in queues if _behind(state, where, queue)]
+    if state.stat[where].retry:
+        filled.append(RETRY_QUEUE)
+    if not filled or any(state.in_flight.get((*where, queue), 0) < group.in_flight_max for queue in filled):
+        return None
+    return Refused(
+        "IN_FLIGHT_LIMIT",
+        f"group {group.name!r} has {group.in_flight_max} messages leased in each queue of topic {pick.topic.name!r} "
+        "that has more",
+        field="group",
+        action="ack what is leased, or raise the group's in_flight_max",
+        retry_after_ms=IN_FLIGHT_RETRY_MS,
+    )
+
+
+def _behind(state: State, where: tuple[int, int], queue: int) -> bool:
+    """Whether a group has not read all of a queue."""
+    return state.poff.get((*where, queue), 0) < state.queue_max.get((where[1], queue), 0)
 
 
 def picking(topic: Topic) -> type[Pick]:

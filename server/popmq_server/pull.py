@@ -22,7 +22,7 @@ given out is a place to read from, and there is no first one to be below of.
 What waits for a message is the event loop's matter: broker.py.
 """
 
-from popmq_server import deadletter, offsets, quarantine, voids
+from popmq_server import deadletter, offsets, quarantine, quotas, voids
 from popmq_server.browse import over_hole
 from popmq_server.commands import Pull, Pulled, UpdateOffsets
 from popmq_server.errors import group_not_found, invalid, topic_not_found
@@ -49,10 +49,26 @@ def pull(tx: Tx, command: Pull) -> Pulled:
     group = tx.group(command.group) if command.group else None
     if command.group and group is None:
         raise group_not_found(command.group)
+    least, most = offsets.ends(tx, topic, command.queue)
+    command = _within_quota(tx, group, topic, command, least <= command.offset < most)
     wanted = _filter(tx, group, topic, command.filter)
     acked = _commit(tx, group, topic, command)
-    reading = Reading(tx, topic, wanted, command)
-    return reading.pulled()._replace(acked=acked)
+    return _counted(tx, group, topic, Reading(tx, topic, wanted, command).pulled()._replace(acked=acked))
+
+
+def _within_quota(tx: Tx, group: Group | None, topic: Topic, command: Pull, something: bool) -> Pull:
+    """As many messages as the topic gives the group now; Refused when there is something to read, and no token."""
+    allowed = quotas.pop_room(tx, group, topic) if group is not None else None
+    if group is not None and allowed == 0 and something:
+        raise quotas.no_token(tx, group, topic)
+    return command._replace(max_messages=min(command.max_messages, allowed)) if allowed else command
+
+
+def _counted(tx: Tx, group: Group | None, topic: Topic, pulled: Pulled) -> Pulled:
+    """What a group was given counts in the topic's quota; a reader without a group has none."""
+    if group is not None:
+        quotas.popped(tx, group, topic, len(pulled.rows))
+    return pulled
 
 
 def _filter(tx: Tx, group: Group | None, topic: Topic, asked: tuple[str, str] | None) -> Filter:
@@ -192,7 +208,11 @@ class Reading:
 def _pull_retry(tx: Tx, command: Pull) -> Pulled:
     """Entries from a number on; a message's attempt is the one that a pop would count."""
     group, topic = offsets.retry_topic(tx, command.topic, command.group)
-    wanted = _filter(tx, group if command.group else None, topic, command.filter)
+    reader = group if command.group else None
+    last = tx.kv.last("rq", STAT_KEY.pack(group.group_id, topic.topic_id))
+    something = last is not None and RQ_KEY.unpack(last[0])[2] >= command.offset and not command.queue
+    command = _within_quota(tx, reader, topic, command, something)
+    wanted = _filter(tx, reader, topic, command.filter)
     least, most = offsets.retry_ends(tx, group, topic)
     if command.queue:
         return Pulled("NO_MATCHED_LOGIC_QUEUE", [], 0, least, most)
@@ -201,7 +221,8 @@ def _pull_retry(tx: Tx, command: Pull) -> Pulled:
         return Pulled("OFFSET_OVERFLOW_BADLY", [], most, least, most, False, acked, left)
     rows, at, more = _read_entries(tx, (group.group_id, topic.topic_id), wanted, command)
     status = "FOUND" if rows else "NO_MATCHED_MESSAGE" if at > command.offset else "OFFSET_OVERFLOW_ONE"
-    return Pulled(status, rows, at if at > command.offset else most, least, most, more, acked, left)
+    at = at if at > command.offset else most
+    return _counted(tx, reader, topic, Pulled(status, rows, at, least, most, more, acked, left))
 
 
 def _commit_entries(tx: Tx, command: Pull) -> tuple[int, bool]:

@@ -9,7 +9,7 @@ positions, retries, owners and leases. Leases of either that end before their tu
 
 from typing import Any
 
-from popmq_server import delay, transaction
+from popmq_server import delay, quotas, transaction
 from popmq_server.storage.keys import STAT_KEY, SUB_OWNER, TOPIC_AT, U32, U64
 from popmq_server.storage.table import Table
 from popmq_server.topic import Log
@@ -116,6 +116,7 @@ def _forget(tx: Tx, entity_id: int, kind: str) -> None:
         _pop_where((state.queue_min, state.queue_max), 0, entity_id)
         state.topic_groups.pop(entity_id)
         state.total.pop(entity_id)
+        quotas.forget(tx, entity_id)
         for marks in (state.trims, state.looked, state.trimmed):
             marks.pop(entity_id, None)
         state.topic_stat.pop(entity_id)

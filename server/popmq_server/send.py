@@ -10,7 +10,7 @@ names itself once and numbers its requests; a number lies beside the producer's 
 
 import json
 
-from popmq_server import placing, room
+from popmq_server import placing, quotas, room
 from popmq_server.commands import Place, Send, Sent
 from popmq_server.errors import Refused, topic_not_found
 from popmq_server.message import Outgoing
@@ -36,16 +36,27 @@ def send(tx: Tx, command: Send) -> Sent:
             return seen
     if not messages:
         return Sent(0, 0, False)
+    quotas.check_send(tx, topic, messages)
     room.make(tx, topic, messages)
     if placing.is_plain(topic, messages):
         queue = rotate(tx, topic)
         sent = Sent(queue, append(tx, topic, queue, messages), False)
     else:
         sent = Sent(0, 0, False, placing.place(tx, topic, messages))
+    if topic.send_messages_per_s or topic.send_bytes_per_s:
+        quotas.sent(tx, topic, _stored(messages, sent.places))
     if key:
         head = DEDUP_VALUE.pack(tx.now_ms, topic.topic_id, sent.queue, sent.first, len(messages))
         _remember(tx, key, head + _encoded(sent.places))
     return sent
+
+
+def _stored(messages: tuple[Outgoing, ...], places: tuple[Place | Refused, ...] | None) -> list[Outgoing]:
+    """The messages that are new in the topic."""
+    if places is None:
+        return list(messages)
+    pairs = zip(messages, places, strict=True)
+    return [message for message, place in pairs if isinstance(place, Place) and not place.duplicate]
 
 
 def _encoded(places: tuple[Place | Refused, ...] | None) -> bytes:

@@ -160,6 +160,8 @@ class State:
         self.owner_tokens: Table[int, tuple[tuple[int, int, bytes], ...]] = Table()
         # Turns of rotation: lost at a restart and moved by aborted commits, which harms nothing.
         self.send_turns: dict[int, int] = {}
+        #: Tokens of quotas by (kind, T, G), in thousandths, and when that was: quotas.py. A restart fills them.
+        self.buckets: Table[tuple[int, int, int], tuple[int, int]] = Table()
         self.priority_turns: dict[tuple[int, int], Turns] = {}
         self.pop_turns: dict[tuple[int, int], int] = {}
         #: Names of topics for whose half messages a live producer can answer (checking.py): the event loop tells.

@@ -43,6 +43,7 @@ class Waiters:
         self._numbers = itertools.count()
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
+        self._alarms: dict[Key, int] = {}
         self.count = 0
 
     def generation(self, key: Key) -> tuple[int, int]:
@@ -132,6 +133,32 @@ class Waiters:
             if not future.done():
                 future.set_result(True)
                 return
+
+    def wake_at(self, key: Key, at_ms: int) -> None:
+        """Wakes the oldest waiter of a key at a time, or now: one alarm for each key, the earlier of two."""
+        if at_ms <= self._clock.now_ms():
+            self.hand_on(key)
+            return
+        if at_ms >= self._alarms.get(key, at_ms + 1):
+            return
+
+        def ring(alarm: asyncio.Future[bool]) -> None:
+            if self._alarms.get(key) == at_ms:
+                del self._alarms[key]
+                self.hand_on(key)
+
+        self._alarms[key] = at_ms
+        alarm = asyncio.get_running_loop().create_future()
+        alarm.add_done_callback(ring)
+        heapq.heappush(self._deadlines, (at_ms, next(self._numbers), alarm))
+        self._set_timer()
+
+    def look_again(self, topic: str) -> None:
+        """Wakes everybody who waits on a topic: what they waited for has other rules now."""
+        self._topic_generations[topic] = self._topic_generations.get(topic, 0) + 1
+        for key in list(self._by_topic.get(topic, ())):
+            while self._parked.get(key):
+                self.hand_on(key)
 
     def tick(self) -> None:
         """Ends the waits whose deadline has passed."""

@@ -98,7 +98,8 @@ class Popped(NamedTuple):
     `rows`: (message bytes, stored ms, queue, offset, attempt, member); a handle is made of (ck_id, member, nonce).
     `rest`: messages that the visited queues still have. `replay`: the answer to an attempt id or token that was known.
     `sealed`: with a token (messages sealed at first, end, stolen, lost). `again`: nothing was found yet, but not
-    all was looked at: ask again at once.
+    all was looked at: ask again at once. `refusal`: why nothing was leased although
+    messages are there, for who waits no longer. `token_ms`: when the topic's quota gives the next one.
     """
 
     rows: list[tuple[bytes, int, int, int, int, int]]
@@ -110,6 +111,8 @@ class Popped(NamedTuple):
     replay: bool = False
     sealed: tuple[int, bool, int, int] | None = None
     again: bool = False
+    refusal: Refused | None = None
+    token_ms: int = 0
 
 
 class Acked(NamedTuple):
