@@ -89,14 +89,11 @@ def read(raw: bytes) -> Outgoing | None:
     return unpack(raw[_MESSAGE_AT:])
 
 
-def remove(tx: Tx, key: bytes) -> int:
-    """Takes a delayed message out of the store, whatever becomes of it; the id of its topic."""
+def remove(tx: Tx, key: bytes) -> None:
+    """Takes a delayed message out of the store, whatever becomes of it. Its topic's count is for who calls."""
     clock, due_ms, number, topic_id = SCHED_KEY.unpack(key)
     tx.kv.delete("sched", key)
     tx.kv.delete("tsched", TSCHED_KEY.pack(topic_id, clock, due_ms, number))
-    if topic_id in tx.state.topics:
-        tx.count_topic(topic_id, delayed=-1)
-    return int(topic_id)
 
 
 def recall(tx: Tx, command: Recall) -> str:
@@ -124,6 +121,7 @@ def recall(tx: Tx, command: Recall) -> str:
     if read(kept) is None:
         quarantine.set_aside_waiting(tx, topic.topic_id, handle.number, kept)
     remove(tx, key)
+    tx.count_topic(topic.topic_id, delayed=-1)
     unique.forget(tx, topic, message_id, recall_text(handle))
     return message_id
 

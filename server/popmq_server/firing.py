@@ -16,13 +16,13 @@ A full store fires nothing, as it lets nobody pop: acks need the room that is le
 
 import heapq
 import itertools
+from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from popmq_server import delay, placing, quarantine
 from popmq_server.housekeeping import HousekeepingFailed
 from popmq_server.message import Outgoing
-from popmq_server.records import Topic
 from popmq_server.storage.keys import SCHED_KEY
 from popmq_server.storage.lmdb import MapFull
 from popmq_server.tx import Tx
@@ -77,21 +77,24 @@ class _Due(NamedTuple):
 def _fire(tx: Tx) -> list[int]:
     """Moves what is due to its queue, topic by topic; each topic's messages in the order of their time."""
     late_ms: list[int] = []
+    gone: Counter[int] = Counter()
     ready: dict[int, list[Outgoing]] = {}
     for key, raw in _due(tx):
         clock, due_ms, number, topic_id = SCHED_KEY.unpack(key)
-        message = delay.read(raw)
         delay.remove(tx, key)
         if topic_id not in tx.state.topics:
             continue
+        gone[topic_id] += 1
+        message = delay.read(raw)
         if message is None:
             quarantine.set_aside_waiting(tx, topic_id, number, raw)
             continue
         ready.setdefault(topic_id, []).append(message)
         late_ms.append(delay.due_by(tx, clock) - due_ms)
+    for topic_id, count in gone.items():
+        tx.count_topic(topic_id, delayed=-count)
     for topic_id, messages in ready.items():
-        topic: Topic = tx.state.topics[topic_id]
-        placing.append(tx, topic, list(enumerate(messages)))
+        placing.append(tx, tx.state.topics[topic_id], list(enumerate(messages)))
     return late_ms
 
 
