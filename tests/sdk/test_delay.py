@@ -46,7 +46,7 @@ async def test_a_delayed_message_comes_when_its_delay_is_over_and_not_before(
 
 async def test_a_time_may_be_a_datetime_or_seconds(client: Any, advance: Any, popmq_clock: FakeClock) -> None:
     due = popmq_clock.now() + 60.0
-    moments = [due, datetime.fromtimestamp(due, UTC), datetime.fromtimestamp(due)]
+    moments: list[datetime | float] = [due, datetime.fromtimestamp(due, UTC), datetime.fromtimestamp(due)]
     await client.send(MAIL, [popmq.Message(str(number), deliver_at=each) for number, each in enumerate(moments)])
     listed = await client.list_delayed(MAIL)
     assert [message.due_ms for message in listed.messages] == [popmq_clock.now_ms() + 60_000] * 3
