@@ -29,13 +29,16 @@ COLOURS = {
     "sent": "cyan",
     "released": "magenta",
     "sent back": "magenta",
+    "filtered": "blue",
+    "before start": "blue",
     "expired": "red",
     "rejected": "red",
     "dead": "red",
     "stopped": "red",
     "quarantined": "red",
 }
-INDENT = " " * 4
+#: Where what is told of an event begins: behind the dot, the time, the time passed and the word.
+REASON_COLUMN = 50
 
 
 @click.command()
@@ -79,28 +82,37 @@ def _show_group(life: popmq.GroupLife) -> None:
     state = click.style(life.state, fg=COLOURS.get(life.state), bold=True)
     click.echo(f"\n  {click.style(life.group, bold=True)} · {state}")
     click.echo(f"  {life.explanation}")
-    before = 0
+    before_ms = 0
     for event in life.events:
-        click.echo(INDENT + _line(event, before))
+        click.echo(_line(event, before_ms))
         for line in event.reason.splitlines()[1:]:
-            click.secho(f"{INDENT}{'':46}{line}", dim=True)
-        before = event.time_ms or before
+            click.secho(f"  │{'':{REASON_COLUMN - 3}}{line}", dim=True)
+        before_ms = event.time_ms or before_ms
 
 
 def _line(event: popmq.LifeEvent, before_ms: int) -> str:
     """When, how long after the event before, what, and what is known of it."""
-    passed = f"+{seconds((event.time_ms - before_ms) / 1000)}" if before_ms and event.time_ms else ""
+    colour = COLOURS.get(event.what)
+    passed_ms = event.time_ms - before_ms if before_ms and event.time_ms else 0
     details = [
         f"attempt {event.attempt}" if event.attempt else "",
         event.client_id,
-        f"until {_time(event.until_ms)}" if event.until_ms else "",
+        f"until {_until(event)}" if event.until_ms else "",
         next(iter(event.reason.splitlines()), ""),
     ]
-    what = click.style(f"{event.what:10}", fg=COLOURS.get(event.what))
-    when = f"{_time(event.time_ms)}  {click.style(f'{passed:9}', dim=True)}"
-    return f"{when}  {what}{' · '.join(detail for detail in details if detail)}".rstrip()
+    when = _time(event.time_ms) if event.time_ms else f"{'–':23}"
+    passed = click.style(f"{f'+{seconds(passed_ms / 1000)}' if passed_ms else '':9}", dim=True)
+    what = click.style(f"{event.what:10}", fg=colour)
+    told = " · ".join(detail for detail in details if detail)
+    return f"  {click.style('●', fg=colour)} {when}  {passed}  {what}{told}".rstrip()
+
+
+def _until(event: popmq.LifeEvent) -> str:
+    """The end of a lease, without its day if that is the event's."""
+    until, now = _time(event.until_ms), _time(event.time_ms)
+    return until[11:] if until[:10] == now[:10] else until
 
 
 def _time(ms: int) -> str:
     """A time to the millisecond, in UTC."""
-    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] if ms else f"{'–':23}"
+    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
