@@ -33,9 +33,11 @@ from popmq_server import (
     firing,
     housekeeping,
     lease,
+    look_up,
     message_groups,
     offsets,
     owner,
+    peek,
     pop,
     pull,
     redrive,
@@ -45,6 +47,8 @@ from popmq_server import (
     stats,
     subscription,
     topic,
+    trace,
+    why,
 )
 from popmq_server.clock import Clock, stopwatch
 from popmq_server.commands import (
@@ -68,6 +72,8 @@ from popmq_server.commands import (
     FindLetters,
     Listen,
     Look,
+    LookUp,
+    Peek,
     Pop,
     Pull,
     QueryOffsets,
@@ -82,9 +88,11 @@ from popmq_server.commands import (
     SetConsumeMode,
     SetFilter,
     Sweep,
+    Trace,
     UpdateGroup,
     UpdateOffsets,
     UpdateTopic,
+    Why,
 )
 from popmq_server.errors import CommitFailed, Refused, storage_full, unavailable
 from popmq_server.state import State
@@ -143,6 +151,10 @@ HANDLERS: dict[type, Callable[[Tx, Any], Any]] = {
     Listen: checking.listen,
     Redrive: redrive.redrive,
     FindLetters: redrive.find,
+    LookUp: look_up.look_up,
+    Peek: peek.peek,
+    Trace: trace.trace,
+    Why: why.lives,
 }
 
 

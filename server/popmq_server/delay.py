@@ -89,6 +89,16 @@ def read(raw: bytes) -> Outgoing | None:
     return unpack(raw[_MESSAGE_AT:])
 
 
+def message_id_of(raw: memoryview) -> str:
+    """The message id of a value of `sched`, without a copy of the message."""
+    return packed_message_id(raw[_MESSAGE_AT:])
+
+
+def stored_ms_of(raw: memoryview) -> int:
+    """When a delayed message was stored."""
+    return int(_HEAD.unpack_from(raw, _HEAD_AT)[0])
+
+
 def remove(tx: Tx, key: bytes) -> None:
     """Takes a delayed message out of the store, whatever becomes of it. Its topic's count is for who calls."""
     clock, due_ms, number, topic_id = SCHED_KEY.unpack(key)

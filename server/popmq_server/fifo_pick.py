@@ -14,7 +14,7 @@ from popmq_server.commands import Position
 from popmq_server.fifo import Waiting
 from popmq_server.filters.filter import EVERYTHING, Filter
 from popmq_server.pick import Pick
-from popmq_server.records import RETRY_QUEUE, Group, Topic
+from popmq_server.records import RETRY_QUEUE, Group, Stat, Topic
 from popmq_server.storage.keys import FWAIT_KEY
 from popmq_server.tx import Tx
 
@@ -24,6 +24,7 @@ WAITING_MAX = 100_000
 PARKS_MAX = 1_000
 #: A message group's share of a batch while others may have messages too: one of so many.
 SHARE_OF_BATCH = 8
+_NONE = Stat()
 
 
 class FifoPick(Pick):
@@ -146,7 +147,7 @@ class FifoPick(Pick):
         self, queue: int, offset: int, units: list[tuple[int, int, int]], behind: int, rows_max: int
     ) -> int:
         """The offset behind what was taken, parked or passed over. A run is a stretch that was taken, without a gap."""
-        first, waits = offset, self.tx.state.stat[self.where].waiting - len(self._taken)
+        first, waits = offset, self.tx.state.stat.get(self.where, _NONE).waiting - len(self._taken)
         for found, position, size in units:
             if found > offset:
                 self._close_run(queue, first, offset)

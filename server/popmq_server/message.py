@@ -103,6 +103,11 @@ def unpack(raw: bytes) -> Outgoing:
     return Outgoing(raw[start + group_length :], tag, names, message_id, extra if any(extra) else None)
 
 
+def packed_id_hash(raw: memoryview) -> bytes:
+    """The hash of the message id of what `pack` made."""
+    return bytes(raw[_PACKED.size : _PACKED.size + 8])
+
+
 def packed_message_id(raw: memoryview) -> str:
     """The message id of what `pack` made, without a copy of the body: for lists."""
     _, hashes, _, _, _, id_length, _ = _PACKED.unpack_from(raw)

@@ -20,7 +20,7 @@ from popmq_server.message import RETRY_PREFIX
 from popmq_server.pick import RetryEntry, take_retry_entry
 from popmq_server.records import Group, Topic
 from popmq_server.storage.keys import RQ_KEY, RQ_VALUE, STAT_KEY, U64
-from popmq_server.subscription import bind, expect_mode, offset_at, resolve
+from popmq_server.subscription import begin_at, bind, expect_mode, offset_at, resolve
 from popmq_server.tx import Tx
 
 #: Entries of a retry topic that one command removes; the caller asks again for the rest.
@@ -196,6 +196,7 @@ def _move(tx: Tx, group: Group, topic: Topic, wanted: dict[int, int]) -> Reset:
         before = tx.state.poff.get((*where, queue), 0)
         tx.count(where, start=offset - before)
         tx.pass_to((*where, queue), offset)
+        begin_at(tx, where, queue, offset)
     sweep.void(tx, where, tuple(0 if queue in wanted else -1 for queue in range(topic.queues)))
     tx.wake(*where)
     left = sweep.step(tx, where)

@@ -16,7 +16,7 @@ from popmq_server import deadletter, quarantine, voids
 from popmq_server.checkpoint import Run
 from popmq_server.commands import Position
 from popmq_server.filters.filter import EVERYTHING, Filter
-from popmq_server.records import Group, Topic
+from popmq_server.records import Group, Stat, Topic
 from popmq_server.storage.keys import CQ_KEY, RQ_VALUE, STAT_KEY, U64
 from popmq_server.topic import Log, entries, tagged
 from popmq_server.tx import Tx
@@ -28,6 +28,9 @@ SKIPS_MAX = 10_000
 #: Entries of the consume queue that one pick with a filter looks at (1 ms), messages that it reads and rejects (10 ms).
 SCAN_UNITS_MAX = 16_000
 REJECTIONS_MAX = 1_000
+
+
+_NONE = Stat()
 
 
 class RetryEntry(NamedTuple):
@@ -87,6 +90,8 @@ class Pick:
         self.units_left = SCAN_UNITS_MAX
         self.rejections_left = REJECTIONS_MAX
         self.full = False  # by bytes: what is left was not looked at
+        #: Where queues begin for a plan that is never applied: a look of a group without a position, or that goes on.
+        self.begins: dict[int, int] = {}
 
     @property
     def room(self) -> int:
@@ -202,7 +207,7 @@ class Pick:
         """Where the group is in a queue; over what retention dropped it steps, and counts it."""
         state, topic_id = self.tx.state, self.topic.topic_id
         least = state.queue_min.get((topic_id, queue), 0)
-        offset = state.poff.get((self.group.group_id, topic_id, queue), least)
+        offset = self.begins.get(queue, state.poff.get((self.group.group_id, topic_id, queue), least))
         self.expired += max(0, least - offset)
         return max(offset, least)
 
@@ -237,7 +242,7 @@ class Pick:
         """
         where = (self.group.group_id, self.topic.topic_id)
         rows_max = len(self.rows) + min(messages_max, self.room)
-        if not self.tx.state.stat[where].retry:
+        if not self.tx.state.stat.get(where, _NONE).retry:
             return
         for entry in self._retry_entries():
             if len(self.rows) >= rows_max or self._ended or not self._fits(entry.size):

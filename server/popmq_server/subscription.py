@@ -17,7 +17,7 @@ from popmq_server.errors import Refused, group_not_found, topic_not_found
 from popmq_server.filters import filter as filters
 from popmq_server.filters.filter import Filter
 from popmq_server.records import Group, Stat, Subscription, Topic
-from popmq_server.storage.keys import TOPIC_AT, U32
+from popmq_server.storage.keys import POFF_KEY, TOPIC_AT, U32, U64
 from popmq_server.topic import IDX_HEAD, entries
 from popmq_server.tx import Tx
 
@@ -103,18 +103,39 @@ def bind(tx: Tx, group: Group, topic: Topic, start: tuple[str, int] | None = Non
     where = (group.group_id, topic.topic_id)
     if where in tx.state.stat:
         return
-    kind, since_ms = start or (group.start_from, group.start_ms)
-    begin = 0
     tx.state.topic_groups[topic.topic_id] = (*tx.state.topic_groups.get(topic.topic_id, ()), group.group_id)
+    begins = starts(tx, group, topic, start)
+    for queue, offset in begins.items():
+        tx.pass_to((*where, queue), offset)
+        begin_at(tx, where, queue, offset)
+    tx.state.stat[where] = Stat(start=sum(begins.values()))
+
+
+def starts(tx: Tx, group: Group, topic: Topic, start: tuple[str, int] | None = None) -> dict[int, int]:
+    """Where a group would start in each queue, if it named the topic now for the first time."""
+    kind, since_ms = start or (group.start_from, group.start_ms)
+    found = {}
     for queue in range(topic.queues):
         least = tx.state.queue_min.get((topic.topic_id, queue), 0)
         most = tx.state.queue_max.get((topic.topic_id, queue), 0)
         offset = {"EARLIEST": least, "LATEST": most}.get(kind)
-        if offset is None:
-            offset = offset_at(tx, topic.topic_id, queue, since_ms, least, most)
-        tx.pass_to((*where, queue), offset)
-        begin += offset
-    tx.state.stat[where] = Stat(start=begin)
+        found[queue] = offset_at(tx, topic.topic_id, queue, since_ms, least, most) if offset is None else offset
+    return found
+
+
+def begin_at(tx: Tx, where: tuple[int, int], queue: int, offset: int) -> None:
+    """Notes where a group began, or was put: `why` tells of what is before it that the group never had it."""
+    key = POFF_KEY.pack(*where, queue)
+    if offset > tx.state.queue_min.get((where[1], queue), 0):
+        tx.kv.put("begin", key, U64.pack(offset))
+    elif tx.kv.get("begin", key) is not None:
+        tx.kv.delete("begin", key)
+
+
+def begun_at(tx: Tx, where: tuple[int, int], queue: int) -> int:
+    """The offset at which a group began in a queue; 0 for the first that there was."""
+    raw = tx.kv.get("begin", POFF_KEY.pack(*where, queue))
+    return 0 if raw is None else int(U64.unpack(raw)[0])
 
 
 def offset_at(tx: Tx, topic_id: int, queue: int, since_ms: int, low: int, high: int) -> int:

@@ -15,7 +15,20 @@ from popmq_server.commands.catalog import (
     UpdateTopic,
 )
 from popmq_server.commands.filtering import SetFilter
-from popmq_server.commands.letters import Failure, FindLetters, Redrive, Redriven
+from popmq_server.commands.letters import (
+    Failure,
+    FindLetters,
+    LookedUp,
+    LookUp,
+    Peek,
+    Peeked,
+    Redrive,
+    Redriven,
+    Spotted,
+    Trace,
+    Traced,
+    Why,
+)
 from popmq_server.commands.messages import (
     Ack,
     Acked,
@@ -81,7 +94,11 @@ __all__ = [
     "FindLetters",
     "Listen",
     "Look",
+    "LookUp",
+    "LookedUp",
     "OffsetsOfQueue",
+    "Peek",
+    "Peeked",
     "Place",
     "Pop",
     "PopToken",
@@ -104,10 +121,14 @@ __all__ = [
     "SentBack",
     "SetConsumeMode",
     "SetFilter",
+    "Spotted",
     "Sweep",
+    "Trace",
+    "Traced",
     "UpdateGroup",
     "UpdateOffsets",
     "UpdateTopic",
+    "Why",
 ]
 
 #: Taken first: what frees, then what stores, then what hands out, so that waiting Pops never delay an Ack.
@@ -115,6 +136,6 @@ LANE_ACK, LANE_SEND, LANE_POP = 0, 1, 2
 LANES: dict[type, int] = {Send: LANE_SEND, Pop: LANE_POP}
 #: These read the queues, so they come after what others of their group store.
 LANES |= dict.fromkeys((Pull, QueryOffsets, ResetOffsets, CloneOffsets, SetConsumeMode), LANE_POP)
-LANES |= dict.fromkeys((Redrive, FindLetters), LANE_POP)
+LANES |= dict.fromkeys((Redrive, FindLetters, LookUp, Peek, Trace, Why), LANE_POP)
 #: What needs room on the disk, refused first when it is full.
 NEEDS_ROOM = (Send, Pop, EndTransaction, Redrive, CreateTopic, CreateGroup, AttachOwner)

@@ -1,0 +1,38 @@
+"""Asking why, as a caller does: the trace in pieces, then the lives of what it found."""
+
+from __future__ import annotations
+
+from popmq_server import commands as ask
+from popmq_server.life import GroupLife, MessageLife
+from tests.engine.rig import Rig
+
+
+def traced(rig: Rig, message_id: str, topic: str = "", group: str = "") -> list[ask.Spotted]:
+    found: list[ask.Spotted] = []
+    at: tuple[int, bytes] | None = (0, b"")
+    while at is not None:
+        some: ask.Traced = rig.do(ask.Trace(message_id, topic, group, at))
+        found, at = found + some.found, some.at
+    return found
+
+
+def why(rig: Rig, message_id: str, topic: str = "", group: str = "") -> list[MessageLife]:
+    found = tuple(traced(rig, message_id, topic, group))
+    lives: list[MessageLife] = rig.do(ask.Why(message_id, found, topic, group))
+    return lives
+
+
+def life(rig: Rig, message_id: str = "a", group: str = "g", topic: str = "") -> GroupLife:
+    """Of the one message of this id for one group."""
+    (one,) = why(rig, message_id, topic)
+    (found,) = [each for each in one.groups if each.group == group]
+    return found
+
+
+def state(rig: Rig, message_id: str = "a", group: str = "g") -> str:
+    return life(rig, message_id, group).state
+
+
+def story(rig: Rig, message_id: str = "a", group: str = "g") -> list[str]:
+    """What happened, one word each."""
+    return [event.what for event in life(rig, message_id, group).events]
