@@ -35,7 +35,15 @@ class AsyncTransaction:
         self._client = client
         self._ended = False
 
-    async def send(self, messages: Message | bytes | str | Iterable[Message | bytes | str]) -> Any:
+    @overload
+    async def send(self, messages: Message | bytes | str) -> SendReceipt: ...  # type: ignore[overload-overlap]
+
+    @overload
+    async def send(self, messages: Iterable[Message | bytes | str]) -> list[SendReceipt]: ...
+
+    async def send(
+        self, messages: Message | bytes | str | Iterable[Message | bytes | str]
+    ) -> SendReceipt | list[SendReceipt]:
         """Stores one half message or many, as `client.send` does; returns the receipt or the receipts.
 
         Raises what `client.send` raises.
@@ -45,7 +53,7 @@ class AsyncTransaction:
         one = isinstance(messages, (Message, bytes, str))
         rows: Any = [messages] if one else messages
         try:
-            sent = await self._client.send(self.topic, [_half(message) for message in rows])
+            sent: list[SendReceipt] = await self._client.send(self.topic, [_half(message) for message in rows])
         except PartlyRefused as error:
             self.receipts += [result for result in error.results if isinstance(result, SendReceipt)]
             raise

@@ -36,7 +36,15 @@ class Transaction:
         self._client = client
         self._ended = False
 
-    def send(self, messages: Message | bytes | str | Iterable[Message | bytes | str]) -> Any:
+    @overload
+    def send(self, messages: Message | bytes | str) -> SendReceipt: ...  # type: ignore[overload-overlap]
+
+    @overload
+    def send(self, messages: Iterable[Message | bytes | str]) -> list[SendReceipt]: ...
+
+    def send(
+        self, messages: Message | bytes | str | Iterable[Message | bytes | str]
+    ) -> SendReceipt | list[SendReceipt]:
         """Stores one half message or many, as `client.send` does; returns the receipt or the receipts.
 
         Raises what `client.send` raises.
@@ -46,7 +54,7 @@ class Transaction:
         one = isinstance(messages, (Message, bytes, str))
         rows: Any = [messages] if one else messages
         try:
-            sent = self._client.send(self.topic, [_half(message) for message in rows])
+            sent: list[SendReceipt] = self._client.send(self.topic, [_half(message) for message in rows])
         except PartlyRefused as error:
             self.receipts += [result for result in error.results if isinstance(result, SendReceipt)]
             raise
