@@ -21,6 +21,7 @@ from popmq_server.commands import (
     Popped,
     Pull,
     Pulled,
+    PurgeTopic,
     Reset,
     ResetOffsets,
     Send,
@@ -97,7 +98,7 @@ class Broker:
                 ticket.future.set_exception(result)
             else:
                 ticket.future.set_result(result)
-                if isinstance(ticket.command, UpdateTopic):
+                if isinstance(ticket.command, UpdateTopic | PurgeTopic):
                     self.limited.look_again(ticket.command.name)
         self.waiters.wake(committed.woken)
         self.watchers.wake(committed.woken)

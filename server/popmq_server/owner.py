@@ -332,7 +332,8 @@ def pop(tx: Tx, command: Pop, ask: PopToken) -> Popped:
 def _replay(tx: Tx, owner: Owner, token: Token) -> Popped:
     """The members that are not done, in the order of the first answer, uncounted."""
     if not token.ck_id:
-        return Popped([], 0, 0, tx.now_ms, owner.lease_until_ms, 0, True, (0, token.end, 0, 0))
+        sealed = (token.members, token.end, 0, token.members)  # it had some, when its topic was purged
+        return Popped([], 0, 0, tx.now_ms, owner.lease_until_ms, 0, True, sealed)
     ck = tx.state.ck[token.ck_id]
     part = tx.state.leases[(ck.ck_id, 0)]
     if part.released:

@@ -3,13 +3,24 @@
 The name is gone since the delete, and ids are never reused, so nobody can meet what is still there. The job is a record
 in `purge`: a restart goes on with it.
 
+A purged topic is made anew, under its name and with its settings: its messages are those of a topic that is deleted,
+and nothing of them can come back, be it delayed, half, leased or sent once more. Its offsets go on: queues begin where
+the old ones ended, and groups, with their numbers and filters, stand at these ends. A sealed token of an owner stays
+sealed: a reader that repeats it learns that its messages are lost, and gets no new ones for them.
+
+         queue      0 ───────────────────────────▶ 17          17
+         topic 3    ▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪  in `purge`    topic 9     empty: the same name, queues, groups, retention …
+
 A deleted topic takes its chunks, queues and history along, and of each group what it had there; a deleted group its
 positions, retries, owners and leases. Leases of either that end before their turn just go.
 """
 
 from typing import Any
 
-from popmq_server import delay, quotas, transaction
+from popmq_server import delay, quotas, stats, topic, transaction
+from popmq_server.commands import PurgeTopic
+from popmq_server.errors import topic_not_found
+from popmq_server.records import Topic, TopicStat
 from popmq_server.storage.keys import STAT_KEY, SUB_OWNER, TOPIC_AT, U32, U64
 from popmq_server.storage.table import Table
 from popmq_server.topic import Log
@@ -21,6 +32,58 @@ PURGE_KEYS_MAX = 1000
 _OF_TOPIC = ("cq", "idx", "widx", "bare", "mark", "queue", "hist", "quar", "uid", "gone", "tstat")
 #: Databases whose keys start with the group id, and then the topic id but for `own`.
 _OF_GROUP = ("rq", "fwait", "tok", "poff", "begin", "stat", "sub", "own")
+
+
+def purge_topic(tx: Tx, command: PurgeTopic) -> int:
+    """Drops all messages of a topic, at once for everybody; parked Pops go on to wait. How many it had."""
+    old = tx.topic(command.name)
+    if old is None:
+        raise topic_not_found(command.name, "name")
+    topic.flush(tx)  # what this commit has appended is of the old one
+    state, waiting = tx.state, tx.state.topic_stat.get(old.topic_id, TopicStat())
+    dropped = stats.stored(state, old) + waiting.delayed + waiting.half
+    made = old._replace(topic_id=tx.next("entity"))
+    state.topics.pop(old.topic_id)
+    state.purges[old.topic_id] = "topic"
+    state.topics[made.topic_id] = made
+    state.ids[("t", made.name)] = made.topic_id
+    for queue in range(made.queues):
+        end = state.queue_max.get((old.topic_id, queue), 0)
+        state.queue_max[(made.topic_id, queue)] = state.queue_min[(made.topic_id, queue)] = end
+    state.total[made.topic_id] = state.total.get(old.topic_id, 0)
+    for group_id in state.topic_groups.get(old.topic_id, ()):
+        if group_id in state.groups:
+            _bind_anew(tx, group_id, old, made)
+    _keep_tokens(tx, old, made)
+    tx.wake(None, made.topic_id)
+    tx.arrive(made.topic_id, None)
+    return dropped
+
+
+def _bind_anew(tx: Tx, group_id: int, old: Topic, made: Topic) -> None:
+    """A group goes on at the ends. Its numbers stay: what it had not finished is as if it had never begun there."""
+    state, where = tx.state, (group_id, made.topic_id)
+    ends = [state.queue_max[(made.topic_id, queue)] for queue in range(made.queues)]
+    for queue, end in enumerate(ends):
+        tx.pass_to((*where, queue), end)
+    stat = state.stat[(group_id, old.topic_id)]
+    done = stat.acked + stat.dead + stat.expired + stat.quarantined + stat.filtered
+    state.stat[where] = stat._replace(retry=0, waiting=0, start=sum(ends) - done)
+    state.topic_groups[made.topic_id] = (*state.topic_groups.get(made.topic_id, ()), group_id)
+    subscription = state.subscriptions.get((group_id, old.topic_id))
+    if subscription is not None:
+        state.subscriptions[where] = subscription
+
+
+def _keep_tokens(tx: Tx, old: Topic, made: Topic) -> None:
+    """Each open token is a sealed one of the new topic, without its messages."""
+    state = tx.state
+    for key, token in list(state.tokens.items()):
+        if key[1] == old.topic_id and key[0] in state.groups:
+            kept = (key[0], made.topic_id, key[2])
+            state.tokens[kept] = token._replace(ck_id=0)
+            keys = state.owner_tokens.get(token.owner_id, ())
+            state.owner_tokens[token.owner_id] = tuple(kept if one == key else one for one in keys)
 
 
 def step(tx: Tx, entity_id: int, kind: str) -> None:

@@ -84,8 +84,8 @@ def _seen(tx: Tx, key: bytes, topic: Topic, count: int) -> Sent | None:
     if raw is None:
         return None
     sent_ms, topic_id, queue, first, stored = DEDUP_VALUE.unpack_from(raw)
-    if tx.now_ms - sent_ms > DEDUP_KEEP_MS:
-        return None
+    if tx.now_ms - sent_ms > DEDUP_KEEP_MS or topic_id not in tx.state.topics:
+        return None  # also when the topic was purged: nobody was told that the first try was stored
     if (topic_id, stored) != (topic.topic_id, count):
         raise Refused(
             "REQUEST_NUMBER_REUSED",

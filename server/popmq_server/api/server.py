@@ -17,6 +17,7 @@ from grpc_reflection.v1alpha import reflection
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.api.admin import AdminService
 from popmq_server.api.filtering import FilteringService
+from popmq_server.api.limiting import LimitingService
 from popmq_server.api.native import NativeService
 from popmq_server.api.ordering import OrderingService
 from popmq_server.api.pulling import PullingService
@@ -77,6 +78,7 @@ class Server:
             native,
             AdminService(broker, native, broker.store, metrics, rates),
             FilteringService(broker),
+            LimitingService(broker),
             OrderingService(broker),
             PullingService(broker, native, metrics),
             TimingService(broker, metrics),

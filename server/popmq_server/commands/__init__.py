@@ -29,6 +29,7 @@ from popmq_server.commands.letters import (
     Traced,
     Why,
 )
+from popmq_server.commands.limiting import PurgeTopic
 from popmq_server.commands.messages import (
     Ack,
     Acked,
@@ -106,6 +107,7 @@ __all__ = [
     "Position",
     "Pull",
     "Pulled",
+    "PurgeTopic",
     "QueryOffsets",
     "Recall",
     "Redrive",
