@@ -7,7 +7,7 @@ The broker takes back what stands behind a failure, and delivers it again in ord
 """
 
 import weakref
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from popmq._hand import Batch, Hand
@@ -27,6 +27,7 @@ class _Turn:
     batch: Batch
     delivery: weakref.ref[Delivery]
     asked: bool = False  # how it ended is being told, and the broker's answer decides
+    waiting: set[Batch] = field(default_factory=set)  # those of others that it keeps waiting
 
 
 class Turns:
@@ -45,7 +46,9 @@ class Turns:
         out = self._by_key.get(key)
         if out is not None:
             if out.asked or out.delivery() is not None:
-                return "later"
+                if batch := self._hand.batch_of(delivery.handle):
+                    out.waiting.add(batch)
+                return "later" if batch else "never"
             self._end(out, failed=True)
         batch = self._hand.batch_of(delivery.handle)
         if batch is None:
@@ -60,18 +63,18 @@ class Turns:
         if turn := self._by_handle.get(handle):
             turn.asked = True
 
-    def left(self, handle: str) -> Batch | None:
-        """Its handler is done with a delivery that was lost; its batch, if that ended a turn."""
+    def left(self, handle: str) -> set[Batch]:
+        """Its handler is done with a delivery that was lost; the batches that may go on."""
         turn = self._by_handle.get(handle)
-        return None if turn is None or turn.asked else self.over(handle, failed=True)
+        return set() if turn is None or turn.asked else self.over(handle, failed=True)
 
-    def over(self, handle: str, failed: bool) -> Batch | None:
-        """The broker knows how a delivery ended; its batch, if that ended a turn."""
+    def over(self, handle: str, failed: bool) -> set[Batch]:
+        """The broker knows how a delivery ended; the batches that may go on."""
         turn = self._by_handle.get(handle)
         if turn is None:
-            return None
+            return set()
         self._end(turn, failed)
-        return turn.batch
+        return {turn.batch, *turn.waiting}
 
     def _end(self, turn: _Turn, failed: bool) -> None:
         del self._by_handle[turn.handle], self._by_key[turn.key]

@@ -9,7 +9,7 @@ import pytest
 
 import popmq
 from popmq.testing import FakeClock
-from tests.sdk.conftest import GROUP, Connect
+from tests.sdk.conftest import GROUP, Connect, eventually
 
 FIFO = "letters"
 
@@ -184,6 +184,19 @@ async def test_when_a_lease_is_lost_those_behind_it_are_dropped_and_its_handler_
         assert await handle(consumer, guard, 2) == ["a1", "a2"]
 
 
+async def test_two_consumers_of_one_client_wait_for_each_others_handlers(client: Any, guard: Any, advance: Any) -> None:
+    async with client.consume(FIFO, GROUP, invisible=60.0) as one, client.consume(FIFO, GROUP) as other:
+        await client.send(FIFO, letters("a", "a0"))
+        async with guard(lost := await one.__anext__()):
+            await client.extend(lost, 1.0)
+            await advance(120.0)
+            again = asyncio.ensure_future(other.__anext__())
+            await eventually(lambda: held_twice(client))
+            await waiting_pop(client)
+            assert not again.done()
+        assert ((await again).text(), again.result().attempt) == ("a0", 2)
+
+
 async def test_one_that_nobody_keeps_comes_again_before_those_behind_it(client: Any, guard: Any, advance: Any) -> None:
     async with client.consume(FIFO, GROUP, invisible=60.0) as consumer:
         await warm(client, guard, consumer)
@@ -252,6 +265,11 @@ async def test_a_group_may_want_one_message_after_another_of_any_topic(client: A
     workers = [asyncio.ensure_future(work()) for _ in range(3)]
     await asyncio.gather(*workers)
     assert sorted(done) == list(range(40))
+
+
+async def held_twice(client: Any) -> bool:
+    """Whether the message was popped again."""
+    return any(lease.undone for lease in (await client.leases(GROUP, FIFO)).leases)
 
 
 async def waiting_pop(client: Any) -> None:

@@ -123,15 +123,15 @@ class Leases:
     def left(self, handle: str) -> None:
         """The handler of a delivery that was lost is done: its message group may go on."""
         with self._lock:
-            batch = self._turns.left(handle)
-        if batch is not None:
+            batches = self._turns.left(handle)
+        for batch in batches:
             batch.freed()
 
     def over(self, handle: str, failed: bool) -> None:
         """The broker knows how a delivery ended; `failed`: those behind it in its message group go back with it."""
         with self._lock:
-            batch = self._turns.over(handle, failed)
-        if batch is not None:
+            batches = self._turns.over(handle, failed)
+        for batch in batches:
             batch.freed()
 
     def forget_dropped(self) -> None:
