@@ -163,6 +163,22 @@ def test_one_group_reads_several_topics_and_each_on_its_own(rig: Rig) -> None:
     assert [(row.body, row.attempt) for row in rig.pop(topic="t")] == [("b", 1), ("a", 2)]
 
 
+def test_each_group_gets_its_own_retries_however_their_names_lie_inside_each_other(rig: Rig) -> None:
+    """S1.21, D.50, I.23: all of them have something in their retry topics of one topic, in any order."""
+    rig.topic()
+    names = ("b", "a_b", "a", "a_b_t")
+    for name in names:
+        rig.group(name)
+    rig.send("m1", "m2")
+    for turn, name in enumerate(names):
+        rows = rig.pop(group=name)
+        rig.release(rows[turn % 2 :], group=name, delay_ms=0)
+    for turn, name in enumerate(names):
+        again = rig.pop(group=name)
+        assert [(row.body, row.attempt) for row in again] == [("m1", 2), ("m2", 2)][turn % 2 :]
+        assert rig.ack(again, group=name) == [None] * len(again)
+
+
 # ── One winner ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
