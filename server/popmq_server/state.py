@@ -190,6 +190,11 @@ class State:
         else:
             tx.put("queue", QUEUE_KEY.pack(*key), QUEUE_ENDS.pack(least, self.queue_max.get(key, least)))
 
+    def torn(self, ck_id: int, member: int) -> bool:
+        """Whether an owner has lost a member of a CheckPoint for good: what is tied to it is not tied any more."""
+        part = self.leases.get((ck_id, 0))
+        return part is not None and bool(part.torn >> member & 1)
+
     def load(self, tx: Transaction) -> None:
         """The scan at start."""
         if (raw := tx.get("meta", _COUNTERS)) is not None:

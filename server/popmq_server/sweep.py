@@ -191,13 +191,15 @@ class _Piece:
         return True
 
     def waiting_to_retry(self) -> bool:
-        """What waits for its turn in a message group goes to the retry topic, in the order of the group."""
+        """What waits for its turn in a message group goes to the retry topic, in the order of the group.
+
+        Owners have lost theirs before, so what was tied is not any more.
+        """
         if not self.tx.state.stat[self.where].waiting:
             return True
         found, done = self._waiting(lambda entry: True)
         for entry in found:
             fifo.remove(self.tx, self.where, entry)
-            fifo.tear(self.tx, self.where, entry)
         for reason, alike in itertools.groupby(found, key=lambda entry: entry.reason):
             members = _pointing_at(self.tx, self.where, list(alike))
             to_retry(self.tx, members, members.all_bits, reason)

@@ -247,8 +247,25 @@ def test_sealed_sets_are_given_up_for_good(shop: Rig, released: bool) -> None:
     switch(shop, "POP")
     again = shop.seal(1)
     assert (again.rows, again.sealed) == ([], (4, False, 3, 0))
-    assert shop.ack_up_to(1) == 0
-    assert len(shop.seal(2, max_messages=32).rows) == 9, "its own as well as everybody's"
+    assert len(shop.seal(2, max_messages=32).rows) == 9, "those that it had before too"
+    assert (shop.ack_up_to(1), shop.ack_up_to(2)) == (0, 9)
+
+
+@pytest.mark.parametrize("released", [False, True], ids=["bound", "its lease ran out"])
+def test_sealed_sets_of_a_fifo_topic_are_given_up_for_good(rig: Rig, released: bool) -> None:
+    fifo_pair(rig)
+    send_fifo(rig, "a1", "a2", "b1")
+    rig.attach()
+    rig.seal(1, max_messages=2)
+    rig.seal(1, chunk=1)
+    if released:
+        rig.advance(MINUTE)
+    switch(rig, "PULL")
+    assert sorted(place[0] for place in pulled_again(rig)) == ["a1", "a2", "b1"]
+    switch(rig, "POP")
+    assert rig.seal(1).sealed == (2, False, 2, 0)
+    assert bodies(deliveries(rig.seal(2))) == ["a1", "a2", "b1"]
+    assert (rig.ack_up_to(1), rig.ack_up_to(2)) == (0, 3)
 
 
 def test_an_owner_may_finish_what_has_not_moved_yet(shop: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -299,6 +316,22 @@ def test_message_groups_are_in_order_again_when_the_group_pops(rig: Rig, monkeyp
     assert [text for text in got if text[0] == "a"] == list(numbered("a", 9))
     assert [text for text in got if text[0] == "b"] == list(numbered("b", 5))
     assert (rig.numbers().waiting, sums(rig)) == (0, (0, 0, 0, 0, 14))
+
+
+def test_a_set_is_not_sealed_as_the_end_while_message_groups_are_put_in_order(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fifo_pair(rig)
+    send_fifo(rig, *numbered("a", 6))
+    switch(rig, "PULL")
+    commit(rig, 6)
+    send_back(rig, *range(6), delay_ms=0)
+    rig.attach()
+    monkeypatch.setattr(sweep, "SWEEP_MAX", 2)
+    _, popped = rig.run(ask.SetConsumeMode("t", "g", "POP"), sealing(1))
+    assert popped.sealed == (0, False, 0, 0)
+    finish(rig, True)
+    assert bodies(deliveries(rig.seal(1, chunk=1))) == list(numbered("a", 6))
 
 
 def test_a_lease_of_a_fifo_topic_that_ends_while_the_group_pulls_goes_to_the_retry_topic(

@@ -358,10 +358,10 @@ def test_an_attempt_id_does_not_bring_back_what_a_reset_took(rig: Rig, monkeypat
     monkeypatch.setattr(sweep, "SWEEP_MAX", 1)
     rig.pair()
     rig.send("a", "b", "c", "d")
-    rig.pop(2, client_id="c", attempt_id="x")
     rig.pop(2)
-    assert rig.do(ask.ResetOffsets("t", "g", None, {0: 3})).left
-    again = rig.popped(client_id="c", attempt_id="x")
+    rig.pop(2, client_id="c", attempt_id="x")
+    moved, again = rig.run(ask.ResetOffsets("t", "g", None, {0: 3}), ask.Pop("t", "g", client_id="c", attempt_id="x"))
+    assert moved.left
     assert (bodies(deliveries(again)), again.replay) == (["d"], False)
     finish(rig, True)
     assert rig.popped(client_id="c", attempt_id="x").replay, "the new one is still known"

@@ -191,6 +191,17 @@ def test_the_retry_topic_is_browsed_with_origin_and_reason(shop: Rig) -> None:
     assert [value[-2:] for _, value in shop.read("rq")] == [b"no"]
 
 
+def test_in_a_fifo_topic_it_comes_again_through_the_retry_topic_too(rig: Rig) -> None:
+    fifo_pair(rig)
+    switch(rig, "PULL")
+    send_fifo(rig, "a1", "a2")
+    commit(rig, 2)
+    send_back(rig, 0, delay_ms=MINUTE)
+    send_back(rig, 1, delay_ms=0)
+    rig.advance(MINUTE)
+    assert ([place[0] for place in pulled_again(rig)], rig.numbers().waiting) == (["a2", "a1"], 0)
+
+
 def test_a_group_that_pops_a_fifo_topic_again_gets_what_was_sent_back_in_order(rig: Rig) -> None:
     fifo_pair(rig)
     switch(rig, "PULL")

@@ -230,12 +230,6 @@ def one_place(state: State, where: tuple[int, int]) -> bool:
     return where not in state.sweeps and not (found and found.pulled)
 
 
-def torn(state: State, ck_id: int, member: int) -> bool:
-    """Whether an owner has lost a member for good: what is tied to it is not tied any more."""
-    part = state.leases.get((ck_id, 0))
-    return part is not None and bool(part.torn >> member & 1)
-
-
 def _count_leased(
     kv: Transaction,
     state: State,
@@ -281,7 +275,7 @@ def _count_retries(
         position, _, _, queue, offset, _, ck_id, member = RQ_VALUE.unpack_from(value)
         count += 1
         held[check_letters.place_of(kv, topic_id, position, queue, offset)] += 1
-        if ck_id in state.ck and not released.pop((ck_id, member), 0) and not torn(state, ck_id, member):
+        if ck_id in state.ck and not released.pop((ck_id, member), 0) and not state.torn(ck_id, member):
             yield f"{where}: a retry entry is tied to member {member} of CheckPoint {ck_id}, which did not release it"
     if count != state.stat[(group_id, topic_id)].retry:
         yield f"{where}: {count} retry entries, counted {state.stat[(group_id, topic_id)].retry}"

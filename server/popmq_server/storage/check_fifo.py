@@ -27,7 +27,7 @@ def count_waiting(
         count += 1
         place = check_letters.place_of(kv, where[1], position, queue, offset)
         held[place] += 1
-        if ck_id in state.ck and not released.pop((ck_id, member), 0) and where not in state.sweeps:
+        if ck_id in state.ck and not released.pop((ck_id, member), 0) and not state.torn(ck_id, member):
             yield f"{name}: a waiting entry is tied to member {member} of CheckPoint {ck_id}, which did not release it"
         passed = offset < state.poff.get((*where, queue), 0)
         if place[0] != check_letters.REDRIVEN and not passed and where not in state.sweeps:
