@@ -136,7 +136,7 @@ def _not_there(letters: Topic, offset: int, how: str) -> Refused:
         "MESSAGE_NOT_FOUND",
         f"the letter at offset {offset} of {letters.name!r} {how}",
         field="offsets",
-        action=f"look: popmq browse '{letters.name}'",
+        action="look at the letters that are there: Browse, or popmq dlq show",
     )
 
 

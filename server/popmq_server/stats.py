@@ -9,12 +9,12 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from popmq_server import consume_mode, deadletter, delay, message_groups, transaction
-from popmq_server.browse import browse
+from popmq_server.browse import browse, retry_topic
 from popmq_server.checkpoint import BACKOFF, KIND_NAMES, CheckPoint
 from popmq_server.commands import Look
 from popmq_server.errors import group_not_found, topic_not_found
-from popmq_server.message import dead_letter_topic
-from popmq_server.records import Group, Held, Subscription, Topic, TopicStat
+from popmq_server.message import RETRY_PREFIX, dead_letter_topic
+from popmq_server.records import Group, Held, Stat, Subscription, Topic, TopicStat
 from popmq_server.state import State
 from popmq_server.storage.keys import FWAIT_VALUE, NEVER, RQ_VALUE, STAT_KEY, SUB_OWNER, TOPIC_AT
 from popmq_server.topic import IDX_HEAD, Log, entries
@@ -93,7 +93,14 @@ def ready(state: State, group_id: int, topic: Topic) -> int:
 
 
 def _pairs(tx: Tx, topic_name: str, group_name: str) -> list[tuple[Group, Topic]]:
-    """Groups with the topics they have named, by name; Refused for names that do not exist."""
+    """Groups with the topics they have named, by name; Refused for names that do not exist.
+
+    A retry topic has one pair, its own.
+    """
+    if topic_name.startswith(RETRY_PREFIX):
+        pair = retry_topic(tx, topic_name)
+        known = (pair[0].group_id, pair[1].topic_id) in tx.state.stat and group_name in ("", pair[0].name)
+        return [pair] if known else []
     if topic_name and tx.topic(topic_name) is None:
         raise topic_not_found(topic_name)
     if group_name and tx.group(group_name) is None:
@@ -191,13 +198,24 @@ def _oldest_ms(tx: Tx, group: Group, topic: Topic, leased: int | None) -> int:
 
 
 def topics(tx: Tx, name: str) -> list[TopicNumbers]:
-    """Numbers of all topics, by name, or of one."""
+    """Numbers of all topics, by name, or of one; of a retry topic when it is named."""
+    if name.startswith(RETRY_PREFIX):
+        return [_retry_topic(tx, name)]
     if name and tx.topic(name) is None:
         raise topic_not_found(name)
     found = sorted(
         (topic for _, topic in tx.state.topics.items() if name in ("", topic.name)), key=lambda topic: topic.name
     )
     return [_topic_numbers(tx.state, topic) for topic in found]
+
+
+def _retry_topic(tx: Tx, name: str) -> TopicNumbers:
+    """A retry topic as a topic of one queue, by the numbers of its entries. It has no bytes of its own."""
+    group, topic = retry_topic(tx, name)
+    stat = tx.state.stat.get((group.group_id, topic.topic_id), Stat())
+    page = browse(tx, name, 0, 0, 0, 0)
+    ends = [(0, page.min_offset, page.max_offset)]
+    return TopicNumbers(topic._replace(name=name, queues=1), stat.retry + stat.waiting, ends, 0, 0, 0)
 
 
 def _topic_numbers(state: State, topic: Topic) -> TopicNumbers:

@@ -113,10 +113,14 @@ def good_requests(world: World) -> dict[str, Message]:
         "Broker/AckUpTo": pb.AckUpToRequest(**owner, epoch=2),  # type: ignore[arg-type]
         "Broker/ReleaseOwner": pb.ReleaseOwnerRequest(**owner),  # type: ignore[arg-type]
         "Broker/WaitAvailable": pb.WaitAvailableRequest(topic=TOPIC, group=GROUP),
+        "Broker/Peek": pb.PeekRequest(topic=TOPIC, group=GROUP),
         "Broker/Recall": pb.RecallRequest(topic=LATER, recall_handle=world.recall_handle),
         "Broker/EndTransaction": pb.EndTransactionRequest(
             ends=[pb.TransactionEnd(transaction_id=world.transaction_id, resolution=pb.COMMIT)]
         ),
+        "Admin/LookUp": pb.LookUpRequest(topic=TOPIC, message_id="7"),
+        "Admin/Why": pb.WhyRequest(message_id="7"),
+        "Admin/RedriveDeadLetters": pb.RedriveDeadLettersRequest(group=GROUP),
         "Admin/ListDelayed": pb.ListDelayedRequest(topic=LATER),
         "Admin/ListTransactions": pb.ListTransactionsRequest(topic=LATER),
         "Admin/CreateTopic": pb.CreateTopicRequest(topic=pb.Topic(name="new")),

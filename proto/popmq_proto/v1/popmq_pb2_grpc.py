@@ -1337,8 +1337,8 @@ class AdminServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Why(self, request, context):
-        """The whole life of a message for each group: why it is not here. Errors: TOPIC_NOT_FOUND, MESSAGE_NOT_FOUND,
-        INVALID_FIELD.
+        """The whole life of a message for each group: why it is not here. Errors: TOPIC_NOT_FOUND, GROUP_NOT_FOUND,
+        MESSAGE_NOT_FOUND, INVALID_FIELD.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -83,8 +83,8 @@ class AdminService:
         return pb.UpdateTopicResponse(topic=_topic(made))
 
     async def GetTopic(self, raw: bytes) -> Message:
-        """Settings, and the first and next offset of each queue."""
-        name = requests.topic_name(read(pb.GetTopicRequest, raw).name, "name")
+        """Settings, and the first and next offset of each queue; a retry topic is one queue of entries."""
+        name = requests.browsed_name(read(pb.GetTopicRequest, raw).name, "name")
         with requests.paths(topic="name"):
             found = (await self._engine.execute(Look("topics", (name,))))[0]
         return pb.GetTopicResponse(topic=_topic(found.topic), queues=_queues(found.queues))
@@ -153,7 +153,8 @@ class AdminService:
     async def GetStats(self, raw: bytes) -> Message:
         """Numbers of topics, groups and the store; each pair of lists is one look at one state."""
         request = read(pb.GetStatsRequest, raw)
-        topic, group = _optional_names(request)
+        topic = requests.browsed_name(request.topic) if request.topic else ""
+        group = requests.group_name(request.group) if request.group else ""
         topics = await self._engine.execute(Look("topics", (topic,)))
         groups = await self._engine.execute(Look("groups", (topic, group)))
         return pb.GetStatsResponse(
@@ -270,7 +271,7 @@ def _unique_ids_ms(topic: pb.Topic) -> int:
     return check_range(topic.unique_ids_ms, "topic.unique_ids_ms", 0, catalog.UNIQUE_IDS_MS_MAX)
 
 
-def _optional_names(request: pb.GetStatsRequest | pb.ListLeasesRequest) -> tuple[str, str]:
+def _optional_names(request: pb.ListLeasesRequest) -> tuple[str, str]:
     """(topic, group) of a request in which an empty name stands for all."""
     topic = requests.topic_name(request.topic) if request.topic else ""
     return topic, requests.group_name(request.group) if request.group else ""

@@ -106,12 +106,12 @@ def group_name(name: str, field: str = "group") -> str:
     return check_name(name, field, GROUP_NAME_MAX)
 
 
-def browsed_name(name: str) -> str:
+def browsed_name(name: str, field: str = "topic") -> str:
     """A topic's name; retry topics may be browsed too."""
     if not name.startswith(RETRY_PREFIX):
-        return topic_name(name)
+        return topic_name(name, field)
     group, _, topic = name.removeprefix(RETRY_PREFIX).partition("+")
-    return f"{RETRY_PREFIX}{group_name(group, 'topic')}+{topic_name(topic)}"
+    return f"{RETRY_PREFIX}{group_name(group, field)}+{topic_name(topic, field)}"
 
 
 def sent_name(name: str) -> str:

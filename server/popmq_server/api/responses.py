@@ -1,6 +1,7 @@
 """Answers of the engine → responses of popmq.v1."""
 
 import functools
+from collections.abc import Iterable
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.api.status import error_info
@@ -100,12 +101,17 @@ def pulled(answer: Pulled) -> bytes:
         min_offset=answer.min_offset,
         max_offset=answer.max_offset,
     )
+    return b"".join(deliveries(b"\x12", answer.rows)) + rest.SerializeToString()
+
+
+def deliveries(field: bytes, rows: Iterable[tuple[bytes, int, int, int, int]]) -> list[bytes]:
+    """Deliveries without handles, encoded by hand as `_rows` are. `field`: the key of the field that they stand in."""
     parts: list[bytes] = []
-    for data, stored_ms, queue, offset, attempt in answer.rows:
+    for data, stored_ms, queue, offset, attempt in rows:
         head = b"\x0a" + varint(len(data))
         tail = _place(attempt, queue) + b"\x28" + varint(offset) + _stored(stored_ms)
-        parts += (b"\x12", varint(len(head) + len(data) + len(tail)), head, data, tail)
-    return b"".join(parts) + rest.SerializeToString()
+        parts += (field, varint(len(head) + len(data) + len(tail)), head, data, tail)
+    return parts
 
 
 @functools.lru_cache(maxsize=4096)

@@ -18,6 +18,7 @@ from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.api.admin import AdminService
 from popmq_server.api.filtering import FilteringService
 from popmq_server.api.limiting import LimitingService
+from popmq_server.api.looking import LookingService
 from popmq_server.api.native import NativeService
 from popmq_server.api.ordering import OrderingService
 from popmq_server.api.pulling import PullingService
@@ -82,6 +83,7 @@ class Server:
             OrderingService(broker),
             PullingService(broker, native, metrics),
             TimingService(broker, metrics),
+            LookingService(broker, native, metrics),
             SessionService(broker, metrics),
         )
         for name in _SERVICES:

@@ -1,0 +1,247 @@
+"""Looking at single messages over the wire, and redriving dead letters: what the contract says of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_server import redrive
+from popmq_server.clock import FakeClock
+from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, bodies, check_error, dump, handles
+
+DEAD = f"%DLQ%{GROUP}"
+
+
+def reject(shop: Stubs, *texts: bytes, reason: str = "no such account", topic: str = TOPIC) -> None:
+    """Dead letters of these messages."""
+    shop.send(*texts, topic=topic)
+    for handle in handles(shop.pop(topic, max_messages=len(texts))):
+        shop.change(handle, reject=pb.Reject(reason=reason))
+
+
+def redriven(shop: Stubs, **fields: Any) -> pb.RedriveDeadLettersResponse:
+    request = pb.RedriveDeadLettersRequest(**{"group": GROUP, **fields})
+    answer: pb.RedriveDeadLettersResponse = shop.admin.RedriveDeadLetters(request, timeout=CALL_S)
+    for failure in answer.failures:
+        check_error(failure.error)
+    return answer
+
+
+def failures(answer: pb.RedriveDeadLettersResponse) -> list[tuple[int, str, str]]:
+    return [(each.offset, each.message_id, pb.Code.Name(each.error.code)) for each in answer.failures]
+
+
+def look_up(shop: Stubs, **fields: Any) -> pb.LookUpResponse:
+    request = pb.LookUpRequest(**{"topic": TOPIC, **fields})
+    answer: pb.LookUpResponse = shop.admin.LookUp(request, timeout=CALL_S)
+    assert not any(delivery.handle for delivery in answer.deliveries)
+    return answer
+
+
+def why(shop: Stubs, message_id: str, **fields: Any) -> list[pb.MessageLife]:
+    return list(shop.admin.Why(pb.WhyRequest(message_id=message_id, **fields), timeout=CALL_S).lives)
+
+
+def peek(shop: Stubs, **fields: Any) -> list[pb.Delivery]:
+    request = pb.PeekRequest(**{"topic": TOPIC, "group": GROUP, **fields})
+    deliveries = shop.broker.Peek(request, timeout=CALL_S).deliveries
+    assert not any(delivery.handle for delivery in deliveries)
+    return list(deliveries)
+
+
+# ── RedriveDeadLetters ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_all_dead_letters_of_a_group_are_delivered_again(shop: Stubs) -> None:
+    reject(shop, b"a", b"b", b"c")
+    assert shop.stats().dead == 3
+    assert redriven(shop) == pb.RedriveDeadLettersResponse(redriven=3)
+    assert (shop.stats().dead, shop.stats().retry) == (0, 3)
+    answer = shop.pop()
+    assert [(each.message.body, each.attempt) for each in answer.deliveries] == [(b"a", 1), (b"b", 1), (b"c", 1)]
+    assert not any(each.message.HasField("dead_letter") for each in answer.deliveries)
+    assert redriven(shop) == pb.RedriveDeadLettersResponse()
+
+
+def test_letters_are_named_by_offset_and_by_id_and_each_once(shop: Stubs) -> None:
+    reject(shop, b"a", b"b", b"c", b"d")
+    answer = redriven(shop, offsets=[3, 0, 3, 9], message_ids=["a", "b", "nobody"])
+    assert (answer.redriven, failures(answer)) == (
+        3,
+        [(-1, "nobody", "MESSAGE_NOT_FOUND"), (9, "", "MESSAGE_NOT_FOUND")],
+    )
+    assert sorted(bodies(shop.pop())) == [b"a", b"b", b"d"]
+
+
+def test_more_letters_than_a_piece_holds_are_all_done_by_one_call(shop: Stubs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redrive, "PIECE_LETTERS", 3)
+    texts = [f"{number}".encode() for number in range(20)]
+    reject(shop, *texts)
+    assert redriven(shop, offsets=range(10)).redriven == 10
+    assert redriven(shop).redriven == 10
+    assert sorted(bodies(shop.pop(max_messages=100))) == sorted(texts)
+
+
+def test_a_letter_whose_origin_is_gone_is_a_failure_and_stays(shop: Stubs) -> None:
+    shop.create_topic("gone")
+    reject(shop, b"a")
+    reject(shop, b"b", topic="gone")
+    shop.admin.DeleteTopic(pb.DeleteTopicRequest(name="gone"), timeout=CALL_S)
+    answer = redriven(shop)
+    assert (answer.redriven, failures(answer)) == (1, [(1, "b", "TOPIC_NOT_FOUND")])
+    left = shop.admin.Browse(pb.BrowseRequest(topic=DEAD), timeout=CALL_S).deliveries
+    assert [(each.message.body, each.offset) for each in left] == [(b"b", 1)]
+
+
+def test_only_those_of_one_topic(shop: Stubs) -> None:
+    shop.create_topic("other")
+    reject(shop, b"a")
+    reject(shop, b"b", topic="other")
+    assert redriven(shop, topic="other").redriven == 1
+    assert bodies(shop.pop("other")) == [b"b"]
+    assert (shop.stats().dead, bodies(shop.pop())) == (1, [])
+
+
+def test_a_pop_that_waits_gets_what_is_redriven(shop: Stubs) -> None:
+    reject(shop, b"a")
+    waiting = shop.pop_later()
+    redriven(shop)
+    assert bodies(waiting.result()) == [b"a"]
+
+
+# ── LookUp ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def keyed(shop: Stubs, text: bytes, *keys: str) -> None:
+    message = pb.Message(message_id=text.decode(), body=text, keys=keys, properties={"a": "b"})
+    shop.broker.Send(pb.SendRequest(topic=TOPIC, messages=[message]), timeout=CALL_S)
+
+
+def test_a_message_is_looked_up_by_id_and_by_key(shop: Stubs, clock: FakeClock) -> None:
+    keyed(shop, b"a", "k")
+    clock.advance(1_000)
+    keyed(shop, b"b", "k", "l")
+    assert [each.message.body for each in look_up(shop, key="k").deliveries] == [b"b", b"a"]
+    (found,) = look_up(shop, message_id="b").deliveries
+    assert (list(found.message.keys), dict(found.message.properties)) == (["k", "l"], {"a": "b"})
+    assert (found.queue, found.offset, found.stored_ms) == (0, 1, clock.now_ms())
+    assert [each.message.body for each in look_up(shop, key="k", until_ms=clock.now_ms() - 1).deliveries] == [b"a"]
+    assert look_up(shop, key="nobody") == pb.LookUpResponse()
+
+
+def test_an_answer_that_was_cut_is_gone_on_with_from_its_last_time(shop: Stubs, clock: FakeClock) -> None:
+    for number in range(5):
+        keyed(shop, f"{number}".encode(), "k")
+        clock.advance(1_000)
+    first = look_up(shop, key="k", max_messages=2)
+    assert first.more
+    rest = look_up(shop, key="k", until_ms=first.deliveries[-1].stored_ms)
+    assert [each.message.body for each in rest.deliveries] == [b"3", b"2", b"1", b"0"]
+    assert not rest.more
+
+
+def test_dead_letters_are_looked_up_too(shop: Stubs) -> None:
+    reject(shop, b"a")
+    (found,) = look_up(shop, topic=DEAD, message_id="a").deliveries
+    assert found.message.dead_letter.reason == "no such account"
+
+
+# ── Why ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_whole_life_of_a_message_is_told(shop: Stubs, clock: FakeClock) -> None:
+    shop.create_group("audit")
+    shop.pop(group="audit")
+    start = clock.now_ms()
+    shop.send(b"a")
+    clock.advance(1_000)
+    (handle,) = handles(shop.pop(client_id="worker-1", invisible_ms=30_000))
+    clock.advance(1_000)
+    shop.change(handle, reject=pb.Reject(reason="no such account"))
+    clock.advance(1_000)
+    redriven(shop)
+    (life,) = why(shop, "a")
+    assert (life.topic, life.queue, life.offset, life.stored_ms, life.place) == (TOPIC, 0, 0, start, "stored")
+    groups = {group.group: group for group in life.groups}
+    assert {name: group.state for name, group in groups.items()} == {GROUP: "retry", "audit": "ready"}
+    assert all(group.explanation for group in life.groups)
+    worker = {"client_id": "worker-1", "attempt": 1}
+    assert list(groups[GROUP].events) == [
+        pb.LifeEvent(time_ms=start, what="sent"),
+        pb.LifeEvent(time_ms=start + 1_000, what="popped", until_ms=start + 31_000, **worker),  # type: ignore[arg-type]
+        pb.LifeEvent(time_ms=start + 2_000, what="rejected", client_id="worker-1", reason="no such account"),
+        pb.LifeEvent(time_ms=start + 2_000, what="dead", reason="no such account", **worker),  # type: ignore[arg-type]
+        pb.LifeEvent(time_ms=start + 3_000, what="redriven"),
+    ]
+    assert [group.group for group in why(shop, "a", group="audit")[0].groups] == ["audit"]
+    assert [one.topic for one in why(shop, "a", topic=TOPIC)] == [TOPIC]
+
+
+def test_what_is_not_to_be_seen_yet_has_a_life_too(shop: Stubs, clock: FakeClock) -> None:
+    shop.create_topic("later", type=pb.DELAY)
+    messages = [
+        pb.Message(message_id="d", body=b"x", delay_ms=5_000),
+        pb.Message(message_id="h", body=b"x", transaction=True),
+    ]
+    shop.broker.Send(pb.SendRequest(topic="later", messages=messages), timeout=CALL_S)
+    (delayed,), (half,) = why(shop, "d"), why(shop, "h")
+    assert (delayed.place, delayed.due_ms) == ("delayed", clock.now_ms() + 5_000)
+    assert (half.place, half.due_ms > clock.now_ms()) == ("half", True)
+
+
+# ── Peek ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_look_shows_the_next_pop_and_writes_nothing(shop: Stubs, folder: Path) -> None:
+    shop.send(b"a", b"b", b"c")
+    (first,) = handles(shop.pop(max_messages=1))
+    shop.change(first, release=pb.Release(delay_ms=0))
+    before = dump(folder)
+    shown = [peek(shop), peek(shop), peek(shop, max_messages=1)]
+    assert dump(folder) == before
+    assert shown[0] == shown[1] == [*shown[2], *shown[0][1:]]
+    got = shop.pop().deliveries
+    fields = ("queue", "offset", "attempt", "stored_ms")
+    assert [[getattr(each, name) for name in fields] for each in got] == [
+        [getattr(each, name) for name in fields] for each in shown[0]
+    ]
+    assert [each.message for each in got] == [each.message for each in shown[0]]
+
+
+def test_a_look_with_a_filter_does_not_fix_it(shop: Stubs) -> None:
+    shop.broker.Send(
+        pb.SendRequest(topic=TOPIC, messages=[pb.Message(body=b"a", tag="red"), pb.Message(body=b"b", tag="blue")]),
+        timeout=CALL_S,
+    )
+    assert [each.message.body for each in peek(shop, filter=pb.Filter(tag="blue"))] == [b"b"]
+    assert bodies(shop.pop(filter=pb.Filter(tag="red"))) == [b"a"]
+
+
+# ── Retry topics by name ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_retry_topic_is_shown_by_name(shop: Stubs) -> None:
+    name = f"%RETRY%{GROUP}+{TOPIC}"
+    shop.send(b"a", b"b", b"c")
+    for handle in handles(shop.pop(max_messages=2)):
+        shop.change(handle, release=pb.Release(delay_ms=0))
+    found = shop.admin.GetTopic(pb.GetTopicRequest(name=name), timeout=CALL_S)
+    assert (found.topic.name, found.topic.queues) == (name, 1)
+    (queue,) = found.queues
+    assert (queue.min_offset, queue.max_offset - queue.min_offset) == (1, 2)
+    numbers = shop.admin.GetStats(pb.GetStatsRequest(topic=name), timeout=CALL_S)
+    assert [(each.topic, each.messages) for each in numbers.topics] == [(name, 2)]
+    assert [(each.group, each.topic, each.retry) for each in numbers.groups] == [(GROUP, TOPIC, 2)]
+    page = shop.admin.Browse(pb.BrowseRequest(topic=name, offset=queue.min_offset + 1), timeout=CALL_S)
+    assert [each.message.body for each in page.deliveries] == [b"b"]
+
+
+def test_retry_topics_are_not_listed_and_dead_letter_topics_are_when_asked_for(shop: Stubs) -> None:
+    """There is one for each group and topic, and each of them is a view: a list of them would be mostly noise."""
+    names = [topic.name for topic in shop.admin.ListTopics(pb.ListTopicsRequest(), timeout=CALL_S).topics]
+    assert names == [TOPIC]
+    every = shop.admin.ListTopics(pb.ListTopicsRequest(dead_letter_topics=True), timeout=CALL_S).topics
+    assert [topic.name for topic in every] == [DEAD, TOPIC]
