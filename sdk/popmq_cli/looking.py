@@ -18,7 +18,7 @@ SESSION_COLUMNS = ["CLIENT", "GROUP", "TOPICS", "IN FLIGHT#", "LAST SEEN"]
 @click.option("--key", default="", help="One of its keys.")
 @click.option("--max", "most", type=click.IntRange(1, 4096), default=32, show_default=True, help="Show so many.")
 @click.option("--since", type=MOMENT, metavar="TIME", help="Stored at this time or later.")
-@click.option("--until", type=MOMENT, metavar="TIME", help="Stored before this time.")
+@click.option("--until", type=MOMENT, metavar="TIME", help="Stored at this time or before.")
 @asks
 def message(
     client: popmq.Client,

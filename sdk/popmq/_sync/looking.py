@@ -59,7 +59,7 @@ class Looking:
         since: datetime | float | None = None,
         until: datetime | float | None = None,
     ) -> Found:
-        """Messages of a topic, or of %DLQ%group, by one of id and key, newest first; stored in this time.
+        """Messages of a topic, or of %DLQ%group, by one of id and key, newest first; stored in this time, both ends in.
 
         Raises TopicNotFound, InvalidField.
         """
