@@ -65,6 +65,22 @@ def test_half_messages_are_listed_and_ended_by_an_operator(run: Cli, mail: popmq
     assert [delivery.text() for delivery in mail.pop("mail", "billing")] == ["kept"]
 
 
+def test_what_the_broker_gave_up_is_committed_by_an_operator(
+    run: Cli, mail: popmq.Client, popmq_clock: FakeClock
+) -> None:
+    mail.send("mail", popmq.Message("kept", transaction=True, message_id="m1"))
+    mail.transaction_checker("mail", lambda check: None)
+    while mail.list_transactions().total:
+        popmq_clock.advance(30_000)
+    (given_up,) = run("message", "TRANS_CHECK_MAX_TIME_TOPIC", "--id", "m1", "--json").objects
+    assert given_up["dead_letter"]["topic"] == "mail"
+    assert run("why", "m1", "--json").objects[0]["place"] == "given up"
+    missing = run("transactions", "redrive", "--id", "m2")
+    assert (missing.code, missing.err.splitlines()[0]) == (4, "0 committed")
+    assert run("transactions", "redrive", "--topic", "mail", "--yes").err == "1 committed\n"
+    assert [delivery.text() for delivery in mail.pop("mail", "billing")] == ["kept"]
+
+
 def test_message_group_and_priority_are_sent(run: Cli, client: popmq.Client) -> None:
     client.create_topic("letters", type="FIFO")
     client.create_topic("urgent", type="PRIORITY")
