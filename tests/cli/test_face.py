@@ -40,7 +40,9 @@ def test_every_command_has_help_with_examples_of_itself(run: Cli, path: tuple[st
 
 
 @pytest.mark.parametrize(
-    "path", [path for path in commands(command_line) if path not in (("serve",), ("check",))], ids=" ".join
+    "path",
+    [path for path in commands(command_line) if path not in (("serve",), ("check",), ("compact",))],
+    ids=" ".join,
 )
 def test_every_command_that_asks_knows_json_and_endpoint(run: Cli, path: tuple[str, ...]) -> None:
     text = run(*path, "--help").out
@@ -192,6 +194,28 @@ def test_check_reads_a_stopped_store_and_ends_with_what_it_found(run: Cli, tmp_p
     broken = run("check", str(tmp_path / "data"))
     assert (busy.code, sound.code, broken.code) == (1, 0, 1)
     assert "in use" in busy.err
+    assert "does not match its checksum" in broken.out
+
+
+def test_compact_shrinks_a_stopped_store_and_leaves_a_busy_or_broken_one(run: Cli, tmp_path: Path) -> None:
+    data = tmp_path / "data" / "popmq.mdb"
+    with EmbeddedBroker(tmp_path / "data", sync="none") as broker, popmq.Client(broker.endpoint) as client:
+        for topic in ("orders", "gone"):
+            client.create_topic(topic)
+        for _ in range(4):
+            client.send("gone", ["x" * 500_000])
+        client.send("orders", ["one of a kind"])
+        client.delete_topic("gone")
+        busy = run("compact", str(tmp_path / "data"))
+    large = data.stat().st_size
+    done = run("compact", str(tmp_path / "data"))
+    small = data.stat().st_size
+    flip_a_byte(data, b"one of a kind")
+    broken = run("compact", str(tmp_path / "data"))
+    assert (busy.code, done.code, broken.code) == (1, 0, 1)
+    assert "in use" in busy.err
+    assert done.out.startswith(f"{data}: ")
+    assert large > 2_000_000 > 1_000_000 > small
     assert "does not match its checksum" in broken.out
 
 

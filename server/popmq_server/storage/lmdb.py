@@ -21,8 +21,10 @@ from popmq_server.storage.reserve import RESERVE_FILE, Reserve
 
 DATA_FILE = "popmq.mdb"
 LOCK_FILE = "popmq.lock"
+#: A compacted copy in the making (compact.py); what is left of one that was interrupted is of no use to anybody.
+COMPACT_FILE = "popmq.mdb.compact"
 #: Files of ours; a folder that holds others and no data file is not a PopMQ data folder.
-OUR_FILES = {DATA_FILE, DATA_FILE + "-lock", LOCK_FILE, RESERVE_FILE}
+OUR_FILES = {DATA_FILE, DATA_FILE + "-lock", LOCK_FILE, RESERVE_FILE, COMPACT_FILE}
 
 #: LMDB frees pages of a commit only two commits later, so this share of the map stays out of reach of sends.
 USED_SHARE_MAX = 0.85
@@ -57,7 +59,7 @@ class Store:
         try:
             self._env = _open_environment(folder, map_bytes, sync)
             self._db = self._open_databases()
-            _sync_folder(folder)
+            sync_folder(folder)
         except BaseException:
             os.close(self._lock)
             raise
@@ -94,6 +96,13 @@ class Store:
     @property
     def page_bytes(self) -> int:
         return int(self._env.stat()["psize"])
+
+    def copy(self, handle: int) -> None:
+        """Writes a compacted copy into an open file: the same entries, without free pages. Raises DiskFault."""
+        try:
+            self._env.copyfd(handle, compact=True)
+        except lmdb.Error as error:
+            raise DiskFault(str(error)) from error
 
     def disk_free(self) -> int:
         """Free bytes of the disk under the data folder."""
@@ -225,7 +234,7 @@ def _lock_folder(folder: pathlib.Path) -> int:
     return handle
 
 
-def _sync_folder(folder: pathlib.Path) -> None:
+def sync_folder(folder: pathlib.Path) -> None:
     """Makes the names of new files durable: POSIX lets a power cut lose a synced file whose name was never synced."""
     for path in (folder, folder.resolve().parent):
         handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
@@ -253,6 +262,17 @@ def _open_environment(folder: pathlib.Path, map_bytes: int, sync: str) -> lmdb.E
         )
     except lmdb.Error as error:
         raise StartError(f"{folder / DATA_FILE} cannot be opened: {error}") from error
+
+
+@contextlib.contextmanager
+def reading_copy(path: pathlib.Path) -> Iterator[Transaction]:
+    """A read transaction over a copy that nobody else uses."""
+    env = lmdb.open(str(path), subdir=False, readonly=True, lock=False, max_dbs=len(keys.DATABASES), readahead=False)
+    try:
+        with env.begin(buffers=True) as txn:
+            yield Transaction(txn, {name: env.open_db(name.encode(), txn, create=False) for name in keys.DATABASES})
+    finally:
+        env.close()
 
 
 @contextlib.contextmanager
