@@ -4,6 +4,7 @@ Counters move where things happen; what the store knows (groups, space) is asked
 Labels are RPC names, codes of the contract, and names of topics and groups that exist: no caller can invent one.
 """
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -12,6 +13,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, star
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from popmq_server.core import Committed
+from popmq_server.errors import Refused
 from popmq_server.stats import GroupNumbers, TopicNumbers
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
@@ -35,6 +37,10 @@ _TOPIC_GAUGES = {
     "delayed": "Messages scheduled for later",
     "half": "Half messages whose transaction is not ended",
 }
+
+
+#: Refusals that a setting of a topic or group made; others of these codes speak of the store, and have no such field.
+_LIMITS = frozenset({"RATE_LIMITED", "IN_FLIGHT_LIMIT", "STORAGE_FULL"})
 
 
 class Seen(NamedTuple):
@@ -68,6 +74,7 @@ class Metrics:
         self.bytes = counter("message_bytes", "Bytes of messages stored and delivered", *names)
         self.pulls = counter("pulls", "Pulls that were served, by what they found", "status", "group", "topic")
         self.refusals = counter("refusals", "Calls and entries of calls refused, by popmq.v1 code", "code")
+        self.limited = counter("limited", "Calls refused by a limit of their topic or group", "code", "group", "topic")
         self.call_seconds = histogram(
             "call_seconds", "From a call's arrival to its answer, waits of long polls included", _SECONDS, "method"
         )
@@ -104,6 +111,16 @@ class Metrics:
             self.delayed_lateness.observe(late_ms / 1000)
         self.given_up.inc(len(committed.timed.given_up))
 
+    @contextlib.contextmanager
+    def limits(self, group: str, topic: str) -> Iterator[None]:
+        """Counts what is refused by a limit of a topic or group; the refusals tell that their names exist."""
+        try:
+            yield
+        except Refused as refused:
+            if refused.code in _LIMITS and refused.field in ("topic", "group"):
+                self.limited.labels(refused.code, group, topic).inc()
+            raise
+
     def watch(self, ask: Callable[[], Seen], parked: Callable[[], float]) -> None:
         """Where the numbers come from that are looked up at each scrape."""
         self.waiters.set_function(parked)
@@ -111,7 +128,8 @@ class Metrics:
 
     def forget(self, *, group: str = "", topic: str = "") -> None:
         """Drops the series of a deleted group or topic: names that come and go must not add up."""
-        families = {self.requests: "method", self.messages: "method", self.bytes: "method", self.pulls: "status"}
+        families = {self.requests: "method", self.messages: "method", self.bytes: "method"}
+        families |= {self.pulls: "status", self.limited: "code"}
         for family, kind in families.items():
             samples = [sample.labels for metric in family.collect() for sample in metric.samples]
             names = {(labels[kind], labels["group"], labels["topic"]) for labels in samples}

@@ -45,7 +45,7 @@ from popmq_server.fifo_pick import FifoPick
 from popmq_server.filters.filter import Filter
 from popmq_server.lease import to_retry
 from popmq_server.pick import Pick
-from popmq_server.pop import choose, lease, picking, queues_of, read_members
+from popmq_server.pop import IN_FLIGHT_RETRY_MS, choose, lease, picking, queues_of, read_members
 from popmq_server.records import Group, Owner, Stat, Token, Topic
 from popmq_server.storage.keys import NEVER, RQ_KEY, STAT_KEY, SUB_OWNER, U64, hash16
 from popmq_server.subscription import bind, expect_mode, resolve, subscribe
@@ -402,7 +402,12 @@ def _check_limits(tx: Tx, command: Pop, ask: PopToken, group: Group, topic: Topi
     """Refused when the owner holds all that one owner may, or when there is something for a new token, but no quota."""
     owned = tx.state.owned.get(owner.owner_id, 0)
     if owned >= OWNED_MAX:
-        raise Refused("IN_FLIGHT_LIMIT", f"owner {ask.owner!r} holds {owned} messages", action="AckUpTo an epoch first")
+        raise Refused(
+            "IN_FLIGHT_LIMIT",
+            f"owner {ask.owner!r} holds {owned} messages",
+            action="AckUpTo an epoch first",
+            retry_after_ms=IN_FLIGHT_RETRY_MS,
+        )
     if quotas.pop_room(tx, group, topic) == 0:
         where = (group.group_id, topic.topic_id)
         stat = tx.state.stat.get(where, Stat())

@@ -162,6 +162,13 @@ def in_flight_limit(shop: Stubs, patch: pytest.MonkeyPatch) -> Refusal:
 
 
 @provokes
+def rate_limited(shop: Stubs, patch: pytest.MonkeyPatch) -> Refusal:
+    shop.create_topic("slow", quota=pb.Quota(send_messages_per_s=1))
+    shop.send(b"x", topic="slow")
+    return send(shop, topic="slow")
+
+
+@provokes
 def polling_full(shop: Stubs, patch: pytest.MonkeyPatch) -> Refusal:
     patch.setattr(waiters, "WAITERS_PER_KEY_MAX", 0)
     return refusal(shop.broker.Pop, pb.PopRequest(topic=TOPIC, group=GROUP, wait_ms=1))
@@ -226,8 +233,7 @@ def test_a_code_comes_with_its_status_and_says_whether_to_retry(
 
 
 def test_what_ends_with_time_says_when_to_try_again(shop: Stubs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """IN_FLIGHT_LIMIT does not: it ends with an ack of the caller."""
-    for code in RETRYABLE - {"IN_FLIGHT_LIMIT", "UNAVAILABLE"}:
+    for code in RETRYABLE - {"UNAVAILABLE"}:
         with monkeypatch.context() as patch:
             assert PROVOKED[code](shop, patch).info.retry_after_ms > 0, code
 

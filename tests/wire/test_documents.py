@@ -55,6 +55,10 @@ LIMITS = {
     "queues of a topic": f"1–{count(catalog.QUEUES_MAX)}, default {catalog.QUEUES_DEFAULT}",
     "retention": f"{catalog.KEEP_MS_MIN // 60_000} min – {catalog.KEEP_MS_MAX // (365 * 86_400_000)} years, "
     f"default {catalog.KEEP_MS_DEFAULT // 3_600_000} h",
+    "bytes that a topic keeps": f"from {size(catalog.BYTES_MAX_MIN)}",
+    "time in which message ids are unique": f"0–{catalog.UNIQUE_IDS_MS_MAX // 3_600_000} h",
+    "body that a quota allows": f"0–{size(message.BODY_BYTES_MAX)}",
+    "priority": f"0–{count(message.PRIORITY_MAX)}",
     "attempts of a group": f"1–{count(admin.MAX_ATTEMPTS_MAX)}, default {catalog.MAX_ATTEMPTS_DEFAULT}",
     "backoff table": f"1–{admin.DELAYS_MAX} delays",
     "share number": f"0–{count(admin.SHARE_NUMBER_MAX)}",

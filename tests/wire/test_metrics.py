@@ -78,7 +78,38 @@ def exercise(shop: Stubs, clock: FakeClock) -> None:
     first, second, _ = handles(shop.pop(invisible_ms=1_000))
     shop.ack(first, first)
     shop.change(second, release=pb.Release(delay_ms=60_000))
+    limited(shop)
     clock.advance(1_250)
+
+
+def limited(shop: Stubs) -> None:
+    """Twice refused by a quota."""
+    shop.create_topic("slow", quota=pb.Quota(send_messages_per_s=1, pop_messages_per_s=1))
+    shop.send(b"x", topic="slow")
+    refusal(shop.broker.Send, pb.SendRequest(topic="slow", messages=[pb.Message(body=b"y")] * 2))
+    refusal(shop.broker.Send, pb.SendRequest(topic="slow", messages=[pb.Message(body=b"y")]))
+
+
+def test_calls_refused_by_a_limit_of_a_topic_or_group_are_counted_by_it(
+    shop: Stubs, clock: FakeClock, port: int
+) -> None:
+    limited(shop)
+    clock.advance(1_000)
+    shop.send(b"z", topic="slow")
+    shop.pop("slow", max_messages=1)
+    refusal(shop.broker.Pop, pb.PopRequest(topic="slow", group=GROUP))
+    refusal(shop.broker.Pull, pb.PullRequest(topic="slow", group=GROUP))
+    shop.admin.UpdateGroup(pb.UpdateGroupRequest(group=pb.Group(name=GROUP, in_flight_max=1)), timeout=CALL_S)
+    shop.send(b"a", b"b")
+    shop.pop()
+    refusal(shop.broker.Pop, pb.PopRequest(topic=TOPIC, group=GROUP))
+    scraped = Scraped(port)
+    assert scraped("limited_total", code="RATE_LIMITED", group="", topic="slow") == 2
+    assert scraped("limited_total", code="RATE_LIMITED", group=GROUP, topic="slow") == 2
+    assert scraped("limited_total", code="IN_FLIGHT_LIMIT", group=GROUP, topic=TOPIC) == 1
+    assert scraped("topic_bytes", topic="slow") > 0
+    shop.admin.DeleteTopic(pb.DeleteTopicRequest(name="slow"), timeout=CALL_S)
+    assert not [labels for _, labels in Scraped(port).values("topic") if labels == "slow"]
 
 
 def test_the_page_and_the_port_name_the_same_metrics(shop: Stubs, clock: FakeClock, port: int) -> None:

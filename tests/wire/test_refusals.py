@@ -97,7 +97,7 @@ def bad_names() -> Iterator[Case]:
             "Broker/Peek",
         ],
         "group__name": ["Admin/CreateGroup", "Admin/UpdateGroup"],
-        "name": ["Admin/GetTopic", "Admin/DeleteTopic", "Admin/GetGroup", "Admin/DeleteGroup"],
+        "name": ["Admin/GetTopic", "Admin/DeleteTopic", "Admin/PurgeTopic", "Admin/GetGroup", "Admin/DeleteGroup"],
     }
     for field, methods in places.items():
         for name in methods:
@@ -203,6 +203,16 @@ def bad_settings() -> list[Case]:
         bad(topic, "UNSUPPORTED", "topic.type", topic__type=pb.LITE),
         bad(topic, "ALREADY_EXISTS", "topic.name", topic__name=TOPIC, topic__queues=7),
         bad(topic, "ALREADY_EXISTS", "topic.name", topic__name=TOPIC, topic__queues=1, topic__retention__by_age=True),
+        *(case for name in (topic, "Admin/UpdateTopic") for case in bad_topic_limits(name)),
+        bad(topic, "ALREADY_EXISTS", "topic.name", topic__name=TOPIC, topic__queues=1, topic__unique_ids_ms=1),
+        bad(
+            topic,
+            "ALREADY_EXISTS",
+            "topic.name",
+            topic__name=TOPIC,
+            topic__queues=1,
+            topic__quota=pb.Quota(message_bytes=1),
+        ),
         *out_of_range("Admin/UpdateTopic", "topic__queues", 1025),
         bad("Admin/UpdateTopic", "INVALID_FIELD", "topic.queues", topic__name="flights", topic__queues=7),
         *out_of_range("Admin/UpdateTopic", "topic__retention__keep_ms", -1, 59_999, 315_360_000_001),
@@ -259,12 +269,21 @@ def bad_looks() -> Iterator[Case]:
         yield bad(name, "TOPIC_NOT_FOUND", field, **{field: f"%RETRY%nobody+{TOPIC}"})
 
 
+def bad_topic_limits(name: str) -> list[Case]:
+    return [
+        *out_of_range(name, "topic__retention__max_bytes", -1, 1, (1 << 20) - 1, INT64[0]),
+        *out_of_range(name, "topic__unique_ids_ms", -1, 86_400_001, *INT64),
+        *out_of_range(name, "topic__quota__message_bytes", (4 << 20) + 1, 2**32 - 1),
+    ]
+
+
 def bad_group_settings(name: str) -> list[Case]:
     delays = "group__backoff__delays_ms"
     return [
         *out_of_range(name, "group__max_attempts", 1001, 2**32 - 1),
         *out_of_range(name, "group__invisible_ms", -1, 999, HOUR_12 + 1, *INT64),
         *out_of_range(name, "group__share_number", 10_001, 2**32 - 1),
+        *out_of_range(name, "group__in_flight_max", 1_000_001, 2**32 - 1),
         bad(name, "INVALID_FIELD", "group.backoff.delays_ms", **{delays: [1] * 65}),
         bad(name, "INVALID_FIELD", "group.backoff.delays_ms[1]", **{delays: [0, -1]}),
         bad(name, "INVALID_FIELD", "group.backoff.delays_ms[0]", **{delays: [HOUR_12 + 1]}),

@@ -128,6 +128,7 @@ def good_requests(world: World) -> dict[str, Message]:
         "Admin/GetTopic": pb.GetTopicRequest(name=TOPIC),
         "Admin/ListTopics": pb.ListTopicsRequest(),
         "Admin/DeleteTopic": pb.DeleteTopicRequest(name=OTHER_TOPIC),
+        "Admin/PurgeTopic": pb.PurgeTopicRequest(name=OTHER_TOPIC),
         "Admin/CreateGroup": pb.CreateGroupRequest(group=pb.Group(name="new")),
         "Admin/UpdateGroup": pb.UpdateGroupRequest(group=pb.Group(name=GROUP, max_attempts=3)),
         "Admin/GetGroup": pb.GetGroupRequest(name=GROUP),

@@ -50,7 +50,8 @@ class NativeService:
     async def Send(self, raw: bytes) -> bytes:
         """Stores the good messages of a request; bad ones are refused entry by entry."""
         command = requests.send(raw)
-        answer = await self._engine.execute(command)
+        with self._metrics.limits("", command.topic):
+            answer = await self._engine.execute(command)
         self._refused(command.entries)
         self._refused(answer.places or ())
         self.served("Send", "", command.topic)
@@ -63,7 +64,8 @@ class NativeService:
         """Leases a batch, parked while there is nothing; the answer is joined from stored bytes."""
         request = requests.read(pb.PopRequest, raw)
         command = requests.pop(request)
-        with requests.paths(owner="token.owner", generation="token.generation"):
+        paths = requests.paths(owner="token.owner", generation="token.generation")
+        with paths, self._metrics.limits(command.group, command.topic):
             answer = await self._engine.pop(command, request.wait_ms)
         self.served("Pop", command.group, command.topic)
         self.moved("Pop", command.group, command.topic, len(answer.rows), sum(len(row[0]) for row in answer.rows))

@@ -49,8 +49,10 @@ class PullingService:
         """Reads one queue, held at its end; the answer is joined from stored bytes."""
         request = read(pb.PullRequest, raw)
         command = _pull(request)
-        answer = await self._engine.pull(command, check_range(request.wait_ms, "wait_ms", 0, requests.WAIT_MS_MAX))
+        wait_ms = check_range(request.wait_ms, "wait_ms", 0, requests.WAIT_MS_MAX)
         topic = _read_topic(command.topic)
+        with self._metrics.limits(command.group, topic):
+            answer = await self._engine.pull(command, wait_ms)
         self._native.served("Pull", command.group, topic)
         self._metrics.pulls.labels(answer.status, command.group, topic).inc()
         self._native.moved("Pull", command.group, topic, len(answer.rows), sum(len(row[0]) for row in answer.rows))
