@@ -65,14 +65,14 @@ def pop(tx: Tx, command: Pop) -> Popped:
         choose(pick, queues, group.in_flight_max)
         pick.apply()
         quotas.popped(tx, group, topic, len(pick.rows))
-    rest = pick.rest(tuple(queues))
-    token_ms = quotas.next_ms(tx, group, topic) if rest else 0
-    if rest and pick.rows:
-        tx.wake(group.group_id, topic.topic_id)
-    if not pick.rows:
-        return _nothing(pick, queues, rest, token_ms)
     due_ms = tx.now_ms + (command.invisible_ms or group.invisible_ms)
-    ck = lease(tx, pick, Lease(due_ms, 0), command.client_id, command.attempt_id)
+    ck = lease(tx, pick, Lease(due_ms, 0), command.client_id, command.attempt_id) if pick.rows else None
+    rest = pick.rest(tuple(queues))  # behind the lease: what that locks is nobody else's turn
+    token_ms = quotas.next_ms(tx, group, topic) if rest else 0
+    if ck is None:
+        return _nothing(pick, queues, rest, token_ms)
+    if rest:
+        tx.wake(group.group_id, topic.topic_id)
     return Popped(pick.rows, ck.ck_id, ck.nonce, tx.now_ms, due_ms, rest, token_ms=token_ms)
 
 

@@ -367,6 +367,16 @@ def test_a_pop_wakes_others_only_while_something_can_be_delivered(rig: Rig) -> N
     assert rig.commit(ask.Pop("t", "g")).woken == set()
 
 
+def test_a_pop_wakes_nobody_for_what_it_has_locked_itself(rig: Rig) -> None:
+    fifo_pair(rig)
+    send_fifo(rig, "a1", "a2")
+    first = rig.pop(1)
+    rig.pop()
+    rig.release(first, delay_ms=0)
+    committed = rig.commit(ask.Pop("t", "g", max_messages=1))
+    assert (committed.results[0].rest, committed.woken) == (0, set())
+
+
 def test_an_ack_that_opens_a_lock_wakes(rig: Rig) -> None:
     fifo_pair(rig)
     send_fifo(rig, "a1", "a2")
