@@ -143,7 +143,7 @@ class Reading:
     def _read(self) -> None:
         """Until the answer is full, the queue at its end, or enough was looked at; at a hole only what is before it."""
         span, where = 0, (self.topic.topic_id, self.queue)
-        while not self._ended() and self.offset < self.most:
+        while self.offset < self.most and self.units_left > 0 and not self._ended():
             room = self.messages_max - len(self.rows)
             span = min(max(2 * span, room), self.most - self.offset, self.units_left)
             units, behind = self._candidates(span if not self.wanted.everything else room)
@@ -154,8 +154,7 @@ class Reading:
             self._take(units, behind)
 
     def _ended(self) -> bool:
-        bounds = (self.messages_max - len(self.rows), self.units_left, self.rejections_left, self.skips_left)
-        return self.full or min(bounds) <= 0
+        return self.full or min(self.messages_max - len(self.rows), self.rejections_left, self.skips_left) <= 0
 
     def _candidates(self, count: int) -> tuple[list[tuple[int, int, int]], int]:
         """The index stage: entries that may match among the next `count`, and the offset behind them."""
