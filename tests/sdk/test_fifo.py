@@ -106,6 +106,18 @@ async def test_a_release_that_the_handler_asked_the_client_for_drops_those_behin
         assert await handle(consumer, guard, 3) == ["a0", "a1", "a2"]
 
 
+async def test_what_is_settled_through_the_client_ends_its_turn_without_a_guard(client: Any, guard: Any) -> None:
+    async with client.consume(FIFO, GROUP) as consumer:
+        await warm(client, guard, consumer)
+        await client.send(FIFO, letters("a", "a0", "a1", "a2"))
+        kept = [await consumer.__anext__()]
+        await client.ack(kept[0])
+        kept.append(await consumer.__anext__())
+        await client.reject(kept[1].handle, group=GROUP)
+        kept.append(await consumer.__anext__())
+        assert [delivery.text() for delivery in kept] == ["a0", "a1", "a2"]
+
+
 async def test_the_next_one_comes_when_the_last_is_settled_though_the_consumer_waits_for_others(
     client: Any, guard: Any
 ) -> None:

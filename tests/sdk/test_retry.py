@@ -88,6 +88,35 @@ async def test_a_message_group_keeps_its_order_though_a_send_before_is_held_up(l
     assert {message.message_group for message in requests[1].messages} == {"b"}
 
 
+async def test_a_consumer_that_closes_behind_a_failure_gives_nothing_back_that_the_broker_has_taken(
+    lossy: Any, wire: LossyWire, guard: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    await lossy.create_topic("letters", type="FIFO")
+    await lossy.send("letters", [popmq.Message("warm", message_group=f"w{number}") for number in range(3)])
+    asked, closing = threading.Event(), threading.Event()
+
+    def held(forward: Callable[[], bytes]) -> bytes:
+        asked.set()
+        closing.wait()
+        return forward()
+
+    wire.plan["ChangeInvisibleTime"] = [held]
+    consumer = lossy.consume("letters", GROUP)
+    for _ in range(3):
+        async with guard(await consumer.__anext__()):
+            pass
+    await lossy.send("letters", [popmq.Message(str(number), message_group="a") for number in range(4)])
+    (await consumer.__anext__()).release(0.0)
+    await asyncio.to_thread(asked.wait)
+    closed = asyncio.ensure_future(consumer.close())
+    closing.set()
+    await closed
+    left = [(each.text(), each.attempt) for each in await lossy.pop("letters", GROUP)]
+    assert left == [("0", 2), ("1", 1), ("2", 1), ("3", 1)]
+    assert len(wire.seen["ChangeInvisibleTime"]) == 1
+    assert "was not taken" not in caplog.text
+
+
 async def test_messages_of_every_kind_are_gathered_and_each_caller_gets_its_own(lossy: Any, wire: LossyWire) -> None:
     await lossy.create_topic("later", type="DELAY")
     wire.plan["Send"] = [LOSE, REFUSE, LOSE]
