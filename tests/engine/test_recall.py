@@ -132,11 +132,14 @@ def test_a_topic_made_anew_gets_nothing_that_was_delayed_in_the_old_one(rig: Rig
 
 def test_what_is_due_before_its_deleted_topic_is_removed_just_goes(rig: Rig) -> None:
     timed_pair(rig)
+    make_topic(rig, "u")
     fill(rig, 3000, rig.now + SECOND)
+    send(rig, later("other", due_ms=rig.now + SECOND), topic="u")
     rig.skip(SECOND)
     rig.run(ask.DeleteTopic("t"), ask.CreateTopic("t", 1, False, HOUR, "DELAY"))
     rig.settle()
     assert texts(rig) == []
+    assert texts(rig, "u") == ["other"], "and holds up nobody"
     assert rig.read("sched") == rig.read("tsched") == []
 
 
