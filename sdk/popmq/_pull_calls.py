@@ -7,7 +7,7 @@ from popmq._calls import ENTRIES_MAX, Call, InvisibleTimeResult, clip, error_of,
 from popmq._outcome import Outcome, Reject, Release
 from popmq.errors import PopMQError
 from popmq.message import Delivery
-from popmq.pull import QueueLocks, Pulled
+from popmq.pull import Pulled, QueueLocks
 from popmq_proto.v1 import popmq_pb2 as pb
 
 if TYPE_CHECKING:

@@ -12,9 +12,10 @@ from popmq_proto.v1 import popmq_pb2 as pb
 #: The number by which a consumer knows the retry topic of its group, among its queues.
 RETRY = -1
 
-#: Seconds between two looks at which queues this consumer has; sooner when a heartbeat says so, or one is missing.
+#: Seconds between two looks at which queues this consumer has; sooner when a heartbeat says so.
 REBALANCE_S = 20.0
-REBALANCE_AGAIN_S = 1.0
+#: Seconds before what failed, or could not be had altogether, is tried again.
+AGAIN_S = 1.0
 #: Seconds between two commits: what is done again after a kill.
 COMMIT_S = 5.0
 #: Locks are renewed so often, and no longer relied on after so long, though the broker keeps them twice as long: two

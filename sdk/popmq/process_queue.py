@@ -34,9 +34,10 @@ Limit = Literal["", "count", "bytes", "span"]
 class FlowControl:
     """How much of one queue is cached before it is pulled no further; looked at again every `pause` seconds.
 
-    Each limit is what may be there before one more pull: a batch can exceed it. `span`, the distance between the
-    smallest and the greatest cached offset, keeps one stuck message from being repeated with thousands of done ones
-    after it; an orderly queue, which is done in order, has no use for it.
+    Each limit is what may be there before one more pull: a batch can exceed it. `span` is from the smallest cached
+    offset to the greatest that came, done or not: whoever takes over from a consumer with one stuck message repeats no
+    more than that. (The reference looks at cached ones only, and so is stopped by one stuck message for no longer than
+    the others take.) An orderly queue, which is done in order, has no use for it.
     """
 
     count: int = 1000
@@ -61,6 +62,7 @@ class ProcessQueue(Generic[M]):
         self.dropped = False
         self.locked_until = -math.inf if orderly else math.inf
         self.bytes = 0
+        self._greatest = 0
         self._sizes: dict[int, int] = {}  # of every cached message, by its offset, in their order
         self._ready: deque[tuple[int, M]] = deque()
         self._later: list[tuple[float, int, M]] = []  # a heap
@@ -79,8 +81,8 @@ class ProcessQueue(Generic[M]):
 
     @property
     def span(self) -> int:
-        """The distance between the smallest and the greatest cached offset."""
-        return next(reversed(self._sizes)) - next(iter(self._sizes)) if self._sizes else 0
+        """The distance between the smallest cached offset and the greatest of all messages that came."""
+        return self._greatest - next(iter(self._sizes)) if self._sizes else 0
 
     @property
     def committed(self) -> int:
@@ -125,6 +127,7 @@ class ProcessQueue(Generic[M]):
             return False
         for offset, size, message in messages:
             self._sizes[offset] = size
+            self._greatest = offset
             self.bytes += size
             self._ready.append((offset, message))
         self.next_offset = next_offset

@@ -40,6 +40,16 @@ def test_all_counts_are_zero_again_when_everything_is_done() -> None:
     assert (queue.count, queue.bytes, queue.span, queue.in_hand) == (0, 0, 0, 0)
 
 
+def test_the_span_reaches_from_what_is_stuck_to_all_that_came_after_it() -> None:
+    queue = filled(3, 4, 19)
+    taken(queue)
+    queue.done(19)
+    queue.done(4)
+    assert (queue.span, queue.limit(FLOW)) == (16, "span")
+    queue.done(3)
+    assert (queue.span, queue.limit(FLOW)) == (0, "")
+
+
 def test_what_is_done_twice_is_counted_once() -> None:
     queue = filled(0, 1)
     queue.done(0)

@@ -12,7 +12,7 @@ from popmq._async.concurrency import Mutex, Stop
 from popmq._async.leases import Keeper
 from popmq._async.wire import Wire
 from popmq._clock import Clock
-from popmq.errors import PopMQError, Rejected
+from popmq.errors import PopMQError, Rejected, TryLater
 
 log = logging.getLogger("popmq.consumer")
 
@@ -50,6 +50,7 @@ class Heartbeats:
         # Held while a heartbeat is under way: one that arrived after the goodbye would begin the session anew.
         self._turn = Mutex()
         self._members: dict[str, _Member] = {}
+        self._gave_up = False  # a goodbye found no broker: closing waits for that only once
         keeper.add(self)
 
     async def join(self, group: str, topic: str, changed: Callable[[], object], stop: Stop) -> None:
@@ -70,7 +71,7 @@ class Heartbeats:
         """
         async with self._turn:
             self._forget(group, topic, changed)
-            if not tell:
+            if not tell or self._gave_up:
                 return
             member = self._members.get(group)
             topics = member.topics() if member else [topic]
@@ -78,6 +79,7 @@ class Heartbeats:
                 await self._wire.run(_calls.heartbeat(group, topics, self._client_id, goodbye=member is None))
             except PopMQError as error:
                 log.debug("no goodbye to group %s: %s", group, error)
+                self._gave_up = isinstance(error, TryLater)
 
     def due(self) -> float | None:
         """When the next heartbeat is due."""
@@ -102,6 +104,7 @@ class Heartbeats:
     async def _beat(self, group: str, member: _Member, stop: Stop | None = None) -> None:
         answer = await self._wire.run(_calls.heartbeat(group, member.topics(), self._client_id), stop)
         member.beat_at = self._clock.now() + answer.interval
+        self._gave_up = False
         member.tell(answer.assignment_version)
 
     def _forget(self, group: str, topic: str, changed: Callable[[], object]) -> None:

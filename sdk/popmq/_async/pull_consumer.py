@@ -135,6 +135,9 @@ class AsyncPullConsumer:
         self._parts.keeper.bind()
         self._send_backs.bind()
         self._stop.watch(self._arrivals.wake)
+        if not self._kept:
+            self._kept = True
+            self._parts.keeper.add(self._upkeep)
         while not self._stop.is_set():
             try:
                 await self._upkeep.open()
@@ -145,6 +148,5 @@ class AsyncPullConsumer:
                 await self._stop.wait(FAILED_S)
             else:
                 break
-        self._kept = True
-        self._parts.keeper.add(self._upkeep)
         self._started = True
+        self._parts.keeper.wake()

@@ -17,7 +17,7 @@ from popmq._pull_calls import PULL_MESSAGES
 from popmq._pulling import PullReading
 from popmq.message import Delivery
 from popmq.process_queue import FlowControl
-from popmq.pull import QueueLocks, Pulled, Strategy
+from popmq.pull import Pulled, QueueLocks, Strategy
 from popmq.topic import Start
 
 

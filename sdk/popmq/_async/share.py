@@ -154,7 +154,7 @@ class GroupShare:
                 await self._check_mode(stop)
                 return
             lock = _pull_calls.lock_queues(*self._where, self._client_id, [rows[0].queue])
-            if (await self._wire.run(lock, stop)).queues:
+            if rows[0].queue in (await self._wire.run(lock, stop)).queues:
                 try:
                     await self._begin_locked(stop)
                 finally:
@@ -163,14 +163,12 @@ class GroupShare:
             await stop.wait(BEGIN_AGAIN_S)
 
     async def _begin_locked(self, stop: Stop) -> None:
-        start = self._reading.start
-        rows = await self._offsets(stop, start)
-        if any(row.committed >= 0 for row in rows):
+        if any(row.committed >= 0 for row in await self._offsets(stop)):
             await self._check_mode(stop)
             return
         await self._wire.run(_subscription_calls.set_consume_mode(*self._where, "PULL", 0), stop)
-        if start is not None:
-            await self.save({row.queue: first_offset(row, start) for row in rows}, stop)
+        if self._reading.start is not None:
+            await self._wire.run(_subscription_calls.reset_offsets(*self._where, self._reading.start), stop)
 
     async def _check_mode(self, stop: Stop) -> None:
         topic, group = self._where
@@ -191,9 +189,8 @@ class GroupShare:
         call = _calls.query_assignment(*self._where, self._client_id, self._reading.strategy)
         return await self._wire.run(call, stop)
 
-    async def _offsets(self, stop: Stop, start: Start | None = None) -> list[QueueOffsets]:
-        moment = None if isinstance(start, str) else start
-        return await self._wire.run(_subscription_calls.query_offsets(*self._where, moment), stop)
+    async def _offsets(self, stop: Stop) -> list[QueueOffsets]:
+        return await self._wire.run(_subscription_calls.query_offsets(*self._where, None), stop)
 
 
 class EveryQueue:

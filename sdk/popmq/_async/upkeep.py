@@ -15,7 +15,7 @@ from popmq import _admin_calls
 from popmq._async.concurrency import Mutex, Stop
 from popmq._async.puller import Desk, Puller
 from popmq._async.share import Share
-from popmq._pulling import COMMIT_S, LOCK_S, REBALANCE_AGAIN_S, REBALANCE_S
+from popmq._pulling import AGAIN_S, COMMIT_S, LOCK_S, REBALANCE_S
 from popmq._tries import Stopped
 from popmq.errors import PopMQError, TryLater, WrongConsumeMode
 from popmq.pull import PullState
@@ -82,14 +82,14 @@ class Upkeep:
         async with self._turn:
             now = self._desk.clock.now()
             self._offer(now)
-            if self._commit_at <= now and await self._try(self._commit):
-                self._commit_at = now + COMMIT_S
-            if self._lock_at <= now and self._desk.reading.orderly and await self._try(self._renew_locks):
-                self._lock_at = now + LOCK_S
+            if self._commit_at <= now:
+                self._commit_at = now + (COMMIT_S if await self._try(self._commit) else AGAIN_S)
+            if self._lock_at <= now and self._desk.reading.orderly:
+                self._lock_at = now + (LOCK_S if await self._try(self._renew_locks) else AGAIN_S)
             if self._rebalance_at <= now:
                 self._rebalance_at = now + REBALANCE_S  # before the questions: what changes meanwhile sets it back
                 if not await self._try(self._rebalance):
-                    self._rebalance_at = min(self._rebalance_at, now + REBALANCE_AGAIN_S)
+                    self._rebalance_at = min(self._rebalance_at, now + AGAIN_S)
 
     def idle(self) -> bool:
         """Whether, as far as is known, there is nothing to pull and nothing to hand out."""
@@ -162,12 +162,13 @@ class Upkeep:
         if queues and self._desk.reading.orderly:
             mine, seconds = await self._share.lock(queues, self._stop)
         places = await self._share.places(mine, self._stop) if mine else {}
-        for number, place in places.items():
-            puller = Puller(self._desk, number, place)
+        pullers = {number: Puller(self._desk, number, place) for number, place in places.items()}
+        for puller in pullers.values():
             if self._desk.reading.orderly:
                 puller.queue.locked_until = since + seconds
-            with self._desk.lock:
-                self._pullers[number] = puller
+        with self._desk.lock:
+            self._pullers.update(pullers)
+        for puller in pullers.values():
             puller.start()
         return mine
 

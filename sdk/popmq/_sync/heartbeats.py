@@ -13,7 +13,7 @@ from popmq._clock import Clock
 from popmq._sync.concurrency import Mutex, Stop
 from popmq._sync.leases import Keeper
 from popmq._sync.wire import Wire
-from popmq.errors import PopMQError, Rejected
+from popmq.errors import PopMQError, Rejected, TryLater
 
 log = logging.getLogger("popmq.consumer")
 
@@ -51,6 +51,7 @@ class Heartbeats:
         # Held while a heartbeat is under way: one that arrived after the goodbye would begin the session anew.
         self._turn = Mutex()
         self._members: dict[str, _Member] = {}
+        self._gave_up = False  # a goodbye found no broker: closing waits for that only once
         keeper.add(self)
 
     def join(self, group: str, topic: str, changed: Callable[[], object], stop: Stop) -> None:
@@ -71,7 +72,7 @@ class Heartbeats:
         """
         with self._turn:
             self._forget(group, topic, changed)
-            if not tell:
+            if not tell or self._gave_up:
                 return
             member = self._members.get(group)
             topics = member.topics() if member else [topic]
@@ -79,6 +80,7 @@ class Heartbeats:
                 self._wire.run(_calls.heartbeat(group, topics, self._client_id, goodbye=member is None))
             except PopMQError as error:
                 log.debug("no goodbye to group %s: %s", group, error)
+                self._gave_up = isinstance(error, TryLater)
 
     def due(self) -> float | None:
         """When the next heartbeat is due."""
@@ -103,6 +105,7 @@ class Heartbeats:
     def _beat(self, group: str, member: _Member, stop: Stop | None = None) -> None:
         answer = self._wire.run(_calls.heartbeat(group, member.topics(), self._client_id), stop)
         member.beat_at = self._clock.now() + answer.interval
+        self._gave_up = False
         member.tell(answer.assignment_version)
 
     def _forget(self, group: str, topic: str, changed: Callable[[], object]) -> None:

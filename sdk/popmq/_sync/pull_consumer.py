@@ -136,6 +136,9 @@ class PullConsumer:
         self._parts.keeper.bind()
         self._send_backs.bind()
         self._stop.watch(self._arrivals.wake)
+        if not self._kept:
+            self._kept = True
+            self._parts.keeper.add(self._upkeep)
         while not self._stop.is_set():
             try:
                 self._upkeep.open()
@@ -146,6 +149,5 @@ class PullConsumer:
                 self._stop.wait(FAILED_S)
             else:
                 break
-        self._kept = True
-        self._parts.keeper.add(self._upkeep)
         self._started = True
+        self._parts.keeper.wake()

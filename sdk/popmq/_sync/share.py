@@ -155,7 +155,7 @@ class GroupShare:
                 self._check_mode(stop)
                 return
             lock = _pull_calls.lock_queues(*self._where, self._client_id, [rows[0].queue])
-            if (self._wire.run(lock, stop)).queues:
+            if rows[0].queue in (self._wire.run(lock, stop)).queues:
                 try:
                     self._begin_locked(stop)
                 finally:
@@ -164,14 +164,12 @@ class GroupShare:
             stop.wait(BEGIN_AGAIN_S)
 
     def _begin_locked(self, stop: Stop) -> None:
-        start = self._reading.start
-        rows = self._offsets(stop, start)
-        if any(row.committed >= 0 for row in rows):
+        if any(row.committed >= 0 for row in self._offsets(stop)):
             self._check_mode(stop)
             return
         self._wire.run(_subscription_calls.set_consume_mode(*self._where, "PULL", 0), stop)
-        if start is not None:
-            self.save({row.queue: first_offset(row, start) for row in rows}, stop)
+        if self._reading.start is not None:
+            self._wire.run(_subscription_calls.reset_offsets(*self._where, self._reading.start), stop)
 
     def _check_mode(self, stop: Stop) -> None:
         topic, group = self._where
@@ -192,9 +190,8 @@ class GroupShare:
         call = _calls.query_assignment(*self._where, self._client_id, self._reading.strategy)
         return self._wire.run(call, stop)
 
-    def _offsets(self, stop: Stop, start: Start | None = None) -> list[QueueOffsets]:
-        moment = None if isinstance(start, str) else start
-        return self._wire.run(_subscription_calls.query_offsets(*self._where, moment), stop)
+    def _offsets(self, stop: Stop) -> list[QueueOffsets]:
+        return self._wire.run(_subscription_calls.query_offsets(*self._where, None), stop)
 
 
 class EveryQueue:

@@ -1,0 +1,55 @@
+"""Words of the tests of pull consumers, for both clients."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import popmq
+from tests.sdk.conftest import GROUP, TOPIC
+
+
+async def next_of(consumer: Any) -> popmq.Delivery:
+    """The next delivery."""
+    delivery: popmq.Delivery = await consumer.__anext__()
+    return delivery
+
+
+def soon(consumer: Any) -> "asyncio.Task[popmq.Delivery]":
+    """The next delivery, when it comes; a consumer that ends before is no failure of the test."""
+    waiting = asyncio.ensure_future(next_of(consumer))
+    waiting.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+    return waiting
+
+
+async def take(consumer: Any, guard: Any, messages: int, fails: Sequence[str] = ()) -> list[str]:
+    """Handles so many deliveries, some of them in vain; their texts."""
+    seen = []
+    for _ in range(messages):
+        async with guard(await next_of(consumer)) as delivery:
+            seen.append(delivery.text())
+            if delivery.text() in fails:
+                raise ValueError(delivery.text())
+    return seen
+
+
+async def each_queue(client: Any, topic: str, queues: int, messages: int) -> None:
+    """Sends so many messages to each queue: numbers, one request a queue, which the broker takes in turn."""
+    for queue in range(queues):
+        await client.send(topic, [f"{queue * messages + number}" for number in range(messages)])
+
+
+async def committed(client: Any, topic: str = TOPIC, group: str = GROUP) -> dict[int, int]:
+    """The committed offset of each queue."""
+    return {row.queue: row.committed for row in await client.query_offsets(topic, group)}
+
+
+async def later(advance: Any, waiting: "asyncio.Task[popmq.Delivery]") -> bool:
+    """Whether it has come, another five seconds later."""
+    await advance(5.0)
+    return waiting.done()
+
+
+async def pulling(consumer: Any) -> bool:
+    """Whether the consumer has its queues."""
+    await asyncio.sleep(0)
+    return bool(consumer.queues())

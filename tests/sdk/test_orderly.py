@@ -1,0 +1,162 @@
+"""Orderly pull consumers: one message of a queue at a time, in their order, whatever fails; one client a queue."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.sdk.conftest import GROUP, TOPIC, Connect, eventually
+from tests.sdk.pulls import committed, each_queue, later, next_of, pulling, soon, take
+
+pytestmark = pytest.mark.usefixtures("popmq_clock")
+
+
+async def test_one_message_of_a_queue_is_out_at_a_time(client: Any, guard: Any) -> None:
+    await each_queue(client, TOPIC, 2, 10)
+    async with client.pull_consume(TOPIC, GROUP, orderly=True) as consumer:
+        first, second = await next_of(consumer), await next_of(consumer)
+        assert first.queue != second.queue
+        waiting = soon(consumer)
+        await client.list_topics()
+        assert not waiting.done()
+        async with guard(first):
+            pass
+        third = await waiting
+        assert (third.queue, third.offset) == (first.queue, first.offset + 1)
+        second.ack()
+        third.ack()
+
+
+async def test_handlers_beside_each_other_keep_the_order_of_each_queue(client: Any, guard: Any) -> None:
+    await each_queue(client, TOPIC, 4, 25)
+    seen: dict[int, list[int]] = {queue: [] for queue in range(4)}
+    consumer = client.pull_consume(TOPIC, GROUP, orderly=True)
+
+    async def work() -> None:
+        while sum(map(len, seen.values())) < 100:
+            async with guard(await next_of(consumer)) as delivery:
+                await asyncio.sleep(0)
+                seen[delivery.queue].append(delivery.offset)
+
+    async with consumer:
+        workers = [asyncio.ensure_future(work()) for _ in range(4)]
+        await eventually(lambda: holds_all(seen))
+        for worker in workers:
+            worker.cancel()
+        consumer.stop()
+        await asyncio.gather(*workers, return_exceptions=True)
+    assert seen == {queue: list(range(25)) for queue in range(4)}
+
+
+async def test_a_failed_message_is_tried_again_in_place_after_a_second(client: Any, guard: Any, advance: Any) -> None:
+    await client.send(TOPIC, ["bad", "behind"])
+    async with client.pull_consume(TOPIC, GROUP, orderly=True) as consumer:
+        await take(consumer, guard, 1, fails=["bad"])
+        waiting = soon(consumer)
+        await advance(0.999)
+        assert not waiting.done()
+        await advance(0.001)
+        async with guard(await waiting) as again:
+            assert (again.text(), again.attempt) == ("bad", 2)
+        assert await take(consumer, guard, 1) == ["behind"]
+    assert sum((await committed(client)).values()) == 2
+
+
+async def test_after_its_last_attempt_a_message_is_a_dead_letter_and_the_next_one_comes(
+    client: Any, guard: Any, advance: Any
+) -> None:
+    await client.create_group("thrice", max_attempts=3)
+    await client.send(TOPIC, ["bad", "behind"])
+    async with client.pull_consume(TOPIC, "thrice", orderly=True) as consumer:
+        for attempt in (1, 2, 3):
+            async with guard(await next_of(consumer)) as delivery:
+                assert (delivery.text(), delivery.attempt) == ("bad", attempt)
+                raise ValueError("it is bad")
+            await advance(1.0)
+        assert await take(consumer, guard, 1) == ["behind"]
+    (dead,) = (await client.browse("%DLQ%thrice")).deliveries
+    assert dead.text() == "bad"
+    assert dead.dead_letter.reason.startswith("ValueError: it is bad")
+
+
+async def test_a_handler_may_put_its_message_off_or_reject_it(client: Any, guard: Any, advance: Any) -> None:
+    await client.send(TOPIC, ["later", "bad", "last"])
+    async with client.pull_consume(TOPIC, GROUP, orderly=True) as consumer:
+        (await next_of(consumer)).release(30.0)
+        waiting = soon(consumer)
+        await advance(29.9)
+        assert not waiting.done()
+        await advance(0.1)
+        async with guard(await waiting) as again:
+            assert again.text() == "later"
+        (await next_of(consumer)).reject("it is bad")
+        assert await take(consumer, guard, 1) == ["last"]
+
+
+async def test_a_delivery_that_was_dropped_unsettled_comes_again_in_its_place(
+    client: Any, guard: Any, advance: Any
+) -> None:
+    await client.send(TOPIC, ["a", "b"])
+    async with client.pull_consume(TOPIC, GROUP, orderly=True) as consumer:
+        await next_of(consumer)
+        waiting = soon(consumer)
+        await eventually(lambda: later(advance, waiting))
+        async with guard(await waiting) as again:
+            assert again.text() == "a"
+        assert await take(consumer, guard, 1) == ["b"]
+
+
+# ── Locks ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_queue_that_somebody_else_has_locked_is_not_read_until_it_is_free(
+    connect: Connect, client: Any, guard: Any, advance: Any
+) -> None:
+    await client.send(TOPIC, ["a"])
+    other = connect()
+    locks = await other.lock_queues(TOPIC, GROUP, list(range(8)))
+    assert (sorted(locks.queues), locks.seconds) == (list(range(8)), 60.0)
+    async with client.pull_consume(TOPIC, GROUP, orderly=True, start="earliest") as consumer:
+        waiting = soon(consumer)
+        await advance(10.0)
+        assert (consumer.queues(), waiting.done()) == ([], False)
+        await other.unlock_queues(TOPIC, GROUP)
+        await advance(1.0)
+        async with guard(await waiting) as delivery:
+            assert delivery.text() == "a"
+        assert (await other.lock_queues(TOPIC, GROUP, list(range(8)))).queues == ()
+    assert len((await other.lock_queues(TOPIC, GROUP, list(range(8)))).queues) == 8
+
+
+async def test_locks_are_renewed_while_a_handler_runs(connect: Connect, client: Any, guard: Any, advance: Any) -> None:
+    await client.send(TOPIC, ["slow"])
+    other = connect()
+    async with client.pull_consume(TOPIC, GROUP, orderly=True) as consumer, guard(await next_of(consumer)):
+        await advance(600.0)
+        assert (await other.lock_queues(TOPIC, GROUP, list(range(8)))).queues == ()
+    assert sum((await committed(client)).values()) == 1
+
+
+async def test_a_queue_whose_lock_is_lost_is_given_up_without_a_commit(
+    connect: Connect, client: Any, guard: Any, advance: Any
+) -> None:
+    await client.send(TOPIC, ["a", "b"])
+    other = connect()
+    async with client.pull_consume(TOPIC, GROUP, orderly=True) as consumer:
+        mine = await next_of(consumer)
+        await client.unlock_queues(TOPIC, GROUP)  # an operator's hand
+        await other.lock_queues(TOPIC, GROUP, list(range(8)))
+        mine.ack()
+        assert [state.committed for state in consumer.queues() if state.cached] == [1]
+        await client.update_offsets(TOPIC, GROUP, {mine.queue: 0})
+        await advance(20.0)
+        assert consumer.queues() == []
+        assert (await committed(client))[mine.queue] in (0, 1)
+        await other.unlock_queues(TOPIC, GROUP)
+        await advance(1.0)
+        await eventually(lambda: pulling(consumer))
+
+
+async def holds_all(seen: dict[int, list[int]]) -> bool:
+    await asyncio.sleep(0)
+    return sum(map(len, seen.values())) >= 100

@@ -1,0 +1,301 @@
+"""Who reads which queue: consumers that come, go, fall silent and are switched off; and offsets that were no place."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+
+import popmq
+from popmq import errors
+from popmq.testing import Broker
+from popmq_proto.v1 import popmq_pb2 as pb
+from tests.sdk.conftest import GROUP, TOPIC, Connect, eventually
+from tests.sdk.lossy import REFUSE, LossyWire
+from tests.sdk.pulls import committed, each_queue, next_of, pulling, soon, take
+
+pytestmark = pytest.mark.usefixtures("popmq_clock")
+
+#: Whoever waits longer than this for a heartbeat has missed a change.
+HEARTBEAT_S = 30.0
+
+
+def queues_of(consumer: Any) -> set[int]:
+    """The queues that it reads, the retry topic as -1."""
+    return {-1 if state.retry else state.queue for state in consumer.queues()}
+
+
+async def reads(consumer: Any, queues: set[int]) -> bool:
+    await asyncio.sleep(0)
+    return queues_of(consumer) == queues
+
+
+async def cached(consumer: Any, messages: int) -> bool:
+    await asyncio.sleep(0)
+    return bool(sum(state.cached for state in consumer.queues()) == messages)
+
+
+async def begin(consumer: Any) -> Any:
+    """Starts a consumer that nobody takes deliveries from; the task that waits for the first one."""
+    waiting = soon(consumer)
+    await eventually(partial(pulling, consumer))
+    return waiting
+
+
+@pytest.mark.parametrize("strategy", ["AVG", "CIRCLE", "CONSISTENT_HASH", "MACHINE_ROOM"])
+async def test_two_consumers_share_the_queues_without_overlap(
+    connect: Connect, client: Any, advance: Any, strategy: str
+) -> None:
+    clients = [connect(client_id=name) for name in ("room@a", "room@b")]
+    consumers = [each.pull_consume(TOPIC, GROUP, strategy=strategy) for each in clients]
+    for consumer in consumers:
+        await begin(consumer)
+    await advance(HEARTBEAT_S)
+    one, other = map(queues_of, consumers)
+    assert one | other == set(range(-1, 8))
+    assert not one & other
+    for consumer in consumers:
+        await consumer.close()
+
+
+async def test_with_more_consumers_than_queues_some_are_idle(connect: Connect, client: Any, advance: Any) -> None:
+    await client.create_topic("narrow", queues=2)
+    consumers = [connect().pull_consume("narrow", GROUP) for _ in range(3)]
+    for consumer in consumers:
+        soon(consumer)
+
+    async def shared_out() -> bool:
+        await advance(HEARTBEAT_S)
+        return sorted(len(queues_of(consumer) - {-1}) for consumer in consumers) == [0, 1, 1]
+
+    await eventually(shared_out)
+    for consumer in consumers:
+        await consumer.close()
+
+
+async def test_who_leaves_hands_its_queues_on_at_the_committed_offset(
+    connect: Connect, client: Any, guard: Any, advance: Any
+) -> None:
+    consumers = [connect().pull_consume(TOPIC, GROUP) for _ in range(2)]
+    first, second = [await begin(consumer) for consumer in consumers]
+    await advance(HEARTBEAT_S)
+    assert [len(queues_of(consumer) - {-1}) for consumer in consumers] == [4, 4]
+    await each_queue(client, TOPIC, 8, 4)
+    seen = []
+    async with guard(await first) as delivery:
+        seen.append(delivery.text())
+    seen += await take(consumers[0], guard, 9)
+    await consumers[0].close()
+    async with guard(await second) as delivery:
+        seen.append(delivery.text())
+    seen += await take(consumers[1], guard, 15)
+    await advance(HEARTBEAT_S)
+    assert queues_of(consumers[1]) == set(range(-1, 8))
+    seen += await take(consumers[1], guard, 6)
+    assert Counter(seen) == Counter(f"{number}" for number in range(32))
+    await consumers[1].close()
+    assert await committed(client) == dict.fromkeys(range(8), 4)
+
+
+async def test_what_is_cached_of_a_queue_that_went_is_not_handed_out(
+    connect: Connect, client: Any, advance: Any
+) -> None:
+    await each_queue(client, TOPIC, 8, 2)
+    async with client.pull_consume(TOPIC, GROUP) as one:
+        first = await next_of(one)
+        await eventually(lambda: cached(one, 16))
+        async with connect().pull_consume(TOPIC, GROUP) as other:
+            kept = await next_of(other)
+            await advance(HEARTBEAT_S)
+            mine = queues_of(one)
+            assert kept.queue not in mine
+            rest = 8 - (first.queue in mine)
+            assert {(await next_of(one)).queue for _ in range(rest)} == mine - {-1}
+            waiting = soon(one)
+            await client.list_topics()
+            assert not waiting.done()
+            one.stop()
+
+
+async def test_what_is_in_hand_of_a_queue_that_went_counts_for_nobody(
+    connect: Connect, client: Any, guard: Any, advance: Any
+) -> None:
+    await each_queue(client, TOPIC, 8, 2)
+    async with client.pull_consume(TOPIC, GROUP) as one:
+        kept = [await next_of(one) for _ in range(16)]
+        other = connect().pull_consume(TOPIC, GROUP)
+        waiting = await begin(other)
+        await advance(HEARTBEAT_S)
+        mine = queues_of(one)
+        for delivery in kept:
+            delivery.ack()
+        await advance(5.0)
+        ends = await committed(client)
+        assert {queue for queue, offset in ends.items() if offset == 2} == mine - {-1}
+        again = [await waiting] + [await next_of(other) for _ in range(7)]
+        assert {delivery.queue for delivery in again} == set(range(8)) - mine
+        await other.close()
+
+
+async def test_named_queues_are_read_and_no_others(client: Any, guard: Any) -> None:
+    await each_queue(client, TOPIC, 8, 2)
+    async with client.pull_consume(TOPIC, GROUP, queues=[3, 5]) as consumer:
+        waiting = await begin(consumer)
+        assert queues_of(consumer) == {3, 5}
+        (await waiting).ack()
+        await take(consumer, guard, 3)
+    assert [queue for queue, offset in (await committed(client)).items() if offset] == [3, 5]
+
+
+async def test_queues_that_the_topic_gets_later_are_read_from_their_first_message(
+    client: Any, guard: Any, advance: Any
+) -> None:
+    async with client.pull_consume(TOPIC, GROUP, start="latest") as consumer:
+        waiting = await begin(consumer)
+        await client.update_topic(TOPIC, queues=9)
+        for _ in range(9):
+            await client.send(TOPIC, "x")
+        await advance(HEARTBEAT_S)
+        seen = {(await waiting).queue} | {(await next_of(consumer)).queue for _ in range(8)}
+        assert seen == set(range(9))
+
+
+async def test_a_consumer_waits_while_its_group_pops(client: Any, guard: Any, advance: Any) -> None:
+    await client.send(TOPIC, ["a", "b"])
+    async with client.pull_consume(TOPIC, GROUP) as consumer:
+        await take(consumer, guard, 1)
+        await advance(5.0)
+        await client.set_consume_mode(TOPIC, GROUP, "POP")
+        await advance(HEARTBEAT_S)
+        assert queues_of(consumer) == set()
+        (popped,) = await client.pop(TOPIC, GROUP)
+        assert popped.text() == "b"
+        await client.set_consume_mode(TOPIC, GROUP, "PULL")
+        await advance(HEARTBEAT_S)
+        async with guard(await next_of(consumer)) as delivery:
+            assert (delivery.text(), delivery.attempt) == ("b", 2)  # it was leased, and came back as a retry
+
+
+async def test_a_topic_that_is_deleted_ends_the_loop(client: Any, guard: Any) -> None:
+    await client.send(TOPIC, "x")
+    consumer = client.pull_consume(TOPIC, GROUP)
+    await take(consumer, guard, 1)
+    waiting = soon(consumer)
+    await client.delete_topic(TOPIC)
+    with pytest.raises(errors.TopicNotFound):
+        await waiting
+    await consumer.close()
+
+
+# ── Through a wire that says what a test wants ───────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def wire(popmq_broker: Broker) -> Iterator[LossyWire]:
+    with LossyWire(popmq_broker.endpoint) as wire:
+        yield wire
+
+
+def answer(status: str, next_offset: int) -> Callable[[Any], bytes]:
+    """What the wire says instead of the broker."""
+    response = pb.PullResponse(status=status, next_offset=next_offset, max_offset=100)
+    return lambda _forward: response.SerializeToString()
+
+
+@pytest.mark.parametrize("status", ["OFFSET_TOO_SMALL", "OFFSET_OVERFLOW_BADLY"])
+async def test_an_offset_that_is_no_place_is_corrected_and_the_queue_begun_again_there(
+    connect: Connect, client: Any, wire: LossyWire, guard: Any, advance: Any, status: str
+) -> None:
+    await client.create_topic("narrow", queues=2)
+    await each_queue(client, "narrow", 2, 3)
+    wire.plan["Pull"] = [answer(status, 2)]
+    async with connect(wire.endpoint).pull_consume("narrow", GROUP, queues=[1]) as consumer:
+        waiting = soon(consumer)
+        await eventually(lambda: pulled(wire, 1))
+        await eventually(lambda: gone_on(advance, waiting))
+        async with guard(await waiting) as delivery:
+            assert (delivery.queue, delivery.offset) == (1, 2)
+    assert await committed(client, "narrow") == {0: 0, 1: 3}
+
+
+async def gone_on(advance: Any, waiting: Any) -> bool:
+    await advance(0.0)  # what is due now is done
+    return bool(waiting.done())
+
+
+async def pulled(wire: LossyWire, times: int) -> bool:
+    await asyncio.sleep(0)
+    return len(wire.seen["Pull"]) >= times
+
+
+@pytest.mark.parametrize(
+    "status", ["OFFSET_FOUND_NULL", "NO_MATCHED_MESSAGE", "MESSAGE_WAS_REMOVING", "OFFSET_OVERFLOW_ONE"]
+)
+async def test_an_answer_without_messages_moves_the_pull_and_the_commit_on(
+    connect: Connect, client: Any, wire: LossyWire, guard: Any, advance: Any, status: str
+) -> None:
+    await client.create_topic("narrow", queues=2)
+    await each_queue(client, "narrow", 2, 3)
+    wire.plan["Pull"] = [answer(status, 2)]
+    reading = connect(wire.endpoint).pull_consume("narrow", GROUP, queues=[1])
+    async with reading as consumer, guard(await next_of(consumer)) as delivery:
+        assert (delivery.queue, delivery.offset) == (1, 2)
+        await advance(5.0)
+        assert await committed(client, "narrow") == {0: 0, 1: 2}
+
+
+async def test_a_pull_holds_as_long_as_it_was_told_and_takes_a_batch(
+    connect: Connect, client: Any, wire: LossyWire, guard: Any
+) -> None:
+    await client.send(TOPIC, "x")
+    async with connect(wire.endpoint).pull_consume(TOPIC, GROUP) as consumer:
+        await take(consumer, guard, 1)
+    requests = [pb.PullRequest.FromString(request) for request in wire.seen["Pull"]]
+    assert {(request.wait_ms, request.max_messages) for request in requests} == {(15_000, 32)}
+
+
+async def test_a_client_sends_one_heartbeat_a_group_with_all_its_topics(
+    connect: Connect, client: Any, wire: LossyWire, advance: Any
+) -> None:
+    await client.create_topic("second")
+    member = connect(wire.endpoint)
+    consumers = [member.pull_consume(topic, GROUP) for topic in (TOPIC, "second")]
+    for consumer in consumers:
+        await begin(consumer)
+    wire.seen["Heartbeat"].clear()
+    await advance(HEARTBEAT_S)
+    (beat,) = [pb.HeartbeatRequest.FromString(request) for request in wire.seen["Heartbeat"]]
+    assert (sorted(beat.topics), beat.goodbye) == ([TOPIC, "second"], False)
+    await consumers[0].close()
+    await consumers[1].close()
+    first, last = [pb.HeartbeatRequest.FromString(request) for request in wire.seen["Heartbeat"][1:]]
+    assert (list(first.topics), first.goodbye, last.goodbye) == (["second"], False, True)
+
+
+async def test_of_many_consumers_that_begin_at_once_one_says_where(
+    connect: Connect, client: Any, wire: LossyWire
+) -> None:
+    await client.create_topic("wide", queues=16)
+    consumers = [connect(wire.endpoint).pull_consume("wide", GROUP, start="latest", queues=[n]) for n in range(4)]
+    for consumer in consumers:
+        soon(consumer)
+    for consumer in consumers:
+        await eventually(partial(pulling, consumer))
+    assert (len(wire.seen["ResetOffsets"]), len(wire.seen["SetConsumeMode"])) == (1, 1)
+    for consumer in consumers:
+        await consumer.close()
+
+
+async def test_a_send_back_that_fails_is_tried_again_and_nothing_is_lost(
+    connect: Connect, client: Any, wire: LossyWire, guard: Any, advance: Any
+) -> None:
+    await client.send(TOPIC, "bad")
+    member = connect(wire.endpoint, retry=popmq.Retry(first=0.001, longest=0.01))
+    wire.plan["SendBack"] = [REFUSE] * 3
+    async with member.pull_consume(TOPIC, GROUP) as consumer:
+        await take(consumer, guard, 1, fails=["bad"])
+        await advance(10.0)
+        async with guard(await next_of(consumer)) as again:
+            assert again.attempt == 2
