@@ -17,7 +17,7 @@ positions, retries, owners and leases. Leases of either that end before their tu
 
 from typing import Any
 
-from popmq_server import delay, quotas, stats, topic, transaction
+from popmq_server import delay, stats, topic, transaction
 from popmq_server.commands import PurgeTopic
 from popmq_server.errors import topic_not_found
 from popmq_server.records import Topic, TopicStat
@@ -175,12 +175,12 @@ def _forget(tx: Tx, entity_id: int, kind: str) -> None:
         state.stopped,
     )
     _pop_where(tables, place, entity_id)
+    _pop_where((state.buckets,), 1 if kind == "topic" else 2, entity_id)
     if kind == "topic":
         _pop_where((state.queue_min, state.queue_max), 0, entity_id)
         state.topic_groups.pop(entity_id)
         state.total.pop(entity_id)
-        quotas.forget(tx, entity_id)
-        for marks in (state.trims, state.looked, state.trimmed):
+        for marks in (state.send_turns, state.trims, state.looked, state.trimmed):
             marks.pop(entity_id, None)
         state.topic_stat.pop(entity_id)
         for owner_id, keys in list(state.owner_tokens.items()):

@@ -116,7 +116,7 @@ def _limited(why: str, wait_ms: int) -> Refused:
 
 
 def forget(tx: Tx, topic_id: int) -> None:
-    """The quota of a topic is another one, or the topic is gone: its buckets are new."""
+    """The quota of a topic is another one: its buckets are new."""
     for key in list(tx.state.buckets):
         if key[1] == topic_id:
             tx.state.buckets.pop(key)

@@ -30,6 +30,7 @@ At start one scan of ck, due, own, tok and a look at the ends of each queue rebu
     waiting, tied  G, T, message group → entries in fwait, and tied to owners follow from fwait
     stopped        G, T, message group → why a failure stopped it             follows from fwait
     locks          G, T, message group → undone members, owner, part          follows from ck and due
+    buckets        kind, T, G → tokens of a quota, and when that was          nowhere: full after a restart
 
 What follows is kept in tables all the same, so that an aborted commit takes it back with the rest. `check.differences`
 compares every table of a living broker with those of a fresh start.

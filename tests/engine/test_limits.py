@@ -4,7 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from popmq_server import broker, catalog, core, owner, pop, records, retention, revive, send, topic, waiters, writer
+from popmq_server import (
+    broker,
+    catalog,
+    core,
+    owner,
+    pop,
+    priority,
+    records,
+    retention,
+    revive,
+    send,
+    topic,
+    waiters,
+    writer,
+)
+from popmq_server.api import admin
 from popmq_server.storage import lmdb
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -22,6 +37,11 @@ SECOND, MINUTE, HOUR, DAY = 1000, 60_000, 3_600_000, 86_400_000
         (core.SAVE_TIME_MS, SECOND),
         (revive.REVIVE_MEMBERS_MAX, 1000),
         (pop.RETRY_FIRST_EVERY, 5),
+        (priority.LOW_FIRST_EVERY, 10),
+        (catalog.QUEUES_PRIORITY, 10),
+        (catalog.UNIQUE_IDS_MS_MAX, DAY),
+        (catalog.BYTES_MAX_MIN, MIB),
+        (admin.IN_FLIGHT_LIMIT_MAX, 1_000_000),
         (records.IN_FLIGHT_MAX, 10_000),
         (owner.OWNED_MAX, 1_000_000),
         (owner.OWNER_KEEP_MS, 7 * DAY),

@@ -1,4 +1,4 @@
-"""PRIORITY topics: the urgent first, across queues, and nothing waits for ever: counted."""
+"""PRIORITY topics: the urgent first, across queues, and nothing waits for ever: counted (F.03)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Retention by size: a topic with a limit of bytes makes room before it stores, or says who is in the way."""
+"""Retention by size: a topic with a limit of bytes makes room before it stores, or says who is in the way (F.10)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Topics with unique ids: a message id is stored once in the topic's time, whatever happens in between."""
+"""Topics with unique ids: a message id is stored once in the topic's time, whatever happens in between (F.09)."""
 
 from __future__ import annotations
 
