@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
 from popmq_server import producers
-from popmq_server.commands import Check
+from popmq_server.broker import Broker
+from popmq_server.clock import FakeClock
+from popmq_server.commands import Check, CreateTopic, DeleteTopic, Look
 from popmq_server.errors import Refused, unavailable
+from popmq_server.metrics import Metrics
 from popmq_server.opaque import TransactionId
+from popmq_server.options import Options
 from popmq_server.producers import CHECKS_QUEUED_BYTES_MAX, CHECKS_QUEUED_MAX, Producers, Stream
 
 
@@ -117,6 +122,27 @@ async def test_a_lot_that_is_closed_ends_its_streams_and_takes_no_more(lot: Lot)
     for late in (stream.next(), asyncio.to_thread(lot.open, "b")):
         with pytest.raises(Refused, match="stopping"):
             await late
+
+
+async def test_a_hello_that_was_refused_does_not_hide_what_others_listen_to(tmp_path: Path) -> None:
+    """While it was under way another stream got room again for the very same topics: the writer must hear of it."""
+    broker = Broker(Options(tmp_path / "data", sync="none"), FakeClock(), Metrics())
+    for name in ("t", "n"):
+        await broker.execute(CreateTopic(name, 1, False, 60_000, "TRANSACTION"))
+    stream = await broker.join("a", ("t", "n"))
+    await broker.execute(DeleteTopic("n"))
+    broker.producers.hand([check(number) for number in range(CHECKS_QUEUED_MAX)])
+    assert stream.full
+    refused = asyncio.ensure_future(broker.join("b", ("t", "n")))
+    await asyncio.sleep(0)
+    for _ in range(CHECKS_QUEUED_MAX // 2):
+        await broker.next_check(stream)
+    with pytest.raises(Refused, match="'n'"):
+        await refused
+    await broker.execute(Look("topics", ("",)))
+    listened = broker._core.state.listened
+    await broker.close()
+    assert listened == {"t", "n"}
 
 
 def test_the_limits() -> None:

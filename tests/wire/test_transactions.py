@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import grpc
@@ -12,9 +13,13 @@ import pytest
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server import serving
 from popmq_server.api import requests
+from popmq_server.api.sessions import SessionService
 from popmq_server.broker import Broker
 from popmq_server.clock import FakeClock, stopwatch
+from popmq_server.commands import End, Ended, EndTransaction, Place
 from popmq_server.embedded import EmbeddedBroker
+from popmq_server.errors import Refused
+from popmq_server.metrics import Metrics
 from popmq_server.opaque import TransactionId, read_transaction, transaction_text
 from popmq_server.producers import Stream
 from tests.wire.parked import Parked
@@ -283,6 +288,46 @@ def test_what_was_answered_before_the_stream_was_closed_is_done(deals: Stubs, cl
     producer.close()
     assert listed(deals) == []
     assert len(bodies(deals.pop(DEALS))) == 20
+
+
+class Recorder:
+    """An engine that only remembers what was ended."""
+
+    def __init__(self) -> None:
+        self.stream = Stream("c", frozenset((DEALS,)), 0)
+        self.ended: list[TransactionId] = []
+
+    async def join(self, client: str, topics: tuple[str, ...]) -> Stream:
+        return self.stream
+
+    def leave(self, stream: Stream) -> None:
+        stream.end()
+
+    async def next_check(self, stream: Stream) -> Any:
+        return await stream.next()
+
+    async def execute(self, command: EndTransaction) -> list[Ended]:
+        self.ended += [entry.transaction for entry in command.ends if isinstance(entry, End)]
+        return [Ended("", Place())] * len(command.ends)
+
+
+@pytest.mark.parametrize("last", ["closed", "refused"])
+async def test_answers_that_come_together_with_the_end_of_the_stream_are_done(last: str) -> None:
+    ids = [TransactionId(1, number, 7) for number in range(5)]
+
+    async def said() -> AsyncIterator[bytes]:
+        yield hello(DEALS).SerializeToString()
+        for name in ids:
+            answer = pb.TransactionChecked(transaction_id=transaction_text(name), resolution=pb.COMMIT)
+            yield pb.SessionRequest(checked=answer).SerializeToString()
+        if last == "refused":
+            yield b"\xff"
+
+    engine = Recorder()
+    session = SessionService(engine, Metrics()).Session(said())  # type: ignore[arg-type]
+    with pytest.raises(Refused) if last == "refused" else contextlib.nullcontext():
+        assert len([response async for response in session]) == 1
+    assert engine.ended == ids
 
 
 def test_an_answer_that_comes_too_late_harms_nobody(deals: Stubs, clock: FakeClock) -> None:
