@@ -19,7 +19,6 @@ from bench import legs, report, semantics
 from bench.legs import Effort, Results
 from bench.measure import machine
 
-
 PARTS = {"throughput": legs.everything, "semantics": semantics.everything}
 
 

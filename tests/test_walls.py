@@ -48,7 +48,7 @@ ROOMS = {
 
 # One door per library: the only paths, by their beginning, that may import it.
 API = "server/popmq_server/api/"
-DOORS = {
+DOORS: dict[str, dict[str, tuple[str, ...]]] = {
     "server": {
         "grpc": (API,),
         "grpc_health": (API,),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
@@ -26,7 +28,7 @@ def send(ledger: Stubs, *texts: str) -> pb.SendResponse:
     return answer
 
 
-def message_groups(ledger: Stubs, **fields: object) -> pb.ListMessageGroupsResponse:
+def message_groups(ledger: Stubs, **fields: Any) -> pb.ListMessageGroupsResponse:
     request = pb.ListMessageGroupsRequest(topic=LEDGER, group=GROUP, **fields)
     answer: pb.ListMessageGroupsResponse = ledger.admin.ListMessageGroups(request, timeout=CALL_S)
     return answer
