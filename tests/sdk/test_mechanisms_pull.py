@@ -1,0 +1,129 @@
+"""Mechanisms of pull consumption on the client's side that no other test names. Ids are those of docs/mechanisms.md."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+import pytest
+
+import popmq
+from popmq.process_queue import FlowControl
+from popmq.testing import Broker
+from popmq_proto.v1 import popmq_pb2 as pb
+from tests.sdk.conftest import GROUP, TOPIC, Connect, eventually
+from tests.sdk.lossy import LossyWire
+from tests.sdk.pulls import each_queue, next_of, take
+
+pytestmark = pytest.mark.usefixtures("popmq_clock")
+BUSY = pb.ErrorInfo(code=pb.BUSY, message="too many requests wait", retryable=True, action="retry with backoff")
+
+
+class WatchedWire(LossyWire):
+    """Knows of each queue how many pulls are under way, and when each of them began."""
+
+    def __init__(self, broker: str) -> None:
+        super().__init__(broker)
+        self._lock = threading.Lock()
+        self._under_way: Counter[tuple[str, int]] = Counter()
+        self.most = 0
+        self.offsets: dict[tuple[str, int], list[int]] = {}
+
+    def _handle(self, method: str, request: bytes, context: Any) -> Any:
+        if not method.endswith("/Pull"):
+            return super()._handle(method, request, context)
+        pull = pb.PullRequest.FromString(request)
+        queue = pull.topic, pull.queue
+        with self._lock:
+            self._under_way[queue] += 1
+            self.most = max(self.most, self._under_way[queue])
+            self.offsets.setdefault(queue, []).append(pull.offset)
+        try:
+            return super()._handle(method, request, context)
+        finally:
+            with self._lock:
+                self._under_way[queue] -= 1
+
+    def pulls(self) -> int:
+        with self._lock:
+            return sum(map(len, self.offsets.values()))
+
+
+@pytest.fixture
+def wire(popmq_broker: Broker) -> Iterator[WatchedWire]:
+    with WatchedWire(popmq_broker.endpoint) as wire:
+        yield wire
+
+
+async def test_a_queue_has_one_pull_under_way_and_the_next_begins_where_the_last_ended(
+    connect: Connect, client: Any, wire: WatchedWire, guard: Any
+) -> None:
+    """S0.05, S3.03, S0.45: no two live requests of one queue, and no offset is asked for twice."""
+    await each_queue(client, TOPIC, 8, 40)
+    async with connect(wire.endpoint).pull_consume(TOPIC, GROUP, max_messages=7) as consumer:
+        await take(consumer, guard, 320)
+    assert wire.most == 1
+    for offsets in (asked for (topic, _), asked in wire.offsets.items() if topic == TOPIC):
+        assert offsets[:6] == [0, 7, 14, 21, 28, 35]
+        assert offsets[6:] in ([], [40]), "the last one waits at the end"
+
+
+async def test_a_stopped_consumer_pulls_no_more(
+    connect: Connect, client: Any, wire: WatchedWire, guard: Any, advance: Any
+) -> None:
+    """S0.04: nothing is asked after the stop, neither at once nor when a pause would have been over."""
+    await client.send(TOPIC, ["a", "b"])
+    async with connect(wire.endpoint).pull_consume(TOPIC, GROUP) as consumer:
+        await take(consumer, guard, 2)
+    before = wire.pulls()
+    await client.send(TOPIC, ["c"])
+    await advance(60.0)
+    await client.list_topics()
+    assert wire.pulls() == before
+
+
+@pytest.mark.slow
+async def test_a_pull_that_was_refused_is_made_again_after_a_second_and_not_before(
+    connect: Connect, client: Any, wire: WatchedWire, guard: Any
+) -> None:
+    """S0.04, S0.11: a delayed request is not seen early; nothing is lost by it."""
+    await client.send(TOPIC, ["a"])
+    wire.plan["Pull"] = [(grpc.StatusCode.RESOURCE_EXHAUSTED, BUSY)]
+    loop = asyncio.get_running_loop()
+    refused: list[float] = []
+    impatient = connect(wire.endpoint, retry=popmq.Retry(tries=1))
+    async with impatient.pull_consume(TOPIC, GROUP, queues=[0]) as consumer:
+        waiting = asyncio.ensure_future(next_of(consumer))
+        await eventually(lambda: pulled(wire, 1))
+        refused.append(loop.time())
+        async with guard(await waiting) as delivery:
+            assert delivery.text() == "a"
+    assert loop.time() - refused[0] > 0.9
+
+
+async def pulled(wire: WatchedWire, times: int) -> bool:
+    await asyncio.sleep(0)
+    return wire.pulls() >= times
+
+
+async def test_a_queue_that_is_held_back_for_long_is_told_once(client: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """S0.16: one line of a thousand looks."""
+    await client.send(TOPIC, ["x"] * 50)
+    flow = FlowControl(count=5, pause=0.0005)
+    async with client.pull_consume(TOPIC, GROUP, max_messages=10, flow=flow) as consumer:
+        kept = await next_of(consumer)
+        await eventually(lambda: held_back(consumer))
+        for _ in range(100):
+            await client.list_topics()
+        assert kept.body
+        told = [record for record in caplog.records if "pulled no further" in record.getMessage()]
+        assert len(told) == 1
+
+
+async def held_back(consumer: Any) -> bool:
+    await asyncio.sleep(0)
+    return any(state.held_back_by for state in consumer.queues())
