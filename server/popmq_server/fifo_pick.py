@@ -46,7 +46,8 @@ class FifoPick(Pick):
         self.groups: list[bytes] = []  # the message group of each row
         self.where = (group.group_id, topic.topic_id)
         self._mine: set[bytes] = set()  # message groups of which this pop takes something
-        self._taken: dict[bytes, Waiting] = {}  # by key
+        self._taken: dict[bytes, Waiting] = {}  # by key; with those that do not match
+        self._from_lines = 0
         self._parked: list[Waiting] = []
         self._behind: dict[bytes, int] = {}  # how many of a message group wait, as this plan leaves it
         self._waiting = tx.state.stat[self.where].waiting if self.where in tx.state.stat else 0
@@ -82,34 +83,37 @@ class FifoPick(Pick):
             self._take_waiting(message_group, min(share, self.room), in_flight_max)
 
     def _take_waiting(self, message_group: bytes, count: int, in_flight_max: int | None) -> None:
-        """Takes up to `count` of one message group, from the front on."""
+        """Takes up to `count` of one message group, from the front on; what does not match is none of them."""
         if in_flight_max is not None:
             leased = self.tx.state.in_flight.get((*self.where, RETRY_QUEUE), 0)
-            count = min(count, in_flight_max - leased - len(self._taken))
+            count = min(count, in_flight_max - leased - self._from_lines)
         for key, value in self.tx.kv.scan("fwait", fifo.prefix_of(self.where, message_group)):
             if key in self._taken:
                 continue
             entry = fifo.waiting_of(key, value)
-            if count <= 0 or not self._fits(entry.size) or self._is_tied(entry) or not self._is_below(entry):
+            if count <= 0 or self.rejections_left <= 0 or not self._fits(entry.size):
                 return
-            self._take_entry(message_group, entry)
-            count -= 1
+            if self._is_tied(entry) or not self._is_below(entry):
+                return
+            count -= self._take_entry(message_group, entry)
 
-    def _take_entry(self, message_group: bytes, entry: Waiting) -> None:
-        """One waiting message; what cannot be read leaves too, or it would stay at the front for ever."""
+    def _take_entry(self, message_group: bytes, entry: Waiting) -> bool:
+        """Whether one waiting message was taken; what cannot be read leaves too, or it would stay in front for ever."""
         self._taken[entry.key] = entry
         self._behind[message_group] = self._waits(message_group) - 1
         read = self.log.fetch(self.topic.topic_id, entry.position, entry.size)
         if read is None:
             self._skip(entry.queue, entry.offset, entry.position, entry.size)
-            return
+            return False
         if not self.passes(read[1]):
-            return
+            return False
         attempt = entry.attempts + 1
         self._take(entry.position, entry.size, read, entry.queue, entry.offset, attempt)
         self.runs.append(Run(entry.queue, entry.offset, 1, attempt, entry.position, entry.size, entry.first_pop_ms))
         self.groups.append(message_group)
         self._mine.add(message_group)
+        self._from_lines += 1
+        return True
 
     def _waits(self, message_group: bytes) -> int:
         """How many of a message group wait, as far as this plan has come."""

@@ -249,3 +249,23 @@ def test_what_waits_in_a_fifo_topic_is_filtered_by_the_new_filter(rig: Rig) -> N
     set_filter(rig, *BLUE)
     assert bodies(rig.pop()) == ["a-blue2"]
     assert (rig.numbers().waiting, rig.numbers().filtered) == (0, 2)
+
+
+def reds_wait(rig: Rig, count: int, *more: str) -> None:
+    """`count` red messages wait in message group a, and the filter is blue now."""
+    fifo_shop(rig)
+    send(rig, *in_line(*(f"a-red{number}" for number in range(count)), *more))
+    rig.release(rig.pop(filter=("tag", "red||blue")), delay_ms=0)
+    set_filter(rig, *BLUE)
+
+
+def test_what_does_not_match_is_no_part_of_a_message_groups_share(rig: Rig) -> None:
+    reds_wait(rig, 3, "a-blue4")
+    assert bodies(rig.pop(1)) == ["a-blue4"]
+
+
+def test_what_waits_and_does_not_match_is_looked_at_in_pieces_too(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pick, "REJECTIONS_MAX", 2)
+    reds_wait(rig, 3, "a-blue4")
+    answers = [rig.popped() for _ in range(2)]
+    assert [(answer.again, len(answer.rows)) for answer in answers] == [(True, 0), (False, 1)]
