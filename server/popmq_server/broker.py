@@ -292,8 +292,8 @@ class Broker:
 
     def checked(self, check: Check) -> None:
         """A check was written to a live producer: it counts."""
-        self.metrics.checks.inc()
         self._submit(CountChecks(((check.transaction, check.number),)))
+        self.metrics.checks.inc()
 
     def gauges(self, group: str, topic: str) -> tuple[int, int]:
         """(parked Pops, sessions) of a group in a topic."""

@@ -17,6 +17,7 @@ from popmq_server.errors import StartError
 from popmq_server.storage.check import check_folder
 from tests.crash.broker_process import ROOT, free_port
 from tests.wire.parked import Parked
+from tests.wire.producer import Producer
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, handles, refusal
 
 PAGE = ROOT / "docs" / "metrics.md"
@@ -263,3 +264,30 @@ def test_a_metrics_port_in_use_is_a_start_error_with_the_cure(
         second.start()
     with EmbeddedBroker(tmp_path / "second", sync="none"):
         pass
+
+
+def test_what_is_not_visible_yet_is_counted_where_a_user_would_look(shop: Stubs, clock: FakeClock, port: int) -> None:
+    shop.create_topic("later", type=pb.TRANSACTION)
+    asked = [{"delay_ms": 1_000}, {"delay_ms": 500}, {"transaction": True}, {"transaction": True}]
+    messages = [pb.Message(body=b"x", **fields) for fields in asked]  # type: ignore[arg-type]
+    sent = shop.broker.Send(pb.SendRequest(topic="later", messages=messages), timeout=CALL_S).results
+    shop.broker.Recall(pb.RecallRequest(topic="later", recall_handle=sent[0].recall_handle), timeout=CALL_S)
+    ends = [pb.TransactionEnd(transaction_id=sent[2].transaction_id, resolution=pb.ROLLBACK), pb.TransactionEnd()]
+    shop.broker.EndTransaction(pb.EndTransactionRequest(ends=ends), timeout=CALL_S)
+    scraped = Scraped(port)
+    assert [scraped(f"topic_{name}", topic="later") for name in ("delayed", "half", "bytes")] == [1, 1, 0]
+    assert scraped("messages_total", method="Recall", group="", topic="later") == 1
+    assert scraped("messages_total", method="EndTransaction", group="", topic="") == 1
+    assert scraped("refusals_total", code="INVALID_FIELD") == 1
+    with Producer(shop, "later") as producer:
+        assert Scraped(port)("producers") == 1
+        for number in range(1, 16):
+            clock.advance(30_000)
+            assert producer.asked().check == number
+            while Scraped(port)("transaction_checks_total") < number:
+                pass
+        clock.advance(30_000)
+    scraped = Scraped(port)
+    assert (scraped("transactions_given_up_total"), scraped("topic_half", topic="later")) == (1, 0)
+    assert scraped("delayed_lateness_seconds_count") == 1
+    assert scraped("delayed_lateness_seconds_sum") == 29.5, "due after half a second, seen after thirty"

@@ -40,7 +40,9 @@ class TimingService:
                 field="recall_handle",
                 action="pass it exactly as Send or EndTransaction gave it",
             )
-        return pb.RecallResponse(message_id=await self._engine.execute(Recall(topic, handle)))
+        message_id = await self._engine.execute(Recall(topic, handle))
+        self._served("Recall", topic, 1)
+        return pb.RecallResponse(message_id=message_id)
 
     async def EndTransaction(self, raw: bytes) -> Message:
         """Commits or rolls back, each entry on its own."""
@@ -48,7 +50,14 @@ class TimingService:
         check_range(len(request.ends), "ends", 1, requests.ENTRIES_MAX)
         ends = [_end(entry, f"ends[{place}]") for place, entry in enumerate(request.ends)]
         answer = await self._engine.execute(EndTransaction(tuple(ends)))
+        self._served("EndTransaction", "", sum(isinstance(entry, Ended) for entry in answer))
         return pb.EndTransactionResponse(results=[self._ended(entry, place) for place, entry in enumerate(answer)])
+
+    def _served(self, method: str, topic: str, messages: int) -> None:
+        """Counts a call by the names in it, as native.py does."""
+        self._metrics.requests.labels(method, "", topic).inc()
+        if messages:
+            self._metrics.messages.labels(method, "", topic).inc(messages)
 
     def _ended(self, entry: Ended | Refused, number: int) -> pb.SendResult:
         """One result; refused entries are counted as those of other calls are."""
