@@ -1,0 +1,110 @@
+"""Mechanisms of pull consumption over the wire that no other test names. Ids are those of docs/mechanisms.md."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_server.clock import FakeClock
+from popmq_server.commands import Pull
+from tests.wire.gate import Gate
+from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, handles
+
+
+def pulled(gate: Gate) -> Pull:
+    """The one Pull that has reached the writer."""
+    (found,) = (command for group in gate.groups for command in group if isinstance(command, Pull))
+    return found
+
+
+def switch(shop: Stubs, mode: Any) -> None:
+    request = pb.SetConsumeModeRequest(topic=TOPIC, group=GROUP, mode=mode)
+    shop.admin.SetConsumeMode(request, timeout=CALL_S)
+
+
+@pytest.mark.parametrize(
+    ("filter", "asked"),
+    [(pb.Filter(tag="red"), ("tag", "red")), (pb.Filter(sql92="a = 1"), ("sql92", "a = 1")), (None, None)],
+)
+def test_a_pull_says_who_reads_what_from_where_how_much_and_through_which_filter(
+    shop: Stubs, gate: Gate, filter: pb.Filter | None, asked: tuple[str, str] | None
+) -> None:
+    """S2.21, S2.22, S0.19, S0.25: what the reference packs into flags is set or unset here, and arrives as it is."""
+    switch(shop, pb.PULL)
+    shop.send(b"a", b"b", b"c")
+    gate.groups.clear()
+    request = pb.PullRequest(topic=TOPIC, group=GROUP, queue=0, offset=1, max_messages=7, max_bytes=9_000)
+    request.commit_offset = 1
+    if filter is not None:
+        request.filter.CopyFrom(filter)
+    shop.broker.Pull(request, timeout=CALL_S)
+    assert pulled(gate) == Pull(TOPIC, GROUP, 0, 1, 7, 9_000, asked, 1)
+
+
+def test_a_pull_of_which_little_is_said_takes_the_defaults_and_commits_nothing(shop: Stubs, gate: Gate) -> None:
+    """S0.19, S0.20: unset is not zero: no offset is committed, and the filter is the group's own."""
+    shop.send(b"a")
+    gate.groups.clear()
+    answer = shop.broker.Pull(pb.PullRequest(topic=TOPIC), timeout=CALL_S)
+    assert pulled(gate) == Pull(TOPIC, "", 0, 0, 32, 3 << 20, None, None)
+    assert (answer.status, answer.next_offset, answer.min_offset, answer.max_offset) == (pb.FOUND, 1, 0, 1)
+    assert [delivery.handle for delivery in answer.deliveries] == [""]
+
+
+def assignment(shop: Stubs, client: str, **fields: Any) -> pb.QueryAssignmentResponse:
+    request = pb.QueryAssignmentRequest(topic=TOPIC, group=GROUP, client_id=client, **fields)
+    answer: pb.QueryAssignmentResponse = shop.broker.QueryAssignment(request, timeout=CALL_S)
+    return answer
+
+
+@pytest.mark.parametrize("mode", [pb.POP, pb.PULL])
+def test_a_broadcast_has_every_queue_for_everybody(stubs: Stubs, mode: Any) -> None:
+    """S1.23, S0.01: with a session or without, whatever others have."""
+    stubs.create_topic(queues=5)
+    stubs.create_group()
+    switch(stubs, mode)
+    for client in "ab":
+        stubs.broker.Heartbeat(pb.HeartbeatRequest(client_id=client, group=GROUP, topics=[TOPIC]), timeout=CALL_S)
+    for client in ("a", "b", "stranger"):
+        answer = assignment(stubs, client, broadcast=True)
+        assert (answer.known, answer.all, list(answer.queues)) == (True, True, [0, 1, 2, 3, 4])
+
+
+def test_who_asks_for_its_queues_is_told_how_the_group_reads(shop: Stubs) -> None:
+    """D.63: popping is what a group does that was told nothing; the mode comes with each answer, never asked for."""
+    assert assignment(shop, "a") == pb.QueryAssignmentResponse(known=True, all=True, mode=pb.POP)
+    switch(shop, pb.PULL)
+    shop.broker.Heartbeat(pb.HeartbeatRequest(client_id="a", group=GROUP, topics=[TOPIC]), timeout=CALL_S)
+    assert assignment(shop, "a") == pb.QueryAssignmentResponse(known=True, queues=[0], mode=pb.PULL)
+    switch(shop, pb.POP)
+    assert assignment(shop, "a").mode == pb.POP
+
+
+def test_sessions_tell_who_is_there_who_was_heard_of_when_and_what_each_of_them_holds(
+    shop: Stubs, clock: FakeClock
+) -> None:
+    """D.71, S0.10: the time moves with each sign of life, and is another one for each client."""
+
+    def sessions() -> dict[str, tuple[int, int]]:
+        answer = shop.admin.ListSessions(pb.ListSessionsRequest(group=GROUP), timeout=CALL_S)
+        assert {(row.group, tuple(row.topics), row.stream) for row in answer.sessions} <= {(GROUP, (TOPIC,), False)}
+        return {row.client_id: (row.last_seen_ms - start_ms, row.in_flight) for row in answer.sessions}
+
+    def beat(client: str) -> None:
+        shop.broker.Heartbeat(pb.HeartbeatRequest(client_id=client, group=GROUP, topics=[TOPIC]), timeout=CALL_S)
+
+    start_ms = clock.now_ms()
+    assert sessions() == {}
+    beat("a")
+    clock.advance(10_000)
+    beat("b")
+    shop.send(b"x", b"y", b"z")
+    taken = handles(shop.pop(max_messages=2, client_id="a"))
+    shop.pop(client_id="b")
+    assert sessions() == {"a": (0, 2), "b": (10_000, 1)}
+    clock.advance(5_000)
+    beat("a")
+    shop.ack(*taken)
+    assert sessions() == {"a": (15_000, 0), "b": (10_000, 1)}
