@@ -14,6 +14,8 @@ RETRY = -1
 
 #: Seconds between two looks at which queues this consumer has; sooner when a heartbeat says so.
 REBALANCE_S = 20.0
+#: Seconds after a broker was away before a consumer takes on more queues: by then all have sent their heartbeats.
+SETTLE_S = 10.0
 #: Seconds before what failed, or could not be had altogether, is tried again.
 AGAIN_S = 1.0
 #: Seconds between two commits: what is done again after a kill.

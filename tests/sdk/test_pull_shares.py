@@ -139,6 +139,35 @@ async def test_what_is_in_hand_of_a_queue_that_went_counts_for_nobody(
         await other.close()
 
 
+@pytest.mark.parametrize("orderly", [False, True])
+async def test_a_restart_of_the_broker_moves_no_queue(
+    connect: Connect, client: Any, guard: Any, advance: Any, popmq_broker: Broker, orderly: bool
+) -> None:
+    consumers = [connect().pull_consume(TOPIC, GROUP, orderly=orderly) for _ in range(2)]
+    waiting = [soon(consumer) for consumer in consumers]
+
+    async def shared_out() -> bool:
+        await advance(HEARTBEAT_S)
+        return [len(queues_of(consumer) - {-1}) for consumer in consumers] == [4, 4]
+
+    await eventually(shared_out)
+    before = [queues_of(consumer) for consumer in consumers]
+    await asyncio.to_thread(popmq_broker.restart)
+    await each_queue(client, TOPIC, 8, 1)
+    for delivery in [await each for each in waiting]:
+        delivery.ack()
+    for consumer in consumers:
+        await take(consumer, guard, 3)
+    await each_queue(client, TOPIC, 8, 1)
+    for _ in range(12):
+        await advance(5.0)
+        assert [queues_of(consumer) for consumer in consumers] == before
+    for consumer in consumers:
+        await take(consumer, guard, 4)
+        await consumer.close()
+    assert await committed(client) == dict.fromkeys(range(8), 2)
+
+
 async def test_named_queues_are_read_and_no_others(client: Any, guard: Any) -> None:
     await each_queue(client, TOPIC, 8, 2)
     async with client.pull_consume(TOPIC, GROUP, queues=[3, 5]) as consumer:
@@ -261,9 +290,10 @@ async def test_a_client_sends_one_heartbeat_a_group_with_all_its_topics(
 ) -> None:
     await client.create_topic("second")
     member = connect(wire.endpoint)
-    consumers = [member.pull_consume(topic, GROUP) for topic in (TOPIC, "second")]
-    for consumer in consumers:
-        await begin(consumer)
+    consumers = [member.pull_consume(TOPIC, GROUP), member.consume("second", GROUP)]
+    await begin(consumers[0])
+    soon(consumers[1])
+    await eventually(lambda: parked(client, "second"))
     wire.seen["Heartbeat"].clear()
     await advance(HEARTBEAT_S)
     (beat,) = [pb.HeartbeatRequest.FromString(request) for request in wire.seen["Heartbeat"]]
@@ -272,6 +302,11 @@ async def test_a_client_sends_one_heartbeat_a_group_with_all_its_topics(
     await consumers[1].close()
     first, last = [pb.HeartbeatRequest.FromString(request) for request in wire.seen["Heartbeat"][1:]]
     assert (list(first.topics), first.goodbye, last.goodbye) == (["second"], False, True)
+
+
+async def parked(client: Any, topic: str) -> bool:
+    """Whether a pop of the group waits."""
+    return any(numbers.waiters for numbers in (await client.stats(topic, GROUP)).groups)
 
 
 async def test_of_many_consumers_that_begin_at_once_one_says_where(

@@ -63,8 +63,8 @@ class AsyncClient(AsyncAdmin, AsyncTransactions, AsyncSubscriptions, AsyncLookin
         keeper = Keeper(clock)
         leases = Leases(self._wire, clock, keeper)
         settler = Settler(self._wire, clock, leases)
-        self._parts = Parts(self._wire, clock, keeper, leases, settler, self.client_id, numbering)
-        self._heartbeats = Heartbeats(self._wire, clock, keeper, self.client_id)
+        heartbeats = Heartbeats(self._wire, clock, keeper, self.client_id)
+        self._parts = Parts(self._wire, clock, keeper, leases, settler, self.client_id, numbering, heartbeats)
         self._consumers: weakref.WeakSet[AsyncConsumer] = weakref.WeakSet()
         self._pull_consumers: weakref.WeakSet[AsyncPullConsumer] = weakref.WeakSet()
 

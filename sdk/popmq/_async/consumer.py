@@ -11,6 +11,7 @@ from typing import Self
 
 from popmq import _admin_calls, _calls
 from popmq._async.concurrency import Event, Mutex, Stop
+from popmq._async.heartbeats import Heartbeats
 from popmq._async.leases import Keeper, Leases
 from popmq._async.session import Session
 from popmq._async.settler import Settler
@@ -45,6 +46,7 @@ class Parts:
     settler: Settler
     client_id: str
     numbering: Numbering
+    heartbeats: Heartbeats
 
 
 class AsyncConsumer:
@@ -57,7 +59,9 @@ class AsyncConsumer:
     def __init__(self, parts: Parts, reading: Reading) -> None:
         self._parts = parts
         self._reading = reading
-        self._session = Session(parts.wire, parts.clock, parts.client_id, reading.topic, reading.group)
+        self._session = Session(
+            parts.wire, parts.clock, parts.heartbeats, parts.client_id, reading.topic, reading.group
+        )
         self._buffer: deque[Delivery] = deque()
         self._batches: list[Batch] = []
         self._size = PopSize(reading.max_messages)

@@ -7,7 +7,6 @@ from typing import Any
 
 from popmq import _pull_calls
 from popmq._async.consumer import Parts
-from popmq._async.heartbeats import Heartbeats
 from popmq._async.pull_consumer import AsyncPullConsumer
 from popmq._async.share import EveryQueue, GroupShare, Share
 from popmq._async.wire import Wire
@@ -27,7 +26,6 @@ class AsyncPulling:
     client_id: str
     _wire: Wire
     _parts: Parts
-    _heartbeats: Heartbeats
     _pull_consumers: weakref.WeakSet[AsyncPullConsumer]
 
     async def pull(
@@ -146,7 +144,7 @@ class AsyncPulling:
             on_error,
             until_idle,
         )
-        return self._pulling(reading, GroupShare(self._wire, self._heartbeats, self.client_id, reading))
+        return self._pulling(reading, GroupShare(self._wire, self._parts.heartbeats, self.client_id, reading))
 
     def broadcast_consume(
         self,

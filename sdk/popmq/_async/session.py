@@ -1,43 +1,47 @@
-"""A consumer's session: heartbeats while it lives, and the queues that the broker assigns to it."""
+"""What the broker assigned to a consumer that pops: asked for again whenever a heartbeat says that it changed."""
 
 import logging
 from collections.abc import Sequence
 
 from popmq import _calls
 from popmq._async.concurrency import Event, Stop
+from popmq._async.heartbeats import HEARTBEAT_AGAIN_S, Heartbeats
 from popmq._async.wire import Wire
 from popmq._clock import Clock
 from popmq.errors import PopMQError
 
 log = logging.getLogger("popmq.consumer")
 
-#: Seconds to the next heartbeat after one that failed: sessions end 120 s after the last one that arrived.
-HEARTBEAT_AGAIN_S = 5.0
-
 
 class Session:
-    """A chore: tells the broker that this client reads this topic for this group, and asks what to read."""
+    """A chore: keeps this client among those who read the topic for the group, and knows what it is to read."""
 
-    def __init__(self, wire: Wire, clock: Clock, client_id: str, topic: str, group: str) -> None:
+    def __init__(
+        self, wire: Wire, clock: Clock, heartbeats: Heartbeats, client_id: str, topic: str, group: str
+    ) -> None:
         self._wire = wire
         self._clock = clock
+        self._heartbeats = heartbeats
         self._client_id = client_id
         self._topic = topic
         self._group = group
-        self._beat_at = 0.0
-        self._version = -1
+        self._ask_at: float | None = None
         self._queues: Sequence[int] | None = ()  # (): all; None: this client has none
         self._changed = Event()
 
     async def open(self, stop: Stop) -> None:
         """The first heartbeat, and the first assignment. Raises TopicNotFound, GroupNotFound; Stopped by `stop`."""
-        await self._beat(stop)
-        await self._ask(stop)
+        await self._heartbeats.join(self._group, self._topic, self._ask_soon, stop)
+        try:
+            await self._ask(stop)
+        except BaseException:
+            await self._heartbeats.leave(self._group, self._topic, self._ask_soon, tell=False)
+            raise
 
     async def queues(self) -> Sequence[int] | None:
-        """The queues to pop, () for all; None: none now, after waiting for that to change."""
+        """The queues to pop, () for all; None: none now, after waiting a while for that to change."""
         if self._queues is None:
-            await self._changed.wait(max(0.0, self._beat_at - self._clock.now()))
+            await self._changed.wait(HEARTBEAT_AGAIN_S)
             self._changed.clear()
         return self._queues
 
@@ -46,34 +50,27 @@ class Session:
         self._changed.set()
 
     def due(self) -> float | None:
-        """When the next heartbeat is due."""
-        return self._beat_at
+        """When to ask again."""
+        return self._ask_at
 
     async def run(self) -> None:
-        """A heartbeat, and the new assignment if there is one."""
-        version = self._version
+        """Asks what to read."""
         try:
-            await self._beat()
-            if self._version != version:
-                await self._ask()
-                self._changed.set()
+            await self._ask()
+            self._changed.set()
         except PopMQError as error:
-            log.warning("no heartbeat of group %s, tried again in %g s: %s", self._group, HEARTBEAT_AGAIN_S, error)
-            self._beat_at = self._clock.now() + HEARTBEAT_AGAIN_S
+            log.warning("no queues of group %s, asked again in %g s: %s", self._group, HEARTBEAT_AGAIN_S, error)
+            self._ask_at = self._clock.now() + HEARTBEAT_AGAIN_S
 
     async def close(self) -> None:
-        """Says goodbye: the broker gives this client's queues to others at once, and not after 120 s."""
-        try:
-            await self._wire.run(_calls.heartbeat(self._group, [self._topic], self._client_id, goodbye=True))
-        except PopMQError as error:
-            log.debug("no goodbye to group %s: %s", self._group, error)
+        """Leaves the group: the broker gives this client's queues to others at once, and not after 120 s."""
+        await self._heartbeats.leave(self._group, self._topic, self._ask_soon)
 
-    async def _beat(self, stop: Stop | None = None) -> None:
-        answer = await self._wire.run(_calls.heartbeat(self._group, [self._topic], self._client_id), stop)
-        self._version = answer.assignment_version
-        self._beat_at = self._clock.now() + answer.interval
+    def _ask_soon(self) -> None:
+        self._ask_at = self._clock.now()
 
     async def _ask(self, stop: Stop | None = None) -> None:
+        self._ask_at = None  # before the question: what changes meanwhile sets it again
         assignment = await self._wire.run(_calls.query_assignment(self._topic, self._group, self._client_id), stop)
         if assignment.known:
             self._queues = () if assignment.all else (assignment.queues or None)

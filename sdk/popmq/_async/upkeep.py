@@ -15,7 +15,7 @@ from popmq import _admin_calls
 from popmq._async.concurrency import Mutex, Stop
 from popmq._async.puller import Desk, Puller
 from popmq._async.share import Share
-from popmq._pulling import AGAIN_S, COMMIT_S, LOCK_S, REBALANCE_S
+from popmq._pulling import AGAIN_S, COMMIT_S, LOCK_S, REBALANCE_S, SETTLE_S
 from popmq._tries import Stopped
 from popmq.errors import PopMQError, TryLater, WrongConsumeMode
 from popmq.pull import PullState
@@ -47,6 +47,8 @@ class Upkeep:
         self._rebalance_at = 0.0
         self._commit_at = 0.0
         self._lock_at = 0.0
+        self._losses = 0
+        self._settled_at = 0.0  # after a restart of the broker: when all clients should have sent a heartbeat
 
     async def open(self) -> None:
         """Takes its share, and begins to pull it. Raises what the share's `open` raises."""
@@ -81,6 +83,7 @@ class Upkeep:
         """Does what is due. What fails is tried again a second later."""
         async with self._turn:
             now = self._desk.clock.now()
+            self._notice_restart(now)
             self._offer(now)
             if self._commit_at <= now:
                 self._commit_at = now + (COMMIT_S if await self._try(self._commit) else AGAIN_S)
@@ -119,6 +122,15 @@ class Upkeep:
             if opened:
                 await self._share.close(goodbye=reachable)
 
+    def _notice_restart(self, now: float) -> None:
+        """A broker that was away may have restarted, and forgotten who is there and who has locked what: locks are
+        renewed at once, and no more queues are taken on until the others have sent their heartbeats.
+        """
+        if self._desk.wire.losses != self._losses and now >= self._settled_at + SETTLE_S:
+            self._losses = self._desk.wire.losses
+            self._settled_at = now + SETTLE_S
+            self._lock_at = now
+
     # ── Steps ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _try(self, step: Step) -> bool:
@@ -148,12 +160,15 @@ class Upkeep:
     async def _rebalance(self) -> bool:
         """False: not all queues that were wanted could be had."""
         wanted = await self._share.queues(self._stop)
-        self._balanced = True
+        before, balanced, self._balanced = set(self._pullers), self._balanced, True
         await self._correct([puller for puller in self._pullers.values() if puller.correction])
         if wanted is None:
             return True
         await self._retire([number for number in self._pullers if number not in wanted])
         came = wanted - self._pullers.keys()
+        if balanced and self._desk.clock.now() < self._settled_at:
+            came &= before
+            self._rebalance_at = min(self._rebalance_at, self._settled_at)
         return await self._take_on(came) == came
 
     async def _take_on(self, queues: set[int]) -> set[int]:

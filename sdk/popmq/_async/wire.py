@@ -14,7 +14,7 @@ from popmq._calls import Call
 from popmq._rpc_errors import read_rpc_error
 from popmq._tries import Stopped, Tries
 from popmq.config import Retry, Timeouts
-from popmq.errors import ClientClosed
+from popmq.errors import ClientClosed, Unavailable
 
 T = TypeVar("T")
 
@@ -26,6 +26,7 @@ class Wire:
         self.timeouts = timeouts
         self.calls = 0
         self.retries = 0
+        self.losses = 0  # tries that met no broker: it may have restarted since
         self._endpoint = endpoint
         self._retry = retry
         self._channel = Channel(endpoint)
@@ -49,6 +50,7 @@ class Wire:
                 reply = await self._channel.unary(call.method, call.request, left, stop)
             except grpc.RpcError as refused:
                 error = read_rpc_error(refused, self._endpoint, call.method)
+                self.losses += isinstance(error, Unavailable)
                 pause = tries.failed(error, time.monotonic())
             else:
                 return call.read(reply, tries.uncertain)

@@ -19,6 +19,7 @@ from popmq._outcome import GIVE_BACK
 from popmq._pace import PopSize, Reading
 from popmq._send_calls import Numbering
 from popmq._sync.concurrency import Event, Mutex, Stop
+from popmq._sync.heartbeats import Heartbeats
 from popmq._sync.leases import Keeper, Leases
 from popmq._sync.session import Session
 from popmq._sync.settler import Settler
@@ -46,6 +47,7 @@ class Parts:
     settler: Settler
     client_id: str
     numbering: Numbering
+    heartbeats: Heartbeats
 
 
 class Consumer:
@@ -58,7 +60,9 @@ class Consumer:
     def __init__(self, parts: Parts, reading: Reading) -> None:
         self._parts = parts
         self._reading = reading
-        self._session = Session(parts.wire, parts.clock, parts.client_id, reading.topic, reading.group)
+        self._session = Session(
+            parts.wire, parts.clock, parts.heartbeats, parts.client_id, reading.topic, reading.group
+        )
         self._buffer: deque[Delivery] = deque()
         self._batches: list[Batch] = []
         self._size = PopSize(reading.max_messages)

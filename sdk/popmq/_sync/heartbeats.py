@@ -3,6 +3,9 @@
 
 A session belongs to a client in a group, and names every topic that the client reads for it. So consumers do not send
 heartbeats of their own: two of them in one group would take each other's topic out of the session.
+
+A broker that restarts has forgotten all sessions. Who notices that the broker was away sends its heartbeats at once:
+until all clients have, the queues of those who have not look free.
 """
 
 import logging
@@ -19,6 +22,8 @@ log = logging.getLogger("popmq.consumer")
 
 #: Seconds to the next heartbeat after one that failed: sessions end 120 s after the last one that arrived.
 HEARTBEAT_AGAIN_S = 5.0
+#: Seconds between a heartbeat and the next one because the broker was away meanwhile.
+HEARTBEAT_SOON_S = 1.0
 
 
 class _Member:
@@ -52,6 +57,8 @@ class Heartbeats:
         self._turn = Mutex()
         self._members: dict[str, _Member] = {}
         self._gave_up = False  # a goodbye found no broker: closing waits for that only once
+        self._losses = 0
+        self._beaten_at = 0.0
         keeper.add(self)
 
     def join(self, group: str, topic: str, changed: Callable[[], object], stop: Stop) -> None:
@@ -84,13 +91,17 @@ class Heartbeats:
 
     def due(self) -> float | None:
         """When the next heartbeat is due."""
-        return min((member.beat_at for member in list(self._members.values())), default=None)
+        dues = [member.beat_at for member in list(self._members.values())]
+        if dues and self._wire.losses != self._losses:
+            dues.append(self._beaten_at + HEARTBEAT_SOON_S)
+        return min(dues, default=None)
 
     def run(self) -> None:
         """Heartbeats that are due."""
         with self._turn:
+            was_away, self._losses = self._wire.losses != self._losses, self._wire.losses
             for group, member in list(self._members.items()):
-                if member.beat_at <= self._clock.now():
+                if was_away or member.beat_at <= self._clock.now():
                     self._try(group, member)
 
     def _try(self, group: str, member: _Member) -> None:
@@ -104,7 +115,8 @@ class Heartbeats:
 
     def _beat(self, group: str, member: _Member, stop: Stop | None = None) -> None:
         answer = self._wire.run(_calls.heartbeat(group, member.topics(), self._client_id), stop)
-        member.beat_at = self._clock.now() + answer.interval
+        self._beaten_at = self._clock.now()
+        member.beat_at = self._beaten_at + answer.interval
         self._gave_up = False
         member.tell(answer.assignment_version)
 

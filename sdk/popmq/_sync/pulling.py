@@ -12,7 +12,6 @@ from popmq._guard import OnError
 from popmq._pull_calls import PULL_MESSAGES
 from popmq._pulling import PullReading
 from popmq._sync.consumer import Parts
-from popmq._sync.heartbeats import Heartbeats
 from popmq._sync.pull_consumer import PullConsumer
 from popmq._sync.share import EveryQueue, GroupShare, Share
 from popmq._sync.wire import Wire
@@ -28,7 +27,6 @@ class Pulling:
     client_id: str
     _wire: Wire
     _parts: Parts
-    _heartbeats: Heartbeats
     _pull_consumers: weakref.WeakSet[PullConsumer]
 
     def pull(
@@ -147,7 +145,7 @@ class Pulling:
             on_error,
             until_idle,
         )
-        return self._pulling(reading, GroupShare(self._wire, self._heartbeats, self.client_id, reading))
+        return self._pulling(reading, GroupShare(self._wire, self._parts.heartbeats, self.client_id, reading))
 
     def broadcast_consume(
         self,

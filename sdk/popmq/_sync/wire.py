@@ -15,7 +15,7 @@ from popmq._sync.channel import Channel
 from popmq._sync.concurrency import Lock, Stop
 from popmq._tries import Stopped, Tries
 from popmq.config import Retry, Timeouts
-from popmq.errors import ClientClosed
+from popmq.errors import ClientClosed, Unavailable
 
 T = TypeVar("T")
 
@@ -27,6 +27,7 @@ class Wire:
         self.timeouts = timeouts
         self.calls = 0
         self.retries = 0
+        self.losses = 0  # tries that met no broker: it may have restarted since
         self._endpoint = endpoint
         self._retry = retry
         self._channel = Channel(endpoint)
@@ -50,6 +51,7 @@ class Wire:
                 reply = self._channel.unary(call.method, call.request, left, stop)
             except grpc.RpcError as refused:
                 error = read_rpc_error(refused, self._endpoint, call.method)
+                self.losses += isinstance(error, Unavailable)
                 pause = tries.failed(error, time.monotonic())
             else:
                 return call.read(reply, tries.uncertain)
