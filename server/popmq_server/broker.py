@@ -186,6 +186,8 @@ class Broker:
         """
         if popped.token_ms <= popped.popped_ms:
             return await lot.park(key, seen[lot], deadline_ms)
+        if popped.token_ms <= self.clock.now_ms():
+            return True
         self.limited.wake_at(key, popped.token_ms)
         woken = await self.limited.park(key, seen[self.limited], deadline_ms)
         return woken or popped.token_ms <= self.clock.now_ms()

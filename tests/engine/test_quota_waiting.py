@@ -209,6 +209,23 @@ async def test_a_wait_at_the_in_flight_limit_ends_refused_or_with_what_an_ack_ma
     assert body(long) == "b"
 
 
+async def test_a_token_that_comes_while_the_answer_is_on_its_way_is_not_waited_for(
+    broker: Broker, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await broker.execute(sending(*"abc"))
+    await broker.pop(ask.Pop("t", "g"), 0)
+    execute = broker.execute
+
+    async def slow(command: Any) -> Any:
+        answer = await execute(command)
+        clock._now_ms += SECOND  # nobody is told: the next alarm would be the first to notice
+        return answer
+
+    monkeypatch.setattr(broker, "execute", slow)
+    async with asyncio.timeout(5):
+        assert bodies(deliveries(await broker.pop(ask.Pop("t", "g"), MINUTE))) == ["c"]
+
+
 async def test_a_changed_quota_wakes_all_who_wait(broker: Broker) -> None:
     await broker.execute(sending(*numbered("m", 20)))
     await broker.pop(ask.Pop("t", "g"), 0)
