@@ -27,7 +27,7 @@ def update_topic(
         queues=queues or 0,
         retention=None if retention is None else _retention_row(retention),
         quota=None if quota is None else _quota_row(quota),
-        unique_ids_ms=ms(unique_ids or 0.0),
+        unique_ids_ms=None if unique_ids is None else ms(unique_ids),
     )
     return Call("Admin.UpdateTopic", pb.UpdateTopicRequest(topic=row), _read_its_topic)
 

@@ -45,6 +45,7 @@ async def test_a_topic_has_a_type_a_quota_and_unique_ids(client: Any) -> None:
     changed = await client.update_topic("letters", quota=popmq.Quota(message_bytes=2000))
     assert (changed.quota, changed.unique_ids, changed.retention) == (popmq.Quota(message_bytes=2000), 600.0, retention)
     assert (await client.update_topic("letters", quota=popmq.Quota())).quota == popmq.Quota()
+    assert (await client.update_topic("letters", unique_ids=0)).unique_ids == 0.0
     with pytest.raises(errors.InvalidField):
         await client.update_topic("letters", queues=16)
     assert (await client.create_topic("urgent", type="PRIORITY")).queues == 10

@@ -35,6 +35,7 @@ def test_the_limits_of_a_topic_are_shown_as_they_were_set(stubs: Stubs) -> None:
     changed = update(stubs, quota=pb.Quota(message_bytes=5))
     assert changed.quota == pb.Quota(message_bytes=5), "a quota is replaced whole"
     assert (changed.retention, changed.unique_ids_ms) == (retention, 86_400_000)
+    assert update(stubs, unique_ids_ms=0).unique_ids_ms == 0
 
 
 def test_a_message_id_is_stored_once(stubs: Stubs, clock: FakeClock) -> None:

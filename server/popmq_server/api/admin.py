@@ -73,7 +73,7 @@ class AdminService:
             retention = bool(by_age_keep_ms[0]), by_age_keep_ms[1]
         if topic.HasField("quota"):
             changes |= _quota(topic.quota)
-        if topic.unique_ids_ms:
+        if topic.HasField("unique_ids_ms"):
             changes["unique_ids_ms"] = _unique_ids_ms(topic)
         name = requests.topic_name(topic.name, "topic.name")
         kind = _type(topic.type) if topic.type else ""
@@ -317,7 +317,7 @@ def _topic(topic: Topic) -> pb.Topic:
         queues=topic.queues,
         retention=pb.Retention(by_age=topic.by_age, keep_ms=topic.keep_ms, max_bytes=topic.bytes_max),
         created_ms=topic.created_ms,
-        unique_ids_ms=topic.unique_ids_ms,
+        unique_ids_ms=topic.unique_ids_ms or None,
     )
     quota = pb.Quota(
         send_messages_per_s=topic.send_messages_per_s,
