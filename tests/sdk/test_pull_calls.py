@@ -1,0 +1,117 @@
+"""The calls of reading by queue and offset, as both clients have them."""
+
+from typing import Any
+
+import pytest
+
+from popmq import errors
+from tests.sdk.conftest import GROUP, TOPIC, Connect
+from tests.sdk.pulls import committed
+
+pytestmark = pytest.mark.usefixtures("popmq_clock")
+
+RETRIES = f"%RETRY%{GROUP}+{TOPIC}"
+
+
+@pytest.fixture
+async def pulled(client: Any) -> Any:
+    """The client, with a topic of one queue that its group pulls."""
+    await client.delete_topic(TOPIC)
+    await client.create_topic(TOPIC, queues=1)
+    await client.set_consume_mode(TOPIC, GROUP, "PULL")
+    return client
+
+
+async def test_a_pull_reads_from_an_offset_and_says_where_to_go_on(pulled: Any) -> None:
+    await pulled.send(TOPIC, [f"{number}" for number in range(5)])
+    page = await pulled.pull(TOPIC, GROUP, 0, 1, max_messages=3)
+    assert [(each.text(), each.offset, each.attempt) for each in page.deliveries] == [
+        ("1", 1, 1),
+        ("2", 2, 1),
+        ("3", 3, 1),
+    ]
+    assert (page.status, page.next_offset, page.min_offset, page.max_offset) == ("FOUND", 4, 0, 5)
+
+
+@pytest.mark.parametrize(
+    ("sent", "queue", "offset", "status", "next_offset"),
+    [
+        (0, 0, 0, "NO_MESSAGE_IN_QUEUE", 0),
+        (3, 0, 3, "OFFSET_OVERFLOW_ONE", 3),
+        (3, 0, 13, "OFFSET_OVERFLOW_BADLY", 3),
+        (3, 7, 0, "NO_MATCHED_LOGIC_QUEUE", 0),
+    ],
+)
+async def test_a_status_says_why_there_is_nothing(
+    pulled: Any, sent: int, queue: int, offset: int, status: str, next_offset: int
+) -> None:
+    for number in range(sent):
+        await pulled.send(TOPIC, f"{number}")
+    page = await pulled.pull(TOPIC, "", queue, offset)
+    assert (page.status, page.next_offset, page.deliveries) == (status, next_offset, ())
+
+
+@pytest.mark.parametrize("wanted", [{"tag": "eu"}, {"sql": "TAGS = 'eu'"}])
+async def test_a_pull_may_filter(pulled: Any, wanted: dict[str, str]) -> None:
+    await pulled.send(TOPIC, "x")
+    page = await pulled.pull(TOPIC, "", 0, 0, **wanted)
+    assert (page.status, page.next_offset) == ("NO_MATCHED_MESSAGE", 1)
+
+
+async def test_offsets_are_committed_forward_and_back_and_on_the_way_of_a_pull(pulled: Any) -> None:
+    await pulled.send(TOPIC, ["a", "b", "c"])
+    await pulled.update_offsets(TOPIC, GROUP, {0: 3})
+    assert await committed(pulled) == {0: 3}
+    await pulled.update_offsets(TOPIC, GROUP, {0: 1})
+    assert await committed(pulled) == {0: 1}
+    await pulled.pull(TOPIC, GROUP, 0, 2, commit_offset=2)
+    assert await committed(pulled) == {0: 2}
+    with pytest.raises(errors.InvalidField):
+        await pulled.update_offsets(TOPIC, GROUP, {0: 4})
+
+
+async def test_what_is_sent_back_comes_again_through_the_retry_topic(pulled: Any, advance: Any) -> None:
+    await pulled.send(TOPIC, ["a", "b"])
+    page = await pulled.pull(TOPIC, GROUP, 0, 0)
+    first, second = await pulled.send_back(page.deliveries, delay=3.0, reason="not now")
+    assert (first.dead_lettered, first.visible_ms) == (False, second.visible_ms)
+    await pulled.update_offsets(TOPIC, GROUP, {0: 2})
+    await advance(3.0)
+    retries = await pulled.pull(RETRIES, GROUP, 0, 0)
+    assert [(each.text(), each.attempt) for each in retries.deliveries] == [("a", 2), ("b", 2)]
+    await pulled.send_back(retries.deliveries[0], reject=True, reason="it is bad")
+    await pulled.update_offsets(RETRIES, GROUP, {0: retries.next_offset})
+    assert (await pulled.pull(RETRIES, GROUP, 0, 0)).deliveries == ()
+    (dead,) = (await pulled.browse(f"%DLQ%{GROUP}")).deliveries
+    assert (dead.text(), dead.dead_letter.reason, dead.dead_letter.attempts) == ("a", "it is bad", 2)
+
+
+async def test_what_cannot_be_sent_back_is_told_and_the_rest_is_done(pulled: Any) -> None:
+    await pulled.send(TOPIC, ["a"])
+    (there,) = (await pulled.pull(TOPIC, GROUP, 0, 0)).deliveries
+    await pulled.send_back(there, delay=0.0)
+    (entry,) = (await pulled.pull(RETRIES, GROUP, 0, 0)).deliveries
+    with pytest.raises(errors.PartlyRefused) as refused:
+        await pulled.send_back([entry, entry, there])
+    assert [type(result) for result in refused.value.errors.values()] == [errors.MessageNotFound]
+
+
+async def test_a_queue_is_locked_by_one_client(connect: Connect, pulled: Any) -> None:
+    other = connect()
+    assert (
+        (await pulled.lock_queues(TOPIC, GROUP, [0])).queues,
+        (await other.lock_queues(TOPIC, GROUP, [0])).queues,
+    ) == (
+        (0,),
+        (),
+    )
+    await pulled.unlock_queues(TOPIC, GROUP, [0])
+    assert (await other.lock_queues(TOPIC, GROUP, [0])).queues == (0,)
+
+
+async def test_a_group_that_pops_has_no_offsets_to_move(client: Any) -> None:
+    await client.send(TOPIC, "x")
+    (popped,) = await client.pop(TOPIC, GROUP)
+    for call in (client.update_offsets(TOPIC, GROUP, {0: 0}), client.send_back(popped)):
+        with pytest.raises(errors.WrongConsumeMode):
+            await call
