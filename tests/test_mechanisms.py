@@ -1,0 +1,223 @@
+"""docs/mechanisms.md is whole and true by name: every id once, every place and every test there.
+
+    | id | mechanism | where it lives | test |        a row; the second last cell may say `no place`, the last one why
+
+That a test shows what its row says is for readers to judge, and for `make mutate-mechanisms`, which breaks a sample.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs" / "mechanisms.md"
+#: How many mechanisms of the list may have no place here.
+NO_PLACE_MAX = 12
+#: Numbers that the list of defects leaves out.
+DEFECTS = [*range(1, 18), *range(20, 31), *range(35, 49), *range(50, 64), *range(70, 76)]
+LISTS = {"S0": range(1, 53), "S1": range(1, 59), "S2": range(1, 61), "S3": range(1, 36), "S4": range(1, 22)} | {
+    "D": DEFECTS,
+    "I": range(1, 31),
+}
+ROW = re.compile(r"^\| ([SDI]\d*\.\d\d) \| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
+QUOTED = re.compile(r"`([^`]+)`")
+SKIPPED = re.compile(r"pytest\.(?:mark\.)?(?:skip|skipif|xfail|importorskip|polyglot)\b")
+
+
+class Row(NamedTuple):
+    """A line of the tables."""
+
+    id: str
+    what: str
+    where: str
+    test: str
+
+    @property
+    def has_a_place(self) -> bool:
+        return self.where != "no place"
+
+    def tests(self) -> list[str]:
+        return QUOTED.findall(self.test) if self.has_a_place else []
+
+    def places(self) -> list[str]:
+        return QUOTED.findall(self.where) if self.has_a_place else []
+
+
+def rows(text: str) -> list[Row]:
+    return [Row(*cells) for cells in ROW.findall(text)]
+
+
+ROWS = rows(PAGE.read_text())
+IDS = [f"{name}.{number:02}" for name, numbers in LISTS.items() for number in numbers]
+
+# ── What is wrong with a row ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def missing_or_twice(found: Iterable[str]) -> list[str]:
+    counted = Counter(found)
+    return sorted(id for id in counted.keys() | set(IDS) if counted[id] != 1 or id not in IDS)
+
+
+def unknown_place(place: str) -> str:
+    """`module:name` of the server, or of the SDK when it begins with `popmq`; what is wrong, or nothing."""
+    module, _, name = place.partition(":")
+    try:
+        found = importlib.import_module(module if module.startswith("popmq") else f"popmq_server.{module}")
+    except ImportError as error:
+        return f"{place}: {error}"
+    for part in name.split("."):
+        if not hasattr(found, part) and part not in getattr(found, "__annotations__", {}):
+            return f"{place}: {found.__name__} has no {part}" if hasattr(found, "__name__") else f"{place}: no {part}"
+        found = getattr(found, part, found)
+    return "" if name else f"{place} names a module, and nothing in it"
+
+
+@cache
+def functions(path: Path) -> dict[str, list[str]]:
+    """Name → decorators and first words of each test of a file; under "" what the file says of all its tests."""
+    tree = ast.parse(path.read_text())
+    found = {
+        "": [
+            ast.unparse(node)
+            for node in tree.body
+            if isinstance(node, ast.Assign) and "pytestmark" in ast.unparse(node)
+        ]
+    }
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            calls = [ast.unparse(child.func) for child in ast.walk(node) if isinstance(child, ast.Call)]
+            found[node.name] = [*map(ast.unparse, node.decorator_list), *calls]
+    return found
+
+
+def unusable_test(test: str) -> str:
+    """A test that is not there, or that is not run everywhere; nothing when it is fine."""
+    name, _, function = test.partition("::")
+    path = ROOT / name
+    if not path.exists() or not function.startswith("test_"):
+        return f"{test}: no such file, or no test"
+    found = functions(path)
+    if function not in found:
+        return f"{test}: {name} has no such test"
+    marks = " ".join([*found[""], *found[function]])
+    return f"{test} may be skipped" if SKIPPED.search(marks) else ""
+
+
+def complaints(row: Row) -> Iterator[str]:
+    if not row.has_a_place:
+        if not row.id.startswith("S"):
+            yield f"{row.id}: a defect and an invariant have a place everywhere"
+        if len(row.test) < 20:
+            yield f"{row.id}: why has it no place?"
+        return
+    if not row.places():
+        yield f"{row.id}: where does it live?"
+    if not row.tests():
+        yield f"{row.id}: which test shows it?"
+    yield from (f"{row.id} {wrong}" for place in row.places() if (wrong := unknown_place(place)))
+    yield from (f"{row.id} {wrong}" for test in row.tests() if (wrong := unusable_test(test)))
+
+
+# ── The page ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_every_id_of_the_lists_has_one_row() -> None:
+    assert missing_or_twice(row.id for row in ROWS) == []
+
+
+def test_every_line_of_the_tables_is_a_row() -> None:
+    lines = [line for line in PAGE.read_text().splitlines() if re.match(r"\| [SDI]\d*\.", line)]
+    assert len(lines) == len(ROWS), [line for line in lines if not ROW.match(line)]
+
+
+@pytest.mark.parametrize("family", LISTS)
+def test_places_and_tests_of_every_row_are_there(family: str) -> None:
+    assert [wrong for row in ROWS if row.id.startswith(f"{family}.") for wrong in complaints(row)] == []
+
+
+def test_few_mechanisms_have_no_place_here() -> None:
+    assert sum(not row.has_a_place for row in ROWS) <= NO_PLACE_MAX
+
+
+def test_no_test_is_named_for_too_much() -> None:
+    """A test that shows everything shows nothing: the state machine may, others may for a handful of rows."""
+    counted = Counter(test for row in ROWS for test in row.tests())
+    assert {test: count for test, count in counted.items() if count > 6 and "test_machine" not in test} == {}
+
+
+@pytest.mark.slow
+def test_pytest_collects_every_named_test() -> None:
+    """What the syntax tree says, asked of pytest itself."""
+    named = sorted({test for row in ROWS for test in row.tests()})
+    files = sorted({test.partition("::")[0] for test in named})
+    told = subprocess.run(
+        [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *files],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert told.returncode == 0, told.stdout[-2000:]
+    collected = {line.partition("[")[0].strip() for line in told.stdout.splitlines() if "::" in line}
+    assert [test for test in named if test not in collected] == []
+
+
+# ── The judge ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+GOOD = Row("S1.36", "retries", "`pop:choose`", "`tests/test_mechanisms.py::test_every_id_of_the_lists_has_one_row`")
+
+
+def test_a_good_row_is_no_complaint() -> None:
+    assert list(complaints(GOOD)) == []
+    assert list(complaints(GOOD._replace(where="no place", test="one node: there is no other one"))) == []
+    assert rows("| " + " | ".join(GOOD) + " |") == [GOOD]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        GOOD._replace(where="`nowhere:choose`"),
+        GOOD._replace(where="`pop:nothing`"),
+        GOOD._replace(where="`pick:Pick.nothing`"),
+        GOOD._replace(where="`pop`"),
+        GOOD._replace(where="in the pop"),
+        GOOD._replace(test="`tests/test_nowhere.py::test_it`"),
+        GOOD._replace(test="`tests/test_mechanisms.py::test_it`"),
+        GOOD._replace(test="`tests/test_mechanisms.py::complaints`"),
+        GOOD._replace(test="`tests/polyglot/test_polyglot.py::test_it`"),
+        GOOD._replace(test="seen by eye"),
+        GOOD._replace(where="no place", test="legacy"),
+        GOOD._replace(id="D.01", where="no place", test="it cannot happen on a single node"),
+    ],
+    ids=lambda row: " ".join(row[2:]),
+)
+def test_a_bad_row_is(bad: Row) -> None:
+    assert list(complaints(bad))
+
+
+def test_a_missing_id_a_double_one_and_an_unknown_one_are_noticed() -> None:
+    assert missing_or_twice([*IDS[1:], IDS[5], "S9.01"]) == sorted([IDS[0], IDS[5], "S9.01"])
+
+
+def test_a_test_that_may_be_skipped_is_noticed(tmp_path: Path) -> None:
+    for number, text in enumerate(
+        [
+            "@pytest.mark.skipif(True, reason='')\ndef test_it(): ...",
+            "pytestmark = pytest.mark.skip\ndef test_it(): ...",
+            "def test_it():\n    pytest.importorskip('x')",
+        ]
+    ):
+        path = tmp_path / f"test_{number}.py"
+        path.write_text(text)
+        assert "skipped" in unusable_test(f"{path}::test_it")

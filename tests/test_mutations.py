@@ -1,0 +1,94 @@
+"""scripts/mutate.py: every mutation still fits the source, and the runner tells who noticed from who did not."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from scripts import mutate
+from scripts.mutate import CannotMutate, Mutation
+from tests.test_mechanisms import ROWS, unusable_test
+
+ROOT = Path(__file__).parent.parent
+ALL = mutate.mutations()
+
+
+@pytest.mark.parametrize("mutation", ALL, ids=lambda mutation: f"{mutation.id} {mutation.what}")
+def test_a_mutation_fits_the_source(mutation: Mutation) -> None:
+    changed = mutation.applied(ROOT)
+    assert ast.dump(ast.parse(changed)) != ast.dump(ast.parse((ROOT / mutation.file).read_text()))
+
+
+@pytest.mark.parametrize("mutation", ALL, ids=lambda mutation: f"{mutation.id} {mutation.what}")
+def test_the_test_that_has_to_notice_is_the_one_of_the_row(mutation: Mutation) -> None:
+    (row,) = (row for row in ROWS if row.id == mutation.id)
+    assert mutation.test in row.tests()
+    assert unusable_test(mutation.test) == ""
+
+
+def test_thirty_mechanisms_of_every_family_are_broken() -> None:
+    assert len({mutation.id for mutation in ALL}) == len(ALL) >= 30
+    assert {mutation.id.partition(".")[0] for mutation in ALL} >= {"S0", "S1", "S2", "S3", "S4", "D", "I"}
+
+
+# ── The runner ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+SMALL = Mutation("S1.01", "two and two", "server/sum.py", "a + b", "a - b", "tests/test_sum.py::test_sum")
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A tree with one function and one test of it."""
+    for name, text in {
+        "server/sum.py": "def add(a, b):\n    return a + b\n",
+        "tests/test_sum.py": "from sum import add\n"
+        "def test_sum(): assert add(2, 2) == 4\n"
+        "def test_zero(): assert add(2, 0) == 2\n",
+    }.items():
+        path = tmp_path / "tree" / name
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+    return tmp_path / "tree"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("mutation", "verdict"),
+    [
+        (SMALL, "PASS"),
+        (replace(SMALL, test="tests/test_sum.py::test_zero"), "FAIL"),
+        (replace(SMALL, new="a +"), "ERROR"),
+        (replace(SMALL, test="tests/test_sum.py::test_nothing"), "ERROR"),
+        (replace(SMALL, old="a * b"), "ERROR"),
+    ],
+    ids=["noticed", "survived", "not even imported", "no such test", "old text gone"],
+)
+def test_who_notices_is_told_from_who_does_not(tree: Path, mutation: Mutation, verdict: str) -> None:
+    before = (tree / SMALL.file).read_text()
+    assert mutate.try_one(tree, mutation).verdict == verdict
+    assert (tree / SMALL.file).read_text() == before
+
+
+@pytest.mark.slow
+def test_a_test_that_fails_without_a_change_proves_nothing(tree: Path) -> None:
+    (tree / SMALL.file).write_text("def add(a, b):\n    return 5\n")
+    assert list(mutate.failing_unchanged(tree, [SMALL])) == [SMALL.test]
+
+
+def test_a_text_that_is_gone_or_there_twice_is_an_error_that_says_so(tree: Path) -> None:
+    with pytest.raises(CannotMutate, match=r"0 times instead of once: 'a \* b'"):
+        replace(SMALL, old="a * b").applied(tree)
+    with pytest.raises(CannotMutate, match="3 times instead of once"):
+        replace(SMALL, old="a").applied(tree)
+    with pytest.raises(CannotMutate, match="gone"):
+        replace(SMALL, file="server/none.py").applied(tree)
+
+
+def test_a_copy_has_no_caches(tree: Path, tmp_path: Path) -> None:
+    (tree / "server" / "__pycache__").mkdir()
+    copy = mutate.copy_tree(tree, tmp_path / "copy")
+    assert sorted(path.name for path in copy.rglob("*.py")) == ["sum.py", "test_sum.py"]
+    assert list(copy.rglob("__pycache__")) == []
