@@ -15,6 +15,7 @@ from popmq_server.errors import Refused, group_not_found, invalid, topic_not_fou
 from popmq_server.message import GIVE_UP_TOPIC, dead_letter_topic
 from popmq_server.records import Group, Topic
 from popmq_server.storage.keys import SUB_OWNER
+from popmq_server.topic import flush
 from popmq_server.tx import Tx
 
 #: Queues share the load of many clients; one request goes to one of them.
@@ -112,6 +113,7 @@ def delete_topic(tx: Tx, command: DeleteTopic) -> None:
     topic = tx.topic(command.name)
     if topic is None:
         raise topic_not_found(command.name, "name")
+    flush(tx)  # what this commit has appended to it would otherwise be written behind its removal
     tx.wake(None, topic.topic_id)
     tx.arrive(topic.topic_id, None)
     tx.state.ids.pop(("t", topic.name))

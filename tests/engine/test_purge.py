@@ -149,3 +149,16 @@ def test_a_purge_that_fails_is_put_off_and_holds_nobody_up(rig: Rig, monkeypatch
     monkeypatch.setattr(purge, "step", step)
     rig.advance(3 * MINUTE)
     assert not rig.read("purge")
+
+
+def test_a_group_deleted_in_the_commit_that_buries_a_letter_leaves_no_chunk_behind(rig: Rig) -> None:
+    rig.pair()
+    rig.send("m")
+    rows = rig.pop()
+    rig.run(
+        ask.ChangeInvisibleTime("g", (ask.Change(rows[0].handle, "reject"),)),
+        ask.DeleteGroup("g"),
+        ask.DeleteTopic("t"),
+    )
+    rig.advance(11 * MINUTE)
+    assert left(rig) == {}
