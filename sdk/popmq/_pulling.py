@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import get_args
 
 from popmq._guard import OnError
+from popmq.errors import InvalidField
 from popmq.process_queue import FlowControl
 from popmq.pull import Strategy
 from popmq.topic import Start
@@ -49,6 +51,13 @@ class PullReading:
     flow: FlowControl
     on_error: OnError
     until_idle: float | None
+
+
+def check_strategy(strategy: str) -> None:
+    """Raises InvalidField: to a name that it does not know a broker answers that nothing is known yet."""
+    if strategy not in get_args(Strategy):
+        words = ", ".join(get_args(Strategy))
+        raise InvalidField(f"{strategy!r} is none of {words}", code="INVALID_FIELD", field="strategy")
 
 
 @dataclass(frozen=True, slots=True)

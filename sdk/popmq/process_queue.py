@@ -49,9 +49,10 @@ class FlowControl:
 class ProcessQueue(Generic[M]):
     """The messages of one queue between the pull and the end of their handlers.
 
-    `next_offset` is where the next pull reads. `max_offset` is the end of the queue as the broker said last. `dropped`:
-    somebody else has the queue now, nothing of it is handed out or counted any more. `locked_until` is, on the client's
-    clock, when the lock of an orderly queue is no longer certain; others need none.
+    `next_offset` is where the next pull reads. `max_offset` is the end of the queue as the broker said last. `leaving`:
+    nothing more is handed out, what is in hand still counts. `dropped`: somebody else has the queue now, nothing of it
+    counts any more. `locked_until` is, on the client's clock, when the lock of an orderly queue is no longer certain;
+    others need none.
     """
 
     def __init__(self, offset: int, max_offset: int = 0, orderly: bool = False) -> None:
@@ -59,10 +60,11 @@ class ProcessQueue(Generic[M]):
         self.max_offset = max_offset
         self.orderly = orderly
         self.drained = False  # the last answer reached its end
+        self.leaving = False
         self.dropped = False
         self.locked_until = -math.inf if orderly else math.inf
         self.bytes = 0
-        self._greatest = 0
+        self._greatest = offset - 1
         self._sizes: dict[int, int] = {}  # of every cached message, by its offset, in their order
         self._ready: deque[tuple[int, M]] = deque()
         self._later: list[tuple[float, int, M]] = []  # a heap
@@ -90,6 +92,13 @@ class ProcessQueue(Generic[M]):
         behind the greatest offset that was seen, and behind what did not match the filter or cannot be read any more.
         """
         return next(iter(self._sizes), self.next_offset)
+
+    @property
+    def handled(self) -> int:
+        """The same by messages alone: the smallest cached offset, or the one behind the greatest that came. Where
+        offsets are numbers that others use too, it does not move on without a reason.
+        """
+        return next(iter(self._sizes), self._greatest + 1)
 
     @property
     def backlog(self) -> int:
@@ -137,7 +146,7 @@ class ProcessQueue(Generic[M]):
 
     def take(self, now: float) -> M | None:
         """Hands out the next message; None: there is none, or it is not its time."""
-        if self.dropped or not self.locked(now) or (self.orderly and self.in_hand):
+        if self.dropped or self.leaving or not self.locked(now) or (self.orderly and self.in_hand):
             return None
         if self._later and self._later[0][0] <= now:
             return heapq.heappop(self._later)[2]
@@ -147,7 +156,7 @@ class ProcessQueue(Generic[M]):
 
     def waiting(self, now: float) -> bool:
         """Whether a `take` would hand something out, given the lock."""
-        if self.dropped or (self.orderly and self.in_hand):
+        if self.dropped or self.leaving or (self.orderly and self.in_hand):
             return False
         if self._later and (self.orderly or self._later[0][0] <= now):
             return self._later[0][0] <= now

@@ -50,3 +50,4 @@ class PullState:
     bytes: int
     backlog: int  # messages of the queue that are not done, an estimate
     held_back_by: str  # count, bytes or span: pulled no further for now
+    leaving: bool  # somebody else's as soon as the message in hand is done

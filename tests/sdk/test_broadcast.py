@@ -84,6 +84,21 @@ async def test_offsets_are_written_every_five_seconds(client: Any, guard: Any, a
         assert kept(backup_of(file)) == 0
 
 
+async def test_a_disk_that_takes_nothing_does_not_end_the_loop(
+    client: Any, guard: Any, advance: Any, file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    await client.send(TOPIC, ["a", "b"])
+    async with client.broadcast_consume(TOPIC, offsets=file) as consumer:
+        await take(consumer, guard, 1)
+        folder = file.parent.rename(file.parent.with_name("elsewhere"))
+        await advance(5.0)
+        assert "the offsets cannot be written" in caplog.text
+        await take(consumer, guard, 1)
+        folder.rename(file.parent)
+        await advance(1.0)
+        assert kept(file) == 2
+
+
 @pytest.mark.parametrize("broken", [b"", b'{"topic": "orde', b"[]", b'{"topic": "orders", "offsets": {"0": -1}}', None])
 async def test_the_file_before_is_read_when_the_main_one_is_broken(
     client: Any, guard: Any, advance: Any, file: Path, broken: bytes | None

@@ -106,6 +106,29 @@ async def test_a_delivery_that_was_dropped_unsettled_comes_again_in_its_place(
         assert await take(consumer, guard, 1) == ["b"]
 
 
+async def test_a_queue_is_handed_on_when_the_message_in_hand_is_done_and_not_before(
+    connect: Connect, client: Any, guard: Any, advance: Any
+) -> None:
+    await client.create_topic("narrow", queues=2)
+    await each_queue(client, "narrow", 2, 3)
+    async with client.pull_consume("narrow", GROUP, orderly=True) as one:
+        kept = {each.queue: each for each in (await next_of(one), await next_of(one))}
+        other = connect().pull_consume("narrow", GROUP, orderly=True)
+        waiting = soon(other)
+        await advance(90.0)
+        assert {state.queue for state in one.queues() if not state.retry} == {0, 1}
+        (left,) = [state.queue for state in one.queues() if state.leaving and not state.retry]
+        assert not waiting.done()
+        for delivery in kept.values():
+            delivery.ack()
+        await eventually(lambda: later(advance, waiting))
+        async with guard(await waiting) as delivery:
+            assert (delivery.queue, delivery.offset) == (left, 1)
+        mine = await next_of(one)
+        assert (mine.queue, mine.offset) == (1 - left, 1)
+        await other.close()
+
+
 # ── Locks ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

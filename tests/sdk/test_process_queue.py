@@ -201,6 +201,26 @@ def test_an_orderly_queue_hands_out_nothing_without_a_lock_that_is_certain() -> 
     assert ProcessQueue[str](0).locked(0.0)
 
 
+def test_a_queue_that_leaves_hands_out_nothing_but_counts_what_is_in_hand() -> None:
+    queue = filled(0, 1)
+    queue.take(0.0)
+    queue.leaving = True
+    assert (taken(queue), queue.waiting(0.0)) == ([], False)
+    queue.done(0)
+    assert queue.committed == 1
+
+
+def test_by_messages_alone_a_queue_without_any_does_not_move() -> None:
+    queue: ProcessQueue[str] = ProcessQueue(5)
+    queue.add([], "OFFSET_OVERFLOW_ONE", 900, 900)
+    assert (queue.committed, queue.handled) == (900, 5)
+    queue.add([(950, 1, "m950")], "FOUND", 951, 951)
+    assert queue.handled == 950
+    taken(queue)
+    queue.done(950)
+    assert queue.handled == 951
+
+
 def test_a_dropped_queue_hands_out_nothing() -> None:
     queue = filled(0, 1)
     queue.take(0.0)

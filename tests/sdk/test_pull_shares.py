@@ -168,6 +168,11 @@ async def test_a_restart_of_the_broker_moves_no_queue(
     assert await committed(client) == dict.fromkeys(range(8), 2)
 
 
+async def test_a_strategy_that_nobody_knows_is_refused(client: Any) -> None:
+    with pytest.raises(errors.InvalidField, match="none of AVG, CIRCLE"):
+        client.pull_consume(TOPIC, GROUP, strategy="RANDOM")
+
+
 async def test_named_queues_are_read_and_no_others(client: Any, guard: Any) -> None:
     await each_queue(client, TOPIC, 8, 2)
     async with client.pull_consume(TOPIC, GROUP, queues=[3, 5]) as consumer:

@@ -13,7 +13,7 @@ from popmq._async.wire import Wire
 from popmq._calls import InvisibleTimeResult, all_or_raise, filter_row
 from popmq._guard import OnError
 from popmq._pull_calls import PULL_MESSAGES
-from popmq._pulling import PullReading
+from popmq._pulling import PullReading, check_strategy
 from popmq.message import Delivery
 from popmq.process_queue import FlowControl
 from popmq.pull import Pulled, QueueLocks, Strategy
@@ -130,6 +130,7 @@ class AsyncPulling:
         when there was nothing to read for so many seconds.
         """
         self._refuse_second(topic, group, queues)
+        check_strategy(strategy)
         reading = PullReading(
             topic,
             group,

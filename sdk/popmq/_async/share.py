@@ -17,7 +17,7 @@ from popmq._async.concurrency import Stop, aside
 from popmq._async.heartbeats import Heartbeats
 from popmq._async.wire import Wire
 from popmq._pulling import LOCK_VALID_S, RETRY, Place, PullReading
-from popmq.errors import WrongConsumeMode
+from popmq.errors import TryLater, WrongConsumeMode
 from popmq.stats import QueueOffsets
 from popmq.topic import Assignment, Start
 
@@ -204,12 +204,16 @@ class EveryQueue:
         self._offsets: dict[int, int] = {}
 
     async def open(self, _changed: Callable[[], object], stop: Stop) -> None:
-        """Reads the file. A reader that has no offsets yet begins at its start. Raises PopMQError for a broken file."""
+        """Reads the file. A reader that has no offsets yet begins at its start.
+
+        Raises PopMQError for a broken file, OSError for one that cannot be read or written.
+        """
         if self._file is not None:
             self._offsets = await aside(_offsets_file.read, self._file, self._topic)
         if not self._offsets:
             rows = await self._query(stop, self._start)
-            await self.save({row.queue: first_offset(row, self._start) for row in rows})
+            self._offsets = {row.queue: first_offset(row, self._start) for row in rows}
+            await self._write()
 
     async def queues(self, stop: Stop) -> set[int] | None:
         """As many as the topic has by now."""
@@ -225,10 +229,12 @@ class EveryQueue:
         }
 
     async def save(self, offsets: Mapping[int, int], stop: Stop | None = None) -> None:
-        """In memory, and on the disk if there is a file."""
+        """In memory, and on the disk if there is a file. A disk that is full now may have room later."""
         self._offsets.update(offsets)
-        if self._file is not None:
-            await aside(_offsets_file.write, self._file, self._topic, dict(self._offsets))
+        try:
+            await self._write()
+        except OSError as error:
+            raise TryLater(f"the offsets cannot be written to {self._file}: {error}") from error
 
     async def lock(self, queues: Iterable[int], stop: Stop) -> tuple[set[int], float]:
         """Nobody else is kept out of anything."""
@@ -239,6 +245,10 @@ class EveryQueue:
 
     async def close(self, goodbye: bool) -> None:
         """The broker does not know of it."""
+
+    async def _write(self) -> None:
+        if self._file is not None:
+            await aside(_offsets_file.write, self._file, self._topic, dict(self._offsets))
 
     async def _query(self, stop: Stop, start: Start | None = None) -> list[QueueOffsets]:
         moment = None if isinstance(start, str) else start

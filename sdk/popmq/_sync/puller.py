@@ -225,7 +225,10 @@ class Puller:
         """Something was settled: tells whoever can go on with that."""
         with self._desk.lock:
             waiting, later = self.queue.waiting(self._desk.clock.now()), self.queue.again_at()
-        if waiting:
+            gone = self.queue.leaving and not self.queue.in_hand
+        if gone:
+            self._desk.rebalance()  # it was kept for this message only
+        elif waiting:
             self._desk.arrivals.offer(self)
         elif later is not None:
             self._desk.look()
@@ -238,7 +241,7 @@ class Puller:
             elif delivery is not None:
                 self._again(delivery, FAILED_S)
             else:
-                self.correction = ("", self.queue.committed)
+                self.correction = ("", self.committed())
                 self._desk.rebalance()
         self._tell()
 
@@ -253,6 +256,10 @@ class Puller:
             del self._out[offset]
             yield offset
 
+    def committed(self) -> int:
+        """What is to be committed. The caller holds the lock."""
+        return self.queue.handled if self._retry else self.queue.committed
+
     def state(self) -> PullState:
         """For who looks from outside. The caller holds the lock."""
         queue = self.queue
@@ -260,10 +267,11 @@ class Puller:
             max(self.number, 0),
             self._retry,
             queue.next_offset,
-            queue.committed,
+            self.committed(),
             queue.count,
             queue.in_hand,
             queue.bytes,
             queue.backlog,
             queue.limit(self._desk.reading.flow),
+            queue.leaving,
         )

@@ -10,7 +10,7 @@ from popmq import _pull_calls
 from popmq._calls import InvisibleTimeResult, all_or_raise, filter_row
 from popmq._guard import OnError
 from popmq._pull_calls import PULL_MESSAGES
-from popmq._pulling import PullReading
+from popmq._pulling import PullReading, check_strategy
 from popmq._sync.consumer import Parts
 from popmq._sync.pull_consumer import PullConsumer
 from popmq._sync.share import EveryQueue, GroupShare, Share
@@ -131,6 +131,7 @@ class Pulling:
         when there was nothing to read for so many seconds.
         """
         self._refuse_second(topic, group, queues)
+        check_strategy(strategy)
         reading = PullReading(
             topic,
             group,

@@ -18,7 +18,7 @@ from popmq._pulling import LOCK_VALID_S, RETRY, Place, PullReading
 from popmq._sync.concurrency import Stop, aside
 from popmq._sync.heartbeats import Heartbeats
 from popmq._sync.wire import Wire
-from popmq.errors import WrongConsumeMode
+from popmq.errors import TryLater, WrongConsumeMode
 from popmq.stats import QueueOffsets
 from popmq.topic import Assignment, Start
 
@@ -205,12 +205,16 @@ class EveryQueue:
         self._offsets: dict[int, int] = {}
 
     def open(self, _changed: Callable[[], object], stop: Stop) -> None:
-        """Reads the file. A reader that has no offsets yet begins at its start. Raises PopMQError for a broken file."""
+        """Reads the file. A reader that has no offsets yet begins at its start.
+
+        Raises PopMQError for a broken file, OSError for one that cannot be read or written.
+        """
         if self._file is not None:
             self._offsets = aside(_offsets_file.read, self._file, self._topic)
         if not self._offsets:
             rows = self._query(stop, self._start)
-            self.save({row.queue: first_offset(row, self._start) for row in rows})
+            self._offsets = {row.queue: first_offset(row, self._start) for row in rows}
+            self._write()
 
     def queues(self, stop: Stop) -> set[int] | None:
         """As many as the topic has by now."""
@@ -226,10 +230,12 @@ class EveryQueue:
         }
 
     def save(self, offsets: Mapping[int, int], stop: Stop | None = None) -> None:
-        """In memory, and on the disk if there is a file."""
+        """In memory, and on the disk if there is a file. A disk that is full now may have room later."""
         self._offsets.update(offsets)
-        if self._file is not None:
-            aside(_offsets_file.write, self._file, self._topic, dict(self._offsets))
+        try:
+            self._write()
+        except OSError as error:
+            raise TryLater(f"the offsets cannot be written to {self._file}: {error}") from error
 
     def lock(self, queues: Iterable[int], stop: Stop) -> tuple[set[int], float]:
         """Nobody else is kept out of anything."""
@@ -240,6 +246,10 @@ class EveryQueue:
 
     def close(self, goodbye: bool) -> None:
         """The broker does not know of it."""
+
+    def _write(self) -> None:
+        if self._file is not None:
+            aside(_offsets_file.write, self._file, self._topic, dict(self._offsets))
 
     def _query(self, stop: Stop, start: Start | None = None) -> list[QueueOffsets]:
         moment = None if isinstance(start, str) else start

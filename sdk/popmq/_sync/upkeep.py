@@ -86,12 +86,17 @@ class Upkeep:
             now = self._desk.clock.now()
             self._notice_restart(now)
             self._offer(now)
+            # The next time is set before the questions: what changes meanwhile may set it back.
             if self._commit_at <= now:
-                self._commit_at = now + (COMMIT_S if self._try(self._commit) else AGAIN_S)
+                self._commit_at = now + COMMIT_S
+                if not self._try(self._commit):
+                    self._commit_at = now + AGAIN_S
             if self._lock_at <= now and self._desk.reading.orderly:
-                self._lock_at = now + (LOCK_S if self._try(self._renew_locks) else AGAIN_S)
+                self._lock_at = now + LOCK_S
+                if not self._try(self._renew_locks):
+                    self._lock_at = now + AGAIN_S
             if self._rebalance_at <= now:
-                self._rebalance_at = now + REBALANCE_S  # before the questions: what changes meanwhile sets it back
+                self._rebalance_at = now + REBALANCE_S
                 if not self._try(self._rebalance):
                     self._rebalance_at = min(self._rebalance_at, now + AGAIN_S)
 
@@ -159,18 +164,35 @@ class Upkeep:
                 self._desk.arrivals.offer(puller)
 
     def _rebalance(self) -> bool:
-        """False: not all queues that were wanted could be had."""
+        """False: not all queues that were wanted could be had, or not all that are not could be given up."""
         wanted = self._share.queues(self._stop)
         before, balanced, self._balanced = set(self._pullers), self._balanced, True
         self._correct([puller for puller in self._pullers.values() if puller.correction])
         if wanted is None:
             return True
-        self._retire([number for number in self._pullers if number not in wanted])
+        busy = self._leave(wanted)
+        self._retire(self._pullers.keys() - wanted - busy)
         came = wanted - self._pullers.keys()
         if balanced and self._desk.clock.now() < self._settled_at:
             came &= before
             self._rebalance_at = min(self._rebalance_at, self._settled_at)
-        return self._take_on(came) == came
+        return self._take_on(came) == came and not busy
+
+    def _leave(self, wanted: set[int]) -> set[int]:
+        """Nothing more is handed out of queues that went; returns those that are kept for a moment all the same: an
+        orderly one whose message is in hand, since the next one must not begin anywhere before it is done.
+        """
+        busy, back = set(), []
+        with self._desk.lock:
+            for number, puller in self._pullers.items():
+                if puller.queue.leaving and number in wanted:
+                    back.append(puller)
+                puller.queue.leaving = number not in wanted
+                if puller.queue.leaving and puller.queue.orderly and puller.queue.in_hand:
+                    busy.add(number)
+        for puller in back:
+            self._desk.arrivals.offer(puller)
+        return busy
 
     def _take_on(self, queues: set[int]) -> set[int]:
         """Begins to pull queues that came; returns those that could be had."""
@@ -223,7 +245,7 @@ class Upkeep:
 
     def _save(self, pullers: Iterable[Puller], stop: Stop | None = None) -> None:
         with self._desk.lock:
-            offsets = {puller: puller.queue.committed for puller in pullers if puller.queue.committed != puller.told}
+            offsets = {puller: at for puller in pullers if (at := puller.committed()) != puller.told}
         if offsets:
             self._share.save({puller.number: offset for puller, offset in offsets.items()}, stop)
             for puller, offset in offsets.items():
@@ -245,7 +267,7 @@ class Upkeep:
             for offset in offsets:
                 log.warning("message %d of queue %d was %s", offset, puller.number, DROPPED)
                 if not reading.group or reading.orderly:
-                    puller.correction = ("", puller.queue.committed)
+                    puller.correction = ("", puller.committed())
                     self._rebalance_at = 0.0
                 else:
                     puller.send_back(offset, DROPPED)
