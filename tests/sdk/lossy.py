@@ -52,7 +52,7 @@ class LossyWire(grpc.GenericRpcHandler):
         if act == HANG:
             self._closing.wait()
         elif isinstance(act, tuple):
-            _abort_with(context, *act)
+            abort_with(context, *act)
         elif isinstance(act, grpc.StatusCode):
             context.abort(act, "said by the test")
         if act in (REFUSE, HANG):
@@ -73,7 +73,7 @@ class LossyWire(grpc.GenericRpcHandler):
             context.abort(call.code(), call.details())
 
 
-def _abort_with(context: Any, status: grpc.StatusCode, info: pb.ErrorInfo) -> None:
+def abort_with(context: Any, status: grpc.StatusCode, info: pb.ErrorInfo) -> None:
     detail = any_pb2.Any()
     detail.Pack(info)
     rich = status_pb2.Status(code=status.value[0], message=info.message, details=[detail])
