@@ -18,6 +18,7 @@ from popmq_server.broker import Broker
 from popmq_server.catalog import KEEP_MS_MAX
 from popmq_server.clock import FakeClock
 from popmq_server.errors import Refused
+from popmq_server.held_pulls import HeldPulls
 from popmq_server.metrics import Metrics
 from popmq_server.options import Options
 from popmq_server.storage.keys import CQ_KEY
@@ -160,6 +161,7 @@ async def test_a_wake_without_messages_does_not_prolong_the_wait(broker: Broker,
     await parked(broker, 1)
     clock.advance(9 * SECOND)
     await sent(broker, "a")
+    await broker.execute(ask.UpdateTopic("t", 3, None))
     await turns(20)
     await parked(broker, 1)
     clock.advance(SECOND)
@@ -300,6 +302,22 @@ async def test_a_pull_of_a_retry_topic_is_woken_by_what_comes_into_it_and_by_no_
 
 
 # ── No wake is lost ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_what_comes_between_the_look_and_the_parking_is_not_missed(clock: FakeClock) -> None:
+    looks = []
+
+    async def execute(command: ask.Pull) -> ask.Pulled:
+        looks.append(command.offset)
+        if len(looks) == 1:
+            waiting.wake([("0", "t")], set())
+            return ask.Pulled("OFFSET_OVERFLOW_ONE", [], 1, 0, 1)
+        return ask.Pulled("FOUND", [(b"", 0, 0, 1, 1)], 2, 0, 2)
+
+    waiting = HeldPulls(clock, execute)
+    async with asyncio.timeout(LOST_S):
+        assert (await waiting.pull(ask.Pull("t", "g", 0, 1), MINUTE)).status == "FOUND"
+    assert looks == [1, 1]
 
 
 @pytest.mark.slow
