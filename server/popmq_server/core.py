@@ -50,6 +50,7 @@ from popmq_server import (
     topic,
     trace,
     why,
+    widening,
 )
 from popmq_server.clock import Clock, stopwatch
 from popmq_server.commands import (
@@ -211,6 +212,7 @@ class Core:
             tx.abort()
         self.housekeeper = housekeeping.Housekeeper(clock.now_ms())
         self.firing = firing.Firing()
+        self.widening = widening.Widening(clock.now_ms())
         self.checking = checking.Checking()
         self._look_ahead()
 
@@ -227,7 +229,7 @@ class Core:
 
     def _next_due(self, tx: Tx) -> int | None:
         """When time asks for something next: a lease, a delayed message, a check, or housekeeping."""
-        jobs = (self.housekeeper, self.firing, self.checking)
+        jobs = (self.housekeeper, self.firing, self.checking, self.widening)
         times = (revive.next_due_ms(tx), *(job.next_ms(tx) for job in jobs))
         return min((time for time in times if time is not None), default=None)
 
@@ -323,6 +325,7 @@ class Core:
         if self.next_due_ms is None or self.next_due_ms > tx.now_ms:
             return Timed([], [], [], [])
         self.housekeeper.run(tx)
+        self.widening.run(tx)
         free, used = self._known_space
         if refuse_room is not None or free < DISK_FREE_POP or used >= USED_SHARE_POP_MAX:
             self.firing.postpone(tx.now_ms + RETRY_MS)

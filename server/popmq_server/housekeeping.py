@@ -10,7 +10,7 @@ again, which finds less to do.
 
 from typing import Any
 
-from popmq_server import index, purge, retention, room, sweep, transaction, unique
+from popmq_server import purge, retention, room, sweep, transaction, unique
 from popmq_server.send import DEDUP_KEEP_MS
 from popmq_server.storage.keys import DEDUP_VALUE
 from popmq_server.storage.lmdb import MapFull
@@ -37,7 +37,6 @@ class Housekeeper:
         self._dedup_at = b""
         self._more = False
         self._retention = retention.Retention()
-        self._widening = index.Widening()
 
     def next_ms(self, tx: Tx) -> int:
         """When to run next; now, when a piece was cut short or something deleted is still there."""
@@ -74,7 +73,6 @@ class Housekeeper:
                 self._more = self._retention.run(tx)
                 self._more |= self._forget_requests(tx)
                 self._more |= transaction.forget(tx)
-                self._more |= self._widening.run(tx)
                 self._more |= unique.sweep(tx)
                 if not self._more:
                     room.look_over(tx)

@@ -24,7 +24,7 @@ from popmq_server.storage.keys import CQ_KEY, FWAIT_KEY, RQ_KEY, RQ_VALUE, STAT_
 from popmq_server.tx import Tx
 
 #: Retry entries that are looked at for one question; where a retry topic has more, the history decides.
-RETRIES_MAX = 100_000
+RETRIES_MAX = 20_000
 #: Where queue and offset stand in an entry of the retry topic.
 _PLACE_AT = slice(14, 24)
 
@@ -136,10 +136,10 @@ def _retry(tx: Tx, subject: Subject, last: str, looks: list[int]) -> Standing | 
         if looks[0] <= 0:
             break
         looks[0] -= 1
+        if value[_PLACE_AT] != place:
+            continue
         rseq = RQ_KEY.unpack(key)[2]
-        if value[_PLACE_AT] == place and not voids.has_entry(
-            tx.state, subject.where, rseq, subject.queue, subject.offset
-        ):
+        if not voids.has_entry(tx.state, subject.where, rseq, subject.queue, subject.offset):
             tried, reason = RQ_VALUE.unpack_from(value)[2], bytes(value[RQ_VALUE.size :]).decode()
             why = f" ({reason})" if reason else ""
             return "retry", f"in the retry topic as entry {rseq}: a next pop gets it, attempt {tried + 1}{why}"

@@ -159,6 +159,8 @@ class State:
         self.lines = Lines(self.waiting, self.locks, self.stopped)
         self.owner_keys: Table[int, tuple[int, bytes]] = Table()
         self.owner_tokens: Table[int, tuple[tuple[int, int, bytes], ...]] = Table()
+        #: Index blocks that were put since somebody looked whether they can be said together (widening.py).
+        self.fresh_blocks = 0
         # Turns of rotation: lost at a restart and moved by aborted commits, which harms nothing.
         self.send_turns: dict[int, int] = {}
         #: Tokens of quotas by (kind, T, G), in thousandths, and when that was: quotas.py. A restart fills them.

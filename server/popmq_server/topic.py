@@ -135,6 +135,7 @@ def _put_chunk(tx: Tx, topic_id: int, parts: list[bytes], ranges: list[bytes], n
     """Records with their headers, as one log value and one index block."""
     raw = b"".join(parts)
     start = tx.next("position", len(raw))
+    tx.state.fresh_blocks += 1
     tx.count_topic(topic_id, bytes=len(raw))
     tx.kv.put("log", U64.pack(start), raw)
     head = IDX_HEAD.pack(tx.now_ms, len(raw), len(ranges))

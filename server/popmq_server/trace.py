@@ -7,20 +7,20 @@
 Where a stage goes on is a key: of a stage 0 the topic and the position below which it has not looked yet.
 """
 
-from collections.abc import Iterator
+import itertools
 
 from popmq_server import index
 from popmq_server.commands import Spotted, Trace, Traced
 from popmq_server.errors import group_not_found, topic_not_found
 from popmq_server.message import GIVE_UP_TOPIC, dead_letter_topic, packed_id_hash
 from popmq_server.records import TopicStat
-from popmq_server.storage.keys import HALF_KEY, TOPIC_AT, TSCHED_KEY, U32, U64, hash8
+from popmq_server.storage.keys import TOPIC_AT, U32, U64, hash8
 from popmq_server.tx import Tx
 
 #: Index blocks that one piece looks at, and what a topic costs beside its blocks.
 STEPS, TOPIC_STEPS = 5000, 2
-#: Delayed or half messages that one piece looks at.
-ROWS_MAX = 50_000
+#: Delayed or half messages that one piece looks at, and how many delayed ones at once.
+ROWS_MAX, ROWS_AT_ONCE = 20_000, 1000
 LOG, DELAYED, HALF = 0, 1, 2
 
 
@@ -78,22 +78,35 @@ def _in_rows(tx: Tx, stage: int, topic_name: str, wanted: bytes, key: bytes) -> 
     if not any(tx.state.topic_stat.get(each, TopicStat())[stage] for each in counts):
         return [], None
     prefix = U32.pack(topic.topic_id) if topic else b""
-    found: list[Spotted] = []
-    rows = _delayed(tx, prefix, key) if stage == DELAYED else _half(tx, prefix, key)
-    for seen, (row, topic_id, name) in enumerate(rows):
-        if seen == ROWS_MAX:
-            return found, row
-        if name == wanted and topic_id in tx.state.topics:
-            found.append(Spotted(stage, topic_id, row))
+    keys, left = (_delayed if stage == DELAYED else _half)(tx, wanted, prefix, key or prefix)
+    topics = [(U32.unpack_from(found)[0], found) for found in keys if found.startswith(prefix)]
+    return [Spotted(stage, topic_id, found) for topic_id, found in topics if topic_id in tx.state.topics], left
+
+
+def _delayed(tx: Tx, wanted: bytes, prefix: bytes, start: bytes) -> tuple[list[bytes], bytes | None]:
+    """Keys of delayed messages that have the hash. Their values are hashes: many at once are looked through as text."""
+    cursor = tx.kv.cursor("tsched")
+    found: list[bytes] = []
+    more, looked = cursor.set_range(start), 0
+    while more and bytes(cursor.key()).startswith(prefix):
+        first = bytes(cursor.key())
+        if looked >= ROWS_MAX:
+            return found, first
+        raw = b"".join(itertools.islice(cursor.iternext(keys=False, values=True), ROWS_AT_ONCE))
+        looked += ROWS_AT_ONCE
+        more = len(raw) == len(wanted) * ROWS_AT_ONCE and cursor.next()
+        if wanted in raw:
+            rows = itertools.islice(tx.kv.scan("tsched", b"", first), ROWS_AT_ONCE)
+            found += [key for key, value in rows if value == wanted]
     return found, None
 
 
-def _delayed(tx: Tx, prefix: bytes, start: bytes) -> Iterator[tuple[bytes, int, bytes]]:
-    """(key, topic, hash of the message id) of each delayed message."""
-    for key, value in tx.kv.scan("tsched", prefix, start):
-        yield key, TSCHED_KEY.unpack(key)[0], bytes(value)
-
-
-def _half(tx: Tx, prefix: bytes, start: bytes) -> Iterator[tuple[bytes, int, bytes]]:
-    for key, value in tx.kv.scan("hmsg", prefix, start):
-        yield key, HALF_KEY.unpack(key)[0], packed_id_hash(value[U32.size :])
+def _half(tx: Tx, wanted: bytes, prefix: bytes, start: bytes) -> tuple[list[bytes], bytes | None]:
+    """Keys of half messages that have the hash."""
+    found: list[bytes] = []
+    for looked, (key, value) in enumerate(tx.kv.scan("hmsg", prefix, start)):
+        if looked == ROWS_MAX:
+            return found, key
+        if packed_id_hash(value[U32.size :]) == wanted:
+            found.append(key)
+    return found, None

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from popmq_server import commands as ask
-from popmq_server import index, look_up
+from popmq_server import index, look_up, widening
 from popmq_server.errors import Refused
 from popmq_server.message import Outgoing
 from popmq_server.storage.keys import TOPIC_AT, hash8
@@ -40,7 +40,7 @@ def bodies(rig: Rig, **asked: Any) -> list[str]:
 
 
 def widened(rig: Rig) -> int:
-    """Housekeeping has said small blocks together; how many wide blocks there are."""
+    """Small blocks are said together; how many wide blocks there are."""
     rig.advance(MINUTE)
     return len(rig.read("widx"))
 
@@ -192,6 +192,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index, "BLOCKS_MAX", 10)
     monkeypatch.setattr(index, "NAMES_MAX", 20)
     monkeypatch.setattr(index, "NAMES_LARGE", 4)
+    monkeypatch.setattr(widening, "FRESH_MIN", 1)
 
 
 @pytest.mark.parametrize("steps", [1, 3, 1000])
@@ -224,6 +225,27 @@ def test_large_blocks_are_left_as_they_are_and_walked(rig: Rig, small: None) -> 
         ["a4.4"],
         ["a9.2"],
     ]
+
+
+def test_blocks_are_said_together_seconds_after_enough_of_them_were_stored(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, small: None
+) -> None:
+    monkeypatch.setattr(widening, "FRESH_MIN", 25)
+    rig.topic()
+    quiet = rig.core.next_due_ms
+    for number in range(24):
+        sent(rig, f"a{number}")
+    assert rig.core.next_due_ms == quiet
+    sent(rig, "a24")
+    assert rig.core.next_due_ms == rig.now + widening.WIDEN_MS
+    rig.advance(widening.WIDEN_MS)
+    assert len(rig.read("widx")) == 2
+    assert rig.core.next_due_ms == quiet
+    rig.restart()
+    for number in range(25, 50):
+        sent(rig, f"a{number}")
+    rig.advance(widening.WIDEN_MS)
+    assert len(rig.read("widx")) == 5
 
 
 def test_a_wide_block_goes_with_the_last_of_its_chunks(rig: Rig, small: None) -> None:

@@ -388,6 +388,7 @@ def test_names_that_do_not_exist_are_refused(rig: Rig) -> None:
 def test_a_trace_in_pieces_finds_what_one_would(rig: Rig, monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
     monkeypatch.setattr(trace, "STEPS", steps)
     monkeypatch.setattr(trace, "ROWS_MAX", steps)
+    monkeypatch.setattr(trace, "ROWS_AT_ONCE", 2)
     rig.do(ask.CreateTopic("d", 1, False, 3 * DAY, type="DELAY"))
     for name in ("t", "u", "v"):
         rig.topic(name)
