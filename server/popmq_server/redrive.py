@@ -61,7 +61,6 @@ class Chosen(NamedTuple):
 def redrive(tx: Tx, command: Redrive) -> Redriven:
     """One piece. What cannot be redriven is told, and stays."""
     group, letters = _letters_of(tx, command.group)
-    topic.flush(tx)  # what this very transaction has buried is a letter too
     failures: list[Failure] = []
     if command.offsets is None:
         chosen = _following(tx, letters, command.start, command.stop)
@@ -79,7 +78,6 @@ def redrive(tx: Tx, command: Redrive) -> Redriven:
             _deliver(tx, group, origin, alike)
         deadletter.mark_gone(tx, letters.topic_id, 0, [letter.offset for letter in alike])
         counts[origin.name] = len(alike)
-    topic.flush(tx)  # a pop of this very transaction may look there next
     return Redriven(counts, failures, *chosen[1:])
 
 
@@ -279,7 +277,6 @@ def _commit(tx: Tx, origin: Topic, letters: list[Letter]) -> None:
 def find(tx: Tx, command: FindLetters) -> tuple[dict[int, str], int]:
     """Letters that have one of these ids, a piece of the search; and where the next one goes on, 0 = all was seen."""
     _, letters = _letters_of(tx, command.group)
-    topic.flush(tx)
     wanted = {hash8(message_id): message_id for message_id in command.message_ids}
     below = index.end(tx.kv, letters.topic_id) if command.below is None else command.below
     hits, below, _ = index.search(tx.kv, letters.topic_id, frozenset(wanted), below, SEARCH_STEPS)

@@ -173,7 +173,7 @@ def _passed(tx: Tx, subject: Subject, events: list[Event], last: str) -> Standin
     if last in ("dead", "rejected"):
         return "dead", f"it went to {dead_letter_topic(subject.group.name)!r}, and is not there any more"
     begun = subscription.begun_at(tx, subject.where, subject.queue)
-    if subject.offset < begun and not last:
+    if subject.offset < begun:
         return "before start", f"the group began at offset {begun} of queue {subject.queue}, or was put there"
     return _gone(tx, subject, last)
 

@@ -50,8 +50,9 @@ def lives(tx: Tx, command: Why) -> list[MessageLife]:
     held = _holding(tx, own)
     looks = [RETRIES_MAX]
     told = [_life(tx, command, found, letters, held, looks) for found in own]
-    places = {found.place for found in own}
-    told += _told_by_letters(tx, command, [letter for letter in letters if _place(letter) not in places])
+    told += _told_by_letters(
+        tx, command, [letter for letter in letters if not any(_is_of(letter, found) for found in own)]
+    )
     told += [_given_up(found) for found in log if found.topic.name == GIVE_UP_TOPIC and not _gone_ms(tx, found)]
     told += [life for spotted in command.found if (life := _not_visible(tx, command, spotted)) is not None]
     if not told:
@@ -112,6 +113,11 @@ def _gone_ms(tx: Tx, found: Stored) -> int:
 def _place(letter: Letter) -> tuple[str, int, int]:
     """Where the message of a letter had stood."""
     return letter.origin.topic, letter.origin.queue, letter.origin.offset
+
+
+def _is_of(letter: Letter, found: Stored) -> bool:
+    """Whether a letter is of this very message, not of one that stood there before the topic was made anew."""
+    return _place(letter) == found.place and letter.origin.dead_ms >= found.topic.created_ms
 
 
 def _group_of(tx: Tx, letter: Letter) -> Group | None:
@@ -198,7 +204,7 @@ def _life(
     """A message for each group that reads its topic, or for the one that is asked about."""
     topic, spot = found.topic, found.spot
     rows = list(history.rows(tx.kv, topic.topic_id, spot.queue, spot.offset))
-    own = [letter for letter in letters if _place(letter) == found.place and letter.origin.dead_ms >= topic.created_ms]
+    own = [letter for letter in letters if _is_of(letter, found)]
     groups = []
     for group_id in tx.state.topic_groups.get(topic.topic_id, ()):
         group = tx.state.groups.get(group_id)

@@ -208,6 +208,7 @@ def test_look_ups_find_the_same_before_and_after_blocks_are_said_together(
     before = [bodies(rig, key=f"k{key}") for key in range(7)]
     assert before[0] == [f"a{number}" for number in range(94, -1, -1) if number % 7 == 0]
     assert widened(rig) == 18
+    assert all(len(value) > index.WIDE_HEAD.size for _, value in rig.read("widx"))
     assert [bodies(rig, key=f"k{key}") for key in range(7)] == before
     assert [bodies(rig, message_id=f"a{number}") for number in range(95)] == [[f"a{number}"] for number in range(95)]
     sent(rig, "new", "k0")

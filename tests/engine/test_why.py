@@ -8,7 +8,7 @@ import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server import commands as ask
-from popmq_server import standing, trace
+from popmq_server import standing, sweep, trace
 from popmq_server.life import Event
 from popmq_server.message import Extra
 from tests.engine.letters import DEAD, died, piece
@@ -203,6 +203,18 @@ def test_what_a_reset_has_taken_away_is_not_told_as_leased(rig: Rig) -> None:
     assert state(rig) not in ("leased", "ready", "retry")
 
 
+def test_not_even_before_it_is_removed(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweep, "SWEEP_MAX", 1)
+    rig.pair()
+    rig.send("a", "b", "c")
+    for _ in range(3):
+        rig.pop(1, invisible_ms=HOUR)
+    questions = [ask.Why(text, tuple(traced(rig, text))) for text in "abc"]
+    reset, *lives = rig.run(ask.ResetOffsets("t", "g", offsets={0: 3}), *questions)
+    assert reset.left, "the sweep has only begun"
+    assert [one.groups[0].state for (one,) in lives] == ["before start"] * 3
+
+
 def test_a_damaged_message_is_quarantined_for_every_group(rig: Rig) -> None:
     rig.pair()
     rig.send("a")
@@ -316,6 +328,20 @@ def test_when_its_topic_was_deleted_too(rig: Rig) -> None:
     rig.advance(SECOND)
     rig.topic()
     assert state(rig) == "dead"
+
+
+def test_a_letter_of_a_topic_that_was_made_anew_is_not_of_the_message_that_has_its_place_now(rig: Rig) -> None:
+    rig.pair()
+    died(rig, "a")
+    rig.do(ask.DeleteTopic("t"))
+    rig.settle()
+    rig.advance(SECOND)
+    rig.topic()
+    rig.pop()
+    rig.send("a")
+    new, old = why(rig, "a")
+    assert [(one.stored_ms > 0, one.groups[0].state) for one in (new, old)] == [(True, "ready"), (False, "dead")]
+    assert [event.what for event in new.groups[0].events] == ["sent"]
 
 
 def test_a_letter_has_a_life_of_its_own_where_somebody_reads_its_topic(rig: Rig) -> None:
