@@ -127,13 +127,22 @@ def _moved(tx: Tx, where: tuple[int, int], entry: Waiting, count: int) -> None:
     _add(tx.state.waiting, key, count)
     if entry.bound_ck:
         _add(tx.state.tied, key, count)
-    if entry.stopped and count > 0:
-        tx.state.stopped[key] = entry.reason
-    elif entry.stopped:
-        tx.state.stopped.pop(key)
+    if entry.stopped:
+        _note_stop(tx, key, entry, count)
     tx.count(where, waiting=count)
     if tx.state.lines.judge(key) and count > 0:
         tx.wake(*where)
+
+
+def _note_stop(tx: Tx, key: tuple[int, int, bytes], entry: Waiting, count: int) -> None:
+    """A message group may be stopped by more than one of its messages: those of one lease fail apart."""
+    left = tuple(one for one in tx.state.stopped.get(key, ()) if one[0] != entry.offset)
+    if count > 0:
+        left = tuple(sorted((*left, (entry.offset, entry.reason))))
+    if left:
+        tx.state.stopped[key] = left
+    else:
+        tx.state.stopped.pop(key)
 
 
 def _add(table: Table[tuple[int, int, bytes], int], key: tuple[int, int, bytes], count: int) -> None:
@@ -233,6 +242,14 @@ def followers(ck: CheckPoint, among: int, failed: int) -> int:
     for member in members_of(failed):
         first.setdefault(ck.groups[member], member)
     return sum(1 << member for member in members_of(among) if first.get(ck.groups[member], member) < member)
+
+
+def stopped(tx: Tx, where: tuple[int, int], message_group: bytes) -> list[Waiting]:
+    """The entries that stop a message group, the first of them first; others of it may wait in front of them."""
+    keys = (
+        FWAIT_KEY.pack(*where, message_group, offset) for offset, _ in tx.state.stopped.get((*where, message_group), ())
+    )
+    return [waiting_of(key, value) for key in keys if (value := tx.kv.get("fwait", key)) is not None]
 
 
 def front(tx: Tx, where: tuple[int, int], message_group: bytes) -> Waiting | None:

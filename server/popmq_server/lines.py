@@ -1,7 +1,7 @@
 """Whose turn it is in a FIFO topic: message groups with something waiting and no lock, oldest first.
 
     waiting  (G, T, message group) → entries in fwait          locks    → undone members under leases, and whose
-    stopped  (G, T, message group) → why                       ready = waiting, not locked, not stopped
+    stopped  (G, T, message group) → by what, and why          ready = waiting, not locked, not stopped
 
 What is ready follows from these three tables; only the order in which groups became ready is kept here, in plain dicts.
 A restart and an aborted commit forget the order of what they touched, and it is made again from the tables: nothing is
@@ -20,7 +20,10 @@ class Lines:
     """The ready message groups of each group in each topic."""
 
     def __init__(
-        self, waiting: Table[Key, int], locks: Table[Key, tuple[int, int, int]], stopped: Table[Key, str]
+        self,
+        waiting: Table[Key, int],
+        locks: Table[Key, tuple[int, int, int]],
+        stopped: Table[Key, tuple[tuple[int, str], ...]],
     ) -> None:
         self._waiting = waiting
         self._locks = locks

@@ -2,6 +2,9 @@
 
 stopped ──── resume ────────▶ its head is tried anew, its attempts from 0
         ──── dead letter ───▶ the head goes to the dead-letter topic, the message group goes on behind it
+
+Mostly it is the head that stopped it. Messages of one lease may fail apart, though: then what failed last stands in
+front of what stopped the message group, or both did; resume lets all of them go on.
 """
 
 import os
@@ -12,6 +15,7 @@ from popmq_server.checkpoint import FIFO, CheckPoint, Run, members_of
 from popmq_server.commands import ResumeMessageGroup
 from popmq_server.errors import Refused, invalid
 from popmq_server.fields import MESSAGE_GROUP, text
+from popmq_server.fifo import Waiting
 from popmq_server.records import Topic
 from popmq_server.storage.keys import hash8
 from popmq_server.subscription import resolve
@@ -47,7 +51,7 @@ def listed(
             state.waiting.get(key, 0),
             state.locks.get(key, (0, 0, 0))[0],
             key in stopped,
-            state.stopped.get(key, ""),
+            state.stopped[key][0][1] if key in stopped else "",
         )
         for key in shown
     ]
@@ -80,21 +84,27 @@ def resume(tx: Tx, command: ResumeMessageGroup) -> None:
     if topic.type != "FIFO":
         raise invalid(f"topic {topic.name!r} has no message groups, its type is {topic.type}", field="topic")
     where, message_group = (group.group_id, topic.topic_id), hash8(command.message_group)
-    head = fifo.front(tx, where, message_group)
-    if head is None or not head.stopped:
+    stopped = fifo.stopped(tx, where, message_group)
+    if not stopped:
         raise Refused(
             "MESSAGE_NOT_FOUND",
             f"message group {command.message_group!r} is not stopped for group {group.name!r}",
             field="message_group",
             action=f"see: popmq message-groups list {topic.name} {group.name} --stopped",
         )
-    fifo.remove(tx, where, head)
-    if not command.dead_letter:
-        fifo.put(tx, where, head._replace(attempts=0, stopped=0, reason=f"resumed: {head.reason}"))
-        return
-    run = Run(head.queue, head.offset, 1, head.attempts, head.position, head.size, head.first_pop_ms)
-    chunk = Log(tx.kv).chunk_of(head.position)
+    for entry in stopped:
+        fifo.remove(tx, where, entry)
+        if command.dead_letter:
+            _bury(tx, where, entry)
+        else:
+            fifo.put(tx, where, entry._replace(attempts=0, stopped=0, reason=f"resumed: {entry.reason}"))
+    tx.wake(*where)
+
+
+def _bury(tx: Tx, where: tuple[int, int], entry: Waiting) -> None:
+    """What stopped a message group goes to the dead-letter topic, as a CheckPoint of its own that nobody stores."""
+    run = Run(entry.queue, entry.offset, 1, entry.attempts, entry.position, entry.size, entry.first_pop_ms)
+    chunk = Log(tx.kv).chunk_of(entry.position)
     nonce = int.from_bytes(os.urandom(8), "big")
     letter = CheckPoint(tx.next("ck_id"), *where, FIFO, 0, nonce, tx.now_ms, "", "", "", (run,), 1, ((0, chunk),))
-    deadletter.bury(tx, letter, 1, head.reason, history.NO_LEASE)
-    tx.wake(*where)
+    deadletter.bury(tx, letter, 1, entry.reason, history.NO_LEASE)

@@ -28,7 +28,7 @@ At start one scan of ck, due, own, tok and a look at the ends of each queue rebu
     attempts       G, T, client, attempt id → ck_id                           follows from ck
     checks         T (0: given up) → when its first half message is looked at follows from hdue
     waiting, tied  G, T, message group → entries in fwait, and tied to owners follow from fwait
-    stopped        G, T, message group → why a failure stopped it             follows from fwait
+    stopped        G, T, message group → (offset, why) of what stopped it     follows from fwait
     locks          G, T, message group → undone members, owner, part          follows from ck and due
     buckets        kind, T, G → tokens of a quota, and when that was          nowhere: full after a restart
 
@@ -155,7 +155,7 @@ class State:
         self.waiting: Table[tuple[int, int, bytes], int] = Table()
         self.tied: Table[tuple[int, int, bytes], int] = Table()
         self.locks: Table[tuple[int, int, bytes], tuple[int, int, int]] = Table()
-        self.stopped: Table[tuple[int, int, bytes], str] = Table()
+        self.stopped: Table[tuple[int, int, bytes], tuple[tuple[int, str], ...]] = Table()
         self.lines = Lines(self.waiting, self.locks, self.stopped)
         self.owner_keys: Table[int, tuple[int, bytes]] = Table()
         self.owner_tokens: Table[int, tuple[tuple[int, int, bytes], ...]] = Table()
@@ -296,14 +296,15 @@ class State:
     def _load_waiting(self, tx: Transaction) -> None:
         """What waits in FIFO topics, by message group."""
         for key, value in tx.scan("fwait"):
-            *where, message_group, _ = FWAIT_KEY.unpack(key)
+            *where, message_group, offset = FWAIT_KEY.unpack(key)
             group = (*where, message_group)
             self.waiting.load(group, self.waiting.get(group, 0) + 1)
             *_, bound_ck, _, stopped = FWAIT_VALUE.unpack_from(value)
             if bound_ck:
                 self.tied.load(group, self.tied.get(group, 0) + 1)
             if stopped:
-                self.stopped.load(group, bytes(value[FWAIT_VALUE.size :]).decode())
+                reason = bytes(value[FWAIT_VALUE.size :]).decode()
+                self.stopped.load(group, (*self.stopped.get(group, ()), (offset, reason)))
 
     def _load_held(self, ck: CheckPoint, lease: Lease) -> None:
         """Counts one part into the gauges, as Tx.hold does for a living one."""

@@ -282,6 +282,43 @@ def test_a_message_group_resumed_without_its_head_goes_on_behind_it(rig: Rig) ->
     assert bodies(rig.pop()) == ["a2"]
 
 
+def stopped_twice(rig: Rig) -> None:
+    """The second of a batch fails first; the first one, still leased, runs out of its lease."""
+    fifo_pair(rig, max_attempts=1, stop_on_failure=True)
+    send_fifo(rig, "a1", "a2", "a3")
+    rig.release(rig.pop()[1:2], reason="no")
+    rig.advance(MINUTE)
+    assert listed(rig) == [("a", 3, 0, True, "lease expired")]
+    assert rig.numbers().stopped == 1
+
+
+def test_a_message_group_that_was_stopped_twice_goes_on_at_once(rig: Rig) -> None:
+    stopped_twice(rig)
+    rig.crash()
+    rig.do(ask.ResumeMessageGroup("t", "g", "a"))
+    rig.crash()
+    assert [(row.body, row.attempt) for row in rig.pop()] == [("a1", 1), ("a2", 1), ("a3", 1)]
+
+
+def test_a_message_group_that_was_stopped_twice_leaves_two_dead_letters(rig: Rig) -> None:
+    stopped_twice(rig)
+    rig.do(ask.ResumeMessageGroup("t", "g", "a", True))
+    assert dead_texts(rig) == ["a1", "a2"]
+    assert bodies(rig.pop()) == ["a3"]
+
+
+def test_a_message_group_is_resumed_also_when_a_dead_letter_has_come_back_in_front(rig: Rig) -> None:
+    fifo_pair(rig, max_attempts=1)
+    send_fifo(rig, "a1", "a2")
+    rig.reject(rig.pop(1))
+    rig.do(ask.UpdateGroup("g", {"stop_on_failure": True}))
+    rig.release(rig.pop(1), reason="no")
+    rig.do(ask.Redrive("g"))
+    assert rig.pop() == []
+    rig.do(ask.ResumeMessageGroup("t", "g", "a"))
+    assert [(row.body, row.attempt) for row in rig.pop()] == [("a1", 1), ("a2", 1)]
+
+
 def test_what_is_not_stopped_cannot_be_resumed(rig: Rig) -> None:
     stopped(rig)
     for name in ("b", "never seen"):
