@@ -143,6 +143,11 @@ def transaction_ended(shop: Stubs, patch: pytest.MonkeyPatch) -> Refusal:
 
 
 @provokes
+def wrong_consume_mode(shop: Stubs, patch: pytest.MonkeyPatch) -> Refusal:
+    return refusal(shop.broker.UpdateOffsets, pb.UpdateOffsetsRequest(topic=TOPIC, group=GROUP, offsets={0: 0}))
+
+
+@provokes
 def storage_full(shop: Stubs, patch: pytest.MonkeyPatch) -> Refusal:
     leave_on_disk(patch, 1 << 20)
     return send(shop)

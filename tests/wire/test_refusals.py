@@ -16,62 +16,14 @@ from popmq_server.embedded import EmbeddedBroker
 from popmq_server.opaque import read_recall, recall_text
 from popmq_server.storage.check import check_folder
 from tests.wire import world as worlds
+from tests.wire.cases import HOUR_12, INT64, ODD_NAMES, Case, bad, out_of_range
+from tests.wire.pull_cases import pull_cases
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, check_error, codes, dump, refusal
 from tests.wire.world import METHODS, OTHER_GROUP, World, good_requests, method, token, with_fields
-
-HOUR_12 = 43_200_000
-INT64 = (-(2**63), 2**63 - 1)
-#: What must not be a name of a topic or group.
-ODD_NAMES = [
-    "",
-    " ",
-    "a b",
-    "a\n",
-    "a\0b",
-    "naïve",
-    "名",
-    "a/b",
-    "../../etc/passwd",
-    "a+b",
-    "a%b",
-    "%RETRY%billing+orders",
-    "%DLQ%",
-    "%DLQ%a b",
-    "%DLQ%%DLQ%a",
-    "%dlq%a",
-    "a:b",
-    "\u202eabc",
-    "🦀",
-    "x" * 128,
-    "x" * 1_000_000,
-]
-
 
 #: What must not be a filter.
 ODD_SQL = ["", " ", "a =", "a = 1 b", "a == 1", "'a", "/*", "a > 'x'", "1", "\0", "🦀", "(" * 8192, "a" * 8193]
 ODD_TAGS = ["||", "a|b", "a b", "a || b\0", "x" * 65, "||".join(map(str, range(257))), "a||" * 3000]
-
-
-class Case(NamedTuple):
-    """A good request with `changes`; values may be functions of the world."""
-
-    method: str
-    changes: dict[str, Any]
-    code: str
-    field: str
-
-    def __str__(self) -> str:
-        shown = [f"{name}={str(value)[:20]!r}" for name, value in self.changes.items() if not callable(value)]
-        return f"{self.method} {' '.join(shown)} → {self.code}"
-
-
-def bad(name: str, code: str, path: str, /, **changes: Any) -> Case:
-    return Case(name, changes, code, path)
-
-
-def out_of_range(name: str, field: str, *values: int, path: str = "") -> list[Case]:
-    """INVALID_FIELD for each value; `path` where the contract's path is not the field's own name."""
-    return [bad(name, "INVALID_FIELD", path or field.replace("__", "."), **{field: value}) for value in values]
 
 
 def bad_names() -> Iterator[Case]:
@@ -102,8 +54,8 @@ def bad_names() -> Iterator[Case]:
     for field, methods in places.items():
         for name in methods:
             for odd in ODD_NAMES:
-                if name == "Admin/GetTopic" and "%RETRY%" in odd:
-                    continue  # retry topics are shown by name
+                if name in ("Admin/GetTopic", "Broker/QueryAssignment") and "%RETRY%" in odd:
+                    continue  # retry topics are shown by name, and are pulled
                 yield bad(name, "INVALID_FIELD", field.replace("__", "."), **{field: odd})
             if name not in ("Admin/CreateTopic", "Admin/CreateGroup"):
                 what = "TOPIC" if "topic" in field or "Topic" in name else "GROUP"
@@ -350,7 +302,16 @@ def forged(field: str) -> Callable[[World], str]:
     return make
 
 
-CASES = [*bad_names(), *bad_pops(), *bad_owners(), *bad_settings(), *bad_lists(), *bad_times(), *bad_looks()]
+CASES = [
+    *bad_names(),
+    *bad_pops(),
+    *bad_owners(),
+    *bad_settings(),
+    *bad_lists(),
+    *bad_times(),
+    *bad_looks(),
+    *pull_cases(),
+]
 
 
 class State(NamedTuple):

@@ -14,6 +14,7 @@ from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, handles
 
 OWNER = "query"
 OTHER_TOPIC, OTHER_GROUP, LATER, LEDGER = "flights", "audit", "later", "ledger"
+FEED, READERS = "feed", "readers"
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 
 
@@ -72,6 +73,7 @@ def build(stubs: Stubs, folder: Path, clock: FakeClock) -> World:
         "rejected": (rejected, "HANDLE_LAPSED"),
     }
     _stop(stubs)
+    _pull(stubs)
     return World(stubs, folder, clock, generation, live, bad, *_waiting(stubs))
 
 
@@ -83,6 +85,17 @@ def _stop(stubs: Stubs) -> None:
     stubs.broker.Send(pb.SendRequest(topic=LEDGER, messages=[message]), timeout=CALL_S)
     stubs.change(handles(stubs.pop(LEDGER))[0], release=pb.Release(delay_ms=0))
     stubs.admin.UpdateGroup(pb.UpdateGroupRequest(group=pb.Group(name=GROUP)))
+
+
+def _pull(stubs: Stubs) -> None:
+    """READERS pull the topic FEED: two of five messages are committed, the first has been sent back."""
+    stubs.create_topic(FEED, queues=1)
+    stubs.create_group(READERS)
+    stubs.admin.SetConsumeMode(pb.SetConsumeModeRequest(topic=FEED, group=READERS, mode=pb.PULL), timeout=CALL_S)
+    stubs.send(*(f"feed {number}".encode() for number in range(5)), topic=FEED)
+    stubs.broker.UpdateOffsets(pb.UpdateOffsetsRequest(topic=FEED, group=READERS, offsets={0: 2}), timeout=CALL_S)
+    back = pb.SendBackRequest(topic=FEED, group=READERS, messages=[pb.SentBack(delay_ms=0)])
+    stubs.broker.SendBack(back, timeout=CALL_S)
 
 
 def _waiting(stubs: Stubs) -> tuple[str, str]:
@@ -114,6 +127,12 @@ def good_requests(world: World) -> dict[str, Message]:
         "Broker/ReleaseOwner": pb.ReleaseOwnerRequest(**owner),  # type: ignore[arg-type]
         "Broker/WaitAvailable": pb.WaitAvailableRequest(topic=TOPIC, group=GROUP),
         "Broker/Peek": pb.PeekRequest(topic=TOPIC, group=GROUP),
+        "Broker/Pull": pb.PullRequest(topic=FEED, group=READERS, offset=2, commit_offset=2),
+        "Broker/UpdateOffsets": pb.UpdateOffsetsRequest(topic=FEED, group=READERS, offsets={0: 3}),
+        "Broker/QueryOffsets": pb.QueryOffsetsRequest(topic=FEED, group=READERS, timestamp_ms=1),
+        "Broker/SendBack": pb.SendBackRequest(topic=FEED, group=READERS, messages=[pb.SentBack(offset=1)]),
+        "Broker/LockQueues": pb.LockQueuesRequest(topic=FEED, group=READERS, client_id="c", queues=[0]),
+        "Broker/UnlockQueues": pb.UnlockQueuesRequest(topic=FEED, group=READERS, client_id="c"),
         "Broker/Recall": pb.RecallRequest(topic=LATER, recall_handle=world.recall_handle),
         "Broker/EndTransaction": pb.EndTransactionRequest(
             ends=[pb.TransactionEnd(transaction_id=world.transaction_id, resolution=pb.COMMIT)]
@@ -137,6 +156,10 @@ def good_requests(world: World) -> dict[str, Message]:
         "Admin/GetStats": pb.GetStatsRequest(topic=TOPIC, group=GROUP),
         "Admin/ListMessageGroups": pb.ListMessageGroupsRequest(topic=LEDGER, group=GROUP),
         "Admin/ResumeMessageGroup": pb.ResumeMessageGroupRequest(topic=LEDGER, group=GROUP, message_group="a"),
+        "Admin/ListSessions": pb.ListSessionsRequest(group=GROUP),
+        "Admin/SetConsumeMode": pb.SetConsumeModeRequest(topic=FEED, group=READERS, mode=pb.POP),
+        "Admin/ResetOffsets": pb.ResetOffsetsRequest(topic=FEED, group=READERS, offsets={0: 1}),
+        "Admin/CloneOffsets": pb.CloneOffsetsRequest(topic=FEED, from_group=READERS, group=OTHER_GROUP),
         "Admin/SetFilter": pb.SetFilterRequest(topic=TOPIC, group=GROUP, filter=pb.Filter(sql92="a > 1")),
         "Admin/Browse": pb.BrowseRequest(topic=TOPIC),
         "Admin/ListLeases": pb.ListLeasesRequest(group=GROUP, topic=TOPIC),
