@@ -56,7 +56,7 @@ check: setup ## form, lint, types, and whether the stubs are what the contract s
 
 check-fast: check ## check and the fast tests, in under a minute
 	@echo "check-fast: tests under a second"
-	@$(BIN)/pytest -q $(TWO) -m "$(FAST)"
+	@$(BIN)/pytest -q $(TWO) -m "$(FAST) and not twin and not process"
 
 proto: setup ## write the stubs anew from the contract
 	@$(BIN)/python proto/generate.py

@@ -19,6 +19,9 @@ from popmq_cli.commands import popmq as command_line
 from popmq_server.embedded import EmbeddedBroker
 from tests.cli.conftest import Cli
 
+pytestmark = pytest.mark.process
+
+
 #: What the script `popmq` runs, without depending on where it was installed.
 PROGRAM = [sys.executable, "-c", "from popmq_cli.main import main; main()"]
 

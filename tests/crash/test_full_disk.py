@@ -17,6 +17,9 @@ from tests.crash.broker_process import BrokerProcess
 from tests.crash.store import broken_invariants
 from tests.crash.stubs import Stubs
 
+pytestmark = pytest.mark.process
+
+
 MIB = 1 << 20
 DISK_MIB = 400
 SOON_S = 30.0

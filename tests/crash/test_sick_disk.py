@@ -12,6 +12,9 @@ from tests.crash.powercut import watched
 from tests.crash.store import broken_invariants
 from tests.crash.stubs import Stubs
 
+pytestmark = pytest.mark.process
+
+
 COMMIT_FAILED = 74  # EX_IOERR of sysexits.h
 
 

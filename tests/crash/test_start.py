@@ -14,6 +14,9 @@ from popmq_proto.v1 import popmq_pb2 as pb
 from tests.crash.broker_process import ROOT, BrokerProcess, free_port
 from tests.crash.stubs import Stubs
 
+pytestmark = pytest.mark.process
+
+
 CANNOT_START = 78  # EX_CONFIG of sysexits.h: a supervisor need not try again
 
 

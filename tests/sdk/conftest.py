@@ -21,7 +21,7 @@ class Connect(Protocol):
     def __call__(self, endpoint: str = "", **options: Any) -> Any: ...
 
 
-@pytest.fixture(params=["sync", "async"])
+@pytest.fixture(params=[pytest.param("sync", marks=pytest.mark.twin), "async"])
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

@@ -15,6 +15,9 @@ from popmq import errors
 from popmq.testing import Broker, FakeClock
 from tests.sdk.conftest import GROUP, TOPIC
 
+pytestmark = pytest.mark.process
+
+
 FORK = """
     import os, popmq
     client = popmq.Client({endpoint!r})

@@ -10,11 +10,16 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import popmq
 from popmq.testing import Broker, FakeClock
 from tests.sdk.conftest import GROUP, TOPIC, Connect, eventually
 from tests.sdk.pulls import committed, each_queue, next_of, pulling, soon, take
 from tests.sdk.test_restart import Served
+
+pytestmark = pytest.mark.process
+
 
 LOOP = """
     import signal, popmq

@@ -7,9 +7,13 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Self
 
+import pytest
+
 import popmq
 from popmq.testing import Broker
 from tests.sdk.conftest import GROUP, TOPIC, Connect, eventually
+
+pytestmark = pytest.mark.process
 
 
 class Served:
