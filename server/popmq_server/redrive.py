@@ -115,7 +115,11 @@ def _following(tx: Tx, letters: Topic, start: int, stop: int) -> Chosen:
 def _named(tx: Tx, letters: Topic, offsets: tuple[int, ...], failures: list[Failure]) -> Chosen:
     """The letters at these offsets; what is not there is a failure."""
     where, room, units = (letters.topic_id, 0), PIECE_BYTES, list[tuple[int, int, int]]()
+    seen: set[int] = set()
     for handled, offset in enumerate(offsets[:PIECE_LETTERS]):
+        if offset in seen:
+            continue
+        seen.add(offset)
         found = entries(tx.kv, *where, offset, 1)
         if not found or deadletter.is_gone(tx.kv, *where, offset):
             failures.append(

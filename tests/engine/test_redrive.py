@@ -109,12 +109,37 @@ def test_a_waiting_pop_is_woken(rig: Rig) -> None:
     assert rig.commit(ask.Redrive("g")).woken == {("g", "t")}
 
 
-def test_letters_of_a_group_that_pulls_go_to_its_retry_topic(rig: Rig) -> None:
+def test_letters_of_a_group_that_pulls_are_pulled_from_its_retry_topic(rig: Rig) -> None:
+    rig.pair()
+    died(rig, "a", "b")
+    rig.do(ask.SetConsumeMode("t", "g", "PULL"))
+    assert piece(rig).topics == {"t": 2}
+    page = rig.browse("%RETRY%g+t")
+    assert [(row[2], row[3], row[4]) for row in page.rows] == [(0, 0, 0), (0, 1, 0)]
+    rig.do(ask.UpdateOffsets("%RETRY%g+t", "g", {0: page.min_offset + 1}))
+    rig.do(ask.SetConsumeMode("t", "g", "POP"))
+    assert [(row.body, row.attempt) for row in rig.pop()] == [("b", 1)]
+
+
+def test_letters_of_a_topic_that_was_purged_are_delivered_again(rig: Rig) -> None:
     rig.pair()
     died(rig, "a")
+    rig.send("b")
+    rig.do(ask.PurgeTopic("t"))
+    rig.settle()
+    assert piece(rig).topics == {"t": 1}
+    rig.send("c")
+    assert sorted(bodies(rig.pop())) == ["a", "c"]
+
+
+def test_a_message_that_is_read_again_after_a_reset_may_be_redriven_too(rig: Rig) -> None:
+    rig.pair()
+    died(rig, "a")
+    rig.do(ask.ResetOffsets("t", "g", offsets={0: 0}))
     piece(rig)
-    page = rig.browse("%RETRY%g+t")
-    assert [(row[2], row[3], row[4]) for row in page.rows] == [(0, 0, 0)]
+    rows = rig.pop()
+    assert sorted((row.body, row.attempt) for row in rows) == [("a", 1), ("a", 1)]
+    rig.ack(rows)
 
 
 # ── Which ones ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -130,6 +155,13 @@ def test_letters_are_named_by_offset_and_what_is_not_there_is_told(rig: Rig) -> 
     (again,) = piece(rig, offsets=(1,)).failures
     assert (again.why.code, "was redriven" in again.why.message) == ("MESSAGE_NOT_FOUND", True)
     assert rig.pop() == []
+
+
+def test_a_letter_that_is_named_twice_is_redriven_once(rig: Rig) -> None:
+    rig.pair()
+    died(rig, "a", "b")
+    assert piece(rig, offsets=(1, 1, 0, 1)) == ask.Redriven({"t": 2}, [], 4, 0, 0)
+    assert bodies(rig.pop()) == ["b", "a"]
 
 
 def found(rig: Rig, *message_ids: str) -> dict[int, str]:

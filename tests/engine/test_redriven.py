@@ -17,13 +17,13 @@ from tests.engine.rig import DAY, HOUR, KEEP, MINUTE, SECOND, Rig, bodies, messa
 # ── FIFO ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def in_order(*texts: str) -> ask.Send:
+def in_order(*texts: str, topic: str = "f") -> ask.Send:
     """Messages of the message groups that their first letters name."""
     entries: list[Outgoing | Refused] = []
     for text in texts:
         data = pb.Message(message_id=text, body=text.encode(), message_group=text[0]).SerializeToString()
         entries.append(message(text)._replace(data=data, extra=Extra(text[0])))
-    return ask.Send("f", tuple(entries), bytes=1)
+    return ask.Send(topic, tuple(entries), bytes=1)
 
 
 def fifo(rig: Rig, **settings: Any) -> None:
@@ -55,6 +55,61 @@ def test_one_of_a_fifo_topic_that_dies_again_is_a_new_letter(rig: Rig) -> None:
         assert piece(rig).topics == {"f": 1}
         rig.restart()
     assert [(row.body, row.attempt) for row in rig.pop(topic="f")] == [("a1", 1)]
+
+
+def test_a_message_of_a_fifo_topic_that_comes_again_anyhow_is_not_delivered_twice(rig: Rig) -> None:
+    """After a reset it is unread, then it waits, then it is leased; each time its letter is redriven."""
+    for stage in range(3):
+        name = f"f{stage}"
+        rig.do(ask.CreateTopic(name, 1, False, KEEP, type="FIFO"))
+        rig.group("g")
+        rig.pop(topic=name)
+        rig.do(in_order("a1", "a2", "b1", topic=name))
+        rig.reject(rig.pop(1, topic=name))
+        rig.do(ask.ResetOffsets(name, "g", offsets={0: 0}))
+        if stage:
+            (first,) = rig.pop(1, topic=name)
+            assert first.body == "a1"
+        if stage == 1:
+            rig.release([first], delay_ms=0)
+        assert piece(rig).topics == {name: 1}
+        assert rig.numbers("g", name).dead == 0
+        if stage == 2:
+            rig.ack([first])
+        told = bodies(rig.pop(topic=name))
+        assert told == (["a1", "a2", "b1"] if stage < 2 else ["a2", "b1"])
+
+
+def test_a_redriven_message_of_a_fifo_topic_goes_where_the_consume_mode_looks(rig: Rig) -> None:
+    fifo(rig)
+    rig.do(in_order("a1", "a2", "b1"))
+    rig.reject(rig.pop(1, topic="f"))
+    rig.do(ask.SetConsumeMode("f", "g", "PULL"))
+    rig.settle()
+    piece(rig)
+    assert [parsed(row[0]).message_id for row in rig.browse("%RETRY%g+f").rows] == ["a1"]
+    assert rig.numbers("g", "f").retry == 1
+    rig.do(ask.SetConsumeMode("f", "g", "POP"))
+    rig.settle()
+    rows = rig.pop(topic="f")
+    assert (rig.numbers("g", "f").retry, sorted(bodies(rows))) == (0, ["a1", "b1"])
+    rig.ack(rows)
+    assert bodies(rig.pop(topic="f")) == ["a2"]
+
+
+def test_a_reset_that_is_still_at_work_does_not_take_what_is_redriven_after_it(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("popmq_server.sweep.SWEEP_MAX", 1)
+    fifo(rig)
+    rig.do(in_order("a1", "a2", "a3", "a4"))
+    (head,) = rig.pop(1, topic="f")
+    rig.pop(topic="f")  # a2, a3, a4 wait
+    rig.reject([head])
+    reset, redriven = rig.run(ask.ResetOffsets("f", "g", offsets={0: 4}), ask.Redrive("g"))
+    assert (reset.left, redriven.topics) == (True, {"f": 1})
+    rig.settle()
+    assert bodies(rig.pop(topic="f")) == ["a1"]
 
 
 def test_one_of_a_fifo_topic_can_be_browsed_in_the_retry_topic(rig: Rig) -> None:

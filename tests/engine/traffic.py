@@ -23,7 +23,7 @@ class Traffic:
         self.sent = 0
         self.epoch = 1
         self._kinds: list[Callable[[], Any]] = [self.send] * 4 + [self.pop] * 4 + [self.ack] * 3 + [self.change] * 3
-        self._kinds += [self.seal] * 2 + [self.owner] * 2 + [self.operate]
+        self._kinds += [self.seal] * 2 + [self.owner] * 2 + [self.operate, self.redrive]
 
     def first(self) -> list[Any]:
         """What makes the rest possible."""
@@ -89,6 +89,10 @@ class Traffic:
                 ask.ReleaseOwner(*who),
             ]
         )
+
+    def redrive(self) -> ask.Redrive:
+        offsets = self.chance.choice([None, tuple(self.chance.choices(range(20), k=3))])
+        return ask.Redrive(self.chance.choice(GROUPS), offsets)
 
     def operate(self) -> Any:
         name = self.chance.choice(TOPICS), self.chance.choice(GROUPS)

@@ -142,6 +142,18 @@ def test_calls_requests_messages_and_bytes_are_counted_by_method_group_and_topic
     assert scraped("calls_total", method="Ack", code="OK") == 1
 
 
+def test_redriven_letters_are_counted_by_their_origin_and_those_that_stay_as_refusals(shop: Stubs, port: int) -> None:
+    shop.send(b"a", b"b")
+    for handle in handles(shop.pop()):
+        shop.change(handle, reject=pb.Reject())
+    redrive = pb.RedriveDeadLettersRequest(group=GROUP, offsets=[0, 1, 7])
+    shop.admin.RedriveDeadLetters(redrive, timeout=CALL_S)
+    scraped = Scraped(port)
+    assert scraped("messages_total", method="RedriveDeadLetters", group=GROUP, topic=TOPIC) == 2
+    assert scraped("refusals_total", code="MESSAGE_NOT_FOUND") == 1
+    assert scraped("group_dead", group=GROUP) == 0
+
+
 def test_what_was_refused_or_repeated_is_not_counted_as_messages(shop: Stubs, port: int) -> None:
     request = pb.SendRequest(
         topic=TOPIC, messages=[pb.Message(body=b"good"), pb.Message()], producer_id="p", request_number=1
