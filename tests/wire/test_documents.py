@@ -7,8 +7,19 @@ import re
 import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server import catalog, message, options, owner, rebalance, records, send, transaction, waiters
-from popmq_server.api import admin, requests, server
+from popmq_server import (
+    catalog,
+    message,
+    options,
+    owner,
+    queue_locks,
+    rebalance,
+    records,
+    send,
+    transaction,
+    waiters,
+)
+from popmq_server.api import admin, pulling, requests, server
 from popmq_server.embedded import EmbeddedBroker
 from popmq_server.errors import RETRYABLE
 from popmq_server.filters.errors import TEXT_BYTES_MAX
@@ -41,7 +52,8 @@ LIMITS = {
     "client id": f"{requests.CLIENT_ID_BYTES_MAX} bytes",
     "messages in a Pop": f"1–{count(requests.ENTRIES_MAX)}, default {requests.POP_MESSAGES}",
     "bytes in a Pop": f"{size(requests.POP_BYTES_MAX)}, default {size(requests.POP_BYTES)}",
-    "handles in an Ack, changes in a ChangeInvisibleTime": f"1–{count(requests.ENTRIES_MAX)}",
+    "handles in an Ack, changes in a ChangeInvisibleTime, messages in a SendBack": f"1–{count(requests.ENTRIES_MAX)}",
+    "queues in an UpdateOffsets, ResetOffsets, LockQueues": f"1–{count(pulling.QUEUES_MAX)}",
     "invisible time, lease of an owner": f"{SECONDS[0]} s – {SECONDS[1]} h",
     "filter": f"{size(TEXT_BYTES_MAX)}, {DEPTH_MAX} levels, {LIST_MAX} texts in a list",
     "wait": f"0–{requests.WAIT_MS_MAX // 1_000} s",
@@ -64,9 +76,10 @@ LIMITS = {
     "share number": f"0–{count(admin.SHARE_NUMBER_MAX)}",
     "topics in a Heartbeat": count(requests.ENTRIES_MAX),
     "leased to a group in a queue, to an owner": f"{count(records.IN_FLIGHT_MAX)}, {count(owner.OWNED_MAX)}",
-    "parked calls of a group on a topic": count(waiters.WAITERS_PER_KEY_MAX),
+    "parked calls of a group on a topic, Pulls of a queue": count(waiters.WAITERS_PER_KEY_MAX),
     "request numbers are remembered": f"{send.DEDUP_KEEP_MS // 60_000} min",
-    "a session without a heartbeat": f"{rebalance.SESSION_MS // 1_000} s",
+    "a session without a heartbeat, a lock of a queue": f"{rebalance.SESSION_MS // 1_000} s, "
+    f"{queue_locks.LOCK_MS // 1_000} s",
     "an owner that nobody hears of": f"{owner.OWNER_KEEP_MS // 86_400_000} days",
     "a request on the wire": size(dict(server._OPTIONS)["grpc.max_receive_message_length"]),
 }

@@ -79,6 +79,7 @@ def exercise(shop: Stubs, clock: FakeClock) -> None:
     first, second, _ = handles(shop.pop(invisible_ms=1_000))
     shop.ack(first, first)
     shop.change(second, release=pb.Release(delay_ms=60_000))
+    shop.broker.Pull(pb.PullRequest(topic=TOPIC, group=GROUP), timeout=CALL_S)
     limited(shop)
     clock.advance(1_250)
 
