@@ -19,12 +19,13 @@ from typing import NamedTuple
 
 from popmq_server import deadletter, delay, fields, fifo, history, index, placing, sweep, topic, unique
 from popmq_server.browse import over_hole
+from popmq_server.checkpoint import members_of
 from popmq_server.commands import Failure, FindLetters, Redrive, Redriven
 from popmq_server.deadletter import Origin
 from popmq_server.errors import Refused, group_not_found, topic_not_found
 from popmq_server.message import GIVE_UP_TOPIC, Outgoing, dead_letter_topic
 from popmq_server.records import Group, Subscription, Sweep, Topic
-from popmq_server.storage.keys import FWAIT_KEY, RQ_KEY, RQ_VALUE, hash8
+from popmq_server.storage.keys import FWAIT_KEY, RQ_KEY, RQ_VALUE, SUB_OWNER, hash8
 from popmq_server.subscription import bind
 from popmq_server.topic import Log, entries
 from popmq_server.tx import Tx
@@ -197,7 +198,7 @@ def _deliver(tx: Tx, group: Group, origin: Topic, letters: list[Letter]) -> None
     bind(tx, group, origin)
     where = (group.group_id, origin.topic_id)
     in_order = _in_order(tx, where, origin)
-    fresh = [letter for letter in letters if not (in_order and _is_coming(tx, where, letter))]
+    fresh = _not_coming(tx, where, letters) if in_order else letters
     tx.count(where, dead=-len(letters), start=len(letters) - len(fresh))
     places = topic.append_bare(tx, origin, tuple(letter.message for letter in fresh))
     if in_order:
@@ -246,18 +247,29 @@ def _key(where: tuple[int, int], letter: Letter) -> bytes:
     return FWAIT_KEY.pack(*where, fifo.message_group_hash(letter.message.data), letter.origin.offset)
 
 
-def _is_coming(tx: Tx, where: tuple[int, int], letter: Letter) -> bool:
-    """Whether the message of a letter is delivered again anyhow: unread after a reset, waiting, or leased."""
-    queue, offset = letter.origin.queue, letter.origin.offset
-    if offset >= tx.state.poff.get((*where, queue), 0) or tx.kv.get("fwait", key := _key(where, letter)) is not None:
-        return True
-    if (*where, FWAIT_KEY.unpack(key)[2]) not in tx.state.locks:
-        return False
-    return any(
-        (ck.group_id, ck.topic_id, run.queue) == (*where, queue) and run.first <= offset < run.first + run.length
-        for ck in tx.state.ck.values()
-        for run in ck.runs
-    )
+def _not_coming(tx: Tx, where: tuple[int, int], letters: list[Letter]) -> list[Letter]:
+    """Letters whose message is not delivered again anyhow: unread after a reset, waiting, leased, or a letter twice."""
+    held = _held(tx, where)
+    fresh: dict[bytes, Letter] = {}
+    for letter in letters:
+        queue, offset = place = letter.origin.queue, letter.origin.offset
+        unread = offset >= tx.state.poff.get((*where, queue), 0)
+        key = _key(where, letter)
+        if not unread and place not in held and tx.kv.get("fwait", key) is None:
+            fresh.setdefault(key, letter)
+    return list(fresh.values())
+
+
+def _held(tx: Tx, where: tuple[int, int]) -> set[tuple[int, int]]:
+    """(queue, offset) of what is leased or in backoff. One walk over the leases for a piece of letters."""
+    found = set()
+    for (ck_id, sub), part in tx.state.leases.items():
+        ck = tx.state.ck.get(ck_id) if sub != SUB_OWNER else None
+        if ck is None or (ck.group_id, ck.topic_id) != where:
+            continue
+        for run, _, inside in ck.runs_with(part.undone):
+            found |= {(run.queue, run.first + place) for place in members_of(inside)}
+    return found
 
 
 def _commit(tx: Tx, origin: Topic, letters: list[Letter]) -> None:

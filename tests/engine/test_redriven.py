@@ -80,6 +80,27 @@ def test_a_message_of_a_fifo_topic_that_comes_again_anyhow_is_not_delivered_twic
         assert told == (["a1", "a2", "b1"] if stage < 2 else ["a2", "b1"])
 
 
+def test_a_letter_whose_neighbours_of_the_batch_are_still_leased_is_delivered_again(rig: Rig) -> None:
+    fifo(rig)
+    rig.do(in_order("a1", "a2"))
+    one, two = rig.pop(topic="f")
+    rig.reject([one])
+    assert piece(rig).topics == {"f": 1}
+    rig.ack([two])
+    assert bodies(rig.pop(topic="f")) == ["a1"]
+
+
+def test_two_letters_of_one_message_of_a_fifo_topic_are_one_message(rig: Rig) -> None:
+    fifo(rig)
+    rig.do(in_order("a1"))
+    for _ in range(2):
+        rig.do(ask.ResetOffsets("f", "g", offsets={0: 0}))
+        rig.reject(rig.pop(topic="f"))
+    assert piece(rig).topics == {"f": 2}
+    rows = rig.pop(topic="f")
+    assert (bodies(rows), rig.numbers("g", "f").waiting) == (["a1"], 0)
+
+
 def test_a_redriven_message_of_a_fifo_topic_goes_where_the_consume_mode_looks(rig: Rig) -> None:
     fifo(rig)
     rig.do(in_order("a1", "a2", "b1"))
