@@ -29,6 +29,8 @@ T = TypeVar("T")
 
 #: Members and entries that one piece moves or removes; whole CheckPoints, so it may be one of them more.
 SWEEP_MAX = 1000
+#: A lease costs as much as so many members, however few it has.
+LEASE_COST = 4
 #: Retry entries that one piece looks at.
 LOOK_MAX = 10_000
 SWITCHED = "the group pulls now"
@@ -117,10 +119,10 @@ class _Piece:
 
     def _leases(self) -> Iterator[tuple[CheckPoint, int, Lease]]:
         """The parts of all leases of the group in the topic; the tables may change meanwhile."""
-        for (ck_id, sub), part in self.tx.state.leases.items():
+        for ck_id, sub in self.tx.state.leases:
             ck = self.tx.state.ck.get(ck_id) if sub != SUB_OWNER else None
             if ck is not None and (ck.group_id, ck.topic_id) == self.where:
-                yield ck, sub, part
+                yield ck, sub, self.tx.state.leases[(ck_id, sub)]
 
     def drop_leases(self) -> bool:
         """Void members leave their leases."""
@@ -130,7 +132,7 @@ class _Piece:
                 continue
             if self.left <= 0:
                 return False
-            self.left -= drop_members(self.tx, ck, sub, bits)
+            self.left -= max(LEASE_COST, drop_members(self.tx, ck, sub, bits))
         return True
 
     def drop_retries(self) -> bool:
@@ -187,7 +189,7 @@ class _Piece:
                 self.tx.set_lease(ck, sub, None)
             if bits:
                 to_retry(self.tx, ck, bits, ck.reason or SWITCHED)
-            self.left -= bits.bit_count() or 1
+            self.left -= max(LEASE_COST, bits.bit_count())
         return True
 
     def waiting_to_retry(self) -> bool:
