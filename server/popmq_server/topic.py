@@ -149,6 +149,8 @@ def append_bare(tx: Tx, topic: Topic, messages: tuple[Outgoing, ...]) -> list[tu
     Such a chunk goes as soon as nothing points into it any more (retention.py).
     """
     places: list[tuple[int, int]] = []
+    if not messages:  # an empty chunk would have the position of the next one
+        return places
     for pieces in _chunks([Staged(0, 0, messages)]):
         start = position = tx.state.counters[""].position
         parts: list[bytes] = []
