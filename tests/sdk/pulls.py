@@ -14,6 +14,12 @@ async def next_of(consumer: Any) -> popmq.Delivery:
     return delivery
 
 
+async def handle(guard: Any, delivery: popmq.Delivery) -> popmq.Delivery:
+    """Is done with a delivery. What a test says of it, it says outside of the guard, which takes it for a failure."""
+    async with guard(delivery):
+        return delivery
+
+
 def soon(consumer: Any) -> "asyncio.Task[popmq.Delivery]":
     """The next delivery, when it comes; a consumer that ends before is no failure of the test."""
     waiting = asyncio.ensure_future(next_of(consumer))

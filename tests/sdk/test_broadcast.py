@@ -10,7 +10,7 @@ import pytest
 from popmq import errors
 from popmq.testing import FakeClock
 from tests.sdk.conftest import TOPIC, Connect, eventually
-from tests.sdk.pulls import each_queue, next_of, pulling, soon, take
+from tests.sdk.pulls import each_queue, handle, next_of, pulling, soon, take
 
 pytestmark = pytest.mark.usefixtures("popmq_clock")
 
@@ -139,8 +139,8 @@ async def test_a_new_reader_may_begin_at_the_end_or_at_a_time(
         waiting = soon(latest)
         await eventually(lambda: pulling(latest))
         await client.send(TOPIC, ["new"])
-        async with guard(await waiting) as delivery:
-            assert delivery.text() == "new"
+        delivery = await handle(guard, await waiting)
+        assert delivery.text() == "new"
     async with client.broadcast_consume(TOPIC, start=since) as consumer:
         assert await take(consumer, guard, 1) == ["new"]
 
@@ -161,8 +161,8 @@ async def test_a_message_may_be_put_off(client: Any, guard: Any, advance: Any) -
         (await next_of(consumer)).release(30.0)
         assert await take(consumer, guard, 1) == ["now"]
         await advance(30.0)
-        async with guard(await next_of(consumer)) as again:
-            assert (again.text(), again.attempt) == ("later", 2)
+        again = await handle(guard, await next_of(consumer))
+        assert (again.text(), again.attempt) == ("later", 2)
 
 
 async def test_queues_that_a_topic_gets_later_are_read_from_their_first_message(
@@ -174,12 +174,11 @@ async def test_queues_that_a_topic_gets_later_are_read_from_their_first_message(
         await client.update_topic(TOPIC, queues=9)
         for _ in range(9):
             await client.send(TOPIC, "x")
-        async with guard(await waiting):
-            pass
+        await handle(guard, await waiting)
         await take(consumer, guard, 7)
         await advance(20.0)
-        async with guard(await next_of(consumer)) as delivery:
-            assert (delivery.queue, delivery.offset) == (8, 0)
+        delivery = await handle(guard, await next_of(consumer))
+        assert (delivery.queue, delivery.offset) == (8, 0)
 
 
 async def test_a_filter_passes_over_what_is_not_wanted(client: Any, guard: Any, file: Path) -> None:

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from popmq.testing import Broker
 from tests.sdk.conftest import GROUP, TOPIC, Connect, eventually
-from tests.sdk.pulls import committed, each_queue, later, next_of, pulling, soon, take
+from tests.sdk.pulls import committed, each_queue, handle, later, next_of, pulling, soon, take
 
 pytestmark = pytest.mark.usefixtures("popmq_clock")
 
@@ -19,8 +20,7 @@ async def test_one_message_of_a_queue_is_out_at_a_time(client: Any, guard: Any) 
         waiting = soon(consumer)
         await client.list_topics()
         assert not waiting.done()
-        async with guard(first):
-            pass
+        await handle(guard, first)
         third = await waiting
         assert (third.queue, third.offset) == (first.queue, first.offset + 1)
         second.ack()
@@ -56,8 +56,8 @@ async def test_a_failed_message_is_tried_again_in_place_after_a_second(client: A
         await advance(0.999)
         assert not waiting.done()
         await advance(0.001)
-        async with guard(await waiting) as again:
-            assert (again.text(), again.attempt) == ("bad", 2)
+        again = await handle(guard, await waiting)
+        assert (again.text(), again.attempt) == ("bad", 2)
         assert await take(consumer, guard, 1) == ["behind"]
     assert sum((await committed(client)).values()) == 2
 
@@ -69,8 +69,9 @@ async def test_after_its_last_attempt_a_message_is_a_dead_letter_and_the_next_on
     await client.send(TOPIC, ["bad", "behind"])
     async with client.pull_consume(TOPIC, "thrice", orderly=True) as consumer:
         for attempt in (1, 2, 3):
-            async with guard(await next_of(consumer)) as delivery:
-                assert (delivery.text(), delivery.attempt) == ("bad", attempt)
+            delivery = await next_of(consumer)
+            assert (delivery.text(), delivery.attempt) == ("bad", attempt)
+            async with guard(delivery):
                 raise ValueError("it is bad")
             await advance(1.0)
         assert await take(consumer, guard, 1) == ["behind"]
@@ -87,8 +88,8 @@ async def test_a_handler_may_put_its_message_off_or_reject_it(client: Any, guard
         await advance(29.9)
         assert not waiting.done()
         await advance(0.1)
-        async with guard(await waiting) as again:
-            assert again.text() == "later"
+        again = await handle(guard, await waiting)
+        assert again.text() == "later"
         (await next_of(consumer)).reject("it is bad")
         assert await take(consumer, guard, 1) == ["last"]
 
@@ -101,8 +102,8 @@ async def test_a_delivery_that_was_dropped_unsettled_comes_again_in_its_place(
         await next_of(consumer)
         waiting = soon(consumer)
         await eventually(lambda: later(advance, waiting))
-        async with guard(await waiting) as again:
-            assert again.text() == "a"
+        again = await handle(guard, await waiting)
+        assert again.text() == "a"
         assert await take(consumer, guard, 1) == ["b"]
 
 
@@ -122,8 +123,8 @@ async def test_a_queue_is_handed_on_when_the_message_in_hand_is_done_and_not_bef
         for delivery in kept.values():
             delivery.ack()
         await eventually(lambda: later(advance, waiting))
-        async with guard(await waiting) as delivery:
-            assert (delivery.queue, delivery.offset) == (left, 1)
+        delivery = await handle(guard, await waiting)
+        assert (delivery.queue, delivery.offset) == (left, 1)
         mine = await next_of(one)
         assert (mine.queue, mine.offset) == (1 - left, 1)
         await other.close()
@@ -132,32 +133,35 @@ async def test_a_queue_is_handed_on_when_the_message_in_hand_is_done_and_not_bef
 # ── Locks ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_queue_that_somebody_else_has_locked_is_not_read_until_it_is_free(
-    connect: Connect, client: Any, guard: Any, advance: Any
-) -> None:
-    await client.send(TOPIC, ["a"])
-    other = connect()
-    locks = await other.lock_queues(TOPIC, GROUP, list(range(8)))
-    assert (sorted(locks.queues), locks.seconds) == (list(range(8)), 60.0)
-    async with client.pull_consume(TOPIC, GROUP, orderly=True, start="earliest") as consumer:
-        waiting = soon(consumer)
-        await advance(10.0)
-        assert (consumer.queues(), waiting.done()) == ([], False)
-        await other.unlock_queues(TOPIC, GROUP)
-        await advance(1.0)
-        async with guard(await waiting) as delivery:
-            assert delivery.text() == "a"
-        assert (await other.lock_queues(TOPIC, GROUP, list(range(8)))).queues == ()
-    assert len((await other.lock_queues(TOPIC, GROUP, list(range(8)))).queues) == 8
-
-
 async def test_locks_are_renewed_while_a_handler_runs(connect: Connect, client: Any, guard: Any, advance: Any) -> None:
     await client.send(TOPIC, ["slow"])
     other = connect()
-    async with client.pull_consume(TOPIC, GROUP, orderly=True) as consumer, guard(await next_of(consumer)):
+    async with client.pull_consume(TOPIC, GROUP, orderly=True) as consumer:
+        slow = await next_of(consumer)
         await advance(600.0)
         assert (await other.lock_queues(TOPIC, GROUP, list(range(8)))).queues == ()
+        await handle(guard, slow)
     assert sum((await committed(client)).values()) == 1
+
+
+async def test_a_restart_of_the_broker_frees_no_lock_for_long(
+    connect: Connect, client: Any, guard: Any, advance: Any, popmq_broker: Broker
+) -> None:
+    await client.send(TOPIC, ["a"])
+    other = connect()
+    reader = connect()
+    async with reader.pull_consume(TOPIC, GROUP, orderly=True) as consumer:
+        slow = await next_of(consumer)
+        await asyncio.to_thread(popmq_broker.restart)
+        await eventually(lambda: has_retried(reader))
+        await advance(5.0)
+        assert (await other.lock_queues(TOPIC, GROUP, list(range(8)))).queues == ()
+        await handle(guard, slow)
+
+
+async def has_retried(client: Any) -> bool:
+    await asyncio.sleep(0)
+    return bool(client.client_stats().retries)
 
 
 async def test_a_queue_whose_lock_is_lost_is_given_up_without_a_commit(

@@ -14,7 +14,7 @@ from popmq import errors
 from popmq.process_queue import FlowControl
 from popmq.testing import FakeClock
 from tests.sdk.conftest import GROUP, TOPIC, Connect, eventually
-from tests.sdk.pulls import committed, each_queue, later, next_of, pulling, soon, take
+from tests.sdk.pulls import committed, each_queue, handle, later, next_of, pulling, soon, take
 
 pytestmark = pytest.mark.usefixtures("popmq_clock")
 
@@ -41,13 +41,27 @@ async def test_messages_of_one_queue_come_in_their_order(client: Any, guard: Any
         assert await take(consumer, guard, 100) == [f"{number}" for number in range(100)]
 
 
+async def test_a_full_queue_keeps_no_other_one_waiting(client: Any) -> None:
+    await each_queue(client, TOPIC, 2, 20)
+    async with client.pull_consume(TOPIC, GROUP) as consumer:
+        first = await next_of(consumer)
+        await eventually(lambda: caches(consumer, 40))
+        queues = [(await next_of(consumer)).queue for _ in range(8)]
+        assert sorted(queues[:2]) == sorted(queues[2:4]) == sorted(queues[4:6]) == sorted({first.queue, *queues})
+
+
+async def caches(consumer: Any, messages: int) -> bool:
+    await asyncio.sleep(0)
+    return bool(sum(state.cached for state in consumer.queues()) == messages)
+
+
 async def test_a_message_that_comes_while_it_waits_is_handed_out(client: Any, guard: Any) -> None:
     async with client.pull_consume(TOPIC, GROUP) as consumer:
         waiting = soon(consumer)
         await eventually(lambda: pulling(consumer))
         await client.send(TOPIC, "now")
-        async with guard(await waiting) as delivery:
-            assert (delivery.text(), delivery.attempt, delivery.group, delivery.topic) == ("now", 1, GROUP, TOPIC)
+        delivery = await handle(guard, await waiting)
+        assert (delivery.text(), delivery.attempt, delivery.group, delivery.topic) == ("now", 1, GROUP, TOPIC)
 
 
 async def test_a_loop_ends_when_idle_for_long_enough(client: Any, guard: Any) -> None:
@@ -83,8 +97,7 @@ async def test_a_message_in_hand_pins_the_committed_offset(client: Any, guard: A
         await take(consumer, guard, 2)
         await advance(5.0)
         assert sum((await committed(client)).values()) == 0
-        async with guard(slow):
-            pass
+        await handle(guard, slow)
         await advance(5.0)
         assert sum((await committed(client)).values()) == 3
 
@@ -115,8 +128,8 @@ async def test_a_new_group_begins_at_the_first_message_or_behind_the_last(
             if start == "latest":
                 await eventually(partial(pulling, consumer))
                 await client.send(TOPIC, ["new"])
-            async with guard(await waiting) as delivery:
-                assert delivery.text() == first
+            delivery = await handle(guard, await waiting)
+            assert delivery.text() == first
 
 
 async def test_a_new_group_begins_at_a_time(client: Any, guard: Any, advance: Any, popmq_clock: FakeClock) -> None:
@@ -135,8 +148,8 @@ async def test_a_group_begins_where_it_was_told_to_when_it_was_made(client: Any,
         waiting = soon(consumer)
         await eventually(lambda: pulling(consumer))
         await client.send(TOPIC, ["new"])
-        async with guard(await waiting) as delivery:
-            assert delivery.text() == "new"
+        delivery = await handle(guard, await waiting)
+        assert delivery.text() == "new"
 
 
 async def test_a_group_that_pops_is_not_pulled(client: Any) -> None:
@@ -183,8 +196,8 @@ async def test_a_failed_message_comes_again_through_the_retry_topic(
         await advance(9.9)
         assert sum(state.cached for state in consumer.queues()) == 0
         await advance(0.1)
-        async with guard(await next_of(consumer)) as again:
-            assert (again.text(), again.attempt, again.topic) == ("bad", 2, TOPIC)
+        again = await handle(guard, await next_of(consumer))
+        assert (again.text(), again.attempt, again.topic) == ("bad", 2, TOPIC)
     assert sum((await committed(client)).values()) == 2
 
 
@@ -213,8 +226,8 @@ async def test_a_handler_may_settle_its_delivery_itself(client: Any, guard: Any,
         await advance(29.9)
         assert sum(state.cached for state in consumer.queues()) == 0
         await advance(0.1)
-        async with guard(await next_of(consumer)) as again:
-            assert (again.text(), again.attempt) == ("release", 2)
+        again = await handle(guard, await next_of(consumer))
+        assert (again.text(), again.attempt) == ("release", 2)
     assert [dead.text() for dead in (await client.browse(f"%DLQ%{GROUP}")).deliveries] == ["reject"]
 
 
@@ -222,8 +235,8 @@ async def test_what_is_released_uncounted_is_handed_out_again_here(client: Any, 
     await client.send(TOPIC, "x")
     async with client.pull_consume(TOPIC, GROUP) as consumer:
         (await next_of(consumer)).release(0.0, count=False)
-        async with guard(await next_of(consumer)) as again:
-            assert again.attempt == 1
+        again = await handle(guard, await next_of(consumer))
+        assert again.attempt == 1
     assert sum((await committed(client)).values()) == 1
 
 
@@ -239,22 +252,27 @@ async def test_an_interrupted_message_comes_again_uncounted(
             raise interruption
     await consumer.close()
     assert sum((await committed(client)).values()) == 0
-    async with client.pull_consume(TOPIC, GROUP) as consumer, guard(await next_of(consumer)) as again:
+    async with client.pull_consume(TOPIC, GROUP) as consumer:
+        again = await handle(guard, await next_of(consumer))
         assert again.attempt == 1
 
 
 async def test_on_error_raise_ends_the_loop_and_sends_the_message_back(client: Any, guard: Any, advance: Any) -> None:
     await client.send(TOPIC, ["bad"])
 
+    consumer = client.pull_consume(TOPIC, GROUP, on_error="raise")
+
     async def loop() -> None:
-        async for delivery in client.pull_consume(TOPIC, GROUP, on_error="raise"):
-            async with guard(delivery):
-                raise ValueError("bad")
+        async with consumer:
+            async for delivery in consumer:
+                async with guard(delivery):
+                    raise ValueError("bad")
 
     with pytest.raises(ValueError, match="bad"):
         await loop()
     await advance(10.0)
-    async with client.pull_consume(TOPIC, GROUP) as consumer, guard(await next_of(consumer)) as again:
+    async with client.pull_consume(TOPIC, GROUP) as consumer:
+        again = await handle(guard, await next_of(consumer))
         assert (again.text(), again.attempt) == ("bad", 2)
 
 
@@ -264,8 +282,8 @@ async def test_a_delivery_that_was_dropped_unsettled_is_sent_back(client: Any, g
         await next_of(consumer)
         waiting = soon(consumer)
         await eventually(lambda: later(advance, waiting))
-        async with guard(await waiting) as again:
-            assert (again.text(), again.attempt) == ("forgotten", 2)
+        again = await handle(guard, await waiting)
+        assert (again.text(), again.attempt) == ("forgotten", 2)
 
 
 async def test_settling_twice_counts_once(client: Any, guard: Any) -> None:
@@ -333,8 +351,7 @@ async def test_one_stuck_message_stops_its_queue_at_the_span(client: Any, guard:
         await eventually(lambda: held_back(consumer, "span"))
         (state,) = [state for state in consumer.queues() if state.cached]
         assert (state.cached, state.next_offset, state.committed) == (1, 30, 0)
-        async with guard(stuck):
-            pass
+        await handle(guard, stuck)
         await take(consumer, guard, 70)
 
 
@@ -348,8 +365,8 @@ async def test_a_paused_consumer_pulls_and_hands_out_nothing(client: Any, guard:
         await client.list_topics()
         assert not waiting.done()
         consumer.resume()
-        async with guard(await waiting) as delivery:
-            assert delivery.text() == "b"
+        delivery = await handle(guard, await waiting)
+        assert delivery.text() == "b"
         assert await take(consumer, guard, 1) == ["c"]
 
 

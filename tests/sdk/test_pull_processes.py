@@ -118,11 +118,9 @@ def test_ctrl_c_while_waiting_ends_it(sync_client: popmq.Client, popmq_broker: B
 def test_no_thread_is_left_when_a_client_is_closed(sync_client: popmq.Client, popmq_broker: Broker) -> None:
     sync_client.send(TOPIC, ["x"] * 3)
     client = popmq.Client(popmq_broker.endpoint)
-    for delivery in client.pull_consume(TOPIC, GROUP):
-        with delivery:
-            names = {thread.name for thread in threading.enumerate()}
-            assert {f"popmq-pull-{TOPIC}-{queue}" for queue in range(8)} < names
-            break
+    next(client.pull_consume(TOPIC, GROUP)).ack()
+    names = {thread.name for thread in threading.enumerate()}
+    assert {f"popmq-pull-{TOPIC}-{queue}" for queue in range(8)} < names
     client.close()
     assert [thread.name for thread in threading.enumerate() if thread.name.startswith("popmq-pull")] == []
 
@@ -130,9 +128,8 @@ def test_no_thread_is_left_when_a_client_is_closed(sync_client: popmq.Client, po
 async def test_no_task_is_left_when_an_async_client_is_closed(sync_client: popmq.Client, popmq_broker: Broker) -> None:
     sync_client.send(TOPIC, ["x"] * 3)
     async with popmq.AsyncClient(popmq_broker.endpoint) as client:
-        consumer = client.pull_consume(TOPIC, GROUP)
-        async with await next_of(consumer):
-            assert len(asyncio.all_tasks()) > 8
+        (await next_of(client.pull_consume(TOPIC, GROUP))).ack()
+        assert len(asyncio.all_tasks()) > 8
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 

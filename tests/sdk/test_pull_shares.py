@@ -14,10 +14,11 @@ from popmq.testing import Broker
 from popmq_proto.v1 import popmq_pb2 as pb
 from tests.sdk.conftest import GROUP, TOPIC, Connect, eventually
 from tests.sdk.lossy import REFUSE, LossyWire
-from tests.sdk.pulls import committed, each_queue, next_of, pulling, soon, take
+from tests.sdk.pulls import committed, each_queue, handle, next_of, pulling, soon, take
 
 pytestmark = pytest.mark.usefixtures("popmq_clock")
 
+QUICK = popmq.Retry(first=0.001, longest=0.01)
 #: Whoever waits longer than this for a heartbeat has missed a change.
 HEARTBEAT_S = 30.0
 
@@ -130,8 +131,12 @@ async def test_what_is_in_hand_of_a_queue_that_went_counts_for_nobody(
         await advance(HEARTBEAT_S)
         mine = queues_of(one)
         for delivery in kept:
-            delivery.ack()
+            if delivery.queue in mine:
+                delivery.ack()
+            else:
+                delivery.release()
         await advance(5.0)
+        assert (await client.stats(TOPIC, GROUP)).groups[0].backoff == 0
         ends = await committed(client)
         assert {queue for queue, offset in ends.items() if offset == 2} == mine - {-1}
         again = [await waiting] + [await next_of(other) for _ in range(7)]
@@ -208,8 +213,18 @@ async def test_a_consumer_waits_while_its_group_pops(client: Any, guard: Any, ad
         assert popped.text() == "b"
         await client.set_consume_mode(TOPIC, GROUP, "PULL")
         await advance(HEARTBEAT_S)
-        async with guard(await next_of(consumer)) as delivery:
-            assert (delivery.text(), delivery.attempt) == ("b", 2)  # it was leased, and came back as a retry
+        delivery = await handle(guard, await next_of(consumer))
+        assert (delivery.text(), delivery.attempt) == ("b", 2)  # it was leased, and came back as a retry
+
+
+async def test_what_was_not_committed_before_the_switch_is_popped(client: Any, guard: Any, advance: Any) -> None:
+    await client.send(TOPIC, "a")
+    async with client.pull_consume(TOPIC, GROUP) as consumer:
+        await take(consumer, guard, 1)
+        await client.set_consume_mode(TOPIC, GROUP, "POP")
+        await advance(5.0)
+        assert queues_of(consumer) == set()
+        assert [delivery.text() for delivery in await client.pop(TOPIC, GROUP)] == ["a"]
 
 
 async def test_a_topic_that_is_deleted_ends_the_loop(client: Any, guard: Any) -> None:
@@ -249,8 +264,8 @@ async def test_an_offset_that_is_no_place_is_corrected_and_the_queue_begun_again
         waiting = soon(consumer)
         await eventually(lambda: pulled(wire, 1))
         await eventually(lambda: gone_on(advance, waiting))
-        async with guard(await waiting) as delivery:
-            assert (delivery.queue, delivery.offset) == (1, 2)
+        delivery = await handle(guard, await waiting)
+        assert (delivery.queue, delivery.offset) == (1, 2)
     assert await committed(client, "narrow") == {0: 0, 1: 3}
 
 
@@ -268,16 +283,18 @@ async def pulled(wire: LossyWire, times: int) -> bool:
     "status", ["OFFSET_FOUND_NULL", "NO_MATCHED_MESSAGE", "MESSAGE_WAS_REMOVING", "OFFSET_OVERFLOW_ONE"]
 )
 async def test_an_answer_without_messages_moves_the_pull_and_the_commit_on(
-    connect: Connect, client: Any, wire: LossyWire, guard: Any, advance: Any, status: str
+    connect: Connect, client: Any, wire: LossyWire, advance: Any, status: str
 ) -> None:
     await client.create_topic("narrow", queues=2)
     await each_queue(client, "narrow", 2, 3)
     wire.plan["Pull"] = [answer(status, 2)]
     reading = connect(wire.endpoint).pull_consume("narrow", GROUP, queues=[1])
-    async with reading as consumer, guard(await next_of(consumer)) as delivery:
+    async with reading as consumer:
+        delivery = await next_of(consumer)
         assert (delivery.queue, delivery.offset) == (1, 2)
         await advance(5.0)
         assert await committed(client, "narrow") == {0: 0, 1: 2}
+        delivery.ack()
 
 
 async def test_a_pull_holds_as_long_as_it_was_told_and_takes_a_batch(
@@ -314,6 +331,31 @@ async def parked(client: Any, topic: str) -> bool:
     return any(numbers.waiters for numbers in (await client.stats(topic, GROUP)).groups)
 
 
+async def test_a_queue_that_somebody_else_has_locked_is_not_read_until_it_is_free(
+    connect: Connect, client: Any, wire: LossyWire, guard: Any, advance: Any
+) -> None:
+    await client.set_consume_mode(TOPIC, GROUP, "PULL")
+    await client.send(TOPIC, ["a"])
+    other = connect()
+    locks = await other.lock_queues(TOPIC, GROUP, list(range(8)))
+    assert (sorted(locks.queues), locks.seconds) == (list(range(8)), 60.0)
+    async with connect(wire.endpoint).pull_consume(TOPIC, GROUP, orderly=True) as consumer:
+        waiting = soon(consumer)
+        await eventually(lambda: asked_for_locks(wire, 3, advance))
+        assert (consumer.queues(), wire.seen["Pull"], waiting.done()) == ([], [], False)
+        await other.unlock_queues(TOPIC, GROUP)
+        await advance(1.0)
+        delivery = await handle(guard, await waiting)
+        assert delivery.text() == "a"
+        assert (await other.lock_queues(TOPIC, GROUP, list(range(8)))).queues == ()
+    assert len((await other.lock_queues(TOPIC, GROUP, list(range(8)))).queues) == 8
+
+
+async def asked_for_locks(wire: LossyWire, times: int, advance: Any) -> bool:
+    await advance(1.0)
+    return len(wire.seen["LockQueues"]) >= times
+
+
 async def test_of_many_consumers_that_begin_at_once_one_says_where(
     connect: Connect, client: Any, wire: LossyWire
 ) -> None:
@@ -328,14 +370,38 @@ async def test_of_many_consumers_that_begin_at_once_one_says_where(
         await consumer.close()
 
 
-async def test_a_send_back_that_fails_is_tried_again_and_nothing_is_lost(
-    connect: Connect, client: Any, wire: LossyWire, guard: Any, advance: Any
+async def told(caplog: pytest.LogCaptureFixture, text: str) -> bool:
+    await asyncio.sleep(0)
+    return text in caplog.text
+
+
+async def given_back(advance: Any, client: Any) -> bool:
+    await advance(0.0)
+    return any(numbers.backoff for numbers in (await client.stats(TOPIC, GROUP)).groups)
+
+
+async def test_what_failed_just_before_the_end_is_sent_back_before_the_last_commit(
+    connect: Connect, client: Any, wire: LossyWire, guard: Any
 ) -> None:
     await client.send(TOPIC, "bad")
-    member = connect(wire.endpoint, retry=popmq.Retry(first=0.001, longest=0.01))
     wire.plan["SendBack"] = [REFUSE] * 3
+    async with connect(wire.endpoint, retry=QUICK).pull_consume(TOPIC, GROUP) as consumer:
+        await take(consumer, guard, 1, fails=["bad"])
+    assert sum((await committed(client)).values()) == 1
+    assert (await client.stats(TOPIC, GROUP)).groups[0].backoff == 1
+
+
+async def test_a_send_back_that_fails_is_tried_again_and_nothing_is_lost(
+    connect: Connect, client: Any, wire: LossyWire, guard: Any, advance: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    await client.send(TOPIC, "bad")
+    member = connect(wire.endpoint, retry=QUICK, timeouts=popmq.Timeouts(settle=0.05))
+    wire.plan["SendBack"] = [REFUSE] * 1000
     async with member.pull_consume(TOPIC, GROUP) as consumer:
         await take(consumer, guard, 1, fails=["bad"])
+        await eventually(lambda: told(caplog, "cannot send messages back, tried again"))
+        wire.plan["SendBack"].clear()
+        await eventually(lambda: given_back(advance, client))
         await advance(10.0)
-        async with guard(await next_of(consumer)) as again:
-            assert again.attempt == 2
+        again = await handle(guard, await next_of(consumer))
+        assert again.attempt == 2

@@ -175,10 +175,10 @@ class Puller:
         """There is no lease to renew."""
 
     def forget(self, delivery: Delivery) -> bool:
-        """Begins to settle a delivery; false: it was settled before, or the queue is somebody else's now."""
+        """Begins to settle a delivery; false: it was settled before."""
         with self._desk.lock:
             known = self._out.get(delivery.offset)
-            if known is None or known() is not delivery or self.queue.dropped:
+            if known is None or known() is not delivery:
                 return False
             del self._out[delivery.offset]
             self._ending[delivery.offset] = delivery
