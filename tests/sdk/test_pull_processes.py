@@ -229,6 +229,7 @@ async def test_a_consumer_goes_on_after_a_restart_of_the_broker(
     assert await committed(client) == dict.fromkeys(range(8), 20)
 
 
+@pytest.mark.slow
 async def test_a_consumer_survives_a_kill_9_of_the_broker(connect: Connect, guard: Any, tmp_path: Path) -> None:
     with Served(tmp_path / "data") as served:
         client = connect(f"127.0.0.1:{served.port}", clock=None)
@@ -245,6 +246,7 @@ async def test_a_consumer_survives_a_kill_9_of_the_broker(connect: Connect, guar
         assert await committed(client) == dict.fromkeys(range(8), 20)
 
 
+@pytest.mark.slow
 async def test_a_consumer_may_start_before_its_broker(connect: Connect, client: Any, popmq_broker: Broker) -> None:
     await client.send(TOPIC, "x")
     await asyncio.to_thread(popmq_broker.stop)

@@ -302,9 +302,12 @@ class AsyncClient(AsyncAdmin, AsyncTransactions, AsyncSubscriptions, AsyncLookin
 
     # ── Assignment and sessions ──────────────────────────────────────────────────────────────────────────────────────
 
-    async def query_assignment(self, topic: str, group: str) -> Assignment:
-        """Which queues the broker wants this client to pop; consumers ask by themselves."""
-        return await self._wire.run(_calls.query_assignment(topic, group, self.client_id))
+    async def query_assignment(self, topic: str, group: str, strategy: str = "") -> Assignment:
+        """Which queues the broker wants this client to read; consumers ask by themselves.
+
+        `strategy` is of groups that pull: AVG when empty, CIRCLE, CONSISTENT_HASH, MACHINE_ROOM.
+        """
+        return await self._wire.run(_calls.query_assignment(topic, group, self.client_id, strategy))
 
     async def heartbeat(self, group: str, topics: Sequence[str], *, goodbye: bool = False) -> Session:
         """Keeps this client's session in the group alive, or ends it; consumers do so by themselves."""

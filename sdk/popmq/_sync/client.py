@@ -303,9 +303,12 @@ class Client(Admin, Transactions, Subscriptions, Looking, Pulling, Owners):
 
     # ── Assignment and sessions ──────────────────────────────────────────────────────────────────────────────────────
 
-    def query_assignment(self, topic: str, group: str) -> Assignment:
-        """Which queues the broker wants this client to pop; consumers ask by themselves."""
-        return self._wire.run(_calls.query_assignment(topic, group, self.client_id))
+    def query_assignment(self, topic: str, group: str, strategy: str = "") -> Assignment:
+        """Which queues the broker wants this client to read; consumers ask by themselves.
+
+        `strategy` is of groups that pull: AVG when empty, CIRCLE, CONSISTENT_HASH, MACHINE_ROOM.
+        """
+        return self._wire.run(_calls.query_assignment(topic, group, self.client_id, strategy))
 
     def heartbeat(self, group: str, topics: Sequence[str], *, goodbye: bool = False) -> Session:
         """Keeps this client's session in the group alive, or ends it; consumers do so by themselves."""

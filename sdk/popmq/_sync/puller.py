@@ -93,7 +93,7 @@ class Puller:
         if self._stop.is_set():
             return None
         pause = self._pause()
-        if pause:
+        if pause is not None:
             return pause
         try:
             pulled = self._desk.wire.run(self._call(), self._stop)
@@ -109,15 +109,15 @@ class Puller:
             return None
         return self._take_in(pulled)
 
-    def _pause(self) -> float:
-        """Seconds to wait before the next pull; 0.0: pull."""
+    def _pause(self) -> float | None:
+        """Seconds to wait instead of a pull; None: pull."""
         desk = self._desk
         with desk.lock:
             if desk.paused or not self.queue.locked(desk.clock.now()):
                 return PAUSED_S
             limit = self.queue.limit(desk.reading.flow)
         if not limit:
-            return 0.0
+            return None
         self._held_back += 1
         if self._held_back % HELD_BACK_LOG_EVERY == 1:
             log.warning("queue %d of %s is pulled no further for now: %s of what is not done", *self._name(), limit)
