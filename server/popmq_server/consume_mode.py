@@ -46,6 +46,7 @@ def set_consume_mode(tx: Tx, command: SetConsumeMode) -> tuple[Subscription, boo
 
 
 def _to_pull(tx: Tx, where: tuple[int, int]) -> None:
+    """What is leased moves; message groups that were being put in order stay in the retry topic."""
     left = tx.state.sweeps.get(where, Sweep())
     tx.state.sweeps[where] = left._replace(to_retry=True, to_lines=False)
 

@@ -84,6 +84,7 @@ class Consumers:
         self.locks.unlock(group, topic, client, queues)
 
     async def _check_queues(self, topic: str, group: str, queues: tuple[int, ...]) -> None:
+        """Refuses names that do not exist, and queues that the topic does not have."""
         terms = await self._terms(group, topic)
         for place, queue in enumerate(queues):
             if queue >= terms.queues:

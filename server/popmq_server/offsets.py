@@ -135,6 +135,7 @@ def query(tx: Tx, command: QueryOffsets) -> list[OffsetsOfQueue]:
 
 
 def _query_retry(tx: Tx, command: QueryOffsets) -> list[OffsetsOfQueue]:
+    """One queue, between the first entry that is left and the number of the next one."""
     group, topic = retry_topic(tx, command.topic, command.group)
     if command.since_ms is not None:
         raise invalid("the entries of a retry topic are not in the order of their time", field="timestamp_ms")
@@ -184,13 +185,17 @@ def clone(tx: Tx, command: CloneOffsets) -> Reset:
 
 
 def _start(tx: Tx, topic: Topic, queue: int, kind: str, since_ms: int) -> int:
+    """Where a StartFrom is in one queue."""
     least, most = ends(tx, topic, queue)
     found = {"EARLIEST": least, "LATEST": most}.get(kind)
     return offset_at(tx, topic.topic_id, queue, since_ms, least, most) if found is None else found
 
 
 def _move(tx: Tx, group: Group, topic: Topic, wanted: dict[int, int]) -> Reset:
-    """The group stands at `wanted`; everything it held of these queues is void."""
+    """The group stands at `wanted`; everything it held of these queues is void.
+
+    What it has passed since its start is what is accounted for, so the start moves with the position.
+    """
     where = (group.group_id, topic.topic_id)
     for queue, offset in wanted.items():
         before = tx.state.poff.get((*where, queue), 0)

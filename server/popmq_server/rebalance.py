@@ -158,6 +158,7 @@ def shared_room(queues: Sequence[int], clients: Sequence[str], client: str) -> t
 
 
 def _room_of(client: str) -> str:
+    """The room in a client id; "" for one that names none."""
     return client.partition("@")[0] if "@" in client else ""
 
 

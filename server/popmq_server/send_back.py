@@ -77,6 +77,7 @@ def _delay_ms(group: Group, message: SentBack, attempts: int) -> int:
 
 
 def _gone(field: str, why: str) -> Refused:
+    """There is no message at this place, or none that can be read."""
     return Refused("MESSAGE_NOT_FOUND", why, field=field, action="drop the message: there is nothing to send back")
 
 
