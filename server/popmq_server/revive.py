@@ -19,8 +19,8 @@ from popmq_server.storage.keys import DUE_KEY, NEVER, SUB_OWNER
 from popmq_server.storage.lmdb import MapFull
 from popmq_server.tx import Tx
 
-#: Bounds of one transaction: members that are moved, and leases that they belonged to. A lease costs some 45 µs whatever
-#: its size, so a quarter of the members keeps a piece near 10 ms; requests that come meanwhile wait for one piece.
+#: Bounds of one transaction: members that are moved, and leases that they belonged to. A lease costs some 45 µs
+#: whatever its size, so a quarter of the members keeps a piece near 10 ms; requests that come meanwhile wait for one.
 REVIVE_MEMBERS_MAX = 1000
 REVIVE_LEASES_MAX = 250
 EXPIRED_REASON = "lease expired"
