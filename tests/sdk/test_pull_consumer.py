@@ -271,8 +271,8 @@ async def test_on_error_raise_ends_the_loop_and_sends_the_message_back(client: A
     with pytest.raises(ValueError, match="bad"):
         await loop()
     await advance(10.0)
-    async with client.pull_consume(TOPIC, GROUP) as consumer:
-        again = await handle(guard, await next_of(consumer))
+    async with client.pull_consume(TOPIC, GROUP) as second:
+        again = await handle(guard, await next_of(second))
         assert (again.text(), again.attempt) == ("bad", 2)
 
 
