@@ -8,6 +8,7 @@ Where the last piece stopped is remembered in memory only: after a restart, or a
 again, which finds less to do.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from popmq_server import purge, retention, room, sweep, transaction, unique
@@ -19,6 +20,10 @@ from popmq_server.tx import Tx
 TICK_MS = 60_000
 #: Request numbers looked at in one piece.
 DEDUP_SWEEP = 1000
+
+
+#: One piece; whether there is more to do now.
+Job = Callable[[Tx], bool]
 
 
 class HousekeepingFailed(Exception):
@@ -35,13 +40,20 @@ class Housekeeper:
     def __init__(self, now_ms: int) -> None:
         self._tick_ms = now_ms + TICK_MS
         self._dedup_at = b""
-        self._more = False
-        self._retention = retention.Retention()
+        self._jobs: tuple[Job, ...] = (
+            retention.Retention().run,
+            self._forget_requests,
+            transaction.forget,
+            unique.sweep,
+        )
+        #: Those that have more to do in this tick. One that has ended is not begun again before the next: jobs that go
+        #: round over what has to stay would else keep each other going for ever.
+        self._left: list[Job] = []
 
     def next_ms(self, tx: Tx) -> int:
         """When to run next; now, when a piece was cut short or something deleted is still there."""
         open_ends = any(True for table in (tx.state.purges, tx.state.sweeps) for _ in table)
-        if (self._more or tx.state.trims or open_ends) and not self._postponed(tx):
+        if (self._left or tx.state.trims or open_ends) and not self._postponed(tx):
             return tx.now_ms
         return self._tick_ms
 
@@ -51,7 +63,7 @@ class Housekeeper:
 
     def postpone(self, until_ms: int) -> None:
         """After a failure."""
-        self._more = False
+        self._left = []
         self._tick_ms = max(self._tick_ms, until_ms + TICK_MS)
 
     def run(self, tx: Tx) -> None:
@@ -69,12 +81,9 @@ class Housekeeper:
                 sweep.step(tx, where)
                 break
             room.trim(tx)
-            if self._more or tx.now_ms >= self._tick_ms:
-                self._more = self._retention.run(tx)
-                self._more |= self._forget_requests(tx)
-                self._more |= transaction.forget(tx)
-                self._more |= unique.sweep(tx)
-                if not self._more:
+            if self._left or tx.now_ms >= self._tick_ms:
+                self._left = [job for job in self._left or self._jobs if job(tx)]
+                if not self._left:
                     room.look_over(tx)
                     self._tick_ms = tx.now_ms + TICK_MS
         except MapFull:

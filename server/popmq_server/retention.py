@@ -60,15 +60,26 @@ class Retention:
     def __init__(self) -> None:
         self._resume: dict[int, int] = {}
         self._bare_at = b""
+        #: What this round is done with: topics by id, and 0 for the chunks without a queue.
+        self._done: set[int] = set()
 
     def run(self, tx: Tx) -> bool:
-        """One piece for each topic; whether there is more to do now."""
+        """One piece for each topic that this round is not done with; whether there is more to do now."""
         more = False
         for topic in list(tx.state.topics.values()):
-            if not topic.by_age:
-                more |= self._mark(tx, topic)
-            more |= self._drop(tx, topic, self._limit(tx, topic) if not topic.by_age else None)
-        return self._drop_bare(tx) or more
+            if topic.topic_id in self._done:
+                continue
+            left = not topic.by_age and self._mark(tx, topic)
+            left |= self._drop(tx, topic, self._limit(tx, topic) if not topic.by_age else None)
+            if not left:
+                self._done.add(topic.topic_id)
+            more |= left
+        if 0 not in self._done and not self._drop_bare(tx):
+            self._done.add(0)
+        if 0 in self._done and not more:
+            self._done.clear()
+            return False
+        return True
 
     def _mark(self, tx: Tx, topic: Topic) -> bool:
         """Moves the mark over the chunks that every group has passed.

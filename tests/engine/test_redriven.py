@@ -59,6 +59,7 @@ def test_one_of_a_fifo_topic_that_dies_again_is_a_new_letter(rig: Rig) -> None:
 
 def test_a_message_of_a_fifo_topic_that_comes_again_anyhow_is_not_delivered_twice(rig: Rig) -> None:
     """After a reset it is unread, then it waits, then it is leased; each time its letter is redriven."""
+    rig.topic("u")
     for stage in range(3):
         name = f"f{stage}"
         rig.do(ask.CreateTopic(name, 1, False, KEEP, type="FIFO"))
@@ -74,6 +75,9 @@ def test_a_message_of_a_fifo_topic_that_comes_again_anyhow_is_not_delivered_twic
             rig.release([first], delay_ms=0)
         assert piece(rig).topics == {name: 1}
         assert rig.numbers("g", name).dead == 0
+        assert rig.read("bare") == [], "no copy was needed"
+        rig.send("x", topic="u")
+        assert rig.findings() == []
         if stage == 2:
             rig.ack([first])
         told = bodies(rig.pop(topic=name))

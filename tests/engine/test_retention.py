@@ -9,6 +9,7 @@ import pytest
 from popmq_server import commands as ask
 from popmq_server import retention
 from popmq_server.storage.keys import U64
+from popmq_server.tx import Tx
 from tests.engine.rig import HOUR, KEEP, MINUTE, SECOND, Rig, bodies, parsed, refusals
 
 
@@ -275,6 +276,24 @@ def test_a_lease_with_a_hole_in_its_middle_comes_back(rig: Rig) -> None:
     minutes(rig, 31)
     assert chunks(rig) == 2
     assert bodies(rig.pop()) == ["a", "c"]
+
+
+def test_rounds_over_what_has_to_stay_do_not_keep_each_other_going(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A topic is gone over in pieces, and begun anew only when all are done: else one is always under way."""
+    monkeypatch.setattr(retention, "CHUNKS_MAX", 2)
+    for name in ("t", "u"):
+        rig.topic(name, by_age=True, keep_ms=HOUR)
+        rig.group()
+        for text in "abc":
+            rig.send(text, topic=name)
+        rig.pop(topic=name, invisible_ms=12 * HOUR)
+        rig.advance(30 * MINUTE)
+    rig.skip(40 * MINUTE)
+    rounds = retention.Retention()
+    tx = Tx(rig.core.state, rig.store, rig.now)
+    rounds._drop(tx, rig.core.state.topics[rig.core.state.ids[("t", "t")]], None)  # half a round ahead of the other
+    assert [rounds.run(tx) for _ in range(2)] == [True, False]
+    tx.abort()
 
 
 # ── What goes with a chunk ───────────────────────────────────────────────────────────────────────────────────────────
