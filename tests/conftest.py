@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 from hypothesis import HealthCheck, settings
 
@@ -11,3 +12,7 @@ WHOLE = os.environ.get("POPMQ_CAMPAIGN") == "whole"
 settings.register_profile("short", deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 settings.register_profile("whole", deadline=None, print_blob=True, suppress_health_check=list(HealthCheck))
 settings.load_profile("whole" if WHOLE else "short")
+
+# A shell starts what runs in its background with Ctrl-C ignored, and programs hand that on: tests interrupt theirs.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -48,15 +48,26 @@ STATUS_OF_CODE = {
 _ACTION = "give the field a value that the contract allows, and send the request again"
 
 
+#: A status travels in trailers, of which gRPC takes 8 KiB in all: the message stands in them three times, once with
+#: three letters for each byte that is not ASCII.
+_TEXT_BYTES_MAX = 500
+
+
+def _short(text: str) -> str:
+    """A text that quotes what a caller sent may be as long as that; its beginning says enough."""
+    raw = text.encode()
+    return text if len(raw) <= _TEXT_BYTES_MAX else raw[:_TEXT_BYTES_MAX].decode(errors="ignore") + "…"
+
+
 def error_info(refused: Refused) -> pb.ErrorInfo:
     """The wire form of a refusal, for calls and for entries."""
     return pb.ErrorInfo(
         code=pb.Code.Name(pb.Code.Value(refused.code)),
-        message=refused.message,
-        field=refused.field,
+        message=_short(refused.message),
+        field=_short(refused.field),
         retryable=refused.retryable,
         retry_after_ms=refused.retry_after_ms,
-        action=refused.action or _ACTION,
+        action=_short(refused.action) or _ACTION,
     )
 
 
@@ -65,5 +76,6 @@ async def refuse(context: Any, refused: Refused) -> None:
     status = STATUS_OF_CODE[refused.code]
     detail = any_pb2.Any()
     detail.Pack(error_info(refused))
-    rich = status_pb2.Status(code=status.value[0], message=refused.message, details=[detail])
-    await context.abort(status, refused.message, (("grpc-status-details-bin", rich.SerializeToString()),))
+    message = _short(refused.message)
+    rich = status_pb2.Status(code=status.value[0], message=message, details=[detail])
+    await context.abort(status, message, (("grpc-status-details-bin", rich.SerializeToString()),))
