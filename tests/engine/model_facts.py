@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -9,6 +10,15 @@ DEDUP_MS = 600_000
 #: CheckPoints have smaller numbers, however long a test runs.
 NEVER_GIVEN = 10**12
 OWNER_KEEP_MS = 7 * 86_400_000
+#: How long it is remembered how a transaction ended.
+ENDED_KEEP_MS = 3_600_000
+FIRST_CHECK_MS, CHECK_EVERY_MS, CHECKS_MAX = 6_000, 30_000, 15
+#: After a disk that was full, delayed messages and checks wait so long.
+QUIET_MS = 1_000
+#: A pop of a PRIORITY topic in so many may begin elsewhere than at the top.
+LOW_FIRST_EVERY = 10
+#: One message group gets this part of a batch before others have had their turn.
+SHARE_OF_BATCH = 8
 
 Place = tuple[int, int]  # queue, offset
 
@@ -36,8 +46,24 @@ class Row(NamedTuple):
         return self.queue, self.offset
 
 
+class RetryRow(NamedTuple):
+    """An entry of a retry topic."""
+
+    number: int
+    place: Place
+    attempts: int
+
+
+class Stand(NamedTuple):
+    """Where a group stands in a topic: its next offsets, the retry topic, what waits in message groups."""
+
+    next: list[int]
+    retry: list[RetryRow]
+    waiting: set[Place]
+
+
 class Answer(NamedTuple):
-    """The answer of a pop. `sealed`: (count, end, stolen, lost)."""
+    """The answer of a pop. `sealed`: (count, end, stolen, lost). `stand`: right behind it, in the same transaction."""
 
     rows: list[Row]
     ck_id: int
@@ -47,6 +73,7 @@ class Answer(NamedTuple):
     rest: int
     replay: bool
     sealed: tuple[int, bool, int, int] | None
+    stand: Stand
 
 
 class Position(NamedTuple):
@@ -56,20 +83,106 @@ class Position(NamedTuple):
     retry: int
 
 
+class Content(NamedTuple):
+    """A message as its producer made it; `size` is that of its record."""
+
+    text: str
+    name: str  # its message id
+    size: int
+    message_group: str = ""
+    tag: str = ""
+    number: int | None = None
+    priority: int = 0
+    due_ms: int = 0
+    delay_ms: int = 0
+    half: bool = False
+
+
 class Stored(NamedTuple):
     """A message in a queue."""
 
-    text: str
+    content: Content
     stored_ms: int
-    size: int
+
+    @property
+    def size(self) -> int:
+        return self.content.size
+
+    @property
+    def message_group(self) -> str:
+        return self.content.message_group
+
+
+class Where(NamedTuple):
+    """What a producer is told of one message: its place, or the handle of what is not to be seen yet."""
+
+    queue: int = 0
+    offset: int = 0
+    recall: str = ""
+    transaction: str = ""
+    duplicate: bool = False
+
+
+class Told(NamedTuple):
+    """The answer of a send. `places`: None when all follow `first`; else a Where or a code for each message."""
+
+    queue: int
+    first: int
+    duplicate: bool
+    places: list[Where | str] | None
 
 
 @dataclass
 class Topic:
-    """One life of a topic; a topic made anew has another number."""
+    """One life of a topic; a topic made anew, or purged, has another number."""
 
     number: int
+    kind: str
     queues: list[list[Stored]]
+    unique_ms: int
+    created_ms: int
+    begin: list[int]  # the first offset of each queue
+    ids: dict[str, tuple[int, Where]] = field(default_factory=dict)
+    homes: dict[str, int] = field(default_factory=dict)  # the queue of each message group
+
+    def at(self, place: Place) -> Stored:
+        return self.queues[place[0]][place[1]]
+
+
+@dataclass
+class Delayed:
+    """A message that is not due yet. `order`: of those that are due together."""
+
+    topic: str
+    content: Content
+    due_ms: int
+    by_wall: bool
+    order: int
+    handle: str
+
+
+@dataclass
+class Half:
+    """A message whose transaction is open."""
+
+    topic: str
+    content: Content
+    name: str
+    order: int
+    next_ms: int
+    checks: int = 0
+
+
+class Letter(NamedTuple):
+    """A dead letter: the message, where it came from, and how it died."""
+
+    text: str
+    topic: str
+    queue: int
+    offset: int
+    attempts: int
+    reason: str
+    dead_ms: int
 
 
 @dataclass
@@ -81,36 +194,53 @@ class Group:
     invisible_ms: int
     start: tuple[str, int]
     exclusive: bool
+    stops: bool = False
     owners: dict[str, Owner] = field(default_factory=dict)
-    dead: list[tuple[str, str, int, int, int, str]] = field(default_factory=list)
+    dead: list[Letter] = field(default_factory=list)
+
+    def tokens(self) -> list[tuple[tuple[str, int, int, int], Token]]:
+        """Of all its owners."""
+        return [pair for owner in self.owners.values() for pair in owner.tokens.items()]
+
+    @property
+    def settings(self) -> tuple[Any, ...]:
+        return self.max_attempts, self.delays_ms, self.invisible_ms, self.start, self.exclusive, self.stops
 
 
 @dataclass
 class Lease:
-    """The members of one pop."""
+    """The members of one pop. `owner`, `part`: of its token."""
 
     ck_id: int
     nonce: int
     group: str
     topic: str
-    client: str
     popped_ms: int
-    members: list[Place]
+    members: list[Entry]
     owner: str = ""
+    part: int = 0
 
 
-@dataclass
+@dataclass(eq=False)
 class Entry:
-    """A message that a group has passed."""
+    """A message that a group has passed, and is not done with.
 
+    leased, bound, backoff, retry, waiting; over once it is done, dead, filtered or void.
+    """
+
+    place: Place
+    message_group: str
     state: str
     attempts: int
-    first_pop_ms: int
-    lease: Lease
+    lease: Lease | None = None
     due_ms: int = 0
     entered: int = 0  # into the retry topic: the number of the first entry of that step
+    number: int = 0  # there, once somebody has looked
     tied: Token | None = None
+    part: int = 0  # of its lease: 0 until it is extended alone
+    stopped: bool = False
     reason: str = ""
+    stored_ms: int = 0  # of a letter that was redriven: a new record
 
 
 @dataclass
@@ -122,6 +252,7 @@ class Token:
     count: int
     end: bool
     stolen: int = 0
+    lost: bool = False  # with its topic, which was purged
 
 
 @dataclass
@@ -136,17 +267,61 @@ class Owner:
     tokens: dict[tuple[str, int, int, int], Token] = field(default_factory=dict)
 
 
+class Asker(NamedTuple):
+    """Who pops with a token."""
+
+    name: str
+    owner: Owner
+    part: int
+
+    def has(self, entry: Entry) -> bool:
+        """Whether an entry is tied to one of the owner's tokens: it comes back by that one."""
+        return any(entry.tied is token for token in self.owner.tokens.values())
+
+    def locks(self, entry: Entry) -> bool:
+        """Whether a held message locks its message group for this part alone."""
+        return entry.lease is not None and (entry.lease.owner, entry.lease.part) == (self.name, self.part)
+
+
+class Filter(NamedTuple):
+    """What a group wants; filters that say the same have one `normal`, which is "" for every message."""
+
+    normal: str
+    passes: Callable[[Content], bool]
+
+
+EVERYTHING = Filter("", lambda content: True)
+
+
 @dataclass
 class View:
-    """A group in a topic."""
+    """A group in a topic.
+
+    `turns`: by the queues that were named, how many pops of a PRIORITY topic there may have been since the last low
+    one; `turns_begin` of those that were not named yet.
+    """
 
     next: list[int]
-    entries: dict[Place, Entry] = field(default_factory=dict)
+    held: list[Entry] = field(default_factory=list)
     attempts: dict[tuple[str, str], Lease] = field(default_factory=dict)
     acked: int = 0
+    filtered: int = 0
+    filter: Filter | None = None
+    mode: str = "POP"
+    pulled: bool = False
+    turns: dict[tuple[int, ...], set[int]] = field(default_factory=dict)
+    turns_begin: set[int] = field(default_factory=lambda: {0})
 
-    def of(self, *states: str) -> dict[Place, Entry]:
-        return {place: entry for place, entry in self.entries.items() if entry.state in states}
+    def of(self, *states: str) -> list[Entry]:
+        return [entry for entry in self.held if entry.state in states]
+
+    def wants(self, content: Content) -> bool:
+        return self.filter is None or self.filter.passes(content)
+
+    def over(self, entry: Entry, state: str) -> None:
+        """The group is done with a message, in one way or another."""
+        self.held.remove(entry)
+        entry.state, entry.tied = state, None
 
 
 class Bounds(NamedTuple):
@@ -156,6 +331,16 @@ class Bounds(NamedTuple):
     messages: int
     bytes: int
     upto: Position | None = None
+
+
+class Seen(NamedTuple):
+    """What the engine did when time asked: where delayed messages went, which checks were handed out."""
+
+    places: dict[str, Place]
+    checks: set[tuple[str, int]]
+
+
+NOTHING_SEEN = Seen({}, set())
 
 
 class Broken(AssertionError):

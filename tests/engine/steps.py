@@ -1,6 +1,6 @@
 """Steps of the state machine that are one command each: how the engine gets it, and how the model judges the answer.
 
-The strategies that draw them are at the end.
+The strategies that draw them are in draws.py.
 """
 
 from __future__ import annotations
@@ -8,34 +8,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hypothesis import strategies as st
-
 from popmq_server import commands as ask
 from popmq_server.errors import Refused, invalid
 from popmq_server.message import Handle
+from popmq_server.opaque import (
+    RecallHandle,
+    TransactionId,
+    read_recall,
+    read_transaction,
+    recall_text,
+    transaction_text,
+)
 from tests.engine import model_facts as facts
-from tests.engine.model_facts import Answer, Bounds, Row, must
-from tests.engine.rig import HOUR, MINUTE, SECOND, message, parsed
+from tests.engine.model_facts import Answer, Bounds, Row, Told, Where, must
+from tests.engine.model_handles import How
+from tests.engine.rig import MINUTE, SECOND, parsed
 
 if TYPE_CHECKING:
-    from tests.engine.machine import Machine
+    from tests.engine.machine import Broker
 
-TOPICS = ("t", "t_u")
-GROUPS = ("a", "a_b", "b")
-OWNERS = ("o", "p")
-PRODUCERS = ("", "p", "q")
-DELAYS_MS = (10 * SECOND, 30 * SECOND, 2 * MINUTE)
 REASONS = ("", "no luck", "é" * 2048)
-RECORD_HEAD = 20
-NO_GROUP = facts.Group(1, (), 0, ("", 0), False)
-
-few = st.integers(0, 3)
-topics, groups, owners = st.sampled_from(TOPICS), st.sampled_from(GROUPS), st.sampled_from(OWNERS)
-queue_sets = st.sampled_from([(), (), (), (0,), (1,), (0, 2)])
-sizes = st.sampled_from([1, 1, 2, 3, 5, 32])
-byte_bounds = st.sampled_from([3 << 20, 3 << 20, 1, 150, 400])
-leases_ms = st.sampled_from([0, SECOND, 30 * SECOND, HOUR])
-delays = st.sampled_from([None, 0, 0, SECOND, MINUTE])
+#: What nobody was ever given.
+NO_RECALL = recall_text(RecallHandle(0, 0, 1, 10**9, 7))
+NO_TRANSACTION = transaction_text(TransactionId(0, 10**9, 7))
 
 
 class Pick(NamedTuple):
@@ -44,7 +39,7 @@ class Pick(NamedTuple):
     place: int
     how: str  # good, foreign, nonce, member, unknown, bad
 
-    def handle(self, machine: Machine, group: str) -> Handle | Refused:
+    def handle(self, machine: Broker, group: str) -> Handle | Refused:
         if self.how == "bad":
             return Refused("INVALID_HANDLE", "damaged")
         given = [handle for of, handle in machine.given if (of == group) != (self.how == "foreign")]
@@ -56,34 +51,49 @@ class Pick(NamedTuple):
         return found._replace(member=found.member + 4096) if self.how == "member" else found
 
 
-HOWS = ["good"] * 20 + ["foreign", "nonce", "member", "unknown", "bad"]
-picks = st.builds(Pick, st.one_of(st.integers(0, 3), st.integers(0, 40)), st.sampled_from(HOWS))
+class Draft(NamedTuple):
+    """What a producer may write; what its topic has no use for is left out, unless it is `odd`.
+
+    `wait`: ("", 0), ("delay", ms) or ("due", ms from now). `name` 0: an id of its own, else one that others have too.
+    """
+
+    good: bool = True
+    message_group: str = "a"
+    tag: str = ""
+    number: int | None = None
+    priority: int = 0
+    wait: tuple[str, int] = ("", 0)
+    half: bool = False
+    name: int = 0
+    odd: bool = False
 
 
 class SendStep(NamedTuple):
     """Some messages, some of them bad, perhaps under a request number that was used before."""
 
     topic: str
-    goods: list[bool]
-    long: bool
-    producer: str
-    number: int
+    drafts: Sequence[Draft]
+    long: bool = False
+    producer: str = ""
+    number: int = 0
 
-    def command(self, machine: Machine) -> ask.Send:
+    def command(self, machine: Broker) -> ask.Send:
         entries = tuple(
-            message(machine.text(self.long)) if good else invalid("a bad entry", field="messages")
-            for good in self.goods
+            machine.written(self.topic, draft, self.long) if draft.good else invalid("a bad entry", field="messages")
+            for draft in self.drafts
         )
         return ask.Send(self.topic, entries, self.producer, self.number if self.producer else 0, 0)
 
-    def judge(self, machine: Machine, command: ask.Send, result: Any) -> None:
-        texts = [
-            (parsed(entry.data).body.decode(), len(entry.data) + RECORD_HEAD)
+    def judge(self, machine: Broker, command: ask.Send, result: Any) -> None:
+        contents = [
+            machine.contents[parsed(entry.data).body.decode()]
             for entry in command.entries
             if not isinstance(entry, Refused)
         ]
-        answer = result.code if isinstance(result, Refused) else tuple(result[:3])
-        machine.model.send(self.topic, texts, (command.producer_id, command.request_number), answer)
+        told = result.code if isinstance(result, Refused) else told_of(result)
+        machine.model.send(self.topic, contents, (command.producer_id, command.request_number), told)
+        if isinstance(told, Told) and told.places:
+            machine.learn(self.topic, [place for place in told.places if isinstance(place, Where)])
 
 
 class PopStep(NamedTuple):
@@ -91,22 +101,24 @@ class PopStep(NamedTuple):
 
     topic: str
     group: str
-    queues: tuple[int, ...]
-    messages: int
-    bytes: int
-    invisible_ms: int
-    client: str
-    attempt: int
+    queues: tuple[int, ...] = ()
+    messages: int = 32
+    bytes: int = 3 << 20
+    invisible_ms: int = SECOND
+    client: str = "c"
+    attempt: int = 0
+    wanted: tuple[str, str] | None = None
 
-    def command(self, machine: Machine) -> ask.Pop:
+    def command(self, machine: Broker) -> ask.Pop:
         attempt = f"try-{self.attempt}" if self.attempt else ""
         bounds = self.queues, self.messages, self.bytes, self.invisible_ms
-        return ask.Pop(self.topic, self.group, *bounds, client_id=self.client, attempt_id=attempt)
+        return ask.Pop(self.topic, self.group, *bounds, client_id=self.client, attempt_id=attempt, filter=self.wanted)
 
-    def judge(self, machine: Machine, command: ask.Pop, result: Any) -> None:
-        answer = answered(result)
+    def judge(self, machine: Broker, command: ask.Pop, result: Any) -> None:
+        answer = answered(machine, result)
         asked = Bounds(self.queues, self.messages, self.bytes)
-        machine.model.pop(self.topic, self.group, asked, self.invisible_ms, self.client, command.attempt_id, answer)
+        tried = self.client, command.attempt_id
+        machine.model.pop(self.topic, self.group, asked, self.invisible_ms, tried, self.wanted, answer)
         machine.remember(self.group, answer)
 
 
@@ -115,34 +127,36 @@ class SealStep(NamedTuple):
 
     topic: str
     group: str
-    queues: tuple[int, ...]
-    messages: int
-    bytes: int
-    invisible_ms: int
-    owner: str
-    behind: int
-    ahead: int
-    part: int
-    chunk: int
-    share: int
-    bounded: bool
+    queues: tuple[int, ...] = ()
+    messages: int = 3
+    bytes: int = 3 << 20
+    invisible_ms: int = SECOND
+    owner: str = "o"
+    behind: int = 0
+    ahead: int = 1
+    part: int = 0
+    chunk: int = 0
+    share: int = 0
+    bounded: bool = False
+    wanted: tuple[str, str] | None = None
 
-    def command(self, machine: Machine) -> ask.Pop:
+    def command(self, machine: Broker) -> ask.Pop:
         generation, acked = machine.owner(self.group, self.owner)
         upto = machine.position(self.group, self.topic) if self.bounded else None
         epoch = max(1, acked + self.ahead)
         token = ask.PopToken(
             self.owner, max(1, generation - self.behind), epoch, self.part, self.chunk, self.share, upto
         )
-        return ask.Pop(self.topic, self.group, self.queues, self.messages, self.bytes, self.invisible_ms, token=token)
+        bounds = self.queues, self.messages, self.bytes, self.invisible_ms
+        return ask.Pop(self.topic, self.group, *bounds, token=token, filter=self.wanted)
 
-    def judge(self, machine: Machine, command: ask.Pop, result: Any) -> None:
+    def judge(self, machine: Broker, command: ask.Pop, result: Any) -> None:
         token = command.token
         assert token is not None
-        answer = answered(result)
+        answer = answered(machine, result)
         upto = facts.Position(*token.upto) if token.upto else None
         asked = Bounds(self.queues, self.messages, self.bytes, upto)
-        machine.model.seal(self.topic, self.group, asked, self.invisible_ms, token[:6], answer)
+        machine.model.seal(self.topic, self.group, asked, self.invisible_ms, token[:6], self.wanted, answer)
         machine.remember(self.group, answer)
 
 
@@ -152,11 +166,11 @@ class AckStep(NamedTuple):
     group: str
     picks: Sequence[Pick | Handle]
 
-    def command(self, machine: Machine) -> ask.Ack:
+    def command(self, machine: Broker) -> ask.Ack:
         handles = (pick.handle(machine, self.group) if isinstance(pick, Pick) else pick for pick in self.picks)
         return ask.Ack(self.group, tuple(handles))
 
-    def judge(self, machine: Machine, command: ask.Ack, result: Any) -> None:
+    def judge(self, machine: Broker, command: ask.Ack, result: Any) -> None:
         handles = [facts.Handle(*given) for given in command.handles if not isinstance(given, Refused)]
         if isinstance(result, Refused):
             return machine.model.ack(self.group, handles, result.code)
@@ -173,7 +187,7 @@ class ChangeStep(NamedTuple):
     group: str
     changes: list[tuple[Pick, str, int | None, bool, int]]
 
-    def command(self, machine: Machine) -> ask.ChangeInvisibleTime:
+    def command(self, machine: Broker) -> ask.ChangeInvisibleTime:
         changes: list[ask.Change | Refused] = []
         for pick, kind, delay_ms, uncounted, reason in self.changes:
             handle = pick.handle(machine, self.group)
@@ -187,9 +201,9 @@ class ChangeStep(NamedTuple):
                 changes.append(ask.Change(handle, kind, delay_ms, uncounted, REASONS[reason]))
         return ask.ChangeInvisibleTime(self.group, tuple(changes))
 
-    def judge(self, machine: Machine, command: ask.ChangeInvisibleTime, result: Any) -> None:
+    def judge(self, machine: Broker, command: ask.ChangeInvisibleTime, result: Any) -> None:
         changes = [change for change in command.changes if not isinstance(change, Refused)]
-        told = [(facts.Handle(*change.handle), *change[1:]) for change in changes]
+        told = [(facts.Handle(*change.handle), How(*change[1:])) for change in changes]
         if isinstance(result, Refused):
             return machine.model.change(self.group, told, result.code)
         answers = [
@@ -200,58 +214,86 @@ class ChangeStep(NamedTuple):
         return machine.model.change(self.group, told, answers)
 
 
-sends = st.builds(
-    SendStep,
-    topics,
-    st.lists(st.sampled_from([True, True, True, False]), max_size=5),
-    st.booleans(),
-    st.sampled_from(PRODUCERS),
-    st.integers(1, 3),
-)
-pops = st.builds(
-    PopStep,
-    topics,
-    groups,
-    queue_sets,
-    sizes,
-    byte_bounds,
-    leases_ms,
-    st.sampled_from(["", "c", "d"]),
-    st.sampled_from([0, 0, 1, 2]),
-)
-seals = st.builds(
-    SealStep,
-    topics,
-    groups,
-    queue_sets,
-    sizes,
-    byte_bounds,
-    leases_ms,
-    owners,
-    st.sampled_from([0, 0, 0, 0, 1]),
-    st.sampled_from([1, 1, 1, 2, 0]),
-    st.integers(0, 1),
-    st.integers(0, 2),
-    st.sampled_from([0, 0, 2, 4]),
-    st.booleans(),
-)
-acks = st.builds(AckStep, groups, st.lists(picks, min_size=1, max_size=6))
-reasons = st.integers(0, len(REASONS) - 1)
-changes = st.builds(
-    ChangeStep,
-    groups,
-    st.lists(
-        st.tuples(picks, st.sampled_from(["extend", "release", "release", "reject"]), delays, st.booleans(), reasons),
-        min_size=1,
-        max_size=4,
-    ),
-)
-steps = st.one_of(sends, sends, pops, pops, pops, seals, acks, acks, changes)
+class RecallStep(NamedTuple):
+    """One of the recall handles that were given out, for its own topic or (`elsewhere`) for another one."""
+
+    place: int
+    elsewhere: str = ""
+
+    def known(self, machine: Broker) -> tuple[str, str]:
+        topic, text = machine.recalls[-1 - self.place % len(machine.recalls)] if machine.recalls else ("t", NO_RECALL)
+        return self.elsewhere or topic, text
+
+    def command(self, machine: Broker) -> ask.Recall:
+        topic, text = self.known(machine)
+        handle = read_recall(text)
+        assert handle is not None
+        return ask.Recall(topic, handle)
+
+    def judge(self, machine: Broker, command: ask.Recall, result: Any) -> None:
+        answer = result.code if isinstance(result, Refused) else result
+        machine.model.recall(command.topic, recall_text(command.handle), answer)
 
 
-def answered(result: Any) -> Any:
+class EndStep(NamedTuple):
+    """(which of the transactions, whether to commit) entries; also those that have ended, and one twice."""
+
+    ends: list[tuple[int, bool]]
+
+    def command(self, machine: Broker) -> ask.EndTransaction:
+        known = machine.transactions or [NO_TRANSACTION]
+        texts = [(known[-1 - place % len(known)], commit) for place, commit in self.ends]
+        return ask.EndTransaction(tuple(ask.End(read_transaction(text), commit) for text, commit in texts))  # type: ignore[arg-type]
+
+    def judge(self, machine: Broker, command: ask.EndTransaction, result: Any) -> None:
+        ends = [(transaction_text(end.transaction), end.commit) for end in command.ends if not isinstance(end, Refused)]
+        answers = [one.code if isinstance(one, Refused) else (one.message_id, Where(*one.place)) for one in result]
+        topics = {name: half.topic for name, half in machine.model.halves.items()}
+        machine.model.end(ends, answers)
+        for (name, _), answer in zip(ends, answers, strict=True):
+            if not isinstance(answer, str):
+                machine.learn(topics.get(name, "t"), [answer[1]])
+
+
+class CountStep(NamedTuple):
+    """Some of the checks that were handed out have reached a producer; some are told twice."""
+
+    places: list[int]
+
+    def command(self, machine: Broker) -> ask.CountChecks:
+        known = machine.checks or [(NO_TRANSACTION, 1)]
+        chosen = [known[-1 - place % len(known)] for place in self.places]
+        return ask.CountChecks(tuple((read_transaction(text), number) for text, number in chosen))  # type: ignore[misc]
+
+    def judge(self, machine: Broker, command: ask.CountChecks, result: Any) -> None:
+        must(result is None, "count checks", result)
+        machine.model.count_checks([(transaction_text(one), number) for one, number in command.checks])
+
+
+class ListenStep(NamedTuple):
+    """For these topics there is somebody who can answer."""
+
+    topics: frozenset[str]
+
+    def command(self, machine: Broker) -> ask.Listen:
+        return ask.Listen(self.topics)
+
+    def judge(self, machine: Broker, command: ask.Listen, result: Any) -> None:
+        must(result is None, "listen", result)
+        machine.model.listen(self.topics)
+
+
+def told_of(sent: ask.Sent) -> Told:
+    """The answer of a send as the model reads it."""
+    if sent.places is None:
+        return Told(*sent[:3], None)
+    return Told(*sent[:3], [one.code if isinstance(one, Refused) else Where(*one) for one in sent.places])
+
+
+def answered(machine: Broker, result: Any) -> Any:
     """The answer of a pop as the model reads it, or a code."""
     if isinstance(result, Refused):
         return result.code
     rows = [Row(parsed(data).body.decode(), *rest) for data, *rest in result.rows]
-    return Answer(rows, *result[1:8])
+    given = result.ck_id, result.nonce, result.popped_ms, result.due_ms, result.rest
+    return Answer(rows, *given, result.replay, result.sealed, machine.stand)

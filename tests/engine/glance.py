@@ -1,0 +1,43 @@
+"""A look at where a group stands from inside of a transaction: for judges that are told more than clients are."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import NamedTuple
+from unittest import mock
+
+from popmq_server import core
+from popmq_server.commands import LANE_POP, LANES
+from popmq_server.storage.keys import FWAIT_KEY, FWAIT_VALUE, RQ_KEY, RQ_VALUE, STAT_KEY
+from popmq_server.tx import Tx
+from tests.engine.model_facts import RetryRow, Stand
+
+
+class Glance(NamedTuple):
+    """→ Stand. Runs among the pops, in its turn; changes nothing."""
+
+    topic: str
+    group: str
+
+
+def glance(tx: Tx, command: Glance) -> Stand:
+    """Of a group in a topic; nothing of names that do not exist."""
+    topic, group = tx.topic(command.topic), tx.group(command.group)
+    if topic is None or group is None:
+        return Stand([], [], set())
+    where = (group.group_id, topic.topic_id)
+    retry, waiting = [], set()
+    for key, value in tx.kv.scan("rq", STAT_KEY.pack(*where)):
+        _, _, attempts, queue, offset, *_ = RQ_VALUE.unpack_from(value)
+        retry.append(RetryRow(RQ_KEY.unpack(key)[2], (queue, offset), attempts))
+    for key, value in tx.kv.scan("fwait", STAT_KEY.pack(*where)):
+        waiting.add((FWAIT_VALUE.unpack_from(value)[3], FWAIT_KEY.unpack(key)[3]))
+    return Stand([tx.state.poff.get((*where, queue), 0) for queue in range(topic.queues)], retry, waiting)
+
+
+@contextlib.contextmanager
+def glances() -> Iterator[None]:
+    """The engine takes Glance as a command."""
+    with mock.patch.dict(core.HANDLERS, {Glance: glance}), mock.patch.dict(LANES, {Glance: LANE_POP}):
+        yield

@@ -1,0 +1,158 @@
+"""What operators do: topics, groups and filters come, change and go; groups are moved; what stopped goes on."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
+
+from popmq_server import commands as ask
+from tests.engine import draws
+from tests.engine.machine import Broker, dead_letters
+from tests.engine.machine_clients import Clients
+from tests.engine.model_facts import must
+from tests.engine.model_moves import Redriven
+from tests.engine.model_topics import FILTERS
+from tests.engine.rig import MINUTE
+from tests.engine.steps import ChangeStep, Pick, PopStep
+
+
+class Operators(Broker):
+    """Rules of topics and groups."""
+
+    @rule(
+        name=draws.topics,
+        what=st.sampled_from(["make", "grow", "grow", "delete", "renew"]),
+        queues=st.integers(2, 5),
+        which=st.integers(0, 59),
+    )
+    def operate_a_topic(self, name: str, what: str, queues: int, which: int) -> None:
+        """Deleted topics are mostly made again at once, often as something else."""
+        if not self.operated:
+            what = "grow"
+        if what == "grow":
+            self.grow_topic(name, queues)
+        if what in ("delete", "renew"):
+            self.delete_topic(name)
+        if what in ("make", "renew"):
+            self.make_topic(name, self.kind(which))
+
+    @rule(name=draws.topics)
+    def purge_a_topic(self, name: str) -> None:
+        if self.operated:
+            self.model.purge_topic(name, self.one(ask.PurgeTopic(name)))
+            self.after()
+
+    @rule(
+        name=draws.groups,
+        what=st.sampled_from(["make", "change", "change", "delete", "renew"]),
+        max_attempts=st.integers(1, 4),
+        start=draws.starts,
+        exclusive=st.booleans(),
+        stops=st.booleans(),
+    )
+    def operate_a_group(
+        self, name: str, what: str, max_attempts: int, start: tuple[str, int], exclusive: bool, stops: bool
+    ) -> None:
+        if not self.operated:
+            what = "change"
+        if what == "change":
+            self.change_group(name, max_attempts, exclusive, stops)
+        if what in ("delete", "renew"):
+            self.delete_group(name)
+        if what in ("make", "renew"):
+            self.make_group(name, max_attempts, start, exclusive, stops)
+
+    def grow_topic(self, name: str, queues: int) -> None:
+        answer = self.one(ask.UpdateTopic(name, queues, None))
+        expected = self.model.grow_topic(name, queues)
+        must(answer == expected if isinstance(answer, str) else not expected, "update topic", answer, expected)
+        self.after()
+
+    def delete_topic(self, name: str) -> None:
+        answer = self.one(ask.DeleteTopic(name))
+        must((answer or "") == self.model.delete_topic(name), "delete topic", answer)
+        self.after()
+
+    def delete_group(self, name: str) -> None:
+        answer = self.one(ask.DeleteGroup(name))
+        must((answer or "") == self.model.delete_group(name), "delete group", answer)
+        self.after()
+
+
+class Repairing(Clients, Broker):
+    """What failed is tried again."""
+
+    @rule(group=draws.groups, which=st.one_of(st.none(), st.sets(st.integers(0, 4), max_size=3)))
+    def redrive(self, group: str, which: set[int] | None) -> None:
+        """All dead letters of a group, or some of them."""
+        letters = dead_letters(self.rig, group) if group in self.model.groups else []
+        chosen = letters if which is None else [one for place, one in enumerate(letters) if place in which]
+        answer = self.one(ask.Redrive(group, None if which is None else tuple(offset for offset, _ in chosen)))
+        told = answer if isinstance(answer, str) else Redriven(answer.topics, [one.offset for one in answer.failures])
+        self.model.redrive(group, chosen, told)
+        self.after()
+
+    @rule(group=draws.groups, topic=draws.topics, message_group=st.sampled_from("abc"), dead_letter=st.booleans())
+    def resume(self, group: str, topic: str, message_group: str, dead_letter: bool) -> None:
+        answer = self.one(ask.ResumeMessageGroup(topic, group, message_group, dead_letter))
+        self.model.resume(topic, group, message_group, dead_letter, answer or "")
+        self.after()
+
+    @rule(
+        group=draws.groups,
+        topic=draws.topics,
+        messages=draws.sizes,
+        places=st.lists(st.integers(0, 3), min_size=1, max_size=2),
+        late=st.booleans(),
+        again=st.sampled_from(["resume", "redrive", "both", ""]),
+        dead_letter=st.booleans(),
+    )
+    def fail_for_the_last_time(
+        self, group: str, topic: str, messages: int, places: list[int], late: bool, again: str, dead_letter: bool
+    ) -> None:
+        """Messages of a batch fail at their last attempt, one by one or with their lease, and are taken up again."""
+        self.change_group(group, 1, False, not dead_letter or again == "resume")
+        self.popped(PopStep(topic, group, (), messages, invisible_ms=MINUTE))
+        for place in places:
+            self.commands([ChangeStep(group, [(Pick(place, "good"), "release", 0, False, 1)])])
+        if late:
+            self.pass_time(MINUTE)
+            self.settle()
+        if again in ("redrive", "both"):
+            self.redrive(group, None)
+        if again in ("resume", "both"):
+            for message_group in "ab":
+                self.resume(group, topic, message_group, dead_letter)
+
+
+class Filtering(Broker):
+    """A filter that is replaced: what it has passed does not come back, and what waits is judged anew."""
+
+    @rule(group=draws.groups, topic=draws.topics, wanted=st.sampled_from(list(FILTERS)))
+    def set_filter(self, group: str, topic: str, wanted: tuple[str, str]) -> None:
+        answer = self.one(ask.SetFilter(topic, group, wanted))
+        self.model.set_filter(topic, group, wanted, answer if isinstance(answer, str) else "")
+        self.after()
+
+
+class Moving(Broker):
+    """Groups that are moved: everything they held of these queues is void."""
+
+    @rule(
+        group=draws.groups,
+        topic=draws.topics,
+        to=st.one_of(st.none(), draws.starts),
+        offsets=st.dictionaries(st.integers(0, 2), st.integers(0, 4), max_size=2),
+    )
+    def reset(self, group: str, topic: str, to: tuple[str, int] | None, offsets: dict[int, int]) -> None:
+        given = None if to else offsets
+        answer = self.one(ask.ResetOffsets(topic, group, to, given))
+        told = answer if isinstance(answer, str) else answer.offsets
+        self.model.reset(topic, group, to, given, told)
+        self.after()
+
+    @rule(source=draws.groups, group=draws.groups, topic=draws.topics)
+    def clone(self, source: str, group: str, topic: str) -> None:
+        answer = self.one(ask.CloneOffsets(topic, source, group))
+        self.model.clone(topic, source, group, answer if isinstance(answer, str) else answer.offsets)
+        self.after()

@@ -1,0 +1,62 @@
+"""The machines: one model, searched from several sides, since one machine with every rule goes nowhere deeply."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
+
+from tests.engine import draws
+from tests.engine.draws import GROUPS
+from tests.engine.machine_operators import Filtering, Moving, Operators, Repairing
+from tests.engine.machine_owners import Readers
+from tests.engine.machine_pulls import Pulling
+from tests.engine.machine_times import Timing
+from tests.engine.rig import HOUR, MINUTE
+from tests.engine.steps import AckStep, PopStep
+
+EVERY_KIND = ("normal", "unique", "fifo", "delay", "transaction", "priority")
+
+
+class Plain(Readers, Repairing, Operators):
+    """Ordinary topics: leases, retries, owners."""
+
+
+class Ordered(Readers, Repairing, Operators, Filtering):
+    """FIFO topics: order, locks, owners; messages that a filter passes over do not lock."""
+
+    kinds = ("fifo",)
+
+
+class Timed(Timing, Operators):
+    """Topics that keep messages for later."""
+
+    kinds = ("delay", "transaction", "fifo", "priority")
+
+
+class Moved(Readers, Repairing, Filtering, Moving, Pulling):
+    """Groups that are moved, go over to pulling and back, and change their minds about what they want."""
+
+    kinds = ("normal", "fifo", "normal", "fifo", "priority")
+
+
+class Everything(Readers, Timing, Repairing, Operators, Filtering, Moving, Pulling):
+    """All rules, over all types of topics."""
+
+    kinds = EVERY_KIND
+
+
+class Forgetful(Readers, Operators):
+    """Messages go a minute after every group has passed them. To groups that read from the start nothing is missing."""
+
+    keep_ms = MINUTE
+    operated = False
+
+    @rule(topic=draws.topics, held=st.integers(0, 5), minutes=st.sampled_from([3, 3, 70]))
+    def everybody_reads_and_time_passes(self, topic: str, held: int, minutes: int) -> None:
+        """Each group acks all but one; what is held is held for long."""
+        for group in GROUPS:
+            handles = self.popped(PopStep(topic, group, (), 64, invisible_ms=13 * HOUR))
+            self.commands([AckStep(group, [one for place, one in enumerate(handles) if place != held])])
+        for _ in range(3):
+            self.pass_time(minutes * MINUTE // 3)
+            self.settle()
