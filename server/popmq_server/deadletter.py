@@ -124,6 +124,14 @@ def gone(kv: Transaction, topic_id: int, queue: int, first: int, stop: int) -> I
         yield offset
 
 
+def gone_times(kv: Transaction, topic_id: int, queue: int, first: int, stop: int) -> Iterator[int]:
+    """When the letters from `first` up to `stop` that were redriven were."""
+    for key, value in kv.scan("gone", QUEUE_KEY.pack(topic_id, queue), CQ_KEY.pack(topic_id, queue, first)):
+        if CQ_KEY.unpack(key)[2] >= stop:
+            return
+        yield int(U64.unpack(value)[0])
+
+
 def gone_ahead(tx: Tx, where: tuple[int, int], upto: Position | None = None) -> int:
     """How many redriven letters a group has still before it in a dead-letter topic, below `upto`."""
     group_id, topic_id = where

@@ -218,7 +218,9 @@ class Pick:
             found_topic, found_queue, first = CQ_KEY.unpack(cursor.key())
             if (found_topic, found_queue) == (topic_id, queue):
                 stop = min(stop, int(first))
-        self.expired += stop - offset
+        gone = sum(1 for _ in deadletter.gone(self.tx.kv, topic_id, queue, offset, stop)) if self._may_be_gone else 0
+        self.gone += gone
+        self.expired += stop - offset - gone
         self.skipped += 1
         return stop
 

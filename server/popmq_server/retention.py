@@ -15,7 +15,8 @@ With a chunk go its index block, its consume-queue values, its history and quara
 offset of each of its queues moves up to the next block that is left; marks of redriven letters (`gone`) go with it.
 room.py drops chunks before their time.
 
-A chunk that no queue names (`bare`: redriven messages) goes as soon as nothing points into it.
+A chunk that no queue names (`bare`: redriven messages) goes as soon as nothing points into it. One whose letters were
+all redriven goes REDRIVEN_KEEP_MS after the last of them: until then they tell `why`.
 """
 
 import bisect
@@ -24,6 +25,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from popmq_server import deadletter, index
+from popmq_server.catalog import KEEP_MS_DEFAULT
 from popmq_server.checkpoint import members_of
 from popmq_server.records import Topic
 from popmq_server.storage.keys import CQ_ENTRY, CQ_KEY, FWAIT_VALUE, QUEUE_KEY, RQ_VALUE, STAT_KEY, TOPIC_AT, U32, U64
@@ -33,6 +35,8 @@ from popmq_server.tx import Tx
 #: Chunks looked at for one topic in one piece.
 CHUNKS_MAX = 200
 KEEP_COPY_AFTER_MS = 3_600_000
+#: How long redriven letters are kept, and how often their chunks are looked for.
+REDRIVEN_KEEP_MS, LOOK_AGAIN_MS = KEEP_MS_DEFAULT, 3_600_000
 #: History rows removed with one chunk; more are left to the next chunk of the queue.
 HISTORY_MAX = 10_000
 
@@ -60,6 +64,8 @@ class Retention:
     def __init__(self) -> None:
         self._resume: dict[int, int] = {}
         self._bare_at = b""
+        #: For each dead-letter topic where the look for redriven chunks goes on, and not before when.
+        self._letters: dict[int, tuple[int, int]] = {}
         #: What this round is done with: topics by id, and 0 for the chunks without a queue.
         self._done: set[int] = set()
 
@@ -71,6 +77,7 @@ class Retention:
                 continue
             left = not topic.by_age and self._mark(tx, topic)
             left |= self._drop(tx, topic, self._limit(tx, topic) if not topic.by_age else None)
+            left |= deadletter.has_gone(tx, topic.topic_id) and self._drop_redriven(tx, topic)
             if not left:
                 self._done.add(topic.topic_id)
             more |= left
@@ -127,6 +134,19 @@ class Retention:
             _retire(tx, topic, chunk)
         return topic.topic_id in self._resume
 
+    def _drop_redriven(self, tx: Tx, topic: Topic) -> bool:
+        """Drops the chunks of letters that nobody can read any more; looks at CHUNKS_MAX, and once an hour at all."""
+        start, not_before_ms = self._letters.get(topic.topic_id, (0, 0))
+        if tx.now_ms < not_before_ms:
+            return False
+        found = list(itertools.islice(chunks(tx, topic.topic_id, start), CHUNKS_MAX + 1))
+        for chunk in found[:CHUNKS_MAX]:
+            if chunk.ranges and not pinned(tx, chunk) and _is_redriven(tx, topic, chunk):
+                drop(tx, topic, chunk)
+        more = len(found) > CHUNKS_MAX
+        self._letters[topic.topic_id] = (found[-1].position, 0) if more else (0, tx.now_ms + LOOK_AGAIN_MS)
+        return more
+
     def _drop_bare(self, tx: Tx) -> bool:
         """Drops the chunks without a queue into which nothing points; looks at CHUNKS_MAX, whether there are more."""
         found = [key for key, _ in itertools.islice(tx.kv.scan("bare", b"", self._bare_at), CHUNKS_MAX + 1)]
@@ -137,6 +157,15 @@ class Retention:
             if topic is not None and chunk is not None and not pinned(tx, chunk):
                 drop(tx, topic, chunk)
         return bool(self._bare_at)
+
+
+def _is_redriven(tx: Tx, topic: Topic, chunk: Chunk) -> bool:
+    """Whether all letters of a chunk were redriven, and not lately."""
+    for queue, first, count in chunk.ranges:
+        times = list(deadletter.gone_times(tx.kv, topic.topic_id, queue, first, first + count))
+        if len(times) < count or max(times) + REDRIVEN_KEEP_MS > tx.now_ms:
+            return False
+    return True
 
 
 def passed(tx: Tx, topic: Topic, chunk: Chunk) -> bool:

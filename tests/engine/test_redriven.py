@@ -271,6 +271,38 @@ def test_a_group_behind_letters_that_retention_drops_has_lost_only_those_that_we
     assert rig.numbers("h", DEAD).expired == 3
 
 
+def test_letters_that_were_all_redriven_go_before_their_time(rig: Rig) -> None:
+    """Else each round of a poisoned message through the dead-letter topic would leave a copy for ten years."""
+    rig.pair()
+    rig.group("h")
+    rig.popped(DEAD, "h")
+    for text in "abcd":
+        died(rig, text)
+    before = len(rig.read("log"))
+    piece(rig, offsets=(1, 2))
+    rig.ack(rig.pop())
+    rig.advance(KEEP - MINUTE)
+    rig.advance(MINUTE)
+    assert len(rig.read("log")) == before, "letters are kept for 72 h"
+    for _ in range(2):
+        rig.advance(HOUR)
+    assert len(rig.read("log")) == before - 2
+    assert (rig.numbers().dead, rig.numbers("h", DEAD).ready) == (2, 2)
+    rig.restart()
+    assert [row[3] for row in rig.browse(DEAD).rows] == [0, 3]
+    rows = rig.pop(topic=DEAD, group="h")
+    assert bodies(rows) == ["a", "d"]
+    rig.ack(rows, "h")
+    assert rig.numbers("h", DEAD).expired == 0
+    piece(rig, offsets=(0, 3))
+    rig.ack(rig.pop())
+    rig.advance(MINUTE)
+    rig.advance(KEEP)
+    for _ in range(2):
+        rig.advance(HOUR)
+    assert (rig.browse(DEAD).min_offset, rig.read("gone")) == (4, [])
+
+
 def test_with_the_group_go_its_redriven_messages(rig: Rig) -> None:
     rig.pair()
     died(rig, "a", "b")

@@ -245,3 +245,22 @@ def test_retry_topics_are_not_listed_and_dead_letter_topics_are_when_asked_for(s
     assert names == [TOPIC]
     every = shop.admin.ListTopics(pb.ListTopicsRequest(dead_letter_topics=True), timeout=CALL_S).topics
     assert [topic.name for topic in every] == [DEAD, TOPIC]
+
+
+def test_leases_tell_their_kind(shop: Stubs) -> None:
+    shop.create_topic("ledger", type=pb.FIFO, queues=1)
+    shop.send(b"a", b"b")
+    first, _ = handles(shop.pop())
+    shop.change(first, release=pb.Release(delay_ms=0))
+    shop.pop()
+    messages = [pb.Message(message_id=text, body=b"x", message_group=text[0]) for text in ("a1", "b1")]
+    shop.broker.Send(pb.SendRequest(topic="ledger", messages=messages), timeout=CALL_S)
+    one, _ = handles(shop.pop("ledger"))
+    shop.change(one, release=pb.Release(delay_ms=5_000))
+    leases = shop.admin.ListLeases(pb.ListLeasesRequest(group=GROUP), timeout=CALL_S).leases
+    assert sorted((lease.topic, lease.kind, lease.undone) for lease in leases) == [
+        ("ledger", "backoff", 1),
+        ("ledger", "fifo", 1),
+        (TOPIC, "normal", 1),
+        (TOPIC, "retry", 1),
+    ]
