@@ -1,7 +1,7 @@
 """One suite for both clients: a test awaits what `client` does, be it an AsyncClient or a Client in threads."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
@@ -10,6 +10,7 @@ import pytest
 
 import popmq
 from popmq.testing import Broker, FakeClock
+from tests.sdk import programs
 from tests.sdk.threads import InThreads
 
 TOPIC, GROUP = "orders", "billing"
@@ -19,6 +20,13 @@ class Connect(Protocol):
     """Makes a client of the kind under test, closed after the test."""
 
     def __call__(self, endpoint: str = "", **options: Any) -> Any: ...
+
+
+@pytest.fixture(autouse=True)
+def no_program_is_left() -> Iterator[None]:
+    """A program that a failing test was waiting for does not outlive it."""
+    yield
+    programs.end_all()
 
 
 @pytest.fixture(params=[pytest.param("sync", marks=pytest.mark.twin), "async"])

@@ -14,6 +14,7 @@ import popmq
 from popmq import errors
 from popmq.testing import Broker, FakeClock
 from tests.sdk.conftest import GROUP, TOPIC
+from tests.sdk.programs import started
 
 pytestmark = pytest.mark.process
 
@@ -83,7 +84,9 @@ HANDLER_THAT_WAITS = """
 
 def python(code: str, broker: Broker) -> subprocess.Popen[str]:
     code = textwrap.dedent(code).format(endpoint=broker.endpoint)
-    return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return started(
+        subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    )
 
 
 def test_a_client_used_after_a_fork_says_so_and_a_new_one_works(

@@ -15,6 +15,7 @@ import pytest
 import popmq
 from popmq.testing import Broker, FakeClock
 from tests.sdk.conftest import GROUP, TOPIC, Connect, eventually
+from tests.sdk.programs import started
 from tests.sdk.pulls import committed, each_queue, next_of, pulling, soon, take
 from tests.sdk.test_restart import Served
 
@@ -68,7 +69,9 @@ ORDERLY = """
 
 def python(code: str, broker: Broker) -> subprocess.Popen[str]:
     code = textwrap.dedent(code).format(endpoint=broker.endpoint)
-    return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return started(
+        subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    )
 
 
 def line(worker: subprocess.Popen[str]) -> str:

@@ -14,6 +14,7 @@ import popmq
 from popmq import errors
 from popmq.testing import Broker, FakeClock
 from tests.sdk.conftest import GROUP, Connect, eventually
+from tests.sdk.programs import started
 
 TOPIC = "payments"
 
@@ -317,7 +318,7 @@ def test_a_producer_that_was_killed_is_asked_after_its_restart(popmq_broker: Bro
 def python(code: str, broker: Broker) -> subprocess.Popen[str]:
     pipe = subprocess.PIPE
     code = textwrap.dedent(code).format(endpoint=broker.endpoint)
-    return subprocess.Popen([sys.executable, "-c", code], stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+    return started(subprocess.Popen([sys.executable, "-c", code], stdin=pipe, stdout=pipe, stderr=pipe, text=True))
 
 
 async def logged(caplog: pytest.LogCaptureFixture, text: str) -> bool:

@@ -1,0 +1,22 @@
+"""Programs that a test starts: what a failing test leaves behind is ended with it."""
+
+from __future__ import annotations
+
+import subprocess
+
+_STARTED: list[subprocess.Popen[str]] = []
+
+
+def started(program: subprocess.Popen[str]) -> subprocess.Popen[str]:
+    """Notes a program that the test has started."""
+    _STARTED.append(program)
+    return program
+
+
+def end_all() -> None:
+    """Kills those that still run."""
+    while _STARTED:
+        program = _STARTED.pop()
+        if program.poll() is None:
+            program.kill()
+            program.communicate()
