@@ -178,7 +178,8 @@ async def test_a_checker_that_does_not_know_or_fails_is_asked_again(
     assert await bodies(client) == ["half"]
     assert "the database is away" in caplog.text
     assert "'perhaps' is neither" in caplog.text
-    assert {record.name for record in caplog.records} == {"popmq.transactions"}  # its stream went on
+    ours = {record.name for record in caplog.records if record.name.startswith("popmq")}
+    assert ours == {"popmq.transactions"}  # its stream went on
 
 
 async def test_the_callback_of_an_async_client_may_be_a_coroutine_function(
