@@ -4,7 +4,8 @@
 
 A caller flies at once when nothing of its topic is in flight. Otherwise it waits until that flight lands, until as much
 as one request should carry has gathered, or for a few ms; then it flies with everybody who waits. So one caller alone
-never waits for company, and a hundred callers share one fsync.
+never waits for company, and a hundred callers share one fsync. Of those who wait somebody always keeps the time for
+all, unless only a landing can help: who keeps it may change, and whoever takes it over is woken.
 
 A message group is in one flight at a time, and in a flight in the order of its callers: a flight that is tried again
 would be overtaken otherwise. Whoever waits for its message group lets others pass, but nobody of its message group.
@@ -34,6 +35,7 @@ class Unit:
     size: int  # bytes
     turn: Any
     message_groups: frozenset[str] = frozenset()
+    keeps_time: bool = False  # waits a few ms only, then flies with all who wait
     results: list[Any] = field(default_factory=list)
     error: BaseException | None = None
     settled: bool = False
@@ -59,22 +61,22 @@ class Line:
             None  # nobody may fly: all who wait are of these, and something must land first
         )
 
-    def add(self, unit: Unit) -> bool:
-        """Joins; returns whether it is the first that waits (and so the one that keeps the time for all)."""
+    def add(self, unit: Unit) -> None:
+        """Joins those who wait. Who keeps the time is the first of them, and whoever ends a time when none may fly."""
         self._pending.append(unit)
         self._messages += len(unit.rows)
         self._bytes += unit.size
-        if self._blocked is not None:
-            self._look_at(unit)
-        return len(self._pending) == 1
+        unit.keeps_time = len(self._pending) == 1 or self._unblocked_by(unit)
 
-    def _look_at(self, unit: Unit) -> None:
+    def _unblocked_by(self, unit: Unit) -> bool:
         """Another one joins those who may not fly: looked at alone, for the others may be many thousands."""
-        assert self._blocked is not None
+        if self._blocked is None:
+            return False
         if self._blocked.isdisjoint(unit.message_groups):
             self._blocked = None
-        else:
-            self._blocked |= unit.message_groups
+            return True
+        self._blocked |= unit.message_groups
+        return False
 
     def leave(self, unit: Unit) -> bool:
         """Takes back a unit that still waits; false: it flies or is settled."""
@@ -83,6 +85,7 @@ class Line:
         self._pending.remove(unit)
         self._count_out(unit)
         self._blocked = None
+        self._give_turn()
         return True
 
     def board(self, patient: bool) -> list[Unit]:
@@ -91,16 +94,24 @@ class Line:
         if not self._pending or self._flying >= FLIGHTS_MAX or (self._flying and patient and not full):
             return []
         units = [] if self._blocked is not None else self._take()
-        self._flying += bool(units)
+        if units:
+            self._flying += 1
+            self._give_turn()
         return units
 
-    def landed(self, units: list[Unit]) -> Unit | None:
-        """A flight is over; returns who waits longest, whose turn it may be."""
+    def landed(self, units: list[Unit]) -> None:
+        """A flight is over: it may be the turn of those who wait."""
         self._flying -= 1
         self._blocked = None
         for unit in units:
             self._aloft -= unit.message_groups
-        return self._pending[0] if self._pending else None
+        self._give_turn()
+
+    def _give_turn(self) -> None:
+        """Whoever waits longest looks again, and keeps the time from now on."""
+        if self._pending:
+            self._pending[0].keeps_time = True
+            self._pending[0].turn.set()
 
     def _take(self) -> list[Unit]:
         units: list[Unit] = []

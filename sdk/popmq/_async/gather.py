@@ -30,9 +30,9 @@ class Gather:
         unit = Unit(rows, size, Event(), frozenset([row.message_group for row in rows]) - {""})
         with self._lock:
             line = self._lines.setdefault(topic, Line())
-            first = line.add(unit)
+            line.add(unit)
         try:
-            await self._until_settled(topic, line, unit, first)
+            await self._until_settled(topic, line, unit)
         finally:
             with self._lock:
                 line.leave(unit)  # of a caller that was cancelled
@@ -40,7 +40,7 @@ class Gather:
             raise unit.error
         return unit.results
 
-    async def _until_settled(self, topic: str, line: Line, unit: Unit, first: bool) -> None:
+    async def _until_settled(self, topic: str, line: Line, unit: Unit) -> None:
         deadline = time.monotonic() + self._wire.timeouts.send
         patient = True
         while not unit.settled:
@@ -53,12 +53,12 @@ class Gather:
                     "earlier sends of this client take too long; this one was not sent", retryable=True
                 )
             else:
-                limit = GATHER_S_MAX if first and patient else deadline - time.monotonic()
-                patient = await unit.turn.wait(max(limit, GATHER_S_MAX)) or not first
+                limit = GATHER_S_MAX if unit.keeps_time and patient else deadline - time.monotonic()
+                patient = await unit.turn.wait(max(limit, GATHER_S_MAX)) or not unit.keeps_time
                 unit.turn.clear()
 
     async def _fly(self, topic: str, line: Line, units: list[Unit]) -> None:
-        """One request for all `units`; settles each of them, whatever happens, then gives the turn on."""
+        """One request for all `units`; settles each of them, whatever happens."""
         try:
             # The number is drawn once: every try of this call is the same request to the broker.
             number = self._numbering.request_number()
@@ -75,15 +75,13 @@ class Gather:
 
     def _land(self, line: Line, units: list[Unit], results: list[Any], error: Exception | None) -> None:
         with self._lock:
-            following = line.landed(units)
+            line.landed(units)
             self.requests += error is None
             self.sent += len(results)
         start = 0
         for unit in units:
             unit.settle(results[start : start + len(unit.rows)], copy.copy(error))
             start += len(unit.rows)
-        if following is not None:
-            following.turn.set()
 
     def _take_back(self, line: Line, unit: Unit) -> bool:
         with self._lock:
