@@ -5,6 +5,9 @@
 
 protoc would write `popmq/v1/popmq_pb2.py`, which the installed SDK (package `popmq`) hides. The stubs therefore live in
 `popmq_proto`, and the import prefix is rewritten; the protobuf package stays `popmq.v1` for all languages.
+
+The names of apache.rocketmq.v2 are also those of the official Python client. A process that has that client and a
+broker of ours would define them twice, which protobuf refuses: ours live in a descriptor pool of their own.
 """
 
 import argparse
@@ -22,7 +25,18 @@ GENERATOR = "1.76.0"
 SOURCES = Path(__file__).parent
 STUBS = SOURCES / "popmq_proto"
 # Where the stubs of a source folder live, as a package inside popmq_proto.
-PACKAGES = {"popmq/v1": "v1", "popmq/store/v1": "store"}
+PACKAGES = {"popmq/v1": "v1", "popmq/store/v1": "store", "apache/rocketmq/v2": "rocketmq"}
+# Packages whose names are defined by others too.
+SHARED = ("apache/rocketmq/v2",)
+POOL = '''"""The descriptor pool of these stubs: see proto/generate.py."""
+
+from google.protobuf import duration_pb2, timestamp_pb2
+from google.protobuf.descriptor_pool import DescriptorPool
+
+POOL = DescriptorPool()
+for well_known in (duration_pb2, timestamp_pb2):
+    POOL.AddSerializedFile(well_known.DESCRIPTOR.serialized_pb)
+'''
 
 
 def main() -> int:
@@ -56,8 +70,19 @@ def generate(folder: Path) -> dict[Path, str]:
         fresh[target / "__init__.py"] = f'"""Generated from proto/{package} by proto/generate.py."""\n'
         for made in (folder / package).glob(f"{source.stem}_pb2*"):
             if "_grpc" not in made.name or re.search(r"^service ", source.read_text(), re.MULTILINE):
-                fresh[target / made.name] = rewrite(made.read_text())
+                stub = rewrite(made.read_text())
+                fresh[target / made.name] = in_own_pool(stub, target) if package in SHARED else stub
+        if package in SHARED:
+            fresh[target / "pool.py"] = POOL
     return fresh
+
+
+def in_own_pool(stub: str, target: Path) -> str:
+    """The same stub, defined in the pool of its package."""
+    return stub.replace("_descriptor_pool.Default()", "POOL").replace(
+        "from google.protobuf import descriptor_pool as _descriptor_pool\n",
+        f"from popmq_proto.{target}.pool import POOL\n",
+    )
 
 
 def rewrite(stub: str) -> str:

@@ -27,7 +27,7 @@ def _moment(ms: int) -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class TraceContext:
-    """W3C trace context: `traceparent` of ≤ 64 bytes, `tracestate` of ≤ 512."""
+    """W3C trace context: `traceparent` and `tracestate`, of ≤ 512 bytes each."""
 
     traceparent: str = ""
     tracestate: str = ""

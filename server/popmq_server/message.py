@@ -35,6 +35,9 @@ PROPERTIES_BYTES_MAX = 64 << 10
 REASON_BYTES_MAX = 4 << 10
 MESSAGE_GROUP_BYTES_MAX = 64
 PRIORITY_MAX = 1023
+BORN_HOST_BYTES_MAX = 256
+LITE_TOPIC_BYTES_MAX = 64
+CHECK_AFTER_MS_MIN, CHECK_AFTER_MS_MAX = 1_000, 3_600_000
 
 TOPIC_NAME_MAX = 127
 GROUP_NAME_MAX = 120
@@ -49,7 +52,8 @@ class Extra(NamedTuple):
     """What few messages ask for.
 
     `message_group`: FIFO topics. `due_ms`: not before this time, 0 = at once; `delay_ms`: the same from when it is
-    stored. `priority`: PRIORITY topics, from 0. `transaction`: a half message until it is committed.
+    stored. `priority`: PRIORITY topics, from 0. `transaction`: a half message until it is committed, and
+    `check_after_ms` how long after it is stored it is asked about first, 0 = as usual.
     """
 
     message_group: str = ""
@@ -57,6 +61,7 @@ class Extra(NamedTuple):
     delay_ms: int = 0
     priority: int = 0
     transaction: bool = False
+    check_after_ms: int = 0
 
 
 class Outgoing(NamedTuple):

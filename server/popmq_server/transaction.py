@@ -87,10 +87,9 @@ class Listed(NamedTuple):
 
 def begin(tx: Tx, topic: Topic, message: Outgoing) -> Place:
     """Keeps a half message until it is ended."""
-    delay_ms = message.extra.delay_ms if message.extra else 0
-    half = Half(
-        topic.topic_id, tx.next("txn_id"), tx.now_ms, nonce(), delay_ms, checks=0, next_ms=tx.now_ms + FIRST_CHECK_MS
-    )
+    extra = message.extra or Extra()
+    next_ms = tx.now_ms + (extra.check_after_ms or FIRST_CHECK_MS)
+    half = Half(topic.topic_id, tx.next("txn_id"), tx.now_ms, nonce(), extra.delay_ms, checks=0, next_ms=next_ms)
     packed = pack(message)
     tx.kv.put("hmsg", half.key, U32.pack(zlib.crc32(packed)) + packed)
     _put(tx, half)

@@ -39,8 +39,9 @@ def test_a_message_is_delivered_as_it_was_sent(shop: Stubs, clock: FakeClock) ->
         keys=["k" * 128] * 16,
         properties={"name": "välue", "empty": ""},
         encoding=pb.ENCODING_ZSTD,
-        trace_context=pb.TraceContext(traceparent="t" * 64, tracestate="s" * 512),
+        trace_context=pb.TraceContext(traceparent="t" * 512, tracestate="s" * 512),
         born_ms=123,
+        born_host="h" * 256,
     )
     (result,) = send(shop, sent).results
     (delivery,) = shop.pop().deliveries
@@ -72,6 +73,10 @@ def test_the_broker_makes_ids_for_messages_without_one(shop: Stubs) -> None:
         (pb.Message(), "INVALID_FIELD", "body"),
         (pb.Message(body=b"x" * ((4 << 20) + 1)), "INVALID_FIELD", "body"),
         (pb.Message(body=b"x", message_id="m" * 129), "INVALID_FIELD", "message_id"),
+        (pb.Message(body=b"x", born_host="h" * 257), "INVALID_FIELD", "born_host"),
+        (pb.Message(body=b"x", transaction=True, check_after_ms=999), "INVALID_FIELD", "check_after_ms"),
+        (pb.Message(body=b"x", transaction=True, check_after_ms=3_600_001), "INVALID_FIELD", "check_after_ms"),
+        (pb.Message(body=b"x", check_after_ms=1_000), "INVALID_FIELD", "check_after_ms"),
         (pb.Message(body=b"x", message_id="é" * 65), "INVALID_FIELD", "message_id"),
         (pb.Message(body=b"x", tag="t" * 65), "INVALID_FIELD", "tag"),
         (pb.Message(body=b"x", tag="é" * 33), "INVALID_FIELD", "tag"),
@@ -94,7 +99,7 @@ def test_the_broker_makes_ids_for_messages_without_one(shop: Stubs) -> None:
         (pb.Message(body=b"x", encoding=5), "INVALID_FIELD", "encoding"),  # type: ignore[arg-type]
         (pb.Message(body=b"x", encoding=-1), "INVALID_FIELD", "encoding"),  # type: ignore[arg-type]
         (
-            pb.Message(body=b"x", trace_context=pb.TraceContext(traceparent="t" * 65)),
+            pb.Message(body=b"x", trace_context=pb.TraceContext(traceparent="t" * 513)),
             "INVALID_FIELD",
             "trace_context.traceparent",
         ),

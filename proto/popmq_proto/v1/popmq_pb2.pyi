@@ -158,7 +158,7 @@ class TraceContext(_message.Message):
     def __init__(self, traceparent: _Optional[str] = ..., tracestate: _Optional[str] = ...) -> None: ...
 
 class Message(_message.Message):
-    __slots__ = ("message_id", "body", "tag", "keys", "properties", "message_group", "deliver_at_ms", "priority", "transaction", "encoding", "trace_context", "born_ms", "delay_ms", "dead_letter")
+    __slots__ = ("message_id", "body", "tag", "keys", "properties", "message_group", "deliver_at_ms", "priority", "transaction", "encoding", "trace_context", "born_ms", "delay_ms", "dead_letter", "born_host", "lite_topic", "check_after_ms")
     class PropertiesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -180,6 +180,9 @@ class Message(_message.Message):
     BORN_MS_FIELD_NUMBER: _ClassVar[int]
     DELAY_MS_FIELD_NUMBER: _ClassVar[int]
     DEAD_LETTER_FIELD_NUMBER: _ClassVar[int]
+    BORN_HOST_FIELD_NUMBER: _ClassVar[int]
+    LITE_TOPIC_FIELD_NUMBER: _ClassVar[int]
+    CHECK_AFTER_MS_FIELD_NUMBER: _ClassVar[int]
     message_id: str
     body: bytes
     tag: str
@@ -194,7 +197,10 @@ class Message(_message.Message):
     born_ms: int
     delay_ms: int
     dead_letter: DeadLetter
-    def __init__(self, message_id: _Optional[str] = ..., body: _Optional[bytes] = ..., tag: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., properties: _Optional[_Mapping[str, str]] = ..., message_group: _Optional[str] = ..., deliver_at_ms: _Optional[int] = ..., priority: _Optional[int] = ..., transaction: bool = ..., encoding: _Optional[_Union[Encoding, str]] = ..., trace_context: _Optional[_Union[TraceContext, _Mapping]] = ..., born_ms: _Optional[int] = ..., delay_ms: _Optional[int] = ..., dead_letter: _Optional[_Union[DeadLetter, _Mapping]] = ...) -> None: ...
+    born_host: str
+    lite_topic: str
+    check_after_ms: int
+    def __init__(self, message_id: _Optional[str] = ..., body: _Optional[bytes] = ..., tag: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., properties: _Optional[_Mapping[str, str]] = ..., message_group: _Optional[str] = ..., deliver_at_ms: _Optional[int] = ..., priority: _Optional[int] = ..., transaction: bool = ..., encoding: _Optional[_Union[Encoding, str]] = ..., trace_context: _Optional[_Union[TraceContext, _Mapping]] = ..., born_ms: _Optional[int] = ..., delay_ms: _Optional[int] = ..., dead_letter: _Optional[_Union[DeadLetter, _Mapping]] = ..., born_host: _Optional[str] = ..., lite_topic: _Optional[str] = ..., check_after_ms: _Optional[int] = ...) -> None: ...
 
 class DeadLetter(_message.Message):
     __slots__ = ("topic", "queue", "offset", "attempts", "first_pop_ms", "last_client", "reason", "dead_ms")

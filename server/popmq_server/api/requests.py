@@ -22,11 +22,15 @@ from popmq_server.filters import filter as filters
 from popmq_server.filters import tag as tags
 from popmq_server.message import (
     BODY_BYTES_MAX,
+    BORN_HOST_BYTES_MAX,
+    CHECK_AFTER_MS_MAX,
+    CHECK_AFTER_MS_MIN,
     DEAD_LETTER_PREFIX,
     GIVE_UP_TOPIC,
     GROUP_NAME_MAX,
     KEY_BYTES_MAX,
     KEYS_MAX,
+    LITE_TOPIC_BYTES_MAX,
     MESSAGE_GROUP_BYTES_MAX,
     MESSAGE_ID_BYTES_MAX,
     PRIORITY_MAX,
@@ -65,7 +69,7 @@ PRODUCER_ID_BYTES_MAX = 64
 #: A relative delay; deliver_at_ms has no bound.
 DELAY_MS_MAX = 100 * 365 * 86_400_000
 _ENCODING_MAX = max(pb.Encoding.values())
-_TRACEPARENT_BYTES_MAX, _TRACESTATE_BYTES_MAX = 64, 512
+_TRACEPARENT_BYTES_MAX, _TRACESTATE_BYTES_MAX = 512, 512
 
 
 M = TypeVar("M", bound=Message)
@@ -251,8 +255,20 @@ def _extra(message: pb.Message) -> Extra | None:
     check_range(message.priority, "priority", 0, PRIORITY_MAX)
     if message.deliver_at_ms and message.delay_ms:
         raise invalid("deliver_at_ms and delay_ms are both set", field="delay_ms", action="set one of them")
-    asked = (message.message_group, message.deliver_at_ms, message.delay_ms, message.priority, message.transaction)
-    return Extra(*asked) if any(asked) else None
+    check_range(message.check_after_ms, "check_after_ms", CHECK_AFTER_MS_MIN, CHECK_AFTER_MS_MAX, 0)
+    if message.check_after_ms and not message.transaction:
+        raise invalid(
+            "only half messages are asked about", field="check_after_ms", action="set transaction, or unset it"
+        )
+    extra = Extra(
+        message.message_group,
+        message.deliver_at_ms,
+        message.delay_ms,
+        message.priority,
+        message.transaction,
+        message.check_after_ms,
+    )
+    return extra if any(extra) else None
 
 
 def _check_origin(message: pb.Message) -> None:
@@ -264,6 +280,8 @@ def _check_origin(message: pb.Message) -> None:
         check_text(message.trace_context.tracestate, "trace_context.tracestate", _TRACESTATE_BYTES_MAX)
     if not 0 <= message.encoding <= _ENCODING_MAX:
         raise invalid(f"there is no encoding {message.encoding}", field="encoding")
+    check_text(message.born_host, "born_host", BORN_HOST_BYTES_MAX)
+    check_text(message.lite_topic, "lite_topic", LITE_TOPIC_BYTES_MAX)
     if message.born_ms < 0:
         raise invalid("born_ms is negative", field="born_ms")
 

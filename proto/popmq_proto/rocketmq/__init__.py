@@ -1,0 +1,1 @@
+"""Generated from proto/apache/rocketmq/v2 by proto/generate.py."""
