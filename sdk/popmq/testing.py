@@ -15,6 +15,8 @@ cuts. It needs the extra `server`.
 """
 
 import math
+import socket
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -88,6 +90,17 @@ class FakeClock:
                 run()
 
 
+def _kept_port() -> socket.socket:
+    """A bound socket that does not listen: while it is open, nobody gets its port who does not ask for that one.
+
+    So a broker finds its port free after a restart. This needs a system where both may be bound: Linux.
+    """
+    kept = socket.socket()
+    kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    kept.bind(("127.0.0.1", 0))
+    return kept
+
+
 class Broker:
     """A broker for one test; made by `broker()`. `endpoint` is "127.0.0.1:PORT", `clock` the fake one or None."""
 
@@ -118,6 +131,8 @@ class Broker:
             from popmq_server import embedded
         except ImportError as error:
             raise RuntimeError(f"{_NEEDS_SERVER} ({error})") from error
+        if not self._port and sys.platform == "linux":
+            self._port = self._clients.enter_context(_kept_port()).getsockname()[1]
         clock = self.clock.broker_clock if self.clock else None
         self._embedded = embedded.EmbeddedBroker(self._data, port=self._port, clock=clock, sync="none")
         self._embedded.start()
