@@ -23,12 +23,12 @@ ROOT = Path(__file__).resolve().parents[2]
 class BrokerProcess:
     """One data folder and the process that serves it; may be started again after it was killed or stopped.
 
-    `port=0` lets the broker choose at the first start; later starts keep that port, so that clients find it again.
+    It keeps one port over all its starts, so that clients find it again: `port`, or one of its own.
     `environment` is added to our own (the power-cut model preloads its shim by it). The broker's words go to `log`.
     """
 
     def __init__(self, data: Path, *flags: str, port: int = 0, environment: dict[str, str] | None = None) -> None:
-        self.data, self.flags, self.port = data, flags, port
+        self.data, self.flags, self.port = data, flags, port or own_port()
         self.environment = {**os.environ, "PYTHONUNBUFFERED": "1", **(environment or {})}
         self.log = data.parent / f"{data.name}.log"
         self.ready_s = 0.0
@@ -74,11 +74,14 @@ class BrokerProcess:
         line = self._process.stdout.readline() if readable else ""
         assert line.startswith(READY), f"the broker did not start: {line!r}\n{self.last_words()}"
         self.ready_s = time.perf_counter() - self._spawned_at
-        self.port = int(line.rsplit(":", 1)[1])
 
     def start(self) -> BrokerProcess:
         self.spawn()
-        self.wait_ready()
+        try:
+            self.wait_ready()
+        except BaseException:
+            self.kill()
+            raise
         return self
 
     def kill(self) -> None:
@@ -117,9 +120,21 @@ class BrokerProcess:
         self.kill() if kind else self.stop()
 
 
-def free_port() -> int:
-    """A port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+_OWN: list[socket.socket] = []
+
+
+def own_port() -> int:
+    """A port that the system gives to nobody else while this process lives, and that nobody serves yet.
+
+    A socket that is bound and does not listen keeps it: on Linux a server that asks for the port by number gets it all
+    the same, since both reuse addresses. Elsewhere the port is one that was free a moment ago.
+    """
+    keeper = socket.socket()
+    keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    keeper.bind(("127.0.0.1", 0))
+    port: int = keeper.getsockname()[1]
+    if sys.platform == "linux":
+        _OWN.append(keeper)
+    else:
+        keeper.close()
+    return port

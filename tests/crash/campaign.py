@@ -14,7 +14,7 @@ from pathlib import Path
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from tests.crash import scratch, sealed
-from tests.crash.broker_process import ROOT, BrokerProcess, free_port
+from tests.crash.broker_process import ROOT, BrokerProcess
 from tests.crash.checker import CLAIMS, Finding, check
 from tests.crash.client import GROUPS, MAX_ATTEMPTS, TOPICS
 from tests.crash.facts import Facts, Survey
@@ -47,7 +47,7 @@ def run(folder: Path, kills: int, seed: int) -> Verdict:
     chance = random.Random(seed)
     histories = folder / "histories"
     histories.mkdir(parents=True)
-    broker = BrokerProcess(folder / "data", port=free_port())
+    broker = BrokerProcess(folder / "data")
     started = time.monotonic()
     with loaded(broker, histories, seed, CLIENTS) as clients:
         during_start = sum(_kill_once(broker, chance) for _ in range(kills))

@@ -25,7 +25,7 @@ import pytest
 from popmq_server.clock import FakeClock
 from popmq_server.embedded import EmbeddedBroker
 from tests.crash import scratch, sealed
-from tests.crash.broker_process import ROOT, BrokerProcess, free_port
+from tests.crash.broker_process import ROOT, BrokerProcess
 from tests.crash.campaign import finish, loaded
 from tests.crash.checker import Finding, check
 from tests.crash.disk import Disk, Event, events
@@ -71,7 +71,7 @@ def watched(folder: Path, *flags: str) -> BrokerProcess:
         "POPMQ_CUT_LOG": str(folder / "cut.log"),
         "POPMQ_CUT_FOLDER": str(folder / "data"),
     }
-    return BrokerProcess(folder / "data", *flags, port=free_port(), environment=environment)
+    return BrokerProcess(folder / "data", *flags, environment=environment)
 
 
 def record(folder: Path, seed: int) -> None:

@@ -11,7 +11,7 @@ import lmdb
 import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
-from tests.crash.broker_process import ROOT, BrokerProcess, free_port
+from tests.crash.broker_process import ROOT, BrokerProcess
 from tests.crash.stubs import Stubs
 
 pytestmark = pytest.mark.process
@@ -73,7 +73,7 @@ def test_the_port_of_another_popmq_is_refused_and_never_shared(tmp_path: Path) -
 def test_a_refused_port_leaves_the_folder_usable(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "first") as first:
         refused_start(tmp_path / "second", first.port)
-    with BrokerProcess(tmp_path / "second", port=free_port()) as second:
+    with BrokerProcess(tmp_path / "second") as second:
         assert serves(second)
 
 

@@ -11,6 +11,7 @@ import pytest
 
 import popmq
 from popmq.testing import Broker
+from tests.crash.broker_process import own_port
 from tests.sdk.conftest import GROUP, TOPIC, Connect, eventually
 
 pytestmark = pytest.mark.process
@@ -22,14 +23,14 @@ class Served:
     def __init__(self, data: Path) -> None:
         self._data = data
         self._process: subprocess.Popen[str] | None = None
-        self.port = 0
+        self.port = own_port()
         self.start()
 
     def start(self) -> None:
         command = [sys.executable, "-m", "popmq_server", "--data", str(self._data), "--port", str(self.port)]
         self._process = subprocess.Popen([*command, "--metrics-port", "0"], stdout=subprocess.PIPE, text=True)
         assert self._process.stdout
-        self.port = int(self._process.stdout.readline().rpartition(":")[2])
+        assert self._process.stdout.readline().rstrip().endswith(f":{self.port}")
 
     def kill(self) -> None:
         assert self._process

@@ -12,6 +12,7 @@ import pytest
 import popmq
 from popmq_server.clock import FakeClock
 from popmq_server.embedded import EmbeddedBroker
+from tests.crash.broker_process import own_port
 from tests.spark.microbatch import MicroBatches
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ class Broker:
     def __init__(self, data: Path, clock: FakeClock) -> None:
         self.clock = clock
         self._data = data
-        self._port = 0
+        self._port = own_port()
         self._embedded: EmbeddedBroker | None = None
         self._queries: list[MicroBatches] = []
 
@@ -40,7 +41,6 @@ class Broker:
     def start(self) -> None:
         self._embedded = EmbeddedBroker(self._data, port=self._port, clock=self.clock, sync="none")
         self._embedded.start()
-        self._port = int(self._embedded.endpoint.rsplit(":", 1)[1])
         self.client = popmq.Client(self.endpoint)
 
     def stop(self) -> None:

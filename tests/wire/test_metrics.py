@@ -15,7 +15,7 @@ from popmq_server.clock import FakeClock
 from popmq_server.embedded import EmbeddedBroker
 from popmq_server.errors import StartError
 from popmq_server.storage.check import check_folder
-from tests.crash.broker_process import ROOT, free_port
+from tests.crash.broker_process import ROOT, own_port
 from tests.wire.parked import Parked
 from tests.wire.producer import Producer
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, handles, refusal
@@ -57,7 +57,7 @@ class Scraped:
 
 @pytest.fixture
 def port() -> int:
-    return free_port()
+    return own_port()
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from popmq_server.errors import StartError
 from popmq_server.options import MAX_SIZE, address, parse, size
 from popmq_server.storage.check import check_folder
 from popmq_server.writer import Writer
-from tests.crash.broker_process import ROOT, BrokerProcess, free_port
+from tests.crash.broker_process import ROOT, BrokerProcess, own_port
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, bodies, handles, refusal
 
 pytestmark = pytest.mark.slow
@@ -225,7 +225,7 @@ def test_a_commit_that_fails_ends_the_process_with_74_and_a_restart_has_what_was
 
 def test_the_port_opens_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever can connect is served: while the store is opened and scanned nobody can."""
-    port, start, open_while_starting = free_port(), Writer.start, []
+    port, start, open_while_starting = own_port(), Writer.start, []
 
     def probe(self: Writer) -> None:
         start(self)
@@ -245,7 +245,7 @@ def can_connect(port: int) -> bool:
 
 def test_a_folder_in_use_leaves_the_port_closed(tmp_path: Path) -> None:
     """The store is opened first: a broker that cannot have it never opens a port that clients would find."""
-    port = free_port()
+    port = own_port()
     with BrokerProcess(tmp_path / "data") as first:
         refused = ended("--data", str(tmp_path / "data"), "--port", str(port), "--metrics-port", "0")
         assert refused.returncode == 78
