@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 from popmq.testing import Broker
@@ -16,6 +17,7 @@ class Counted:
         host, _, port = endpoint.rpartition(":")
         self._target = host, int(port)
         self.connections = 0
+        self._relays: set[asyncio.Task[Any]] = set()
 
     async def __aenter__(self) -> Counted:
         self._server = await asyncio.start_server(self._relay, "127.0.0.1", 0)
@@ -23,12 +25,25 @@ class Counted:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        """Returns when no socket is open any more: one that outlives its loop is a warning in some later test."""
         self._server.close()
+        for relay in self._relays:
+            relay.cancel()
+        await asyncio.gather(*self._relays, return_exceptions=True)
 
     async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
+        relay = asyncio.current_task()
+        assert relay
+        self._relays.add(relay)
         upstream, downstream = await asyncio.open_connection(*self._target)
-        await asyncio.gather(self._copy(reader, downstream), self._copy(upstream, writer))
+        try:
+            await asyncio.gather(self._copy(reader, downstream), self._copy(upstream, writer))
+        finally:
+            for end in (downstream, writer):
+                end.close()
+                with contextlib.suppress(ConnectionError):
+                    await end.wait_closed()
 
     async def _copy(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
         while data := await source.read(1 << 16):
