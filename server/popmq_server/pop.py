@@ -73,7 +73,7 @@ def pop(tx: Tx, command: Pop) -> Popped:
         return _nothing(pick, queues, rest, token_ms)
     if rest:
         tx.wake(group.group_id, topic.topic_id)
-    return Popped(pick.rows, ck.ck_id, ck.nonce, tx.now_ms, due_ms, rest, token_ms=token_ms)
+    return Popped(pick.rows, ck.ck_id, ck.nonce, tx.now_ms, due_ms, rest, token_ms=token_ms, type=topic.type)
 
 
 def _nothing(pick: Pick, queues: range | tuple[int, ...], rest: int, token_ms: int) -> Popped:
@@ -198,7 +198,8 @@ def _replay(tx: Tx, ck: CheckPoint) -> Popped:
     """
     parts = [part for sub in range(ck.members + 1) if (part := tx.state.leases.get((ck.ck_id, sub)))]
     rows, _ = read_members(tx, ck, sum(part.undone for part in parts))
-    return Popped(rows, ck.ck_id, ck.nonce, ck.popped_ms, min(part.due_ms for part in parts), 0, True)
+    due_ms = min(part.due_ms for part in parts)
+    return Popped(rows, ck.ck_id, ck.nonce, ck.popped_ms, due_ms, 0, True, type=tx.state.topics[ck.topic_id].type)
 
 
 def read_members(tx: Tx, ck: CheckPoint, bits: int) -> tuple[list[tuple[bytes, int, int, int, int, int]], int]:

@@ -12,7 +12,7 @@ import json
 
 from popmq_server import placing, quotas, room
 from popmq_server.commands import Place, Send, Sent
-from popmq_server.errors import Refused, topic_not_found
+from popmq_server.errors import Refused, invalid, topic_not_found
 from popmq_server.message import Outgoing
 from popmq_server.records import Topic
 from popmq_server.storage.keys import DEDUP_VALUE, U64, hash16
@@ -28,6 +28,7 @@ def send(tx: Tx, command: Send) -> Sent:
     topic = tx.topic(command.topic)
     if topic is None or topic.is_dead_letter:
         raise topic_not_found(command.topic)
+    _check_types(topic, command.types)
     messages = tuple(entry for entry in command.entries if isinstance(entry, Outgoing))
     key = b""
     if command.producer_id:
@@ -49,6 +50,17 @@ def send(tx: Tx, command: Send) -> Sent:
         head = DEDUP_VALUE.pack(tx.now_ms, topic.topic_id, sent.queue, sent.first, len(messages))
         _remember(tx, key, head + _encoded(sent.places))
     return sent
+
+
+def _check_types(topic: Topic, types: frozenset[str]) -> None:
+    """Refused for messages of another kind than the topic's, where the caller cares."""
+    if types and types != {topic.type}:
+        kinds = ", ".join(sorted(types))
+        raise invalid(
+            f"topic {topic.name!r} is of type {topic.type}, these messages are for {kinds}",
+            field="type",
+            action="send to a topic of that type: popmq topic create --type …",
+        )
 
 
 def _stored(messages: tuple[Outgoing, ...], places: tuple[Place | Refused, ...] | None) -> list[Outgoing]:

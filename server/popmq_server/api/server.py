@@ -22,6 +22,7 @@ from popmq_server.api.looking import LookingService
 from popmq_server.api.native import NativeService
 from popmq_server.api.ordering import OrderingService
 from popmq_server.api.pulling import PullingService
+from popmq_server.api.rocketmq.service import SERVICE, Face
 from popmq_server.api.sessions import SessionService
 from popmq_server.api.status import refuse
 from popmq_server.api.timing import TimingService
@@ -88,8 +89,10 @@ class Server:
         )
         for name in _SERVICES:
             self._add(name, parts)
+        self._face = Face(broker, metrics, self._began)
+        self._server.add_generic_rpc_handlers((self._face.handlers(),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        names = [f"popmq.v1.{name}" for name in _SERVICES]
+        names = [*(f"popmq.v1.{name}" for name in _SERVICES), SERVICE.full_name]
         reflection.enable_server_reflection(
             [*names, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME], self._server
         )

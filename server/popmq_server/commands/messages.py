@@ -11,7 +11,8 @@ class Send(NamedTuple):
 
     `entries`: for each message of the request, in its order, the checked message or why it is refused.
     `producer_id`, `request_number`: both or neither; a number seen in the last 10 minutes is answered as it was.
-    `bytes`: of all messages, counted against what may wait for the writer.
+    `bytes`: of all messages, counted against what may wait for the writer. `types`: the types of topic that the
+    messages are for, when only a topic of just that type may take them.
     """
 
     topic: str
@@ -19,6 +20,7 @@ class Send(NamedTuple):
     producer_id: str = ""
     request_number: int = 0
     bytes: int = 0
+    types: frozenset[str] = frozenset()
 
 
 class Place(NamedTuple):
@@ -99,7 +101,8 @@ class Popped(NamedTuple):
     `rest`: messages that the visited queues still have. `replay`: the answer to an attempt id or token that was known.
     `sealed`: with a token (messages sealed at first, end, stolen, lost). `again`: nothing was found yet, but not
     all was looked at: ask again at once. `refusal`: why nothing was leased although
-    messages are there, for who waits no longer. `token_ms`: when the topic's quota gives the next one.
+    messages are there, for who waits no longer. `token_ms`: when the topic's quota gives the next one. `type`: the
+    topic's.
     """
 
     rows: list[tuple[bytes, int, int, int, int, int]]
@@ -113,6 +116,7 @@ class Popped(NamedTuple):
     again: bool = False
     refusal: Refused | None = None
     token_ms: int = 0
+    type: str = "NORMAL"
 
 
 class Acked(NamedTuple):

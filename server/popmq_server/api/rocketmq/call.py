@@ -1,0 +1,40 @@
+"""What comes with a call beside its request: the headers of the client."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from popmq_proto.rocketmq import definition_pb2 as pb
+from popmq_server.api.rocketmq.status import Declined
+
+
+class Call(NamedTuple):
+    """Header values are opaque texts, "" when absent.
+
+    `language`: JAVA, GO, PYTHON, RUST, DOTNET, CPP, HTTP (that is Node). `remaining_s`: until the client's deadline,
+    None without one.
+    """
+
+    client_id: str
+    language: str
+    namespace: str
+    remaining_s: Callable[[], float | None]
+
+    @property
+    def is_node(self) -> bool:
+        return self.language == "HTTP"
+
+    def check(self) -> None:
+        """Raises Declined CLIENT_ID_REQUIRED: all that the broker knows of a client is kept under its id."""
+        if not self.client_id.strip():
+            raise Declined(pb.CLIENT_ID_REQUIRED, "the header x-mq-client-id is missing")
+
+
+def call_of(context: Any) -> Call:
+    """The headers of a call."""
+    headers = dict(context.invocation_metadata() or ())
+
+    def text(name: str) -> str:
+        value = headers.get(name, "")
+        return value if isinstance(value, str) else value.decode(errors="replace")
+
+    return Call(text("x-mq-client-id"), text("x-mq-language"), text("x-mq-namespace"), context.time_remaining)

@@ -1,0 +1,244 @@
+"""Messages of both protocols: what this one calls something, and the field of popmq.v1.Message that keeps it.
+
+    topic, body, tag, keys, message_id, message_group, born_host, lite_topic, priority     the same
+    user_properties             properties
+    body_encoding GZIP          encoding GZIP, or ZLIB when its bytes begin like zlib's: both are GZIP here
+    born_timestamp              born_ms
+    delivery_timestamp          deliver_at_ms
+    trace_context               trace_context.traceparent, whatever it is
+    orphaned_transaction…       check_after_ms
+    message_type                follows from the others: `kind_of`
+
+A body travels as it came: it is never unpacked. An encoding that this protocol has no name for (ZSTD, LZ4) is told by
+the user property `popmq-encoding`.
+"""
+
+import hashlib
+import re
+from typing import NamedTuple
+
+from popmq_proto.rocketmq import definition_pb2 as pb
+from popmq_proto.v1 import popmq_pb2 as native
+from popmq_server.api import requests
+from popmq_server.api.rocketmq.status import Declined
+from popmq_server.errors import Refused
+from popmq_server.message import BODY_BYTES_MAX, DEAD_LETTER_PREFIX, RETRY_PREFIX, Outgoing
+
+#: Limits of the reference, as far as they are tighter than ours.
+PROPERTIES_MAX = 128
+PROPERTIES_BYTES_MAX = 16 << 10
+MESSAGE_GROUP_BYTES_MAX = 63
+CHECK_AFTER_S_MAX = 3_600
+ENCODING_PROPERTY = "popmq-encoding"
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_LITE_TOPIC = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
+#: Properties by which the reference keeps its own words: a user's would be mistaken for them elsewhere.
+_RESERVED_PROPERTY = re.compile(
+    r"(TRACE_ON|MSG_REGION|KEYS|TAGS|WAIT|DELAY|RETRY_TOPIC|REAL_TOPIC|REAL_QID|TRAN_MSG|PGROUP|MIN_OFFSET|"
+    r"MAX_OFFSET|BUYER_ID|ORIGIN_MESSAGE_ID|TRANSFER_FLAG|CORRECTION_FLAG|MQ2_FLAG|RECONSUME_TIME|UNIQ_KEY|"
+    r"MAX_RECONSUME_TIMES|CONSUME_START_TIME|POP_CK|POP_CK_OFFSET|1ST_POP_TIME|TRAN_PREPARED_QUEUE_OFFSET|"
+    r"DUP_INFO|EXTEND_UNIQ_INFO|INSTANCE_ID|CORRELATION_ID|REPLY_TO_CLIENT|TTL|ARRIVE_TIME|PUSH_REPLY_TIME|"
+    r"CLUSTER|MSG_TYPE|INNER_MULTI_QUEUE_OFFSET|TIMER_DELAY_MS|TIMER_DELAY_SEC|TIMER_DELIVER_MS|TIMER_ENQUEUE_MS|"
+    r"TIMER_DEQUEUE_MS|TIMER_ROLL_TIMES|TIMER_OUT_MS|TIMER_DEL_UNIQKEY|TIMER_DELAY_LEVEL|__BORNHOST|"
+    r"BORN_TIMESTAMP|DLQ_ORIGIN_TOPIC|DLQ_ORIGIN_MESSAGE_ID|__CRC32#)\Z"
+)
+_ENCODINGS = {native.ENCODING_GZIP: pb.GZIP, native.ENCODING_ZLIB: pb.GZIP}
+_TYPES = {
+    pb.NORMAL: "NORMAL",
+    pb.FIFO: "FIFO",
+    pb.DELAY: "DELAY",
+    pb.TRANSACTION: "TRANSACTION",
+    pb.LITE: "LITE",
+    pb.PRIORITY: "PRIORITY",
+}
+TYPE_NUMBERS = {name: number for number, name in _TYPES.items()}
+
+
+class Row(NamedTuple):
+    """A message as the engine delivers it; `handle` "": no lease."""
+
+    data: bytes
+    stored_ms: int
+    queue: int
+    offset: int
+    attempt: int
+    handle: str = ""
+
+
+def outgoing(message: pb.Message) -> Outgoing:
+    """A checked message on its way into the log. Raises Declined, in the order of the reference's checks."""
+    system = message.system_properties
+    _check_body(message.body)
+    _check_words(system)
+    if system.orphaned_transaction_recovery_duration.ToMilliseconds() > CHECK_AFTER_S_MAX * 1000:
+        raise Declined(pb.BAD_REQUEST, "orphaned_transaction_recovery_duration is over 1 h")
+    _check_properties(message)
+    if not system.message_id.strip():
+        raise Declined(pb.ILLEGAL_MESSAGE_ID, "message_id is blank: clients make one for each message")
+    stored = _stored(message)
+    try:
+        return requests.outgoing(stored.SerializeToString(), stored)
+    except Refused as refused:
+        if refused.field == "properties":
+            refused.message += ": a property's name has 1–128 bytes"
+        raise
+
+
+def kind_of(message: pb.Message) -> str:
+    """The type of topic that a message is for: from what it asks for, as the reference tells it."""
+    system = message.system_properties
+    if system.message_type == pb.TRANSACTION:
+        return "TRANSACTION"
+    if system.HasField("delivery_timestamp"):
+        return "DELAY"
+    if system.message_group:
+        return "FIFO"
+    if system.HasField("priority"):
+        return "PRIORITY"
+    return "LITE" if system.lite_topic else "NORMAL"
+
+
+def takes_any(topic: str) -> bool:
+    """Retry and dead-letter topics have no type of their own."""
+    return topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX))
+
+
+def _check_body(body: bytes) -> None:
+    if not body:
+        raise Declined(pb.MESSAGE_BODY_EMPTY, "the body is empty")
+    if len(body) > BODY_BYTES_MAX:
+        raise Declined(
+            pb.MESSAGE_BODY_TOO_LARGE, f"the body has {len(body)} bytes, at most {BODY_BYTES_MAX} are allowed"
+        )
+
+
+def _check_words(system: pb.SystemProperties) -> None:
+    """Tag, keys, message group, lite topic."""
+    tag = system.tag
+    if tag and (not tag.strip() or "|" in tag or _CONTROL.search(tag)):
+        raise Declined(pb.ILLEGAL_MESSAGE_TAG, f"the tag {tag[:40]!r} is blank, or has a | or a control character")
+    for key in system.keys:
+        if not key.strip() or _CONTROL.search(key):
+            raise Declined(pb.ILLEGAL_MESSAGE_KEY, f"the key {key[:40]!r} is blank or has a control character")
+    group = system.message_group
+    if group and (not group.strip() or len(group.encode()) > MESSAGE_GROUP_BYTES_MAX or _CONTROL.search(group)):
+        raise Declined(
+            pb.ILLEGAL_MESSAGE_GROUP,
+            f"the message group {group[:40]!r} is blank, too long or has control characters",
+        )
+    if system.HasField("lite_topic") and not _LITE_TOPIC.match(system.lite_topic):
+        raise Declined(
+            pb.ILLEGAL_LITE_TOPIC, f"the lite topic {system.lite_topic[:40]!r} may have 64 letters, digits, '-' and '_'"
+        )
+
+
+def _check_properties(message: pb.Message) -> None:
+    system, properties = message.system_properties, message.user_properties
+    if len(properties) > PROPERTIES_MAX:
+        raise Declined(
+            pb.MESSAGE_PROPERTIES_TOO_LARGE, f"{len(properties)} properties, at most {PROPERTIES_MAX} are allowed"
+        )
+    total = len(system.tag.encode()) + sum(len(key.encode()) for key in system.keys)
+    for name, value in properties.items():
+        if _RESERVED_PROPERTY.match(name):
+            raise Declined(pb.ILLEGAL_MESSAGE_PROPERTY_KEY, f"the property {name} is reserved")
+        if not name or _CONTROL.search(name) or _CONTROL.search(value):
+            raise Declined(
+                pb.ILLEGAL_MESSAGE_PROPERTY_KEY, f"the property {name[:40]!r} is empty or has a control character"
+            )
+        total += len(name.encode()) + len(value.encode())
+    if total > PROPERTIES_BYTES_MAX:
+        raise Declined(
+            pb.MESSAGE_PROPERTIES_TOO_LARGE,
+            f"the properties, tag and keys have {total} bytes, at most {PROPERTIES_BYTES_MAX} are allowed",
+        )
+
+
+def _stored(message: pb.Message) -> native.Message:
+    """The same message in the words of popmq.v1; empty fields stay unset, so that equal messages have equal bytes."""
+    system = message.system_properties
+    stored = native.Message(
+        message_id=system.message_id,
+        body=message.body,
+        tag=system.tag,
+        keys=system.keys,
+        properties=dict(message.user_properties),
+        message_group=system.message_group,
+        priority=system.priority,
+        transaction=system.message_type == pb.TRANSACTION,
+        born_ms=max(0, system.born_timestamp.ToMilliseconds()),
+        born_host=system.born_host,
+        lite_topic=system.lite_topic,
+    )
+    if system.body_encoding == pb.GZIP:
+        stored.encoding = native.ENCODING_ZLIB if message.body[:1] == b"\x78" else native.ENCODING_GZIP
+    if system.HasField("delivery_timestamp"):
+        stored.deliver_at_ms = max(1, system.delivery_timestamp.ToMilliseconds())
+    if system.trace_context:
+        stored.trace_context.traceparent = system.trace_context
+    if stored.transaction and (after_ms := system.orphaned_transaction_recovery_duration.ToMilliseconds()):
+        stored.check_after_ms = max(1_000, after_ms)
+    return stored
+
+
+def delivered(row: Row, topic: pb.Resource, topic_type: str) -> pb.Message:
+    """A stored message as clients of this protocol get it. `topic_type`: of the topic that it was read from."""
+    stored = native.Message.FromString(row.data)
+    system = pb.SystemProperties(
+        keys=stored.keys,
+        message_id=stored.message_id,
+        body_digest=pb.Digest(
+            type=pb.MD5, checksum=hashlib.md5(stored.body, usedforsecurity=False).hexdigest().upper()
+        ),
+        body_encoding=_ENCODINGS.get(stored.encoding, pb.IDENTITY),
+        message_type=_type_of(stored, topic_type),
+        born_host=stored.born_host,
+        queue_id=row.queue,
+        queue_offset=row.offset,
+        delivery_attempt=row.attempt,
+    )
+    system.born_timestamp.FromMilliseconds(stored.born_ms or row.stored_ms)
+    system.store_timestamp.FromMilliseconds(row.stored_ms)
+    if row.handle:
+        system.receipt_handle = row.handle
+    _add_rare(system, stored)
+    message = pb.Message(
+        topic=topic, user_properties=dict(stored.properties), system_properties=system, body=stored.body
+    )
+    if stored.encoding not in (native.ENCODING_UNSPECIFIED, *_ENCODINGS):
+        message.user_properties[ENCODING_PROPERTY] = native.Encoding.Name(stored.encoding).removeprefix("ENCODING_")
+    return message
+
+
+def _add_rare(system: pb.SystemProperties, stored: native.Message) -> None:
+    """Fields whose presence says something."""
+    if stored.tag:
+        system.tag = stored.tag
+    if stored.message_group:
+        system.message_group = stored.message_group
+    if stored.lite_topic:
+        system.lite_topic = stored.lite_topic
+    if system.message_type == pb.PRIORITY:
+        system.priority = stored.priority
+    if stored.deliver_at_ms:
+        system.delivery_timestamp.FromMilliseconds(stored.deliver_at_ms)
+    elif stored.delay_ms:
+        system.delivery_timestamp.FromMilliseconds(system.store_timestamp.ToMilliseconds())  # visible since then
+    if stored.trace_context.traceparent:
+        system.trace_context = stored.trace_context.traceparent
+    if stored.HasField("dead_letter"):
+        system.dead_letter_queue.topic = stored.dead_letter.topic
+        system.dead_letter_queue.message_id = stored.message_id
+
+
+def _type_of(stored: native.Message, topic_type: str) -> pb.MessageType:
+    if stored.transaction:
+        return pb.TRANSACTION
+    if stored.lite_topic:
+        return pb.LITE
+    if stored.deliver_at_ms or stored.delay_ms:
+        return pb.DELAY
+    if stored.message_group:
+        return pb.FIFO
+    return pb.PRIORITY if topic_type == "PRIORITY" or stored.priority else pb.NORMAL

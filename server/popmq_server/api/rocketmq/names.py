@@ -1,0 +1,63 @@
+"""Names of topics and groups: a Resource of this protocol, and the engine's name for it.
+
+    namespace "", name "orders"          orders
+    namespace "shop", name "orders"      shop.orders         no name of this protocol has a dot: nothing collides
+    namespace "shop", name "%DLQ%bill"   %DLQ%shop.bill      the dead letters of the group shop.bill
+
+Some clients put the namespace into each Resource, some only into a header: the Resource's own wins.
+"""
+
+import re
+
+from popmq_proto.rocketmq import definition_pb2 as pb
+from popmq_server.api.rocketmq.status import Declined
+from popmq_server.message import DEAD_LETTER_PREFIX, GROUP_NAME_MAX, RETRY_PREFIX, TOPIC_NAME_MAX
+
+_NAME = re.compile(r"[%|a-zA-Z0-9_-]+\Z")
+_NAMESPACE = re.compile(r"[a-zA-Z0-9_.-]*\Z")
+_RESERVED_TOPIC = re.compile(
+    r"(TBW102|SCHEDULE_TOPIC_XXXX|BenchmarkTest|RMQ_SYS_.*|rmq_sys_.*|TRANS_CHECK_MAX_TIME_TOPIC|SELF_TEST_TOPIC"
+    r"|OFFSET_MOVED_EVENT|CHECKPOINT_TOPIC)\Z"
+)
+_RESERVED_GROUP = "CID_RMQ_SYS_"
+_PREFIXES = (DEAD_LETTER_PREFIX, RETRY_PREFIX)
+
+
+def topic_name(resource: pb.Resource, namespace: str) -> str:
+    """The engine's name of a topic. Raises Declined ILLEGAL_TOPIC."""
+    name = resource.name
+    if _RESERVED_TOPIC.match(name):
+        raise Declined(pb.ILLEGAL_TOPIC, f"the topic {name} is reserved")
+    return _name(resource, namespace, pb.ILLEGAL_TOPIC, "topic", TOPIC_NAME_MAX)
+
+
+def group_name(resource: pb.Resource, namespace: str) -> str:
+    """The engine's name of a consumer group. Raises Declined ILLEGAL_CONSUMER_GROUP."""
+    name = resource.name
+    if name.startswith(_RESERVED_GROUP):
+        raise Declined(pb.ILLEGAL_CONSUMER_GROUP, f"the consumer group {name} is reserved")
+    return _name(resource, namespace, pb.ILLEGAL_CONSUMER_GROUP, "consumer group", GROUP_NAME_MAX)
+
+
+def _name(resource: pb.Resource, namespace: str, code: pb.Code, what: str, letters_max: int) -> str:
+    name, space = resource.name, resource.resource_namespace or namespace
+    if not name.strip():
+        raise Declined(code, f"the {what} is blank")
+    if len(name) > letters_max or not _NAME.match(name) or not _NAMESPACE.match(space):
+        raise Declined(
+            code, f"the {what} {name[:40]!r} may have {letters_max} letters, digits, '_', '-', '%' and '|' at most"
+        )
+    prefix = next((prefix for prefix in _PREFIXES if name.startswith(prefix)), "")
+    whole = f"{prefix}{space}.{name.removeprefix(prefix)}" if space else name
+    if not name.removeprefix(prefix) or len(whole) > letters_max + len(prefix):
+        raise Declined(code, f"the {what} {whole[:40]!r} is too long, or empty behind its prefix")
+    return whole
+
+
+def resource_of(name: str, namespace: str) -> pb.Resource:
+    """The Resource of an engine's name, in a namespace: for messages that nobody has named in a request."""
+    prefix = next((prefix for prefix in _PREFIXES if name.startswith(prefix)), "")
+    bare = name.removeprefix(prefix)
+    if namespace and bare.startswith(f"{namespace}."):
+        return pb.Resource(resource_namespace=namespace, name=prefix + bare.removeprefix(f"{namespace}."))
+    return pb.Resource(name=name)

@@ -1,0 +1,72 @@
+"""Where a topic is: QueryRoute, and what a push consumer polls: QueryAssignment.
+
+There is one broker, and clients reach it already: the route echoes the endpoints that the client itself used, so it
+works through address translation, in containers, and by names that only the client knows.
+"""
+
+from popmq_proto.rocketmq import definition_pb2 as pb
+from popmq_proto.rocketmq import service_pb2 as rpc
+from popmq_server.api.rocketmq.call import Call
+from popmq_server.api.rocketmq.messages import TYPE_NUMBERS
+from popmq_server.api.rocketmq.names import group_name, topic_name
+from popmq_server.api.rocketmq.status import OK, Declined
+from popmq_server.commands import Look
+from popmq_server.engine import Engine
+from popmq_server.records import Topic
+
+#: The name of the one broker: clients tell brokers apart by it.
+BROKER = "popmq"
+#: In an assignment: any queue.
+ANY_QUEUE = -1
+
+
+class RouteService:
+    """`advertised`: where this broker is bound, for clients that do not say how they reach it."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.advertised = pb.Endpoints()
+
+    async def QueryRoute(self, request: rpc.QueryRouteRequest, call: Call) -> rpc.QueryRouteResponse:
+        """One entry for each queue, in their order, always the same."""
+        endpoints = self._endpoints(request.endpoints)
+        topic = await self._topic(topic_name(request.topic, call.namespace))
+        queues = [_queue(request.topic, number, topic, endpoints) for number in range(topic.queues)]
+        return rpc.QueryRouteResponse(status=OK, message_queues=queues)
+
+    async def QueryAssignment(self, request: rpc.QueryAssignmentRequest, call: Call) -> rpc.QueryAssignmentResponse:
+        """Every consumer polls the whole topic: the broker hands each message to one of them."""
+        endpoints = self._endpoints(request.endpoints)
+        name, group = topic_name(request.topic, call.namespace), group_name(request.group, call.namespace)
+        topic = await self._topic(name)
+        await self._engine.execute(Look("group_settings", (group,)))
+        number = 0 if topic.type == "FIFO" else ANY_QUEUE
+        assignment = pb.Assignment(message_queue=_queue(request.topic, number, topic, endpoints))
+        return rpc.QueryAssignmentResponse(status=OK, assignments=[assignment])
+
+    async def _topic(self, name: str) -> Topic:
+        rows = await self._engine.execute(Look("topics", (name,)))
+        topic: Topic = rows[0].topic
+        return topic
+
+    def _endpoints(self, asked: pb.Endpoints) -> pb.Endpoints:
+        """Raises Declined ILLEGAL_ACCESS_POINT for what no client can have connected to."""
+        if not asked.addresses or asked.scheme == pb.ADDRESS_SCHEME_UNSPECIFIED:
+            return self.advertised
+        if asked.scheme == pb.DOMAIN_NAME and len(asked.addresses) > 1:
+            raise Declined(pb.ILLEGAL_ACCESS_POINT, "endpoints of the scheme DOMAIN_NAME have one address")
+        for address in asked.addresses:
+            if not address.host.strip() or not 0 < address.port < 65536:
+                raise Declined(pb.ILLEGAL_ACCESS_POINT, f"{address.host[:40]!r}:{address.port} is no address")
+        return asked
+
+
+def _queue(resource: pb.Resource, number: int, topic: Topic, endpoints: pb.Endpoints) -> pb.MessageQueue:
+    """Dead letters are read only: the broker alone writes them."""
+    return pb.MessageQueue(
+        topic=resource,
+        id=number,
+        permission=pb.READ if topic.is_dead_letter else pb.READ_WRITE,
+        broker=pb.Broker(name=BROKER, id=0, endpoints=endpoints),
+        accept_message_types=[TYPE_NUMBERS.get(topic.type, pb.NORMAL)],
+    )

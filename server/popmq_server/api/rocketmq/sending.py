@@ -1,0 +1,107 @@
+"""Messages in, and what becomes of those that nobody sees yet: SendMessage, RecallMessage, EndTransaction."""
+
+from popmq_proto.rocketmq import definition_pb2 as pb
+from popmq_proto.rocketmq import service_pb2 as rpc
+from popmq_server.api import requests
+from popmq_server.api.rocketmq import messages
+from popmq_server.api.rocketmq.call import Call
+from popmq_server.api.rocketmq.names import topic_name
+from popmq_server.api.rocketmq.status import OK, Declined, status_of
+from popmq_server.commands import End, EndTransaction, Look, Place, Recall, Send, Sent
+from popmq_server.engine import Engine
+from popmq_server.errors import Refused
+from popmq_server.message import Outgoing, check_messages_total
+from popmq_server.metrics import Metrics
+from popmq_server.opaque import read_recall, read_transaction
+
+
+class SendService:
+    """The producer's calls."""
+
+    def __init__(self, engine: Engine, metrics: Metrics) -> None:
+        self._engine = engine
+        self._metrics = metrics
+
+    async def SendMessage(self, request: rpc.SendMessageRequest, call: Call) -> rpc.SendMessageResponse:
+        """All messages are good and of the topic's type, or the request is refused as a whole."""
+        command = _send(request, call)
+        with self._metrics.limits("", command.topic):
+            answer: Sent = await self._engine.execute(command)
+        outgoing = [entry for entry in command.entries if isinstance(entry, Outgoing)]
+        entries = [
+            _entry(message, place, call) for message, place in zip(outgoing, _places(answer, outgoing), strict=True)
+        ]
+        self._count(command, outgoing, entries)
+        codes = {entry.status.code for entry in entries}
+        status = (
+            entries[0].status if len(codes) == 1 else pb.Status(code=pb.MULTIPLE_RESULTS, message="see the entries")
+        )
+        return rpc.SendMessageResponse(status=status, entries=entries)
+
+    def _count(self, command: Send, outgoing: list[Outgoing], entries: list[rpc.SendResultEntry]) -> None:
+        sizes = [
+            len(message.data) for message, entry in zip(outgoing, entries, strict=True) if entry.status.code == pb.OK
+        ]
+        self._metrics.requests.labels("Send", "", command.topic).inc()
+        if sizes:
+            self._metrics.messages.labels("Send", "", command.topic).inc(len(sizes))
+            self._metrics.bytes.labels("Send", "", command.topic).inc(sum(sizes))
+
+    async def RecallMessage(self, request: rpc.RecallMessageRequest, call: Call) -> rpc.RecallMessageResponse:
+        """OK: it will never be delivered."""
+        name = topic_name(request.topic, call.namespace)
+        handle = read_recall(request.recall_handle)
+        rows = await self._engine.execute(Look("topics", (name,)))
+        if rows[0].topic.type != "DELAY":
+            raise Declined(pb.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, f"{name} is no topic of delayed messages")
+        if handle is None:
+            raise Declined(pb.BAD_REQUEST, "this is not a recall handle, or it is damaged")
+        message_id = await self._engine.execute(Recall(name, handle))
+        return rpc.RecallMessageResponse(status=OK, message_id=message_id)
+
+    async def EndTransaction(self, request: rpc.EndTransactionRequest, call: Call) -> rpc.EndTransactionResponse:
+        """Not decided is no answer: the producer is asked again later."""
+        topic_name(request.topic, call.namespace)
+        transaction = read_transaction(request.transaction_id)
+        if transaction is None:
+            raise Declined(pb.INVALID_TRANSACTION_ID, "this is not a transaction id, or it is damaged")
+        if request.resolution == pb.TRANSACTION_RESOLUTION_UNSPECIFIED:
+            return rpc.EndTransactionResponse(status=OK)
+        (ended,) = await self._engine.execute(EndTransaction((End(transaction, request.resolution == pb.COMMIT),)))
+        if isinstance(ended, Refused):
+            raise ended
+        return rpc.EndTransactionResponse(status=OK)
+
+
+def _send(request: rpc.SendMessageRequest, call: Call) -> Send:
+    """Raises Declined for the first message that is not good."""
+    if not request.messages:
+        raise Declined(pb.MESSAGE_CORRUPTED, "there is no message in the request")
+    names = {topic_name(message.topic, call.namespace) for message in request.messages}
+    if len(names) > 1:
+        raise Declined(pb.MESSAGE_CORRUPTED, "the messages of one request are of one topic")
+    outgoing = tuple(messages.outgoing(message) for message in request.messages)
+    total = sum(len(entry.data) for entry in outgoing)
+    name = requests.sent_name(names.pop())
+    check_messages_total(len(outgoing), total, requests.ENTRIES_MAX, requests.SEND_BYTES_MAX)
+    types = frozenset(messages.kind_of(message) for message in request.messages)
+    return Send(name, outgoing, bytes=total, types=types)
+
+
+def _places(answer: Sent, outgoing: list[Outgoing]) -> list[Place | Refused]:
+    """Where each message is; messages without a place of their own follow each other in one queue."""
+    if answer.places is not None:
+        return list(answer.places)
+    return [Place(answer.queue, answer.first + number) for number in range(len(outgoing))]
+
+
+def _entry(message: Outgoing, place: Place | Refused, call: Call) -> rpc.SendResultEntry:
+    if isinstance(place, Refused):
+        return rpc.SendResultEntry(status=status_of(place, call.language), message_id=message.message_id)
+    return rpc.SendResultEntry(
+        status=OK,
+        message_id=message.message_id,
+        transaction_id=place.transaction_id,
+        offset=place.offset,
+        recall_handle=place.recall_handle,
+    )

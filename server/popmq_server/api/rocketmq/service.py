@@ -1,0 +1,139 @@
+"""apache.rocketmq.v2.MessagingService beside popmq.v1, over the same engine.
+
+grpcio ── bytes ──▶ Face ── request, Call ──▶ the part that has the method ── commands ──▶ Engine
+                      │
+                      └─ what a part raises becomes the Status of the answer: a call never fails as a call
+
+routes.py      QueryRoute, QueryAssignment            telemetry.py   Telemetry, Heartbeat, NotifyClientTermination
+sending.py     SendMessage, RecallMessage,            receiving.py   ReceiveMessage, AckMessage,
+               EndTransaction                                        ChangeInvisibleDuration, Forward…
+pulling.py     PullMessage and the offsets            lite.py        SyncLiteSubscription
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError, Message
+
+from popmq_proto.rocketmq import definition_pb2 as pb
+from popmq_proto.rocketmq import service_pb2 as rpc
+from popmq_server.api.rocketmq.call import Call, call_of
+from popmq_server.api.rocketmq.routes import RouteService
+from popmq_server.api.rocketmq.sending import SendService
+from popmq_server.api.rocketmq.status import Declined, status_of
+from popmq_server.clock import stopwatch
+from popmq_server.engine import Engine
+from popmq_server.errors import Refused
+from popmq_server.metrics import Metrics
+
+log = logging.getLogger("popmq.api")
+
+SERVICE = rpc.DESCRIPTOR.services_by_name["MessagingService"]
+#: Names of these calls among the metrics, beside those of popmq.v1.
+_PREFIX = "v2."
+
+Unary = Callable[[Any, Call], Awaitable[Message]]
+Streaming = Callable[[Any, Call], AsyncGenerator[Message, None]]
+
+
+class Face:
+    """The service over one engine. `began`: told of each call, so that a stop waits for its answer."""
+
+    def __init__(self, engine: Engine, metrics: Metrics, began: Callable[[Any], None]) -> None:
+        self._metrics = metrics
+        self._began = began
+        self.routes = RouteService(engine)
+        self._parts: tuple[Any, ...] = (self.routes, SendService(engine, metrics))
+
+    def handlers(self) -> Any:
+        """The generic handler for grpcio: every method of the contract, or the start fails."""
+        methods: dict[str, Any] = {}
+        for method in SERVICE.methods:
+            call: Any = next((getattr(part, method.name) for part in self._parts if hasattr(part, method.name)), None)
+            kinds = getattr(rpc, method.input_type.name), getattr(rpc, method.output_type.name)
+            if call is None:
+                methods[method.name] = grpc.unary_unary_rpc_method_handler(self._unary(method.name, _unserved, *kinds))
+            elif method.client_streaming:
+                methods[method.name] = grpc.stream_stream_rpc_method_handler(call)
+            elif method.server_streaming:
+                methods[method.name] = grpc.unary_stream_rpc_method_handler(self._streaming(method.name, call, *kinds))
+            else:
+                methods[method.name] = grpc.unary_unary_rpc_method_handler(self._unary(method.name, call, *kinds))
+        return grpc.method_handlers_generic_handler(SERVICE.full_name, methods)
+
+    def _unary(self, name: str, method: Unary, kind: Any, answer: Any) -> Callable[[bytes, Any], Awaitable[bytes]]:
+        """One call; its answer has a status whatever happens."""
+
+        async def handle(raw: bytes, context: Any) -> bytes:
+            began = stopwatch()
+            self._began(context)
+            call = call_of(context)
+            try:
+                call.check()
+                response: Message = await method(_read(kind, raw), call)
+            except asyncio.CancelledError:
+                self._metrics.calls.labels(_PREFIX + name, "CANCELLED").inc()
+                raise
+            except Exception as error:
+                response = answer(status=self._failed(name, error, call))
+            finally:
+                self._metrics.call_seconds.labels(_PREFIX + name).observe(stopwatch() - began)
+            self._count(name, response)
+            return response.SerializeToString()
+
+        return handle
+
+    def _streaming(
+        self, name: str, method: Streaming, kind: Any, answer: Any
+    ) -> Callable[[bytes, Any], Awaitable[None]]:
+        """One call with several answers, written here: so whoever ends it, the part is closed at once."""
+
+        async def handle(raw: bytes, context: Any) -> None:
+            began = stopwatch()
+            self._began(context)
+            call = call_of(context)
+            try:
+                call.check()
+                async with contextlib.aclosing(method(_read(kind, raw), call)) as responses:
+                    async for response in responses:
+                        if response.HasField("status"):
+                            self._count(name, response)
+                        await context.write(response.SerializeToString())
+            except asyncio.CancelledError:
+                self._metrics.calls.labels(_PREFIX + name, "CANCELLED").inc()
+                raise
+            except Exception as error:
+                response = answer(status=self._failed(name, error, call))
+                self._count(name, response)
+                await context.write(response.SerializeToString())
+            finally:
+                self._metrics.call_seconds.labels(_PREFIX + name).observe(stopwatch() - began)
+
+        return handle
+
+    def _failed(self, name: str, error: Exception, call: Call) -> pb.Status:
+        """The status of what a part raised; a bug is logged."""
+        if isinstance(error, Refused):
+            self._metrics.refusals.labels(error.code).inc()
+        elif not isinstance(error, Declined):
+            log.exception("%s raised", name)
+        return status_of(error, call.language)
+
+    def _count(self, name: str, response: Any) -> None:
+        self._metrics.calls.labels(_PREFIX + name, pb.Code.Name(response.status.code)).inc()
+
+
+def _read(kind: Any, raw: bytes) -> Any:
+    try:
+        return kind.FromString(raw)
+    except DecodeError:
+        raise Declined(pb.BAD_REQUEST, f"the request's bytes are not a {kind.DESCRIPTOR.full_name}") from None
+
+
+async def _unserved(request: Any, call: Call) -> Message:
+    """Being built."""
+    raise Declined(pb.NOT_IMPLEMENTED, "this call is not served yet")

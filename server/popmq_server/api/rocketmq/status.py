@@ -1,0 +1,89 @@
+"""What went wrong, as apache.rocketmq.v2 says it: a Status in the answer, while the call itself ends with gRPC's OK.
+
+    Declined    this face refuses: a text or a number that the protocol does not allow
+    Refused     the engine refuses: `code_of` says which code stands for it
+
+Every code here can be provoked: docs/rocketmq.md lists them with what does.
+"""
+
+from popmq_proto.rocketmq import definition_pb2 as pb
+from popmq_server.errors import BrokerError, Refused
+
+#: popmq.v1.Code → apache.rocketmq.v2.Code. What a client may try again is TOO_MANY_REQUESTS: they back off then.
+_CODES = {
+    "TOPIC_NOT_FOUND": pb.TOPIC_NOT_FOUND,
+    "GROUP_NOT_FOUND": pb.CONSUMER_GROUP_NOT_FOUND,
+    "INVALID_HANDLE": pb.INVALID_RECEIPT_HANDLE,
+    "HANDLE_LAPSED": pb.INVALID_RECEIPT_HANDLE,
+    "FILTER_INVALID": pb.ILLEGAL_FILTER_EXPRESSION,
+    "FILTER_CONFLICT": pb.ILLEGAL_FILTER_EXPRESSION,
+    "STORAGE_FULL": pb.TOO_MANY_REQUESTS,
+    "BUSY": pb.TOO_MANY_REQUESTS,
+    "IN_FLIGHT_LIMIT": pb.TOO_MANY_REQUESTS,
+    "POLLING_FULL": pb.TOO_MANY_REQUESTS,
+    "RATE_LIMITED": pb.TOO_MANY_REQUESTS,
+    "UNAUTHENTICATED": pb.UNAUTHORIZED,
+    "PERMISSION_DENIED": pb.UNAUTHORIZED,
+    "MESSAGE_NOT_FOUND": pb.MESSAGE_NOT_FOUND,
+    "TRANSACTION_NOT_FOUND": pb.INVALID_TRANSACTION_ID,
+    "TRANSACTION_ENDED": pb.INVALID_TRANSACTION_ID,
+    "WRONG_CONSUME_MODE": pb.PRECONDITION_FAILED,
+    "UNSUPPORTED": pb.NOT_IMPLEMENTED,
+    "INVALID_FIELD": pb.BAD_REQUEST,
+}
+#: INVALID_FIELD by the field that it names.
+_FIELDS = {
+    "topic": pb.ILLEGAL_TOPIC,
+    "group": pb.ILLEGAL_CONSUMER_GROUP,
+    "type": pb.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
+    "tag": pb.ILLEGAL_MESSAGE_TAG,
+    "keys": pb.ILLEGAL_MESSAGE_KEY,
+    "message_group": pb.ILLEGAL_MESSAGE_GROUP,
+    "message_id": pb.ILLEGAL_MESSAGE_ID,
+    "properties": pb.MESSAGE_PROPERTIES_TOO_LARGE,
+    "body": pb.MESSAGE_BODY_TOO_LARGE,
+    "lite_topic": pb.ILLEGAL_LITE_TOPIC,
+    "recall_handle": pb.BAD_REQUEST,
+}
+#: The Rust client ends its process at a code that it does not know.
+_FOR_RUST = {
+    pb.ILLEGAL_OFFSET: pb.BAD_REQUEST,
+    pb.ILLEGAL_LITE_TOPIC: pb.BAD_REQUEST,
+    pb.INVALID_CLIENT_PROPERTIES: pb.BAD_REQUEST,
+    pb.OFFSET_NOT_FOUND: pb.NOT_FOUND,
+    pb.MESSAGE_BODY_EMPTY: pb.MESSAGE_CORRUPTED,
+    pb.LITE_TOPIC_QUOTA_EXCEEDED: pb.TOO_MANY_REQUESTS,
+    pb.LITE_SUBSCRIPTION_QUOTA_EXCEEDED: pb.TOO_MANY_REQUESTS,
+}
+
+OK = pb.Status(code=pb.OK, message="OK")
+
+
+class Declined(BrokerError):
+    """A request that this face refuses before the engine hears of it."""
+
+    def __init__(self, code: pb.Code, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+def code_of(refused: Refused) -> pb.Code:
+    """The code that stands for a refusal of the engine."""
+    if refused.code == "INVALID_FIELD":
+        field = refused.field.rpartition("].")[2].partition("[")[0]
+        return _FIELDS.get(field, pb.BAD_REQUEST)
+    return _CODES.get(refused.code, pb.INTERNAL_SERVER_ERROR)
+
+
+def status_of(error: Exception, language: str = "") -> pb.Status:
+    """The Status of what was declined or refused; of anything else, a bug, the caller learns nothing."""
+    if isinstance(error, Declined):
+        code, message = error.code, error.message
+    elif isinstance(error, Refused):
+        code, message = code_of(error), f"{error.message}; {error.action}" if error.action else error.message
+    else:
+        code, message = pb.INTERNAL_SERVER_ERROR, "the broker failed on this request: report it with the broker's log"
+    if language == "RUST":
+        code = _FOR_RUST.get(code, code)
+    return pb.Status(code=code, message=message)
