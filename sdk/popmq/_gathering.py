@@ -61,6 +61,11 @@ class Line:
             None  # nobody may fly: all who wait are of these, and something must land first
         )
 
+    @property
+    def waiting(self) -> int:
+        """How many wait."""
+        return len(self._pending)
+
     def add(self, unit: Unit) -> None:
         """Joins those who wait. Who keeps the time is the first of them, and whoever ends a time when none may fly."""
         self._pending.append(unit)

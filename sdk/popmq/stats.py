@@ -221,3 +221,4 @@ class ClientStats:
     retries: int
     sent: int  # messages stored
     send_requests: int  # requests that took; sent ÷ send_requests is what gathering made of them
+    sends_waiting: int  # calls of `send` that wait, for a request in flight or for company

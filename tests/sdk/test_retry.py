@@ -11,7 +11,6 @@ import pytest
 
 import popmq
 from popmq import errors
-from popmq._gathering import Line, Unit
 from popmq.testing import Broker, FakeClock
 from popmq_proto.v1 import popmq_pb2 as pb
 from tests.sdk.conftest import GROUP, TOPIC, Connect
@@ -60,18 +59,9 @@ async def test_sends_are_numbered_apart(lossy: Any, wire: LossyWire) -> None:
     assert len({request.producer_id for request in requests}) == 1
 
 
-async def test_a_message_group_keeps_its_order_though_a_send_before_is_held_up(
-    lossy: Any, wire: LossyWire, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_message_group_keeps_its_order_though_a_send_before_is_held_up(lossy: Any, wire: LossyWire) -> None:
     await lossy.create_topic("letters", type="FIFO")
     begun, another = threading.Event(), threading.Event()
-    order, add = [], Line.add  # threads that send at once have the order in which they join
-
-    def joining(line: Line, unit: Unit) -> None:
-        order.append(int(unit.rows[0].body))
-        add(line, unit)
-
-    monkeypatch.setattr(Line, "add", joining)
 
     def held(forward: Callable[[], bytes]) -> bytes:
         begun.set()
@@ -85,50 +75,18 @@ async def test_a_message_group_keeps_its_order_though_a_send_before_is_held_up(
             another.set()
 
     wire.plan["Send"] = [held, passing, REFUSE, LOSE]
-    sends = []
-    for number, message_group in enumerate("aabab"):
-        sends.append(
-            asyncio.ensure_future(lossy.send("letters", popmq.Message(str(number), message_group=message_group)))
-        )
-        await asyncio.to_thread(begun.wait)
-    receipts = await asyncio.gather(*sends)
-    for one_group in ({0, 1, 3}, {2, 4}):
-        offsets = [receipts[number].offset for number in order if number in one_group]
-        assert offsets == sorted(offsets)
+    sends = [asyncio.ensure_future(lossy.send("letters", popmq.Message("a1", message_group="a")))]
+    await asyncio.to_thread(begun.wait)
+    for waiting, body in enumerate(("a2", "a3"), 1):
+        sends.append(asyncio.ensure_future(lossy.send("letters", popmq.Message(body, message_group="a"))))
+        while lossy.client_stats().sends_waiting < waiting:  # noqa: ASYNC110 - it joins in a thread of its own
+            await asyncio.sleep(0)
+    await asyncio.sleep(0.05)  # ten times as long as they wait for company: then only the landing can help them
+    sends.append(asyncio.ensure_future(lossy.send("letters", popmq.Message("b1", message_group="b"))))
+    first, second, third, _ = await asyncio.gather(*sends)
+    assert first.offset < second.offset < third.offset
     requests = [pb.SendRequest.FromString(request) for request in wire.seen["Send"]]
-    assert {message.message_group for message in requests[1].messages} == {"b"}
-
-
-def unit(message_group: str) -> Unit:
-    return Unit([pb.Message()], 1, threading.Event(), frozenset([message_group]))
-
-
-def test_who_may_pass_those_that_wait_for_their_message_group_does_not_wait_with_them() -> None:
-    line, first, second, other = Line(), unit("a"), unit("a"), unit("b")
-    line.add(first)
-    assert line.board(patient=True) == [first]
-    line.add(second)
-    assert line.board(patient=False) == []  # from here on second waits for the landing
-    line.add(other)
-    assert other.keeps_time
-    assert line.board(patient=False) == [other]
-
-
-@pytest.mark.parametrize("flies", [True, False], ids=["flies", "gives up"])
-def test_somebody_keeps_the_time_when_who_kept_it(flies: bool) -> None:
-    line, flying, keeper, left = Line(), unit("a"), unit("b"), unit("a")
-    line.add(flying)
-    assert line.board(patient=True) == [flying]
-    line.add(keeper)
-    line.add(left)
-    assert keeper.keeps_time
-    assert not left.keeps_time
-    if flies:
-        assert line.board(patient=False) == [keeper]
-    else:
-        assert line.leave(keeper)
-    assert left.keeps_time
-    assert left.turn.is_set()
+    assert [[message.body for message in request.messages] for request in requests[:2]] == [[b"a1"], [b"b1"]]
 
 
 async def test_a_consumer_that_closes_behind_a_failure_gives_nothing_back_that_the_broker_has_taken(

@@ -40,6 +40,11 @@ class Gather:
             raise unit.error
         return unit.results
 
+    def waiting(self) -> int:
+        """Callers that wait to fly."""
+        with self._lock:
+            return sum(line.waiting for line in self._lines.values())
+
     async def _until_settled(self, topic: str, line: Line, unit: Unit) -> None:
         deadline = time.monotonic() + self._wire.timeouts.send
         patient = True

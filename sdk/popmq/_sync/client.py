@@ -95,7 +95,8 @@ class Client(Admin, Transactions, Subscriptions, Looking, Pulling, Owners):
 
     def client_stats(self) -> ClientStats:
         """What this client has done so far."""
-        return ClientStats(self._wire.calls, self._wire.retries, self._gather.sent, self._gather.requests)
+        gather = self._gather
+        return ClientStats(self._wire.calls, self._wire.retries, gather.sent, gather.requests, gather.waiting())
 
     # ── Send ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
