@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 from hypothesis import strategies as st
@@ -36,10 +37,15 @@ class Clients(Broker):
 
     @rule(topic=draws.topics, counts=st.lists(st.integers(1, 6), min_size=1, max_size=4), groups=st.sampled_from("abc"))
     def send_some(self, topic: str, counts: list[int], groups: str) -> None:
-        """Of one message group and, the last of each request, of another one."""
+        """Of one message group and, the last of each request, of another one; of several colours."""
         other = "b" if groups == "a" else "a"
+        looks = itertools.cycle([("", None), ("red", 1), ("blue", 2), ("red", None)])
         requests = [[Draft(message_group=groups)] * (count - 1) + [Draft(message_group=other)] for count in counts]
-        self.commands([SendStep(topic, drafts) for drafts in requests])
+        coloured = [
+            [draft._replace(tag=tag, number=number) for draft, (tag, number) in zip(drafts, looks, strict=False)]
+            for drafts in requests
+        ]
+        self.commands([SendStep(topic, drafts) for drafts in coloured])
 
     def popped(self, step: PopStep) -> list[Handle]:
         """Pops, and what came."""

@@ -9,7 +9,7 @@ from popmq_server import commands as ask
 from tests.engine import draws
 from tests.engine.machine import Broker, dead_letters
 from tests.engine.machine_clients import Clients
-from tests.engine.model_facts import must
+from tests.engine.model_facts import Letter, must
 from tests.engine.model_moves import Redriven
 from tests.engine.model_topics import FILTERS
 from tests.engine.rig import MINUTE
@@ -84,13 +84,28 @@ class Repairing(Clients, Broker):
 
     @rule(group=draws.groups, which=st.one_of(st.none(), st.sets(st.integers(0, 4), max_size=3)))
     def redrive(self, group: str, which: set[int] | None) -> None:
-        """All dead letters of a group, or some of them."""
+        """All dead letters of a group, piece by piece, or some of them."""
         letters = dead_letters(self.rig, group) if group in self.model.groups else []
-        chosen = letters if which is None else [one for place, one in enumerate(letters) if place in which]
-        answer = self.one(ask.Redrive(group, None if which is None else tuple(offset for offset, _ in chosen)))
-        told = answer if isinstance(answer, str) else Redriven(answer.topics, [one.offset for one in answer.failures])
-        self.model.redrive(group, chosen, told)
+        if which is not None:
+            some = [one for place, one in enumerate(letters) if place in which]
+            self.redrive_piece(ask.Redrive(group, tuple(offset for offset, _ in some)), some)
+            return
+        left: ask.Redrive | None = ask.Redrive(group)
+        while left is not None:
+            left = self.redrive_piece(left, letters)
+
+    def redrive_piece(self, command: ask.Redrive, letters: list[tuple[int, Letter]]) -> ask.Redrive | None:
+        """One request; what to ask for next, where letters are left. A piece ends where letters are missing."""
+        answer = self.one(command)
+        if isinstance(answer, str):
+            self.model.redrive(command.group, letters, answer)
+        else:
+            ours = [one for one in letters if command.offsets is not None or command.start <= one[0] < answer.next]
+            self.model.redrive(command.group, ours, Redriven(answer.topics, [one.offset for one in answer.failures]))
         self.after()
+        if isinstance(answer, str) or answer.next >= answer.stop:
+            return None
+        return command._replace(start=answer.next, stop=answer.stop)
 
     @rule(group=draws.groups, topic=draws.topics, message_group=st.sampled_from("abc"), dead_letter=st.booleans())
     def resume(self, group: str, topic: str, message_group: str, dead_letter: bool) -> None:
@@ -125,8 +140,25 @@ class Repairing(Clients, Broker):
                 self.resume(group, topic, message_group, dead_letter)
 
 
-class Filtering(Broker):
+class Filtering(Clients, Broker):
     """A filter that is replaced: what it has passed does not come back, and what waits is judged anew."""
+
+    @rule(
+        group=draws.groups,
+        topic=draws.topics,
+        wanted=st.lists(st.sampled_from(list(FILTERS)), min_size=2, max_size=3),
+        messages=draws.sizes,
+    )
+    def change_the_filter_again_and_again(
+        self, group: str, topic: str, wanted: list[tuple[str, str]], messages: int
+    ) -> None:
+        """What comes back in between is judged by the new one."""
+        for one in wanted:
+            self.send_some(topic, [4], "a")
+            self.set_filter(group, topic, one)
+            self.commands([PopStep(topic, group, (), messages, invisible_ms=MINUTE)])
+            change = [(Pick(place, "good"), "release", 0, False, 0) for place in range(messages)]
+            self.commands([ChangeStep(group, change)])
 
     @rule(group=draws.groups, topic=draws.topics, wanted=st.sampled_from(list(FILTERS)))
     def set_filter(self, group: str, topic: str, wanted: tuple[str, str]) -> None:

@@ -185,7 +185,7 @@ class ChangeStep(NamedTuple):
     """(handle, kind, delay, uncounted, number of the reason) entries."""
 
     group: str
-    changes: list[tuple[Pick, str, int | None, bool, int]]
+    changes: Sequence[tuple[Pick, str, int | None, bool, int]]
 
     def command(self, machine: Broker) -> ask.ChangeInvisibleTime:
         changes: list[ask.Change | Refused] = []
