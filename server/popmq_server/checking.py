@@ -119,7 +119,10 @@ def count(tx: Tx, command: CountChecks) -> None:
 
 
 def listen(tx: Tx, command: Listen) -> None:
-    """Sets for whose topics somebody can answer; refuses a producer that names a topic without half messages."""
+    """Sets for whose topics somebody can answer; refuses a producer that names a topic without half messages.
+
+    No table: it says who is there now, which stays true when the commit that it came with fails.
+    """
     for place, name in enumerate(command.joining):
         field = f"hello.transaction_topics[{place}]"
         topic = tx.topic(name)

@@ -33,7 +33,7 @@ from tests.engine.faults import Fault, failing
 from tests.engine.glance import Glance, glances
 from tests.engine.model_facts import QUIET_MS, Answer, Content, Letter, Seen, Stand, Where, must
 from tests.engine.rig import HOUR, MINUTE, Rig, parsed
-from tests.engine.steps import Draft, SendStep
+from tests.engine.steps import Draft, ListenStep, SendStep
 
 RECORD_HEAD = 20
 
@@ -185,7 +185,7 @@ class Broker(RuleBasedStateMachine):
         told = iter(committed.results)
         results = [(next(told), next(told) if len(few) > 1 else None) for few in watched]
         if hit.times == 2:
-            self.given_up([result for result, _ in results])
+            self.given_up(asked, commands, [result for result, _ in results])
         else:
             self.judge_group(asked, commands, results, bool(hit.times), committed)
             self.judge_wakes(before, committed.woken)
@@ -206,9 +206,12 @@ class Broker(RuleBasedStateMachine):
             if lane == 0:
                 self.time_in_model(committed)
 
-    def given_up(self, results: list[Any]) -> None:
-        """Not even an ack could be written; the engine asks again after a while."""
+    def given_up(self, asked: list[Any], commands: list[Any], results: list[Any]) -> None:
+        """Not even an ack could be written; the engine asks again after a while. Who listens is on no disk."""
         must(all(isinstance(one, Refused) and one.code == "UNAVAILABLE" for one in results), "given up", results)
+        for step, command in zip(asked, commands, strict=True):
+            if isinstance(step, ListenStep):
+                step.judge(self, command, None)
         self.pass_time(RETRY_MS)
 
     def deliverable(self) -> dict[tuple[str, str], int]:

@@ -15,7 +15,7 @@ from popmq_server.core import Timed
 from popmq_server.message import GIVE_UP_TOPIC
 from popmq_server.storage.lmdb import Transaction
 from popmq_server.transaction import CHECK_EVERY_MS, CHECKS_MAX, FIRST_CHECK_MS
-from tests.engine.faults import failing_put
+from tests.engine.faults import Fault, failing, failing_put
 from tests.engine.rig import HOUR, SECOND, Rig, message, parsed, refusal, refusals
 from tests.engine.test_crash_table import killed_before_answer, killed_before_commit
 from tests.engine.traffic_timing import ending, halves, later, make_topic, send, texts, timed_pair, waiting
@@ -105,6 +105,21 @@ def test_the_first_producer_that_comes_is_asked_at_once_about_what_is_overdue(ri
     listen(rig, "t")
     assert asked(rig) == [("a", 1)]
     assert asked(rig) == [], "and then not for thirty seconds"
+
+
+@pytest.mark.parametrize("before", [[], ["t"]], ids=["came", "left"])
+def test_who_listens_is_known_though_the_disk_was_full_when_it_was_told(
+    rig: Rig, half: Place, before: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL, "popmq")
+    listen(rig, *before)
+    rig.do(ask.AttachOwner("g", "o", HOUR, "t", None))
+    after = [] if before else ["t"]
+    with failing(rig.store, Fault.FULL):
+        told = rig.run(ask.Listen(frozenset(after)), ask.RenewOwner("g", "o", 1, 2 * HOUR))
+    assert [result.code for result in told] == ["UNAVAILABLE"] * 2
+    rig.skip(HOUR)
+    assert asked(rig) == [("a", 1)] * len(after)
 
 
 def test_a_check_that_was_handed_to_nobody_does_not_count(rig: Rig, half: Place) -> None:
