@@ -46,7 +46,7 @@ class Driver:
             )
         self._numbers = itertools.count(1)
         self._waiting: dict[int, Future[Line]] = {}
-        self._changed = threading.Condition()
+        self._changed = threading.Condition(threading.RLock())
         self._events: list[Line] = []
         self._ended = False
         self._writes = threading.Lock()
@@ -94,6 +94,11 @@ class Driver:
                 self._changed.wait(left)
         assert seen or not self._ended, f"the driver ended: {self.last_words()}"
         return seen
+
+    def heard(self, kind: str, name: str | None, count: int, timeout_s: float) -> list[Line]:
+        """Events of one kind once there are `count` of them or the time is over."""
+        self.wait_for(lambda _: len(self.events(kind, name)) >= count, timeout_s)
+        return self.events(kind, name)
 
     def kill(self) -> None:
         """SIGKILL: the client says goodbye to nobody."""

@@ -1,0 +1,123 @@
+"""What the clients talk to: PopMQ in a process of its own, or a running server of the same protocol.
+
+A running server is named by `ROCKETMQ_ENDPOINT=host:port`, and `ROCKETMQ_ADMIN` is the command of its administration
+tool with what it needs to find the server (`mqadmin … -n host:port` without the verb): it makes topics and groups.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import threading
+from pathlib import Path
+from typing import Protocol
+
+import grpc
+
+from popmq_proto.v1 import popmq_pb2 as pb
+from tests.crash.broker_process import BrokerProcess
+from tests.crash.stubs import Stubs
+
+
+class Target(Protocol):
+    """One server, and what an operator does to it. Names of topics and groups are new ones in each scenario."""
+
+    #: Shortest lease that a receive may ask for.
+    least_invisible_ms: int
+    #: What not every server has: "restart", "priority", "lite", "access_keys", "tls".
+    has: frozenset[str]
+
+    @property
+    def endpoint(self) -> str: ...
+
+    def topic(self, name: str, type: str) -> None: ...
+
+    def group(self, name: str, fifo: bool, max_attempts: int, backoff_s: list[int]) -> None: ...
+
+    def namespaced(self, namespace: str, name: str) -> str:
+        """What an operator calls a name that a client gives in a namespace."""
+
+
+class PopMQ:
+    """A broker process. `restart` kills it without warning and starts it on the same port and data."""
+
+    least_invisible_ms = 2_000
+    has = frozenset({"restart", "priority", "lite", "access_keys", "tls"})
+
+    def __init__(self, data: Path, *flags: str) -> None:
+        self.process = BrokerProcess(data, *flags)
+
+    def start(self) -> PopMQ:
+        self.process.start()
+        return self
+
+    @property
+    def endpoint(self) -> str:
+        return self.process.endpoint
+
+    def topic(self, name: str, type: str) -> None:
+        with Stubs(self.endpoint) as stubs:
+            topic = pb.Topic(name=name, type=type)
+            stubs.admin.CreateTopic(pb.CreateTopicRequest(topic=topic), timeout=10)
+
+    def group(self, name: str, fifo: bool, max_attempts: int, backoff_s: list[int]) -> None:
+        backoff = pb.Backoff(delays_ms=[1000 * s for s in backoff_s])
+        group = pb.Group(name=name, fifo=fifo, max_attempts=max_attempts, backoff=backoff)
+        with Stubs(self.endpoint) as stubs:
+            stubs.admin.CreateGroup(pb.CreateGroupRequest(group=group), timeout=10)
+
+    def namespaced(self, namespace: str, name: str) -> str:
+        return f"{namespace}.{name}"
+
+    def kill(self) -> None:
+        self.process.kill()
+
+    def close(self) -> None:
+        try:
+            self.process.stop()
+        except (subprocess.TimeoutExpired, grpc.RpcError):
+            self.process.kill()
+
+
+class Running:
+    """A server that runs already and was started by somebody else."""
+
+    least_invisible_ms = 10_000
+    has: frozenset[str] = frozenset()
+
+    def __init__(self, endpoint: str, admin: list[str]) -> None:
+        self._endpoint, self._admin = endpoint, admin
+        self._one_at_a_time = threading.Lock()
+
+    @property
+    def endpoint(self) -> str:
+        return self._endpoint
+
+    def topic(self, name: str, type: str) -> None:
+        self._run("updateTopic", "-t", name, "-c", "DefaultCluster", "-a", f"+message.type={type}")
+
+    def group(self, name: str, fifo: bool, max_attempts: int, backoff_s: list[int]) -> None:
+        words = ["-g", name, "-c", "DefaultCluster", "-r", str(max_attempts - 1), "-o", str(fifo).lower()]
+        if backoff_s:
+            policy = {"type": "CUSTOMIZED", "customizedRetryPolicy": {"next": [1000 * s for s in backoff_s]}}
+            words += ["-p", json.dumps(policy)]
+        self._run("updateSubGroup", *words)
+
+    def namespaced(self, namespace: str, name: str) -> str:
+        return f"{namespace}%{name}"
+
+    def _run(self, *words: str) -> None:
+        for _ in range(3):  # the tool has seconds to start in, and all that runs here shares the machine
+            with self._one_at_a_time:
+                done = subprocess.run([*self._admin, *words], capture_output=True, text=True, check=False, timeout=60)
+            if "success" in done.stdout:
+                return
+        raise AssertionError(f"{' '.join(words)}: {done.stdout}{done.stderr}")
+
+
+def running() -> Running | None:
+    """The server that the environment names."""
+    endpoint = os.environ.get("ROCKETMQ_ENDPOINT")
+    return Running(endpoint, shlex.split(os.environ["ROCKETMQ_ADMIN"])) if endpoint else None
