@@ -4,6 +4,7 @@ bind the same port, and messages would seem to vanish.
 
 import asyncio
 import contextlib
+import functools
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -27,6 +28,7 @@ from popmq_server.api.sessions import SessionService
 from popmq_server.api.status import refuse
 from popmq_server.api.timing import TimingService
 from popmq_server.broker import Broker
+from popmq_server.certificate import Certificate, Pair
 from popmq_server.clock import stopwatch
 from popmq_server.errors import Refused, StartError
 from popmq_server.metrics import Metrics
@@ -89,7 +91,7 @@ class Server:
         )
         for name in _SERVICES:
             self._add(name, parts)
-        self._face = Face(broker, metrics, self._began)
+        self._face = Face(broker, broker.clock, metrics, self._began)
         self._server.add_generic_rpc_handlers((self._face.handlers(),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         names = [*(f"popmq.v1.{name}" for name in _SERVICES), SERVICE.full_name]
@@ -186,25 +188,36 @@ class Server:
 
         return handle
 
-    async def start(self, host: str, port: int) -> int:
-        """Opens the port, last of all; the port that was bound.
+    def open(self, host: str, port: int) -> int:
+        """Binds the port without TLS; the one that was bound. Nobody is served before `start`."""
+        return self._bound(self._server.add_insecure_port, (host, port), "port", "--port or --host")
 
-        grpcio reports a port that cannot be bound as 0 or as RuntimeError, depending on the version.
-        """
+    def open_tls(self, host: str, port: int, certificate: Certificate) -> None:
+        """Binds the port with TLS. grpcio asks at each new connection, on a thread of its own, for the certificate."""
+        fetch = functools.partial(_replaced, certificate)
+        credentials = grpc.dynamic_ssl_server_credentials(_configuration(certificate.pair), fetch)
+        add = functools.partial(self._server.add_secure_port, server_credentials=credentials)
+        self._bound(add, (host, port), "TLS port", "--tls-port or --host; --tls-port 0 serves no TLS")
+
+    def _bound(self, add: Callable[[str], int], where: tuple[str, int], what: str, cure: str) -> int:
+        """grpcio reports a port that cannot be bound as 0 or as RuntimeError, depending on the version."""
         try:
-            bound = self._server.add_insecure_port(address(host, port))
+            bound = add(address(*where))
         except RuntimeError:
             bound = 0
         if not bound:
             raise StartError(
-                f"port {port} on {host} cannot be opened: it is in use, perhaps by another PopMQ, or the host is no "
-                "address of this machine; stop that one, or name another with --port or --host"
+                f"{what} {where[1]} on {where[0]} cannot be opened: it is in use, perhaps by another PopMQ, or the "
+                f"host is no address of this machine; stop that one, or name another with {cure}"
             )
+        return bound
+
+    async def start(self) -> None:
+        """Serves on the ports that were opened, last of all."""
         await self._server.start()
         await self._health.set("", health_pb2.HealthCheckResponse.SERVING)
         for name in _SERVICES:
             await self._health.set(f"popmq.v1.{name}", health_pb2.HealthCheckResponse.SERVING)
-        return bound
 
     async def stop(self, grace_s: float) -> None:
         """Takes no new calls, lets running ones end for at most `grace_s`.
@@ -217,6 +230,15 @@ class Server:
         idle.cancel()
         await self._server.stop(min(grace_s, _STREAMS_S))
         await stopped
+
+
+def _configuration(pair: Pair) -> Any:
+    return grpc.ssl_server_certificate_configuration([(pair.key, pair.chain)])
+
+
+def _replaced(certificate: Certificate) -> Any:
+    pair = certificate.replaced()
+    return None if pair is None else _configuration(pair)
 
 
 def _bug(name: str) -> Refused:

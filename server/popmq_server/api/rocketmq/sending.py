@@ -5,6 +5,7 @@ from popmq_proto.rocketmq import service_pb2 as rpc
 from popmq_server.api import requests
 from popmq_server.api.rocketmq import messages
 from popmq_server.api.rocketmq.call import Call
+from popmq_server.api.rocketmq.clients import Clients
 from popmq_server.api.rocketmq.names import topic_name
 from popmq_server.api.rocketmq.status import OK, Declined, status_of
 from popmq_server.commands import End, EndTransaction, Look, Place, Recall, Send, Sent
@@ -18,13 +19,16 @@ from popmq_server.opaque import read_recall, read_transaction
 class SendService:
     """The producer's calls."""
 
-    def __init__(self, engine: Engine, metrics: Metrics) -> None:
+    def __init__(self, engine: Engine, clients: Clients, metrics: Metrics) -> None:
         self._engine = engine
+        self._clients = clients
         self._metrics = metrics
 
     async def SendMessage(self, request: rpc.SendMessageRequest, call: Call) -> rpc.SendMessageResponse:
         """All messages are good and of the topic's type, or the request is refused as a whole."""
         command = _send(request, call)
+        if "TRANSACTION" in command.types:
+            await self._clients.produces(self._clients.heard(call), command.topic)
         with self._metrics.limits("", command.topic):
             answer: Sent = await self._engine.execute(command)
         outgoing = [entry for entry in command.entries if isinstance(entry, Outgoing)]

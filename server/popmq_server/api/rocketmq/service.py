@@ -22,10 +22,12 @@ from google.protobuf.message import DecodeError, Message
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.rocketmq import service_pb2 as rpc
 from popmq_server.api.rocketmq.call import Call, call_of
+from popmq_server.api.rocketmq.clients import Clients
 from popmq_server.api.rocketmq.routes import RouteService
 from popmq_server.api.rocketmq.sending import SendService
 from popmq_server.api.rocketmq.status import Declined, status_of
-from popmq_server.clock import stopwatch
+from popmq_server.api.rocketmq.telemetry import TelemetryService
+from popmq_server.clock import Clock, stopwatch
 from popmq_server.engine import Engine
 from popmq_server.errors import Refused
 from popmq_server.metrics import Metrics
@@ -43,11 +45,16 @@ Streaming = Callable[[Any, Call], AsyncGenerator[Message, None]]
 class Face:
     """The service over one engine. `began`: told of each call, so that a stop waits for its answer."""
 
-    def __init__(self, engine: Engine, metrics: Metrics, began: Callable[[Any], None]) -> None:
+    def __init__(self, engine: Engine, clock: Clock, metrics: Metrics, began: Callable[[Any], None]) -> None:
         self._metrics = metrics
         self._began = began
+        self._clients = Clients(engine, clock)
         self.routes = RouteService(engine)
-        self._parts: tuple[Any, ...] = (self.routes, SendService(engine, metrics))
+        self._parts: tuple[Any, ...] = (
+            self.routes,
+            SendService(engine, self._clients, metrics),
+            TelemetryService(engine, self._clients),
+        )
 
     def handlers(self) -> Any:
         """The generic handler for grpcio: every method of the contract, or the start fails."""
@@ -74,6 +81,7 @@ class Face:
             call = call_of(context)
             try:
                 call.check()
+                self._clients.heard(call)
                 response: Message = await method(_read(kind, raw), call)
             except asyncio.CancelledError:
                 self._metrics.calls.labels(_PREFIX + name, "CANCELLED").inc()
@@ -98,6 +106,7 @@ class Face:
             call = call_of(context)
             try:
                 call.check()
+                self._clients.heard(call)
                 async with contextlib.aclosing(method(_read(kind, raw), call)) as responses:
                     async for response in responses:
                         if response.HasField("status"):

@@ -1,0 +1,157 @@
+"""Who is connected: what this face remembers of each client, by its id.
+
+    any call            heard           the client lives, and what is leased to it with it
+    Telemetry           settings, streams
+    settings, a send    produces        it can be asked about half messages of these topics, while it has a stream
+    120 s of silence    forgotten
+
+Connections say nothing: clients open several of them, and some give them up and come back. Nothing that a call needs is
+only here: after a restart of the broker clients go on that never tell their settings again.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from popmq_proto.rocketmq import definition_pb2 as pb
+from popmq_proto.rocketmq import service_pb2 as rpc
+from popmq_server.api.rocketmq.call import Call
+from popmq_server.api.rocketmq.messages import Row, delivered
+from popmq_server.api.rocketmq.names import resource_of
+from popmq_server.clock import Clock
+from popmq_server.commands import Check
+from popmq_server.engine import Engine
+from popmq_server.errors import Refused
+from popmq_server.opaque import transaction_text
+from popmq_server.producers import Stream
+
+log = logging.getLogger("popmq.api")
+
+#: A client that was not heard of for so long is forgotten.
+SILENCE_MS = 120_000
+#: Topics that one client may answer for.
+TOPICS_MAX = 1024
+
+
+class Outlet:
+    """One Telemetry stream: commands to its client, one at a time."""
+
+    def __init__(self, write: Callable[[bytes], Any]) -> None:
+        self._write = write
+        self._turn = asyncio.Lock()
+
+    async def write(self, command: rpc.TelemetryCommand) -> None:
+        """Returns when it was handed to the connection; raises when that is gone."""
+        async with self._turn:
+            await self._write(command.SerializeToString())
+
+
+class Client:
+    """One client id."""
+
+    def __init__(self, client_id: str) -> None:
+        self.client_id = client_id
+        self.language = ""
+        self.namespace = ""
+        self.heard_ms = 0
+        self.settings: pb.Settings | None = None
+        self.group = ""  # of a consumer, the engine's name
+        self.topics: frozenset[str] = frozenset()  # that it reads
+        self.outlets: list[Outlet] = []
+        self.produces: set[str] = set()
+        self.answering: dict[str, tuple[Stream, asyncio.Task[None]]] = {}
+
+
+class Clients:
+    """All of them, for one event loop."""
+
+    def __init__(self, engine: Engine, clock: Clock) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._clients: dict[str, Client] = {}
+        self._swept_ms = 0
+
+    def heard(self, call: Call) -> Client:
+        """Notes a sign of life."""
+        now_ms = self._clock.now_ms()
+        client = self._clients.get(call.client_id)
+        if client is None:
+            client = self._clients[call.client_id] = Client(call.client_id)
+        client.language, client.namespace, client.heard_ms = call.language, call.namespace, now_ms
+        if now_ms - self._swept_ms > SILENCE_MS:
+            self._sweep(now_ms)
+        return client
+
+    def _sweep(self, now_ms: int) -> None:
+        self._swept_ms = now_ms
+        silent = [name for name, client in self._clients.items() if now_ms - client.heard_ms > SILENCE_MS]
+        for name in silent:
+            if not self._clients[name].outlets:
+                del self._clients[name]
+
+    def forget(self, client_id: str) -> Client | None:
+        """The client said goodbye; its streams end by themselves."""
+        client = self._clients.pop(client_id, None)
+        if client is not None:
+            self._stop_answering(client)
+        return client
+
+    # ── Streams ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def attach(self, client: Client, outlet: Outlet) -> None:
+        """A Telemetry stream was opened."""
+        client.outlets.append(outlet)
+        for topic in sorted(client.produces):
+            await self._answer_for(client, topic)
+
+    def detach(self, client: Client, outlet: Outlet) -> None:
+        """It has ended. With the last one nobody can be asked."""
+        client.outlets.remove(outlet)
+        if not client.outlets:
+            self._stop_answering(client)
+
+    # ── Half messages ────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def produces(self, client: Client, topic: str) -> None:
+        """It publishes to this topic, so it may be asked about the topic's half messages."""
+        if topic not in client.produces and len(client.produces) < TOPICS_MAX:
+            client.produces.add(topic)
+            await self._answer_for(client, topic)
+
+    async def _answer_for(self, client: Client, topic: str) -> None:
+        if topic in client.answering or not client.outlets:
+            return
+        try:
+            stream = await self._engine.join(client.client_id, (topic,))
+        except Refused:
+            return  # a topic without half messages, or none at all
+        if topic in client.answering or not client.outlets:
+            self._engine.leave(stream)
+            return
+        client.answering[topic] = stream, asyncio.ensure_future(self._ask(client, stream))
+
+    def _stop_answering(self, client: Client) -> None:
+        for stream, task in client.answering.values():
+            self._engine.leave(stream)
+            task.cancel()
+        client.answering.clear()
+
+    async def _ask(self, client: Client, stream: Stream) -> None:
+        """Hands checks to the newest stream of the client; one counts when it was written."""
+        try:
+            while (check := await self._engine.next_check(stream)) is not None and client.outlets:
+                await client.outlets[-1].write(_check(check, client.namespace))
+                self._engine.checked(check)
+        except Refused:
+            pass  # the broker stops
+        except Exception:
+            log.debug("client %s was not asked", client.client_id, exc_info=True)
+
+
+def _check(check: Check, namespace: str) -> rpc.TelemetryCommand:
+    """The question, with the whole message: clients read it as one that they receive."""
+    row = Row(check.data, 0, 0, 0, 1)
+    message = delivered(row, resource_of(check.topic, namespace), "TRANSACTION")
+    command = rpc.RecoverOrphanedTransactionCommand(message=message, transaction_id=transaction_text(check.transaction))
+    return rpc.TelemetryCommand(recover_orphaned_transaction_command=command)

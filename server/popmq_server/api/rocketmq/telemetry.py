@@ -1,0 +1,190 @@
+"""The stream between a client and the broker, and how clients come and go: Telemetry, Heartbeat, termination.
+
+client                              broker
+settings ─────────────────────────▶ remembered, merged with what holds here
+         ◀───────────────────────── status OK, settings                      each time
+         ◀───────────────────────── recover_orphaned_transaction_command     clients.py
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from popmq_proto.rocketmq import definition_pb2 as pb
+from popmq_proto.rocketmq import service_pb2 as rpc
+from popmq_server import catalog
+from popmq_server.api.rocketmq.call import Call, call_of
+from popmq_server.api.rocketmq.clients import Client, Clients, Outlet
+from popmq_server.api.rocketmq.names import group_name, topic_name
+from popmq_server.api.rocketmq.status import OK, Declined, status_of
+from popmq_server.commands import Look
+from popmq_server.engine import Engine
+from popmq_server.errors import Refused
+from popmq_server.message import BODY_BYTES_MAX
+from popmq_server.records import Group
+
+log = logging.getLogger("popmq.api")
+
+PRODUCER_ATTEMPTS = 3
+RECEIVE_BATCH = 32
+LONG_POLLING_S = 20
+LITE_SUBSCRIPTIONS = 2000
+LITE_TOPIC_SIZE = 64
+#: Delays of a group that has none of its own, in seconds: the reference's.
+LADDER_S: tuple[int, ...] = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
+_CONSUMERS = frozenset(
+    {pb.PUSH_CONSUMER, pb.SIMPLE_CONSUMER, pb.PULL_CONSUMER, pb.LITE_PUSH_CONSUMER, pb.LITE_SIMPLE_CONSUMER}
+)
+
+
+class TelemetryService:
+    """One call of `Telemetry` for each stream; it lasts as long as the stream."""
+
+    def __init__(self, engine: Engine, clients: Clients) -> None:
+        self._engine = engine
+        self._clients = clients
+
+    async def Telemetry(self, requests: AsyncIterator[bytes], context: Any) -> None:
+        """Lasts as long as the client wants. The headers leave at once: one client waits for them before it speaks."""
+        await context.send_initial_metadata(())
+        call = call_of(context)
+        try:
+            call.check()
+        except Declined as declined:
+            await context.write(rpc.TelemetryCommand(status=status_of(declined)).SerializeToString())
+            return
+        client, outlet = self._clients.heard(call), Outlet(context.write)
+        await self._clients.attach(client, outlet)
+        try:
+            async for raw in requests:
+                self._clients.heard(call)
+                await self._take(raw, call, client, outlet)
+        finally:
+            self._clients.detach(client, outlet)
+
+    async def _take(self, raw: bytes, call: Call, client: Client, outlet: Outlet) -> None:
+        """One command of the client."""
+        try:
+            command = rpc.TelemetryCommand.FromString(raw)
+        except DecodeError:
+            await outlet.write(rpc.TelemetryCommand(status=pb.Status(code=pb.BAD_REQUEST, message="not a command")))
+            return
+        if command.WhichOneof("command") != "settings":
+            return
+        try:
+            answer = rpc.TelemetryCommand(status=OK, settings=await self._agree(command.settings, call, client))
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            if not isinstance(error, Declined | Refused):
+                log.exception("Telemetry raised")
+            answer = rpc.TelemetryCommand(status=status_of(error, call.language))
+        await outlet.write(answer)
+
+    # ── Settings ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _agree(self, asked: pb.Settings, call: Call, client: Client) -> pb.Settings:
+        """What the client sent, with what the broker decides written over it."""
+        agreed = pb.Settings()
+        agreed.CopyFrom(asked)
+        agreed.metric.on = False
+        kind = asked.WhichOneof("pub_sub")
+        if kind == "publishing":
+            topics = [topic_name(resource, call.namespace) for resource in asked.publishing.topics]
+            _merge_producer(agreed)
+            for topic in topics:
+                await self._clients.produces(client, topic)
+        elif kind == "subscription":
+            await self._merge_consumer(agreed, call, client)
+        else:
+            raise Declined(pb.BAD_REQUEST, "settings say neither publishing nor subscription")
+        client.settings = agreed
+        return agreed
+
+    async def _merge_consumer(self, agreed: pb.Settings, call: Call, client: Client) -> None:
+        subscription = agreed.subscription
+        client.group = group_name(subscription.group, call.namespace)
+        entries = subscription.subscriptions
+        client.topics = frozenset(topic_name(entry.topic, call.namespace) for entry in entries)
+        group = await self._group(client.group)
+        subscription.fifo = (group is not None and group.fifo) or await self._ordered(client.topics)
+        subscription.receive_batch_size = RECEIVE_BATCH
+        pushed = agreed.client_type in (pb.PUSH_CONSUMER, pb.LITE_PUSH_CONSUMER)
+        if pushed or not subscription.long_polling_timeout.seconds:
+            subscription.long_polling_timeout.FromSeconds(LONG_POLLING_S)
+        subscription.lite_subscription_quota = LITE_SUBSCRIPTIONS
+        subscription.max_lite_topic_size = LITE_TOPIC_SIZE
+        self._merge_backoff(agreed.backoff_policy, group, call)
+
+    def _merge_backoff(self, policy: pb.RetryPolicy, group: Group | None, call: Call) -> None:
+        """Whole seconds, from 1 on: one client reads nothing finer."""
+        policy.max_attempts = group.max_attempts if group else PRODUCER_ATTEMPTS
+        if call.is_node:
+            policy.exponential_backoff.initial.FromSeconds(LADDER_S[1])
+            policy.exponential_backoff.max.FromSeconds(LADDER_S[-1])
+            policy.exponential_backoff.multiplier = 2
+            return
+        ladder = LADDER_S
+        if group is not None and group.delays_ms != catalog.DELAYS_MS_DEFAULT:
+            ladder = tuple(max(1, -(-delay_ms // 1000)) for delay_ms in group.delays_ms)
+        policy.customized_backoff.Clear()
+        for seconds in ladder:
+            policy.customized_backoff.next.add().FromSeconds(seconds)
+
+    async def _group(self, name: str) -> Group | None:
+        try:
+            groups: list[Group] = await self._engine.execute(Look("group_settings", (name,)))
+        except Refused:
+            return None  # ReceiveMessage says so
+        return groups[0]
+
+    async def _ordered(self, topics: frozenset[str]) -> bool:
+        """Whether one of the topics keeps an order, which its consumers have to keep too."""
+        for name in sorted(topics):
+            try:
+                rows = await self._engine.execute(Look("topics", (name,)))
+            except Refused:
+                continue
+            if rows[0].topic.type in ("FIFO", "LITE"):
+                return True
+        return False
+
+    # ── Life ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def Heartbeat(self, request: rpc.HeartbeatRequest, call: Call) -> rpc.HeartbeatResponse:
+        """Also for a client that was never heard of: after a restart of the broker that is everybody."""
+        if request.client_type == pb.CLIENT_TYPE_UNSPECIFIED:
+            raise Declined(pb.UNRECOGNIZED_CLIENT_TYPE, "client_type is unset")
+        client = self._clients.heard(call)
+        if request.client_type in _CONSUMERS and request.group.name:
+            client.group = group_name(request.group, call.namespace)
+            await self._session(client, goodbye=False)
+        return rpc.HeartbeatResponse(status=OK)
+
+    async def NotifyClientTermination(
+        self, request: rpc.NotifyClientTerminationRequest, call: Call
+    ) -> rpc.NotifyClientTerminationResponse:
+        """OK also for who is not known: nobody needs to ask again."""
+        client = self._clients.forget(call.client_id)
+        if client is not None and client.group:
+            await self._session(client, goodbye=True)
+        return rpc.NotifyClientTerminationResponse(status=OK)
+
+    async def _session(self, client: Client, *, goodbye: bool) -> None:
+        try:
+            await self._engine.heartbeat(client.group, client.client_id, client.topics, goodbye)
+        except Refused:
+            log.debug("no session of %s in group %s", client.client_id, client.group)
+
+
+def _merge_producer(agreed: pb.Settings) -> None:
+    agreed.publishing.max_body_size = BODY_BYTES_MAX
+    agreed.publishing.validate_message_type = True
+    policy = agreed.backoff_policy
+    policy.max_attempts = PRODUCER_ATTEMPTS
+    policy.exponential_backoff.initial.FromMilliseconds(10)
+    policy.exponential_backoff.max.FromSeconds(1)
+    policy.exponential_backoff.multiplier = 2
