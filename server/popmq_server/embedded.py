@@ -13,7 +13,8 @@ from popmq_server.serving import Serving
 class EmbeddedBroker:
     """`with EmbeddedBroker(folder) as broker: Client(broker.endpoint)`.
 
-    `data`: the data folder. `sync`: as `--sync`. `clock`: a FakeClock for tests. Raises StartError from `start`.
+    `data`: the data folder. `clock`: a FakeClock for tests. The others are the flags of `popmq serve`, but that no port
+    is opened unasked. Raises StartError from `start`.
     """
 
     def __init__(
@@ -26,18 +27,30 @@ class EmbeddedBroker:
         sync: str = "full",
         metrics_port: int = 0,
         max_size: int = 1 << 30,
+        tls_port: int = 0,
+        tls_only: bool = False,
+        tls_cert: pathlib.Path | None = None,
+        tls_key: pathlib.Path | None = None,
+        access_keys: pathlib.Path | None = None,
     ) -> None:
-        self._options = Options(pathlib.Path(data), host, port, metrics_port, max_size, sync)
+        tls = tls_port, tls_only, tls_cert, tls_key
+        self._options = Options(pathlib.Path(data), host, port, metrics_port, max_size, sync, *tls, access_keys)
         self.clock = clock or SystemClock()
         self._ready = threading.Event()
         self._error: BaseException | None = None
         self._thread: threading.Thread | None = None
         self.port = 0
+        self.certificate: pathlib.Path | None = None  # of the TLS port
 
     @property
     def endpoint(self) -> str:
-        """host:port, once started."""
+        """host:port, once started; of the TLS port when it is the only one."""
         return address(self._options.host, self.port)
+
+    @property
+    def tls_endpoint(self) -> str:
+        """host:port of the TLS port."""
+        return address(self._options.host, self._options.tls_port)
 
     def start(self) -> "EmbeddedBroker":
         """Returns when the port is open."""
@@ -57,7 +70,7 @@ class EmbeddedBroker:
         self._stop = asyncio.Event()
         try:
             async with Serving(self._options, self.clock) as serving:
-                self.port = serving.port
+                self.port, self.certificate = serving.port, serving.certificate
                 self._ready.set()
                 await self._stop.wait()
         except BaseException as error:

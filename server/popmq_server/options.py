@@ -9,6 +9,7 @@ from popmq_server.storage.lmdb import SYNC_MODES
 
 HOST = "127.0.0.1"
 PORT = 8081
+TLS_PORT = 8082
 METRICS_PORT = 9464
 DATA = pathlib.Path("popmq-data")
 MAX_SIZE = 64 << 30
@@ -32,6 +33,11 @@ class Options(NamedTuple):
     metrics_port: int = METRICS_PORT  # on the loopback; 0 = off
     max_size: int = MAX_SIZE  # bytes of the data file
     sync: str = "full"  # full: fsync before every OK; meta, none: see `--help`
+    tls_port: int = 0  # 0 = off; `popmq serve` opens TLS_PORT
+    tls_only: bool = False  # `port` stays closed
+    tls_cert: pathlib.Path | None = None  # None: one for development, made in the data folder
+    tls_key: pathlib.Path | None = None
+    access_keys: pathlib.Path | None = None  # None: whoever reaches a port may do everything
 
 
 def address(host: str, port: int) -> str:
@@ -76,6 +82,7 @@ def parse(argv: list[str] | None = None) -> Options:
     )
     parser.add_argument("--host", default=HOST, help="address to listen on (default %(default)s)")
     parser.add_argument("--port", type=_port, default=PORT, help="gRPC port, 0 = any free one (default %(default)s)")
+    _add_secure(parser)
     parser.add_argument(
         "--metrics-port",
         type=_port,
@@ -99,4 +106,37 @@ def parse(argv: list[str] | None = None) -> Options:
             "(default %(default)s)"
         ),
     )
-    return Options(**vars(parser.parse_args(argv)))
+    options = Options(**vars(parser.parse_args(argv)))
+    if why := _fault(options):
+        parser.error(why)
+    return options
+
+
+def _add_secure(parser: argparse.ArgumentParser) -> None:
+    """TLS, and who may do what."""
+    parser.add_argument(
+        "--tls-port", type=_port, default=TLS_PORT, help="gRPC port with TLS, 0 = none (default %(default)s)"
+    )
+    parser.add_argument("--tls-only", action="store_true", help="leave the port without TLS closed")
+    parser.add_argument(
+        "--tls-cert",
+        type=pathlib.Path,
+        metavar="FILE",
+        help="certificate chain (PEM), read again when it is replaced (default: one for development, made in DIR)",
+    )
+    parser.add_argument("--tls-key", type=pathlib.Path, metavar="FILE", help="its private key (PEM)")
+    parser.add_argument(
+        "--access-keys",
+        type=pathlib.Path,
+        metavar="FILE",
+        help="who may do what (TOML, mode 600, read again when it is replaced); every call then needs a key",
+    )
+
+
+def _fault(options: Options) -> str:
+    """What is wrong with flags that do not fit together; "" = nothing."""
+    if bool(options.tls_cert) != bool(options.tls_key):
+        return "--tls-cert and --tls-key belong together: name both files, or neither"
+    if not options.tls_port and (options.tls_only or options.tls_cert):
+        return "--tls-port 0 serves no TLS: name a port, or leave out --tls-only, --tls-cert and --tls-key"
+    return ""

@@ -2,10 +2,12 @@
 
 import asyncio
 import logging
+import pathlib
 from types import TracebackType
 
 from popmq_server.api.server import Server
 from popmq_server.broker import Broker
+from popmq_server.certificate import Certificate, development
 from popmq_server.clock import Clock
 from popmq_server.commands import Look
 from popmq_server.errors import StartError
@@ -27,7 +29,8 @@ class Serving:
     def __init__(self, options: Options, clock: Clock) -> None:
         self._options = options
         self._clock = clock
-        self.port = 0
+        self.port = options.tls_port  # the TLS port, when it is the only one
+        self.certificate: pathlib.Path | None = None
 
     async def __aenter__(self) -> "Serving":
         """Store, scan, writer, scrape port, and the port last: who connects finds a broker that is ready."""
@@ -39,11 +42,24 @@ class Serving:
         try:
             if options.metrics_port:
                 self._serve_metrics(options.metrics_port)
-            self.port = await self._server.start(options.host, options.port)
+            if options.tls_port:
+                made = self._certificate()
+                self.certificate = made.cert
+                self._server.open_tls(options.host, options.tls_port, made)
+            if not options.tls_only:
+                self.port = self._server.open(options.host, options.port)
+            await self._server.start()
         except BaseException:
             await self.__aexit__(None, None, None)
             raise
         return self
+
+    def _certificate(self) -> Certificate:
+        """The given one, or one for development that the data folder keeps."""
+        options = self._options
+        if options.tls_cert and options.tls_key:
+            return Certificate(options.tls_cert, options.tls_key, self._clock)
+        return development(options.data, options.host, self._clock)
 
     def _serve_metrics(self, port: int) -> None:
         """Opens the scrape port. A scrape asks the engine among the commands, so its numbers fit together."""

@@ -129,7 +129,8 @@ def test_tables_have_colours_on_a_terminal_and_none_in_a_pipe(client: popmq.Clie
 
 def test_the_real_program_serves_sends_pops_and_drains(tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "POPMQ_ENDPOINT"}
-    serve = [*PROGRAM, "serve", "--data", str(tmp_path / "data"), "--port", "0", "--metrics-port", "0"]
+    serve = [*PROGRAM, "serve", "--data", str(tmp_path / "data"), "--port", "0", "--tls-port", "0"]
+    serve += ["--metrics-port", "0"]
     broker = subprocess.Popen(serve, stdout=subprocess.PIPE, text=True, env=environment)
     try:
         assert broker.stdout

@@ -57,7 +57,7 @@ class BrokerProcess:
     def spawn(self) -> None:
         """Starts the process and returns at once: a kill may hit a broker that is still starting."""
         command = [sys.executable, "-m", "popmq_server", "--data", str(self.data), "--host", "127.0.0.1"]
-        command += ["--port", str(self.port), "--metrics-port", "0", *self.flags]
+        command += ["--port", str(self.port), "--tls-port", "0", "--metrics-port", "0", *self.flags]
         self._spawned_at, self.ready_s = time.perf_counter(), 0.0
         with self.log.open("a") as log:
             self._process = subprocess.Popen(

@@ -23,7 +23,7 @@ CANNOT_START = 78  # EX_CONFIG of sysexits.h: a supervisor need not try again
 def refused_start(data: Path, port: int = 0) -> str:
     """What a broker says that must not start."""
     command = [sys.executable, "-m", "popmq_server", "--data", str(data), "--host", "127.0.0.1"]
-    command += ["--port", str(port), "--metrics-port", "0"]
+    command += ["--port", str(port), "--tls-port", "0", "--metrics-port", "0"]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30, check=False)
     assert ended.returncode == CANNOT_START, (ended.returncode, ended.stderr)
     assert "ready" not in ended.stdout

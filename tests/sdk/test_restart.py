@@ -28,7 +28,8 @@ class Served:
 
     def start(self) -> None:
         command = [sys.executable, "-m", "popmq_server", "--data", str(self._data), "--port", str(self.port)]
-        self._process = subprocess.Popen([*command, "--metrics-port", "0"], stdout=subprocess.PIPE, text=True)
+        command += ["--tls-port", "0", "--metrics-port", "0"]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout
         assert self._process.stdout.readline().rstrip().endswith(f":{self.port}")
 

@@ -15,7 +15,7 @@ import pytest
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.embedded import EmbeddedBroker
 from popmq_server.errors import StartError
-from popmq_server.options import MAX_SIZE, address, parse, size
+from popmq_server.options import MAX_SIZE, Options, address, parse, size
 from popmq_server.storage.check import check_folder
 from popmq_server.writer import Writer
 from tests.crash.broker_process import ROOT, BrokerProcess, own_port
@@ -24,6 +24,8 @@ from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, bodies, handles, refus
 pytestmark = pytest.mark.slow
 
 COMMAND = [sys.executable, "-m", "popmq_server"]
+#: No port that another test may have.
+NO_PORTS = ["--port", "0", "--tls-port", "0", "--metrics-port", "0"]
 
 
 def ended(*flags: str) -> subprocess.CompletedProcess[str]:
@@ -40,12 +42,9 @@ def running_pops(stubs: Stubs, count: int, group: str = GROUP) -> list[Any]:
 
 def test_flags_have_the_defaults_that_the_readme_names() -> None:
     options = parse([])
-    assert (str(options.data), options.host, options.port, options.metrics_port) == (
-        "popmq-data",
-        "127.0.0.1",
-        8081,
-        9464,
-    )
+    assert (str(options.data), options.host) == ("popmq-data", "127.0.0.1")
+    assert (options.port, options.tls_port, options.metrics_port) == (8081, 8082, 9464)
+    assert (options.tls_only, options.tls_cert, options.tls_key, options.access_keys) == (False, None, None, None)
     assert (options.max_size, options.sync) == (MAX_SIZE, "full")
 
 
@@ -80,6 +79,10 @@ def test_what_is_no_size_is_refused(text: str) -> None:
         ("--port", "-1"),
         ("--port", "http"),
         ("--metrics-port", "99999"),
+        ("--tls-port", "65536"),
+        ("--tls-cert", "cert.pem"),
+        ("--tls-key", "key.pem"),
+        ("--tls-only", "--tls-port", "0"),
         ("--max-size", "1MiB"),
         ("--max-size", "65TiB"),
         ("--max-size", "infGiB"),
@@ -103,8 +106,8 @@ def test_a_wrong_flag_is_exit_code_2_and_help_is_0() -> None:
     assert "Traceback" not in wrong.stderr
     helped = ended("--help")
     assert helped.returncode == 0
-    for flag in ("--data", "--host", "--port", "--metrics-port", "--max-size", "--sync"):
-        assert flag in helped.stdout
+    for flag in Options._fields:
+        assert f"--{flag.replace('_', '-')}" in helped.stdout
 
 
 @pytest.mark.parametrize(
@@ -126,7 +129,7 @@ def test_a_metrics_port_in_use_is_exit_code_78(tmp_path: Path) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = str(taken.getsockname()[1])
-        refused = ended("--data", str(tmp_path / "data"), "--port", "0", "--metrics-port", port)
+        refused = ended("--data", str(tmp_path / "data"), *NO_PORTS, "--metrics-port", port)
     assert (refused.returncode, refused.stdout) == (78, "")
     assert f"metrics port {port}" in refused.stderr
     assert "Traceback" not in refused.stderr
@@ -134,7 +137,7 @@ def test_a_metrics_port_in_use_is_exit_code_78(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_drains_what_runs_is_answered_and_the_exit_code_is_0(tmp_path: Path, how: signal.Signals) -> None:
-    command = [*COMMAND, "--data", str(tmp_path / "data"), "--port", "0", "--metrics-port", "0"]
+    command = [*COMMAND, "--data", str(tmp_path / "data"), *NO_PORTS]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
         assert process.stdout is not None
         line = process.stdout.readline()
@@ -201,7 +204,7 @@ sys.exit(main(sys.argv[2:]))
 def test_a_commit_that_fails_ends_the_process_with_74_and_a_restart_has_what_was_answered(tmp_path: Path) -> None:
     """A disk that has room and yet fails is not trusted again; nobody is left without an answer."""
     broken, data = tmp_path / "broken", tmp_path / "data"
-    command = [sys.executable, "-c", BROKEN, str(broken), "--data", str(data), "--port", "0", "--metrics-port", "0"]
+    command = [sys.executable, "-c", BROKEN, str(broken), "--data", str(data), *NO_PORTS]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
         assert process.stdout is not None
         line = process.stdout.readline()
@@ -247,7 +250,7 @@ def test_a_folder_in_use_leaves_the_port_closed(tmp_path: Path) -> None:
     """The store is opened first: a broker that cannot have it never opens a port that clients would find."""
     port = own_port()
     with BrokerProcess(tmp_path / "data") as first:
-        refused = ended("--data", str(tmp_path / "data"), "--port", str(port), "--metrics-port", "0")
+        refused = ended("--data", str(tmp_path / "data"), *NO_PORTS, "--port", str(port))
         assert refused.returncode == 78
         assert not can_connect(port)
         with Stubs(first.endpoint) as stubs:

@@ -1,0 +1,274 @@
+"""The TLS port: what serves where, whose certificate a new connection gets, and what a start refuses."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import socket
+import ssl
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+from cryptography import x509
+
+from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_proto.v1 import popmq_pb2_grpc as rpc
+from popmq_server.certificate import DEVELOPMENT_CERT, DEVELOPMENT_KEY, Certificate, Pair, development
+from popmq_server.clock import FakeClock
+from popmq_server.embedded import EmbeddedBroker
+from popmq_server.errors import StartError
+from tests.crash.broker_process import ROOT, own_port
+from tests.wire.stubs import CALL_S, Stubs
+
+YEAR_MS = 365 * 86_400_000
+
+
+@pytest.fixture
+def tls_port() -> int:
+    return own_port()
+
+
+@pytest.fixture
+def broker(folder: Path, clock: FakeClock, tls_port: int) -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker(folder, clock=clock, sync="none", tls_port=tls_port) as broker:
+        yield broker
+
+
+def topics(endpoint: str, ca: Path) -> list[str]:
+    """The names of all topics, asked over TLS by a client that trusts `ca` and nobody else."""
+    options = [("grpc.use_local_subchannel_pool", 1)]
+    with grpc.secure_channel(endpoint, grpc.ssl_channel_credentials(ca.read_bytes()), options=options) as channel:
+        answer: pb.ListTopicsResponse = rpc.AdminStub(channel).ListTopics(pb.ListTopicsRequest(), timeout=CALL_S)
+        return [topic.name for topic in answer.topics]
+
+
+def shown(port: int) -> tuple[str, str | None]:
+    """(the certificate that a new connection is shown, the protocol that was agreed on), with nothing verified."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_alpn_protocols(["h2"])
+    with (
+        socket.create_connection(("127.0.0.1", port), timeout=CALL_S) as plain,
+        context.wrap_socket(plain, server_hostname="localhost") as secure,
+    ):
+        raw = secure.getpeercert(binary_form=True)
+        assert raw is not None
+        return ssl.DER_cert_to_PEM_cert(raw), secure.selected_alpn_protocol()
+
+
+def made(folder: Path) -> Pair:
+    """Another certificate for this machine."""
+    folder.mkdir(exist_ok=True)
+    return development(folder, "127.0.0.1", FakeClock()).pair
+
+
+def put(pair: Pair, cert: Path, key: Path) -> None:
+    """Replaces both files, as tools that renew certificates do."""
+    for path, content in ((cert, pair.chain), (key, pair.key)):
+        draft = path.with_suffix(".new")
+        draft.write_bytes(content)
+        draft.replace(path)
+
+
+def test_both_ports_serve_the_same_broker(broker: EmbeddedBroker, stubs: Stubs) -> None:
+    stubs.create_topic("orders")
+    assert broker.certificate is not None
+    assert topics(broker.tls_endpoint, broker.certificate) == ["orders"]
+    name = f"localhost:{broker.tls_endpoint.rpartition(':')[2]}"
+    assert topics(name, broker.certificate) == ["orders"], "the machine's names are in the certificate"
+
+
+def test_h2_is_agreed_on_for_clients_that_insist(broker: EmbeddedBroker, tls_port: int) -> None:
+    assert shown(tls_port)[1] == "h2"
+
+
+def test_who_trusts_another_certificate_does_not_connect(broker: EmbeddedBroker, tmp_path: Path) -> None:
+    made(tmp_path / "other")
+    with pytest.raises(grpc.RpcError) as error:
+        topics(broker.tls_endpoint, tmp_path / "other" / DEVELOPMENT_CERT)
+    assert error.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+def test_the_development_certificate_is_made_once_and_is_for_its_owners_eyes(folder: Path, tls_port: int) -> None:
+    kept = []
+    for _ in range(2):
+        with EmbeddedBroker(folder, clock=FakeClock(), sync="none", tls_port=tls_port):
+            kept.append(shown(tls_port)[0])
+    assert kept[0] == kept[1] == (folder / DEVELOPMENT_CERT).read_text()
+    modes = [stat.S_IMODE((folder / name).stat().st_mode) for name in (DEVELOPMENT_CERT, DEVELOPMENT_KEY)]
+    assert modes == [0o600, 0o600]
+
+
+def test_without_a_tls_port_no_certificate_is_made(stubs: Stubs, folder: Path) -> None:
+    plain = EmbeddedBroker(folder.with_name("plain"), clock=FakeClock(), sync="none")
+    with plain:
+        assert plain.certificate is None
+    assert not (folder.with_name("plain") / DEVELOPMENT_CERT).exists()
+
+
+def test_a_development_certificate_that_ran_out_is_made_anew(tmp_path: Path) -> None:
+    clock = FakeClock()
+    first = development(tmp_path, "127.0.0.1", clock).pair
+    clock.advance(9 * YEAR_MS)
+    assert development(tmp_path, "127.0.0.1", clock).pair == first
+    clock.advance(2 * YEAR_MS)
+    assert development(tmp_path, "127.0.0.1", clock).pair != first
+
+
+@pytest.mark.parametrize("lost", [DEVELOPMENT_CERT, DEVELOPMENT_KEY])
+def test_half_a_development_certificate_is_made_anew(tmp_path: Path, lost: str) -> None:
+    first = development(tmp_path, "127.0.0.1", FakeClock()).pair
+    (tmp_path / lost).unlink()
+    assert development(tmp_path, "127.0.0.1", FakeClock()).pair != first
+
+
+def test_the_address_that_it_listens_on_is_in_the_certificate(tmp_path: Path) -> None:
+    for host, entry in (
+        ("192.0.2.7", "192.0.2.7"),
+        ("[2001:db8::7]", "2001:db8::7"),
+        ("queue.example", "queue.example"),
+    ):
+        folder = tmp_path / entry.replace(":", "-")
+        folder.mkdir()
+        development(folder, host, FakeClock())
+        assert entry in names_in(folder / DEVELOPMENT_CERT)
+    folder = tmp_path / "any"
+    folder.mkdir()
+    development(folder, "0.0.0.0", FakeClock())
+    assert "0.0.0.0" not in names_in(folder / DEVELOPMENT_CERT)
+    assert {"localhost", "127.0.0.1", "::1"} <= names_in(folder / DEVELOPMENT_CERT)
+
+
+def names_in(cert: Path) -> set[str]:
+    found = x509.load_pem_x509_certificate(cert.read_bytes())
+    (names,) = (each.value for each in found.extensions if isinstance(each.value, x509.SubjectAlternativeName))
+    return {str(name.value) for name in names}
+
+
+def test_a_replaced_certificate_counts_from_the_next_connection_and_ends_none(
+    broker: EmbeddedBroker, folder: Path, tls_port: int, tmp_path: Path
+) -> None:
+    assert broker.certificate is not None
+    credentials = grpc.ssl_channel_credentials(broker.certificate.read_bytes())
+    with grpc.secure_channel(broker.tls_endpoint, credentials) as channel:
+        admin = rpc.AdminStub(channel)
+        admin.ListTopics(pb.ListTopicsRequest(), timeout=CALL_S)
+        put(made(tmp_path / "new"), folder / DEVELOPMENT_CERT, folder / DEVELOPMENT_KEY)
+        assert shown(tls_port)[0] == (tmp_path / "new" / DEVELOPMENT_CERT).read_text()
+        admin.ListTopics(pb.ListTopicsRequest(), timeout=CALL_S)
+
+
+@pytest.mark.parametrize("broken", ["no certificate", "another's key", "gone"])
+def test_a_broken_replacement_keeps_the_old_certificate_and_is_logged_once(
+    broker: EmbeddedBroker, folder: Path, tls_port: int, tmp_path: Path, broken: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    before, _ = shown(tls_port)
+    if broken == "no certificate":
+        (folder / DEVELOPMENT_CERT).write_text("tomorrow")
+    elif broken == "another's key":
+        (folder / DEVELOPMENT_KEY).write_bytes(made(tmp_path / "other").key)
+    else:
+        (folder / DEVELOPMENT_KEY).unlink()
+    with caplog.at_level(logging.INFO, "popmq.tls"):
+        assert [shown(tls_port)[0] for _ in range(3)] == [before] * 3
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    assert "the old one stays" in caplog.text
+    assert "PRIVATE" not in caplog.text
+    put(made(tmp_path / "good"), folder / DEVELOPMENT_CERT, folder / DEVELOPMENT_KEY)
+    assert shown(tls_port)[0] != before, "and a good one counts again"
+
+
+def test_a_given_certificate_is_served_and_the_data_folder_keeps_none(
+    folder: Path, tmp_path: Path, tls_port: int
+) -> None:
+    made(tmp_path / "given")
+    cert, key = (tmp_path / "given" / name for name in (DEVELOPMENT_CERT, DEVELOPMENT_KEY))
+    with EmbeddedBroker(folder, sync="none", tls_port=tls_port, tls_cert=cert, tls_key=key) as broker:
+        assert broker.certificate == cert
+        assert shown(tls_port)[0] == cert.read_text()
+    assert not (folder / DEVELOPMENT_CERT).exists()
+
+
+@pytest.mark.parametrize("wrong", ["missing", "no certificate", "another's key", "a key with a password"])
+def test_a_start_with_a_bad_certificate_says_the_cure(folder: Path, tmp_path: Path, tls_port: int, wrong: str) -> None:
+    made(tmp_path / "given")
+    cert, key = (tmp_path / "given" / name for name in (DEVELOPMENT_CERT, DEVELOPMENT_KEY))
+    if wrong == "missing":
+        cert.unlink()
+    elif wrong == "no certificate":
+        cert.write_text("tomorrow")
+    elif wrong == "another's key":
+        key.write_bytes(made(tmp_path / "other").key)
+    else:
+        key.write_text("-----BEGIN ENCRYPTED PRIVATE KEY-----\nMAA=\n-----END ENCRYPTED PRIVATE KEY-----\n")
+    broken = EmbeddedBroker(folder, sync="none", tls_port=tls_port, tls_cert=cert, tls_key=key)
+    with pytest.raises(StartError, match=f"{cert} .*--tls-cert"):
+        broken.start()
+    with EmbeddedBroker(folder, sync="none"):
+        pass  # nothing was left open
+
+
+def test_a_spoiled_development_certificate_is_a_start_error_with_the_cure(folder: Path, tls_port: int) -> None:
+    with EmbeddedBroker(folder, sync="none"):
+        pass
+    for name in (DEVELOPMENT_CERT, DEVELOPMENT_KEY):
+        (folder / name).write_text("spoiled")
+    with pytest.raises(StartError, match=f"remove {DEVELOPMENT_CERT} and {DEVELOPMENT_KEY}"):
+        EmbeddedBroker(folder, sync="none", tls_port=tls_port).start()
+
+
+def test_a_tls_port_in_use_is_a_start_error_that_names_the_flag(broker: EmbeddedBroker, tmp_path: Path) -> None:
+    port = int(broker.tls_endpoint.rpartition(":")[2])
+    with pytest.raises(StartError, match=f"TLS port {port} .*--tls-port 0"):
+        EmbeddedBroker(tmp_path / "second", sync="none", tls_port=port).start()
+
+
+def test_tls_only_leaves_the_plain_port_closed(folder: Path, tls_port: int) -> None:
+    plain = own_port()
+    with EmbeddedBroker(folder, port=plain, sync="none", tls_port=tls_port, tls_only=True) as broker:
+        assert broker.endpoint == broker.tls_endpoint
+        assert broker.certificate is not None
+        assert topics(broker.endpoint, broker.certificate) == []
+        with socket.socket() as probe:
+            assert probe.connect_ex(("127.0.0.1", plain)) != 0
+
+
+def test_a_pair_never_shows_its_key(tmp_path: Path) -> None:
+    pair = made(tmp_path)
+    assert "PRIVATE" not in f"{pair} {pair!r}"
+
+
+def test_a_certificate_that_has_run_out_is_served_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = FakeClock()
+    development(tmp_path, "127.0.0.1", clock)
+    clock.advance(11 * YEAR_MS)
+    Certificate(tmp_path / DEVELOPMENT_CERT, tmp_path / DEVELOPMENT_KEY, clock)
+    assert "has run out" in caplog.text
+
+
+@pytest.mark.slow
+@pytest.mark.process
+def test_the_program_says_what_serves_where(tmp_path: Path) -> None:
+    port, tls_port = own_port(), own_port()
+    data = tmp_path / "data"
+    command = [sys.executable, "-m", "popmq_server", "--data", str(data), "--port", str(port)]
+    command += ["--tls-port", str(tls_port), "--metrics-port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        assert process.stdout is not None
+        said = [process.stdout.readline().rstrip() for _ in range(3)]
+        assert said == [
+            f"popmq: ready on 127.0.0.1:{port}",
+            f"popmq: TLS on 127.0.0.1:{tls_port}: {data / DEVELOPMENT_CERT}, made for development",
+            "popmq: no access keys: whoever reaches a port may do everything",
+        ]
+        assert topics(f"127.0.0.1:{tls_port}", data / DEVELOPMENT_CERT) == []
+        process.terminate()
+        assert process.wait(CALL_S) == 0
+    shutil.rmtree(data)
