@@ -14,6 +14,7 @@ from popmq_server.waiters import Waiters
 from tests.wire.gate import Gate
 from tests.wire.parked import Parked
 from tests.wire.stubs import Stubs
+from tests.wire.v2 import V2
 
 
 @pytest.fixture
@@ -37,6 +38,12 @@ def broker(folder: Path, clock: FakeClock) -> Iterator[EmbeddedBroker]:
 def stubs(broker: EmbeddedBroker) -> Iterator[Stubs]:
     with Stubs(broker.endpoint) as stubs:
         yield stubs
+
+
+@pytest.fixture
+def v2(broker: EmbeddedBroker) -> Iterator[V2]:
+    with V2(broker.endpoint) as client:
+        yield client
 
 
 @pytest.fixture

@@ -1,0 +1,153 @@
+"""What an official RocketMQ 5 client puts on the wire: raw calls of apache.rocketmq.v2, with its headers."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any, NamedTuple
+
+import grpc
+
+from popmq_proto.rocketmq import definition_pb2 as pb
+from popmq_proto.rocketmq import service_pb2 as rpc
+from tests.wire.stubs import CALL_S, GROUP, OPTIONS, TOPIC
+
+PREFIX = "/apache.rocketmq.v2.MessagingService/"
+CLIENT = "host@1@0@abc"
+
+
+def resource(name: str, namespace: str = "") -> pb.Resource:
+    return pb.Resource(resource_namespace=namespace, name=name)
+
+
+def message(body: bytes = b"body", topic: str = TOPIC, **system: Any) -> pb.Message:
+    """A message as clients make them. `properties`: the user's."""
+    properties = system.pop("properties", {})
+    fields = {"message_id": "01AB", "message_type": pb.NORMAL, "body_encoding": pb.IDENTITY} | system
+    return pb.Message(
+        topic=resource(topic), body=body, user_properties=properties, system_properties=pb.SystemProperties(**fields)
+    )
+
+
+class Received(NamedTuple):
+    """One ReceiveMessage: how it ended, its messages, and whether the last element was the time of delivery."""
+
+    code: pb.Code
+    messages: list[pb.Message]
+    timed: bool
+
+
+class V2:
+    """One client on one channel; `call("SendMessage", messages=[…])` is the answer."""
+
+    def __init__(self, endpoint: str, client_id: str = CLIENT, language: str = "JAVA", **headers: str) -> None:
+        self.channel = grpc.insecure_channel(endpoint, options=OPTIONS)
+        self.endpoint = endpoint
+        names = {"x-mq-client-id": client_id, "x-mq-language": language}
+        names |= {name.replace("_", "-"): value for name, value in headers.items()}
+        self.headers = [(name, value) for name, value in names.items() if value or name == "x-mq-namespace"]
+
+    def call(self, name: str, /, **fields: Any) -> Any:
+        """The answer of a unary call."""
+        method = rpc.DESCRIPTOR.services_by_name["MessagingService"].methods_by_name[name]
+        kinds: list[Any] = [getattr(rpc, kind.name) for kind in (method.input_type, method.output_type)]
+        raw = kinds[0](**fields).SerializeToString()
+        return kinds[1].FromString(self.raw(name, raw))
+
+    def raw(self, name: str, raw: bytes) -> bytes:
+        answer: bytes = self.channel.unary_unary(PREFIX + name)(raw, metadata=self.headers, timeout=CALL_S)
+        return answer
+
+    def code(self, name: str, /, **fields: Any) -> str:
+        """The name of the code that a unary call is answered with."""
+        return pb.Code.Name(self.call(name, **fields).status.code)
+
+    def send(self, *messages: pb.Message) -> rpc.SendMessageResponse:
+        answer: rpc.SendMessageResponse = self.call("SendMessage", messages=messages)
+        return answer
+
+    def receive(self, topic: str = TOPIC, group: str = GROUP, deadline_s: float = CALL_S, **fields: Any) -> Received:
+        """`poll_ms`: the wait that is asked for, 0 unless said; `invisible_s`: of the lease."""
+        request = self.receive_request(topic, group, **fields)
+        elements = [
+            rpc.ReceiveMessageResponse.FromString(raw)
+            for raw in self.channel.unary_stream(PREFIX + "ReceiveMessage")(
+                request.SerializeToString(), metadata=self.headers, timeout=deadline_s
+            )
+        ]
+        kinds = [element.WhichOneof("content") for element in elements]
+        assert kinds[0] == "status"
+        messages = [element.message for element in elements if element.HasField("message")]
+        return Received(elements[0].status.code, messages, kinds[-1] == "delivery_timestamp")
+
+    def receive_request(self, topic: str = TOPIC, group: str = GROUP, **fields: Any) -> rpc.ReceiveMessageRequest:
+        poll_ms, invisible_s = fields.pop("poll_ms", 0), fields.pop("invisible_s", 30)
+        request = rpc.ReceiveMessageRequest(
+            group=resource(group),
+            message_queue=pb.MessageQueue(topic=resource(topic), id=fields.pop("queue", 0)),
+            **{"batch_size": 32, **fields},
+        )
+        request.long_polling_timeout.FromMilliseconds(poll_ms)
+        if not request.auto_renew:
+            request.invisible_duration.FromMilliseconds(int(invisible_s * 1000))
+        return request
+
+    def ack(self, *messages: pb.Message, topic: str = TOPIC, group: str = GROUP) -> rpc.AckMessageResponse:
+        entries = [
+            rpc.AckMessageEntry(
+                message_id=message.system_properties.message_id, receipt_handle=message.system_properties.receipt_handle
+            )
+            for message in messages
+        ]
+        answer: rpc.AckMessageResponse = self.call(
+            "AckMessage", topic=resource(topic), group=resource(group), entries=entries
+        )
+        return answer
+
+    def telemetry(self) -> Telemetry:
+        return Telemetry(self)
+
+    def __enter__(self) -> V2:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.channel.close()
+
+
+class Telemetry:
+    """One stream; `say` a command, `hear` the next of the broker's."""
+
+    def __init__(self, client: V2) -> None:
+        self._said: queue.Queue[bytes | None] = queue.Queue()
+        method = client.channel.stream_stream(PREFIX + "Telemetry")
+        self.stream: Any = method(self._lines(), metadata=client.headers, timeout=CALL_S)
+
+    def _lines(self) -> Iterator[bytes]:
+        while (line := self._said.get()) is not None:
+            yield line
+
+    def say(self, **command: Any) -> None:
+        self._said.put(rpc.TelemetryCommand(**command).SerializeToString())
+
+    def hear(self) -> rpc.TelemetryCommand:
+        return rpc.TelemetryCommand.FromString(next(self.stream))
+
+    def agree(self, **settings: Any) -> rpc.TelemetryCommand:
+        """Tells settings, and what came back."""
+        self.say(settings=pb.Settings(**settings))
+        return self.hear()
+
+    def close(self) -> None:
+        self._said.put(None)
+
+    def __enter__(self) -> Telemetry:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+        self.stream.cancel()
