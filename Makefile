@@ -1,7 +1,7 @@
 # Every target says what it is doing, does its own set-up, and is safe to run twice.
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check check-fast proto bench chaos mutate-mechanisms install test-floor test-newest
-.PHONY: image run clean
+.PHONY: interop image run clean
 
 NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -12,7 +12,7 @@ PIP_INSTALL := -m pip --disable-pip-version-check --quiet install
 QUICK_TESTS := tests --ignore=tests/test_walls.py --ignore=tests/test_packaging.py --ignore=tests/test_style.py
 # Two workers; the tests of one file stay together and in order. Spark's tests share one JVM and run in one process.
 TWO := -n 2 --dist loadfile
-FAST := not slow and not spark and not chaos and not polyglot
+FAST := not slow and not spark and not chaos and not polyglot and not interop
 
 # A virtual environment with a pip that knows --group. One that works is kept: made again by another Python it breaks.
 define venv
@@ -43,7 +43,7 @@ demo: .venv/demo ## 336,776 flights through the broker into a Spark table (CHAOS
 
 test: check ## all that must be true before a merge: check, every test, oldest and newest dependencies
 	@echo "test: every test, campaigns in their short form"
-	@$(BIN)/pytest -q $(TWO) -m "not spark"
+	@$(BIN)/pytest -q $(TWO) -m "not spark and not interop"
 	@$(BIN)/pytest -q -m spark
 	@$(MAKE) --no-print-directory test-floor test-newest
 
@@ -64,6 +64,10 @@ proto: setup ## write the stubs anew from the contract
 bench: setup ## messages a second, latency, CPU a message; PASS or FAIL by floor
 	@echo "bench: measuring on this machine"
 	@$(BIN)/python -m bench
+
+interop: setup ## the official RocketMQ clients of all languages in all scenarios, and a table of them
+	@echo "interop: official clients × scenarios (some minutes; a language without its tools is skipped)"
+	@$(BIN)/pytest -q tests/interop
 
 chaos: setup ## the kill -9 and power-cut campaigns, whole
 	@echo "chaos: whole campaigns"

@@ -1,0 +1,39 @@
+"""Runs of scenarios that go on while earlier ones are judged, and the table that `make interop` ends with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future
+
+import pytest
+
+from tests.interop.record import table
+from tests.interop.running import Result, Runs
+from tests.interop.scenarios import SCENARIOS
+from tests.interop.targets import running
+
+Futures = dict[tuple[str, str], Future[Result]]
+
+
+@pytest.fixture(scope="module")
+def begun(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Futures]:
+    """All scenarios of this module that were selected, begun: most of their time they wait."""
+    runs = Runs(tmp_path_factory.mktemp("interop"), running())
+    items = (item for item in request.session.items if item.path == request.path)
+    cases = [item.callspec.params for item in items if isinstance(item, pytest.Function) and hasattr(item, "callspec")]
+    pairs = [(str(case["client"]), str(case["name"])) for case in cases]
+    yield {(client, name): runs.begin(client, SCENARIOS[name]) for client, name in pairs}
+    runs.close()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Clients and scenarios at a glance, when several clients ran."""
+    words: dict[tuple[str, str], str] = {}
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            told = dict(getattr(report, "user_properties", ())).get("interop")
+            if told:
+                words[told[0], told[1]] = told[2]
+    if len({client for client, _ in words}) > 1:
+        terminalreporter.section("official clients × scenarios")
+        terminalreporter.write_line(table(words))

@@ -1,0 +1,52 @@
+"""The official clients as published, each in its own process, against a broker in its own: the scenarios' outcomes.
+
+`make test` runs all scenarios of the Python client that are no longer than half a minute, and a send and receive of
+the others; `make interop` runs everything. A scenario that a client lacks a feature for is skipped, naming the feature.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from tests.interop.builds import BUILDS
+from tests.interop.running import Result
+from tests.interop.scenarios import SCENARIOS, Scenario
+
+#: What every language runs in `make test`.
+BRIEF = "send_and_receive"
+
+
+def _marks(client: str, scenario: Scenario) -> list[pytest.MarkDecorator]:
+    if client == "python" and not scenario.long:
+        return []
+    if client != "python" and scenario.name == BRIEF:
+        return [pytest.mark.polyglot]
+    return [pytest.mark.interop]
+
+
+def _cases() -> Iterator[Any]:
+    for client in BUILDS:
+        for scenario in SCENARIOS.values():
+            yield pytest.param(client, scenario.name, id=f"{client}-{scenario.name}", marks=_marks(client, scenario))
+
+
+@pytest.mark.slow
+@pytest.mark.process
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("client", "name"), list(_cases()))
+def test_the_outcome_is_what_users_of_the_client_expect(
+    client: str,
+    name: str,
+    begun: dict[tuple[str, str], Future[Result]],
+    record_property: Callable[[str, object], None],
+) -> None:
+    result, expected = begun[client, name].result(), SCENARIOS[name].expected(client)
+    record_property("interop", (client, name, result.word(expected)))
+    if result.skipped:
+        pytest.skip(result.skipped)
+    assert not result.failed, result.failed
+    assert result.outcome == expected
