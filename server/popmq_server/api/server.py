@@ -190,7 +190,9 @@ class Server:
 
     def open(self, host: str, port: int) -> int:
         """Binds the port without TLS; the one that was bound. Nobody is served before `start`."""
-        return self._bound(self._server.add_insecure_port, (host, port), "port", "--port or --host")
+        bound = self._bound(self._server.add_insecure_port, (host, port), "port", "--port or --host")
+        self._face.routes.advertise(host, bound)
+        return bound
 
     def open_tls(self, host: str, port: int, certificate: Certificate) -> None:
         """Binds the port with TLS. grpcio asks at each new connection, on a thread of its own, for the certificate."""

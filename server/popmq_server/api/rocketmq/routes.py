@@ -4,6 +4,9 @@ There is one broker, and clients reach it already: the route echoes the endpoint
 works through address translation, in containers, and by names that only the client knows.
 """
 
+import ipaddress
+import socket
+
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.rocketmq import service_pb2 as rpc
 from popmq_server.api.rocketmq.call import Call
@@ -21,11 +24,23 @@ ANY_QUEUE = -1
 
 
 class RouteService:
-    """`advertised`: where this broker is bound, for clients that do not say how they reach it."""
+    """`advertise` says where this broker is, for clients that do not tell how they reach it."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self.advertised = pb.Endpoints()
+        self._advertised = pb.Endpoints()
+
+    def advertise(self, host: str, port: int) -> None:
+        """A broker that listens on all addresses of its machine is reached by the machine's name."""
+        try:
+            ip = ipaddress.ip_address(host)
+        except ValueError:
+            scheme = pb.DOMAIN_NAME
+        else:
+            scheme = pb.IPv6 if ip.version == 6 else pb.IPv4
+            if ip.is_unspecified:
+                scheme, host = pb.DOMAIN_NAME, socket.gethostname()
+        self._advertised = pb.Endpoints(scheme=scheme, addresses=[pb.Address(host=host, port=port)])
 
     async def QueryRoute(self, request: rpc.QueryRouteRequest, call: Call) -> rpc.QueryRouteResponse:
         """One entry for each queue, in their order, always the same."""
@@ -52,7 +67,7 @@ class RouteService:
     def _endpoints(self, asked: pb.Endpoints) -> pb.Endpoints:
         """Raises Declined ILLEGAL_ACCESS_POINT for what no client can have connected to."""
         if not asked.addresses or asked.scheme == pb.ADDRESS_SCHEME_UNSPECIFIED:
-            return self.advertised
+            return self._advertised
         if asked.scheme == pb.DOMAIN_NAME and len(asked.addresses) > 1:
             raise Declined(pb.ILLEGAL_ACCESS_POINT, "endpoints of the scheme DOMAIN_NAME have one address")
         for address in asked.addresses:
