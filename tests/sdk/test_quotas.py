@@ -23,13 +23,13 @@ async def client(connect: Connect, popmq_clock: FakeClock) -> Any:
     return client
 
 
-async def test_a_send_over_the_quota_is_refused_with_a_hint_when_its_time_is_over(
+async def test_a_send_over_the_quota_is_refused_with_a_hint_when_it_is_not_tried_again(
     connect: Connect, client: Any
 ) -> None:
     await client.send(SLOW, [b"x"] * 10)
-    short = connect(timeouts=popmq.Timeouts(send=0.05))
+    once = connect(retry=popmq.Retry(tries=1))
     with pytest.raises(errors.RateLimited) as refused:
-        await short.send(SLOW, b"x")
+        await once.send(SLOW, b"x")
     assert refused.value.retryable
     assert 0 < refused.value.retry_after <= 1.0
     assert (await client.stats(SLOW)).topics[0].messages == 10
@@ -52,16 +52,16 @@ async def test_a_body_over_the_topics_limit_is_at_fault_itself(client: Any) -> N
 async def test_a_pop_over_the_quota_and_one_over_the_in_flight_limit_are_told_apart(
     connect: Connect, client: Any, advance: Any
 ) -> None:
-    short = connect(timeouts=popmq.Timeouts(pop=0.05))
+    once = connect(retry=popmq.Retry(tries=1))
     receipts = await client.send(SLOW, [b"x"] * 10)
     assert len({receipt.queue for receipt in receipts}) == 1
     held = await client.pop(SLOW, GROUP, max_messages=3)
     with pytest.raises(errors.InFlightLimit):
-        await short.pop(SLOW, GROUP)
+        await once.pop(SLOW, GROUP)
     await client.ack(held)
     await client.ack(await client.pop(SLOW, GROUP, max_messages=2))
     with pytest.raises(errors.RateLimited):
-        await short.pop(SLOW, GROUP)
+        await once.pop(SLOW, GROUP)
     await advance(1.0)
     assert len(await client.pop(SLOW, GROUP)) == 3
 
