@@ -35,11 +35,11 @@ class DriverDied(Exception):
 class Driver:
     """One driver process. Its calls are blocking and may be made by several threads at once; `begin` does not wait."""
 
-    def __init__(self, command: list[str], log: Path, home: Path) -> None:
+    def __init__(self, command: list[str], log: Path, home: Path, environment: dict[str, str]) -> None:
         home.mkdir(parents=True, exist_ok=True)
         self.log = log
         # Clients write their own logs into the home of their user.
-        environment = {**os.environ, "HOME": str(home), "PYTHONUNBUFFERED": "1", "GRPC_VERBOSITY": "NONE"}
+        environment = {**os.environ, "HOME": str(home), "GRPC_VERBOSITY": "NONE", **environment}
         with log.open("a") as stderr:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, env=environment, text=True

@@ -45,6 +45,7 @@ class Runs:
         self._threads = ThreadPoolExecutor(AT_ONCE)
         self._lock = threading.Lock()
         self._shared: PopMQ | None = None
+        self._can: dict[str, set[str]] = {}
 
     def begin(self, client: str, scenario: Scenario) -> Future[Result]:
         return self._threads.submit(self._run, client, scenario)
@@ -77,12 +78,19 @@ class Runs:
             return Result(skipped=f"the server has no {', '.join(sorted(missing))}")
         world = World(client, command, target, self._folder / "drivers" / scenario.name)
         try:
-            lacks = scenario.needs - world.can
+            lacks = scenario.needs - self._abilities(client, world)
             if lacks:
                 return Result(skipped=f"the client has no {', '.join(sorted(lacks))}")
             return Result(scenario.run(world))
         finally:
             world.close()
+
+    def _abilities(self, client: str, world: World) -> set[str]:
+        """Asked of one process for all."""
+        with self._lock:
+            if client not in self._can:
+                self._can[client] = world.start().can
+            return self._can[client]
 
     def _popmq(self) -> PopMQ:
         with self._lock:

@@ -17,7 +17,7 @@ from typing import Protocol
 import grpc
 
 from popmq_proto.v1 import popmq_pb2 as pb
-from tests.crash.broker_process import BrokerProcess
+from tests.crash.broker_process import BrokerProcess, own_port
 from tests.crash.stubs import Stubs
 
 
@@ -31,6 +31,10 @@ class Target(Protocol):
 
     @property
     def endpoint(self) -> str: ...
+
+    @property
+    def tls(self) -> tuple[str, Path]:
+        """Where TLS is spoken, and the certificate in whose name."""
 
     def topic(self, name: str, type: str) -> None: ...
 
@@ -47,7 +51,8 @@ class PopMQ:
     has = frozenset({"restart", "priority", "lite", "access_keys", "tls"})
 
     def __init__(self, data: Path, *flags: str) -> None:
-        self.process = BrokerProcess(data, *flags)
+        self._tls_port = own_port()
+        self.process = BrokerProcess(data, "--tls-port", str(self._tls_port), *flags)
 
     def start(self) -> PopMQ:
         self.process.start()
@@ -56,6 +61,10 @@ class PopMQ:
     @property
     def endpoint(self) -> str:
         return self.process.endpoint
+
+    @property
+    def tls(self) -> tuple[str, Path]:
+        return f"127.0.0.1:{self._tls_port}", self.process.data / "development-cert.pem"
 
     def topic(self, name: str, type: str) -> None:
         with Stubs(self.endpoint) as stubs:
@@ -94,6 +103,10 @@ class Running:
     @property
     def endpoint(self) -> str:
         return self._endpoint
+
+    @property
+    def tls(self) -> tuple[str, Path]:
+        raise NotImplementedError("its certificate is its own affair")
 
     def topic(self, name: str, type: str) -> None:
         self._run("updateTopic", "-t", name, "-c", "DefaultCluster", "-a", f"+message.type={type}")

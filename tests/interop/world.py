@@ -26,24 +26,17 @@ class World:
     def __init__(self, client: str, command: list[str], target: Target, folder: Path) -> None:
         self.client, self.target, self._command, self._folder = client, target, command, folder
         self._drivers: list[Driver] = []
-        self._fresh: list[Driver] = []
         self._names = itertools.count(1)
         self._mark = uuid.uuid4().hex[:8]
 
-    @property
-    def can(self) -> set[str]:
-        """What this client is able to do."""
-        self._fresh = [self.start()]
-        return self._fresh[0].can
-
-    def start(self) -> Driver:
+    def start(self, **environment: str) -> Driver:
         """One more process of the client."""
-        if self._fresh:
-            return self._fresh.pop()
         folder = self._folder
         folder.mkdir(parents=True, exist_ok=True)
         number = len(self._drivers)
-        driver = Driver(self._command, folder / f"{self.client}-{self._mark}-{number}.log", folder / "home")
+        driver = Driver(
+            self._command, folder / f"{self.client}-{self._mark}-{number}.log", folder / "home", environment
+        )
         self._drivers.append(driver)
         return driver
 

@@ -58,5 +58,5 @@ def scenario(
     return register
 
 
-for _module in ("sending", "filters", "order", "later", "leases", "push", "outages", "refusals", "lite"):
+for _module in ("sending", "filters", "order", "later", "leases", "push", "outages", "refusals", "access", "lite"):
     import_module(f"{__name__}.{_module}")
