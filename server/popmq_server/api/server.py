@@ -16,7 +16,9 @@ from grpc_health.v1._async import HealthServicer
 from grpc_reflection.v1alpha import reflection
 
 from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_server.access import Keys
 from popmq_server.api.admin import AdminService
+from popmq_server.api.authentication import Authentication
 from popmq_server.api.filtering import FilteringService
 from popmq_server.api.limiting import LimitingService
 from popmq_server.api.looking import LookingService
@@ -30,7 +32,9 @@ from popmq_server.api.timing import TimingService
 from popmq_server.broker import Broker
 from popmq_server.certificate import Certificate, Pair
 from popmq_server.clock import stopwatch
+from popmq_server.engine import Engine
 from popmq_server.errors import Refused, StartError
+from popmq_server.guarded import Guarded
 from popmq_server.metrics import Metrics
 from popmq_server.options import address
 from popmq_server.rates import Rates
@@ -69,29 +73,32 @@ class Server:
     instead of a broken call, and lets Send and Pop keep the bytes of messages as they are.
     """
 
-    def __init__(self, broker: Broker, metrics: Metrics) -> None:
+    def __init__(self, broker: Broker, metrics: Metrics, keys: Keys | None = None) -> None:
+        """With `keys` every call needs one, and no part gets the engine but behind them."""
         self._metrics = metrics
-        self._server = grpc.aio.server(options=_OPTIONS)
+        asked = [Authentication(keys, metrics, f"/{SERVICE.full_name}/")] if keys else []
+        self._server = grpc.aio.server(options=_OPTIONS, interceptors=asked)
+        engine: Engine = Guarded(broker, keys) if keys else broker
         self._health = HealthServicer()
         self._running = 0
         self._idle = asyncio.Event()
         self._idle.set()
         rates = Rates(broker.clock)
-        native = NativeService(broker, broker.clock, metrics, rates)
+        native = NativeService(engine, broker.clock, metrics, rates)
         parts: tuple[Any, ...] = (
             native,
-            AdminService(broker, native, broker.store, metrics, rates),
-            FilteringService(broker),
-            LimitingService(broker),
-            OrderingService(broker),
-            PullingService(broker, native, metrics),
-            TimingService(broker, metrics),
-            LookingService(broker, native, metrics),
-            SessionService(broker, metrics),
+            AdminService(engine, native, broker.store, metrics, rates),
+            FilteringService(engine),
+            LimitingService(engine),
+            OrderingService(engine),
+            PullingService(engine, native, metrics),
+            TimingService(engine, metrics),
+            LookingService(engine, native, metrics),
+            SessionService(engine, metrics),
         )
         for name in _SERVICES:
             self._add(name, parts)
-        self._face = Face(broker, broker.clock, metrics, self._began)
+        self._face = Face(engine, broker.clock, metrics, self._began)
         self._server.add_generic_rpc_handlers((self._face.handlers(),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         names = [*(f"popmq.v1.{name}" for name in _SERVICES), SERVICE.full_name]
@@ -227,6 +234,7 @@ class Server:
         Streams that stay open (a health watch lasts as long as its client) are not waited for.
         """
         await self._health.enter_graceful_shutdown()
+        self._face.close()
         stopped = asyncio.ensure_future(self._server.stop(grace_s))
         await asyncio.wait((stopped, idle := asyncio.ensure_future(self._idle.wait())), return_when="FIRST_COMPLETED")
         idle.cancel()

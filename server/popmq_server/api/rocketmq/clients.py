@@ -71,6 +71,8 @@ class Clients:
         self._clock = clock
         self._clients: dict[str, Client] = {}
         self._swept_ms = 0
+        #: Set when the broker stops: streams end then, in order.
+        self.closed = asyncio.Event()
 
     def heard(self, call: Call) -> Client:
         """Notes a sign of life."""
@@ -141,7 +143,7 @@ class Clients:
         """Hands checks to the newest stream of the client; one counts when it was written."""
         try:
             while (check := await self._engine.next_check(stream)) is not None and client.outlets:
-                await client.outlets[-1].write(_check(check, client.namespace))
+                await client.outlets[-1].write(_check(check, client.namespace, self._clock.now_ms()))
                 self._engine.checked(check)
         except Refused:
             pass  # the broker stops
@@ -149,9 +151,9 @@ class Clients:
             log.debug("client %s was not asked", client.client_id, exc_info=True)
 
 
-def _check(check: Check, namespace: str) -> rpc.TelemetryCommand:
+def _check(check: Check, namespace: str, now_ms: int) -> rpc.TelemetryCommand:
     """The question, with the whole message: clients read it as one that they receive."""
-    row = Row(check.data, 0, 0, 0, 1)
+    row = Row(check.data, now_ms, 0, 0, 1)
     message = delivered(row, resource_of(check.topic, namespace), "TRANSACTION")
     command = rpc.RecoverOrphanedTransactionCommand(message=message, transaction_id=transaction_text(check.transaction))
     return rpc.TelemetryCommand(recover_orphaned_transaction_command=command)

@@ -56,6 +56,10 @@ class Face:
             TelemetryService(engine, self._clients),
         )
 
+    def close(self) -> None:
+        """The broker stops: streams that would last as long as their clients end."""
+        self._clients.closed.set()
+
     def handlers(self) -> Any:
         """The generic handler for grpcio: every method of the contract, or the start fails."""
         methods: dict[str, Any] = {}

@@ -8,6 +8,7 @@ settings ───────────────────────�
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -35,6 +36,9 @@ LITE_SUBSCRIPTIONS = 2000
 LITE_TOPIC_SIZE = 64
 #: Delays of a group that has none of its own, in seconds: the reference's.
 LADDER_S: tuple[int, ...] = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
+#: Bounds of the labels that a client may tell about itself.
+PROPERTIES_MAX, PROPERTIES_BYTES_MAX, PROPERTY_VALUE_MAX = 32, 4 << 10, 256
+_PROPERTY = re.compile(r"(?!rocketmq\.)[a-zA-Z][a-zA-Z0-9_.-]{0,63}\Z")
 _CONSUMERS = frozenset(
     {pb.PUSH_CONSUMER, pb.SIMPLE_CONSUMER, pb.PULL_CONSUMER, pb.LITE_PUSH_CONSUMER, pb.LITE_SIMPLE_CONSUMER}
 )
@@ -58,12 +62,20 @@ class TelemetryService:
             return
         client, outlet = self._clients.heard(call), Outlet(context.write)
         await self._clients.attach(client, outlet)
+        reading = asyncio.ensure_future(self._listen(requests, call, client, outlet))
+        closing = asyncio.ensure_future(self._clients.closed.wait())
         try:
-            async for raw in requests:
-                self._clients.heard(call)
-                await self._take(raw, call, client, outlet)
+            await asyncio.wait((reading, closing), return_when="FIRST_COMPLETED")
         finally:
+            reading.cancel()
+            closing.cancel()
             self._clients.detach(client, outlet)
+
+    async def _listen(self, requests: AsyncIterator[bytes], call: Call, client: Client, outlet: Outlet) -> None:
+        """Until the client ends the stream, or is gone."""
+        async for raw in requests:
+            self._clients.heard(call)
+            await self._take(raw, call, client, outlet)
 
     async def _take(self, raw: bytes, call: Call, client: Client, outlet: Outlet) -> None:
         """One command of the client."""
@@ -88,6 +100,7 @@ class TelemetryService:
 
     async def _agree(self, asked: pb.Settings, call: Call, client: Client) -> pb.Settings:
         """What the client sent, with what the broker decides written over it."""
+        _check_properties(asked)
         agreed = pb.Settings()
         agreed.CopyFrom(asked)
         agreed.metric.on = False
@@ -178,6 +191,19 @@ class TelemetryService:
             await self._engine.heartbeat(client.group, client.client_id, client.topics, goodbye)
         except Refused:
             log.debug("no session of %s in group %s", client.client_id, client.group)
+
+
+def _check_properties(settings: pb.Settings) -> None:
+    """Labels of a client, within the bounds that the protocol gives them."""
+    properties = settings.client_properties
+    total = sum(len(name.encode()) + len(value.encode()) for name, value in properties.items())
+    good = all(_PROPERTY.match(name) and len(value) <= PROPERTY_VALUE_MAX for name, value in properties.items())
+    if not good or len(properties) > PROPERTIES_MAX or total > PROPERTIES_BYTES_MAX:
+        raise Declined(
+            pb.INVALID_CLIENT_PROPERTIES,
+            f"at most {PROPERTIES_MAX} client properties, {PROPERTIES_BYTES_MAX} bytes in all; names of 1–64 letters, "
+            f"digits, '_', '-' and '.', not beginning with rocketmq.; values of {PROPERTY_VALUE_MAX} letters",
+        )
 
 
 def _merge_producer(agreed: pb.Settings) -> None:
