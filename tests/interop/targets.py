@@ -26,7 +26,7 @@ class Target(Protocol):
 
     #: Shortest lease that a receive may ask for.
     least_invisible_ms: int
-    #: What not every server has: "restart", "priority", "lite", "access_keys", "tls".
+    #: What not every server has: "restart", "priority", "lite", "access_keys", "tls", "popmq" for its own SDK.
     has: frozenset[str]
 
     @property
@@ -48,7 +48,7 @@ class PopMQ:
     """A broker process. `restart` kills it without warning and starts it on the same port and data."""
 
     least_invisible_ms = 2_000
-    has = frozenset({"restart", "priority", "lite", "access_keys", "tls"})
+    has = frozenset({"popmq", "restart", "priority", "lite", "access_keys", "tls"})
 
     def __init__(self, data: Path, *flags: str) -> None:
         self._tls_port = own_port()

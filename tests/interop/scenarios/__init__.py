@@ -58,5 +58,17 @@ def scenario(
     return register
 
 
-for _module in ("sending", "filters", "order", "later", "leases", "push", "outages", "refusals", "access", "lite"):
+for _module in (
+    "sending",
+    "filters",
+    "order",
+    "later",
+    "leases",
+    "push",
+    "outages",
+    "refusals",
+    "access",
+    "lite",
+    "faces",
+):
     import_module(f"{__name__}.{_module}")

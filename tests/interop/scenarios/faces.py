@@ -1,0 +1,57 @@
+"""One message, two faces: what a RocketMQ client sends, PopMQ's own SDK receives, and the other way round."""
+
+from __future__ import annotations
+
+import popmq
+from tests.interop.scenarios import Outcome, scenario
+from tests.interop.world import World, encoded, receive, texts
+
+BODY = b"\x00\xff binary"
+PARTS: Outcome = {"tag": "paid", "keys": ["k1", "k2"], "properties": {"region": "eu", "Umlaut": "ä"}}
+
+
+@scenario({"body": True, "id": True, **PARTS}, wants=("popmq",))
+def to_the_sdk(world: World) -> Outcome:
+    """Sent by the official client, received by the SDK."""
+    driver, topic, group = world.start(), world.topic(), world.group()
+    producer = world.producer(driver, topic)
+    receipt = driver.call("send", name=producer, message={"topic": topic, "body": encoded(BODY), **PARTS})
+    with popmq.Client(world.target.endpoint) as client:
+        [came] = client.pop(topic, group, max_messages=1, wait=20)
+        came.ack()
+    return {
+        "body": came.body == BODY,
+        "id": came.message_id == receipt["message_id"],
+        "tag": came.tag,
+        "keys": sorted([came.key, *came.more_keys]),
+        "properties": dict(came.properties),
+    }
+
+
+@scenario({"body": True, "id": True, **PARTS}, wants=("popmq",))
+def from_the_sdk(world: World) -> Outcome:
+    """Sent by the SDK, received by the official client."""
+    driver, topic, group = world.start(), world.topic(), world.group()
+    message = popmq.Message(BODY, "k1", "paid", {"region": "eu", "Umlaut": "ä"}, ["k2"])
+    with popmq.Client(world.target.endpoint) as client:
+        receipt = client.send(topic, message)
+    [came] = receive(driver, world.simple(driver, topic, group))
+    return {
+        "body": came["body"] == encoded(BODY),
+        "id": came["message_id"] == receipt.message_id,
+        "tag": came["tag"],
+        "keys": came["keys"],
+        "properties": came["properties"],
+    }
+
+
+@scenario({"order": ["a1", "a2"], "group": ["a"]}, wants=("popmq",))
+def order_from_the_sdk(world: World) -> Outcome:
+    """Messages of a message group, sent by the SDK, come to the official client one after another."""
+    driver, topic, group = world.start(), world.topic("FIFO"), world.group(fifo=True)
+    consumer = world.simple(driver, topic, group)
+    with popmq.Client(world.target.endpoint) as client:
+        for body in ("a1", "a2"):
+            client.send(topic, popmq.Message(body, message_group="a"))
+    came = receive(driver, consumer, 2)
+    return {"order": texts(came), "group": sorted({m["group"] for m in came})}
