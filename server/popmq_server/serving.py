@@ -5,6 +5,7 @@ import logging
 import pathlib
 from types import TracebackType
 
+from popmq_server.access import Keys
 from popmq_server.api.server import Server
 from popmq_server.broker import Broker
 from popmq_server.certificate import Certificate, development
@@ -33,12 +34,13 @@ class Serving:
         self.certificate: pathlib.Path | None = None
 
     async def __aenter__(self) -> "Serving":
-        """Store, scan, writer, scrape port, and the port last: who connects finds a broker that is ready."""
+        """Keys, store, scan, writer, scrape port, and the port last: who connects finds a broker that is ready."""
         options = self._options
         metrics = Metrics(synced=options.sync != "none")
+        keys = Keys(options.access_keys) if options.access_keys else None
         self.broker = Broker(options, self._clock, metrics)
         self._metrics = metrics
-        self._server = Server(self.broker, metrics)
+        self._server = Server(self.broker, metrics, keys)
         try:
             if options.metrics_port:
                 self._serve_metrics(options.metrics_port)
