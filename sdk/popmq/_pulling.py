@@ -22,6 +22,8 @@ SETTLE_S = 10.0
 AGAIN_S = 1.0
 #: Seconds between two commits: what is done again after a kill.
 COMMIT_S = 5.0
+#: Seconds that a queue which is somebody else's now is kept for the messages in hand.
+LEAVE_S = 15.0
 #: Locks are renewed so often, and no longer relied on after so long, though the broker keeps them twice as long: two
 #: clocks never have to agree on the last second.
 LOCK_S = 20.0

@@ -59,3 +59,16 @@ async def pulling(consumer: Any) -> bool:
     """Whether the consumer has its queues."""
     await asyncio.sleep(0)
     return bool(consumer.queues())
+
+
+def queues_of(consumer: Any) -> set[int]:
+    """The queues that it reads, the retry topic as -1."""
+    return {-1 if state.retry else state.queue for state in consumer.queues()}
+
+
+async def shared_out(consumers: list[Any], sizes: list[int], advance: Any) -> bool:
+    """Whether the consumers have so many queues each, in any order, ten seconds later. At no time two have the same."""
+    await advance(10.0)
+    shares = [queues_of(consumer) for consumer in consumers]
+    assert sum(map(len, shares)) == len(set().union(*shares))
+    return sorted(len(share - {-1}) for share in shares) == sorted(sizes)

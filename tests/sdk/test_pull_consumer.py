@@ -387,12 +387,16 @@ async def test_a_filter_passes_over_what_is_not_wanted(client: Any, guard: Any, 
     assert sum((await committed(client)).values()) == 4
 
 
-async def test_another_filter_in_the_same_group_is_told(connect: Connect, client: Any, guard: Any) -> None:
+async def test_another_filter_in_the_same_group_is_told(
+    connect: Connect, client: Any, guard: Any, advance: Any
+) -> None:
     await client.send(TOPIC, popmq.Message("x", tag="eu"))
     async with client.pull_consume(TOPIC, GROUP, tag="eu") as consumer:
         await take(consumer, guard, 1)
+        waiting = soon(connect().pull_consume(TOPIC, GROUP, tag="us"))
+        await eventually(lambda: later(advance, waiting))  # with the first queue that it gets
         with pytest.raises(errors.FilterConflict):
-            await next_of(connect().pull_consume(TOPIC, GROUP, tag="us"))
+            await waiting
 
 
 # ── Inside ───────────────────────────────────────────────────────────────────────────────────────────────────────────

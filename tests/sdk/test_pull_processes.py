@@ -189,10 +189,12 @@ def test_the_other_one_takes_over_the_queues_of_one_that_was_killed(
     mine = sync_client.pull_consume(TOPIC, GROUP)
     thread = threading.Thread(target=lambda: again.extend(handled(mine, 1)))
     thread.start()
-    while thread.is_alive() and not mine.queues():
+    while sync_client.stats(TOPIC, GROUP).groups[0].sessions < 2:
         thread.join(0.01)
     taken_over(worker, popmq_clock)
-    thread.join()
+    while thread.is_alive():
+        popmq_clock.advance(1000)
+        thread.join(0.01)
     assert again == ["in hand"]
     assert progress(sync_client) == 9
 

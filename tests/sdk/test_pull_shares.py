@@ -14,23 +14,13 @@ from popmq.testing import Broker
 from popmq_proto.v1 import popmq_pb2 as pb
 from tests.sdk.conftest import GROUP, TOPIC, Connect, eventually
 from tests.sdk.lossy import REFUSE, LossyWire
-from tests.sdk.pulls import committed, each_queue, handle, next_of, pulling, soon, take
+from tests.sdk.pulls import committed, each_queue, handle, next_of, pulling, queues_of, shared_out, soon, take
 
 pytestmark = pytest.mark.usefixtures("popmq_clock")
 
 QUICK = popmq.Retry(first=0.001, longest=0.01)
 #: Whoever waits longer than this for a heartbeat has missed a change.
 HEARTBEAT_S = 30.0
-
-
-def queues_of(consumer: Any) -> set[int]:
-    """The queues that it reads, the retry topic as -1."""
-    return {-1 if state.retry else state.queue for state in consumer.queues()}
-
-
-async def reads(consumer: Any, queues: set[int]) -> bool:
-    await asyncio.sleep(0)
-    return queues_of(consumer) == queues
 
 
 async def cached(consumer: Any, messages: int) -> bool:
@@ -45,18 +35,17 @@ async def begin(consumer: Any) -> Any:
     return waiting
 
 
-@pytest.mark.parametrize("strategy", ["AVG", "CIRCLE", "CONSISTENT_HASH", "MACHINE_ROOM"])
+@pytest.mark.parametrize(
+    ("strategy", "sizes"), [("AVG", [4, 4]), ("CIRCLE", [4, 4]), ("CONSISTENT_HASH", [1, 7]), ("MACHINE_ROOM", [4, 4])]
+)
 async def test_two_consumers_share_the_queues_without_overlap(
-    connect: Connect, client: Any, advance: Any, strategy: str
+    connect: Connect, client: Any, advance: Any, strategy: str, sizes: list[int]
 ) -> None:
     clients = [connect(client_id=name) for name in ("room@a", "room@b")]
     consumers = [each.pull_consume(TOPIC, GROUP, strategy=strategy) for each in clients]
-    for consumer in consumers:
-        await begin(consumer)
-    await advance(HEARTBEAT_S)
-    one, other = map(queues_of, consumers)
-    assert one | other == set(range(-1, 8))
-    assert not one & other
+    await begin(consumers[0])
+    soon(consumers[1])
+    await eventually(lambda: shared_out(consumers, sizes, advance))
     for consumer in consumers:
         await consumer.close()
 
@@ -66,12 +55,7 @@ async def test_with_more_consumers_than_queues_some_are_idle(connect: Connect, c
     consumers = [connect().pull_consume("narrow", GROUP) for _ in range(3)]
     for consumer in consumers:
         soon(consumer)
-
-    async def shared_out() -> bool:
-        await advance(HEARTBEAT_S)
-        return sorted(len(queues_of(consumer) - {-1}) for consumer in consumers) == [0, 1, 1]
-
-    await eventually(shared_out)
+    await eventually(lambda: shared_out(consumers, [0, 1, 1], advance))
     for consumer in consumers:
         await consumer.close()
 
@@ -80,20 +64,13 @@ async def test_who_leaves_hands_its_queues_on_at_the_committed_offset(
     connect: Connect, client: Any, guard: Any, advance: Any
 ) -> None:
     consumers = [connect().pull_consume(TOPIC, GROUP) for _ in range(2)]
-    first, second = [await begin(consumer) for consumer in consumers]
-    await advance(HEARTBEAT_S)
-    assert [len(queues_of(consumer) - {-1}) for consumer in consumers] == [4, 4]
+    first, second = [soon(consumer) for consumer in consumers]
+    await eventually(lambda: shared_out(consumers, [4, 4], advance))
     await each_queue(client, TOPIC, 8, 4)
-    seen = []
-    async with guard(await first) as delivery:
-        seen.append(delivery.text())
-    seen += await take(consumers[0], guard, 9)
+    seen = [(await handle(guard, await first)).text(), *await take(consumers[0], guard, 9)]
     await consumers[0].close()
-    async with guard(await second) as delivery:
-        seen.append(delivery.text())
-    seen += await take(consumers[1], guard, 15)
-    await advance(HEARTBEAT_S)
-    assert queues_of(consumers[1]) == set(range(-1, 8))
+    seen += [(await handle(guard, await second)).text(), *await take(consumers[1], guard, 15)]
+    await eventually(lambda: shared_out(consumers, [8, 0], advance))
     seen += await take(consumers[1], guard, 6)
     assert Counter(seen) == Counter(f"{number}" for number in range(32))
     await consumers[1].close()
@@ -101,47 +78,23 @@ async def test_who_leaves_hands_its_queues_on_at_the_committed_offset(
 
 
 async def test_what_is_cached_of_a_queue_that_went_is_not_handed_out(
-    connect: Connect, client: Any, advance: Any
-) -> None:
-    await each_queue(client, TOPIC, 8, 2)
-    async with client.pull_consume(TOPIC, GROUP) as one:
-        first = await next_of(one)
-        await eventually(lambda: cached(one, 16))
-        async with connect().pull_consume(TOPIC, GROUP) as other:
-            kept = await next_of(other)
-            await advance(HEARTBEAT_S)
-            mine = queues_of(one)
-            assert kept.queue not in mine
-            rest = 8 - (first.queue in mine)
-            assert {(await next_of(one)).queue for _ in range(rest)} == mine - {-1}
-            waiting = soon(one)
-            await client.list_topics()
-            assert not waiting.done()
-            one.stop()
-
-
-async def test_what_is_in_hand_of_a_queue_that_went_counts_for_nobody(
     connect: Connect, client: Any, guard: Any, advance: Any
 ) -> None:
     await each_queue(client, TOPIC, 8, 2)
     async with client.pull_consume(TOPIC, GROUP) as one:
-        kept = [await next_of(one) for _ in range(16)]
-        other = connect().pull_consume(TOPIC, GROUP)
-        waiting = await begin(other)
-        await advance(HEARTBEAT_S)
-        mine = queues_of(one)
-        for delivery in kept:
-            if delivery.queue in mine:
-                delivery.ack()
-            else:
-                delivery.release()
-        await advance(5.0)
-        assert (await client.stats(TOPIC, GROUP)).groups[0].backoff == 0
-        ends = await committed(client)
-        assert {queue for queue, offset in ends.items() if offset == 2} == mine - {-1}
-        again = [await waiting] + [await next_of(other) for _ in range(7)]
-        assert {delivery.queue for delivery in again} == set(range(8)) - mine
-        await other.close()
+        await handle(guard, await next_of(one))
+        await eventually(lambda: cached(one, 15))
+        async with connect().pull_consume(TOPIC, GROUP) as other:
+            soon(other)
+            await eventually(lambda: shared_out([one, other], [4, 4], advance))
+            mine, waiting = queues_of(one), soon(one)
+            while not (cached_now := waiting.done() and (await waiting).queue not in mine):
+                if not sum(state.cached - state.in_hand for state in one.queues()):
+                    break
+                (await waiting).ack()
+                waiting = soon(one)
+            assert not cached_now
+            one.stop()
 
 
 @pytest.mark.parametrize("orderly", [False, True])
@@ -150,12 +103,7 @@ async def test_a_restart_of_the_broker_moves_no_queue(
 ) -> None:
     consumers = [connect().pull_consume(TOPIC, GROUP, orderly=orderly) for _ in range(2)]
     waiting = [soon(consumer) for consumer in consumers]
-
-    async def shared_out() -> bool:
-        await advance(HEARTBEAT_S)
-        return [len(queues_of(consumer) - {-1}) for consumer in consumers] == [4, 4]
-
-    await eventually(shared_out)
+    await eventually(lambda: shared_out(consumers, [4, 4], advance))
     before = [queues_of(consumer) for consumer in consumers]
     await asyncio.to_thread(popmq_broker.restart)
     await each_queue(client, TOPIC, 8, 1)
@@ -188,6 +136,13 @@ async def test_named_queues_are_read_and_no_others(client: Any, guard: Any) -> N
     assert [queue for queue, offset in (await committed(client)).items() if offset] == [3, 5]
 
 
+async def test_a_named_queue_that_the_topic_does_not_have_ends_the_loop(client: Any) -> None:
+    consumer = client.pull_consume(TOPIC, GROUP, queues=[3, 99])
+    with pytest.raises(errors.InvalidField, match="no queue 99"):
+        await next_of(consumer)
+    await consumer.close()
+
+
 async def test_queues_that_the_topic_gets_later_are_read_from_their_first_message(
     client: Any, guard: Any, advance: Any
 ) -> None:
@@ -215,6 +170,21 @@ async def test_a_consumer_waits_while_its_group_pops(client: Any, guard: Any, ad
         await advance(HEARTBEAT_S)
         delivery = await handle(guard, await next_of(consumer))
         assert (delivery.text(), delivery.attempt) == ("b", 2)  # it was leased, and came back as a retry
+
+
+async def test_what_is_in_hand_keeps_no_queue_when_the_group_pops(client: Any, guard: Any, advance: Any) -> None:
+    await client.send(TOPIC, ["a", "b"])
+    async with client.pull_consume(TOPIC, GROUP) as consumer:
+        kept = await next_of(consumer)
+        await client.set_consume_mode(TOPIC, GROUP, "POP")
+        await advance(HEARTBEAT_S)
+        assert queues_of(consumer) == set()
+        await client.ack(await client.pop(TOPIC, GROUP, 2))
+        await client.set_consume_mode(TOPIC, GROUP, "PULL")
+        await eventually(lambda: shared_out([consumer], [8], advance))
+        kept.ack()
+        await client.send(TOPIC, "c")
+        assert await take(consumer, guard, 1) == ["c"]
 
 
 async def test_what_was_not_committed_before_the_switch_is_popped(client: Any, guard: Any, advance: Any) -> None:

@@ -58,6 +58,7 @@ class Puller:
         self.queue: ProcessQueue[Delivery] = ProcessQueue(place.offset, place.max_offset, reading.orderly)
         self.told = place.offset  # what is committed
         self.correction: tuple[str, int] | None = None  # the status that was no place to read from, and where to go on
+        self.leave_by = 0.0  # when it is given up at the latest, once it leaves
         self._desk = desk
         self._retry = number == RETRY
         self._topic = _pull_calls.retry_topic(reading.topic, reading.group) if self._retry else reading.topic
@@ -78,6 +79,13 @@ class Puller:
     def wake(self) -> None:
         """Looks again whether it may pull."""
         self._worker.wake()
+
+    def locked(self, until: float) -> None:
+        """The broker says that the queue is this client's. An orderly one is read only until the lock is not certain
+        any more; others are read on while the broker is away, until it says that they are somebody else's.
+        """
+        if self.queue.orderly:
+            self.queue.locked_until = until
 
     def end(self) -> None:
         """Ends the pull that is under way, and the loop after it; `ended` waits for that."""
@@ -112,7 +120,7 @@ class Puller:
         """Seconds to wait instead of a pull; None: pull."""
         desk = self._desk
         with desk.lock:
-            if desk.paused or not self.queue.locked(desk.clock.now()):
+            if desk.paused or self.queue.leaving or not self.queue.locked(desk.clock.now()):
                 return PAUSED_S
             limit = self.queue.limit(desk.reading.flow)
         if not limit:

@@ -6,6 +6,9 @@
     EveryQueue      all: every consumer reads everything  here, in a file or memory   logged, and passed over
 
 Queues are numbers; the retry topic of a group is one more, RETRY, and belongs to whoever has queue 0.
+
+An assignment says who is to read a queue, and comes to each consumer in its own time. The lock says who reads it: who
+takes a queue over waits until the one before has committed and let go of it, so that no two read it at once (S0.02).
 """
 
 import logging
@@ -36,6 +39,9 @@ class Share(Protocol):
 
     def queues(self, stop: Stop) -> set[int] | None:
         """What to read; None: not known now, go on as before."""
+
+    def pulls(self) -> bool:
+        """Whether progress can be saved, as `queues` found it last."""
 
     def places(self, queues: Iterable[int], stop: Stop) -> dict[int, Place]:
         """Where to begin in them; a queue that is not there is left out."""
@@ -102,6 +108,10 @@ class GroupShare:
         else:
             mine = set(assignment.queues)
         return mine | {RETRY} if 0 in mine else mine
+
+    def pulls(self) -> bool:
+        """The mode may be switched while consumers run."""
+        return self._pulls
 
     def places(self, queues: Iterable[int], stop: Stop) -> dict[int, Place]:
         """At the committed offset. A queue without one came to the topic later: it is read from its first message."""
@@ -181,7 +191,7 @@ class GroupShare:
             )
 
     def _tell_mode(self, pulls: bool) -> None:
-        """The mode may be switched while consumers run: this one then waits until it is switched back."""
+        """A consumer whose group pops now waits until it is switched back."""
         if pulls != self._pulls:
             log.warning("group %s %s topic %s now", self._where[1], "pulls" if pulls else "pops", self._where[0])
         self._pulls = pulls
@@ -219,6 +229,10 @@ class EveryQueue:
     def queues(self, stop: Stop) -> set[int] | None:
         """As many as the topic has by now."""
         return {row.queue for row in self._query(stop)}
+
+    def pulls(self) -> bool:
+        """Its progress is its own."""
+        return True
 
     def places(self, queues: Iterable[int], stop: Stop) -> dict[int, Place]:
         """Where it was; a queue that came to the topic later is read from its first message."""

@@ -4,16 +4,17 @@
 every 20 s, and when a heartbeat tells of a change   rebalance: queues that went are committed and given up, queues
                                                      that came begin at their committed offset (S3.25–S3.31)
 every 5 s                                            commit; deliveries that were dropped unsettled are sent back
-every 20 s, if orderly                               locks are renewed
+every 20 s                                           locks of the queues are renewed
 when a message was put off until now                 it is offered again
 """
 
 import logging
+import math
 from collections.abc import Iterable
 from typing import Protocol
 
 from popmq import _admin_calls
-from popmq._pulling import AGAIN_S, COMMIT_S, LOCK_S, REBALANCE_S, SETTLE_S
+from popmq._pulling import AGAIN_S, COMMIT_S, LEAVE_S, LOCK_S, REBALANCE_S, RETRY, SETTLE_S
 from popmq._sync.concurrency import Mutex, Stop
 from popmq._sync.puller import Desk, Puller
 from popmq._sync.share import Share
@@ -45,6 +46,7 @@ class Upkeep:
         self._turn = Mutex()
         self._opened = False
         self._balanced = False  # it knew its queues at least once
+        self._complete = False  # it has all that it knows of
         self._rebalance_at = 0.0
         self._commit_at = 0.0
         self._lock_at = 0.0
@@ -73,9 +75,7 @@ class Upkeep:
         """When the next thing is to be done."""
         if not self._opened or self._stop.is_set():
             return None
-        dues = [self._rebalance_at, self._commit_at]
-        if self._desk.reading.orderly:
-            dues.append(self._lock_at)
+        dues = [self._rebalance_at, self._commit_at, self._lock_at]
         with self._desk.lock:
             dues += [at for puller in self._pullers.values() if (at := puller.queue.again_at()) is not None]
         return min(dues)
@@ -86,24 +86,27 @@ class Upkeep:
             now = self._desk.clock.now()
             self._notice_restart(now)
             self._offer(now)
-            # The next time is set before the questions: what changes meanwhile may set it back.
+            # The next time is set before the questions: what changes meanwhile may set it back. Locks come first: a
+            # client that stood still for minutes must not commit what it knew of queues that others have read since.
+            if self._lock_at <= now:
+                self._lock_at = now + LOCK_S
+                if not self._try(self._renew_locks):
+                    self._lock_at = now + AGAIN_S
             if self._commit_at <= now:
                 self._commit_at = now + COMMIT_S
                 if not self._try(self._commit):
                     self._commit_at = now + AGAIN_S
-            if self._lock_at <= now and self._desk.reading.orderly:
-                self._lock_at = now + LOCK_S
-                if not self._try(self._renew_locks):
-                    self._lock_at = now + AGAIN_S
             if self._rebalance_at <= now:
                 self._rebalance_at = now + REBALANCE_S
                 if not self._try(self._rebalance):
                     self._rebalance_at = min(self._rebalance_at, now + AGAIN_S)
 
     def idle(self) -> bool:
-        """Whether, as far as is known, there is nothing to pull and nothing to hand out."""
+        """Whether, as far as is known, there is nothing to pull and nothing to hand out. Of a queue that somebody else
+        has not let go of yet, nothing is known.
+        """
         with self._desk.lock:
-            return self._balanced and all(puller.queue.at_end for puller in self._pullers.values())
+            return self._complete and all(puller.queue.at_end for puller in self._pullers.values())
 
     def wake(self) -> None:
         """Its pullers look again whether they may pull."""
@@ -176,34 +179,43 @@ class Upkeep:
         if balanced and self._desk.clock.now() < self._settled_at:
             came &= before
             self._rebalance_at = min(self._rebalance_at, self._settled_at)
-        return self._take_on(came) == came and not busy
+        self._complete = self._take_on(came) == came
+        return self._complete and not busy
 
     def _leave(self, wanted: set[int]) -> set[int]:
-        """Nothing more is handed out of queues that went; returns those that are kept for a moment all the same: an
-        orderly one whose message is in hand, since the next one must not begin anywhere before it is done.
+        """Nothing more is handed out of queues that went; returns those that are kept for a moment all the same: what
+        is in hand would begin again elsewhere. An orderly one is kept until that is done, whatever it takes. None is
+        when the group pops now: no commit is taken any more, and who pops does not ask for locks.
         """
-        busy, back = set(), []
+        busy, back, now = set(), [], self._desk.clock.now()
         with self._desk.lock:
             for number, puller in self._pullers.items():
-                if puller.queue.leaving and number in wanted:
+                stays = number in wanted
+                if stays and puller.queue.leaving:
                     back.append(puller)
-                puller.queue.leaving = number not in wanted
-                if puller.queue.leaving and puller.queue.orderly and puller.queue.in_hand:
+                elif not stays and not puller.queue.leaving:
+                    puller.leave_by = math.inf if puller.queue.orderly else now + LEAVE_S
+                puller.queue.leaving = not stays
+                if not stays and puller.queue.in_hand and now < puller.leave_by:
                     busy.add(number)
         for puller in back:
             self._desk.arrivals.offer(puller)
-        return busy
+            puller.wake()
+        if not self._share.pulls():
+            return set()
+        # One lock is that of queue 0 and of the retry topic: neither is given free while the other is in use.
+        return busy | {0, RETRY} if busy & {0, RETRY} else busy
 
     def _take_on(self, queues: set[int]) -> set[int]:
         """Begins to pull queues that came; returns those that could be had."""
-        mine, since, seconds = queues, self._desk.clock.now(), 0.0
-        if queues and self._desk.reading.orderly:
-            mine, seconds = self._share.lock(queues, self._stop)
+        if not queues:
+            return queues
+        since = self._desk.clock.now()
+        mine, seconds = self._share.lock(queues, self._stop)
         places = self._share.places(mine, self._stop) if mine else {}
         pullers = {number: Puller(self._desk, number, place) for number, place in places.items()}
         for puller in pullers.values():
-            if self._desk.reading.orderly:
-                puller.queue.locked_until = since + seconds
+            puller.locked(since + seconds)
         with self._desk.lock:
             self._pullers.update(pullers)
         for puller in pullers.values():
@@ -229,8 +241,7 @@ class Upkeep:
             self._save(pullers)
         except WrongConsumeMode:
             log.warning("topic %s is popped by this group now, from its last commit on", self._desk.reading.topic)
-        if self._desk.reading.orderly:
-            self._share.unlock([puller.number for puller in pullers])
+        self._share.unlock([puller.number for puller in pullers])
 
     def _give_up(self, pullers: list[Puller]) -> None:
         """From here on nothing of them is handed out or counted."""
@@ -283,7 +294,7 @@ class Upkeep:
         lost = []
         for puller in self._pullers.values():
             if puller.number in locked and puller.queue.locked(since):
-                puller.queue.locked_until = since + seconds
+                puller.locked(since + seconds)
             else:
                 lost.append(puller)
         if lost:
