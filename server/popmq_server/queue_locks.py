@@ -1,4 +1,4 @@
-"""Locks of queues: one client at a time reads a queue in order (S0.06, S3.32).
+"""Locks of queues: one client of a group at a time reads a queue (S0.02, S0.06, S3.32).
 
     LockQueues ──▶ free, or its time is over ──▶ locked for LOCK_MS ──▶ the same client: renewed
                    locked by another         ──▶ not among the answer

@@ -92,7 +92,7 @@ class AsyncPulling:
         return all_or_raise(results)
 
     async def lock_queues(self, topic: str, group: str, queues: Sequence[int]) -> QueueLocks:
-        """Takes or renews queues for this client, for orderly reading; returns those that it has now.
+        """Takes or renews queues for this client, as pull consumers do; returns those that it has now.
 
         Raises TopicNotFound, GroupNotFound, InvalidField.
         """

@@ -93,7 +93,7 @@ class Pulling:
         return all_or_raise(results)
 
     def lock_queues(self, topic: str, group: str, queues: Sequence[int]) -> QueueLocks:
-        """Takes or renews queues for this client, for orderly reading; returns those that it has now.
+        """Takes or renews queues for this client, as pull consumers do; returns those that it has now.
 
         Raises TopicNotFound, GroupNotFound, InvalidField.
         """
