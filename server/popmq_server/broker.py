@@ -197,7 +197,9 @@ class Broker:
 
         Not with an attempt id or a token: there the caller may ask again for the same messages.
         """
-        if isinstance(result, Popped) and result.rows and not command.attempt_id and command.token is None:
+        if not isinstance(result, Popped) or not result.rows or command.token is not None:
+            return
+        if command.give_back or not command.attempt_id:
             self._submit(give_back(command, result))
 
     def _submit(self, command: Any) -> None:

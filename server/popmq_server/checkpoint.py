@@ -1,6 +1,7 @@
 """CheckPoints: what one Pop leased, and what of it is not done yet.
 
     ck    ck_id → G, T, kind, owner, nonce, popped ms, attempt id or token hash, client, runs       immutable
+          a bit of `kind` says that the lease lives with its client (session_lease.py)
     due   due ms + ck_id + sub → done bitmap                                                        what moves
 
 A batch is one CheckPoint of some 60 bytes whatever its size: its members are *runs* of consecutive offsets of a queue,
@@ -22,6 +23,8 @@ from popmq_server.storage.lmdb import Transaction
 
 NORMAL, RETRY, FIFO, BACKOFF = 0, 1, 2, 3
 KIND_NAMES = ("normal", "retry", "fifo", "backoff")
+#: Stored with the kind: the lease lives with its client.
+_SESSION = 0x80
 
 MEMBERS_MAX = 4096
 
@@ -68,6 +71,7 @@ class CheckPoint:
     chunks: tuple[tuple[int, int], ...]
     groups: tuple[bytes, ...] = ()  # FIFO topics: the message group of each member, hashed
     part: int = 0  # of the token, in FIFO topics: its later chunks may have more of these message groups
+    session: bool = False  # the lease lives with its client
 
     @property
     def all_bits(self) -> int:
@@ -157,7 +161,7 @@ def encode(ck: CheckPoint) -> bytes:
         _VERSION_FIFO if ck.groups else _VERSION,
         ck.group_id,
         ck.topic_id,
-        ck.kind,
+        ck.kind | _SESSION if ck.session else ck.kind,
         ck.owner_id,
         ck.nonce,
         ck.popped_ms,
@@ -187,7 +191,7 @@ def decode(ck_id: int, raw: memoryview) -> CheckPoint:
         ck_id,
         group_id,
         topic_id,
-        kind,
+        kind & ~_SESSION,
         owner_id,
         nonce,
         popped_ms,
@@ -199,6 +203,7 @@ def decode(ck_id: int, raw: memoryview) -> CheckPoint:
         chunks,
         groups,
         part,
+        bool(kind & _SESSION),
     )
 
 

@@ -162,16 +162,22 @@ def _apply(
 
 
 def _extend(tx: Tx, ck: CheckPoint, sub: int, bits: int, invisible_ms: int) -> int:
-    """Moving all that is undone moves one small key; moving some of it splits them off, one by one."""
+    """Moving all that is undone moves one small key; moving some of it splits them off, one by one.
+
+    So does moving all of what lives with its client: it has a time of its own from here on.
+    """
     due_ms = tx.now_ms + invisible_ms
     part = tx.state.leases[(ck.ck_id, sub)]
     renewed = part.renewed(tx.now_ms, due_ms)
-    if part.undone == bits:
+    if part.undone == bits and (sub or not ck.session):
         tx.set_lease(ck, sub, renewed)
         return due_ms
     for member in members_of(bits):
         tx.set_lease(ck, member + 1, renewed._replace(undone=1 << member))
-    tx.set_lease(ck, sub, part._replace(undone=part.undone & ~bits))
+    left = part.undone & ~bits
+    if not left and part.undone != ck.all_bits:
+        history.write(tx, ck, part._replace(undone=bits), sub, history.ACKED)  # of those that were done before
+    tx.set_lease(ck, sub, part._replace(undone=left) if left else None)
     return due_ms
 
 

@@ -53,7 +53,7 @@ def pop(tx: Tx, command: Pop) -> Popped:
     group, topic = resolve(tx, command.topic, command.group)
     queues = queues_of(topic, command.queues)
     expect_mode(tx, group, topic, "POP")
-    wanted = subscribe(tx, group, topic, command.filter)
+    wanted = subscribe(tx, group, topic, command.filter, replace=command.filter_wins)
     if command.attempt_id:
         ck_id = tx.state.attempts.get((group.group_id, topic.topic_id, command.client_id, command.attempt_id))
         if ck_id is not None and not voids.of_checkpoint(tx.state, tx.state.ck[ck_id]):
@@ -66,7 +66,9 @@ def pop(tx: Tx, command: Pop) -> Popped:
         pick.apply()
         quotas.popped(tx, group, topic, len(pick.rows))
     due_ms = tx.now_ms + (command.invisible_ms or group.invisible_ms)
-    ck = lease(tx, pick, Lease(due_ms, 0), command.client_id, command.attempt_id) if pick.rows else None
+    ck = None
+    if pick.rows:
+        ck = lease(tx, pick, Lease(due_ms, 0), command.client_id, command.attempt_id, session=command.session)
     rest = pick.rest(tuple(queues))  # behind the lease: what that locks is nobody else's turn
     token_ms = quotas.next_ms(tx, group, topic) if rest else 0
     if ck is None:
@@ -147,8 +149,10 @@ def _visits(pick: Pick, queues: range | tuple[int, ...], turn: int) -> Iterator[
     return pick.tx.state.priority_turns.setdefault(where, Turns()).visits(queues, turn)
 
 
-def lease(tx: Tx, pick: Pick, part: Lease, client: str, attempt_id: str, owner_id: int = 0) -> CheckPoint:
-    """Puts what was picked under one CheckPoint; `part` says until when."""
+def lease(
+    tx: Tx, pick: Pick, part: Lease, client: str, attempt_id: str, owner_id: int = 0, *, session: bool = False
+) -> CheckPoint:
+    """Puts what was picked under one CheckPoint; `part` says until when, `session` that it lives with its client."""
     kind = RETRY if len(pick.retries) == len(pick.runs) and pick.retries else NORMAL
     groups, part_number = tuple[bytes, ...](), 0
     if isinstance(pick, FifoPick):
@@ -169,12 +173,15 @@ def lease(tx: Tx, pick: Pick, part: Lease, client: str, attempt_id: str, owner_i
         tuple(pick.chunks),
         groups,
         part_number,
+        session,
     )
     tx.state.ck[ck.ck_id] = ck
     tx.set_lease(ck, 0, part._replace(undone=ck.all_bits))
     tx.hold(ck, ck.all_bits, 1)
     if attempt_id:
         tx.state.attempts[(ck.group_id, ck.topic_id, client, attempt_id)] = ck.ck_id
+    if session:
+        tx.state.session_leases[client] = (*tx.state.session_leases.get(client, ()), ck.ck_id)
     return ck
 
 

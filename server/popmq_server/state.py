@@ -26,6 +26,7 @@ At start one scan of ck, due, own, tok and a look at the ends of each queue rebu
     pins           chunk → leased messages in it                              follows
     loose          owner → its messages in the retry topic, tied              follows
     attempts       G, T, client, attempt id → ck_id                           follows from ck
+    session_leases client → ck_ids of leases that live with it, ascending     follows from ck
     checks         T (0: given up) → when its first half message is looked at follows from hdue
     waiting, tied  G, T, message group → entries in fwait, and tied to owners follow from fwait
     stopped        G, T, message group → (offset, why) of what stopped it     follows from fwait
@@ -150,6 +151,7 @@ class State:
         self.subs: Table[int, int] = Table()
         self.pins: Table[int, int] = Table()
         self.attempts: Table[tuple[int, int, str, str], int] = Table()
+        self.session_leases: Table[str, tuple[int, ...]] = Table()
         self.loose: Table[int, int] = Table()
         self.checks: Table[int, int] = Table()
         self.waiting: Table[tuple[int, int, bytes], int] = Table()
@@ -169,13 +171,17 @@ class State:
         self.pop_turns: dict[tuple[int, int], int] = {}
         #: Names of topics for whose half messages a live producer can answer (checking.py): the event loop tells.
         self.listened: frozenset[str] = frozenset()
-        # Topics that are to be trimmed, for so many bytes more; where looking at their chunks goes on; when that ended:
-        # room.py. What a restart forgets is looked over within a minute.
+        self._forget_room()
+        self.transactional: list[Table[Any, Any]] = [table for table in vars(self).values() if isinstance(table, Table)]
+        self.counters.load("", Counters())
+
+    def _forget_room(self) -> None:
+        """Topics that are to be trimmed, for so many bytes more; where looking at their chunks goes on; when that
+        ended: room.py. What a restart forgets is looked over within a minute.
+        """
         self.trims: dict[int, int] = {}
         self.looked: dict[int, int] = {}
         self.trimmed: dict[int, int] = {}
-        self.transactional: list[Table[Any, Any]] = [table for table in vars(self).values() if isinstance(table, Table)]
-        self.counters.load("", Counters())
 
     def _store_lease(self, tx: Transaction, key: tuple[int, int], before: Lease | None, now: Lease | None) -> None:
         """A part that moves leaves its old key in the revive topic."""
@@ -280,6 +286,8 @@ class State:
         for key, value in tx.scan("ck"):
             ck = checkpoint.decode(U64.unpack(key)[0], value)
             self.ck.load(ck.ck_id, ck)
+            if ck.session:
+                self.session_leases.load(ck.client, (*self.session_leases.get(ck.client, ()), ck.ck_id))
             if ck.attempt_id:
                 self.attempts.load((ck.group_id, ck.topic_id, ck.client, ck.attempt_id), ck.ck_id)
         for key, value in tx.scan("due"):

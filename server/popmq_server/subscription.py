@@ -6,6 +6,7 @@
     a later Pop without a filter          goes on                        the one that is fixed
     a later Pop with the same filter      goes on                        the same, however it is written
     a later Pop with another filter       FILTER_CONFLICT, nothing happens
+    the same with Pop.filter_wins         goes on                        its own, from here on: apache.rocketmq.v2
     SetFilter                             where the group starts, or goes on: what it has passed does not come back
 
 Messages that do not match are passed over for the group for good, so consumers of one group that filter differently
@@ -67,11 +68,18 @@ def filter_for(tx: Tx, group: Group, topic: Topic, asked: tuple[str, str] | None
     return own
 
 
-def subscribe(tx: Tx, group: Group, topic: Topic, asked: tuple[str, str] | None) -> Filter:
-    """The same, and fixed by this request if it is the first. Refuses before it writes."""
-    wanted = filter_for(tx, group, topic, asked)
+def subscribe(tx: Tx, group: Group, topic: Topic, asked: tuple[str, str] | None, *, replace: bool = False) -> Filter:
+    """The same, and fixed by this request if it is the first, or if it is to `replace` what there is.
+
+    Refuses before it writes. Who waits with a filter that was replaced so is not told: he would replace it back.
+    """
     fixed = tx.state.subscriptions.get((group.group_id, topic.topic_id), Subscription())
-    if not fixed.filter_kind:
+    if replace and asked is not None:
+        wanted = filters.make(*asked)
+        changed = not filters.make(fixed.filter_kind, fixed.filter_text).same(wanted)
+    else:
+        wanted, changed = filter_for(tx, group, topic, asked), False
+    if changed or not fixed.filter_kind:
         _fix(tx, group, topic, wanted)
     bind(tx, group, topic)
     return wanted

@@ -5,6 +5,7 @@ commit. Handlers (core.py) take it first and change the broker through it only; 
 `merge` makes it true, `abort` forgets it.
 """
 
+import bisect
 from typing import Any
 
 from popmq_server.checkpoint import BACKOFF, CheckPoint, Lease
@@ -175,9 +176,20 @@ class Tx:
     def _drop(self, ck: CheckPoint) -> None:
         self.state.subs.pop(ck.ck_id)
         self.state.ck.pop(ck.ck_id)
+        if ck.session:
+            self._leave_session(ck)
         tried = (ck.group_id, ck.topic_id, ck.client, ck.attempt_id)
         if ck.attempt_id and self.state.attempts.get(tried) == ck.ck_id:
             self.state.attempts.pop(tried)
+
+    def _leave_session(self, ck: CheckPoint) -> None:
+        """One lease less that lives with its client. Ids ascend, so nobody has to search thousands for it."""
+        held = self.state.session_leases[ck.client]
+        place = bisect.bisect_left(held, ck.ck_id)
+        if left := held[:place] + held[place + 1 :]:
+            self.state.session_leases[ck.client] = left
+        else:
+            self.state.session_leases.pop(ck.client)
 
     def flush(self) -> None:
         """Writes what the tables changed. Once, right before the commit.

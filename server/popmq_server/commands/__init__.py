@@ -66,6 +66,7 @@ from popmq_server.commands.pulling import (
     Sweep,
     UpdateOffsets,
 )
+from popmq_server.commands.sessions import ReleaseSession, RenewSession
 from popmq_server.commands.timing import Check, CountChecks, End, Ended, EndTransaction, Listen, Recall
 
 __all__ = [
@@ -113,7 +114,9 @@ __all__ = [
     "Redrive",
     "Redriven",
     "ReleaseOwner",
+    "ReleaseSession",
     "RenewOwner",
+    "RenewSession",
     "Reset",
     "ResetOffsets",
     "ResumeMessageGroup",

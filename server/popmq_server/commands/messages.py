@@ -77,6 +77,8 @@ class PopToken(NamedTuple):
 class Pop(NamedTuple):
     """→ Popped. Leases what is deliverable.
 
+    `filter_wins`: the filter replaces the group's instead of being refused. `session`: the lease lives with
+    `client_id`, see session_lease.py. `give_back`: undone when its caller has gone, in spite of an attempt id.
     `queues`: empty = all, with the start rotated. `max_bytes`: soft, one message is always allowed. `invisible_ms`: 0 =
     the group's own. `attempt_id`: with `client_id` names this try, so that a repeat gets the same messages. `filter`:
     (kind, text) of an expression, None = the group's own.
@@ -92,6 +94,9 @@ class Pop(NamedTuple):
     attempt_id: str = ""
     token: PopToken | None = None
     filter: tuple[str, str] | None = None
+    filter_wins: bool = False
+    session: bool = False
+    give_back: bool = False
 
 
 class Popped(NamedTuple):
