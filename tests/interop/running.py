@@ -14,7 +14,7 @@ from typing import Any
 
 from tests.interop import builds
 from tests.interop.builds import NoTools
-from tests.interop.scenarios import Scenario
+from tests.interop.scenarios import OPERATOR, Scenario
 from tests.interop.targets import PopMQ, Target
 from tests.interop.world import World
 
@@ -62,7 +62,7 @@ class Runs:
                 return self._in_world(client, command, scenario, self._given)
             if not scenario.own:
                 return self._in_world(client, command, scenario, self._popmq())
-            target = PopMQ(self._folder / f"{client}-{scenario.name}").start()
+            target = self._own(client, scenario).start()
             try:
                 return self._in_world(client, command, scenario, target)
             finally:
@@ -84,6 +84,15 @@ class Runs:
             return Result(scenario.run(world))
         finally:
             world.close()
+
+    def _own(self, client: str, scenario: Scenario) -> PopMQ:
+        data = self._folder / f"{client}-{scenario.name}"
+        if not scenario.keys:
+            return PopMQ(data)
+        keys = data.with_suffix(".toml")
+        keys.touch(mode=0o600)
+        keys.write_text(scenario.keys)
+        return PopMQ(data, "--access-keys", str(keys), operator=OPERATOR)
 
     def _abilities(self, client: str, world: World) -> set[str]:
         """Asked of one process for all."""

@@ -6,6 +6,7 @@ tool with what it needs to find the server (`mqadmin … -n host:port` without t
 
 from __future__ import annotations
 
+import hmac
 import json
 import os
 import shlex
@@ -19,6 +20,9 @@ import grpc
 from popmq_proto.v1 import popmq_pb2 as pb
 from tests.crash.broker_process import BrokerProcess, own_port
 from tests.crash.stubs import Stubs
+
+#: An access key: its name and its secret.
+Key = tuple[str, str]
 
 
 class Target(Protocol):
@@ -50,7 +54,9 @@ class PopMQ:
     least_invisible_ms = 2_000
     has = frozenset({"popmq", "restart", "priority", "lite", "access_keys", "tls"})
 
-    def __init__(self, data: Path, *flags: str) -> None:
+    def __init__(self, data: Path, *flags: str, operator: Key | None = None) -> None:
+        """`operator`: what the operator's calls are signed with, when the broker asks for access keys."""
+        self._operator = operator
         self._tls_port = own_port()
         self.process = BrokerProcess(data, "--tls-port", str(self._tls_port), *flags)
 
@@ -69,16 +75,25 @@ class PopMQ:
     def topic(self, name: str, type: str) -> None:
         with Stubs(self.endpoint) as stubs:
             topic = pb.Topic(name=name, type=type)
-            stubs.admin.CreateTopic(pb.CreateTopicRequest(topic=topic), timeout=10)
+            stubs.admin.CreateTopic(pb.CreateTopicRequest(topic=topic), timeout=10, metadata=self._signed())
 
     def group(self, name: str, fifo: bool, max_attempts: int, backoff_s: list[int]) -> None:
         backoff = pb.Backoff(delays_ms=[1000 * s for s in backoff_s])
         group = pb.Group(name=name, fifo=fifo, max_attempts=max_attempts, backoff=backoff)
         with Stubs(self.endpoint) as stubs:
-            stubs.admin.CreateGroup(pb.CreateGroupRequest(group=group), timeout=10)
+            stubs.admin.CreateGroup(pb.CreateGroupRequest(group=group), timeout=10, metadata=self._signed())
 
     def namespaced(self, namespace: str, name: str) -> str:
         return f"{namespace}.{name}"
+
+    def _signed(self) -> list[tuple[str, str]]:
+        if self._operator is None:
+            return []
+        name, secret = self._operator
+        moment = "20300101T000000Z"
+        proof = hmac.new(secret.encode(), moment.encode(), "sha1").hexdigest()
+        signed = f"MQv2-HMAC-SHA1 Credential={name}, SignedHeaders=x-mq-date-time, Signature={proof}"
+        return [("x-mq-date-time", moment), ("authorization", signed)]
 
     def kill(self) -> None:
         self.process.kill()

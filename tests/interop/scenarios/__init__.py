@@ -32,11 +32,14 @@ class Scenario:
     but: dict[str, Outcome] = field(default_factory=dict)
     long: bool = False
     own: bool = False
+    keys: str = ""
 
     def expected(self, client: str) -> Outcome:
         return {**self.expects, **self.but.get(client, {})}
 
 
+#: The access key that makes topics and groups where keys are asked for.
+OPERATOR = ("operator", "operators-secret")
 SCENARIOS: dict[str, Scenario] = {}
 
 
@@ -47,12 +50,14 @@ def scenario(
     but: dict[str, Outcome] | None = None,
     long: bool = False,
     own: bool = False,
+    keys: str = "",
 ) -> Callable[[Run], Run]:
-    """`long`: over half a minute by its nature, so only `make interop` runs it. `own`: on a server of its own."""
+    """`long`: over half a minute by its nature, so only `make interop` runs it. `own`: on a server of its own, which
+    asks for `keys` if there are any (its file of access keys; OPERATOR has to be one of them)."""
 
     def register(run: Run) -> Run:
         name = run.__name__
-        SCENARIOS[name] = Scenario(name, run, expects, frozenset(needs), frozenset(wants), but or {}, long, own)
+        SCENARIOS[name] = Scenario(name, run, expects, frozenset(needs), frozenset(wants), but or {}, long, own, keys)
         return run
 
     return register
