@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from popmq_proto.rocketmq import definition_pb2 as pb
+from popmq_server import access
 from popmq_server.api.rocketmq.status import Declined
 
 
@@ -24,7 +25,10 @@ class Call(NamedTuple):
         return self.language == "HTTP"
 
     def check(self) -> None:
-        """Raises Declined CLIENT_ID_REQUIRED: all that the broker knows of a client is kept under its id."""
+        """Raises Refused for who has no access key, and Declined CLIENT_ID_REQUIRED: what the broker knows of a client
+        is kept under its id.
+        """
+        access.caller()
         if not self.client_id.strip():
             raise Declined(pb.CLIENT_ID_REQUIRED, "the header x-mq-client-id is missing")
 

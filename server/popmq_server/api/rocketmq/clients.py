@@ -16,6 +16,7 @@ from typing import Any
 
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.rocketmq import service_pb2 as rpc
+from popmq_server import access
 from popmq_server.api.rocketmq.call import Call
 from popmq_server.api.rocketmq.messages import Row, delivered
 from popmq_server.api.rocketmq.names import resource_of
@@ -69,7 +70,7 @@ class Clients:
     def __init__(self, engine: Engine, clock: Clock) -> None:
         self._engine = engine
         self._clock = clock
-        self._clients: dict[str, Client] = {}
+        self._clients: dict[tuple[str, str], Client] = {}
         self._swept_ms = 0
         #: Set when the broker stops: streams end then, in order.
         self.closed = asyncio.Event()
@@ -77,9 +78,10 @@ class Clients:
     def heard(self, call: Call) -> Client:
         """Notes a sign of life."""
         now_ms = self._clock.now_ms()
-        client = self._clients.get(call.client_id)
+        name = _named(call.client_id)
+        client = self._clients.get(name)
         if client is None:
-            client = self._clients[call.client_id] = Client(call.client_id)
+            client = self._clients[name] = Client(call.client_id)
         client.language, client.namespace, client.heard_ms = call.language, call.namespace, now_ms
         if now_ms - self._swept_ms > SILENCE_MS:
             self._sweep(now_ms)
@@ -94,7 +96,7 @@ class Clients:
 
     def forget(self, client_id: str) -> Client | None:
         """The client said goodbye; its streams end by themselves."""
-        client = self._clients.pop(client_id, None)
+        client = self._clients.pop(_named(client_id), None)
         if client is not None:
             self._stop_answering(client)
         return client
@@ -149,6 +151,12 @@ class Clients:
             pass  # the broker stops
         except Exception:
             log.debug("client %s was not asked", client.client_id, exc_info=True)
+
+
+def _named(client_id: str) -> tuple[str, str]:
+    """Ids can be guessed: a client of another access key is another one, whatever it calls itself."""
+    key = access.caller()
+    return key.name if key else "", client_id
 
 
 def _check(check: Check, namespace: str, now_ms: int) -> rpc.TelemetryCommand:

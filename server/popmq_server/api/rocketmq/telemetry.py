@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.rocketmq import service_pb2 as rpc
-from popmq_server import catalog
+from popmq_server import access, catalog
 from popmq_server.api.rocketmq.call import Call, call_of
 from popmq_server.api.rocketmq.clients import Client, Clients, Outlet
 from popmq_server.api.rocketmq.names import group_name, topic_name
@@ -57,8 +57,8 @@ class TelemetryService:
         call = call_of(context)
         try:
             call.check()
-        except Declined as declined:
-            await context.write(rpc.TelemetryCommand(status=status_of(declined)).SerializeToString())
+        except (Declined, Refused) as why:
+            await context.write(rpc.TelemetryCommand(status=status_of(why, call.language)).SerializeToString())
             return
         client, outlet = self._clients.heard(call), Outlet(context.write)
         await self._clients.attach(client, outlet)
@@ -109,6 +109,7 @@ class TelemetryService:
             topics = [topic_name(resource, call.namespace) for resource in asked.publishing.topics]
             _merge_producer(agreed)
             for topic in topics:
+                access.check(access.Need("send", topic))
                 await self._clients.produces(client, topic)
         elif kind == "subscription":
             await self._merge_consumer(agreed, call, client)
@@ -119,9 +120,11 @@ class TelemetryService:
 
     async def _merge_consumer(self, agreed: pb.Settings, call: Call, client: Client) -> None:
         subscription = agreed.subscription
-        client.group = group_name(subscription.group, call.namespace)
-        entries = subscription.subscriptions
-        client.topics = frozenset(topic_name(entry.topic, call.namespace) for entry in entries)
+        name = group_name(subscription.group, call.namespace)
+        topics = frozenset(topic_name(entry.topic, call.namespace) for entry in subscription.subscriptions)
+        for topic in topics or [""]:
+            access.check(access.Need("receive", topic, name))
+        client.group, client.topics = name, topics
         group = await self._group(client.group)
         subscription.fifo = (group is not None and group.fifo) or await self._ordered(client.topics)
         subscription.receive_batch_size = RECEIVE_BATCH
@@ -173,7 +176,9 @@ class TelemetryService:
             raise Declined(pb.UNRECOGNIZED_CLIENT_TYPE, "client_type is unset")
         client = self._clients.heard(call)
         if request.client_type in _CONSUMERS and request.group.name:
-            client.group = group_name(request.group, call.namespace)
+            name = group_name(request.group, call.namespace)
+            access.check(access.Need("receive", "", name))
+            client.group = name
             await self._session(client, goodbye=False)
         return rpc.HeartbeatResponse(status=OK)
 
