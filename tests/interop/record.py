@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.interop.builds import BUILDS
-from tests.interop.running import Result, Runs
+from tests.interop.running import AT_ONCE, Result, Runs
 from tests.interop.scenarios import SCENARIOS
 from tests.interop.targets import running
 
@@ -27,11 +27,12 @@ def main() -> None:
     words = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     words.add_argument("--clients", default=",".join(BUILDS))
     words.add_argument("-k", default="", help="only scenarios whose name contains this")
+    words.add_argument("--one-by-one", action="store_true", help="not several at a time")
     words.add_argument("--keep", default="", metavar="VERSION", help="write reference.json")
     asked = words.parse_args()
     clients = asked.clients.split(",")
     with tempfile.TemporaryDirectory() as folder:
-        runs = Runs(Path(folder), running())
+        runs = Runs(Path(folder), running(), 1 if asked.one_by_one else AT_ONCE)
         begun = {
             (client, name): runs.begin(client, SCENARIOS[name])
             for client in clients

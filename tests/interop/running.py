@@ -40,9 +40,9 @@ class Result:
 class Runs:
     """One server for all scenarios that do not need their own. `close` ends what was started."""
 
-    def __init__(self, folder: Path, given: Target | None = None) -> None:
+    def __init__(self, folder: Path, given: Target | None = None, at_once: int = AT_ONCE) -> None:
         self._folder, self._given = folder, given
-        self._threads = ThreadPoolExecutor(AT_ONCE)
+        self._threads = ThreadPoolExecutor(at_once)
         self._lock = threading.Lock()
         self._shared: PopMQ | None = None
         self._can: dict[str, set[str]] = {}

@@ -2,6 +2,8 @@
 
 A running server is named by `ROCKETMQ_ENDPOINT=host:port`, and `ROCKETMQ_ADMIN` is the command of its administration
 tool with what it needs to find the server (`mqadmin … -n host:port` without the verb): it makes topics and groups.
+`ROCKETMQ_KILL` and `ROCKETMQ_START`, if given, end it without warning and start it again: for scenarios that do that,
+one at a time (`python -m tests.interop.record --one-by-one -k restart`).
 """
 
 from __future__ import annotations
@@ -43,6 +45,12 @@ class Target(Protocol):
     def topic(self, name: str, type: str) -> None: ...
 
     def group(self, name: str, fifo: bool, max_attempts: int, backoff_s: list[int]) -> None: ...
+
+    def kill(self) -> None:
+        """Without warning. Only where it `has` "restart"."""
+
+    def start(self) -> Target:
+        """After a kill: the same address, the same data."""
 
     def namespaced(self, namespace: str, name: str) -> str:
         """What an operator calls a name that a client gives in a namespace."""
@@ -109,10 +117,10 @@ class Running:
     """A server that runs already and was started by somebody else."""
 
     least_invisible_ms = 10_000
-    has: frozenset[str] = frozenset()
 
-    def __init__(self, endpoint: str, admin: list[str]) -> None:
-        self._endpoint, self._admin = endpoint, admin
+    def __init__(self, endpoint: str, admin: list[str], kill: str = "", start: str = "") -> None:
+        self._endpoint, self._admin, self._kill, self._start = endpoint, admin, kill, start
+        self.has = frozenset({"restart"} if kill and start else ())
         self._one_at_a_time = threading.Lock()
 
     @property
@@ -136,6 +144,13 @@ class Running:
     def namespaced(self, namespace: str, name: str) -> str:
         return f"{namespace}%{name}"
 
+    def kill(self) -> None:
+        subprocess.run(shlex.split(self._kill), check=True, timeout=60)
+
+    def start(self) -> Running:
+        subprocess.run(shlex.split(self._start), check=True, timeout=120)
+        return self
+
     def _run(self, *words: str) -> None:
         for _ in range(3):  # the tool has seconds to start in, and all that runs here shares the machine
             with self._one_at_a_time:
@@ -147,5 +162,9 @@ class Running:
 
 def running() -> Running | None:
     """The server that the environment names."""
-    endpoint = os.environ.get("ROCKETMQ_ENDPOINT")
-    return Running(endpoint, shlex.split(os.environ["ROCKETMQ_ADMIN"])) if endpoint else None
+    told = os.environ.get
+    endpoint = told("ROCKETMQ_ENDPOINT")
+    if not endpoint:
+        return None
+    admin = shlex.split(os.environ["ROCKETMQ_ADMIN"])
+    return Running(endpoint, admin, told("ROCKETMQ_KILL", ""), told("ROCKETMQ_START", ""))
