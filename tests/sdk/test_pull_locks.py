@@ -15,13 +15,19 @@ from tests.sdk.pulls import committed, each_queue, handle, later, next_of, queue
 pytestmark = pytest.mark.usefixtures("popmq_clock")
 
 
+@pytest.fixture
+def wire(popmq_broker: Broker) -> Iterator[LossyWire]:
+    with LossyWire(popmq_broker.endpoint) as wire:
+        yield wire
+
+
 async def leaves(consumer: Any, queues: int, advance: Any) -> bool:
     await advance(1.0)
     return bool(sum(state.leaving and not state.retry for state in consumer.queues()) == queues)
 
 
 async def test_a_queue_is_kept_for_what_is_in_hand_so_that_nothing_comes_twice(
-    connect: Connect, client: Any, guard: Any, advance: Any
+    connect: Connect, client: Any, guard: Any, advance: Any, popmq_clock: Any
 ) -> None:
     await each_queue(client, TOPIC, 8, 2)
     async with client.pull_consume(TOPIC, GROUP) as one:
@@ -31,7 +37,9 @@ async def test_a_queue_is_kept_for_what_is_in_hand_so_that_nothing_comes_twice(
             await eventually(lambda: leaves(one, 4, advance))
             for delivery in kept:
                 delivery.ack()
+            done = popmq_clock.now()
             await eventually(lambda: shared_out([one, other], [4, 4], advance))
+            assert popmq_clock.now() - done <= 20.0  # nobody waits for the end of a lock
             assert await committed(client) == dict.fromkeys(range(8), 2)
             assert not waiting.done()
             other.stop()
@@ -61,20 +69,27 @@ async def test_what_is_in_hand_for_too_long_counts_for_nobody_when_its_queue_wen
 
 
 async def test_who_ends_when_idle_waits_for_queues_that_somebody_else_still_has(
-    connect: Connect, client: Any, guard: Any, advance: Any
+    connect: Connect, client: Any, wire: LossyWire, guard: Any, advance: Any
 ) -> None:
     await client.set_consume_mode(TOPIC, GROUP, "PULL")
     await client.send(TOPIC, "a")
     dead = connect()
     await dead.lock_queues(TOPIC, GROUP, list(range(8)))
-    async with client.pull_consume(TOPIC, GROUP, until_idle=0.01) as consumer:
+    async with connect(wire.endpoint).pull_consume(TOPIC, GROUP, until_idle=0.001) as consumer:
         waiting = soon(consumer)
-        await advance(59.0)
+        await eventually(lambda: asked_for_locks(wire, 3, advance))
+        for _ in range(100):
+            await client.list_topics()  # each takes as long as being idle does
         assert (queues_of(consumer), waiting.done()) == (set(), False)
-        await advance(2.0)
+        await advance(60.0)
         assert (await handle(guard, await waiting)).text() == "a"
         with pytest.raises(StopAsyncIteration):
             await next_of(consumer)
+
+
+async def asked_for_locks(wire: LossyWire, times: int, advance: Any) -> bool:
+    await advance(1.0)
+    return len(wire.seen["LockQueues"]) >= times
 
 
 async def test_who_stood_still_for_minutes_commits_nothing_of_queues_that_others_have_read(
@@ -111,12 +126,6 @@ async def test_a_retry_in_hand_keeps_the_lock_of_the_first_queue(
     assert queues_of(other) == {-1, 0, 1, 2, 3}
     for consumer in (one, other):
         await consumer.close()
-
-
-@pytest.fixture
-def wire(popmq_broker: Broker) -> Iterator[LossyWire]:
-    with LossyWire(popmq_broker.endpoint) as wire:
-        yield wire
 
 
 async def test_a_queue_that_leaves_is_pulled_no_more(
