@@ -5,8 +5,8 @@ grpcio ── bytes ──▶ Face ── request, Call ──▶ the part that 
                       └─ what a part raises becomes the Status of the answer: a call never fails as a call
 
 routes.py      QueryRoute, QueryAssignment            telemetry.py   Telemetry, Heartbeat, NotifyClientTermination
-sending.py     SendMessage, RecallMessage,            receiving.py   ReceiveMessage, AckMessage,
-               EndTransaction                                        ChangeInvisibleDuration, Forward…
+sending.py     SendMessage, RecallMessage,            receiving.py   ReceiveMessage
+               EndTransaction                         acking.py      AckMessage, ChangeInvisibleDuration, Forward…
 pulling.py     PullMessage and the offsets            lite.py        SyncLiteSubscription
 """
 
@@ -21,8 +21,11 @@ from google.protobuf.message import DecodeError, Message
 
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.rocketmq import service_pb2 as rpc
+from popmq_server.api.rocketmq.acking import AckService
 from popmq_server.api.rocketmq.call import Call, call_of
 from popmq_server.api.rocketmq.clients import Clients
+from popmq_server.api.rocketmq.receiving import ReceiveService
+from popmq_server.api.rocketmq.remembered import Held
 from popmq_server.api.rocketmq.routes import RouteService
 from popmq_server.api.rocketmq.sending import SendService
 from popmq_server.api.rocketmq.status import Declined, status_of
@@ -50,9 +53,12 @@ class Face:
         self._began = began
         self._clients = Clients(engine, clock)
         self.routes = RouteService(engine)
+        held = Held()
         self._parts: tuple[Any, ...] = (
             self.routes,
             SendService(engine, self._clients, metrics),
+            ReceiveService(engine, self._clients, held, clock, metrics),
+            AckService(engine, self._clients, held, metrics),
             TelemetryService(engine, self._clients),
         )
 
@@ -92,6 +98,7 @@ class Face:
                 raise
             except Exception as error:
                 response = answer(status=self._failed(name, error, call))
+                _mirror(response, kind, raw)
             finally:
                 self._metrics.call_seconds.labels(_PREFIX + name).observe(stopwatch() - began)
             self._count(name, response)
@@ -138,6 +145,13 @@ class Face:
 
     def _count(self, name: str, response: Any) -> None:
         self._metrics.calls.labels(_PREFIX + name, pb.Code.Name(response.status.code)).inc()
+
+
+def _mirror(response: Any, kind: Any, raw: bytes) -> None:
+    """Clients take the handle out of an answer whatever its status says: it must not get lost."""
+    if "receipt_handle" in response.DESCRIPTOR.fields_by_name:
+        with contextlib.suppress(DecodeError):
+            response.receipt_handle = kind.FromString(raw).receipt_handle
 
 
 def _read(kind: Any, raw: bytes) -> Any:

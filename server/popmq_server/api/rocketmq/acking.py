@@ -1,0 +1,152 @@
+"""What a client does with its deliveries: AckMessage, ChangeInvisibleDuration, ForwardMessageToDeadLetterQueue.
+
+    the handle is              ack                       dead letter               another time
+    of a live delivery         OK                        OK                        OK
+    of one that was done       OK, while remembered      OK                        INVALID_RECEIPT_HANDLE
+    lapsed, forged, damaged    INVALID_RECEIPT_HANDLE    INVALID_RECEIPT_HANDLE    INVALID_RECEIPT_HANDLE
+
+Clients repeat a call until they hear one of these two codes, some a dead letter until they hear OK. A done delivery is
+told from a lapsed one by memory (remembered.py), a dead letter also by looking for it: it outlives a restart. The
+history could tell of acks too, but a look into it costs what an ack may not, and late acks come in storms.
+"""
+
+from popmq_proto.rocketmq import definition_pb2 as pb
+from popmq_proto.rocketmq import service_pb2 as rpc
+from popmq_server.api.requests import ENTRIES_MAX, INVISIBLE_MS_MAX
+from popmq_server.api.rocketmq import leases
+from popmq_server.api.rocketmq.call import Call
+from popmq_server.api.rocketmq.clients import Client, Clients
+from popmq_server.api.rocketmq.names import group_name, topic_name
+from popmq_server.api.rocketmq.remembered import Finished, Held
+from popmq_server.api.rocketmq.status import OK, Declined, status_of
+from popmq_server.commands import Ack, Acked, Change, ChangeInvisibleTime, Look, LookUp
+from popmq_server.engine import Engine
+from popmq_server.errors import Refused
+from popmq_server.message import Handle, dead_letter_topic, read_handle
+from popmq_server.metrics import Metrics
+
+_MIXED = pb.Status(code=pb.MULTIPLE_RESULTS, message="see the entries")
+#: Delays under this are none at all: Node's push consumers take the seconds of a backoff for milliseconds.
+NO_DELAY_MS = 10_000
+
+
+class AckService:
+    """`held`: what was given out to clients that name no handle."""
+
+    def __init__(self, engine: Engine, clients: Clients, held: Held, metrics: Metrics) -> None:
+        self._engine = engine
+        self._clients = clients
+        self._held = held
+        self._metrics = metrics
+        self._finished = Finished()
+
+    async def AckMessage(self, request: rpc.AckMessageRequest, call: Call) -> rpc.AckMessageResponse:
+        """An entry for each entry, in their order."""
+        topic, group = _names(request, call)
+        if not 0 < len(request.entries) <= ENTRIES_MAX:
+            raise Declined(pb.BAD_REQUEST, f"{len(request.entries)} entries, allowed are 1–{ENTRIES_MAX}")
+        texts = [entry.receipt_handle for entry in request.entries]
+        answer: Acked = await self._engine.execute(Ack(group, tuple(map(_handle, texts))))
+        for text, result in zip(texts, answer.results, strict=True):
+            if result is None:
+                self._finished.add(text, group)
+        statuses = [self._status(text, group, result, call) for text, result in zip(texts, answer.results, strict=True)]
+        if any(status.code != pb.OK for status in statuses):
+            await self._check_topic(topic)
+        self._count(group, answer)
+        entries = [
+            rpc.AckMessageResultEntry(message_id=entry.message_id, receipt_handle=entry.receipt_handle, status=status)
+            for entry, status in zip(request.entries, statuses, strict=True)
+        ]
+        alike = len({status.code for status in statuses}) == 1
+        return rpc.AckMessageResponse(status=statuses[0] if alike else _MIXED, entries=entries)
+
+    def _status(self, text: str, group: str, result: Refused | None, call: Call) -> pb.Status:
+        if result is None or (result.code == "HANDLE_LAPSED" and self._finished.has(text, group)):
+            return OK
+        self._metrics.refusals.labels(result.code).inc()
+        return status_of(result, call.language)
+
+    def _count(self, group: str, answer: Acked) -> None:
+        self._metrics.requests.labels("Ack", group, "").inc()
+        for topic, done in answer.topics.items():
+            self._metrics.messages.labels("Ack", group, topic).inc(done)
+
+    async def ChangeInvisibleDuration(
+        self, request: rpc.ChangeInvisibleDurationRequest, call: Call
+    ) -> rpc.ChangeInvisibleDurationResponse:
+        """The lease ends so long from now, 0: now. The handle stays the same."""
+        client = self._clients.heard(call)
+        topic, group = _names(request, call)
+        invisible_ms = request.invisible_duration.ToMilliseconds()
+        if not 0 <= invisible_ms <= INVISIBLE_MS_MAX:
+            raise Declined(pb.ILLEGAL_INVISIBLE_TIME, f"invisible_duration is {invisible_ms} ms, 0 to 12 h are allowed")
+        handle = read_handle(request.receipt_handle, "receipt_handle")
+        await self._change(topic, group, _changed(handle, invisible_ms, call, client))
+        return rpc.ChangeInvisibleDurationResponse(status=OK, receipt_handle=request.receipt_handle)
+
+    async def ForwardMessageToDeadLetterQueue(
+        self, request: rpc.ForwardMessageToDeadLetterQueueRequest, call: Call
+    ) -> rpc.ForwardMessageToDeadLetterQueueResponse:
+        """The client gives up on a message. OK also when it did so before."""
+        topic, group = _names(request, call)
+        text = request.receipt_handle or self._held.find(leases.holder(call.client_id), group, request.message_id)
+        reason = f"the client gave up after {request.delivery_attempt} of {request.max_delivery_attempts} attempts"
+        try:
+            await self._change(topic, group, Change(read_handle(text, "receipt_handle"), "reject", 0, False, reason))
+            self._finished.add(text, group)
+        except Refused as refused:
+            if not await self._is_done(refused, text, group, request.message_id):
+                raise
+        return rpc.ForwardMessageToDeadLetterQueueResponse(status=OK)
+
+    async def _is_done(self, refused: Refused, text: str, group: str, message_id: str) -> bool:
+        """Whether a delivery that is over was finished, and not lost to a deadline."""
+        if refused.code != "HANDLE_LAPSED":
+            return False
+        if self._finished.has(text, group):
+            return True
+        if not message_id:
+            return False
+        try:
+            found = await self._engine.execute(LookUp(dead_letter_topic(group), message_id, "", 1, 1))
+        except Refused:
+            return False  # nobody has given up anything yet, or the key may not read dead letters
+        return bool(found.rows)
+
+    async def _change(self, topic: str, group: str, change: Change) -> None:
+        """One change, or Refused."""
+        (result,) = await self._engine.execute(ChangeInvisibleTime(group, (change,)))
+        if isinstance(result, Refused):
+            await self._check_topic(topic)
+            raise result
+        self._metrics.requests.labels("ChangeInvisibleTime", group, "").inc()
+        self._metrics.messages.labels("ChangeInvisibleTime", group, "").inc()
+
+    async def _check_topic(self, topic: str) -> None:
+        """A handle knows its topic, so only who is refused is told that the one in the request is none."""
+        await self._engine.execute(Look("topics", (topic,)))
+
+
+def _names(request: object, call: Call) -> tuple[str, str]:
+    """(topic, group) of a request that has both."""
+    return (
+        topic_name(request.topic, call.namespace),  # type: ignore[attr-defined]
+        group_name(request.group, call.namespace),  # type: ignore[attr-defined]
+    )
+
+
+def _handle(text: str) -> Handle | Refused:
+    try:
+        return read_handle(text)
+    except Refused as refused:
+        return refused
+
+
+def _changed(handle: Handle, invisible_ms: int, call: Call, client: Client) -> Change:
+    """Node's push consumers say 0, or milliseconds, when they mean the group's backoff: theirs is not to retry at
+    once, for ever.
+    """
+    if call.is_node and client.renews and invisible_ms < NO_DELAY_MS:
+        return Change(handle, "release", None)
+    return Change(handle, "extend", invisible_ms) if invisible_ms else Change(handle, "release", 0)

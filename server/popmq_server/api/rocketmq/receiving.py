@@ -1,0 +1,194 @@
+"""Messages out: ReceiveMessage.
+
+    status OK · message · message · … · delivery_timestamp        or      status MESSAGE_NOT_FOUND · delivery_timestamp
+
+The wait is what the client asks for, at most 20 s and a margin less than its deadline, so that "nothing" arrives before
+the client gives up. What a client that has gone was not told is visible again at once.
+
+With auto_renew the lease lives with the client (leases.py). The request's filter replaces the group's: other consumers
+of the group that ask for another one replace it back, as in the reference, and the log says so.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Any
+
+from google.protobuf.duration_pb2 import Duration
+
+from popmq_proto.rocketmq import definition_pb2 as pb
+from popmq_proto.rocketmq import service_pb2 as rpc
+from popmq_server.api.requests import INVISIBLE_MS_MAX, INVISIBLE_MS_MIN
+from popmq_server.api.rocketmq import leases
+from popmq_server.api.rocketmq.call import Call
+from popmq_server.api.rocketmq.clients import Client, Clients
+from popmq_server.api.rocketmq.messages import Row, delivered
+from popmq_server.api.rocketmq.names import group_name, topic_name
+from popmq_server.api.rocketmq.remembered import Filters, Held
+from popmq_server.api.rocketmq.status import OK, Declined
+from popmq_server.clock import Clock
+from popmq_server.commands import Change, ChangeInvisibleTime, Look, Pop, Popped
+from popmq_server.engine import Engine
+from popmq_server.filters import filter as filters
+from popmq_server.message import Handle, make_handle
+from popmq_server.metrics import Metrics
+
+MESSAGES_MAX = 32
+BYTES_MAX = 16 << 20
+POLL_MS_MAX = 20_000
+#: So long before the client's deadline the answer is on its way.
+MARGIN_MS = 400
+#: The timeout of other calls, of which half is taken off the deadline when the client names no poll time.
+REQUEST_TIMEOUT_MS = 3_000
+ATTEMPT_ID_MAX = 256
+_KINDS = {pb.TAG: "tag", pb.SQL: "sql92"}
+
+_NOTHING = pb.Status(code=pb.MESSAGE_NOT_FOUND, message="no new message")
+
+
+class ReceiveService:
+    """`held`: what it gave out to clients that will not name handles."""
+
+    def __init__(self, engine: Engine, clients: Clients, held: Held, clock: Clock, metrics: Metrics) -> None:
+        self._engine = engine
+        self._clients = clients
+        self._held = held
+        self._clock = clock
+        self._metrics = metrics
+        self._filters = Filters()
+        self._giving_back: set[asyncio.Future[Any]] = set()
+
+    async def ReceiveMessage(
+        self, request: rpc.ReceiveMessageRequest, call: Call
+    ) -> AsyncGenerator[rpc.ReceiveMessageResponse, None]:
+        """Status first, then the messages, then the time."""
+        client = self._clients.heard(call)
+        command = await self._pop(request, call)
+        client.renews = client.renews or command.session
+        wait_ms = _wait_ms(request, call, client)
+        with self._metrics.limits(command.group, command.topic):
+            popped = await self._engine.pop(command, wait_ms)
+        written = 0
+        try:
+            yield rpc.ReceiveMessageResponse(status=OK if popped.rows else _NOTHING)
+            for row in popped.rows:
+                yield rpc.ReceiveMessageResponse(message=self._message(request, call, command, popped, row))
+                written += 1
+        finally:
+            if written < len(popped.rows):
+                self._give_back(command, popped, written)
+        self._count(command, popped)
+        time = rpc.ReceiveMessageResponse()
+        time.delivery_timestamp.FromMilliseconds(self._clock.now_ms())
+        yield time
+
+    async def _pop(self, request: rpc.ReceiveMessageRequest, call: Call) -> Pop:
+        """Raises Declined for what the protocol does not allow."""
+        topic = topic_name(request.message_queue.topic, call.namespace)
+        group = group_name(request.group, call.namespace)
+        wanted = _filter(request)
+        if wanted is not None:
+            self._filters.used(group, topic, filters.make(*wanted), self._clock.now_ms())
+        invisible_ms = leases.LEASE_MS if request.auto_renew else _invisible_ms(request.invisible_duration)
+        if len(request.attempt_id) > ATTEMPT_ID_MAX:
+            raise Declined(pb.BAD_REQUEST, f"attempt_id has over {ATTEMPT_ID_MAX} letters")
+        return Pop(
+            topic,
+            group,
+            queues=await self._queues(request.message_queue.id, topic, group, call),
+            max_messages=min(request.batch_size, MESSAGES_MAX) if request.batch_size > 0 else MESSAGES_MAX,
+            max_bytes=BYTES_MAX,
+            invisible_ms=invisible_ms,
+            client_id=leases.holder(call.client_id),
+            attempt_id=request.attempt_id,
+            filter=wanted,
+            filter_wins=True,
+            session=request.auto_renew,
+            give_back=True,
+        )
+
+    async def _queues(self, queue: int, topic: str, group: str, call: Call) -> tuple[int, ...]:
+        """A queue that is named is meant only in groups that share queues; else any will do.
+
+        Node names queue 0 whatever it was told, and so do all clients of FIFO topics, where it stands for any.
+        """
+        if queue < 0 or call.is_node:
+            return ()
+        settings = await self._engine.execute(Look("group_settings", (group,)))
+        if not settings[0].share_number:
+            return ()
+        rows = await self._engine.execute(Look("topics", (topic,)))
+        return () if rows[0].topic.type == "FIFO" else (queue,)
+
+    def _message(
+        self, request: rpc.ReceiveMessageRequest, call: Call, command: Pop, popped: Popped, row: tuple[Any, ...]
+    ) -> pb.Message:
+        handle = make_handle(popped.ck_id, row[5], popped.nonce)
+        message = delivered(
+            Row(row[0], row[1], row[2], row[3], row[4], handle), request.message_queue.topic, popped.type
+        )
+        if call.language == "CPP":
+            self._held.add(command.client_id, command.group, message.system_properties.message_id, handle)
+        return message
+
+    def _give_back(self, command: Pop, popped: Popped, written: int) -> None:
+        """The client has gone: what was not written is visible at once, and the attempt does not count."""
+        changes = tuple(
+            Change(Handle(popped.ck_id, row[5], popped.nonce), "release", 0, True, "the client went away")
+            for row in popped.rows[written:]
+        )
+        task = asyncio.ensure_future(self._engine.execute(ChangeInvisibleTime(command.group, changes)))
+        self._giving_back.add(task)
+        task.add_done_callback(self._given_back)
+
+    def _given_back(self, task: asyncio.Future[Any]) -> None:
+        self._giving_back.discard(task)
+        if not task.cancelled():
+            task.exception()  # the broker stops, or the group is gone: leases end by themselves
+
+    def _count(self, command: Pop, popped: Popped) -> None:
+        names = "Pop", command.group, command.topic
+        self._metrics.requests.labels(*names).inc()
+        if popped.rows:
+            self._metrics.messages.labels(*names).inc(len(popped.rows))
+            self._metrics.bytes.labels(*names).inc(sum(len(row[0]) for row in popped.rows))
+
+
+def filter_of(expression: pb.FilterExpression) -> tuple[str, str]:
+    """(kind, text), checked. Raises Declined or Refused for ILLEGAL_FILTER_EXPRESSION."""
+    if expression.type == pb.FILTER_TYPE_UNSPECIFIED and not expression.expression.strip():
+        return "tag", "*"
+    kind = _KINDS.get(expression.type)
+    if kind is None:
+        raise Declined(pb.ILLEGAL_FILTER_EXPRESSION, "the filter's type is neither TAG nor SQL")
+    filters.make(kind, expression.expression)
+    return kind, expression.expression
+
+
+def _filter(request: rpc.ReceiveMessageRequest) -> tuple[str, str] | None:
+    """None when none is named: the group's own."""
+    return filter_of(request.filter_expression) if request.HasField("filter_expression") else None
+
+
+def _invisible_ms(asked: Duration) -> int:
+    invisible_ms = asked.ToMilliseconds()
+    if not INVISIBLE_MS_MIN <= invisible_ms <= INVISIBLE_MS_MAX:
+        raise Declined(pb.ILLEGAL_INVISIBLE_TIME, f"invisible_duration is {invisible_ms} ms, 1 s to 12 h are allowed")
+    return invisible_ms
+
+
+def _wait_ms(request: rpc.ReceiveMessageRequest, call: Call, client: Client) -> int:
+    """How long to wait. A deadline that is near makes the answer early, never an error."""
+    remaining_s = call.remaining_s()
+    remaining_ms = POLL_MS_MAX * 10 if remaining_s is None else int(remaining_s * 1000)
+    return min(poll_ms(request, remaining_ms, client.settings), POLL_MS_MAX, max(0, remaining_ms - MARGIN_MS))
+
+
+def poll_ms(request: Any, remaining_ms: int, settings: pb.Settings | None) -> int:
+    """The poll time that a request names, or what its deadline leaves. Raises Declined ILLEGAL_POLLING_TIME."""
+    if not request.HasField("long_polling_timeout"):
+        timeout_ms = settings.request_timeout.ToMilliseconds() if settings is not None else 0
+        return max(0, remaining_ms - (timeout_ms or REQUEST_TIMEOUT_MS) // 2)
+    asked_ms: int = request.long_polling_timeout.ToMilliseconds()
+    if asked_ms < 0:
+        raise Declined(pb.ILLEGAL_POLLING_TIME, f"long_polling_timeout is {asked_ms} ms")
+    return asked_ms
