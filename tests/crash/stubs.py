@@ -12,8 +12,8 @@ from popmq_proto.v1 import popmq_pb2_grpc as rpc
 # gRPC waits 1–120 s between two tries to connect; a campaign restarts its broker every second.
 OPTIONS = [
     ("grpc.initial_reconnect_backoff_ms", 20),
-    ("grpc.min_reconnect_backoff_ms", 20),
     ("grpc.max_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 5_000),  # in spite of its name: how long one connect may take
     ("grpc.max_receive_message_length", 20 << 20),
     ("grpc.max_send_message_length", 20 << 20),
     ("grpc.use_local_subchannel_pool", 1),

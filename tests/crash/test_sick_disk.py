@@ -23,12 +23,11 @@ COMMIT_FAILED = 74  # EX_IOERR of sysexits.h
 def test_a_failed_sync_is_never_answered_ok_and_ends_the_broker(tmp_path: Path, failing: str, number: int) -> None:
     broker = watched(tmp_path)
     broker.environment[failing] = str(number)
-    broker.start()
-    with Stubs(broker.endpoint) as stubs:
+    with broker, Stubs(broker.endpoint) as stubs:
         stubs.admin.CreateTopic(pb.CreateTopicRequest(topic=pb.Topic(name="t", queues=1)))
         answered, error = send_until_refused(stubs)
-    assert error.code() == grpc.StatusCode.UNAVAILABLE
-    broker.wait_dead()
+        assert error.code() == grpc.StatusCode.UNAVAILABLE
+        broker.wait_dead()
     assert broker.exit_code == COMMIT_FAILED, broker.last_words()
 
     del broker.environment[failing]
