@@ -11,11 +11,11 @@ import java.util.Collection;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.concurrent.CompletionException;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import org.apache.rocketmq.client.apis.ClientConfiguration;
 import org.apache.rocketmq.client.apis.ClientConfigurationBuilder;
+import org.apache.rocketmq.client.apis.ClientException;
 import org.apache.rocketmq.client.apis.StaticSessionCredentialsProvider;
 import org.apache.rocketmq.client.apis.consumer.FilterExpression;
 import org.apache.rocketmq.client.apis.consumer.FilterExpressionType;
@@ -154,9 +154,11 @@ final class Wire {
         return answer;
     }
 
-    static JsonObject error(Throwable error) {
-        while (error instanceof CompletionException && error.getCause() != null) {
-            error = error.getCause();
+    /** A client that fails to start wraps the reason into what its threads say of it. */
+    static JsonObject error(Throwable thrown) {
+        Throwable error = thrown;
+        for (Throwable cause = thrown; cause != null; cause = cause.getCause()) {
+            error = cause instanceof ClientException ? cause : error;
         }
         Matcher code = CODE.matcher(String.valueOf(error.getMessage()));
         JsonObject answer = new JsonObject();
