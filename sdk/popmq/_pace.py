@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from popmq._guard import OnError
 from popmq_proto.v1 import popmq_pb2 as pb
 
+#: What a clock may be wrong by, in seconds.
+TICK_S = 0.001
 #: A batch should be handled within so many seconds: who takes more at a time keeps messages from idle colleagues.
 BATCH_S = 1.0
 
@@ -26,9 +28,14 @@ class Reading:
     until_idle: float | None
     filter: pb.Filter | None
 
-    def pop_wait(self) -> float:
+    def idle_left(self, idle: float) -> float | None:
+        """Seconds until it is over, after so many without a message; None: never."""
+        return None if self.until_idle is None else max(0.0, self.until_idle - idle)
+
+    def pop_wait(self, idle: float) -> float:
         """Seconds that one pop may be parked."""
-        return self.wait if self.until_idle is None else min(self.wait, self.until_idle)
+        left = self.idle_left(idle)
+        return self.wait if left is None else min(self.wait, left)
 
 
 class PopSize:

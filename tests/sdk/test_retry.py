@@ -196,6 +196,31 @@ async def test_a_consumer_whose_answers_get_lost_still_sees_each_message_once(
     assert (stats.acked, stats.in_flight) == (40, 0)
 
 
+async def test_a_consumer_is_not_idle_before_the_broker_knows_how_the_last_message_ended(
+    lossy: Any, wire: LossyWire, guard: Any
+) -> None:
+    await lossy.send(TOPIC, b"x")
+    nothing_came = threading.Event()
+
+    def empty(forward: Callable[[], bytes]) -> bytes:
+        reply = forward()
+        nothing_came.set()
+        return reply
+
+    def late(forward: Callable[[], bytes]) -> bytes:
+        nothing_came.wait()
+        return forward()
+
+    wire.plan["Pop"], wire.plan["ChangeInvisibleTime"] = [None, empty], [late]
+    attempts = []
+    async for delivery in lossy.consume(TOPIC, GROUP, until_idle=0.1):
+        async with guard(delivery):
+            attempts.append(delivery.attempt)
+            if delivery.attempt == 1:
+                delivery.release(0.0)
+    assert attempts == [1, 2]
+
+
 async def test_a_replayed_batch_is_renewed_at_once_for_its_lease_is_older_than_its_answer(
     lossy: Any, wire: LossyWire, guard: Any, popmq_clock: FakeClock, advance: Any
 ) -> None:

@@ -34,6 +34,7 @@ class Settler:
         self._acks: defaultdict[str, list[Told]] = defaultdict(list)
         self._changes: defaultdict[str, list[Told]] = defaultdict(list)
         self._gave_up = False
+        self.told_at = clock.now()  # when the broker knew everything last
         self._idle = Event()
         self._idle.set()
         self._worker = Worker("popmq-settler", self._step)
@@ -104,6 +105,7 @@ class Settler:
         with self._lock:
             if not self._acks and not self._changes:
                 self._gave_up = False
+                self.told_at = self._clock.now()
                 self._idle.set()
         return None
 

@@ -16,7 +16,7 @@ from popmq._clock import Clock
 from popmq._guard import Guard
 from popmq._hand import Batch
 from popmq._outcome import GIVE_BACK
-from popmq._pace import PopSize, Reading
+from popmq._pace import TICK_S, PopSize, Reading
 from popmq._send_calls import Numbering
 from popmq._sync.concurrency import Event, Mutex, Stop
 from popmq._sync.heartbeats import Heartbeats
@@ -73,6 +73,7 @@ class Consumer:
         self._turn = Mutex()
         self._fifo = False  # the group wants one message after another
         self._last = ""  # the handle of what was handed out last
+        self._idle_since: float | None = None
         self._started = False
         self._opened = False  # its session
 
@@ -193,6 +194,8 @@ class Consumer:
         queues = self._reading.queues or self._session.queues()
         if not room or queues is None:
             return True
+        if self._idle_since is None:
+            self._idle_since = self._parts.clock.now()
         # While others of the buffer wait for their turn, the pop ends as soon as that may have come.
         self._parked = until = Stop() if self._buffer else None
         if until is not None and self._freed.is_set():
@@ -204,7 +207,18 @@ class Consumer:
         self._size.popped(len(popped.deliveries), time.monotonic())
         if popped.deliveries:
             self._hold(popped)
-        return bool(popped.deliveries or self._buffer) or self._reading.until_idle is None
+        if self._buffer:
+            self._idle_since = None
+            return True
+        left = self._reading.idle_left(self._idle())
+        return left is None or left > TICK_S
+
+    def _idle(self) -> float:
+        """Seconds without a message. What failed may come again, so they begin when the broker knows how all ended."""
+        settler, now = self._parts.settler, self._parts.clock.now()
+        if self._idle_since is None or settler.due() is not None:
+            return 0.0
+        return now - max(self._idle_since, settler.told_at)
 
     def _room(self) -> int:
         """How many more deliveries may be handed out; when none, waits for a handler to settle one."""
@@ -239,7 +253,7 @@ class Consumer:
                 reading.group,
                 client_id=self._parts.client_id,
                 max_messages=size,
-                wait=reading.pop_wait() if waits else 0.0,
+                wait=reading.pop_wait(self._idle()) if waits else 0.0,
                 invisible=reading.invisible,
                 queues=queues,
                 max_bytes=0,
