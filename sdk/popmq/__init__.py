@@ -30,6 +30,7 @@ from popmq.owner import Attachment, Availability, Columns, OwnerLease, Position,
 from popmq.process_queue import FlowControl
 from popmq.pull import Pulled, PullState, QueueLocks
 from popmq.stats import (
+    ClientAnswer,
     ClientSession,
     ClientStats,
     DelayedMessage,
@@ -65,6 +66,7 @@ __all__ = [
     "Attachment",
     "Availability",
     "Client",
+    "ClientAnswer",
     "ClientSession",
     "ClientStats",
     "Columns",

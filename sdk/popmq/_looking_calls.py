@@ -9,6 +9,7 @@ from popmq._calls import Call, error_of, filter_row, moment_ms, read_delivery
 from popmq.life import GroupLife, LifeEvent, MessageLife
 from popmq.message import Delivery
 from popmq.stats import (
+    ClientAnswer,
     ClientSession,
     DelayedMessage,
     DelayedMessages,
@@ -29,6 +30,10 @@ from popmq.transaction import HalfMessage, HalfMessages
 from popmq_proto.v1 import popmq_pb2 as pb
 
 # ── Numbers ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+#: How long the broker waits for what another client says, in seconds.
+_ANSWER_S = 5.0
 
 
 def stats(topic: str, group: str) -> Call[Stats]:
@@ -95,6 +100,18 @@ def sessions(group: str) -> Call[list[ClientSession]]:
         pb.ListSessionsRequest(group=group),
         lambda reply, _: [same_names(ClientSession, row, topics=tuple(row.topics)) for row in reply.sessions],
     )
+
+
+def client_stack(client_id: str) -> Call[ClientAnswer]:
+    """The stacks of a client's threads."""
+    request = pb.GetClientStackRequest(client_id=client_id)
+    return Call("Admin.GetClientStack", request, lambda reply, _: same_names(ClientAnswer, reply), wait=_ANSWER_S)
+
+
+def verify_message(client_id: str, topic: str, queue: int, offset: int) -> Call[ClientAnswer]:
+    """How a client fares with a message."""
+    request = pb.VerifyMessageRequest(client_id=client_id, topic=topic, queue=queue, offset=offset)
+    return Call("Admin.VerifyMessage", request, lambda reply, _: same_names(ClientAnswer, reply), wait=_ANSWER_S)
 
 
 # ── Single messages ──────────────────────────────────────────────────────────────────────────────────────────────────

@@ -10,6 +10,7 @@ PopMQError
 │   │   ├── TopicNotFound
 │   │   ├── GroupNotFound
 │   │   ├── OwnerNotFound     attach it first
+│   │   ├── ClientNotFound    not connected, or none that can be asked
 │   │   ├── MessageNotFound   delivered, recalled, expired, or never there
 │   │   └── TransactionNotFound  given up, ended over an hour ago, or never there
 │   ├── AlreadyExists         with other settings
@@ -109,6 +110,10 @@ class GroupNotFound(NotFound):
 
 class OwnerNotFound(NotFound):
     """There is no such owner in the group: `client.attach_owner`."""
+
+
+class ClientNotFound(NotFound):
+    """No such client is connected, or it is none that can be asked: only official RocketMQ 5 clients can."""
 
 
 class MessageNotFound(NotFound):
@@ -256,4 +261,5 @@ BY_CODE: dict[str, type[PopMQError]] = {
     "TRANSACTION_ENDED": TransactionEnded,
     "RATE_LIMITED": RateLimited,
     "WRONG_CONSUME_MODE": WrongConsumeMode,
+    "CLIENT_NOT_FOUND": ClientNotFound,
 }

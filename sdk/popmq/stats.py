@@ -147,6 +147,14 @@ class ClientSession:
 
 
 @dataclass(frozen=True, slots=True)
+class ClientAnswer:
+    """What an official RocketMQ 5 client says to an operator. `code`: of apache.rocketmq.v2, "OK" when it could."""
+
+    code: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class QueueOffsets:
     """What `client.query_offsets` answers for one queue. `max_offset` is the one that the next message gets."""
 

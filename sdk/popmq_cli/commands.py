@@ -8,6 +8,7 @@ import click
 from popmq_cli import exits
 from popmq_cli.asking import endpoint_option
 from popmq_cli.check import check
+from popmq_cli.client import client
 from popmq_cli.compact import compact
 from popmq_cli.delay import delayed, recall
 from popmq_cli.dlq import dlq
@@ -65,7 +66,7 @@ def popmq(context: click.Context, endpoint: str | None, as_json: bool) -> None:
 COMMANDS = (
     (serve, topic, group),
     (send, recall, pop, ack, extend, release, reject),
-    (stats, why, message, peek, dlq, delayed, transactions, message_groups, revive, sessions, owners),
+    (stats, why, message, peek, dlq, delayed, transactions, message_groups, revive, sessions, client, owners),
     (offsets, mode, check, compact),
 )
 for family in COMMANDS:

@@ -1,9 +1,12 @@
 """How groups read: filters, offsets, modes, sessions, message groups; and what topics are told to take."""
 
+import grpc
 import pytest
 
 import popmq
+from popmq.testing import Broker
 from tests.cli.conftest import Cli
+from tests.wire.v2 import Obliging
 
 
 def test_a_topic_has_types_quotas_and_bounds(run: Cli, client: popmq.Client) -> None:
@@ -81,6 +84,23 @@ def test_sessions_show_who_reads_and_who_answers(run: Cli, client: popmq.Client)
     ]
     row = run("sessions", "billing").out.splitlines()[1].split("\t")
     assert row[:4] == [client.client_id, "billing", "orders", "0"]
+
+
+def test_an_official_client_is_asked_for_its_stacks_and_to_handle_a_message(
+    run: Cli, client: popmq.Client, popmq_broker: Broker
+) -> None:
+    client.send("orders", "paid")
+    with grpc.insecure_channel(popmq_broker.endpoint) as channel:
+        obliging = Obliging(channel, "worker@1@0@x")
+        assert run("client", "stack", "worker@1@0@x").out == "OK\nmain: waiting\n"
+        (queue,) = [queue.queue for queue in client.query_offsets("orders") if queue.max_offset]
+        place = ("--queue", str(queue), "--offset", "0")
+        assert run("client", "verify", "worker@1@0@x", "orders", *place, "--json").objects == [
+            {"code": "OK", "text": "done"}
+        ]
+        assert [message.body for message in obliging.verified] == [b"paid"]
+    done = run("client", "stack", "nobody")
+    assert (done.code, "nobody" in done.err) == (1, True)
 
 
 def test_stopped_message_groups_are_listed_and_resumed(run: Cli, client: popmq.Client) -> None:

@@ -7,8 +7,10 @@ import pytest
 
 import popmq
 from popmq import errors
-from popmq.testing import FakeClock
-from tests.sdk.conftest import GROUP, TOPIC
+from popmq.testing import Broker, FakeClock
+from popmq_proto.v1 import popmq_pb2 as pb
+from tests.sdk.conftest import GROUP, TOPIC, Connect
+from tests.sdk.lossy import LossyWire
 
 
 @pytest.fixture(autouse=True)
@@ -164,3 +166,20 @@ async def test_sessions_are_those_of_consumers_and_of_checkers(client: Any) -> N
         ("", ("payments",), True),
     }
     assert [each.client_id for each in await client.sessions(GROUP)] == [client.client_id]
+
+
+async def test_only_official_clients_that_are_connected_can_be_asked(client: Any) -> None:
+    await client.send(TOPIC, b"x")
+    for asked in (client.client_stack("nobody"), client.verify_message("nobody", TOPIC, 0, 0)):
+        with pytest.raises(errors.ClientNotFound, match="nobody"):
+            await asked
+
+
+async def test_what_an_official_client_answers_is_told(connect: Connect, popmq_broker: Broker) -> None:
+    with LossyWire(popmq_broker.endpoint) as wire:
+        for name, kind in [("GetClientStack", pb.GetClientStackResponse), ("VerifyMessage", pb.VerifyMessageResponse)]:
+            answer = kind(code="OK", text="main: waiting").SerializeToString()
+            wire.plan[name] = [lambda _forward, answer=answer: answer]
+        client = connect(wire.endpoint)
+        stack, verified = await client.client_stack("worker"), await client.verify_message("worker", TOPIC, 0, 1)
+    assert stack == verified == popmq.ClientAnswer("OK", "main: waiting")

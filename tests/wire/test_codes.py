@@ -56,6 +56,11 @@ def invalid_field(shop: Stubs, patch: pytest.MonkeyPatch) -> Refusal:
 
 
 @provokes
+def client_not_found(shop: Stubs, patch: pytest.MonkeyPatch) -> Refusal:
+    return refusal(shop.admin.GetClientStack, pb.GetClientStackRequest(client_id="nobody"))
+
+
+@provokes
 def topic_not_found(shop: Stubs, patch: pytest.MonkeyPatch) -> Refusal:
     return send(shop, topic="nobody")
 
@@ -215,7 +220,7 @@ def internal(shop: Stubs, patch: pytest.MonkeyPatch) -> Refusal:
 
 
 def test_every_code_of_the_contract_has_its_status() -> None:
-    assert len(documented()) == 26
+    assert len(documented()) == 27
     expected = {name: grpc.StatusCode[status] for name, status in documented().items()}
     assert expected == STATUS_OF_CODE
     assert {*expected, "CODE_UNSPECIFIED"} == set(pb.Code.keys())

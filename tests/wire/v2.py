@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
+import threading
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -24,7 +26,7 @@ def resource(name: str, namespace: str = "") -> pb.Resource:
 def message(body: bytes = b"body", topic: str = TOPIC, **system: Any) -> pb.Message:
     """A message as clients make them. `properties`: the user's."""
     properties = system.pop("properties", {})
-    fields = {"message_id": "01AB", "message_type": pb.NORMAL, "body_encoding": pb.IDENTITY} | system
+    fields: dict[str, Any] = {"message_id": "01AB", "message_type": pb.NORMAL, "body_encoding": pb.IDENTITY} | system
     return pb.Message(
         topic=resource(topic), body=body, user_properties=properties, system_properties=pb.SystemProperties(**fields)
     )
@@ -42,7 +44,7 @@ class V2:
     """One client on one channel; `call("SendMessage", messages=[…])` is the answer."""
 
     def __init__(self, endpoint: str, client_id: str = CLIENT, language: str = "JAVA", **headers: str) -> None:
-        self.channel = grpc.insecure_channel(endpoint, options=OPTIONS)
+        self.channel: Any = grpc.insecure_channel(endpoint, options=OPTIONS)
         self.endpoint = endpoint
         names = {"x-mq-client-id": client_id, "x-mq-language": language}
         names |= {name.replace("_", "-"): value for name, value in headers.items()}
@@ -151,3 +153,32 @@ class Telemetry:
     ) -> None:
         self.close()
         self.stream.cancel()
+
+
+class Obliging(threading.Thread):
+    """A client on somebody's channel that answers what an operator asks, until the channel is closed."""
+
+    def __init__(self, channel: Any, client_id: str = CLIENT) -> None:
+        super().__init__(daemon=True)
+        self.verified: list[pb.Message] = []
+        self._answers: queue.Queue[bytes] = queue.Queue()
+        self._stream = channel.stream_stream(PREFIX + "Telemetry")(
+            iter(self._answers.get, b""), metadata=[("x-mq-client-id", client_id)]
+        )
+        self._answers.put(rpc.TelemetryCommand(settings=pb.Settings(publishing=pb.Publishing())).SerializeToString())
+        next(self._stream)
+        self.start()
+
+    def run(self) -> None:
+        with contextlib.suppress(grpc.RpcError):
+            for raw in self._stream:
+                asked = rpc.TelemetryCommand.FromString(raw)
+                answer = rpc.TelemetryCommand(status=pb.Status(code=pb.OK, message="done"))
+                if asked.HasField("verify_message_command"):
+                    self.verified.append(asked.verify_message_command.message)
+                    answer.verify_message_result.nonce = asked.verify_message_command.nonce
+                else:
+                    answer.thread_stack_trace.nonce = asked.print_thread_stack_trace_command.nonce
+                    answer.thread_stack_trace.thread_stack_trace = "main: waiting"
+                self._answers.put(answer.SerializeToString())
+        self._answers.put(b"")

@@ -11,6 +11,7 @@ from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.clock import FakeClock
 from popmq_server.message import make_handle, read_handle
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, handles
+from tests.wire.v2 import CLIENT, Obliging
 
 OWNER = "query"
 OTHER_TOPIC, OTHER_GROUP, LATER, LEDGER = "flights", "audit", "later", "ledger"
@@ -35,6 +36,7 @@ class World(NamedTuple):
 
 
 def build(stubs: Stubs, folder: Path, clock: FakeClock) -> World:
+    Obliging(stubs.channel)
     stubs.create_topic(queues=1)
     stubs.create_topic(OTHER_TOPIC, queues=8)
     stubs.create_group()
@@ -157,6 +159,8 @@ def good_requests(world: World) -> dict[str, Message]:
         "Admin/ListMessageGroups": pb.ListMessageGroupsRequest(topic=LEDGER, group=GROUP),
         "Admin/ResumeMessageGroup": pb.ResumeMessageGroupRequest(topic=LEDGER, group=GROUP, message_group="a"),
         "Admin/ListSessions": pb.ListSessionsRequest(group=GROUP),
+        "Admin/GetClientStack": pb.GetClientStackRequest(client_id=CLIENT),
+        "Admin/VerifyMessage": pb.VerifyMessageRequest(client_id=CLIENT, topic=FEED, queue=0, offset=3),
         "Admin/SetConsumeMode": pb.SetConsumeModeRequest(topic=FEED, group=READERS, mode=pb.POP),
         "Admin/ResetOffsets": pb.ResetOffsetsRequest(topic=FEED, group=READERS, offsets={0: 1}),
         "Admin/CloneOffsets": pb.CloneOffsetsRequest(topic=FEED, from_group=READERS, group=OTHER_GROUP),

@@ -89,6 +89,7 @@ class Code(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     TRANSACTION_ENDED: _ClassVar[Code]
     RATE_LIMITED: _ClassVar[Code]
     WRONG_CONSUME_MODE: _ClassVar[Code]
+    CLIENT_NOT_FOUND: _ClassVar[Code]
 ENCODING_UNSPECIFIED: Encoding
 ENCODING_GZIP: Encoding
 ENCODING_ZSTD: Encoding
@@ -148,6 +149,7 @@ TRANSACTION_NOT_FOUND: Code
 TRANSACTION_ENDED: Code
 RATE_LIMITED: Code
 WRONG_CONSUME_MODE: Code
+CLIENT_NOT_FOUND: Code
 
 class TraceContext(_message.Message):
     __slots__ = ("traceparent", "tracestate")
@@ -1460,6 +1462,40 @@ class ListSessionsResponse(_message.Message):
     SESSIONS_FIELD_NUMBER: _ClassVar[int]
     sessions: _containers.RepeatedCompositeFieldContainer[ClientSession]
     def __init__(self, sessions: _Optional[_Iterable[_Union[ClientSession, _Mapping]]] = ...) -> None: ...
+
+class GetClientStackRequest(_message.Message):
+    __slots__ = ("client_id",)
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    client_id: str
+    def __init__(self, client_id: _Optional[str] = ...) -> None: ...
+
+class GetClientStackResponse(_message.Message):
+    __slots__ = ("code", "text")
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    code: str
+    text: str
+    def __init__(self, code: _Optional[str] = ..., text: _Optional[str] = ...) -> None: ...
+
+class VerifyMessageRequest(_message.Message):
+    __slots__ = ("client_id", "topic", "queue", "offset")
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    client_id: str
+    topic: str
+    queue: int
+    offset: int
+    def __init__(self, client_id: _Optional[str] = ..., topic: _Optional[str] = ..., queue: _Optional[int] = ..., offset: _Optional[int] = ...) -> None: ...
+
+class VerifyMessageResponse(_message.Message):
+    __slots__ = ("code", "text")
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    code: str
+    text: str
+    def __init__(self, code: _Optional[str] = ..., text: _Optional[str] = ...) -> None: ...
 
 class ClientSession(_message.Message):
     __slots__ = ("client_id", "group", "topics", "last_seen_ms", "in_flight", "stream")

@@ -1101,6 +1101,16 @@ class AdminStub(object):
                 request_serializer=popmq_dot_v1_dot_popmq__pb2.ListSessionsRequest.SerializeToString,
                 response_deserializer=popmq_dot_v1_dot_popmq__pb2.ListSessionsResponse.FromString,
                 _registered_method=True)
+        self.GetClientStack = channel.unary_unary(
+                '/popmq.v1.Admin/GetClientStack',
+                request_serializer=popmq_dot_v1_dot_popmq__pb2.GetClientStackRequest.SerializeToString,
+                response_deserializer=popmq_dot_v1_dot_popmq__pb2.GetClientStackResponse.FromString,
+                _registered_method=True)
+        self.VerifyMessage = channel.unary_unary(
+                '/popmq.v1.Admin/VerifyMessage',
+                request_serializer=popmq_dot_v1_dot_popmq__pb2.VerifyMessageRequest.SerializeToString,
+                response_deserializer=popmq_dot_v1_dot_popmq__pb2.VerifyMessageResponse.FromString,
+                _registered_method=True)
         self.PurgeTopic = channel.unary_unary(
                 '/popmq.v1.Admin/PurgeTopic',
                 request_serializer=popmq_dot_v1_dot_popmq__pb2.PurgeTopicRequest.SerializeToString,
@@ -1267,6 +1277,22 @@ class AdminServicer(object):
 
     def ListSessions(self, request, context):
         """Clients with a session: heartbeats and Session streams. Errors: GROUP_NOT_FOUND.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetClientStack(self, request, context):
+        """Asks an official RocketMQ 5 client for the stacks of its threads. Errors: CLIENT_NOT_FOUND, UNAVAILABLE (it gave no
+        answer in 5 s), INVALID_FIELD.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def VerifyMessage(self, request, context):
+        """Lets an official RocketMQ 5 push consumer handle one stored message once, out of turn: nothing is leased or acked.
+        Errors: CLIENT_NOT_FOUND, TOPIC_NOT_FOUND, MESSAGE_NOT_FOUND, UNAVAILABLE (no answer in 5 s), INVALID_FIELD.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -1445,6 +1471,16 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.ListSessions,
                     request_deserializer=popmq_dot_v1_dot_popmq__pb2.ListSessionsRequest.FromString,
                     response_serializer=popmq_dot_v1_dot_popmq__pb2.ListSessionsResponse.SerializeToString,
+            ),
+            'GetClientStack': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetClientStack,
+                    request_deserializer=popmq_dot_v1_dot_popmq__pb2.GetClientStackRequest.FromString,
+                    response_serializer=popmq_dot_v1_dot_popmq__pb2.GetClientStackResponse.SerializeToString,
+            ),
+            'VerifyMessage': grpc.unary_unary_rpc_method_handler(
+                    servicer.VerifyMessage,
+                    request_deserializer=popmq_dot_v1_dot_popmq__pb2.VerifyMessageRequest.FromString,
+                    response_serializer=popmq_dot_v1_dot_popmq__pb2.VerifyMessageResponse.SerializeToString,
             ),
             'PurgeTopic': grpc.unary_unary_rpc_method_handler(
                     servicer.PurgeTopic,
@@ -1913,6 +1949,60 @@ class Admin(object):
             '/popmq.v1.Admin/ListSessions',
             popmq_dot_v1_dot_popmq__pb2.ListSessionsRequest.SerializeToString,
             popmq_dot_v1_dot_popmq__pb2.ListSessionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetClientStack(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/popmq.v1.Admin/GetClientStack',
+            popmq_dot_v1_dot_popmq__pb2.GetClientStackRequest.SerializeToString,
+            popmq_dot_v1_dot_popmq__pb2.GetClientStackResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def VerifyMessage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/popmq.v1.Admin/VerifyMessage',
+            popmq_dot_v1_dot_popmq__pb2.VerifyMessageRequest.SerializeToString,
+            popmq_dot_v1_dot_popmq__pb2.VerifyMessageResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -8,7 +8,7 @@ from popmq import _looking_calls
 from popmq._sync.wire import Wire
 from popmq.life import MessageLife
 from popmq.message import Delivery
-from popmq.stats import ClientSession, DelayedMessages, Found, Leases, Owner, Page, Redriven, Stats
+from popmq.stats import ClientAnswer, ClientSession, DelayedMessages, Found, Leases, Owner, Page, Redriven, Stats
 from popmq.transaction import HalfMessages
 
 
@@ -40,6 +40,20 @@ class Looking:
     def sessions(self, group: str = "") -> list[ClientSession]:
         """Clients with a session in a group, or all, with those that answer for transactions. Raises GroupNotFound."""
         return self._wire.run(_looking_calls.sessions(group))
+
+    def client_stack(self, client_id: str) -> ClientAnswer:
+        """The stacks of the threads of an official RocketMQ 5 client, as it tells them.
+
+        Raises ClientNotFound; Unavailable when it gives no answer in 5 s.
+        """
+        return self._wire.run(_looking_calls.client_stack(client_id))
+
+    def verify_message(self, client_id: str, topic: str, queue: int, offset: int) -> ClientAnswer:
+        """Lets an official RocketMQ 5 push consumer handle one stored message once: nothing is leased or acked.
+
+        Raises ClientNotFound, TopicNotFound, MessageNotFound, InvalidField; Unavailable without an answer in 5 s.
+        """
+        return self._wire.run(_looking_calls.verify_message(client_id, topic, queue, offset))
 
     def peek(
         self, topic: str, group: str, max_messages: int = 32, *, tag: str | None = None, sql: str | None = None

@@ -267,6 +267,7 @@ def _extra(message: pb.Message) -> Extra | None:
         message.priority,
         message.transaction,
         message.check_after_ms,
+        message.lite_topic,
     )
     return extra if any(extra) else None
 

@@ -83,13 +83,14 @@ def _rows(answer: Popped) -> list[bytes]:
 
     Delivery: 1 message · 2 handle · 3 attempt · 4 queue · 5 offset · 6 stored_ms. A test reads it with generated code.
     """
-    ck_id, nonce = answer.ck_id, answer.nonce
     parts: list[bytes] = []
-    for data, stored_ms, queue, offset, attempt, member in answer.rows:
-        head = b"\x0a" + varint(len(data))
-        handle = make_handle(ck_id, member, nonce).encode()
-        tail = b"\x12\x1c" + handle + _place(attempt, queue) + b"\x28" + varint(offset) + _stored(stored_ms)
-        parts += (b"\x0a", varint(len(head) + len(data) + len(tail)), head, data, tail)
+    for leased in answer.leases:
+        ck_id, nonce = leased.ck_id, leased.nonce
+        for data, stored_ms, queue, offset, attempt, member in leased.rows:
+            head = b"\x0a" + varint(len(data))
+            handle = make_handle(ck_id, member, nonce).encode()
+            tail = b"\x12\x1c" + handle + _place(attempt, queue) + b"\x28" + varint(offset) + _stored(stored_ms)
+            parts += (b"\x0a", varint(len(head) + len(data) + len(tail)), head, data, tail)
     return parts
 
 
@@ -138,9 +139,13 @@ def _columns(answer: Popped) -> pb.Columns:
         born_ms=[message.born_ms for message in messages],
         stored_ms=[row[1] for row in rows],
         attempt=[row[4] for row in rows],
-        handle=[] if answer.sealed else [make_handle(answer.ck_id, row[5], answer.nonce) for row in rows],
+        handle=[] if answer.sealed else _handles(answer),
         properties=[pb.Properties(entries=message.properties) for message in messages],
     )
+
+
+def _handles(answer: Popped) -> list[str]:
+    return [make_handle(leased.ck_id, row[5], leased.nonce) for leased in answer.leases for row in leased.rows]
 
 
 def acked(answer: list[Refused | None]) -> pb.AckResponse:

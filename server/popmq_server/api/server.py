@@ -18,6 +18,7 @@ from grpc_reflection.v1alpha import reflection
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.access import Keys
 from popmq_server.api.admin import AdminService
+from popmq_server.api.asking import AskingService
 from popmq_server.api.authentication import Authentication
 from popmq_server.api.filtering import FilteringService
 from popmq_server.api.limiting import LimitingService
@@ -85,6 +86,7 @@ class Server:
         self._idle.set()
         rates = Rates(broker.clock)
         native = NativeService(engine, broker.clock, metrics, rates)
+        self._face = Face(engine, broker.clock, metrics, self._began)
         parts: tuple[Any, ...] = (
             native,
             AdminService(engine, native, broker.store, metrics, rates),
@@ -95,10 +97,10 @@ class Server:
             TimingService(engine, metrics),
             LookingService(engine, native, metrics),
             SessionService(engine, metrics),
+            AskingService(engine, self._face.clients),
         )
         for name in _SERVICES:
             self._add(name, parts)
-        self._face = Face(engine, broker.clock, metrics, self._began)
         self._server.add_generic_rpc_handlers((self._face.handlers(),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         names = [*(f"popmq.v1.{name}" for name in _SERVICES), SERVICE.full_name]

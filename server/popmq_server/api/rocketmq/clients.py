@@ -11,6 +11,7 @@ only here: after a restart of the broker clients go on that never tell their set
 
 import asyncio
 import logging
+import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -23,7 +24,7 @@ from popmq_server.api.rocketmq.names import resource_of
 from popmq_server.clock import Clock
 from popmq_server.commands import Check
 from popmq_server.engine import Engine
-from popmq_server.errors import Refused
+from popmq_server.errors import Refused, unavailable
 from popmq_server.opaque import transaction_text
 from popmq_server.producers import Stream
 
@@ -33,6 +34,8 @@ log = logging.getLogger("popmq.api")
 SILENCE_MS = 120_000
 #: Topics that one client may answer for.
 TOPICS_MAX = 1024
+#: How long a client may think about a question, in seconds.
+ANSWER_S = 5.0
 
 
 class Outlet:
@@ -73,6 +76,7 @@ class Clients:
         self._clock = clock
         self._clients: dict[tuple[str, str], Client] = {}
         self._swept_ms = 0
+        self._questions: dict[str, asyncio.Future[tuple[str, str]]] = {}  # by nonce
         #: Set when the broker stops: streams end then, in order.
         self.closed = asyncio.Event()
 
@@ -115,6 +119,48 @@ class Clients:
         client.outlets.remove(outlet)
         if not client.outlets:
             self._stop_answering(client)
+
+    # ── Questions of an operator ─────────────────────────────────────────────────────────────────────────────────
+
+    async def stack(self, client_id: str) -> tuple[str, str]:
+        """(code, text): the stacks of a client's threads."""
+        nonce = uuid.uuid4().hex
+        command = rpc.TelemetryCommand(print_thread_stack_trace_command=rpc.PrintThreadStackTraceCommand(nonce=nonce))
+        return await self._question(client_id, nonce, command)
+
+    async def verify(self, client_id: str, message: pb.Message) -> tuple[str, str]:
+        """(code, text): how a push consumer fared with a message."""
+        nonce = uuid.uuid4().hex
+        verify = rpc.VerifyMessageCommand(nonce=nonce, message=message)
+        return await self._question(client_id, nonce, rpc.TelemetryCommand(verify_message_command=verify))
+
+    async def _question(self, client_id: str, nonce: str, command: rpc.TelemetryCommand) -> tuple[str, str]:
+        client = next((one for one in self._clients.values() if one.client_id == client_id and one.outlets), None)
+        if client is None:
+            raise Refused(
+                "CLIENT_NOT_FOUND",
+                f"no official RocketMQ 5 client {client_id!r} has a stream to this broker",
+                field="client_id",
+                action="popmq sessions lists the clients",
+            )
+        answer = self._questions[nonce] = asyncio.get_running_loop().create_future()
+        try:
+            await client.outlets[-1].write(command)
+            return await asyncio.wait_for(answer, ANSWER_S)
+        except TimeoutError:
+            raise unavailable(f"client {client_id!r} gave no answer in {ANSWER_S:g} s") from None
+        finally:
+            del self._questions[nonce]
+
+    def answered(self, command: rpc.TelemetryCommand) -> None:
+        """An answer, if somebody waits for it. One client answers a verification with the command itself."""
+        kind = command.WhichOneof("command")
+        nonce = getattr(getattr(command, kind), "nonce", "") if kind else ""
+        future = self._questions.get(nonce)
+        if future is not None and not future.done():
+            text = command.thread_stack_trace.thread_stack_trace or command.status.message
+            known = command.status.code in pb.Code.values()
+            future.set_result((pb.Code.Name(command.status.code) if known else str(command.status.code), text))
 
     # ── Half messages ────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -64,9 +64,9 @@ class ReceiveService:
         client = self._clients.heard(call)
         command = await self._pop(request, call)
         client.renews = client.renews or command.session
-        wait_ms = _wait_ms(request, call, client)
+        waiting_ms = wait_ms(request, call, client)
         with self._metrics.limits(command.group, command.topic):
-            popped = await self._engine.pop(command, wait_ms)
+            popped = await self._engine.pop(command, waiting_ms)
         written = 0
         try:
             yield rpc.ReceiveMessageResponse(status=OK if popped.rows else _NOTHING)
@@ -176,17 +176,17 @@ def _invisible_ms(asked: Duration) -> int:
     return invisible_ms
 
 
-def _wait_ms(request: rpc.ReceiveMessageRequest, call: Call, client: Client) -> int:
+def wait_ms(request: Any, call: Call, client: Client) -> int:
     """How long to wait. A deadline that is near makes the answer early, never an error."""
     remaining_s = call.remaining_s()
-    remaining_ms = POLL_MS_MAX * 10 if remaining_s is None else int(remaining_s * 1000)
-    return min(poll_ms(request, remaining_ms, client.settings), POLL_MS_MAX, max(0, remaining_ms - MARGIN_MS))
+    remaining_ms = POLL_MS_MAX + MARGIN_MS if remaining_s is None else int(remaining_s * 1000)
+    return min(_poll_ms(request, remaining_ms, client), POLL_MS_MAX, max(0, remaining_ms - MARGIN_MS))
 
 
-def poll_ms(request: Any, remaining_ms: int, settings: pb.Settings | None) -> int:
+def _poll_ms(request: Any, remaining_ms: int, client: Client) -> int:
     """The poll time that a request names, or what its deadline leaves. Raises Declined ILLEGAL_POLLING_TIME."""
     if not request.HasField("long_polling_timeout"):
-        timeout_ms = settings.request_timeout.ToMilliseconds() if settings is not None else 0
+        timeout_ms = client.settings.request_timeout.ToMilliseconds() if client.settings is not None else 0
         return max(0, remaining_ms - (timeout_ms or REQUEST_TIMEOUT_MS) // 2)
     asked_ms: int = request.long_polling_timeout.ToMilliseconds()
     if asked_ms < 0:

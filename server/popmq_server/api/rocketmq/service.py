@@ -24,6 +24,7 @@ from popmq_proto.rocketmq import service_pb2 as rpc
 from popmq_server.api.rocketmq.acking import AckService
 from popmq_server.api.rocketmq.call import Call, call_of
 from popmq_server.api.rocketmq.clients import Clients
+from popmq_server.api.rocketmq.pulling import PullService
 from popmq_server.api.rocketmq.receiving import ReceiveService
 from popmq_server.api.rocketmq.remembered import Held
 from popmq_server.api.rocketmq.routes import RouteService
@@ -51,20 +52,21 @@ class Face:
     def __init__(self, engine: Engine, clock: Clock, metrics: Metrics, began: Callable[[Any], None]) -> None:
         self._metrics = metrics
         self._began = began
-        self._clients = Clients(engine, clock)
+        self.clients = Clients(engine, clock)
         self.routes = RouteService(engine)
         held = Held()
         self._parts: tuple[Any, ...] = (
             self.routes,
-            SendService(engine, self._clients, metrics),
-            ReceiveService(engine, self._clients, held, clock, metrics),
-            AckService(engine, self._clients, held, metrics),
-            TelemetryService(engine, self._clients),
+            SendService(engine, self.clients, metrics),
+            ReceiveService(engine, self.clients, held, clock, metrics),
+            AckService(engine, self.clients, held, metrics),
+            PullService(engine, self.clients, metrics),
+            TelemetryService(engine, self.clients),
         )
 
     def close(self) -> None:
         """The broker stops: streams that would last as long as their clients end."""
-        self._clients.closed.set()
+        self.clients.closed.set()
 
     def handlers(self) -> Any:
         """The generic handler for grpcio: every method of the contract, or the start fails."""
@@ -91,7 +93,7 @@ class Face:
             call = call_of(context)
             try:
                 call.check()
-                self._clients.heard(call)
+                self.clients.heard(call)
                 response: Message = await method(_read(kind, raw), call)
             except asyncio.CancelledError:
                 self._metrics.calls.labels(_PREFIX + name, "CANCELLED").inc()
@@ -117,7 +119,7 @@ class Face:
             call = call_of(context)
             try:
                 call.check()
-                self._clients.heard(call)
+                self.clients.heard(call)
                 async with contextlib.aclosing(method(_read(kind, raw), call)) as responses:
                     async for response in responses:
                         if response.HasField("status"):

@@ -85,6 +85,7 @@ class TelemetryService:
             await outlet.write(rpc.TelemetryCommand(status=pb.Status(code=pb.BAD_REQUEST, message="not a command")))
             return
         if command.WhichOneof("command") != "settings":
+            self._clients.answered(command)
             return
         try:
             answer = rpc.TelemetryCommand(status=OK, settings=await self._agree(command.settings, call, client))

@@ -1,0 +1,57 @@
+"""popmq.v1: what an operator asks of official RocketMQ 5 clients, over the streams that they keep open.
+
+GetClientStack    where the client's threads are
+VerifyMessage     whether a push consumer can handle a message: it is handed to its listener once, out of turn
+"""
+
+from google.protobuf.message import Message
+
+from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_server import access
+from popmq_server.api import requests
+from popmq_server.api.requests import read
+from popmq_server.api.rocketmq.clients import Clients
+from popmq_server.api.rocketmq.messages import Row, delivered
+from popmq_server.api.rocketmq.names import resource_of
+from popmq_server.commands import Look
+from popmq_server.engine import Engine
+from popmq_server.errors import Refused
+from popmq_server.message import check_range, check_text
+
+
+class AskingService:
+    """`clients`: those of the other face."""
+
+    def __init__(self, engine: Engine, clients: Clients) -> None:
+        self._engine = engine
+        self._clients = clients
+
+    async def GetClientStack(self, raw: bytes) -> Message:
+        """What the client says, at most 5 s later."""
+        access.check(access.Need("admin"))
+        request = read(pb.GetClientStackRequest, raw)
+        code, text = await self._clients.stack(_client_id(request.client_id))
+        return pb.GetClientStackResponse(code=code, text=text)
+
+    async def VerifyMessage(self, raw: bytes) -> Message:
+        """How the client fared with the message, at most 5 s later."""
+        access.check(access.Need("admin"))
+        request = read(pb.VerifyMessageRequest, raw)
+        client_id = _client_id(request.client_id)
+        topic = requests.topic_name(request.topic)
+        offset = check_range(request.offset, "offset", 0, requests.INT64_MAX)
+        page = await self._engine.execute(Look("browse", (topic, request.queue, offset, 1, requests.POP_BYTES)))
+        if not page.rows or page.rows[0][3] != offset:
+            raise Refused(
+                "MESSAGE_NOT_FOUND",
+                f"queue {request.queue} of topic {topic!r} has no message at offset {offset}",
+                field="offset",
+                action="popmq message finds a message's place by its id or key",
+            )
+        message = delivered(Row(*page.rows[0])._replace(attempt=1), resource_of(topic, ""), "NORMAL")
+        code, text = await self._clients.verify(client_id, message)
+        return pb.VerifyMessageResponse(code=code, text=text)
+
+
+def _client_id(text: str) -> str:
+    return check_text(text, "client_id", requests.CLIENT_ID_BYTES_MAX, required=True)
