@@ -6,6 +6,7 @@ from typing import Any
 
 import popmq
 from tests.sdk.conftest import GROUP, TOPIC
+from tests.sdk.lossy import LossyWire
 
 
 async def next_of(consumer: Any) -> popmq.Delivery:
@@ -72,3 +73,11 @@ async def shared_out(consumers: list[Any], sizes: list[int], advance: Any) -> bo
     shares = [queues_of(consumer) for consumer in consumers]
     assert sum(map(len, shares)) == len(set().union(*shares))
     return sorted(len(share - {-1}) for share in shares) == sorted(sizes)
+
+
+async def asked_for_locks(wire: LossyWire, times: int, advance: Any) -> bool:
+    """Whether a consumer has asked so often, one second later. Time stands still until it has begun to: locks end."""
+    if wire.seen["LockQueues"]:
+        await advance(1.0)
+    await asyncio.sleep(0)
+    return len(wire.seen["LockQueues"]) >= times

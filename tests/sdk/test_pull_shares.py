@@ -14,7 +14,18 @@ from popmq.testing import Broker
 from popmq_proto.v1 import popmq_pb2 as pb
 from tests.sdk.conftest import GROUP, TOPIC, Connect, eventually
 from tests.sdk.lossy import REFUSE, LossyWire
-from tests.sdk.pulls import committed, each_queue, handle, next_of, pulling, queues_of, shared_out, soon, take
+from tests.sdk.pulls import (
+    asked_for_locks,
+    committed,
+    each_queue,
+    handle,
+    next_of,
+    pulling,
+    queues_of,
+    shared_out,
+    soon,
+    take,
+)
 
 pytestmark = pytest.mark.usefixtures("popmq_clock")
 
@@ -319,11 +330,6 @@ async def test_a_queue_that_somebody_else_has_locked_is_not_read_until_it_is_fre
         assert delivery.text() == "a"
         assert (await other.lock_queues(TOPIC, GROUP, list(range(8)))).queues == ()
     assert len((await other.lock_queues(TOPIC, GROUP, list(range(8)))).queues) == 8
-
-
-async def asked_for_locks(wire: LossyWire, times: int, advance: Any) -> bool:
-    await advance(1.0)
-    return len(wire.seen["LockQueues"]) >= times
 
 
 async def test_of_many_consumers_that_begin_at_once_one_says_where(
