@@ -82,7 +82,7 @@ def dead_letter(world: World) -> Outcome:
     return {
         "attempts": [e["message"].get("attempt") for e in events],
         "dead": texts(letters),
-        "tag": first["tag"],
+        "tag": first.get("tag"),
         "properties": first["properties"],
         "id": "the sender's" if first["message_id"] == receipt["message_id"] else "another",
     }

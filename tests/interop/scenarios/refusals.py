@@ -6,11 +6,17 @@ from tests.interop.scenarios import Outcome, scenario
 from tests.interop.world import World, refusal, send
 
 
-@scenario({"producer": 40402, "consumer": 40402}, but={"python": {"producer": "Exception", "consumer": "Exception"}})
+@scenario(
+    {"producer": 40402, "consumer": 40402},
+    but={
+        "python": {"producer": "Exception", "consumer": "Exception"},
+        "java": {"producer": "IllegalStateException", "consumer": "IllegalStateException"},
+    },
+)
 def unknown_topic(world: World) -> Outcome:
     """Topics are made by operators: a name that nobody made is refused, at the start or at the first use.
 
-    The Python client keeps the code to itself.
+    The Python and the Java client keep the code to themselves.
     """
     driver, group = world.start(), world.group()
 

@@ -13,7 +13,7 @@ const rocketmq = require('rocketmq-client-nodejs');
 const { TransactionResolution, FilterType } = require('rocketmq-client-nodejs/proto/apache/rocketmq/v2/definition_pb');
 const { version } = require('rocketmq-client-nodejs/package.json');
 
-const CAN = 'simple change push transaction recall priority tls access_key lite_push'.split(' ');
+const CAN = 'simple change push transaction recall priority tls access_key namespace lite_push'.split(' ');
 const RESOLUTIONS = {
   commit: TransactionResolution.COMMIT,
   rollback: TransactionResolution.ROLLBACK,

@@ -35,7 +35,19 @@ from rocketmq import (
 )
 from rocketmq.grpc_protocol import FilterType
 
-CAN = ["simple", "change", "push", "transaction", "recall", "priority", "tls", "access_key", "lite_push", "lite_simple"]
+CAN = [
+    "simple",
+    "change",
+    "push",
+    "transaction",
+    "recall",
+    "priority",
+    "tls",
+    "access_key",
+    "namespace",
+    "lite_push",
+    "lite_simple",
+]
 RESOLUTIONS = {
     "commit": TransactionResolution.COMMIT,
     "rollback": TransactionResolution.ROLLBACK,
