@@ -95,6 +95,8 @@ NEEDS: dict[type, Callable[[Any], Needs]] = {
     Pop: _of_pair,
     Pull: _of_pair,
     commands.Ack: _of_group,
+    commands.RenewSession: lambda _: KNOWN,  # of a client of the same key: the face names it so
+    commands.ReleaseSession: lambda _: KNOWN,
     commands.ChangeInvisibleTime: _of_group,
     commands.AttachOwner: _of_pair,
     commands.RenewOwner: _of_group,

@@ -156,6 +156,15 @@ def test_the_last_attempt_of_a_client_that_ends_is_a_dead_letter(rig: Rig) -> No
     assert [letter.body for letter in rig.dead()] == [b"a"]
 
 
+def test_a_sign_of_life_that_comes_behind_the_end_is_too_late(rig: Rig) -> None:
+    rig.pair()
+    rig.send("a")
+    pop(rig)
+    rig.run(ask.ReleaseSession("c"), ask.RenewSession("c", LEASE, CAP))
+    rig.settle()
+    assert bodies(rig.pop()) == ["a"]
+
+
 def test_it_ends_for_itself_only(rig: Rig) -> None:
     rig.pair()
     rig.send("mine", "other's")

@@ -18,6 +18,7 @@ from typing import Any
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.rocketmq import service_pb2 as rpc
 from popmq_server import access
+from popmq_server.api.rocketmq import leases
 from popmq_server.api.rocketmq.call import Call
 from popmq_server.api.rocketmq.messages import Row, delivered
 from popmq_server.api.rocketmq.names import resource_of
@@ -59,6 +60,7 @@ class Client:
         self.language = ""
         self.namespace = ""
         self.heard_ms = 0
+        self.renewed_ms = 0
         self.settings: pb.Settings | None = None
         self.group = ""  # of a consumer, the engine's name
         self.topics: frozenset[str] = frozenset()  # that it reads
@@ -76,6 +78,7 @@ class Clients:
         self._clock = clock
         self._clients: dict[tuple[str, str], Client] = {}
         self._swept_ms = 0
+        self._renewals = leases.Renewals(engine)
         self._questions: dict[str, asyncio.Future[tuple[str, str]]] = {}  # by nonce
         #: Set when the broker stops: streams end then, in order.
         self.closed = asyncio.Event()
@@ -88,6 +91,9 @@ class Clients:
         if client is None:
             client = self._clients[name] = Client(call.client_id)
         client.language, client.namespace, client.heard_ms = call.language, call.namespace, now_ms
+        if now_ms - client.renewed_ms >= leases.EVERY_MS:
+            client.renewed_ms = now_ms
+            self._renewals.begin(call.client_id)
         if now_ms - self._swept_ms > SILENCE_MS:
             self._sweep(now_ms)
         return client

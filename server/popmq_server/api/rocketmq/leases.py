@@ -1,12 +1,13 @@
 """Session leases, as this face has them: what a push consumer holds lasts as long as the client is heard of.
 
     ReceiveMessage with auto_renew     Pop.session under `holder`      LEASE_MS from now on
-    any call of the client             `renew`                         LEASE_MS from then on, CAP_MS after the pop
+    any call of the client             `Renewals`                      LEASE_MS from then on, CAP_MS after the pop
     NotifyClientTermination            `release`                       back at once
 
 See session_lease.py.
 """
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -18,12 +19,33 @@ from popmq_server.engine import Engine
 LEASE_MS = 60_000
 #: A listener that takes longer than this for one message is taken to be stuck, however lively its client is.
 CAP_MS = 3 * 3_600_000
+#: A client is renewed once in this time at most, however much it says.
+EVERY_MS = 15_000
 
 
 def holder(client_id: str) -> str:
     """Whose leases these are. Ids can be guessed: with access keys each key has clients of its own."""
     key = access.caller()
     return f"{key.name}/{client_id}" if key else client_id
+
+
+class Renewals:
+    """Renewals on their way: who is heard of does not wait for them."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._running: set[asyncio.Future[None]] = set()
+
+    def begin(self, client_id: str) -> None:
+        """The client was heard of."""
+        task = asyncio.ensure_future(renew(self._engine, client_id))
+        self._running.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Future[None]) -> None:
+        self._running.discard(task)
+        if not task.cancelled():
+            task.exception()  # the broker is busy, or stops: the next sign of life tries again
 
 
 async def renew(engine: Engine, client_id: str) -> None:

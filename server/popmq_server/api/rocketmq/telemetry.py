@@ -17,6 +17,7 @@ from google.protobuf.message import DecodeError
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.rocketmq import service_pb2 as rpc
 from popmq_server import access, catalog
+from popmq_server.api.rocketmq import leases
 from popmq_server.api.rocketmq.call import Call, call_of
 from popmq_server.api.rocketmq.clients import Client, Clients, Outlet
 from popmq_server.api.rocketmq.names import group_name, topic_name
@@ -188,6 +189,7 @@ class TelemetryService:
     ) -> rpc.NotifyClientTerminationResponse:
         """OK also for who is not known: nobody needs to ask again."""
         client = self._clients.forget(call.client_id)
+        await leases.release(self._engine, call.client_id)
         if client is not None and client.group:
             await self._session(client, goodbye=True)
         return rpc.NotifyClientTerminationResponse(status=OK)
