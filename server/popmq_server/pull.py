@@ -51,7 +51,7 @@ def pull(tx: Tx, command: Pull) -> Pulled:
         raise group_not_found(command.group)
     least, most = offsets.ends(tx, topic, command.queue)
     command = _within_quota(tx, group, topic, command, least <= command.offset < most)
-    wanted = _filter(tx, group, topic, command.filter)
+    wanted = _filter(tx, group, topic, command)
     acked = _commit(tx, group, topic, command)
     return _counted(tx, group, topic, Reading(tx, topic, wanted, command).pulled()._replace(acked=acked))
 
@@ -71,12 +71,15 @@ def _counted(tx: Tx, group: Group | None, topic: Topic, pulled: Pulled) -> Pulle
     return pulled
 
 
-def _filter(tx: Tx, group: Group | None, topic: Topic, asked: tuple[str, str] | None) -> Filter:
+def _filter(tx: Tx, group: Group | None, topic: Topic, command: Pull) -> Filter:
     """The group's filter, fixed by the first request of a group that pulls; a group that pops is only looked over."""
+    asked = command.filter
     if group is None:
         return filters.make(*asked) if asked else filters.EVERYTHING
     if tx.state.subscriptions.get((group.group_id, topic.topic_id), Subscription()).pulls:
-        return subscribe(tx, group, topic, asked)
+        return subscribe(tx, group, topic, asked, replace=command.filter_wins)
+    if asked and command.filter_wins:
+        return filters.make(*asked)
     return filter_for(tx, group, topic, asked)
 
 
@@ -211,7 +214,7 @@ def _pull_retry(tx: Tx, command: Pull) -> Pulled:
     last = tx.kv.last("rq", STAT_KEY.pack(group.group_id, topic.topic_id))
     something = last is not None and RQ_KEY.unpack(last[0])[2] >= command.offset and not command.queue
     command = _within_quota(tx, reader, topic, command, something)
-    wanted = _filter(tx, reader, topic, command.filter)
+    wanted = _filter(tx, reader, topic, command)
     least, most = offsets.retry_ends(tx, group, topic)
     if command.queue:
         return Pulled("NO_MATCHED_LOGIC_QUEUE", [], 0, least, most)

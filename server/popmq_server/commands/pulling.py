@@ -13,7 +13,7 @@ class Pull(NamedTuple):
     """→ Pulled. Reads one queue from `offset` on; no lease.
 
     `group` "": a reader without a group. `filter`: (kind, text), None = the group's own. `commit_offset`: of the queue,
-    committed before it is read.
+    committed before it is read. `filter_wins`: the filter replaces the group's instead of being refused.
     """
 
     topic: str
@@ -24,6 +24,7 @@ class Pull(NamedTuple):
     max_bytes: int = 3 << 20
     filter: tuple[str, str] | None = None
     commit_offset: int | None = None
+    filter_wins: bool = False
 
 
 class Pulled(NamedTuple):

@@ -1,0 +1,182 @@
+"""Reading by queue and offset: PullMessage, UpdateOffset, GetOffset, QueryOffset. docs/pull.md says what it means.
+
+    status OK · message · … · next_offset       status MESSAGE_NOT_FOUND or ILLEGAL_OFFSET · next_offset
+
+The first PullMessage or UpdateOffset of a group that has no position in the topic makes it a group that pulls there, as
+the SDK's pull consumer does it. A group that pops may be read along with PullMessage, but its offset is moved by acks:
+UpdateOffset is refused with PRECONDITION_FAILED until an operator switches it.
+"""
+
+from collections import OrderedDict
+from collections.abc import AsyncGenerator
+
+from popmq_proto.rocketmq import definition_pb2 as pb
+from popmq_proto.rocketmq import service_pb2 as rpc
+from popmq_server.api.rocketmq.call import Call
+from popmq_server.api.rocketmq.clients import Clients
+from popmq_server.api.rocketmq.messages import Row, delivered
+from popmq_server.api.rocketmq.names import group_name, topic_name
+from popmq_server.api.rocketmq.receiving import BYTES_MAX, MESSAGES_MAX, filter_of, wait_ms
+from popmq_server.api.rocketmq.status import OK, Declined
+from popmq_server.commands import Look, OffsetsOfQueue, Pull, Pulled, QueryOffsets, SetConsumeMode, UpdateOffsets
+from popmq_server.engine import Engine
+from popmq_server.errors import Refused
+from popmq_server.metrics import Metrics
+
+#: Pairs of group and topic that are known to have a position.
+BEGUN_MAX = 10_000
+_ILLEGAL = frozenset({"OFFSET_TOO_SMALL", "OFFSET_OVERFLOW_BADLY"})
+_NOTHING = pb.Status(code=pb.MESSAGE_NOT_FOUND, message="no new message")
+
+
+class PullService:
+    """The calls of pull consumers."""
+
+    def __init__(self, engine: Engine, clients: Clients, metrics: Metrics) -> None:
+        self._engine = engine
+        self._clients = clients
+        self._metrics = metrics
+        self._begun: OrderedDict[tuple[str, str], None] = OrderedDict()
+
+    async def PullMessage(
+        self, request: rpc.PullMessageRequest, call: Call
+    ) -> AsyncGenerator[rpc.PullMessageResponse, None]:
+        """Status first, then the messages, then the offset to go on at."""
+        command = _pull(request, call)
+        waiting_ms = wait_ms(request, call, self._clients.heard(call))
+        await self._begin(command.topic, command.group)
+        with self._metrics.limits(command.group, command.topic):
+            pulled = await self._engine.pull(command, waiting_ms)
+        status = _judged(pulled, command)
+        self._count(command, pulled)
+        yield rpc.PullMessageResponse(status=status)
+        if pulled.rows:
+            kind = await self._type(command.topic)
+            for row in pulled.rows:
+                yield rpc.PullMessageResponse(message=delivered(Row(*row), request.message_queue.topic, kind))
+        yield rpc.PullMessageResponse(next_offset=pulled.next_offset)
+
+    async def UpdateOffset(self, request: rpc.UpdateOffsetRequest, call: Call) -> rpc.UpdateOffsetResponse:
+        """What the group has done of a queue: it goes on here."""
+        topic, group, queue = _names(request, call)
+        if request.offset < 0:
+            raise Declined(pb.ILLEGAL_OFFSET, f"the offset is {request.offset}")
+        await self._begin(topic, group)
+        try:
+            await self._update(UpdateOffsets(topic, group, {queue: request.offset}))
+        except Refused as refused:
+            if refused.field.startswith("offsets"):
+                await self._queue(topic, group, queue)
+                raise Declined(pb.ILLEGAL_OFFSET, refused.message) from None
+            self._begun.pop((group, topic), None)
+            raise
+        return rpc.UpdateOffsetResponse(status=OK)
+
+    async def _update(self, command: UpdateOffsets) -> None:
+        left = True
+        while left:
+            moved, left = await self._engine.execute(command)
+            self._metrics.messages.labels("UpdateOffsets", command.group, command.topic).inc(moved)
+        self._metrics.requests.labels("UpdateOffsets", command.group, command.topic).inc()
+
+    async def GetOffset(self, request: rpc.GetOffsetRequest, call: Call) -> rpc.GetOffsetResponse:
+        """Where the group goes on."""
+        topic, group, queue = _names(request, call)
+        row = await self._queue(topic, group, queue)
+        if row.committed < 0:
+            raise Declined(pb.OFFSET_NOT_FOUND, f"group {group} has no position in topic {topic} yet")
+        return rpc.GetOffsetResponse(status=OK, offset=row.committed)
+
+    async def QueryOffset(self, request: rpc.QueryOffsetRequest, call: Call) -> rpc.QueryOffsetResponse:
+        """Where a queue begins or ends, or the first message stored at or after a time."""
+        topic, queue = topic_name(request.message_queue.topic, call.namespace), _number(request.message_queue)
+        policy, since_ms = request.query_offset_policy, None
+        if policy == pb.TIMESTAMP:
+            if not request.HasField("timestamp"):
+                raise Declined(pb.BAD_REQUEST, "the policy is TIMESTAMP, but there is none")
+            since_ms = max(0, request.timestamp.ToMilliseconds())
+        elif policy not in (pb.BEGINNING, pb.END):
+            raise Declined(pb.BAD_REQUEST, f"{policy} is no policy")
+        row = await self._queue(topic, "", queue, since_ms)
+        found = {pb.BEGINNING: row.min_offset, pb.END: row.max_offset}.get(policy, row.at_timestamp)
+        return rpc.QueryOffsetResponse(status=OK, offset=found)
+
+    # ── What the engine knows ────────────────────────────────────────────────────────────────────────────────────
+
+    async def _begin(self, topic: str, group: str) -> None:
+        """A group without a position pulls from here on; one that has a position stays what it is."""
+        if (group, topic) in self._begun:
+            return
+        rows = await self._engine.execute(QueryOffsets(topic, group))
+        if all(row.committed < 0 for row in rows):
+            await self._engine.set_consume_mode(SetConsumeMode(topic, group, "PULL"))
+        self._begun[group, topic] = None
+        if len(self._begun) > BEGUN_MAX:
+            self._begun.popitem(last=False)
+
+    async def _queue(self, topic: str, group: str, queue: int, since_ms: int | None = None) -> OffsetsOfQueue:
+        """The offsets of a queue that exists. Raises Declined BAD_REQUEST."""
+        rows: list[OffsetsOfQueue] = await self._engine.execute(QueryOffsets(topic, group, since_ms))
+        found = next((row for row in rows if row.queue == queue), None)
+        if found is None:
+            raise _no_queue(topic, queue)
+        return found
+
+    async def _type(self, topic: str) -> str:
+        rows = await self._engine.execute(Look("topics", (topic,)))
+        kind: str = rows[0].topic.type
+        return kind
+
+    def _count(self, command: Pull, pulled: Pulled) -> None:
+        names = "Pull", command.group, command.topic
+        self._metrics.requests.labels(*names).inc()
+        self._metrics.pulls.labels(pulled.status, command.group, command.topic).inc()
+        if pulled.rows:
+            self._metrics.messages.labels(*names).inc(len(pulled.rows))
+            self._metrics.bytes.labels(*names).inc(sum(len(row[0]) for row in pulled.rows))
+
+
+def _judged(pulled: Pulled, command: Pull) -> pb.Status:
+    """What was found, in a word of this protocol."""
+    if pulled.status == "NO_MATCHED_LOGIC_QUEUE":
+        raise _no_queue(command.topic, command.queue)
+    if pulled.status in _ILLEGAL:
+        return pb.Status(
+            code=pb.ILLEGAL_OFFSET,
+            message=f"the offset is {command.offset}, the queue has {pulled.min_offset} to {pulled.max_offset}",
+        )
+    return OK if pulled.rows else _NOTHING
+
+
+def _pull(request: rpc.PullMessageRequest, call: Call) -> Pull:
+    topic, group, queue = _names(request, call)
+    if request.offset < 0:
+        raise Declined(pb.ILLEGAL_OFFSET, f"the offset is {request.offset}")
+    return Pull(
+        topic,
+        group,
+        queue,
+        request.offset,
+        max_messages=min(request.batch_size, MESSAGES_MAX) if request.batch_size > 0 else MESSAGES_MAX,
+        max_bytes=BYTES_MAX,
+        filter=filter_of(request.filter_expression) if request.HasField("filter_expression") else None,
+        filter_wins=True,
+    )
+
+
+def _names(
+    request: rpc.PullMessageRequest | rpc.UpdateOffsetRequest | rpc.GetOffsetRequest, call: Call
+) -> tuple[str, str, int]:
+    """(topic, group, queue) of a request."""
+    topic = topic_name(request.message_queue.topic, call.namespace)
+    return topic, group_name(request.group, call.namespace), _number(request.message_queue)
+
+
+def _number(queue: pb.MessageQueue) -> int:
+    if queue.id < 0:
+        raise Declined(pb.BAD_REQUEST, f"the queue is {queue.id}: here one has to be named")
+    return queue.id
+
+
+def _no_queue(topic: str, queue: int) -> Declined:
+    return Declined(pb.BAD_REQUEST, f"topic {topic} has no queue {queue}")
