@@ -261,7 +261,7 @@ class BrokerServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def LockQueues(self, request, context):
-        """Takes or renews queues for one client for 60 s, for orderly reading; answers those that it has now.
+        """Takes or renews queues for one client for 60 s, so that no other pulls them; answers those that it has now.
         Errors: TOPIC_NOT_FOUND, GROUP_NOT_FOUND, INVALID_FIELD.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
