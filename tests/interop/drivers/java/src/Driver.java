@@ -31,7 +31,7 @@ import org.apache.rocketmq.client.java.misc.MetadataUtils;
  * </pre>
  */
 public final class Driver {
-    private static final String CAN = "simple change push transaction recall priority tls access_key lite_push";
+    private static final String CAN = "simple change push transaction recall priority tls access_key namespace lite_push";
 
     private final ClientServiceProvider provider = ClientServiceProvider.loadService();
     private final Map<String, Closeable> clients = new ConcurrentHashMap<>();
