@@ -69,11 +69,9 @@ class Grant(NamedTuple):
     def covers(self, need: Need) -> bool:
         """Whether it is enough for `need`."""
         if self.permission == "*":
-            return need.permission in ("send", "receive", "admin", "describe", "known")
+            return need.permission in ("send", "receive", "admin", "describe")
         if self.permission == "admin":
-            return need.or_admin or need.permission in ("admin", "describe", "known")
-        if need.permission == "known":
-            return True
+            return need.or_admin or need.permission in ("admin", "describe")
         if need.permission != "describe" and need.permission != self.permission:
             return False
         return _matches(self.topic, need.topic) and _matches(self.group, need.group)
@@ -117,6 +115,8 @@ class Key:
         """Whether one of its grants is enough."""
         decided = self._decided.get(need)
         if decided is None:
+            if need.permission == "known":
+                return True
             if len(self._decided) >= REMEMBERED_MAX:
                 self._decided.clear()
             decided = self._decided[need] = any(grant.covers(need) for grant in self.grants)

@@ -1,0 +1,89 @@
+"""Calls with an access key, signed as the RocketMQ 5 clients do it; and the file of the keys that tests have."""
+
+from __future__ import annotations
+
+import hmac
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from popmq_proto.v1 import popmq_pb2_grpc as rpc
+from tests.wire.stubs import OPTIONS, Stubs
+
+DATE_TIME = "20260101T120000Z"
+#: A key for each kind of right, and one that allows nothing; every secret is told by `secret_of`.
+KEYS = {
+    "root": ["*"],
+    "operator": ["admin"],
+    "sender": ["send:orders", "send:later"],
+    "reader": ["receive:orders/billing", "receive:feed/readers"],
+    "other": ["send:elsewhere*", "receive:elsewhere*/audit*", "receive:orders/audit", "receive:feed/audit"],
+    "nothing": [],
+}
+
+
+def secret_of(name: str) -> str:
+    return f"the secret of {name}"
+
+
+def write_keys(path: Path, keys: dict[str, list[str]], secrets: dict[str, str] | None = None) -> None:
+    """Replaces the file as a careful operator does; JSON's texts and lists are TOML's."""
+    draft = path.with_suffix(".new")
+    draft.touch(0o600)
+    tables = (
+        f"[{name}]\nsecret = {json.dumps((secrets or {}).get(name, secret_of(name)))}\nallow = {json.dumps(allow)}\n"
+        for name, allow in keys.items()
+    )
+    draft.write_text("".join(tables))
+    draft.replace(path)
+
+
+def signed(name: str, secret: str | None = None, date_time: str = DATE_TIME) -> list[tuple[str, str]]:
+    """The two headers."""
+    key = (secret_of(name) if secret is None else secret).encode()
+    signature = hmac.new(key, date_time.encode(), "sha1").hexdigest()
+    authorization = f"MQv2-HMAC-SHA1 Credential={name}, SignedHeaders=x-mq-date-time, Signature={signature}"
+    return [("x-mq-date-time", date_time), ("authorization", authorization)]
+
+
+class _Details(grpc.ClientCallDetails):  # type: ignore[misc, unused-ignore]
+    """Of one call, with more metadata."""
+
+    def __init__(self, details: Any, metadata: Iterable[tuple[str, str]]) -> None:
+        self.method, self.timeout, self.credentials = details.method, details.timeout, details.credentials
+        self.wait_for_ready, self.compression = details.wait_for_ready, details.compression
+        self.metadata = (*(details.metadata or ()), *metadata)
+
+
+class _Sign(  # type: ignore[misc, unused-ignore]
+    grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientInterceptor, grpc.StreamStreamClientInterceptor
+):
+    """Adds the same headers to every call."""
+
+    def __init__(self, metadata: list[tuple[str, str]]) -> None:
+        self._metadata = metadata
+
+    def intercept_unary_unary(self, continuation: Any, client_call_details: Any, request: Any) -> Any:
+        return continuation(_Details(client_call_details, self._metadata), request)
+
+    def intercept_unary_stream(self, continuation: Any, client_call_details: Any, request: Any) -> Any:
+        return continuation(_Details(client_call_details, self._metadata), request)
+
+    def intercept_stream_stream(self, continuation: Any, client_call_details: Any, request_iterator: Any) -> Any:
+        return continuation(_Details(client_call_details, self._metadata), request_iterator)
+
+
+class SignedStubs(Stubs):
+    """Stubs that call with a key of KEYS."""
+
+    def __init__(self, endpoint: str, name: str, secret: str | None = None) -> None:
+        self._plain = grpc.insecure_channel(endpoint, options=OPTIONS)
+        self.channel = grpc.intercept_channel(self._plain, _Sign(signed(name, secret)))
+        self.broker = rpc.BrokerStub(self.channel)
+        self.admin = rpc.AdminStub(self.channel)
+
+    def close(self) -> None:
+        self._plain.close()
