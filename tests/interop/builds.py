@@ -79,7 +79,14 @@ def _rust() -> list[str]:
     return [str(built / "debug" / "popmq-interop-driver")]
 
 
-BUILDS: dict[str, Callable[[], list[str]]] = {"python": _python, "node": _node, "java": _java, "rust": _rust}
+def _go() -> list[str]:
+    folder, built = DRIVERS / "go", BUILT / "go"
+    build = [tool("go"), "build", "-o", str(built / "driver"), "."]
+    build_once(built, [folder / "go.mod", folder / "go.sum", *folder.glob("*.go")], build, folder)
+    return [str(built / "driver"), str(built / "log")]
+
+
+BUILDS: dict[str, Callable[[], list[str]]] = {"python": _python, "node": _node, "java": _java, "rust": _rust, "go": _go}
 
 
 def tool(name: str) -> str:

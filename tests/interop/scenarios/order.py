@@ -64,6 +64,11 @@ def fifo_simple(world: World) -> Outcome:
 
 def dead_letters(world: World, driver: Driver, group: str, count: int = 1) -> list[Line]:
     """What another group reads from the dead-letter topic, which may not exist before its first letter."""
-    readers, consumers = world.group(), list[str]()
-    until_ok(lambda: consumers.append(world.simple(driver, f"%DLQ%{group}", readers)), within=60, pause=2)
-    return receive(driver, consumers[0], count) + receive(driver, consumers[0], 1, within=1) if consumers else []
+    readers, letters = world.group(), list[Line]()
+
+    def read() -> None:
+        consumer = world.simple(driver, f"%DLQ%{group}", readers)
+        letters.extend(receive(driver, consumer, count) + receive(driver, consumer, 1, within=1))
+
+    until_ok(read, within=60, pause=2)
+    return letters

@@ -5,7 +5,6 @@ from __future__ import annotations
 from tests.interop.scenarios import Outcome, scenario
 from tests.interop.world import World, refusal, send
 
-
 #: What these raise when they cannot start, without a code.
 START_FAILED = {"python": "Exception", "node": "Error"}
 
