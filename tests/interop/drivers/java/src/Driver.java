@@ -31,7 +31,8 @@ import org.apache.rocketmq.client.java.misc.MetadataUtils;
  * </pre>
  */
 public final class Driver {
-    private static final String CAN = "simple change push transaction recall priority tls access_key namespace lite_push";
+    private static final String CAN =
+        "simple change push transaction recall priority tls access_key namespace lite_push";
 
     private final ClientServiceProvider provider = ClientServiceProvider.loadService();
     private final Map<String, Closeable> clients = new ConcurrentHashMap<>();
@@ -78,9 +79,8 @@ public final class Driver {
             case "lite_push" -> start(command, litePush(command));
             case "subscribe" -> subscribe(command);
             case "unsubscribe" -> unsubscribe(command);
-            case "lite_subscribe" -> client(command, LitePushConsumer.class).subscribeLite(Wire.text(command, "lite_topic"));
-            case "lite_unsubscribe" ->
-                client(command, LitePushConsumer.class).unsubscribeLite(Wire.text(command, "lite_topic"));
+            case "lite_subscribe" -> lite(command).subscribeLite(Wire.text(command, "lite_topic"));
+            case "lite_unsubscribe" -> lite(command).unsubscribeLite(Wire.text(command, "lite_topic"));
             case "ack" -> client(command, SimpleConsumer.class).ack(held.get(Wire.text(command, "held")));
             case "change" -> change(command);
             case "stop" -> clients.remove(Wire.text(command, "name")).close();
@@ -105,6 +105,10 @@ public final class Driver {
 
     private <T> T client(JsonObject command, Class<T> kind) {
         return kind.cast(clients.get(Wire.text(command, "name")));
+    }
+
+    private LitePushConsumer lite(JsonObject command) {
+        return client(command, LitePushConsumer.class);
     }
 
     private Producer producer(JsonObject command) throws Exception {
@@ -195,8 +199,9 @@ public final class Driver {
 
     private JsonObject receive(JsonObject command) throws Exception {
         Duration invisible = Duration.ofMillis(command.get("invisible_ms").getAsLong());
+        int max = command.get("max").getAsInt();
         JsonArray messages = new JsonArray();
-        for (MessageView view : client(command, SimpleConsumer.class).receive(command.get("max").getAsInt(), invisible)) {
+        for (MessageView view : client(command, SimpleConsumer.class).receive(max, invisible)) {
             String name = "m" + received.incrementAndGet();
             held.put(name, view);
             JsonObject message = Wire.message(view);

@@ -9,7 +9,10 @@ import org.apache.rocketmq.client.apis.consumer.ConsumeResult;
 import org.apache.rocketmq.client.apis.message.MessageView;
 import org.apache.rocketmq.client.apis.producer.TransactionResolution;
 
-/** What a listener or a checker does by its command: fail so often, take so long, answer this. It tells each call as an event. */
+/**
+ * What a listener or a checker does by its command: fail so often, take so long, answer this.
+ * It tells each call as an event.
+ */
 final class Script {
     private final String name;
     private final JsonObject fail;
