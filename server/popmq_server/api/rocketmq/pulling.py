@@ -61,15 +61,20 @@ class PullService:
         topic, group, queue = _names(request, call)
         if request.offset < 0:
             raise Declined(pb.ILLEGAL_OFFSET, f"the offset is {request.offset}")
+        command = UpdateOffsets(topic, group, {queue: request.offset})
+        known = (group, topic) in self._begun
         await self._begin(topic, group)
         try:
-            await self._update(UpdateOffsets(topic, group, {queue: request.offset}))
+            await self._update(command)
         except Refused as refused:
             if refused.field.startswith("offsets"):
                 await self._queue(topic, group, queue)
                 raise Declined(pb.ILLEGAL_OFFSET, refused.message) from None
             self._begun.pop((group, topic), None)
-            raise
+            if not known or refused.code != "WRONG_CONSUME_MODE":
+                raise
+            await self._begin(topic, group)  # the group may have been made anew since
+            await self._update(command)
         return rpc.UpdateOffsetResponse(status=OK)
 
     async def _update(self, command: UpdateOffsets) -> None:
