@@ -124,6 +124,11 @@ def illegal_filter_expression(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) ->
 
 
 @provokes
+def illegal_polling_time(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> int:
+    return v2.receive(poll_ms=-1).code
+
+
+@provokes
 def illegal_invisible_time(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> int:
     return v2.receive(invisible_s=43_201).code
 

@@ -2,54 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import logging
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.rocketmq import service_pb2 as rpc
 from popmq_proto.v1 import popmq_pb2 as native
-from popmq_server.api.rocketmq.call import Call
-from popmq_server.api.rocketmq.clients import Clients
 from popmq_server.api.rocketmq.receiving import ReceiveService
-from popmq_server.api.rocketmq.remembered import Held
 from popmq_server.clock import FakeClock
-from popmq_server.commands import ChangeInvisibleTime, Look, Pop, Popped
-from popmq_server.metrics import Metrics
 from tests.wire.gate import Gate
 from tests.wire.parked import Parked
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs
-from tests.wire.test_cancelled import Gone
-from tests.wire.v2 import PREFIX, V2, Received, message, resource
+from tests.wire.v2 import PREFIX, V2, bodies, code, later, message, resource
 
 SECOND, MINUTE, HOUR = 1_000, 60_000, 3_600_000
 
 
-@pytest.fixture
-def gone(monkeypatch: pytest.MonkeyPatch) -> Gone:
-    return Gone(monkeypatch)
-
-
-def code(v2: V2, **fields: Any) -> str:
-    return pb.Code.Name(v2.receive(**fields).code)
-
-
-def bodies(received: Received) -> list[bytes]:
-    return [one.body for one in received.messages]
-
-
 def expression(kind: Any, text: str) -> pb.FilterExpression:
     return pb.FilterExpression(type=kind, expression=text)
-
-
-def later(v2: V2, deadline_s: float = CALL_S, **fields: Any) -> Any:
-    """A ReceiveMessage on its way: an iterator of its elements, and a grpc.Call."""
-    request = v2.receive_request(**fields).SerializeToString()
-    call: Any = v2.channel.unary_stream(PREFIX + "ReceiveMessage")
-    return call(request, metadata=v2.headers, timeout=deadline_s)
 
 
 def elements(call: Any) -> list[rpc.ReceiveMessageResponse]:
@@ -365,238 +338,3 @@ def test_a_filter_that_is_replaced_after_a_while_or_written_otherwise_is_no_quar
         clock.advance(MINUTE)
         v2.receive(filter_expression=expression(pb.TAG, "c"))
     assert not caplog.records
-
-
-# ── Leases ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_lease_lasts_as_long_as_asked(shop: Stubs, v2: V2, clock: FakeClock) -> None:
-    v2.send(message())
-    v2.receive(invisible_s=15)
-    clock.advance(15 * SECOND - 1)
-    assert code(v2) == "MESSAGE_NOT_FOUND"
-    clock.advance(1)
-    assert bodies(v2.receive()) == [b"body"]
-
-
-def test_with_auto_renew_it_lasts_a_minute_whatever_is_asked(shop: Stubs, v2: V2, clock: FakeClock) -> None:
-    """One client names 30 s beside auto_renew."""
-    v2.send(message())
-    v2.receive(auto_renew=True, invisible_duration={"seconds": 30})
-    clock.advance(MINUTE - 1)
-    with V2(v2.endpoint, client_id="other") as other:
-        assert code(other) == "MESSAGE_NOT_FOUND"
-        clock.advance(1)
-        assert bodies(other.receive()) == [b"body"]
-
-
-def test_with_auto_renew_it_lasts_while_the_client_is_heard_of(shop: Stubs, v2: V2, clock: FakeClock) -> None:
-    v2.send(message())
-    (found,) = v2.receive(auto_renew=True).messages
-    with V2(v2.endpoint, client_id="other") as other:
-        for _ in range(20):
-            clock.advance(30 * SECOND)
-            v2.call("Heartbeat", client_type=pb.PUSH_CONSUMER, group=resource(GROUP))
-            assert code(other) == "MESSAGE_NOT_FOUND"
-        assert v2.ack(found).status.code == pb.OK
-
-
-def test_with_auto_renew_it_is_back_at_once_when_the_client_ends(shop: Stubs, v2: V2) -> None:
-    v2.send(message())
-    v2.receive(auto_renew=True)
-    v2.call("NotifyClientTermination", group=resource(GROUP))
-    with V2(v2.endpoint, client_id="other") as other:
-        (found,) = other.receive().messages
-    assert found.system_properties.delivery_attempt == 2
-
-
-def test_no_client_keeps_a_message_for_more_than_three_hours(shop: Stubs, v2: V2, clock: FakeClock) -> None:
-    v2.send(message())
-    v2.receive(auto_renew=True)
-    with V2(v2.endpoint, client_id="other") as other:
-        for _ in range(3 * HOUR // (30 * SECOND) - 1):
-            clock.advance(30 * SECOND)
-            v2.call("Heartbeat", client_type=pb.PUSH_CONSUMER, group=resource(GROUP))
-        assert code(other) == "MESSAGE_NOT_FOUND"
-        clock.advance(30 * SECOND)
-        assert bodies(other.receive()) == [b"body"]
-
-
-def test_the_same_attempt_again_gets_the_same_messages_uncounted(shop: Stubs, v2: V2) -> None:
-    v2.send(message())
-    first = v2.receive(auto_renew=True, attempt_id="try").messages
-    assert v2.receive(auto_renew=True, attempt_id="try").messages == first
-    with V2(v2.endpoint, client_id="other") as other:
-        assert code(other, auto_renew=True, attempt_id="try") == "MESSAGE_NOT_FOUND"
-
-
-def test_an_empty_answer_is_not_remembered_with_its_attempt(shop: Stubs, v2: V2) -> None:
-    assert code(v2, attempt_id="try") == "MESSAGE_NOT_FOUND"
-    v2.send(message())
-    assert bodies(v2.receive(attempt_id="try")) == [b"body"]
-
-
-# ── Clients that go ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_client_that_stops_waiting_takes_nothing(shop: Stubs, v2: V2, parked: Parked, gone: Gone) -> None:
-    call = later(v2, poll_ms=20 * SECOND)
-    parked.wait_for(1)
-    call.cancel()
-    gone.wait_for(1)
-    shop.send(b"a")
-    assert bodies(v2.receive(poll_ms=SECOND)) == [b"a"]
-
-
-@pytest.mark.parametrize("attempt_id", ["", "try"])
-def test_what_a_client_that_has_gone_was_not_told_is_back_at_once_uncounted(
-    shop: Stubs, v2: V2, gate: Gate, gone: Gone, attempt_id: str
-) -> None:
-    """With an attempt id too: a client that never asks for it again would keep it hidden while it lives."""
-    v2.send(message())
-    with gate.closed():
-        call = later(v2, auto_renew=True, attempt_id=attempt_id)
-        gate.wait_for(1)
-        call.cancel()
-        gone.wait_for(1)
-    (found,) = v2.receive(poll_ms=10 * SECOND).messages
-    assert found.system_properties.delivery_attempt == 1
-
-
-class Desk:
-    """An engine that answers one Pop and notes what it is told then."""
-
-    def __init__(self) -> None:
-        self.told: list[Any] = []
-
-    async def execute(self, command: Any) -> Any:
-        if isinstance(command, Look):
-            return [Shares(0)]
-        self.told.append(command)
-        return (0, 0)
-
-    async def pop(self, command: Pop, wait_ms: int) -> Popped:
-        data = native.Message(message_id="m", body=b"x").SerializeToString()
-        return Popped([(data, 1, 0, number, 1, number) for number in range(4)], 7, 9, 1, 2, 0)
-
-
-class Shares(NamedTuple):
-    share_number: int
-
-
-@pytest.mark.parametrize(("read", "back"), [(1, [0, 1, 2, 3]), (3, [1, 2, 3]), (5, [3]), (6, [])])
-def test_a_stream_that_breaks_off_gives_back_what_was_not_written(read: int, back: list[int]) -> None:
-    """What was handed over when the stream broke is not known to have arrived."""
-
-    async def scenario() -> list[Any]:
-        desk, clock = Desk(), FakeClock()
-        engine: Any = desk
-        clients = Clients(engine, clock)
-        service = ReceiveService(engine, clients, Held(), clock, Metrics())
-        request = rpc.ReceiveMessageRequest(
-            group=resource(GROUP), message_queue=pb.MessageQueue(topic=resource(TOPIC)), auto_renew=True
-        )
-        stream = service.ReceiveMessage(request, Call("c", "JAVA", "", lambda: None))
-        for _ in range(read):
-            await anext(stream)
-        await stream.aclose()
-        await asyncio.sleep(0)
-        return [command for command in desk.told if isinstance(command, ChangeInvisibleTime)]
-
-    given = [change for command in asyncio.run(scenario()) for change in command.changes]
-    assert [change.handle.member for change in given] == back
-    assert all((change.kind, change.delay_ms, change.uncounted) == ("release", 0, True) for change in given)
-
-
-# ── Two faces, one store ─────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_message_of_the_other_face_is_received_with_nothing_lost(shop: Stubs, v2: V2, clock: FakeClock) -> None:
-    sent = native.Message(
-        message_id="01C0FFEE",
-        body=b"\x1f\x8b zipped",
-        tag="paid",
-        keys=["k1", "k2"],
-        properties={"a": "1", "ä": "ö"},
-        encoding=native.ENCODING_GZIP,
-        born_ms=1_700_000_000_123,
-        born_host="laptop",
-        trace_context=native.TraceContext(traceparent="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
-    )
-    shop.broker.Send(native.SendRequest(topic=TOPIC, messages=[sent]), timeout=CALL_S)
-    (found,) = v2.receive().messages
-    system = found.system_properties
-    assert (found.body, dict(found.user_properties)) == (b"\x1f\x8b zipped", {"a": "1", "ä": "ö"})
-    assert (system.message_id, system.tag, list(system.keys)) == ("01C0FFEE", "paid", ["k1", "k2"])
-    assert (system.body_encoding, system.born_host) == (pb.GZIP, "laptop")
-    assert system.born_timestamp.ToMilliseconds() == 1_700_000_000_123
-    assert system.trace_context == sent.trace_context.traceparent
-
-
-KINDS: list[tuple[Any, dict[str, Any], Any, dict[str, Any]]] = [
-    (native.FIFO, {"message_group": "g"}, pb.FIFO, {"message_group": "g"}),
-    (native.PRIORITY, {"priority": 7}, pb.PRIORITY, {"priority": 7}),
-    (native.PRIORITY, {"priority": 0}, pb.PRIORITY, {"priority": 0}),
-]
-
-
-@pytest.mark.parametrize(("topic_type", "sent", "kind", "expected"), KINDS, ids=["FIFO", "PRIORITY", "PRIORITY 0"])
-def test_what_is_special_about_a_message_reaches_the_other_face_and_back(
-    shop: Stubs, v2: V2, topic_type: Any, sent: dict[str, Any], kind: Any, expected: dict[str, Any]
-) -> None:
-    shop.create_topic("special", type=topic_type)
-    plain = native.Message(message_id="01", body=b"x", **sent)
-    shop.broker.Send(native.SendRequest(topic="special", messages=[plain]), timeout=CALL_S)
-    v2.send(message(b"y", "special", message_id="02", message_type=kind, **expected))
-    shop.create_group("other")
-    for delivery in shop.pop("special", "other").deliveries:
-        assert {name: getattr(delivery.message, name) for name in sent} == sent
-    received: list[pb.Message] = []
-    while found := v2.receive("special").messages:
-        received += found
-        v2.ack(*found, topic="special")
-    assert sorted(one.body for one in received) == [b"x", b"y"]
-    for one in received:
-        assert one.system_properties.message_type == kind
-        assert {name: getattr(one.system_properties, name) for name in expected} == expected
-
-
-def test_a_delayed_message_of_either_face_says_when_it_was_due(shop: Stubs, v2: V2, clock: FakeClock) -> None:
-    shop.create_topic("later", type=native.DELAY)
-    due_ms = clock.now_ms() + 10 * SECOND
-    one = native.Message(message_id="01", body=b"x", deliver_at_ms=due_ms)
-    shop.broker.Send(native.SendRequest(topic="later", messages=[one]), timeout=CALL_S)
-    moment = {"seconds": due_ms // 1000, "nanos": due_ms % 1000 * 1_000_000}
-    v2.send(message(b"y", "later", message_id="02", message_type=pb.DELAY, delivery_timestamp=moment))
-    assert code(v2, topic="later") == "MESSAGE_NOT_FOUND"
-    clock.advance(10 * SECOND)
-    received = v2.receive("later").messages
-    assert sorted(found.body for found in received) == [b"x", b"y"]
-    for found in received:
-        assert found.system_properties.message_type == pb.DELAY
-        assert found.system_properties.delivery_timestamp.ToMilliseconds() == due_ms
-
-
-def test_what_one_face_leased_the_other_acks(shop: Stubs, v2: V2) -> None:
-    v2.send(message(b"a", message_id="m1"), message(b"b", message_id="m2"))
-    (here,) = v2.receive(batch_size=1).messages
-    (there,) = shop.pop(max_messages=1).deliveries
-    assert shop.ack(here.system_properties.receipt_handle) == [""]
-    there_too = message()
-    there_too.system_properties.receipt_handle = there.handle
-    assert v2.ack(there_too).status.code == pb.OK
-    assert shop.stats().acked == 2
-
-
-def test_a_namespace_is_the_same_in_the_resource_and_in_the_header(shop: Stubs, v2: V2) -> None:
-    shop.create_topic("shop.orders")
-    shop.create_group("shop.billing")
-    request = v2.receive_request()
-    one = message(message_id="m1")
-    one.topic.CopyFrom(resource("orders", "shop"))
-    v2.send(one)
-    with V2(v2.endpoint, x_mq_namespace="shop") as other:
-        (found,) = other.receive("orders", "billing").messages
-    assert found.topic == resource("orders")  # as it was asked for
-    request.group.CopyFrom(resource("billing", "shop"))
-    assert other.headers[-1] == ("x-mq-namespace", "shop")

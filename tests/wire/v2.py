@@ -119,6 +119,22 @@ class V2:
         self.channel.close()
 
 
+def code(v2: V2, **fields: Any) -> str:
+    """The name of the code that a ReceiveMessage ends with."""
+    return pb.Code.Name(v2.receive(**fields).code)
+
+
+def bodies(received: Received) -> list[bytes]:
+    return [one.body for one in received.messages]
+
+
+def later(v2: V2, deadline_s: float = CALL_S, **fields: Any) -> Any:
+    """A ReceiveMessage on its way: an iterator of its elements, and a grpc.Call."""
+    request = v2.receive_request(**fields).SerializeToString()
+    call: Any = v2.channel.unary_stream(PREFIX + "ReceiveMessage")
+    return call(request, metadata=v2.headers, timeout=deadline_s)
+
+
 class Telemetry:
     """One stream; `say` a command, `hear` the next of the broker's."""
 
