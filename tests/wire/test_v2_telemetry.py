@@ -135,13 +135,19 @@ def test_settings_of_a_topic_or_group_that_does_not_exist_are_agreed_for_it_may_
         ({**consumer(), "client_properties": {f"p{n}": "x" * 250 for n in range(17)}}, "INVALID_CLIENT_PROPERTIES"),
     ],
 )
-def test_bad_settings_are_answered_by_a_status_alone_and_the_stream_goes_on(
+def test_bad_settings_are_answered_by_a_status_alone_and_end_the_stream_of_a_client_that_has_no_others(
     shop: Stubs, v2: V2, settings: dict[str, Any], code: str
 ) -> None:
     with v2.telemetry() as telemetry:
         refused = telemetry.agree(**settings)
         assert pb.Code.Name(refused.status.code) == code
         assert refused.WhichOneof("command") is None
+        with pytest.raises(StopIteration):
+            telemetry.hear()
+        assert telemetry.stream.code() == grpc.StatusCode.OK
+    with v2.telemetry() as telemetry:
+        assert telemetry.agree(**consumer()).status.code == pb.OK
+        assert pb.Code.Name(telemetry.agree(**settings).status.code) == code
         assert telemetry.agree(**consumer()).status.code == pb.OK
 
 

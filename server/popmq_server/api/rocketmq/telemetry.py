@@ -73,21 +73,25 @@ class TelemetryService:
             self._clients.detach(client, outlet)
 
     async def _listen(self, requests: AsyncIterator[bytes], call: Call, client: Client, outlet: Outlet) -> None:
-        """Until the client ends the stream, or is gone."""
+        """Until the client ends the stream, is gone, or its first settings are refused.
+
+        Go waits for settings without limit as long as the stream lasts; that it ends lets the start fail.
+        """
         async for raw in requests:
             self._clients.heard(call)
-            await self._take(raw, call, client, outlet)
+            if not await self._take(raw, call, client, outlet):
+                return
 
-    async def _take(self, raw: bytes, call: Call, client: Client, outlet: Outlet) -> None:
-        """One command of the client."""
+    async def _take(self, raw: bytes, call: Call, client: Client, outlet: Outlet) -> bool:
+        """One command of the client. False when it leaves a client without any settings that were agreed."""
         try:
             command = rpc.TelemetryCommand.FromString(raw)
         except DecodeError:
             await outlet.write(rpc.TelemetryCommand(status=pb.Status(code=pb.BAD_REQUEST, message="not a command")))
-            return
+            return True
         if command.WhichOneof("command") != "settings":
             self._clients.answered(command)
-            return
+            return True
         try:
             answer = rpc.TelemetryCommand(status=OK, settings=await self._agree(command.settings, call, client))
         except asyncio.CancelledError:
@@ -97,6 +101,7 @@ class TelemetryService:
                 log.exception("Telemetry raised")
             answer = rpc.TelemetryCommand(status=status_of(error, call.language))
         await outlet.write(answer)
+        return client.settings is not None
 
     # ── Settings ─────────────────────────────────────────────────────────────────────────────────────────────────
 
