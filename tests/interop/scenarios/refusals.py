@@ -5,13 +5,17 @@ from __future__ import annotations
 from tests.interop.scenarios import Outcome, scenario
 from tests.interop.world import World, refusal, send
 
-#: What these raise when they cannot start, without a code.
-START_FAILED = {"python": "Exception", "node": "Error"}
+#: What these raise when they cannot start, as producers and as consumers, without a code.
+START_FAILED = {
+    "python": ("Exception", "Exception"),
+    "node": ("Error", "Error"),
+    "go": ("*fmt.wrapError", "*errors.errorString"),
+}
 
 
 @scenario(
     {"producer": 40402, "consumer": 40402},
-    but={client: {"producer": kind, "consumer": kind} for client, kind in START_FAILED.items()},
+    but={client: {"producer": kinds[0], "consumer": kinds[1]} for client, kinds in START_FAILED.items()},
 )
 def unknown_topic(world: World) -> Outcome:
     """Topics are made by operators: a name that nobody made is refused, at the start or at the first use.

@@ -113,12 +113,17 @@ def namespaces(world: World) -> Outcome:
     return {"bodies": bodies, "apart": all(nothing(driver, consumer) for consumer in consumers)}
 
 
-@scenario({"order": ["9", "5", "1"], "priorities": [9, 5, 1]}, needs=("priority",), wants=("priority",))
+@scenario(
+    {"order": ["9", "5", "1"], "priorities": [9, 5, 1]},
+    needs=("priority",),
+    wants=("priority",),
+    but={"go": {"priorities": [None, None, None]}},
+)
 def priority(world: World) -> Outcome:
-    """The larger number comes first."""
+    """The larger number comes first. The Go client does not show it."""
     driver, topic, group = world.start(), world.topic("PRIORITY"), world.group()
     producer = world.producer(driver, topic)
     for number in (5, 1, 9):
         send(driver, producer, topic, str(number), priority=number)
     came = receive(driver, world.simple(driver, topic, group), 3)
-    return {"order": texts(came), "priorities": [m["priority"] for m in came]}
+    return {"order": texts(came), "priorities": [m.get("priority") for m in came]}
