@@ -70,6 +70,14 @@ def test_reflection_lists_the_services_and_gives_the_contract(stubs: Stubs) -> N
     assert served == written
 
 
+def test_reflection_gives_the_other_protocol_with_what_it_imports(stubs: Stubs) -> None:
+    found = ProtoReflectionDescriptorDatabase(stubs.channel)
+    service = found.FindFileContainingSymbol("apache.rocketmq.v2.MessagingService")
+    assert [method.name for method in service.service[0].method][:2] == ["QueryRoute", "Heartbeat"]
+    for name in service.dependency:
+        assert found.FindFileByName(name).name == name
+
+
 def test_reflection_does_not_know_what_is_not_there(stubs: Stubs) -> None:
     stub: Any = reflection_pb2_grpc.ServerReflectionStub(stubs.channel)
     request = reflection_pb2.ServerReflectionRequest(file_containing_symbol="popmq.v1.Nothing")

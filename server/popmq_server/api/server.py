@@ -10,11 +10,14 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import grpc
+from google.protobuf import duration_pb2, timestamp_pb2
+from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1._async import HealthServicer
-from grpc_reflection.v1alpha import reflection
+from grpc_reflection.v1alpha import reflection, reflection_pb2
 
+from popmq_proto.rocketmq import definition_pb2, service_pb2
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.access import Keys
 from popmq_server.api.admin import AdminService
@@ -105,7 +108,9 @@ class Server:
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         names = [*(f"popmq.v1.{name}" for name in _SERVICES), SERVICE.full_name]
         reflection.enable_server_reflection(
-            [*names, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME], self._server
+            [*names, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME],
+            self._server,
+            _described(),
         )
 
     def _add(self, name: str, parts: tuple[Any, ...]) -> None:
@@ -242,6 +247,15 @@ class Server:
         idle.cancel()
         await self._server.stop(min(grace_s, _STREAMS_S))
         await stopped
+
+
+def _described() -> DescriptorPool:
+    """All that is served, for reflection: the two protocols are defined in pools of their own."""
+    pool = DescriptorPool()
+    well_known = (duration_pb2, timestamp_pb2)
+    for module in (*well_known, pb, definition_pb2, service_pb2, health_pb2, reflection_pb2):
+        pool.AddSerializedFile(module.DESCRIPTOR.serialized_pb)
+    return pool
 
 
 def _configuration(pair: Pair) -> Any:
