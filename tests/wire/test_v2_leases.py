@@ -116,7 +116,7 @@ def test_what_a_client_that_has_gone_was_not_told_is_back_at_once_uncounted(
     """With an attempt id too: a client that never asks for it again would keep it hidden while it lives."""
     v2.send(message())
     with gate.closed():
-        call = later(v2, auto_renew=True, attempt_id=attempt_id)
+        call = later(v2, auto_renew=True, attempt_id=attempt_id, queue=-1)
         gate.wait_for(1)
         call.cancel()
         gone.wait_for(1)

@@ -192,6 +192,13 @@ def test_a_group_that_pops_may_be_read_along_and_its_offset_is_moved_by_acks(sho
     assert update(v2, 2) == "OK"
 
 
+def test_who_reads_along_with_another_filter_does_not_change_what_the_group_pops(shop: Stubs, v2: V2) -> None:
+    v2.receive(filter_expression=pb.FilterExpression(type=pb.TAG, expression="a"))
+    v2.send(message(b"a", message_id="1", tag="a"), message(b"b", message_id="2", tag="b"))
+    assert pull(v2, filter_expression=pb.FilterExpression(type=pb.TAG, expression="b")).bodies == [b"b"]
+    assert [delivery.message.body for delivery in shop.pop().deliveries] == [b"a"]
+
+
 def test_a_group_that_was_made_anew_pulls_again(shop: Stubs, v2: V2) -> None:
     shop.send(b"a")
     assert update(v2, 1) == "OK"

@@ -298,6 +298,13 @@ def test_the_filter_of_the_request_wins_whatever_the_group_had(shop: Stubs, v2: 
     assert code(v2, **first) == "MESSAGE_NOT_FOUND"  # it was passed over for the group, as in the reference
 
 
+def test_the_filter_that_won_is_the_groups_for_the_other_face_too(shop: Stubs, v2: V2) -> None:
+    v2.receive(filter_expression=expression(pb.TAG, "a"))
+    v2.receive(filter_expression=expression(pb.TAG, "b"))
+    v2.send(message(b"a", message_id="m1", tag="a"), message(b"b", message_id="m2", tag="b"))
+    assert [delivery.message.body for delivery in shop.pop().deliveries] == [b"b"]
+
+
 def test_two_who_wait_with_different_filters_do_not_wake_each_other(
     shop: Stubs, v2: V2, parked: Parked, gate: Gate
 ) -> None:

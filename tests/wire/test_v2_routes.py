@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pytest
@@ -91,6 +92,30 @@ def test_a_push_consumer_polls_the_whole_topic_once_and_a_fifo_topic_by_queue_0(
         (assignment,) = answer.assignments
         assert assignment.message_queue.id == number
         assert assignment.message_queue.broker == route(v2, topic).message_queues[0].broker
+
+
+def assigned(v2: V2) -> list[int]:
+    answer = v2.call("QueryAssignment", topic=resource(TOPIC), group=resource(GROUP), endpoints=HERE)
+    return [assignment.message_queue.id for assignment in answer.assignments]
+
+
+def test_where_queues_are_shared_each_consumer_that_beats_has_some_of_them(stubs: Stubs, v2: V2) -> None:
+    stubs.create_topic(queues=4)
+    stubs.create_group(share_number=1)
+    entry = pb.SubscriptionEntry(topic=resource(TOPIC))
+    subscription = pb.Subscription(group=resource(GROUP), subscriptions=[entry])
+    with contextlib.ExitStack() as stack:
+        consumers = [stack.enter_context(V2(v2.endpoint, client_id=f"c{number}")) for number in range(4)]
+        assert assigned(consumers[0]) == [-1]
+        for consumer in consumers:
+            telemetry = stack.enter_context(consumer.telemetry())
+            telemetry.agree(client_type=pb.PUSH_CONSUMER, subscription=subscription)
+            consumer.call("Heartbeat", client_type=pb.PUSH_CONSUMER, group=resource(GROUP))
+        found = [assigned(consumer) for consumer in consumers]
+        assert [len(queues) for queues in found] == [2] * 4
+        assert {queue for queues in found for queue in queues} == {0, 1, 2, 3}
+        node = stack.enter_context(V2(v2.endpoint, client_id="c0", language="HTTP"))
+        assert assigned(node) == [-1]
 
 
 @pytest.mark.parametrize(

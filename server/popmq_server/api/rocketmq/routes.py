@@ -50,14 +50,27 @@ class RouteService:
         return rpc.QueryRouteResponse(status=OK, message_queues=queues)
 
     async def QueryAssignment(self, request: rpc.QueryAssignmentRequest, call: Call) -> rpc.QueryAssignmentResponse:
-        """Every consumer polls the whole topic: the broker hands each message to one of them."""
+        """Every consumer polls the whole topic: the broker hands each message to one of them.
+
+        In a group with a share number a consumer that beats is given queues of its own, and some of others.
+        """
         endpoints = self._endpoints(request.endpoints)
         name, group = topic_name(request.topic, call.namespace), group_name(request.group, call.namespace)
         topic = await self._topic(name)
-        await self._engine.execute(Look("group_settings", (group,)))
-        number = 0 if topic.type == "FIFO" else ANY_QUEUE
-        assignment = pb.Assignment(message_queue=_queue(request.topic, number, topic, endpoints))
-        return rpc.QueryAssignmentResponse(status=OK, assignments=[assignment])
+        queues = [
+            _queue(request.topic, number, topic, endpoints) for number in await self._assigned(topic, group, call)
+        ]
+        return rpc.QueryAssignmentResponse(status=OK, assignments=[pb.Assignment(message_queue=one) for one in queues])
+
+    async def _assigned(self, topic: Topic, group: str, call: Call) -> tuple[int, ...]:
+        """Numbers of queues. ReceiveMessage looks at them in groups with a share number only."""
+        settings = await self._engine.execute(Look("group_settings", (group,)))
+        if topic.type == "FIFO":
+            return (0,)
+        if not settings[0].share_number or call.is_node:
+            return (ANY_QUEUE,)
+        found = await self._engine.assignment(topic.name, group, call.client_id)
+        return found.queues if found.mode == "POP" and found.queues else (ANY_QUEUE,)
 
     async def _topic(self, name: str) -> Topic:
         rows = await self._engine.execute(Look("topics", (name,)))
