@@ -107,7 +107,7 @@ class Popped(NamedTuple):
     `sealed`: with a token (messages sealed at first, end, stolen, lost). `again`: nothing was found yet, but not
     all was looked at: ask again at once. `refusal`: why nothing was leased although
     messages are there, for who waits no longer. `token_ms`: when the topic's quota gives the next one. `type`: the
-    topic's.
+    topic's. `parts`: of lite topics, each with a CheckPoint and rows of its own; `rows` are then those of all.
     """
 
     rows: list[tuple[bytes, int, int, int, int, int]]
@@ -122,6 +122,12 @@ class Popped(NamedTuple):
     refusal: Refused | None = None
     token_ms: int = 0
     type: str = "NORMAL"
+    parts: tuple["Popped", ...] = ()
+
+    @property
+    def leases(self) -> tuple["Popped", ...]:
+        """The answer by CheckPoints: handles are made of these."""
+        return self.parts or (self,)
 
 
 class Acked(NamedTuple):

@@ -70,9 +70,10 @@ class ReceiveService:
         written = 0
         try:
             yield rpc.ReceiveMessageResponse(status=OK if popped.rows else _NOTHING)
-            for row in popped.rows:
-                yield rpc.ReceiveMessageResponse(message=self._message(request, call, command, popped, row))
-                written += 1
+            for leased in popped.leases:
+                for row in leased.rows:
+                    yield rpc.ReceiveMessageResponse(message=self._message(request, call, command, leased, row))
+                    written += 1
         finally:
             if written < len(popped.rows):
                 self._give_back(command, popped, written)
@@ -120,9 +121,9 @@ class ReceiveService:
         return () if rows[0].topic.type == "FIFO" else (queue,)
 
     def _message(
-        self, request: rpc.ReceiveMessageRequest, call: Call, command: Pop, popped: Popped, row: tuple[Any, ...]
+        self, request: rpc.ReceiveMessageRequest, call: Call, command: Pop, leased: Popped, row: tuple[Any, ...]
     ) -> pb.Message:
-        handle = make_handle(popped.ck_id, row[5], popped.nonce)
+        handle = make_handle(leased.ck_id, row[5], leased.nonce)
         message = delivered(
             Row(row[0], row[1], row[2], row[3], row[4], handle), request.message_queue.topic, popped.type
         )
@@ -132,10 +133,8 @@ class ReceiveService:
 
     def _give_back(self, command: Pop, popped: Popped, written: int) -> None:
         """The client has gone: what was not written is visible at once, and the attempt does not count."""
-        changes = tuple(
-            Change(Handle(popped.ck_id, row[5], popped.nonce), "release", 0, True, "the client went away")
-            for row in popped.rows[written:]
-        )
+        handles = [Handle(leased.ck_id, row[5], leased.nonce) for leased in popped.leases for row in leased.rows]
+        changes = tuple(Change(handle, "release", 0, True, "the client went away") for handle in handles[written:])
         task = asyncio.ensure_future(self._engine.execute(ChangeInvisibleTime(command.group, changes)))
         self._giving_back.add(task)
         task.add_done_callback(self._given_back)
