@@ -125,7 +125,7 @@ class ReceiveService:
     ) -> pb.Message:
         handle = make_handle(leased.ck_id, row[5], leased.nonce)
         message = delivered(
-            Row(row[0], row[1], row[2], row[3], row[4], handle), request.message_queue.topic, popped.type
+            Row(row[0], row[1], row[2], row[3], row[4], handle), request.message_queue.topic, leased.type
         )
         if call.language == "CPP":
             self._held.add(command.client_id, command.group, message.system_properties.message_id, handle)
