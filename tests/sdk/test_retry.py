@@ -221,6 +221,29 @@ async def test_a_consumer_is_not_idle_before_the_broker_knows_how_the_last_messa
     assert attempts == [1, 2]
 
 
+async def test_nobody_who_closes_a_consumer_returns_before_its_goodbye(lossy: Any, wire: LossyWire) -> None:
+    await lossy.send(TOPIC, b"x")
+    begun, closed = threading.Event(), threading.Event()
+
+    def held(forward: Callable[[], bytes]) -> bytes:
+        begun.set()
+        closed.wait()
+        return forward()
+
+    consumer = lossy.consume(TOPIC, GROUP)
+    (await consumer.__anext__()).ack()
+    wire.plan["Heartbeat"] = [held]
+    first = asyncio.ensure_future(consumer.close())
+    await asyncio.to_thread(begun.wait)
+    second = asyncio.ensure_future(consumer.close())
+    await lossy.list_topics()
+    early = second.done()
+    closed.set()
+    await asyncio.gather(first, second)
+    assert not early
+    assert (await lossy.stats(TOPIC, GROUP)).groups[0].sessions == 0
+
+
 async def test_a_replayed_batch_is_renewed_at_once_for_its_lease_is_older_than_its_answer(
     lossy: Any, wire: LossyWire, guard: Any, popmq_clock: FakeClock, advance: Any
 ) -> None:

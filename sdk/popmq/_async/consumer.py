@@ -94,11 +94,12 @@ class AsyncConsumer:
                 await self._parts.settler.flush()
             while self._buffer:
                 self._give_back(self._buffer.popleft())
+            await self._parts.settler.flush()
+            # In its turn too: of several who close, nobody returns before the goodbye.
             opened, self._opened = self._opened, False
-        await self._parts.settler.flush()
-        if opened:
-            self._parts.keeper.remove(self._session)
-            await self._session.close()
+            if opened:
+                self._parts.keeper.remove(self._session)
+                await self._session.close()
 
     async def __aenter__(self) -> Self:
         return self

@@ -95,11 +95,12 @@ class Consumer:
                 self._parts.settler.flush()
             while self._buffer:
                 self._give_back(self._buffer.popleft())
+            self._parts.settler.flush()
+            # In its turn too: of several who close, nobody returns before the goodbye.
             opened, self._opened = self._opened, False
-        self._parts.settler.flush()
-        if opened:
-            self._parts.keeper.remove(self._session)
-            self._session.close()
+            if opened:
+                self._parts.keeper.remove(self._session)
+                self._session.close()
 
     def __enter__(self) -> Self:
         return self
