@@ -34,6 +34,14 @@ BY_STATUS: dict[grpc.StatusCode, type[errors.PopMQError]] = {
 }
 
 
+#: What gRPC says of TLS that failed, and what to do about it.
+_TLS_CURES = {
+    "CERTIFICATE_VERIFY_FAILED": "trust the broker's certificate by tls_ca=FILE, or give it one that is trusted",
+    "WRONG_VERSION_NUMBER": "that port is without TLS: name the TLS port, or leave out tls",
+    "Hostname Verification": "call the broker by a name that stands in its certificate",
+}
+
+
 def read_rpc_error(error: Any, endpoint: str, method: str) -> errors.PopMQError:
     """The exception for a failed call: what the broker said, else what its status means."""
     info = _error_info(error.trailing_metadata() or ())
@@ -64,7 +72,7 @@ def _unavailable(kind: type[errors.PopMQError], text: str, endpoint: str, method
     return kind(
         f"no broker answers at {endpoint}: {text}",
         code="UNAVAILABLE",
-        action="is `popmq serve` running there?",
+        action=next((cure for part, cure in _TLS_CURES.items() if part in text), "is `popmq serve` running there?"),
         retryable=True,
     )
 

@@ -1,7 +1,4 @@
-"""What a client may be told: how long calls take, how they are tried again. Durations are seconds.
-
-Credentials and TLS come with a later release, as one more frozen dataclass here and one more keyword of the clients.
-"""
+"""What a client may be told: how long calls take, how they are tried again. Durations are seconds."""
 
 import random
 from dataclasses import dataclass

@@ -81,19 +81,60 @@ SIZE = Size()
 MOMENT = Moment()
 
 
-def endpoint_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """--endpoint, of `popmq` itself and of each command."""
-    return click.option(
-        "--endpoint",
-        metavar="HOST:PORT",
-        help=f"The broker.  [env: POPMQ_ENDPOINT; default: {DEFAULT_ENDPOINT}]",
-    )(function)
+_CONNECTION = (
+    click.option(
+        "--endpoint", metavar="HOST:PORT", help=f"The broker.  [env: POPMQ_ENDPOINT; default: {DEFAULT_ENDPOINT}]"
+    ),
+    click.option("--tls", is_flag=True, default=None, help="With TLS.  [env: POPMQ_TLS=1]"),
+    click.option("--tls-ca", metavar="FILE", help="With TLS, trusting this certificate (PEM).  [env: POPMQ_TLS_CA]"),
+    click.option("--access-key", metavar="NAME", help="Call with this key.  [env: POPMQ_ACCESS_KEY]"),
+    # A secret among the arguments would stand in the list of processes, and in the shell's history.
+    click.option("--secret-file", metavar="FILE", help="Its secret.  [env: POPMQ_SECRET, POPMQ_SECRET_FILE]"),
+)
+#: The parameters of these options.
+CONNECTION = ("endpoint", "tls", "tls_ca", "access_key", "secret_file")
+
+
+def connection_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """How to reach the broker: options of `popmq` itself and of each command."""
+    for option in reversed(_CONNECTION):
+        function = option(function)
+    return function
+
+
+def connect(given: dict[str, Any], timeout: float) -> popmq.Client:
+    """A client by the options of the command, then of `popmq`, then the environment. Raises PopMQError."""
+    shared: dict[str, Any] = click.get_current_context().obj or {}
+
+    def value(name: str) -> Any:
+        return given[name] or shared.get(name) or os.environ.get(f"POPMQ_{name.upper()}")
+
+    secret = None
+    if path := given["secret_file"] or shared.get("secret_file"):
+        secret = _secret(path)
+    return popmq.Client(
+        value("endpoint") or DEFAULT_ENDPOINT,
+        timeouts=popmq.Timeouts.all(timeout),
+        tls=value("tls") not in (None, False, "", "0"),
+        tls_ca=value("tls_ca"),
+        access_key=value("access_key"),
+        secret=secret,
+    )
+
+
+def _secret(path: str) -> str:
+    """The text of a file; "-" is the standard input."""
+    try:
+        with click.open_file(path) as file:
+            return str(file.read()).strip()
+    except OSError as error:
+        raise click.BadParameter(f"{path}: {error.strerror}", param_hint="--secret-file") from None
 
 
 def asks(function: Callable[..., Any]) -> Callable[..., Any]:
     """Makes a command that asks a broker: it gets a `client` and an `output`, and errors become exit codes."""
 
-    @endpoint_option
+    @connection_options
     @click.option("--json", "as_json", is_flag=True, help="One JSON object a line, for scripts.")
     @click.option(
         "--timeout",
@@ -103,12 +144,12 @@ def asks(function: Callable[..., Any]) -> Callable[..., Any]:
         help=f"How long to try to reach the broker.  [default: {DEFAULT_TIMEOUT_S:g}s]",
     )
     @functools.wraps(function)
-    def command(endpoint: str | None, as_json: bool, timeout: float, **arguments: Any) -> None:
+    def command(as_json: bool, timeout: float, **arguments: Any) -> None:
         shared: dict[str, Any] = click.get_current_context().obj or {}
         output = Output(as_json or shared.get("as_json", False))
-        where = endpoint or shared.get("endpoint") or os.environ.get("POPMQ_ENDPOINT") or DEFAULT_ENDPOINT
+        given = {name: arguments.pop(name) for name in CONNECTION}
         try:
-            with popmq.Client(where, timeouts=popmq.Timeouts.all(timeout)) as client:
+            with connect(given, timeout) as client:
                 function(client=client, output=output, **arguments)
         except errors.PopMQError as error:
             output.error(error)

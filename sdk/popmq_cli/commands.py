@@ -2,11 +2,13 @@
 
 import importlib.metadata
 import inspect
+from typing import Any
 
 import click
 
 from popmq_cli import exits
-from popmq_cli.asking import endpoint_option
+from popmq_cli.access_key import access_key
+from popmq_cli.asking import connection_options
 from popmq_cli.check import check
 from popmq_cli.client import client
 from popmq_cli.compact import compact
@@ -44,11 +46,11 @@ class InOrder(click.Group):
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     epilog=_EXIT_CODES,
 )
-@endpoint_option
+@connection_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line, for scripts.")
 @click.version_option(importlib.metadata.version("popmq"), message="popmq %(version)s")
 @click.pass_context
-def popmq(context: click.Context, endpoint: str | None, as_json: bool) -> None:
+def popmq(context: click.Context, /, **shared: Any) -> None:
     """PopMQ: a message broker that leases. One process, one folder, every OK on disk.
 
     \b
@@ -60,14 +62,14 @@ def popmq(context: click.Context, endpoint: str | None, as_json: bool) -> None:
       popmq stats --watch
       popmq why MESSAGE_ID
     """
-    context.obj = {"endpoint": endpoint, "as_json": as_json}
+    context.obj = shared
 
 
 COMMANDS = (
     (serve, topic, group),
     (send, recall, pop, ack, extend, release, reject),
     (stats, why, message, peek, dlq, delayed, transactions, message_groups, revive, sessions, client, owners),
-    (offsets, mode, check, compact),
+    (offsets, mode, check, compact, access_key),
 )
 for family in COMMANDS:
     for command in family:

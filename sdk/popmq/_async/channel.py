@@ -7,6 +7,7 @@ from typing import Any
 import grpc
 
 from popmq._async.concurrency import Stop
+from popmq._connection import Connection
 from popmq._tries import Stopped
 from popmq.config import CHANNEL_OPTIONS
 from popmq.errors import ClientClosed
@@ -16,8 +17,8 @@ from popmq_proto.v1 import popmq_pb2_grpc as stubs
 class Channel:
     """Calls methods by name, "Broker.Send". It connects at the first call, in that call's event loop."""
 
-    def __init__(self, endpoint: str) -> None:
-        self._endpoint = endpoint
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
         self._channel: grpc.aio.Channel | None = None
         self._methods: dict[str, Any] = {}
         self._closed = False
@@ -26,7 +27,9 @@ class Channel:
         """The answer within `timeout` seconds. Raises grpc.RpcError; Stopped when `stop` was set; ClientClosed."""
         if self._closed:
             raise ClientClosed("this client is closed")
-        call = (self._methods.get(method) or self._open(method))(request, timeout=timeout)
+        call = (self._methods.get(method) or self._open(method))(
+            request, timeout=timeout, metadata=self._connection.headers()
+        )
         unwatch = stop.watch(call.cancel) if stop else None
         try:
             return await call
@@ -48,7 +51,7 @@ class Channel:
         """
         if self._closed:
             raise ClientClosed("this client is closed")
-        call = (self._methods.get(method) or self._open(method))()
+        call = (self._methods.get(method) or self._open(method))(metadata=self._connection.headers())
         unwatch = stop.watch(call.cancel)
         try:
             await call.write(hello)
@@ -76,7 +79,11 @@ class Channel:
 
     def _open(self, method: str) -> Any:
         if self._channel is None:
-            self._channel = grpc.aio.insecure_channel(self._endpoint, options=CHANNEL_OPTIONS)
+            where, credentials = self._connection.endpoint, self._connection.credentials
+            if credentials is None:
+                self._channel = grpc.aio.insecure_channel(where, options=CHANNEL_OPTIONS)
+            else:
+                self._channel = grpc.aio.secure_channel(where, credentials, options=CHANNEL_OPTIONS)
         service, name = method.split(".")
         stub = getattr(stubs, f"{service}Stub")(self._channel)
         self._methods[method] = getattr(stub, name)

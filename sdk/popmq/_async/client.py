@@ -25,6 +25,7 @@ from popmq._async.transactions import AsyncTransactions
 from popmq._async.wire import Wire
 from popmq._calls import InvisibleTimeResult, all_or_raise
 from popmq._clock import Clock, SystemClock
+from popmq._connection import connection
 from popmq._guard import Guard, OnError
 from popmq._pace import Reading
 from popmq.config import DEFAULT_ENDPOINT, Retry, Timeouts
@@ -42,6 +43,9 @@ class AsyncClient(AsyncAdmin, AsyncTransactions, AsyncSubscriptions, AsyncLookin
 
     `client_id` (≤ 128 bytes) is shown where leases are shown; made from host, process and a random part when unset.
     It connects at the first call and again whenever the broker comes back. After a fork, make a new one.
+    `tls`: with the certificates that gRPC trusts; `tls_ca`: with those of this file (PEM), such as the development
+    certificate of a broker. `access_key`, `secret`: of a broker that asks for them; else POPMQ_ACCESS_KEY and
+    POPMQ_SECRET, or POPMQ_SECRET_FILE. Raises InvalidField for half a key, or a file that cannot be read.
     """
 
     def __init__(
@@ -52,11 +56,16 @@ class AsyncClient(AsyncAdmin, AsyncTransactions, AsyncSubscriptions, AsyncLookin
         timeouts: Timeouts | None = None,
         retry: Retry | None = None,
         clock: Clock | None = None,
+        tls: bool = False,
+        tls_ca: str | os.PathLike[str] | None = None,
+        access_key: str | None = None,
+        secret: str | None = None,
     ) -> None:
         self.endpoint = endpoint
         self.client_id = client_id or f"{platform.node()[:80]}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
         clock = clock or SystemClock()
-        self._wire = Wire(endpoint, timeouts or Timeouts(), retry or Retry())
+        reached = connection(endpoint, tls, tls_ca, access_key, secret)
+        self._wire = Wire(reached, timeouts or Timeouts(), retry or Retry())
         numbering = _send_calls.Numbering()
         self._gather = Gather(self._wire, numbering)
         self._checker = Checker(self._wire, self.client_id)

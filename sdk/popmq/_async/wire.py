@@ -11,6 +11,7 @@ from popmq import _fork
 from popmq._async.channel import Channel
 from popmq._async.concurrency import Lock, Stop
 from popmq._calls import Call
+from popmq._connection import Connection
 from popmq._rpc_errors import read_rpc_error
 from popmq._tries import Stopped, Tries
 from popmq.config import Retry, Timeouts
@@ -22,14 +23,14 @@ T = TypeVar("T")
 class Wire:
     """One connection to a broker, in the process that made it."""
 
-    def __init__(self, endpoint: str, timeouts: Timeouts, retry: Retry) -> None:
+    def __init__(self, connection: Connection, timeouts: Timeouts, retry: Retry) -> None:
         self.timeouts = timeouts
         self.calls = 0
         self.retries = 0
         self.losses = 0  # tries that met no broker: it may have restarted since
-        self._endpoint = endpoint
+        self._endpoint = connection.endpoint
         self._retry = retry
-        self._channel = Channel(endpoint)
+        self._channel = Channel(connection)
         self._closing = Stop()
         self._counting = Lock()
         self._pid = os.getpid()

@@ -7,6 +7,7 @@ from typing import Any
 
 import grpc
 
+from popmq._connection import Connection
 from popmq._sync.concurrency import STOP_S_MAX, Lock, Stop
 from popmq._tries import Stopped
 from popmq.config import CHANNEL_OPTIONS
@@ -17,8 +18,8 @@ from popmq_proto.v1 import popmq_pb2_grpc as stubs
 class Channel:
     """Calls methods by name, "Broker.Send". It connects at the first call."""
 
-    def __init__(self, endpoint: str) -> None:
-        self._endpoint = endpoint
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
         self._channel: grpc.Channel | None = None
         self._methods: dict[str, Any] = {}
         self._opening = Lock()
@@ -30,7 +31,9 @@ class Channel:
             raise ClientClosed("this client is closed")
         call = self._methods.get(method) or self._open(method)
         try:
-            return call(request, timeout=timeout) if stop is None else self._until(stop, call, request, timeout)
+            if stop is not None:
+                return self._until(stop, call, request, timeout)
+            return call(request, timeout=timeout, metadata=self._connection.headers())
         except (grpc.RpcError, ValueError):
             # A closed channel refuses with ValueError, and cancels with a status that a broker may send too.
             if self._closed:
@@ -46,7 +49,9 @@ class Channel:
             raise ClientClosed("this client is closed")
         said: queue.SimpleQueue[Any] = queue.SimpleQueue()
         said.put(hello)
-        call = (self._methods.get(method) or self._open(method))(iter(said.get, None))
+        call = (self._methods.get(method) or self._open(method))(
+            iter(said.get, None), metadata=self._connection.headers()
+        )
         unwatch = stop.watch(call.cancel)
         try:
             for response in call:
@@ -77,7 +82,7 @@ class Channel:
 
     def _until(self, stop: Stop, call: Any, request: Any, timeout: float) -> Any:
         # A future costs twice a blocking call: taken only where somebody may want to stop it.
-        future = call.future(request, timeout=timeout)
+        future = call.future(request, timeout=timeout, metadata=self._connection.headers())
         unwatch = stop.watch(future.cancel)
         try:
             return future.result()
@@ -92,7 +97,11 @@ class Channel:
     def _open(self, method: str) -> Any:
         with self._opening:
             if self._channel is None:
-                self._channel = grpc.insecure_channel(self._endpoint, options=CHANNEL_OPTIONS)
+                where, credentials = self._connection.endpoint, self._connection.credentials
+                if credentials is None:
+                    self._channel = grpc.insecure_channel(where, options=CHANNEL_OPTIONS)
+                else:
+                    self._channel = grpc.secure_channel(where, credentials, options=CHANNEL_OPTIONS)
             service, name = method.split(".")
             stub = getattr(stubs, f"{service}Stub")(self._channel)
             self._methods[method] = getattr(stub, name)

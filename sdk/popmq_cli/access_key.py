@@ -1,0 +1,42 @@
+"""`popmq access-key`: keys for a broker that asks who calls (`popmq serve --access-keys FILE`)."""
+
+import sys
+
+import click
+
+
+@click.group("access-key")
+def access_key() -> None:
+    """Make access keys."""
+
+
+@access_key.command()
+@click.argument("name")
+@click.option(
+    "--allow",
+    "grants",
+    multiple=True,
+    required=True,
+    metavar="GRANT",
+    help="send:TOPIC, receive:TOPIC/GROUP, admin or *; names may end with *. As often as needed.",
+)
+def new(name: str, grants: tuple[str, ...]) -> None:
+    """Print a new key with a random secret, as it stands in the file of `popmq serve --access-keys`.
+
+    The file is for its owner only (mode 600); a running broker takes what is added to it within a second.
+
+    \b
+    Examples:
+      install -m 600 /dev/null keys.toml
+      popmq access-key new operator --allow admin >> keys.toml
+      popmq access-key new billing --allow receive:orders/billing --allow "send:invoices*" >> keys.toml
+    """
+    try:
+        from popmq_server.access import stanza
+    except ImportError as error:
+        click.echo(f'popmq access-key needs the broker: pip install "popmq[server]" ({error})', err=True)
+        sys.exit(1)
+    try:
+        click.echo(stanza(name, grants))
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None

@@ -1,0 +1,114 @@
+"""Keys and TLS on the command line: made, given by options, files and the environment, never shown."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from popmq_server.embedded import EmbeddedBroker
+from tests.cli.conftest import Cli
+from tests.crash.broker_process import own_port
+from tests.wire.signing import KEYS, secret_of, write_keys
+
+PROGRAM = [sys.executable, "-c", "from popmq_cli.main import main; main()"]
+
+
+@pytest.fixture
+def guarded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[EmbeddedBroker]:
+    """A broker that POPMQ_ENDPOINT names, with TLS and access keys; the secret of root is in a file."""
+    write_keys(tmp_path / "keys.toml", KEYS)
+    (tmp_path / "secret").write_text(secret_of("root"))
+    keys = tmp_path / "keys.toml"
+    with EmbeddedBroker(tmp_path / "data", sync="none", tls_port=own_port(), access_keys=keys) as broker:
+        monkeypatch.setenv("POPMQ_ENDPOINT", broker.endpoint)
+        yield broker
+
+
+def test_a_command_calls_with_a_key_from_options_or_the_environment(
+    run: Cli, guarded: EmbeddedBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = run("topic", "create", "orders")
+    assert (refused.code, "access key" in refused.err) == (1, True)
+    key = ("--access-key", "root", "--secret-file", str(tmp_path / "secret"))
+    assert run("topic", "create", "orders", *key).code == 0
+    assert "orders" in run(*key, "topic", "list").out
+    assert (
+        run("--access-key", "root", "--secret-file", "-", "topic", "list", stdin=secret_of("root").encode()).code == 0
+    )
+    monkeypatch.setenv("POPMQ_ACCESS_KEY", "root")
+    monkeypatch.setenv("POPMQ_SECRET", secret_of("root"))
+    assert run("topic", "describe", "orders").code == 0
+    assert run("topic", "list", "--secret-file", "/nowhere").code == 2
+
+
+def test_a_command_goes_over_tls_by_options_or_the_environment(
+    run: Cli, guarded: EmbeddedBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POPMQ_ACCESS_KEY", "root")
+    monkeypatch.setenv("POPMQ_SECRET_FILE", str(tmp_path / "secret"))
+    where = ("--endpoint", guarded.tls_endpoint)
+    assert run("topic", "list", *where, "--timeout", "300ms").code == 3
+    assert run("topic", "list", *where, "--tls", "--timeout", "300ms").code == 3
+    assert run("topic", "list", *where, "--tls-ca", str(guarded.certificate)).code == 0
+    monkeypatch.setenv("POPMQ_TLS_CA", str(guarded.certificate))
+    assert run("topic", "list", *where).code == 0
+
+
+def test_what_the_container_asks_for_its_health_is_answered_with_any_key(
+    run: Cli, guarded: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run("stats").code == 1
+    monkeypatch.setenv("POPMQ_ACCESS_KEY", "nothing")
+    monkeypatch.setenv("POPMQ_SECRET", secret_of("nothing"))
+    assert run("stats").code == 0
+
+
+def test_a_new_key_is_taken_by_a_running_broker(
+    run: Cli, guarded: EmbeddedBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("popmq_server.access.LOOK_EVERY_S", 0.0)
+    made = run("access-key", "new", "clerk", "--allow", "send:orders", "--allow", "receive:orders/*")
+    with (tmp_path / "keys.toml").open("a") as file:
+        file.write(made.out)
+    secret = made.out.splitlines()[1].split('"')[1]
+    assert len(secret) >= 43
+    monkeypatch.setenv("POPMQ_ACCESS_KEY", "clerk")
+    monkeypatch.setenv("POPMQ_SECRET", secret)
+    assert run("stats").code == 0
+
+
+@pytest.mark.parametrize("words", [("clerk", "--allow", "sned:orders"), ("a clerk", "--allow", "admin"), ("clerk",)])
+def test_a_key_that_could_not_stand_in_the_file_is_not_made(run: Cli, words: tuple[str, ...]) -> None:
+    done = run("access-key", "new", *words)
+    assert (done.code, done.out) == (2, "")
+
+
+def test_no_option_takes_a_secret(run: Cli) -> None:
+    """Arguments stand in the list of processes."""
+    for words in (("--help",), ("send", "--help"), ("serve", "--help")):
+        assert "--secret " not in run(*words).out
+
+
+@pytest.mark.slow
+@pytest.mark.process
+def test_the_program_refuses_keys_that_others_may_read_and_says_that_it_asks_for_them(tmp_path: Path) -> None:
+    write_keys(tmp_path / "keys.toml", KEYS)
+    (tmp_path / "keys.toml").chmod(0o644)
+    serve = [*PROGRAM, "serve", "--data", str(tmp_path / "data"), "--port", "0", "--tls-port", "0"]
+    serve += ["--metrics-port", "0", "--access-keys", str(tmp_path / "keys.toml")]
+    refused = subprocess.run(serve, capture_output=True, text=True, timeout=60, env=os.environ)
+    assert (refused.returncode, refused.stdout) == (78, "")
+    assert f"chmod 600 {tmp_path / 'keys.toml'}" in refused.stderr
+    assert not (tmp_path / "data").exists(), "nothing was made for a start that fails"
+    (tmp_path / "keys.toml").chmod(0o600)
+    with subprocess.Popen(serve, stdout=subprocess.PIPE, text=True) as broker:
+        assert broker.stdout is not None
+        said = [broker.stdout.readline() for _ in range(2)]
+        assert said[1] == f"popmq: every call needs an access key: {tmp_path / 'keys.toml'}\n"
+        broker.terminate()
+        assert broker.wait(60) == 0
