@@ -7,7 +7,7 @@ in one sentence which option is wrong, what it was, and what would be right.
 import difflib
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -30,6 +30,11 @@ def _word(text: str) -> str:
     if not text.strip():
         raise ValueError("a name")
     return text.strip()
+
+
+def _secret(text: str) -> str:
+    """As it is. The words for what is wrong never hold it."""
+    return text
 
 
 def _start(text: str) -> Start:
@@ -119,6 +124,10 @@ OPTIONS = (
     Option("endpoint", _word, None, "host:port of the broker"),
     Option("topic", _word, None, "the topic to read"),
     Option("group", _word, None, "the group to read as; two queries with one group share its messages"),
+    Option("tls", _flag, "false", "connect with TLS"),
+    Option("tlsCa", _word, "", "with TLS, trusting this certificate: a PEM file that every machine has"),
+    Option("accessKey", _word, "", "the access key of a broker that asks for one; else POPMQ_ACCESS_KEY"),
+    Option("secret", _secret, "", "its secret; better POPMQ_SECRET or POPMQ_SECRET_FILE, on driver and executors"),
     Option("startingOffsets", _start, "earliest", "where a group new to the topic starts: earliest, latest, a time"),
     Option("maxRowsPerTrigger", _whole(1, ROWS_MAX), "100000", "rows of a micro-batch", alias="maxOffsetsPerTrigger"),
     Option("maxBytesPerTrigger", _size("1m", "1024g"), "128m", "bodies of one micro-batch at most; a soft bound"),
@@ -150,6 +159,17 @@ _ELSEWHERE = {
 
 
 @dataclass(frozen=True, slots=True)
+class Broker:
+    """How driver and tasks reach the broker: it travels with tasks, never with an offset. The secret is not shown."""
+
+    endpoint: str
+    tls: bool = False
+    tls_ca: str = ""
+    access_key: str = ""
+    secret: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Options:
     """The options of one query, typed: times in seconds, sizes in bytes. `OPTIONS` tells what each does."""
 
@@ -171,6 +191,15 @@ class Options:
     include_properties: bool
     long_poll_timeout: float
     broker_unavailable_timeout: float
+    tls: bool = False
+    tls_ca: str = ""
+    access_key: str = ""
+    secret: str = field(default="", repr=False)
+
+    @property
+    def broker(self) -> Broker:
+        """How to reach the broker."""
+        return Broker(self.endpoint, self.tls, self.tls_ca, self.access_key, self.secret)
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> "Options":

@@ -16,14 +16,14 @@ from pyspark.sql.datasource import InputPartition
 
 import popmq
 from popmq_spark.columns import to_arrow
-from popmq_spark.options import Options
+from popmq_spark.options import Broker, Options
 from popmq_spark.plan import Plan
 
 _log = logging.getLogger("popmq_spark")
 
 #: Spark keeps an executor's Python process for many tasks, and the connection with it. The key holds the process id
 #: because those processes are forked: a connection must not be used on both sides of a fork.
-_clients: dict[tuple[int, str, float], popmq.Client] = {}
+_clients: dict[tuple[int, Broker, float], popmq.Client] = {}
 
 
 class DataLoss(RuntimeError):
@@ -38,7 +38,7 @@ class LeaseLoss(RuntimeError):
 class Part(InputPartition):
     """Everything that `read` needs: Spark pickles it into the task."""
 
-    endpoint: str
+    broker: Broker
     topic: str
     group: str
     owner: str
@@ -59,7 +59,7 @@ class Part(InputPartition):
     @classmethod
     def of(cls, plan: Plan, part: int, generation: int, options: Options, schema: pa.Schema) -> Self:
         return cls(
-            endpoint=options.endpoint,
+            broker=options.broker,
             topic=options.topic,
             group=options.group,
             owner=plan.owner,
@@ -128,15 +128,22 @@ def _pop(part: Part, chunk: int) -> popmq.SealedBatch:
 
 
 def _client(part: Part) -> popmq.Client:
-    key = os.getpid(), part.endpoint, part.patience
+    key = os.getpid(), part.broker, part.patience
     if key not in _clients:
-        _clients[key] = connect(part.endpoint, part.patience)
+        _clients[key] = connect(part.broker, part.patience)
     return _clients[key]
 
 
-def connect(endpoint: str, patience: float) -> popmq.Client:
+def connect(broker: Broker, patience: float) -> popmq.Client:
     """A client that outlives a broker away for `patience` seconds: a call that fails ends a task, or the query."""
-    return popmq.Client(endpoint, timeouts=popmq.Timeouts.all(patience))
+    return popmq.Client(
+        broker.endpoint,
+        timeouts=popmq.Timeouts.all(patience),
+        tls=broker.tls,
+        tls_ca=broker.tls_ca or None,
+        access_key=broker.access_key or None,
+        secret=broker.secret or None,
+    )
 
 
 def _check(part: Part, sealed: popmq.SealedBatch) -> None:

@@ -111,7 +111,7 @@ class PopMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _connected(self) -> popmq.Client:
         if self._client is None:
-            self._client = connect(self._options.endpoint, self._options.broker_unavailable_timeout)
+            self._client = connect(self._options.broker, self._options.broker_unavailable_timeout)
         return self._client
 
     def _hold(self, name: str) -> Owner:
