@@ -33,6 +33,7 @@ class Call(Generic[T]):
     read: Callable[[Any, bool], T]
     timeout: str = "admin"
     wait: float = 0.0  # seconds that the broker may park it, beyond the timeout
+    once: bool = False  # whatever the error: never tried again, for a second try would do it a second time
 
 
 @dataclass(frozen=True, slots=True)

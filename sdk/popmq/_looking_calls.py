@@ -105,13 +105,17 @@ def sessions(group: str) -> Call[list[ClientSession]]:
 def client_stack(client_id: str) -> Call[ClientAnswer]:
     """The stacks of a client's threads."""
     request = pb.GetClientStackRequest(client_id=client_id)
-    return Call("Admin.GetClientStack", request, lambda reply, _: same_names(ClientAnswer, reply), wait=_ANSWER_S)
+    return Call(
+        "Admin.GetClientStack", request, lambda reply, _: same_names(ClientAnswer, reply), wait=_ANSWER_S, once=True
+    )
 
 
 def verify_message(client_id: str, topic: str, queue: int, offset: int) -> Call[ClientAnswer]:
     """How a client fares with a message."""
     request = pb.VerifyMessageRequest(client_id=client_id, topic=topic, queue=queue, offset=offset)
-    return Call("Admin.VerifyMessage", request, lambda reply, _: same_names(ClientAnswer, reply), wait=_ANSWER_S)
+    return Call(
+        "Admin.VerifyMessage", request, lambda reply, _: same_names(ClientAnswer, reply), wait=_ANSWER_S, once=True
+    )
 
 
 # ── Single messages ──────────────────────────────────────────────────────────────────────────────────────────────────

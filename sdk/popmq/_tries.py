@@ -38,7 +38,7 @@ class Tries:
             raise self._before
         self._before = error
         self.uncertain = self.uncertain or isinstance(error, Unavailable)
-        if not error.retryable or self.count == self._retry.tries:
+        if not error.retryable or self._call.once or self.count == self._retry.tries:
             raise error
         pause = self._retry.pause(self.count, error.retry_after)
         if now + pause >= self._deadline:

@@ -156,6 +156,15 @@ async def test_a_pop_that_is_tried_again_waits_only_for_what_is_left(lossy: Any,
     assert second.wait_ms < first.wait_ms == 200
 
 
+async def test_a_client_is_asked_once_even_if_it_is_silent(lossy: Any, wire: LossyWire) -> None:
+    wire.plan["VerifyMessage"], wire.plan["GetClientStack"] = [REFUSE], [REFUSE]
+    with pytest.raises(errors.Unavailable):
+        await lossy.verify_message("worker", TOPIC, 0, 0)
+    with pytest.raises(errors.Unavailable):
+        await lossy.client_stack("worker")
+    assert [len(wire.seen[name]) for name in ("VerifyMessage", "GetClientStack")] == [1, 1]
+
+
 async def test_an_ack_whose_answer_was_lost_counts_as_done(lossy: Any, wire: LossyWire) -> None:
     await lossy.send(TOPIC, [b"a", b"b"])
     popped = await lossy.pop(TOPIC, GROUP)

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from functools import partial
+
 import popmq
 from tests.interop.scenarios import Outcome, scenario
 from tests.interop.world import World, encoded, receive, texts
 
 BODY = b"\x00\xff binary"
+#: Clients that tell stacks and handle no message out of turn, and one that answers nothing to either.
+UNABLE: Outcome = {"good": "NOT_IMPLEMENTED", "bad": "NOT_IMPLEMENTED", "calls": []}
+SILENT: Outcome = {"stack": "Unavailable", "good": "Unavailable", "bad": "Unavailable", "calls": []}
 PARTS: Outcome = {"tag": "paid", "keys": ["k1", "k2"], "properties": {"region": "eu", "Umlaut": "ä"}}
 
 
@@ -55,3 +62,40 @@ def order_from_the_sdk(world: World) -> Outcome:
             client.send(topic, popmq.Message(body, message_group="a"))
     came = receive(driver, consumer, 2)
     return {"order": texts(came), "group": sorted({m["group"] for m in came})}
+
+
+@scenario(
+    {"stack": "OK", "good": "OK", "bad": "FAILED_TO_CONSUME_MESSAGE", "calls": ["good", "bad"]},
+    needs=("push",),
+    wants=("popmq",),
+    but={"python": SILENT, "node": UNABLE, "go": UNABLE},
+)
+def asked_by_an_operator(world: World) -> Outcome:
+    """A push consumer tells its stacks, and its listener is handed a message of a topic that it does not read, once."""
+    driver, topic, group, elsewhere = world.start(), world.topic(), world.group(), world.topic()
+    consumer = world.push(driver, topic, group, fail={"bad": -1})
+    with popmq.Client(world.target.endpoint) as client:
+        who = _only_client(client, group)
+        told = {"stack": _answer(lambda: client.client_stack(who))}
+        for body in ("good", "bad"):
+            at = client.send(elsewhere, popmq.Message(body))
+            told[body] = _answer(partial(client.verify_message, who, elsewhere, at.queue, at.offset))
+    time.sleep(2)  # none comes a second time
+    return {**told, "calls": texts([e["message"] for e in driver.events("listening", consumer)])}
+
+
+def _only_client(client: popmq.Client, group: str) -> str:
+    """The client id of the group's consumer, which has just started."""
+    for _ in range(40):
+        if sessions := client.sessions(group):
+            return sessions[0].client_id
+        time.sleep(0.5)
+    raise AssertionError(f"nobody consumes for {group}")
+
+
+def _answer(ask: Callable[[], popmq.ClientAnswer]) -> str:
+    """The word of the client, or what its silence is for the operator."""
+    try:
+        return ask().code
+    except popmq.PopMQError as error:
+        return type(error).__name__
