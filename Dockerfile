@@ -1,4 +1,4 @@
-# The broker, as a small image: docker run -p 8081:8081 -v popmq:/data popmq
+# The broker, as a small image: docker run -p 8081:8081 -p 8082:8082 -v popmq:/data popmq
 # Every RUN is a make target, and tests/test_packaging.py runs these lines too, so that this file cannot rot unseen.
 
 # The full image has make; its Python stands where that of the slim one does, so the environment can be copied.
@@ -14,7 +14,8 @@ ENV PATH=/opt/popmq/bin:$PATH PYTHONUNBUFFERED=1
 USER 10001:10001
 WORKDIR /data
 VOLUME /data
-EXPOSE 8081
+EXPOSE 8081 8082
+# With access keys it calls by POPMQ_ACCESS_KEY and POPMQ_SECRET_FILE; any key will do.
 HEALTHCHECK --interval=30s --timeout=10s --start-period=10s CMD ["popmq", "stats"]
 # SIGTERM drains: what was promised is on disk, what is in flight is answered.
 STOPSIGNAL SIGTERM
