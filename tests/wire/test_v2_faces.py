@@ -92,6 +92,17 @@ def test_what_one_face_leased_the_other_acks(shop: Stubs, v2: V2) -> None:
     assert shop.stats().acked == 2
 
 
+def test_what_this_face_moves_counts_in_the_rates_of_the_group_and_the_topic(
+    shop: Stubs, v2: V2, clock: FakeClock
+) -> None:
+    v2.send(*(message(message_id=f"m{number}") for number in range(30)))
+    v2.ack(*v2.receive(batch_size=15).messages)
+    clock.advance(30 * SECOND)
+    (sent,) = shop.admin.GetStats(native.GetStatsRequest(topic=TOPIC), timeout=CALL_S).topics
+    stats = shop.stats()
+    assert (sent.sent_per_s, stats.popped_per_s, stats.acked_per_s) == (0.5, 0.25, 0.25)
+
+
 def test_a_namespace_is_the_same_in_the_resource_and_in_the_header(shop: Stubs, v2: V2) -> None:
     shop.create_topic("shop.orders")
     shop.create_group("shop.billing")

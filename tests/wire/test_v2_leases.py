@@ -9,7 +9,8 @@ import pytest
 
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.rocketmq import service_pb2 as rpc
-from popmq_proto.v1 import popmq_pb2 as native
+from popmq_proto.v1 import popmq_pb2 as v1
+from popmq_server.api.native import NativeService
 from popmq_server.api.rocketmq.call import Call
 from popmq_server.api.rocketmq.clients import Clients
 from popmq_server.api.rocketmq.receiving import ReceiveService
@@ -17,6 +18,7 @@ from popmq_server.api.rocketmq.remembered import Held
 from popmq_server.clock import FakeClock
 from popmq_server.commands import ChangeInvisibleTime, Look, Pop, Popped
 from popmq_server.metrics import Metrics
+from popmq_server.rates import Rates
 from tests.wire.gate import Gate
 from tests.wire.parked import Parked
 from tests.wire.stubs import GROUP, TOPIC, Stubs
@@ -137,7 +139,7 @@ class Desk:
         return (0, 0)
 
     async def pop(self, command: Pop, wait_ms: int) -> Popped:
-        data = native.Message(message_id="m", body=b"x").SerializeToString()
+        data = v1.Message(message_id="m", body=b"x").SerializeToString()
         return Popped([(data, 1, 0, number, 1, number) for number in range(4)], 7, 9, 1, 2, 0)
 
 
@@ -153,7 +155,9 @@ def test_a_stream_that_breaks_off_gives_back_what_was_not_written(read: int, bac
         desk, clock = Desk(), FakeClock()
         engine: Any = desk
         clients = Clients(engine, clock)
-        service = ReceiveService(engine, clients, Held(), clock, Metrics())
+        metrics = Metrics()
+        native = NativeService(engine, clock, metrics, Rates(clock))
+        service = ReceiveService(engine, clients, Held(), clock, native, metrics)
         request = rpc.ReceiveMessageRequest(
             group=resource(GROUP), message_queue=pb.MessageQueue(topic=resource(TOPIC)), auto_renew=True
         )

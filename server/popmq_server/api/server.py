@@ -89,7 +89,7 @@ class Server:
         self._idle.set()
         rates = Rates(broker.clock)
         native = NativeService(engine, broker.clock, metrics, rates)
-        self._face = Face(engine, broker.clock, metrics, self._began)
+        self._face = Face(engine, native, broker.clock, metrics, self._began)
         parts: tuple[Any, ...] = (
             native,
             AdminService(engine, native, broker.store, metrics, rates),

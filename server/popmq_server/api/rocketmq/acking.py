@@ -12,6 +12,7 @@ history could tell of acks too, but a look into it costs what an ack may not, an
 
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.rocketmq import service_pb2 as rpc
+from popmq_server.api.native import NativeService
 from popmq_server.api.requests import ENTRIES_MAX, INVISIBLE_MS_MAX
 from popmq_server.api.rocketmq import leases
 from popmq_server.api.rocketmq.call import Call
@@ -33,10 +34,11 @@ NO_DELAY_MS = 10_000
 class AckService:
     """`held`: what was given out to clients that name no handle."""
 
-    def __init__(self, engine: Engine, clients: Clients, held: Held, metrics: Metrics) -> None:
+    def __init__(self, engine: Engine, clients: Clients, held: Held, native: NativeService, metrics: Metrics) -> None:
         self._engine = engine
         self._clients = clients
         self._held = held
+        self._native = native
         self._metrics = metrics
         self._finished = Finished()
 
@@ -68,9 +70,9 @@ class AckService:
         return status_of(result, call.language)
 
     def _count(self, group: str, answer: Acked) -> None:
-        self._metrics.requests.labels("Ack", group, "").inc()
+        self._native.served("Ack", group)
         for topic, done in answer.topics.items():
-            self._metrics.messages.labels("Ack", group, topic).inc(done)
+            self._native.moved("Ack", group, topic, done)
 
     async def ChangeInvisibleDuration(
         self, request: rpc.ChangeInvisibleDurationRequest, call: Call
@@ -120,8 +122,8 @@ class AckService:
         if isinstance(result, Refused):
             await self._check_topic(topic)
             raise result
-        self._metrics.requests.labels("ChangeInvisibleTime", group, "").inc()
-        self._metrics.messages.labels("ChangeInvisibleTime", group, "").inc()
+        self._native.served("ChangeInvisibleTime", group)
+        self._native.moved("ChangeInvisibleTime", group, "", 1)
 
     async def _check_topic(self, topic: str) -> None:
         """A handle knows its topic, so only who is refused is told that the one in the request is none."""

@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator
 
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.rocketmq import service_pb2 as rpc
+from popmq_server.api.native import NativeService
 from popmq_server.api.rocketmq.call import Call
 from popmq_server.api.rocketmq.clients import Clients
 from popmq_server.api.rocketmq.messages import Row, delivered
@@ -32,9 +33,10 @@ _NOTHING = pb.Status(code=pb.MESSAGE_NOT_FOUND, message="no new message")
 class PullService:
     """The calls of pull consumers."""
 
-    def __init__(self, engine: Engine, clients: Clients, metrics: Metrics) -> None:
+    def __init__(self, engine: Engine, clients: Clients, native: NativeService, metrics: Metrics) -> None:
         self._engine = engine
         self._clients = clients
+        self._native = native
         self._metrics = metrics
         self._begun: OrderedDict[tuple[str, str], None] = OrderedDict()
 
@@ -81,8 +83,8 @@ class PullService:
         left = True
         while left:
             moved, left = await self._engine.execute(command)
-            self._metrics.messages.labels("UpdateOffsets", command.group, command.topic).inc(moved)
-        self._metrics.requests.labels("UpdateOffsets", command.group, command.topic).inc()
+            self._native.moved("UpdateOffsets", command.group, command.topic, moved)
+        self._native.served("UpdateOffsets", command.group, command.topic)
 
     async def GetOffset(self, request: rpc.GetOffsetRequest, call: Call) -> rpc.GetOffsetResponse:
         """Where the group goes on."""
@@ -133,12 +135,10 @@ class PullService:
         return kind
 
     def _count(self, command: Pull, pulled: Pulled) -> None:
-        names = "Pull", command.group, command.topic
-        self._metrics.requests.labels(*names).inc()
+        self._native.served("Pull", command.group, command.topic)
         self._metrics.pulls.labels(pulled.status, command.group, command.topic).inc()
-        if pulled.rows:
-            self._metrics.messages.labels(*names).inc(len(pulled.rows))
-            self._metrics.bytes.labels(*names).inc(sum(len(row[0]) for row in pulled.rows))
+        size = sum(len(row[0]) for row in pulled.rows)
+        self._native.moved("Pull", command.group, command.topic, len(pulled.rows), size)
 
 
 def _judged(pulled: Pulled, command: Pull) -> pb.Status:

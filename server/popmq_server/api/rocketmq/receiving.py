@@ -17,6 +17,7 @@ from google.protobuf.duration_pb2 import Duration
 
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.rocketmq import service_pb2 as rpc
+from popmq_server.api.native import NativeService
 from popmq_server.api.requests import INVISIBLE_MS_MAX, INVISIBLE_MS_MIN
 from popmq_server.api.rocketmq import leases
 from popmq_server.api.rocketmq.call import Call
@@ -48,11 +49,20 @@ _NOTHING = pb.Status(code=pb.MESSAGE_NOT_FOUND, message="no new message")
 class ReceiveService:
     """`held`: what it gave out to clients that will not name handles."""
 
-    def __init__(self, engine: Engine, clients: Clients, held: Held, clock: Clock, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        clients: Clients,
+        held: Held,
+        clock: Clock,
+        native: NativeService,
+        metrics: Metrics,
+    ) -> None:
         self._engine = engine
         self._clients = clients
         self._held = held
         self._clock = clock
+        self._native = native
         self._metrics = metrics
         self._filters = Filters()
         self._giving_back: set[asyncio.Future[Any]] = set()
@@ -145,11 +155,9 @@ class ReceiveService:
             task.exception()  # the broker stops, or the group is gone: leases end by themselves
 
     def _count(self, command: Pop, popped: Popped) -> None:
-        names = "Pop", command.group, command.topic
-        self._metrics.requests.labels(*names).inc()
-        if popped.rows:
-            self._metrics.messages.labels(*names).inc(len(popped.rows))
-            self._metrics.bytes.labels(*names).inc(sum(len(row[0]) for row in popped.rows))
+        self._native.served("Pop", command.group, command.topic)
+        size = sum(len(row[0]) for row in popped.rows)
+        self._native.moved("Pop", command.group, command.topic, len(popped.rows), size)
 
 
 def filter_of(expression: pb.FilterExpression) -> tuple[str, str]:

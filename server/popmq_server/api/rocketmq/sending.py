@@ -3,6 +3,7 @@
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.rocketmq import service_pb2 as rpc
 from popmq_server.api import requests
+from popmq_server.api.native import NativeService
 from popmq_server.api.rocketmq import messages
 from popmq_server.api.rocketmq.call import Call
 from popmq_server.api.rocketmq.clients import Clients
@@ -19,9 +20,10 @@ from popmq_server.opaque import read_recall, read_transaction
 class SendService:
     """The producer's calls."""
 
-    def __init__(self, engine: Engine, clients: Clients, metrics: Metrics) -> None:
+    def __init__(self, engine: Engine, clients: Clients, native: NativeService, metrics: Metrics) -> None:
         self._engine = engine
         self._clients = clients
+        self._native = native
         self._metrics = metrics
 
     async def SendMessage(self, request: rpc.SendMessageRequest, call: Call) -> rpc.SendMessageResponse:
@@ -46,10 +48,8 @@ class SendService:
         sizes = [
             len(message.data) for message, entry in zip(outgoing, entries, strict=True) if entry.status.code == pb.OK
         ]
-        self._metrics.requests.labels("Send", "", command.topic).inc()
-        if sizes:
-            self._metrics.messages.labels("Send", "", command.topic).inc(len(sizes))
-            self._metrics.bytes.labels("Send", "", command.topic).inc(sum(sizes))
+        self._native.served("Send", "", command.topic)
+        self._native.moved("Send", "", command.topic, len(sizes), sum(sizes))
 
     async def RecallMessage(self, request: rpc.RecallMessageRequest, call: Call) -> rpc.RecallMessageResponse:
         """OK: it will never be delivered."""

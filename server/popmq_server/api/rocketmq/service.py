@@ -21,6 +21,7 @@ from google.protobuf.message import DecodeError, Message
 
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.rocketmq import service_pb2 as rpc
+from popmq_server.api.native import NativeService
 from popmq_server.api.rocketmq.acking import AckService
 from popmq_server.api.rocketmq.call import Call, call_of
 from popmq_server.api.rocketmq.clients import Clients
@@ -47,9 +48,14 @@ Streaming = Callable[[Any, Call], AsyncGenerator[Message, None]]
 
 
 class Face:
-    """The service over one engine. `began`: told of each call, so that a stop waits for its answer."""
+    """The service over one engine.
 
-    def __init__(self, engine: Engine, clock: Clock, metrics: Metrics, began: Callable[[Any], None]) -> None:
+    `native` lends its way of counting; `began` is told of each call, so that a stop waits for its answer.
+    """
+
+    def __init__(
+        self, engine: Engine, native: NativeService, clock: Clock, metrics: Metrics, began: Callable[[Any], None]
+    ) -> None:
         self._metrics = metrics
         self._began = began
         self.clients = Clients(engine, clock)
@@ -57,10 +63,10 @@ class Face:
         held = Held()
         self._parts: tuple[Any, ...] = (
             self.routes,
-            SendService(engine, self.clients, metrics),
-            ReceiveService(engine, self.clients, held, clock, metrics),
-            AckService(engine, self.clients, held, metrics),
-            PullService(engine, self.clients, metrics),
+            SendService(engine, self.clients, native, metrics),
+            ReceiveService(engine, self.clients, held, clock, native, metrics),
+            AckService(engine, self.clients, held, native, metrics),
+            PullService(engine, self.clients, native, metrics),
             TelemetryService(engine, self.clients),
         )
 
