@@ -104,6 +104,7 @@ NEEDS: dict[type, Callable[[Any], Needs]] = {
     commands.ReleaseOwner: lambda command: _receive("", command.group, or_admin=True),
     Available: _of_pair,
     commands.SetFilter: _of_pair_or_admin,
+    SetConsumeMode: _of_pair_or_admin,
     commands.UpdateOffsets: _of_pair,
     commands.QueryOffsets: _of_pair_or_admin,
     commands.SendBack: _of_pair,
@@ -123,7 +124,6 @@ NEEDS: dict[type, Callable[[Any], Needs]] = {
         commands.CreateGroup,
         commands.UpdateGroup,
         commands.DeleteGroup,
-        SetConsumeMode,
         ResetOffsets,
         CloneOffsets,
         commands.ResumeMessageGroup,
@@ -234,8 +234,8 @@ class Guarded:
         return await self._engine.pull(command, wait_ms)
 
     async def set_consume_mode(self, command: SetConsumeMode) -> Subscription:
-        """For admin."""
-        self._allow(ADMIN)
+        """As receive: a new group that pulls says so first."""
+        self._allow(_of_pair_or_admin(command))
         return await self._engine.set_consume_mode(command)
 
     async def move(self, command: ResetOffsets | CloneOffsets) -> dict[int, int]:

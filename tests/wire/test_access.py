@@ -56,8 +56,8 @@ ALLOWED = {
     + "Broker/Pop Broker/Ack Broker/ChangeInvisibleTime Broker/QueryAssignment Broker/Heartbeat Broker/AttachOwner "
     "Broker/RenewOwner Broker/AckUpTo Broker/ReleaseOwner Broker/WaitAvailable Broker/Peek Broker/Pull "
     "Broker/UpdateOffsets Broker/QueryOffsets Broker/SendBack Broker/LockQueues Broker/UnlockQueues Admin/GetTopic "
-    "Admin/GetGroup Admin/GetStats Admin/SetFilter Admin/LookUp Admin/Browse Admin/ListLeases Admin/ListOwners "
-    "Admin/ListSessions",
+    "Admin/GetGroup Admin/GetStats Admin/SetFilter Admin/SetConsumeMode Admin/LookUp Admin/Browse Admin/ListLeases "
+    "Admin/ListOwners Admin/ListSessions",
     RUNS: " ".join(name for name in METHODS if name.startswith("Admin/"))
     + " Broker/Peek Broker/QueryOffsets Broker/ReleaseOwner Broker/Recall Broker/EndTransaction",
 }
