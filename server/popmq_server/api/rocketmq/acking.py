@@ -5,6 +5,10 @@
     of one that was done       OK, while remembered      OK                        INVALID_RECEIPT_HANDLE
     lapsed, forged, damaged    INVALID_RECEIPT_HANDLE    INVALID_RECEIPT_HANDLE    INVALID_RECEIPT_HANDLE
 
+The handle is the same through all changes of the time, so it is answered as it came, also with a refusal: clients go on
+with what is answered. Entries of an ack are answered in their places, with one code where all fared alike, since
+clients take MULTIPLE_RESULTS for success.
+
 Clients repeat a call until they hear one of these two codes, some a dead letter until they hear OK. A done delivery is
 told from a lapsed one by memory (remembered.py), a dead letter also by looking for it: it outlives a restart. The
 history could tell of acks too, but a look into it costs what an ack may not, and late acks come in storms.
@@ -103,7 +107,11 @@ class AckService:
         return rpc.ForwardMessageToDeadLetterQueueResponse(status=OK)
 
     async def _is_done(self, refused: Refused, text: str, group: str, message_id: str) -> bool:
-        """Whether a delivery that is over was finished, and not lost to a deadline."""
+        """Whether a delivery that is over was finished, and not lost to a deadline.
+
+        One look into the dead letters of the group, which are few; it may find the letter of another delivery of the
+        same message, which is as good.
+        """
         if refused.code != "HANDLE_LAPSED":
             return False
         if self._finished.has(text, group):

@@ -2,6 +2,12 @@
 
     status OK · message · … · next_offset       status MESSAGE_NOT_FOUND or ILLEGAL_OFFSET · next_offset
 
+    this protocol              popmq.v1
+    PullMessage                Pull, without an offset to commit; the filter of the request wins
+    UpdateOffset               UpdateOffsets of one queue
+    GetOffset, QueryOffset     QueryOffsets: what is committed, the ends, the first offset at a time
+    next_offset                behind all that was looked at; where the queue begins or ends, if the offset is not in it
+
 The first PullMessage or UpdateOffset of a group that has no position in the topic makes it a group that pulls there, as
 the SDK's pull consumer does it. A group that pops may be read along with PullMessage, but its offset is moved by acks:
 UpdateOffset is refused with PRECONDITION_FAILED until an operator switches it.
@@ -59,7 +65,7 @@ class PullService:
         yield rpc.PullMessageResponse(next_offset=pulled.next_offset)
 
     async def UpdateOffset(self, request: rpc.UpdateOffsetRequest, call: Call) -> rpc.UpdateOffsetResponse:
-        """What the group has done of a queue: it goes on here."""
+        """What the group has done of a queue: it goes on here. Backward too, as with the reference's clients."""
         topic, group, queue = _names(request, call)
         if request.offset < 0:
             raise Declined(pb.ILLEGAL_OFFSET, f"the offset is {request.offset}")
@@ -111,7 +117,10 @@ class PullService:
     # ── What the engine knows ────────────────────────────────────────────────────────────────────────────────────
 
     async def _begin(self, topic: str, group: str) -> None:
-        """A group without a position pulls from here on; one that has a position stays what it is."""
+        """A group without a position pulls from here on; one that has a position stays what it is.
+
+        Asked once for each pair: a position is never lost but with its group or topic.
+        """
         if (group, topic) in self._begun:
             return
         rows = await self._engine.execute(QueryOffsets(topic, group))
@@ -122,7 +131,7 @@ class PullService:
             self._begun.popitem(last=False)
 
     async def _queue(self, topic: str, group: str, queue: int, since_ms: int | None = None) -> OffsetsOfQueue:
-        """The offsets of a queue that exists. Raises Declined BAD_REQUEST."""
+        """The offsets of a queue that exists, `at_timestamp` if a time is asked. Raises Declined BAD_REQUEST."""
         rows: list[OffsetsOfQueue] = await self._engine.execute(QueryOffsets(topic, group, since_ms))
         found = next((row for row in rows if row.queue == queue), None)
         if found is None:
@@ -142,7 +151,10 @@ class PullService:
 
 
 def _judged(pulled: Pulled, command: Pull) -> pb.Status:
-    """What was found, in a word of this protocol."""
+    """What was found, in a word of this protocol. Raises Declined for a queue that the topic does not have.
+
+    Why there is nothing (a filter, a hole, damage) has no word here: the next offset leads past it.
+    """
     if pulled.status == "NO_MATCHED_LOGIC_QUEUE":
         raise _no_queue(command.topic, command.queue)
     if pulled.status in _ILLEGAL:

@@ -5,8 +5,15 @@
 The wait is what the client asks for, at most 20 s and a margin less than its deadline, so that "nothing" arrives before
 the client gives up. What a client that has gone was not told is visible again at once.
 
-With auto_renew the lease lives with the client (leases.py). The request's filter replaces the group's: other consumers
-of the group that ask for another one replace it back, as in the reference, and the log says so.
+    auto_renew                a session lease: it lives with the client (leases.py), whatever invisible_duration says
+    else                      invisible_duration, 1 s – 12 h
+    filter_expression         replaces the group's: other consumers of the group that ask for another one replace it
+                              back, as in the reference, and the log says so
+    attempt_id                the same again gets the same messages again, while they are leased
+    message_queue             its topic; its id is looked at in groups with a share number only
+    batch_size                1–32, and what is unset or beyond is 32
+
+Errors are a status, too, and the stream ends with gRPC's OK: clients shun an endpoint where calls fail as calls.
 """
 
 import asyncio
@@ -47,7 +54,10 @@ _NOTHING = pb.Status(code=pb.MESSAGE_NOT_FOUND, message="no new message")
 
 
 class ReceiveService:
-    """`held`: what it gave out to clients that will not name handles."""
+    """One generator for each stream, closed by service.py whoever ends it: what it yields is written there.
+
+    `held`: what it gave out to clients that will not name handles.
+    """
 
     def __init__(
         self,
@@ -70,7 +80,10 @@ class ReceiveService:
     async def ReceiveMessage(
         self, request: rpc.ReceiveMessageRequest, call: Call
     ) -> AsyncGenerator[rpc.ReceiveMessageResponse, None]:
-        """Status first, then the messages, then the time."""
+        """Status first, then the messages, then the time.
+
+        A message counts as written when the next one is asked for: until then the stream may have broken off.
+        """
         client = self._clients.heard(call)
         command = await self._pop(request, call)
         client.renews = client.renews or command.session
@@ -142,7 +155,10 @@ class ReceiveService:
         return message
 
     def _give_back(self, command: Pop, popped: Popped, written: int) -> None:
-        """The client has gone: what was not written is visible at once, and the attempt does not count."""
+        """The client has gone: what was not written is visible at once, and the attempt does not count.
+
+        Nobody waits for it: the generator is being closed, perhaps by a cancellation, and may not be held up.
+        """
         handles = [Handle(leased.ck_id, row[5], leased.nonce) for leased in popped.leases for row in leased.rows]
         changes = tuple(Change(handle, "release", 0, True, "the client went away") for handle in handles[written:])
         task = asyncio.ensure_future(self._engine.execute(ChangeInvisibleTime(command.group, changes)))
@@ -184,14 +200,20 @@ def _invisible_ms(asked: Duration) -> int:
 
 
 def wait_ms(request: Any, call: Call, client: Client) -> int:
-    """How long to wait. A deadline that is near makes the answer early, never an error."""
+    """How long to wait, in ms. A deadline that is near makes the answer early, never an error.
+
+    The reference refuses what leaves less than 5 s, so its clients cannot wait for a second or two.
+    """
     remaining_s = call.remaining_s()
     remaining_ms = POLL_MS_MAX + MARGIN_MS if remaining_s is None else int(remaining_s * 1000)
     return min(_poll_ms(request, remaining_ms, client), POLL_MS_MAX, max(0, remaining_ms - MARGIN_MS))
 
 
 def _poll_ms(request: Any, remaining_ms: int, client: Client) -> int:
-    """The poll time that a request names, or what its deadline leaves. Raises Declined ILLEGAL_POLLING_TIME."""
+    """The poll time that a request names, or what its deadline leaves. Raises Declined ILLEGAL_POLLING_TIME.
+
+    Clients that name none set the deadline to their poll time and the timeout of other calls.
+    """
     if not request.HasField("long_polling_timeout"):
         timeout_ms = client.settings.request_timeout.ToMilliseconds() if client.settings is not None else 0
         return max(0, remaining_ms - (timeout_ms or REQUEST_TIMEOUT_MS) // 2)
