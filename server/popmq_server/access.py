@@ -60,7 +60,10 @@ class Need(NamedTuple):
 
 
 class Grant(NamedTuple):
-    """One entry of `allow`: a permission, and a name or the beginning of names (`ord*`) each."""
+    """One entry of `allow`: a permission, and a name or the beginning of names (`ord*`) each.
+
+    admin is for operators and their tools: it neither sends nor takes messages away from anybody, but looks at all.
+    """
 
     permission: str
     topic: str = "*"
@@ -78,6 +81,7 @@ class Grant(NamedTuple):
 
 
 def _matches(pattern: str, name: str) -> bool:
+    """Whether a pattern covers a name; no name asks whether there is any that it covers, and there always is."""
     return not name or pattern == name or (pattern.endswith("*") and name.startswith(pattern[:-1]))
 
 
@@ -90,7 +94,10 @@ def read_grant(text: str) -> Grant:
 
 
 class Key:
-    """One access key. Its secret is not shown by anything."""
+    """One access key. Its secret is not shown by anything.
+
+    It never changes: another secret or another grant is another Key, so that what was decided stays right.
+    """
 
     __slots__ = ("_decided", "_secret", "grants", "name")
 
@@ -190,6 +197,9 @@ class Keys:
         return self._keys.get(key.name) is key
 
     def _prove(self, authorization: str, date_time: str) -> Key:
+        """The whole way. A name that is not there is compared too, with a secret that nobody has: no answer comes
+        faster, and a caller learns no names by a stopwatch.
+        """
         if not authorization:
             raise unauthenticated("this broker takes calls with an access key only, and none came with this one")
         name, signature = _parts(authorization)
@@ -225,6 +235,7 @@ def _parts(authorization: str) -> tuple[str, bytes | None]:
     algorithm, _, rest = authorization.partition(" ")
     items = dict(item.strip().partition("=")[::2] for item in rest.split(","))
     signature = items.get("Signature", "")
+    # Hex of either case, as clients differ; a value is cut at the first "=" only, as the reference cuts it.
     if algorithm != ALGORITHM or not _SIGNATURE.fullmatch(signature):
         return "", None
     return items.get("Credential", "").partition("/")[0], bytes.fromhex(signature)

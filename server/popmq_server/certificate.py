@@ -91,6 +91,7 @@ class Certificate:
             return pair
 
     def _look(self) -> tuple[Version, Version]:
+        """Both files, since either may be replaced alone."""
         return version(self.cert), version(self._key)
 
 
@@ -118,6 +119,7 @@ def development(folder: pathlib.Path, host: str, clock: Clock) -> Certificate:
 
 def _read(cert: pathlib.Path, key: pathlib.Path) -> Pair:
     """Both files, proved to belong together. Raises one of FAULTS."""
+    # What is proved here is what is served: the files are not read a second time.
     pair = Pair(cert.read_bytes(), key.read_bytes())
     served = x509.load_pem_x509_certificates(pair.chain)[0]
     if serialization.load_pem_private_key(pair.key, None).public_key() != served.public_key():
@@ -136,6 +138,7 @@ def _ends(chain: bytes) -> datetime:
 
 
 def _now(clock: Clock) -> datetime:
+    """What the machine's clock shows: that is what clients compare a certificate with."""
     return datetime.fromtimestamp(clock.wall_ms() / 1000, UTC)
 
 

@@ -40,8 +40,13 @@ from popmq_server.records import Subscription
 Needs = tuple[Need, ...]
 
 ADMIN = (Need("admin"),)
+#: Any key will do.
 KNOWN = (Need("known"),)
+#: No key will do: no grant covers it, not even `*`.
 NOBODY = (Need("nobody"),)
+
+
+# Words for the tables below. `or_admin`: what operators do in place of a client, or only look at.
 
 
 def _send(topic: str, or_admin: bool = False) -> Needs:
@@ -63,10 +68,12 @@ def _look(topic: str, group: str) -> Needs:
 
 
 def _describe(topic: str) -> Needs:
+    """That a topic is there, and its settings: for whoever does anything with it."""
     return _look(topic, "") if topic.startswith(RETRY_PREFIX) else (Need("describe", topic),)
 
 
 def _of_group(command: Any) -> Needs:
+    """Commands that name deliveries by handles, or an owner: they know their topic, and the group is named."""
     return _receive("", command.group)
 
 
@@ -79,6 +86,7 @@ def _of_pair_or_admin(command: Any) -> Needs:
 
 
 def _looks(command: Look) -> Needs:
+    """A question is as secret as what it asks for."""
     needs = LOOKS.get(command.what)
     return NOBODY if needs is None else needs(*command.arguments)
 
@@ -142,6 +150,7 @@ def _group(group: str) -> Needs:
 
 
 def _named_group(group: str, *_: Any) -> Needs:
+    """Of one group; lists of all that cannot be cut by rows are for admin."""
     return _group(group) if group else ADMIN
 
 
@@ -194,6 +203,7 @@ class Guarded:
         return key
 
     def _allow(self, needs: Needs) -> Key:
+        """The caller's key, if it allows all that is needed: the one gate that everything here passes."""
         key = self._caller()
         for need in needs:
             if not key.may(need):

@@ -9,6 +9,7 @@ from popmq_server.storage.lmdb import SYNC_MODES
 
 HOST = "127.0.0.1"
 PORT = 8081
+#: Some official clients insist on TLS and want it without being configured.
 TLS_PORT = 8082
 METRICS_PORT = 9464
 DATA = pathlib.Path("popmq-data")
@@ -65,6 +66,7 @@ def _max_size(text: str) -> int:
 
 
 def _port(text: str) -> int:
+    """A port, or 0 for what the flag says about 0."""
     if not text.isascii() or not text.isdecimal() or len(text) > 5 or int(text) > 65535:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port: 0–65535")
     return int(text)

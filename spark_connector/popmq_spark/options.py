@@ -27,6 +27,7 @@ class OptionError(ValueError):
 
 
 def _word(text: str) -> str:
+    """A name, without the blanks around it."""
     if not text.strip():
         raise ValueError("a name")
     return text.strip()
@@ -97,6 +98,7 @@ def _size(low: str, high: str) -> Callable[[str], int]:
 
 
 def _later(text: str) -> None:
+    """For options that users of other sources expect: a sentence, until there is more."""
     raise ValueError("nothing yet: a later release serves it")
 
 

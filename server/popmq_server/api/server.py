@@ -263,6 +263,7 @@ def _configuration(pair: Pair) -> Any:
 
 
 def _replaced(certificate: Certificate) -> Any:
+    """What grpcio wants to hear: None = the same as before."""
     pair = certificate.replaced()
     return None if pair is None else _configuration(pair)
 
