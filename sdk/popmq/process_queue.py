@@ -30,6 +30,11 @@ AT_END = frozenset({"NO_MESSAGE_IN_QUEUE", "OFFSET_OVERFLOW_ONE"})
 Limit = Literal["", "count", "bytes", "span"]
 
 
+def met_end(status: str, next_offset: int, max_offset: int) -> bool:
+    """Whether a pull with this answer read to the end of its queue."""
+    return next_offset >= max_offset or status in AT_END
+
+
 @dataclass(frozen=True, slots=True)
 class FlowControl:
     """How much of one queue is cached before it is pulled no further; looked at again every `pause` seconds.
@@ -141,7 +146,7 @@ class ProcessQueue(Generic[M]):
             self._ready.append((offset, message))
         self.next_offset = next_offset
         self.max_offset = max_offset
-        self.drained = next_offset >= max_offset or status in AT_END
+        self.drained = met_end(status, next_offset, max_offset)
         return True
 
     def take(self, now: float) -> M | None:

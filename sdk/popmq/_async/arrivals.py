@@ -59,6 +59,10 @@ class Arrivals:
                     return delivery
         return None
 
+    def news(self) -> bool:
+        """Whether there were any since the last `next`."""
+        return self._news.is_set()
+
     async def wait(self, seconds: float | None) -> bool:
         """Waits for news since the last `next`, at most so long; returns whether there were any."""
         return await self._news.wait(seconds)

@@ -37,7 +37,7 @@ class AsyncPullConsumer:
         self._kept = False  # its upkeep is among the keeper's chores
         lock = Lock()
         self._arrivals = Arrivals(lock)
-        self._send_backs = SendBacks(parts.wire, parts.clock, reading)
+        self._send_backs = SendBacks(parts.wire, parts.clock, reading, self._arrivals.wake)
         self._desk = Desk(
             parts.wire,
             parts.clock,
@@ -127,9 +127,19 @@ class AsyncPullConsumer:
                 delivery = self._arrivals.next(self._parts.clock.now(), self._desk.paused)
                 if delivery is not None:
                     return delivery
-                if not await self._arrivals.wait(self._reading.until_idle) and self._upkeep.idle():
+                if not await self._arrivals.wait(self._reading.until_idle) and await self._read_out():
                     self._stop.set()
             return None
+
+    async def _read_out(self) -> bool:
+        """Whether nothing is left, now that nothing came for long enough. The broker has the last word: what came again
+        meanwhile may be on its way here still.
+        """
+        return self._idle() and not await self._upkeep.asks_for_more() and self._idle()
+
+    def _idle(self) -> bool:
+        """What failed may come again, so there is news when the broker knows how all ended: time counts from then."""
+        return self._send_backs.due() is None and self._upkeep.idle() and not self._arrivals.news()
 
     async def _start(self) -> None:
         self._parts.keeper.bind()

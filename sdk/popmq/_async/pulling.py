@@ -127,7 +127,8 @@ class AsyncPulling:
         through the retry topic, at last it is a dead letter. With `orderly` each queue has one message out at a time,
         and a failed one is tried again in place. Progress is committed every 5 s, and at the end.
         `max_messages` and `wait` are those of one pull; `flow` bounds what is cached of a queue. `until_idle`: ends
-        when there was nothing to read for so many seconds.
+        after so many seconds without a message, counted from when the broker knows how the last one ended, once the
+        broker says that there is nothing more.
         """
         self._refuse_second(topic, group, queues)
         check_strategy(strategy)

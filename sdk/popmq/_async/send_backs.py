@@ -1,6 +1,7 @@
 """Gives pulled messages whose handlers failed back to the broker: in the background, all that waits in one request."""
 
 import logging
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from popmq import _calls, _pull_calls
@@ -32,8 +33,9 @@ class SendBacks:
     elsewhere, whatever happens to this process.
     """
 
-    def __init__(self, wire: Wire, clock: Clock, reading: PullReading) -> None:
+    def __init__(self, wire: Wire, clock: Clock, reading: PullReading, told: Callable[[], object]) -> None:
         self._wire = wire
+        self._told = told  # "the broker has everything", before `due` says so
         self._clock = clock
         self._reading = reading
         self._lock = Lock()
@@ -79,6 +81,8 @@ class SendBacks:
             if self._waiting:
                 return 0.0
             self._gave_up = False
+            if not self._idle.is_set():
+                self._told()
             self._idle.set()
         return None
 

@@ -107,6 +107,18 @@ class Upkeep:
         with self._desk.lock:
             return self._complete and all(puller.queue.at_end for puller in self._pullers.values())
 
+    async def asks_for_more(self) -> bool:
+        """Whether the broker has anything more for it, or cannot say. Raises what ends the loop of the consumer."""
+        with self._desk.lock:
+            pullers = list(self._pullers.values())
+        try:
+            for puller in pullers:
+                if await puller.asks_for_more(self._stop):
+                    return True
+        except (Stopped, TryLater, WrongConsumeMode):
+            return True
+        return False
+
     def wake(self) -> None:
         """Its pullers look again whether they may pull."""
         for puller in list(self._pullers.values()):

@@ -38,7 +38,7 @@ class PullConsumer:
         self._kept = False  # its upkeep is among the keeper's chores
         lock = Lock()
         self._arrivals = Arrivals(lock)
-        self._send_backs = SendBacks(parts.wire, parts.clock, reading)
+        self._send_backs = SendBacks(parts.wire, parts.clock, reading, self._arrivals.wake)
         self._desk = Desk(
             parts.wire,
             parts.clock,
@@ -128,9 +128,19 @@ class PullConsumer:
                 delivery = self._arrivals.next(self._parts.clock.now(), self._desk.paused)
                 if delivery is not None:
                     return delivery
-                if not self._arrivals.wait(self._reading.until_idle) and self._upkeep.idle():
+                if not self._arrivals.wait(self._reading.until_idle) and self._read_out():
                     self._stop.set()
             return None
+
+    def _read_out(self) -> bool:
+        """Whether nothing is left, now that nothing came for long enough. The broker has the last word: what came again
+        meanwhile may be on its way here still.
+        """
+        return self._idle() and not self._upkeep.asks_for_more() and self._idle()
+
+    def _idle(self) -> bool:
+        """What failed may come again, so there is news when the broker knows how all ended: time counts from then."""
+        return self._send_backs.due() is None and self._upkeep.idle() and not self._arrivals.news()
 
     def _start(self) -> None:
         self._parts.keeper.bind()

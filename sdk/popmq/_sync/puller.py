@@ -28,7 +28,7 @@ from popmq._sync.wire import Wire
 from popmq._tries import Stopped
 from popmq.errors import PopMQError, TryLater, WrongConsumeMode
 from popmq.message import Delivery
-from popmq.process_queue import ProcessQueue
+from popmq.process_queue import ProcessQueue, met_end
 from popmq.pull import Pulled, PullState
 
 log = logging.getLogger("popmq.consumer")
@@ -104,7 +104,7 @@ class Puller:
         if pause is not None:
             return pause
         try:
-            pulled = self._desk.wire.run(self._call(), self._stop)
+            pulled = self._desk.wire.run(self._next(), self._stop)
         except Stopped:
             return None
         except (TryLater, WrongConsumeMode) as error:
@@ -131,17 +131,28 @@ class Puller:
             log.warning("queue %d of %s is pulled no further for now: %s of what is not done", *self._name(), limit)
         return desk.reading.flow.pause
 
-    def _call(self) -> Call[Pulled]:
+    def asks_for_more(self, stop: Stop) -> bool:
+        """Whether the broker has anything behind what was pulled: asked beside the pull that waits for it, whose
+        answer may be under way. Raises what a pull raises; Stopped.
+        """
+        pulled = self._desk.wire.run(self._call(1, 0.0), stop)
+        return bool(pulled.deliveries) or not met_end(pulled.status, pulled.next_offset, pulled.max_offset)
+
+    def _next(self) -> Call[Pulled]:
         reading = self._desk.reading
         # Who ends when idle wants to know at once whether there is anything, and not after a long poll.
         hurry = reading.until_idle is not None and not self.queue.drained
+        return self._call(reading.max_messages, 0.0 if hurry else reading.wait)
+
+    def _call(self, messages: int, wait: float) -> Call[Pulled]:
+        reading = self._desk.reading
         return _pull_calls.pull(
             self._topic,
             reading.group,
             max(self.number, 0),
             self.queue.next_offset,
-            max_messages=reading.max_messages,
-            wait=0.0 if hurry else reading.wait,
+            max_messages=messages,
+            wait=wait,
             filter=reading.filter,
             shown_topic=reading.topic,
             guard=self._guard,
