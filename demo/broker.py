@@ -1,5 +1,6 @@
 """A real broker in a process of its own: `popmq serve` on a folder of its own, on the loopback."""
 
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -14,24 +15,30 @@ class BrokerError(RuntimeError):
 
 
 class BrokerProcess:
-    """Starts on entering, on a free port; stops on leaving, whatever happened. A restart keeps folder and port."""
+    """Starts on entering, on a free port; stops on leaving, whatever happened. A restart keeps folder and port: nobody
+    else gets the port while the broker is dead, where the system lets two sockets be bound to it (Linux).
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._log = folder.with_suffix(".log")
         self._process: subprocess.Popen[str] | None = None
         self._port = 0
+        self._kept = socket.socket()
 
     @property
     def endpoint(self) -> str:
         return f"127.0.0.1:{self._port}"
 
     def __enter__(self) -> Self:
+        if sys.platform == "linux":
+            self._keep_a_port()
         self.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.stop()
+        self._kept.close()
 
     def start(self) -> None:
         """Returns when the port is open. Raises BrokerError when the process ends before that."""
@@ -66,6 +73,12 @@ class BrokerProcess:
         except subprocess.TimeoutExpired:
             self._process.kill()
         self._forget()
+
+    def _keep_a_port(self) -> None:
+        """Bound, and never listening: the broker gets this port, which it asks for by number, and nobody else does."""
+        self._kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._kept.bind(("127.0.0.1", 0))
+        self._port = self._kept.getsockname()[1]
 
     def _forget(self) -> None:
         if self._process and self._process.stdout:
