@@ -8,6 +8,7 @@ import asyncio
 import logging
 from typing import Any, NamedTuple
 
+from popmq_server import lite_pop, lite_watch
 from popmq_server.clock import Clock
 from popmq_server.commands import (
     Available,
@@ -152,7 +153,7 @@ class Broker:
         what others have asked meanwhile: it parks only where all was looked at (D.55). Who has waited in vain although
         messages are there is refused.
         """
-        key = (command.group, command.topic)
+        key = (command.group, lite_pop.lot(command))
         deadline_ms = self.clock.now_ms() + wait_ms
         look_until_ms = self.clock.now_ms() + max(wait_ms, LOOK_MS)
         lot = self.watchers if command.queues else self.waiters
@@ -301,8 +302,13 @@ class Broker:
 
     def gauges(self, group: str, topic: str) -> tuple[int, int]:
         """(parked Pops, sessions) of a group in a topic."""
-        key = (group, topic)
-        parked = sum(lot.counts().get(key, 0) for lot in (self.waiters, self.watchers, self.limited))
+        lots = (self.waiters, self.watchers, self.limited)
+        parked = sum(
+            count
+            for lot in lots
+            for key, count in lot.counts().items()
+            if key[0] == group and lite_watch.topic_of(key[1]) == topic
+        )
         return parked, self.consumers.sessions.count(group)
 
     @property
@@ -338,7 +344,8 @@ def _waited(popped: Popped, now_ms: int) -> Popped:
 def give_back(command: Pop, popped: Popped) -> ChangeInvisibleTime:
     """The command that undoes a Pop whose caller has gone."""
     changes = tuple(
-        Change(Handle(popped.ck_id, row[5], popped.nonce), "release", 0, True, "the caller went away")
-        for row in popped.rows
+        Change(Handle(leased.ck_id, row[5], leased.nonce), "release", 0, True, "the caller went away")
+        for leased in popped.leases
+        for row in leased.rows
     )
     return ChangeInvisibleTime(command.group, changes)

@@ -40,7 +40,7 @@ def browse(tx: Tx, name: str, queue: int, offset: int, messages_max: int, bytes_
     if name.startswith(RETRY_PREFIX):
         group, topic = retry_topic(tx, name)
         how = tx.state.subscriptions.get((group.group_id, topic.topic_id), Subscription())
-        read = _waiting if topic.type == "FIFO" and not how.pulls else _retries
+        read = _waiting if topic.in_order and not how.pulls else _retries
         return read(tx, group, topic, offset, messages_max, bytes_max)
     found = tx.topic(name)
     if found is None:

@@ -89,6 +89,8 @@ def update_topic(tx: Tx, command: UpdateTopic) -> Topic:
         )
     if command.type not in ("", topic.type):
         raise invalid(f"topic {topic.name!r} has type {topic.type}, which does not change", field="topic.type")
+    if topic.type == "LITE" and command.queues not in (0, topic.queues):
+        raise invalid(f"topic {topic.name!r} is LITE: each of its lite topics has one queue", field="topic.queues")
     if topic.type == "FIFO" and command.queues not in (0, topic.queues):
         raise invalid(
             f"topic {topic.name!r} is FIFO: its {topic.queues} queues stay, since message groups are tied to them",
@@ -178,6 +180,7 @@ def delete_group(tx: Tx, command: DeleteGroup) -> None:
     for group_id, topic_id in tx.state.stat:
         if group_id == group.group_id:
             tx.wake(group_id, topic_id)
+    tx.state.watches.reset(group.name)
     tx.state.ids.pop(("g", group.name))
     tx.state.groups.pop(group.group_id)
     tx.state.purges[group.group_id] = "group"

@@ -33,6 +33,8 @@ from popmq_server import (
     firing,
     housekeeping,
     lease,
+    lite_pop,
+    lite_sync,
     look_up,
     message_groups,
     offsets,
@@ -94,6 +96,7 @@ from popmq_server.commands import (
     SetConsumeMode,
     SetFilter,
     Sweep,
+    SyncLite,
     Trace,
     UpdateGroup,
     UpdateOffsets,
@@ -121,6 +124,8 @@ POSTPONE_MS = 60_000
 
 
 def _pop(tx: Tx, command: Pop) -> Any:
+    if command.lite is not None:
+        return lite_pop.pop(tx, command)
     return owner.pop(tx, command, command.token) if command.token else pop.pop(tx, command)
 
 
@@ -154,6 +159,7 @@ HANDLERS: dict[type, Callable[[Tx, Any], Any]] = {
     SetConsumeMode: consume_mode.set_consume_mode,
     SendBack: send_back.send_back,
     Sweep: offsets.go_on,
+    SyncLite: lite_sync.sync,
     Recall: delay.recall,
     EndTransaction: ending.end,
     CountChecks: checking.count,

@@ -184,7 +184,7 @@ def _of_topic(kv: Transaction, topic: Topic) -> Iterator[Entry]:
 
 def total(tx: Tx, topic: Topic | None) -> int:
     """How many messages of a topic, or of all that exist, are delayed."""
-    ids = [topic.topic_id] if topic else list(tx.state.topics)
+    ids = [topic.topic_id] if topic else [each.topic_id for each in tx.state.named_topics()]
     return sum(stat.delayed for topic_id in ids if (stat := tx.state.topic_stat.get(topic_id)) is not None)
 
 

@@ -13,7 +13,7 @@ from popmq_server.storage.keys import hash8
 
 #: Field numbers of popmq.v1.Message.
 MESSAGE_ID, BODY, TAG, KEYS, PROPERTIES, MESSAGE_GROUP = 1, 2, 3, 4, 5, 6
-DELIVER_AT_MS, PRIORITY, TRANSACTION, DELAY_MS, DEAD_LETTER = 7, 8, 9, 13, 15
+DELIVER_AT_MS, PRIORITY, TRANSACTION, DELAY_MS, DEAD_LETTER, LITE_TOPIC = 7, 8, 9, 13, 15, 17
 
 
 def fields(data: bytes) -> Iterator[tuple[int, int, int, int]]:
@@ -132,7 +132,7 @@ def pair(entry: bytes) -> tuple[str, str]:
 def outgoing(data: bytes) -> Outgoing:
     """A stored message as it was when it was sent: what the indexes need, and what it asks for."""
     numbers = {DELIVER_AT_MS: 0, DELAY_MS: 0, PRIORITY: 0, TRANSACTION: 0}
-    words = {MESSAGE_ID: "", TAG: "", MESSAGE_GROUP: ""}
+    words = {MESSAGE_ID: "", TAG: "", MESSAGE_GROUP: "", LITE_TOPIC: ""}
     keys: list[str] = []
     for field, value, _, end in fields(data):
         if field in numbers:
@@ -142,7 +142,7 @@ def outgoing(data: bytes) -> Outgoing:
         elif field == KEYS:
             keys.append(data[end - value : end].decode())
     due_ms, delay_ms, priority, half = numbers.values()
-    extra = Extra(words[MESSAGE_GROUP], due_ms, delay_ms, priority, bool(half))
+    extra = Extra(words[MESSAGE_GROUP], due_ms, delay_ms, priority, bool(half), lite_topic=words[LITE_TOPIC])
     names = (hash8(words[MESSAGE_ID]), *map(hash8, keys))
     return Outgoing(data, tag_hash(words[TAG]), names, words[MESSAGE_ID], extra if any(extra) else None)
 

@@ -79,8 +79,8 @@ def prefix_of(where: tuple[int, int], message_group: bytes = b"") -> bytes:
 
 
 def message_group_hash(data: bytes) -> bytes:
-    """The message group of stored message bytes, as 8 bytes."""
-    return _hashed(fields.raw(data, fields.MESSAGE_GROUP))
+    """The message group of stored message bytes, as 8 bytes; a lite topic is one."""
+    return _hashed(fields.raw(data, fields.MESSAGE_GROUP) or fields.raw(data, fields.LITE_TOPIC))
 
 
 @functools.lru_cache(maxsize=65536)

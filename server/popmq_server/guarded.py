@@ -116,6 +116,7 @@ NEEDS: dict[type, Callable[[Any], Needs]] = {
     commands.UpdateOffsets: _of_pair,
     commands.QueryOffsets: _of_pair_or_admin,
     commands.SendBack: _of_pair,
+    commands.SyncLite: _of_pair,
     commands.RenewSession: lambda _: KNOWN,  # by names that the face makes of the access key and the client's id
     commands.ReleaseSession: lambda _: KNOWN,
     commands.Peek: _of_pair_or_admin,

@@ -11,7 +11,7 @@ again, which finds less to do.
 from collections.abc import Callable
 from typing import Any
 
-from popmq_server import purge, retention, room, sweep, transaction, unique
+from popmq_server import lite, purge, retention, room, sweep, transaction, unique
 from popmq_server.send import DEDUP_KEEP_MS
 from popmq_server.storage.keys import DEDUP_VALUE
 from popmq_server.storage.lmdb import MapFull
@@ -45,6 +45,7 @@ class Housekeeper:
             self._forget_requests,
             transaction.forget,
             unique.sweep,
+            lite.Upkeep().run,
         )
         #: Those that have more to do in this tick. One that has ended is not begun again before the next: jobs that go
         #: round over what has to stay would else keep each other going for ever.

@@ -50,7 +50,7 @@ def find(tx: Tx, group: Group, handle: Handle, field: str) -> Found:
     if ck.group_id != group.group_id:
         raise bad_handle(field, f"this delivery belongs to another group than {group.name!r}")
     bit = 1 << handle.member
-    if ck.topic_id not in tx.state.topics:  # deleted or purged: what is left of it is being removed
+    if not tx.state.alive(ck.topic_id):  # deleted or purged: what is left of it is being removed
         raise lapsed(field)
     if voids.of_checkpoint(tx.state, ck) & bit:
         raise lapsed(field)

@@ -42,6 +42,7 @@ CHECK_AFTER_MS_MIN, CHECK_AFTER_MS_MAX = 1_000, 3_600_000
 TOPIC_NAME_MAX = 127
 GROUP_NAME_MAX = 120
 _NAME = re.compile(r"[A-Za-z0-9_.\-]+\Z")
+_LITE_NAME = re.compile(r"[A-Za-z0-9_\-]+\Z")
 DEAD_LETTER_PREFIX = "%DLQ%"
 RETRY_PREFIX = "%RETRY%"
 #: Half messages that nobody ended after all checks; the name is the reference's.
@@ -53,7 +54,7 @@ class Extra(NamedTuple):
 
     `message_group`: FIFO topics. `due_ms`: not before this time, 0 = at once; `delay_ms`: the same from when it is
     stored. `priority`: PRIORITY topics, from 0. `transaction`: a half message until it is committed, and
-    `check_after_ms` how long after it is stored it is asked about first, 0 = as usual.
+    `check_after_ms` how long after it is stored it is asked about first, 0 = as usual. `lite_topic`: LITE topics.
     """
 
     message_group: str = ""
@@ -62,6 +63,7 @@ class Extra(NamedTuple):
     priority: int = 0
     transaction: bool = False
     check_after_ms: int = 0
+    lite_topic: str = ""
 
 
 class Outgoing(NamedTuple):
@@ -205,6 +207,19 @@ def check_name(name: str, field: str, letters_max: int) -> str:
     if not _NAME.match(name):
         raise invalid(
             f"{field} {name[:40]!r} may only have letters, digits, '_', '-' and '.'", field=field, action="rename it"
+        )
+    return name
+
+
+def check_lite_topic(name: str, field: str = "lite_topic") -> str:
+    """A name of a lite topic, or Refused."""
+    if not name:
+        raise invalid(f"{field} is empty", field=field, action="name the lite topic")
+    if not _LITE_NAME.match(name) or len(name) > LITE_TOPIC_BYTES_MAX:
+        raise invalid(
+            f"{field} {name[:80]!r} may only have letters, digits, '_' and '-', at most {LITE_TOPIC_BYTES_MAX}",
+            field=field,
+            action="rename it",
         )
     return name
 

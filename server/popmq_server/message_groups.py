@@ -5,12 +5,14 @@ stopped ──── resume ────────▶ its head is tried anew, 
 
 Mostly it is the head that stopped it. Messages of one lease may fail apart, though: then what failed last stands in
 front of what stopped the message group, or both did; resume lets all of them go on.
+
+Of a LITE topic each lite topic is one message group, by its name.
 """
 
 import os
 from typing import NamedTuple
 
-from popmq_server import deadletter, fifo, history
+from popmq_server import deadletter, fifo, history, lite
 from popmq_server.checkpoint import FIFO, CheckPoint, Run, members_of
 from popmq_server.commands import ResumeMessageGroup
 from popmq_server.errors import Refused, invalid
@@ -37,17 +39,23 @@ def listed(
     tx: Tx, topic_name: str, group_name: str, groups_max: int, stopped_only: bool
 ) -> tuple[list[MessageGroupNumbers], int, int]:
     """At most `groups_max` message groups, the stopped first; how many messages wait in all, how many are stopped."""
-    group, topic = resolve(tx, topic_name, group_name)
+    group, topic = tx.group(group_name), tx.topic(topic_name)
+    if group is None or topic is None or topic.type != "LITE":
+        group, topic = resolve(tx, topic_name, group_name)
     where, state = (group.group_id, topic.topic_id), tx.state
-    stopped = {key: None for key in state.stopped if key[:2] == where}
+
+    def is_there(key: tuple[int, int, bytes]) -> bool:
+        return key[:2] == where or (key[0], state.parent_of(key[1])) == where
+
+    stopped = {key: None for key in state.stopped if is_there(key)}
     keys = dict(stopped)
     if not stopped_only:
-        keys |= {key: None for table in (state.waiting, state.locks) for key in table if key[:2] == where}
+        keys |= {key: None for table in (state.waiting, state.locks) for key in table if is_there(key)}
     shown = list(keys)[:groups_max]
-    names = _names(tx, topic, where, {key[2] for key in shown})
+    names = {} if topic.type == "LITE" else _names(tx, topic, where, {key[2] for key in shown})
     rows = [
         MessageGroupNumbers(
-            names.get(key[2], key[2].hex()),
+            names.get(key[2]) or state.topics[key[1]].lite_topic or key[2].hex(),
             state.waiting.get(key, 0),
             state.locks.get(key, (0, 0, 0))[0],
             key in stopped,
@@ -80,8 +88,12 @@ def _names(tx: Tx, topic: Topic, where: tuple[int, int], wanted: set[bytes]) -> 
 
 def resume(tx: Tx, command: ResumeMessageGroup) -> None:
     """Lets a stopped message group go on; Refused MESSAGE_NOT_FOUND when it is not stopped."""
-    group, topic = resolve(tx, command.topic, command.group)
-    if topic.type != "FIFO":
+    group, topic = tx.group(command.group), tx.topic(command.topic)
+    if group is not None and topic is not None and topic.type == "LITE":
+        topic = lite.find(tx, topic, command.message_group) or topic
+    else:
+        group, topic = resolve(tx, command.topic, command.group)
+    if not topic.in_order and topic.type != "LITE":
         raise invalid(f"topic {topic.name!r} has no message groups, its type is {topic.type}", field="topic")
     where, message_group = (group.group_id, topic.topic_id), hash8(command.message_group)
     stopped = fifo.stopped(tx, where, message_group)

@@ -159,7 +159,7 @@ def reset(tx: Tx, command: ResetOffsets) -> Reset:
     bind(tx, group, topic, command.to)
     if command.to is not None:
         wanted = {queue: _start(tx, topic, queue, *command.to) for queue in range(topic.queues)}
-    return _move(tx, group, topic, wanted)
+    return put_at(tx, group, topic, wanted)
 
 
 def clone(tx: Tx, command: CloneOffsets) -> Reset:
@@ -181,7 +181,7 @@ def clone(tx: Tx, command: CloneOffsets) -> Reset:
         least = ends(tx, topic, queue)[0]
         wanted[queue] = max(least, tx.state.poff.get((*where, queue), least))
     bind(tx, group, topic)
-    return _move(tx, group, topic, wanted)
+    return put_at(tx, group, topic, wanted)
 
 
 def _start(tx: Tx, topic: Topic, queue: int, kind: str, since_ms: int) -> int:
@@ -191,7 +191,7 @@ def _start(tx: Tx, topic: Topic, queue: int, kind: str, since_ms: int) -> int:
     return offset_at(tx, topic.topic_id, queue, since_ms, least, most) if found is None else found
 
 
-def _move(tx: Tx, group: Group, topic: Topic, wanted: dict[int, int]) -> Reset:
+def put_at(tx: Tx, group: Group, topic: Topic, wanted: dict[int, int]) -> Reset:
     """The group stands at `wanted`; everything it held of these queues is void.
 
     What it has passed since its start is what is accounted for, so the start moves with the position.

@@ -48,7 +48,7 @@ from popmq_server.pick import Pick
 from popmq_server.pop import IN_FLIGHT_RETRY_MS, choose, lease, picking, queues_of, read_members
 from popmq_server.records import Group, Owner, Stat, Token, Topic
 from popmq_server.storage.keys import NEVER, RQ_KEY, STAT_KEY, SUB_OWNER, U64, hash16
-from popmq_server.subscription import bind, expect_mode, resolve, subscribe
+from popmq_server.subscription import bind, expect_mode, refuse_lite, resolve, subscribe
 from popmq_server.tx import Tx
 
 #: An owner that nobody has heard of for so long is dropped, with its tokens.
@@ -98,6 +98,8 @@ def attach(tx: Tx, command: AttachOwner) -> tuple[int, int, int]:
     topic = tx.topic(command.topic) if command.topic else None
     if command.topic and topic is None:
         raise topic_not_found(command.topic)
+    if topic is not None:
+        refuse_lite(topic)
     group = tx.group(command.group)
     if group is None and not command.create_group:
         raise group_not_found(command.group)

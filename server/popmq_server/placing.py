@@ -3,6 +3,7 @@
     plain                     the next queue in turn, with its neighbours of the request (topic.send does these itself)
     message group   FIFO      the queue of the group's hash: one group, one queue, one order
     priority        PRIORITY  the queue of its number; what is higher than the last queue goes there
+    lite topic      LITE      the one queue of the lite topic, which is made if it is not there (lite.py)
     delayed         any type but NORMAL: `sched`, until it is due (delay.py)
     half message    any type but NORMAL: `half`, until it is committed (transaction.py); then delayed or visible
     known id        topics with unique ids: stored once (unique.py)
@@ -10,10 +11,10 @@
 A topic refuses what its type does not keep a promise for, entry by entry; the neighbours go on.
 """
 
-from popmq_server import delay, quotas, topic, transaction, unique
+from popmq_server import delay, lite, quotas, topic, transaction, unique
 from popmq_server.commands import Place
 from popmq_server.errors import Refused, invalid
-from popmq_server.message import Extra, Outgoing
+from popmq_server.message import Extra, Outgoing, check_lite_topic
 from popmq_server.records import Topic
 from popmq_server.storage.keys import U64, hash8
 from popmq_server.tx import Tx
@@ -23,7 +24,7 @@ _NONE = Extra()
 
 def is_plain(found: Topic, messages: tuple[Outgoing, ...]) -> bool:
     """Whether a request needs nothing of this module: the way of most messages, kept short."""
-    if found.type in ("FIFO", "PRIORITY") or found.unique_ids_ms:
+    if found.type in ("FIFO", "PRIORITY", "LITE") or found.unique_ids_ms:
         return False
     if found.message_bytes_max and any(quotas.too_large(found, message) for message in messages):
         return False
@@ -38,6 +39,7 @@ def place(tx: Tx, found: Topic, messages: tuple[Outgoing, ...]) -> tuple[Place |
     ids = unique.Ids(tx, found)
     for number, message in enumerate(messages):
         done: Place | Refused | None = _refusal(found, message.extra or _NONE) or quotas.too_large(found, message)
+        done = done or _lite_quota(tx, found, message)
         if done is None and (first := ids.first(message, number)) != number:
             repeats.append((number, first))
             done = Place()
@@ -58,6 +60,8 @@ def place(tx: Tx, found: Topic, messages: tuple[Outgoing, ...]) -> tuple[Place |
 
 def _refusal(found: Topic, extra: Extra) -> Refused | None:
     """What the topic's type does not allow."""
+    if found.type == "LITE" or extra.lite_topic:
+        return _lite_refusal(found, extra)
     wrong: tuple[str, str] | None = None
     if bool(extra.message_group) != (found.type == "FIFO"):
         wrong = (
@@ -79,6 +83,29 @@ def _refusal(found: Topic, extra: Extra) -> Refused | None:
     )
 
 
+def _lite_refusal(found: Topic, extra: Extra) -> Refused | None:
+    """Messages of LITE topics name their lite topic, and ask for nothing else."""
+    if found.type != "LITE":
+        why = f"topic {found.name!r} has type {found.type}, it has no lite topics"
+        return invalid(why, field="type", action="unset lite_topic, or send to a LITE topic")
+    if any(extra._replace(lite_topic="")):
+        why = f"topic {found.name!r} is LITE: no message group, priority, delay or transaction there"
+        return invalid(why, field="type", action="leave lite_topic alone set, or send to a topic of that type")
+    try:
+        check_lite_topic(extra.lite_topic)
+    except Refused as refused:
+        return refused
+    return None
+
+
+def _lite_quota(tx: Tx, found: Topic, message: Outgoing) -> Refused | None:
+    """Makes the lite topic of a message, if it is not there and there may be one more."""
+    if found.type != "LITE":
+        return None
+    made = lite.ensure(tx, found, (message.extra or _NONE).lite_topic)
+    return made if isinstance(made, Refused) else None
+
+
 def _kept(tx: Tx, found: Topic, message: Outgoing) -> Place | None:
     """The place of a message that is not visible yet; None for one that is."""
     if message.extra is not None and message.extra.transaction:
@@ -88,6 +115,8 @@ def _kept(tx: Tx, found: Topic, message: Outgoing) -> Place | None:
 
 def append(tx: Tx, found: Topic, messages: list[tuple[int, Outgoing]]) -> list[Place]:
     """Makes messages visible, those of one queue together; where they are, in the order given."""
+    if found.type == "LITE":
+        return _append_lite(tx, found, messages)
     turn = -1
     queues: dict[int, list[int]] = {}
     for rank, (_, message) in enumerate(messages):
@@ -104,6 +133,21 @@ def append(tx: Tx, found: Topic, messages: list[tuple[int, Outgoing]]) -> list[P
         first = topic.append(tx, found, queue, tuple(messages[rank][1] for rank in ranks))
         for step, rank in enumerate(ranks):
             places[rank] = Place(queue, first + step)
+    return places
+
+
+def _append_lite(tx: Tx, found: Topic, messages: list[tuple[int, Outgoing]]) -> list[Place]:
+    """The same in lite topics, which are there by now: each has one queue."""
+    names: dict[str, list[int]] = {}
+    for rank, (_, message) in enumerate(messages):
+        names.setdefault((message.extra or _NONE).lite_topic, []).append(rank)
+    places = [Place()] * len(messages)
+    for name, ranks in names.items():
+        child = lite.find(tx, found, name)
+        assert child is not None
+        first = topic.append(tx, child, 0, tuple(messages[rank][1] for rank in ranks))
+        for step, rank in enumerate(ranks):
+            places[rank] = Place(0, first + step)
     return places
 
 

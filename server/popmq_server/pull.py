@@ -32,7 +32,7 @@ from popmq_server.message import RETRY_PREFIX
 from popmq_server.pick import REJECTIONS_MAX, SCAN_UNITS_MAX, SKIPS_MAX
 from popmq_server.records import Group, Subscription, Topic
 from popmq_server.storage.keys import RQ_KEY, RQ_VALUE, STAT_KEY, U64
-from popmq_server.subscription import expect_mode, filter_for, subscribe
+from popmq_server.subscription import expect_mode, filter_for, refuse_lite, subscribe
 from popmq_server.topic import Log, entries, tagged
 from popmq_server.tx import Tx
 
@@ -46,6 +46,7 @@ def pull(tx: Tx, command: Pull) -> Pulled:
     topic = tx.topic(command.topic)
     if topic is None:
         raise topic_not_found(command.topic)
+    refuse_lite(topic)
     group = tx.group(command.group) if command.group else None
     if command.group and group is None:
         raise group_not_found(command.group)

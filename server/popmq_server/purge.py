@@ -17,19 +17,18 @@ positions, retries, owners and leases. Leases of either that end before their tu
 
 from typing import Any
 
-from popmq_server import delay, stats, topic, transaction
+from popmq_server import delay, lite_removal, stats, topic, transaction
+from popmq_server.checkpoint import CheckPoint
 from popmq_server.commands import PurgeTopic
 from popmq_server.errors import topic_not_found
 from popmq_server.records import Topic, TopicStat
-from popmq_server.storage.keys import STAT_KEY, SUB_OWNER, TOPIC_AT, U32, U64
+from popmq_server.removal import OF_TOPIC, drop_range
+from popmq_server.storage.keys import STAT_KEY, SUB_OWNER, U32
 from popmq_server.storage.table import Table
-from popmq_server.topic import Log
 from popmq_server.tx import Tx
 
 PURGE_KEYS_MAX = 1000
 
-#: Databases whose keys start with the topic id.
-_OF_TOPIC = ("cq", "idx", "widx", "bare", "mark", "queue", "hist", "quar", "uid", "gone", "tstat")
 #: Databases whose keys start with the group id, and then the topic id but for `own`.
 _OF_GROUP = ("rq", "fwait", "tok", "poff", "begin", "stat", "sub", "own")
 
@@ -91,20 +90,29 @@ def step(tx: Tx, entity_id: int, kind: str) -> None:
 
     The tables forget the entity only when its ranges are gone, so that a restart in between finds the same job.
     """
-    left = _drop_checkpoints(tx, entity_id, kind, PURGE_KEYS_MAX)
-    if left and kind == "topic":
-        for group_id in tx.state.topic_groups.get(entity_id, ()):
-            for name in _OF_GROUP[:-1]:
-                left = _drop_range(tx, name, STAT_KEY.pack(group_id, entity_id), left)
-        for name in _OF_TOPIC:
-            left = _drop_range(tx, name, U32.pack(entity_id), left)
-        left = transaction.drop(tx, entity_id, delay.drop(tx, entity_id, left))
-    elif left:
-        for name in _OF_GROUP:
-            left = _drop_range(tx, name, U32.pack(entity_id), left)
+    if kind == "lite":
+        left = lite_removal.step(tx, entity_id, PURGE_KEYS_MAX)
+    else:
+        left = _drop_checkpoints(tx, entity_id, kind, PURGE_KEYS_MAX)
+        if left and kind == "topic":
+            left = _drop_topic(tx, entity_id, lite_removal.step_orphans(tx, entity_id, left))
+        elif left:
+            for name in _OF_GROUP:
+                left = drop_range(tx, name, U32.pack(entity_id), left)
+        if left:
+            _forget(tx, entity_id, kind)
     if left:
-        _forget(tx, entity_id, kind)
         tx.state.purges.pop(entity_id)
+
+
+def _drop_topic(tx: Tx, topic_id: int, left: int) -> int:
+    """What a topic and its groups left; how many more keys may go in this piece."""
+    for group_id in tx.state.topic_groups.get(topic_id, ()):
+        for name in _OF_GROUP[:-1]:
+            left = drop_range(tx, name, STAT_KEY.pack(group_id, topic_id), left)
+    for name in OF_TOPIC:
+        left = drop_range(tx, name, U32.pack(topic_id), left)
+    return transaction.drop(tx, topic_id, delay.drop(tx, topic_id, left))
 
 
 def _drop_checkpoints(tx: Tx, entity_id: int, kind: str, left: int) -> int:
@@ -113,7 +121,7 @@ def _drop_checkpoints(tx: Tx, entity_id: int, kind: str, left: int) -> int:
         if not left:
             return 0
         ck = tx.state.ck.get(key[0])
-        if key[1] != SUB_OWNER and ck is not None and entity_id == (ck.topic_id if kind == "topic" else ck.group_id):
+        if key[1] != SUB_OWNER and ck is not None and entity_id in _entities(tx, ck, kind):
             part = tx.state.leases[key]
             tx.hold(ck, part.undone & ~part.released, -1)
             if part.released:
@@ -123,36 +131,9 @@ def _drop_checkpoints(tx: Tx, entity_id: int, kind: str, left: int) -> int:
     return left
 
 
-def _drop_range(tx: Tx, name: str, prefix: bytes, left: int) -> int:
-    """Removes up to `left` keys; how many more may go in this piece."""
-    if not left:
-        return 0
-    found: list[tuple[bytes, int]] = []
-    for key, value in tx.kv.scan(name, prefix):
-        if len(found) == left:
-            break
-        found.append((key, U64.unpack_from(value)[0] if name in ("rq", "fwait") else 0))
-    log = Log(tx.kv)
-    for key, position in found:
-        if name in ("rq", "fwait") and (chunk := log.chunk_of(position)) >= 0:
-            tx.pin(chunk, -1)
-        if name == "idx":
-            _drop_chunk(tx, TOPIC_AT.unpack(key)[1])
-        tx.kv.delete(name, key)
-    return left - len(found)
-
-
-def _drop_chunk(tx: Tx, position: int) -> None:
-    """A chunk of a deleted topic, with its pins and what of it had gone to `kept`."""
-    found = tx.kv.get("log", U64.pack(position))
-    tx.kv.delete("log", U64.pack(position))
-    tx.kv.delete("pin", U64.pack(position))
-    if found is None:
-        kept = [
-            key for key, value in tx.kv.scan("kept", b"", U64.pack(position)) if U64.unpack_from(value)[0] == position
-        ]
-        for key in kept:
-            tx.kv.delete("kept", key)
+def _entities(tx: Tx, ck: CheckPoint, kind: str) -> tuple[int, ...]:
+    """What a lease goes with: its group, or its topic, or the topic that its lite topic belongs to."""
+    return (ck.topic_id, tx.state.parent_of(ck.topic_id)) if kind == "topic" else (ck.group_id,)
 
 
 def _forget(tx: Tx, entity_id: int, kind: str) -> None:
@@ -173,6 +154,7 @@ def _forget(tx: Tx, entity_id: int, kind: str) -> None:
         state.tied,
         state.locks,
         state.stopped,
+        state.unread,
     )
     _pop_where(tables, place, entity_id)
     _pop_where((state.buckets,), 1 if kind == "topic" else 2, entity_id)
@@ -180,6 +162,7 @@ def _forget(tx: Tx, entity_id: int, kind: str) -> None:
         _pop_where((state.queue_min, state.queue_max), 0, entity_id)
         state.topic_groups.pop(entity_id)
         state.total.pop(entity_id)
+        state.lites.pop(entity_id)
         for marks in (state.send_turns, state.trims, state.looked, state.trimmed):
             marks.pop(entity_id, None)
         state.topic_stat.pop(entity_id)

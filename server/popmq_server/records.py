@@ -27,17 +27,27 @@ class Topic(NamedTuple):
     by_age: bool
     keep_ms: int
     created_ms: int
-    type: str = "NORMAL"  # NORMAL, FIFO, DELAY, TRANSACTION, PRIORITY
+    type: str = "NORMAL"  # NORMAL, FIFO, DELAY, TRANSACTION, PRIORITY, LITE
     bytes_max: int = 0  # retention by size
     unique_ids_ms: int = 0  # a message id is stored once in this time
     send_messages_per_s: int = 0
     send_bytes_per_s: int = 0
     message_bytes_max: int = 0
     pop_messages_per_s: int = 0
+    lite_topics_max: int = 0  # LITE
+    lite_ttl_ms: int = 0  # LITE: a lite topic goes when it was idle for so long
+    parent_id: int = 0  # of a lite topic, which has the name of its parent: see lite.py
+    lite_topic: str = ""
+    idle_ms: int = 0  # since when nobody needs a lite topic; 0 = it is in use, or nobody has looked
 
     @property
     def is_dead_letter(self) -> bool:
         return self.name.startswith(DEAD_LETTER_PREFIX)
+
+    @property
+    def in_order(self) -> bool:
+        """Whether message groups keep their order: a lite topic is one message group."""
+        return self.type == "FIFO" or self.parent_id > 0
 
 
 class Group(NamedTuple):
@@ -55,6 +65,7 @@ class Group(NamedTuple):
     fifo: bool
     in_flight_max: int
     stop_on_failure: bool
+    lite_exclusive: bool
     created_ms: int
 
 
@@ -109,6 +120,13 @@ class Sweep(NamedTuple):
     def hides(self) -> bool:
         """Whether the order of message groups is being made: until then nobody pops."""
         return self.to_lines or self.clear_lines
+
+
+class Lites(NamedTuple):
+    """The lite topics of a topic: how many there are, and the messages that they store."""
+
+    topics: int = 0
+    messages: int = 0
 
 
 class TopicStat(NamedTuple):

@@ -17,7 +17,7 @@ With an empty group the letters are half messages that nobody ended: they are co
 
 from typing import NamedTuple
 
-from popmq_server import deadletter, delay, fields, fifo, history, index, placing, sweep, topic, unique
+from popmq_server import deadletter, delay, fields, fifo, history, index, lite, placing, sweep, topic, unique
 from popmq_server.browse import over_hole
 from popmq_server.checkpoint import members_of
 from popmq_server.commands import Failure, FindLetters, Redrive, Redriven
@@ -180,12 +180,28 @@ def _origin_of(tx: Tx, letter: Letter) -> Topic | Refused:
     found = tx.topic(origin.topic)
     if found is None:
         return topic_not_found(origin.topic, "topic")
+    if found.type == "LITE":
+        return _lite_origin(tx, found, letter)
     if found.created_ms > origin.dead_ms:
         return Refused(
             "TOPIC_NOT_FOUND",
             f"topic {origin.topic!r} was deleted and made anew since this message died",
             field="topic",
             action="read the letter with Browse, and send its message to the new topic",
+        )
+    return found
+
+
+def _lite_origin(tx: Tx, parent: Topic, letter: Letter) -> Topic | Refused:
+    """The lite topic that a letter came from: one that was removed meanwhile has no place for it any more."""
+    name = letter.message.extra.lite_topic if letter.message.extra else ""
+    found = lite.find(tx, parent, name)
+    if found is None or max(found.created_ms, parent.created_ms) > letter.origin.dead_ms:
+        return Refused(
+            "TOPIC_NOT_FOUND",
+            f"lite topic {name!r} of topic {parent.name!r} was removed since this message died",
+            field="topic",
+            action="read the letter with Browse, and send its message again",
         )
     return found
 
@@ -214,7 +230,7 @@ def _in_order(tx: Tx, where: tuple[int, int], origin: Topic) -> bool:
 
     What a reset is still removing from there goes first: it could not tell these from those.
     """
-    if origin.type != "FIFO" or tx.state.subscriptions.get(where, Subscription()).pulls:
+    if not origin.in_order or tx.state.subscriptions.get(where, Subscription()).pulls:
         return False
     while (left := tx.state.sweeps.get(where, Sweep())).clear_lines:
         sweep.step(tx, where)

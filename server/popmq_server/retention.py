@@ -21,12 +21,14 @@ all redriven goes REDRIVEN_KEEP_MS after the last of them: until then they tell 
 
 import bisect
 import itertools
+from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from popmq_server import deadletter, index
 from popmq_server.catalog import KEEP_MS_DEFAULT
 from popmq_server.checkpoint import members_of
+from popmq_server.message import RECORD
 from popmq_server.records import Topic
 from popmq_server.storage.keys import CQ_ENTRY, CQ_KEY, FWAIT_VALUE, QUEUE_KEY, RQ_VALUE, STAT_KEY, TOPIC_AT, U32, U64
 from popmq_server.topic import IDX_HEAD, IDX_RANGE, located_in, written
@@ -34,6 +36,8 @@ from popmq_server.tx import Tx
 
 #: Chunks looked at for one topic in one piece.
 CHUNKS_MAX = 200
+#: Topics looked at in one piece: lite topics may be many.
+TOPICS_MAX = 250
 KEEP_COPY_AFTER_MS = 3_600_000
 #: How long redriven letters are kept, and how often their chunks are looked for.
 REDRIVEN_KEEP_MS, LOOK_AGAIN_MS = KEEP_MS_DEFAULT, 3_600_000
@@ -58,6 +62,22 @@ def chunks(tx: Tx, topic_id: int, start: int) -> Iterator[Chunk]:
         yield Chunk(TOPIC_AT.unpack(key)[1], stored_ms, size, tuple(IDX_RANGE.iter_unpack(raw)))
 
 
+def chunks_of(tx: Tx, topic: Topic, start: int) -> Iterator[tuple[Topic | None, Chunk]]:
+    """The chunks of a topic from a position on, with the topic that each belongs to: of a LITE topic a lite topic.
+
+    These lie among others' in the log, oldest first; a chunk of somebody else has no owner here, and only a position.
+    """
+    if topic.type != "LITE":
+        yield from ((topic, chunk) for chunk in chunks(tx, topic.topic_id, start))
+        return
+    for key, value in tx.kv.scan("log", b"", U64.pack(start)):
+        position, owner = U64.unpack(key)[0], tx.state.topics.get(RECORD.unpack_from(value)[2])
+        if owner is None or owner.parent_id != topic.topic_id:
+            yield None, Chunk(position, 0, 0, ())
+        else:
+            yield owner, next(chunks(tx, owner.topic_id, position))
+
+
 class Retention:
     """Goes over the topics; remembers where it stopped in each."""
 
@@ -66,27 +86,33 @@ class Retention:
         self._bare_at = b""
         #: For each dead-letter topic where the look for redriven chunks goes on, and not before when.
         self._letters: dict[int, tuple[int, int]] = {}
-        #: What this round is done with: topics by id, and 0 for the chunks without a queue.
-        self._done: set[int] = set()
+        #: Topics that this round is not done with, and whether it has begun.
+        self._round: deque[int] = deque()
+        self._running = False
 
     def run(self, tx: Tx) -> bool:
-        """One piece for each topic that this round is not done with; whether there is more to do now."""
-        more = False
-        for topic in list(tx.state.topics.values()):
-            if topic.topic_id in self._done:
-                continue
-            left = not topic.by_age and self._mark(tx, topic)
-            left |= self._drop(tx, topic, self._limit(tx, topic) if not topic.by_age else None)
-            left |= deadletter.has_gone(tx, topic.topic_id) and self._drop_redriven(tx, topic)
-            if not left:
-                self._done.add(topic.topic_id)
-            more |= left
-        if 0 not in self._done and not self._drop_bare(tx):
-            self._done.add(0)
-        if 0 in self._done and not more:
-            self._done.clear()
-            return False
-        return True
+        """One piece of up to TOPICS_MAX topics that this round is not done with; whether there is more to do now."""
+        if not self._running:
+            self._round, self._running = deque(tx.state.topics), True
+        for _ in range(min(TOPICS_MAX, len(self._round))):
+            topic_id = self._round.popleft()
+            topic = tx.state.topics.get(topic_id)
+            if topic is not None and tx.state.alive(topic_id) and self._look_at(tx, topic):
+                self._round.append(topic_id)
+        self._running = bool(self._round) or self._drop_bare(tx)
+        return self._running
+
+    def _look_at(self, tx: Tx, topic: Topic) -> bool:
+        """One piece of one topic; whether there is more. A lite topic has the retention of its parent."""
+        if topic.parent_id:
+            if tx.state.queue_min.get((topic.topic_id, 0), 0) == tx.state.queue_max.get((topic.topic_id, 0), 0):
+                return False
+            parent = tx.state.topics[topic.parent_id]
+            topic = topic._replace(by_age=parent.by_age, keep_ms=parent.keep_ms)
+        left = not topic.by_age and self._mark(tx, topic)
+        left |= self._drop(tx, topic, self._limit(tx, topic) if not topic.by_age else None)
+        left |= deadletter.has_gone(tx, topic.topic_id) and self._drop_redriven(tx, topic)
+        return left
 
     def _mark(self, tx: Tx, topic: Topic) -> bool:
         """Moves the mark over the chunks that every group has passed.
@@ -241,6 +267,7 @@ def _raise_min(tx: Tx, topic: Topic, queue: int) -> None:
     tx.state.queue_min[where] = max(least, before)  # also when it stays: with it the end of the queue is written
     if least <= before:
         return
+    tx.count_lites(topic.parent_id, 0, before - least)
     gone = list(deadletter.gone(tx.kv, *where, 0, least)) if deadletter.has_gone(tx, topic.topic_id) else []
     for group_id in tx.state.topic_groups.get(topic.topic_id, ()):
         offset = tx.state.poff.get((group_id, *where), 0)

@@ -86,7 +86,7 @@ def _due(tx: Tx) -> list[tuple[int, int]]:
 def expire(tx: Tx, ck: CheckPoint, sub: int, part: Lease, members_max: int) -> int:
     """The lease of a part ran out: at most `members_max` of its undone members move on; how many did."""
     group = tx.state.groups.get(ck.group_id)
-    if group is None or ck.topic_id not in tx.state.topics:
+    if group is None or not tx.state.alive(ck.topic_id):
         tx.hold(ck, part.undone, -1)
         tx.set_lease(ck, sub, None)
         return part.undone.bit_count()

@@ -54,8 +54,8 @@ def _free(tx: Tx, topic: Topic, size: int) -> None:
         found = spare(tx, topic, over)
     if _sum(found) < over:
         raise _full(tx, topic, size)
-    for chunk in found:
-        retention.drop(tx, topic, chunk)
+    for owner, chunk in found:
+        retention.drop(tx, owner, chunk)
 
 
 def _over(tx: Tx, topic: Topic, size: int) -> int:
@@ -69,25 +69,27 @@ def _forgets(tx: Tx, topic: Topic) -> bool:
     return topic.by_age or not tx.state.topic_groups.get(topic.topic_id)
 
 
-def _sum(found: list[Chunk]) -> int:
-    return sum(chunk.bytes for chunk in found)
+def _sum(found: list[tuple[Topic, Chunk]]) -> int:
+    return sum(chunk.bytes for _, chunk in found)
 
 
-def spare(tx: Tx, topic: Topic, wanted: int) -> list[Chunk]:
+def spare(tx: Tx, topic: Topic, wanted: int) -> list[tuple[Topic, Chunk]]:
     """Chunks that may go, the oldest first, until they have `wanted` bytes; fewer when there are no more.
 
-    Looks at CHUNKS_MAX chunks; where all of these are not enough the next look goes on, remembered in memory.
+    Looks at CHUNKS_MAX chunks; where all of these are not enough the next look goes on, remembered in memory. Of a LITE
+    topic each lite topic has read its own as far as it has: one that has not does not end the search.
     """
-    found: list[Chunk] = []
+    found: list[tuple[Topic, Chunk]] = []
     start = tx.state.looked.pop(topic.topic_id, 0)
-    for looked, chunk in enumerate(retention.chunks(tx, topic.topic_id, start)):
-        if wanted <= 0 or not (topic.by_age or retention.passed(tx, topic, chunk)):
+    for looked, (owner, chunk) in enumerate(retention.chunks_of(tx, topic, start)):
+        may_go = owner is not None and (topic.by_age or retention.passed(tx, owner, chunk))
+        if wanted <= 0 or not (may_go or topic.type == "LITE"):
             return found
         if looked == retention.CHUNKS_MAX:
             tx.state.looked[topic.topic_id] = chunk.position
             return found
-        if not retention.pinned(tx, chunk):
-            found.append(chunk)
+        if owner is not None and may_go and not retention.pinned(tx, chunk):
+            found.append((owner, chunk))
             wanted -= chunk.bytes
     return found
 
@@ -114,8 +116,8 @@ def trim(tx: Tx) -> bool:
         topic = state.topics.get(topic_id)
         missing = _over(tx, topic, size) if topic is not None and topic.bytes_max else 0
         if topic is not None and missing > 0:
-            for chunk in spare(tx, topic, missing):
-                retention.drop(tx, topic, chunk)
+            for owner, chunk in spare(tx, topic, missing):
+                retention.drop(tx, owner, chunk)
                 missing -= chunk.bytes
         if missing <= 0 or topic_id not in state.looked:
             state.trims.pop(topic_id)
@@ -125,6 +127,6 @@ def trim(tx: Tx) -> bool:
 
 def look_over(tx: Tx) -> None:
     """Once a minute: topics beyond their limit that nobody sends to are trimmed too."""
-    for topic_id, topic in tx.state.topics.items():
+    for topic in tx.state.named_topics():
         if topic.bytes_max and _over(tx, topic, 0) > 0:
-            tx.state.trims.setdefault(topic_id, 0)
+            tx.state.trims.setdefault(topic.topic_id, 0)

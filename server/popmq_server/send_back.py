@@ -87,7 +87,7 @@ def _find(tx: Tx, group: Group, topic: Topic, message: SentBack, field: str) -> 
     read = Log(tx.kv).fetch(topic.topic_id, found.run.position, found.run.size)
     if read is None:
         raise _gone(f"{field}.offset", "the message cannot be read any more")
-    return found._replace(message_group=fifo.message_group_hash(read[1]) if topic.type == "FIFO" else b"")
+    return found._replace(message_group=fifo.message_group_hash(read[1]) if topic.in_order else b"")
 
 
 def _find_queued(tx: Tx, topic: Topic, message: SentBack, field: str) -> Found:
@@ -120,7 +120,7 @@ def _find_retry(tx: Tx, group: Group, topic: Topic, message: SentBack, field: st
 def _leave(tx: Tx, group: Group, topic: Topic, founds: list[Found], delay_ms: int, reason: str, dead: bool) -> None:
     """Messages that go the same way, as the members of one CheckPoint; without a delay nobody stores it."""
     where = (group.group_id, topic.topic_id)
-    ck = _checkpoint(tx, where, founds, reason, topic.type == "FIFO")
+    ck = _checkpoint(tx, where, founds, reason, topic.in_order)
     for found in founds:
         if found.entry is not None:
             take_retry_entry(tx, where, found.entry)

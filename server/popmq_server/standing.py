@@ -90,7 +90,7 @@ def _held(tx: Tx, subject: Subject, held: list[Held]) -> Standing | None:
 
 def _waiting(tx: Tx, subject: Subject) -> Standing | None:
     """FIFO: passed over, or given back, and not its turn yet."""
-    if subject.topic.type != "FIFO" or subject.data is None:
+    if not subject.topic.in_order or subject.data is None:
         return None
     message_group = fifo.message_group_hash(subject.data)
     value = tx.kv.get("fwait", FWAIT_KEY.pack(*subject.where, message_group, subject.offset))

@@ -8,6 +8,9 @@ At start one scan of ck, due, own, tok and a look at the ends of each queue rebu
     table          key → value                                                stored in
     topics, groups id → settings                                              topic, group
     ids            ("t" or "g", name) → id                                    name
+    lite_ids       parent T, lite topic → id                                  name
+    lites          parent T → how many lite topics, and their messages        follows
+    unread         G, parent T → messages of lite topics not popped yet       follows
     purges         id → what of a deleted topic or group is still there       purge
     queue_min      T, Q → first readable offset                               queue
     queue_max      T, Q → next offset                                         follows from cq
@@ -26,6 +29,7 @@ At start one scan of ck, due, own, tok and a look at the ends of each queue rebu
     pins           chunk → leased messages in it                              follows
     loose          owner → its messages in the retry topic, tied              follows
     attempts       G, T, client, attempt id → ck_id                           follows from ck
+    lite_attempts  G, parent T, client, attempt id → ck_ids                   the same
     session_leases client → ck_ids of leases that live with it, ascending     follows from ck
     checks         T (0: given up) → when its first half message is looked at follows from hdue
     waiting, tied  G, T, message group → entries in fwait, and tied to owners follow from fwait
@@ -37,13 +41,15 @@ What follows is kept in tables all the same, so that an aborted commit takes it 
 compares every table of a living broker with those of a fresh start.
 """
 
+import functools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from popmq_server import checkpoint
 from popmq_server.checkpoint import BACKOFF, CheckPoint, Lease, members_of
 from popmq_server.lines import Lines
+from popmq_server.lite_watch import Watches
 from popmq_server.priority import Turns
 from popmq_server.records import (
     IN_FLIGHT_MAX,
@@ -51,6 +57,7 @@ from popmq_server.records import (
     Counters,
     Group,
     Held,
+    Lites,
     Owner,
     Stat,
     Subscription,
@@ -75,13 +82,16 @@ from popmq_server.storage.keys import (
     SUB_OWNER,
     U32,
     U64,
+    hash8,
 )
 from popmq_server.storage.lmdb import Transaction
 from popmq_server.storage.table import Table
 
 _COUNTERS = b"counters"
+#: Names of lite topics stand under this letter, with the id of their parent.
+LITE_NAME = b"l"
 #: What a group of an older store does not say.
-_OLDER_GROUP = {"fifo": False, "in_flight_max": IN_FLIGHT_MAX, "stop_on_failure": False}
+_OLDER_GROUP = {"fifo": False, "in_flight_max": IN_FLIGHT_MAX, "stop_on_failure": False, "lite_exclusive": False}
 
 
 def _put_packed(name: str, pack: Callable[..., bytes], width: Callable[[Any], bytes]) -> Callable[..., None]:
@@ -99,6 +109,13 @@ def _put_packed(name: str, pack: Callable[..., bytes], width: Callable[[Any], by
 
 def _json(value: Any) -> bytes:
     return json.dumps(value._asdict(), ensure_ascii=False).encode()
+
+
+def _short_json(value: Any) -> bytes:
+    """Without what is as usual: lite topics are many."""
+    usual = value._field_defaults
+    said = {name: field for name, field in value._asdict().items() if name not in usual or usual[name] != field}
+    return json.dumps(said, ensure_ascii=False).encode()
 
 
 def _stat_bytes(stat: Stat | TopicStat) -> bytes:
@@ -123,9 +140,10 @@ class State:
     """All tables. `transactional` lists them in the order in which they are flushed."""
 
     def __init__(self) -> None:
-        self.topics: Table[int, Topic] = Table(_put_packed_id("topic", _json))
+        self.topics: Table[int, Topic] = Table(_put_packed_id("topic", _short_json))
         self.groups: Table[int, Group] = Table(_put_packed_id("group", _json))
         self.ids: Table[tuple[str, str], int] = Table(_store_name)
+        self.lite_ids: Table[tuple[int, str], int] = Table(_store_lite_name)
         self.purges: Table[int, str] = Table(_put_packed_id("purge", str.encode))
         self.queue_min: Table[tuple[int, int], int] = Table(self._store_queue_ends)
         self.poff: Table[tuple[int, int, int], int] = Table(_put_packed("poff", POFF_KEY.pack, U64.pack))
@@ -159,6 +177,10 @@ class State:
         self.locks: Table[tuple[int, int, bytes], tuple[int, int, int]] = Table()
         self.stopped: Table[tuple[int, int, bytes], tuple[tuple[int, str], ...]] = Table()
         self.lines = Lines(self.waiting, self.locks, self.stopped)
+        self.lites: Table[int, Lites] = Table()
+        self.unread: Table[tuple[int, int], int] = Table()
+        self.lite_attempts: Table[tuple[int, int, str, str], tuple[int, ...]] = Table()
+        self.watches = Watches(self.watched_id, self.deliverable)
         self.owner_keys: Table[int, tuple[int, bytes]] = Table()
         self.owner_tokens: Table[int, tuple[tuple[int, int, bytes], ...]] = Table()
         #: Index blocks that were put since somebody looked whether they can be said together (widening.py).
@@ -199,6 +221,35 @@ class State:
         else:
             tx.put("queue", QUEUE_KEY.pack(*key), QUEUE_ENDS.pack(least, self.queue_max.get(key, least)))
 
+    def named_topics(self) -> Iterator[Topic]:
+        """All topics but lite ones, which may be many."""
+        return (self.topics[topic_id] for (kind, _), topic_id in self.ids.items() if kind == "t")
+
+    def alive(self, topic_id: int) -> bool:
+        """Whether a topic is there, and its parent if it is a lite one."""
+        topic = self.topics.get(topic_id)
+        return topic is not None and (not topic.parent_id or topic.parent_id in self.topics)
+
+    def parent_of(self, topic_id: int) -> int:
+        """The id of the topic that a lite topic belongs to; 0 for all others."""
+        topic = self.topics.get(topic_id)
+        return 0 if topic is None else topic.parent_id
+
+    def watched_id(self, topic_name: str, lite_topic: str) -> int | None:
+        """The id of a lite topic by names, None when it is not there."""
+        return self.lite_ids.get((self.ids.get(("t", topic_name), 0), lite_topic))
+
+    def deliverable(self, group_name: str, topic_id: int) -> bool:
+        """Whether a Pop of the group would get something from a lite topic now."""
+        topic, group_id = self.topics.get(topic_id), self.ids.get(("g", group_name))
+        if topic is None or group_id is None:
+            return False
+        where = (group_id, topic_id)
+        key = (*where, lite_hash(topic.lite_topic))
+        if key in self.locks or key in self.stopped or self.sweeps.get(where, _NO_SWEEP).hides:
+            return False
+        return key in self.waiting or self.total.get(topic_id, 0) > self.passed.get(where, 0)
+
     def torn(self, ck_id: int, member: int) -> bool:
         """Whether an owner has lost a member of a CheckPoint for good: what is tied to it is not tied any more."""
         part = self.leases.get((ck_id, 0))
@@ -210,8 +261,7 @@ class State:
             count = len(Counters._fields)
             older = Counters(*_numbers(raw, count))
             self.counters.load("", older._replace(sched_id=older.sched_id or 1, txn_id=older.txn_id or 1))
-        for key, value in tx.scan("name"):
-            self.ids.load((chr(key[0]), key[1:].decode()), U32.unpack(value)[0])
+        self._load_names(tx)
         for _, value in tx.scan("topic"):
             self._load_topic(tx, Topic(**json.loads(bytes(value))))
         for key, value in tx.scan("group"):
@@ -234,6 +284,14 @@ class State:
         self._load_owners(tx)
         self._load_leases(tx)
         self._load_waiting(tx)
+        self._load_lites()
+
+    def _load_names(self, tx: Transaction) -> None:
+        for key, value in tx.scan("name"):
+            if key[:1] == LITE_NAME:
+                self.lite_ids.load((U32.unpack_from(key, 1)[0], key[5:].decode()), U32.unpack(value)[0])
+            else:
+                self.ids.load((chr(key[0]), key[1:].decode()), U32.unpack(value)[0])
 
     def _load_topic(self, tx: Transaction, topic: Topic) -> None:
         """Looks at both ends of each queue."""
@@ -290,6 +348,9 @@ class State:
                 self.session_leases.load(ck.client, (*self.session_leases.get(ck.client, ()), ck.ck_id))
             if ck.attempt_id:
                 self.attempts.load((ck.group_id, ck.topic_id, ck.client, ck.attempt_id), ck.ck_id)
+            if ck.attempt_id and (parent := self.parent_of(ck.topic_id)):
+                tried = (ck.group_id, parent, ck.client, ck.attempt_id)
+                self.lite_attempts.load(tried, (*self.lite_attempts.get(tried, ()), ck.ck_id))
         for key, value in tx.scan("due"):
             due_ms, ck_id, sub = DUE_KEY.unpack(key)
             if sub == SUB_OWNER:
@@ -314,6 +375,17 @@ class State:
                 reason = bytes(value[FWAIT_VALUE.size :]).decode()
                 self.stopped.load(group, (*self.stopped.get(group, ()), (offset, reason)))
 
+    def _load_lites(self) -> None:
+        """What topics know of their lite topics in sum."""
+        for (parent, _), topic_id in self.lite_ids.items():
+            where = (topic_id, 0)
+            sums = self.lites.get(parent, Lites())
+            messages = sums.messages + self.queue_max.get(where, 0) - self.queue_min.get(where, 0)
+            self.lites.load(parent, Lites(sums.topics + 1, messages))
+            for group_id in self.topic_groups.get(topic_id, ()):
+                unread = self.total.get(topic_id, 0) - self.passed.get((group_id, topic_id), 0)
+                self.unread.load((group_id, parent), self.unread.get((group_id, parent), 0) + unread)
+
     def _load_held(self, ck: CheckPoint, lease: Lease) -> None:
         """Counts one part into the gauges, as Tx.hold does for a living one."""
         bits = lease.undone & ~lease.released
@@ -324,6 +396,9 @@ class State:
             before = self.locks.get((*where, message_group), (0, 0, 0))[0]
             self.locks.load((*where, message_group), (before + count, ck.owner_id, ck.part))
         self.held.load(where, shifted(self.held.get(where, Held()), ck, bits.bit_count()))
+        if parent := self.parent_of(ck.topic_id):
+            above = (ck.group_id, parent)
+            self.held.load(above, shifted(self.held.get(above, Held()), ck, bits.bit_count()))
         if ck.owner_id:
             self.owned.load(ck.owner_id, self.owned.get(ck.owner_id, 0) + bits.bit_count())
             self.loose.load(ck.owner_id, self.loose.get(ck.owner_id, 0) + lease.released.bit_count())
@@ -348,6 +423,19 @@ def _store_name(tx: Transaction, key: tuple[str, str], _: int | None, value: int
         tx.delete("name", raw)
     else:
         tx.put("name", raw, U32.pack(value))
+
+
+def _store_lite_name(tx: Transaction, key: tuple[int, str], _: int | None, value: int | None) -> None:
+    raw = LITE_NAME + U32.pack(key[0]) + key[1].encode()
+    if value is None:
+        tx.delete("name", raw)
+    else:
+        tx.put("name", raw, U32.pack(value))
+
+
+#: A lite topic's name as its one message group has it in keys.
+lite_hash = functools.lru_cache(maxsize=65536)(hash8)
+_NO_SWEEP = Sweep()
 
 
 def _store_counters(tx: Transaction, _: str, __: Any, value: Counters) -> None:

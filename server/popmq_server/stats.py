@@ -8,13 +8,13 @@ import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from popmq_server import consume_mode, deadletter, delay, message_groups, transaction
+from popmq_server import consume_mode, deadletter, delay, lite, message_groups, transaction
 from popmq_server.browse import browse, retry_topic
 from popmq_server.checkpoint import BACKOFF, KIND_NAMES, CheckPoint
 from popmq_server.commands import Look
 from popmq_server.errors import group_not_found, topic_not_found
 from popmq_server.message import RETRY_PREFIX, dead_letter_topic
-from popmq_server.records import Group, Held, Stat, Subscription, Topic, TopicStat
+from popmq_server.records import Group, Held, Lites, Stat, Subscription, Topic, TopicStat
 from popmq_server.state import State
 from popmq_server.storage.keys import FWAIT_VALUE, NEVER, RQ_VALUE, STAT_KEY, SUB_OWNER, TOPIC_AT
 from popmq_server.topic import IDX_HEAD, Log, entries
@@ -54,7 +54,10 @@ class GroupNumbers(NamedTuple):
 
 
 class TopicNumbers(NamedTuple):
-    """One topic: messages stored and readable by position, (queue, min, max) of each queue, what is not visible yet."""
+    """One topic: messages stored and readable by position, (queue, min, max) of each queue, what is not visible yet.
+
+    Of a LITE topic the sums over its lite topics, and how many these are.
+    """
 
     topic: Topic
     messages: int
@@ -62,6 +65,7 @@ class TopicNumbers(NamedTuple):
     bytes: int
     delayed: int
     half: int
+    lite_topics: int = 0
 
 
 class LeaseNumbers(NamedTuple):
@@ -88,7 +92,9 @@ def look(tx: Tx, command: Look) -> Any:
 
 
 def ready(state: State, group_id: int, topic: Topic) -> int:
-    """Messages that a group has not popped yet."""
+    """Messages that a group has not popped yet; of a LITE topic those of the lite topics that it has named."""
+    if topic.type == "LITE":
+        return state.unread.get((group_id, topic.topic_id), 0)
     return state.total.get(topic.topic_id, 0) - state.passed.get((group_id, topic.topic_id), 0)
 
 
@@ -106,10 +112,12 @@ def _pairs(tx: Tx, topic_name: str, group_name: str) -> list[tuple[Group, Topic]
     if group_name and tx.group(group_name) is None:
         raise group_not_found(group_name)
     pairs = []
-    for group_id, topic_id in tx.state.stat:
-        group, topic = tx.state.groups.get(group_id), tx.state.topics.get(topic_id)
-        if group and topic and group_name in ("", group.name) and topic_name in ("", topic.name):
-            pairs.append((group, topic))
+    named = tx.topic(topic_name) if topic_name else None
+    for topic in [named] if named else tx.state.named_topics():
+        for group_id in tx.state.topic_groups.get(topic.topic_id, ()):
+            group = tx.state.groups.get(group_id)
+            if group is not None and group_name in ("", group.name):
+                pairs.append((group, topic))
     return sorted(pairs, key=lambda pair: (pair[0].name, pair[1].name))
 
 
@@ -140,7 +148,7 @@ def _group_numbers(tx: Tx, group: Group, topic: Topic, leased: int | None) -> Gr
         owners,
         stat.filtered,
         stat.waiting,
-        sum(1 for key in state.stopped if key[:2] == where),
+        sum(1 for key in state.stopped if key[:2] == where or (key[0], state.parent_of(key[1])) == where),
         state.subscriptions.get(where, Subscription()).mode,
         state.topic_stat.get(topic.topic_id, TopicStat()).delayed,
     )
@@ -156,8 +164,10 @@ def _oldest_leased(tx: Tx) -> dict[tuple[int, int], int]:
         ck = tx.state.ck.get(ck_id)
         if ck is None or not part.undone:
             continue
-        where, chunk = (ck.group_id, ck.topic_id), min(ck.pinned(part.undone))
-        found[where] = min(chunk, found.get(where, chunk))
+        chunk = min(ck.pinned(part.undone))
+        for topic_id in filter(None, (ck.topic_id, tx.state.parent_of(ck.topic_id))):
+            where = (ck.group_id, topic_id)
+            found[where] = min(chunk, found.get(where, chunk))
     return found
 
 
@@ -169,6 +179,8 @@ def _dead(tx: Tx, group: Group) -> int:
 
 def stored(state: State, topic: Topic) -> int:
     """Messages of a topic that can be read by position; dead letters that were redriven cannot."""
+    if topic.type == "LITE":
+        return state.lites.get(topic.topic_id, Lites()).messages
     held = sum(
         state.queue_max.get((topic.topic_id, queue), 0) - state.queue_min.get((topic.topic_id, queue), 0)
         for queue in range(topic.queues)
@@ -192,6 +204,8 @@ def _oldest_ms(tx: Tx, group: Group, topic: Topic, leased: int | None) -> int:
     if oldest := min((FWAIT_VALUE.unpack_from(value)[:2] for _, value in waiting), default=None):
         units.append(oldest)
     times = [read[0] for position, size in units if (read := log.fetch(topic.topic_id, position, size))]
+    if topic.type == "LITE":
+        return min(lite.oldest(tx, group, topic), lite.stored_ms(tx, leased), key=lambda ms: ms or NEVER)
     if leased is not None and (head := tx.kv.get("idx", TOPIC_AT.pack(topic.topic_id, leased))) is not None:
         times.append(IDX_HEAD.unpack_from(head)[0])
     return min(times, default=0)
@@ -203,9 +217,8 @@ def topics(tx: Tx, name: str) -> list[TopicNumbers]:
         return [_retry_topic(tx, name)]
     if name and tx.topic(name) is None:
         raise topic_not_found(name)
-    found = sorted(
-        (topic for _, topic in tx.state.topics.items() if name in ("", topic.name)), key=lambda topic: topic.name
-    )
+    one = tx.topic(name) if name else None
+    found = [one] if one else sorted(tx.state.named_topics(), key=lambda topic: topic.name)
     return [_topic_numbers(tx.state, topic) for topic in found]
 
 
@@ -220,7 +233,8 @@ def _retry_topic(tx: Tx, name: str) -> TopicNumbers:
 
 def _topic_numbers(state: State, topic: Topic) -> TopicNumbers:
     stat = state.topic_stat.get(topic.topic_id, TopicStat())
-    return TopicNumbers(topic, stored(state, topic), _queues(state, topic), stat.bytes, stat.delayed, stat.half)
+    lites = state.lites.get(topic.topic_id, Lites()).topics
+    return TopicNumbers(topic, stored(state, topic), _queues(state, topic), stat.bytes, stat.delayed, stat.half, lites)
 
 
 def held_by(tx: Tx, group_name: str) -> dict[tuple[str, str], int]:
@@ -321,8 +335,8 @@ def greatest_backlog(state: State, topic_id: int = 0) -> str:
     A walk over all groups, done only when a send is refused.
     """
     best = (0, "")
-    pairs = ((group_id, topic_id) for group_id in state.topic_groups.get(topic_id, ())) if topic_id else state.stat
-    for where in pairs:
+    topics = [topic_id] if topic_id else [topic.topic_id for topic in state.named_topics()]
+    for where in ((group_id, each) for each in topics for group_id in state.topic_groups.get(each, ())):
         stat, group, topic = state.stat.get(where), state.groups.get(where[0]), state.topics.get(where[1])
         if stat is None or group is None or topic is None:
             continue

@@ -14,7 +14,7 @@ would take messages from each other: the reference lets the last one win, here t
 """
 
 from popmq_server.commands import SetFilter
-from popmq_server.errors import Refused, group_not_found, topic_not_found
+from popmq_server.errors import Refused, group_not_found, invalid, topic_not_found
 from popmq_server.filters import filter as filters
 from popmq_server.filters.filter import Filter
 from popmq_server.records import Group, Stat, Subscription, Topic
@@ -27,13 +27,24 @@ EVERY_MESSAGE = ("tag", "*")
 
 
 def resolve(tx: Tx, topic_name: str, group_name: str) -> tuple[Group, Topic]:
-    """The group and the topic of these names, or Refused."""
+    """The group and the topic of these names, or Refused; a LITE topic has no queues to read."""
     group, topic = tx.group(group_name), tx.topic(topic_name)
     if topic is None:
         raise topic_not_found(topic_name)
     if group is None:
         raise group_not_found(group_name)
+    refuse_lite(topic)
     return group, topic
+
+
+def refuse_lite(topic: Topic) -> None:
+    """Raises Refused for a topic whose messages are all in its lite topics."""
+    if topic.type == "LITE":
+        raise invalid(
+            f"topic {topic.name!r} has type LITE: its messages are read by the names of its lite topics",
+            field="topic",
+            action="pop it with lite_topics; nothing else reads it",
+        )
 
 
 def expect_mode(tx: Tx, group: Group, topic: Topic, mode: str) -> None:
@@ -112,6 +123,7 @@ def bind(tx: Tx, group: Group, topic: Topic, start: tuple[str, int] | None = Non
     if where in tx.state.stat:
         return
     tx.state.topic_groups[topic.topic_id] = (*tx.state.topic_groups.get(topic.topic_id, ()), group.group_id)
+    tx.count_unread(where, tx.state.total.get(topic.topic_id, 0))
     begins = starts(tx, group, topic, start)
     for queue, offset in begins.items():
         tx.pass_to((*where, queue), offset)

@@ -66,6 +66,10 @@ def append(tx: Tx, topic: Topic, queue: int, messages: tuple[Outgoing, ...]) -> 
     tx.state.total[topic.topic_id] = tx.state.total.get(topic.topic_id, 0) + len(messages)
     tx.staged.setdefault(topic.topic_id, []).append(Staged(queue, first, messages))
     tx.staged_count += 1
+    if topic.parent_id:
+        tx.count_lites(topic.parent_id, 0, len(messages))
+        for group_id in tx.state.topic_groups.get(topic.topic_id, ()):
+            tx.count_unread((group_id, topic.topic_id), len(messages))
     tx.wake(None, topic.topic_id)
     tx.arrive(topic.topic_id, queue)
     return first

@@ -9,7 +9,7 @@ import bisect
 from typing import Any
 
 from popmq_server.checkpoint import BACKOFF, CheckPoint, Lease
-from popmq_server.records import IN_FLIGHT_MAX, Group, Held, Topic, TopicStat
+from popmq_server.records import IN_FLIGHT_MAX, Group, Held, Lites, Topic, TopicStat
 from popmq_server.state import State, locked_counts, queue_counts, shifted
 from popmq_server.storage.keys import U32, U64
 from popmq_server.storage.lmdb import Store
@@ -70,21 +70,31 @@ class Tx:
         """After the commit one parked Pop of the group (None: of each group) in the topic is to look again."""
         topic = self.state.topics.get(topic_id)
         group = self.state.groups.get(group_id) if group_id is not None else None
-        if topic is not None and (group_id is None or group is not None):
-            self.woken.add((group.name if group else None, topic.name))
+        if topic is None or (group_id is not None and group is None):
+            return
+        name = group.name if group else None
+        if topic.parent_id:
+            self.woken |= self.state.watches.judge(name, topic.name, topic.lite_topic)
+        else:
+            self.woken.add((name, topic.name))
+            self.woken |= self.state.watches.lots_of(name, topic.name)
 
     def arrive(self, topic_id: int, queue: int | None) -> None:
         """After the commit those are to look again who wait for the end of a queue (None: of each) to move."""
         topic = self.state.topics.get(topic_id)
-        if topic is not None:
+        if topic is not None and not topic.parent_id:
             self.arrived.add((None if queue is None else str(queue), topic.name))
 
     def count(self, where: tuple[int, int], **changes: int) -> None:
-        """Moves counters of one group in one topic."""
+        """Moves counters of one group in one topic; those of a lite topic are told of its parent in sum."""
         stat = self.state.stat[where]
         self.state.stat[where] = stat._replace(
             **{name: getattr(stat, name) + change for name, change in changes.items()}
         )
+        above = (where[0], self.state.parent_of(where[1]))
+        if above[1] and above in self.state.stat:
+            changes.pop("start", None)
+            self.count(above, **changes)
 
     def count_topic(self, topic_id: int, **changes: int) -> None:
         """Moves counters of a topic."""
@@ -92,6 +102,20 @@ class Tx:
         self.state.topic_stat[topic_id] = stat._replace(
             **{name: getattr(stat, name) + change for name, change in changes.items()}
         )
+        if parent := self.state.parent_of(topic_id):
+            self.count_topic(parent, **changes)
+
+    def count_lites(self, parent_id: int, topics: int, messages: int) -> None:
+        """Moves the sums of a topic over its lite topics; it has none for other topics (0)."""
+        if parent_id:
+            sums = self.state.lites.get(parent_id, Lites())
+            self.state.lites[parent_id] = Lites(sums.topics + topics, sums.messages + messages)
+
+    def count_unread(self, where: tuple[int, int], count: int) -> None:
+        """Moves what a group has not popped of a lite topic, in the sum of its parent; nothing for other topics."""
+        if parent := self.state.parent_of(where[1]):
+            above = (where[0], parent)
+            self.state.unread[above] = self.state.unread.get(above, 0) + count
 
     def hold(self, ck: CheckPoint, bits: int, sign: int) -> None:
         """Members of `ck` come under its lease (sign 1) or leave it (sign -1): every gauge that follows.
@@ -100,6 +124,9 @@ class Tx:
         """
         state, where = self.state, (ck.group_id, ck.topic_id)
         state.held[where] = shifted(state.held.get(where, Held()), ck, sign * bits.bit_count())
+        if parent := state.parent_of(ck.topic_id):
+            above = (ck.group_id, parent)
+            state.held[above] = shifted(state.held.get(above, Held()), ck, sign * bits.bit_count())
         if ck.owner_id:
             state.owned[ck.owner_id] = state.owned.get(ck.owner_id, 0) + sign * bits.bit_count()
         elif ck.kind != BACKOFF:
@@ -130,7 +157,7 @@ class Tx:
                 locks[key] = (left, ck.owner_id, ck.part)
             else:
                 locks.pop(key)
-            if key in waiting and self.state.lines.judge(key):
+            if (key in waiting and self.state.lines.judge(key)) or self.state.parent_of(topic_id):
                 self.wake(group_id, topic_id)
 
     def pin(self, chunk: int, count: int) -> None:
@@ -149,6 +176,7 @@ class Tx:
         if offset != before or where not in self.state.poff:
             self.state.poff[where] = offset
             self.state.passed[where[:2]] = self.state.passed.get(where[:2], 0) + offset - before
+            self.count_unread(where[:2], before - offset)
 
     def loosen(self, owner_id: int, count: int) -> None:
         """Moves the number of an owner's members that stand in the retry topic, tied to their CheckPoint."""
@@ -181,6 +209,16 @@ class Tx:
         tried = (ck.group_id, ck.topic_id, ck.client, ck.attempt_id)
         if ck.attempt_id and self.state.attempts.get(tried) == ck.ck_id:
             self.state.attempts.pop(tried)
+        if ck.attempt_id and (parent := self.state.parent_of(ck.topic_id)):
+            self._drop_attempt((ck.group_id, parent, ck.client, ck.attempt_id), ck.ck_id)
+
+    def _drop_attempt(self, tried: tuple[int, int, str, str], ck_id: int) -> None:
+        """A Pop of lite topics has a CheckPoint for each of them: what is left of one attempt."""
+        left = tuple(each for each in self.state.lite_attempts.get(tried, ()) if each != ck_id)
+        if left:
+            self.state.lite_attempts[tried] = left
+        else:
+            self.state.lite_attempts.pop(tried)
 
     def _leave_session(self, ck: CheckPoint) -> None:
         """One lease less that lives with its client. Ids ascend, so nobody has to search thousands for it."""
@@ -207,11 +245,13 @@ class Tx:
             if table.changed:
                 table.merge()
         self.state.lines.keep()
+        self.state.watches.keep()
 
     def abort(self) -> None:
         """Nothing happened: the transaction and all layers are dropped."""
         self.kv.abort()
         if self.kv.writes or any(table.changed for table in self.state.transactional):
             self.state.lines.forget()
+            self.state.watches.forget()
         for table in self.state.transactional:
             table.drop()

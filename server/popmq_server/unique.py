@@ -113,7 +113,7 @@ def forget(tx: Tx, topic: Topic, message_id: str, name: str) -> None:
 def sweep(tx: Tx) -> bool:
     """Forgets ids of buckets that are too old, a piece of them; whether there may be more."""
     left = SWEEP_MAX
-    for topic in list(tx.state.topics.values()):
+    for topic in list(tx.state.named_topics()):
         prefix, stale = U32.pack(topic.topic_id), list[bytes]()
         for key, _ in tx.kv.scan("uid", prefix):
             if len(stale) == left or U32.unpack_from(key, 4)[0] * 1000 + topic.unique_ids_ms > tx.now_ms:

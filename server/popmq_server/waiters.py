@@ -24,6 +24,8 @@ from popmq_server.errors import Refused
 
 WAITERS_PER_KEY_MAX = 1024
 WAITERS_MAX = 100_000
+#: Keys whose generation is remembered: clients of lite topics come and go.
+GENERATIONS_MAX = 100_000
 
 Key = tuple[str, str]  # group, topic
 
@@ -39,6 +41,8 @@ class Waiters:
         self._by_topic: dict[str, set[Key]] = {}
         self._generations: dict[Key, int] = {}
         self._topic_generations: dict[str, int] = {}
+        self._stamps = itertools.count(1)
+        self._floor = 0
         self._deadlines: list[tuple[int, int, asyncio.Future[bool]]] = []
         self._numbers = itertools.count()
         self._timer: asyncio.TimerHandle | None = None
@@ -48,7 +52,7 @@ class Waiters:
 
     def generation(self, key: Key) -> tuple[int, int]:
         """What to compare before parking."""
-        return self._generations.get(key, 0), self._topic_generations.get(key[1], 0)
+        return self._generations.get(key, self._floor), self._topic_generations.get(key[1], 0)
 
     def counts(self) -> dict[Key, int]:
         """How many Pops are parked, by (group, topic)."""
@@ -109,13 +113,15 @@ class Waiters:
 
         The generations move even when nobody is parked: somebody may be on the way.
         """
+        if len(self._generations) > GENERATIONS_MAX:
+            self._generations, self._floor = {}, next(self._stamps)  # who is on the way looks once more
         for group, topic in woken:
             if group is None:
                 self._topic_generations[topic] = self._topic_generations.get(topic, 0) + 1
                 for key in list(self._by_topic.get(topic, ())):
                     self._wake_key(key)
             else:
-                self._generations[(group, topic)] = self._generations.get((group, topic), 0) + 1
+                self._generations[(group, topic)] = next(self._stamps)
                 self._wake_key((group, topic))
 
     def _wake_key(self, key: Key) -> None:

@@ -49,7 +49,7 @@ class Widening:
         if due_ms is None or due_ms > tx.now_ms:
             return
         try:
-            self._more = any(self._look_at(tx, topic_id) for topic_id in list(tx.state.topics))
+            self._more = any(self._look_at(tx, topic.topic_id) for topic in list(tx.state.named_topics()))
         except MapFull:
             raise
         except Exception as error:
@@ -57,7 +57,7 @@ class Widening:
         if not self._more:
             tx.state.fresh_blocks = 0
             self._due_ms = tx.now_ms + WIDEN_MS
-            for deleted in self._tails.keys() - set(tx.state.topics):
+            for deleted in [topic_id for topic_id in self._tails if topic_id not in tx.state.topics]:
                 del self._tails[deleted]
 
     def _look_at(self, tx: Tx, topic_id: int) -> bool:

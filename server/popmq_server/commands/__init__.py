@@ -30,6 +30,7 @@ from popmq_server.commands.letters import (
     Why,
 )
 from popmq_server.commands.limiting import PurgeTopic
+from popmq_server.commands.lite import LiteSynced, SyncLite
 from popmq_server.commands.messages import (
     Ack,
     Acked,
@@ -95,6 +96,7 @@ __all__ = [
     "Failure",
     "FindLetters",
     "Listen",
+    "LiteSynced",
     "Look",
     "LookUp",
     "LookedUp",
@@ -128,6 +130,7 @@ __all__ = [
     "SetFilter",
     "Spotted",
     "Sweep",
+    "SyncLite",
     "Trace",
     "Traced",
     "UpdateGroup",
@@ -140,7 +143,7 @@ __all__ = [
 LANE_ACK, LANE_SEND, LANE_POP = 0, 1, 2
 LANES: dict[type, int] = {Send: LANE_SEND, Pop: LANE_POP}
 #: These read the queues, so they come after what others of their group store.
-LANES |= dict.fromkeys((Pull, QueryOffsets, ResetOffsets, CloneOffsets, SetConsumeMode), LANE_POP)
+LANES |= dict.fromkeys((Pull, QueryOffsets, ResetOffsets, CloneOffsets, SetConsumeMode, SyncLite), LANE_POP)
 LANES |= dict.fromkeys((Redrive, FindLetters, LookUp, Peek, Trace, Why), LANE_POP)
 #: What needs room on the disk, refused first when it is full.
 NEEDS_ROOM = (Send, Pop, EndTransaction, Redrive, CreateTopic, CreateGroup, AttachOwner)

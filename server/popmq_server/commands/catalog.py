@@ -19,6 +19,8 @@ class CreateTopic(NamedTuple):
     send_bytes_per_s: int = 0
     message_bytes_max: int = 0
     pop_messages_per_s: int = 0
+    lite_topics_max: int = 0
+    lite_ttl_ms: int = 0
 
 
 class UpdateTopic(NamedTuple):
@@ -48,7 +50,7 @@ class CreateGroup(NamedTuple):
     `start_from`: EARLIEST, LATEST or TIMESTAMP (`start_ms`), where the group begins in a topic that it names first.
     `exclusive_owner`: what an owner's token holds is not popped by others after its lease. `fifo`: told to clients.
     `in_flight_max`: leased messages in one queue. `stop_on_failure`: a message without attempts left stops its message
-    group (FIFO) instead of going to the dead-letter topic.
+    group (FIFO) instead of going to the dead-letter topic. `lite_exclusive`: a lite topic has one client of the group.
     """
 
     name: str
@@ -62,6 +64,7 @@ class CreateGroup(NamedTuple):
     fifo: bool = False
     in_flight_max: int = IN_FLIGHT_MAX
     stop_on_failure: bool = False
+    lite_exclusive: bool = False
 
 
 class UpdateGroup(NamedTuple):

@@ -81,7 +81,8 @@ class Pop(NamedTuple):
     `client_id`, see session_lease.py. `give_back`: undone when its caller has gone, in spite of an attempt id.
     `queues`: empty = all, with the start rotated. `max_bytes`: soft, one message is always allowed. `invisible_ms`: 0 =
     the group's own. `attempt_id`: with `client_id` names this try, so that a repeat gets the same messages. `filter`:
-    (kind, text) of an expression, None = the group's own.
+    (kind, text) of an expression, None = the group's own. `lite`: of a LITE topic these lite topics, or, when empty,
+    those that the client has subscribed to (SyncLite).
     """
 
     topic: str
@@ -97,6 +98,7 @@ class Pop(NamedTuple):
     filter_wins: bool = False
     session: bool = False
     give_back: bool = False
+    lite: tuple[str, ...] | None = None
 
 
 class Popped(NamedTuple):

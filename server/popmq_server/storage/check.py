@@ -6,6 +6,7 @@
     for each lease       it has its CheckPoint, its parts do not overlap, an owner's has its owner and its token
     counters             retry, pins and what was passed equal a scan
     not visible yet      check_timing.py
+    lite topics          check_lite.py
 
 It reads only, and nothing here is used by the broker that it judges but the formats.
 """
@@ -22,7 +23,7 @@ from popmq_server.checkpoint import CheckPoint, members_of
 from popmq_server.errors import StartError
 from popmq_server.message import RECORD, read_record
 from popmq_server.state import State
-from popmq_server.storage import check_fifo, check_letters, check_timing
+from popmq_server.storage import check_fifo, check_letters, check_lite, check_timing
 from popmq_server.storage.keys import (
     CQ_ENTRY,
     CQ_KEY,
@@ -66,6 +67,8 @@ def check(kv: Transaction) -> Iterator[str]:
         return
     state = State()
     state.load(kv)
+    yield from check_lite.check(kv, state)
+    check_lite.leave_out_orphans(state)
     yield from _check_log(kv, state)
     yield from _check_queues(kv, state)
     yield from _check_leases(state)
@@ -199,9 +202,9 @@ def _check_groups(kv: Transaction, state: State) -> Iterator[str]:
     """The invariant of the model: every message a group has passed is in exactly one place, and they add up."""
     for (group_id, topic_id), stat in state.stat.items():
         group, topic = state.groups.get(group_id), state.topics.get(topic_id)
-        if group is None or topic is None:
+        if group is None or topic is None or (topic.type == "LITE" and not topic.parent_id):
             continue
-        where = f"group {group.name} in {topic.name}"
+        where = f"group {group.name} in {topic.name}" + (f" {topic.lite_topic}" if topic.parent_id else "")
         passed = 0
         for queue in range(topic.queues):
             offset = state.poff.get((group_id, topic_id, queue), 0)
@@ -314,6 +317,8 @@ def _retries(kv: Transaction) -> Iterator[tuple[str, int, int, int]]:
 def _check_bytes(kv: Transaction, state: State) -> Iterator[str]:
     """The bytes of a topic equal those of its chunks."""
     for topic in state.topics.values():
+        if topic.type == "LITE" and not topic.parent_id:
+            continue
         found = sum(IDX_HEAD.unpack_from(value)[1] for _, value in kv.scan("idx", U32.pack(topic.topic_id)))
         counted = state.topic_stat[topic.topic_id].bytes
         if found != counted:

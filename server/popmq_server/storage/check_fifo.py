@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from popmq_server.fields import MESSAGE_GROUP, text
+from popmq_server.fields import LITE_TOPIC, MESSAGE_GROUP, text
 from popmq_server.state import State
 from popmq_server.storage import check_letters
 from popmq_server.storage.keys import FWAIT_KEY, FWAIT_VALUE, STAT_KEY, U64, hash8
@@ -33,7 +33,7 @@ def count_waiting(
         if place[0] != check_letters.REDRIVEN and not passed and where not in state.sweeps:
             yield f"{name}: queue {queue} offset {offset} waits, but is not passed"
         read = log.fetch(where[1], position, size)
-        if read is not None and hash8(text(read[1], MESSAGE_GROUP)) != message_group:
+        if read is not None and hash8(text(read[1], MESSAGE_GROUP) or text(read[1], LITE_TOPIC)) != message_group:
             yield f"{name}: queue {queue} offset {offset} waits under another message group than its own"
     if count != state.stat[where].waiting:
         yield f"{name}: {count} messages wait, counted {state.stat[where].waiting}"

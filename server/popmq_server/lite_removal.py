@@ -1,0 +1,101 @@
+"""Removes lite topics: idle ones one by one, and all of a topic that was deleted or purged.
+
+    retire   idle ──▶ its name is gone, its numbers leave those of its parent ──▶ `purge` 12 → lite
+    step     keys of a retired one, a piece                          its tables with the last piece
+    orphans  the same for those whose parent is gone: nobody can name them, their leases were dropped before
+
+Tables are left by key, not by a walk: a walk for each of 100,000 lite topics would be a walk over everything, 100,000
+times.
+"""
+
+from typing import Any
+
+from popmq_server.records import Topic, TopicStat
+from popmq_server.removal import OF_TOPIC, drop_range
+from popmq_server.state import LITE_NAME, lite_hash
+from popmq_server.storage.keys import STAT_KEY, U32
+from popmq_server.storage.table import Table
+from popmq_server.tx import Tx
+
+#: What removing one takes at least of the keys that a piece may remove.
+KEYS_EACH = 10
+
+
+def retire(tx: Tx, topic: Topic) -> None:
+    """An idle lite topic is not there any more; what it stored goes in pieces. Its number is never given again."""
+    state, where = tx.state, (topic.topic_id, 0)
+    state.lite_ids.pop((topic.parent_id, topic.lite_topic))
+    stored = state.queue_max.get(where, 0) - state.queue_min.get(where, 0)
+    tx.count_lites(topic.parent_id, -1, -stored)
+    tx.count_topic(topic.parent_id, bytes=-state.topic_stat.get(topic.topic_id, TopicStat()).bytes)
+    state.topics.pop(topic.topic_id)
+    state.purges[topic.topic_id] = "lite"
+
+
+def step(tx: Tx, topic_id: int, left: int) -> int:
+    """One piece of a retired one; how many more keys may go in it, 0 = it is not done."""
+    left = _drop_keys(tx, topic_id, left)
+    if left:
+        _forget(tx, topic_id)
+    return left
+
+
+def step_orphans(tx: Tx, parent_id: int, left: int) -> int:
+    """One piece of all lite topics of a topic that is gone; how many more keys may go in it."""
+    rows = tx.kv.scan("name", LITE_NAME + U32.pack(parent_id))
+    found = list[tuple[str, int]]()
+    for key, value in rows:
+        if len(found) * KEYS_EACH >= left:
+            break
+        found.append((key[5:].decode(), int(U32.unpack(value)[0])))
+    for name, topic_id in found:
+        left = _drop_keys(tx, topic_id, left)
+        if not left:
+            return 0
+        _forget(tx, topic_id)
+        tx.state.topics.pop(topic_id)
+        tx.state.lite_ids.pop((parent_id, name))
+        left = max(0, left - KEYS_EACH)
+    return left
+
+
+def _drop_keys(tx: Tx, topic_id: int, left: int) -> int:
+    for group_id in tx.state.topic_groups.get(topic_id, ()):
+        stat = tx.state.stat.get((group_id, topic_id))
+        names = ("rq", "fwait", "begin") if stat is None or stat.retry or stat.waiting else ("begin",)
+        for name in names:
+            left = drop_range(tx, name, STAT_KEY.pack(group_id, topic_id), left)
+    if (topic_id, 0) in tx.state.queue_max:
+        for name in OF_TOPIC:
+            left = drop_range(tx, name, U32.pack(topic_id), left)
+    return left
+
+
+def _forget(tx: Tx, topic_id: int) -> None:
+    """Takes it out of every table that may know it."""
+    state, topic = tx.state, tx.state.topics.get(topic_id)
+    for group_id in state.topic_groups.get(topic_id, ()):
+        where = (group_id, topic_id)
+        pairs: tuple[Table[Any, Any] | dict[Any, Any], ...] = (
+            state.stat,
+            state.held,
+            state.passed,
+            state.subscriptions,
+            state.sweeps,
+            state.pop_turns,
+        )
+        for table in pairs:
+            if where in table:
+                table.pop(where)
+        for queue in (0, 0xFFFF):
+            state.in_flight.pop((*where, queue))
+        state.poff.pop((*where, 0))
+        if topic is not None:
+            for lines in (state.waiting, state.tied, state.locks, state.stopped):
+                lines.pop((*where, lite_hash(topic.lite_topic)))
+    for ends in (state.queue_min, state.queue_max):
+        ends.pop((topic_id, 0))
+    for of_topic in (state.topic_groups, state.total, state.topic_stat):
+        of_topic.pop(topic_id)
+    for marks in (state.send_turns, state.trims, state.looked, state.trimmed):
+        marks.pop(topic_id, None)
