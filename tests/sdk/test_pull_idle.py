@@ -1,6 +1,7 @@
 """When a pull consumer with `until_idle` ends: not before the broker knows how all ended, and has the last word."""
 
 import asyncio
+import importlib
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -9,8 +10,6 @@ import pytest
 
 import popmq
 from popmq import errors
-from popmq._async import arrivals as async_arrivals
-from popmq._sync import arrivals as sync_arrivals
 from popmq.testing import Broker
 from tests.sdk.conftest import GROUP, TOPIC, Connect, eventually
 from tests.sdk.lossy import REFUSE, LossyWire
@@ -83,7 +82,7 @@ async def test_the_time_without_a_message_begins_when_the_broker_has_what_failed
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     begun = []
-    arrivals = {"async": async_arrivals, "sync": sync_arrivals}[kind].Arrivals
+    arrivals = importlib.import_module(f"popmq._{kind}.arrivals").Arrivals
     wait: Any = arrivals.wait
 
     def counted(self: Any, seconds: float) -> Any:
