@@ -81,6 +81,25 @@ def test_a_delayed_message_of_either_face_says_when_it_was_due(shop: Stubs, v2: 
         assert found.system_properties.delivery_timestamp.ToMilliseconds() == due_ms
 
 
+@pytest.mark.parametrize("born_ms", [1 << 62, 253_402_300_800_000])
+def test_a_time_that_this_protocol_has_no_word_for_is_told_as_its_last_one(shop: Stubs, v2: V2, born_ms: int) -> None:
+    """A message that cannot be told would come back for ever."""
+    request = native.SendRequest(topic=TOPIC, messages=[native.Message(body=b"late", born_ms=born_ms)])
+    shop.broker.Send(request, timeout=CALL_S)
+    (found,) = v2.receive().messages
+    assert found.system_properties.born_timestamp.seconds == 253_402_300_799
+
+
+@pytest.mark.parametrize(
+    ("time", "told_s"),
+    [({"seconds": 10**13}, 253_402_300_799), ({"seconds": 5, "nanos": 2 * 10**9}, 7), ({"seconds": 9, "nanos": -1}, 8)],
+)
+def test_a_time_that_is_none_is_no_error(shop: Stubs, v2: V2, time: dict[str, int], told_s: int) -> None:
+    assert v2.send(message(born_timestamp=time)).status.code == pb.OK
+    (found,) = v2.receive().messages
+    assert found.system_properties.born_timestamp.seconds == told_s
+
+
 def test_what_one_face_leased_the_other_acks(shop: Stubs, v2: V2) -> None:
     v2.send(message(b"a", message_id="m1"), message(b"b", message_id="m2"))
     (here,) = v2.receive(batch_size=1).messages

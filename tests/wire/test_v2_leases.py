@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, NamedTuple
 
+import grpc
 import pytest
 
 from popmq_proto.rocketmq import definition_pb2 as pb
@@ -21,9 +22,9 @@ from popmq_server.metrics import Metrics
 from popmq_server.rates import Rates
 from tests.wire.gate import Gate
 from tests.wire.parked import Parked
-from tests.wire.stubs import GROUP, TOPIC, Stubs
+from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs
 from tests.wire.test_cancelled import Gone
-from tests.wire.v2 import V2, bodies, code, later, message, resource
+from tests.wire.v2 import PREFIX, V2, bodies, code, later, message, resource
 
 SECOND, MINUTE, HOUR = 1_000, 60_000, 3_600_000
 
@@ -147,9 +148,14 @@ class Shares(NamedTuple):
     share_number: int
 
 
-@pytest.mark.parametrize(("read", "back"), [(1, [0, 1, 2, 3]), (3, [1, 2, 3]), (5, [3]), (6, [])])
-def test_a_stream_that_breaks_off_gives_back_what_was_not_written(read: int, back: list[int]) -> None:
-    """What was handed over when the stream broke is not known to have arrived."""
+@pytest.mark.parametrize(
+    ("read", "tried", "untold"),
+    [(1, [], [0, 1, 2, 3]), (2, [0], [1, 2, 3]), (3, [1], [2, 3]), (5, [3], []), (6, [], [])],
+)
+def test_a_stream_that_breaks_off_gives_back_what_was_not_written(
+    read: int, tried: list[int], untold: list[int]
+) -> None:
+    """What was being handed over when the stream broke may have arrived, or be why it broke: that counts."""
 
     async def scenario() -> list[Any]:
         desk, clock = Desk(), FakeClock()
@@ -169,5 +175,27 @@ def test_a_stream_that_breaks_off_gives_back_what_was_not_written(read: int, bac
         return [command for command in desk.told if isinstance(command, ChangeInvisibleTime)]
 
     given = [change for command in asyncio.run(scenario()) for change in command.changes]
-    assert [change.handle.member for change in given] == back
-    assert all((change.kind, change.delay_ms, change.uncounted) == ("release", 0, True) for change in given)
+    said = [(change.handle.member, change.kind, change.delay_ms, change.uncounted) for change in given]
+    assert said == [(one, "release", SECOND, False) for one in tried] + [(one, "release", 0, True) for one in untold]
+
+
+def test_a_message_that_a_client_cannot_take_ends_among_the_dead_letters(
+    stubs: Stubs, v2: V2, clock: FakeClock, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Node and C# take 4 MiB at once by default. It must not go round for ever, nor be taken for a bug."""
+    stubs.create_topic(queues=1)
+    stubs.create_group(max_attempts=2)
+    assert v2.send(message(b"x" * (4 << 20))).status.code == pb.OK
+    small: Any = grpc.insecure_channel(v2.endpoint)
+    given_back = Parked()
+    monkeypatch.setattr(ReceiveService, "_given_back", lambda *_: given_back.add())
+    with small:
+        for number in (1, 2):
+            calls = small.unary_stream(PREFIX + "ReceiveMessage")
+            with pytest.raises(grpc.RpcError, match="larger than max"):
+                list(calls(v2.receive_request().SerializeToString(), metadata=v2.headers, timeout=CALL_S))
+            given_back.wait_for(number)
+            assert code(v2) == "MESSAGE_NOT_FOUND"
+            clock.advance(SECOND)
+    assert stubs.stats().dead == 1
+    assert not [one for one in caplog.records if one.name == "popmq.api"]

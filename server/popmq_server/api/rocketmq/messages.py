@@ -17,6 +17,8 @@ import hashlib
 import re
 from typing import NamedTuple
 
+from google.protobuf.timestamp_pb2 import Timestamp
+
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.v1 import popmq_pb2 as native
 from popmq_server.api import requests
@@ -30,6 +32,8 @@ PROPERTIES_BYTES_MAX = 16 << 10
 MESSAGE_GROUP_BYTES_MAX = 63
 CHECK_AFTER_S_MAX = 3_600
 ENCODING_PROPERTY = "popmq-encoding"
+#: The end of the year 9999: no Timestamp is later.
+TIME_MS_MAX = 253_402_300_799_999
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _LITE_TOPIC = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
@@ -97,6 +101,11 @@ def kind_of(message: pb.Message) -> str:
     if system.HasField("priority"):
         return "PRIORITY"
     return "LITE" if system.lite_topic else "NORMAL"
+
+
+def time_ms(time: Timestamp) -> int:
+    """Any time that a client may say, in ms, as far as there are such times: protobuf's own way raises for others."""
+    return min(max(0, time.seconds * 1000 + time.nanos // 1_000_000), TIME_MS_MAX)
 
 
 def takes_any(topic: str) -> bool:
@@ -167,14 +176,14 @@ def _stored(message: pb.Message) -> native.Message:
         message_group=system.message_group,
         priority=system.priority,
         transaction=system.message_type == pb.TRANSACTION,
-        born_ms=max(0, system.born_timestamp.ToMilliseconds()),
+        born_ms=time_ms(system.born_timestamp),
         born_host=system.born_host,
         lite_topic=system.lite_topic,
     )
     if system.body_encoding == pb.GZIP:
         stored.encoding = native.ENCODING_ZLIB if message.body[:1] == b"\x78" else native.ENCODING_GZIP
     if system.HasField("delivery_timestamp"):
-        stored.deliver_at_ms = max(1, system.delivery_timestamp.ToMilliseconds())
+        stored.deliver_at_ms = max(1, time_ms(system.delivery_timestamp))
     if system.trace_context:
         stored.trace_context.traceparent = system.trace_context
     if stored.transaction and (after_ms := system.orphaned_transaction_recovery_duration.ToMilliseconds()):
@@ -198,7 +207,7 @@ def delivered(row: Row, topic: pb.Resource, topic_type: str) -> pb.Message:
         queue_offset=row.offset,
         delivery_attempt=row.attempt,
     )
-    system.born_timestamp.FromMilliseconds(stored.born_ms or row.stored_ms)
+    system.born_timestamp.FromMilliseconds(min(stored.born_ms or row.stored_ms, TIME_MS_MAX))
     system.store_timestamp.FromMilliseconds(row.stored_ms)
     if row.handle:
         system.receipt_handle = row.handle
@@ -222,7 +231,7 @@ def _add_rare(system: pb.SystemProperties, stored: native.Message) -> None:
     if system.message_type == pb.PRIORITY:
         system.priority = stored.priority
     if stored.deliver_at_ms:
-        system.delivery_timestamp.FromMilliseconds(stored.deliver_at_ms)
+        system.delivery_timestamp.FromMilliseconds(min(stored.deliver_at_ms, TIME_MS_MAX))
     elif stored.delay_ms:
         system.delivery_timestamp.FromMilliseconds(system.store_timestamp.ToMilliseconds())  # visible since then
     if stored.trace_context.traceparent:

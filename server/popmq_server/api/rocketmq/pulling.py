@@ -21,7 +21,7 @@ from popmq_proto.rocketmq import service_pb2 as rpc
 from popmq_server.api.native import NativeService
 from popmq_server.api.rocketmq.call import Call
 from popmq_server.api.rocketmq.clients import Clients
-from popmq_server.api.rocketmq.messages import Row, delivered
+from popmq_server.api.rocketmq.messages import Row, delivered, time_ms
 from popmq_server.api.rocketmq.names import group_name, topic_name
 from popmq_server.api.rocketmq.receiving import BYTES_MAX, MESSAGES_MAX, filter_of, wait_ms
 from popmq_server.api.rocketmq.status import OK, Declined
@@ -107,7 +107,7 @@ class PullService:
         if policy == pb.TIMESTAMP:
             if not request.HasField("timestamp"):
                 raise Declined(pb.BAD_REQUEST, "the policy is TIMESTAMP, but there is none")
-            since_ms = max(0, request.timestamp.ToMilliseconds())
+            since_ms = time_ms(request.timestamp)
         elif policy not in (pb.BEGINNING, pb.END):
             raise Declined(pb.BAD_REQUEST, f"{policy} is no policy")
         row = await self._queue(topic, "", queue, since_ms)

@@ -3,7 +3,9 @@
     status OK · message · message · … · delivery_timestamp        or      status MESSAGE_NOT_FOUND · delivery_timestamp
 
 The wait is what the client asks for, at most 20 s and a margin less than its deadline, so that "nothing" arrives before
-the client gives up. What a client that has gone was not told is visible again at once.
+the client gives up. What a client that has gone was not told is visible again at once. The message that it was being
+told counts as tried and is back after a pause: one that a client cannot take, since it is larger than what its gRPC
+reads, must end among the dead letters and not go round for ever.
 
     auto_renew                a session lease: it lives with the client (leases.py), whatever invisible_duration says
     else                      invisible_duration, 1 s – 12 h
@@ -48,6 +50,8 @@ MARGIN_MS = 400
 #: The timeout of other calls, of which half is taken off the deadline when the client names no poll time.
 REQUEST_TIMEOUT_MS = 3_000
 ATTEMPT_ID_MAX = 256
+#: When a message comes back that a client did not take to its end: the reference's pause.
+BROKEN_OFF_MS = 1_000
 _KINDS = {pb.TAG: "tag", pb.SQL: "sql92"}
 
 _NOTHING = pb.Status(code=pb.MESSAGE_NOT_FOUND, message="no new message")
@@ -90,16 +94,19 @@ class ReceiveService:
         waiting_ms = wait_ms(request, call, client)
         with self._metrics.limits(command.group, command.topic):
             popped = await self._engine.pop(command, waiting_ms)
-        written = 0
+        if command.filter is not None:  # of who may receive here, in a topic and a group that there are
+            self._filters.used(command.group, command.topic, filters.make(*command.filter), self._clock.now_ms())
+        begun = written = 0
         try:
             yield rpc.ReceiveMessageResponse(status=OK if popped.rows else _NOTHING)
             for leased in popped.leases:
                 for row in leased.rows:
+                    begun += 1
                     yield rpc.ReceiveMessageResponse(message=self._message(request, call, command, leased, row))
                     written += 1
         finally:
             if written < len(popped.rows):
-                self._give_back(command, popped, written)
+                self._give_back(command, popped, written, begun)
         self._count(command, popped)
         time = rpc.ReceiveMessageResponse()
         time.delivery_timestamp.FromMilliseconds(self._clock.now_ms())
@@ -110,8 +117,6 @@ class ReceiveService:
         topic = topic_name(request.message_queue.topic, call.namespace)
         group = group_name(request.group, call.namespace)
         wanted = _filter(request)
-        if wanted is not None:
-            self._filters.used(group, topic, filters.make(*wanted), self._clock.now_ms())
         invisible_ms = leases.LEASE_MS if request.auto_renew else _invisible_ms(request.invisible_duration)
         if len(request.attempt_id) > ATTEMPT_ID_MAX:
             raise Declined(pb.BAD_REQUEST, f"attempt_id has over {ATTEMPT_ID_MAX} letters")
@@ -154,14 +159,15 @@ class ReceiveService:
             self._held.add(command.client_id, command.group, message.system_properties.message_id, handle)
         return message
 
-    def _give_back(self, command: Pop, popped: Popped, written: int) -> None:
-        """The client has gone: what was not written is visible at once, and the attempt does not count.
+    def _give_back(self, command: Pop, popped: Popped, written: int, begun: int) -> None:
+        """The client has gone. What was begun and not written may have arrived, or be why it has gone: it counts.
 
         Nobody waits for it: the generator is being closed, perhaps by a cancellation, and may not be held up.
         """
         handles = [Handle(leased.ck_id, row[5], leased.nonce) for leased in popped.leases for row in leased.rows]
-        changes = tuple(Change(handle, "release", 0, True, "the client went away") for handle in handles[written:])
-        task = asyncio.ensure_future(self._engine.execute(ChangeInvisibleTime(command.group, changes)))
+        tried = (Change(one, "release", BROKEN_OFF_MS, False, "the client broke off") for one in handles[written:begun])
+        untold = (Change(one, "release", 0, True, "the client went away") for one in handles[begun:])
+        task = asyncio.ensure_future(self._engine.execute(ChangeInvisibleTime(command.group, (*tried, *untold))))
         self._giving_back.add(task)
         task.add_done_callback(self._given_back)
 

@@ -134,6 +134,8 @@ class Face:
             except asyncio.CancelledError:
                 self._metrics.calls.labels(_PREFIX + name, "CANCELLED").inc()
                 raise
+            except grpc.aio.InternalError:  # the client has gone, or cannot take what it was told
+                self._metrics.calls.labels(_PREFIX + name, "CANCELLED").inc()
             except Exception as error:
                 response = answer(status=self._failed(name, error, call))
                 self._count(name, response)
