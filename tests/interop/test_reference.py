@@ -1,0 +1,32 @@
+"""The page about differences lists each of them: what was kept of the reference against what is expected of PopMQ."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from tests.crash.broker_process import ROOT
+from tests.interop.record import KEPT
+from tests.interop.scenarios import SCENARIOS
+
+PAGE = ROOT / "docs" / "rocketmq.md"
+
+
+def _differing() -> set[str]:
+    outcomes = json.loads(KEPT.read_text())["outcomes"]
+    return {
+        name
+        for name, clients in outcomes.items()
+        for client, outcome in clients.items()
+        if outcome != SCENARIOS[name].expected(client)
+    }
+
+
+def _listed() -> set[str]:
+    section = PAGE.read_text().partition("## Measured differences")[2].partition("\n## ")[0]
+    first_cells = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
+    return {name for cell in first_cells for name in re.findall(r"`(\w+)`", cell)}
+
+
+def test_every_difference_of_outcome_is_argued_and_no_other() -> None:
+    assert _listed() == _differing()
