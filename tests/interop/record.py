@@ -70,6 +70,8 @@ def keep(version: str, results: dict[tuple[str, str], Result]) -> None:
             kept["outcomes"].setdefault(name, {})[client] = result.outcome
         elif result.failed:
             kept["outcomes"].setdefault(name, {})[client] = {"failed": _last(result.failed)}
+        else:
+            kept["outcomes"].get(name, {}).pop(client, None)
     kept["outcomes"] = dict(sorted(kept["outcomes"].items()))
     KEPT.write_text(json.dumps(kept, indent=1, ensure_ascii=False, sort_keys=True) + "\n")
 
