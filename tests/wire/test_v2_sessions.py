@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from typing import Any, cast
 
+import grpc
 import pytest
 
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.v1 import popmq_pb2 as native
+from popmq_server.api.rocketmq.clients import Client, Clients, Outlet
 from popmq_server.clock import FakeClock
+from popmq_server.commands import Check
+from popmq_server.opaque import TransactionId
+from popmq_server.producers import Stream
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs
 from tests.wire.v2 import CLIENT, V2, Telemetry, message, resource
 
@@ -140,10 +146,77 @@ def test_of_several_streams_of_a_client_one_is_asked(stubs: Stubs, v2: V2, clock
             assert first.hear().HasField("settings")
 
 
-def test_a_namespace_comes_back_with_the_question(stubs: Stubs, v2: V2, clock: FakeClock) -> None:
+@pytest.mark.parametrize(("header", "in_resource"), [("shop", ""), ("", "shop")], ids=["header", "resource"])
+def test_a_namespace_comes_back_with_the_question(
+    stubs: Stubs, v2: V2, clock: FakeClock, header: str, in_resource: str
+) -> None:
+    """Rust says its namespace in no header, and answers for the topic that the question names."""
     stubs.create_topic("shop.orders", type="TRANSACTION")
-    with V2(v2.endpoint, x_mq_namespace="shop") as other, other.telemetry() as telemetry:
-        half(other)
-        producer(telemetry, TOPIC)
+    with V2(v2.endpoint, x_mq_namespace=header) as other, other.telemetry() as telemetry:
+        one = message(b"half", message_type=pb.TRANSACTION)
+        one.topic.CopyFrom(resource("orders", in_resource))
+        assert other.send(one).status.code == pb.OK
+        producer(telemetry)
         clock.advance(6_000)
         assert telemetry.hear().recover_orphaned_transaction_command.message.topic == resource("orders", "shop")
+
+
+def test_a_producer_that_named_its_topic_before_there_was_one_is_asked(stubs: Stubs, v2: V2, clock: FakeClock) -> None:
+    with v2.telemetry() as telemetry:
+        producer(telemetry, TOPIC)
+        stubs.create_topic(type="TRANSACTION")
+        transaction_id = half(v2)
+        clock.advance(6_000)
+        assert telemetry.hear().recover_orphaned_transaction_command.transaction_id == transaction_id
+
+
+class Pipe:
+    """Where a Telemetry stream writes to; a broken one raises as grpcio does."""
+
+    def __init__(self, *, broken: bool = False) -> None:
+        self.heard: list[bytes] = []
+        self._broken = broken
+
+    async def write(self, raw: bytes) -> None:
+        if self._broken:
+            raise grpc.aio.InternalError("the stream is broken")
+        self.heard.append(raw)
+
+
+class Asking:
+    """An engine with one check for whoever joins."""
+
+    def __init__(self) -> None:
+        self.left: list[Stream] = []
+        self.counted: list[Check] = []
+        self._checks = [Check(TransactionId(1, 2, 3), TOPIC, 1, native.Message(body=b"half").SerializeToString())]
+
+    async def join(self, client: str, topics: tuple[str, ...]) -> Stream:
+        return Stream(client, frozenset(topics), 0)
+
+    async def next_check(self, stream: Stream) -> Check | None:
+        return self._checks.pop() if self._checks else None
+
+    def checked(self, check: Check) -> None:
+        self.counted.append(check)
+
+    def leave(self, stream: Stream) -> None:
+        self.left.append(stream)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_stream_that_is_broken_does_not_keep_the_others_from_being_asked(whole: bool) -> None:
+    """When none of a client's streams takes anything, the checks of its topic go to other producers."""
+
+    async def scenario() -> None:
+        engine, pipe = Asking(), Pipe(broken=not whole)
+        clients = Clients(cast("Any", engine), FakeClock())
+        client = Client("c")
+        await clients.attach(client, Outlet(pipe.write))
+        client.outlets.append(Outlet(Pipe(broken=True).write))
+        await clients.produces(client, TOPIC)
+        await asyncio.sleep(0.001)
+        assert (len(pipe.heard), len(engine.counted), len(engine.left)) == (whole, whole, 1)
+        assert not client.answering
+
+    asyncio.run(scenario())

@@ -48,7 +48,7 @@ class AskingService:
                 field="offset",
                 action="popmq message finds a message's place by its id or key",
             )
-        message = delivered(Row(*page.rows[0])._replace(attempt=1), resource_of(topic, ""), "NORMAL")
+        message = delivered(Row(*page.rows[0])._replace(attempt=1), resource_of(topic), "NORMAL")
         code, text = await self._clients.verify(client_id, message)
         return pb.VerifyMessageResponse(code=code, text=text)
 

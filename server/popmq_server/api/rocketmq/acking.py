@@ -57,7 +57,7 @@ class AckService:
             if result is None:
                 self._finished.add(text, group)
         statuses = [self._status(text, group, result, call) for text, result in zip(texts, answer.results, strict=True)]
-        if any(status.code != pb.OK for status in statuses):
+        if any(result is not None and result.code == "INVALID_HANDLE" for result in answer.results):
             await self._check_topic(topic)
         self._count(group, answer)
         entries = [
@@ -88,7 +88,10 @@ class AckService:
         if not 0 <= invisible_ms <= INVISIBLE_MS_MAX:
             raise Declined(pb.ILLEGAL_INVISIBLE_TIME, f"invisible_duration is {invisible_ms} ms, 0 to 12 h are allowed")
         handle = read_handle(request.receipt_handle, "receipt_handle")
-        await self._change(topic, group, _changed(handle, invisible_ms, call, client))
+        change = _changed(handle, invisible_ms, call, client)
+        if request.suspend:  # of the whole lite topic: what is behind it goes back, and nobody gets any of it meanwhile
+            change = Change(handle, "release", invisible_ms)
+        await self._change(topic, group, change)
         return rpc.ChangeInvisibleDurationResponse(status=OK, receipt_handle=request.receipt_handle)
 
     async def ForwardMessageToDeadLetterQueue(
@@ -128,13 +131,16 @@ class AckService:
         """One change, or Refused."""
         (result,) = await self._engine.execute(ChangeInvisibleTime(group, (change,)))
         if isinstance(result, Refused):
-            await self._check_topic(topic)
+            if result.code == "INVALID_HANDLE":
+                await self._check_topic(topic)
             raise result
         self._native.served("ChangeInvisibleTime", group)
         self._native.moved("ChangeInvisibleTime", group, "", 1)
 
     async def _check_topic(self, topic: str) -> None:
-        """A handle knows its topic, so only who is refused is told that the one in the request is none."""
+        """A handle knows its topic, so only who has none is told that the topic in the request is none. Of a topic that
+        was deleted leases are over: that answer lets clients drop what they hold, the other one has them ask for ever.
+        """
         await self._engine.execute(Look("topics", (topic,)))
 
 

@@ -7,6 +7,9 @@ from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_server import access
 from popmq_server.api.rocketmq.status import Declined
 
+#: Client ids hold a host's name, a process and a number; each lease keeps one.
+CLIENT_ID_LETTERS_MAX = 512
+
 
 class Call(NamedTuple):
     """Header values are opaque texts, "" when absent.
@@ -31,6 +34,8 @@ class Call(NamedTuple):
         access.caller()
         if not self.client_id.strip():
             raise Declined(pb.CLIENT_ID_REQUIRED, "the header x-mq-client-id is missing")
+        if len(self.client_id) > CLIENT_ID_LETTERS_MAX:
+            raise Declined(pb.BAD_REQUEST, f"the header x-mq-client-id has over {CLIENT_ID_LETTERS_MAX} letters")
 
 
 def call_of(context: Any) -> Call:

@@ -3,13 +3,14 @@
     any call            heard           the client lives, and what is leased to it with it
     Telemetry           settings, streams
     settings, a send    produces        it can be asked about half messages of these topics, while it has a stream
-    120 s of silence    forgotten
+    120 s of silence    forgotten, when there are too many the longest silent first
 
 Connections say nothing: clients open several of them, and some give them up and come back. Nothing that a call needs is
 only here: after a restart of the broker clients go on that never tell their settings again.
 """
 
 import asyncio
+import heapq
 import logging
 import uuid
 from collections.abc import Callable
@@ -33,7 +34,9 @@ log = logging.getLogger("popmq.api")
 
 #: A client that was not heard of for so long is forgotten.
 SILENCE_MS = 120_000
-#: Topics that one client may answer for.
+#: Clients that are remembered. Some programs make an id for each call.
+CLIENTS_MAX = 20_000
+#: Topics that one client may answer for, or read.
 TOPICS_MAX = 1024
 #: How long a client may think about a question, in seconds.
 ANSWER_S = 5.0
@@ -58,13 +61,14 @@ class Client:
     def __init__(self, client_id: str) -> None:
         self.client_id = client_id
         self.language = ""
-        self.namespace = ""
         self.heard_ms = 0
         self.renewed_ms = 0
-        self.settings: pb.Settings | None = None
+        self.agreed = False  # it was told settings that hold here
+        self.timeout_ms = 0  # of its calls, 0 = it did not say
         self.group = ""  # of a consumer, the engine's name
         self.topics: frozenset[str] = frozenset()  # that it reads
         self.outlets: list[Outlet] = []
+        self.is_lite = False  # it has subscribed to lite topics
         self.renews = False  # it receives with auto_renew: a push consumer
         self.produces: set[str] = set()
         self.answering: dict[str, tuple[Stream, asyncio.Task[None]]] = {}
@@ -89,8 +93,9 @@ class Clients:
         name = _named(call.client_id)
         client = self._clients.get(name)
         if client is None:
+            self._make_room()
             client = self._clients[name] = Client(call.client_id)
-        client.language, client.namespace, client.heard_ms = call.language, call.namespace, now_ms
+        client.language, client.heard_ms = call.language, now_ms
         if now_ms - client.renewed_ms >= leases.EVERY_MS:
             client.renewed_ms = now_ms
             self._renewals.begin(call.client_id)
@@ -105,12 +110,30 @@ class Clients:
             if not self._clients[name].outlets:
                 del self._clients[name]
 
+    def _make_room(self) -> None:
+        """Some at once, so that a flood of ids does not look through all of them each time."""
+        if len(self._clients) >= CLIENTS_MAX:
+            silent = [name for name, client in self._clients.items() if not client.outlets]
+            for name in heapq.nsmallest(CLIENTS_MAX // 16 + 1, silent, lambda name: self._clients[name].heard_ms):
+                del self._clients[name]
+
     def forget(self, client_id: str) -> Client | None:
         """The client said goodbye; its streams end by themselves."""
         client = self._clients.pop(_named(client_id), None)
         if client is not None:
             self._stop_answering(client)
         return client
+
+    def held_by(self, holder: str) -> Client | None:
+        """The client of this name in the engine: see leases.holder."""
+        named = (
+            client for (key, name), client in self._clients.items() if holder == (f"{key}/{name}" if key else name)
+        )
+        return next(named, None)
+
+    async def tell(self, client: Client, command: rpc.TelemetryCommand) -> None:
+        """Hands a command to a client. Raises Refused UNAVAILABLE when none of its streams takes it."""
+        await _tell(client, command)
 
     # ── Streams ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -151,7 +174,7 @@ class Clients:
             )
         answer = self._questions[nonce] = asyncio.get_running_loop().create_future()
         try:
-            await client.outlets[-1].write(command)
+            await _tell(client, command)
             return await asyncio.wait_for(answer, ANSWER_S)
         except TimeoutError:
             raise unavailable(f"client {client_id!r} gave no answer in {ANSWER_S:g} s") from None
@@ -172,9 +195,9 @@ class Clients:
 
     async def produces(self, client: Client, topic: str) -> None:
         """It publishes to this topic, so it may be asked about the topic's half messages."""
-        if topic not in client.produces and len(client.produces) < TOPICS_MAX:
+        if topic in client.produces or len(client.produces) < TOPICS_MAX:
             client.produces.add(topic)
-            await self._answer_for(client, topic)
+            await self._answer_for(client, topic)  # again: the topic may be younger than the first word of it
 
     async def _answer_for(self, client: Client, topic: str) -> None:
         if topic in client.answering or not client.outlets:
@@ -195,15 +218,20 @@ class Clients:
         client.answering.clear()
 
     async def _ask(self, client: Client, stream: Stream) -> None:
-        """Hands checks to the newest stream of the client; one counts when it was written."""
+        """Hands checks to the client; one counts when it was written. When it cannot be asked any more, others are."""
         try:
             while (check := await self._engine.next_check(stream)) is not None and client.outlets:
-                await client.outlets[-1].write(_check(check, client.namespace, self._clock.now_ms()))
+                await _tell(client, _check(check, self._clock.now_ms()))
                 self._engine.checked(check)
         except Refused:
             pass  # the broker stops
         except Exception:
             log.debug("client %s was not asked", client.client_id, exc_info=True)
+        finally:
+            self._engine.leave(stream)
+            for topic in stream.topics:
+                if client.answering.get(topic, (None,))[0] is stream:
+                    del client.answering[topic]
 
 
 def _named(client_id: str) -> tuple[str, str]:
@@ -212,9 +240,21 @@ def _named(client_id: str) -> tuple[str, str]:
     return key.name if key else "", client_id
 
 
-def _check(check: Check, namespace: str, now_ms: int) -> rpc.TelemetryCommand:
+async def _tell(client: Client, command: rpc.TelemetryCommand) -> None:
+    """Hands a command to the newest stream that takes it. Raises Refused UNAVAILABLE when none does."""
+    for outlet in reversed(client.outlets[:]):
+        try:
+            await outlet.write(command)
+        except Exception:
+            log.debug("a stream of client %s is broken", client.client_id, exc_info=True)
+        else:
+            return
+    raise unavailable(f"no stream of client {client.client_id!r} takes anything")
+
+
+def _check(check: Check, now_ms: int) -> rpc.TelemetryCommand:
     """The question, with the whole message: clients read it as one that they receive."""
     row = Row(check.data, now_ms, 0, 0, 1)
-    message = delivered(row, resource_of(check.topic, namespace), "TRANSACTION")
+    message = delivered(row, resource_of(check.topic), "TRANSACTION")
     command = rpc.RecoverOrphanedTransactionCommand(message=message, transaction_id=transaction_text(check.transaction))
     return rpc.TelemetryCommand(recover_orphaned_transaction_command=command)

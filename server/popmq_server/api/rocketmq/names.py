@@ -54,10 +54,10 @@ def _name(resource: pb.Resource, namespace: str, code: pb.Code, what: str, lette
     return whole
 
 
-def resource_of(name: str, namespace: str) -> pb.Resource:
-    """The Resource of an engine's name, in a namespace: for messages that nobody has named in a request."""
+def resource_of(name: str) -> pb.Resource:
+    """The Resource of an engine's name: for messages that nobody has named in a request. What has a dot is in a
+    namespace, also for clients that say theirs in no header: without one they could not have named it.
+    """
     prefix = next((prefix for prefix in _PREFIXES if name.startswith(prefix)), "")
-    bare = name.removeprefix(prefix)
-    if namespace and bare.startswith(f"{namespace}."):
-        return pb.Resource(resource_namespace=namespace, name=prefix + bare.removeprefix(f"{namespace}."))
-    return pb.Resource(name=name)
+    namespace, _, bare = name.removeprefix(prefix).rpartition(".")
+    return pb.Resource(resource_namespace=namespace, name=prefix + bare)

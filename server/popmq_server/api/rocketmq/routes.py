@@ -19,6 +19,8 @@ from popmq_server.records import Topic
 
 #: The name of the one broker: clients tell brokers apart by it.
 BROKER = "popmq"
+#: Bounds of what a client says of how it came: each queue of a route repeats it.
+ADDRESSES_MAX, HOST_LETTERS_MAX = 64, 255
 #: In an assignment: any queue.
 ANY_QUEUE = -1
 
@@ -83,8 +85,10 @@ class RouteService:
             return self._advertised
         if asked.scheme == pb.DOMAIN_NAME and len(asked.addresses) > 1:
             raise Declined(pb.ILLEGAL_ACCESS_POINT, "endpoints of the scheme DOMAIN_NAME have one address")
+        if len(asked.addresses) > ADDRESSES_MAX:
+            raise Declined(pb.ILLEGAL_ACCESS_POINT, f"endpoints have {ADDRESSES_MAX} addresses at most")
         for address in asked.addresses:
-            if not address.host.strip() or not 0 < address.port < 65536:
+            if not address.host.strip() or len(address.host) > HOST_LETTERS_MAX or not 0 < address.port < 65536:
                 raise Declined(pb.ILLEGAL_ACCESS_POINT, f"{address.host[:40]!r}:{address.port} is no address")
         return asked
 

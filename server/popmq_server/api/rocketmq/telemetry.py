@@ -19,7 +19,7 @@ from popmq_proto.rocketmq import service_pb2 as rpc
 from popmq_server import access, catalog
 from popmq_server.api.rocketmq import leases
 from popmq_server.api.rocketmq.call import Call, call_of
-from popmq_server.api.rocketmq.clients import Client, Clients, Outlet
+from popmq_server.api.rocketmq.clients import TOPICS_MAX, Client, Clients, Outlet
 from popmq_server.api.rocketmq.names import group_name, topic_name
 from popmq_server.api.rocketmq.status import OK, Declined, status_of
 from popmq_server.commands import Look
@@ -62,10 +62,11 @@ class TelemetryService:
             await context.write(rpc.TelemetryCommand(status=status_of(why, call.language)).SerializeToString())
             return
         client, outlet = self._clients.heard(call), Outlet(context.write)
-        await self._clients.attach(client, outlet)
         reading = asyncio.ensure_future(self._listen(requests, call, client, outlet))
+        reading.add_done_callback(lambda done: done.cancelled() or done.exception())  # a client that has gone
         closing = asyncio.ensure_future(self._clients.closed.wait())
         try:
+            await self._clients.attach(client, outlet)
             await asyncio.wait((reading, closing), return_when="FIRST_COMPLETED")
         finally:
             reading.cancel()
@@ -101,13 +102,15 @@ class TelemetryService:
                 log.exception("Telemetry raised")
             answer = rpc.TelemetryCommand(status=status_of(error, call.language))
         await outlet.write(answer)
-        return client.settings is not None
+        return client.agreed
 
     # ── Settings ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _agree(self, asked: pb.Settings, call: Call, client: Client) -> pb.Settings:
         """What the client sent, with what the broker decides written over it."""
         _check_properties(asked)
+        if max(len(asked.publishing.topics), len(asked.subscription.subscriptions)) > TOPICS_MAX:
+            raise Declined(pb.BAD_REQUEST, f"settings name at most {TOPICS_MAX} topics")
         agreed = pb.Settings()
         agreed.CopyFrom(asked)
         agreed.metric.on = False
@@ -122,7 +125,7 @@ class TelemetryService:
             await self._merge_consumer(agreed, call, client)
         else:
             raise Declined(pb.BAD_REQUEST, "settings say neither publishing nor subscription")
-        client.settings = agreed
+        client.agreed, client.timeout_ms = True, asked.request_timeout.ToMilliseconds()
         return agreed
 
     async def _merge_consumer(self, agreed: pb.Settings, call: Call, client: Client) -> None:
@@ -160,7 +163,9 @@ class TelemetryService:
     async def _group(self, name: str) -> Group | None:
         try:
             groups: list[Group] = await self._engine.execute(Look("group_settings", (name,)))
-        except Refused:
+        except Refused as refused:
+            if refused.code != "GROUP_NOT_FOUND":
+                raise  # some clients take the first settings for good: none are better than wrong ones
             return None  # ReceiveMessage says so
         return groups[0]
 
@@ -169,7 +174,9 @@ class TelemetryService:
         for name in sorted(topics):
             try:
                 rows = await self._engine.execute(Look("topics", (name,)))
-            except Refused:
+            except Refused as refused:
+                if refused.code != "TOPIC_NOT_FOUND":
+                    raise
                 continue
             if rows[0].topic.type in ("FIFO", "LITE"):
                 return True
