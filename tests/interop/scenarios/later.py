@@ -16,7 +16,7 @@ def delay(world: World) -> Outcome:
     consumer = world.simple(driver, topic, group)
     due = time.time() + 4
     send(driver, producer, topic, "late", delay_ms=4_000)
-    came = receive(driver, consumer)
+    came = receive(driver, consumer, ack=False)
     at = time.time()
     shown = came[0].get("deliver_at_ms") if came else None
     return {

@@ -45,7 +45,7 @@ def send_and_receive(world: World) -> Outcome:
         "topic": came["topic"] == topic,
         "group": came.get("group"),
         "attempt": came.get("attempt"),
-        "born": "when it was sent" if abs(came["born_at_ms"] - sent_ms) < 5_000 else came["born_at_ms"] - sent_ms,
+        "born": "when it was sent" if abs(came["born_at_ms"] - sent_ms) < 30_000 else came["born_at_ms"] - sent_ms,
         "born_host": bool(came["born_host"]),
         "left": "nothing" if nothing(driver, consumer) else "something",
     }
@@ -94,7 +94,7 @@ def woken(world: World) -> Outcome:
     sent = time.monotonic()
     send(driver, producer, topic, "hello")
     messages = waiting.result(20)["messages"]
-    return {"woken_within_s": len(messages) == 1 and time.monotonic() - sent < 1.5}
+    return {"woken_within_s": len(messages) == 1 and time.monotonic() - sent < 5}
 
 
 @scenario({"bodies": ["in one", "in two"], "apart": True}, needs=("namespace",))
