@@ -88,10 +88,7 @@ class AckService:
         if not 0 <= invisible_ms <= INVISIBLE_MS_MAX:
             raise Declined(pb.ILLEGAL_INVISIBLE_TIME, f"invisible_duration is {invisible_ms} ms, 0 to 12 h are allowed")
         handle = read_handle(request.receipt_handle, "receipt_handle")
-        change = _changed(handle, invisible_ms, call, client)
-        if request.suspend:  # of the whole lite topic: what is behind it goes back, and nobody gets any of it meanwhile
-            change = Change(handle, "release", invisible_ms)
-        await self._change(topic, group, change)
+        await self._change(topic, group, _changed(handle, invisible_ms, call, client))
         return rpc.ChangeInvisibleDurationResponse(status=OK, receipt_handle=request.receipt_handle)
 
     async def ForwardMessageToDeadLetterQueue(

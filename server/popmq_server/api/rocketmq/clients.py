@@ -68,7 +68,6 @@ class Client:
         self.group = ""  # of a consumer, the engine's name
         self.topics: frozenset[str] = frozenset()  # that it reads
         self.outlets: list[Outlet] = []
-        self.is_lite = False  # it has subscribed to lite topics
         self.renews = False  # it receives with auto_renew: a push consumer
         self.produces: set[str] = set()
         self.answering: dict[str, tuple[Stream, asyncio.Task[None]]] = {}
