@@ -75,6 +75,8 @@ def _rust() -> list[str]:
     """The client is compiled with the driver: some two minutes, once."""
     folder, built = DRIVERS / "rust", BUILT / "rust"
     cargo = [tool("cargo"), "build", "--quiet", "--locked", "--target-dir", str(built)]
+    if subprocess.run([cargo[0], "--version"], capture_output=True, check=False).returncode:
+        raise NoTools("cargo is on the PATH, but no toolchain is behind it: rustup default stable")
     build_once(built, [folder / "Cargo.toml", folder / "Cargo.lock", *folder.glob("src/*")], cargo, folder)
     return [str(built / "debug" / "popmq-interop-driver")]
 
