@@ -125,10 +125,8 @@ class Clients:
 
     def held_by(self, holder: str) -> Client | None:
         """The client of this name in the engine: see leases.holder."""
-        named = (
-            client for (key, name), client in self._clients.items() if holder == (f"{key}/{name}" if key else name)
-        )
-        return next(named, None)
+        key, _, name = holder.partition("/")
+        return self._clients.get(("", holder)) or self._clients.get((key, name))
 
     async def tell(self, client: Client, command: rpc.TelemetryCommand) -> None:
         """Hands a command to a client. Raises Refused UNAVAILABLE when none of its streams takes it."""
