@@ -73,6 +73,27 @@ class Clients(Broker):
     @rule(
         group=draws.groups,
         topic=draws.topics,
+        messages=draws.sizes,
+        extended=st.integers(0, 2),
+        acked=st.integers(0, 2),
+        late=st.booleans(),
+    )
+    def ask_again_for_the_same(
+        self, group: str, topic: str, messages: int, extended: int, acked: int, late: bool
+    ) -> None:
+        """A caller that has not heard the answer, of which something was done meanwhile."""
+        step = PopStep(topic, group, (), messages, invisible_ms=MINUTE, client="e", attempt=3)
+        handles = self.popped(step)
+        self.commands([ChangeStep(group, [(Pick(extended, "good"), "extend", HOUR, False, 0)])])
+        self.commands([AckStep(group, handles[acked : acked + 1])])
+        if late:
+            self.pass_time(MINUTE)
+            self.settle()
+        self.commands([step])
+
+    @rule(
+        group=draws.groups,
+        topic=draws.topics,
         reason=st.integers(0, len(REASONS) - 1),
         delay_ms=draws.delays,
         uncounted=st.booleans(),

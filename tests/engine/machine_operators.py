@@ -12,8 +12,8 @@ from tests.engine.machine_clients import Clients
 from tests.engine.model_facts import Letter, must
 from tests.engine.model_moves import Redriven
 from tests.engine.model_topics import FILTERS
-from tests.engine.rig import MINUTE
-from tests.engine.steps import ChangeStep, Pick, PopStep
+from tests.engine.rig import MINUTE, SECOND
+from tests.engine.steps import AckStep, ChangeStep, Pick, PopStep
 
 
 class Operators(Broker):
@@ -84,7 +84,11 @@ class Repairing(Clients, Broker):
 
     @rule(group=draws.groups, which=st.one_of(st.none(), st.sets(st.integers(0, 4), max_size=3)))
     def redrive(self, group: str, which: set[int] | None) -> None:
-        """All dead letters of a group, piece by piece, or some of them."""
+        """All dead letters of a group, piece by piece, or some of them. Later than they were sent: a message may be on
+        its way twice, in its queue and redriven, and is known by when it was stored.
+        """
+        self.pass_time(1)
+        self.settle()
         letters = dead_letters(self.rig, group) if group in self.model.groups else []
         if which is not None:
             some = [one for place, one in enumerate(letters) if place in which]
@@ -139,6 +143,15 @@ class Repairing(Clients, Broker):
             for message_group in "ab":
                 self.resume(group, topic, message_group, dead_letter)
 
+    @rule(group=draws.groups, topic=draws.topics, uncounted=st.booleans())
+    def lower_the_maximum_of_what_comes_back(self, group: str, topic: str, uncounted: bool) -> None:
+        """What is in backoff was promised another attempt."""
+        self.change_group(group, 4, False, False)
+        self.pop_and_fail(group, topic, 0, SECOND, uncounted, 2)
+        self.change_group(group, 1, False, False)
+        self.pass_time(SECOND)
+        self.settle()
+
 
 class Filtering(Clients, Broker):
     """A filter that is replaced: what it has passed does not come back, and what waits is judged anew."""
@@ -167,7 +180,7 @@ class Filtering(Clients, Broker):
         self.after()
 
 
-class Moving(Broker):
+class Moving(Repairing, Broker):
     """Groups that are moved: everything they held of these queues is void."""
 
     @rule(
@@ -182,6 +195,20 @@ class Moving(Broker):
         told = answer if isinstance(answer, str) else answer.offsets
         self.model.reset(topic, group, to, given, told)
         self.after()
+
+    @rule(group=draws.groups, topic=draws.topics, messages=draws.sizes, failed=st.sampled_from(["", "release", "ack"]))
+    def redrive_what_comes_again(self, group: str, topic: str, messages: int, failed: str) -> None:
+        """A message died, its group was moved back to it, and an operator asks for it as well."""
+        self.send_some(topic, [3], "a")
+        self.fail_for_the_last_time(group, topic, 5, [0], False, "", True)
+        self.change_group(group, 4, False, False)
+        self.reset(group, topic, ("EARLIEST", 0), {})
+        handles = self.popped(PopStep(topic, group, (), messages, invisible_ms=MINUTE))
+        if failed == "ack":
+            self.commands([AckStep(group, handles)])
+        elif failed:
+            self.commands([ChangeStep(group, [(Pick(0, "good"), failed, SECOND, False, 1)])])
+        self.redrive(group, None)
 
     @rule(source=draws.groups, group=draws.groups, topic=draws.topics)
     def clone(self, source: str, group: str, topic: str) -> None:

@@ -12,6 +12,7 @@ from popmq_server.errors import Refused
 from tests.engine import draws
 from tests.engine.glance import Glance
 from tests.engine.machine import Broker
+from tests.engine.machine_clients import Clients
 from tests.engine.model_facts import must
 from tests.engine.model_moves import Asked, Pulled, SentBack
 from tests.engine.model_topics import FILTERS
@@ -21,7 +22,7 @@ from tests.engine.steps import REASONS
 modes = st.sampled_from(["POP", "PULL", "PULL"])
 
 
-class Pulling(Broker):
+class Pulling(Clients, Broker):
     """Rules of consume modes."""
 
     @rule(group=draws.groups, topic=draws.topics, mode=modes, crash=st.booleans())
@@ -33,6 +34,41 @@ class Pulling(Broker):
         if crash:
             self.restart(False)
         self.after()
+
+    @rule(
+        group=draws.groups,
+        topic=draws.topics,
+        delay_ms=draws.delays,
+        sent_again=st.booleans(),
+        wanted=st.sampled_from([None, *FILTERS]),
+        crash=st.booleans(),
+    )
+    def consumers_go_over_with_what_failed(
+        self,
+        group: str,
+        topic: str,
+        delay_ms: int | None,
+        sent_again: bool,
+        wanted: tuple[str, str] | None,
+        crash: bool,
+    ) -> None:
+        """Pops and pulls that failed are on their way, perhaps twice, or are not wanted any more."""
+        self.set_consume_mode(group, topic, "POP")
+        self.change_group(group, 4, False, False)
+        self.send_some(topic, [4, 2], "a")
+        self.pop_and_fail(group, topic, 0, delay_ms, False, 1)
+        self.set_consume_mode(group, topic, "PULL", crash)
+        self.pull_and_commit(group, topic, 32, 0)
+        view = self.model.views.get((group, topic))
+        last = [(queue, next_offset - 1, False) for queue, next_offset in enumerate(view.next)] if view else []
+        for _ in range(1 + sent_again):
+            self.send_back(group, topic, [place for place in last if place[1] >= 0], delay_ms, 0, False)
+        if wanted is not None:
+            answer = self.one(ask.SetFilter(topic, group, wanted))
+            self.model.set_filter(topic, group, wanted, answer if isinstance(answer, str) else "")
+            self.after()
+        self.pull_retries(group, topic, 32, 0)
+        self.set_consume_mode(group, topic, "POP", crash)
 
     @rule(
         group=draws.groups,

@@ -14,7 +14,7 @@ from tests.engine.machine import Broker
 from tests.engine.machine_clients import Clients
 from tests.engine.model_facts import CHECK_EVERY_MS, FIRST_CHECK_MS
 from tests.engine.rig import HOUR
-from tests.engine.steps import CountStep, Draft, EndStep, ListenStep, PopStep, SendStep
+from tests.engine.steps import CountStep, Draft, EndStep, ListenStep, PopStep, RecallStep, SendStep
 
 
 class Timing(Clients, Broker):
@@ -36,6 +36,26 @@ class Timing(Clients, Broker):
         if coming and coming[-1] < self.rig.now + HOUR:
             self.pass_time(max(0, coming[-1] - early - self.rig.now))
         self.commands(asked)
+
+    @rule(
+        topic=draws.topics,
+        name=st.integers(3, 9),
+        how=st.sampled_from([("", 0), ("delay", HOUR), ("due", HOUR)]),
+        half=st.booleans(),
+        commit=st.booleans(),
+        recall=st.booleans(),
+    )
+    def send_the_same_again(
+        self, topic: str, name: int, how: tuple[str, int], half: bool, commit: bool, recall: bool
+    ) -> None:
+        """After it was ended, and taken back or not: where ids are compared, the one that is there is told."""
+        draft = Draft(name=name, wait=how, half=half)
+        self.commands([SendStep(topic, [draft])])
+        if half:
+            self.commands([EndStep([(0, commit)])])
+        if recall:
+            self.commands([RecallStep(0)])
+        self.commands([SendStep(topic, [draft._replace(half=False)])])
 
     @rule(ms=draws.wall_steps_ms)
     def somebody_sets_the_clock(self, ms: int) -> None:

@@ -33,13 +33,13 @@ class Timed(Timing, Operators):
     kinds = ("delay", "transaction", "fifo", "priority")
 
 
-class Moved(Readers, Repairing, Filtering, Moving, Pulling):
+class Moved(Readers, Filtering, Moving, Pulling):
     """Groups that are moved, go over to pulling and back, and change their minds about what they want."""
 
     kinds = ("normal", "fifo", "normal", "fifo", "priority")
 
 
-class Everything(Readers, Timing, Repairing, Operators, Filtering, Moving, Pulling):
+class Everything(Readers, Timing, Operators, Filtering, Moving, Pulling):
     """All rules, over all types of topics."""
 
     kinds = EVERY_KIND
@@ -48,15 +48,34 @@ class Everything(Readers, Timing, Repairing, Operators, Filtering, Moving, Pulli
 class Forgetful(Readers, Operators):
     """Messages go a minute after every group has passed them. To groups that read from the start nothing is missing."""
 
+    kinds = ("normal", "fifo", "normal")
     keep_ms = MINUTE
     operated = False
 
-    @rule(topic=draws.topics, held=st.integers(0, 5), minutes=st.sampled_from([3, 3, 70]))
-    def everybody_reads_and_time_passes(self, topic: str, held: int, minutes: int) -> None:
-        """Each group acks all but one; what is held is held for long."""
+    @rule(
+        topic=draws.topics,
+        held=st.integers(0, 5),
+        unread=st.sampled_from([0, 0, 1]),
+        minutes=st.sampled_from([3, 3, 70]),
+    )
+    def everybody_reads_and_time_passes(self, topic: str, held: int, unread: int, minutes: int) -> None:
+        """Each group acks all but one, and may leave one unread; what is held is held for long."""
         for group in GROUPS:
-            handles = self.popped(PopStep(topic, group, (), 64, invisible_ms=13 * HOUR))
+            messages = max(1, self.model.ready(group, topic) - unread)
+            handles = self.popped(PopStep(topic, group, (), messages, invisible_ms=13 * HOUR))
             self.commands([AckStep(group, [one for place, one in enumerate(handles) if place != held])])
+        self.much_time_passes(minutes)
+
+    @rule(topic=draws.topics, group=draws.groups, minutes=st.sampled_from([3, 70]))
+    def some_wait_for_what_is_held(self, topic: str, group: str, minutes: int) -> None:
+        """Nothing of it goes, however long it takes."""
+        handles = self.popped(PopStep(topic, group, (), 1, invisible_ms=13 * HOUR))
+        self.send_some(topic, [2], "a")
+        self.everybody_reads_and_time_passes(topic, 9, 0, minutes)
+        self.commands([AckStep(group, handles)])
+        self.pop_and_ack(group, topic, 32, False)
+
+    def much_time_passes(self, minutes: int) -> None:
         for _ in range(3):
             self.pass_time(minutes * MINUTE // 3)
             self.settle()

@@ -236,11 +236,13 @@ class Pops(Sends):
 
     def turns_are_lost(self) -> None:
         """After a restart the engine counts pops of PRIORITY topics anew."""
+        self.first_turns = {0}
         for view in self.views.values():
             view.turns, view.turns_begin = {}, {0}
 
     def turns_are_unsure(self) -> None:
-        """Pops that were tried and undone may have counted."""
+        """Pops that were tried and undone may have counted, also of a group that is not there without them."""
+        self.first_turns = set(range(LOW_FIRST_EVERY))
         for view in self.views.values():
             view.turns, view.turns_begin = {}, set(range(LOW_FIRST_EVERY))
 

@@ -33,6 +33,8 @@ class Topics:
         self.delayed: dict[str, DelayedMessage] = {}
         self.halves: dict[str, Half] = {}
         self.numbers_given = 0
+        #: What pops of a group that is new in a PRIORITY topic may count from.
+        self.first_turns = {0}
 
     def create_topic(self, name: str, kind: str, queues: int, unique_ms: int) -> str:
         found = self.topics.get(name)
@@ -125,7 +127,8 @@ class Topics:
         """A group starts where it is told when it first names a topic."""
         view = self.views.get((group, topic))
         if view is None:
-            view = self.views[(group, topic)] = View(self.starts_of(topic, *(start or self.groups[group].start)))
+            view = View(self.starts_of(topic, *(start or self.groups[group].start)), turns_begin=set(self.first_turns))
+            self.views[(group, topic)] = view
         return view
 
     def starts_of(self, topic: str, kind: str, since_ms: int) -> list[int]:
