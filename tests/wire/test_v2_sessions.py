@@ -215,7 +215,8 @@ def test_a_stream_that_is_broken_does_not_keep_the_others_from_being_asked(whole
         await clients.attach(client, Outlet(pipe.write))
         client.outlets.append(Outlet(Pipe(broken=True).write))
         await clients.produces(client, TOPIC)
-        await asyncio.sleep(0.001)
+        for _ in range(10):
+            await asyncio.sleep(0)
         assert (len(pipe.heard), len(engine.counted), len(engine.left)) == (whole, whole, 1)
         assert not client.answering
 

@@ -110,7 +110,11 @@ class Clients:
                 del self._clients[name]
 
     def _make_room(self) -> None:
-        """Some at once, so that a flood of ids does not look through all of them each time."""
+        """Forgets who was silent longest, and has no stream: some at once, so that a flood of ids does not look through
+        all of them each time.
+
+        A client that is heard of again has lost nothing that a call needs; its Settings come again by themselves.
+        """
         if len(self._clients) >= CLIENTS_MAX:
             silent = [name for name, client in self._clients.items() if not client.outlets]
             for name in heapq.nsmallest(CLIENTS_MAX // 16 + 1, silent, lambda name: self._clients[name].heard_ms):
@@ -215,7 +219,11 @@ class Clients:
         client.answering.clear()
 
     async def _ask(self, client: Client, stream: Stream) -> None:
-        """Hands checks to the client; one counts when it was written. When it cannot be asked any more, others are."""
+        """Hands checks to the client; one counts when it was written.
+
+        When the client cannot be asked any more it leaves, so that the checks of its topic go to other producers; with
+        its next stream, or its next word about the topic, it is asked again.
+        """
         try:
             while (check := await self._engine.next_check(stream)) is not None and client.outlets:
                 await _tell(client, _check(check, self._clock.now_ms()))
@@ -238,7 +246,10 @@ def _named(client_id: str) -> tuple[str, str]:
 
 
 async def _tell(client: Client, command: rpc.TelemetryCommand) -> None:
-    """Hands a command to the newest stream that takes it. Raises Refused UNAVAILABLE when none does."""
+    """Hands a command to the newest stream that takes it. Raises Refused UNAVAILABLE when none does.
+
+    Clients that reconnect may have a stream that is dead beside one that lives, and the dead one may be the newer.
+    """
     for outlet in reversed(client.outlets[:]):
         try:
             await outlet.write(command)
