@@ -9,6 +9,9 @@
     orphaned_transaction…       check_after_ms
     message_type                follows from the others: `kind_of`
 
+Checks come in the order of the reference, so that a message with two faults gets the same code. What only PopMQ bounds
+(keys, names of properties, the length of a tag) is checked behind them, by the rules of popmq.v1.
+
 A body travels as it came: it is never unpacked. An encoding that this protocol has no name for (ZSTD, LZ4) is told by
 the user property `popmq-encoding`.
 """

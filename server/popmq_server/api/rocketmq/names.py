@@ -4,7 +4,8 @@
     namespace "shop", name "orders"      shop.orders         no name of this protocol has a dot: nothing collides
     namespace "shop", name "%DLQ%bill"   %DLQ%shop.bill      the dead letters of the group shop.bill
 
-Some clients put the namespace into each Resource, some only into a header: the Resource's own wins.
+Some clients put the namespace into each Resource, some only into a header: the Resource's own wins. An answer echoes
+the Resource of its request wherever there is one, since one client takes its namespace from what the broker says.
 """
 
 import re

@@ -2,6 +2,9 @@
 
 There is one broker, and clients reach it already: the route echoes the endpoints that the client itself used, so it
 works through address translation, in containers, and by names that only the client knows.
+
+Clients compare a new route or assignment with the old one, and begin anew what differs: answers are the same each time.
+One of them reads queue 0 only, so every topic has it, and whoever names it is served from all queues.
 """
 
 import ipaddress

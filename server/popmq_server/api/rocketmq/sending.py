@@ -1,4 +1,14 @@
-"""Messages in, and what becomes of those that nobody sees yet: SendMessage, RecallMessage, EndTransaction."""
+"""Messages in, and what becomes of those that nobody sees yet: SendMessage, RecallMessage, EndTransaction.
+
+    SendMessage      all messages checked ──▶ one Send ──▶ an entry for each; the status is theirs, if they agree
+    delayed          the entry has a recall handle     ──▶ RecallMessage, once
+    half             the entry has a transaction id    ──▶ EndTransaction, by the producer or after a check-back
+
+Official clients send one message a request and read one entry. Their own choice of a queue is not looked at: each
+language hashes message groups in its own way, so only the broker's choice keeps the order across languages. A send that
+is tried again after a lost answer has the same message id and is stored again, as with the reference; topics with
+unique ids (docs/protocol.md) store it once.
+"""
 
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.rocketmq import service_pb2 as rpc
