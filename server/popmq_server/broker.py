@@ -246,9 +246,11 @@ class Broker:
         """The queues that a client is to read."""
         return await self.consumers.assignment(topic, group, client, strategy, broadcast)
 
-    async def heartbeat(self, group: str, client: str, topics: frozenset[str], goodbye: bool) -> int:
+    async def heartbeat(
+        self, group: str, client: str, topics: frozenset[str], goodbye: bool, versioned: bool = True
+    ) -> int:
         """Keeps or ends a session."""
-        return await self.consumers.heartbeat(group, client, topics, goodbye)
+        return await self.consumers.heartbeat(group, client, topics, goodbye, versioned)
 
     async def lock_queues(self, topic: str, group: str, client: str, queues: tuple[int, ...]) -> list[int]:
         """Takes or renews queues for a client; those that it has now."""

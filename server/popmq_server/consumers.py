@@ -65,12 +65,19 @@ class Consumers:
             return Assignment(True, True, ())
         return assign(queues, clients, client, terms.share_number)
 
-    async def heartbeat(self, group: str, client: str, topics: frozenset[str], goodbye: bool) -> int:
-        """Keeps or ends a session, and with it the client's locks; the version of all assignments of the group."""
+    async def heartbeat(
+        self, group: str, client: str, topics: frozenset[str], goodbye: bool, versioned: bool = True
+    ) -> int:
+        """Keeps or ends a session, and with it the client's locks; the version of all assignments of the group.
+
+        The version looks at every client of the group: 0 for who does not want it.
+        """
         await self._execute(Look("group_settings", (group,)))
         self.sessions.heartbeat(group, client, topics, goodbye)
         if goodbye:
             self.locks.leave(group, client)
+        if not versioned:
+            return 0
         return self.sessions.version(group, await self._execute(Look("terms", (group, self.sessions.topics(group)))))
 
     async def lock(self, topic: str, group: str, client: str, queues: tuple[int, ...]) -> list[int]:

@@ -61,8 +61,10 @@ class Engine(Protocol):
     def forget(self, *, group: str = "", topic: str = "") -> None:
         """A group or a topic was deleted: what lives in memory under its name goes."""
 
-    async def heartbeat(self, group: str, client: str, topics: frozenset[str], goodbye: bool) -> int:
-        """Keeps or ends a session; the version of the group's membership."""
+    async def heartbeat(
+        self, group: str, client: str, topics: frozenset[str], goodbye: bool, versioned: bool = True
+    ) -> int:
+        """Keeps or ends a session; the version of the group's membership, or 0 when it is not asked for."""
 
     async def join(self, client: str, topics: tuple[str, ...]) -> Stream:
         """A live producer, which is asked about half messages of these topics until `leave`."""

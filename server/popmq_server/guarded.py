@@ -281,10 +281,12 @@ class Guarded:
         self._allow(ADMIN)
         self._engine.forget(group=group, topic=topic)
 
-    async def heartbeat(self, group: str, client: str, topics: frozenset[str], goodbye: bool) -> int:
+    async def heartbeat(
+        self, group: str, client: str, topics: frozenset[str], goodbye: bool, versioned: bool = True
+    ) -> int:
         """As receive, of every topic."""
         self._allow(tuple(need for topic in sorted(topics) or [""] for need in _receive(topic, group)))
-        return await self._engine.heartbeat(group, client, topics, goodbye)
+        return await self._engine.heartbeat(group, client, topics, goodbye, versioned)
 
     async def join(self, client: str, topics: tuple[str, ...]) -> Stream:
         """As send, of every topic: checks hold whole messages."""

@@ -4,6 +4,14 @@ client                              broker
 settings ─────────────────────────▶ remembered, merged with what holds here
          ◀───────────────────────── status OK, settings                      each time
          ◀───────────────────────── recover_orphaned_transaction_command     clients.py
+
+What is merged, and who depends on it:
+
+    producer     exponential backoff        clients of three languages refuse to start without one
+                 max_body_size > 0          0 would forbid every send
+    consumer     the group's backoff        in whole seconds: one client reads nothing finer; Node knows only exponential
+                 fifo                       decides once, at the start, whether a client hands out in order
+                 long polling > 0           unset is a loop without a pause in one client
 """
 
 import asyncio
@@ -208,7 +216,7 @@ class TelemetryService:
 
     async def _session(self, client: Client, *, goodbye: bool) -> None:
         try:
-            await self._engine.heartbeat(client.group, client.client_id, client.topics, goodbye)
+            await self._engine.heartbeat(client.group, client.client_id, client.topics, goodbye, versioned=False)
         except Refused:
             log.debug("no session of %s in group %s", client.client_id, client.group)
 
