@@ -9,7 +9,7 @@ What is merged, and who depends on it:
 
     producer     exponential backoff        clients of three languages refuse to start without one
                  max_body_size > 0          0 would forbid every send
-    consumer     the group's backoff        in whole seconds: one client reads nothing finer; Node knows only exponential
+    consumer     the group's backoff        in whole seconds, since one client reads no finer; exponential for Node
                  fifo                       decides once, at the start, whether a client hands out in order
                  long polling > 0           unset is a loop without a pause in one client
 """
