@@ -24,10 +24,10 @@ from popmq_server.api.rocketmq.clients import Client, Clients
 from popmq_server.api.rocketmq.names import group_name, topic_name
 from popmq_server.api.rocketmq.remembered import Finished, Held
 from popmq_server.api.rocketmq.status import OK, Declined, status_of
-from popmq_server.commands import Ack, Acked, Change, ChangeInvisibleTime, Look, LookUp
+from popmq_server.commands import Ack, Acked, Change, ChangeInvisibleTime, Look
 from popmq_server.engine import Engine
-from popmq_server.errors import Refused
-from popmq_server.message import Handle, dead_letter_topic, read_handle
+from popmq_server.errors import Refused, lapsed
+from popmq_server.message import Handle, read_handle
 from popmq_server.metrics import Metrics
 
 _MIXED = pb.Status(code=pb.MULTIPLE_RESULTS, message="see the entries")
@@ -52,7 +52,10 @@ class AckService:
         if not 0 < len(request.entries) <= ENTRIES_MAX:
             raise Declined(pb.BAD_REQUEST, f"{len(request.entries)} entries, allowed are 1–{ENTRIES_MAX}")
         texts = [entry.receipt_handle for entry in request.entries]
-        answer: Acked = await self._engine.execute(Ack(group, tuple(map(_handle, texts))))
+        try:
+            answer: Acked = await self._engine.execute(Ack(group, tuple(map(_handle, texts))))
+        except Refused as refused:
+            answer = Acked([_over(refused)] * len(texts), {})
         for text, result in zip(texts, answer.results, strict=True):
             if result is None:
                 self._finished.add(text, group)
@@ -88,7 +91,10 @@ class AckService:
         if not 0 <= invisible_ms <= INVISIBLE_MS_MAX:
             raise Declined(pb.ILLEGAL_INVISIBLE_TIME, f"invisible_duration is {invisible_ms} ms, 0 to 12 h are allowed")
         handle = read_handle(request.receipt_handle, "receipt_handle")
-        await self._change(topic, group, _changed(handle, invisible_ms, call, client))
+        change = _changed(handle, invisible_ms, call, client)
+        if request.suspend:  # of the whole lite topic: what is behind it goes back, and nobody gets any of it meanwhile
+            change = Change(handle, "release", invisible_ms)
+        await self._change(topic, group, change)
         return rpc.ChangeInvisibleDurationResponse(status=OK, receipt_handle=request.receipt_handle)
 
     async def ForwardMessageToDeadLetterQueue(
@@ -102,31 +108,16 @@ class AckService:
             await self._change(topic, group, Change(read_handle(text, "receipt_handle"), "reject", 0, False, reason))
             self._finished.add(text, group)
         except Refused as refused:
-            if not await self._is_done(refused, text, group, request.message_id):
+            if refused.code != "HANDLE_LAPSED":
                 raise
         return rpc.ForwardMessageToDeadLetterQueueResponse(status=OK)
 
-    async def _is_done(self, refused: Refused, text: str, group: str, message_id: str) -> bool:
-        """Whether a delivery that is over was finished, and not lost to a deadline.
-
-        One look into the dead letters of the group, which are few; it may find the letter of another delivery of the
-        same message, which is as good.
-        """
-        if refused.code != "HANDLE_LAPSED":
-            return False
-        if self._finished.has(text, group):
-            return True
-        if not message_id:
-            return False
-        try:
-            found = await self._engine.execute(LookUp(dead_letter_topic(group), message_id, "", 1, 1))
-        except Refused:
-            return False  # nobody has given up anything yet, or the key may not read dead letters
-        return bool(found.rows)
-
     async def _change(self, topic: str, group: str, change: Change) -> None:
         """One change, or Refused."""
-        (result,) = await self._engine.execute(ChangeInvisibleTime(group, (change,)))
+        try:
+            (result,) = await self._engine.execute(ChangeInvisibleTime(group, (change,)))
+        except Refused as refused:
+            raise _over(refused) from None
         if isinstance(result, Refused):
             if result.code == "INVALID_HANDLE":
                 await self._check_topic(topic)
@@ -147,6 +138,13 @@ def _names(request: object, call: Call) -> tuple[str, str]:
         topic_name(request.topic, call.namespace),  # type: ignore[attr-defined]
         group_name(request.group, call.namespace),  # type: ignore[attr-defined]
     )
+
+
+def _over(refused: Refused) -> Refused:
+    """What a refused request means for its handles: those of a group that was deleted are over. Else raises it."""
+    if refused.code != "GROUP_NOT_FOUND":
+        raise refused
+    return lapsed("receipt_handle")
 
 
 def _handle(text: str) -> Handle | Refused:

@@ -68,6 +68,7 @@ class Client:
         self.group = ""  # of a consumer, the engine's name
         self.topics: frozenset[str] = frozenset()  # that it reads
         self.outlets: list[Outlet] = []
+        self.is_lite = False  # it has subscribed to lite topics
         self.renews = False  # it receives with auto_renew: a push consumer
         self.produces: set[str] = set()
         self.answering: dict[str, tuple[Stream, asyncio.Task[None]]] = {}
@@ -101,6 +102,10 @@ class Clients:
         if now_ms - self._swept_ms > SILENCE_MS:
             self._sweep(now_ms)
         return client
+
+    async def renewed(self, client_id: str) -> None:
+        """Returns when what this client holds lasts longer, for it was heard of."""
+        await self._renewals.over(client_id)
 
     def _sweep(self, now_ms: int) -> None:
         self._swept_ms = now_ms

@@ -8,6 +8,7 @@ See session_lease.py.
 """
 
 import asyncio
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -30,20 +31,26 @@ def holder(client_id: str) -> str:
 
 
 class Renewals:
-    """Renewals on their way: who is heard of does not wait for them."""
+    """Renewals on their way: a call does not wait for the one that it began, but for a heartbeat's answer."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._running: set[asyncio.Future[None]] = set()
+        self._running: dict[str, asyncio.Future[None]] = {}  # the last one of each holder
 
     def begin(self, client_id: str) -> None:
         """The client was heard of."""
-        task = asyncio.ensure_future(renew(self._engine, client_id))
-        self._running.add(task)
-        task.add_done_callback(self._ended)
+        name, task = holder(client_id), asyncio.ensure_future(renew(self._engine, client_id))
+        self._running[name] = task
+        task.add_done_callback(functools.partial(self._ended, name))
 
-    def _ended(self, task: asyncio.Future[None]) -> None:
-        self._running.discard(task)
+    async def over(self, client_id: str) -> None:
+        """Returns when what the client began is done, or has failed."""
+        if task := self._running.get(holder(client_id)):
+            await asyncio.wait((task,))
+
+    def _ended(self, name: str, task: asyncio.Future[None]) -> None:
+        if self._running.get(name) is task:
+            del self._running[name]
         if not task.cancelled():
             task.exception()  # the broker is busy, or stops: the next sign of life tries again
 

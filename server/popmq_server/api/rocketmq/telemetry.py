@@ -202,6 +202,7 @@ class TelemetryService:
             access.check(access.Need("receive", "", name))
             client.group = name
             await self._session(client, goodbye=False)
+            await self._clients.renewed(call.client_id)
         return rpc.HeartbeatResponse(status=OK)
 
     async def NotifyClientTermination(
