@@ -51,7 +51,7 @@ from popmq.stats import (
     StoreStats,
     TopicStats,
 )
-from popmq.topic import Assignment, Group, Quota, Retention, Session, Subscription, Topic
+from popmq.topic import Assignment, Group, LiteTopics, Quota, Retention, Session, Subscription, Topic
 from popmq.transaction import HalfMessage, HalfMessages, TransactionCheck
 
 __version__ = "0.1.0"
@@ -86,6 +86,7 @@ __all__ = [
     "Lease",
     "Leases",
     "LifeEvent",
+    "LiteTopics",
     "Message",
     "MessageGroupState",
     "MessageGroups",

@@ -7,7 +7,7 @@ from typing import Any
 
 from popmq._calls import Call, moment_ms, ms
 from popmq.errors import InvalidField
-from popmq.topic import Group, Quota, Retention, Start, Subscription, Topic
+from popmq.topic import Group, LiteTopics, Quota, Retention, Start, Subscription, Topic
 from popmq_proto.v1 import popmq_pb2 as pb
 
 # ── Topics ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -19,7 +19,12 @@ def create_topic(topic: Topic) -> Call[Topic]:
 
 
 def update_topic(
-    name: str, queues: int | None, retention: Retention | None, quota: Quota | None, unique_ids: float | None
+    name: str,
+    queues: int | None,
+    retention: Retention | None,
+    quota: Quota | None,
+    unique_ids: float | None,
+    lite: LiteTopics | None = None,
 ) -> Call[Topic]:
     """Replaces what is given of what may change."""
     row = pb.Topic(
@@ -28,6 +33,7 @@ def update_topic(
         retention=None if retention is None else _retention_row(retention),
         quota=None if quota is None else _quota_row(quota),
         unique_ids_ms=None if unique_ids is None else ms(unique_ids),
+        lite=_lite_row(lite),
     )
     return Call("Admin.UpdateTopic", pb.UpdateTopicRequest(topic=row), _read_its_topic)
 
@@ -64,11 +70,16 @@ def _topic_row(topic: Topic) -> pb.Topic:
         retention=_retention_row(topic.retention),
         quota=_quota_row(topic.quota),
         unique_ids_ms=ms(topic.unique_ids),
+        lite=_lite_row(topic.lite),
     )
 
 
 def _retention_row(retention: Retention) -> pb.Retention:
     return pb.Retention(by_age=retention.by_age, keep_ms=ms(retention.keep), max_bytes=retention.max_bytes)
+
+
+def _lite_row(lite: LiteTopics | None) -> pb.LiteTopics | None:
+    return None if lite is None else pb.LiteTopics(topics_max=lite.topics_max, ttl_ms=ms(lite.ttl))
 
 
 def _quota_row(quota: Quota) -> pb.Quota:
@@ -85,6 +96,7 @@ def _read_topic(row: pb.Topic) -> Topic:
         row.created_ms,
         same_names(Quota, row.quota),
         row.unique_ids_ms / 1000,
+        LiteTopics(row.lite.topics_max, row.lite.ttl_ms / 1000) if row.HasField("lite") else None,
     )
 
 

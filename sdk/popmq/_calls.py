@@ -114,6 +114,7 @@ def pop(
     attempt_id: str,
     filter: pb.Filter | None,
     guard: "Callable[[float], Guard]",
+    lite_topics: Sequence[str] = (),
 ) -> Call[Popped]:
     """Leases a batch, guarded by what `guard` makes for a lease of so many seconds.
 
@@ -130,6 +131,7 @@ def pop(
         client_id=client_id,
         attempt_id=attempt_id,
         filter=filter,
+        lite_topics=lite_topics,
     )
 
     def read(reply: pb.PopResponse, _retried: bool) -> Popped:
@@ -178,6 +180,7 @@ def read_delivery(
         pb.Encoding.Name(message.encoding).removeprefix("ENCODING_") if message.encoding else "",
         _read_trace(message) if message.HasField("trace_context") else None,
         _read_dead_letter(message.dead_letter) if message.HasField("dead_letter") else None,
+        message.lite_topic,
         guard,
     )
     delivery.__class__ = Delivery

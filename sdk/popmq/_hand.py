@@ -47,8 +47,8 @@ class Batch:
         self.members = {delivery.handle: weakref.ref(delivery) for delivery in deliveries}
         self.runs: dict[str, list[str]] = {}
         for delivery in deliveries if ordered else ():
-            if delivery.message_group:
-                self.runs.setdefault(delivery.message_group, []).append(delivery.handle)
+            if delivery.line:
+                self.runs.setdefault(delivery.line, []).append(delivery.handle)
         self.renew_at = 0.0
         self.renewed(since)
 

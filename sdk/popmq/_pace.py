@@ -27,6 +27,7 @@ class Reading:
     max_in_hand: int
     until_idle: float | None
     filter: pb.Filter | None
+    lite_topics: Sequence[str] = ()
 
     def idle_left(self, idle: float) -> float | None:
         """Seconds until it is over, after so many without a message; None: never."""

@@ -78,6 +78,8 @@ def _add_rare(row: pb.Message, message: Message) -> None:
     row.keys.extend(message.more_keys)
     if message.message_group:
         row.message_group = message.message_group
+    if message.lite_topic:
+        row.lite_topic = message.lite_topic
     if message.deliver_at is not None:
         row.deliver_at_ms = moment_ms(message.deliver_at)
     if message.delay:

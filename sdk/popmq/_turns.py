@@ -40,9 +40,9 @@ class Turns:
 
     def begin(self, delivery: Delivery) -> When:
         """Hands a delivery out, if it may be. One that nobody can settle any more has failed: its turn is over."""
-        if not delivery.message_group:
+        if not delivery.line:
             return "now" if self._hand.batch_of(delivery.handle) else "never"
-        key = (delivery.topic, delivery.group, delivery.message_group)
+        key = (delivery.topic, delivery.group, delivery.line)
         out = self._by_key.get(key)
         if out is not None:
             if out.asked or out.delivery() is not None:

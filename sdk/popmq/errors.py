@@ -15,6 +15,7 @@ PopMQError
 │   │   └── TransactionNotFound  given up, ended over an hour ago, or never there
 │   ├── AlreadyExists         with other settings
 │   ├── FilterConflict        the group has another filter for this topic
+│   ├── LiteSubscriptionQuota more lite topics than one client may name
 │   ├── WrongConsumeMode      the group pulls this topic, or pops it
 │   ├── Unsupported           part of the contract that this broker does not serve
 │   └── Denied
@@ -30,6 +31,7 @@ PopMQError
 │   │   ├── InFlightLimit     the group has too many messages leased: ack first
 │   │   └── PollingFull       too many parked pops
 │   ├── RateLimited           the topic's quota is used up (`.retry_after`)
+│   ├── LiteTopicQuota        the topic has all the lite topics that it may have
 │   ├── StorageFull           no room for new messages; acks still work
 │   ├── Unavailable           no broker answers there, or it is starting or stopping
 │   └── DeadlineExceeded      no answer in time: whether it was done is not known
@@ -132,6 +134,10 @@ class FilterConflict(Rejected):
     """The group reads this topic with another filter: name none, or replace it by `client.set_filter`."""
 
 
+class LiteSubscriptionQuota(Rejected):
+    """More lite topics than one client may subscribe to."""
+
+
 class WrongConsumeMode(Rejected):
     """The group pulls this topic and cannot pop it, or the other way: see `client.set_consume_mode`."""
 
@@ -190,6 +196,10 @@ class PollingFull(Busy):
 
 class RateLimited(TryLater):
     """The topic's quota is used up; `retry_after` says when there is some again."""
+
+
+class LiteTopicQuota(TryLater):
+    """The topic has all the lite topics that it may have; idle ones are removed in time."""
 
 
 class StorageFull(TryLater):
@@ -262,4 +272,6 @@ BY_CODE: dict[str, type[PopMQError]] = {
     "RATE_LIMITED": RateLimited,
     "WRONG_CONSUME_MODE": WrongConsumeMode,
     "CLIENT_NOT_FOUND": ClientNotFound,
+    "LITE_TOPIC_QUOTA": LiteTopicQuota,
+    "LITE_SUBSCRIPTION_QUOTA": LiteSubscriptionQuota,
 }

@@ -43,8 +43,8 @@ class Message:
         Message("later", delay="10m")                    # or seconds; or deliver_at=datetime(2030, 1, 1, tzinfo=UTC)
 
     The broker stores it byte for byte and never looks into `body` (1 byte – 4 MiB). What it may ask for depends on the
-    type of its topic: a FIFO topic wants a `message_group`, a PRIORITY topic knows `priority`, and all but NORMAL ones
-    take delayed messages and transactions.
+    type of its topic: a FIFO topic wants a `message_group`, a PRIORITY topic knows `priority`, a LITE topic wants a
+    `lite_topic`, and all but NORMAL and LITE ones take delayed messages and transactions.
     """
 
     body: bytes | str
@@ -61,6 +61,7 @@ class Message:
     encoding: str = ""  # how the body is encoded: GZIP, ZSTD, LZ4, ZLIB, or as it is
     trace_context: TraceContext | None = None
     born_ms: int = 0  # when it was made; 0: when it is sent
+    lite_topic: str = ""  # LITE topics: the small ordered topic that it is for; ≤ 64 letters, digits, `_` and `-`
 
     @classmethod
     def from_json(cls, value: object, **fields: Any) -> "Message":
@@ -131,7 +132,13 @@ class Delivery(Referable):
     encoding: str = ""
     trace_context: TraceContext | None = None
     dead_letter: DeadLetter | None = None  # in a dead-letter topic: its origin
+    lite_topic: str = ""
     _guard: "Guard | None" = field(default=None, repr=False)
+
+    @property
+    def line(self) -> str:
+        """What its order is kept in: its message group, or its lite topic; "" = nothing."""
+        return self.message_group or self.lite_topic
 
     @property
     def invisible_until(self) -> datetime:

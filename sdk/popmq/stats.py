@@ -27,6 +27,7 @@ class TopicStats:
     delayed: int = 0  # scheduled for later
     half: int = 0  # in transactions that are not ended
     bytes: int = 0  # stored
+    lite_topics: int = 0  # of a LITE topic: how many there are; the other numbers are their sums
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,11 +37,20 @@ class Quota:
 
 
 @dataclass(frozen=True, slots=True)
+class LiteTopics:
+    """What a LITE topic lets its messages make."""
+
+    topics_max: int = 100_000  # lite topics at most, ≤ 1,000,000
+    ttl: float = DEFAULT_KEEP_S  # seconds, ≥ 60: one that nobody needs is removed after so long
+
+
+@dataclass(frozen=True, slots=True)
 class Topic:
     """A topic and its settings.
 
-    Its type says what its messages may ask for: NORMAL, FIFO (order by message group), DELAY, TRANSACTION or PRIORITY
-    (a queue for each priority). All but NORMAL take delayed messages and transactions.
+    Its type says what its messages may ask for: NORMAL, FIFO (order by message group), DELAY, TRANSACTION, PRIORITY
+    (a queue for each priority) or LITE (a small ordered topic for each name in a message's `lite_topic`). All but
+    NORMAL and LITE take delayed messages and transactions.
     """
 
     name: str
@@ -51,6 +60,7 @@ class Topic:
     created_ms: int = 0
     quota: Quota = Quota()
     unique_ids: float = 0.0  # seconds in which a message id is stored once; 0: ids are not compared
+    lite: LiteTopics | None = None  # LITE topics
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,6 +128,7 @@ def heading(delivery: Delivery, *more: str) -> str:
         f"queue {delivery.queue} offset {delivery.offset}",
         *more,
         f"message group {delivery.message_group}" if delivery.message_group else "",
+        f"lite topic {delivery.lite_topic}" if delivery.lite_topic else "",
         f"priority {delivery.priority}" if delivery.priority else "",
         f"key {delivery.key}" if delivery.key else "",
         f"tag {delivery.tag}" if delivery.tag else "",

@@ -20,6 +20,7 @@ BATCH = 256
 @click.option("--wait", type=DURATION, default=0.0, metavar="DURATION", help="Wait so long when there are none; ≤ 60s.")
 @click.option("--invisible", type=DURATION, metavar="DURATION", help="Length of the lease.  [default: the group's]")
 @click.option("--queue", "queues", type=int, multiple=True, help="Only this queue; as often as needed.")
+@click.option("--lite-topic", "lite_topics", multiple=True, help="LITE topics: which; as often as needed.")
 @filter_options
 @click.option("--ack", is_flag=True, help="Finish each message once it is printed.")
 @asks
@@ -32,6 +33,7 @@ def pop(
     wait: float,
     invisible: float | None,
     queues: tuple[int, ...],
+    lite_topics: tuple[str, ...],
     tag: str | None,
     sql: str | None,
     ack: bool,
@@ -48,12 +50,15 @@ def pop(
       popmq pop orders billing --max 1000 --ack > lines.txt
       popmq pop orders billing --wait 20s --invisible 5m    # lease one, settle it later by its handle
       popmq pop orders billing --json | jq -r .handle | xargs popmq ack billing
+      popmq pop chats app --lite-topic alice --lite-topic bob --ack
       popmq pop orders eu --sql "region = 'eu'" --ack
     """
     count = 0
-    for batch in _batches(
-        lambda size, wait: client.pop(topic, group, size, wait, invisible, queues, tag=tag, sql=sql), most, wait
-    ):
+
+    def lease(size: int, wait: float) -> list[popmq.Delivery]:
+        return client.pop(topic, group, size, wait, invisible, queues, tag=tag, sql=sql, lite_topics=lite_topics)
+
+    for batch in _batches(lease, most, wait):
         _print(output, batch, ack)
         sys.stdout.flush()  # printed before it is acked: a pipe that broke loses nothing
         if ack:

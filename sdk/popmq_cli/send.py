@@ -29,6 +29,7 @@ BATCH = 500
 @click.option("--key", default="", help="For look-ups.")
 @click.option("--tag", default="", help="One word, for filters.")
 @click.option("--message-group", default="", help="FIFO topics: what keeps its order.")
+@click.option("--lite-topic", default="", help="LITE topics: the lite topic; made if it is not there.")
 @click.option("--delay", type=DURATION, default=0.0, metavar="DURATION", help="Visible so long after it was stored.")
 @click.option("--deliver-at", type=MOMENT, metavar="TIME", help="Not visible before: 2026-01-31T12:00.")
 @click.option("--priority", type=click.IntRange(0), default=0, help="PRIORITY topics: higher first.")
@@ -58,6 +59,7 @@ def send(
       popmq send orders --file messages.jsonl --json-lines
       popmq send orders --file picture.png --whole
       popmq send letters --message-group customer-7 first second
+      popmq send chats --lite-topic alice "how are you?"
       popmq send mail --delay 10m "good morning" --json | jq -r .recall_handle
     """
     if messages and source:

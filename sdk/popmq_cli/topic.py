@@ -11,7 +11,7 @@ from popmq_cli.asking import DURATION, SIZE, asks, sure
 from popmq_cli.output import Output, Row, counted, moment, seconds, size
 
 COLUMNS = ["NAME", "TYPE", "QUEUES#", "RETENTION", "CREATED"]
-TYPES = click.Choice(["NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY"], case_sensitive=False)
+TYPES = click.Choice(["NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "LITE"], case_sensitive=False)
 
 
 @click.group()
@@ -20,7 +20,7 @@ def topic() -> None:
 
 
 def settings(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Retention, quota and unique ids; None when not given."""
+    """Retention, quota, unique ids and lite topics; None when not given."""
     amount: dict[str, Any] = {"type": SIZE, "metavar": "SIZE"}
     options = [
         click.option("--keep", type=DURATION, metavar="DURATION", help="How long messages are kept.  [default: 3d]"),
@@ -37,6 +37,8 @@ def settings(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--unique-ids", type=DURATION, metavar="DURATION", help="A message id is stored once in this time; ≤ 1d."
         ),
+        click.option("--lite-topics", type=int, metavar="N", help="LITE: lite topics at most.  [default: 100,000]"),
+        click.option("--lite-ttl", type=DURATION, metavar="DURATION", help="LITE: idle ones go then.  [default: 3d]"),
     ]
     for option in reversed(options):
         function = option(function)
@@ -53,18 +55,20 @@ def create(client: popmq.Client, output: Output, name: str, kind: str, queues: i
     """Make a topic. One that exists with the same settings is fine, so that scripts may run twice.
 
     Names have letters, digits, `_`, `-` and `.`, at most 127. What a group has not finished is kept, whatever --keep
-    says, unless --by-age. FIFO topics keep order by message group, PRIORITY topics have a queue for each priority; all
-    but NORMAL take delayed messages and transactions.
+    says, unless --by-age. FIFO topics keep order by message group, PRIORITY topics have a queue for each
+    priority, LITE topics a small ordered topic for each name that a message gives; all but NORMAL and LITE take delayed
+    messages and transactions.
 
     \b
     Examples:
       popmq topic create orders
       popmq topic create logs --queues 16 --keep 12h --by-age --max-bytes 10GiB
       popmq topic create payments --type FIFO --unique-ids 10m
+      popmq topic create chats --type LITE --lite-ttl 12h
       popmq topic create mail --type DELAY --quota-send 100 --quota-message 64KiB
     """
-    retention, quota, unique_ids = _changed(popmq.Topic(name), given)
-    made = client.create_topic(name, queues, kind, retention or popmq.Retention(), quota, unique_ids or 0.0)
+    retention, quota, unique_ids, lite = _changed(popmq.Topic(name), given)
+    made = client.create_topic(name, queues, kind, retention or popmq.Retention(), quota, unique_ids or 0.0, lite)
     output.done(f"topic {made.name}: {made.queues} queues", made)
 
 
@@ -174,6 +178,7 @@ def _fields(topic: popmq.Topic, numbers: popmq.Stats) -> dict[str, Any]:
         "quota": _quota(topic.quota),
         "unique ids": seconds(topic.unique_ids) if topic.unique_ids else "no",
         "created": moment(topic.created_ms),
+        **_lite(topic, stats),
         "messages": f"{stats.messages}, {size(stats.bytes)}",
         "delayed": stats.delayed,
         "half": stats.half,
@@ -182,10 +187,17 @@ def _fields(topic: popmq.Topic, numbers: popmq.Stats) -> dict[str, Any]:
     }
 
 
+def _lite(topic: popmq.Topic, stats: popmq.TopicStats) -> dict[str, Any]:
+    """How many lite topics there are, of a topic that has them."""
+    if topic.lite is None:
+        return {}
+    return {"lite topics": f"{stats.lite_topics} of {topic.lite.topics_max:,}, idle for {seconds(topic.lite.ttl)}"}
+
+
 def _changed(
     topic: popmq.Topic, given: dict[str, Any]
-) -> tuple[popmq.Retention | None, popmq.Quota | None, float | None]:
-    """Retention and quota of a topic with what was given, None when nothing was; and its unique ids."""
+) -> tuple[popmq.Retention | None, popmq.Quota | None, float | None, popmq.LiteTopics | None]:
+    """Retention, quota and lite topics of a topic with what was given, None when nothing was; and its unique ids."""
     retention = _given(given, keep="keep", by_age="by_age", max_bytes="max_bytes")
     quota = _given(
         given,
@@ -194,10 +206,12 @@ def _changed(
         message_bytes="quota_message",
         pop_messages_per_s="quota_pop",
     )
+    lite = _given(given, topics_max="lite_topics", ttl="lite_ttl")
     return (
         replace(topic.retention, **retention) if retention else None,
         replace(topic.quota, **quota) if quota else None,
         given["unique_ids"],
+        replace(topic.lite or popmq.LiteTopics(), **lite) if lite else None,
     )
 
 

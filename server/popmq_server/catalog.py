@@ -96,6 +96,8 @@ def update_topic(tx: Tx, command: UpdateTopic) -> Topic:
             f"topic {topic.name!r} is FIFO: its {topic.queues} queues stay, since message groups are tied to them",
             field="topic.queues",
         )
+    if topic.type != "LITE" and "lite_ttl_ms" in dict(command.changes):
+        raise invalid(f"topic {topic.name!r} has type {topic.type}, it has no lite topics", field="topic.lite")
     by_age, keep_ms = command.retention or (topic.by_age, topic.keep_ms)
     changed = topic._replace(
         queues=command.queues or topic.queues, by_age=by_age, keep_ms=keep_ms, **dict[str, Any](command.changes)

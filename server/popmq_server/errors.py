@@ -10,7 +10,9 @@
 
 import functools
 
-RETRYABLE = frozenset({"STORAGE_FULL", "BUSY", "IN_FLIGHT_LIMIT", "POLLING_FULL", "RATE_LIMITED", "UNAVAILABLE"})
+RETRYABLE = frozenset(
+    {"STORAGE_FULL", "BUSY", "IN_FLIGHT_LIMIT", "POLLING_FULL", "RATE_LIMITED", "LITE_TOPIC_QUOTA", "UNAVAILABLE"}
+)
 
 
 class BrokerError(Exception):
@@ -43,16 +45,6 @@ class Refused(BrokerError):
 
 
 invalid = functools.partial(Refused, "INVALID_FIELD")
-
-
-def unsupported(field: str, what: str) -> Refused:
-    """Part of the contract that this release does not serve."""
-    return Refused(
-        "UNSUPPORTED",
-        f"{what} are part of the contract, but not served by this release",
-        field=field,
-        action="leave the field unset, or use a release that lists it in its changelog",
-    )
 
 
 def topic_not_found(name: str, field: str = "topic") -> Refused:

@@ -114,6 +114,11 @@ class Watches:
             del self._watches[key]
             _leave(self._by_topic, key[1], key)
 
+    def drop_client(self, client: str) -> None:
+        """A client has ended."""
+        for key in [key for key in self._watches if key[2] == client]:
+            self.drop(key)
+
     def expire(self, now_ms: int) -> None:
         """Drops what nobody refreshed."""
         for key in [key for key, watch in self._watches.items() if watch.until_ms <= now_ms]:

@@ -50,7 +50,7 @@ def pop(tx: Tx, command: Pop) -> Popped:
     Nothing is written before everything is chosen: `Pick` only reads, `apply` moves positions, `lease` makes the
     CheckPoint. When something is left behind, the commit wakes the next waiter: chain waking (S1.42).
     """
-    group, topic = resolve(tx, command.topic, command.group)
+    group, topic = resolve(tx, command.topic, command.group, "lite_topics")
     queues = queues_of(topic, command.queues)
     expect_mode(tx, group, topic, "POP")
     wanted = subscribe(tx, group, topic, command.filter, replace=command.filter_wins)

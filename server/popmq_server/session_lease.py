@@ -36,7 +36,9 @@ def renew(tx: Tx, command: RenewSession) -> tuple[int, int]:
 
 
 def release(tx: Tx, command: ReleaseSession) -> tuple[int, int]:
-    """Ends the leases of one piece; the revive, which comes next, takes it from there."""
+    """Ends the leases of one piece; the revive, which comes next, takes it from there. Its lite topics are others'."""
+    if not command.after:
+        tx.state.watches.drop_client(command.client)
     held, after = _piece(tx, command.client, command.after)
     moved = 0
     for ck_id in held:

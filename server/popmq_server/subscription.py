@@ -26,23 +26,23 @@ from popmq_server.tx import Tx
 EVERY_MESSAGE = ("tag", "*")
 
 
-def resolve(tx: Tx, topic_name: str, group_name: str) -> tuple[Group, Topic]:
+def resolve(tx: Tx, topic_name: str, group_name: str, lite_field: str = "topic") -> tuple[Group, Topic]:
     """The group and the topic of these names, or Refused; a LITE topic has no queues to read."""
     group, topic = tx.group(group_name), tx.topic(topic_name)
     if topic is None:
         raise topic_not_found(topic_name)
     if group is None:
         raise group_not_found(group_name)
-    refuse_lite(topic)
+    refuse_lite(topic, lite_field)
     return group, topic
 
 
-def refuse_lite(topic: Topic) -> None:
+def refuse_lite(topic: Topic, field: str = "topic") -> None:
     """Raises Refused for a topic whose messages are all in its lite topics."""
     if topic.type == "LITE":
         raise invalid(
             f"topic {topic.name!r} has type LITE: its messages are read by the names of its lite topics",
-            field="topic",
+            field=field,
             action="pop it with lite_topics; nothing else reads it",
         )
 

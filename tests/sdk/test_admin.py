@@ -29,11 +29,33 @@ async def test_a_topic_that_exists_is_made_again_only_with_the_same_settings(cli
         await client.create_topic(TOPIC, queues=3)
 
 
-async def test_a_topic_of_a_later_release_is_refused_and_one_of_no_release_too(client: Any) -> None:
-    with pytest.raises(errors.Unsupported):
-        await client.create_topic("many", type="LITE")
+async def test_a_topic_of_no_type_is_refused(client: Any) -> None:
     with pytest.raises(errors.InvalidField, match="SQUARE"):
         await client.create_topic("odd", type="SQUARE")
+
+
+async def test_a_lite_topic_is_made_by_its_first_message_and_popped_by_name(client: Any) -> None:
+    made = await client.create_topic("chats", type="LITE", lite=popmq.LiteTopics(topics_max=2, ttl=600.0))
+    assert (made.lite, made.queues) == (popmq.LiteTopics(2, 600.0), 1)
+    assert (await client.update_topic("chats", lite=popmq.LiteTopics(2, 60.0))).lite == popmq.LiteTopics(2, 60.0)
+    await client.create_group("g")
+    messages = [popmq.Message(f"{name} {number}", lite_topic=name) for number in (1, 2) for name in ("ann", "bob")]
+    await client.send("chats", messages)
+    with pytest.raises(errors.LiteTopicQuota):
+        await client.send("chats", popmq.Message("x", lite_topic="zoe"))
+    rows = await client.pop("chats", "g", lite_topics=["ann"])
+    assert [(row.text(), row.lite_topic) for row in rows] == [("ann 1", "ann"), ("ann 2", "ann")]
+    assert await client.pop("chats", "g", lite_topics=["ann"]) == []
+    await client.ack(rows)
+    (stats,) = (await client.stats(topic="chats")).topics
+    assert (stats.lite_topics, stats.messages) == (2, 4)
+    seen = []
+    async for delivery in client.consume("chats", "g", lite_topics=["ann", "bob"]):
+        async with delivery:
+            seen.append(delivery.text())
+        if len(seen) == 2:
+            break
+    assert seen == ["bob 1", "bob 2"]
 
 
 async def test_a_topic_has_a_type_a_quota_and_unique_ids(client: Any) -> None:

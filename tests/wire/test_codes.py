@@ -23,6 +23,8 @@ from tests.wire.stubs import CALL_S, GROUP, TOPIC, Refusal, Stubs, codes, handle
 RESERVED = {
     "UNAUTHENTICATED": "there are no users yet",
     "PERMISSION_DENIED": "there are no users yet",
+    "UNSUPPORTED": "all of the contract is served",
+    "LITE_SUBSCRIPTION_QUOTA": "only RocketMQ clients subscribe to lite topics: test_lite.py",
 }
 
 Provoke = Callable[[Stubs, pytest.MonkeyPatch], Refusal]
@@ -195,8 +197,11 @@ def unavailable(shop: Stubs, patch: pytest.MonkeyPatch) -> Refusal:
 
 
 @provokes
-def unsupported(shop: Stubs, patch: pytest.MonkeyPatch) -> Refusal:
-    return refusal(shop.admin.CreateTopic, pb.CreateTopicRequest(topic=pb.Topic(name="lite", type=pb.LITE)))
+def lite_topic_quota(shop: Stubs, patch: pytest.MonkeyPatch) -> Refusal:
+    shop.create_topic("lites", type=pb.LITE, lite=pb.LiteTopics(topics_max=1))
+    messages = [pb.Message(body=b"a", lite_topic=name) for name in ("ann", "bob")]
+    (_, second) = shop.broker.Send(pb.SendRequest(topic="lites", messages=messages)).results
+    return entry(second.error)
 
 
 @provokes
@@ -220,7 +225,7 @@ def internal(shop: Stubs, patch: pytest.MonkeyPatch) -> Refusal:
 
 
 def test_every_code_of_the_contract_has_its_status() -> None:
-    assert len(documented()) == 27
+    assert len(documented()) == 29
     expected = {name: grpc.StatusCode[status] for name, status in documented().items()}
     assert expected == STATUS_OF_CODE
     assert {*expected, "CODE_UNSPECIFIED"} == set(pb.Code.keys())

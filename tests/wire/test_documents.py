@@ -9,6 +9,7 @@ import pytest
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server import (
     catalog,
+    lite,
     message,
     options,
     owner,
@@ -51,6 +52,8 @@ LIMITS = {
     "producer id, attempt id, owner": f"{requests.PRODUCER_ID_BYTES_MAX} bytes",
     "client id": f"{requests.CLIENT_ID_BYTES_MAX} bytes",
     "messages in a Pop": f"1–{count(requests.ENTRIES_MAX)}, default {requests.POP_MESSAGES}",
+    "`lite_topics` of a Pop": f"1–{count(requests.LITE_TOPICS_MAX)} names",
+    "name of a lite topic": f"{message.LITE_TOPIC_BYTES_MAX} letters",
     "bytes in a Pop": f"{size(requests.POP_BYTES_MAX)}, default {size(requests.POP_BYTES)}",
     "handles in an Ack, changes in a ChangeInvisibleTime, messages in a SendBack": f"1–{count(requests.ENTRIES_MAX)}",
     "queues in an UpdateOffsets, ResetOffsets, LockQueues": f"1–{count(pulling.QUEUES_MAX)}",
@@ -65,6 +68,9 @@ LIMITS = {
     f"then every {transaction.CHECK_EVERY_MS // 1_000} s",
     "how a transaction ended is remembered": f"{transaction.DONE_KEEP_MS // 60_000} min",
     "queues of a topic": f"1–{count(catalog.QUEUES_MAX)}, default {catalog.QUEUES_DEFAULT}",
+    "lite topics of a topic": f"1–{count(lite.TOPICS_MAX)}, default {count(lite.TOPICS_DEFAULT)}",
+    "an idle lite topic stays": f"{lite.TTL_MS_MIN // 60_000} min – {catalog.KEEP_MS_MAX // (365 * 86_400_000)} years, "
+    f"default {lite.TTL_MS_DEFAULT // 3_600_000} h",
     "retention": f"{catalog.KEEP_MS_MIN // 60_000} min – {catalog.KEEP_MS_MAX // (365 * 86_400_000)} years, "
     f"default {catalog.KEEP_MS_DEFAULT // 3_600_000} h",
     "bytes that a topic keeps": f"from {size(catalog.BYTES_MAX_MIN)}",

@@ -90,6 +90,8 @@ class Code(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     RATE_LIMITED: _ClassVar[Code]
     WRONG_CONSUME_MODE: _ClassVar[Code]
     CLIENT_NOT_FOUND: _ClassVar[Code]
+    LITE_TOPIC_QUOTA: _ClassVar[Code]
+    LITE_SUBSCRIPTION_QUOTA: _ClassVar[Code]
 ENCODING_UNSPECIFIED: Encoding
 ENCODING_GZIP: Encoding
 ENCODING_ZSTD: Encoding
@@ -150,6 +152,8 @@ TRANSACTION_ENDED: Code
 RATE_LIMITED: Code
 WRONG_CONSUME_MODE: Code
 CLIENT_NOT_FOUND: Code
+LITE_TOPIC_QUOTA: Code
+LITE_SUBSCRIPTION_QUOTA: Code
 
 class TraceContext(_message.Message):
     __slots__ = ("traceparent", "tracestate")
@@ -304,7 +308,7 @@ class Position(_message.Message):
     def __init__(self, queues: _Optional[_Mapping[int, int]] = ..., retry: _Optional[int] = ...) -> None: ...
 
 class PopRequest(_message.Message):
-    __slots__ = ("topic", "group", "queues", "max_messages", "max_bytes", "wait_ms", "invisible_ms", "filter", "client_id", "attempt_id", "token", "format")
+    __slots__ = ("topic", "group", "queues", "max_messages", "max_bytes", "wait_ms", "invisible_ms", "filter", "client_id", "attempt_id", "token", "format", "lite_topics")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     QUEUES_FIELD_NUMBER: _ClassVar[int]
@@ -317,6 +321,7 @@ class PopRequest(_message.Message):
     ATTEMPT_ID_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     FORMAT_FIELD_NUMBER: _ClassVar[int]
+    LITE_TOPICS_FIELD_NUMBER: _ClassVar[int]
     topic: str
     group: str
     queues: _containers.RepeatedScalarFieldContainer[int]
@@ -329,7 +334,8 @@ class PopRequest(_message.Message):
     attempt_id: str
     token: Token
     format: Format
-    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., queues: _Optional[_Iterable[int]] = ..., max_messages: _Optional[int] = ..., max_bytes: _Optional[int] = ..., wait_ms: _Optional[int] = ..., invisible_ms: _Optional[int] = ..., filter: _Optional[_Union[Filter, _Mapping]] = ..., client_id: _Optional[str] = ..., attempt_id: _Optional[str] = ..., token: _Optional[_Union[Token, _Mapping]] = ..., format: _Optional[_Union[Format, str]] = ...) -> None: ...
+    lite_topics: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., queues: _Optional[_Iterable[int]] = ..., max_messages: _Optional[int] = ..., max_bytes: _Optional[int] = ..., wait_ms: _Optional[int] = ..., invisible_ms: _Optional[int] = ..., filter: _Optional[_Union[Filter, _Mapping]] = ..., client_id: _Optional[str] = ..., attempt_id: _Optional[str] = ..., token: _Optional[_Union[Token, _Mapping]] = ..., format: _Optional[_Union[Format, str]] = ..., lite_topics: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class PopResponse(_message.Message):
     __slots__ = ("deliveries", "popped_ms", "invisible_until_ms", "rest", "sealed", "columns", "replay")
@@ -926,7 +932,7 @@ class Quota(_message.Message):
     def __init__(self, send_messages_per_s: _Optional[int] = ..., send_bytes_per_s: _Optional[int] = ..., message_bytes: _Optional[int] = ..., pop_messages_per_s: _Optional[int] = ...) -> None: ...
 
 class Topic(_message.Message):
-    __slots__ = ("name", "type", "queues", "retention", "created_ms", "quota", "unique_ids_ms")
+    __slots__ = ("name", "type", "queues", "retention", "created_ms", "quota", "unique_ids_ms", "lite")
     NAME_FIELD_NUMBER: _ClassVar[int]
     TYPE_FIELD_NUMBER: _ClassVar[int]
     QUEUES_FIELD_NUMBER: _ClassVar[int]
@@ -934,6 +940,7 @@ class Topic(_message.Message):
     CREATED_MS_FIELD_NUMBER: _ClassVar[int]
     QUOTA_FIELD_NUMBER: _ClassVar[int]
     UNIQUE_IDS_MS_FIELD_NUMBER: _ClassVar[int]
+    LITE_FIELD_NUMBER: _ClassVar[int]
     name: str
     type: TopicType
     queues: int
@@ -941,7 +948,16 @@ class Topic(_message.Message):
     created_ms: int
     quota: Quota
     unique_ids_ms: int
-    def __init__(self, name: _Optional[str] = ..., type: _Optional[_Union[TopicType, str]] = ..., queues: _Optional[int] = ..., retention: _Optional[_Union[Retention, _Mapping]] = ..., created_ms: _Optional[int] = ..., quota: _Optional[_Union[Quota, _Mapping]] = ..., unique_ids_ms: _Optional[int] = ...) -> None: ...
+    lite: LiteTopics
+    def __init__(self, name: _Optional[str] = ..., type: _Optional[_Union[TopicType, str]] = ..., queues: _Optional[int] = ..., retention: _Optional[_Union[Retention, _Mapping]] = ..., created_ms: _Optional[int] = ..., quota: _Optional[_Union[Quota, _Mapping]] = ..., unique_ids_ms: _Optional[int] = ..., lite: _Optional[_Union[LiteTopics, _Mapping]] = ...) -> None: ...
+
+class LiteTopics(_message.Message):
+    __slots__ = ("topics_max", "ttl_ms")
+    TOPICS_MAX_FIELD_NUMBER: _ClassVar[int]
+    TTL_MS_FIELD_NUMBER: _ClassVar[int]
+    topics_max: int
+    ttl_ms: int
+    def __init__(self, topics_max: _Optional[int] = ..., ttl_ms: _Optional[int] = ...) -> None: ...
 
 class StartPosition(_message.Message):
     __slots__ = ("timestamp_ms",)
@@ -957,7 +973,7 @@ class Backoff(_message.Message):
     def __init__(self, delays_ms: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Group(_message.Message):
-    __slots__ = ("name", "max_attempts", "backoff", "invisible_ms", "share_number", "start", "exclusive_owner", "fifo", "created_ms", "in_flight_max", "stop_on_failure")
+    __slots__ = ("name", "max_attempts", "backoff", "invisible_ms", "share_number", "start", "exclusive_owner", "fifo", "created_ms", "in_flight_max", "stop_on_failure", "lite_exclusive")
     NAME_FIELD_NUMBER: _ClassVar[int]
     MAX_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
     BACKOFF_FIELD_NUMBER: _ClassVar[int]
@@ -969,6 +985,7 @@ class Group(_message.Message):
     CREATED_MS_FIELD_NUMBER: _ClassVar[int]
     IN_FLIGHT_MAX_FIELD_NUMBER: _ClassVar[int]
     STOP_ON_FAILURE_FIELD_NUMBER: _ClassVar[int]
+    LITE_EXCLUSIVE_FIELD_NUMBER: _ClassVar[int]
     name: str
     max_attempts: int
     backoff: Backoff
@@ -980,7 +997,8 @@ class Group(_message.Message):
     created_ms: int
     in_flight_max: int
     stop_on_failure: bool
-    def __init__(self, name: _Optional[str] = ..., max_attempts: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., invisible_ms: _Optional[int] = ..., share_number: _Optional[int] = ..., start: _Optional[_Union[StartPosition, _Mapping]] = ..., exclusive_owner: bool = ..., fifo: bool = ..., created_ms: _Optional[int] = ..., in_flight_max: _Optional[int] = ..., stop_on_failure: bool = ...) -> None: ...
+    lite_exclusive: bool
+    def __init__(self, name: _Optional[str] = ..., max_attempts: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., invisible_ms: _Optional[int] = ..., share_number: _Optional[int] = ..., start: _Optional[_Union[StartPosition, _Mapping]] = ..., exclusive_owner: bool = ..., fifo: bool = ..., created_ms: _Optional[int] = ..., in_flight_max: _Optional[int] = ..., stop_on_failure: bool = ..., lite_exclusive: bool = ...) -> None: ...
 
 class Subscription(_message.Message):
     __slots__ = ("topic", "filter", "mode", "share_number")
@@ -1542,7 +1560,7 @@ class QueueStats(_message.Message):
     def __init__(self, queue: _Optional[int] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ...) -> None: ...
 
 class TopicStats(_message.Message):
-    __slots__ = ("topic", "messages", "sent_per_s", "queues", "delayed", "half", "bytes")
+    __slots__ = ("topic", "messages", "sent_per_s", "queues", "delayed", "half", "bytes", "lite_topics")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     SENT_PER_S_FIELD_NUMBER: _ClassVar[int]
@@ -1550,6 +1568,7 @@ class TopicStats(_message.Message):
     DELAYED_FIELD_NUMBER: _ClassVar[int]
     HALF_FIELD_NUMBER: _ClassVar[int]
     BYTES_FIELD_NUMBER: _ClassVar[int]
+    LITE_TOPICS_FIELD_NUMBER: _ClassVar[int]
     topic: str
     messages: int
     sent_per_s: float
@@ -1557,7 +1576,8 @@ class TopicStats(_message.Message):
     delayed: int
     half: int
     bytes: int
-    def __init__(self, topic: _Optional[str] = ..., messages: _Optional[int] = ..., sent_per_s: _Optional[float] = ..., queues: _Optional[_Iterable[_Union[QueueStats, _Mapping]]] = ..., delayed: _Optional[int] = ..., half: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
+    lite_topics: int
+    def __init__(self, topic: _Optional[str] = ..., messages: _Optional[int] = ..., sent_per_s: _Optional[float] = ..., queues: _Optional[_Iterable[_Union[QueueStats, _Mapping]]] = ..., delayed: _Optional[int] = ..., half: _Optional[int] = ..., bytes: _Optional[int] = ..., lite_topics: _Optional[int] = ...) -> None: ...
 
 class GroupStats(_message.Message):
     __slots__ = ("group", "topic", "ready", "in_flight", "retry", "backoff", "delayed", "dead", "acked", "expired", "quarantined", "oldest_age_ms", "popped_per_s", "acked_per_s", "waiters", "sessions", "owners", "waiting", "filtered", "stopped", "mode")

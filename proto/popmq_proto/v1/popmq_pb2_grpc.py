@@ -148,7 +148,7 @@ class BrokerServicer(object):
 
     def Send(self, request, context):
         """Stores messages. OK means on disk. All messages of one request without `message_group` and `priority` go to one
-        queue, in order. Errors: TOPIC_NOT_FOUND, STORAGE_FULL, BUSY, RATE_LIMITED, INVALID_FIELD, UNSUPPORTED,
+        queue, in order. Errors: TOPIC_NOT_FOUND, STORAGE_FULL, BUSY, RATE_LIMITED, INVALID_FIELD, LITE_TOPIC_QUOTA,
         REQUEST_NUMBER_REUSED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -1178,7 +1178,7 @@ class AdminServicer(object):
     """
 
     def CreateTopic(self, request, context):
-        """Errors: ALREADY_EXISTS (with other settings), INVALID_FIELD, UNSUPPORTED (LITE), STORAGE_FULL.
+        """Errors: ALREADY_EXISTS (with other settings), INVALID_FIELD, STORAGE_FULL.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -1187,7 +1187,7 @@ class AdminServicer(object):
     def UpdateTopic(self, request, context):
         """Replaces the settings that may change: queues (upwards only, not of FIFO topics), retention, quota, unique ids;
         what is unset stays as it was.
-        Errors: TOPIC_NOT_FOUND, INVALID_FIELD, UNSUPPORTED.
+        Errors: TOPIC_NOT_FOUND, INVALID_FIELD.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -1214,14 +1214,14 @@ class AdminServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def CreateGroup(self, request, context):
-        """Errors: ALREADY_EXISTS (with other settings), INVALID_FIELD, UNSUPPORTED, STORAGE_FULL.
+        """Errors: ALREADY_EXISTS (with other settings), INVALID_FIELD, STORAGE_FULL.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UpdateGroup(self, request, context):
-        """Replaces all settings: what is unset becomes the default. Errors: GROUP_NOT_FOUND, INVALID_FIELD, UNSUPPORTED.
+        """Replaces all settings: what is unset becomes the default. Errors: GROUP_NOT_FOUND, INVALID_FIELD.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

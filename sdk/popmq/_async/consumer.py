@@ -260,6 +260,7 @@ class AsyncConsumer:
                 attempt_id=self._attempt_id,
                 filter=reading.filter,
                 guard=self._guard,
+                lite_topics=reading.lite_topics,
             )
             try:
                 popped = await self._parts.wire.run(call, (until or self._stop) if waits else None)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from popmq import _admin_calls
 from popmq._sync.wire import Wire
-from popmq.topic import Group, Quota, Retention, Start, Subscription, Topic
+from popmq.topic import Group, LiteTopics, Quota, Retention, Start, Subscription, Topic
 
 
 class Admin:
@@ -21,14 +21,15 @@ class Admin:
         retention: Retention | None = None,
         quota: Quota | None = None,
         unique_ids: float = 0.0,
+        lite: LiteTopics | None = None,
     ) -> Topic:
         """Makes a topic of 1–1,024 queues; 0: 8 of them, and 10 in a PRIORITY topic. Its type never changes.
 
-        `type`: NORMAL, FIFO, DELAY, TRANSACTION, PRIORITY (see Topic). `retention` None: 72 h after every group is
-        done. `unique_ids`: seconds, ≤ 24 h, in which a message id is stored once; 0: ids are not compared.
-        Raises AlreadyExists, InvalidField, Unsupported (a type of a later release).
+        `type`: NORMAL, FIFO, DELAY, TRANSACTION, PRIORITY, LITE: see Topic. `retention` None: 72 h after every group
+        is done. `unique_ids`: seconds, ≤ 24 h, in which a message id is stored once; 0: ids are not compared.
+        `lite`: of a LITE topic; None: as usual. Raises AlreadyExists, InvalidField.
         """
-        topic = Topic(name, type, queues, retention or Retention(), 0, quota or Quota(), unique_ids)
+        topic = Topic(name, type, queues, retention or Retention(), 0, quota or Quota(), unique_ids, lite)
         return self._wire.run(_admin_calls.create_topic(topic))
 
     def update_topic(
@@ -38,9 +39,10 @@ class Admin:
         retention: Retention | None = None,
         quota: Quota | None = None,
         unique_ids: float | None = None,
+        lite: LiteTopics | None = None,
     ) -> Topic:
         """Changes what is given; queues only upwards, and not of FIFO topics. Raises TopicNotFound, InvalidField."""
-        return self._wire.run(_admin_calls.update_topic(name, queues, retention, quota, unique_ids))
+        return self._wire.run(_admin_calls.update_topic(name, queues, retention, quota, unique_ids, lite))
 
     def get_topic(self, name: str) -> Topic:
         """One topic. Raises TopicNotFound."""

@@ -163,6 +163,7 @@ class Client(Admin, Transactions, Subscriptions, Looking, Pulling, Owners):
         *,
         tag: str | None = None,
         sql: str | None = None,
+        lite_topics: Sequence[str] = (),
     ) -> list[Delivery]:
         """Leases up to `max_messages` (1–4,096), waiting up to `wait` seconds (≤ 60) when there are none.
 
@@ -170,7 +171,8 @@ class Client(Admin, Transactions, Subscriptions, Looking, Pulling, Owners):
         bounds the answer, ≤ 16 MiB; 0 = 3 MiB. A pop repeated with its `attempt_id` (≤ 64 bytes) returns the same
         messages that are not done yet; the SDK makes one for its own retries. An empty list is not an error.
         `tag` ("a || b") or `sql` ("region = 'eu' AND amount > 100") filters: the first pop fixes the filter of the
-        group in the topic, neither is the group's own.
+        group in the topic, neither is the group's own. `lite_topics`: of a LITE topic these, which need not exist yet;
+        each gives one batch at a time, the next when that is settled.
         Raises TopicNotFound, GroupNotFound, InvalidField, FilterConflict, InvalidFilter, WrongConsumeMode, PollingFull,
         InFlightLimit, RateLimited.
         """
@@ -188,6 +190,7 @@ class Client(Admin, Transactions, Subscriptions, Looking, Pulling, Owners):
             attempt_id=attempt_id or self._parts.numbering.attempt_id(),
             filter=_calls.filter_row(tag, sql),
             guard=self._guard,
+            lite_topics=lite_topics,
         )
         return (self._wire.run(call)).deliveries
 
@@ -206,6 +209,7 @@ class Client(Admin, Transactions, Subscriptions, Looking, Pulling, Owners):
         until_idle: float | None = None,
         tag: str | None = None,
         sql: str | None = None,
+        lite_topics: Sequence[str] = (),
     ) -> Consumer:
         """Deliveries as they come, until stopped; guard each with its `with`, which acks, releases and renews.
 
@@ -214,13 +218,24 @@ class Client(Admin, Transactions, Subscriptions, Looking, Pulling, Owners):
         `on_error` "log": a handler's Exception is logged and swallowed, its message released with backoff; "raise":
         released too, and it ends the loop. `confirm`: leaving a guard waits until the outcome is on the broker's disk;
         otherwise outcomes are told in the background, gathered. `until_idle`: ends after so many seconds without a
-        message, counted from when the broker knows how the last one ended. `tag` and `sql` filter, as in `pop`.
+        message, counted from when the broker knows how the last one ended. `tag`, `sql`, `lite_topics`: as in `pop`.
         Messages of one message group come one after another: the next one when the last is settled, also with several
         workers. When one fails, those behind it come again behind it; other message groups go on.
         """
         wanted = _calls.filter_row(tag, sql)
         reading = Reading(
-            topic, group, max_messages, wait, invisible, queues, on_error, confirm, max_in_hand, until_idle, wanted
+            topic,
+            group,
+            max_messages,
+            wait,
+            invisible,
+            queues,
+            on_error,
+            confirm,
+            max_in_hand,
+            until_idle,
+            wanted,
+            tuple(lite_topics),
         )
         consumer = Consumer(self._parts, reading)
         self._consumers.add(consumer)

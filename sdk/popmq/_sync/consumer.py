@@ -261,6 +261,7 @@ class Consumer:
                 attempt_id=self._attempt_id,
                 filter=reading.filter,
                 guard=self._guard,
+                lite_topics=reading.lite_topics,
             )
             try:
                 popped = self._parts.wire.run(call, (until or self._stop) if waits else None)

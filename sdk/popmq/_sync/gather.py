@@ -28,7 +28,7 @@ class Gather:
 
     def send(self, topic: str, rows: Sequence[pb.Message], size: int) -> list[Any]:
         """Sends rows of `size` bytes, perhaps together with others. A SendReceipt or the error of each, in order."""
-        unit = Unit(rows, size, Event(), frozenset([row.message_group for row in rows]) - {""})
+        unit = Unit(rows, size, Event(), frozenset([row.message_group or row.lite_topic for row in rows]) - {""})
         with self._lock:
             line = self._lines.setdefault(topic, Line())
             line.add(unit)

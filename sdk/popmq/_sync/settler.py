@@ -54,7 +54,7 @@ class Settler:
     def forget(self, delivery: Delivery) -> bool:
         """Renews it no more; false: it was settled or lost before."""
         held = self._leases.forget(delivery.handle)
-        if not held and delivery.message_group:
+        if not held and delivery.line:
             self._leases.left(delivery.handle)
         return held
 
@@ -65,7 +65,7 @@ class Settler:
         more, so that an outcome is told or was never noted, and nobody waits for one that is not there.
         """
         ticket = Ticket() if confirm else None
-        waits = delivery if delivery.message_group and not isinstance(outcome, Ack) else None
+        waits = delivery if delivery.line and not isinstance(outcome, Ack) else None
         if waits:
             self._leases.asked(delivery.handle)
         with self._lock:
@@ -76,7 +76,7 @@ class Settler:
             else:
                 self._changes[delivery.group].append((_change(delivery.handle, outcome), ticket, waits))
         self._worker.wake()
-        if delivery.message_group and not waits:
+        if delivery.line and not waits:
             self._leases.over(delivery.handle, failed=False)
         return ticket
 

@@ -3,13 +3,13 @@
 from google.protobuf.message import Message
 
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server import catalog, commands
+from popmq_server import catalog, commands, lite
 from popmq_server.api import requests, responses
 from popmq_server.api.native import NativeService
 from popmq_server.api.requests import read
 from popmq_server.commands import Look
 from popmq_server.engine import Engine
-from popmq_server.errors import invalid, unsupported
+from popmq_server.errors import invalid
 from popmq_server.message import (
     BODY_BYTES_MAX,
     GIVE_UP_TOPIC,
@@ -51,14 +51,22 @@ class AdminService:
         topic = read(pb.CreateTopicRequest, raw).topic
         kind = _type(topic.type)
         by_age, keep_ms, bytes_max = _retention(topic.retention)
-        default = catalog.QUEUES_PRIORITY if kind == "PRIORITY" else catalog.QUEUES_DEFAULT
-        queues = check_range(topic.queues, "topic.queues", 1, catalog.QUEUES_MAX, default)
+        default = {"PRIORITY": catalog.QUEUES_PRIORITY, "LITE": 1}.get(kind, catalog.QUEUES_DEFAULT)
+        queues = check_range(topic.queues, "topic.queues", 1, 1 if kind == "LITE" else catalog.QUEUES_MAX, default)
         name = check_name(topic.name, "topic.name", TOPIC_NAME_MAX)
         if name == GIVE_UP_TOPIC:
             raise invalid(f"{name!r} is made by the broker", field="topic.name", action="name another")
         made, existed = await self._engine.execute(
             commands.CreateTopic(
-                name, queues, by_age, keep_ms, kind, bytes_max, _unique_ids_ms(topic), **_quota(topic.quota)
+                name,
+                queues,
+                by_age,
+                keep_ms,
+                kind,
+                bytes_max,
+                _unique_ids_ms(topic),
+                **_quota(topic.quota),
+                **_lite(topic, kind),
             )
         )
         return pb.CreateTopicResponse(topic=_topic(made), existed=existed)
@@ -75,6 +83,8 @@ class AdminService:
             changes |= _quota(topic.quota)
         if topic.HasField("unique_ids_ms"):
             changes["unique_ids_ms"] = _unique_ids_ms(topic)
+        if topic.HasField("lite"):
+            changes |= _lite(topic, "LITE")
         name = requests.topic_name(topic.name, "topic.name")
         kind = _type(topic.type) if topic.type else ""
         made = await self._engine.execute(
@@ -172,6 +182,7 @@ class AdminService:
             delayed=row.delayed,
             half=row.half,
             bytes=row.bytes,
+            lite_topics=row.lite_topics,
         )
 
     async def _store_stats(self) -> pb.StoreStats:
@@ -251,8 +262,6 @@ def _type(kind: int) -> str:
     """The name of a topic type; unset is NORMAL."""
     if kind not in pb.TopicType.values():
         raise invalid(f"there is no topic type {kind}", field="topic.type")
-    if kind == pb.LITE:
-        raise unsupported("topic.type", "LITE topics")
     return str(pb.TopicType.Name(kind or pb.NORMAL))
 
 
@@ -264,6 +273,21 @@ def _quota(quota: pb.Quota) -> dict[str, int]:
         "send_bytes_per_s": quota.send_bytes_per_s,
         "message_bytes_max": quota.message_bytes,
         "pop_messages_per_s": quota.pop_messages_per_s,
+    }
+
+
+def _lite(topic: pb.Topic, kind: str) -> dict[str, int]:
+    """What a LITE topic lets its messages make, by the fields of records.Topic; nothing for other types."""
+    if kind != "LITE":
+        if topic.HasField("lite"):
+            raise invalid(f"a {kind} topic has no lite topics", field="topic.lite", action="leave it unset")
+        return {}
+    topics_max, ttl_ms = topic.lite.topics_max, topic.lite.ttl_ms
+    return {
+        "lite_topics_max": check_range(topics_max, "topic.lite.topics_max", 1, lite.TOPICS_MAX, lite.TOPICS_DEFAULT),
+        "lite_ttl_ms": check_range(
+            ttl_ms, "topic.lite.ttl_ms", lite.TTL_MS_MIN, catalog.KEEP_MS_MAX, lite.TTL_MS_DEFAULT
+        ),
     }
 
 
@@ -307,6 +331,7 @@ def _create_group(group: pb.Group) -> commands.CreateGroup:
         group.fifo,
         check_range(group.in_flight_max, "group.in_flight_max", 1, IN_FLIGHT_LIMIT_MAX, IN_FLIGHT_MAX),
         group.stop_on_failure,
+        group.lite_exclusive,
     )
 
 
@@ -325,6 +350,8 @@ def _topic(topic: Topic) -> pb.Topic:
         message_bytes=topic.message_bytes_max,
         pop_messages_per_s=topic.pop_messages_per_s,
     )
+    if topic.type == "LITE":
+        made.lite.CopyFrom(pb.LiteTopics(topics_max=topic.lite_topics_max, ttl_ms=topic.lite_ttl_ms))
     if quota.ByteSize():
         made.quota.CopyFrom(quota)
     return made
@@ -346,6 +373,7 @@ def _group(group: Group) -> pb.Group:
         fifo=group.fifo,
         in_flight_max=group.in_flight_max,
         stop_on_failure=group.stop_on_failure,
+        lite_exclusive=group.lite_exclusive,
         created_ms=group.created_ms,
     )
     made.start.CopyFrom(

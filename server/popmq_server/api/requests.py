@@ -43,6 +43,7 @@ from popmq_server.message import (
     Extra,
     Handle,
     Outgoing,
+    check_lite_topic,
     check_messages_total,
     check_name,
     check_range,
@@ -56,6 +57,7 @@ from popmq_server.storage.keys import hash8
 INT64_MAX = (1 << 63) - 1
 #: Limits of requests (model.md §5).
 ENTRIES_MAX = 4096
+LITE_TOPICS_MAX = 2300
 SEND_BYTES_MAX = 16 << 20
 POP_BYTES_MAX = 16 << 20
 POP_BYTES = 3 << 20
@@ -306,6 +308,19 @@ def pop(request: pb.PopRequest) -> Pop:
         check_text(request.attempt_id, "attempt_id", ATTEMPT_ID_BYTES_MAX),
         token,
         wanted(request),
+        lite=_lite_topics(request),
+    )
+
+
+def _lite_topics(request: pb.PopRequest) -> tuple[str, ...] | None:
+    """Names of lite topics, each once; None when there are none."""
+    if not request.lite_topics:
+        return None
+    if request.HasField("token"):
+        raise invalid("a token and lite_topics are both set", field="token", action="set one of them")
+    check_range(len(request.lite_topics), "lite_topics", 1, LITE_TOPICS_MAX)
+    return tuple(
+        dict.fromkeys(check_lite_topic(name, f"lite_topics[{n}]") for n, name in enumerate(request.lite_topics))
     )
 
 

@@ -31,6 +31,7 @@ from popmq_server.api.requests import INVISIBLE_MS_MAX, INVISIBLE_MS_MIN
 from popmq_server.api.rocketmq import leases
 from popmq_server.api.rocketmq.call import Call
 from popmq_server.api.rocketmq.clients import Client, Clients
+from popmq_server.api.rocketmq.lite import LiteService
 from popmq_server.api.rocketmq.messages import Row, delivered
 from popmq_server.api.rocketmq.names import group_name, topic_name
 from popmq_server.api.rocketmq.remembered import Filters, Held
@@ -71,8 +72,10 @@ class ReceiveService:
         clock: Clock,
         native: NativeService,
         metrics: Metrics,
+        lite: LiteService | None = None,
     ) -> None:
         self._engine = engine
+        self._lite = lite or LiteService(engine, clients)
         self._clients = clients
         self._held = held
         self._clock = clock
@@ -93,7 +96,7 @@ class ReceiveService:
         client.renews = client.renews or command.session
         waiting_ms = wait_ms(request, call, client)
         with self._metrics.limits(command.group, command.topic):
-            popped = await self._engine.pop(command, waiting_ms)
+            popped = await self._lite.pop(command, waiting_ms)
         if command.filter is not None:  # of who may receive here, in a topic and a group that there are
             self._filters.used(command.group, command.topic, filters.make(*command.filter), self._clock.now_ms())
         begun = written = 0

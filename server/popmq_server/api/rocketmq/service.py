@@ -25,6 +25,7 @@ from popmq_server.api.native import NativeService
 from popmq_server.api.rocketmq.acking import AckService
 from popmq_server.api.rocketmq.call import Call, call_of
 from popmq_server.api.rocketmq.clients import Clients
+from popmq_server.api.rocketmq.lite import LiteService
 from popmq_server.api.rocketmq.pulling import PullService
 from popmq_server.api.rocketmq.receiving import ReceiveService
 from popmq_server.api.rocketmq.remembered import Held
@@ -60,11 +61,12 @@ class Face:
         self._began = began
         self.clients = Clients(engine, clock)
         self.routes = RouteService(engine)
-        held = Held()
+        held, lite = Held(), LiteService(engine, self.clients)
         self._parts: tuple[Any, ...] = (
             self.routes,
             SendService(engine, self.clients, native, metrics),
-            ReceiveService(engine, self.clients, held, clock, native, metrics),
+            ReceiveService(engine, self.clients, held, clock, native, metrics, lite),
+            lite,
             AckService(engine, self.clients, held, native, metrics),
             PullService(engine, self.clients, native, metrics),
             TelemetryService(engine, self.clients),

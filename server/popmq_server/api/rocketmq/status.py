@@ -22,6 +22,8 @@ _CODES = {
     "IN_FLIGHT_LIMIT": pb.TOO_MANY_REQUESTS,
     "POLLING_FULL": pb.TOO_MANY_REQUESTS,
     "RATE_LIMITED": pb.TOO_MANY_REQUESTS,
+    "LITE_TOPIC_QUOTA": pb.LITE_TOPIC_QUOTA_EXCEEDED,
+    "LITE_SUBSCRIPTION_QUOTA": pb.LITE_SUBSCRIPTION_QUOTA_EXCEEDED,
     "UNAUTHENTICATED": pb.UNAUTHORIZED,
     "PERMISSION_DENIED": pb.UNAUTHORIZED,
     "MESSAGE_NOT_FOUND": pb.MESSAGE_NOT_FOUND,
@@ -43,6 +45,7 @@ _FIELDS = {
     "properties": pb.MESSAGE_PROPERTIES_TOO_LARGE,
     "body": pb.MESSAGE_BODY_TOO_LARGE,
     "lite_topic": pb.ILLEGAL_LITE_TOPIC,
+    "lite_topics": pb.ILLEGAL_TOPIC,
     "recall_handle": pb.BAD_REQUEST,
 }
 #: The Rust client ends its process at a code that it does not know.
