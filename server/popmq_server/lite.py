@@ -37,7 +37,7 @@ TOPICS_DEFAULT, TOPICS_MAX = 100_000, 1_000_000
 TTL_MS_DEFAULT = 72 * 3_600_000
 TTL_MS_MIN = 60_000
 #: Lite topics looked at, and removed, in one piece.
-LOOKS_MAX, REMOVALS_MAX = 1000, 100
+LOOKS_MAX, REMOVALS_MAX = 250, 50
 #: Lite topics among which the oldest message is looked for, and those of them that are read.
 OLDEST_LOOKS, OLDEST_READS = 10_000, 500
 #: When to try again where a topic has all the lite topics that it may have.

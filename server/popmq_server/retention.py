@@ -37,7 +37,7 @@ from popmq_server.tx import Tx
 #: Chunks looked at for one topic in one piece.
 CHUNKS_MAX = 200
 #: Topics looked at in one piece: lite topics may be many.
-TOPICS_MAX = 250
+TOPICS_MAX = 100
 KEEP_COPY_AFTER_MS = 3_600_000
 #: How long redriven letters are kept, and how often their chunks are looked for.
 REDRIVEN_KEEP_MS, LOOK_AGAIN_MS = KEEP_MS_DEFAULT, 3_600_000

@@ -99,7 +99,7 @@ def test_message_group_and_priority_are_sent(run: Cli, client: popmq.Client) -> 
         ["delayed", "--until", "soon"],
         ["recall", "mail"],
         ["transactions", "commit"],
-        ["topic", "create", "x", "--type", "LITE"],
+        ["topic", "create", "x", "--type", "SQUARE"],
         ["topic", "create", "x", "--max-bytes", "10 GB"],
         ["group", "create", "x", "--filter", "orders"],
         ["group", "create", "x", "--filter", "orders=a", "--sql", "orders=TRUE"],

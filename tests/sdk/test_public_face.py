@@ -46,6 +46,7 @@ def test_the_exported_names_are_these() -> None:
         "Lease",
         "Leases",
         "LifeEvent",
+        "LiteTopics",
         "Message",
         "MessageGroupState",
         "MessageGroups",
