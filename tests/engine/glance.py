@@ -10,6 +10,7 @@ from unittest import mock
 from popmq_server import core
 from popmq_server.commands import LANE_POP, LANES
 from popmq_server.storage.keys import FWAIT_KEY, FWAIT_VALUE, RQ_KEY, RQ_VALUE, STAT_KEY
+from popmq_server.topic import Log
 from popmq_server.tx import Tx
 from tests.engine.model_facts import RetryRow, Stand
 
@@ -29,8 +30,10 @@ def glance(tx: Tx, command: Glance) -> Stand:
     where = (group.group_id, topic.topic_id)
     retry, waiting = [], set()
     for key, value in tx.kv.scan("rq", STAT_KEY.pack(*where)):
-        _, _, attempts, queue, offset, *_ = RQ_VALUE.unpack_from(value)
-        retry.append(RetryRow(RQ_KEY.unpack(key)[2], (queue, offset), attempts))
+        position, size, attempts, queue, offset, _, ck_id, member = RQ_VALUE.unpack_from(value)
+        read, part = Log(tx.kv).fetch(topic.topic_id, position, size), tx.state.leases.get((ck_id, 0))
+        tied = ck_id if ck_id and part is not None and part.released >> member & 1 else 0
+        retry.append(RetryRow(RQ_KEY.unpack(key)[2], (queue, offset), attempts, read[0] if read else 0, tied))
     for key, value in tx.kv.scan("fwait", STAT_KEY.pack(*where)):
         waiting.add((FWAIT_VALUE.unpack_from(value)[3], FWAIT_KEY.unpack(key)[3]))
     return Stand([tx.state.poff.get((*where, queue), 0) for queue in range(topic.queues)], retry, waiting)

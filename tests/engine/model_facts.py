@@ -21,6 +21,7 @@ LOW_FIRST_EVERY = 10
 SHARE_OF_BATCH = 8
 
 Place = tuple[int, int]  # queue, offset
+Record = tuple[Place, int, int]  # a message in a retry topic: when its record was stored, the CheckPoint it is tied to
 
 
 class Handle(NamedTuple):
@@ -47,11 +48,19 @@ class Row(NamedTuple):
 
 
 class RetryRow(NamedTuple):
-    """An entry of a retry topic."""
+    """An entry of a retry topic. A message may stand there twice: what tells them apart is the record that an entry
+    points at, and the CheckPoint it is tied to (0: none).
+    """
 
     number: int
     place: Place
     attempts: int
+    stored_ms: int
+    tied: int
+
+    @property
+    def record(self) -> Record:
+        return self.place, self.stored_ms, self.tied
 
 
 class Stand(NamedTuple):

@@ -190,10 +190,10 @@ class Moves(Owners):
     def learn_numbers(self, topic: str, group: str, rows: list[RetryRow]) -> None:
         """The numbers of a retry topic, in their order; the model knows all of it but the order within a step."""
         view = self.views[(group, topic)]
-        left, last = view.of("retry"), 0
+        found, left, last = self.topics[topic], view.of("retry"), 0
         must(len(left) == len(rows), "retry topic", left, rows)
         for row in rows:
-            alike = [one for one in left if (one.place, one.attempts) == (row.place, row.attempts)]
+            alike = [one for one in left if (self.record(found, one), one.attempts) == (row.record, row.attempts)]
             known = [one for one in alike if one.number == row.number] or [one for one in alike if not one.number]
             must(bool(known), "an entry from nowhere", row, left)
             entry = min(known, key=lambda one: one.entered)

@@ -18,6 +18,7 @@ from tests.engine.model_facts import (
     Lease,
     Place,
     Position,
+    Record,
     Row,
     Topic,
     View,
@@ -110,8 +111,8 @@ class Pops(Sends):
     ) -> list[Entry | None]:
         """From the retry topic oldest first, from each queue in order, and short only when nothing more fitted."""
         left = self.poppable(view, asker, asked.upto)
-        gone = Counter(entry.place for entry in view.of("retry"))
-        gone -= Counter(row.place for row in answer.stand.retry)
+        gone = Counter(self.record(found, entry) for entry in view.of("retry"))
+        gone -= Counter(row.record for row in answer.stand.retry)
         entries = [self._match(found, left, row, gone) for row in answer.rows]
         taken = [entry.entered for entry in entries if entry is not None]
         must(taken == sorted(taken), "retries come oldest first", taken)
@@ -139,25 +140,31 @@ class Pops(Sends):
         )
         return sorted(found, key=lambda entry: entry.entered)
 
-    def _match(self, found: Topic, left: list[Entry], row: Row, gone: Counter[Place]) -> Entry | None:
+    def _match(self, found: Topic, left: list[Entry], row: Row, gone: Counter[Record]) -> Entry | None:
         """The retry entry that a row was, taken out of `left`; `gone`: how many have left the retry topic.
 
         One message may stand there twice, sent back twice; or there and in its queue, after a reset.
         """
         stored_ms = found.at(row.place).stored_ms
-        alike = [one for one in left if one.place == row.place and self.stored_ms(found, one) == row.stored_ms]
-        if not alike or not gone[row.place]:
+        alike = [one for one in left if self.record(found, one)[:2] == (row.place, row.stored_ms)]
+        alike = [one for one in alike if gone[self.record(found, one)]]
+        if not alike:
             must((row.attempt, row.stored_ms) == (1, stored_ms), "a first delivery", row, stored_ms)
             return None
-        gone[row.place] -= 1
         entry = min(alike, key=lambda one: (one.entered, one.attempts + 1 != row.attempt))
         must(row.attempt == entry.attempts + 1, "attempt", row, entry)
+        gone[self.record(found, entry)] -= 1
         left.remove(entry)
         return entry
 
     def stored_ms(self, found: Topic, entry: Entry) -> int:
         """When the record was stored that an entry points at."""
         return entry.stored_ms or found.at(entry.place).stored_ms
+
+    def record(self, found: Topic, entry: Entry) -> Record:
+        """What tells an entry from others of its message, as far as anything does."""
+        lease = entry.tied.lease if entry.tied else None
+        return entry.place, self.stored_ms(found, entry), lease.ck_id if lease else 0
 
     def _judge_queue(
         self, view: View, found: Topic, asked: Bounds, queue: int, rows: list[Row], answer: Answer
@@ -186,13 +193,13 @@ class Pops(Sends):
     ) -> None:
         """What has left the retry topic without being delivered is not wanted any more."""
         taken = [id(entry) for entry in entries if entry is not None]
-        before = Counter(entry.place for entry in view.of("retry") if id(entry) not in taken)
-        after = Counter(row.place for row in answer.stand.retry)
+        before = Counter(self.record(found, entry) for entry in view.of("retry") if id(entry) not in taken)
+        after = Counter(row.record for row in answer.stand.retry)
         must(after <= before, "entries from nowhere", after, before)
         gone = before - after
         for entry in list(left):
-            if gone[entry.place]:
-                gone[entry.place] -= 1
+            if gone[self.record(found, entry)]:
+                gone[self.record(found, entry)] -= 1
                 must(not view.wants(found.at(entry.place).content), "dropped, and wanted", entry)
                 left.remove(entry)
                 self._lose(view, entry, "filtered")
