@@ -230,6 +230,16 @@ def test_what_was_sent_back_and_not_committed_is_popped_once(rig: Rig) -> None:
     assert (rig.pop(), sums(rig)) == ([], (0, 0, 0, 0, 6))
 
 
+def test_what_was_sent_back_from_where_the_group_stands_is_popped_once(rig: Rig) -> None:
+    """The first offset that is not committed is one of those that the queue has still."""
+    pulling(rig).send("m0", "m1")
+    send_back(rig, 1, delay_ms=0)
+    commit(rig, 1)
+    switch(rig, "POP")
+    assert rig.numbers().retry == 0
+    assert [(row.body, row.attempt) for row in rig.pop()] == [("m1", 1)]
+
+
 # ── Owners ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from popmq_server import commands as ask
 from popmq_server import fifo_pick
 from popmq_server.message import Extra
-from tests.engine.rig import HOUR, MINUTE, SECOND, Delivery, Rig, bodies, message, refusal, refusals
+from tests.engine.rig import HOUR, MINUTE, SECOND, Delivery, Rig, bodies, message, numbered, refusal, refusals
 from tests.engine.traffic_fifo import dead_texts, fifo_pair, send_fifo
 
 
@@ -351,6 +353,21 @@ def test_a_hot_message_group_does_not_keep_the_others_out(rig: Rig) -> None:
             break
     else:
         pytest.fail("b1 was not delivered in three pops")
+
+
+def test_of_what_waits_no_message_group_fills_a_batch_while_another_waits(rig: Rig) -> None:
+    """An eighth of it, and what is left over once the others have had theirs."""
+    fifo_pair(rig)
+    send_fifo(rig, "a0", "b0")
+    held = rig.pop()
+    send_fifo(rig, *numbered("a", 40), *numbered("b", 40))
+    assert rig.pop() == []
+    rig.ack(held)
+    for _ in range(2):
+        rows = rig.pop(16)
+        counts = Counter(text[0] for text in bodies(rows))
+        assert (len(rows), min(counts["a"], counts["b"])) == (16, 2)
+        rig.ack(rows)
 
 
 def test_a_batch_is_filled_from_one_message_group_when_there_is_nothing_else(rig: Rig) -> None:

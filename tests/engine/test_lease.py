@@ -370,6 +370,18 @@ def test_a_repeated_attempt_gives_what_is_not_done_yet_uncounted(rig: Rig) -> No
     ]
 
 
+def test_a_repeated_attempt_gives_also_what_was_extended_alone(rig: Rig) -> None:
+    rig.pair()
+    rig.send("a", "b", "c")
+    asked: dict[str, Any] = {"client_id": "c", "attempt_id": "1"}
+    rows = rig.pop(**asked)
+    rig.extend(rows[1:2], HOUR)
+    assert [row.handle for row in rig.pop(**asked)] == [row.handle for row in rows]
+    rig.advance(MINUTE)
+    assert [row.handle for row in rig.pop(**asked)] == [rows[1].handle]
+    assert rig.popped(**asked).due_ms == rig.now - MINUTE + HOUR
+
+
 def test_a_repeated_attempt_after_its_lease_is_a_new_pop(rig: Rig) -> None:
     rig.pair()
     rig.send("a")
