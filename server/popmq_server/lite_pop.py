@@ -23,8 +23,6 @@ from popmq_server.tx import Tx
 
 #: A lite topic's share of a batch while others may have messages too: one of so many.
 SHARE_OF_BATCH = 8
-#: Names in all watches, of whoever: memory has an end.
-NAMES_MAX = 2_000_000
 
 
 class LitePick(FifoPick):
@@ -96,8 +94,8 @@ def _watch(tx: Tx, key: Key, names: tuple[str, ...]) -> None:
         if watches.get(key, tx.now_ms) is not None:
             watches.refresh(key, tx.now_ms)
         return
-    if watches.names + len(names) > NAMES_MAX:
-        watches.expire(tx.now_ms)
+    watch = watches.get(key, tx.now_ms)
+    watches.check_room(sum(name not in watch.names for name in names) if watch else len(names), tx.now_ms)
     watches.refresh(key, tx.now_ms)
     watches.add(key, names)
 

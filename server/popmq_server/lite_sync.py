@@ -35,7 +35,10 @@ def sync(tx: Tx, command: SyncLite) -> LiteSynced:
     if command.action in ("REMOVE", "DROP"):
         return _remove(tx, key, names, command.action)
     before = tx.state.watches.get(key, tx.now_ms)
-    _check_quota(len(names.keys() | before.names.keys() if before and command.action == "ADD" else names))
+    had = before.names.keys() if before else set[str]()
+    wanted = len(names.keys() | had if command.action == "ADD" else names)
+    _check_quota(wanted)
+    tx.state.watches.check_room(wanted - len(had), tx.now_ms)
     bind(tx, group, parent)
     watch = tx.state.watches.refresh(key, tx.now_ms)
     evicted: list[tuple[str, str]] = []

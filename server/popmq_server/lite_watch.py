@@ -17,6 +17,7 @@ Keys are names, not ids: a topic that is purged or made anew keeps those who wai
 
 from collections.abc import Callable, Iterable, Iterator
 
+from popmq_server.errors import Refused
 from popmq_server.storage.keys import hash16
 
 #: group, topic, client.
@@ -26,6 +27,8 @@ Lot = tuple[str | None, str]
 
 #: How long a watch lives without a sign of its client. Clients tell theirs every 30 s.
 WATCH_MS = 75_000
+#: Names in all watches, of whoever: memory has an end.
+NAMES_MAX = 2_000_000
 
 
 def named(names: Iterable[str]) -> str:
@@ -118,6 +121,18 @@ class Watches:
         """A client has ended."""
         for key in [key for key in self._watches if key[2] == client]:
             self.drop(key)
+
+    def check_room(self, fresh: int, now_ms: int) -> None:
+        """Raises Refused when so many more names are more than the broker keeps in memory."""
+        if self.names + fresh > NAMES_MAX:
+            self.expire(now_ms)
+        if self.names + fresh > NAMES_MAX:
+            raise Refused(
+                "LITE_SUBSCRIPTION_QUOTA",
+                f"the clients of this broker read {self.names} lite topics in all, at most {NAMES_MAX} may be",
+                field="lite_topics",
+                action="name fewer of them; those of a client that is gone are forgotten a minute later",
+            )
 
     def expire(self, now_ms: int) -> None:
         """Drops what nobody refreshed."""

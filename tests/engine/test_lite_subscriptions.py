@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from popmq_server import commands as ask
-from popmq_server import core
+from popmq_server import core, lite_watch
 from popmq_server import lite as lite_topics
 from popmq_server.errors import Refused
 from popmq_server.records import Topic
@@ -121,6 +121,20 @@ def test_the_names_of_one_client_are_bounded(rig: Rig) -> None:
             sync(rig, "c", action, *more)
         assert refused.value.code == "LITE_SUBSCRIPTION_QUOTA"
     assert sync(rig, "c", "REPLACE", *names[:10]).names == 10
+
+
+def test_the_names_of_all_clients_are_bounded_until_some_of_them_are_gone(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lite_watch, "NAMES_MAX", 3)
+    sync(rig, "c", "ADD", "ann", "bob")
+    with pytest.raises(Refused) as refused:
+        sync(rig, "d", "ADD", "ann", "bob")
+    assert refused.value.code == "LITE_SUBSCRIPTION_QUOTA"
+    assert refusal(rig.run(popping("ann", "bob"))[0]) == "LITE_SUBSCRIPTION_QUOTA"
+    assert sync(rig, "c", "REPLACE", "bob", "cid", "dan").names == 3
+    rig.skip(lite_watch.WATCH_MS)
+    assert sync(rig, "d", "ADD", "ann", "bob").names == 2
 
 
 def test_an_exclusive_lite_topic_belongs_to_the_client_that_added_it_last(rig: Rig) -> None:
