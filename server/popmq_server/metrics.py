@@ -36,6 +36,7 @@ _TOPIC_GAUGES = {
     "bytes": "Stored bytes of messages",
     "delayed": "Messages scheduled for later",
     "half": "Half messages whose transaction is not ended",
+    "lite_topics": "Lite topics of a LITE topic, whose other numbers are sums over these",
 }
 
 
