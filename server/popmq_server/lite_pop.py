@@ -88,7 +88,10 @@ def pop(tx: Tx, command: Pop) -> Popped:
 
 
 def _watch(tx: Tx, key: Key, names: tuple[str, ...]) -> None:
-    """A sign of life of a client, or the watch of those who name these lite topics."""
+    """A sign of life of a client, or the watch of those who name these lite topics.
+
+    A Pop does not make the watch of a client: what it reads only SyncLite knows, and who has told nothing gets nothing.
+    """
     watches = tx.state.watches
     if not names:
         if watches.get(key, tx.now_ms) is not None:

@@ -60,6 +60,11 @@ def step_orphans(tx: Tx, parent_id: int, left: int) -> int:
 
 
 def _drop_keys(tx: Tx, topic_id: int, left: int) -> int:
+    """What stands in the store under one lite topic; how many more keys may go in this piece.
+
+    What the tables know of it is left to `_forget`, so that a restart between two pieces finds the same lite topic.
+    Retries and what waits are looked for only where the group's counters tell of some: a look costs more than a count.
+    """
     for group_id in tx.state.topic_groups.get(topic_id, ()):
         stat = tx.state.stat.get((group_id, topic_id))
         names = ("rq", "fwait", "begin") if stat is None or stat.retry or stat.waiting else ("begin",)

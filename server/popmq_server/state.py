@@ -287,6 +287,7 @@ class State:
         self._load_lites()
 
     def _load_names(self, tx: Transaction) -> None:
+        """Names of lite topics stand under their parent's id, so nobody finds them once that is gone."""
         for key, value in tx.scan("name"):
             if key[:1] == LITE_NAME:
                 self.lite_ids.load((U32.unpack_from(key, 1)[0], key[5:].decode()), U32.unpack(value)[0])
