@@ -178,6 +178,7 @@ def _group_row(group: Group) -> pb.Group:
         fifo=group.fifo,
         in_flight_max=group.in_flight_max,
         stop_on_failure=group.stop_on_failure,
+        lite_exclusive=group.lite_exclusive,
     )
 
 
@@ -194,6 +195,7 @@ def _read_group(row: pb.Group) -> Group:
         row.fifo,
         row.in_flight_max,
         row.stop_on_failure,
+        row.lite_exclusive,
     )
 
 

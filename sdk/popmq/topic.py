@@ -79,6 +79,7 @@ class Group:
     in_flight_max: int = 10_000  # leased messages in one queue, 1–1,000,000
     # FIFO topics: a message without an attempt left stops its message group, instead of going to the dead-letter topic.
     stop_on_failure: bool = False
+    lite_exclusive: bool = False  # a lite topic belongs to the client that subscribed to it last, not to all of them
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,11 @@ def settings(function: Callable[..., Any]) -> Callable[..., Any]:
             help="FIFO: a message without an attempt left stops its message group.",
         ),
         click.option(
+            "--lite-exclusive/--no-lite-exclusive",
+            default=None,
+            help="LITE: a lite topic belongs to the client that subscribed to it last.",
+        ),
+        click.option(
             "--filter", "tags", multiple=True, metavar="TOPIC=TAGS", help='Only these: "orders=a || b"; * = all.'
         ),
         click.option("--sql", "sqls", multiple=True, metavar="TOPIC=SQL92", help='Only these: "orders=amount > 100".'),
@@ -166,6 +171,7 @@ def _fields(group: popmq.Group) -> dict[str, Any]:
         "fifo": "yes" if group.fifo else "no",
         "in flight": f"at most {group.in_flight_max:,} a queue",
         "on failure": "stop its message group" if group.stop_on_failure else "dead letter",
+        "lite exclusive": "yes" if group.lite_exclusive else "no",
         "created": moment(group.created_ms),
     }
 

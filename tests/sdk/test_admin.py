@@ -74,10 +74,11 @@ async def test_a_topic_has_a_type_a_quota_and_unique_ids(client: Any) -> None:
 
 
 async def test_a_group_has_what_fifo_topics_ask_for(client: Any) -> None:
-    made = await client.create_group("audit", fifo=True, in_flight_max=10, stop_on_failure=True)
-    assert (made.fifo, made.in_flight_max, made.stop_on_failure) == (True, 10, True)
+    made = await client.create_group("audit", fifo=True, in_flight_max=10, stop_on_failure=True, lite_exclusive=True)
+    assert (made.fifo, made.in_flight_max, made.stop_on_failure, made.lite_exclusive) == (True, 10, True, True)
     changed = await client.update_group("audit", stop_on_failure=False)
     assert (changed.fifo, changed.in_flight_max, changed.stop_on_failure) == (True, 10, False)
+    assert changed.lite_exclusive
     assert (await client.get_group(GROUP)).in_flight_max == 10_000
 
 

@@ -75,12 +75,13 @@ class Admin:
         fifo: bool = False,
         in_flight_max: int = 10_000,
         stop_on_failure: bool = False,
+        lite_exclusive: bool = False,
     ) -> Group:
         """Makes a group. `backoff`: seconds before attempt 2, 3, …; empty: 10 s, 30 s, 1 min … 2 h.
 
         `invisible`: the lease of a pop that asks for none. `share_number` n ≥ 1: each queue is shared by 1 + n clients.
         `start`: where it begins in each topic, fixed when it first names the topic. `in_flight_max`: leased messages in
-        one queue. `fifo` and `stop_on_failure`: see Group.
+        one queue. `fifo`, `stop_on_failure`, `lite_exclusive`: see Group.
         Raises AlreadyExists, InvalidField, Unsupported.
         """
         group = Group(
@@ -94,6 +95,7 @@ class Admin:
             fifo=fifo,
             in_flight_max=in_flight_max,
             stop_on_failure=stop_on_failure,
+            lite_exclusive=lite_exclusive,
         )
         return self._wire.run(_admin_calls.create_group(group))
 
@@ -109,6 +111,7 @@ class Admin:
         fifo: bool | None = None,
         in_flight_max: int | None = None,
         stop_on_failure: bool | None = None,
+        lite_exclusive: bool | None = None,
     ) -> Group:
         """Changes what is given. Raises GroupNotFound, InvalidField."""
         changes = {
@@ -121,6 +124,7 @@ class Admin:
             "fifo": fifo,
             "in_flight_max": in_flight_max,
             "stop_on_failure": stop_on_failure,
+            "lite_exclusive": lite_exclusive,
         }
         group = _admin_calls.changed_group(self.get_group(name), changes)
         return self._wire.run(_admin_calls.update_group(group))
