@@ -180,22 +180,22 @@ def test_a_stream_that_breaks_off_gives_back_what_was_not_written(
 
 
 def test_a_message_that_a_client_cannot_take_ends_among_the_dead_letters(
-    stubs: Stubs, v2: V2, clock: FakeClock, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    stubs: Stubs, v2: V2, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Node and C# take 4 MiB at once by default. It must not go round for ever, nor be taken for a bug."""
+    """Node and C# take 4 MiB at once by default. It must not go round for ever, nor be taken for a bug.
+
+    Whether the broker hears that it was not taken depends on the release of gRPC; if not, the lease ends.
+    """
     stubs.create_topic(queues=1)
     stubs.create_group(max_attempts=2)
     assert v2.send(message(b"x" * (4 << 20))).status.code == pb.OK
-    small: Any = grpc.insecure_channel(v2.endpoint)
-    given_back = Parked()
-    monkeypatch.setattr(ReceiveService, "_given_back", lambda *_: given_back.add())
-    with small:
-        for number in (1, 2):
-            calls = small.unary_stream(PREFIX + "ReceiveMessage")
+    with grpc.insecure_channel(v2.endpoint) as small:
+        for _ in range(2):
+            calls: Any = small.unary_stream(PREFIX + "ReceiveMessage")
             with pytest.raises(grpc.RpcError, match="larger than max"):
                 list(calls(v2.receive_request().SerializeToString(), metadata=v2.headers, timeout=CALL_S))
-            given_back.wait_for(number)
             assert code(v2) == "MESSAGE_NOT_FOUND"
-            clock.advance(SECOND)
+            clock.advance(30 * SECOND)
+    assert code(v2) == "MESSAGE_NOT_FOUND"
     assert stubs.stats().dead == 1
     assert not [one for one in caplog.records if one.name == "popmq.api"]
