@@ -56,6 +56,20 @@ RESOLUTIONS = {
 Line = dict[str, Any]
 
 
+def _subscribe_lite(consumer: Any, lite_topic: str) -> None:
+    """This client's quota is 0 until its settings come, and its simple consumer does not wait for them."""
+    until = time.monotonic() + 10
+    while True:
+        try:
+            consumer.subscribe_lite(lite_topic)
+        except Exception as error:
+            if "quota: 0" not in str(error) or time.monotonic() > until:
+                raise
+            time.sleep(0.05)
+        else:
+            return
+
+
 class Output:
     """Stdout, for lines of the protocol alone: what the client prints goes to stderr."""
 
@@ -257,7 +271,7 @@ class Driver:
     def _lite(self, line: Line, consumer: Any) -> Line:
         self._start(line, consumer)
         for lite_topic in line.get("lite_topics") or ():
-            consumer.subscribe_lite(lite_topic)
+            _subscribe_lite(consumer, lite_topic)
         return {}
 
     def do_lite_subscribe(self, line: Line) -> Line:
