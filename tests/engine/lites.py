@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from popmq_proto.v1 import popmq_pb2 as pb
@@ -13,6 +15,16 @@ from tests.engine.rig import HOUR, MINUTE, Delivery, Rig, deliveries
 
 def create(rig: Rig, name: str = "chat", **settings: Any) -> None:
     rig.do(ask.CreateTopic(name, 1, False, 72 * HOUR, "LITE", **settings))
+
+
+def lite_rig(tmp_path: Path) -> Iterator[Rig]:
+    """A fixture: LITE topic chat and group g; the store is checked at the end."""
+    rig = Rig(tmp_path)
+    create(rig)
+    rig.group("g")
+    yield rig
+    assert rig.findings() == []
+    rig.core.close()
 
 
 def note(text: str, **extra: Any) -> Outgoing:

@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from popmq_server import commands as ask
 from popmq_server.errors import Refused
-from tests.engine.lites import create, lites, note, pop, popping, send, sync, wait
+from tests.engine.lites import create, lite_rig, lites, note, pop, popping, send, sync, wait
 from tests.engine.rig import DAY, HOUR, MINUTE, SECOND, Rig, bodies, deliveries, refusal, refusals
 
-
-@pytest.fixture
-def rig(tmp_path: Path) -> Iterator[Rig]:
-    rig = Rig(tmp_path)
-    create(rig)
-    rig.group("g")
-    yield rig
-    assert rig.findings() == []
-    rig.core.close()
+rig = pytest.fixture(lite_rig)
 
 
 def test_the_first_message_makes_a_lite_topic_and_each_has_offsets_of_its_own(rig: Rig) -> None:

@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from popmq_server import commands as ask
-from tests.engine.lites import create, lites, pop, send, sending, sync, wait
+from tests.engine.lites import create, lite_rig, lites, pop, send, sending, sync, wait
 from tests.engine.rig import DAY, HOUR, MINUTE, SECOND, Rig, bodies, refusals
 
-
-@pytest.fixture
-def rig(tmp_path: Path) -> Iterator[Rig]:
-    rig = Rig(tmp_path)
-    create(rig)
-    rig.group("g")
-    yield rig
-    assert rig.findings() == []
-    rig.core.close()
+rig = pytest.fixture(lite_rig)
 
 
 def test_an_idle_lite_topic_goes_when_its_time_is_over(rig: Rig) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,18 +12,10 @@ from popmq_server import lite as lite_topics
 from popmq_server.errors import Refused
 from popmq_server.records import Topic
 from popmq_server.tx import Tx
-from tests.engine.lites import create, pop, popping, send, sending, sync
+from tests.engine.lites import lite_rig, pop, popping, send, sending, sync
 from tests.engine.rig import SECOND, Rig, bodies, deliveries, refusal, refusals
 
-
-@pytest.fixture
-def rig(tmp_path: Path) -> Iterator[Rig]:
-    rig = Rig(tmp_path)
-    create(rig)
-    rig.group("g")
-    yield rig
-    assert rig.findings() == []
-    rig.core.close()
+rig = pytest.fixture(lite_rig)
 
 
 def test_a_client_pops_the_lite_topics_that_it_has_subscribed_to(rig: Rig) -> None:
