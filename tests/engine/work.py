@@ -1,0 +1,32 @@
+"""Counted work: how many calls an action makes, which does not depend on how fast or how busy the machine is.
+
+A cost that must not grow with what is at rest is tested at two sizes ten times apart: the counts are compared, never
+times. Every Python function and every C function counts one, so each key that a cursor of LMDB visits is in the number.
+"""
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+
+def calls(action: Callable[[], Any]) -> int:
+    """How many Python and C functions the action called on this thread, itself included."""
+    count = 0
+
+    def profile(_: Any, event: str, __: Any) -> None:
+        nonlocal count
+        if event in ("call", "c_call"):
+            count += 1
+
+    before = sys.getprofile()
+    sys.setprofile(profile)
+    try:
+        action()
+    finally:
+        sys.setprofile(before)
+    return count - 1  # the call of sys.setprofile that ends the count
+
+
+def grows(small: Callable[[], Any], large: Callable[[], Any]) -> float:
+    """How many times as many calls the second action makes as the first."""
+    return calls(large) / calls(small)
