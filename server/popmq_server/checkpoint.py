@@ -18,6 +18,7 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from popmq_server.errors import StartError
 from popmq_server.storage.keys import DUE_KEY, NEVER, U32, U64
 from popmq_server.storage.lmdb import Transaction
 
@@ -174,8 +175,10 @@ def encode(ck: CheckPoint) -> bytes:
 
 
 def decode(ck_id: int, raw: memoryview) -> CheckPoint:
-    """Back again."""
+    """Back again. Raises StartError for a version that this release does not know."""
     version, group_id, topic_id, kind, owner_id, nonce, popped_ms, run_count, chunk_count = _HEAD.unpack_from(raw)
+    if version not in (_VERSION, _VERSION_FIFO):
+        raise StartError(f"CheckPoint {ck_id} has version {version}, which this release does not know")
     stop = _HEAD.size + run_count * _RUN.size
     end = stop + chunk_count * _CHUNK.size
     runs = tuple(Run(*fields) for fields in _RUN.iter_unpack(raw[_HEAD.size : stop]))

@@ -215,17 +215,26 @@ class Core:
         self._known_space = (0, 1.0)
         self._postponed: set[tuple[int, int]] = set()
         self.stuck = 0
-        tx = store.begin(write=False)
         try:
-            self.state.load(tx)
-            clock.anchor(self.state.counters[""].saved_ms)
-        finally:
-            tx.abort()
+            self._load()
+        except BaseException:
+            store.close()
+            raise
         self.housekeeper = housekeeping.Housekeeper(clock.now_ms())
         self.firing = firing.Firing()
         self.widening = widening.Widening(clock.now_ms())
         self.checking = checking.Checking()
         self._look_ahead()
+
+    def _load(self) -> None:
+        """Reads the state. A store that cannot be read keeps its format, for the release that wrote it."""
+        tx = self.store.begin(write=False)
+        try:
+            self.state.load(tx)
+            self.clock.anchor(self.state.counters[""].saved_ms)
+        finally:
+            tx.abort()
+        self.store.adopt()
 
     def _begin(self) -> Tx:
         return Tx(self.state, self.store, self.clock.now_ms(), self.clock.wall_ms())

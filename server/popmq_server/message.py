@@ -1,6 +1,6 @@
 """One message as the store sees it: a few scalars and opaque bytes.
 
-    record in the log     crc32 [4] · length [4] · T [4] · stored ms [8] · popmq.v1.Message bytes as received
+    record in the log     crc32 [4] · version [1] · length [3] · T [4] · stored ms [8] · popmq.v1.Message as received
                           the crc covers everything after itself
     handle (28 letters)   base64 of: version [1] · ck_id [8] · member [2] · nonce [8] · check [2]
 
@@ -17,8 +17,10 @@ from typing import NamedTuple
 from popmq_server.errors import Refused, bad_handle, invalid
 from popmq_server.storage.keys import hash8
 
-#: crc32, length, T, stored ms.
+#: crc32, version and length, T, stored ms.
 RECORD = struct.Struct(">IIIQ")
+#: Where the length of a record ends and its version begins.
+LENGTH_END = 1 << 24
 _RECORD_BODY = struct.Struct(">IIQ")
 _HANDLE = struct.Struct(">BQHQ")
 _HANDLE_VERSION = 1
@@ -131,7 +133,11 @@ class Handle(NamedTuple):
 
 
 def record(topic_id: int, stored_ms: int, data: bytes) -> tuple[bytes, bytes]:
-    """The header of a record and its data: `b"".join` of both is the record."""
+    """The header of a record and its data: `b"".join` of both is the record.
+
+    The version is 0, so version and length are packed as one number: a message is shorter than LENGTH_END. A later
+    release that lays records out otherwise says so in that byte (storage/formats.py).
+    """
     body = _RECORD_BODY.pack(len(data), topic_id, stored_ms)
     return struct.pack(">I", zlib.crc32(data, zlib.crc32(body))) + body, data
 
@@ -139,6 +145,7 @@ def record(topic_id: int, stored_ms: int, data: bytes) -> tuple[bytes, bytes]:
 def read_record(raw: memoryview, topic_id: int) -> tuple[int, bytes] | None:
     """(stored ms, message bytes) of a record, or None when its bytes are not what was written.
 
+    A version other than 0 makes the length a wrong one: what this release cannot read is quarantined, never delivered.
     The topic is compared as well: a pointer that leads into another topic's chunk finds nothing.
     """
     if len(raw) < RECORD.size:

@@ -42,7 +42,6 @@ compares every table of a living broker with those of a fresh start.
 """
 
 import functools
-import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -85,6 +84,7 @@ from popmq_server.storage.keys import (
     hash8,
 )
 from popmq_server.storage.lmdb import Transaction
+from popmq_server.storage.rows import every_field, read_row, store_rows, without_defaults
 from popmq_server.storage.table import Table
 
 _COUNTERS = b"counters"
@@ -107,17 +107,6 @@ def _put_packed(name: str, pack: Callable[..., bytes], width: Callable[[Any], by
     return store
 
 
-def _json(value: Any) -> bytes:
-    return json.dumps(value._asdict(), ensure_ascii=False).encode()
-
-
-def _short_json(value: Any) -> bytes:
-    """Without what is as usual: lite topics are many."""
-    usual = value._field_defaults
-    said = {name: field for name, field in value._asdict().items() if name not in usual or usual[name] != field}
-    return json.dumps(said, ensure_ascii=False).encode()
-
-
 def _stat_bytes(stat: Stat | TopicStat) -> bytes:
     """Signed: `start` goes below zero when a group that pulls sends back what it has not committed."""
     return b"".join(map(I64.pack, stat))
@@ -128,33 +117,44 @@ def _numbers(raw: bytes | memoryview, count: int) -> list[int]:
     return [I64.unpack_from(raw, 8 * place)[0] if 8 * place < len(raw) else 0 for place in range(count)]
 
 
-def _raw_key(group_id: int, tail: bytes) -> bytes:
-    return U32.pack(group_id) + tail
+def _pair_key(key: tuple[int, int]) -> bytes:
+    return STAT_KEY.pack(*key)
 
 
-def _token_key(group_id: int, topic_id: int, tail: bytes) -> bytes:
-    return STAT_KEY.pack(group_id, topic_id) + tail
+def _owner_key(key: tuple[int, bytes]) -> bytes:
+    return U32.pack(key[0]) + key[1]
+
+
+def _token_key(key: tuple[int, int, bytes]) -> bytes:
+    return STAT_KEY.pack(key[0], key[1]) + key[2]
+
+
+def _owner_fields(owner: Owner) -> dict[str, Any]:
+    """The hash of its name stands in its key."""
+    return owner._asdict() | {"key": ""}
 
 
 class State:
     """All tables. `transactional` lists them in the order in which they are flushed."""
 
     def __init__(self) -> None:
-        self.topics: Table[int, Topic] = Table(_put_packed_id("topic", _short_json))
-        self.groups: Table[int, Group] = Table(_put_packed_id("group", _json))
+        self.topics: Table[int, Topic] = Table(store_rows("topic", Topic, U32.pack, without_defaults))
+        self.groups: Table[int, Group] = Table(store_rows("group", Group, U32.pack, every_field))
         self.ids: Table[tuple[str, str], int] = Table(_store_name)
         self.lite_ids: Table[tuple[int, str], int] = Table(_store_lite_name)
         self.purges: Table[int, str] = Table(_put_packed_id("purge", str.encode))
         self.queue_min: Table[tuple[int, int], int] = Table(self._store_queue_ends)
         self.poff: Table[tuple[int, int, int], int] = Table(_put_packed("poff", POFF_KEY.pack, U64.pack))
         self.stat: Table[tuple[int, int], Stat] = Table(_put_packed("stat", STAT_KEY.pack, _stat_bytes))
-        self.subscriptions: Table[tuple[int, int], Subscription] = Table(_put_packed("sub", STAT_KEY.pack, _json))
-        self.sweeps: Table[tuple[int, int], Sweep] = Table(_put_packed("sweep", STAT_KEY.pack, _json))
+        self.subscriptions: Table[tuple[int, int], Subscription] = Table(
+            store_rows("sub", Subscription, _pair_key, every_field)
+        )
+        self.sweeps: Table[tuple[int, int], Sweep] = Table(store_rows("sweep", Sweep, _pair_key, every_field))
         self.topic_stat: Table[int, TopicStat] = Table(_put_packed_id("tstat", _stat_bytes))
         self.ck: Table[int, CheckPoint] = Table(checkpoint.store_checkpoint)
         self.leases: Table[tuple[int, int], Lease] = Table(self._store_lease)
-        self.owners: Table[tuple[int, bytes], Owner] = Table(_put_packed("own", _raw_key, _json_owner))
-        self.tokens: Table[tuple[int, int, bytes], Token] = Table(_put_packed("tok", _token_key, _json))
+        self.owners: Table[tuple[int, bytes], Owner] = Table(store_rows("own", Owner, _owner_key, _owner_fields))
+        self.tokens: Table[tuple[int, int, bytes], Token] = Table(store_rows("tok", Token, _token_key, every_field))
         self.counters: Table[str, Counters] = Table(_store_counters)
         # Memory only: follow from the tables above, or from the ends of the queues.
         #: Sums over the queues: next offsets of a topic, next offsets to pop of a group in a topic. Their difference is
@@ -263,9 +263,9 @@ class State:
             self.counters.load("", older._replace(sched_id=older.sched_id or 1, txn_id=older.txn_id or 1))
         self._load_names(tx)
         for _, value in tx.scan("topic"):
-            self._load_topic(tx, Topic(**json.loads(bytes(value))))
+            self._load_topic(tx, Topic(**read_row(Topic, value)))
         for key, value in tx.scan("group"):
-            fields = _OLDER_GROUP | json.loads(bytes(value))
+            fields = _OLDER_GROUP | read_row(Group, value)
             self.groups.load(U32.unpack(key)[0], Group(**fields | {"delays_ms": tuple(fields["delays_ms"])}))
         for key, value in tx.scan("purge"):
             self.purges.load(U32.unpack(key)[0], bytes(value).decode())
@@ -276,9 +276,9 @@ class State:
         for key, value in tx.scan("stat"):
             self.load_stat(STAT_KEY.unpack(key), Stat(*_numbers(value, len(Stat._fields))))
         for key, value in tx.scan("sub"):
-            self.subscriptions.load(STAT_KEY.unpack(key), Subscription(**json.loads(bytes(value))))
+            self.subscriptions.load(STAT_KEY.unpack(key), Subscription(**read_row(Subscription, value)))
         for key, value in tx.scan("sweep"):
-            self.sweeps.load(STAT_KEY.unpack(key), _sweep(json.loads(bytes(value))))
+            self.sweeps.load(STAT_KEY.unpack(key), _sweep(read_row(Sweep, value)))
         self._load_topic_stats(tx)
         self._load_checks(tx)
         self._load_owners(tx)
@@ -330,12 +330,11 @@ class State:
     def _load_owners(self, tx: Transaction) -> None:
         """Owners, then their tokens, in the order of their keys."""
         for key, value in tx.scan("own"):
-            fields = json.loads(bytes(value))
-            owner = Owner(**fields | {"key": key[4:]})
+            owner = Owner(**read_row(Owner, value) | {"key": key[4:]})
             self.owners.load((owner.group_id, owner.key), owner)
             self.owner_keys.load(owner.owner_id, (owner.group_id, owner.key))
         for key, value in tx.scan("tok"):
-            token = Token(**json.loads(bytes(value)))
+            token = Token(**read_row(Token, value))
             token_key = (*STAT_KEY.unpack(key[:8]), key[8:])
             self.tokens.load(token_key, token)
             self.owner_tokens.load(token.owner_id, (*self.owner_tokens.get(token.owner_id, ()), token_key))
@@ -446,10 +445,6 @@ def _store_counters(tx: Transaction, _: str, __: Any, value: Counters) -> None:
 def _sweep(fields: dict[str, Any]) -> Sweep:
     voids = (Void(ck_id, rseq, tuple(bounds)) for ck_id, rseq, bounds in fields["voids"])
     return Sweep(**fields | {"voids": tuple(voids)})
-
-
-def _json_owner(owner: Owner) -> bytes:
-    return json.dumps(owner._asdict() | {"key": ""}, ensure_ascii=False).encode()
 
 
 def shifted(held: Held, ck: CheckPoint, count: int) -> Held:

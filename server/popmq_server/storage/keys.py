@@ -4,7 +4,7 @@
     Ids are never reused: a deleted and re-created topic never meets old state.
 
     database  key                           value
-    meta      text                          format number, counters
+    meta      text                          format number (formats.py), counters
     name      kind [1] + name               id [4]
     topic     T                             JSON settings
     group     G                             JSON settings
@@ -47,11 +47,6 @@ What is reserved for later work: stage.
 
 import hashlib
 import struct
-
-#: The number in `meta` that says how to read all of this. A store of a newer format is refused; one of an older format
-#: in READABLE is read as it is, what it lacks begins at zero, and it is of this format from then on.
-FORMAT = 2
-READABLE = (1, 2)
 
 DATABASES = (
     "meta",

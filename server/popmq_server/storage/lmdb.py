@@ -17,6 +17,7 @@ import lmdb
 
 from popmq_server.errors import StartError
 from popmq_server.storage import keys
+from popmq_server.storage.formats import FORMAT, readable
 from popmq_server.storage.reserve import RESERVE_FILE, Reserve
 
 DATA_FILE = "popmq.mdb"
@@ -31,6 +32,9 @@ USED_SHARE_MAX = 0.85
 #: Sends need this much free disk, pops the lower figure; acks, deletes and revive reuse pages of the file.
 DISK_FREE_SEND = 256 << 20
 DISK_FREE_POP = 64 << 20
+
+#: Where `meta` has the number of the format.
+_FORMAT = b"format"
 
 SYNC_MODES = ("full", "meta", "none")
 
@@ -68,17 +72,28 @@ class Store:
     def _open_databases(self) -> dict[str, Any]:
         """All databases, made in one commit when they are new. Refuses a store of another format."""
         with self._env.begin(write=True) as txn:
+            new = txn.stat()["entries"] == 0
             meta = self._env.open_db(b"meta", txn=txn)
-            found = txn.get(b"format", db=meta)
-            number = keys.FORMAT if found is None else keys.U32.unpack(found)[0]
-            if number not in keys.READABLE:
-                raise StartError(
-                    f"{self.folder} has store format {number}, this release reads {keys.FORMAT}: "
-                    "start it with the release that wrote it, or a newer one"
-                )
-            if found is None or number != keys.FORMAT:
-                txn.put(b"format", keys.U32.pack(keys.FORMAT), db=meta)
+            if new:
+                txn.put(_FORMAT, keys.U32.pack(FORMAT), db=meta)
+            self._format = self._read_format(txn.get(_FORMAT, db=meta))
             return {name: self._env.open_db(name.encode(), txn=txn) for name in keys.DATABASES}
+
+    def _read_format(self, found: bytes | None) -> int:
+        if found is None or len(found) != keys.U32.size:
+            raise StartError(
+                f"{self.folder / DATA_FILE} has no format number: it is not a PopMQ store, or it is damaged; "
+                "restore a backup, or name another folder with --data"
+            )
+        return readable(str(self.folder), keys.U32.unpack(found)[0])
+
+    def adopt(self) -> None:
+        """Says that the store is of this release's format: once its state was read, and before anything is written."""
+        if self._format != FORMAT:
+            tx = self.begin()
+            tx.put("meta", _FORMAT, keys.U32.pack(FORMAT))
+            tx.commit()
+            self._format = FORMAT
 
     def begin(self, write: bool = True) -> "Transaction":
         """A transaction; reads of a write transaction see its own puts."""
