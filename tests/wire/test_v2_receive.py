@@ -99,9 +99,15 @@ def test_any_queue_is_every_queue(shop: Stubs, v2: V2, queue: int) -> None:
     assert len(v2.receive("wide", queue=queue).messages) == 8
 
 
-def test_where_queues_are_shared_a_named_one_is_meant_unless_node_names_it(stubs: Stubs, v2: V2) -> None:
+@pytest.mark.parametrize("of_the_topic", [False, True], ids=["by the group", "by SetConsumeMode"])
+def test_where_queues_are_shared_a_named_one_is_meant_unless_node_names_it(
+    stubs: Stubs, v2: V2, of_the_topic: bool
+) -> None:
     stubs.create_topic("wide", queues=4)
-    stubs.create_group(share_number=2)
+    stubs.create_group(share_number=0 if of_the_topic else 2)
+    if of_the_topic:
+        shared = native.SetConsumeModeRequest(topic="wide", group=GROUP, mode=native.POP, share_number=2)
+        stubs.admin.SetConsumeMode(shared, timeout=CALL_S)
     for number in range(8):
         v2.send(message(message_id=f"m{number}", topic="wide"))
     named = v2.receive("wide", queue=3).messages

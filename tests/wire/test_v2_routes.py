@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.v1 import popmq_pb2 as native
-from tests.wire.stubs import GROUP, TOPIC, Stubs
+from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs
 from tests.wire.v2 import V2, resource
 
 HERE = pb.Endpoints(scheme=pb.DOMAIN_NAME, addresses=[pb.Address(host="broker.example", port=7000)])
@@ -99,23 +100,55 @@ def assigned(v2: V2) -> list[int]:
     return [assignment.message_queue.id for assignment in answer.assignments]
 
 
-def test_where_queues_are_shared_each_consumer_that_beats_has_some_of_them(stubs: Stubs, v2: V2) -> None:
-    stubs.create_topic(queues=4)
-    stubs.create_group(share_number=1)
+@contextlib.contextmanager
+def consuming(v2: V2, count: int, kind: int = pb.PUSH_CONSUMER) -> Iterator[list[V2]]:
+    """Consumers c0, c1 … of TOPIC in GROUP that have told their settings and sent a heartbeat."""
     entry = pb.SubscriptionEntry(topic=resource(TOPIC))
     subscription = pb.Subscription(group=resource(GROUP), subscriptions=[entry])
     with contextlib.ExitStack() as stack:
-        consumers = [stack.enter_context(V2(v2.endpoint, client_id=f"c{number}")) for number in range(4)]
-        assert assigned(consumers[0]) == [-1]
+        consumers = [stack.enter_context(V2(v2.endpoint, client_id=f"c{number}")) for number in range(count)]
         for consumer in consumers:
             telemetry = stack.enter_context(consumer.telemetry())
-            telemetry.agree(client_type=pb.PUSH_CONSUMER, subscription=subscription)
-            consumer.call("Heartbeat", client_type=pb.PUSH_CONSUMER, group=resource(GROUP))
+            telemetry.agree(client_type=kind, subscription=subscription)
+            consumer.call("Heartbeat", client_type=kind, group=resource(GROUP))
+        yield consumers
+
+
+def switch(stubs: Stubs, mode: Any, share_number: int = 0) -> None:
+    request = native.SetConsumeModeRequest(topic=TOPIC, group=GROUP, mode=mode, share_number=share_number)
+    stubs.admin.SetConsumeMode(request, timeout=CALL_S)
+
+
+@pytest.mark.parametrize("of_the_topic", [False, True], ids=["by the group", "by SetConsumeMode"])
+def test_where_queues_are_shared_each_consumer_that_beats_has_some_of_them(
+    stubs: Stubs, v2: V2, of_the_topic: bool
+) -> None:
+    stubs.create_topic(queues=4)
+    stubs.create_group(share_number=0 if of_the_topic else 1)
+    if of_the_topic:
+        switch(stubs, native.POP, share_number=1)
+    assert assigned(v2) == [-1]
+    with consuming(v2, 4) as consumers:
         found = [assigned(consumer) for consumer in consumers]
         assert [len(queues) for queues in found] == [2] * 4
         assert {queue for queues in found for queue in queues} == {0, 1, 2, 3}
-        node = stack.enter_context(V2(v2.endpoint, client_id="c0", language="HTTP"))
-        assert assigned(node) == [-1]
+        with V2(v2.endpoint, client_id="c0", language="HTTP") as node:
+            assert assigned(node) == [-1]
+
+
+@pytest.mark.parametrize("kind", ["NORMAL", "FIFO"])
+def test_in_a_group_that_pulls_each_queue_is_one_consumers(stubs: Stubs, v2: V2, kind: str) -> None:
+    stubs.create_topic(queues=5, type=kind)
+    stubs.create_group(share_number=1)
+    switch(stubs, native.PULL)
+    assert assigned(v2) == []  # it has sent no heartbeat: every queue may be somebody else's
+    with consuming(v2, 3) as consumers:
+        assert sorted(queue for consumer in consumers for queue in assigned(consumer)) == [0, 1, 2, 3, 4]
+        assert [len(assigned(consumer)) for consumer in consumers] == [2, 2, 1]
+        consumers[0].call("NotifyClientTermination", group=resource(GROUP))
+        assert [assigned(consumer) for consumer in consumers] == [[], [0, 1, 2], [3, 4]]
+        switch(stubs, native.POP)
+        assert [assigned(consumer) for consumer in consumers[1:]] == [[-1 if kind == "NORMAL" else 0]] * 2
 
 
 @pytest.mark.parametrize(

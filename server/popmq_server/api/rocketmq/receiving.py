@@ -12,7 +12,7 @@ reads, must end among the dead letters and not go round for ever.
     filter_expression         replaces the group's: other consumers of the group that ask for another one replace it
                               back, as in the reference, and the log says so
     attempt_id                the same again gets the same messages again, while they are leased
-    message_queue             its topic; its id is looked at in groups with a share number only
+    message_queue             its topic; its id is looked at where a share number is set only
     batch_size                1–32, and what is unset or beyond is 32
 
 Errors are a status, too, and the stream ends with gRPC's OK: clients shun an endpoint where calls fail as calls.
@@ -139,14 +139,14 @@ class ReceiveService:
         )
 
     async def _queues(self, queue: int, topic: str, group: str, call: Call) -> tuple[int, ...]:
-        """A queue that is named is meant only in groups that share queues; else any will do.
+        """A queue that is named is meant only where a share number is set; else any will do.
 
         Node names queue 0 whatever it was told, and so do all clients of FIFO topics, where it stands for any.
         """
         if queue < 0 or call.is_node:
             return ()
-        settings = await self._engine.execute(Look("group_settings", (group,)))
-        if not settings[0].share_number:
+        terms = await self._engine.execute(Look("terms", (group, (topic,))))
+        if topic not in terms or not terms[topic].share_number:  # the Pop says that there is no such topic
             return ()
         rows = await self._engine.execute(Look("topics", (topic,)))
         return () if rows[0].topic.type == "FIFO" else (queue,)

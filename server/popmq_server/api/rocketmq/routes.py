@@ -57,7 +57,8 @@ class RouteService:
     async def QueryAssignment(self, request: rpc.QueryAssignmentRequest, call: Call) -> rpc.QueryAssignmentResponse:
         """Every consumer polls the whole topic: the broker hands each message to one of them.
 
-        In a group with a share number a consumer that beats is given queues of its own, and some of others.
+        Where queues are shared, by the group or by SetConsumeMode, a consumer that sends heartbeats is given queues of
+        its own and some of others. In a group that pulls each queue belongs to one consumer.
         """
         endpoints = self._endpoints(request.endpoints)
         name, group = topic_name(request.topic, call.namespace), group_name(request.group, call.namespace)
@@ -68,14 +69,16 @@ class RouteService:
         return rpc.QueryAssignmentResponse(status=OK, assignments=[pb.Assignment(message_queue=one) for one in queues])
 
     async def _assigned(self, topic: Topic, group: str, call: Call) -> tuple[int, ...]:
-        """Numbers of queues. ReceiveMessage looks at them in groups with a share number only."""
-        settings = await self._engine.execute(Look("group_settings", (group,)))
+        """Numbers of queues. ReceiveMessage looks at them where queues are shared only.
+
+        A group that pulls gives none to a client that has sent no heartbeat yet: all would be others' as well.
+        """
+        found = await self._engine.assignment(topic.name, group, call.client_id)
+        if found.mode == "PULL":
+            return found.queues
         if topic.type == "FIFO":
             return (0,)
-        if not settings[0].share_number or call.is_node:
-            return (ANY_QUEUE,)
-        found = await self._engine.assignment(topic.name, group, call.client_id)
-        return found.queues if found.mode == "POP" and found.queues else (ANY_QUEUE,)
+        return (ANY_QUEUE,) if call.is_node or not found.queues else found.queues
 
     async def _topic(self, name: str) -> Topic:
         rows = await self._engine.execute(Look("topics", (name,)))
