@@ -25,6 +25,7 @@ def update_topic(
     quota: Quota | None,
     unique_ids: float | None,
     lite: LiteTopics | None = None,
+    permission: str | None = None,
 ) -> Call[Topic]:
     """Replaces what is given of what may change."""
     row = pb.Topic(
@@ -34,6 +35,7 @@ def update_topic(
         quota=None if quota is None else _quota_row(quota),
         unique_ids_ms=None if unique_ids is None else ms(unique_ids),
         lite=_lite_row(lite),
+        permission=None if permission is None else enum_of(pb.Permission, permission, "topic.permission"),
     )
     return Call("Admin.UpdateTopic", pb.UpdateTopicRequest(topic=row), _read_its_topic)
 
@@ -71,6 +73,7 @@ def _topic_row(topic: Topic) -> pb.Topic:
         quota=_quota_row(topic.quota),
         unique_ids_ms=ms(topic.unique_ids),
         lite=_lite_row(topic.lite),
+        permission=enum_of(pb.Permission, topic.permission, "topic.permission"),
     )
 
 
@@ -97,6 +100,7 @@ def _read_topic(row: pb.Topic) -> Topic:
         same_names(Quota, row.quota),
         row.unique_ids_ms / 1000,
         LiteTopics(row.lite.topics_max, row.lite.ttl_ms / 1000) if row.HasField("lite") else None,
+        pb.Permission.Name(row.permission or pb.READ_WRITE),
     )
 
 
@@ -179,6 +183,7 @@ def _group_row(group: Group) -> pb.Group:
         in_flight_max=group.in_flight_max,
         stop_on_failure=group.stop_on_failure,
         lite_exclusive=group.lite_exclusive,
+        consume_enable=group.consume_enable,
     )
 
 
@@ -196,6 +201,7 @@ def _read_group(row: pb.Group) -> Group:
         row.in_flight_max,
         row.stop_on_failure,
         row.lite_exclusive,
+        row.consume_enable or not row.HasField("consume_enable"),
     )
 
 

@@ -17,6 +17,7 @@ PopMQError
 │   ├── FilterConflict        the group has another filter for this topic
 │   ├── LiteSubscriptionQuota more lite topics than one client may name
 │   ├── WrongConsumeMode      the group pulls this topic, or pops it
+│   ├── Forbidden             an operator has closed the topic or the group
 │   ├── Unsupported           part of the contract that this broker does not serve
 │   └── Denied
 │       ├── Unauthenticated   say who you are
@@ -140,6 +141,10 @@ class LiteSubscriptionQuota(Rejected):
 
 class WrongConsumeMode(Rejected):
     """The group pulls this topic and cannot pop it, or the other way: see `client.set_consume_mode`."""
+
+
+class Forbidden(Rejected):
+    """The topic's `permission` or the group's `consume_enable` does not allow it, to nobody. Settling always works."""
 
 
 class Unsupported(Rejected):
@@ -274,4 +279,5 @@ BY_CODE: dict[str, type[PopMQError]] = {
     "CLIENT_NOT_FOUND": ClientNotFound,
     "LITE_TOPIC_QUOTA": LiteTopicQuota,
     "LITE_SUBSCRIPTION_QUOTA": LiteSubscriptionQuota,
+    "FORBIDDEN": Forbidden,
 }

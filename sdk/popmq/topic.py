@@ -61,6 +61,8 @@ class Topic:
     quota: Quota = Quota()
     unique_ids: float = 0.0  # seconds in which a message id is stored once; 0: ids are not compared
     lite: LiteTopics | None = None  # LITE topics
+    # READ_WRITE, READ_ONLY (nobody sends), WRITE_ONLY (nobody pops or pulls), NO_ACCESS: refused with Forbidden.
+    permission: str = "READ_WRITE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,7 @@ class Group:
     # FIFO topics: a message without an attempt left stops its message group, instead of going to the dead-letter topic.
     stop_on_failure: bool = False
     lite_exclusive: bool = False  # a lite topic belongs to the client that subscribed to it last, not to all of them
+    consume_enable: bool = True  # false: its pops and pulls are Forbidden; what it has leased can be settled
 
 
 @dataclass(frozen=True, slots=True)

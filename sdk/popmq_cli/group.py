@@ -42,6 +42,9 @@ def settings(function: Callable[..., Any]) -> Callable[..., Any]:
             help="LITE: a lite topic belongs to the client that subscribed to it last.",
         ),
         click.option(
+            "--consume-enable/--no-consume-enable", default=None, help="Whether it may pop and pull.  [default: yes]"
+        ),
+        click.option(
             "--filter", "tags", multiple=True, metavar="TOPIC=TAGS", help='Only these: "orders=a || b"; * = all.'
         ),
         click.option("--sql", "sqls", multiple=True, metavar="TOPIC=SQL92", help='Only these: "orders=amount > 100".'),
@@ -87,6 +90,7 @@ def update(client: popmq.Client, output: Output, name: str, **given: Any) -> Non
       popmq group update billing --max-attempts 5 --invisible 5m
       popmq group update billing --filter "orders=paid || refunded"
       popmq group update billing --filter "orders=*"
+      popmq group update billing --no-consume-enable
     """
     filters = _filters(given)
     changed = client.update_group(name, **_settings(given))
@@ -172,6 +176,7 @@ def _fields(group: popmq.Group) -> dict[str, Any]:
         "in flight": f"at most {group.in_flight_max:,} a queue",
         "on failure": "stop its message group" if group.stop_on_failure else "dead letter",
         "lite exclusive": "yes" if group.lite_exclusive else "no",
+        "consume enable": "yes" if group.consume_enable else "no",
         "created": moment(group.created_ms),
     }
 

@@ -11,6 +11,7 @@ from popmq_cli.asking import DURATION, SIZE, asks, sure
 from popmq_cli.output import Output, Row, counted, moment, seconds, size
 
 COLUMNS = ["NAME", "TYPE", "QUEUES#", "RETENTION", "CREATED"]
+PERMISSIONS = click.Choice(["READ_WRITE", "READ_ONLY", "WRITE_ONLY", "NO_ACCESS"], case_sensitive=False)
 TYPES = click.Choice(["NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "LITE"], case_sensitive=False)
 
 
@@ -37,6 +38,7 @@ def settings(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--unique-ids", type=DURATION, metavar="DURATION", help="A message id is stored once in this time; ≤ 1d."
         ),
+        click.option("--permission", type=PERMISSIONS, help="What clients may do with it.  [default: READ_WRITE]"),
         click.option("--lite-topics", type=int, metavar="N", help="LITE: lite topics at most.  [default: 100,000]"),
         click.option("--lite-ttl", type=DURATION, metavar="DURATION", help="LITE: idle ones go then.  [default: 3d]"),
     ]
@@ -67,8 +69,9 @@ def create(client: popmq.Client, output: Output, name: str, kind: str, queues: i
       popmq topic create chats --type LITE --lite-ttl 12h
       popmq topic create mail --type DELAY --quota-send 100 --quota-message 64KiB
     """
+    permission = given["permission"] or "READ_WRITE"
     retention, quota, unique_ids, lite = _changed(popmq.Topic(name), given)
-    made = client.create_topic(name, queues, kind, retention or popmq.Retention(), quota, unique_ids or 0.0, lite)
+    made = client.create_topic(name, queues, kind, retention, quota, unique_ids or 0.0, lite, permission)
     output.done(f"topic {made.name}: {made.queues} queues", made)
 
 
@@ -86,8 +89,10 @@ def update(client: popmq.Client, output: Output, name: str, queues: int | None, 
     Examples:
       popmq topic update orders --queues 16
       popmq topic update orders --keep 7d --quota-send 1000
+      popmq topic update orders --permission READ_ONLY
     """
-    changed = client.update_topic(name, queues, *_changed(client.get_topic(name), given))
+    settings = _changed(client.get_topic(name), given)
+    changed = client.update_topic(name, queues, *settings, permission=given["permission"])
     output.done(f"topic {changed.name}: {changed.queues} queues, {_retention(changed.retention)}", changed)
 
 
@@ -174,6 +179,7 @@ def _fields(topic: popmq.Topic, numbers: popmq.Stats) -> dict[str, Any]:
     stats = numbers.topics[0]
     return {
         "type": topic.type,
+        "permission": topic.permission,
         "retention": _retention(topic.retention),
         "quota": _quota(topic.quota),
         "unique ids": seconds(topic.unique_ids) if topic.unique_ids else "no",

@@ -161,6 +161,8 @@ def update_group(tx: Tx, command: UpdateGroup) -> Group:
     for group_id, topic_id in tx.state.stat:
         if group_id == group.group_id:  # more may be leased now
             tx.wake(group_id, topic_id)
+            if changed.consume_enable != group.consume_enable:
+                tx.arrive(topic_id, None)  # held pulls of the group are told
     if group.exclusive_owner and not changed.exclusive_owner:
         _open_to_others(tx, group)
     return changed

@@ -9,7 +9,7 @@ parked, since the lock opens for all of it at once. With an attempt id the same 
 topics; what had been empty is not remembered.
 """
 
-from popmq_server import fifo, lite, quotas, voids
+from popmq_server import fifo, lite, permission, quotas, voids
 from popmq_server.checkpoint import Lease
 from popmq_server.commands import Pop, Popped
 from popmq_server.errors import invalid
@@ -61,6 +61,7 @@ def lot(command: Pop) -> str:
 def pop(tx: Tx, command: Pop) -> Popped:
     """Leases what is deliverable in the lite topics that the command names, or its client has subscribed to."""
     group, parent = lite.resolve(tx, command.topic, command.group)
+    permission.check_read(group, parent)
     if command.queues or command.filter is not None:
         field = "queues" if command.queues else "filter"
         raise invalid("lite topics have neither queues nor filters", field=field, action="leave it unset")

@@ -27,7 +27,7 @@ What a reader may rely on, after the rules R1–R8 of the experiments with Spark
 
 import itertools
 
-from popmq_server import catalog, deadletter, fifo, history, quotas, voids
+from popmq_server import catalog, deadletter, fifo, history, permission, quotas, voids
 from popmq_server.checkpoint import CheckPoint, Lease, members_of
 from popmq_server.commands import (
     AckUpTo,
@@ -310,6 +310,7 @@ def pop(tx: Tx, command: Pop, ask: PopToken) -> Popped:
     """
     group, topic = resolve(tx, command.topic, command.group)
     queues_of(topic, command.queues)
+    permission.check_read(group, topic)
     expect_mode(tx, group, topic, "POP")
     _, owner = _find(tx, command.group, ask.owner, ask.generation)
     if ask.epoch <= owner.acked_epoch:
@@ -462,6 +463,7 @@ def retries_below(tx: Tx, where: tuple[int, int], upto: Position | None) -> int:
 def available(tx: Tx, command: Available) -> tuple[int, Position]:
     """Deliverable now, as far as `upto` goes, and the position that a bounded read may go up to."""
     group, topic = resolve(tx, command.topic, command.group)
+    permission.check_read(group, topic)
     bind(tx, group, topic)
     state, where = tx.state, (group.group_id, topic.topic_id)
     ready, queues = retries_below(tx, where, command.upto) + state.lines.count(where), {}

@@ -25,7 +25,7 @@ whether it matches the group's filter or not. A pop that stepped over all that i
 import os
 from collections.abc import Iterator
 
-from popmq_server import quotas, voids
+from popmq_server import permission, quotas, voids
 from popmq_server.checkpoint import FIFO, NORMAL, RETRY, CheckPoint, Lease, members_of
 from popmq_server.commands import Pop, Popped
 from popmq_server.errors import Refused
@@ -52,6 +52,7 @@ def pop(tx: Tx, command: Pop) -> Popped:
     """
     group, topic = resolve(tx, command.topic, command.group, "lite_topics")
     queues = queues_of(topic, command.queues)
+    permission.check_read(group, topic)
     expect_mode(tx, group, topic, "POP")
     wanted = subscribe(tx, group, topic, command.filter, replace=command.filter_wins)
     if command.attempt_id:

@@ -22,7 +22,7 @@ given out is a place to read from, and there is no first one to be below of.
 What waits for a message is the event loop's matter: broker.py.
 """
 
-from popmq_server import deadletter, offsets, quarantine, quotas, voids
+from popmq_server import deadletter, offsets, permission, quarantine, quotas, voids
 from popmq_server.browse import over_hole
 from popmq_server.commands import Pull, Pulled, UpdateOffsets
 from popmq_server.errors import group_not_found, invalid, topic_not_found
@@ -50,6 +50,7 @@ def pull(tx: Tx, command: Pull) -> Pulled:
     group = tx.group(command.group) if command.group else None
     if command.group and group is None:
         raise group_not_found(command.group)
+    permission.check_read(group, topic)
     least, most = offsets.ends(tx, topic, command.queue)
     command = _within_quota(tx, group, topic, command, least <= command.offset < most)
     wanted = _filter(tx, group, topic, command)
@@ -212,6 +213,7 @@ def _pull_retry(tx: Tx, command: Pull) -> Pulled:
     """Entries from a number on; a message's attempt is the one that a pop would count."""
     group, topic = offsets.retry_topic(tx, command.topic, command.group)
     reader = group if command.group else None
+    permission.check_read(reader, topic)
     last = tx.kv.last("rq", STAT_KEY.pack(group.group_id, topic.topic_id))
     something = last is not None and RQ_KEY.unpack(last[0])[2] >= command.offset and not command.queue
     command = _within_quota(tx, reader, topic, command, something)

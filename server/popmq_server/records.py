@@ -39,6 +39,7 @@ class Topic(NamedTuple):
     parent_id: int = 0  # of a lite topic, which has the name of its parent: see lite.py
     lite_topic: str = ""
     idle_ms: int = 0  # since when nobody needs a lite topic; 0 = it is in use, or nobody has looked
+    permission: str = "READ_WRITE"  # or READ_ONLY, WRITE_ONLY, NO_ACCESS: permission.py
 
     @property
     def is_dead_letter(self) -> bool:
@@ -66,6 +67,7 @@ class Group(NamedTuple):
     in_flight_max: int
     stop_on_failure: bool
     lite_exclusive: bool
+    consume_enable: bool
     created_ms: int
 
 

@@ -10,7 +10,7 @@ names itself once and numbers its requests; a number lies beside the producer's 
 
 import json
 
-from popmq_server import placing, quotas, room
+from popmq_server import permission, placing, quotas, room
 from popmq_server.commands import Place, Send, Sent
 from popmq_server.errors import Refused, invalid, topic_not_found
 from popmq_server.message import Outgoing
@@ -35,6 +35,7 @@ def send(tx: Tx, command: Send) -> Sent:
         key = hash16(command.producer_id) + U64.pack(command.request_number)
         if (seen := _seen(tx, key, topic, len(messages))) is not None:
             return seen
+    permission.check_send(topic)  # behind the look for a repeat: what was stored before is told
     if not messages:
         return Sent(0, 0, False)
     quotas.check_send(tx, topic, messages)

@@ -91,7 +91,13 @@ _COUNTERS = b"counters"
 #: Names of lite topics stand under this letter, with the id of their parent.
 LITE_NAME = b"l"
 #: What a group of an older store does not say.
-_OLDER_GROUP = {"fifo": False, "in_flight_max": IN_FLIGHT_MAX, "stop_on_failure": False, "lite_exclusive": False}
+_OLDER_GROUP = {
+    "fifo": False,
+    "in_flight_max": IN_FLIGHT_MAX,
+    "stop_on_failure": False,
+    "lite_exclusive": False,
+    "consume_enable": True,
+}
 
 
 def _put_packed(name: str, pack: Callable[..., bytes], width: Callable[[Any], bytes]) -> Callable[..., None]:

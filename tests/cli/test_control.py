@@ -40,6 +40,24 @@ def test_describe_shows_queues_and_readers(run: Cli, client: popmq.Client) -> No
     assert "QUEUE\tFIRST\tNEXT\n0\t0\t2\n1\t0\t0\n" in text
 
 
+def test_a_topic_and_a_group_are_closed_and_opened(run: Cli, client: popmq.Client) -> None:
+    assert run("topic", "update", "orders", "--permission", "read_only").code == 0
+    assert "permission  READ_ONLY" in run("topic", "describe", "orders").out
+    sent = run("send", "orders", "x")
+    assert sent.code == 1
+    assert "popmq topic update orders --permission READ_WRITE" in sent.err
+    assert run("topic", "update", "orders", "--queues", "5").code == 0
+    assert client.get_topic("orders").permission == "READ_ONLY"
+    assert run("topic", "create", "inbox", "--permission", "WRITE_ONLY").code == 0
+    assert client.get_topic("inbox").permission == "WRITE_ONLY"
+    assert run("group", "update", "billing", "--no-consume-enable").code == 0
+    popped = run("pop", "orders", "billing")
+    assert popped.code == 1
+    assert "popmq group update billing --consume-enable" in popped.err
+    assert run("group", "update", "billing", "--consume-enable").code == 0
+    assert client.get_group("billing").consume_enable
+
+
 def test_a_group_lives_from_create_to_delete(run: Cli, broker: Broker) -> None:
     settings = [
         "--max-attempts",

@@ -23,7 +23,7 @@ class LimitedTraffic(Traffic):
     """Topic t has priorities and unique ids, topic u forgets by size; both have quotas, and are purged now and then."""
 
     def first(self) -> list[Any]:
-        quotas = {"send_messages_per_s": 30, "pop_messages_per_s": 20}
+        quotas: dict[str, Any] = {"send_messages_per_s": 30, "pop_messages_per_s": 20}
         return [
             ask.CreateTopic("t", 3, False, DAY, "PRIORITY", MIB, 10 * SECOND, **quotas),
             ask.CreateTopic("u", 2, True, DAY, "NORMAL", MIB, message_bytes_max=MIB // 3, **quotas),

@@ -73,6 +73,23 @@ async def test_a_topic_has_a_type_a_quota_and_unique_ids(client: Any) -> None:
     assert (await client.create_topic("urgent", type="PRIORITY")).queues == 10
 
 
+async def test_a_topic_has_a_permission_and_a_group_may_be_kept_from_consuming(client: Any) -> None:
+    made = await client.create_topic("closed", permission="read_only")
+    assert made.permission == "READ_ONLY"
+    with pytest.raises(errors.Forbidden, match="nobody may send") as refused:
+        await client.send("closed", "x")
+    assert refused.value.field == "topic"
+    assert (await client.update_topic("closed", queues=9)).permission == "READ_ONLY"
+    assert (await client.update_topic("closed", permission="READ_WRITE")).permission == "READ_WRITE"
+    await client.send("closed", "x")
+    assert (await client.create_group("held", consume_enable=False)).consume_enable is False
+    with pytest.raises(errors.Forbidden, match="may not read"):
+        await client.pop("closed", "held")
+    assert (await client.update_group("held", max_attempts=3)).consume_enable is False
+    assert (await client.update_group("held", consume_enable=True)).consume_enable is True
+    assert len(await client.pop("closed", "held")) == 1
+
+
 async def test_a_group_has_what_fifo_topics_ask_for(client: Any) -> None:
     made = await client.create_group("audit", fifo=True, in_flight_max=10, stop_on_failure=True, lite_exclusive=True)
     assert (made.fifo, made.in_flight_max, made.stop_on_failure, made.lite_exclusive) == (True, 10, True, True)

@@ -26,6 +26,26 @@ async def test_a_loop_sees_each_message_once_and_acks_it(client: Any, guard: Any
     assert (stats.acked, stats.in_flight, stats.retry) == (500, 0, 0)
 
 
+async def test_a_loop_waits_while_its_group_may_not_consume_and_goes_on(
+    client: Any, guard: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def told() -> bool:
+        await client.get_group(GROUP)  # lets the others go on
+        return "may not read" in caplog.text
+
+    await client.update_group(GROUP, consume_enable=False)
+    await client.send(TOPIC, "x")
+    with pytest.raises(errors.Forbidden):
+        async with client.consume(TOPIC, GROUP, until_idle=0.1) as consumer:
+            await anext_of(consumer)
+    async with client.consume(TOPIC, GROUP) as consumer:
+        waiting = asyncio.ensure_future(anext_of(consumer))
+        await eventually(told)
+        await client.update_group(GROUP, consume_enable=True)
+        async with guard(await waiting) as delivery:
+            assert delivery.body == b"x"
+
+
 async def test_acks_of_a_loop_are_gathered(client: Any, guard: Any) -> None:
     await client.send(TOPIC, [b"x"] * 500)
     before = client.client_stats().calls

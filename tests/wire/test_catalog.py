@@ -72,6 +72,7 @@ def test_a_topic_is_made_with_the_defaults_of_the_contract(stubs: Stubs, clock: 
         queues=8,
         retention=pb.Retention(keep_ms=72 * HOUR_MS),
         created_ms=clock.now_ms(),
+        permission=pb.READ_WRITE,
     )
     assert not made.existed
 
@@ -178,6 +179,7 @@ FULL: dict[str, Any] = {
     "fifo": True,
     "in_flight_max": 500,
     "stop_on_failure": True,
+    "consume_enable": False,
 }
 
 

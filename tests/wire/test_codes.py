@@ -63,6 +63,12 @@ def client_not_found(shop: Stubs, patch: pytest.MonkeyPatch) -> Refusal:
 
 
 @provokes
+def forbidden(shop: Stubs, patch: pytest.MonkeyPatch) -> Refusal:
+    shop.create_topic("closed", permission=pb.READ_ONLY)
+    return send(shop, topic="closed")
+
+
+@provokes
 def topic_not_found(shop: Stubs, patch: pytest.MonkeyPatch) -> Refusal:
     return send(shop, topic="nobody")
 
@@ -225,7 +231,7 @@ def internal(shop: Stubs, patch: pytest.MonkeyPatch) -> Refusal:
 
 
 def test_every_code_of_the_contract_has_its_status() -> None:
-    assert len(documented()) == 29
+    assert len(documented()) == 30
     expected = {name: grpc.StatusCode[status] for name, status in documented().items()}
     assert expected == STATUS_OF_CODE
     assert {*expected, "CODE_UNSPECIFIED"} == set(pb.Code.keys())

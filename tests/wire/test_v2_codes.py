@@ -207,6 +207,12 @@ def message_body_empty(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> int:
 
 
 @provokes
+def forbidden(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> int:
+    shop.create_topic("closed", permission=native.READ_ONLY)
+    return code(v2.send(message(topic="closed")))
+
+
+@provokes
 def precondition_failed(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> int:
     v2.receive()  # the group pops
     return offset(v2, "UpdateOffset", offset=0)

@@ -54,6 +54,14 @@ class TopicType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     PRIORITY: _ClassVar[TopicType]
     LITE: _ClassVar[TopicType]
 
+class Permission(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    PERMISSION_UNSPECIFIED: _ClassVar[Permission]
+    READ_WRITE: _ClassVar[Permission]
+    READ_ONLY: _ClassVar[Permission]
+    WRITE_ONLY: _ClassVar[Permission]
+    NO_ACCESS: _ClassVar[Permission]
+
 class StartFrom(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     EARLIEST: _ClassVar[StartFrom]
@@ -92,6 +100,7 @@ class Code(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     CLIENT_NOT_FOUND: _ClassVar[Code]
     LITE_TOPIC_QUOTA: _ClassVar[Code]
     LITE_SUBSCRIPTION_QUOTA: _ClassVar[Code]
+    FORBIDDEN: _ClassVar[Code]
 ENCODING_UNSPECIFIED: Encoding
 ENCODING_GZIP: Encoding
 ENCODING_ZSTD: Encoding
@@ -121,6 +130,11 @@ DELAY: TopicType
 TRANSACTION: TopicType
 PRIORITY: TopicType
 LITE: TopicType
+PERMISSION_UNSPECIFIED: Permission
+READ_WRITE: Permission
+READ_ONLY: Permission
+WRITE_ONLY: Permission
+NO_ACCESS: Permission
 EARLIEST: StartFrom
 LATEST: StartFrom
 TIMESTAMP: StartFrom
@@ -154,6 +168,7 @@ WRONG_CONSUME_MODE: Code
 CLIENT_NOT_FOUND: Code
 LITE_TOPIC_QUOTA: Code
 LITE_SUBSCRIPTION_QUOTA: Code
+FORBIDDEN: Code
 
 class TraceContext(_message.Message):
     __slots__ = ("traceparent", "tracestate")
@@ -932,7 +947,7 @@ class Quota(_message.Message):
     def __init__(self, send_messages_per_s: _Optional[int] = ..., send_bytes_per_s: _Optional[int] = ..., message_bytes: _Optional[int] = ..., pop_messages_per_s: _Optional[int] = ...) -> None: ...
 
 class Topic(_message.Message):
-    __slots__ = ("name", "type", "queues", "retention", "created_ms", "quota", "unique_ids_ms", "lite")
+    __slots__ = ("name", "type", "queues", "retention", "created_ms", "quota", "unique_ids_ms", "lite", "permission")
     NAME_FIELD_NUMBER: _ClassVar[int]
     TYPE_FIELD_NUMBER: _ClassVar[int]
     QUEUES_FIELD_NUMBER: _ClassVar[int]
@@ -941,6 +956,7 @@ class Topic(_message.Message):
     QUOTA_FIELD_NUMBER: _ClassVar[int]
     UNIQUE_IDS_MS_FIELD_NUMBER: _ClassVar[int]
     LITE_FIELD_NUMBER: _ClassVar[int]
+    PERMISSION_FIELD_NUMBER: _ClassVar[int]
     name: str
     type: TopicType
     queues: int
@@ -949,7 +965,8 @@ class Topic(_message.Message):
     quota: Quota
     unique_ids_ms: int
     lite: LiteTopics
-    def __init__(self, name: _Optional[str] = ..., type: _Optional[_Union[TopicType, str]] = ..., queues: _Optional[int] = ..., retention: _Optional[_Union[Retention, _Mapping]] = ..., created_ms: _Optional[int] = ..., quota: _Optional[_Union[Quota, _Mapping]] = ..., unique_ids_ms: _Optional[int] = ..., lite: _Optional[_Union[LiteTopics, _Mapping]] = ...) -> None: ...
+    permission: Permission
+    def __init__(self, name: _Optional[str] = ..., type: _Optional[_Union[TopicType, str]] = ..., queues: _Optional[int] = ..., retention: _Optional[_Union[Retention, _Mapping]] = ..., created_ms: _Optional[int] = ..., quota: _Optional[_Union[Quota, _Mapping]] = ..., unique_ids_ms: _Optional[int] = ..., lite: _Optional[_Union[LiteTopics, _Mapping]] = ..., permission: _Optional[_Union[Permission, str]] = ...) -> None: ...
 
 class LiteTopics(_message.Message):
     __slots__ = ("topics_max", "ttl_ms")
@@ -973,7 +990,7 @@ class Backoff(_message.Message):
     def __init__(self, delays_ms: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Group(_message.Message):
-    __slots__ = ("name", "max_attempts", "backoff", "invisible_ms", "share_number", "start", "exclusive_owner", "fifo", "created_ms", "in_flight_max", "stop_on_failure", "lite_exclusive")
+    __slots__ = ("name", "max_attempts", "backoff", "invisible_ms", "share_number", "start", "exclusive_owner", "fifo", "created_ms", "in_flight_max", "stop_on_failure", "lite_exclusive", "consume_enable")
     NAME_FIELD_NUMBER: _ClassVar[int]
     MAX_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
     BACKOFF_FIELD_NUMBER: _ClassVar[int]
@@ -986,6 +1003,7 @@ class Group(_message.Message):
     IN_FLIGHT_MAX_FIELD_NUMBER: _ClassVar[int]
     STOP_ON_FAILURE_FIELD_NUMBER: _ClassVar[int]
     LITE_EXCLUSIVE_FIELD_NUMBER: _ClassVar[int]
+    CONSUME_ENABLE_FIELD_NUMBER: _ClassVar[int]
     name: str
     max_attempts: int
     backoff: Backoff
@@ -998,7 +1016,8 @@ class Group(_message.Message):
     in_flight_max: int
     stop_on_failure: bool
     lite_exclusive: bool
-    def __init__(self, name: _Optional[str] = ..., max_attempts: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., invisible_ms: _Optional[int] = ..., share_number: _Optional[int] = ..., start: _Optional[_Union[StartPosition, _Mapping]] = ..., exclusive_owner: bool = ..., fifo: bool = ..., created_ms: _Optional[int] = ..., in_flight_max: _Optional[int] = ..., stop_on_failure: bool = ..., lite_exclusive: bool = ...) -> None: ...
+    consume_enable: bool
+    def __init__(self, name: _Optional[str] = ..., max_attempts: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., invisible_ms: _Optional[int] = ..., share_number: _Optional[int] = ..., start: _Optional[_Union[StartPosition, _Mapping]] = ..., exclusive_owner: bool = ..., fifo: bool = ..., created_ms: _Optional[int] = ..., in_flight_max: _Optional[int] = ..., stop_on_failure: bool = ..., lite_exclusive: bool = ..., consume_enable: bool = ...) -> None: ...
 
 class Subscription(_message.Message):
     __slots__ = ("topic", "filter", "mode", "share_number")

@@ -148,8 +148,8 @@ class BrokerServicer(object):
 
     def Send(self, request, context):
         """Stores messages. OK means on disk. All messages of one request without `message_group` and `priority` go to one
-        queue, in order. Errors: TOPIC_NOT_FOUND, STORAGE_FULL, BUSY, RATE_LIMITED, INVALID_FIELD, LITE_TOPIC_QUOTA,
-        REQUEST_NUMBER_REUSED.
+        queue, in order. Errors: TOPIC_NOT_FOUND, FORBIDDEN, STORAGE_FULL, BUSY, RATE_LIMITED, INVALID_FIELD,
+        LITE_TOPIC_QUOTA, REQUEST_NUMBER_REUSED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -157,8 +157,8 @@ class BrokerServicer(object):
 
     def Pop(self, request, context):
         """Leases up to `max_messages` messages, waiting up to `wait_ms` when there are none. An empty answer is not an error.
-        Errors: TOPIC_NOT_FOUND, GROUP_NOT_FOUND, POLLING_FULL, FILTER_CONFLICT, FILTER_INVALID, WRONG_CONSUME_MODE,
-        IN_FLIGHT_LIMIT (after the wait), RATE_LIMITED, INVALID_FIELD, STORAGE_FULL (only when the disk is all but full);
+        Errors: TOPIC_NOT_FOUND, GROUP_NOT_FOUND, FORBIDDEN, POLLING_FULL, FILTER_CONFLICT, FILTER_INVALID,
+        WRONG_CONSUME_MODE, IN_FLIGHT_LIMIT (after the wait), RATE_LIMITED, INVALID_FIELD, STORAGE_FULL (only when the disk is all but full);
         with a token also OWNER_NOT_FOUND, FENCED, EPOCH_ALREADY_ACKED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -228,7 +228,7 @@ class BrokerServicer(object):
         """── Pull: reading by queue and offset ──────────────────────────────────────────────────────────────────────────
         Reads one queue from an offset on, with no lease; `status` says what was found and `next_offset` where to go on.
         Of `%RETRY%group+topic` queue 0 is read, by the number of its entries. Errors: TOPIC_NOT_FOUND, GROUP_NOT_FOUND,
-        FILTER_CONFLICT, FILTER_INVALID, POLLING_FULL, RATE_LIMITED, INVALID_FIELD; with `commit_offset` also
+        FORBIDDEN, FILTER_CONFLICT, FILTER_INVALID, POLLING_FULL, RATE_LIMITED, INVALID_FIELD; with `commit_offset` also
         WRONG_CONSUME_MODE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -322,7 +322,7 @@ class BrokerServicer(object):
 
     def WaitAvailable(self, request, context):
         """Waits until a group has at least `min_ready` deliverable messages, and tells the position that a bounded read may
-        go up to. Takes no lease. Errors: TOPIC_NOT_FOUND, GROUP_NOT_FOUND, POLLING_FULL.
+        go up to. Takes no lease. Errors: TOPIC_NOT_FOUND, GROUP_NOT_FOUND, FORBIDDEN, POLLING_FULL.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -24,7 +24,7 @@ from popmq._outcome import GIVE_BACK
 from popmq._pace import TICK_S, PopSize, Reading
 from popmq._send_calls import Numbering
 from popmq._tries import Stopped
-from popmq.errors import PopMQError, TryLater
+from popmq.errors import Forbidden, PopMQError, TryLater
 from popmq.message import Delivery
 
 log = logging.getLogger("popmq.consumer")
@@ -267,7 +267,9 @@ class AsyncConsumer:
             except Stopped:
                 # The pop may have been answered while it was given up: ask for its batch once more, to give it back.
                 continue
-            except TryLater as error:
+            except (TryLater, Forbidden) as error:
+                if isinstance(error, Forbidden) and reading.until_idle is not None:
+                    raise  # there may be messages: it is not idle, and would not end
                 if self._stop.is_set():
                     return Popped([], 0.0, False)
                 await self._try_on(error)
@@ -283,7 +285,7 @@ class AsyncConsumer:
                 if popped.deliveries:
                     self._hold(popped)
 
-    async def _try_on(self, error: TryLater) -> None:
+    async def _try_on(self, error: TryLater | Forbidden) -> None:
         log.warning("group %s cannot read %s, it tries on: %s", self._reading.group, self._reading.topic, error)
         await self._stop.wait(LOOK_S)
 

@@ -25,7 +25,7 @@ from popmq._guard import Guard
 from popmq._outcome import Ack, Outcome, Reject, Release
 from popmq._pulling import FAILED_S, HELD_BACK_LOG_EVERY, ORDERLY_AGAIN_S, PAUSED_S, RETRY, Place, PullReading
 from popmq._tries import Stopped
-from popmq.errors import PopMQError, TryLater, WrongConsumeMode
+from popmq.errors import Forbidden, PopMQError, TryLater, WrongConsumeMode
 from popmq.message import Delivery
 from popmq.process_queue import ProcessQueue, met_end
 from popmq.pull import Pulled, PullState
@@ -106,7 +106,10 @@ class Puller:
             pulled = await self._desk.wire.run(self._next(), self._stop)
         except Stopped:
             return None
-        except (TryLater, WrongConsumeMode) as error:
+        except (TryLater, WrongConsumeMode, Forbidden) as error:
+            if isinstance(error, Forbidden) and self._desk.reading.until_idle is not None:
+                self._desk.arrivals.fail(error)  # there may be messages: it is not idle, and would not end
+                return None
             log.warning("queue %d of %s is not pulled, tried again in %g s: %s", *self._name(), FAILED_S, error)
             if isinstance(error, WrongConsumeMode):
                 self._desk.rebalance()

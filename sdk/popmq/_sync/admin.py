@@ -22,14 +22,15 @@ class Admin:
         quota: Quota | None = None,
         unique_ids: float = 0.0,
         lite: LiteTopics | None = None,
+        permission: str = "READ_WRITE",
     ) -> Topic:
         """Makes a topic of 1–1,024 queues; 0: 8 of them, and 10 in a PRIORITY topic. Its type never changes.
 
         `type`: NORMAL, FIFO, DELAY, TRANSACTION, PRIORITY, LITE: see Topic. `retention` None: 72 h after every group
         is done. `unique_ids`: seconds, ≤ 24 h, in which a message id is stored once; 0: ids are not compared.
-        `lite`: of a LITE topic; None: as usual. Raises AlreadyExists, InvalidField.
+        `lite`: of a LITE topic; None: as usual. `permission`: see Topic. Raises AlreadyExists, InvalidField.
         """
-        topic = Topic(name, type, queues, retention or Retention(), 0, quota or Quota(), unique_ids, lite)
+        topic = Topic(name, type, queues, retention or Retention(), 0, quota or Quota(), unique_ids, lite, permission)
         return self._wire.run(_admin_calls.create_topic(topic))
 
     def update_topic(
@@ -40,9 +41,11 @@ class Admin:
         quota: Quota | None = None,
         unique_ids: float | None = None,
         lite: LiteTopics | None = None,
+        permission: str | None = None,
     ) -> Topic:
         """Changes what is given; queues only upwards, and not of FIFO topics. Raises TopicNotFound, InvalidField."""
-        return self._wire.run(_admin_calls.update_topic(name, queues, retention, quota, unique_ids, lite))
+        call = _admin_calls.update_topic(name, queues, retention, quota, unique_ids, lite, permission)
+        return self._wire.run(call)
 
     def get_topic(self, name: str) -> Topic:
         """One topic. Raises TopicNotFound."""
@@ -76,12 +79,13 @@ class Admin:
         in_flight_max: int = 10_000,
         stop_on_failure: bool = False,
         lite_exclusive: bool = False,
+        consume_enable: bool = True,
     ) -> Group:
         """Makes a group. `backoff`: seconds before attempt 2, 3, …; empty: 10 s, 30 s, 1 min … 2 h.
 
         `invisible`: the lease of a pop that asks for none. `share_number` n ≥ 1: each queue is shared by 1 + n clients.
         `start`: where it begins in each topic, fixed when it first names the topic. `in_flight_max`: leased messages in
-        one queue. `fifo`, `stop_on_failure`, `lite_exclusive`: see Group.
+        one queue. `fifo`, `stop_on_failure`, `lite_exclusive`, `consume_enable`: see Group.
         Raises AlreadyExists, InvalidField, Unsupported.
         """
         group = Group(
@@ -96,6 +100,7 @@ class Admin:
             in_flight_max=in_flight_max,
             stop_on_failure=stop_on_failure,
             lite_exclusive=lite_exclusive,
+            consume_enable=consume_enable,
         )
         return self._wire.run(_admin_calls.create_group(group))
 
@@ -112,6 +117,7 @@ class Admin:
         in_flight_max: int | None = None,
         stop_on_failure: bool | None = None,
         lite_exclusive: bool | None = None,
+        consume_enable: bool | None = None,
     ) -> Group:
         """Changes what is given. Raises GroupNotFound, InvalidField."""
         changes = {
@@ -125,6 +131,7 @@ class Admin:
             "in_flight_max": in_flight_max,
             "stop_on_failure": stop_on_failure,
             "lite_exclusive": lite_exclusive,
+            "consume_enable": consume_enable,
         }
         group = _admin_calls.changed_group(self.get_group(name), changes)
         return self._wire.run(_admin_calls.update_group(group))

@@ -25,7 +25,7 @@ from popmq._sync.session import Session
 from popmq._sync.settler import Settler
 from popmq._sync.wire import Wire
 from popmq._tries import Stopped
-from popmq.errors import PopMQError, TryLater
+from popmq.errors import Forbidden, PopMQError, TryLater
 from popmq.message import Delivery
 
 log = logging.getLogger("popmq.consumer")
@@ -268,7 +268,9 @@ class Consumer:
             except Stopped:
                 # The pop may have been answered while it was given up: ask for its batch once more, to give it back.
                 continue
-            except TryLater as error:
+            except (TryLater, Forbidden) as error:
+                if isinstance(error, Forbidden) and reading.until_idle is not None:
+                    raise  # there may be messages: it is not idle, and would not end
                 if self._stop.is_set():
                     return Popped([], 0.0, False)
                 self._try_on(error)
@@ -284,7 +286,7 @@ class Consumer:
                 if popped.deliveries:
                     self._hold(popped)
 
-    def _try_on(self, error: TryLater) -> None:
+    def _try_on(self, error: TryLater | Forbidden) -> None:
         log.warning("group %s cannot read %s, it tries on: %s", self._reading.group, self._reading.topic, error)
         self._stop.wait(LOOK_S)
 

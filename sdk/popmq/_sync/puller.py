@@ -26,7 +26,7 @@ from popmq._sync.concurrency import Lock, Stop, Worker
 from popmq._sync.send_backs import SendBacks
 from popmq._sync.wire import Wire
 from popmq._tries import Stopped
-from popmq.errors import PopMQError, TryLater, WrongConsumeMode
+from popmq.errors import Forbidden, PopMQError, TryLater, WrongConsumeMode
 from popmq.message import Delivery
 from popmq.process_queue import ProcessQueue, met_end
 from popmq.pull import Pulled, PullState
@@ -107,7 +107,10 @@ class Puller:
             pulled = self._desk.wire.run(self._next(), self._stop)
         except Stopped:
             return None
-        except (TryLater, WrongConsumeMode) as error:
+        except (TryLater, WrongConsumeMode, Forbidden) as error:
+            if isinstance(error, Forbidden) and self._desk.reading.until_idle is not None:
+                self._desk.arrivals.fail(error)  # there may be messages: it is not idle, and would not end
+                return None
             log.warning("queue %d of %s is not pulled, tried again in %g s: %s", *self._name(), FAILED_S, error)
             if isinstance(error, WrongConsumeMode):
                 self._desk.rebalance()

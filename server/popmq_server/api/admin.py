@@ -67,6 +67,7 @@ class AdminService:
                 _unique_ids_ms(topic),
                 **_quota(topic.quota),
                 **_lite(topic, kind),
+                permission=_permission(topic.permission or pb.READ_WRITE),
             )
         )
         return pb.CreateTopicResponse(topic=_topic(made), existed=existed)
@@ -75,7 +76,7 @@ class AdminService:
         """Replaces what may change; `queues` 0 and an unset retention leave things as they are."""
         topic = read(pb.UpdateTopicRequest, raw).topic
         check_range(topic.queues, "topic.queues", 0, catalog.QUEUES_MAX)
-        retention, changes = None, dict[str, int]()
+        retention, changes = None, dict[str, int | str]()
         if topic.HasField("retention"):
             *by_age_keep_ms, changes["bytes_max"] = _retention(topic.retention)
             retention = bool(by_age_keep_ms[0]), by_age_keep_ms[1]
@@ -85,6 +86,8 @@ class AdminService:
             changes["unique_ids_ms"] = _unique_ids_ms(topic)
         if topic.HasField("lite"):
             changes |= _lite(topic, "LITE")
+        if topic.permission:
+            changes["permission"] = _permission(topic.permission)
         name = requests.topic_name(topic.name, "topic.name")
         kind = _type(topic.type) if topic.type else ""
         made = await self._engine.execute(
@@ -265,6 +268,12 @@ def _type(kind: int) -> str:
     return str(pb.TopicType.Name(kind or pb.NORMAL))
 
 
+def _permission(permission: int) -> str:
+    if permission not in pb.Permission.values():
+        raise invalid(f"there is no permission {permission}", field="topic.permission")
+    return str(pb.Permission.Name(permission))
+
+
 def _quota(quota: pb.Quota) -> dict[str, int]:
     """What a topic takes, by the fields of records.Topic; 0 = no limit."""
     check_range(quota.message_bytes, "topic.quota.message_bytes", 0, BODY_BYTES_MAX)
@@ -332,6 +341,7 @@ def _create_group(group: pb.Group) -> commands.CreateGroup:
         check_range(group.in_flight_max, "group.in_flight_max", 1, IN_FLIGHT_LIMIT_MAX, IN_FLIGHT_MAX),
         group.stop_on_failure,
         group.lite_exclusive,
+        not group.HasField("consume_enable") or group.consume_enable,
     )
 
 
@@ -343,6 +353,7 @@ def _topic(topic: Topic) -> pb.Topic:
         retention=pb.Retention(by_age=topic.by_age, keep_ms=topic.keep_ms, max_bytes=topic.bytes_max),
         created_ms=topic.created_ms,
         unique_ids_ms=topic.unique_ids_ms or None,
+        permission=topic.permission,
     )
     quota = pb.Quota(
         send_messages_per_s=topic.send_messages_per_s,
@@ -374,6 +385,7 @@ def _group(group: Group) -> pb.Group:
         in_flight_max=group.in_flight_max,
         stop_on_failure=group.stop_on_failure,
         lite_exclusive=group.lite_exclusive,
+        consume_enable=group.consume_enable,
         created_ms=group.created_ms,
     )
     made.start.CopyFrom(

@@ -21,6 +21,7 @@ class CreateTopic(NamedTuple):
     pop_messages_per_s: int = 0
     lite_topics_max: int = 0
     lite_ttl_ms: int = 0
+    permission: str = "READ_WRITE"
 
 
 class UpdateTopic(NamedTuple):
@@ -33,7 +34,7 @@ class UpdateTopic(NamedTuple):
     name: str
     queues: int
     retention: tuple[bool, int] | None
-    changes: tuple[tuple[str, int], ...] = ()
+    changes: tuple[tuple[str, int | str], ...] = ()
     type: str = ""
 
 
@@ -51,6 +52,7 @@ class CreateGroup(NamedTuple):
     `exclusive_owner`: what an owner's token holds is not popped by others after its lease. `fifo`: told to clients.
     `in_flight_max`: leased messages in one queue. `stop_on_failure`: a message without attempts left stops its message
     group (FIFO) instead of going to the dead-letter topic. `lite_exclusive`: a lite topic has one client of the group.
+    `consume_enable`: false: it may not read.
     """
 
     name: str
@@ -65,6 +67,7 @@ class CreateGroup(NamedTuple):
     in_flight_max: int = IN_FLIGHT_MAX
     stop_on_failure: bool = False
     lite_exclusive: bool = False
+    consume_enable: bool = True
 
 
 class UpdateGroup(NamedTuple):

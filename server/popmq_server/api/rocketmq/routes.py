@@ -12,6 +12,7 @@ import socket
 
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.rocketmq import service_pb2 as rpc
+from popmq_server import permission
 from popmq_server.api.rocketmq.call import Call
 from popmq_server.api.rocketmq.messages import TYPE_NUMBERS
 from popmq_server.api.rocketmq.names import group_name, topic_name
@@ -24,6 +25,7 @@ from popmq_server.records import Topic
 BROKER = "popmq"
 #: Bounds of what a client says of how it came: each queue of a route repeats it.
 ADDRESSES_MAX, HOST_LETTERS_MAX = 64, 255
+PERMISSIONS = {"READ_WRITE": pb.READ_WRITE, "READ_ONLY": pb.READ, "WRITE_ONLY": pb.WRITE, "NO_ACCESS": pb.NONE}
 #: In an assignment: any queue.
 ANY_QUEUE = -1
 
@@ -63,6 +65,7 @@ class RouteService:
         endpoints = self._endpoints(request.endpoints)
         name, group = topic_name(request.topic, call.namespace), group_name(request.group, call.namespace)
         topic = await self._topic(name)
+        permission.check_topic_read(topic)
         queues = [
             _queue(request.topic, number, topic, endpoints) for number in await self._assigned(topic, group, call)
         ]
@@ -100,11 +103,12 @@ class RouteService:
 
 
 def _queue(resource: pb.Resource, number: int, topic: Topic, endpoints: pb.Endpoints) -> pb.MessageQueue:
-    """Dead letters are read only: the broker alone writes them."""
+    """Dead letters are for readers only: the broker alone writes them."""
+    allowed = PERMISSIONS[topic.permission]
     return pb.MessageQueue(
         topic=resource,
         id=number,
-        permission=pb.READ if topic.is_dead_letter else pb.READ_WRITE,
+        permission=pb.READ if topic.is_dead_letter and allowed == pb.READ_WRITE else allowed,
         broker=pb.Broker(name=BROKER, id=0, endpoints=endpoints),
         accept_message_types=[TYPE_NUMBERS.get(topic.type, pb.NORMAL)],
     )
