@@ -24,11 +24,19 @@ class BrokerProcess:
     """One data folder and the process that serves it; may be started again after it was killed or stopped.
 
     It keeps one port over all its starts, so that clients find it again: `port`, or one of its own.
-    `environment` is added to our own (the power-cut model preloads its shim by it). The broker's words go to `log`.
+    `environment` is added to our own (the power-cut model preloads its shim by it). `module` is what is started. The
+    broker's words go to `log`.
     """
 
-    def __init__(self, data: Path, *flags: str, port: int = 0, environment: dict[str, str] | None = None) -> None:
-        self.data, self.flags, self.port = data, flags, port or own_port()
+    def __init__(
+        self,
+        data: Path,
+        *flags: str,
+        port: int = 0,
+        environment: dict[str, str] | None = None,
+        module: str = "popmq_server",
+    ) -> None:
+        self.data, self.flags, self.port, self.module = data, flags, port or own_port(), module
         self.environment = {**os.environ, "PYTHONUNBUFFERED": "1", **(environment or {})}
         self.log = data.parent / f"{data.name}.log"
         self.ready_s = 0.0
@@ -56,7 +64,7 @@ class BrokerProcess:
 
     def spawn(self) -> None:
         """Starts the process and returns at once: a kill may hit a broker that is still starting."""
-        command = [sys.executable, "-m", "popmq_server", "--data", str(self.data), "--host", "127.0.0.1"]
+        command = [sys.executable, "-m", self.module, "--data", str(self.data), "--host", "127.0.0.1"]
         command += ["--port", str(self.port), "--tls-port", "0", "--metrics-port", "0", *self.flags]
         self._spawned_at, self.ready_s = time.perf_counter(), 0.0
         with self.log.open("a") as log:

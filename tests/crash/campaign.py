@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from popmq_proto.v1 import popmq_pb2 as pb
-from tests.crash import scratch, sealed
+from tests.crash import impatient, scratch, sealed
 from tests.crash.broker_process import ROOT, BrokerProcess
 from tests.crash.checker import CLAIMS, Finding, check
 from tests.crash.client import GROUPS, MAX_ATTEMPTS, TOPICS
@@ -42,19 +42,22 @@ class Verdict:
         return "\n".join(lines + [f"  ✗ {claim}: {sentence}" for claim, sentence in self.findings[:40]])
 
 
-def run(folder: Path, kills: int, seed: int) -> Verdict:
-    """Kills the broker so many times under load, lets everything come to rest, and judges."""
+def run(folder: Path, kills: int, seed: int, dropping: bool = False) -> Verdict:
+    """Kills the broker so many times under load, lets everything come to rest, and judges.
+
+    `dropping`: retention drops what every group has finished, all the while.
+    """
     chance = random.Random(seed)
     histories = folder / "histories"
     histories.mkdir(parents=True)
-    broker = BrokerProcess(folder / "data")
+    broker = BrokerProcess(folder / "data", module=impatient.__name__ if dropping else "popmq_server")
     started = time.monotonic()
-    with loaded(broker, histories, seed, CLIENTS) as clients:
+    with loaded(broker, histories, seed, CLIENTS, impatient.KEEP_MS if dropping else 0) as clients:
         during_start = sum(_kill_once(broker, chance) for _ in range(kills))
         broker.wait_ready()
         finish(histories, clients)
         with Stubs(broker.endpoint) as stubs:
-            survey = come_to_rest(stubs, Recorder(histories, "rest"))
+            survey = come_to_rest(stubs, Recorder(histories, "rest"), dropping=dropping)
         exit_code = broker.stop()
     findings = [("store", f"exit code {exit_code} after SIGTERM")] if exit_code else []
     facts = Facts(read(histories))
@@ -93,11 +96,13 @@ def _kill_once(broker: BrokerProcess, chance: random.Random) -> bool:
 
 
 @contextmanager
-def loaded(broker: BrokerProcess, histories: Path, seed: int, count: int) -> Iterator[list[subprocess.Popen[bytes]]]:
+def loaded(
+    broker: BrokerProcess, histories: Path, seed: int, count: int, keep_ms: int = 0
+) -> Iterator[list[subprocess.Popen[bytes]]]:
     """A started broker, the reader and so many load clients: `finish` ends them. Leaves no process behind."""
     clients: list[subprocess.Popen[bytes]] = []
     try:
-        prepare(broker.start())
+        prepare(broker.start(), keep_ms)
         for i in range(count + 1):
             program, name = ("client", f"c{i}") if i else ("reader", "reader")
             command = [sys.executable, "-m", f"tests.crash.{program}", broker.endpoint, str(histories), name, str(seed)]
@@ -110,11 +115,12 @@ def loaded(broker: BrokerProcess, histories: Path, seed: int, count: int) -> Ite
             client.wait()
 
 
-def prepare(broker: BrokerProcess) -> None:
+def prepare(broker: BrokerProcess, keep_ms: int = 0) -> None:
     """Two topics and two groups: one gives up early, and both come back fast."""
     with Stubs(broker.endpoint) as stubs:
+        retention = pb.Retention(keep_ms=keep_ms)
         for topic in TOPICS:
-            stubs.admin.CreateTopic(pb.CreateTopicRequest(topic=pb.Topic(name=topic, queues=4)))
+            stubs.admin.CreateTopic(pb.CreateTopicRequest(topic=pb.Topic(name=topic, queues=4, retention=retention)))
         for group in GROUPS:
             settings = pb.Group(
                 name=group,
@@ -134,6 +140,10 @@ def figures(facts: Facts, survey: Survey) -> Counter[str]:
     count["messages sent"] = sum(sent.position is not None for sent in facts.sent.values())
     count["messages stored of unanswered sends"] = sum(
         sent.position is None and message_id in survey.stored[sent.topic] for message_id, sent in facts.sent.items()
+    )
+    count["messages dropped by retention"] = sum(
+        sent.position is not None and message_id not in survey.stored[sent.topic]
+        for message_id, sent in facts.sent.items()
     )
     count["request numbers answered again"] = sum(bool(send.told.get("duplicate")) for send in facts.history.of("send"))
     count["deliveries"] = len(facts.by_handle)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from popmq_proto.v1 import popmq_pb2 as pb
-from tests.crash.facts import DeadLetter, Delivery, Facts, Survey, Touch
+from tests.crash.facts import DeadLetter, Delivery, Facts, Position, Survey, Touch
 
 Finding = tuple[str, str]  # claim, what contradicts it
 
@@ -48,9 +48,7 @@ def _losses(facts: Facts, survey: Survey) -> Iterator[Finding]:
         if sent.position is None:
             continue
         for group, dead in survey.dead.items():
-            chain = facts.chains.get((group, message_id), [])
-            acked = any(touch.kind == "ack" and touch.possible for one in chain for touch in one.touches)
-            if not acked and message_id not in dead:
+            if not facts.acked(group, message_id) and message_id not in dead:
                 yield "lost", f"{message_id} at {sent.topic} {sent.position} is gone for group {group}"
 
 
@@ -63,12 +61,22 @@ def _positions(facts: Facts, survey: Survey) -> Iterator[Finding]:
             elif len(positions) > 1 or sent.position not in (None, positions[0]):
                 yield "doubled", f"{message_id}, answered at {sent.position}, is stored at {positions}"
     for message_id, sent in facts.sent.items():
-        if sent.position is not None and message_id not in survey.stored[sent.topic]:
+        # What is not stored any more must be finished by every group: `_losses` asks that of all that was sent.
+        if sent.position is not None and message_id not in survey.stored[sent.topic] and not survey.dropping:
             yield "lost", f"{message_id} is not at {sent.topic} {sent.position}"
     for delivery in facts.by_handle.values():
-        if delivery.position not in survey.stored[delivery.topic].get(delivery.message_id, ()):
+        if delivery.position not in _places(facts, survey, delivery):
             yield "phantom", f"{delivery.message_id} was delivered from {delivery.topic} {delivery.position}"
     yield from _requests(facts)
+
+
+def _places(facts: Facts, survey: Survey, delivery: Delivery) -> list[Position]:
+    """Where a delivered message may lie: where it is stored, or, dropped since, where its Send was answered."""
+    found = survey.stored[delivery.topic].get(delivery.message_id, [])
+    sent = facts.sent.get(delivery.message_id)
+    if found or not survey.dropping or sent is None:
+        return found
+    return [sent.position or delivery.position]
 
 
 def _requests(facts: Facts) -> Iterator[Finding]:

@@ -94,6 +94,7 @@ class Survey:
     dead: dict[str, dict[str, list[DeadLetter]]] = field(default_factory=dict)  # group → message id → letters
     stats: dict[Reading, dict[str, int]] = field(default_factory=dict)
     max_attempts: dict[str, int] = field(default_factory=dict)
+    dropping: bool = False  # retention dropped what every group had finished
 
 
 class Facts:
@@ -117,6 +118,11 @@ class Facts:
         for chain in chains.values():
             chain.sort(key=lambda delivery: (delivery.popped_ms, delivery.attempt, delivery.pop.called_ns))
         return chains
+
+    def acked(self, group: str, message_id: str) -> bool:
+        """Whether the group acked a message, or may have."""
+        chain = self.chains.get((group, message_id), [])
+        return any(touch.kind == "ack" and touch.possible for one in chain for touch in one.touches)
 
     def hidden_pops(self, group: str, topic: str, from_ns: int, to_ns: int) -> int:
         """How many pops without an answer may have taken a message of this topic between the two times."""

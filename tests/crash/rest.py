@@ -17,10 +17,13 @@ REST_WITHIN_S = 90
 REST_ROUNDS = 40
 
 
-def come_to_rest(stubs: Stubs, recorder: Recorder, pass_time: Callable[[], None] | None = None) -> Survey:
+def come_to_rest(
+    stubs: Stubs, recorder: Recorder, pass_time: Callable[[], None] | None = None, dropping: bool = False
+) -> Survey:
     """Pops and acks whatever is left until every number is zero, then looks at all that is stored.
 
-    `pass_time` moves the clock of an embedded broker on; without it leases end by themselves.
+    `pass_time` moves the clock of an embedded broker on; without it leases end by themselves. `dropping`: retention
+    has dropped what every group had finished.
     """
     deadline = time.monotonic() + REST_WITHIN_S
     for _ in range(REST_ROUNDS) if pass_time else count():
@@ -32,7 +35,7 @@ def come_to_rest(stubs: Stubs, recorder: Recorder, pass_time: Callable[[], None]
         if pass_time:
             pass_time()
     recorder.close()
-    return _survey(stubs)
+    return _survey(stubs, dropping)
 
 
 def _at_rest(stubs: Stubs) -> bool:
@@ -52,8 +55,8 @@ def _finish(stubs: Stubs, recorder: Recorder, topic: str, group: str, wait_ms: i
         recorder.returned("ok", **told_of_ack(handles)(acked))
 
 
-def _survey(stubs: Stubs) -> Survey:
-    survey = Survey(max_attempts=MAX_ATTEMPTS)
+def _survey(stubs: Stubs, dropping: bool) -> Survey:
+    survey = Survey(max_attempts=MAX_ATTEMPTS, dropping=dropping)
     for topic in TOPICS:
         stored = survey.stored[topic] = {}
         for delivery in _browse(stubs, topic):

@@ -100,6 +100,24 @@ def test_a_lost_message_is_found(story: Story) -> None:
     assert len(story.findings()) == 2, "neither delivered nor stored"
 
 
+def test_what_retention_dropped_must_be_finished_by_every_group(story: Story) -> None:
+    story.survey.dropping = True
+    story.survey.stored["t"].clear()
+    assert story.claims() == {"lost"}
+    story.pop("m", 1, "h1")
+    story.ack("h1")
+    assert story.findings() == []
+
+
+def test_a_delivery_of_a_dropped_message_from_another_place_is_found(story: Story) -> None:
+    story.survey.dropping = True
+    story.survey.stored["t"].clear()
+    story.send("m", 1, duplicate=True)
+    story.pop("m", 1, "h1")
+    story.ack("h1")
+    assert "phantom" in story.claims()
+
+
 def test_a_message_stored_twice_is_found(story: Story) -> None:
     story.stored("m", 0, 1)
     story.pop("m", 1, "h1")

@@ -74,3 +74,9 @@ def test_numbers_of_an_owners_group_that_do_not_add_up_are_found(
 ) -> None:
     survey.stats[GROUP, TOPIC][number] = value
     assert sealed.check(History(story), survey)
+
+
+def test_an_answered_message_that_is_gone_and_in_no_epoch_is_found(story: list[Operation], survey: Survey) -> None:
+    survey.dropping = True
+    story.append(operation("send", {"topic": TOPIC, "ids": ["m9"]}, {"results": [[1, 9]]}))
+    assert sealed.check(History(story), survey)

@@ -1,0 +1,21 @@
+"""A broker whose retention works at every turn: the same code with shorter times, for campaigns of a few minutes.
+
+    python -m tests.crash.impatient FLAGS OF THE BROKER
+
+Housekeeping looks five times a second instead of once a minute, a topic may keep its messages for a third of a second,
+and what a late lease holds in a chunk is copied after a second instead of an hour.
+"""
+
+import sys
+
+from popmq_server import __main__, catalog, housekeeping, retention
+
+TICK_MS = 200
+KEEP_MS = 300
+KEEP_COPY_AFTER_MS = 1_000
+
+if __name__ == "__main__":
+    housekeeping.TICK_MS = TICK_MS
+    catalog.KEEP_MS_MIN = KEEP_MS
+    retention.KEEP_COPY_AFTER_MS = KEEP_COPY_AFTER_MS
+    sys.exit(__main__.main())
