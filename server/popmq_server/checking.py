@@ -21,8 +21,7 @@ from popmq_server.catalog import ensure_give_up_topic
 from popmq_server.commands import Check, CountChecks, Listen
 from popmq_server.deadletter import origin_bytes
 from popmq_server.errors import invalid, topic_not_found
-from popmq_server.housekeeping import HousekeepingFailed
-from popmq_server.storage.lmdb import MapFull
+from popmq_server.jobs import Job, Timed
 from popmq_server.topic import append
 from popmq_server.transaction import CHECK_EVERY_MS, CHECKS_MAX, GIVEN_UP, Half
 from popmq_server.tx import Tx
@@ -33,32 +32,19 @@ CHECK_BYTES_MAX = 4 << 20
 GIVE_UPS_AT_ONCE = 100
 
 
-class Checking:
-    """When to look next; for the writer."""
+class Checking(Job):
+    """When to look next, and one piece: what to ask, and what is given up."""
 
-    def __init__(self) -> None:
-        self._not_before_ms = 0
-
-    def postpone(self, until_ms: int) -> None:
-        """After a failure, or while there is no room."""
-        self._not_before_ms = until_ms
+    name = "checks of half messages"
 
     def next_ms(self, tx: Tx) -> int | None:
         """When the first half message is asked about, or given up; None when there is none, or nobody to ask."""
         times = [due_ms for lane, due_ms in tx.state.checks.items() if _is_heard(tx, lane)]
-        return max(min(times), self._not_before_ms) if times else None
+        return min(times, default=None)
 
-    def run(self, tx: Tx) -> tuple[list[Check], list[str]]:
-        """One piece: (what to ask, what was given up, as sentences to report). Raises HousekeepingFailed."""
-        if tx.now_ms < self._not_before_ms:
-            return [], []
-        try:
-            given_up = _give_up(tx)
-            return _hand_out(tx), given_up
-        except MapFull:
-            raise
-        except Exception as error:
-            raise HousekeepingFailed(self) from error
+    def step(self, tx: Tx, did: Timed) -> None:
+        did.given_up.extend(_give_up(tx))
+        did.checks.extend(_hand_out(tx))
 
 
 def _is_heard(tx: Tx, lane: int) -> bool:

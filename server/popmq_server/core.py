@@ -11,8 +11,7 @@ What fails, and what becomes of the others:
     a command refuses before it wrote      it is answered, nothing else happens
     a command refuses or raises later      it is answered, the group runs again without it
     the map is full at a put               the same: STORAGE_FULL for the command that met it
-    a lease cannot be revived              it is postponed by POSTPONE_MS and reported, the group runs again
-    housekeeping raises                    it is put off, reported, the group runs again
+    a piece of a job raises                the job, or the lease or topic that it was at, is postponed: jobs.py
     the commit meets a full disk           the reserve is given back, what needs room is refused, the rest runs again
     that fails as well                     UNAVAILABLE for all; leases that are due wait RETRY_MS
     the commit fails with room on disk     UNAVAILABLE for all, and the process ends
@@ -32,6 +31,7 @@ from popmq_server import (
     ending,
     firing,
     housekeeping,
+    jobs,
     lease,
     lite_pop,
     lite_sync,
@@ -66,7 +66,6 @@ from popmq_server.commands import (
     AttachOwner,
     Available,
     ChangeInvisibleTime,
-    Check,
     CloneOffsets,
     CountChecks,
     CreateGroup,
@@ -104,6 +103,7 @@ from popmq_server.commands import (
     Why,
 )
 from popmq_server.errors import CommitFailed, Refused, storage_full, unavailable
+from popmq_server.jobs import RETRY_MS, Timed
 from popmq_server.state import State
 from popmq_server.storage.lmdb import DISK_FREE_POP, DISK_FREE_SEND, USED_SHARE_MAX, DiskFault, MapFull, Store
 from popmq_server.tx import Tx
@@ -117,10 +117,6 @@ LOOK_AT_SPACE_EVERY = 32
 LOOK_AT_SPACE_S = 0.1
 #: The broker's time is saved at most so often.
 SAVE_TIME_MS = 1000
-#: After a group that a full disk refused altogether, leases that are due are looked at again so much later.
-RETRY_MS = 1000
-#: A lease whose revive raised is looked at again after so long.
-POSTPONE_MS = 60_000
 
 
 def _pop(tx: Tx, command: Pop) -> Any:
@@ -173,15 +169,6 @@ HANDLERS: dict[type, Callable[[Tx, Any], Any]] = {
 }
 
 
-class Timed(NamedTuple):
-    """What time asked for in one group: of leases, delayed messages and half messages."""
-
-    late_ms: list[int]  # how late each revived lease was
-    fired_late_ms: list[int]  # the same of each delayed message
-    checks: list[Check]  # for live producers
-    given_up: list[str]  # half messages, one sentence each
-
-
 class Committed(NamedTuple):
     """What one `run` did."""
 
@@ -213,17 +200,15 @@ class Core:
         self._space_turn = 0
         self._space_seen = 0.0
         self._known_space = (0, 1.0)
-        self._postponed: set[tuple[int, int]] = set()
         self.stuck = 0
         try:
             self._load()
         except BaseException:
             store.close()
             raise
-        self.housekeeper = housekeeping.Housekeeper(clock.now_ms())
-        self.firing = firing.Firing()
-        self.widening = widening.Widening(clock.now_ms())
-        self.checking = checking.Checking()
+        self.firing, self.checking = firing.Firing(), checking.Checking()
+        tidying = (*housekeeping.jobs(clock.now_ms()), widening.Widening(clock.now_ms()))
+        self.timetable = jobs.Timetable((*tidying, self.firing, self.checking, revive.Reviving()))
         self._look_ahead()
 
     def _load(self) -> None:
@@ -243,15 +228,9 @@ class Core:
         """At start: what became due while nobody was there is due now."""
         tx = self._begin()
         try:
-            self.next_due_ms = self._next_due(tx)
+            self.next_due_ms = self.timetable.next_ms(tx)
         finally:
             tx.abort()
-
-    def _next_due(self, tx: Tx) -> int | None:
-        """When time asks for something next: a lease, a delayed message, a check, or housekeeping."""
-        jobs = (self.housekeeper, self.firing, self.checking, self.widening)
-        times = (revive.next_due_ms(tx), *(job.next_ms(tx) for job in jobs))
-        return min((time for time in times if time is not None), default=None)
 
     def run(self, commands: list[Any]) -> Committed:
         """Runs a group; every command gets an answer or an exception. Raises CommitFailed: end the process.
@@ -271,17 +250,10 @@ class Core:
             except _Poisoned as poisoned:
                 tx.abort()
                 order.remove(poisoned.place)
-            except revive.ReviveFailed as failed:
+            except jobs.JobFailed as failure:
                 tx.abort()
-                log.exception(
-                    "the lease %s could not be revived; it is looked at again in %d s", failed.key, POSTPONE_MS // 1000
-                )
-                self._postponed.add(failed.key)
-                self.stuck += 1
-            except housekeeping.HousekeepingFailed as failed:
-                tx.abort()
-                log.exception("%s failed; it is tried again in %d s", failed, POSTPONE_MS // 1000)
-                failed.job.postpone(tx.now_ms + POSTPONE_MS)
+                self._report(failure)
+                failure.job.failed(failure, tx.now_ms)
             except (MapFull, DiskFault) as fault:
                 tx.abort()
                 if refuse_room is not None:
@@ -335,24 +307,26 @@ class Core:
             raise _Poisoned(place)
         return results[place]
 
+    def _report(self, failure: jobs.JobFailed) -> None:
+        """A full map is no fault of the broker, and is told where commands are refused for it."""
+        if not failure.full:
+            self.stuck += 1
+            log.exception("%s failed; it is tried again in %d s", failure, jobs.POSTPONE_MS // 1000)
+
     def _timed(self, tx: Tx, refuse_room: Refused | None) -> Timed:
-        """What time asks for, in bounded pieces. A lease that cannot be revived waits, reported.
+        """What time asks for, in bounded pieces.
 
         What appends messages waits while there is no room for pops: an ack must not fail for it.
         """
-        for key in self._postponed:
-            revive.postpone(tx, key, tx.now_ms + POSTPONE_MS)
+        did = Timed([], [], [], [])
         if self.next_due_ms is None or self.next_due_ms > tx.now_ms:
-            return Timed([], [], [], [])
-        self.housekeeper.run(tx)
-        self.widening.run(tx)
+            return did
         free, used = self._known_space
         if refuse_room is not None or free < DISK_FREE_POP or used >= USED_SHARE_POP_MAX:
             self.firing.postpone(tx.now_ms + RETRY_MS)
             self.checking.postpone(tx.now_ms + RETRY_MS)
-        fired_late_ms = self.firing.run(tx)
-        checks, given_up = self.checking.run(tx)
-        return Timed(revive.revive(tx), fired_late_ms, checks, given_up)
+        self.timetable.run(tx, did)
+        return did
 
     def _refusals(self, tx: Tx, refuse_room: Refused | None) -> Callable[[Any], Refused | None] | None:
         """None when there is room; else what to answer to a command.
@@ -414,15 +388,15 @@ class Core:
             if tx.now_ms - state.counters[""].saved_ms >= SAVE_TIME_MS:
                 state.counters[""] = state.counters[""]._replace(saved_ms=tx.now_ms)
             tx.flush()
-            next_due_ms = self._next_due(tx)
+            next_due_ms = self.timetable.next_ms(tx)
             tx.kv.commit()
             tx.merge()
             self.next_due_ms = next_due_ms
-            self._postponed.clear()
+            self.timetable.committed()
             for sentence in timed.given_up:
                 log.warning("%s", sentence)
         else:
-            self.next_due_ms = self._next_due(tx)
+            self.next_due_ms = self.timetable.next_ms(tx)
             tx.abort()
         return Committed(results, tx.woken, wrote, timed=timed, arrived=tx.arrived)
 

@@ -21,10 +21,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from popmq_server import delay, placing, quarantine
-from popmq_server.housekeeping import HousekeepingFailed
+from popmq_server.jobs import Job, Timed
 from popmq_server.message import Outgoing
 from popmq_server.storage.keys import SCHED_KEY
-from popmq_server.storage.lmdb import MapFull
 from popmq_server.tx import Tx
 
 #: In one transaction; one message is always allowed.
@@ -34,15 +33,10 @@ FIRE_BYTES_MAX = 4 << 20
 WALL_LOOK_MS = 100
 
 
-class Firing:
-    """When to look next; for the writer."""
+class Firing(Job):
+    """When to look next, and one piece."""
 
-    def __init__(self) -> None:
-        self._not_before_ms = 0
-
-    def postpone(self, until_ms: int) -> None:
-        """After a failure, or while there is no room."""
-        self._not_before_ms = until_ms
+    name = "delayed messages"
 
     def next_ms(self, tx: Tx) -> int | None:
         """When the first delayed message is due, or is to be looked at; None when there is none."""
@@ -53,18 +47,10 @@ class Firing:
                 due_ms = SCHED_KEY.unpack(first[0])[1]
                 lags_ms = due_ms - delay.due_by(tx, clock) if due_ms <= tx.now_ms else 0
                 times.append(tx.now_ms + min(lags_ms, WALL_LOOK_MS) if lags_ms > 0 else due_ms)
-        return max(min(times), self._not_before_ms) if times else None
+        return min(times, default=None)
 
-    def run(self, tx: Tx) -> list[int]:
-        """One piece; how late each message is, in ms. Raises HousekeepingFailed."""
-        if tx.now_ms < self._not_before_ms:
-            return []
-        try:
-            return _fire(tx)
-        except MapFull:
-            raise
-        except Exception as error:
-            raise HousekeepingFailed(self) from error
+    def step(self, tx: Tx, did: Timed) -> None:
+        did.fired_late_ms.extend(_fire(tx))
 
 
 class _Due(NamedTuple):

@@ -1,20 +1,19 @@
-"""What time asks for besides leases: retention, removal of what was deleted, forgetting old request numbers, ids and
-transactions.
+"""Jobs that tidy up: removal of what was deleted, sweeps, trims, and once a minute retention, request numbers, ids and
+transactions that are too old.
 
-A tick a minute, and no tick does more than a bounded piece in the transaction that it is given; what is left goes on
-in the next one, behind the clients' commands.
+Each is a job of its own (jobs.py): one that fails stops no other. No piece does more than a bounded amount in the
+transaction that it is given; what is left goes on in the next one, behind the clients' commands.
 
 Where the last piece stopped is remembered in memory only: after a restart, or a commit that failed, a piece is done
 again, which finds less to do.
 """
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable
 
 from popmq_server import lite, purge, retention, room, sweep, transaction, unique
+from popmq_server.jobs import Job, Timed
 from popmq_server.send import DEDUP_KEEP_MS
 from popmq_server.storage.keys import DEDUP_VALUE
-from popmq_server.storage.lmdb import MapFull
 from popmq_server.tx import Tx
 
 TICK_MS = 60_000
@@ -22,87 +21,110 @@ TICK_MS = 60_000
 DEDUP_SWEEP = 1000
 
 
-#: One piece; whether there is more to do now.
-Job = Callable[[Tx], bool]
+def jobs(now_ms: int) -> tuple[Job, ...]:
+    """All of them. What was deleted goes first: it may be large."""
+    minutely: tuple[tuple[str, Callable[[Tx], bool]], ...] = (
+        ("retention", retention.Retention().run),
+        ("request numbers", Requests().forget),
+        ("ended transactions", transaction.forget),
+        ("unique ids", unique.sweep),
+        ("lite topics", lite.Upkeep().run),
+        ("sizes of topics", _look_over),
+    )
+    return (Purging(), Sweeping(), Trimming(), *(Minutely(name, piece, now_ms) for name, piece in minutely))
 
 
-class HousekeepingFailed(Exception):
-    """A piece of what time asks for raised; `job` can be postponed, so that it holds up nothing else."""
-
-    def __init__(self, job: Any) -> None:
-        super().__init__(type(job).__name__)
-        self.job = job
+def _soonest(job: Job, tx: Tx, items: Iterable[Hashable]) -> int | None:
+    """Now, when an item is there that is not postponed."""
+    return min((max(tx.now_ms, job.not_before(item)) for item in items), default=None)
 
 
-class Housekeeper:
-    """When the next piece is due, and where the last one stopped."""
+class Purging(Job):
+    """Removes what a deleted topic or group left: one piece of one of them."""
 
-    def __init__(self, now_ms: int) -> None:
-        self._tick_ms = now_ms + TICK_MS
-        self._dedup_at = b""
-        self._jobs: tuple[Job, ...] = (
-            retention.Retention().run,
-            self._forget_requests,
-            transaction.forget,
-            unique.sweep,
-            lite.Upkeep().run,
-        )
-        #: Those that have more to do in this tick. One that has ended is not begun again before the next: jobs that go
-        #: round over what has to stay would else keep each other going for ever.
-        self._left: list[Job] = []
+    name = "removal of what was deleted"
 
-    def next_ms(self, tx: Tx) -> int:
-        """When to run next; now, when a piece was cut short or something deleted is still there."""
-        open_ends = any(True for table in (tx.state.purges, tx.state.sweeps) for _ in table)
-        if (self._left or tx.state.trims or open_ends) and not self._postponed(tx):
-            return tx.now_ms
-        return self._tick_ms
+    def next_ms(self, tx: Tx) -> int | None:
+        return _soonest(self, tx, tx.state.purges)
 
-    def _postponed(self, tx: Tx) -> bool:
-        """After a failure the next tick is further away than it ever is otherwise."""
-        return self._tick_ms > tx.now_ms + TICK_MS
+    def step(self, tx: Tx, did: Timed) -> None:
+        for entity_id, kind in list(tx.state.purges.items()):
+            if not self.waits(tx, entity_id):
+                with self.apart(entity_id):
+                    purge.step(tx, entity_id, kind, self.at_most(purge.PURGE_KEYS_MAX))
+                return
 
-    def postpone(self, until_ms: int) -> None:
-        """After a failure."""
-        self._left = []
-        self._tick_ms = max(self._tick_ms, until_ms + TICK_MS)
 
-    def run(self, tx: Tx) -> None:
-        """One piece of whatever is due. Raises HousekeepingFailed.
+class Sweeping(Job):
+    """Goes on with a reset or a switch of the consume mode whose caller has gone."""
 
-        Deleted things go first and one at a time: they may be large.
-        """
-        if self._postponed(tx):
-            return
-        try:
-            for entity_id, kind in list(tx.state.purges.items()):
-                purge.step(tx, entity_id, kind)
-                break
-            for where in list(tx.state.sweeps):
-                sweep.step(tx, where)
-                break
-            room.trim(tx)
-            if self._left or tx.now_ms >= self._tick_ms:
-                self._left = [job for job in self._left or self._jobs if job(tx)]
-                if not self._left:
-                    room.look_over(tx)
-                    self._tick_ms = tx.now_ms + TICK_MS
-        except MapFull:
-            raise
-        except Exception as error:
-            raise HousekeepingFailed(self) from error
+    name = "sweep"
 
-    def _forget_requests(self, tx: Tx) -> bool:
+    def next_ms(self, tx: Tx) -> int | None:
+        return _soonest(self, tx, tx.state.sweeps)
+
+    def step(self, tx: Tx, did: Timed) -> None:
+        for where in list(tx.state.sweeps):
+            if not self.waits(tx, where):
+                with self.apart(where):
+                    sweep.step(tx, where)
+                return
+
+
+class Trimming(Job):
+    """Makes topics fit their limit of bytes."""
+
+    name = "trim"
+
+    def next_ms(self, tx: Tx) -> int | None:
+        return tx.now_ms if tx.state.trims else None
+
+    def step(self, tx: Tx, did: Timed) -> None:
+        room.trim(tx)
+
+
+class Minutely(Job):
+    """Begins once a minute, and goes on until `piece` says that nothing more is to do now.
+
+    One that has ended does not begin again before the next minute, since some go round over what has to stay.
+    """
+
+    def __init__(self, what: str, piece: Callable[[Tx], bool], now_ms: int) -> None:
+        super().__init__()
+        self.name = what
+        self._piece = piece
+        self._due_ms = now_ms + TICK_MS
+
+    def next_ms(self, tx: Tx) -> int | None:
+        return self._due_ms
+
+    def step(self, tx: Tx, did: Timed) -> None:
+        more = self._piece(tx)
+        self._due_ms = tx.now_ms if more else tx.now_ms + TICK_MS
+
+
+class Requests:
+    """Request numbers of producers."""
+
+    def __init__(self) -> None:
+        self._at = b""
+
+    def forget(self, tx: Tx) -> bool:
         """Drops request numbers that are too old; whether there are more to look at."""
         stale = []
-        for seen, (key, value) in enumerate(tx.kv.scan("dedup", b"", self._dedup_at)):
+        for seen, (key, value) in enumerate(tx.kv.scan("dedup", b"", self._at)):
             if seen == DEDUP_SWEEP:
-                self._dedup_at = key
+                self._at = key
                 break
             if tx.now_ms - DEDUP_VALUE.unpack_from(value)[0] > DEDUP_KEEP_MS:
                 stale.append(key)
         else:
-            self._dedup_at = b""
+            self._at = b""
         for key in stale:
             tx.kv.delete("dedup", key)
-        return bool(self._dedup_at)
+        return bool(self._at)
+
+
+def _look_over(tx: Tx) -> bool:
+    room.look_over(tx)
+    return False

@@ -85,15 +85,15 @@ def _keep_tokens(tx: Tx, old: Topic, made: Topic) -> None:
             state.owner_tokens[token.owner_id] = tuple(kept if one == key else one for one in keys)
 
 
-def step(tx: Tx, entity_id: int, kind: str) -> None:
-    """One piece; with the last one the job goes too.
+def step(tx: Tx, entity_id: int, kind: str, keys_max: int = PURGE_KEYS_MAX) -> None:
+    """One piece of at most `keys_max` keys; with the last one the job goes too.
 
     The tables forget the entity only when its ranges are gone, so that a restart in between finds the same job.
     """
     if kind == "lite":
-        left = lite_removal.step(tx, entity_id, PURGE_KEYS_MAX)
+        left = lite_removal.step(tx, entity_id, keys_max)
     else:
-        left = _drop_checkpoints(tx, entity_id, kind, PURGE_KEYS_MAX)
+        left = _drop_checkpoints(tx, entity_id, kind, keys_max)
         if left and kind == "topic":
             left = _drop_topic(tx, entity_id, lite_removal.step_orphans(tx, entity_id, left))
         elif left:

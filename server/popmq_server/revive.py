@@ -12,11 +12,13 @@ what happens after the last one is decided here and in a release, nowhere else. 
 acks after the fact; here the bitmap that an ack sets is the one that the revive reads.
 """
 
+from collections.abc import Hashable
+
 from popmq_server import deadletter, fifo, history, owner, sweep, voids
 from popmq_server.checkpoint import BACKOFF, CheckPoint, Lease, members_of
+from popmq_server.jobs import POSTPONE_MS, Job, Timed
 from popmq_server.lease import exhausted, to_retry
 from popmq_server.storage.keys import DUE_KEY, NEVER, SUB_OWNER
-from popmq_server.storage.lmdb import MapFull
 from popmq_server.tx import Tx
 
 #: Bounds of one transaction: members that are moved, and leases that they belonged to. A lease costs some 45 µs
@@ -26,16 +28,45 @@ REVIVE_LEASES_MAX = 250
 EXPIRED_REASON = "lease expired"
 
 
-class ReviveFailed(Exception):
-    """One lease could not be revived: the others must not wait for it."""
+class Reviving(Job):
+    """Moves what is due, up to the bounds. A lease that fails is postponed, and the others do not wait for it."""
 
-    def __init__(self, ck_id: int, sub: int) -> None:
-        super().__init__(ck_id, sub)
-        self.key = (ck_id, sub)
+    name = "lease"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._failed: set[tuple[int, int]] = set()
+
+    def next_ms(self, tx: Tx) -> int | None:
+        return next_due_ms(tx)
+
+    def postpone(self, until_ms: int, item: Hashable = None) -> None:
+        if isinstance(item, tuple):
+            self._failed.add(item)
+        else:
+            super().postpone(until_ms, item)
+
+    def committed(self) -> None:
+        super().committed()
+        self._failed.clear()
+
+    def step(self, tx: Tx, did: Timed) -> None:
+        for key in self._failed:
+            put_off(tx, key, tx.now_ms + POSTPONE_MS)
+        left = self.at_most(REVIVE_MEMBERS_MAX)
+        for ck_id, sub in _due(tx, self.at_most(REVIVE_LEASES_MAX)):
+            part = tx.state.leases.get((ck_id, sub))
+            if part is None or part.due_ms > tx.now_ms:
+                continue
+            did.late_ms.append(tx.now_ms - part.due_ms)
+            with self.apart((ck_id, sub)):
+                left -= revive(tx, ck_id, sub, part, left)
+            if left <= 0:
+                break
 
 
-def postpone(tx: Tx, key: tuple[int, int], due_ms: int) -> None:
-    """Looks at a lease that failed again later: it stays leased, and stays first in nobody's way."""
+def put_off(tx: Tx, key: tuple[int, int], due_ms: int) -> None:
+    """Looks at a lease that failed again later. It stays leased, and does not block other leases."""
     part = tx.state.leases.get(key)
     if part is not None:
         tx.state.leases[key] = part._replace(due_ms=due_ms)
@@ -50,34 +81,19 @@ def next_due_ms(tx: Tx) -> int | None:
     return due_ms if due_ms < NEVER else None
 
 
-def revive(tx: Tx) -> list[int]:
-    """Moves what is due, up to the bound; how late each lease was, in ms."""
-    late: list[int] = []
-    left = REVIVE_MEMBERS_MAX
-    for ck_id, sub in _due(tx):
-        part = tx.state.leases.get((ck_id, sub))
-        if part is None or part.due_ms > tx.now_ms:
-            continue
-        late.append(tx.now_ms - part.due_ms)
-        try:
-            left -= (
-                owner.lapse(tx, ck_id, left) if sub == SUB_OWNER else expire(tx, tx.state.ck[ck_id], sub, part, left)
-            )
-        except MapFull:
-            raise
-        except Exception as error:
-            raise ReviveFailed(ck_id, sub) from error
-        if left <= 0:
-            break
-    return late
+def revive(tx: Tx, ck_id: int, sub: int, part: Lease, members_max: int) -> int:
+    """One lease that is due: an owner's, or a part of a CheckPoint's. How many members moved."""
+    if sub == SUB_OWNER:
+        return owner.lapse(tx, ck_id, members_max)
+    return expire(tx, tx.state.ck[ck_id], sub, part, members_max)
 
 
-def _due(tx: Tx) -> list[tuple[int, int]]:
+def _due(tx: Tx, leases_max: int) -> list[tuple[int, int]]:
     """Keys of the revive topic whose time has come, soonest first, as committed."""
     found: list[tuple[int, int]] = []
     for key, _ in tx.kv.scan("due"):
         due_ms, ck_id, sub = DUE_KEY.unpack(key)
-        if due_ms > tx.now_ms or len(found) == REVIVE_LEASES_MAX:
+        if due_ms > tx.now_ms or len(found) == leases_max:
             break
         found.append((ck_id, sub))
     return found

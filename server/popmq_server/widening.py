@@ -8,8 +8,7 @@ after a restart it is counted again.
 from typing import NamedTuple
 
 from popmq_server import index
-from popmq_server.housekeeping import HousekeepingFailed
-from popmq_server.storage.lmdb import MapFull
+from popmq_server.jobs import Job, Timed
 from popmq_server.tx import Tx
 
 #: How long after the last look, at least.
@@ -27,10 +26,13 @@ class Tail(NamedTuple):
     names: int = 0
 
 
-class Widening:
+class Widening(Job):
     """When the next look is due, and what the last ones have counted."""
 
+    name = "index blocks"
+
     def __init__(self, now_ms: int) -> None:
+        super().__init__()
         self._tails: dict[int, Tail] = {}
         self._due_ms = now_ms + WIDEN_MS
         self._more = False
@@ -39,21 +41,8 @@ class Widening:
         """When to look next; None as long as little is new, so that an idle broker is idle."""
         return self._due_ms if self._more or tx.state.fresh_blocks >= FRESH_MIN else None
 
-    def postpone(self, until_ms: int) -> None:
-        """After a failure."""
-        self._due_ms = max(self._due_ms, until_ms)
-
-    def run(self, tx: Tx) -> None:
-        """One piece, if it is due. Raises HousekeepingFailed."""
-        due_ms = self.next_ms(tx)
-        if due_ms is None or due_ms > tx.now_ms:
-            return
-        try:
-            self._more = any(self._look_at(tx, topic.topic_id) for topic in list(tx.state.named_topics()))
-        except MapFull:
-            raise
-        except Exception as error:
-            raise HousekeepingFailed(self) from error
+    def step(self, tx: Tx, did: Timed) -> None:
+        self._more = any(self._look_at(tx, topic.topic_id) for topic in list(tx.state.named_topics()))
         if not self._more:
             tx.state.fresh_blocks = 0
             self._due_ms = tx.now_ms + WIDEN_MS

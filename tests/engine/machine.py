@@ -21,8 +21,9 @@ from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server import commands as ask
 from popmq_server.catalog import KEEP_MS_MAX
 from popmq_server.clock import FakeClock
-from popmq_server.core import RETRY_MS, Committed
+from popmq_server.core import Committed
 from popmq_server.errors import CommitFailed, Refused
+from popmq_server.jobs import RETRY_MS
 from popmq_server.message import GIVE_UP_TOPIC, Extra, Handle, Outgoing, tag_hash
 from popmq_server.opaque import transaction_text
 from popmq_server.storage.keys import hash8

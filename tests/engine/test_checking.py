@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from popmq_server import checking, core
+from popmq_server import checking, core, jobs
 from popmq_server import commands as ask
 from popmq_server.checking import CHECK_BYTES_MAX, CHECKS_AT_ONCE, GIVE_UPS_AT_ONCE
 from popmq_server.commands import Check, Place
-from popmq_server.core import Timed
+from popmq_server.jobs import Timed
 from popmq_server.message import GIVE_UP_TOPIC
 from popmq_server.storage.lmdb import Transaction
 from popmq_server.transaction import CHECK_EVERY_MS, CHECKS_MAX, FIRST_CHECK_MS
@@ -279,7 +279,7 @@ def test_a_give_up_is_whole_or_has_not_happened(rig: Rig, half: Place, number: i
         rig.run()
     assert rig.findings() == []
     assert halves(rig) == ([] if rig.core.state.ids.get(("t", GIVE_UP_TOPIC)) else ["a"])
-    rig.advance(core.RETRY_MS)
+    rig.advance(jobs.RETRY_MS)
     assert [letter.message_id for letter in letters(rig)] == ["a"]
 
 
@@ -326,7 +326,7 @@ def test_a_full_store_asks_nobody_whose_answer_it_could_not_take(
         patched.setattr(core, "DISK_FREE_POP", 1 << 60)
         patched.setattr(core, "DISK_FREE_SEND", 1 << 60)
         assert asked(rig) == []
-    rig.skip(core.RETRY_MS)
+    rig.skip(jobs.RETRY_MS)
     assert asked(rig) == [("a", 1)]
 
 
@@ -341,7 +341,7 @@ def test_checking_that_raises_is_put_off_and_everything_else_goes_on(
         assert asked(rig) == []
         send(rig, message("x"))
         assert texts(rig) == ["x"]
-    rig.skip(core.POSTPONE_MS)
+    rig.skip(jobs.POSTPONE_MS)
     assert asked(rig) == [("a", 1)]
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from popmq_server import commands as ask
-from popmq_server import core, revive
+from popmq_server import core, jobs, revive
 from popmq_server.checkpoint import CheckPoint, Lease
 from popmq_server.errors import CommitFailed, Refused
 from popmq_server.storage.lmdb import Transaction
@@ -105,7 +105,7 @@ def test_a_disk_that_takes_nothing_answers_unavailable_and_is_asked_again_later(
         assert refusal(rig.run(ask.Ack("g", (rows[0].handle,)))[0]) == "UNAVAILABLE"
         assert hit.times == 2
         assert not rig.due, "the writer does not spin on a full disk"
-    rig.advance(core.RETRY_MS)
+    rig.advance(jobs.RETRY_MS)
     assert [(row.body, row.attempt) for row in rig.pop()] == [("a", 2)]
 
 
@@ -176,7 +176,7 @@ def test_a_lease_that_cannot_be_revived_waits_and_the_others_do_not(rig: Rig, mo
         rig.advance(60_000)
         assert bodies(rig.pop()) == ["b"]
         assert rig.core.stuck == 1
-    rig.advance(core.POSTPONE_MS)
+    rig.advance(jobs.POSTPONE_MS)
     assert bodies(rig.pop(queues=(0,))) == ["a", "b"]
 
 

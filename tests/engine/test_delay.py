@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from popmq_server import commands as ask
-from popmq_server import core, placing
+from popmq_server import core, jobs, placing
 from popmq_server.commands import Place
 from popmq_server.errors import Refused
 from popmq_server.firing import FIRE_BYTES_MAX, FIRE_MESSAGES_MAX, WALL_LOOK_MS
@@ -260,7 +260,7 @@ def test_a_full_map_in_the_middle_of_a_piece_changes_nothing(rig: Rig, number: i
     with failing_put(number):
         rig.run(ask.Ack("g", ()))
     assert rig.findings() == []
-    rig.advance(core.POSTPONE_MS)
+    rig.advance(jobs.POSTPONE_MS)
     assert texts(rig) == ["a", "b", "c"]
 
 
@@ -276,7 +276,7 @@ def test_a_full_store_fires_nothing_and_takes_acks(rig: Rig, monkeypatch: pytest
         assert rig.ack(rows) == [None]
         assert waiting(rig) == (1, 0)
         assert not rig.due, "it does not spin"
-    rig.advance(core.RETRY_MS)
+    rig.advance(jobs.RETRY_MS)
     assert bodies(rig.pop()) == ["a"]
 
 
@@ -288,7 +288,7 @@ def test_a_disk_that_takes_nothing_keeps_what_is_due(rig: Rig) -> None:
         rig.run()
     assert not rig.due
     assert rig.findings() == []
-    rig.advance(core.RETRY_MS)
+    rig.advance(jobs.RETRY_MS)
     assert bodies(rig.pop()) == ["a"]
 
 
@@ -302,7 +302,7 @@ def test_firing_that_raises_is_put_off_and_everything_else_goes_on(rig: Rig, mon
         rig.advance(SECOND)
         assert bodies(rig.pop()) == ["x"], "the lease was revived all the same"
         assert waiting(rig) == (1, 0)
-    rig.advance(core.POSTPONE_MS)
+    rig.advance(jobs.POSTPONE_MS)
     assert sorted(bodies(rig.pop())) == ["a", "x"]
 
 
