@@ -1,13 +1,12 @@
 """Retention: chunks of the log go when their time has come.
 
-    mark   T + time → position      at that time every group of T had moved past all chunks before the position
+By default a chunk goes `keep_ms` after every group had moved past it, which marks tell (marks.py), and only if every
+group is past it at the moment it goes: what a group has not finished is kept, whoever went back and whoever came late.
+By age it goes `keep_ms` after it was stored, and what nobody had read is counted as expired. A chunk that a lease or a
+retry entry points into is skipped, not stopped at; one that is held KEEP_COPY_AFTER_MS past its time has its live
+records copied to `kept`, so that a forgotten lease does not hold a whole chunk.
 
-By default a chunk goes `keep_ms` after the mark that passed it; what a group has not finished is kept. By age it goes
-`keep_ms` after it was stored, and what nobody had read is counted as expired. A chunk that a lease or a retry entry
-points into is skipped, not stopped at; one that is held KEEP_COPY_AFTER_MS past its time has its live records copied to
-`kept`, so that a forgotten lease does not hold a whole chunk.
-
-    stored ──── every group moved past it ──── keep_ms ────▶ drop
+    stored ──── every group moved past it ──── keep_ms ────▶ drop, if that is still so
                           │ mark                        ├── pinned: skipped, looked at again each minute
                                                         └── an hour later: live records → kept, the chunk goes
 
@@ -25,7 +24,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from popmq_server import deadletter, index
+from popmq_server import deadletter, index, marks
 from popmq_server.catalog import KEEP_MS_DEFAULT
 from popmq_server.checkpoint import members_of
 from popmq_server.message import RECORD
@@ -83,6 +82,8 @@ class Retention:
 
     def __init__(self) -> None:
         self._resume: dict[int, int] = {}
+        #: Topics whose chunks were not all marked in one piece: the mark that moves on.
+        self._marking: dict[int, int] = {}
         self._bare_at = b""
         #: For each dead-letter topic where the look for redriven chunks goes on, and not before when.
         self._letters: dict[int, tuple[int, int]] = {}
@@ -110,17 +111,21 @@ class Retention:
             parent = tx.state.topics[topic.parent_id]
             topic = topic._replace(by_age=parent.by_age, keep_ms=parent.keep_ms)
         left = not topic.by_age and self._mark(tx, topic)
-        left |= self._drop(tx, topic, self._limit(tx, topic) if not topic.by_age else None)
+        since_ms = tx.now_ms - topic.keep_ms
+        left |= self._drop(tx, topic, marks.limit(tx.kv, topic.topic_id, since_ms) if not topic.by_age else None)
         left |= deadletter.has_gone(tx, topic.topic_id) and self._drop_redriven(tx, topic)
         return left
 
     def _mark(self, tx: Tx, topic: Topic) -> bool:
-        """Moves the mark over the chunks that every group has passed.
+        """Marks how far every group has moved; whether there is more to look at.
 
-        Chunks that are pinned are passed as well: a mark says how far the groups have moved, a pin what must stay.
+        Chunks that are pinned are passed as well: a mark says how far the groups have moved, a pin what must stay. A
+        look that takes several pieces moves the mark of its first one on.
         """
-        last = tx.kv.last("mark", U32.pack(topic.topic_id))
-        at = U64.unpack(last[1])[0] if last else 0
+        marked_ms, at = marks.last(tx.kv, topic.topic_id)
+        goes_on = self._marking.pop(topic.topic_id, -1) == marked_ms
+        if not goes_on and 0 <= tx.now_ms - marked_ms < topic.keep_ms // marks.MARKS_MAX:
+            return False
         moved, seen = at, 0
         for chunk in chunks(tx, topic.topic_id, at):
             if seen == CHUNKS_MAX or not passed(tx, topic, chunk):
@@ -128,29 +133,22 @@ class Retention:
             seen += 1
             moved = chunk.position + chunk.bytes
         if moved > at:
-            tx.kv.put("mark", TOPIC_AT.pack(topic.topic_id, tx.now_ms), U64.pack(moved))
+            if goes_on:
+                tx.kv.delete("mark", TOPIC_AT.pack(topic.topic_id, marked_ms))
+            marks.put(tx.kv, topic.topic_id, tx.now_ms, moved)
+        if seen == CHUNKS_MAX:
+            self._marking[topic.topic_id] = tx.now_ms
         return seen == CHUNKS_MAX
-
-    def _limit(self, tx: Tx, topic: Topic) -> int:
-        """The position before which chunks may go.
-
-        Older marks than the one in use are of no use any more and go.
-        """
-        key = TOPIC_AT.pack(topic.topic_id, max(0, tx.now_ms - topic.keep_ms))
-        found = tx.kv.floor("mark", key, U32.pack(topic.topic_id))
-        if found is None:
-            return 0
-        limit = int(U64.unpack(found[1])[0])
-        for old in [old for old, _ in tx.kv.scan("mark", U32.pack(topic.topic_id)) if old < found[0]][:CHUNKS_MAX]:
-            tx.kv.delete("mark", old)
-        return limit
 
     def _drop(self, tx: Tx, topic: Topic, limit: int | None) -> bool:
         """Retires the chunks whose time has come, at most CHUNKS_MAX; whether there are more."""
         start, ripe = self._resume.pop(topic.topic_id, 0), list[Chunk]()
         for chunk in chunks(tx, topic.topic_id, start):
-            over = chunk.position >= limit if limit is not None else chunk.stored_ms + topic.keep_ms > tx.now_ms
-            if over:
+            if limit is None:
+                stays = chunk.stored_ms + topic.keep_ms > tx.now_ms
+            else:
+                stays = chunk.position >= limit or not passed(tx, topic, chunk)
+            if stays:
                 break
             if len(ripe) == CHUNKS_MAX:
                 self._resume[topic.topic_id] = chunk.position

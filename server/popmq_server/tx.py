@@ -8,6 +8,7 @@ commit. Handlers (core.py) take it first and change the broker through it only; 
 import bisect
 from typing import Any
 
+from popmq_server import marks
 from popmq_server.checkpoint import BACKOFF, CheckPoint, Lease
 from popmq_server.records import IN_FLIGHT_MAX, Group, Held, Lites, Topic, TopicStat
 from popmq_server.state import State, locked_counts, queue_counts, shifted
@@ -171,12 +172,15 @@ class Tx:
             self.kv.delete("pin", key)
 
     def pass_to(self, where: tuple[int, int, int], offset: int) -> None:
-        """A group moves on in a queue."""
-        before = self.state.poff.get(where, 0)
-        if offset != before or where not in self.state.poff:
-            self.state.poff[where] = offset
-            self.state.passed[where[:2]] = self.state.passed.get(where[:2], 0) + offset - before
-            self.count_unread(where[:2], before - offset)
+        """A group moves in a queue. When it goes back, or comes, what it has before it was not passed by all groups."""
+        known, before = where in self.state.poff, self.state.poff.get(where, 0)
+        if offset == before and known:
+            return
+        self.state.poff[where] = offset
+        self.state.passed[where[:2]] = self.state.passed.get(where[:2], 0) + offset - before
+        self.count_unread(where[:2], before - offset)
+        if offset < before or not known:
+            marks.take_back(self.kv, where[1], where[2], offset)
 
     def loosen(self, owner_id: int, count: int) -> None:
         """Moves the number of an owner's members that stand in the retry topic, tied to their CheckPoint."""

@@ -11,7 +11,7 @@
     log       position [8]                  the records of one commit and topic, back to back: one chunk
     cq        T + Q + first offset [8]      n × (position [8], size [4], tag hash [8])
     idx       T + position [8]              what the chunk holds: ranges of offsets, sorted hashes of ids and keys
-    mark      T + time [8]                  position [8]: by this time every group had moved past it
+    mark      T + time [8]                  position [8]: since then every group is past it (marks.py)
     queue     T + Q                         first readable offset [8], next offset when it was written [8]
     dedup     producer hash [16] + no. [8]  time [8], T, Q, first offset [8], count [4]
     poff      G + T + Q                     next offset to pop [8]
