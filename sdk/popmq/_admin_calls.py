@@ -157,8 +157,8 @@ def changed_group(group: Group, changes: dict[str, Any]) -> Group:
 
 
 def start_position(start: Start) -> pb.StartPosition:
-    """Where a new group starts. A datetime without a zone is local time, as everywhere in Python."""
-    if isinstance(start, datetime):
+    """Where a new group starts: "earliest", "latest", or a time. Raises InvalidField."""
+    if not isinstance(start, str):
         return pb.StartPosition(**{"from": pb.TIMESTAMP, "timestamp_ms": moment_ms(start)})
     return pb.StartPosition(**{"from": enum_of(pb.StartFrom, start, "start")})
 

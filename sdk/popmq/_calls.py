@@ -4,6 +4,7 @@ What a Call's reader gets beside the answer is whether an earlier try of it may 
 again and meets HANDLE_LAPSED was most likely its own first try, and counts as done.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, make_dataclass
 from datetime import datetime
@@ -61,9 +62,13 @@ def ms(seconds: float) -> int:
 def moment_ms(moment: datetime | float) -> int:
     """A time, or seconds since 1970 UTC, as whole milliseconds, rounded up: not before it was meant.
 
-    A datetime without a zone is local time, as everywhere in Python.
+    A datetime without a zone is local time, as everywhere in Python. Raises InvalidField for what is no time.
     """
     seconds = moment.timestamp() if isinstance(moment, datetime) else moment
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not math.isfinite(seconds):
+        raise InvalidField(
+            f"{moment!r} is no time", code="INVALID_FIELD", action="give a datetime, or seconds since 1970"
+        )
     return -(-round(seconds * 1_000_000) // 1000)
 
 

@@ -71,17 +71,32 @@ def update_offsets(topic: str, group: str, offsets: Mapping[int, int]) -> Call[N
 
 
 def sent_back(
-    queue: int, offset: int, retry: bool = False, delay: float | None = None, reason: str = "", reject: bool = False
+    delivery: Delivery, retry: bool, delay: float | None = None, reason: str = "", reject: bool = False
 ) -> pb.SentBack:
-    """An entry of `send_back`."""
-    delay_ms = None if delay is None else ms(delay)
-    return pb.SentBack(queue=queue, offset=offset, retry=retry, delay_ms=delay_ms, reason=clip(reason), reject=reject)
+    """An entry of `send_back`, with the attempts that were made in place too."""
+    return pb.SentBack(
+        queue=delivery.queue,
+        offset=delivery.offset,
+        retry=retry,
+        delay_ms=None if delay is None else ms(delay),
+        reason=clip(reason),
+        reject=reject,
+        attempts=delivery.attempt,
+    )
 
 
-def pulled_back(delivery: Delivery, delay: float | None, reason: str, reject: bool) -> pb.SentBack:
+def dropped(queue: int, offset: int, retry: bool, reason: str) -> pb.SentBack:
+    """An entry for a delivery that nobody has any more: of its attempts only what the broker knows is known."""
+    return pb.SentBack(queue=queue, offset=offset, retry=retry, reason=clip(reason))
+
+
+def pulled_back(
+    delivery: Delivery, delay: float | None, reason: str, reject: bool, max_attempts: int | None
+) -> pb.SentBack:
     """A delivery of `client.pull`, which says by its topic whether it came from the retry topic."""
-    retry = delivery.topic.startswith(RETRY_PREFIX)
-    return sent_back(delivery.queue, delivery.offset, retry, delay, reason, reject)
+    row = sent_back(delivery, delivery.topic.startswith(RETRY_PREFIX), delay, reason, reject)
+    row.max_attempts = max_attempts or 0
+    return row
 
 
 def by_place(deliveries: Sequence[Delivery]) -> Iterator[tuple[str, str, list[int]]]:
@@ -98,12 +113,12 @@ def by_place(deliveries: Sequence[Delivery]) -> Iterator[tuple[str, str, list[in
 def sent_back_as(delivery: Delivery, retry: bool, outcome: Outcome) -> pb.SentBack:
     """A pulled delivery that ended otherwise than acked."""
     if isinstance(outcome, Release):
-        return sent_back(delivery.queue, delivery.offset, retry, outcome.delay, outcome.reason)
+        return sent_back(delivery, retry, outcome.delay, outcome.reason)
     assert isinstance(outcome, Reject)
-    return sent_back(delivery.queue, delivery.offset, retry, None, outcome.reason, reject=True)
+    return sent_back(delivery, retry, None, outcome.reason, reject=True)
 
 
-def send_back(topic: str, group: str, rows: Sequence[pb.SentBack]) -> Call[list[Any]]:
+def send_back(topic: str, group: str, client_id: str, rows: Sequence[pb.SentBack]) -> Call[list[Any]]:
     """Gives pulled messages back; reads an InvisibleTimeResult or the error of each."""
 
     def read(reply: pb.SendBackResponse, _retried: bool) -> list[InvisibleTimeResult | PopMQError]:
@@ -114,7 +129,8 @@ def send_back(topic: str, group: str, rows: Sequence[pb.SentBack]) -> Call[list[
             for result in reply.results
         ]
 
-    return Call("Broker.SendBack", pb.SendBackRequest(topic=topic, group=group, messages=rows), read, "settle")
+    request = pb.SendBackRequest(topic=topic, group=group, client_id=client_id, messages=rows)
+    return Call("Broker.SendBack", request, read, "settle")
 
 
 def lock_queues(topic: str, group: str, client_id: str, queues: Sequence[int]) -> Call[QueueLocks]:

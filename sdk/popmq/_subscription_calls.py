@@ -19,10 +19,16 @@ def set_filter(topic: str, group: str, tag: str | None, sql: str | None) -> Call
     )
 
 
-def set_consume_mode(topic: str, group: str, mode: str, share_number: int) -> Call[Subscription]:
+def set_consume_mode(
+    topic: str, group: str, mode: str, share_number: int, start: Start | None = None
+) -> Call[Subscription]:
     """Switches between POP and PULL."""
     request = pb.SetConsumeModeRequest(
-        topic=topic, group=group, mode=enum_of(pb.ConsumeMode, mode, "mode"), share_number=share_number
+        topic=topic,
+        group=group,
+        mode=enum_of(pb.ConsumeMode, mode, "mode"),
+        share_number=share_number,
+        start=None if start is None else start_position(start),
     )
     return Call("Admin.SetConsumeMode", request, lambda reply, _: read_subscription(reply.subscription))
 

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-#: Where a new group starts in a topic: at the first message, after the last one, or at the first one stored since.
-Start = Literal["earliest", "latest"] | datetime
+#: Where a new group starts in a topic: at the first message, after the last one, or at the first one stored since a
+#: time; a number is seconds since 1970 UTC.
+Start = Literal["earliest", "latest"] | datetime | float
 
 DEFAULT_KEEP_S = 72 * 3600.0
 

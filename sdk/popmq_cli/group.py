@@ -170,7 +170,7 @@ def _fields(group: popmq.Group) -> dict[str, Any]:
         "lease": seconds(group.invisible),
         "backoff": ", ".join(seconds(delay) for delay in group.backoff),
         "share number": group.share_number,
-        "start": group.start if isinstance(group.start, str) else group.start.isoformat(),
+        "start": group.start.isoformat() if isinstance(group.start, datetime) else group.start,
         "exclusive owner": "yes" if group.exclusive_owner else "no",
         "fifo": "yes" if group.fifo else "no",
         "in flight": f"at most {group.in_flight_max:,} a queue",

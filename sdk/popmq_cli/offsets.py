@@ -89,8 +89,17 @@ def clone(client: popmq.Client, output: Output, topic: str, from_group: str, gro
 @click.argument("group")
 @click.argument("mode", type=click.Choice(["POP", "PULL"], case_sensitive=False), required=False)
 @click.option("--share-number", type=click.IntRange(0), default=0, help="For this topic; 0: the group's.")
+@click.option("--start", help='Where a new group begins: "earliest", "latest", or a time like 2026-01-31T12:00.')
 @asks
-def mode(client: popmq.Client, output: Output, topic: str, group: str, mode: str | None, share_number: int) -> None:
+def mode(
+    client: popmq.Client,
+    output: Output,
+    topic: str,
+    group: str,
+    mode: str | None,
+    share_number: int,
+    start: str | None,
+) -> None:
     """How GROUP reads TOPIC: pop or pull.
 
     By leases or by offsets. With MODE it is switched, while consumers run: nothing is lost, and nothing that was acked
@@ -101,9 +110,11 @@ def mode(client: popmq.Client, output: Output, topic: str, group: str, mode: str
       popmq mode orders billing
       popmq mode orders billing pull
       popmq mode orders billing pop --share-number 2
+      popmq mode orders audit pull --start latest
     """
     if mode is not None:
-        read = client.set_consume_mode(topic, group, mode, share_number)
+        where = None if start is None else start_of(start, "--start")
+        read = client.set_consume_mode(topic, group, mode, share_number, where)
         output.done(f"{group} reads {topic} by {read.mode}", read)
         return
     known = [read for read in client.subscriptions(group) if read.topic == topic]

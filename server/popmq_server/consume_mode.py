@@ -18,7 +18,7 @@ order of the message groups is made anew by a switch to POP (sweep.py).
 
 from popmq_server import sweep
 from popmq_server.commands import SetConsumeMode
-from popmq_server.errors import group_not_found
+from popmq_server.errors import group_not_found, invalid
 from popmq_server.rebalance import Terms
 from popmq_server.records import Held, Subscription, Sweep
 from popmq_server.subscription import bind, resolve
@@ -28,8 +28,14 @@ from popmq_server.tx import Tx
 def set_consume_mode(tx: Tx, command: SetConsumeMode) -> tuple[Subscription, bool]:
     """Sets mode and share number; whether something is still on its way. The same again changes nothing."""
     group, topic = resolve(tx, command.topic, command.group)
-    bind(tx, group, topic)
     where = (group.group_id, topic.topic_id)
+    if command.start is not None and where in tx.state.stat:
+        raise invalid(
+            f"group {group.name!r} has its position in topic {topic.name!r} already",
+            field="start",
+            action="leave it out, or move the group with ResetOffsets",
+        )
+    bind(tx, group, topic, command.start)
     before = tx.state.subscriptions.get(where, Subscription())
     after = before._replace(
         mode=command.mode, share_number=command.share_number, pulled=before.pulled or command.mode == "PULL"

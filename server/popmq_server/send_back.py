@@ -8,7 +8,8 @@
           none left, or `reject`        dead-letter topic
 
 Found by its place, exactly or not at all: what retention has dropped is MESSAGE_NOT_FOUND, never its neighbour (D.22).
-Pulling a message from a queue is its first attempt, from the retry topic one more than its entry says. The message
+Pulling a message from a queue is its first attempt, from the retry topic one more than its entry says; a consumer that
+tried it more often without asking the broker, in place, says how often. The message
 itself stays where it is, as for pops: a retry is a pointer. Everything of one request is one transaction, and OK is on
 disk. A consumer that repeats a send-back whose answer it has not seen sends the message back twice.
 """
@@ -51,7 +52,7 @@ def send_back(tx: Tx, command: SendBack) -> list[tuple[int, bool] | Refused]:
         try:
             if isinstance(message, Refused):
                 raise message
-            found = _find(tx, group, topic, message, f"messages[{place}]")
+            found = _counted(_find(tx, group, topic, message, f"messages[{place}]"), message)
             if found.entry is not None and found.entry.key in seen:
                 raise _gone(f"messages[{place}].offset", "it stands twice in the request")
         except Refused as refused:
@@ -59,14 +60,19 @@ def send_back(tx: Tx, command: SendBack) -> list[tuple[int, bool] | Refused]:
             continue
         if found.entry is not None:
             seen.add(found.entry.key)
-        dead = message.reject or found.run.attempts >= group.max_attempts
+        dead = message.reject or found.run.attempts >= (message.max_attempts or group.max_attempts)
         delay_ms = 0 if dead else _delay_ms(group, message, found.run.attempts)
         reason = message.reason or (NO_ATTEMPTS if dead and not message.reject else "")
         alike.setdefault((delay_ms, reason, dead), []).append(found)
         results.append((tx.now_ms + delay_ms, dead))
     for (delay_ms, reason, dead), founds in alike.items():
-        _leave(tx, group, topic, founds, delay_ms, reason, dead)
+        _leave(tx, group, topic, founds, command.client_id, delay_ms, reason, dead)
     return results
+
+
+def _counted(found: Found, message: SentBack) -> Found:
+    """With the attempts that its consumer counted, if these are more."""
+    return found._replace(run=found.run._replace(attempts=max(found.run.attempts, message.attempts)))
 
 
 def _delay_ms(group: Group, message: SentBack, attempts: int) -> int:
@@ -117,10 +123,12 @@ def _find_retry(tx: Tx, group: Group, topic: Topic, message: SentBack, field: st
     return Found(run, b"", entry)
 
 
-def _leave(tx: Tx, group: Group, topic: Topic, founds: list[Found], delay_ms: int, reason: str, dead: bool) -> None:
+def _leave(
+    tx: Tx, group: Group, topic: Topic, founds: list[Found], client: str, delay_ms: int, reason: str, dead: bool
+) -> None:
     """Messages that go the same way, as the members of one CheckPoint; without a delay nobody stores it."""
     where = (group.group_id, topic.topic_id)
-    ck = _checkpoint(tx, where, founds, reason, topic.in_order)
+    ck = _checkpoint(tx, where, founds, client, reason, topic.in_order)
     for found in founds:
         if found.entry is not None:
             take_retry_entry(tx, where, found.entry)
@@ -139,7 +147,9 @@ def _leave(tx: Tx, group: Group, topic: Topic, founds: list[Found], delay_ms: in
         to_retry(tx, ck, ck.all_bits, reason)
 
 
-def _checkpoint(tx: Tx, where: tuple[int, int], founds: list[Found], reason: str, in_order: bool) -> CheckPoint:
+def _checkpoint(
+    tx: Tx, where: tuple[int, int], founds: list[Found], client: str, reason: str, in_order: bool
+) -> CheckPoint:
     """A CheckPoint of kind backoff: nobody has a handle on it."""
     log = Log(tx.kv)
     chunks: list[tuple[int, int]] = []
@@ -155,7 +165,7 @@ def _checkpoint(tx: Tx, where: tuple[int, int], founds: list[Found], reason: str
         int.from_bytes(os.urandom(8), "big"),
         tx.now_ms,
         "",
-        "",
+        client,
         reason,
         tuple(found.run for found in founds),
         len(founds),

@@ -84,6 +84,32 @@ def test_a_group_with_one_attempt_sends_straight_to_the_dead_letters(rig: Rig) -
     assert rig.dead()[0].dead_letter.reason == "no attempts left"
 
 
+def test_a_dead_letter_tells_who_had_it_last_and_how_often_it_was_tried_in_place(shop: Rig) -> None:
+    messages = (ask.SentBack(0, 1, reject=True, attempts=3), ask.SentBack(0, 2, reject=True))
+    shop.do(ask.SendBack("t", "g", messages, "worker-1"))
+    told = [(letter.body, letter.dead_letter.attempts, letter.dead_letter.last_client) for letter in shop.dead()]
+    assert told == [(b"m1", 3, "worker-1"), (b"m2", 1, "worker-1")]
+
+
+def test_attempts_in_place_count_for_the_maximum_for_the_backoff_and_for_what_follows(rig: Rig) -> None:
+    pulling(rig, max_attempts=4, delays_ms=(SECOND, MINUTE, HOUR)).send("a", "b")
+    commit(rig, 2)
+    results = rig.do(ask.SendBack("t", "g", (ask.SentBack(0, 0, attempts=3), ask.SentBack(0, 1, attempts=4))))
+    assert results == [(rig.now + HOUR, False), (rig.now, True)]
+    rig.advance(HOUR)
+    assert [place[::2] for place in pulled_again(rig)] == [("a", 4)]
+    low = ask.SentBack(0, last(rig), retry=True, attempts=1)
+    assert rig.do(ask.SendBack("t", "g", (low,))) == [(rig.now, True)], "a lower number does not take attempts back"
+    assert [letter.dead_letter.attempts for letter in rig.dead()] == [4, 4]
+
+
+@pytest.mark.parametrize(("max_attempts", "dead"), [(1, True), (2, False), (0, True)])
+def test_a_consumer_may_name_another_maximum_for_one_message(rig: Rig, max_attempts: int, dead: bool) -> None:
+    pulling(rig, max_attempts=1).send("a")
+    ((_, dead_lettered),) = send_back(rig, 0, max_attempts=max_attempts)
+    assert dead_lettered == dead
+
+
 def test_a_rejected_message_is_a_dead_letter_at_once(shop: Rig) -> None:
     """S2.57: a delay level below zero."""
     assert send_back(shop, 1, reject=True, reason="broken", delay_ms=HOUR) == [(shop.now, True)]

@@ -78,6 +78,7 @@ async def test_after_its_last_attempt_a_message_is_a_dead_letter_and_the_next_on
     (dead,) = (await client.browse("%DLQ%thrice")).deliveries
     assert dead.text() == "bad"
     assert dead.dead_letter.reason.startswith("ValueError: it is bad")
+    assert (dead.dead_letter.attempts, dead.dead_letter.last_client) == (3, client.client_id)
 
 
 async def test_a_handler_may_put_its_message_off_or_reject_it(client: Any, guard: Any, advance: Any) -> None:

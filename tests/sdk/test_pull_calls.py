@@ -86,6 +86,27 @@ async def test_what_is_sent_back_comes_again_through_the_retry_topic(pulled: Any
     assert (dead.text(), dead.dead_letter.reason, dead.dead_letter.attempts) == ("a", "it is bad", 2)
 
 
+async def test_a_maximum_of_attempts_may_be_named_for_one_send_back(pulled: Any) -> None:
+    await pulled.send(TOPIC, ["a"])
+    page = await pulled.pull(TOPIC, GROUP, 0, 0)
+    (result,) = await pulled.send_back(page.deliveries[0], max_attempts=1)
+    assert result.dead_lettered
+    (dead,) = (await pulled.browse(f"%DLQ%{GROUP}")).deliveries
+    assert (dead.dead_letter.attempts, dead.dead_letter.last_client) == (1, pulled.client_id)
+
+
+async def test_a_reset_takes_seconds_since_1970_for_a_time_and_refuses_what_is_none(pulled: Any, advance: Any) -> None:
+    await pulled.send(TOPIC, ["before"])
+    await advance(100.0)
+    await pulled.send(TOPIC, ["since"])
+    assert await pulled.reset_offsets(TOPIC, GROUP, 1.7e9) == {0: 0}
+    assert await pulled.reset_offsets(TOPIC, GROUP, 1.7e9 + 50) == {0: 1}
+    for wrong in (None, True, float("nan"), float("inf"), b"earliest", "yesterday"):
+        with pytest.raises(errors.InvalidField):
+            await pulled.reset_offsets(TOPIC, GROUP, wrong)
+    assert await committed(pulled) == {0: 1}
+
+
 async def test_what_cannot_be_sent_back_is_told_and_the_rest_is_done(pulled: Any) -> None:
     await pulled.send(TOPIC, ["a"])
     (there,) = (await pulled.pull(TOPIC, GROUP, 0, 0)).deliveries

@@ -133,6 +133,24 @@ async def test_a_new_group_begins_at_the_first_message_or_behind_the_last(
             assert delivery.text() == first
 
 
+async def test_a_start_that_is_not_used_is_told_and_one_at_the_switch_is_obeyed(
+    client: Any, guard: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "popmq.consumer")
+    await client.send(TOPIC, ["old"])
+    await client.set_consume_mode(TOPIC, GROUP, "PULL")
+    async with client.pull_consume(TOPIC, GROUP, start="latest") as consumer:
+        assert await take(consumer, guard, 1) == ["old"]
+    assert "start='latest' is for a group that is new there" in caplog.text
+    with pytest.raises(errors.InvalidField, match="has its position"):
+        await client.set_consume_mode(TOPIC, GROUP, "PULL", start="latest")
+    await client.create_group("prepared")
+    await client.set_consume_mode(TOPIC, "prepared", "PULL", start="latest")
+    await client.send(TOPIC, ["new"])
+    async with client.pull_consume(TOPIC, "prepared") as consumer:
+        assert await take(consumer, guard, 1) == ["new"]
+
+
 async def test_a_new_group_begins_at_a_time(client: Any, guard: Any, advance: Any, popmq_clock: FakeClock) -> None:
     await client.send(TOPIC, ["before"])
     await advance(10.0)

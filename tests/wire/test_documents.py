@@ -77,7 +77,7 @@ LIMITS = {
     "time in which message ids are unique": f"0–{catalog.UNIQUE_IDS_MS_MAX // 3_600_000} h",
     "body that a quota allows": f"0–{size(message.BODY_BYTES_MAX)}",
     "priority": f"0–{count(message.PRIORITY_MAX)}",
-    "attempts of a group": f"1–{count(admin.MAX_ATTEMPTS_MAX)}, default {catalog.MAX_ATTEMPTS_DEFAULT}",
+    "attempts of a group": f"1–{count(requests.MAX_ATTEMPTS_MAX)}, default {catalog.MAX_ATTEMPTS_DEFAULT}",
     "backoff table": f"1–{admin.DELAYS_MAX} delays",
     "share number": f"0–{count(admin.SHARE_NUMBER_MAX)}",
     "topics in a Heartbeat": count(requests.ENTRIES_MAX),

@@ -731,30 +731,36 @@ class QueueOffsets(_message.Message):
     def __init__(self, queue: _Optional[int] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., committed: _Optional[int] = ..., at_timestamp: _Optional[int] = ...) -> None: ...
 
 class SendBackRequest(_message.Message):
-    __slots__ = ("topic", "group", "messages")
+    __slots__ = ("topic", "group", "messages", "client_id")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     topic: str
     group: str
     messages: _containers.RepeatedCompositeFieldContainer[SentBack]
-    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[SentBack, _Mapping]]] = ...) -> None: ...
+    client_id: str
+    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[SentBack, _Mapping]]] = ..., client_id: _Optional[str] = ...) -> None: ...
 
 class SentBack(_message.Message):
-    __slots__ = ("queue", "offset", "retry", "delay_ms", "reason", "reject")
+    __slots__ = ("queue", "offset", "retry", "delay_ms", "reason", "reject", "attempts", "max_attempts")
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     RETRY_FIELD_NUMBER: _ClassVar[int]
     DELAY_MS_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     REJECT_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    MAX_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
     queue: int
     offset: int
     retry: bool
     delay_ms: int
     reason: str
     reject: bool
-    def __init__(self, queue: _Optional[int] = ..., offset: _Optional[int] = ..., retry: bool = ..., delay_ms: _Optional[int] = ..., reason: _Optional[str] = ..., reject: bool = ...) -> None: ...
+    attempts: int
+    max_attempts: int
+    def __init__(self, queue: _Optional[int] = ..., offset: _Optional[int] = ..., retry: bool = ..., delay_ms: _Optional[int] = ..., reason: _Optional[str] = ..., reject: bool = ..., attempts: _Optional[int] = ..., max_attempts: _Optional[int] = ...) -> None: ...
 
 class SendBackResponse(_message.Message):
     __slots__ = ("results",)
@@ -1184,16 +1190,18 @@ class SetFilterResponse(_message.Message):
     def __init__(self, subscription: _Optional[_Union[Subscription, _Mapping]] = ...) -> None: ...
 
 class SetConsumeModeRequest(_message.Message):
-    __slots__ = ("topic", "group", "mode", "share_number")
+    __slots__ = ("topic", "group", "mode", "share_number", "start")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     MODE_FIELD_NUMBER: _ClassVar[int]
     SHARE_NUMBER_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
     topic: str
     group: str
     mode: ConsumeMode
     share_number: int
-    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., mode: _Optional[_Union[ConsumeMode, str]] = ..., share_number: _Optional[int] = ...) -> None: ...
+    start: StartPosition
+    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., mode: _Optional[_Union[ConsumeMode, str]] = ..., share_number: _Optional[int] = ..., start: _Optional[_Union[StartPosition, _Mapping]] = ...) -> None: ...
 
 class SetConsumeModeResponse(_message.Message):
     __slots__ = ("subscription",)

@@ -37,7 +37,7 @@ class AsyncPullConsumer:
         self._kept = False  # its upkeep is among the keeper's chores
         lock = Lock()
         self._arrivals = Arrivals(lock)
-        self._send_backs = SendBacks(parts.wire, parts.clock, reading, self._arrivals.wake)
+        self._send_backs = SendBacks(parts.wire, parts.clock, parts.client_id, reading, self._arrivals.wake)
         self._desk = Desk(
             parts.wire,
             parts.clock,

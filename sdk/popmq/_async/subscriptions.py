@@ -23,13 +23,16 @@ class AsyncSubscriptions:
         """
         return await self._wire.run(_subscription_calls.set_filter(topic, group, tag, sql))
 
-    async def set_consume_mode(self, topic: str, group: str, mode: str, share_number: int = 0) -> Subscription:
+    async def set_consume_mode(
+        self, topic: str, group: str, mode: str, share_number: int = 0, start: Start | None = None
+    ) -> Subscription:
         """Switches a group in a topic between "POP" and "PULL" while consumers run.
 
         Nothing is lost, and nothing that was acked comes again. `share_number` 0: the group's.
+        `start`: where a group begins that is new in the topic; InvalidField for one that has its position there.
         Raises TopicNotFound, GroupNotFound, InvalidField.
         """
-        return await self._wire.run(_subscription_calls.set_consume_mode(topic, group, mode, share_number))
+        return await self._wire.run(_subscription_calls.set_consume_mode(topic, group, mode, share_number, start))
 
     async def query_offsets(
         self, topic: str, group: str = "", at: datetime | float | None = None

@@ -269,7 +269,7 @@ class Puller:
 
     def send_back(self, offset: int, reason: str) -> None:
         """Sends a message back whose delivery nobody has any more."""
-        row = _pull_calls.sent_back(max(self.number, 0), offset, self._retry, None, reason)
+        row = _pull_calls.dropped(max(self.number, 0), offset, self._retry, reason)
         self._desk.send_backs.add(self, offset, row, None)
 
     def forgotten(self) -> Iterator[int]:

@@ -77,17 +77,20 @@ class Pulling:
         delay: float | None = None,
         reason: str = "",
         reject: bool = False,
+        max_attempts: int | None = None,
     ) -> list[InvisibleTimeResult]:
         """Gives back what `pull` delivered to a group: each message comes again through the retry topic after `delay`
         seconds (None: the group's backoff), or is a dead letter after its last attempt, with `reject` at once.
+
+        `max_attempts`: in place of the group's, for this time.
 
         Raises WrongConsumeMode, TopicNotFound, GroupNotFound; MessageNotFound, InvalidField, PartlyRefused.
         """
         rows = [deliveries] if isinstance(deliveries, Delivery) else list(deliveries)
         results: list[Any] = [None] * len(rows)
         for topic, group, indices in _pull_calls.by_place(rows):
-            entries = [_pull_calls.pulled_back(rows[index], delay, reason, reject) for index in indices]
-            answers = self._wire.run(_pull_calls.send_back(topic, group, entries))
+            entries = [_pull_calls.pulled_back(rows[index], delay, reason, reject, max_attempts) for index in indices]
+            answers = self._wire.run(_pull_calls.send_back(topic, group, self.client_id, entries))
             for index, answer in zip(indices, answers, strict=True):
                 results[index] = answer
         return all_or_raise(results)

@@ -34,10 +34,13 @@ class SendBacks:
     elsewhere, whatever happens to this process.
     """
 
-    def __init__(self, wire: Wire, clock: Clock, reading: PullReading, told: Callable[[], object]) -> None:
+    def __init__(
+        self, wire: Wire, clock: Clock, client_id: str, reading: PullReading, told: Callable[[], object]
+    ) -> None:
         self._wire = wire
         self._told = told  # "the broker has everything", before `due` says so
         self._clock = clock
+        self._client_id = client_id
         self._reading = reading
         self._lock = Lock()
         self._waiting: list[Sent] = []
@@ -90,7 +93,8 @@ class SendBacks:
     def _send(self, some: list[Sent]) -> bool:
         """Sends them; false: not now."""
         reading = self._reading
-        call = _pull_calls.send_back(reading.topic, reading.group, [row for _, _, row, _ in some])
+        rows = [row for _, _, row, _ in some]
+        call = _pull_calls.send_back(reading.topic, reading.group, self._client_id, rows)
         try:
             results = self._wire.run(call)
         except TryLater as error:

@@ -89,6 +89,8 @@ class GroupShare:
         try:
             if (self._assignment(stop)).mode != "PULL":
                 self._begin(stop)
+            else:
+                self._tell_start_unused()
         except BaseException:
             self.close(True)
             raise
@@ -177,9 +179,14 @@ class GroupShare:
         if any(row.committed >= 0 for row in self._offsets(stop)):
             self._check_mode(stop)
             return
-        self._wire.run(_subscription_calls.set_consume_mode(*self._where, "PULL", 0), stop)
+        call = _subscription_calls.set_consume_mode(*self._where, "PULL", 0, self._reading.start)
+        self._wire.run(call, stop)
+
+    def _tell_start_unused(self) -> None:
+        """A group's position is its own, be it from its consumers or from an operator: `start` does not move it."""
         if self._reading.start is not None:
-            self._wire.run(_subscription_calls.reset_offsets(*self._where, self._reading.start), stop)
+            text = "group %s goes on where it stands in topic %s: start=%r is for a group that is new there"
+            log.info(text, self._where[1], self._where[0], self._reading.start)
 
     def _check_mode(self, stop: Stop) -> None:
         topic, group = self._where

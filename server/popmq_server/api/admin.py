@@ -26,7 +26,6 @@ from popmq_server.storage.lmdb import Store
 
 #: Entries of one backoff table.
 DELAYS_MAX = 64
-MAX_ATTEMPTS_MAX = 1000
 SHARE_NUMBER_MAX = 10_000
 LEASES_DEFAULT = 100
 IN_FLIGHT_LIMIT_MAX = 1_000_000
@@ -330,7 +329,9 @@ def _create_group(group: pb.Group) -> commands.CreateGroup:
     start_from, start_ms = requests.start_position(group.start, "group.start")
     return commands.CreateGroup(
         requests.group_name(group.name, "group.name"),
-        check_range(group.max_attempts, "group.max_attempts", 1, MAX_ATTEMPTS_MAX, catalog.MAX_ATTEMPTS_DEFAULT),
+        check_range(
+            group.max_attempts, "group.max_attempts", 1, requests.MAX_ATTEMPTS_MAX, catalog.MAX_ATTEMPTS_DEFAULT
+        ),
         delays,
         requests.invisible_ms(group.invisible_ms, "group.invisible_ms", catalog.INVISIBLE_MS_DEFAULT),
         check_range(group.share_number, "group.share_number", 0, SHARE_NUMBER_MAX),

@@ -13,7 +13,7 @@ from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server import catalog
 from popmq_server.api import requests, responses
 from popmq_server.api.native import NativeService
-from popmq_server.api.requests import INT64_MAX, read
+from popmq_server.api.requests import INT64_MAX, MAX_ATTEMPTS_MAX, read
 from popmq_server.commands import (
     CloneOffsets,
     Pull,
@@ -33,6 +33,8 @@ from popmq_server.queue_locks import LOCK_MS
 #: Queues that one request may name.
 QUEUES_MAX = catalog.QUEUES_MAX
 SHARE_NUMBER_MAX = 10_000
+#: Deliveries that a consumer may have counted: 16 bits hold them with those that may follow.
+ATTEMPTS_MAX = 10_000
 
 
 class PullingService:
@@ -87,7 +89,8 @@ class PullingService:
         check_range(len(request.messages), "messages", 1, requests.ENTRIES_MAX)
         entries = tuple(_sent_back(entry, f"messages[{place}]") for place, entry in enumerate(request.messages))
         topic, group = requests.topic_name(request.topic), requests.group_name(request.group)
-        answer = await self._engine.execute(SendBack(topic, group, entries))
+        client = check_text(request.client_id, "client_id", requests.CLIENT_ID_BYTES_MAX)
+        answer = await self._engine.execute(SendBack(topic, group, entries, client))
         for entry in answer:
             if isinstance(entry, Refused):
                 self._metrics.refusals.labels(entry.code).inc()
@@ -153,7 +156,8 @@ class PullingService:
         share_number = check_range(request.share_number, "share_number", 0, SHARE_NUMBER_MAX)
         topic, group = requests.topic_name(request.topic), requests.group_name(request.group)
         mode = pb.ConsumeMode.Name(request.mode)
-        changed = await self._engine.set_consume_mode(SetConsumeMode(topic, group, mode, share_number))
+        start = requests.start_position(request.start, "start") if request.HasField("start") else None
+        changed = await self._engine.set_consume_mode(SetConsumeMode(topic, group, mode, share_number, start))
         return pb.SetConsumeModeResponse(subscription=responses.subscription(topic, changed))
 
     async def ResetOffsets(self, raw: bytes) -> Message:
@@ -210,6 +214,8 @@ def _sent_back(entry: pb.SentBack, field: str) -> SentBack | Refused:
             delay_ms,
             check_text(entry.reason, f"{field}.reason", REASON_BYTES_MAX),
             entry.reject,
+            check_range(entry.attempts, f"{field}.attempts", 0, ATTEMPTS_MAX),
+            check_range(entry.max_attempts, f"{field}.max_attempts", 0, MAX_ATTEMPTS_MAX),
         )
     except Refused as refused:
         return refused

@@ -99,12 +99,16 @@ class Reset(NamedTuple):
 
 
 class SetConsumeMode(NamedTuple):
-    """→ (Subscription, whether some of what it held is still on its way: Sweep). `mode`: POP or PULL."""
+    """→ (Subscription, whether some of what it held is still on its way: Sweep). `mode`: POP or PULL.
+
+    `start`: (name of a StartFrom, ms) of a group that is new in the topic; refused for another one.
+    """
 
     topic: str
     group: str
     mode: str
     share_number: int = 0
+    start: tuple[str, int] | None = None
 
 
 class Sweep(NamedTuple):
@@ -118,6 +122,7 @@ class SentBack(NamedTuple):
     """One message that could not be done: by queue and offset, or by its number in the retry topic.
 
     `delay_ms` None: the group's backoff by attempts. `reject`: to the dead-letter topic.
+    `attempts`: deliveries so far as its consumer counts them, 0 = as the broker does. `max_attempts` 0: the group's.
     """
 
     queue: int
@@ -126,6 +131,8 @@ class SentBack(NamedTuple):
     delay_ms: int | None = None
     reason: str = ""
     reject: bool = False
+    attempts: int = 0
+    max_attempts: int = 0
 
 
 class SendBack(NamedTuple):
@@ -134,3 +141,4 @@ class SendBack(NamedTuple):
     topic: str
     group: str
     messages: tuple[SentBack | Refused, ...]
+    client_id: str = ""
