@@ -159,7 +159,7 @@ def reset(tx: Tx, command: ResetOffsets) -> Reset:
     bind(tx, group, topic, command.to)
     if command.to is not None:
         wanted = {queue: _start(tx, topic, queue, *command.to) for queue in range(topic.queues)}
-    return put_at(tx, group, topic, wanted)
+    return put_at(tx, group, topic, wanted, skips=command.to is not None and command.to[0] == "LATEST")
 
 
 def clone(tx: Tx, command: CloneOffsets) -> Reset:
@@ -191,18 +191,23 @@ def _start(tx: Tx, topic: Topic, queue: int, kind: str, since_ms: int) -> int:
     return offset_at(tx, topic.topic_id, queue, since_ms, least, most) if found is None else found
 
 
-def put_at(tx: Tx, group: Group, topic: Topic, wanted: dict[int, int]) -> Reset:
+def put_at(tx: Tx, group: Group, topic: Topic, wanted: dict[int, int], *, skips: bool = False) -> Reset:
     """The group stands at `wanted`; everything it held of these queues is void.
 
-    What it has passed since its start is what is accounted for, so the start moves with the position.
+    What it has passed since its start is what is accounted for, so the start moves with the position. `skips`: it is
+    put behind everything, which does not show in its position where a queue is empty.
     """
     where = (group.group_id, topic.topic_id)
     for queue, offset in wanted.items():
         before = tx.state.poff.get((*where, queue), 0)
         tx.count(where, start=offset - before)
         tx.pass_to((*where, queue), offset)
-        begin_at(tx, where, queue, offset)
-    sweep.void(tx, where, tuple(0 if queue in wanted else -1 for queue in range(topic.queues)))
+        begin_at(tx, where, queue, offset, skips=skips)
+    bounds = tuple(0 if queue in wanted else -1 for queue in range(topic.queues))
+    firsts = [-1 if skips else ends(tx, topic, queue)[0] for queue in range(topic.queues)]
+    # Who goes to the first message of a queue goes to all that there is, also to what the queue does not have any more.
+    stays = tuple(0 if wanted.get(queue, 0) <= first else wanted[queue] for queue, first in enumerate(firsts))
+    sweep.void(tx, where, bounds, stays)
     tx.wake(*where)
     left = sweep.step(tx, where)
     return Reset({queue: tx.state.poff.get((*where, queue), 0) for queue in range(topic.queues)}, left)

@@ -93,16 +93,22 @@ class Void(NamedTuple):
     """What a group has lost in a topic, whether it is removed already or not: see voids.py.
 
     Leases and retry entries that were there then, by their numbers: those of messages at or above the bound of their
-    queue. `bounds`: by queue; -1 = nothing of it.
+    queue. `bounds`: by queue; -1 = nothing of it. `stays`: by queue; messages that their queue does not have any more
+    are not lost from this offset on, since nobody could read them again. Empty: none of them is lost.
     """
 
     ck_id: int
     rseq: int
     bounds: tuple[int, ...]
+    stays: tuple[int, ...] = ()
 
     def covers(self, queue: int, offset: int) -> bool:
         """Whether a message is among them, if it was held then."""
         return queue < len(self.bounds) and 0 <= self.bounds[queue] <= offset
+
+    def keeps(self, queue: int, offset: int) -> bool:
+        """Whether it is kept all the same when its queue does not have it any more."""
+        return queue >= len(self.stays) or self.stays[queue] <= offset
 
 
 class Sweep(NamedTuple):

@@ -269,7 +269,7 @@ def _not_coming(tx: Tx, where: tuple[int, int], letters: list[Letter]) -> list[L
     fresh: dict[bytes, Letter] = {}
     for letter in letters:
         queue, offset = place = letter.origin.queue, letter.origin.offset
-        unread = offset >= tx.state.poff.get((*where, queue), 0)
+        unread = offset >= tx.state.poff.get((*where, queue), 0) and topic.is_readable(tx.kv, where[1], queue, offset)
         key = _key(where, letter)
         if not unread and place not in held and tx.kv.get("fwait", key) is None:
             fresh.setdefault(key, letter)

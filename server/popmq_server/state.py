@@ -449,7 +449,7 @@ def _store_counters(tx: Transaction, _: str, __: Any, value: Counters) -> None:
 
 
 def _sweep(fields: dict[str, Any]) -> Sweep:
-    voids = (Void(ck_id, rseq, tuple(bounds)) for ck_id, rseq, bounds in fields["voids"])
+    voids = (Void(ck_id, rseq, *map(tuple, offsets)) for ck_id, rseq, *offsets in fields["voids"])
     return Sweep(**fields | {"voids": tuple(voids)})
 
 

@@ -143,10 +143,13 @@ def starts(tx: Tx, group: Group, topic: Topic, start: tuple[str, int] | None = N
     return found
 
 
-def begin_at(tx: Tx, where: tuple[int, int], queue: int, offset: int) -> None:
-    """Notes where a group began, or was put: `why` tells of what is before it that the group never had it."""
+def begin_at(tx: Tx, where: tuple[int, int], queue: int, offset: int, *, skips: bool = False) -> None:
+    """Notes where a group began, or was put: `why` tells of what is before it that the group never had it.
+
+    `skips`: also of what was there before the first message that is left.
+    """
     key = POFF_KEY.pack(*where, queue)
-    if offset > tx.state.queue_min.get((where[1], queue), 0):
+    if offset > (0 if skips else tx.state.queue_min.get((where[1], queue), 0)):
         tx.kv.put("begin", key, U64.pack(offset))
     elif tx.kv.get("begin", key) is not None:
         tx.kv.delete("begin", key)

@@ -34,25 +34,36 @@ LEASE_COST = 4
 #: Retry entries that one piece looks at.
 LOOK_MAX = 10_000
 SWITCHED = "the group pulls now"
+MOVED = "the group was moved"
 
 
-def void(tx: Tx, where: tuple[int, int], bounds: tuple[int, ...]) -> None:
+def void(tx: Tx, where: tuple[int, int], bounds: tuple[int, ...], stays: tuple[int, ...] = ()) -> None:
     """From now on the group has nothing of messages at or above the bounds: no lease, no retry, nothing that waits.
 
-    Owners lose theirs at once: a sealed set never grows again, its token tells them as torn.
+    Owners lose theirs at once: a sealed set never grows again, its token tells them as torn. `stays`: what no queue has
+    any more is kept from these offsets on (records.Void).
     """
     state, stat = tx.state, tx.state.stat[where]
     if not (stat.retry or stat.waiting or any(state.held.get(where, Held()))):
         return
     now, sweep = state.counters[""], state.sweeps.get(where, Sweep())
     clear = sweep.clear_lines or stat.waiting > 0
-    noted = (*sweep.voids, Void(now.ck_id, now.rseq, bounds))
+    noted = (*sweep.voids, Void(now.ck_id, now.rseq, bounds, stays))
     state.sweeps[where] = sweep._replace(voids=noted, looked_at=0, clear_lines=clear)
     for key, token in state.tokens.items():
         ck = state.ck.get(token.ck_id) if key[:2] == where else None
         if ck is not None:
             bound = _disown(tx, ck, voids.of_checkpoint(state, ck))
-            tx.count(where, start=bound.bit_count())
+            kept = _keep(tx, ck, bound)
+            tx.count(where, start=(bound & ~kept).bit_count())
+
+
+def _keep(tx: Tx, ck: CheckPoint, bits: int) -> int:
+    """Those of void members, already out of their lease, that are kept: they go to the retry topic."""
+    kept = voids.staying(tx, ck, bits)
+    if kept:
+        to_retry(tx, ck, kept, ck.reason or MOVED)
+    return kept
 
 
 def _disown(tx: Tx, ck: CheckPoint, bits: int) -> int:
@@ -71,7 +82,10 @@ def drop_members(tx: Tx, ck: CheckPoint, sub: int, bits: int) -> int:
     """Removes void members of one part of a lease; how many."""
     part = tx.state.leases[(ck.ck_id, sub)]
     tx.hold(ck, bits, -1)
-    tx.count((ck.group_id, ck.topic_id), start=bits.bit_count())
+    kept = _keep(tx, ck, bits)
+    if kept and ck.kind != BACKOFF:
+        history.write_members(tx, ck, kept, part, history.RELEASED, MOVED)
+    tx.count((ck.group_id, ck.topic_id), start=(bits & ~kept).bit_count())
     left = part.undone & ~bits
     tx.set_lease(ck, sub, part._replace(undone=left) if left else None)
     return bits.bit_count()
@@ -149,7 +163,8 @@ class _Piece:
                 break
             self.looked_at = rseq + 1
             position, _, _, queue, offset, *_ = RQ_VALUE.unpack_from(value)
-            if voids.has_entry(tx.state, self.where, rseq, queue, offset):
+            void = voids.has_entry(tx.state, self.where, rseq, queue, offset)
+            if void and not voids.stays(tx, self.where, queue, offset):
                 stale.append((key, position))
         for key, position in stale:
             tx.kv.delete("rq", key)
@@ -161,7 +176,10 @@ class _Piece:
     def clear_lines(self) -> bool:
         """Void messages do not wait any more. Pops find nothing meanwhile, so none of them came later."""
         found, done = self._waiting(
-            lambda entry: any(noted.covers(entry.queue, entry.offset) for noted in self.sweep.voids)
+            lambda entry: (
+                any(noted.covers(entry.queue, entry.offset) for noted in self.sweep.voids)
+                and not voids.stays(self.tx, self.where, entry.queue, entry.offset)
+            )
         )
         for entry in found:
             fifo.remove(self.tx, self.where, entry)

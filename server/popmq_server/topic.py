@@ -204,6 +204,12 @@ def entries(kv: Transaction, topic_id: int, queue: int, offset: int, count: int)
     return found
 
 
+def is_readable(kv: Transaction, topic_id: int, queue: int, offset: int) -> bool:
+    """Whether a queue has a message at an offset, and its record is still stored: whoever comes there gets it."""
+    found = entries(kv, topic_id, queue, offset, 1)
+    return bool(found) and Log(kv).chunk_of(found[0][1]) >= 0
+
+
 def tagged(
     kv: Transaction, topic_id: int, queue: int, offset: int, count: int, hashes: frozenset[bytes]
 ) -> tuple[list[tuple[int, int, int]], int]:

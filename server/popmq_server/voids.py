@@ -9,11 +9,18 @@
 A Void names leases and retry entries by the numbers that were given out until then, so what comes later is not in it.
 A switch from PULL to POP notes one as well: for copies that were sent back of messages that were not committed, since
 the queue will deliver these.
+
+What a group is to read again comes from its queue, so what it held of it is dropped. A redriven message may be in no
+queue any more: its chunk had gone before. It is void like the rest until the sweep comes to it, which puts it back into
+the retry topic instead of dropping it (`staying`), unless the group was moved past its place.
 """
 
-from popmq_server.checkpoint import CheckPoint
+from popmq_server.checkpoint import CheckPoint, members_of
 from popmq_server.records import Sweep
 from popmq_server.state import State
+from popmq_server.storage.keys import U32
+from popmq_server.topic import is_readable
+from popmq_server.tx import Tx
 
 _NONE = Sweep()
 
@@ -34,6 +41,27 @@ def of_checkpoint(state: State, ck: CheckPoint) -> int:
 def has_entry(state: State, where: tuple[int, int], rseq: int, queue: int, offset: int) -> bool:
     """Whether an entry of a retry topic, of the message at `offset` of `queue`, is void."""
     return any(rseq < void.rseq and void.covers(queue, offset) for void in state.sweeps.get(where, _NONE).voids)
+
+
+def stays(tx: Tx, where: tuple[int, int], queue: int, offset: int) -> bool:
+    """Whether a void message is kept: redriven, in no queue any more, and not passed by where the group was moved.
+
+    Only chunks of redriven messages may outlive the place of a message: topics without one need no look.
+    """
+    if tx.kv.first("bare", U32.pack(where[1])) is None:
+        return False
+    covering = [void for void in tx.state.sweeps.get(where, _NONE).voids if void.covers(queue, offset)]
+    return all(void.keeps(queue, offset) for void in covering) and not is_readable(tx.kv, where[1], queue, offset)
+
+
+def staying(tx: Tx, ck: CheckPoint, bits: int) -> int:
+    """Those of void members that are kept, as bits."""
+    found, where = 0, (ck.group_id, ck.topic_id)
+    for run, start, inside in ck.runs_with(bits):
+        for place in members_of(inside):
+            if run.size and stays(tx, where, run.queue, run.first + place):
+                found |= 1 << start + place
+    return found
 
 
 def hides(state: State, where: tuple[int, int]) -> bool:

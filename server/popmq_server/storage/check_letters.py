@@ -3,12 +3,24 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from popmq_server import deadletter
+from popmq_server import deadletter, history
 from popmq_server.index import WIDE_HEAD, WIDE_NAME
+from popmq_server.records import Subscription
 from popmq_server.state import State
-from popmq_server.storage.keys import CQ_KEY, TOPIC_AT, U32
+from popmq_server.storage.keys import (
+    CQ_KEY,
+    FWAIT_KEY,
+    FWAIT_VALUE,
+    HIST_KEY,
+    POFF_KEY,
+    RQ_VALUE,
+    STAT_KEY,
+    TOPIC_AT,
+    U32,
+    U64,
+)
 from popmq_server.storage.lmdb import Transaction
-from popmq_server.topic import IDX_HEAD, IDX_RANGE, Log, entries
+from popmq_server.topic import IDX_HEAD, IDX_RANGE, Log, entries, is_readable
 
 #: The queue of a redriven message in `place_of`: what no queue names has its position for an offset.
 REDRIVEN = -1
@@ -27,6 +39,7 @@ def place_of(kv: Transaction, topic_id: int, position: int, queue: int, offset: 
 def check(kv: Transaction, state: State) -> Iterator[str]:
     """Every broken invariant, as sentences; nothing of what is being removed."""
     yield from _check_gone(kv, state)
+    yield from _check_redriven(kv, state)
     yield from _check_chunks(kv, state)
     for topic_id in state.topics:
         yield from _check_wide(kv, topic_id)
@@ -52,6 +65,51 @@ def _check_gone(kv: Transaction, state: State) -> Iterator[str]:
     for topic_id, stat in state.topic_stat.items():
         if topic_id in state.topics and stat.redriven != counted[topic_id]:
             yield f"{state.topics[topic_id].name}: {counted[topic_id]} letters redriven, counted {stat.redriven}"
+
+
+def _check_redriven(kv: Transaction, state: State) -> Iterator[str]:
+    """A message that was redriven is held by its group, or unread in its queue, or history tells how it ended.
+
+    Nothing is said where a group may be done with a message without a row of history: by a filter, by its age, by an
+    offset, or because an operator moved the group past it.
+    """
+    for key, value in kv.scan("hist"):
+        topic_id, queue, offset, ck_id, sub = HIST_KEY.unpack(key)
+        row = history.read(key, value)
+        where = row.group_id, topic_id
+        if row.how != history.REDRIVEN or not _tells_all(state, where):
+            continue
+        begun = kv.get("begin", POFF_KEY.pack(*where, queue))
+        if begun is not None and U64.unpack(begun)[0] > offset:
+            continue
+        later = any(
+            (one.ck_id, one.sub) != (ck_id, sub) and one.group_id == row.group_id and one.ended_ms >= row.ended_ms
+            for one in history.rows(kv, topic_id, queue, offset)
+        )
+        unread = offset >= state.poff.get((*where, queue), 0) and is_readable(kv, topic_id, queue, offset)
+        if not later and not unread and (queue, offset) not in _held(kv, state, where):
+            name = f"group {state.groups[row.group_id].name} in {state.topics[topic_id].name}"
+            yield f"{name}: queue {queue} offset {offset} was redriven, and is neither held nor finished"
+
+
+def _tells_all(state: State, where: tuple[int, int]) -> bool:
+    """Whether history has a row of everything that a group finished in a topic."""
+    stat, how = state.stat.get(where), state.subscriptions.get(where, Subscription())
+    if stat is None or where[0] not in state.groups or where[1] not in state.topics or where in state.sweeps:
+        return False
+    return not (how.pulled or stat.filtered or stat.expired or stat.quarantined)
+
+
+def _held(kv: Transaction, state: State, where: tuple[int, int]) -> set[tuple[int, int]]:
+    """(queue, offset) of all that a group has in CheckPoints, done members too, in its retry topic, or waiting."""
+    found: set[tuple[int, int]] = set()
+    for ck in state.ck.values():
+        if (ck.group_id, ck.topic_id) == where:
+            found |= {(run.queue, run.first + place) for run in ck.runs for place in range(run.length)}
+    prefix = STAT_KEY.pack(*where)
+    found |= {RQ_VALUE.unpack_from(value)[3:5] for _, value in kv.scan("rq", prefix)}
+    waiting = ((FWAIT_VALUE.unpack_from(value)[3], FWAIT_KEY.unpack(key)[3]) for key, value in kv.scan("fwait", prefix))
+    return found | set(waiting)
 
 
 def _check_chunks(kv: Transaction, state: State) -> Iterator[str]:
