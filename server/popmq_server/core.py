@@ -397,6 +397,7 @@ class Core:
                 log.warning("%s", sentence)
         else:
             self.next_due_ms = self.timetable.next_ms(tx)
+            tx.merge()  # a sign of life of a watch has nothing to commit, and is true all the same
             tx.abort()
         return Committed(results, tx.woken, wrote, timed=timed, arrived=tx.arrived)
 

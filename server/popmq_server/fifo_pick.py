@@ -4,8 +4,8 @@
     cq ──── the first of a free message group ▶ rows                       lease: their message groups are locked
        └─── of one that waits or is locked ───▶ parked in fwait
 
-Every second pop begins with the queues, so that neither starves the other, and a message group gets a share of the
-batch before it gets more: a hot one does not keep the others out.
+Every second pop begins with the queues, so that neither starves the other (turns.py), and a message group gets a share
+of the batch before it gets more: a hot one does not keep the others out.
 """
 
 from popmq_server import fifo
@@ -56,37 +56,32 @@ class FifoPick(Pick):
     def cut(self) -> bool:
         return super().cut or len(self._parked) >= PARKS_MAX
 
-    def choose(self, queues: range | tuple[int, ...], in_flight_max: int | None) -> None:
-        """One round: what waits and is free, then the queues, then more of what was begun."""
-        state = self.tx.state
-        turn = state.pop_turns.get(self.where, 0) + 1
-        state.pop_turns[self.where] = turn
-        share = max(1, self.messages_max // SHARE_OF_BATCH)
-        line_first = turn % 2 == 0
-        if line_first:
-            self._take_line(share, in_flight_max)
-        for step in range(len(queues)):
-            if not self.room or self.cut:
-                break
-            self._read_queue(queues[(turn + step) % len(queues)], in_flight_max)
-        if not line_first:
-            self._take_line(share, in_flight_max)
-        for message_group in list(self._mine):
-            if self._behind.get(message_group, 0):
-                self._take_waiting(message_group, self.room, in_flight_max)
+    def allowed(self, queue: int) -> int:
+        """What waits may be taken in two steps of one plan."""
+        return super().allowed(queue) - (self._from_lines if queue == RETRY_QUEUE and self.in_flight_max else 0)
 
-    def _take_line(self, share: int, in_flight_max: int | None) -> None:
-        """Takes from the message groups that wait without a lock, those first that wait longest."""
+    def has_retries(self) -> bool:
+        """Whether it is the turn of a message group that waits."""
+        return self.tx.state.lines.count(self.where) > 0
+
+    def take_retry(self) -> bool:
+        """Takes from the message groups that wait without a lock, those first that wait longest; whether it got any."""
+        share, before = max(1, self.messages_max // SHARE_OF_BATCH), len(self._taken)
         for message_group in self.tx.state.lines.of(self.where):
             if not self.room:
-                return
-            self._take_waiting(message_group, min(share, self.room), in_flight_max)
+                break
+            self._take_waiting(message_group, min(share, self.room))
+        return len(self._taken) > before
 
-    def _take_waiting(self, message_group: bytes, count: int, in_flight_max: int | None) -> None:
+    def take_more(self) -> None:
+        """What waits of the message groups of which something was taken."""
+        for message_group in list(self._mine):
+            if self._behind.get(message_group, 0):
+                self._take_waiting(message_group, self.room)
+
+    def _take_waiting(self, message_group: bytes, count: int) -> None:
         """Takes up to `count` of one message group, from the front on; what does not match is none of them."""
-        if in_flight_max is not None:
-            leased = self.tx.state.in_flight.get((*self.where, RETRY_QUEUE), 0)
-            count = min(count, in_flight_max - leased - self._from_lines)
+        count = min(count, self.allowed(RETRY_QUEUE))
         for key, value in self.tx.kv.scan("fwait", fifo.prefix_of(self.where, message_group)):
             if key in self._taken:
                 continue
@@ -126,16 +121,11 @@ class FifoPick(Pick):
     def _is_below(self, entry: Waiting) -> bool:
         return self.upto is None or entry.offset < self.upto.queues.get(entry.queue, 0)
 
-    def _read_queue(self, queue: int, in_flight_max: int | None) -> None:
+    def take_queue(self, queue: int) -> None:
         """Reads on in one queue: takes what may be taken and parks the rest."""
-        topic_id, offset = self.topic.topic_id, self._start(queue)
-        stop = self.tx.state.queue_max.get((topic_id, queue), 0)
-        if self.upto is not None:
-            stop = min(stop, self.upto.queues.get(queue, 0))
-        room = self.room
-        if in_flight_max is not None:
-            room = min(room, in_flight_max - self.tx.state.in_flight.get((*self.where, queue), 0))
-        rows_max = len(self.rows) + room
+        offset = start = self._start(queue)
+        stop = self._stop(queue)
+        rows_max = len(self.rows) + min(self.room, self.allowed(queue))
         while offset < stop and len(self.rows) < rows_max and not self._ended:
             units, behind = self._candidates(queue, offset, min(stop - offset, PARKS_MAX))
             before = offset
@@ -145,7 +135,7 @@ class FifoPick(Pick):
                 offset = self._over_hole(queue, offset, stop)
             if offset == before:
                 break
-        self.poff[queue] = offset
+        self._reach(queue, start, offset)
 
     def _read_units(
         self, queue: int, offset: int, units: list[tuple[int, int, int]], behind: int, rows_max: int

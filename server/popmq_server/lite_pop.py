@@ -39,13 +39,14 @@ class LitePick(FifoPick):
 
     def take(self, in_flight_max: int) -> None:
         """All of it is one message group, which is free: nothing has to be parked."""
+        self.in_flight_max = in_flight_max
         if voids.hides(self.tx.state, self.where):
             return
         message_group = lite_hash(self.topic.lite_topic)
         if self._waits(message_group):
-            self._take_waiting(message_group, self.room, in_flight_max)
+            self._take_waiting(message_group, self.room)
         if self.room and not self.cut and not self._waits(message_group):
-            self._read_queue(0, in_flight_max)
+            self.take_queue(0)
 
 
 def client_of(command: Pop) -> str:

@@ -81,13 +81,12 @@ def _forget(tx: Tx, topic_id: int) -> None:
     state, topic = tx.state, tx.state.topics.get(topic_id)
     for group_id in state.topic_groups.get(topic_id, ()):
         where = (group_id, topic_id)
-        pairs: tuple[Table[Any, Any] | dict[Any, Any], ...] = (
+        pairs: tuple[Table[Any, Any], ...] = (
             state.stat,
             state.held,
             state.passed,
             state.subscriptions,
             state.sweeps,
-            state.pop_turns,
         )
         for table in pairs:
             if where in table:

@@ -98,27 +98,26 @@ def _others(tx: Tx, key: Key, name: str) -> list[Key]:
 
 def _take_over(tx: Tx, key: Key, watch: Watch, names: dict[str, None]) -> list[tuple[str, str]]:
     """An ADD where lite topics are exclusive: who loses what."""
-    evicted = []
+    watches, lost = tx.state.watches, dict[Key, list[str]]()
+    watches.evict(key, watch.evicted - names.keys())
     for name in names:
-        watch.evicted.discard(name)
         for other in _others(tx, key, name):
-            loser = tx.state.watches.get(other, tx.now_ms)
-            if loser is not None:
-                loser.evicted.add(name)
-                tx.state.watches.remove(other, (name,))
-                evicted.append((other[2], name))
-    return evicted
+            lost.setdefault(other, []).append(name)
+    for other, taken in lost.items():
+        if (loser := watches.get(other, tx.now_ms)) is not None:
+            watches.evict(other, loser.evicted.union(taken))
+            watches.remove(other, taken)
+    return sorted((other[2], name) for other, taken in lost.items() for name in taken)
 
 
 def _not_mine(tx: Tx, key: Key, watch: Watch, names: dict[str, None]) -> set[str]:
     """A REPLACE where lite topics are exclusive: names that another client has; lost ones that are asked for no more
     are forgotten.
     """
-    watch.evicted &= names.keys()
-    for name in names:
-        if name not in watch.names and _others(tx, key, name):
-            watch.evicted.add(name)
-    return set(watch.evicted)
+    lost = watch.evicted & names.keys()
+    lost |= {name for name in names if name not in watch.names and _others(tx, key, name)}
+    tx.state.watches.evict(key, lost)
+    return set(lost)
 
 
 def _begin(tx: Tx, group: Group, topic: Topic, start: tuple[str, int], fresh: bool) -> None:

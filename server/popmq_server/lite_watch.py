@@ -11,14 +11,17 @@ So a Pop looks at what has something, never at all 2,000 names: the work follows
 topic that has nothing any more; the Pop that finds that out takes it off. It never lacks one that has something.
 
 Watches live in memory. They end when nobody refreshes them for a while, and with the process: clients tell their set
-anew every half minute. An aborted commit makes the lines that it touched anew, from the tables, when somebody asks.
-Keys are names, not ids: a topic that is purged or made anew keeps those who wait for it.
+anew every half minute. An aborted commit takes back every change of theirs (undo.py): a command that runs a second time
+must find the names as they were, or it would not see which of them are new to the group. Keys are names, not ids: a
+topic that is purged or made anew keeps those who wait for it.
 """
 
 from collections.abc import Callable, Iterable, Iterator
 
 from popmq_server.errors import Refused
+from popmq_server.lines import Line
 from popmq_server.storage.keys import hash16
+from popmq_server.undo import Undo
 
 #: group, topic, client.
 Key = tuple[str, str, str]
@@ -47,28 +50,33 @@ def topic_of(lot: str) -> str:
 
 
 class Watch:
-    """One set of names. `line` None: to be made from the tables. `evicted`: names that another client took over."""
+    """One set of names. `line` None: to be made from the tables. `evicted`: names that another client took over.
+
+    For `Watches` alone to change.
+    """
 
     __slots__ = ("evicted", "line", "names", "until_ms")
 
-    def __init__(self) -> None:
+    def __init__(self, line: Line[str]) -> None:
         self.names: dict[str, None] = {}
-        self.line: dict[str, None] | None = {}
+        self.line: Line[str] | None = line
         self.until_ms = 0
-        self.evicted: set[str] = set()
+        self.evicted: frozenset[str] = frozenset()
 
 
 class Watches:
     """All watches, by key and by name. For the writer thread."""
 
-    def __init__(self, topic_id: Callable[[str, str], int | None], deliverable: Callable[[str, int], bool]) -> None:
+    def __init__(
+        self, topic_id: Callable[[str, str], int | None], deliverable: Callable[[str, int], bool], undo: Undo
+    ) -> None:
         """`topic_id`: of a lite topic by the names of its parent and its own. `deliverable`: for a group, by id."""
         self._topic_id = topic_id
         self._deliverable = deliverable
+        self._undo = undo
         self._watches: dict[Key, Watch] = {}
         self._by_name: dict[tuple[str, str], dict[Key, None]] = {}
         self._by_topic: dict[str, dict[Key, None]] = {}
-        self._touched: set[Key] = set()
         #: Names in all watches.
         self.names = 0
 
@@ -82,40 +90,66 @@ class Watches:
         watch = self.get(key, now_ms)
         if watch is None:
             self.drop(key)
-            watch = self._watches[key] = Watch()
-            self._by_topic.setdefault(key[1], {})[key] = None
-        watch.until_ms = now_ms + WATCH_MS
+            watch = Watch(Line(self._undo))
+            self._put(key, watch)
+            self._undo.note(self._take, key)
+        self._set(watch, "until_ms", now_ms + WATCH_MS)
         return watch
+
+    def _set(self, watch: Watch, field: str, value: object) -> None:
+        self._undo.note(setattr, watch, field, getattr(watch, field))
+        setattr(watch, field, value)
+
+    def _put(self, key: Key, watch: Watch) -> None:
+        self._watches[key] = watch
+        self._by_topic.setdefault(key[1], {})[key] = None
+
+    def _take(self, key: Key) -> None:
+        del self._watches[key]
+        _leave(self._by_topic, key[1], key)
 
     def add(self, key: Key, names: Iterable[str]) -> bool:
         """More names for a watch; whether one of them has something."""
         watch, woken = self._watches[key], False
         for name in names:
             if name not in watch.names:
-                watch.names[name] = None
-                self._by_name.setdefault((key[1], name), {})[key] = None
-                self.names += 1
+                self._put_name(key, watch, name)
+                self._undo.note(self._take_name, key, watch, name)
                 woken |= self._judge(key, watch, name)
         return woken
+
+    def _put_name(self, key: Key, watch: Watch, name: str) -> None:
+        watch.names[name] = None
+        self._by_name.setdefault((key[1], name), {})[key] = None
+        self.names += 1
+
+    def _take_name(self, key: Key, watch: Watch, name: str) -> None:
+        del watch.names[name]
+        _leave(self._by_name, (key[1], name), key)
+        self.names -= 1
 
     def remove(self, key: Key, names: Iterable[str]) -> None:
         """Fewer names."""
         watch = self._watches.get(key)
         for name in list(names) if watch is not None else ():
             if watch is not None and name in watch.names:
-                del watch.names[name]
-                self.names -= 1
                 if watch.line is not None:
-                    watch.line.pop(name, None)
-                _leave(self._by_name, (key[1], name), key)
+                    watch.line.stand(name, False)
+                self._take_name(key, watch, name)
+                self._undo.note(self._put_name, key, watch, name)
+
+    def evict(self, key: Key, names: Iterable[str]) -> None:
+        """Names that another client took over: all of them, whatever was noted before."""
+        if (watch := self._watches.get(key)) is not None:
+            self._set(watch, "evicted", frozenset(names))
 
     def drop(self, key: Key) -> None:
         """The client is gone."""
         watch = self._watches.get(key)
         if watch is not None:
             self.remove(key, list(watch.names))
-            del self._watches[key]
-            _leave(self._by_topic, key[1], key)
+            self._take(key)
+            self._undo.note(self._put, key, watch)
 
     def drop_client(self, client: str) -> None:
         """A client has ended."""
@@ -162,11 +196,7 @@ class Watches:
         topic_id = self._topic_id(key[1], name)
         has = topic_id is not None and self._deliverable(key[0], topic_id)
         if watch.line is not None:
-            self._touched.add(key)
-            if has:
-                watch.line.setdefault(name)
-            else:
-                watch.line.pop(name, None)
+            watch.line.stand(name, has)
         return has
 
     def line(self, key: Key) -> Iterator[str]:
@@ -175,11 +205,10 @@ class Watches:
         if watch is None:
             return iter(())
         if watch.line is None:
-            self._touched.add(key)
-            watch.line = {}
+            self._set(watch, "line", Line[str](self._undo))
             for name in watch.names:
                 self._judge(key, watch, name)
-        return iter(list(watch.line))
+        return iter(list(watch.line or ()))
 
     def waiting(self, key: Key) -> int:
         """How many names stand in a line."""
@@ -189,18 +218,7 @@ class Watches:
         """A group is gone; one that is made anew under its name has read nothing."""
         for key, watch in self._watches.items():
             if key[0] == group:
-                watch.line = None
-
-    def keep(self) -> None:
-        """What was changed has been committed."""
-        self._touched.clear()
-
-    def forget(self) -> None:
-        """What was changed is not true: these lines are made again when somebody asks."""
-        for key in self._touched:
-            if (watch := self._watches.get(key)) is not None:
-                watch.line = None
-        self._touched.clear()
+                self._set(watch, "line", None)
 
 
 def _leave(index: dict, value: object, key: Key) -> None:  # type: ignore[type-arg]

@@ -1,20 +1,15 @@
 """Peek: what a group's next Pop would deliver, with no effect: the plan of a pop, never applied.
 
     Pop     choose ─▶ apply ─▶ lease         positions, turns, attempts, CheckPoint
-    Peek    choose ─▶ rows                   nothing: turns of rotation are put back
+    Peek    choose ─▶ rows                   nothing, not even a turn
 
 A group that has not named the topic yet is shown what it would get, and is not bound to it. A plan that was cut short
 before it found anything goes on from where it stopped, in another piece; of a FIFO topic the first piece is all, since
 what a second one may take depends on what the first would have parked.
 """
 
-import contextlib
-import copy
-from collections.abc import Iterator
-
 from popmq_server.commands import Peek, Peeked
 from popmq_server.pop import choose, picking
-from popmq_server.state import State
 from popmq_server.subscription import filter_for, resolve, starts
 from popmq_server.tx import Tx
 
@@ -29,25 +24,7 @@ def peek(tx: Tx, command: Peek) -> Peeked:
         pick.begins = command.begins
     elif where not in tx.state.stat:
         pick.begins = starts(tx, group, topic)
-    with _turns_put_back(tx.state, where):
-        choose(pick, range(topic.queues), group.in_flight_max)
+    choose(pick, range(topic.queues), group.in_flight_max)
     reached = pick.begins | pick.poff
     again = not pick.rows and pick.cut and topic.type != "FIFO" and reached != command.begins
     return Peeked(pick.rows, reached if again else None)
-
-
-@contextlib.contextmanager
-def _turns_put_back(state: State, where: tuple[int, int]) -> Iterator[None]:
-    """The next pop has the turn that this look has seen."""
-    turn, priorities = state.pop_turns.get(where), state.priority_turns.get(where)
-    if priorities is not None:
-        state.priority_turns[where] = copy.deepcopy(priorities)
-    try:
-        yield
-    finally:
-        state.pop_turns.pop(where, None)
-        state.priority_turns.pop(where, None)
-        if turn is not None:
-            state.pop_turns[where] = turn
-        if priorities is not None:
-            state.priority_turns[where] = priorities

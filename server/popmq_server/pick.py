@@ -16,9 +16,10 @@ from popmq_server import deadletter, quarantine, voids
 from popmq_server.checkpoint import Run
 from popmq_server.commands import Position
 from popmq_server.filters.filter import EVERYTHING, Filter
-from popmq_server.records import Group, Stat, Topic
+from popmq_server.records import RETRY_QUEUE, Group, Stat, Topic
 from popmq_server.storage.keys import CQ_KEY, RQ_VALUE, STAT_KEY, U64
 from popmq_server.topic import Log, entries, tagged
+from popmq_server.turns import Turns
 from popmq_server.tx import Tx
 
 #: Retry entries of its own that an owner's pop steps over at most.
@@ -90,6 +91,9 @@ class Pick:
         self.units_left = SCAN_UNITS_MAX
         self.rejections_left = REJECTIONS_MAX
         self.full = False  # by bytes: what is left was not looked at
+        self.in_flight_max: int | None = None  # leases of the group in each queue; None: no limit
+        self.served: list[int] = []  # queues in which it got on
+        self.turns: Turns | None = None  # those behind this plan
         #: Where queues begin for a plan that is never applied: a look of a group without a position, or that goes on.
         self.begins: dict[int, int] = {}
 
@@ -97,6 +101,28 @@ class Pick:
     def room(self) -> int:
         """How many messages still fit; none once the bytes are used up."""
         return 0 if self.full else self.messages_max - len(self.rows)
+
+    def allowed(self, queue: int) -> int:
+        """How many messages of a queue, or of the retry topic, may be leased yet."""
+        if self.in_flight_max is None:
+            return self.room
+        key = (self.group.group_id, self.topic.topic_id, queue)
+        return self.in_flight_max - self.tx.state.in_flight.get(key, 0)
+
+    def has(self, queue: int) -> bool:
+        """Whether there is anything to read in a queue."""
+        where = (self.topic.topic_id, queue)
+        begin = self.begins.get(queue, self.tx.state.poff.get((self.group.group_id, *where), 0))
+        return begin < self._stop(queue)
+
+    def has_retries(self) -> bool:
+        """Whether the retry topic has entries."""
+        return self.tx.state.stat.get((self.group.group_id, self.topic.topic_id), _NONE).retry > 0
+
+    def _stop(self, queue: int) -> int:
+        """The offset at which a queue ends for this plan."""
+        stop = self.tx.state.queue_max.get((self.topic.topic_id, queue), 0)
+        return stop if self.upto is None else min(stop, self.upto.queues.get(queue, 0))
 
     @property
     def cut(self) -> bool:
@@ -120,17 +146,14 @@ class Pick:
         self.full = bool(self.rows) and size > self.bytes_left
         return not self.full
 
-    def take_queue(self, queue: int, messages_max: int) -> None:
-        """Takes from one queue, at most `messages_max`, beginning at poff.
+    def take_queue(self, queue: int) -> None:
+        """Takes from one queue, beginning at poff.
 
         The first message is always taken, so a message larger than the bound does not stand in the way for ever.
         """
-        topic_id = self.topic.topic_id
-        offset = self._start(queue)
-        rows_max = len(self.rows) + min(messages_max, self.room)
-        stop = self.tx.state.queue_max.get((topic_id, queue), 0)
-        if self.upto is not None:
-            stop = min(stop, self.upto.queues.get(queue, 0))
+        offset = start = self._start(queue)
+        rows_max = len(self.rows) + min(self.allowed(queue), self.room)
+        stop = self._stop(queue)
         span = 0
         while (room := min(rows_max - len(self.rows), stop - offset)) > 0 and not self._ended:
             # Small steps first: where most messages match, few entries need to be looked at.
@@ -140,7 +163,12 @@ class Pick:
                 offset = self._take_units(queue, offset, units, behind, rows_max)
             else:
                 offset = self._over_hole(queue, offset, stop)
+        self._reach(queue, start, offset)
+
+    def _reach(self, queue: int, start: int, offset: int) -> None:
         self.poff[queue] = offset
+        if offset > start:
+            self.served.append(queue)
 
     def _candidates(self, queue: int, offset: int, count: int) -> tuple[list[tuple[int, int, int]], int]:
         """The index stage: entries that may match among the next `count`, and the offset behind what was looked at."""
@@ -236,16 +264,15 @@ class Pick:
         if stop > first:
             self.runs.append(Run(queue, first, stop - first, 1))
 
-    def take_retry(self, messages_max: int) -> None:
-        """Takes from the retry topic, at most `messages_max`, oldest first.
+    def take_retry(self) -> bool:
+        """Takes from the retry topic, oldest first; whether it got on there.
 
         An entry whose message cannot be read is taken too and counted, or it would stay at the head of the retry
         topic; so is one that does not match any more, since the filter was replaced (T.06).
         """
-        where = (self.group.group_id, self.topic.topic_id)
-        rows_max = len(self.rows) + min(messages_max, self.room)
-        if not self.tx.state.stat.get(where, _NONE).retry:
-            return
+        rows_max = len(self.rows) + min(self.allowed(RETRY_QUEUE), self.room)
+        if not self.has_retries():
+            return False
         for entry in self._retry_entries():
             if len(self.rows) >= rows_max or self._ended or not self._fits(entry.size):
                 break
@@ -260,6 +287,10 @@ class Pick:
             attempt = entry.attempts + 1
             self._take(entry.position, entry.size, read, entry.queue, entry.offset, attempt)
             self.runs.append(Run(entry.queue, entry.offset, 1, attempt, entry.position, entry.size, entry.first_pop_ms))
+        return bool(self.retries or self.dropped)
+
+    def take_more(self) -> None:
+        """A last look at what was begun: FIFO topics only."""
 
     def _retry_entries(self) -> Iterator[RetryEntry]:
         """From the oldest on; not those that the asking owner itself is about to take back."""
@@ -301,6 +332,8 @@ class Pick:
         tx, where = self.tx, (self.group.group_id, self.topic.topic_id)
         for queue, offset in self.poff.items():
             tx.pass_to((*where, queue), offset)
+        if self.turns is not None:
+            tx.state.turns[where] = self.turns
         if self.expired or self.filtered or self.gone:
             tx.count(where, expired=self.expired, filtered=self.filtered, start=self.gone)
         for entry in (*self.retries, *self.dropped):

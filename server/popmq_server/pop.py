@@ -16,14 +16,14 @@
     leased → retry, dead           revive.revive      the lease ran out
     backoff → retry                revive.revive      the delay is over
 
-One pop in five starts with the retry topic (exact, by a counter); the others fill up with it when there is room. The
-start queue rotates; in PRIORITY topics the order is priority.py's. `rest` is what the visited queues still have,
+One pop in five starts with the retry topic; the others fill up with it when there is room. Which queue comes first,
+and that none waits for long, is said in turns.py. `rest` is what the visited queues still have,
 whether it matches the group's filter or not. A pop that stepped over all that it may step over and found nothing says
 `again`: it goes on behind the others that wait.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Sequence
 
 from popmq_server import permission, quotas, voids
 from popmq_server.checkpoint import FIFO, NORMAL, RETRY, CheckPoint, Lease, members_of
@@ -31,17 +31,16 @@ from popmq_server.commands import Pop, Popped
 from popmq_server.errors import Refused
 from popmq_server.fifo_pick import FifoPick
 from popmq_server.pick import Pick
-from popmq_server.priority import Turns
 from popmq_server.records import RETRY_QUEUE, Topic
 from popmq_server.state import State
 from popmq_server.subscription import expect_mode, resolve, subscribe
 from popmq_server.topic import Log, located
+from popmq_server.turns import Turns
 from popmq_server.tx import Tx
 
-#: One pop in so many starts with the retry topic (S1.36).
-RETRY_FIRST_EVERY = 5
 #: When to try again where too much is leased: an ack may come at any time.
 IN_FLIGHT_RETRY_MS = 1000
+_NO_TURNS = Turns()
 
 
 def pop(tx: Tx, command: Pop) -> Popped:
@@ -119,35 +118,32 @@ def picking(topic: Topic) -> type[Pick]:
 
 
 def choose(pick: Pick, queues: range | tuple[int, ...], in_flight_max: int | None) -> None:
-    """One round over the retry topic and the queues, until the pick is full."""
-    if voids.hides(pick.tx.state, (pick.group.group_id, pick.topic.topic_id)):
-        return
-    if isinstance(pick, FifoPick):
-        pick.choose(queues, in_flight_max)
-        return
-    state, where = pick.tx.state, (pick.group.group_id, pick.topic.topic_id)
-
-    def room(queue: int) -> int:
-        return pick.room if in_flight_max is None else in_flight_max - state.in_flight.get((*where, queue), 0)
-
-    turn = state.pop_turns.get(where, 0) + 1
-    state.pop_turns[where] = turn
-    retry_first = turn % RETRY_FIRST_EVERY == 0
-    if retry_first:
-        pick.take_retry(room(RETRY_QUEUE))
-    visits = _visits(pick, queues, turn)
-    while pick.room and (queue := next(visits, None)) is not None:
-        pick.take_queue(queue, room(queue))
-    if not retry_first:
-        pick.take_retry(room(RETRY_QUEUE))
-
-
-def _visits(pick: Pick, queues: range | tuple[int, ...], turn: int) -> Iterator[int]:
-    """The queues in the order of their visits: the start rotates; by priority where the topic has one."""
-    if pick.topic.type != "PRIORITY":
-        return (queues[(turn + step) % len(queues)] for step in range(len(queues)))
+    """One round over the retry topic and the queues, until the pick is full; whose turn it is, turns.py says."""
     where = (pick.group.group_id, pick.topic.topic_id)
-    return pick.tx.state.priority_turns.setdefault(where, Turns()).visits(queues, turn)
+    if voids.hides(pick.tx.state, where):
+        return
+    pick.in_flight_max = in_flight_max
+    turns = pick.tx.state.turns.get(where, _NO_TURNS)
+    visits = turns.visits(pick.topic, queues)
+    gave_way = _gives_way(pick, turns, visits)
+    retried = pick.take_retry() if gave_way is not None else False
+    for queue in visits:
+        if not pick.room or pick.cut:
+            break
+        pick.take_queue(queue)
+    if gave_way is None:
+        retried = pick.take_retry()
+    pick.take_more()
+    if pick.served or retried:
+        pick.turns = turns.after(pick.topic, visits, pick.served, retried=retried, gave_way=gave_way)
+
+
+def _gives_way(pick: Pick, turns: Turns, visits: Sequence[int]) -> int | None:
+    """The queue that retries come before in this pop, None when it is the turn of the queues."""
+    if not turns.retries_due(pick.topic) or not pick.has_retries() or pick.allowed(RETRY_QUEUE) <= 0:
+        return None
+    first = next((queue for queue in visits if pick.has(queue) and pick.allowed(queue) > 0), None)
+    return None if first in turns.gave_way else first
 
 
 def lease(

@@ -141,8 +141,7 @@ def _forget(tx: Tx, entity_id: int, kind: str) -> None:
     state = tx.state
     place = 1 if kind == "topic" else 0
     tables: tuple[Table[Any, Any] | dict[Any, Any], ...] = (
-        state.pop_turns,
-        state.priority_turns,
+        state.turns,
         state.stat,
         state.held,
         state.poff,

@@ -35,6 +35,7 @@ At start one scan of ck, due, own, tok and a look at the ends of each queue rebu
     waiting, tied  G, T, message group → entries in fwait, and tied to owners follow from fwait
     stopped        G, T, message group → (offset, why) of what stopped it     follows from fwait
     locks          G, T, message group → undone members, owner, part          follows from ck and due
+    turns          G, T → which queues were served longest ago, and more       nowhere: turns.py
     buckets        kind, T, G → tokens of a quota, and when that was          nowhere: full after a restart
 
 What follows is kept in tables all the same, so that an aborted commit takes it back with the rest. `check.differences`
@@ -49,7 +50,6 @@ from popmq_server import checkpoint
 from popmq_server.checkpoint import BACKOFF, CheckPoint, Lease, members_of
 from popmq_server.lines import Lines
 from popmq_server.lite_watch import Watches
-from popmq_server.priority import Turns
 from popmq_server.records import (
     IN_FLIGHT_MAX,
     RETRY_QUEUE,
@@ -86,6 +86,8 @@ from popmq_server.storage.keys import (
 from popmq_server.storage.lmdb import Transaction
 from popmq_server.storage.rows import every_field, read_row, store_rows, without_defaults
 from popmq_server.storage.table import Table
+from popmq_server.turns import Turns
+from popmq_server.undo import Undo
 
 _COUNTERS = b"counters"
 #: Names of lite topics stand under this letter, with the id of their parent.
@@ -182,21 +184,22 @@ class State:
         self.tied: Table[tuple[int, int, bytes], int] = Table()
         self.locks: Table[tuple[int, int, bytes], tuple[int, int, int]] = Table()
         self.stopped: Table[tuple[int, int, bytes], tuple[tuple[int, str], ...]] = Table()
-        self.lines = Lines(self.waiting, self.locks, self.stopped)
+        #: What an abort takes back in what is no table.
+        self.undo = Undo()
+        self.lines = Lines(self.waiting, self.locks, self.stopped, self.undo)
         self.lites: Table[int, Lites] = Table()
         self.unread: Table[tuple[int, int], int] = Table()
         self.lite_attempts: Table[tuple[int, int, str, str], tuple[int, ...]] = Table()
-        self.watches = Watches(self.watched_id, self.deliverable)
+        self.watches = Watches(self.watched_id, self.deliverable, self.undo)
         self.owner_keys: Table[int, tuple[int, bytes]] = Table()
         self.owner_tokens: Table[int, tuple[tuple[int, int, bytes], ...]] = Table()
         #: Index blocks that were put since somebody looked whether they can be said together (widening.py).
         self.fresh_blocks = 0
-        # Turns of rotation: lost at a restart and moved by aborted commits, which harms nothing.
+        #: Whose turn it is in pops and in sends: a restart begins anew.
+        self.turns: Table[tuple[int, int], Turns] = Table()
         self.send_turns: dict[int, int] = {}
         #: Tokens of quotas by (kind, T, G), in thousandths, and when that was: quotas.py. A restart fills them.
         self.buckets: Table[tuple[int, int, int], tuple[int, int]] = Table()
-        self.priority_turns: dict[tuple[int, int], Turns] = {}
-        self.pop_turns: dict[tuple[int, int], int] = {}
         #: Names of topics for whose half messages a live producer can answer (checking.py): the event loop tells.
         self.listened: frozenset[str] = frozenset()
         self._forget_room()

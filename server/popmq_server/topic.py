@@ -52,6 +52,7 @@ def rotate(tx: Tx, topic: Topic) -> int:
     """The next start queue: one request goes to one queue, so that it is one block."""
     turn = tx.state.send_turns.get(topic.topic_id, 0)
     tx.state.send_turns[topic.topic_id] = turn + 1
+    tx.state.undo.note(tx.state.send_turns.__setitem__, topic.topic_id, turn)
     return turn % topic.queues
 
 

@@ -44,7 +44,7 @@ class Tx:
     @property
     def dirty(self) -> int:
         """Grows with everything that an abort would have to undo."""
-        return self.kv.writes + self.staged_count + Table.changes
+        return self.kv.writes + self.staged_count + Table.changes + self.state.undo.changes
 
     def next(self, field: str, count: int = 1) -> int:
         """Takes `count` numbers of a counter; the first of them.
@@ -248,14 +248,11 @@ class Tx:
         for table in self.state.transactional:
             if table.changed:
                 table.merge()
-        self.state.lines.keep()
-        self.state.watches.keep()
+        self.state.undo.keep()
 
     def abort(self) -> None:
-        """Nothing happened: the transaction and all layers are dropped."""
+        """Nothing happened: the transaction and all layers are dropped, the rest is taken back."""
         self.kv.abort()
-        if self.kv.writes or any(table.changed for table in self.state.transactional):
-            self.state.lines.forget()
-            self.state.watches.forget()
+        self.state.undo.take_back()
         for table in self.state.transactional:
             table.drop()

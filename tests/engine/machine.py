@@ -181,8 +181,6 @@ class Broker(RuleBasedStateMachine):
                 return
         if hit.times and due:
             self.model.quiet_until_ms = self.rig.now + QUIET_MS
-        if hit.times:
-            self.model.turns_are_unsure()
         told = iter(committed.results)
         results = [(next(told), next(told) if len(few) > 1 else None) for few in watched]
         if hit.times == 2:

@@ -303,12 +303,20 @@ EVERYTHING = Filter("", lambda content: True)
 
 
 @dataclass
-class View:
-    """A group in a topic.
+class Turns:
+    """How many pops that took something each source has waited for, while it had something.
 
-    `turns`: by the queues that were named, how many pops of a PRIORITY topic there may have been since the last low
-    one; `turns_begin` of those that were not named yet.
+    `passed`: by queue of a PRIORITY topic, the pops that named it since one was allowed to begin with a low queue.
     """
+
+    queues: dict[int, int] = field(default_factory=dict)
+    retries: int = 0
+    passed: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass
+class View:
+    """A group in a topic."""
 
     next: list[int]
     held: list[Entry] = field(default_factory=list)
@@ -318,8 +326,7 @@ class View:
     filter: Filter | None = None
     mode: str = "POP"
     pulled: bool = False
-    turns: dict[tuple[int, ...], set[int]] = field(default_factory=dict)
-    turns_begin: set[int] = field(default_factory=lambda: {0})
+    turns: Turns = field(default_factory=Turns)
 
     def of(self, *states: str) -> list[Entry]:
         return [entry for entry in self.held if entry.state in states]

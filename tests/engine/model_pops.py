@@ -21,6 +21,7 @@ from tests.engine.model_facts import (
     Record,
     Row,
     Topic,
+    Turns,
     View,
     must,
 )
@@ -97,9 +98,37 @@ class Pops(Sends):
             stored = found.at(row.place)
             must((row.text, row.member) == (stored.content.text, number), "row", row, stored)
             must(view.wants(stored.content), "not what the group wants", row, view.filter)
-        if found.kind == "FIFO":
-            return self._judge_message_groups(view, found, asked, answer, asker)
-        return self._judge_plain(view, found, asked, answer, asker)
+        before, retries = list(view.next), len(view.of("retry")) if found.kind != "FIFO" else 0
+        could_retry = bool(retries and self.poppable(view, asker, asked.upto))
+        judge = self._judge_message_groups if found.kind == "FIFO" else self._judge_plain
+        entries = judge(view, found, asked, answer, asker)
+        retried = any(entries) or len(answer.stand.retry) < retries
+        self._judge_turns(view, found, asked, before, could_retry, retried)
+        return entries
+
+    def _judge_turns(
+        self, view: View, found: Topic, asked: Bounds, before: list[int], could_retry: bool, retried: bool
+    ) -> None:
+        """Nobody waits for long: the bounds of turns.py. A turn is a pop that got on somewhere."""
+        count, turns = len(before), view.turns
+        got_on = [queue for queue, offset in enumerate(before) if view.next[queue] > offset]
+        if not got_on and not retried:
+            return
+        for queue in asked.queues or range(count):
+            waits = queue not in got_on and before[queue] < self.stop(found, queue, asked.upto)
+            turns.queues[queue] = turns.queues.get(queue, 0) + 1 if waits else 0
+        turns.retries = turns.retries + 1 if could_retry and not retried else 0
+        longest = max(turns.queues.values(), default=0)
+        must(longest <= (11 * count if found.kind == "PRIORITY" else 2 * count - 1), "a queue starves", turns)
+        must(turns.retries <= 4 + count, "retries starve", turns)
+        if found.kind == "PRIORITY" and got_on:
+            low = self._low_first(view, asked)
+            for queue in asked.queues or range(count):
+                turns.passed[queue] = 0 if low else turns.passed.get(queue, 0) + 1
+
+    def _low_first(self, view: View, asked: Bounds) -> bool:
+        queues = asked.queues or range(len(view.next))
+        return any(view.turns.passed.get(queue, 0) >= LOW_FIRST_EVERY - 1 for queue in queues)
 
     def _judge_message_groups(
         self, view: View, found: Topic, asked: Bounds, answer: Answer, asker: Asker | None
@@ -229,29 +258,18 @@ class Pops(Sends):
     # ── Priority ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _judge_priority(self, view: View, found: Topic, asked: Bounds, answer: Answer, fresh: list[Row]) -> None:
-        """High to low, but for one pop in ten; the engine counts those that looked into the queues at all."""
+        """High to low, but for one pop in ten."""
         queues = [row.queue for row in fresh]
         lowest = min(queues, default=len(view.next))
         higher = [queue for queue in asked.queues or range(len(view.next)) if queue > lowest]
         exhausted = all(answer.stand.next[queue] >= self.stop(found, queue, asked.upto) for queue in higher)
         high_first = exhausted and queues == sorted(queues, reverse=True)
-        before = view.turns.get(asked.queues, view.turns_begin)
-        must(high_first or LOW_FIRST_EVERY - 1 in before, "the urgent comes first", answer, before)
-        after = {(count + 1) % LOW_FIRST_EVERY for count in before} if high_first else {0}
-        looked = bool(fresh) or not answer.rows
-        view.turns[asked.queues] = after if looked else after | before
+        must(high_first or self._low_first(view, asked), "the urgent comes first", answer, view.turns)
 
     def turns_are_lost(self) -> None:
-        """After a restart the engine counts pops of PRIORITY topics anew."""
-        self.first_turns = {0}
+        """After a restart the engine counts turns anew."""
         for view in self.views.values():
-            view.turns, view.turns_begin = {}, {0}
-
-    def turns_are_unsure(self) -> None:
-        """Pops that were tried and undone may have counted, also of a group that is not there without them."""
-        self.first_turns = set(range(LOW_FIRST_EVERY))
-        for view in self.views.values():
-            view.turns, view.turns_begin = {}, set(range(LOW_FIRST_EVERY))
+            view.turns = Turns()
 
     # ── Leases ───────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.engine.model_facts import EVERYTHING, Filter, Group, Half, Stored, Topic, View, must
+from tests.engine.model_facts import EVERYTHING, Filter, Group, Half, Stored, Topic, Turns, View, must
 from tests.engine.model_facts import Delayed as DelayedMessage
 
 #: What the filters of the machine say, by kind and text.
@@ -33,8 +33,6 @@ class Topics:
         self.delayed: dict[str, DelayedMessage] = {}
         self.halves: dict[str, Half] = {}
         self.numbers_given = 0
-        #: What pops of a group that is new in a PRIORITY topic may count from.
-        self.first_turns = {0}
 
     def create_topic(self, name: str, kind: str, queues: int, unique_ms: int) -> str:
         found = self.topics.get(name)
@@ -88,7 +86,7 @@ class Topics:
         self._forget_waiting(name)
         for (_, of), view in self.views.items():
             if of == name:
-                view.next, view.turns, view.turns_begin = list(ends), {}, {0}
+                view.next, view.turns = list(ends), Turns()
                 for entry in list(view.held):
                     view.over(entry, "void")
         for settings in self.groups.values():
@@ -127,7 +125,7 @@ class Topics:
         """A group starts where it is told when it first names a topic."""
         view = self.views.get((group, topic))
         if view is None:
-            view = View(self.starts_of(topic, *(start or self.groups[group].start)), turns_begin=set(self.first_turns))
+            view = View(self.starts_of(topic, *(start or self.groups[group].start)))
             self.views[(group, topic)] = view
         return view
 

@@ -112,7 +112,7 @@ def test_many_matches_are_not_looked_for_beyond_the_batch(rig: Rig) -> None:
     assert group is not None
     assert topic is not None
     plan = pick.Pick(tx, group, topic, 8, 1 << 20, wanted=filters.make(*RED))
-    plan.take_queue(0, 8)
+    plan.take_queue(0)
     tx.abort()
     assert len(plan.rows) == 8
     assert pick.SCAN_UNITS_MAX - plan.units_left == 8

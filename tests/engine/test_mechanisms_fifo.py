@@ -14,8 +14,9 @@ from tests.engine.traffic_fifo import fifo_pair, send_fifo
 def test_what_was_not_read_yet_does_not_overtake_what_waits(rig: Rig, before: int) -> None:
     """I.10: whether a pop begins with the queues or with the line of waiting message groups, which takes turns."""
     fifo_pair(rig)
-    for _ in range(before):
-        rig.pop()
+    for number in range(before):
+        send_fifo(rig, f"z{number}")
+        rig.ack(rig.pop())
     send_fifo(rig, "a1", "a2")
     first = rig.pop(1)
     assert rig.pop() == []

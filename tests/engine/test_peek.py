@@ -66,11 +66,11 @@ def test_a_look_changes_not_a_byte_and_commits_nothing(rig: Rig) -> None:
     for text in numbered("m", 6):
         rig.send(text)
     rig.release(rig.pop(2), delay_ms=0)
-    before, turns = everything(rig), dict(rig.core.state.pop_turns)
+    before, turns = everything(rig), rig.core.state.turns.committed()
     for _ in range(5):
         committed = rig.commit(ask.Peek("t", "g", 32, 1 << 20))
         assert (committed.wrote, committed.woken) == (False, set())
-    assert (everything(rig), rig.core.state.pop_turns) == (before, turns)
+    assert (everything(rig), rig.core.state.turns.committed()) == (before, turns)
     assert rig.numbers().in_flight == 0
 
 

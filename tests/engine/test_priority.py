@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from popmq_server import commands as ask
-from popmq_server import priority
 from popmq_server.message import Extra, Outgoing
+from popmq_server.turns import Turns
 from tests.engine.rig import HOUR, KEEP, MINUTE, Delivery, Rig, bodies, message
 
 
@@ -18,7 +18,6 @@ def topic(rig: Rig, queues: int = 10, **group: Any) -> None:
     rig.do(ask.CreateTopic("t", queues, False, KEEP, "PRIORITY"))
     rig.group(**group)
     rig.pop()
-    rig.core.state.priority_turns.clear()  # that pop had a turn
 
 
 def urgent(level: int, text: str = "") -> Outgoing:
@@ -142,29 +141,26 @@ def test_clients_that_take_turns_with_queues_of_their_own_all_reach_their_low_on
 
 
 def test_any_mix_of_batches_and_named_queues_keeps_the_bound(rig: Rig) -> None:
-    """Between two visits of a queue lie at most 10 pops for each other queue, of those that name the same queues."""
+    """Fewer than 10 pops that name a queue, for each queue of the topic, lie between two that serve it."""
     topic(rig)
     chance = random.Random(7)
     sets: list[tuple[int, ...]] = [(), (0, 5, 9), (3, 9), (2, 4, 6, 8)]
     backlog(rig, dict.fromkeys(range(10), 300) | {9: 1000})
-    waited = {(named, queue): 0 for named in sets for queue in named or range(10)}
+    waited = dict.fromkeys(range(10), 0)
     for _ in range(800):
         named = chance.choice(sets)
         batch = queues(rig.pop(chance.choice((1, 1, 1, 2)), queues=named))
-        for other, queue in waited:
-            if queue in batch:
-                waited[(other, queue)] = 0
-            elif other == named:
-                waited[(other, queue)] += 1
-                assert waited[(other, queue)] <= 10 * (len(named or range(10)) - 1)
+        for queue in named or range(10):
+            waited[queue] = 0 if queue in batch else waited[queue] + 1
+        assert max(waited.values()) < 10 * 10
 
 
 def test_one_pop_in_five_still_begins_with_the_retry_topic_and_takes_no_turn_away(rig: Rig) -> None:
     topic(rig)
     backlog(rig, {5: 40})
     rig.release(rig.pop(40), delay_ms=0)
-    rig.core.state.priority_turns.clear()
-    rig.core.state.pop_turns.clear()
+    (where,) = rig.core.state.turns.committed()
+    rig.core.state.turns.load(where, Turns())
     backlog(rig, {9: 60, 0: 60})
     got = [rig.pop(1)[0] for _ in range(50)]
     assert [place for place, row in enumerate(got, 1) if row.attempt == 2] == [5, 10, 15, 20, 25, 30, 35, 40, 45, 50]
@@ -190,14 +186,11 @@ def test_tokens_and_ordinary_pops_have_their_turns_together(rig: Rig) -> None:
     assert turns == ([9] * 9 + [0]) * 2
 
 
-def test_turns_are_bounded_and_go_with_their_topic_and_group(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(priority, "SETS_MAX", 4)
+def test_turns_go_with_their_topic_and_group(rig: Rig) -> None:
     topic(rig)
-    for pair in itertools.combinations(range(10), 2):
-        rig.pop(queues=pair)
-    (turns,) = rig.core.state.priority_turns.values()
-    assert len(turns._counts) <= 4
+    send(rig, 1)
+    rig.pop(queues=(1, 2))
+    assert rig.core.state.turns.committed()
     rig.do(ask.DeleteTopic("t"))
     rig.advance(MINUTE)
-    assert rig.core.state.priority_turns == {}
-    assert rig.core.state.pop_turns == {}
+    assert rig.core.state.turns.committed() == {}
