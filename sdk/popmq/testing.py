@@ -75,6 +75,7 @@ class FakeClock:
             self.broker_clock.advance(math.ceil(next_ms) - self.now_ms())
             self._run_due()
         self.broker_clock.advance(end_ms - self.now_ms())
+        self._run_due()  # what an answer of the broker made due at once, while nothing else was
 
     def _next_ms(self) -> float:
         """When somebody is due next. Who is due still was run in vain (its broker is stopped, say): it is run again at

@@ -101,6 +101,8 @@ class Broker:
                 ticket.future.set_result(result)
                 if isinstance(ticket.command, UpdateTopic | PurgeTopic):
                     self.limited.look_again(ticket.command.name)
+                elif isinstance(ticket.command, SetConsumeMode):
+                    self.limited.look_again(ticket.command.topic)
         self.waiters.wake(committed.woken)
         self.watchers.wake(committed.woken)
         self.pulls.wake(committed.arrived, committed.woken)

@@ -43,7 +43,8 @@ def set_consume_mode(tx: Tx, command: SetConsumeMode) -> tuple[Subscription, boo
     if after != before:
         tx.state.subscriptions[where] = after
     if after.mode != before.mode:
-        tx.wake(*where)  # who waits for the other mode is told
+        tx.wake(*where)  # Pops and Pulls that wait are refused now
+        tx.arrive(topic.topic_id, None)
         if after.pulls:
             _to_pull(tx, where)
         else:

@@ -30,9 +30,9 @@ from popmq_server.filters import filter as filters
 from popmq_server.filters.filter import Filter
 from popmq_server.message import RETRY_PREFIX
 from popmq_server.pick import REJECTIONS_MAX, SCAN_UNITS_MAX, SKIPS_MAX
-from popmq_server.records import Group, Subscription, Topic
+from popmq_server.records import Group, Topic
 from popmq_server.storage.keys import RQ_KEY, RQ_VALUE, STAT_KEY, U64
-from popmq_server.subscription import expect_mode, filter_for, refuse_lite, subscribe
+from popmq_server.subscription import expect_mode, refuse_lite, subscribe
 from popmq_server.topic import Log, entries, tagged
 from popmq_server.tx import Tx
 
@@ -40,7 +40,10 @@ Row = tuple[bytes, int, int, int, int]
 
 
 def pull(tx: Tx, command: Pull) -> Pulled:
-    """Reads; commits first when the request says so. Only a group that pulls leaves a trace: its filter is fixed."""
+    """Reads for a group that pulls, or for nobody; commits first when the request says so.
+
+    A group that pops is refused: what it read so would be handled once more by whoever pops it.
+    """
     if command.topic.startswith(RETRY_PREFIX):
         return _pull_retry(tx, command)
     topic = tx.topic(command.topic)
@@ -51,6 +54,8 @@ def pull(tx: Tx, command: Pull) -> Pulled:
     if command.group and group is None:
         raise group_not_found(command.group)
     permission.check_read(group, topic)
+    if group is not None:
+        expect_mode(tx, group, topic, "PULL")
     least, most = offsets.ends(tx, topic, command.queue)
     command = _within_quota(tx, group, topic, command, least <= command.offset < most)
     wanted = _filter(tx, group, topic, command)
@@ -74,15 +79,11 @@ def _counted(tx: Tx, group: Group | None, topic: Topic, pulled: Pulled) -> Pulle
 
 
 def _filter(tx: Tx, group: Group | None, topic: Topic, command: Pull) -> Filter:
-    """The group's filter, fixed by the first request of a group that pulls; a group that pops is only looked over."""
+    """The group's filter, fixed by its first request; of a reader without a group its own."""
     asked = command.filter
     if group is None:
         return filters.make(*asked) if asked else filters.EVERYTHING
-    if tx.state.subscriptions.get((group.group_id, topic.topic_id), Subscription()).pulls:
-        return subscribe(tx, group, topic, asked, replace=command.filter_wins)
-    if asked and command.filter_wins:
-        return filters.make(*asked)
-    return filter_for(tx, group, topic, asked)
+    return subscribe(tx, group, topic, asked, replace=command.filter_wins)
 
 
 def _commit(tx: Tx, group: Group | None, topic: Topic, command: Pull) -> int:
@@ -91,7 +92,6 @@ def _commit(tx: Tx, group: Group | None, topic: Topic, command: Pull) -> int:
         return 0
     if group is None:
         raise invalid("a reader without a group has no offset to commit", field="commit_offset")
-    expect_mode(tx, group, topic, "PULL")
     offsets.check_offset(tx, topic, command.queue, command.commit_offset, "commit_offset")
     return offsets.commit(tx, group, topic, command.queue, command.commit_offset)
 
@@ -214,6 +214,8 @@ def _pull_retry(tx: Tx, command: Pull) -> Pulled:
     group, topic = offsets.retry_topic(tx, command.topic, command.group)
     reader = group if command.group else None
     permission.check_read(reader, topic)
+    if reader is not None:
+        expect_mode(tx, reader, topic, "PULL")
     last = tx.kv.last("rq", STAT_KEY.pack(group.group_id, topic.topic_id))
     something = last is not None and RQ_KEY.unpack(last[0])[2] >= command.offset and not command.queue
     command = _within_quota(tx, reader, topic, command, something)

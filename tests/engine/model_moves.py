@@ -226,15 +226,15 @@ class Moves(Owners):
             return "TOPIC_NOT_FOUND"
         if group and group not in self.groups:
             return "GROUP_NOT_FOUND"
+        if group and (refused := self._refused_pull(topic, group)):
+            return refused
         if self.conflicts(topic, group, asked.wanted):
             return "FILTER_CONFLICT"
         if asked.commit is None:
             return ""
         if not group:
             return "INVALID_FIELD"
-        return self._refused_pull(topic, group) or self._refused_offsets(
-            self.topics[topic], {asked.queue: asked.commit}
-        )
+        return self._refused_offsets(self.topics[topic], {asked.queue: asked.commit})
 
     def _judge_pull(self, found: Topic, wanted: Filter, asked: Asked, answer: Pulled) -> None:
         if asked.queue >= len(found.queues):
@@ -267,8 +267,11 @@ class Moves(Owners):
         if len(taken) < asked.messages and answer.next_offset < len(queue):
             must(bool(taken) and used + queue[answer.next_offset].size > asked.bytes, "short", answer, fits)
 
-    def pull_retry(self, topic: str, group: str, asked: Asked, answer: Pulled) -> None:
+    def pull_retry(self, topic: str, group: str, asked: Asked, answer: Pulled | str) -> None:
         """A retry topic, whose numbers were learned right before."""
+        refused = self._refused_pull(topic, group)
+        if refused or isinstance(answer, str):
+            return must(answer == refused, "pull of a retry topic", answer, refused)
         view = self.views[(group, topic)]
         wanted, found = self._filter(view, asked), self.topics[topic]
         entries = sorted((one for one in view.of("retry") if one.number >= asked.offset), key=lambda one: one.number)
@@ -278,6 +281,7 @@ class Moves(Owners):
         must(len(answer.rows) == min(len(rows), asked.messages), "all that fit", answer, rows)
         if answer.rows:
             must(answer.next_offset > answer.rows[-1][2], "next offset", answer)
+        return None
 
     # ── Send-back ────────────────────────────────────────────────────────────────────────────────────────────────
 

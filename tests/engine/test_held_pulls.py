@@ -35,10 +35,11 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 async def broker(tmp_path: Path, clock: FakeClock) -> AsyncIterator[Broker]:
-    """A whole engine with topic t of two queues and group g, judged when it has stopped."""
+    """A whole engine with topic t of two queues and group g that pulls it, judged when it has stopped."""
     broker = Broker(Options(tmp_path / "data", max_size=1 << 28, sync="none"), clock, Metrics())
     await broker.execute(ask.CreateTopic("t", 2, False, KEEP_MS_MAX))
     await broker.execute(group("g", 3))
+    await broker.set_consume_mode(ask.SetConsumeMode("t", "g", "PULL"))
     yield broker
     broker.close_waits()
     await asyncio.to_thread(broker._writer.stop)
@@ -251,7 +252,6 @@ async def test_a_hole_is_stepped_over_while_the_request_waits(broker: Broker, cl
 
 async def test_the_offset_that_a_pull_carries_is_committed_once_when_it_arrives(broker: Broker) -> None:
     """S2.42: not again when it is woken, or it would take back what was committed meanwhile."""
-    await broker.execute(ask.SetConsumeMode("t", "g", "PULL"))
     await sent(broker, "a", "b", "c")
     task = held(broker, 3, commit_offset=1)
     await parked(broker, 1)
@@ -268,7 +268,6 @@ async def test_many_entries_that_a_pull_of_a_retry_topic_commits_are_all_done_wh
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("popmq_server.offsets.ENTRIES_MAX", 2)
-    await broker.execute(ask.SetConsumeMode("t", "g", "PULL"))
     await sent(broker, *"abcde")
     back = tuple(ask.SentBack(0, offset, delay_ms=0) for offset in range(5))
     await broker.execute(ask.SendBack("t", "g", back))
@@ -283,7 +282,6 @@ async def test_many_entries_that_a_pull_of_a_retry_topic_commits_are_all_done_wh
 async def test_a_pull_of_a_retry_topic_is_woken_by_what_comes_into_it_and_by_no_send(
     broker: Broker, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await broker.execute(ask.SetConsumeMode("t", "g", "PULL"))
     looks = Looks(broker, monkeypatch)
     await sent(broker, "a", "b")
     task = held(broker, topic=RETRY)
@@ -299,6 +297,29 @@ async def test_a_pull_of_a_retry_topic_is_woken_by_what_comes_into_it_and_by_no_
     await parked(broker, 1)
     await asyncio.to_thread(clock.advance, MINUTE)
     assert texts(await task) == ["a"]
+
+
+# ── A switch of the consume mode ─────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_switch_to_pop_ends_every_held_pull_of_the_group_and_no_others(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not one of them gets what is sent afterwards: a pop has it."""
+    await broker.execute(group("h", 3))
+    await broker.set_consume_mode(ask.SetConsumeMode("t", "h", "PULL"))
+    ended = [held(broker, queue=0), held(broker, queue=1), held(broker, topic=RETRY)]
+    others = [held(broker, queue=0, group="h"), held(broker, queue=1, group="")]
+    await parked(broker, 5)
+    await broker.set_consume_mode(ask.SetConsumeMode("t", "g", "POP"))
+    async with asyncio.timeout(LOST_S):
+        refused = await asyncio.gather(*ended, return_exceptions=True)
+    assert [one.code for one in refused if isinstance(one, Refused)] == ["WRONG_CONSUME_MODE"] * 3
+    await parked(broker, 2)
+    await sent(broker, "a")
+    await sent(broker, "b")
+    assert [texts(await one) for one in others] == [["a"], ["b"]]
+    assert len((await broker.pop(ask.Pop("t", "g"), 0)).rows) == 2
 
 
 # ── No wake is lost ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -348,6 +369,7 @@ async def test_readers_of_all_queues_miss_nothing_and_wait_for_nothing(broker: B
 
 async def test_a_switch_tells_pops_that_wait(broker: Broker) -> None:
     """Each of them, though one is woken for one commit."""
+    await broker.set_consume_mode(ask.SetConsumeMode("t", "g", "POP"))
     pops = [asyncio.ensure_future(broker.pop(ask.Pop("t", "g"), MINUTE)) for _ in range(5)]
     async with asyncio.timeout(LOST_S):
         while broker.waiters.count != 5:
@@ -358,7 +380,6 @@ async def test_a_switch_tells_pops_that_wait(broker: Broker) -> None:
 
 
 async def test_a_switch_to_pop_wakes_those_who_wait_for_what_was_sent_back(broker: Broker) -> None:
-    await broker.execute(ask.SetConsumeMode("t", "g", "PULL"))
     await sent(broker, "a")
     await broker.execute(ask.UpdateOffsets("t", "g", {0: 1}))
     await broker.execute(ask.SendBack("t", "g", (ask.SentBack(0, 0, delay_ms=0),)))

@@ -34,10 +34,8 @@ BIG = ("sql92", "size > 5")
 
 @pytest.fixture
 def shop(rig: Rig) -> Rig:
-    """Topic t of one queue, group g that has not named it."""
-    rig.topic()
-    rig.group()
-    return rig
+    """Topic t of one queue, group g that pulls it."""
+    return pulling(rig)
 
 
 def one_by_one(rig: Rig, *bodies: str) -> None:
@@ -74,6 +72,7 @@ def expire(rig: Rig, *bodies: str) -> None:
     """A topic that keeps messages for an hour has forgotten these."""
     rig.topic(by_age=True, keep_ms=HOUR)
     rig.group()
+    switch(rig, "PULL")
     one_by_one(rig, *bodies)
     rig.advance(HOUR + MINUTE)
 
@@ -216,15 +215,28 @@ def test_a_pull_sees_what_the_commands_before_it_in_its_group_have_stored(shop: 
 # ── Who reads, and what is kept of it ────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_pull_of_a_group_that_pops_leaves_no_trace(shop: Rig) -> None:
-    shop.send("a", "b")
-    before = {name: shop.read(name) for name in ("poff", "stat", "sub", "ck", "due", "rq")}
-    for group in ("", "g"):
-        assert not shop.commit(ask.Pull("t", group, 0, 0, filter=TAG_A)).wrote
-        assert texts(pull(shop, 0, group=group)) == ["a", "b"]
-    assert {name: shop.read(name) for name in before} == before
-    assert [row.body for row in shop.pop()] == ["a", "b"]
-    assert texts(pull(shop, 0)) == ["a", "b"], "leased or not"
+def test_a_pull_of_nobody_leaves_no_trace(rig: Rig) -> None:
+    rig.pair()
+    rig.send("a", "b")
+    before = {name: rig.read(name) for name in ("poff", "stat", "sub", "ck", "due", "rq")}
+    assert not rig.commit(ask.Pull("t", "", 0, 0, filter=TAG_A)).wrote
+    assert texts(pull(rig, 0, group="")) == ["a", "b"]
+    assert {name: rig.read(name) for name in before} == before
+    assert [row.body for row in rig.pop()] == ["a", "b"]
+    assert texts(pull(rig, 0, group="")) == ["a", "b"], "leased or not"
+
+
+@pytest.mark.parametrize("named", [False, True], ids=["before it named the topic", "after a pop"])
+def test_a_pull_of_a_group_that_pops_is_refused_and_leaves_no_trace(rig: Rig, named: bool) -> None:
+    rig.pair()
+    rig.send("a", "b")
+    if named:
+        rig.release(rig.pop(1), delay_ms=0)
+    asked = [ask.Pull("t", "g", 0, 0, filter=TAG_A), *([ask.Pull(RETRY, "g", 0, 0)] if named else [])]
+    for one in asked:
+        committed = rig.commit(one)
+        assert (refusal(committed.results[0]), committed.wrote) == ("WRONG_CONSUME_MODE", False)
+    assert len(rig.pop()) == 2
 
 
 def test_names_that_do_not_exist_are_refused(shop: Rig) -> None:
@@ -249,14 +261,15 @@ def test_the_offset_that_a_pull_carries_is_committed_before_it_reads(rig: Rig) -
     assert sums(rig) == (1, 0, 0, 0, 2)
 
 
-def test_a_pull_carries_an_offset_only_for_a_group_that_pulls(shop: Rig) -> None:
-    shop.send("a")
+def test_a_pull_carries_an_offset_only_for_a_group_that_pulls(rig: Rig) -> None:
+    rig.pair()
+    rig.send("a")
     asked = [ask.Pull("t", "g", 0, 0, commit_offset=1), ask.Pull("t", "", 0, 0, commit_offset=1)]
-    assert [refusal(one) for one in shop.run(*asked)] == ["WRONG_CONSUME_MODE", "INVALID_FIELD"]
-    switch(shop, "PULL")
+    assert [refusal(one) for one in rig.run(*asked)] == ["WRONG_CONSUME_MODE", "INVALID_FIELD"]
+    switch(rig, "PULL")
     asked = [ask.Pull("t", "g", 0, 0, commit_offset=2), ask.Pull("t", "g", 1, 0, commit_offset=0)]
-    assert [refusal(one) for one in shop.run(*asked)] == ["INVALID_FIELD"] * 2
-    assert committed(shop) == [0]
+    assert [refusal(one) for one in rig.run(*asked)] == ["INVALID_FIELD"] * 2
+    assert committed(rig) == [0]
 
 
 # ── Filters ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -306,12 +319,15 @@ def test_a_group_that_pulls_has_one_filter(rig: Rig) -> None:
     assert texts(pull(rig, 0, group="", filter=TAG_A)) == ["a1"], "a reader without a group has its own"
 
 
-def test_a_group_that_pops_pulls_by_its_filter_too(shop: Rig) -> None:
-    send_tagged(shop, "a1", "b2")
-    shop.pop(filter=TAG_A)
-    assert texts(pull(shop, 0)) == ["a1"]
-    assert refusal(shop.run(ask.Pull("t", "g", 0, 0, filter=BIG))[0]) == "FILTER_CONFLICT"
-    assert texts(pull(shop, 0, group="")) == ["a1", "b2"]
+def test_a_group_that_popped_pulls_by_its_filter_too(rig: Rig) -> None:
+    rig.topic()
+    rig.group()
+    send_tagged(rig, "a1", "b2")
+    rig.pop(filter=TAG_A)
+    switch(rig, "PULL")
+    assert texts(pull(rig, 0)) == ["a1"]
+    assert refusal(rig.run(ask.Pull("t", "g", 0, 0, filter=BIG))[0]) == "FILTER_CONFLICT"
+    assert texts(pull(rig, 0, group="")) == ["a1", "b2"]
 
 
 # ── Retry topics ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -236,6 +236,16 @@ async def test_a_changed_quota_wakes_all_who_wait(broker: Broker) -> None:
     assert sorted(map(body, tasks)) == sorted(f"m{number}" for number in range(2, 12))
 
 
+async def test_who_waits_for_a_token_is_told_at_once_of_a_switch_to_pull(broker: Broker) -> None:
+    await broker.execute(sending(*"abc"))
+    await broker.pop(ask.Pop("t", "g"), 0)
+    tasks = [waiting(broker), waiting(broker)]
+    await until(lambda: broker.limited.count == 2)
+    await broker.set_consume_mode(ask.SetConsumeMode("t", "g", "PULL"))
+    await until(lambda: all(task.done() for task in tasks))
+    assert [task.exception().code for task in tasks] == ["WRONG_CONSUME_MODE"] * 2  # type: ignore[union-attr]
+
+
 async def test_a_deleted_topic_is_heard_of_by_who_waits_for_a_token(broker: Broker, clock: FakeClock) -> None:
     await broker.execute(sending(*"abc"))
     await broker.pop(ask.Pop("t", "g"), 0)

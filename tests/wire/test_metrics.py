@@ -79,9 +79,17 @@ def exercise(shop: Stubs, clock: FakeClock) -> None:
     first, second, _ = handles(shop.pop(invisible_ms=1_000))
     shop.ack(first, first)
     shop.change(second, release=pb.Release(delay_ms=60_000))
-    shop.broker.Pull(pb.PullRequest(topic=TOPIC, group=GROUP), timeout=CALL_S)
+    shop.create_group("reader")
+    switch(shop, TOPIC, "reader")
+    shop.broker.Pull(pb.PullRequest(topic=TOPIC, group="reader"), timeout=CALL_S)
     limited(shop)
     clock.advance(1_250)
+
+
+def switch(shop: Stubs, topic: str, group: str = GROUP) -> None:
+    """From here on the group pulls the topic."""
+    request = pb.SetConsumeModeRequest(topic=topic, group=group, mode=pb.PULL)
+    shop.admin.SetConsumeMode(request, timeout=CALL_S)
 
 
 def limited(shop: Stubs) -> None:
@@ -100,6 +108,7 @@ def test_calls_refused_by_a_limit_of_a_topic_or_group_are_counted_by_it(
     shop.send(b"z", topic="slow")
     shop.pop("slow", max_messages=1)
     refusal(shop.broker.Pop, pb.PopRequest(topic="slow", group=GROUP))
+    switch(shop, "slow")
     refusal(shop.broker.Pull, pb.PullRequest(topic="slow", group=GROUP))
     shop.admin.UpdateGroup(pb.UpdateGroupRequest(group=pb.Group(name=GROUP, in_flight_max=1)), timeout=CALL_S)
     shop.send(b"a", b"b")

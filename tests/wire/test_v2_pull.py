@@ -181,22 +181,27 @@ def test_an_offset_that_cannot_be_is_refused(shop: Stubs, v2: V2, fields: dict[s
     assert committed(v2)[0] in ("OFFSET_NOT_FOUND", "OK")
 
 
-def test_a_group_that_pops_may_be_read_along_and_its_offset_is_moved_by_acks(shop: Stubs, v2: V2) -> None:
+def switch(stubs: Stubs, mode: Any) -> None:
+    request = native.SetConsumeModeRequest(topic=TOPIC, group=GROUP, mode=mode)
+    stubs.admin.SetConsumeMode(request, timeout=CALL_S)
+
+
+def test_a_group_that_pops_is_not_pulled_until_an_operator_switches_it(shop: Stubs, v2: V2) -> None:
     shop.send(b"a", b"b")
     v2.ack(*v2.receive(batch_size=1).messages)
-    assert pull(v2).bodies == [b"a", b"b"]
-    assert update(v2, 2) == "PRECONDITION_FAILED"
+    assert (pull(v2).code, update(v2, 2)) == ("PRECONDITION_FAILED", "PRECONDITION_FAILED")
     assert committed(v2) == ("OK", 1)
-    request = native.SetConsumeModeRequest(topic=TOPIC, group=GROUP, mode=native.PULL)
-    shop.admin.SetConsumeMode(request, timeout=CALL_S)
-    assert update(v2, 2) == "OK"
+    switch(shop, native.PULL)
+    assert (pull(v2, 1).bodies, update(v2, 2)) == ([b"b"], "OK")
+    switch(shop, native.POP)
+    assert (pull(v2, 1).code, update(v2, 2)) == ("PRECONDITION_FAILED", "PRECONDITION_FAILED")
 
 
-def test_who_reads_along_with_another_filter_does_not_change_what_the_group_pops(shop: Stubs, v2: V2) -> None:
-    v2.receive(filter_expression=pb.FilterExpression(type=pb.TAG, expression="a"))
-    v2.send(message(b"a", message_id="1", tag="a"), message(b"b", message_id="2", tag="b"))
-    assert pull(v2, filter_expression=pb.FilterExpression(type=pb.TAG, expression="b")).bodies == [b"b"]
-    assert [delivery.message.body for delivery in shop.pop().deliveries] == [b"a"]
+def test_a_pull_that_waits_is_told_of_a_switch_at_once(shop: Stubs, v2: V2, parked: Parked) -> None:
+    call = begin(v2, poll_ms=20 * SECOND)
+    parked.wait_for(1)
+    switch(shop, native.POP)
+    assert end(call).code == "PRECONDITION_FAILED"
 
 
 def test_a_group_that_was_made_anew_pulls_again(shop: Stubs, v2: V2) -> None:
@@ -205,6 +210,9 @@ def test_a_group_that_was_made_anew_pulls_again(shop: Stubs, v2: V2) -> None:
     shop.admin.DeleteGroup(native.DeleteGroupRequest(name=GROUP), timeout=CALL_S)
     shop.create_group()
     assert update(v2, 1) == "OK"
+    shop.admin.DeleteGroup(native.DeleteGroupRequest(name=GROUP), timeout=CALL_S)
+    shop.create_group()
+    assert pull(v2).bodies == [b"a"]
 
 
 def test_who_begins_where_the_group_ends_misses_nothing_that_comes(shop: Stubs, v2: V2) -> None:

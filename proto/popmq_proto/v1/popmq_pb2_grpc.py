@@ -228,8 +228,7 @@ class BrokerServicer(object):
         """── Pull: reading by queue and offset ──────────────────────────────────────────────────────────────────────────
         Reads one queue from an offset on, with no lease; `status` says what was found and `next_offset` where to go on.
         Of `%RETRY%group+topic` queue 0 is read, by the number of its entries. Errors: TOPIC_NOT_FOUND, GROUP_NOT_FOUND,
-        FORBIDDEN, FILTER_CONFLICT, FILTER_INVALID, POLLING_FULL, RATE_LIMITED, INVALID_FIELD; with `commit_offset` also
-        WRONG_CONSUME_MODE.
+        FORBIDDEN, WRONG_CONSUME_MODE, FILTER_CONFLICT, FILTER_INVALID, POLLING_FULL, RATE_LIMITED, INVALID_FIELD.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

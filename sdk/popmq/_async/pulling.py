@@ -47,7 +47,7 @@ class AsyncPulling:
         `group` may be "": a reader without a group. `topic` may be %RETRY%group+topic: of its queue 0 the entries are
         read, by their numbers. `commit_offset` commits this offset on the way.
         Raises TopicNotFound, GroupNotFound, FilterConflict, InvalidFilter, InvalidField, PollingFull, RateLimited;
-        WrongConsumeMode for `commit_offset` in a group that pops.
+        WrongConsumeMode for a group that pops the topic.
         """
         call = _pull_calls.pull(
             topic,

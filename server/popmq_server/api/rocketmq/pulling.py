@@ -9,12 +9,13 @@
     next_offset                behind all that was looked at; where the queue begins or ends, if the offset is not in it
 
 The first PullMessage or UpdateOffset of a group that has no position in the topic makes it a group that pulls there, as
-the SDK's pull consumer does it. A group that pops may be read along with PullMessage, but its offset is moved by acks:
-UpdateOffset is refused with PRECONDITION_FAILED until an operator switches it.
+the SDK's pull consumer does it. To a group that pops both are refused with PRECONDITION_FAILED until an operator
+switches it.
 """
 
 from collections import OrderedDict
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import TypeVar
 
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.rocketmq import service_pb2 as rpc
@@ -29,6 +30,8 @@ from popmq_server.commands import Look, OffsetsOfQueue, Pull, Pulled, QueryOffse
 from popmq_server.engine import Engine
 from popmq_server.errors import Refused
 from popmq_server.metrics import Metrics
+
+T = TypeVar("T")
 
 #: Pairs of group and topic that are known to have a position.
 BEGUN_MAX = 10_000
@@ -52,9 +55,8 @@ class PullService:
         """Status first, then the messages, then the offset to go on at."""
         command = _pull(request, call)
         waiting_ms = wait_ms(request, call, self._clients.heard(call))
-        await self._begin(command.topic, command.group)
         with self._metrics.limits(command.group, command.topic):
-            pulled = await self._engine.pull(command, waiting_ms)
+            pulled = await self._pulling(command, lambda: self._engine.pull(command, waiting_ms))
         status = _judged(pulled, command)
         self._count(command, pulled)
         yield rpc.PullMessageResponse(status=status)
@@ -70,19 +72,13 @@ class PullService:
         if request.offset < 0:
             raise Declined(pb.ILLEGAL_OFFSET, f"the offset is {request.offset}")
         command = UpdateOffsets(topic, group, {queue: request.offset})
-        known = (group, topic) in self._begun
-        await self._begin(topic, group)
         try:
-            await self._update(command)
+            await self._pulling(command, lambda: self._update(command))
         except Refused as refused:
-            if refused.field.startswith("offsets"):
-                await self._queue(topic, group, queue)
-                raise Declined(pb.ILLEGAL_OFFSET, refused.message) from None
-            self._begun.pop((group, topic), None)
-            if not known or refused.code != "WRONG_CONSUME_MODE":
+            if not refused.field.startswith("offsets"):
                 raise
-            await self._begin(topic, group)  # the group may have been made anew since
-            await self._update(command)
+            await self._queue(topic, group, queue)
+            raise Declined(pb.ILLEGAL_OFFSET, refused.message) from None
         return rpc.UpdateOffsetResponse(status=OK)
 
     async def _update(self, command: UpdateOffsets) -> None:
@@ -115,6 +111,20 @@ class PullService:
         return rpc.QueryOffsetResponse(status=OK, offset=found)
 
     # ── What the engine knows ────────────────────────────────────────────────────────────────────────────────────
+
+    async def _pulling(self, command: Pull | UpdateOffsets, act: Callable[[], Awaitable[T]]) -> T:
+        """Runs what only a group that pulls may ask for."""
+        where = (command.topic, command.group)
+        known = where[::-1] in self._begun
+        await self._begin(*where)
+        try:
+            return await act()
+        except Refused as refused:
+            if not known or refused.code != "WRONG_CONSUME_MODE":
+                raise
+        self._begun.pop(where[::-1], None)  # the topic or the group may have been made anew since
+        await self._begin(*where)
+        return await act()
 
     async def _begin(self, topic: str, group: str) -> None:
         """A group without a position pulls from here on; one that has a position stays what it is.
