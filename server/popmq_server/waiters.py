@@ -24,8 +24,10 @@ from popmq_server.errors import Refused
 
 WAITERS_PER_KEY_MAX = 1024
 WAITERS_MAX = 100_000
-#: Keys whose generation is remembered: clients of lite topics come and go.
+#: Keys, and topics, whose generation is remembered: clients of lite topics come and go.
 GENERATIONS_MAX = 100_000
+#: Deadlines of waits that are over stay in the heap until they are this many and half of it.
+OVER_MIN = 64
 
 Key = tuple[str, str]  # group, topic
 
@@ -44,6 +46,7 @@ class Waiters:
         self._stamps = itertools.count(1)
         self._floor = 0
         self._deadlines: list[tuple[int, int, asyncio.Future[bool]]] = []
+        self._deadlines_max = OVER_MIN
         self._numbers = itertools.count()
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
@@ -52,7 +55,7 @@ class Waiters:
 
     def generation(self, key: Key) -> tuple[int, int]:
         """What to compare before parking."""
-        return self._generations.get(key, self._floor), self._topic_generations.get(key[1], 0)
+        return self._generations.get(key, self._floor), self._topic_generations.get(key[1], self._floor)
 
     def counts(self) -> dict[Key, int]:
         """How many Pops are parked, by (group, topic)."""
@@ -72,8 +75,7 @@ class Waiters:
         number, future = next(self._numbers), asyncio.get_running_loop().create_future()
         lot[number] = future
         self.count += 1
-        heapq.heappush(self._deadlines, (deadline_ms, number, future))
-        self._set_timer()
+        self._push(deadline_ms, number, future)
         try:
             woken: bool = await future
             return woken
@@ -83,6 +85,17 @@ class Waiters:
             raise
         finally:
             self._leave(key, number)
+
+    def _push(self, at_ms: int, number: int, future: "asyncio.Future[bool]") -> None:
+        """Notes a deadline. One that was woken before it leaves no trace for long: the heap is cleared of such when it
+        has become twice as large as what was left the last time.
+        """
+        if len(self._deadlines) >= self._deadlines_max:
+            self._deadlines = [one for one in self._deadlines if not one[2].done()]
+            heapq.heapify(self._deadlines)
+            self._deadlines_max = 2 * len(self._deadlines) + OVER_MIN
+        heapq.heappush(self._deadlines, (at_ms, number, future))
+        self._set_timer()
 
     def _lot(self, key: Key) -> OrderedDict[int, "asyncio.Future[bool]"]:
         """Where to park; Refused POLLING_FULL when there is no place."""
@@ -106,18 +119,22 @@ class Waiters:
                 self.count -= 1
             if not lot:
                 del self._parked[key]
-                self._by_topic[key[1]].discard(key)
+                keys = self._by_topic[key[1]]
+                keys.discard(key)
+                if not keys:
+                    del self._by_topic[key[1]]
 
     def wake(self, woken: set[tuple[str | None, str]]) -> None:
         """After a commit: one waiter for each group that has something new.
 
         The generations move even when nobody is parked: somebody may be on the way.
         """
-        if len(self._generations) > GENERATIONS_MAX:
-            self._generations, self._floor = {}, next(self._stamps)  # who is on the way looks once more
+        if len(self._generations) + len(self._topic_generations) > GENERATIONS_MAX:
+            # Who is on the way looks once more.
+            self._generations, self._topic_generations, self._floor = {}, {}, next(self._stamps)
         for group, topic in woken:
             if group is None:
-                self._topic_generations[topic] = self._topic_generations.get(topic, 0) + 1
+                self._topic_generations[topic] = next(self._stamps)
                 for key in list(self._by_topic.get(topic, ())):
                     self._wake_key(key)
             else:
@@ -156,12 +173,11 @@ class Waiters:
         self._alarms[key] = at_ms
         alarm = asyncio.get_running_loop().create_future()
         alarm.add_done_callback(ring)
-        heapq.heappush(self._deadlines, (at_ms, next(self._numbers), alarm))
-        self._set_timer()
+        self._push(at_ms, next(self._numbers), alarm)
 
     def look_again(self, topic: str) -> None:
         """Wakes everybody who waits on a topic: what they waited for has other rules now."""
-        self._topic_generations[topic] = self._topic_generations.get(topic, 0) + 1
+        self._topic_generations[topic] = next(self._stamps)
         for key in list(self._by_topic.get(topic, ())):
             while self._parked.get(key):
                 self.hand_on(key)

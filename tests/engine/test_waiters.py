@@ -300,3 +300,50 @@ async def test_a_refused_waiter_does_not_keep_the_wake_from_the_others(
     async with asyncio.timeout(LOST_S):
         told = await asyncio.gather(*pops, return_exceptions=True)
     assert [getattr(one, "code", "") for one in told] == ["STORAGE_FULL"] * 3
+
+
+# ── What those leave behind who have gone ────────────────────────────────────────────────────────────────────────────
+
+
+async def test_clients_that_came_once_leave_nothing_in_the_lot(lot: Waiters, clock: FakeClock) -> None:
+    """Each client of lite topics parks under a key of its own."""
+    for number in range(500):
+        key = ("g", f"chat\0client{number}")
+        task = parked(lot, clock, key=key)
+        await turns()
+        if number % 2:
+            task.cancel()
+        else:
+            lot.wake({key})
+        await turns()
+    assert (lot.counts(), lot._by_topic, lot.count) == ({}, {}, 0)
+
+
+async def test_waits_that_were_woken_do_not_stand_in_the_heap_until_their_deadline(
+    lot: Waiters, clock: FakeClock
+) -> None:
+    for wait_ms in (MINUTE, 10 * MINUTE) * 1000:
+        task = parked(lot, clock, wait_ms)
+        await turns()
+        lot.wake({KEY})
+        await turns()
+        assert task.result()
+    assert len(lot._deadlines) <= lots.OVER_MIN
+    late = parked(lot, clock)
+    await turns()
+    clock.advance(MINUTE)
+    lot.tick()
+    await turns()
+    assert late.result() is False, "who still waits keeps its deadline"
+
+
+async def test_forgotten_generations_lose_no_wake(
+    lot: Waiters, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What came between the look and the parking is not missed, though generations were forgotten meanwhile."""
+    monkeypatch.setattr(lots, "GENERATIONS_MAX", 3)
+    seen = lot.generation(("g", "never"))
+    for number in range(20):
+        lot.wake({(None, f"t{number}"), ("g", f"u{number}")})
+    assert len(lot._generations) + len(lot._topic_generations) <= 3 + 2
+    assert await lot.park(("g", "never"), seen, clock.now_ms() + MINUTE), "it looks once more"
