@@ -15,7 +15,9 @@ import click
     "--port", type=click.IntRange(0, 65535), default=8081, show_default=True, help="gRPC port; 0 = any free one."
 )
 @click.option(
-    "--tls-port", type=click.IntRange(0, 65535), default=8082, show_default=True, help="gRPC port with TLS; 0 = none."
+    "--tls-port",
+    type=click.IntRange(0, 65535),
+    help="gRPC port with TLS; 0 = none.  [default: 8082, or none when that is taken]",
 )
 @click.option("--tls-only", is_flag=True, help="Leave the port without TLS closed.")
 @click.option(
@@ -32,9 +34,7 @@ import click
 @click.option(
     "--metrics-port",
     type=click.IntRange(0, 65535),
-    default=9464,
-    show_default=True,
-    help="Prometheus port on the loopback; 0 = off.",
+    help="Prometheus port on the loopback; 0 = off.  [default: 9464, or none when that is taken]",
 )
 @click.option(
     "--max-size", metavar="SIZE", default="64GiB", show_default=True, help="Limit of the data file, e.g. 20GiB."

@@ -63,8 +63,10 @@ def _said(options: Options, serving: Serving) -> str:
         made = "" if options.tls_cert else ", made for development"
         only = " only" if options.tls_only else ""
         lines += [f"TLS{only} on {address(options.host, options.tls_port)}: {serving.certificate}{made}"]
-    if options.metrics_port:
+    left_out = [flag for _, flag, _ in serving.left_out]
+    if options.metrics_port and "--metrics-port" not in left_out:
         lines += [f"metrics on {address(HOST, options.metrics_port)}"]
+    lines += [f"no {what}: port {port} is taken; {flag} names another" for what, flag, port in serving.left_out]
     if options.access_keys:
         lines += [f"every call needs an access key: {options.access_keys}"]
     else:

@@ -7,11 +7,19 @@ from typing import NamedTuple
 
 from popmq_server.storage.lmdb import SYNC_MODES
 
+
+class Unnamed(int):
+    """A port that is opened although nobody asked for it: where it is taken the broker starts without it, and says so.
+
+    A second broker on one machine names its `--port`, and must not fail for ports that it never heard of.
+    """
+
+
 HOST = "127.0.0.1"
 PORT = 8081
 #: Some official clients insist on TLS and want it without being configured.
-TLS_PORT = 8082
-METRICS_PORT = 9464
+TLS_PORT = Unnamed(8082)
+METRICS_PORT = Unnamed(9464)
 DATA = pathlib.Path("popmq-data")
 MAX_SIZE = 64 << 30
 MAX_SIZE_MIN = 16 << 20
@@ -89,7 +97,7 @@ def parse(argv: list[str] | None = None) -> Options:
         "--metrics-port",
         type=_port,
         default=METRICS_PORT,
-        help="Prometheus port on the loopback, 0 = off (default %(default)s)",
+        help="Prometheus port on the loopback, 0 = off (default %(default)s, or none when that is taken)",
     )
     parser.add_argument(
         "--max-size",
@@ -117,7 +125,10 @@ def parse(argv: list[str] | None = None) -> Options:
 def _add_secure(parser: argparse.ArgumentParser) -> None:
     """TLS, and who may do what."""
     parser.add_argument(
-        "--tls-port", type=_port, default=TLS_PORT, help="gRPC port with TLS, 0 = none (default %(default)s)"
+        "--tls-port",
+        type=_port,
+        default=TLS_PORT,
+        help="gRPC port with TLS, 0 = none (default %(default)s, or none when that is taken)",
     )
     parser.add_argument("--tls-only", action="store_true", help="leave the port without TLS closed")
     parser.add_argument(

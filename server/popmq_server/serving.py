@@ -1,6 +1,7 @@
 """One broker with its ports, inside an event loop: what `popmq serve` and `popmq.testing` both run."""
 
 import asyncio
+import errno
 import logging
 import pathlib
 from types import TracebackType
@@ -13,7 +14,7 @@ from popmq_server.clock import Clock
 from popmq_server.commands import Look
 from popmq_server.errors import StartError
 from popmq_server.metrics import Metrics, Seen
-from popmq_server.options import DRAIN_S, Options
+from popmq_server.options import DRAIN_S, Options, Unnamed
 
 log = logging.getLogger("popmq")
 
@@ -32,6 +33,8 @@ class Serving:
         self._clock = clock
         self.port = options.tls_port  # the TLS port, when it is the only one
         self.certificate: pathlib.Path | None = None
+        #: What nobody asked for and is not served, since its port is taken: (what, its flag, the port).
+        self.left_out: list[tuple[str, str, int]] = []
 
     async def __aenter__(self) -> "Serving":
         """Keys, store, scan, writer, scrape port, and the port last: who connects finds a broker that is ready."""
@@ -45,9 +48,7 @@ class Serving:
             if options.metrics_port:
                 self._serve_metrics(options.metrics_port)
             if options.tls_port:
-                made = self._certificate()
-                self.certificate = made.cert
-                self._server.open_tls(options.host, options.tls_port, made)
+                self._serve_tls()
             if not options.tls_only:
                 self.port = self._server.open(options.host, options.port)
             await self._server.start()
@@ -55,6 +56,19 @@ class Serving:
             await self.__aexit__(None, None, None)
             raise
         return self
+
+    def _serve_tls(self) -> None:
+        """Opens the port with TLS. Who names a certificate, or wants no other port, has asked for it."""
+        options, made = self._options, self._certificate()
+        asked = options.tls_only or options.tls_cert is not None or not isinstance(options.tls_port, Unnamed)
+        try:
+            self._server.open_tls(options.host, options.tls_port, made)
+        except StartError:
+            if asked:
+                raise
+            self.left_out.append(("TLS", "--tls-port", options.tls_port))
+        else:
+            self.certificate = made.cert
 
     def _certificate(self) -> Certificate:
         """The given one, or one for development that the data folder keeps."""
@@ -82,8 +96,11 @@ class Serving:
             lambda: broker.waiters.count + broker.watchers.count + broker.limited.count + broker.pulls.lot.count,
         )
         try:
-            self._metrics.serve(port)
+            self._metrics.serve(int(port))
         except OSError as error:
+            if isinstance(port, Unnamed) and error.errno == errno.EADDRINUSE:
+                self.left_out.append(("metrics", "--metrics-port", port))
+                return
             raise StartError(
                 f"metrics port {port} cannot be opened: {error.strerror}; "
                 "name another with --metrics-port, or 0 for none"

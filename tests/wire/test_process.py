@@ -7,16 +7,22 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from popmq_cli.serve import serve
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server import serving
+from popmq_server.__main__ import _said
+from popmq_server.clock import FakeClock
 from popmq_server.embedded import EmbeddedBroker
 from popmq_server.errors import StartError
-from popmq_server.options import MAX_SIZE, Options, address, parse, size
+from popmq_server.options import MAX_SIZE, Options, Unnamed, address, parse, size
+from popmq_server.serving import Serving
 from popmq_server.storage.check import check_folder
 from popmq_server.writer import Writer
 from tests.crash.broker_process import ROOT, BrokerProcess, own_port
@@ -259,3 +265,57 @@ def test_a_folder_in_use_leaves_the_port_closed(tmp_path: Path) -> None:
             stubs.create_topic(TOPIC)
             stubs.create_group(GROUP)
             assert stubs.admin.ListGroups(pb.ListGroupsRequest(), timeout=CALL_S).groups
+
+
+# ── Ports that nobody named ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def started(options: Options) -> str:
+    """What a broker says once it serves."""
+    async with Serving(options, FakeClock()) as serving:
+        return _said(options, serving)
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        yield other.getsockname()[1]
+
+
+async def test_a_default_port_that_is_taken_is_left_out_and_a_line_says_so(tmp_path: Path, taken: int) -> None:
+    port = Unnamed(taken)
+    said = await started(Options(tmp_path / "data", port=0, tls_port=port, metrics_port=port, sync="none"))
+    assert said.startswith("popmq: ready on 127.0.0.1:")
+    assert f"popmq: no TLS: port {taken} is taken; --tls-port names another\n" in said
+    assert f"popmq: no metrics: port {taken} is taken; --metrics-port names another\n" in said
+    assert "TLS on" not in said
+    assert "metrics on" not in said
+
+
+@pytest.mark.parametrize("asked", ["tls_port", "metrics_port", "tls_only"])
+async def test_a_port_that_was_asked_for_must_be_free(tmp_path: Path, taken: int, asked: str) -> None:
+    options = {
+        "tls_port": Options(tmp_path / "data", port=0, tls_port=taken, metrics_port=0, sync="none"),
+        "metrics_port": Options(tmp_path / "data", port=0, tls_port=0, metrics_port=taken, sync="none"),
+        "tls_only": Options(tmp_path / "data", tls_port=Unnamed(taken), tls_only=True, metrics_port=0, sync="none"),
+    }[asked]
+    with pytest.raises(StartError, match=str(taken)):
+        await started(options)
+
+
+def test_only_ports_that_no_flag_names_may_be_left_out() -> None:
+    assert isinstance(parse([]).tls_port, Unnamed)
+    assert isinstance(parse([]).metrics_port, Unnamed)
+    named = parse(["--tls-port", "8082", "--metrics-port", "9464"])
+    assert not isinstance(named.tls_port, Unnamed)
+    assert not isinstance(named.metrics_port, Unnamed)
+
+
+def test_the_command_line_names_no_port_that_its_user_did_not_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[str] = []
+    monkeypatch.setattr("popmq_server.__main__.main", given.extend)
+    CliRunner().invoke(serve, ["--port", "9000"])
+    assert "--port" in given
+    assert not {"--tls-port", "--metrics-port"} & set(given)
