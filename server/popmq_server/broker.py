@@ -205,11 +205,12 @@ class Broker:
         if command.give_back or not command.attempt_id:
             self._submit(give_back(command, result))
 
-    def _submit(self, command: Any) -> None:
-        """Runs a command whose answer nobody waits for."""
+    def _submit(self, command: Any) -> "asyncio.Future[Any]":
+        """Runs a command whose answer nobody has to wait for."""
         future = self._loop.create_future()
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
         self._writer.submit(command, Ticket(future, 0, command))
+        return future
 
     async def wait_available(self, command: Available, min_ready: int, wait_ms: int) -> Any:
         """(ready, Position), once there are `min_ready` messages or the time is over. Takes no wake from a Pop."""
@@ -301,7 +302,9 @@ class Broker:
 
     def checked(self, check: Check) -> None:
         """A check was written to a live producer: it counts."""
-        self._submit(CountChecks(((check.transaction, check.number),)))
+        self.producers.written(check)
+        counted = self._submit(CountChecks(((check.transaction, check.number),)))
+        counted.add_done_callback(lambda _: self.producers.counted(check))
         self.metrics.checks.inc()
 
     def gauges(self, group: str, topic: str) -> tuple[int, int]:

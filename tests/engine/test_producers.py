@@ -10,12 +10,15 @@ import pytest
 from popmq_server import producers
 from popmq_server.broker import Broker
 from popmq_server.clock import FakeClock
-from popmq_server.commands import Check, CreateTopic, DeleteTopic, Look
+from popmq_server.commands import Check, CreateTopic, DeleteTopic, Look, Send
 from popmq_server.errors import Refused, unavailable
+from popmq_server.message import Extra
 from popmq_server.metrics import Metrics
 from popmq_server.opaque import TransactionId
 from popmq_server.options import Options
 from popmq_server.producers import CHECKS_QUEUED_BYTES_MAX, CHECKS_QUEUED_MAX, Producers, Stream
+from popmq_server.transaction import CHECK_EVERY_MS, FIRST_CHECK_MS
+from tests.engine.rig import message
 
 
 class Lot(Producers):
@@ -147,3 +150,56 @@ async def test_a_hello_that_was_refused_does_not_hide_what_others_listen_to(tmp_
 
 def test_the_limits() -> None:
     assert (producers.CHECKS_QUEUED_MAX, producers.CHECKS_QUEUED_BYTES_MAX) == (128, 8 << 20)
+
+
+# ── A number is told once ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def asked_again(broker: Broker, clock: FakeClock, ms: int) -> None:
+    """Time passes; what the writer hands out has come to the streams."""
+    await asyncio.to_thread(clock.advance, ms)
+    await broker.execute(Look("topics", ("",)))
+
+
+@pytest.mark.parametrize("streams", [1, 2])
+async def test_a_check_that_is_not_counted_yet_is_not_told_again_with_its_number(tmp_path: Path, streams: int) -> None:
+    """It was taken to be written; before it is counted the writer asks about the same half message once more."""
+    clock = FakeClock()
+    broker = Broker(Options(tmp_path / "data", sync="none"), clock, Metrics())
+    await broker.execute(CreateTopic("t", 1, False, 60_000, "TRANSACTION"))
+    await broker.execute(Send("t", (message("half")._replace(extra=Extra(transaction=True)),)))
+    open_streams = [await broker.join(name, ("t",)) for name in "ab"[:streams]]
+    first, last = open_streams[0], open_streams[-1]
+    told = []
+    await asked_again(broker, clock, FIRST_CHECK_MS)
+    writing = await asyncio.wait_for(broker.next_check(first), 5)
+    assert writing is not None
+    told.append(writing.number)
+    await asked_again(broker, clock, CHECK_EVERY_MS)
+    broker.checked(writing)
+    waiting = asyncio.ensure_future(broker.next_check(last))
+    while len(told) < 3:
+        await asked_again(broker, clock, CHECK_EVERY_MS)
+        if waiting.done() and (check := waiting.result()) is not None:
+            told.append(check.number)
+            broker.checked(check)
+            waiting = asyncio.ensure_future(broker.next_check(last))
+    waiting.cancel()
+    await broker.close()
+    assert told == [1, 2, 3]
+
+
+async def test_a_check_that_waits_for_two_producers_is_told_to_one(lot: Lot) -> None:
+    slow, quick = lot.open("a"), lot.open("b")
+    lot.hand([check(1)])
+    lot.hand([check(1)])
+    assert await lot.next_check(quick) == check(1)
+    ended = asyncio.ensure_future(lot.next_check(slow))
+    await asyncio.sleep(0)
+    assert not ended.done()
+    lot.leave(quick)
+    lot.hand([check(1)])
+    assert await ended == check(1), "the stream ended before it was written"
+    lot.written(check(1))
+    lot.counted(check(1))
+    assert lot._uncounted == {}
