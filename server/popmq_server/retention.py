@@ -3,184 +3,194 @@
 By default a chunk goes `keep_ms` after every group had moved past it, which marks tell (marks.py), and only if every
 group is past it at the moment it goes: what a group has not finished is kept, whoever went back and whoever came late.
 By age it goes `keep_ms` after it was stored, and what nobody had read is counted as expired. A chunk that a lease or a
-retry entry points into is skipped, not stopped at; one that is held KEEP_COPY_AFTER_MS past its time has its live
-records copied to `kept`, so that a forgotten lease does not hold a whole chunk.
+retry entry points into is skipped, not stopped at; of one that is held for long past its time the live records are
+copied, so that a forgotten lease does not hold a whole chunk (kept.py).
 
     stored ──── every group moved past it ──── keep_ms ────▶ drop, if that is still so
                           │ mark                        ├── pinned: skipped, looked at again each minute
                                                         └── an hour later: live records → kept, the chunk goes
 
-With a chunk go its index block, its consume-queue values, its history and quarantine rows, and the first readable
-offset of each of its queues moves up to the next block that is left; marks of redriven letters (`gone`) go with it.
-room.py drops chunks before their time.
-
 A chunk that no queue names (`bare`: redriven messages) goes as soon as nothing points into it. One whose letters were
 all redriven goes REDRIVEN_KEEP_MS after the last of them: until then they tell `why`.
+
+A round goes over all topics once a minute, in pieces of LOOKS_MAX looks, whatever the number of topics and chunks:
+
+    for each topic by its id:  marks → drops → redriven letters        then bare chunks, then copies
+                               └── a piece that is full goes on here the next time
 """
 
-import bisect
-import itertools
-from collections import deque
-from collections.abc import Iterator
-from typing import NamedTuple
-
-from popmq_server import deadletter, index, marks
+from popmq_server import deadletter, marks
 from popmq_server.catalog import KEEP_MS_DEFAULT
-from popmq_server.checkpoint import members_of
-from popmq_server.message import RECORD
+from popmq_server.chunks import Chunk, chunks, drop, passed, pinned
+from popmq_server.kept import Keeping
 from popmq_server.records import Topic
-from popmq_server.storage.keys import CQ_ENTRY, CQ_KEY, FWAIT_VALUE, QUEUE_KEY, RQ_VALUE, STAT_KEY, TOPIC_AT, U32, U64
-from popmq_server.topic import IDX_HEAD, IDX_RANGE, located_in, written
+from popmq_server.storage.keys import TOPIC_AT, U32
 from popmq_server.tx import Tx
 
-#: Chunks looked at for one topic in one piece.
-CHUNKS_MAX = 200
-#: Topics looked at in one piece: lite topics may be many.
-TOPICS_MAX = 100
-KEEP_COPY_AFTER_MS = 3_600_000
+#: Looks in one piece: some 10 ms. A chunk is one look, a topic and a chunk that goes are so many.
+LOOKS_MAX = 1000
+TOPIC_COST, DROP_COST = 3, 15
+#: Groups whose positions are compared with a chunk for the price of one more look.
+GROUPS_PER_LOOK = 8
 #: How long redriven letters are kept, and how often their chunks are looked for.
 REDRIVEN_KEEP_MS, LOOK_AGAIN_MS = KEEP_MS_DEFAULT, 3_600_000
-#: History rows removed with one chunk; more are left to the next chunk of the queue.
-HISTORY_MAX = 10_000
-
-
-class Chunk(NamedTuple):
-    """What `idx` says of a chunk."""
-
-    position: int
-    stored_ms: int
-    bytes: int
-    ranges: tuple[tuple[int, int, int], ...]  # queue, first offset, count
-
-
-def chunks(tx: Tx, topic_id: int, start: int) -> Iterator[Chunk]:
-    """The chunks of a topic from a position on."""
-    for key, value in tx.kv.scan("idx", U32.pack(topic_id), TOPIC_AT.pack(topic_id, start)):
-        stored_ms, size, count = IDX_HEAD.unpack_from(value)
-        raw = value[IDX_HEAD.size : IDX_HEAD.size + count * IDX_RANGE.size]
-        yield Chunk(TOPIC_AT.unpack(key)[1], stored_ms, size, tuple(IDX_RANGE.iter_unpack(raw)))
-
-
-def chunks_of(tx: Tx, topic: Topic, start: int) -> Iterator[tuple[Topic | None, Chunk]]:
-    """The chunks of a topic from a position on, with the topic that each belongs to: of a LITE topic a lite topic.
-
-    These lie among others' in the log, oldest first; a chunk of somebody else has no owner here, and only a position.
-    """
-    if topic.type != "LITE":
-        yield from ((topic, chunk) for chunk in chunks(tx, topic.topic_id, start))
-        return
-    for key, value in tx.kv.scan("log", b"", U64.pack(start)):
-        position, owner = U64.unpack(key)[0], tx.state.topics.get(RECORD.unpack_from(value)[2])
-        if owner is None or owner.parent_id != topic.topic_id:
-            yield None, Chunk(position, 0, 0, ())
-        else:
-            yield owner, next(chunks(tx, owner.topic_id, position))
 
 
 class Retention:
-    """Goes over the topics; remembers where it stopped in each."""
+    """Goes over everything; remembers where it stopped."""
 
     def __init__(self) -> None:
-        self._resume: dict[int, int] = {}
-        #: Topics whose chunks were not all marked in one piece: the mark that moves on.
-        self._marking: dict[int, int] = {}
+        self._phases = (self._go_over_topics, self._drop_bare, self._copy)
+        self._phase = 0
+        #: Looks that are left in this piece.
+        self._left = 0
+        #: The topic that the round has come to, which of its stages, and where in it.
+        self._topic_id = 0
+        self._stage = self._resume = 0
         self._bare_at = b""
-        #: For each dead-letter topic where the look for redriven chunks goes on, and not before when.
-        self._letters: dict[int, tuple[int, int]] = {}
-        #: Topics that this round is not done with, and whether it has begun.
-        self._round: deque[int] = deque()
-        self._running = False
+        self._keeping = Keeping()
+        #: For each dead-letter topic not before when its redriven chunks are looked for.
+        self._letters: dict[int, int] = {}
 
     def run(self, tx: Tx) -> bool:
-        """One piece of up to TOPICS_MAX topics that this round is not done with; whether there is more to do now."""
-        if not self._running:
-            self._round, self._running = deque(tx.state.topics), True
-        for _ in range(min(TOPICS_MAX, len(self._round))):
-            topic_id = self._round.popleft()
-            topic = tx.state.topics.get(topic_id)
-            if topic is not None and tx.state.alive(topic_id) and self._look_at(tx, topic):
-                self._round.append(topic_id)
-        self._running = bool(self._round) or self._drop_bare(tx)
-        return self._running
+        """One piece; whether there is more to do in this round."""
+        self._left = LOOKS_MAX
+        while self._phase < len(self._phases):
+            if not self._phases[self._phase](tx):
+                return True
+            self._phase += 1
+        self._phase = 0
+        return False
 
-    def _look_at(self, tx: Tx, topic: Topic) -> bool:
-        """One piece of one topic; whether there is more. A lite topic has the retention of its parent."""
+    def _go_over_topics(self, tx: Tx) -> bool:
+        """Topics in the order of their ids, as stored; whether the last one is done."""
+        while self._left > 0:
+            found = next(tx.kv.scan("topic", b"", U32.pack(self._topic_id)), None)
+            if found is None:
+                self._topic_id = self._stage = self._resume = 0
+                return True
+            topic_id = int(U32.unpack(found[0])[0])
+            if topic_id != self._topic_id:
+                self._topic_id, self._stage, self._resume = topic_id, 0, 0
+            self._left -= TOPIC_COST
+            if not self._look_at(tx, topic_id):
+                return False
+            self._topic_id, self._stage, self._resume = topic_id + 1, 0, 0
+        return False
+
+    def _look_at(self, tx: Tx, topic_id: int) -> bool:
+        """Goes on in one topic; whether it is done. A lite topic has the retention of its parent."""
+        topic = tx.state.topics.get(topic_id)
+        if topic is None or not tx.state.alive(topic_id):
+            return True
         if topic.parent_id:
             if tx.state.queue_min.get((topic.topic_id, 0), 0) == tx.state.queue_max.get((topic.topic_id, 0), 0):
-                return False
+                return True
             parent = tx.state.topics[topic.parent_id]
             topic = topic._replace(by_age=parent.by_age, keep_ms=parent.keep_ms)
-        left = not topic.by_age and self._mark(tx, topic)
-        since_ms = tx.now_ms - topic.keep_ms
-        left |= self._drop(tx, topic, marks.limit(tx.kv, topic.topic_id, since_ms) if not topic.by_age else None)
-        left |= deadletter.has_gone(tx, topic.topic_id) and self._drop_redriven(tx, topic)
-        return left
+        stages = (self._mark, self._drop, self._drop_redriven)
+        while self._stage < len(stages):
+            if not stages[self._stage](tx, topic):
+                return False
+            self._stage, self._resume = self._stage + 1, 0
+        return True
+
+    def _pay(self, tx: Tx, topic: Topic, cost: int = 1) -> bool:
+        """A look at a chunk; False when the piece is full before it."""
+        if self._left <= 0:
+            return False
+        self._left -= cost + len(tx.state.topic_groups.get(topic.topic_id, ())) // GROUPS_PER_LOOK
+        return True
 
     def _mark(self, tx: Tx, topic: Topic) -> bool:
-        """Marks how far every group has moved; whether there is more to look at.
+        """Marks how far every group has moved; whether that is all.
 
         Chunks that are pinned are passed as well: a mark says how far the groups have moved, a pin what must stay. A
         look that takes several pieces moves the mark of its first one on.
         """
         marked_ms, at = marks.last(tx.kv, topic.topic_id)
-        goes_on = self._marking.pop(topic.topic_id, -1) == marked_ms
-        if not goes_on and 0 <= tx.now_ms - marked_ms < topic.keep_ms // marks.MARKS_MAX:
-            return False
-        moved, seen = at, 0
+        goes_on = self._resume > 0 and self._resume == marked_ms
+        if topic.by_age or (not goes_on and 0 <= tx.now_ms - marked_ms < topic.keep_ms // marks.MARKS_MAX):
+            return True
+        moved, done = at, True
         for chunk in chunks(tx, topic.topic_id, at):
-            if seen == CHUNKS_MAX or not passed(tx, topic, chunk):
+            if not passed(tx, topic, chunk):
                 break
-            seen += 1
+            if not self._pay(tx, topic):
+                done = False
+                break
             moved = chunk.position + chunk.bytes
         if moved > at:
             if goes_on:
                 tx.kv.delete("mark", TOPIC_AT.pack(topic.topic_id, marked_ms))
             marks.put(tx.kv, topic.topic_id, tx.now_ms, moved)
-        if seen == CHUNKS_MAX:
-            self._marking[topic.topic_id] = tx.now_ms
-        return seen == CHUNKS_MAX
+            self._resume = tx.now_ms
+        return done
 
-    def _drop(self, tx: Tx, topic: Topic, limit: int | None) -> bool:
-        """Retires the chunks whose time has come, at most CHUNKS_MAX; whether there are more."""
-        start, ripe = self._resume.pop(topic.topic_id, 0), list[Chunk]()
-        for chunk in chunks(tx, topic.topic_id, start):
-            if limit is None:
-                stays = chunk.stored_ms + topic.keep_ms > tx.now_ms
+    def _drop(self, tx: Tx, topic: Topic) -> bool:
+        """Drops the chunks whose time has come, and notes those that are held; whether these are all."""
+        since_ms, ripe, done = tx.now_ms - topic.keep_ms, list[Chunk](), True
+        limit = 0 if topic.by_age else marks.limit(tx.kv, topic.topic_id, since_ms)
+        for chunk in chunks(tx, topic.topic_id, self._resume):
+            if topic.by_age:
+                stays = chunk.stored_ms > since_ms
             else:
                 stays = chunk.position >= limit or not passed(tx, topic, chunk)
             if stays:
                 break
-            if len(ripe) == CHUNKS_MAX:
-                self._resume[topic.topic_id] = chunk.position
+            if not self._pay(tx, topic):
+                self._resume, done = chunk.position, False
                 break
-            ripe.append(chunk)
+            if pinned(tx, chunk):
+                self._keeping.note(tx, topic, chunk)
+            else:
+                self._left -= DROP_COST
+                ripe.append(chunk)
         for chunk in ripe:
-            _retire(tx, topic, chunk)
-        return topic.topic_id in self._resume
+            drop(tx, topic, chunk)
+        return done
 
     def _drop_redriven(self, tx: Tx, topic: Topic) -> bool:
-        """Drops the chunks of letters that nobody can read any more; looks at CHUNKS_MAX, and once an hour at all."""
-        start, not_before_ms = self._letters.get(topic.topic_id, (0, 0))
-        if tx.now_ms < not_before_ms:
-            return False
-        found = list(itertools.islice(chunks(tx, topic.topic_id, start), CHUNKS_MAX + 1))
-        for chunk in found[:CHUNKS_MAX]:
+        """Drops the chunks of letters that nobody can read any more, once an hour; whether these are all."""
+        if not deadletter.has_gone(tx, topic.topic_id) or tx.now_ms < self._letters.get(topic.topic_id, 0):
+            return True
+        ripe, done = list[Chunk](), True
+        for chunk in chunks(tx, topic.topic_id, self._resume):
+            if not self._pay(tx, topic):
+                self._resume, done = chunk.position, False
+                break
             if chunk.ranges and not pinned(tx, chunk) and _is_redriven(tx, topic, chunk):
-                drop(tx, topic, chunk)
-        more = len(found) > CHUNKS_MAX
-        self._letters[topic.topic_id] = (found[-1].position, 0) if more else (0, tx.now_ms + LOOK_AGAIN_MS)
-        return more
+                self._left -= DROP_COST
+                ripe.append(chunk)
+        for chunk in ripe:
+            drop(tx, topic, chunk)
+        if done:
+            self._letters[topic.topic_id] = tx.now_ms + LOOK_AGAIN_MS
+        return done
 
     def _drop_bare(self, tx: Tx) -> bool:
-        """Drops the chunks without a queue into which nothing points; looks at CHUNKS_MAX, whether there are more."""
-        found = [key for key, _ in itertools.islice(tx.kv.scan("bare", b"", self._bare_at), CHUNKS_MAX + 1)]
-        self._bare_at = found[CHUNKS_MAX] if len(found) > CHUNKS_MAX else b""
-        for key in found[:CHUNKS_MAX]:
+        """Drops the chunks without a queue into which nothing points; whether these are all."""
+        ripe, done = list[tuple[Topic, Chunk]](), True
+        for key, _ in tx.kv.scan("bare", b"", self._bare_at):
+            if self._left <= 0:
+                self._bare_at, done = key, False
+                break
+            self._left -= 1
             topic_id, position = TOPIC_AT.unpack(key)
             topic, chunk = tx.state.topics.get(topic_id), next(chunks(tx, topic_id, position), None)
             if topic is not None and chunk is not None and not pinned(tx, chunk):
-                drop(tx, topic, chunk)
-        return bool(self._bare_at)
+                self._left -= DROP_COST
+                ripe.append((topic, chunk))
+        for topic, chunk in ripe:
+            drop(tx, topic, chunk)
+        if done:
+            self._bare_at = b""
+        return done
+
+    def _copy(self, tx: Tx) -> bool:
+        """What is held past its time, if that is to be looked for; whether that is all."""
+        self._left = self._keeping.run(tx, self._left)
+        return self._left > 0
 
 
 def _is_redriven(tx: Tx, topic: Topic, chunk: Chunk) -> bool:
@@ -190,130 +200,3 @@ def _is_redriven(tx: Tx, topic: Topic, chunk: Chunk) -> bool:
         if len(times) < count or max(times) + REDRIVEN_KEEP_MS > tx.now_ms:
             return False
     return True
-
-
-def passed(tx: Tx, topic: Topic, chunk: Chunk) -> bool:
-    """Whether every group of the topic has popped (or skipped) all of a chunk."""
-    for group_id in tx.state.topic_groups.get(topic.topic_id, ()):
-        if group_id not in tx.state.groups:
-            continue
-        for queue, first, count in chunk.ranges:
-            if tx.state.poff.get((group_id, topic.topic_id, queue), 0) < first + count:
-                return False
-    return True
-
-
-def pinned(tx: Tx, chunk: Chunk) -> bool:
-    """Whether a lease or an entry outside the queues points into a chunk."""
-    return tx.state.pins.get(chunk.position, 0) > 0 or tx.kv.get("pin", U64.pack(chunk.position)) is not None
-
-
-def _retire(tx: Tx, topic: Topic, chunk: Chunk) -> None:
-    """Drops a chunk whose time has come, unless something points into it."""
-    if not pinned(tx, chunk):
-        drop(tx, topic, chunk)
-    elif (
-        chunk.stored_ms + topic.keep_ms + KEEP_COPY_AFTER_MS <= tx.now_ms
-        and tx.kv.get("log", U64.pack(chunk.position)) is not None
-    ):
-        _copy_live(tx, topic, chunk)
-
-
-def drop(tx: Tx, topic: Topic, chunk: Chunk) -> None:
-    """Removes a chunk and all that belongs to it; groups that had not read it lose it, counted."""
-    tx.kv.delete("log", U64.pack(chunk.position))
-    tx.kv.delete("idx", TOPIC_AT.pack(topic.topic_id, chunk.position))
-    tx.count_topic(topic.topic_id, bytes=-chunk.bytes)
-    for key in [key for key, _ in _kept(tx, chunk)]:
-        tx.kv.delete("kept", key)
-    index.forget(tx, topic.topic_id)
-    if not chunk.ranges:
-        tx.kv.delete("bare", TOPIC_AT.pack(topic.topic_id, chunk.position))
-    for queue, first, count in chunk.ranges:
-        tx.kv.delete("cq", CQ_KEY.pack(topic.topic_id, queue, first))
-        for name in ("quar", "hist"):
-            _forget(tx, name, topic.topic_id, queue, first, first + count)
-        _raise_min(tx, topic, queue)
-
-
-def _forget(tx: Tx, name: str, topic_id: int, queue: int, first: int, end: int) -> None:
-    """Removes what is told of a queue up to `end`, at most HISTORY_MAX; what is left over goes with a later chunk.
-
-    It begins behind the last block before `first` that is still there: also where a lease that ended later was written
-    down after its chunk had gone.
-    """
-    before = tx.kv.floor("cq", CQ_KEY.pack(topic_id, queue, first), QUEUE_KEY.pack(topic_id, queue))
-    begin = CQ_KEY.unpack(before[0])[2] + len(before[1]) // CQ_ENTRY.size if before else 0
-    start, stop = (CQ_KEY.pack(topic_id, queue, offset) for offset in (begin, end))
-    stale: list[bytes] = []
-    for key, _ in tx.kv.scan(name, start[:6], start):
-        if key >= stop or len(stale) == HISTORY_MAX:
-            break
-        stale.append(key)
-    for key in stale:
-        tx.kv.delete(name, key)
-
-
-def _raise_min(tx: Tx, topic: Topic, queue: int) -> None:
-    """The first readable offset follows the first block that is left; whoever was before it has lost messages,
-    counted.
-    """
-    where = (topic.topic_id, queue)
-    first = tx.kv.first("cq", QUEUE_KEY.pack(*where))
-    least = CQ_KEY.unpack(first[0])[2] if first else written(tx, *where)
-    before = tx.state.queue_min.get(where, 0)
-    tx.state.queue_min[where] = max(least, before)  # also when it stays: with it the end of the queue is written
-    if least <= before:
-        return
-    tx.count_lites(topic.parent_id, 0, before - least)
-    gone = list(deadletter.gone(tx.kv, *where, 0, least)) if deadletter.has_gone(tx, topic.topic_id) else []
-    for group_id in tx.state.topic_groups.get(topic.topic_id, ()):
-        offset = tx.state.poff.get((group_id, *where), 0)
-        if offset < least and (group_id, topic.topic_id) in tx.state.stat:
-            tx.pass_to((group_id, *where), least)
-            skipped = len(gone) - bisect.bisect_left(gone, offset)
-            tx.count((group_id, topic.topic_id), expired=least - offset - skipped, start=skipped)
-    deadletter.forget_gone(tx, topic.topic_id, queue, gone)
-
-
-def _kept(tx: Tx, chunk: Chunk) -> Iterator[tuple[bytes, memoryview]]:
-    """What of a chunk went to `kept`."""
-    for key, value in tx.kv.scan("kept", b"", U64.pack(chunk.position)):
-        if U64.unpack(key)[0] >= chunk.position + chunk.bytes:
-            return
-        yield key, value
-
-
-def _copy_live(tx: Tx, topic: Topic, chunk: Chunk) -> None:
-    """Copies the records that leases and retry entries still need, and lets the chunk itself go.
-
-    A rare job that walks leases and retry entries: an hour after a chunk's time, for what is still held then.
-    """
-    raw = tx.kv.get("log", U64.pack(chunk.position))
-    if raw is None:
-        return
-    held = bytes(raw)
-    for position, size in sorted(_live(tx, topic, chunk)):
-        start = position - chunk.position
-        tx.kv.put("kept", U64.pack(position), U64.pack(chunk.position) + held[start : start + size])
-    tx.kv.delete("log", U64.pack(chunk.position))
-
-
-def _live(tx: Tx, topic: Topic, chunk: Chunk) -> set[tuple[int, int]]:
-    """(position, size) of every record in the chunk that a lease or a retry entry points at."""
-    stop = chunk.position + chunk.bytes
-    found = set()
-    for (ck_id, _), part in tx.state.leases.items():
-        ck = tx.state.ck.get(ck_id)
-        if ck is not None and ck.topic_id == topic.topic_id and members_of(part.undone):
-            found |= {unit[2:] for unit in located_in(tx.kv, ck, part.undone) if chunk.position <= unit[2] < stop}
-    for group_id in tx.state.topic_groups.get(topic.topic_id, ()):
-        for _, value in tx.kv.scan("rq", STAT_KEY.pack(group_id, topic.topic_id)):
-            position, size, *_ = RQ_VALUE.unpack_from(value)
-            if chunk.position <= position < stop:
-                found.add((position, size))
-        for _, value in tx.kv.scan("fwait", STAT_KEY.pack(group_id, topic.topic_id)):
-            position, size, *_ = FWAIT_VALUE.unpack_from(value)
-            if chunk.position <= position < stop:
-                found.add((position, size))
-    return found

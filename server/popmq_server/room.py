@@ -12,14 +12,16 @@ the same, and the topic is trimmed in the next transaction; so is one whose limi
 CHUNKS_MAX chunks. Bytes are those of the chunks (records.TopicStat), not of keys and indexes.
 """
 
-from popmq_server import retention, stats
+from popmq_server import chunks, stats
+from popmq_server.chunks import Chunk
 from popmq_server.errors import Refused, invalid, storage_full
 from popmq_server.message import RECORD, Outgoing
 from popmq_server.records import Topic, TopicStat
-from popmq_server.retention import Chunk
 from popmq_server.topic import flush
 from popmq_server.tx import Tx
 
+#: Chunks that one piece looks at.
+CHUNKS_MAX = 200
 #: A topic in which nothing could go is looked through again, beyond one piece, at most so often.
 TRIM_AGAIN_MS = 1000
 
@@ -55,7 +57,7 @@ def _free(tx: Tx, topic: Topic, size: int) -> None:
     if _sum(found) < over:
         raise _full(tx, topic, size)
     for owner, chunk in found:
-        retention.drop(tx, owner, chunk)
+        chunks.drop(tx, owner, chunk)
 
 
 def _over(tx: Tx, topic: Topic, size: int) -> int:
@@ -81,14 +83,14 @@ def spare(tx: Tx, topic: Topic, wanted: int) -> list[tuple[Topic, Chunk]]:
     """
     found: list[tuple[Topic, Chunk]] = []
     start = tx.state.looked.pop(topic.topic_id, 0)
-    for looked, (owner, chunk) in enumerate(retention.chunks_of(tx, topic, start)):
-        may_go = owner is not None and (topic.by_age or retention.passed(tx, owner, chunk))
+    for looked, (owner, chunk) in enumerate(chunks.chunks_of(tx, topic, start)):
+        may_go = owner is not None and (topic.by_age or chunks.passed(tx, owner, chunk))
         if wanted <= 0 or not (may_go or topic.type == "LITE"):
             return found
-        if looked == retention.CHUNKS_MAX:
+        if looked == CHUNKS_MAX:
             tx.state.looked[topic.topic_id] = chunk.position
             return found
-        if owner is not None and may_go and not retention.pinned(tx, chunk):
+        if owner is not None and may_go and not chunks.pinned(tx, chunk):
             found.append((owner, chunk))
             wanted -= chunk.bytes
     return found
@@ -117,7 +119,7 @@ def trim(tx: Tx) -> bool:
         missing = _over(tx, topic, size) if topic is not None and topic.bytes_max else 0
         if topic is not None and missing > 0:
             for owner, chunk in spare(tx, topic, missing):
-                retention.drop(tx, owner, chunk)
+                chunks.drop(tx, owner, chunk)
                 missing -= chunk.bytes
         if missing <= 0 or topic_id not in state.looked:
             state.trims.pop(topic_id)

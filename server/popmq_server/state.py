@@ -202,6 +202,8 @@ class State:
         self.buckets: Table[tuple[int, int, int], tuple[int, int]] = Table()
         #: Names of topics for whose half messages a live producer can answer (checking.py): the event loop tells.
         self.listened: frozenset[str] = frozenset()
+        #: Chunks whose pointers are being searched, and into which nothing has moved since: kept.py.
+        self.searched: set[int] = set()
         self._forget_room()
         self.transactional: list[Table[Any, Any]] = [table for table in vars(self).values() if isinstance(table, Table)]
         self.counters.load("", Counters())

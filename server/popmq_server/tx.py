@@ -141,6 +141,7 @@ class Tx:
         if ck.groups:
             self._lock(ck, bits, sign)
         for chunk, count in ck.pinned(bits).items():
+            state.searched.discard(chunk)
             left = state.pins.get(chunk, 0) + sign * count
             if left:
                 state.pins[chunk] = left
@@ -164,6 +165,7 @@ class Tx:
     def pin(self, chunk: int, count: int) -> None:
         """Moves the number of retry and waiting entries that point into a chunk: such a chunk is not dropped."""
         key = U64.pack(chunk)
+        self.state.searched.discard(chunk)
         raw = self.kv.get("pin", key)
         left = (U32.unpack(raw)[0] if raw is not None else 0) + count
         if left:

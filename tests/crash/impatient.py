@@ -8,7 +8,7 @@ and what a late lease holds in a chunk is copied after a second instead of an ho
 
 import sys
 
-from popmq_server import __main__, catalog, housekeeping, retention
+from popmq_server import __main__, catalog, housekeeping, kept
 
 TICK_MS = 200
 KEEP_MS = 300
@@ -17,5 +17,5 @@ KEEP_COPY_AFTER_MS = 1_000
 if __name__ == "__main__":
     housekeeping.TICK_MS = TICK_MS
     catalog.KEEP_MS_MIN = KEEP_MS
-    retention.KEEP_COPY_AFTER_MS = KEEP_COPY_AFTER_MS
+    kept.KEEP_COPY_AFTER_MS = KEEP_COPY_AFTER_MS
     sys.exit(__main__.main())

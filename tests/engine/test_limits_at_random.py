@@ -98,7 +98,7 @@ def test_everything_holds_under_random_commands_crashes_and_failing_commits(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.CRITICAL, "popmq")
-    for module, name, few in ((purge, "PURGE_KEYS_MAX", 5), (retention, "CHUNKS_MAX", 4), (unique, "SWEEP_MAX", 7)):
+    for module, name, few in ((purge, "PURGE_KEYS_MAX", 5), (retention, "LOOKS_MAX", 40), (unique, "SWEEP_MAX", 7)):
         monkeypatch.setattr(module, name, few)
     rig, traffic = Rig(tmp_path / "data", map_bytes=1 << 27), LimitedTraffic(seed)
     rig.run(*traffic.first())

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from popmq_server import commands as ask
-from popmq_server import retention, room
+from popmq_server import room
 from popmq_server.errors import Refused
 from popmq_server.message import RECORD
 from popmq_server.records import TopicStat
@@ -73,7 +73,7 @@ def refused(rig: Rig, text: str) -> Refused:
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setattr(retention, "CHUNKS_MAX", 3)
+    monkeypatch.setattr(room, "CHUNKS_MAX", 3)
     return 3
 
 
