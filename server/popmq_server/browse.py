@@ -55,7 +55,8 @@ def retry_topic(tx: Tx, name: str) -> tuple[Group, Topic]:
     group_name, _, topic_name = name.removeprefix(RETRY_PREFIX).partition("+")
     group, topic = tx.group(group_name), tx.topic(topic_name)
     if group is None or topic is None:
-        raise topic_not_found(name)
+        missing = f"group create {group_name}" if group is None else f"topic create {topic_name}"
+        raise Refused("TOPIC_NOT_FOUND", f"there is no topic {name!r}", field="topic", action=f"popmq {missing}")
     return group, topic
 
 

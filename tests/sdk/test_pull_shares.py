@@ -19,6 +19,7 @@ from tests.sdk.pulls import (
     committed,
     each_queue,
     handle,
+    later,
     next_of,
     pulling,
     queues_of,
@@ -208,13 +209,14 @@ async def test_what_was_not_committed_before_the_switch_is_popped(client: Any, g
         assert [delivery.text() for delivery in await client.pop(TOPIC, GROUP)] == ["a"]
 
 
-async def test_a_topic_that_is_deleted_ends_the_loop(client: Any, guard: Any) -> None:
+async def test_a_topic_that_is_deleted_ends_the_loop(client: Any, guard: Any, advance: Any) -> None:
     await client.send(TOPIC, "x")
     consumer = client.pull_consume(TOPIC, GROUP)
     await take(consumer, guard, 1)
     waiting = soon(consumer)
     await client.delete_topic(TOPIC)
-    with pytest.raises(errors.TopicNotFound):
+    await eventually(lambda: later(advance, waiting))
+    with pytest.raises(errors.TopicNotFound, match=f"popmq topic create {TOPIC}"):
         await waiting
     await consumer.close()
 
@@ -341,7 +343,7 @@ async def test_of_many_consumers_that_begin_at_once_one_says_where(
         soon(consumer)
     for consumer in consumers:
         await eventually(partial(pulling, consumer))
-    assert (len(wire.seen["ResetOffsets"]), len(wire.seen["SetConsumeMode"])) == (1, 1)
+    assert len(wire.seen["SetConsumeMode"]) == 1
     for consumer in consumers:
         await consumer.close()
 

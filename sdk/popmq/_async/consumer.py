@@ -24,7 +24,7 @@ from popmq._outcome import GIVE_BACK
 from popmq._pace import TICK_S, PopSize, Reading
 from popmq._send_calls import Numbering
 from popmq._tries import Stopped
-from popmq.errors import Forbidden, PopMQError, TryLater
+from popmq.errors import Forbidden, PopMQError, TryLater, WrongConsumeMode
 from popmq.message import Delivery
 
 log = logging.getLogger("popmq.consumer")
@@ -75,6 +75,7 @@ class AsyncConsumer:
         self._idle_since: float | None = None
         self._started = False
         self._opened = False  # its session
+        self._answered = False  # a pop was: the group pops, or did so once
 
     def stop(self) -> None:
         """Ends the loop after the delivery that is being handled. May be called from other threads and from signal
@@ -267,14 +268,16 @@ class AsyncConsumer:
             except Stopped:
                 # The pop may have been answered while it was given up: ask for its batch once more, to give it back.
                 continue
-            except (TryLater, Forbidden) as error:
-                if isinstance(error, Forbidden) and reading.until_idle is not None:
+            except (TryLater, Forbidden, WrongConsumeMode) as error:
+                if isinstance(error, WrongConsumeMode) and not self._answered:
+                    raise  # it was begun by mistake; a group that is switched while it runs may be switched back
+                if not isinstance(error, TryLater) and reading.until_idle is not None:
                     raise  # there may be messages: it is not idle, and would not end
                 if self._stop.is_set():
                     return Popped([], 0.0, False)
                 await self._try_on(error)
             else:
-                self._attempt_id = ""
+                self._attempt_id, self._answered = "", True
                 return popped
 
     async def _sweep(self) -> None:
@@ -285,7 +288,7 @@ class AsyncConsumer:
                 if popped.deliveries:
                     self._hold(popped)
 
-    async def _try_on(self, error: TryLater | Forbidden) -> None:
+    async def _try_on(self, error: PopMQError) -> None:
         log.warning("group %s cannot read %s, it tries on: %s", self._reading.group, self._reading.topic, error)
         await self._stop.wait(LOOK_S)
 

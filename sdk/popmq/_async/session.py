@@ -72,5 +72,7 @@ class Session:
     async def _ask(self, stop: Stop | None = None) -> None:
         self._ask_at = None  # before the question: what changes meanwhile sets it again
         assignment = await self._wire.run(_calls.query_assignment(self._topic, self._group, self._client_id), stop)
-        if assignment.known:
+        if assignment.mode != "POP":
+            self._queues = ()  # what it pops once the group is switched back: these queues are for those who pull
+        elif assignment.known:
             self._queues = () if assignment.all else (assignment.queues or None)

@@ -42,6 +42,9 @@ class Share(Protocol):
     def pulls(self) -> bool:
         """Whether progress can be saved, as `queues` found it last."""
 
+    def begun_anew(self) -> bool:
+        """Whether `queues` found, the last time, that the topic is another one under its name."""
+
     async def places(self, queues: Iterable[int], stop: Stop) -> dict[int, Place]:
         """Where to begin in them; a queue that is not there is left out."""
 
@@ -77,6 +80,7 @@ class GroupShare:
         self._retry_topic = _pull_calls.retry_topic(*self._where)
         self._changed: Callable[[], object] = lambda: None
         self._pulls = True
+        self._begun_anew = False
 
     async def open(self, changed: Callable[[], object], stop: Stop) -> None:
         """Joins the group, and makes a group that is new in this topic one that pulls it.
@@ -87,7 +91,7 @@ class GroupShare:
         await self._heartbeats.join(self._reading.group, self._reading.topic, changed, stop)
         try:
             if (await self._assignment(stop)).mode != "PULL":
-                await self._begin(stop)
+                await self._begin(stop, self._reading.start)
             else:
                 self._tell_start_unused()
         except BaseException:
@@ -97,6 +101,11 @@ class GroupShare:
     async def queues(self, stop: Stop) -> set[int] | None:
         """As assigned; those that were named, if they were."""
         assignment = await self._assignment(stop)
+        self._begun_anew = assignment.mode != "PULL" and await self._is_new(stop)
+        if self._begun_anew:
+            log.warning("topic %s was deleted and made anew: group %s reads it from its first message", *self._where)
+            await self._begin(stop, "earliest")
+            assignment = await self._assignment(stop)
         self._tell_mode(assignment.mode == "PULL")
         if not self._pulls:
             return set()
@@ -113,6 +122,10 @@ class GroupShare:
     def pulls(self) -> bool:
         """The mode may be switched while consumers run."""
         return self._pulls
+
+    def begun_anew(self) -> bool:
+        """A topic that was deleted while it was read, or its group."""
+        return self._begun_anew
 
     async def places(self, queues: Iterable[int], stop: Stop) -> dict[int, Place]:
         """At the committed offset. A queue without one came to the topic later: it is read from its first message."""
@@ -154,7 +167,7 @@ class GroupShare:
         """Leaves the group."""
         await self._heartbeats.leave(self._reading.group, self._reading.topic, self._changed, goodbye)
 
-    async def _begin(self, stop: Stop) -> None:
+    async def _begin(self, stop: Stop, start: Start | None) -> None:
         """A group that has no offset in this topic is new here: from now on it pulls, from `start` on.
 
         Of several consumers that find it new one does so, under the lock of the first queue: with "latest", each would
@@ -168,18 +181,22 @@ class GroupShare:
             lock = _pull_calls.lock_queues(*self._where, self._client_id, [rows[0].queue])
             if rows[0].queue in (await self._wire.run(lock, stop)).queues:
                 try:
-                    await self._begin_locked(stop)
+                    await self._begin_locked(stop, start)
                 finally:
                     await self.unlock([rows[0].queue])
                 return
             await stop.wait(BEGIN_AGAIN_S)
 
-    async def _begin_locked(self, stop: Stop) -> None:
-        if any(row.committed >= 0 for row in await self._offsets(stop)):
+    async def _begin_locked(self, stop: Stop, start: Start | None) -> None:
+        if not await self._is_new(stop):
             await self._check_mode(stop)
             return
-        call = _subscription_calls.set_consume_mode(*self._where, "PULL", 0, self._reading.start)
+        call = _subscription_calls.set_consume_mode(*self._where, "PULL", 0, start)
         await self._wire.run(call, stop)
+
+    async def _is_new(self, stop: Stop) -> bool:
+        """Whether the group has no position in the topic."""
+        return all(row.committed < 0 for row in await self._offsets(stop))
 
     def _tell_start_unused(self) -> None:
         """A group's position is its own, be it from its consumers or from an operator: `start` does not move it."""
@@ -239,6 +256,10 @@ class EveryQueue:
     def pulls(self) -> bool:
         """Its progress is its own."""
         return True
+
+    def begun_anew(self) -> bool:
+        """Its offsets are corrected queue by queue."""
+        return False
 
     async def places(self, queues: Iterable[int], stop: Stop) -> dict[int, Place]:
         """Where it was; a queue that came to the topic later is read from its first message."""

@@ -166,6 +166,7 @@ class Upkeep:
             return False
         except WrongConsumeMode as error:
             log.warning("topic %s is not pulled by this group any more: %s", self._desk.reading.topic, error)
+            self._desk.stale = True
             self._rebalance_at = 0.0
             return True
         except PopMQError as error:
@@ -181,6 +182,8 @@ class Upkeep:
         """False: not all queues that were wanted could be had, or not all that are not could be given up."""
         wanted = await self._share.queues(self._stop)
         before, balanced, self._balanced = set(self._pullers), self._balanced, True
+        if self._desk.stale or self._share.begun_anew():
+            await self._start_over()
         await self._correct([puller for puller in self._pullers.values() if puller.correction])
         if wanted is None:
             return True
@@ -240,6 +243,15 @@ class Upkeep:
             await self._give_up([puller])
             if status != "NO_MATCHED_LOGIC_QUEUE":
                 await self._share.save({puller.number: offset}, self._stop)
+
+    async def _start_over(self) -> None:
+        """Gives all queues up without a commit: the group popped, or the topic is another one under its name. What was
+        read before says nothing about where the group stands now.
+        """
+        numbers = list(self._pullers)
+        await self._give_up(list(self._pullers.values()))
+        self._desk.stale = False
+        await self._share.unlock(numbers)
 
     async def _retire(self, numbers: Iterable[int]) -> None:
         """Gives queues up with what was done committed (S3.29)."""

@@ -25,7 +25,7 @@ from popmq._sync.session import Session
 from popmq._sync.settler import Settler
 from popmq._sync.wire import Wire
 from popmq._tries import Stopped
-from popmq.errors import Forbidden, PopMQError, TryLater
+from popmq.errors import Forbidden, PopMQError, TryLater, WrongConsumeMode
 from popmq.message import Delivery
 
 log = logging.getLogger("popmq.consumer")
@@ -76,6 +76,7 @@ class Consumer:
         self._idle_since: float | None = None
         self._started = False
         self._opened = False  # its session
+        self._answered = False  # a pop was: the group pops, or did so once
 
     def stop(self) -> None:
         """Ends the loop after the delivery that is being handled. May be called from other threads and from signal
@@ -268,14 +269,16 @@ class Consumer:
             except Stopped:
                 # The pop may have been answered while it was given up: ask for its batch once more, to give it back.
                 continue
-            except (TryLater, Forbidden) as error:
-                if isinstance(error, Forbidden) and reading.until_idle is not None:
+            except (TryLater, Forbidden, WrongConsumeMode) as error:
+                if isinstance(error, WrongConsumeMode) and not self._answered:
+                    raise  # it was begun by mistake; a group that is switched while it runs may be switched back
+                if not isinstance(error, TryLater) and reading.until_idle is not None:
                     raise  # there may be messages: it is not idle, and would not end
                 if self._stop.is_set():
                     return Popped([], 0.0, False)
                 self._try_on(error)
             else:
-                self._attempt_id = ""
+                self._attempt_id, self._answered = "", True
                 return popped
 
     def _sweep(self) -> None:
@@ -286,7 +289,7 @@ class Consumer:
                 if popped.deliveries:
                     self._hold(popped)
 
-    def _try_on(self, error: TryLater | Forbidden) -> None:
+    def _try_on(self, error: PopMQError) -> None:
         log.warning("group %s cannot read %s, it tries on: %s", self._reading.group, self._reading.topic, error)
         self._stop.wait(LOOK_S)
 

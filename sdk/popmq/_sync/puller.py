@@ -26,7 +26,7 @@ from popmq._sync.concurrency import Lock, Stop, Worker
 from popmq._sync.send_backs import SendBacks
 from popmq._sync.wire import Wire
 from popmq._tries import Stopped
-from popmq.errors import Forbidden, PopMQError, TryLater, WrongConsumeMode
+from popmq.errors import Forbidden, GroupNotFound, PopMQError, TopicNotFound, TryLater, WrongConsumeMode
 from popmq.message import Delivery
 from popmq.process_queue import ProcessQueue, met_end
 from popmq.pull import Pulled, PullState
@@ -48,6 +48,7 @@ class Desk:
     rebalance: Callable[[], object]  # "the queues are perhaps not the right ones"
     max_attempts: int = 1  # of the group
     paused: bool = False
+    stale: bool = False  # the group has popped, or the topic is gone: what was pulled before is not handed out any more
 
 
 class Puller:
@@ -111,12 +112,16 @@ class Puller:
             if isinstance(error, Forbidden) and self._desk.reading.until_idle is not None:
                 self._desk.arrivals.fail(error)  # there may be messages: it is not idle, and would not end
                 return None
-            log.warning("queue %d of %s is not pulled, tried again in %g s: %s", *self._name(), FAILED_S, error)
             if isinstance(error, WrongConsumeMode):
-                self._desk.rebalance()
+                self._outdate()
+                return None
+            log.warning("queue %d of %s is not pulled, tried again in %g s: %s", *self._name(), FAILED_S, error)
             return FAILED_S
         except PopMQError as error:
-            self._desk.arrivals.fail(error)
+            if isinstance(error, TopicNotFound | GroupNotFound) and self._desk.reading.group:
+                self._outdate()  # it may have been made anew since: the share finds out, or says that it is gone
+            else:
+                self._desk.arrivals.fail(error)
             return None
         return self._take_in(pulled)
 
@@ -178,6 +183,10 @@ class Puller:
             self._desk.arrivals.wake()  # perhaps the last one that somebody waits for who ends when idle
         return 0.0
 
+    def _outdate(self) -> None:
+        self._desk.stale = True
+        self._desk.rebalance()
+
     def _name(self) -> tuple[int, str]:
         return max(self.number, 0), self._topic
 
@@ -185,14 +194,14 @@ class Puller:
 
     def take(self, now: float) -> Delivery | None:
         """The next delivery to hand out. The caller holds the lock."""
-        delivery = self.queue.take(now)
+        delivery = None if self._desk.stale else self.queue.take(now)
         if delivery is not None:
             self._out[delivery.offset] = weakref.ref(delivery)
         return delivery
 
     def waiting(self, now: float) -> bool:
         """Whether there is another one. The caller holds the lock."""
-        return self.queue.waiting(now)
+        return not self._desk.stale and self.queue.waiting(now)
 
     def hold(self, delivery: Delivery, lease: float, since: float) -> None:
         """There is no lease to renew."""
@@ -260,6 +269,9 @@ class Puller:
         with self._desk.lock:
             if error is None:
                 self.queue.done(offset)
+            elif isinstance(error, WrongConsumeMode):
+                if not self.queue.dropped:
+                    self._outdate()
             elif delivery is not None:
                 self._again(delivery, FAILED_S)
             else:
