@@ -13,7 +13,10 @@ are not even looked at: `state.listened`, which the event loop keeps up to date 
 topics there is somebody who can take more. That is also how a slow producer holds back what it is asked.
 
 After 15 counted checks and 30 s more a half message is given up: a record with its origin, as a dead letter has, goes
-to TRANS_CHECK_MAX_TIME_TOPIC, and the half message is removed, in one transaction. Redriving it commits it (F.14).
+to TRANS_CHECK_MAX_TIME_TOPIC, and the half message is removed, in one transaction. Redriving it commits it (F.14). One
+that nobody ended within 72 h is given up as well, however often it was asked about: when its producers never come back
+it would stay for ever. Half messages of a topic stand in the order of their coming, so a look reads those that go and
+one more.
 """
 
 from popmq_server import transaction
@@ -30,6 +33,10 @@ from popmq_server.tx import Tx
 CHECKS_AT_ONCE = 64
 CHECK_BYTES_MAX = 4 << 20
 GIVE_UPS_AT_ONCE = 100
+#: The reference discards a half message with its log file, after 72 h.
+HALF_KEEP_MS = 72 * 3_600_000
+#: Half messages that are too old are looked for so often.
+LOOK_EVERY_MS = 60_000
 
 
 class Checking(Job):
@@ -37,13 +44,23 @@ class Checking(Job):
 
     name = "checks of half messages"
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._look_ms = 0
+
     def next_ms(self, tx: Tx) -> int | None:
-        """When the first half message is asked about, or given up; None when there is none, or nobody to ask."""
+        """When the first half message is asked about, or it is looked for old ones; None when there is none."""
         times = [due_ms for lane, due_ms in tx.state.checks.items() if _is_heard(tx, lane)]
+        if any(True for _ in tx.state.checks):
+            times.append(self._look_ms)
         return min(times, default=None)
 
     def step(self, tx: Tx, did: Timed) -> None:
-        did.given_up.extend(_give_up(tx))
+        did.given_up.extend(_give_up(tx, self.at_most(GIVE_UPS_AT_ONCE)))
+        if self._look_ms <= tx.now_ms:
+            old = _give_up_old(tx, self.at_most(GIVE_UPS_AT_ONCE))
+            did.given_up.extend(old)
+            self._look_ms = tx.now_ms if old else tx.now_ms + LOOK_EVERY_MS
         did.checks.extend(_hand_out(tx))
 
 
@@ -74,13 +91,24 @@ def _hand_out(tx: Tx) -> list[Check]:
     return checks
 
 
-def _give_up(tx: Tx) -> list[str]:
+def _give_up(tx: Tx, count: int) -> list[str]:
     """Half messages whose checks are used up, to the topic for them; a sentence for each."""
-    halves = transaction.due(tx, GIVEN_UP, GIVE_UPS_AT_ONCE)
-    return [sentence for half in halves if (sentence := _bury(tx, half))]
+    halves = transaction.due(tx, GIVEN_UP, count)
+    reason = f"nobody ended the transaction in {CHECKS_MAX} checks"
+    return [sentence for half in halves if (sentence := _bury(tx, half, reason))]
 
 
-def _bury(tx: Tx, half: Half) -> str:
+def _give_up_old(tx: Tx, count: int) -> list[str]:
+    """The same for those that nobody ended in time; of each topic the oldest first."""
+    sentences: list[str] = []
+    for topic_id in [lane for lane in tx.state.checks if lane in tx.state.topics]:
+        for half in transaction.older(tx, topic_id, tx.now_ms - HALF_KEEP_MS, count - len(sentences)):
+            reason = f"nobody ended the transaction in {HALF_KEEP_MS // 3_600_000} h, {half.checks} checks were told"
+            sentences += filter(None, [_bury(tx, half, reason)])
+    return sentences
+
+
+def _bury(tx: Tx, half: Half, reason: str) -> str:
     """One of them; of a deleted topic nothing is kept."""
     topic, message = tx.state.topics.get(half.topic_id), transaction.message_of(tx, half)
     if topic is None:
@@ -89,7 +117,6 @@ def _bury(tx: Tx, half: Half) -> str:
     if message is None:
         transaction.set_aside(tx, half)
         return ""
-    reason = f"nobody ended the transaction in {half.checks} checks"
     origin = origin_bytes(topic.name, 0, 0, half.checks, half.stored_ms, "", reason, tx.now_ms)
     append(tx, ensure_give_up_topic(tx), 0, (message._replace(data=message.data + origin, extra=None),))
     transaction.remove(tx, half)

@@ -86,7 +86,7 @@ class Metrics:
             "delayed_lateness_seconds", "How late delayed messages became visible after their time", _SECONDS
         )
         self.checks = counter("transaction_checks", "Checks of half messages that were handed to a live producer")
-        self.given_up = counter("transactions_given_up", "Half messages that were given up after all their checks")
+        self.given_up = counter("transactions_given_up", "Half messages that nobody ended in 15 checks or 72 h")
         self.commit_commands = histogram("commit_commands", "Commands in one group commit", _SIZES)
         self.commit_seconds = histogram("commit_seconds", "Time of one group commit, fsync included", _SECONDS)
         self.fsyncs = counter("fsyncs", "Commits that were synced to disk")

@@ -188,6 +188,13 @@ def due(tx: Tx, lane: int, count: int) -> list[Half]:
     return [half for where in found if (half := find(tx, *where)) is not None]
 
 
+def older(tx: Tx, topic_id: int, before_ms: int, count: int) -> list[Half]:
+    """Up to `count` half messages of a topic that were stored by then, oldest first: their ids ascend with time."""
+    rows = itertools.islice(tx.kv.scan("half", U32.pack(topic_id)), count)
+    halves = (decode(topic_id, HALF_KEY.unpack(key)[1], value) for key, value in rows)
+    return list(itertools.takewhile(lambda half: half.stored_ms <= before_ms, halves))
+
+
 # ── How it ended ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

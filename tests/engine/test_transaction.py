@@ -16,7 +16,7 @@ from popmq_server.purge import PURGE_KEYS_MAX
 from popmq_server.storage.lmdb import Transaction
 from popmq_server.transaction import DONE_KEEP_MS, FIRST_CHECK_MS, FORGET_MAX
 from tests.engine.faults import failing_put
-from tests.engine.rig import DAY, HOUR, MINUTE, SECOND, Rig, bodies, message, refusal, refusals
+from tests.engine.rig import HOUR, MINUTE, SECOND, Rig, bodies, message, refusal, refusals
 from tests.engine.test_crash_table import killed_before_answer, killed_before_commit
 from tests.engine.traffic_timing import (
     delayed,
@@ -55,8 +55,9 @@ def test_nobody_sees_a_half_message_in_any_way(rig: Rig, open_ones: list[Place])
     assert texts(rig) == []
     assert (rig.numbers().ready, waiting(rig)) == (0, (0, 3))
     assert rig.browse("t").max_offset == 0
+    rig.do(ask.UpdateTopic("t", 0, (False, MINUTE)))
     rig.restart()
-    rig.advance(30 * DAY)
+    rig.advance(71 * HOUR)
     assert rig.pop() == []
     assert halves(rig) == ["a", "b", "c"], "retention does not count before it is visible"
 
