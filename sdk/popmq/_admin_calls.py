@@ -184,6 +184,7 @@ def _group_row(group: Group) -> pb.Group:
         stop_on_failure=group.stop_on_failure,
         lite_exclusive=group.lite_exclusive,
         consume_enable=group.consume_enable,
+        subscription_expiry_ms=ms(group.subscription_expiry),
     )
 
 
@@ -202,6 +203,7 @@ def _read_group(row: pb.Group) -> Group:
         row.stop_on_failure,
         row.lite_exclusive,
         row.consume_enable or not row.HasField("consume_enable"),
+        row.subscription_expiry_ms / 1000,
     )
 
 

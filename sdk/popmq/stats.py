@@ -28,6 +28,7 @@ class TopicStats:
     half: int = 0  # in transactions that are not ended
     bytes: int = 0  # stored
     lite_topics: int = 0  # of a LITE topic: how many there are; the other numbers are their sums
+    abandoned: int = 0  # not read by groups whose subscriptions expired
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,8 @@ class GroupStats:
     filtered: int = 0  # passed over because they did not match the filter
     stopped: int = 0  # FIFO: message groups that a failure stopped
     mode: str = "POP"  # or PULL
+    read_ms: int = 0  # when it was last popped or pulled; 0 = not since the broker started
+    expires_ms: int = 0  # when the subscription expires, if nobody reads it until then; 0 = it is in use, or never does
 
 
 @dataclass(frozen=True, slots=True)

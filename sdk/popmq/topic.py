@@ -10,6 +10,7 @@ from typing import Literal
 Start = Literal["earliest", "latest"] | datetime | float
 
 DEFAULT_KEEP_S = 72 * 3600.0
+DEFAULT_EXPIRY_S = 90 * 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,8 @@ class Group:
     stop_on_failure: bool = False
     lite_exclusive: bool = False  # a lite topic belongs to the client that subscribed to it last, not to all of them
     consume_enable: bool = True  # false: its pops and pulls are Forbidden; what it has leased can be settled
+    # Seconds: a topic that it has not read for so long is its own no more, and what it had not read is lost for it.
+    subscription_expiry: float = DEFAULT_EXPIRY_S  # 1 h – 10 years; 0: never
 
 
 @dataclass(frozen=True, slots=True)

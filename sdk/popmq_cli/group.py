@@ -12,6 +12,7 @@ from popmq_cli.output import Output, Row, moment, seconds
 
 COLUMNS = ["NAME", "ATTEMPTS#", "LEASE#", "SHARE#", "CREATED"]
 STATS_COLUMNS = ["TOPIC", "READY#", "IN FLIGHT#", "RETRY#", "BACKOFF#", "WAITING#", "DEAD#", "ACKED#", "FILTERED#"]
+READS_COLUMNS = ["TOPIC", "LAST READ", "EXPIRES"]
 SUBSCRIPTION_COLUMNS = ["TOPIC", "MODE", "SHARE#", "FILTER"]
 
 
@@ -43,6 +44,12 @@ def settings(function: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option(
             "--consume-enable/--no-consume-enable", default=None, help="Whether it may pop and pull.  [default: yes]"
+        ),
+        click.option(
+            "--subscription-expiry",
+            type=DURATION,
+            metavar="DURATION",
+            help="A topic that it has not read for so long is its own no more; 0s: never.  [default: 90d]",
         ),
         click.option(
             "--filter", "tags", multiple=True, metavar="TOPIC=TAGS", help='Only these: "orders=a || b"; * = all.'
@@ -131,6 +138,7 @@ def describe(client: popmq.Client, output: Output, name: str) -> None:
     if read:
         output.table("", SUBSCRIPTION_COLUMNS, [subscription_row(row) for row in read])
     output.table("", STATS_COLUMNS, [_stats_row(row) for row in numbers])
+    output.table("", READS_COLUMNS, [_reads_row(row) for row in numbers])
 
 
 @group.command()
@@ -159,6 +167,11 @@ def _stats_row(row: popmq.GroupStats) -> Row:
     return row.topic, *numbers
 
 
+def _reads_row(row: popmq.GroupStats) -> Row:
+    read = moment(row.read_ms) if row.read_ms else "not since the start"
+    return row.topic, read, moment(row.expires_ms) if row.expires_ms else "–"
+
+
 def subscription_row(read: popmq.Subscription) -> Row:
     """How a group reads one topic."""
     return read.topic, read.mode, read.share_number, read.sql or read.tag or "everything"
@@ -177,6 +190,7 @@ def _fields(group: popmq.Group) -> dict[str, Any]:
         "on failure": "stop its message group" if group.stop_on_failure else "dead letter",
         "lite exclusive": "yes" if group.lite_exclusive else "no",
         "consume enable": "yes" if group.consume_enable else "no",
+        "expiry": f"{seconds(group.subscription_expiry)} without a read" if group.subscription_expiry else "never",
         "created": moment(group.created_ms),
     }
 

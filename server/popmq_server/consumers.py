@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 from popmq_server.clock import Clock
-from popmq_server.commands import Look
+from popmq_server.commands import Attend, Look
 from popmq_server.errors import invalid, topic_not_found
 from popmq_server.message import RETRY_PREFIX
 from popmq_server.queue_locks import QueueLocks
@@ -29,13 +29,21 @@ class Consumer(NamedTuple):
     in_flight: int
 
 
+#: How often the writer is told that a group has members, well below any expiry; and what is remembered of it.
+ATTEND_EVERY_MS = 600_000
+ATTENDED_MAX = 10_000
+
+
 class Consumers:
     """`execute`: runs a command of the engine."""
 
     def __init__(self, clock: Clock, execute: Callable[[Any], Awaitable[Any]]) -> None:
         self.sessions = Sessions(clock)
         self.locks = QueueLocks(clock)
+        self._clock = clock
         self._execute = execute
+        #: When the writer was told last that a group has members who may read these topics.
+        self._attended: dict[tuple[str, frozenset[str]], int] = {}
 
     async def _terms(self, group: str, topic: str) -> Terms:
         """What counts for one group in one topic. Raises Refused for names that do not exist."""
@@ -74,11 +82,21 @@ class Consumers:
         """
         await self._execute(Look("group_settings", (group,)))
         self.sessions.heartbeat(group, client, topics, goodbye)
+        await self._attend(group, topics)
         if goodbye:
             self.locks.leave(group, client)
         if not versioned:
             return 0
         return self.sessions.version(group, await self._execute(Look("terms", (group, self.sessions.topics(group)))))
+
+    async def _attend(self, group: str, topics: frozenset[str]) -> None:
+        """Lets the writer know now and then that a group has members, so that what it may read does not expire."""
+        now_ms, key = self._clock.now_ms(), (group, topics)
+        if topics and now_ms - self._attended.get(key, 0) >= ATTEND_EVERY_MS:
+            if len(self._attended) >= ATTENDED_MAX:
+                self._attended.clear()
+            await self._execute(Attend(group, tuple(topics)))
+            self._attended[key] = now_ms
 
     async def lock(self, topic: str, group: str, client: str, queues: tuple[int, ...]) -> list[int]:
         """Takes or renews queues; those that the client has now."""

@@ -20,7 +20,7 @@ No thread and no socket here: `Core.run` is a function of (store, commands, cloc
 """
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 from popmq_server import (
@@ -29,6 +29,7 @@ from popmq_server import (
     consume_mode,
     delay,
     ending,
+    expiry,
     firing,
     housekeeping,
     jobs,
@@ -64,6 +65,7 @@ from popmq_server.commands import (
     Ack,
     AckUpTo,
     AttachOwner,
+    Attend,
     Available,
     ChangeInvisibleTime,
     CloneOffsets,
@@ -103,6 +105,7 @@ from popmq_server.commands import (
     Why,
 )
 from popmq_server.errors import CommitFailed, Refused, storage_full, unavailable
+from popmq_server.events import Event, Reporter
 from popmq_server.jobs import RETRY_MS, Timed
 from popmq_server.state import State
 from popmq_server.storage.lmdb import DISK_FREE_POP, DISK_FREE_SEND, USED_SHARE_MAX, DiskFault, MapFull, Store
@@ -154,6 +157,7 @@ HANDLERS: dict[type, Callable[[Tx, Any], Any]] = {
     CloneOffsets: offsets.clone,
     SetConsumeMode: consume_mode.set_consume_mode,
     SendBack: send_back.send_back,
+    Attend: expiry.attend,
     Sweep: offsets.go_on,
     SyncLite: lite_sync.sync,
     Recall: delay.recall,
@@ -178,6 +182,7 @@ class Committed(NamedTuple):
     seconds: float = 0.0  # the whole group, fsync included
     timed: Timed = Timed([], [], [], [])
     arrived: Collection[tuple[str | None, str]] = ()  # queues that became longer
+    events: Sequence[Event] = ()  # for the metrics; they are in the log already
 
 
 class _Poisoned(Exception):
@@ -201,6 +206,7 @@ class Core:
         self._space_seen = 0.0
         self._known_space = (0, 1.0)
         self.stuck = 0
+        self._reporter = Reporter()
         try:
             self._load()
         except BaseException:
@@ -399,7 +405,8 @@ class Core:
             self.next_due_ms = self.timetable.next_ms(tx)
             tx.merge()  # a sign of life of a watch has nothing to commit, and is true all the same
             tx.abort()
-        return Committed(results, tx.woken, wrote, timed=timed, arrived=tx.arrived)
+        self._reporter.report(tx.events, tx.now_ms)
+        return Committed(results, tx.woken, wrote, timed=timed, arrived=tx.arrived, events=tx.events)
 
     def close(self) -> None:
         """Gives the data folder free; what was answered is on disk."""

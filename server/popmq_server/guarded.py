@@ -140,6 +140,7 @@ NEEDS: dict[type, Callable[[Any], Needs]] = {
         commands.FindLetters,
         commands.Sweep,
         commands.CountChecks,
+        commands.Attend,
         commands.Listen,
     ),
     _admin,

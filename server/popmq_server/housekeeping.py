@@ -1,5 +1,5 @@
 """Jobs that tidy up: removal of what was deleted, sweeps, trims, and once a minute retention, request numbers, ids and
-transactions that are too old.
+transactions that are too old, and subscriptions that nobody reads.
 
 Each is a job of its own (jobs.py): one that fails stops no other. No piece does more than a bounded amount in the
 transaction that it is given; what is left goes on in the next one, behind the clients' commands.
@@ -10,7 +10,7 @@ again, which finds less to do.
 
 from collections.abc import Callable, Hashable, Iterable
 
-from popmq_server import lite, purge, retention, room, sweep, transaction, unique
+from popmq_server import expiry, lite, purge, retention, room, sweep, transaction, unique
 from popmq_server.jobs import Job, Timed
 from popmq_server.send import DEDUP_KEEP_MS
 from popmq_server.storage.keys import DEDUP_VALUE
@@ -30,6 +30,7 @@ def jobs(now_ms: int) -> tuple[Job, ...]:
         ("unique ids", unique.sweep),
         ("lite topics", lite.Upkeep().run),
         ("sizes of topics", _look_over),
+        ("idle subscriptions", expiry.Expiry(now_ms).run),
     )
     return (Purging(), Sweeping(), Trimming(), *(Minutely(name, piece, now_ms) for name, piece in minutely))
 

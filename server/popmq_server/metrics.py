@@ -76,6 +76,9 @@ class Metrics:
         self.pulls = counter("pulls", "Pulls that were served, by what they found", "status", "group", "topic")
         self.refusals = counter("refusals", "Calls and entries of calls refused, by popmq.v1 code", "code")
         self.limited = counter("limited", "Calls refused by a limit of their topic or group", "code", "group", "topic")
+        told = ("event", "group", "topic")
+        self.events = counter("events", "What happened to groups that operators are told of", *told)
+        self.event_messages = counter("event_messages", "Messages that these events were about", *told)
         self.call_seconds = histogram(
             "call_seconds", "From a call's arrival to its answer, waits of long polls included", _SECONDS, "method"
         )
@@ -111,6 +114,9 @@ class Metrics:
         for late_ms in committed.timed.fired_late_ms:
             self.delayed_lateness.observe(late_ms / 1000)
         self.given_up.inc(len(committed.timed.given_up))
+        for event in committed.events:
+            self.events.labels(event.kind, event.group, event.topic).inc()
+            self.event_messages.labels(event.kind, event.group, event.topic).inc(event.messages)
 
     @contextlib.contextmanager
     def limits(self, group: str, topic: str) -> Iterator[None]:
@@ -130,7 +136,7 @@ class Metrics:
     def forget(self, *, group: str = "", topic: str = "") -> None:
         """Drops the series of a deleted group or topic: names that come and go must not add up."""
         families = {self.requests: "method", self.messages: "method", self.bytes: "method"}
-        families |= {self.pulls: "status", self.limited: "code"}
+        families |= {self.pulls: "status", self.limited: "code", self.events: "event", self.event_messages: "event"}
         for family, kind in families.items():
             samples = [sample.labels for metric in family.collect() for sample in metric.samples]
             names = {(labels[kind], labels["group"], labels["topic"]) for labels in samples}
@@ -192,6 +198,15 @@ def _group_families(seen: Seen) -> Iterator[Metric]:
             for row in seen.groups:
                 family.add_metric((row.group, row.topic), getattr(row, name))
             yield family
+    idle = GaugeMetricFamily(
+        "popmq_group_idle_seconds", "Since the group read the topic, 0 when not known", labels=labels
+    )
+    left = GaugeMetricFamily("popmq_group_expires_seconds", "Until an idle subscription expires", labels=labels)
+    for row in seen.groups:
+        idle.add_metric((row.group, row.topic), max(0, seen.now_ms - row.read_ms) / 1000 if row.read_ms else 0)
+        if row.expires_ms:
+            left.add_metric((row.group, row.topic), max(0, row.expires_ms - seen.now_ms) / 1000)
+    yield from (idle, left)
     oldest = GaugeMetricFamily("popmq_group_oldest_age_seconds", "Age of the oldest unfinished message", labels=labels)
     for row in seen.groups:
         age_ms = max(0, seen.now_ms - row.oldest_ms) if row.oldest_ms else 0

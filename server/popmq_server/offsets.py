@@ -57,6 +57,7 @@ def update(tx: Tx, command: UpdateOffsets) -> tuple[int, bool]:
         return _update_retry(tx, command)
     group, topic = resolve(tx, command.topic, command.group)
     expect_mode(tx, group, topic, "PULL")
+    tx.state.last_read[(group.group_id, topic.topic_id)] = tx.now_ms
     for queue, offset in command.offsets.items():
         check_offset(tx, topic, queue, offset, f"offsets[{queue}]")
     return sum(commit(tx, group, topic, queue, offset) for queue, offset in command.offsets.items()), False
@@ -92,6 +93,7 @@ def _update_retry(tx: Tx, command: UpdateOffsets) -> tuple[int, bool]:
     group, topic = retry_topic(tx, command.topic, command.group)
     expect_mode(tx, group, topic, "PULL")
     where, most = (group.group_id, topic.topic_id), tx.state.counters[""].rseq
+    tx.state.last_read[where] = tx.now_ms
     for queue, offset in command.offsets.items():
         if queue:
             raise invalid(f"a retry topic has queue 0, no queue {queue}", field=f"offsets[{queue}]")

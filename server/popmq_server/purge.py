@@ -142,6 +142,7 @@ def _forget(tx: Tx, entity_id: int, kind: str) -> None:
     place = 1 if kind == "topic" else 0
     tables: tuple[Table[Any, Any] | dict[Any, Any], ...] = (
         state.turns,
+        state.last_read,
         state.stat,
         state.held,
         state.poff,

@@ -115,6 +115,11 @@ def _limited(why: str, wait_ms: int) -> Refused:
     return Refused("RATE_LIMITED", why, field="topic", action="retry after retry_after_ms", retry_after_ms=wait_ms)
 
 
+def forget_group(tx: Tx, group_id: int, topic_id: int) -> None:
+    """A group that comes back to a topic later begins with a full bucket."""
+    tx.state.buckets.pop((POPPED_MESSAGES, topic_id, group_id))
+
+
 def forget(tx: Tx, topic_id: int) -> None:
     """The quota of a topic is another one: its buckets are new."""
     for key in list(tx.state.buckets):

@@ -10,6 +10,8 @@ from popmq_server.message import DEAD_LETTER_PREFIX
 
 #: Leased messages of a group in one queue, for ordinary pops.
 IN_FLIGHT_MAX = 10_000
+#: A subscription that nobody reads expires after so long by default: expiry.py. What expires is lost for its group.
+SUBSCRIPTION_EXPIRY_MS = 90 * 86_400_000
 #: What was popped from the retry topic counts as leased from this queue: else messages that nobody acks would go round
 #: and make place for ever new ones.
 RETRY_QUEUE = 0xFFFF
@@ -68,6 +70,7 @@ class Group(NamedTuple):
     stop_on_failure: bool
     lite_exclusive: bool
     consume_enable: bool
+    subscription_expiry_ms: int
     created_ms: int
 
 
@@ -76,6 +79,7 @@ class Subscription(NamedTuple):
 
     `filter_kind`: "" (all), "tag", "sql92"; `filter_text` normalised. `mode`: POP or PULL. `share_number`
     0: the group's. `pulled`: it was PULL at some time, so a message may have been sent back twice.
+    `idle_ms`: when it was read last, once that is an hour ago; 0 = it is in use. `warned_ms`: when its expiry was told.
     """
 
     filter_kind: str = ""
@@ -83,6 +87,8 @@ class Subscription(NamedTuple):
     mode: str = "POP"
     share_number: int = 0
     pulled: bool = False
+    idle_ms: int = 0
+    warned_ms: int = 0
 
     @property
     def pulls(self) -> bool:
@@ -144,6 +150,7 @@ class TopicStat(NamedTuple):
     delayed: int = 0
     half: int = 0
     redriven: int = 0  # of a dead-letter topic: letters that were redriven and still stand in the log
+    abandoned: int = 0  # what groups had not read when their subscriptions expired: expiry.py
 
 
 class Stat(NamedTuple):

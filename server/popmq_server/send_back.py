@@ -45,6 +45,7 @@ def send_back(tx: Tx, command: SendBack) -> list[tuple[int, bool] | Refused]:
     """Gives pulled messages back; those that go the same way go together."""
     group, topic = resolve(tx, command.topic, command.group)
     expect_mode(tx, group, topic, "PULL")
+    tx.state.last_read[(group.group_id, topic.topic_id)] = tx.now_ms
     results: list[tuple[int, bool] | Refused] = []
     alike: dict[tuple[int, str, bool], list[Found]] = {}
     seen: set[bytes] = set()

@@ -53,6 +53,7 @@ from popmq_server.lite_watch import Watches
 from popmq_server.records import (
     IN_FLIGHT_MAX,
     RETRY_QUEUE,
+    SUBSCRIPTION_EXPIRY_MS,
     Counters,
     Group,
     Held,
@@ -99,6 +100,7 @@ _OLDER_GROUP = {
     "stop_on_failure": False,
     "lite_exclusive": False,
     "consume_enable": True,
+    "subscription_expiry_ms": SUBSCRIPTION_EXPIRY_MS,
 }
 
 
@@ -204,17 +206,19 @@ class State:
         self.listened: frozenset[str] = frozenset()
         #: Chunks whose pointers are being searched, and into which nothing has moved since: kept.py.
         self.searched: set[int] = set()
-        self._forget_room()
+        self._begin_in_memory()
         self.transactional: list[Table[Any, Any]] = [table for table in vars(self).values() if isinstance(table, Table)]
         self.counters.load("", Counters())
 
-    def _forget_room(self) -> None:
-        """Topics that are to be trimmed, for so many bytes more; where looking at their chunks goes on; when that
-        ended: room.py. What a restart forgets is looked over within a minute.
+    def _begin_in_memory(self) -> None:
+        """What a restart forgets: topics that are to be trimmed, for so many bytes more; where looking at their chunks
+        goes on; when that ended: room.py, which looks over everything within a minute.
         """
         self.trims: dict[int, int] = {}
         self.looked: dict[int, int] = {}
         self.trimmed: dict[int, int] = {}
+        #: When a group last asked to read a topic, ms: expiry.py.
+        self.last_read: dict[tuple[int, int], int] = {}
 
     def _store_lease(self, tx: Transaction, key: tuple[int, int], before: Lease | None, now: Lease | None) -> None:
         """A part that moves leaves its old key in the revive topic."""

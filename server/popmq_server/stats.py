@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from popmq_server import consume_mode, deadletter, delay, lite, message_groups, transaction
+from popmq_server import consume_mode, deadletter, delay, expiry, lite, message_groups, transaction
 from popmq_server.browse import browse, retry_topic
 from popmq_server.checkpoint import BACKOFF, KIND_NAMES, CheckPoint
 from popmq_server.commands import Look
@@ -51,6 +51,8 @@ class GroupNumbers(NamedTuple):
     stopped: int = 0
     mode: str = "POP"
     delayed: int = 0  # of the topic: no group has them yet
+    read_ms: int = 0  # when it was read last; 0 = not since the start, and it is not idle
+    expires_ms: int = 0  # when its subscription expires, if nobody reads it; 0 = it does not
 
 
 class TopicNumbers(NamedTuple):
@@ -66,6 +68,7 @@ class TopicNumbers(NamedTuple):
     delayed: int
     half: int
     lite_topics: int = 0
+    abandoned: int = 0
 
 
 class LeaseNumbers(NamedTuple):
@@ -132,6 +135,7 @@ def _group_numbers(tx: Tx, group: Group, topic: Topic, leased: int | None) -> Gr
     """`leased`: the oldest chunk of a lease, from `_oldest_leased`."""
     state, where = tx.state, (group.group_id, topic.topic_id)
     stat, held = state.stat[where], state.held.get(where, Held())
+    subscription, read_ms = state.subscriptions.get(where, Subscription()), state.last_read.get(where, 0)
     owners = sum(1 for group_id, _ in state.owners if group_id == group.group_id)
     return GroupNumbers(
         group.name,
@@ -149,8 +153,10 @@ def _group_numbers(tx: Tx, group: Group, topic: Topic, leased: int | None) -> Gr
         stat.filtered,
         stat.waiting,
         sum(1 for key in state.stopped if key[:2] == where or (key[0], state.parent_of(key[1])) == where),
-        state.subscriptions.get(where, Subscription()).mode,
+        subscription.mode,
         state.topic_stat.get(topic.topic_id, TopicStat()).delayed,
+        read_ms or subscription.idle_ms,
+        expiry.expires_ms(group, subscription, read_ms),
     )
 
 
@@ -234,7 +240,9 @@ def _retry_topic(tx: Tx, name: str) -> TopicNumbers:
 def _topic_numbers(state: State, topic: Topic) -> TopicNumbers:
     stat = state.topic_stat.get(topic.topic_id, TopicStat())
     lites = state.lites.get(topic.topic_id, Lites()).topics
-    return TopicNumbers(topic, stored(state, topic), _queues(state, topic), stat.bytes, stat.delayed, stat.half, lites)
+    return TopicNumbers(
+        topic, stored(state, topic), _queues(state, topic), stat.bytes, stat.delayed, stat.half, lites, stat.abandoned
+    )
 
 
 def held_by(tx: Tx, group_name: str) -> dict[tuple[str, str], int]:

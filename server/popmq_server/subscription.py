@@ -120,6 +120,8 @@ def bind(tx: Tx, group: Group, topic: Topic, start: tuple[str, int] | None = Non
     gets later begin at their first offset for everybody.
     """
     where = (group.group_id, topic.topic_id)
+    if not topic.parent_id:
+        tx.state.last_read[where] = tx.now_ms
     if where in tx.state.stat:
         return
     tx.state.topic_groups[topic.topic_id] = (*tx.state.topic_groups.get(topic.topic_id, ()), group.group_id)

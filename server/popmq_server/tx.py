@@ -10,6 +10,7 @@ from typing import Any
 
 from popmq_server import marks
 from popmq_server.checkpoint import BACKOFF, CheckPoint, Lease
+from popmq_server.events import Event
 from popmq_server.records import IN_FLIGHT_MAX, Group, Held, Lites, Topic, TopicStat
 from popmq_server.state import State, locked_counts, queue_counts, shifted
 from popmq_server.storage.keys import U32, U64
@@ -20,7 +21,7 @@ from popmq_server.storage.table import Table
 class Tx:
     """One group commit in the making. Handlers take it first; nothing outlives it but what `commit` merges."""
 
-    __slots__ = ("arrived", "coming", "kv", "now_ms", "staged", "staged_count", "state", "wall_ms", "woken")
+    __slots__ = ("arrived", "coming", "events", "kv", "now_ms", "staged", "staged_count", "state", "wall_ms", "woken")
 
     def __init__(self, state: State, store: Store, now_ms: int, wall_ms: int | None = None) -> None:
         """Begins an LMDB transaction; `now_ms` is the time of everything in this commit.
@@ -40,6 +41,8 @@ class Tx:
         self.woken: set[tuple[str | None, str]] = set()
         #: (queue as text or None for all queues, topic name): what those look at who wait for one queue.
         self.arrived: set[tuple[str | None, str]] = set()
+        #: What operators are told of after the commit: events.py.
+        self.events: list[Event] = []
 
     @property
     def dirty(self) -> int:
@@ -85,6 +88,10 @@ class Tx:
         topic = self.state.topics.get(topic_id)
         if topic is not None and not topic.parent_id:
             self.arrived.add((None if queue is None else str(queue), topic.name))
+
+    def tell(self, event: Event) -> None:
+        """After the commit operators are told."""
+        self.events.append(event)
 
     def count(self, where: tuple[int, int], **changes: int) -> None:
         """Moves counters of one group in one topic; those of a lite topic are told of its parent in sum."""

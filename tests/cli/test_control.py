@@ -58,6 +58,17 @@ def test_a_topic_and_a_group_are_closed_and_opened(run: Cli, client: popmq.Clien
     assert client.get_group("billing").consume_enable
 
 
+def test_a_groups_expiry_and_its_last_reads_are_shown(run: Cli, client: popmq.Client) -> None:
+    client.send("orders", "x")
+    client.pop("orders", "billing", 1)
+    assert run("group", "update", "billing", "--subscription-expiry", "30d").code == 0
+    shown = run("group", "describe", "billing").out
+    assert "expiry           30d without a read" in shown
+    assert "TOPIC\tLAST READ\tEXPIRES\norders\t2" in shown
+    assert run("group", "update", "billing", "--subscription-expiry", "0s").code == 0
+    assert "expiry           never" in run("group", "describe", "billing").out
+
+
 def test_a_group_lives_from_create_to_delete(run: Cli, broker: Broker) -> None:
     settings = [
         "--max-attempts",

@@ -90,6 +90,14 @@ async def test_a_topic_has_a_permission_and_a_group_may_be_kept_from_consuming(c
     assert len(await client.pop("closed", "held")) == 1
 
 
+async def test_a_group_says_how_long_an_idle_subscription_stays(client: Any) -> None:
+    assert (await client.create_group("plain")).subscription_expiry == 90 * 86_400.0
+    made = await client.create_group("short", subscription_expiry=7200.0)
+    assert made.subscription_expiry == 7200.0
+    assert (await client.update_group("short", max_attempts=3)).subscription_expiry == 7200.0
+    assert (await client.update_group("short", subscription_expiry=0.0)).subscription_expiry == 0.0
+
+
 async def test_a_group_has_what_fifo_topics_ask_for(client: Any) -> None:
     made = await client.create_group("audit", fifo=True, in_flight_max=10, stop_on_failure=True, lite_exclusive=True)
     assert (made.fifo, made.in_flight_max, made.stop_on_failure, made.lite_exclusive) == (True, 10, True, True)

@@ -180,6 +180,7 @@ FULL: dict[str, Any] = {
     "in_flight_max": 500,
     "stop_on_failure": True,
     "consume_enable": False,
+    "subscription_expiry_ms": 0,
 }
 
 
@@ -204,6 +205,13 @@ def test_an_update_of_a_group_replaces_its_settings_and_survives_a_restart(folde
         assert get_group(stubs).group == changed
         replaced = update_group(stubs, name=GROUP)
         assert (replaced.max_attempts, replaced.exclusive_owner) == (17, False), "what is unset has its default"
+
+
+@pytest.mark.parametrize(("asked", "made"), [(None, 90 * 24 * HOUR_MS), (0, 0), (HOUR_MS, HOUR_MS)])
+def test_subscriptions_expire_by_default_and_zero_is_never(stubs: Stubs, asked: int | None, made: int) -> None:
+    assert stubs.create_group(subscription_expiry_ms=asked).subscription_expiry_ms == made
+    wrong = pb.Group(name=GROUP, subscription_expiry_ms=HOUR_MS - 1)
+    assert refusal(stubs.admin.UpdateGroup, pb.UpdateGroupRequest(group=wrong)).code == "INVALID_FIELD"
 
 
 def test_a_changed_maximum_counts_for_what_is_already_leased(shop: Stubs) -> None:

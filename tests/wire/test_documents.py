@@ -9,6 +9,7 @@ import pytest
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server import (
     catalog,
+    expiry,
     lite,
     message,
     options,
@@ -86,7 +87,9 @@ LIMITS = {
     "request numbers are remembered": f"{send.DEDUP_KEEP_MS // 60_000} min",
     "a session without a heartbeat, a lock of a queue": f"{rebalance.SESSION_MS // 1_000} s, "
     f"{queue_locks.LOCK_MS // 1_000} s",
-    "an owner that nobody hears of": f"{owner.OWNER_KEEP_MS // 86_400_000} days",
+    "an owner that nobody hears of, a subscription that nobody reads": f"{owner.OWNER_KEEP_MS // 86_400_000} days, "
+    f"{expiry.EXPIRY_MS_MIN // 3_600_000} h – {expiry.EXPIRY_MS_MAX // (365 * 86_400_000)} years by the group "
+    f"(default {records.SUBSCRIPTION_EXPIRY_MS // 86_400_000} days; 0 = kept)",
     "a request on the wire": size(dict(server._OPTIONS)["grpc.max_receive_message_length"]),
 }
 

@@ -92,6 +92,14 @@ def switch(shop: Stubs, topic: str, group: str = GROUP) -> None:
     shop.admin.SetConsumeMode(request, timeout=CALL_S)
 
 
+def left_behind(shop: Stubs, clock: FakeClock) -> None:
+    """Group gone does not read any more, and is warned of it."""
+    shop.create_group("gone", subscription_expiry_ms=4 * 3_600_000)
+    shop.broker.WaitAvailable(pb.WaitAvailableRequest(topic=TOPIC, group="gone"), timeout=CALL_S)
+    for _ in range(7):
+        clock.advance(1_800_000)
+
+
 def limited(shop: Stubs) -> None:
     """Twice refused by a quota."""
     shop.create_topic("slow", quota=pb.Quota(send_messages_per_s=1, pop_messages_per_s=1))
@@ -123,8 +131,44 @@ def test_calls_refused_by_a_limit_of_a_topic_or_group_are_counted_by_it(
     assert not [labels for _, labels in Scraped(port).values("topic") if labels == "slow"]
 
 
+def test_a_subscription_that_is_left_behind_is_told_before_it_expires_and_after(
+    shop: Stubs, clock: FakeClock, port: int
+) -> None:
+    shop.send(b"a", b"b")
+    left_behind(shop, clock)
+    names = {"group": "gone", "topic": TOPIC}
+    scraped = Scraped(port)
+    assert scraped("events_total", event="subscription_expiring", **names) == 1
+    assert scraped("event_messages_total", event="subscription_expiring", **names) == 2
+    assert scraped("group_idle_seconds", **names) == 3.5 * 3600
+    assert 0 < scraped("group_expires_seconds", **names) <= 3600
+    for _ in range(4):
+        clock.advance(1_800_000)
+    scraped = Scraped(port)
+    assert scraped("event_messages_total", event="subscription_expired", **names) == 2
+    assert scraped("group_expires_seconds", **names) == 0
+    stats = shop.admin.GetStats(pb.GetStatsRequest(), timeout=CALL_S)
+    assert [row.abandoned for row in stats.topics if row.topic == TOPIC] == [2]
+    shop.admin.DeleteGroup(pb.DeleteGroupRequest(name="gone"), timeout=CALL_S)
+    assert not [label for _, label in Scraped(port).values("group") if label == "gone"]
+
+
+def test_a_member_that_sends_heartbeats_keeps_its_subscription_though_it_pops_nothing(
+    shop: Stubs, clock: FakeClock
+) -> None:
+    shop.create_group("paused", subscription_expiry_ms=4 * 3_600_000)
+    shop.broker.WaitAvailable(pb.WaitAvailableRequest(topic=TOPIC, group="paused"), timeout=CALL_S)
+    for _ in range(24):
+        clock.advance(1_800_000)
+        beat = pb.HeartbeatRequest(group="paused", client_id="c", topics=[TOPIC])
+        shop.broker.Heartbeat(beat, timeout=CALL_S)
+    (row,) = shop.admin.GetStats(pb.GetStatsRequest(group="paused"), timeout=CALL_S).groups
+    assert row.expires_ms == 0
+
+
 def test_the_page_and_the_port_name_the_same_metrics(shop: Stubs, clock: FakeClock, port: int) -> None:
     exercise(shop, clock)
+    left_behind(shop, clock)
     scraped = Scraped(port)
     types = {family.name + ("_total" if family.type == "counter" else ""): family.type for family in scraped.families}
     assert types == {name: kind for name, (kind, _) in documented().items()}

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from popmq import _admin_calls
 from popmq._sync.wire import Wire
-from popmq.topic import Group, LiteTopics, Quota, Retention, Start, Subscription, Topic
+from popmq.topic import DEFAULT_EXPIRY_S, Group, LiteTopics, Quota, Retention, Start, Subscription, Topic
 
 
 class Admin:
@@ -80,12 +80,14 @@ class Admin:
         stop_on_failure: bool = False,
         lite_exclusive: bool = False,
         consume_enable: bool = True,
+        subscription_expiry: float = DEFAULT_EXPIRY_S,
     ) -> Group:
         """Makes a group. `backoff`: seconds before attempt 2, 3, …; empty: 10 s, 30 s, 1 min … 2 h.
 
         `invisible`: the lease of a pop that asks for none. `share_number` n ≥ 1: each queue is shared by 1 + n clients.
         `start`: where it begins in each topic, fixed when it first names the topic. `in_flight_max`: leased messages in
-        one queue. `fifo`, `stop_on_failure`, `lite_exclusive`, `consume_enable`: see Group.
+        one queue. `fifo`, `stop_on_failure`, `lite_exclusive`, `consume_enable`,
+        `subscription_expiry`: see Group.
         Raises AlreadyExists, InvalidField, Unsupported.
         """
         group = Group(
@@ -101,6 +103,7 @@ class Admin:
             stop_on_failure=stop_on_failure,
             lite_exclusive=lite_exclusive,
             consume_enable=consume_enable,
+            subscription_expiry=subscription_expiry,
         )
         return self._wire.run(_admin_calls.create_group(group))
 
@@ -118,6 +121,7 @@ class Admin:
         stop_on_failure: bool | None = None,
         lite_exclusive: bool | None = None,
         consume_enable: bool | None = None,
+        subscription_expiry: float | None = None,
     ) -> Group:
         """Changes what is given. Raises GroupNotFound, InvalidField."""
         changes = {
@@ -132,6 +136,7 @@ class Admin:
             "stop_on_failure": stop_on_failure,
             "lite_exclusive": lite_exclusive,
             "consume_enable": consume_enable,
+            "subscription_expiry": subscription_expiry,
         }
         group = _admin_calls.changed_group(self.get_group(name), changes)
         return self._wire.run(_admin_calls.update_group(group))

@@ -3,7 +3,7 @@
 from google.protobuf.message import Message
 
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server import catalog, commands, lite
+from popmq_server import catalog, commands, expiry, lite
 from popmq_server.api import requests, responses
 from popmq_server.api.native import NativeService
 from popmq_server.api.requests import read
@@ -20,7 +20,7 @@ from popmq_server.message import (
 )
 from popmq_server.metrics import Metrics
 from popmq_server.rates import Rates
-from popmq_server.records import IN_FLIGHT_MAX, Group, Topic
+from popmq_server.records import IN_FLIGHT_MAX, SUBSCRIPTION_EXPIRY_MS, Group, Topic
 from popmq_server.stats import TopicNumbers
 from popmq_server.storage.lmdb import Store
 
@@ -185,6 +185,7 @@ class AdminService:
             half=row.half,
             bytes=row.bytes,
             lite_topics=row.lite_topics,
+            abandoned=row.abandoned,
         )
 
     async def _store_stats(self) -> pb.StoreStats:
@@ -343,7 +344,16 @@ def _create_group(group: pb.Group) -> commands.CreateGroup:
         group.stop_on_failure,
         group.lite_exclusive,
         not group.HasField("consume_enable") or group.consume_enable,
+        _expiry_ms(group),
     )
+
+
+def _expiry_ms(group: pb.Group) -> int:
+    """0 is never, and unset the default."""
+    if not group.HasField("subscription_expiry_ms"):
+        return SUBSCRIPTION_EXPIRY_MS
+    field, bounds = "group.subscription_expiry_ms", (expiry.EXPIRY_MS_MIN, expiry.EXPIRY_MS_MAX)
+    return group.subscription_expiry_ms and check_range(group.subscription_expiry_ms, field, *bounds)
 
 
 def _topic(topic: Topic) -> pb.Topic:
@@ -387,6 +397,7 @@ def _group(group: Group) -> pb.Group:
         stop_on_failure=group.stop_on_failure,
         lite_exclusive=group.lite_exclusive,
         consume_enable=group.consume_enable,
+        subscription_expiry_ms=group.subscription_expiry_ms,
         created_ms=group.created_ms,
     )
     made.start.CopyFrom(

@@ -204,4 +204,6 @@ def group_stats(row: GroupNumbers, now_ms: int, rates: tuple[float, float], gaug
         stopped=row.stopped,
         mode=row.mode,
         delayed=row.delayed,
+        read_ms=row.read_ms,
+        expires_ms=row.expires_ms,
     )

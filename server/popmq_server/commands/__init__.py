@@ -54,6 +54,7 @@ from popmq_server.commands.owners import (
     RenewOwner,
 )
 from popmq_server.commands.pulling import (
+    Attend,
     CloneOffsets,
     OffsetsOfQueue,
     Pull,
@@ -80,6 +81,7 @@ __all__ = [
     "AckUpTo",
     "Acked",
     "AttachOwner",
+    "Attend",
     "Available",
     "Change",
     "ChangeInvisibleTime",

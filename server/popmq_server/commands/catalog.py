@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from popmq_server.records import IN_FLIGHT_MAX
+from popmq_server.records import IN_FLIGHT_MAX, SUBSCRIPTION_EXPIRY_MS
 
 
 class CreateTopic(NamedTuple):
@@ -53,6 +53,7 @@ class CreateGroup(NamedTuple):
     `in_flight_max`: leased messages in one queue. `stop_on_failure`: a message without attempts left stops its message
     group (FIFO) instead of going to the dead-letter topic. `lite_exclusive`: a lite topic has one client of the group.
     `consume_enable`: false: it may not read.
+    `subscription_expiry_ms`: a topic that it has not read for so long is its own no more; 0 = never.
     """
 
     name: str
@@ -68,6 +69,7 @@ class CreateGroup(NamedTuple):
     stop_on_failure: bool = False
     lite_exclusive: bool = False
     consume_enable: bool = True
+    subscription_expiry_ms: int = SUBSCRIPTION_EXPIRY_MS
 
 
 class UpdateGroup(NamedTuple):

@@ -111,6 +111,13 @@ class SetConsumeMode(NamedTuple):
     start: tuple[str, int] | None = None
 
 
+class Attend(NamedTuple):
+    """→ None. Members of the group are there, and may read these topics: their subscriptions are in use."""
+
+    group: str
+    topics: tuple[str, ...]
+
+
 class Sweep(NamedTuple):
     """→ whether something is left. One piece of what a reset or a switch of the consume mode has left to do."""
 
