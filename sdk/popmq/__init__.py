@@ -12,7 +12,7 @@
 `popmq.AsyncClient` has the same words for asyncio, `popmq.errors` the exceptions, `popmq.testing` a broker for tests.
 """
 
-from popmq import errors
+from popmq import _fork, errors  # noqa: F401 - _fork is imported for what it does, and before whatever imports gRPC
 from popmq._async.client import AsyncClient
 from popmq._async.consumer import AsyncConsumer
 from popmq._async.pull_consumer import AsyncPullConsumer

@@ -4,9 +4,33 @@ A child has the parent's memory and none of its threads. gRPC makes itself usabl
 inside it at the fork; with a call under way (a parked pop, an ack in the background) it says so on stderr and gives up,
 and from then on every call of the child hangs, deadlines or not. So calls under way are counted here, and a child that
 was forked beside one gets an error instead.
+
+A fork that only starts a program must not fail for gRPC either. subprocess.Popen forks when it is given `preexec_fn`,
+as PySpark does to start its Java. With gRPC's default way of waiting for sockets (epoll1) the child makes a thread that
+waits on a descriptor which Popen closes before the program begins: three children in a hundred abort ("epoll_wait
+error: Bad file descriptor", grpc issue 43055, since 1.81). Switching gRPC's fork handlers off would cure it and break
+clients that are made in a forked child. The strategy "poll", the one that gRPC documents for programs that fork, does
+neither: a client has few sockets, for which both are equally fast. gRPC reads its environment once: while it is
+imported.
 """
 
 import os
+
+_STRATEGY = "GRPC_POLL_STRATEGY"
+
+
+def _import_grpc() -> None:
+    """Imports gRPC with the strategy that survives a fork, unless the environment names one. Children inherit none."""
+    if os.environ.get(_STRATEGY):
+        return
+    os.environ[_STRATEGY] = "poll"
+    try:
+        import grpc  # noqa: F401 - for what it reads while it is imported
+    finally:
+        del os.environ[_STRATEGY]
+
+
+_import_grpc()
 
 #: Tokens of calls under way. A set, not a number: adding and discarding are single steps of the interpreter, and need
 #: no lock, which a child would inherit locked.

@@ -1,10 +1,16 @@
 """Entry point of `popmq`. Imports the command line late: without its extra a sentence is better than a traceback."""
 
+import os
 import sys
 
 
 def main() -> None:
-    """Runs the command line; exits with one of the codes of popmq_cli.exits."""
+    """Runs the command line; exits with one of the codes of popmq_cli.exits.
+
+    A broker has thousands of sockets and forks nothing: it keeps gRPC's own way of waiting, whatever popmq._fork wants.
+    """
+    if sys.argv[1:2] == ["serve"]:
+        os.environ.setdefault("GRPC_POLL_STRATEGY", "all")
     try:
         from popmq_cli.commands import popmq
     except ImportError as error:

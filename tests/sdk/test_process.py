@@ -102,6 +102,40 @@ def test_a_client_used_after_a_fork_says_so_and_a_new_one_works(
     assert (stats.acked, stats.in_flight, stats.sessions) == (3, 0, 0)
 
 
+LAUNCHES = """
+    import popmq, signal, subprocess
+    client = popmq.Client({endpoint!r})
+    client.send("orders", b"connected")
+    ended = set()
+    for _ in range(400):
+        with subprocess.Popen(
+            ["true"],
+            stdin=subprocess.PIPE,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
+        ) as program:
+            program.wait()
+        ended.add(program.returncode)
+    client.send("orders", b"still connected")
+    print(*ended)
+"""
+
+
+def test_programs_are_started_beside_a_client_as_pyspark_starts_its_java(
+    sync_client: popmq.Client, popmq_broker: Broker
+) -> None:
+    """With `preexec_fn` Popen forks the process that uses gRPC: three launches in a hundred used to abort."""
+    out, _ = python(LAUNCHES, popmq_broker).communicate(timeout=100)
+    assert out == "0\n"
+
+
+def test_the_environment_of_programs_that_are_started_is_the_users_own(
+    sync_client: popmq.Client, popmq_broker: Broker
+) -> None:
+    code = "import os, popmq; print(os.environ.get('GRPC_POLL_STRATEGY', 'not set'))"
+    out, _ = python(code, popmq_broker).communicate(timeout=60)
+    assert out == "not set\n"
+
+
 def test_a_fork_beside_a_call_is_told_and_does_not_hang(sync_client: popmq.Client, popmq_broker: Broker) -> None:
     out, err = python(FORK_BESIDE_A_CALL, popmq_broker).communicate(timeout=60)
     assert "forked while a call of its parent was under way" in out
