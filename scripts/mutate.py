@@ -1,9 +1,9 @@
 """Breaks mechanisms of the broker one by one, and sees the test that docs/mechanisms.md names for each of them fail.
 
-    make mutate-mechanisms                           all of scripts/mutations.toml
+    make mutate-mechanisms                           all of scripts/mutations
     python scripts/mutate.py --only S1.36 D.59       some of them
 
-             mutations.toml                 a copy of the tree, in a temporary folder
+             mutations/*.toml               a copy of the tree, in a temporary folder
     id, file, old → new, test ──▶ unchanged: every named test passes
                                   changed:   the named test fails, or the mechanism is not proven
 
@@ -30,7 +30,8 @@ from rich.console import Console
 from rich.table import Table
 
 ROOT = Path(__file__).parent.parent
-MUTATIONS = ROOT / "scripts" / "mutations.toml"
+#: One file a section of the page.
+MUTATIONS = ROOT / "scripts" / "mutations"
 #: Where the packages lie in the tree; these come first on the path of a test that runs in a copy.
 ROOMS = ("proto", "sdk", "server", "spark_connector")
 #: What of the tree a test can need.
@@ -77,8 +78,9 @@ class Outcome:
     seconds: float = 0.0
 
 
-def mutations(path: Path = MUTATIONS) -> list[Mutation]:
-    return [Mutation(**fields) for fields in tomllib.loads(path.read_text())["mutation"]]
+def mutations(folder: Path = MUTATIONS) -> list[Mutation]:
+    files = sorted(folder.glob("*.toml"))
+    return [Mutation(**fields) for path in files for fields in tomllib.loads(path.read_text())["mutation"]]
 
 
 def copy_tree(source: Path, target: Path) -> Path:
