@@ -20,13 +20,13 @@ again. Nothing else ever walks over all of them.
 """
 
 import itertools
-from collections import deque
 
 from popmq_server.errors import Refused, group_not_found, invalid, topic_not_found
-from popmq_server.lite_removal import retire
+from popmq_server.lite_removal import remove
 from popmq_server.message import RECORD
 from popmq_server.records import Group, Held, Lites, Stat, Topic
-from popmq_server.storage.keys import FWAIT_VALUE, STAT_KEY, U64
+from popmq_server.state import LITE_NAME
+from popmq_server.storage.keys import FWAIT_VALUE, STAT_KEY, U32, U64
 from popmq_server.subscription import bind
 from popmq_server.topic import Log, entries
 from popmq_server.tx import Tx
@@ -36,8 +36,8 @@ TOPICS_DEFAULT, TOPICS_MAX = 100_000, 1_000_000
 #: How long an idle lite topic stays: as long as messages that every group is done with.
 TTL_MS_DEFAULT = 72 * 3_600_000
 TTL_MS_MIN = 60_000
-#: Lite topics looked at, and removed, in one piece.
-LOOKS_MAX, REMOVALS_MAX = 250, 50
+#: Lite topics looked at in one piece, and keys removed with those that go: some 10 ms each.
+LOOKS_MAX, REMOVAL_KEYS_MAX = 250, 1000
 #: Lite topics among which the oldest message is looked for, and those of them that are read.
 OLDEST_LOOKS, OLDEST_READS = 10_000, 500
 #: When to try again where a topic has all the lite topics that it may have.
@@ -108,41 +108,44 @@ def _make(tx: Tx, parent: Topic, name: str) -> Topic | Refused:
 
 
 class Upkeep:
-    """Looks over all lite topics, once a tick: which are idle, and for how long. A job of housekeeping.py."""
+    """Looks over all lite topics, once a tick: which are idle, and for how long. A job of housekeeping.py.
+
+    It follows their names in the store, so that neither a look nor a round has a list of all of them to make.
+    """
 
     def __init__(self) -> None:
-        self._round: deque[int] = deque()
-        self._running = False
+        self._at = b""
 
     def run(self, tx: Tx) -> bool:
         """One piece; whether there is more to look at."""
-        if not self._running:
+        if not self._at:
             tx.state.watches.expire(tx.now_ms)
-            self._round, self._running = deque(tx.state.lite_ids.values()), True
-        removed = 0
-        for _ in range(min(LOOKS_MAX, len(self._round))):
-            if removed == REMOVALS_MAX:
-                break
-            removed += _look_at(tx, self._round.popleft())
-        self._running = bool(self._round)
-        return self._running
+        names = tx.kv.scan("name", LITE_NAME, self._at)
+        found = [(key, int(U32.unpack(value)[0])) for key, value in itertools.islice(names, LOOKS_MAX + 1)]
+        left = REMOVAL_KEYS_MAX
+        for place, (key, topic_id) in enumerate(found):
+            if left <= 0 or place == LOOKS_MAX:
+                self._at = key
+                return True
+            left = _look_at(tx, topic_id, left)
+        self._at = b""
+        return False
 
 
-def _look_at(tx: Tx, topic_id: int) -> bool:
-    """Whether a lite topic was removed: idle for so long that it goes."""
+def _look_at(tx: Tx, topic_id: int, left: int) -> int:
+    """A lite topic that was idle for so long goes; how many more keys may be removed in this piece."""
     topic = tx.state.topics.get(topic_id)
     parent = tx.state.topics.get(topic.parent_id) if topic is not None else None
     if topic is None or parent is None:  # removed meanwhile, or about to be
-        return False
+        return left
     if is_needed(tx, topic):
         if topic.idle_ms:
             tx.state.topics[topic_id] = topic._replace(idle_ms=0)
     elif not topic.idle_ms:
         tx.state.topics[topic_id] = topic._replace(idle_ms=tx.now_ms)
     elif tx.now_ms - topic.idle_ms >= (parent.lite_ttl_ms or TTL_MS_DEFAULT):
-        retire(tx, topic)
-        return True
-    return False
+        return remove(tx, topic, left)
+    return left
 
 
 def oldest(tx: Tx, group: Group, parent: Topic) -> int:

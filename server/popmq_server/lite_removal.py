@@ -1,7 +1,8 @@
-"""Removes lite topics: idle ones one by one, and all of a topic that was deleted or purged.
+"""Removes lite topics: idle ones, and all of a topic that was deleted or purged.
 
-    retire   idle ──▶ its name is gone, its numbers leave those of its parent ──▶ `purge` 12 → lite
-    step     keys of a retired one, a piece                          its tables with the last piece
+    remove   idle ──▶ its name is gone, its numbers leave those of its parent, and so do its keys, if they fit a piece
+             they do not ──▶ `purge` 12 → lite
+    step     keys of a large one, a piece                            its tables with the last piece
     orphans  the same for those whose parent is gone: nobody can name them, their leases were dropped before
 
 Tables are left by key, not by a walk: a walk for each of 100,000 lite topics would be a walk over everything, 100,000
@@ -21,8 +22,21 @@ from popmq_server.tx import Tx
 KEYS_EACH = 10
 
 
-def retire(tx: Tx, topic: Topic) -> None:
-    """An idle lite topic is not there any more; what it stored goes in pieces. Its number is never given again."""
+def remove(tx: Tx, topic: Topic, left: int) -> int:
+    """An idle lite topic is not there any more; how many more keys may go in this piece.
+
+    Small ones go whole and many in one piece, since 100,000 may end together. Of one that is too large for what is left
+    of the piece the rest goes as of any deleted topic. Its number is never given again.
+    """
+    _retire(tx, topic)
+    left = step(tx, topic.topic_id, left)
+    if left:
+        tx.state.purges.pop(topic.topic_id)
+    return max(0, left - KEYS_EACH)
+
+
+def _retire(tx: Tx, topic: Topic) -> None:
+    """Its name is gone, and its numbers leave those of its parent."""
     state, where = tx.state, (topic.topic_id, 0)
     state.lite_ids.pop((topic.parent_id, topic.lite_topic))
     stored = state.queue_max.get(where, 0) - state.queue_min.get(where, 0)
@@ -70,7 +84,7 @@ def _drop_keys(tx: Tx, topic_id: int, left: int) -> int:
         names = ("rq", "fwait", "begin") if stat is None or stat.retry or stat.waiting else ("begin",)
         for name in names:
             left = drop_range(tx, name, STAT_KEY.pack(group_id, topic_id), left)
-    if (topic_id, 0) in tx.state.queue_max:
+    if (topic_id, 0) in tx.state.queue_max or topic_id not in tx.state.topics:  # retired before a restart
         for name in OF_TOPIC:
             left = drop_range(tx, name, U32.pack(topic_id), left)
     return left

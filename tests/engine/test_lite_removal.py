@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from popmq_server import commands as ask
 from tests.engine.lites import create, lite_rig, lites, pop, send, sending, sync, wait
 from tests.engine.rig import DAY, HOUR, MINUTE, SECOND, Rig, bodies, refusals
+from tests.engine.work import calls
 
 rig = pytest.fixture(lite_rig)
 
@@ -149,3 +152,63 @@ def test_a_lease_is_shown_with_the_name_of_the_topic(rig: Rig) -> None:
     pop(rig, "ann", client_id="me")
     leases, total = rig.look("leases", "", "", 10)
     assert [(lease.topic, lease.client, total) for lease in leases] == [("chat", "me", 1)]
+
+
+# ── Many at once ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def idle(rig: Rig, count: int) -> None:
+    """Lite topics that are all done, and whose time ends together."""
+    create(rig, "short", lite_ttl_ms=HOUR)
+    for first in range(0, count, 100):
+        send(rig, *(f"n{number}:1" for number in range(first, first + 100)), topic="short")
+        rig.ack(pop(rig, *(f"n{number}" for number in range(first, first + 100)), topic="short", max_messages=100))
+    for _ in range(2):
+        rig.advance(MINUTE)
+    rig.skip(HOUR)
+
+
+def pieces(rig: Rig) -> list[int]:
+    """The work of each commit that time asks for."""
+    found = []
+    while rig.due:
+        found.append(calls(lambda: rig.run()))
+    return found
+
+
+def test_idle_lite_topics_that_end_together_go_many_at_once_in_pieces_that_do_not_grow(
+    make_rig: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("popmq_server.lite.REMOVAL_KEYS_MAX", 300)
+    monkeypatch.setattr("popmq_server.retention.LOOKS_MAX", 100)
+    small, large = make_rig("small"), make_rig("large")
+    for rig, count in ((small, 100), (large, 1000)):
+        rig.group("g")
+        idle(rig, count)
+    few, many = pieces(small), pieces(large)
+    assert (lites(small, "short"), lites(large, "short")) == (0, 0)
+    assert [large.read(name) for name in ("log", "purge", "hist", "queue")] == [[]] * 4
+    assert len(many) < 1000 / 10
+    assert sum(many) < 12 * sum(few)
+    assert max(many) < 1.5 * max(few)
+
+
+def test_a_large_idle_lite_topic_goes_piece_by_piece(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("popmq_server.lite.REMOVAL_KEYS_MAX", 10)
+    create(rig, "short", lite_ttl_ms=HOUR)
+    for number in range(30):
+        send(rig, f"ann:{number}", topic="short")
+        send(rig, f"bob:{number}", topic="short")
+    rig.ack(pop(rig, "ann", "bob", topic="short", max_messages=100))
+    while waiting := pop(rig, "ann", "bob", topic="short", max_messages=100):
+        rig.ack(waiting)
+    rig.advance(MINUTE)
+    rig.advance(MINUTE)
+    rig.skip(HOUR)
+    while rig.due:
+        rig.run()
+        assert rig.findings() == []
+        rig.crash()
+    rig.advance(MINUTE)
+    assert lites(rig, "short") == 0
+    assert [rig.read(name) for name in ("log", "idx", "cq", "purge")] == [[]] * 4

@@ -113,10 +113,13 @@ def _held(kv: Transaction, state: State, where: tuple[int, int]) -> set[tuple[in
 
 
 def _check_chunks(kv: Transaction, state: State) -> Iterator[str]:
-    """Chunks that no queue names are known as such, else nobody would drop them."""
+    """Chunks that no queue names are known as such, and each belongs to a topic, else nobody would drop them."""
     bare = {key for key, _ in kv.scan("bare")}
+    known = {*state.topics, *state.purges, *state.lite_ids.values()}
     for key, value in kv.scan("idx"):
         topic_id, position = TOPIC_AT.unpack(key)
+        if topic_id not in known:
+            yield f"chunk {position} belongs to topic {topic_id}, which is gone"
         ranges = IDX_HEAD.unpack_from(value)[2]
         if topic_id in state.topics and (ranges == 0) != (key in bare):
             yield f"chunk {position} has {ranges} queues, and is {'' if key in bare else 'not '}known to have none"
