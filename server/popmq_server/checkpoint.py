@@ -25,16 +25,28 @@ from popmq_server.storage.lmdb import Transaction
 NORMAL, RETRY, FIFO, BACKOFF = 0, 1, 2, 3
 KIND_NAMES = ("normal", "retry", "fifo", "backoff")
 #: Stored with the kind: the lease lives with its client.
-_SESSION = 0x80
+SESSION = 0x80
 
 MEMBERS_MAX = 4096
+#: Texts of CheckPoints that are kept ready: of those that are popped and acked now, some 1 MiB.
+TEXTS_MAX = 8192
 
 _HEAD = struct.Struct(">BIIBQQQHH")  # version, G, T, kind, owner id, nonce, popped ms, runs, chunks
 _RUN = struct.Struct(">HQHHQIQ")  # queue, first offset, count, attempts, position, size, first pop ms
 _CHUNK = struct.Struct(">HQ")  # first member, chunk position
 _RENEWED = struct.Struct(">HQ")  # renewals, when the last one was
 #: The second has, before the texts, a part [4] and 8 bytes for each member: its message group.
-_VERSION, _VERSION_FIFO = 1, 2
+VERSION, VERSION_FIFO = 1, 2
+
+
+#: Made once: `json.dumps` makes an encoder for each call with options, which costs more than these texts.
+_write_json = json.JSONEncoder(ensure_ascii=False).encode
+#: Head, run and chunk of a CheckPoint of one run: what sums need of them, by columns. The texts follow.
+SINGLE_BYTES = _HEAD.size + _RUN.size + _CHUNK.size
+SHAPE = struct.Struct(">B8xBQ16xHH10xH32x")  # version, kind, owner id, runs, chunks, members of the run
+PLACE = struct.Struct(">xIIB28xH20xI18x")  # G, T, kind, queue, size
+PINNED = struct.Struct(">74xQ")  # chunk position
+NAMED = struct.Struct(">xIIB72x")  # G, T, kind
 
 
 class Run(NamedTuple):
@@ -157,12 +169,12 @@ def members_of(bits: int) -> list[int]:
 
 def encode(ck: CheckPoint) -> bytes:
     """head · runs · chunks · JSON of [attempt id, client, reason]."""
-    texts = json.dumps([ck.attempt_id, ck.client, ck.reason], ensure_ascii=False).encode()
+    texts = texts_of(ck.attempt_id, ck.client, ck.reason)
     head = _HEAD.pack(
-        _VERSION_FIFO if ck.groups else _VERSION,
+        VERSION_FIFO if ck.groups else VERSION,
         ck.group_id,
         ck.topic_id,
-        ck.kind | _SESSION if ck.session else ck.kind,
+        ck.kind | SESSION if ck.session else ck.kind,
         ck.owner_id,
         ck.nonce,
         ck.popped_ms,
@@ -177,7 +189,7 @@ def encode(ck: CheckPoint) -> bytes:
 def decode(ck_id: int, raw: memoryview) -> CheckPoint:
     """Back again. Raises StartError for a version that this release does not know."""
     version, group_id, topic_id, kind, owner_id, nonce, popped_ms, run_count, chunk_count = _HEAD.unpack_from(raw)
-    if version not in (_VERSION, _VERSION_FIFO):
+    if version not in (VERSION, VERSION_FIFO):
         raise StartError(f"CheckPoint {ck_id} has version {version}, which this release does not know")
     stop = _HEAD.size + run_count * _RUN.size
     end = stop + chunk_count * _CHUNK.size
@@ -185,7 +197,7 @@ def decode(ck_id: int, raw: memoryview) -> CheckPoint:
     chunks = tuple(_CHUNK.iter_unpack(raw[stop:end]))
     members = sum(run.length for run in runs)
     groups, part = tuple[bytes, ...](), 0
-    if version == _VERSION_FIFO:
+    if version == VERSION_FIFO:
         part, start = U32.unpack_from(raw, end)[0], end + U32.size
         end = start + 8 * members
         groups = tuple(bytes(raw[at : at + 8]) for at in range(start, end, 8))
@@ -194,7 +206,7 @@ def decode(ck_id: int, raw: memoryview) -> CheckPoint:
         ck_id,
         group_id,
         topic_id,
-        kind & ~_SESSION,
+        kind & ~SESSION,
         owner_id,
         nonce,
         popped_ms,
@@ -206,8 +218,24 @@ def decode(ck_id: int, raw: memoryview) -> CheckPoint:
         chunks,
         groups,
         part,
-        bool(kind & _SESSION),
+        bool(kind & SESSION),
     )
+
+
+@functools.lru_cache(maxsize=TEXTS_MAX)
+def texts_of(attempt_id: str, client: str, reason: str = "") -> bytes:
+    """How a CheckPoint ends. A pop needs it to look for its attempt id and to be stored, its ack to forget it again."""
+    return _write_json([attempt_id, client, reason]).encode()
+
+
+def clients_in(texts: list[bytes]) -> list[str]:
+    """The client that each of these texts names.
+
+    Where nothing is escaped no quote is part of a text, and splitting takes a fifth of the time of a parser.
+    """
+    if b"\\" in b"".join(texts):
+        return [json.loads(text)[1] for text in texts]
+    return [text.split(b'", "', 2)[1].decode() for text in texts]
 
 
 def encode_lease(sub: int, lease: Lease, count: int) -> bytes:

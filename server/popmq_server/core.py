@@ -219,7 +219,7 @@ class Core:
 
     def _load(self) -> None:
         """Reads the state. A store that cannot be read keeps its format, for the release that wrote it."""
-        tx = self.store.begin(write=False)
+        tx = self.store.begin(write=False, views=False)
         try:
             self.state.load(tx)
             self.clock.anchor(self.state.counters[""].saved_ms)

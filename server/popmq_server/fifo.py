@@ -215,7 +215,7 @@ def take_back(tx: Tx, ck: CheckPoint, bits: int) -> None:
 
 def parts(tx: Tx, ck: CheckPoint) -> list[tuple[int, Lease]]:
     """(sub, part) of each part of a CheckPoint's lease; mostly there is one."""
-    if tx.state.subs.get(ck.ck_id, 0) == 1 and (whole := tx.state.leases.get((ck.ck_id, 0))):
+    if ck.ck_id not in tx.state.subs and (whole := tx.state.leases.get((ck.ck_id, 0))):
         return [(0, whole)]
     found = ((sub, tx.state.leases.get((ck.ck_id, sub))) for sub in range(ck.members + 1))
     return [(sub, part) for sub, part in found if part is not None]

@@ -14,6 +14,7 @@ from popmq_server.checkpoint import Lease
 from popmq_server.commands import Pop, Popped
 from popmq_server.errors import invalid
 from popmq_server.fifo_pick import FifoPick
+from popmq_server.lease_sums import attempt_key
 from popmq_server.lite_watch import Key, lot_of, named
 from popmq_server.pop import lease, read_members
 from popmq_server.records import Group, Topic
@@ -67,8 +68,8 @@ def pop(tx: Tx, command: Pop) -> Popped:
         field = "queues" if command.queues else "filter"
         raise invalid("lite topics have neither queues nor filters", field=field, action="leave it unset")
     bind(tx, group, parent)
-    tried = (group.group_id, parent.topic_id, command.client_id, command.attempt_id)
-    if command.attempt_id and (again := _replay(tx, tx.state.lite_attempts.get(tried, ()))):
+    tried = attempt_key(group.group_id, parent.topic_id, command.client_id, command.attempt_id)
+    if command.attempt_id and (again := _replay(tx, command, tx.state.lite_attempts.get(tried, ()))):
         return _joined(tx, again, 0, replay=True)
     key = (group.name, parent.name, client_of(command))
     _watch(tx, key, command.lite or ())
@@ -144,11 +145,13 @@ def _joined(tx: Tx, parts: list[Popped], rest: int, replay: bool = False) -> Pop
     return Popped(rows, 0, 0, popped_ms, due_ms, rest, replay, again=again, type="LITE", parts=leased)
 
 
-def _replay(tx: Tx, ck_ids: tuple[int, ...]) -> list[Popped]:
+def _replay(tx: Tx, command: Pop, ck_ids: tuple[int, ...]) -> list[Popped]:
     """What an attempt has leased and is not done yet, uncounted."""
     found = []
     for ck_id in ck_ids:
         ck = tx.state.ck[ck_id]
+        if (ck.client, ck.attempt_id) != (command.client_id, command.attempt_id):
+            continue
         alive = tx.state.alive(ck.topic_id)
         parts = [part for _, part in fifo.parts(tx, ck)] if alive else []
         bits = sum(part.undone for part in parts) & ~voids.of_checkpoint(tx.state, ck)

@@ -30,6 +30,7 @@ from popmq_server.checkpoint import FIFO, NORMAL, RETRY, CheckPoint, Lease, memb
 from popmq_server.commands import Pop, Popped
 from popmq_server.errors import Refused
 from popmq_server.fifo_pick import FifoPick
+from popmq_server.lease_sums import attempt_key
 from popmq_server.pick import Pick
 from popmq_server.records import RETRY_QUEUE, Topic
 from popmq_server.state import State
@@ -55,9 +56,9 @@ def pop(tx: Tx, command: Pop) -> Popped:
     expect_mode(tx, group, topic, "POP")
     wanted = subscribe(tx, group, topic, command.filter, replace=command.filter_wins)
     if command.attempt_id:
-        ck_id = tx.state.attempts.get((group.group_id, topic.topic_id, command.client_id, command.attempt_id))
-        if ck_id is not None and not voids.of_checkpoint(tx.state, tx.state.ck[ck_id]):
-            return _replay(tx, tx.state.ck[ck_id])
+        tried = tx.state.tried(group.group_id, topic.topic_id, command.client_id, command.attempt_id)
+        if tried is not None and not voids.of_checkpoint(tx.state, tried):
+            return _replay(tx, tried)
     allowed = quotas.pop_room(tx, group, topic)
     messages_max = command.max_messages if allowed is None else min(command.max_messages, allowed)
     pick = picking(topic)(tx, group, topic, messages_max, command.max_bytes, wanted=wanted)
@@ -176,7 +177,7 @@ def lease(
     tx.set_lease(ck, 0, part._replace(undone=ck.all_bits))
     tx.hold(ck, ck.all_bits, 1)
     if attempt_id:
-        tx.state.attempts[(ck.group_id, ck.topic_id, client, attempt_id)] = ck.ck_id
+        tx.state.attempts[attempt_key(ck.group_id, ck.topic_id, client, attempt_id)] = ck.ck_id
     if session:
         tx.state.session_leases[client] = (*tx.state.session_leases.get(client, ()), ck.ck_id)
     return ck

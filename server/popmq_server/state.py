@@ -1,7 +1,8 @@
 """What the broker knows: tables over the store.
 
-`State` is a write-through image of the small half of the store (positions, counters, CheckPoints, owners); the large
-half (log, consume queue, retry entries) is read from LMDB when needed. What changes it is a `Tx` (tx.py).
+`State` is a write-through image of the small half of the store (positions, counters, owners); the large half (log,
+consume queue, retry entries) is read from LMDB when needed. CheckPoints and leases are tables like the others, but what
+is committed of them stays in the store (checkpoints.py). What changes it is a `Tx` (tx.py).
 
 At start one scan of ck, due, own, tok and a look at the ends of each queue rebuild everything; history is never read.
 
@@ -25,11 +26,12 @@ At start one scan of ck, due, own, tok and a look at the ends of each queue rebu
     total, passed  T, and G, T → sums of queue_max and of poff                follow
     held, owned    G, T, and owner → messages under leases                    follow from ck and due
     in_flight      G, T, Q → the same for ordinary pops: what is limited      follows
-    subs           ck_id → parts of its lease; with the last one it goes      follows
+    subs           ck_id → parts of its lease, where there are several        follows
     pins           chunk → leased messages in it                              follows
     loose          owner → its messages in the retry topic, tied              follows
-    attempts       G, T, client, attempt id → ck_id                           follows from ck
-    lite_attempts  G, parent T, client, attempt id → ck_ids                   the same
+    clients        G, client → messages leased to it                          follows
+    attempts       hash of G, T, client, attempt id → ck_id                   follows from ck
+    lite_attempts  hash of G, parent T, client, attempt id → ck_ids           the same
     session_leases client → ck_ids of leases that live with it, ascending     follows from ck
     checks         T (0: given up) → when its first half message is looked at follows from hdue
     waiting, tied  G, T, message group → entries in fwait, and tied to owners follow from fwait
@@ -46,13 +48,14 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from popmq_server import checkpoint
-from popmq_server.checkpoint import BACKOFF, CheckPoint, Lease, members_of
+from popmq_server import lease_sums
+from popmq_server.checkpoint import CheckPoint
+from popmq_server.checkpoints import CheckPoints, Leases
+from popmq_server.lease_sums import attempt_key
 from popmq_server.lines import Lines
 from popmq_server.lite_watch import Watches
 from popmq_server.records import (
     IN_FLIGHT_MAX,
-    RETRY_QUEUE,
     SUBSCRIPTION_EXPIRY_MS,
     Counters,
     Group,
@@ -70,7 +73,6 @@ from popmq_server.records import (
 from popmq_server.storage.keys import (
     CQ_ENTRY,
     CQ_KEY,
-    DUE_KEY,
     FWAIT_KEY,
     FWAIT_VALUE,
     HDUE_KEY,
@@ -79,7 +81,6 @@ from popmq_server.storage.keys import (
     QUEUE_ENDS,
     QUEUE_KEY,
     STAT_KEY,
-    SUB_OWNER,
     U32,
     U64,
     hash8,
@@ -161,8 +162,8 @@ class State:
         )
         self.sweeps: Table[tuple[int, int], Sweep] = Table(store_rows("sweep", Sweep, _pair_key, every_field))
         self.topic_stat: Table[int, TopicStat] = Table(_put_packed_id("tstat", _stat_bytes))
-        self.ck: Table[int, CheckPoint] = Table(checkpoint.store_checkpoint)
-        self.leases: Table[tuple[int, int], Lease] = Table(self._store_lease)
+        self.ck = CheckPoints()
+        self.leases = Leases(self.ck)
         self.owners: Table[tuple[int, bytes], Owner] = Table(store_rows("own", Owner, _owner_key, _owner_fields))
         self.tokens: Table[tuple[int, int, bytes], Token] = Table(store_rows("tok", Token, _token_key, every_field))
         self.counters: Table[str, Counters] = Table(_store_counters)
@@ -173,14 +174,7 @@ class State:
         self.passed: Table[tuple[int, int], int] = Table()
         self.queue_max: Table[tuple[int, int], int] = Table()
         self.topic_groups: Table[int, tuple[int, ...]] = Table()
-        self.held: Table[tuple[int, int], Held] = Table()
-        self.in_flight: Table[tuple[int, int, int], int] = Table()
-        self.owned: Table[int, int] = Table()
-        self.subs: Table[int, int] = Table()
-        self.pins: Table[int, int] = Table()
-        self.attempts: Table[tuple[int, int, str, str], int] = Table()
-        self.session_leases: Table[str, tuple[int, ...]] = Table()
-        self.loose: Table[int, int] = Table()
+        self._follow_leases()
         self.checks: Table[int, int] = Table()
         self.waiting: Table[tuple[int, int, bytes], int] = Table()
         self.tied: Table[tuple[int, int, bytes], int] = Table()
@@ -191,7 +185,7 @@ class State:
         self.lines = Lines(self.waiting, self.locks, self.stopped, self.undo)
         self.lites: Table[int, Lites] = Table()
         self.unread: Table[tuple[int, int], int] = Table()
-        self.lite_attempts: Table[tuple[int, int, str, str], tuple[int, ...]] = Table()
+        self.lite_attempts: Table[int, tuple[int, ...]] = Table()
         self.watches = Watches(self.watched_id, self.deliverable, self.undo)
         self.owner_keys: Table[int, tuple[int, bytes]] = Table()
         self.owner_tokens: Table[int, tuple[tuple[int, int, bytes], ...]] = Table()
@@ -210,6 +204,18 @@ class State:
         self.transactional: list[Table[Any, Any]] = [table for table in vars(self).values() if isinstance(table, Table)]
         self.counters.load("", Counters())
 
+    def _follow_leases(self) -> None:
+        """What follows from CheckPoints and leases: lease_sums.py."""
+        self.held: Table[tuple[int, int], Held] = Table()
+        self.in_flight: Table[tuple[int, int, int], int] = Table()
+        self.owned: Table[int, int] = Table()
+        self.subs: Table[int, int] = Table()
+        self.pins: Table[int, int] = Table()
+        self.attempts: Table[int, int] = Table()
+        self.session_leases: Table[str, tuple[int, ...]] = Table()
+        self.loose: Table[int, int] = Table()
+        self.clients: Table[tuple[int, str], int] = Table()
+
     def _begin_in_memory(self) -> None:
         """What a restart forgets: topics that are to be trimmed, for so many bytes more; where looking at their chunks
         goes on; when that ended: room.py, which looks over everything within a minute.
@@ -219,15 +225,6 @@ class State:
         self.trimmed: dict[int, int] = {}
         #: When a group last asked to read a topic, ms: expiry.py.
         self.last_read: dict[tuple[int, int], int] = {}
-
-    def _store_lease(self, tx: Transaction, key: tuple[int, int], before: Lease | None, now: Lease | None) -> None:
-        """A part that moves leaves its old key in the revive topic."""
-        ck_id, sub = key
-        if before is not None and (now is None or now.due_ms != before.due_ms):
-            tx.delete("due", DUE_KEY.pack(before.due_ms, ck_id, sub))
-        if now is not None:
-            value = b"" if sub == SUB_OWNER else checkpoint.encode_lease(sub, now, self.ck[ck_id].members)
-            tx.put("due", DUE_KEY.pack(now.due_ms, ck_id, sub), value)
 
     def _store_queue_ends(self, tx: Transaction, key: tuple[int, int], _: int | None, least: int | None) -> None:
         """The end is told by the last block, unless retention dropped that one and an earlier one is still held."""
@@ -265,6 +262,17 @@ class State:
             return False
         return key in self.waiting or self.total.get(topic_id, 0) > self.passed.get(where, 0)
 
+    def read_through(self, kv: Transaction | None) -> None:
+        """From now on committed leases are read through this transaction; None: it is over."""
+        self.ck.kv = self.leases.kv = kv
+
+    def tried(self, group_id: int, topic_id: int, client: str, attempt_id: str) -> CheckPoint | None:
+        """What is left of a Pop that a client repeats; of LITE topics: `lite_pop.py`."""
+        ck_id = self.attempts.get(attempt_key(group_id, topic_id, client, attempt_id))
+        ck = None if ck_id is None else self.ck.get(ck_id)
+        asked = (group_id, topic_id, client, attempt_id)
+        return ck if ck is not None and (ck.group_id, ck.topic_id, ck.client, ck.attempt_id) == asked else None
+
     def torn(self, ck_id: int, member: int) -> bool:
         """Whether an owner has lost a member of a CheckPoint for good: what is tied to it is not tied any more."""
         part = self.leases.get((ck_id, 0))
@@ -297,7 +305,7 @@ class State:
         self._load_topic_stats(tx)
         self._load_checks(tx)
         self._load_owners(tx)
-        self._load_leases(tx)
+        lease_sums.load(self, tx)
         self._load_waiting(tx)
         self._load_lites()
 
@@ -354,29 +362,6 @@ class State:
             self.tokens.load(token_key, token)
             self.owner_tokens.load(token.owner_id, (*self.owner_tokens.get(token.owner_id, ()), token_key))
 
-    def _load_leases(self, tx: Transaction) -> None:
-        """CheckPoints, then their parts; the gauges follow."""
-        for key, value in tx.scan("ck"):
-            ck = checkpoint.decode(U64.unpack(key)[0], value)
-            self.ck.load(ck.ck_id, ck)
-            if ck.session:
-                self.session_leases.load(ck.client, (*self.session_leases.get(ck.client, ()), ck.ck_id))
-            if ck.attempt_id:
-                self.attempts.load((ck.group_id, ck.topic_id, ck.client, ck.attempt_id), ck.ck_id)
-            if ck.attempt_id and (parent := self.parent_of(ck.topic_id)):
-                tried = (ck.group_id, parent, ck.client, ck.attempt_id)
-                self.lite_attempts.load(tried, (*self.lite_attempts.get(tried, ()), ck.ck_id))
-        for key, value in tx.scan("due"):
-            due_ms, ck_id, sub = DUE_KEY.unpack(key)
-            if sub == SUB_OWNER:
-                self.leases.load((ck_id, sub), Lease(due_ms, 0))
-                continue
-            ck = self.ck[ck_id]
-            lease = checkpoint.decode_lease(due_ms, sub, value, ck.members)
-            self.leases.load((ck_id, sub), lease)
-            self.subs.load(ck_id, self.subs.get(ck_id, 0) + 1)
-            self._load_held(ck, lease)
-
     def _load_waiting(self, tx: Transaction) -> None:
         """What waits in FIFO topics, by message group."""
         for key, value in tx.scan("fwait"):
@@ -400,26 +385,6 @@ class State:
             for group_id in self.topic_groups.get(topic_id, ()):
                 unread = self.total.get(topic_id, 0) - self.passed.get((group_id, topic_id), 0)
                 self.unread.load((group_id, parent), self.unread.get((group_id, parent), 0) + unread)
-
-    def _load_held(self, ck: CheckPoint, lease: Lease) -> None:
-        """Counts one part into the gauges, as Tx.hold does for a living one."""
-        bits = lease.undone & ~lease.released
-        where = (ck.group_id, ck.topic_id)
-        for chunk, count in ck.pinned(bits).items():
-            self.pins.load(chunk, self.pins.get(chunk, 0) + count)
-        for message_group, count in locked_counts(ck, bits).items():
-            before = self.locks.get((*where, message_group), (0, 0, 0))[0]
-            self.locks.load((*where, message_group), (before + count, ck.owner_id, ck.part))
-        self.held.load(where, shifted(self.held.get(where, Held()), ck, bits.bit_count()))
-        if parent := self.parent_of(ck.topic_id):
-            above = (ck.group_id, parent)
-            self.held.load(above, shifted(self.held.get(above, Held()), ck, bits.bit_count()))
-        if ck.owner_id:
-            self.owned.load(ck.owner_id, self.owned.get(ck.owner_id, 0) + bits.bit_count())
-            self.loose.load(ck.owner_id, self.loose.get(ck.owner_id, 0) + lease.released.bit_count())
-        elif ck.kind != BACKOFF:
-            for queue, count in queue_counts(ck, bits):
-                self.in_flight.load((*where, queue), self.in_flight.get((*where, queue), 0) + count)
 
 
 def _put_packed_id(name: str, width: Callable[[Any], bytes]) -> Callable[..., None]:
@@ -460,27 +425,3 @@ def _store_counters(tx: Transaction, _: str, __: Any, value: Counters) -> None:
 def _sweep(fields: dict[str, Any]) -> Sweep:
     voids = (Void(ck_id, rseq, *map(tuple, offsets)) for ck_id, rseq, *offsets in fields["voids"])
     return Sweep(**fields | {"voids": tuple(voids)})
-
-
-def shifted(held: Held, ck: CheckPoint, count: int) -> Held:
-    """`held` with `count` (may be negative) members of `ck` more."""
-    if ck.owner_id:
-        return held._replace(owned=held.owned + count)
-    if ck.kind == BACKOFF:
-        return held._replace(backoff=held.backoff + count)
-    return held._replace(ordinary=held.ordinary + count)
-
-
-def locked_counts(ck: CheckPoint, bits: int) -> dict[bytes, int]:
-    """How many members of `bits` hold the lock of each message group; none outside FIFO topics."""
-    found: dict[bytes, int] = {}
-    if ck.groups:
-        for member in members_of(bits):
-            message_group = ck.groups[member]
-            found[message_group] = found.get(message_group, 0) + 1
-    return found
-
-
-def queue_counts(ck: CheckPoint, bits: int) -> list[tuple[int, int]]:
-    """(queue or RETRY_QUEUE, members of `bits`) pairs, one for each run that has any."""
-    return [(RETRY_QUEUE if run.size else run.queue, inside.bit_count()) for run, _, inside in ck.runs_with(bits)]

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from popmq_server import consume_mode, deadletter, delay, expiry, lite, message_groups, transaction
 from popmq_server.browse import browse, retry_topic
-from popmq_server.checkpoint import BACKOFF, KIND_NAMES, CheckPoint
+from popmq_server.checkpoint import KIND_NAMES, CheckPoint
 from popmq_server.commands import Look
 from popmq_server.errors import group_not_found, topic_not_found
 from popmq_server.message import RETRY_PREFIX, dead_letter_topic
@@ -249,13 +249,8 @@ def held_by(tx: Tx, group_name: str) -> dict[tuple[str, str], int]:
     """How many messages are leased to each client, by (group, client), of one group or all."""
     if group_name and tx.group(group_name) is None:
         raise group_not_found(group_name)
-    found: dict[tuple[str, str], int] = {}
-    for (ck_id, sub), part in tx.state.leases.items():
-        ck = tx.state.ck.get(ck_id) if sub != SUB_OWNER else None
-        if ck is not None and ck.kind != BACKOFF and _is_of(tx, ck, "", group_name):
-            key = (tx.state.groups[ck.group_id].name, ck.client)
-            found[key] = found.get(key, 0) + (part.undone & ~part.released).bit_count()
-    return found
+    names = {group_id: group.name for group_id, group in tx.state.groups.items() if group_name in ("", group.name)}
+    return {(names[key[0]], key[1]): count for key, count in tx.state.clients.items() if key[0] in names}
 
 
 def _queues(state: State, topic: Topic) -> list[tuple[int, int, int]]:

@@ -11,8 +11,9 @@ from typing import Any
 from popmq_server import marks
 from popmq_server.checkpoint import BACKOFF, CheckPoint, Lease
 from popmq_server.events import Event
+from popmq_server.lease_sums import attempt_key, locked_counts, queue_counts, shifted
 from popmq_server.records import IN_FLIGHT_MAX, Group, Held, Lites, Topic, TopicStat
-from popmq_server.state import State, locked_counts, queue_counts, shifted
+from popmq_server.state import State
 from popmq_server.storage.keys import U32, U64
 from popmq_server.storage.lmdb import Store
 from popmq_server.storage.table import Table
@@ -30,6 +31,7 @@ class Tx:
         """
         self.state = state
         self.kv = store.begin()
+        state.read_through(self.kv)
         self.now_ms = now_ms
         self.wall_ms = now_ms if wall_ms is None else wall_ms
         #: Messages on their way into the log, by topic: topic.py.
@@ -130,13 +132,15 @@ class Tx:
 
         One place for all of them, so that they cannot drift apart: what a lease gains here it loses here.
         """
-        state, where = self.state, (ck.group_id, ck.topic_id)
-        state.held[where] = shifted(state.held.get(where, Held()), ck, sign * bits.bit_count())
+        state, where, moved = self.state, (ck.group_id, ck.topic_id), sign * bits.bit_count()
+        state.held[where] = shifted(state.held.get(where, Held()), ck.kind, ck.owner_id, moved)
         if parent := state.parent_of(ck.topic_id):
             above = (ck.group_id, parent)
-            state.held[above] = shifted(state.held.get(above, Held()), ck, sign * bits.bit_count())
+            state.held[above] = shifted(state.held.get(above, Held()), ck.kind, ck.owner_id, moved)
+        if ck.kind != BACKOFF:
+            self._count_client((ck.group_id, ck.client), moved)
         if ck.owner_id:
-            state.owned[ck.owner_id] = state.owned.get(ck.owner_id, 0) + sign * bits.bit_count()
+            state.owned[ck.owner_id] = state.owned.get(ck.owner_id, 0) + moved
         elif ck.kind != BACKOFF:
             group = state.groups.get(ck.group_id)
             limit = group.in_flight_max if group else IN_FLIGHT_MAX
@@ -154,6 +158,13 @@ class Tx:
                 state.pins[chunk] = left
             else:  # one entry a commit would stay for ever
                 state.pins.pop(chunk)
+
+    def _count_client(self, key: tuple[int, str], moved: int) -> None:
+        """Moves what is leased to one client of a group. Nothing stays of a client without leases: they come and go."""
+        if left := self.state.clients.get(key, 0) + moved:
+            self.state.clients[key] = left
+        else:
+            self.state.clients.pop(key)
 
     def _lock(self, ck: CheckPoint, bits: int, sign: int) -> None:
         """FIFO: a message group is locked while any member of it is under a lease; opened, it may be its turn."""
@@ -198,34 +209,38 @@ class Tx:
     def set_lease(self, ck: CheckPoint, sub: int, lease: Lease | None) -> None:
         """Puts or removes one part of a CheckPoint's lease; with the last part the CheckPoint goes.
 
-        `subs` counts the parts, so nobody has to look whether others are left.
+        `subs` counts the parts where there are several, so nobody has to look whether others are left. The whole (sub
+        0) is put when its CheckPoint is made, and the first part of one: what is put later was split off from others.
         """
         state, key = self.state, (ck.ck_id, sub)
         had = key in state.leases
         if lease is not None:
             state.leases[key] = lease
-            if not had:
-                state.subs[ck.ck_id] = state.subs.get(ck.ck_id, 0) + 1
+            if sub and not had:
+                state.subs[ck.ck_id] = state.subs.get(ck.ck_id, 1) + 1
         elif had:
             state.leases.pop(key)
-            left = state.subs[ck.ck_id] - 1
-            if left:
+            left = state.subs.get(ck.ck_id, 1) - 1
+            if left > 1:
                 state.subs[ck.ck_id] = left
+            elif left:
+                state.subs.pop(ck.ck_id)
             else:
                 self._drop(ck)
 
     def _drop(self, ck: CheckPoint) -> None:
-        self.state.subs.pop(ck.ck_id)
         self.state.ck.pop(ck.ck_id)
         if ck.session:
             self._leave_session(ck)
-        tried = (ck.group_id, ck.topic_id, ck.client, ck.attempt_id)
-        if ck.attempt_id and self.state.attempts.get(tried) == ck.ck_id:
+        if not ck.attempt_id:
+            return
+        tried = attempt_key(ck.group_id, ck.topic_id, ck.client, ck.attempt_id)
+        if self.state.attempts.get(tried) == ck.ck_id:
             self.state.attempts.pop(tried)
-        if ck.attempt_id and (parent := self.state.parent_of(ck.topic_id)):
-            self._drop_attempt((ck.group_id, parent, ck.client, ck.attempt_id), ck.ck_id)
+        if parent := self.state.parent_of(ck.topic_id):
+            self._drop_attempt(attempt_key(ck.group_id, parent, ck.client, ck.attempt_id), ck.ck_id)
 
-    def _drop_attempt(self, tried: tuple[int, int, str, str], ck_id: int) -> None:
+    def _drop_attempt(self, tried: int, ck_id: int) -> None:
         """A Pop of lite topics has a CheckPoint for each of them: what is left of one attempt."""
         left = tuple(each for each in self.state.lite_attempts.get(tried, ()) if each != ck_id)
         if left:
@@ -257,10 +272,12 @@ class Tx:
         for table in self.state.transactional:
             if table.changed:
                 table.merge()
+        self.state.read_through(None)
         self.state.undo.keep()
 
     def abort(self) -> None:
         """Nothing happened: the transaction and all layers are dropped, the rest is taken back."""
+        self.state.read_through(None)
         self.kv.abort()
         self.state.undo.take_back()
         for table in self.state.transactional:

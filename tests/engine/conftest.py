@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from popmq_server.storage import table
 from tests.engine.rig import Rig
 
 MakeRig = Callable[..., Rig]
@@ -32,3 +33,9 @@ def make_rig(tmp_path: Path) -> Iterator[MakeRig]:
 @pytest.fixture
 def rig(make_rig: MakeRig) -> Rig:
     return make_rig()
+
+
+@pytest.fixture(autouse=True)
+def _few_recent_leases(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leases are read from the store, as most of a large broker are: memory keeps only the very last ones."""
+    monkeypatch.setattr(table, "RECENT_MAX", 2)

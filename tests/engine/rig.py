@@ -6,6 +6,7 @@ is the verdict over the store: the checker's, and whether a fresh start would kn
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -79,9 +80,7 @@ def verdict(store: Store, live: State) -> list[str]:
     While something deleted is being removed, memory may still know of it what the store has lost.
     """
     with reading(store) as kv:
-        fresh = State()
-        fresh.load(kv)
-        return [*check(kv), *(differences(live, fresh) if not list(live.purges) else ())]
+        return [*check(kv), *(differences(kv, live) if not list(live.purges) else ())]
 
 
 class Rig:
@@ -163,6 +162,14 @@ class Rig:
     def reading(self) -> Any:
         """A read transaction, as a context manager."""
         return reading(self.store)
+
+    @contextlib.contextmanager
+    def tables(self) -> Iterator[State]:
+        """What the broker knows, with a transaction to read CheckPoints and leases through."""
+        with reading(self.store) as kv:
+            self.core.state.read_through(kv)
+            yield self.core.state
+            self.core.state.read_through(None)
 
     def write(self, change: Callable[[Transaction], None]) -> None:
         """Changes the store behind the engine's back."""

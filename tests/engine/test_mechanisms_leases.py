@@ -277,7 +277,8 @@ def test_memory_holds_what_is_unfinished_and_nothing_of_what_was(rig: Rig) -> No
     for count in (5, 100):
         rounds(rig, count, random.Random(count))
         assert (rig.numbers().in_flight, rig.numbers().retry, rig.numbers().backoff) == (0, 0, 0)
-        sizes.append([len(list(table)) for table in rig.core.state.transactional])
+        with rig.tables() as state:
+            sizes.append([len(list(table)) for table in state.transactional])
     assert sizes[0] == sizes[1]
 
 

@@ -257,7 +257,8 @@ def test_a_checkpoint_of_an_older_store_lives_with_nobody(rig: Rig) -> None:
     rig.pair()
     rig.send("a")
     (row,) = pop(rig)
-    ck = rig.core.state.ck[row.handle.ck_id]
+    with rig.tables() as state:
+        ck = state.ck[row.handle.ck_id]
     raw = checkpoint.encode(ck)
     assert checkpoint.decode(ck.ck_id, memoryview(raw)) == ck
     older = raw[:9] + b"\0" + raw[10:]

@@ -67,10 +67,13 @@ def check(kv: Transaction) -> Iterator[str]:
         return
     state = State()
     state.load(kv)
+    state.read_through(kv)
     try:
         yield from _check_loaded(kv, state)
     except LookupError as lost:  # what a lease names is not in the store: the rest cannot be counted
         yield f"the check ends here: {lost}"
+    finally:
+        state.read_through(None)
 
 
 def _check_loaded(kv: Transaction, state: State) -> Iterator[str]:
@@ -333,11 +336,23 @@ def _check_bytes(kv: Transaction, state: State) -> Iterator[str]:
             yield f"topic {topic.name} has {found} bytes in its chunks, counted {counted}"
 
 
-def differences(live: State, fresh: State) -> list[str]:
-    """What the tables of a running broker say otherwise than those of a fresh start (I.21).
+def differences(kv: Transaction, live: State) -> list[str]:
+    """What the tables of a running broker say otherwise than those of a fresh start (I.21), between its transactions.
 
     Rotation turns and the tokens of quotas are left out: they are lost at a restart, which harms nothing.
     """
+    fresh = State()
+    fresh.load(kv)
+    for state in (live, fresh):
+        state.read_through(kv)
+    try:
+        return _differences(live, fresh)
+    finally:
+        for state in (live, fresh):
+            state.read_through(None)
+
+
+def _differences(live: State, fresh: State) -> list[str]:
     found = []
     for name, table in vars(live).items():
         if name in ("buckets", "turns") or not hasattr(table, "committed"):

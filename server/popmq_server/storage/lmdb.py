@@ -95,9 +95,12 @@ class Store:
             tx.commit()
             self._format = FORMAT
 
-    def begin(self, write: bool = True) -> "Transaction":
-        """A transaction; reads of a write transaction see its own puts."""
-        return Transaction(self._env.begin(write=write, buffers=True), self._db)
+    def begin(self, write: bool = True, *, views: bool = True) -> "Transaction":
+        """A transaction; reads of a write transaction see its own puts. Without `views` it gives copies: for the scan
+        at start, where making a view of a small value costs more than copying it.
+        """
+        txn = self._env.begin(write=write, buffers=True) if views else self._env.begin(write=write, buffers=False)
+        return Transaction(txn, self._db, views)
 
     def used_pages(self, tx: "Transaction") -> int:
         """Pages that hold data, of all databases."""
@@ -133,11 +136,12 @@ class Store:
 class Transaction:
     """One LMDB transaction over all databases. The values it gives are views: good until the next put."""
 
-    __slots__ = ("_db", "_txn", "writes")
+    __slots__ = ("_db", "_txn", "_views", "writes")
 
-    def __init__(self, txn: lmdb.Transaction, db: dict[str, Any]) -> None:
+    def __init__(self, txn: lmdb.Transaction, db: dict[str, Any], views: bool = True) -> None:
         self._txn = txn
         self._db = db
+        self._views = views
         self.writes = 0
 
     def get(self, name: str, key: bytes) -> memoryview | None:
@@ -201,6 +205,17 @@ class Transaction:
                 return
             yield key, cast(memoryview, cursor.value())
             more = cursor.next()
+
+    def keys(self, name: str) -> Iterator[memoryview]:
+        """All keys of a database, without their values: a third of the cost of a scan. No put while it runs."""
+        cursor = self.cursor(name)
+        return cast("Iterator[memoryview]", cursor.iternext(keys=True, values=False) if cursor.first() else iter(()))
+
+    def copies(self, name: str) -> Iterator[tuple[bytes, bytes]]:
+        """All entries of a database, copied. No put while it runs."""
+        cursor = self.cursor(name)
+        entries = cast("Iterator[tuple[bytes, bytes]]", cursor.iternext() if cursor.first() else iter(()))
+        return entries if not self._views else ((bytes(key), bytes(value)) for key, value in entries)
 
     def used_pages(self) -> int:
         """Pages that hold data, summed over the databases: free pages of the file are not counted."""

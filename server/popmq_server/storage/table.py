@@ -9,6 +9,9 @@ immutable, or an abort could not undo them. A table without a `store` function l
     flush(tx)                one put, though it changed in ten commands
     commit, merge()          7 for everybody          or abort, drop(): 5, as if nothing had been
 
+A StoredTable has the same layer, but its committed entries stay in the store and are read through the transaction of
+the moment: memory does not grow with them.
+
 Compared with undo logs or copies of the state this costs one more look-up for a read while something is uncommitted,
 and nothing else.
 """
@@ -28,6 +31,11 @@ _NONE: Any = object()
 
 #: (tx, key, value before or None, value now or None) → writes the change.
 StoreChange = Callable[[Transaction, Any, Any, Any], None]
+
+
+#: Entries of one generation that a StoredTable keeps as objects: what was put or read last. Two of them with a lease
+#: and its CheckPoint are some 12 MiB, whatever the store holds.
+RECENT_MAX = 4096
 
 
 class Table(Generic[K, V]):
@@ -99,9 +107,17 @@ class Table(Generic[K, V]):
         """Sets a committed value: for the scan at start."""
         self._base[key] = value
 
+    def load_all(self, entries: dict[K, V]) -> None:
+        """Sets all committed values: for the scan at start."""
+        self._base = dict(entries)
+
     @property
     def changed(self) -> bool:
         return bool(self._layer)
+
+    def changed_items(self) -> Iterator[tuple[K, V | None]]:
+        """What is not committed yet; None: removed."""
+        return ((key, None if value is _GONE else value) for key, value in self._layer.items())
 
     def flush(self, tx: Transaction) -> None:
         """Writes each changed key once. Memory follows only with `merge`."""
@@ -126,3 +142,92 @@ class Table(Generic[K, V]):
     def committed(self) -> dict[K, V]:
         """A copy of the committed entries: for comparisons in tests and the checker."""
         return dict(self._base)
+
+
+class StoredTable(Table[K, V]):
+    """A table whose committed entries are read from the store when somebody asks for them.
+
+    Those that were put or read last are kept as objects, in two generations: when the younger one is full the older one
+    is forgotten. `kv` is the transaction to read through; without one nobody may ask.
+    """
+
+    __slots__ = ("_older", "kv")
+
+    def __init__(self, store: StoreChange | None = None) -> None:
+        super().__init__(store)
+        self._older: dict[K, V] = {}
+        self.kv: Transaction | None = None
+
+    def read(self, kv: Transaction, key: K) -> V | None:
+        """One committed entry, from the store."""
+        raise NotImplementedError
+
+    def stored_keys(self) -> Iterator[K]:
+        """The keys of all committed entries. A walk over what may be millions: for checkers and tests."""
+        raise NotImplementedError
+
+    @overload
+    def get(self, key: K) -> V | None: ...
+    @overload
+    def get(self, key: K, default: D) -> V | D: ...
+    def get(self, key: K, default: Any = None) -> Any:
+        value = self._layer.get(key, _NONE) if self._layer else _NONE
+        if value is _NONE:
+            value = self._committed(key)
+            return default if value is None else value
+        return default if value is _GONE else value
+
+    def _committed(self, key: K) -> V | None:
+        value = self._base.get(key)
+        if value is None and (value := self._older.get(key)) is None and (value := self._fetch(key)) is not None:
+            self._keep(key, value)
+        return value
+
+    def _fetch(self, key: K) -> V | None:
+        if self.kv is None:
+            raise RuntimeError("committed leases are read through a transaction, and there is none")
+        return self.read(self.kv, key)
+
+    def _keep(self, key: K, value: V) -> None:
+        """An old copy in the older generation is never seen behind a younger one, and never outlives it."""
+        if len(self._base) >= RECENT_MAX:
+            self._older, self._base = self._base, {}
+        self._base[key] = value
+
+    def pop(self, key: K) -> None:
+        Table.changes += 1
+        self._layer[key] = _GONE
+
+    def __iter__(self) -> Iterator[K]:
+        for key, value in list(self._layer.items()):
+            if value is not _GONE:
+                yield key
+        for key in list(self.stored_keys()):
+            if key not in self._layer:
+                yield key
+
+    def items(self) -> Iterator[tuple[K, V]]:
+        return ((key, self[key]) for key in self)
+
+    def load(self, key: K, value: V) -> None:
+        raise NotImplementedError("what is stored is not loaded")
+
+    def flush(self, tx: Transaction) -> None:
+        assert self._store is not None
+        for key, value in self.changed_items():
+            self._store(tx, key, None, value)
+
+    def merge(self) -> None:
+        for key, value in self._layer.items():
+            self._older.pop(key, None)
+            if value is _GONE:
+                self._base.pop(key, None)
+            else:
+                self._base.pop(key, None)
+                self._keep(key, value)
+        self._layer.clear()
+
+    def committed(self) -> dict[K, V]:
+        """What the broker believes to be committed: the recent entries as it knows them, the others as stored."""
+        found = {key: self._fetch(key) for key in self.stored_keys()}
+        return {key: value for key, value in (found | self._older | self._base).items() if value is not None}
