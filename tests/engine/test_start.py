@@ -10,7 +10,7 @@ import pytest
 from popmq_server import commands as ask
 from popmq_server.storage.lmdb import Transaction
 from tests.engine.conftest import MakeRig
-from tests.engine.rig import SECOND, Rig, bodies, numbered, sending
+from tests.engine.rig import SECOND, Rig, bodies, deliveries, numbered, sending
 
 # ── Where a group begins ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -181,3 +181,18 @@ def test_a_restart_changes_nothing(rig: Rig) -> None:
         rig.restart()
     assert {name: rig.read(name) for name in before} == before
     assert [row.handle for row in rig.pop(4, client_id="c", attempt_id="1")] == [rows[0].handle, rows[3].handle]
+
+
+def test_what_a_group_needs_in_a_topic_is_made_at_its_first_look_and_once(rig: Rig) -> None:
+    """Two first looks in one commit: the second finds what the first has made, and takes on behind it."""
+    rig.topic("t", 2)
+    rig.group("g", start_from="LATEST")
+    rig.send("old")
+    wait = ask.Available("t", "g")
+    first, second = rig.run(wait, wait)
+    assert first[0] == second[0] == 0
+    rig.send("new0", "new1")
+    pops = rig.run(*[ask.Pop("t", "g", max_messages=1)] * 2)
+    assert [bodies(deliveries(popped)) for popped in pops] == [["new0"], ["new1"]]
+    state = rig.core.state
+    assert state.topic_groups[state.ids["t", "t"]] == (state.ids["g", "g"],)

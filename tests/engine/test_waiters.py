@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from popmq_server import waiters as lots
 from popmq_server.broker import LOOK_MS, Broker
 from popmq_server.catalog import KEEP_MS_MAX
 from popmq_server.clock import FakeClock
+from popmq_server.core import Committed
 from popmq_server.errors import Refused
 from popmq_server.metrics import Metrics
 from popmq_server.options import Options
@@ -25,6 +27,8 @@ from tests.engine.traffic import group
 KEY = ("g", "t")
 #: A test that hangs has lost a wake; this is when it says so.
 LOST_S = 60
+#: Nobody's commit takes so long.
+HELD_UP_S = 15
 
 
 @pytest.fixture
@@ -284,6 +288,22 @@ async def test_a_parked_pop_gets_what_a_lease_gives_back_at_its_deadline(broker:
     clock.advance(1)
     async with asyncio.timeout(LOST_S):
         assert [row.attempt for row in deliveries(await waiting)] == [2]
+
+
+async def test_the_writer_commits_on_while_the_loop_has_not_answered_yet(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S4.18: answers and wakes are the loop's. It stands still here, and the writer waits for nobody."""
+    committed, count = threading.Semaphore(0), broker.metrics.committed
+
+    def counted(told: Committed) -> None:
+        count(told)
+        committed.release()
+
+    monkeypatch.setattr(broker.metrics, "committed", counted)
+    for text in "abc":
+        broker._submit(sending(text))
+        assert committed.acquire(timeout=HELD_UP_S)
 
 
 async def test_a_refused_waiter_does_not_keep_the_wake_from_the_others(

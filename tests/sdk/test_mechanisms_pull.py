@@ -18,7 +18,7 @@ from popmq.testing import Broker
 from popmq_proto.v1 import popmq_pb2 as pb
 from tests.sdk.conftest import GROUP, TOPIC, Connect, eventually
 from tests.sdk.lossy import LossyWire, abort_with
-from tests.sdk.pulls import each_queue, next_of, take
+from tests.sdk.pulls import each_queue, next_of, soon, take
 
 pytestmark = pytest.mark.usefixtures("popmq_clock")
 BUSY = pb.ErrorInfo(code=pb.BUSY, message="too many requests wait", retryable=True, action="retry with backoff")
@@ -92,6 +92,52 @@ async def test_a_stopped_consumer_pulls_no_more(
     await advance(60.0)
     await client.list_topics()
     assert wire.pulls() == before
+
+
+async def test_a_loop_with_nothing_to_read_makes_one_pull_a_hold(
+    connect: Connect, client: Any, wire: WatchedWire, guard: Any, advance: Any
+) -> None:
+    """S0.03: it sleeps while the broker holds its pull. Not one more is asked in between."""
+    async with connect(wire.endpoint).pull_consume(TOPIC, GROUP, queues=[0], wait=15.0) as consumer:
+        waiting = soon(consumer)
+        for holds in range(1, 5):
+            await eventually(lambda: asked(wire, 2 * holds))  # noqa: B023
+            for _ in range(20):
+                await client.list_topics()  # whoever asks without a hold would have asked again by now
+            assert {place: len(offsets) for place, offsets in wire.offsets.items()} == {
+                (TOPIC, 0): holds,
+                (f"%RETRY%{GROUP}+{TOPIC}", 0): holds,
+            }
+            await advance(15.0)
+        consumer.stop()
+        with pytest.raises(StopAsyncIteration):
+            await waiting
+
+
+async def asked(wire: WatchedWire, pulls: int) -> bool:
+    """Whether so many pulls were asked."""
+    await asyncio.sleep(0)
+    return wire.pulls() >= pulls
+
+
+async def test_what_was_pulled_is_handed_out_while_the_next_pull_runs(
+    connect: Connect, client: Any, wire: WatchedWire
+) -> None:
+    """S0.47: the handler of the first message has not ended, and the queue was read to its end meanwhile."""
+    await client.send(TOPIC, [f"m{number}" for number in range(6)])
+    async with connect(wire.endpoint).pull_consume(TOPIC, GROUP, max_messages=2) as consumer:
+        in_hand = [await next_of(consumer)]
+        place = TOPIC, in_hand[0].queue
+        await eventually(lambda: asked_up_to(wire, place, 6))
+        in_hand += [await next_of(consumer) for _ in range(5)]
+        assert [delivery.text() for delivery in in_hand] == [f"m{number}" for number in range(6)]
+        assert wire.offsets[place] == [0, 2, 4, 6]
+
+
+async def asked_up_to(wire: WatchedWire, place: tuple[str, int], offset: int) -> bool:
+    """Whether a pull of this queue began at this offset."""
+    await asyncio.sleep(0)
+    return offset in wire.offsets[place]
 
 
 @pytest.mark.slow

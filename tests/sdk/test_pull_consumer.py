@@ -361,6 +361,22 @@ async def test_bytes_and_span_hold_a_queue_back_too(client: Any, flow: FlowContr
         assert kept.body
 
 
+async def test_what_is_held_of_a_queue_is_told(client: Any, guard: Any) -> None:
+    """S0.06: whose queue it is, where the next pull reads, what is committed, cached and in hand."""
+    await client.create_topic("narrow", queues=1)
+    await client.send("narrow", ["abc", "de", "f"])
+    async with client.pull_consume("narrow", GROUP) as consumer:
+        kept = await next_of(consumer)
+        retries, state = consumer.queues()
+        assert (consumer.topic, consumer.group) == ("narrow", GROUP)
+        assert state == popmq.PullState(0, False, 3, 0, 3, 1, 6, 3, "", False)
+        assert (retries.queue, retries.retry, retries.cached) == (0, True, 0)
+        await handle(guard, kept)
+        await handle(guard, await next_of(consumer))
+        (_, state) = consumer.queues()
+        assert state == popmq.PullState(0, False, 3, 2, 1, 0, 1, 1, "", False)
+
+
 async def test_one_stuck_message_stops_its_queue_at_the_span(client: Any, guard: Any) -> None:
     await client.send(TOPIC, [f"{number}" for number in range(100)])
     flow = FlowControl(span=24, pause=0.001)

@@ -144,6 +144,16 @@ def test_a_waiting_pop_is_not_answered_by_what_does_not_match(shop: Stubs, parke
     assert bodies(call.result(timeout=CALL_S)) == [b"red0"]
 
 
+def test_a_waiting_pop_is_woken_for_its_whole_filter_and_not_for_its_tag_alone(shop: Stubs, parked: Parked) -> None:
+    call = shop.pop_later(filter=pb.Filter(sql92="TAGS = 'red' AND size > 5"))
+    parked.wait_for(1)
+    for place, size in enumerate([1, 5]):
+        send(shop, pb.Message(body=b"small", tag="red", properties={"size": str(size)}))
+        parked.wait_for(2 + place)
+    send(shop, pb.Message(body=b"large", tag="red", properties={"size": "6"}))
+    assert bodies(call.result(timeout=CALL_S)) == [b"large"]
+
+
 def test_numbers_and_browsing_are_not_filtered(shop: Stubs) -> None:
     shop.pop(filter=RED)
     send(shop, *tagged("red", "blue", "blue"))

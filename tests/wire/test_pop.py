@@ -154,6 +154,26 @@ def read_columns(columns: pb.Columns) -> dict[str, list[Any]]:
     return found | {"properties": [dict(entry.entries) for entry in columns.properties]}
 
 
+def test_an_answer_tells_times_and_rest_and_of_each_message_where_it_stood_and_its_attempt(
+    stubs: Stubs, clock: FakeClock
+) -> None:
+    stubs.create_topic(queues=2)
+    stubs.create_group()
+    stubs.send(b"a", b"b", b"c")  # one request goes to one queue, the next one to the next
+    stored_ms = clock.now_ms()
+    stubs.send(b"d")
+    clock.advance(7)
+    first = stubs.pop(max_messages=2, invisible_ms=5_000, queues=[0])
+    assert (first.popped_ms, first.invisible_until_ms, first.rest) == (stored_ms + 7, stored_ms + 5_007, 1)
+    assert [(one.queue, one.offset, one.attempt, one.stored_ms) for one in first.deliveries] == [
+        (0, 0, 1, stored_ms),
+        (0, 1, 1, stored_ms),
+    ]
+    clock.advance(5_000)
+    again = {one.message.body: (one.queue, one.offset, one.attempt) for one in stubs.pop().deliveries}
+    assert again == {b"a": (0, 0, 2), b"b": (0, 1, 2), b"c": (0, 2, 1), b"d": (1, 0, 1)}
+
+
 def test_columns_are_the_rows_field_by_field(shop: Stubs) -> None:
     shop.create_group("columns")
     messages = [

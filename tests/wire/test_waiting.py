@@ -125,6 +125,23 @@ def test_a_wait_ends_empty_at_its_time_and_not_before(shop: Stubs, clock: FakeCl
     assert shop.stats().waiters == 0
 
 
+def test_a_wait_of_a_minute_is_the_longest_and_a_longer_one_is_refused(
+    shop: Stubs, clock: FakeClock, parked: Parked
+) -> None:
+    call = shop.pop_later(wait_ms=60_000)
+    parked.wait_for(1)
+    for ask, request in (
+        (shop.broker.Pop, pb.PopRequest(topic=TOPIC, group=GROUP, wait_ms=60_001)),
+        (shop.broker.Pull, pb.PullRequest(topic=TOPIC, wait_ms=60_001)),
+        (shop.broker.WaitAvailable, pb.WaitAvailableRequest(topic=TOPIC, group=GROUP, wait_ms=60_001)),
+        (shop.broker.Pop, pb.PopRequest(topic=TOPIC, group=GROUP, wait_ms=-1)),
+    ):
+        refused = refusal(ask, request)
+        assert (refused.code, refused.info.field) == ("INVALID_FIELD", "wait_ms")
+    clock.advance(60_000)
+    assert bodies(call.result()) == []
+
+
 def test_a_wait_for_available_ends_at_its_time_with_what_there_is(
     shop: Stubs, clock: FakeClock, parked: Parked
 ) -> None:
