@@ -58,6 +58,7 @@ class GroupStats:
     mode: str = "POP"  # or PULL
     read_ms: int = 0  # when it was last popped or pulled; 0 = not since the broker started
     expires_ms: int = 0  # when the subscription expires, if nobody reads it until then; 0 = it is in use, or never does
+    bytes_behind: int = 0  # an estimate: `ready` × the mean size of the topic's messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +168,9 @@ class QueueOffsets:
     max_offset: int
     committed: int  # the group's next one; -1: it has none in this topic
     at_timestamp: int  # the first one stored at or after the time asked for; -1: not asked
+    least_committed: int = -1  # of all groups of the topic; -1: it has none
+    read_ms: int = 0  # when the group last popped or pulled this queue; 0 = not since the broker started
+    bytes_behind: int = 0  # of the group, an estimate by the mean size of the topic's messages
 
 
 @dataclass(frozen=True, slots=True)

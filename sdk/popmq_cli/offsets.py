@@ -7,9 +7,9 @@ import click
 import popmq
 from popmq_cli.asking import MOMENT, asks, sure
 from popmq_cli.group import SUBSCRIPTION_COLUMNS, start_of, subscription_row
-from popmq_cli.output import Output, Row
+from popmq_cli.output import Output, Row, moment, size
 
-COLUMNS = ["QUEUE#", "FIRST#", "NEXT#", "COMMITTED#", "LEFT#"]
+COLUMNS = ["QUEUE#", "FIRST#", "NEXT#", "COMMITTED#", "LEFT#", "BYTES#", "ALL GROUPS#", "LAST READ"]
 
 
 @click.group()
@@ -25,7 +25,9 @@ def offsets() -> None:
 def show(client: popmq.Client, output: Output, topic: str, group: str, at: datetime | None) -> None:
     """Offsets of each queue of TOPIC, and where GROUP stands.
 
-    FIRST is the oldest message that is still there, NEXT the one that comes next. TOPIC may be %RETRY%group+topic.
+    FIRST is the oldest message that is still there, NEXT the one that comes next. BYTES is an estimate of what is left;
+    ALL GROUPS the least committed offset of all groups; LAST READ begins with the broker's start.
+    TOPIC may be %RETRY%group+topic.
 
     \b
     Examples:
@@ -132,7 +134,10 @@ def _row(row: popmq.QueueOffsets, at_time: bool) -> Row:
     known = row.committed >= 0
     cells = (row.queue, row.min_offset, row.max_offset, row.committed if known else "–")
     left = row.max_offset - max(row.committed, row.min_offset) if known else "–"
-    return (*cells, left, row.at_timestamp) if at_time else (*cells, left)
+    behind = size(row.bytes_behind) if known else "–"
+    least = row.least_committed if row.least_committed >= 0 else "–"
+    shown = (*cells, left, behind, least, moment(row.read_ms) if row.read_ms else "–")
+    return (*shown, row.at_timestamp) if at_time else shown
 
 
 def _pair(text: str) -> tuple[int, int]:

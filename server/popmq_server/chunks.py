@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from popmq_server import deadletter, index
+from popmq_server.events import Event
 from popmq_server.message import RECORD
 from popmq_server.records import Topic
 from popmq_server.storage.keys import CQ_ENTRY, CQ_KEY, QUEUE_KEY, TOPIC_AT, U32, U64
@@ -129,7 +130,19 @@ def _raise_min(tx: Tx, topic: Topic, queue: int) -> None:
             tx.pass_to((group_id, *where), least)
             skipped = len(gone) - bisect.bisect_left(gone, offset)
             tx.count((group_id, topic.topic_id), expired=least - offset - skipped, start=skipped)
+            _tell_expired(tx, group_id, topic, queue, offset, least, least - offset - skipped)
     deadletter.forget_gone(tx, topic.topic_id, queue, gone)
+
+
+def _tell_expired(tx: Tx, group_id: int, topic: Topic, queue: int, offset: int, least: int, lost: int) -> None:
+    """Operators are told of what a group lost by retention."""
+    group = tx.state.groups.get(group_id)
+    if group is not None and lost:
+        text = (
+            f"retention moved group {group.name!r} in queue {queue} of topic {topic.name!r} from offset {offset} "
+            f"to {least}: {lost} messages that it had not read are expired"
+        )
+        tx.tell(Event("offset_expired", group.name, topic.name, lost, text))
 
 
 def _kept(tx: Tx, chunk: Chunk) -> Iterator[tuple[bytes, memoryview]]:

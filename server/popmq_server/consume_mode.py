@@ -18,7 +18,7 @@ order of the message groups is made anew by a switch to POP (sweep.py).
 
 from popmq_server import sweep
 from popmq_server.commands import SetConsumeMode
-from popmq_server.errors import group_not_found, invalid
+from popmq_server.errors import group_not_found, invalid, topic_not_found
 from popmq_server.rebalance import Terms
 from popmq_server.records import Held, Subscription, Sweep
 from popmq_server.subscription import bind, resolve
@@ -71,12 +71,17 @@ def _to_pop(tx: Tx, where: tuple[int, int], queues: int, in_order: bool) -> None
 
 
 def terms(tx: Tx, group_name: str, names: tuple[str, ...]) -> dict[str, Terms]:
-    """What the assignment of a group in each of these topics depends on; topics that do not exist are left out."""
-    group = tx.group(group_name)
+    """What the assignment of a group in each of these topics depends on; topics that do not exist are left out.
+
+    Of a question about one topic that is looked for first, as everywhere (subscription.resolve).
+    """
+    group, topics = tx.group(group_name), list(filter(None, map(tx.topic, names)))
+    if group is None and len(names) == 1 and not topics:
+        raise topic_not_found(names[0])
     if group is None:
         raise group_not_found(group_name)
     found = {}
-    for topic in filter(None, map(tx.topic, names)):
+    for topic in topics:
         how = tx.state.subscriptions.get((group.group_id, topic.topic_id), Subscription())
         found[topic.name] = Terms(topic.queues, how.mode, how.share_number or group.share_number)
     return found

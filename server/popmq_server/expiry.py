@@ -185,5 +185,6 @@ def _forget(tx: Tx, where: Where) -> None:
         table.pop(where)
     quotas.forget_group(tx, *where)
     state.last_read.pop(where, None)
+    state.queue_reads.pop(where, None)
     drop_range(tx, "begin", STAT_KEY.pack(*where), topic.queues + 1)
     state.topic_groups[topic.topic_id] = tuple(one for one in state.topic_groups[topic.topic_id] if one != where[0])

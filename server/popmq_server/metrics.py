@@ -23,6 +23,7 @@ _GAUGES = {
     "in_flight": "Messages leased and not acked",
     "retry": "Messages in the retry topic, deliverable",
     "backoff": "Messages released with a delay that is not over",
+    "bytes_behind": "Bytes of the messages that are not popped yet, by the mean size of the topic",
 }
 _COUNTERS = {
     "acked": "Messages acked since the group exists",

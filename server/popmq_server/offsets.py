@@ -12,19 +12,24 @@ A reset is one transaction: positions move and what was held is void (voids.py);
 to the client waits for the last of them. A sealed set of an owner loses what is void as torn, and never grows again.
 """
 
-from popmq_server import browse, sweep, voids
+import logging
+
+from popmq_server import browse, stats, sweep, voids
 from popmq_server.commands import CloneOffsets, OffsetsOfQueue, QueryOffsets, Reset, ResetOffsets, UpdateOffsets
 from popmq_server.commands import Sweep as SweepCommand
 from popmq_server.errors import Refused, invalid, topic_not_found
+from popmq_server.events import Event
 from popmq_server.message import RETRY_PREFIX
 from popmq_server.pick import RetryEntry, take_retry_entry
 from popmq_server.records import Group, Topic
 from popmq_server.storage.keys import RQ_KEY, RQ_VALUE, STAT_KEY, U64
-from popmq_server.subscription import begin_at, bind, expect_mode, offset_at, resolve
+from popmq_server.subscription import ALL_QUEUES, begin_at, bind, expect_mode, offset_at, resolve
 from popmq_server.tx import Tx
 
 #: Entries of a retry topic that one command removes; the caller asks again for the rest.
 ENTRIES_MAX = 4096
+#: Queues that the line of a reset names.
+TOLD_MAX = 8
 
 
 def retry_topic(tx: Tx, name: str, group_name: str) -> tuple[Group, Topic]:
@@ -132,8 +137,27 @@ def query(tx: Tx, command: QueryOffsets) -> list[OffsetsOfQueue]:
         since = -1
         if command.since_ms is not None:
             since = offset_at(tx, topic.topic_id, queue, command.since_ms, least, most)
-        found.append(OffsetsOfQueue(queue, least, most, committed, since))
+        numbers = (
+            least_committed(tx, topic, queue),
+            read_ms(tx, where, queue),
+            stats.bytes_of(tx.state, topic, most - max(committed, least)) if committed >= 0 else 0,
+        )
+        found.append(OffsetsOfQueue(queue, least, most, committed, since, *numbers))
     return found
+
+
+def least_committed(tx: Tx, topic: Topic, queue: int) -> int:
+    """The least committed offset of all groups that have named a topic; -1 = none has (S2.50)."""
+    least = ends(tx, topic, queue)[0]
+    groups = (group_id for group_id in tx.state.topic_groups.get(topic.topic_id, ()) if group_id in tx.state.groups)
+    offsets = (tx.state.poff.get((group_id, topic.topic_id, queue), least) for group_id in groups)
+    return min((max(offset, least) for offset in offsets), default=-1)
+
+
+def read_ms(tx: Tx, where: tuple[int, int], queue: int) -> int:
+    """When a group last asked for messages of a queue, by itself or with all; 0 = not since the start (S0.10)."""
+    reads = tx.state.queue_reads.get(where, {})
+    return max(reads.get(queue, 0), reads.get(ALL_QUEUES, 0))
 
 
 def _query_retry(tx: Tx, command: QueryOffsets) -> list[OffsetsOfQueue]:
@@ -200,6 +224,7 @@ def put_at(tx: Tx, group: Group, topic: Topic, wanted: dict[int, int], *, skips:
     put behind everything, which does not show in its position where a queue is empty.
     """
     where = (group.group_id, topic.topic_id)
+    _tell_moved(tx, group, topic, wanted)
     for queue, offset in wanted.items():
         before = tx.state.poff.get((*where, queue), 0)
         tx.count(where, start=offset - before)
@@ -213,6 +238,20 @@ def put_at(tx: Tx, group: Group, topic: Topic, wanted: dict[int, int], *, skips:
     tx.wake(*where)
     left = sweep.step(tx, where)
     return Reset({queue: tx.state.poff.get((*where, queue), 0) for queue in range(topic.queues)}, left)
+
+
+def _tell_moved(tx: Tx, group: Group, topic: Topic, wanted: dict[int, int]) -> None:
+    """An operator's act stands in the log: without it nobody knows later why messages came again, or never."""
+    poff = tx.state.poff
+    befores = {queue: poff.get((group.group_id, topic.topic_id, queue), 0) for queue in wanted}
+    moved = {queue: (befores[queue], offset) for queue, offset in wanted.items() if befores[queue] != offset}
+    if moved:
+        first = sorted(moved.items())[:TOLD_MAX]
+        shown = ", ".join(f"queue {queue} {before} → {after}" for queue, (before, after) in first)
+        more = f" and {len(moved) - TOLD_MAX} queues more" if len(moved) > TOLD_MAX else ""
+        text = f"the offsets of group {group.name!r} in topic {topic.name!r} were reset: {shown}{more}"
+        messages = sum(abs(after - before) for before, after in moved.values())
+        tx.tell(Event("offset_reset", group.name, topic.name, messages, text, logging.INFO))
 
 
 def go_on(tx: Tx, command: SweepCommand) -> bool:

@@ -48,7 +48,7 @@ from popmq_server.pick import Pick
 from popmq_server.pop import IN_FLIGHT_RETRY_MS, choose, lease, picking, queues_of, read_members
 from popmq_server.records import Group, Owner, Stat, Token, Topic
 from popmq_server.storage.keys import NEVER, RQ_KEY, STAT_KEY, SUB_OWNER, U64, hash16
-from popmq_server.subscription import bind, expect_mode, refuse_lite, resolve, subscribe
+from popmq_server.subscription import ALL_QUEUES, bind, expect_mode, note_read, refuse_lite, resolve, subscribe
 from popmq_server.tx import Tx
 
 #: An owner that nobody has heard of for so long is dropped, with its tokens.
@@ -325,6 +325,7 @@ def pop(tx: Tx, command: Pop, ask: PopToken) -> Popped:
     if known is None:
         _check_limits(tx, command, ask, group, topic, owner)
     wanted = subscribe(tx, group, topic, command.filter)
+    note_read(tx, (group.group_id, topic.topic_id), command.queues or (ALL_QUEUES,))
     until_ms = max(owner.lease_until_ms, tx.now_ms + (command.invisible_ms or group.invisible_ms))
     owner = _put(tx, owner._replace(lease_until_ms=until_ms, last_seen_ms=tx.now_ms, released=False))
     if known is not None:

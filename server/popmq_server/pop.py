@@ -34,7 +34,7 @@ from popmq_server.lease_sums import attempt_key
 from popmq_server.pick import Pick
 from popmq_server.records import RETRY_QUEUE, Topic
 from popmq_server.state import State
-from popmq_server.subscription import expect_mode, resolve, subscribe
+from popmq_server.subscription import ALL_QUEUES, expect_mode, note_read, resolve, subscribe
 from popmq_server.topic import Log, located
 from popmq_server.turns import Turns
 from popmq_server.tx import Tx
@@ -55,6 +55,7 @@ def pop(tx: Tx, command: Pop) -> Popped:
     permission.check_read(group, topic)
     expect_mode(tx, group, topic, "POP")
     wanted = subscribe(tx, group, topic, command.filter, replace=command.filter_wins)
+    note_read(tx, (group.group_id, topic.topic_id), command.queues or (ALL_QUEUES,))
     if command.attempt_id:
         tried = tx.state.tried(group.group_id, topic.topic_id, command.client_id, command.attempt_id)
         if tried is not None and not voids.of_checkpoint(tx.state, tried):

@@ -26,17 +26,20 @@ from popmq_server import deadletter, offsets, permission, quarantine, quotas, vo
 from popmq_server.browse import over_hole
 from popmq_server.commands import Pull, Pulled, UpdateOffsets
 from popmq_server.errors import group_not_found, invalid, topic_not_found
+from popmq_server.events import Event
 from popmq_server.filters import filter as filters
 from popmq_server.filters.filter import Filter
 from popmq_server.message import RETRY_PREFIX
 from popmq_server.pick import REJECTIONS_MAX, SCAN_UNITS_MAX, SKIPS_MAX
 from popmq_server.records import Group, Topic
 from popmq_server.storage.keys import RQ_KEY, RQ_VALUE, STAT_KEY, U64
-from popmq_server.subscription import expect_mode, refuse_lite, subscribe
+from popmq_server.subscription import expect_mode, note_read, refuse_lite, subscribe
 from popmq_server.topic import Log, entries, tagged
 from popmq_server.tx import Tx
 
 Row = tuple[bytes, int, int, int, int]
+#: Answers that correct the offset of who asked.
+CORRECTED = ("OFFSET_TOO_SMALL", "OFFSET_OVERFLOW_BADLY")
 
 
 def pull(tx: Tx, command: Pull) -> Pulled:
@@ -59,6 +62,8 @@ def pull(tx: Tx, command: Pull) -> Pulled:
     least, most = offsets.ends(tx, topic, command.queue)
     command = _within_quota(tx, group, topic, command, least <= command.offset < most)
     wanted = _filter(tx, group, topic, command)
+    if group is not None:
+        note_read(tx, (group.group_id, topic.topic_id), (command.queue,))
     acked = _commit(tx, group, topic, command)
     return _counted(tx, group, topic, Reading(tx, topic, wanted, command).pulled()._replace(acked=acked))
 
@@ -103,6 +108,7 @@ class Reading:
         self.tx = tx
         self.topic = topic
         self.wanted = wanted
+        self.group = command.group
         self.queue = command.queue
         self.offset = command.offset
         self.messages_max = command.max_messages
@@ -120,6 +126,7 @@ class Reading:
         """The offset judged, then the queue read."""
         outside = self._outside()
         if outside is not None:
+            self._tell_corrected(*outside)
             return Pulled(outside[0], [], outside[1], self.least, self.most)
         self._read()
         for place in self.damaged:
@@ -137,6 +144,17 @@ class Reading:
         if self.offset == self.most:
             return "OFFSET_OVERFLOW_ONE", self.most
         return ("OFFSET_OVERFLOW_BADLY", self.most) if self.offset > self.most else None
+
+    def _tell_corrected(self, status: str, at: int) -> None:
+        """What is below the first offset is lost for who asks for it; an offset beyond the end came from elsewhere."""
+        if status in CORRECTED:
+            text = (
+                f"a pull of {f'group {self.group!r}' if self.group else 'a reader'} asked for offset {self.offset} of "
+                f"queue {self.queue} of topic {self.topic.name!r}, which has {self.least} to {self.most}: "
+                f"it goes on at {at}"
+            )
+            lost = max(0, at - self.offset)
+            self.tx.tell(Event("offset_corrected", self.group, self.topic.name, lost, text))
 
     def _status(self) -> str:
         if self.rows:

@@ -143,6 +143,7 @@ def _forget(tx: Tx, entity_id: int, kind: str) -> None:
     tables: tuple[Table[Any, Any] | dict[Any, Any], ...] = (
         state.turns,
         state.last_read,
+        state.queue_reads,
         state.stat,
         state.held,
         state.poff,

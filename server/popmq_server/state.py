@@ -225,6 +225,8 @@ class State:
         self.trimmed: dict[int, int] = {}
         #: When a group last asked to read a topic, ms: expiry.py.
         self.last_read: dict[tuple[int, int], int] = {}
+        #: The same by queue, of pops and pulls: subscription.note_read.
+        self.queue_reads: dict[tuple[int, int], dict[int, int]] = {}
 
     def _store_queue_ends(self, tx: Transaction, key: tuple[int, int], _: int | None, least: int | None) -> None:
         """The end is told by the last block, unless retention dropped that one and an earlier one is still held."""

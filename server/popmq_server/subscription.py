@@ -13,6 +13,8 @@ Messages that do not match are passed over for the group for good, so consumers 
 would take messages from each other: the reference lets the last one win, here the other one is told.
 """
 
+from collections.abc import Iterable
+
 from popmq_server.commands import SetFilter
 from popmq_server.errors import Refused, group_not_found, invalid, topic_not_found
 from popmq_server.filters import filter as filters
@@ -22,12 +24,18 @@ from popmq_server.storage.keys import POFF_KEY, TOPIC_AT, U32, U64
 from popmq_server.topic import IDX_HEAD, entries
 from popmq_server.tx import Tx
 
+#: In State.queue_reads: a Pop that names no queue.
+ALL_QUEUES = -1
 #: "Every message", said by somebody; nothing at all is Subscription.filter_kind "".
 EVERY_MESSAGE = ("tag", "*")
 
 
 def resolve(tx: Tx, topic_name: str, group_name: str, lite_field: str = "topic") -> tuple[Group, Topic]:
-    """The group and the topic of these names, or Refused; a LITE topic has no queues to read."""
+    """The group and the topic of these names, or Refused; a LITE topic has no queues to read.
+
+    The order of the checks is the same in every call: the topic, the group, its kind, the permission, the consume mode,
+    the filter. A caller with several faults always learns of the same one first.
+    """
     group, topic = tx.group(group_name), tx.topic(topic_name)
     if topic is None:
         raise topic_not_found(topic_name)
@@ -131,6 +139,13 @@ def bind(tx: Tx, group: Group, topic: Topic, start: tuple[str, int] | None = Non
         tx.pass_to((*where, queue), offset)
         begin_at(tx, where, queue, offset)
     tx.state.stat[where] = Stat(start=sum(begins.values()))
+
+
+def note_read(tx: Tx, where: tuple[int, int], queues: Iterable[int]) -> None:
+    """A group asks for messages of these queues now. In memory: an empty Pop writes nothing (S0.10)."""
+    reads = tx.state.queue_reads.setdefault(where, {})
+    for queue in queues:
+        reads[queue] = tx.now_ms
 
 
 def starts(tx: Tx, group: Group, topic: Topic, start: tuple[str, int] | None = None) -> dict[int, int]:

@@ -48,8 +48,13 @@ def test_offsets_are_shown_moved_and_cloned(run: Cli, client: popmq.Client) -> N
     client.send("orders", ["a", "b", "c"])
     client.ack(client.pop("orders", "billing", 2))
     lines = run("offsets", "show", "orders", "billing").out.splitlines()
-    assert lines[0].split("\t") == ["QUEUE", "FIRST", "NEXT", "COMMITTED", "LEFT"]
-    assert lines[1].split("\t") == ["0", "0", "3", "2", "1"]
+    names = ["QUEUE", "FIRST", "NEXT", "COMMITTED", "LEFT", "BYTES", "ALL GROUPS", "LAST READ"]
+    assert lines[0].split("\t") == names
+    *numbers, size, least, read = lines[1].split("\t")
+    assert (numbers, least) == (["0", "0", "3", "2", "1"], "2")
+    assert size.endswith("B")
+    assert read.startswith("20")
+    assert lines[2].split("\t")[4:7] == ["0", "0 B", "0"]
     (first, _) = run("offsets", "show", "orders", "--at", "2020-01-01", "--json").objects
     assert (first["max_offset"], first["committed"], first["at_timestamp"]) == (3, -1, 0)
     assert run("offsets", "clone", "orders", "billing", "audit").out == "QUEUE\tOFFSET\n0\t2\n1\t0\n"

@@ -145,10 +145,10 @@ def test_the_ends_and_what_a_group_has_committed(rig: Rig) -> None:
     rig.group()
     rig.send("a", "b")
     rows = rig.do(ask.QueryOffsets("t", "g"))
-    assert rows == [(0, 0, 2, -1, -1), (1, 0, 0, -1, -1)], "no position yet, and a look makes none"
+    assert [row[:5] for row in rows] == [(0, 0, 2, -1, -1), (1, 0, 0, -1, -1)], "no position yet, and a look makes none"
     rig.pop(1)
-    assert rig.do(ask.QueryOffsets("t", "g"))[0] == (0, 0, 2, 1, -1)
-    assert rig.do(ask.QueryOffsets("t"))[0] == (0, 0, 2, -1, -1)
+    assert rig.do(ask.QueryOffsets("t", "g"))[0][:5] == (0, 0, 2, 1, -1)
+    assert rig.do(ask.QueryOffsets("t"))[0][:5] == (0, 0, 2, -1, -1)
     asked = [ask.QueryOffsets("nobody", "g"), ask.QueryOffsets("t", "nobody"), ask.QueryOffsets("%RETRY%g+u", "g")]
     assert refusals(rig.run(*asked)) == ["TOPIC_NOT_FOUND", "GROUP_NOT_FOUND", "TOPIC_NOT_FOUND"]
 

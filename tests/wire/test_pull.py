@@ -167,8 +167,12 @@ def test_offsets_are_committed_shown_and_carried_by_pulls(feed: Stubs, clock: Fa
     commit(feed, {0: 1, 1: 1})
     pull(feed, 3, commit_offset=2)
     first, second = offsets(feed, timestamp_ms=clock.now_ms())
-    assert first == pb.QueueOffsets(queue=0, min_offset=0, max_offset=3, committed=2, at_timestamp=3)
-    assert second == pb.QueueOffsets(queue=1, min_offset=0, max_offset=1, committed=1, at_timestamp=0)
+    left = first.bytes_behind
+    numbers: dict[str, int] = {"least_committed": 2, "read_ms": clock.now_ms(), "bytes_behind": left}
+    assert first == pb.QueueOffsets(queue=0, min_offset=0, max_offset=3, committed=2, at_timestamp=3, **numbers)
+    numbers = {"least_committed": 1}
+    assert second == pb.QueueOffsets(queue=1, min_offset=0, max_offset=1, committed=1, at_timestamp=0, **numbers)
+    assert left == feed.stats().bytes_behind > 0
     assert [row.committed for row in offsets(feed, group="")] == [-1, -1]
     stats = feed.stats()
     assert (stats.mode, stats.ready, stats.acked, stats.in_flight) == (pb.PULL, 1, 3, 0)

@@ -717,18 +717,24 @@ class QueryOffsetsResponse(_message.Message):
     def __init__(self, queues: _Optional[_Iterable[_Union[QueueOffsets, _Mapping]]] = ...) -> None: ...
 
 class QueueOffsets(_message.Message):
-    __slots__ = ("queue", "min_offset", "max_offset", "committed", "at_timestamp")
+    __slots__ = ("queue", "min_offset", "max_offset", "committed", "at_timestamp", "least_committed", "read_ms", "bytes_behind")
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     MIN_OFFSET_FIELD_NUMBER: _ClassVar[int]
     MAX_OFFSET_FIELD_NUMBER: _ClassVar[int]
     COMMITTED_FIELD_NUMBER: _ClassVar[int]
     AT_TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    LEAST_COMMITTED_FIELD_NUMBER: _ClassVar[int]
+    READ_MS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_BEHIND_FIELD_NUMBER: _ClassVar[int]
     queue: int
     min_offset: int
     max_offset: int
     committed: int
     at_timestamp: int
-    def __init__(self, queue: _Optional[int] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., committed: _Optional[int] = ..., at_timestamp: _Optional[int] = ...) -> None: ...
+    least_committed: int
+    read_ms: int
+    bytes_behind: int
+    def __init__(self, queue: _Optional[int] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., committed: _Optional[int] = ..., at_timestamp: _Optional[int] = ..., least_committed: _Optional[int] = ..., read_ms: _Optional[int] = ..., bytes_behind: _Optional[int] = ...) -> None: ...
 
 class SendBackRequest(_message.Message):
     __slots__ = ("topic", "group", "messages", "client_id")
@@ -1611,7 +1617,7 @@ class TopicStats(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., messages: _Optional[int] = ..., sent_per_s: _Optional[float] = ..., queues: _Optional[_Iterable[_Union[QueueStats, _Mapping]]] = ..., delayed: _Optional[int] = ..., half: _Optional[int] = ..., bytes: _Optional[int] = ..., lite_topics: _Optional[int] = ..., abandoned: _Optional[int] = ...) -> None: ...
 
 class GroupStats(_message.Message):
-    __slots__ = ("group", "topic", "ready", "in_flight", "retry", "backoff", "delayed", "dead", "acked", "expired", "quarantined", "oldest_age_ms", "popped_per_s", "acked_per_s", "waiters", "sessions", "owners", "waiting", "filtered", "stopped", "mode", "read_ms", "expires_ms")
+    __slots__ = ("group", "topic", "ready", "in_flight", "retry", "backoff", "delayed", "dead", "acked", "expired", "quarantined", "oldest_age_ms", "popped_per_s", "acked_per_s", "waiters", "sessions", "owners", "waiting", "filtered", "stopped", "mode", "read_ms", "expires_ms", "bytes_behind")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     READY_FIELD_NUMBER: _ClassVar[int]
@@ -1635,6 +1641,7 @@ class GroupStats(_message.Message):
     MODE_FIELD_NUMBER: _ClassVar[int]
     READ_MS_FIELD_NUMBER: _ClassVar[int]
     EXPIRES_MS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_BEHIND_FIELD_NUMBER: _ClassVar[int]
     group: str
     topic: str
     ready: int
@@ -1658,7 +1665,8 @@ class GroupStats(_message.Message):
     mode: ConsumeMode
     read_ms: int
     expires_ms: int
-    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., ready: _Optional[int] = ..., in_flight: _Optional[int] = ..., retry: _Optional[int] = ..., backoff: _Optional[int] = ..., delayed: _Optional[int] = ..., dead: _Optional[int] = ..., acked: _Optional[int] = ..., expired: _Optional[int] = ..., quarantined: _Optional[int] = ..., oldest_age_ms: _Optional[int] = ..., popped_per_s: _Optional[float] = ..., acked_per_s: _Optional[float] = ..., waiters: _Optional[int] = ..., sessions: _Optional[int] = ..., owners: _Optional[int] = ..., waiting: _Optional[int] = ..., filtered: _Optional[int] = ..., stopped: _Optional[int] = ..., mode: _Optional[_Union[ConsumeMode, str]] = ..., read_ms: _Optional[int] = ..., expires_ms: _Optional[int] = ...) -> None: ...
+    bytes_behind: int
+    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., ready: _Optional[int] = ..., in_flight: _Optional[int] = ..., retry: _Optional[int] = ..., backoff: _Optional[int] = ..., delayed: _Optional[int] = ..., dead: _Optional[int] = ..., acked: _Optional[int] = ..., expired: _Optional[int] = ..., quarantined: _Optional[int] = ..., oldest_age_ms: _Optional[int] = ..., popped_per_s: _Optional[float] = ..., acked_per_s: _Optional[float] = ..., waiters: _Optional[int] = ..., sessions: _Optional[int] = ..., owners: _Optional[int] = ..., waiting: _Optional[int] = ..., filtered: _Optional[int] = ..., stopped: _Optional[int] = ..., mode: _Optional[_Union[ConsumeMode, str]] = ..., read_ms: _Optional[int] = ..., expires_ms: _Optional[int] = ..., bytes_behind: _Optional[int] = ...) -> None: ...
 
 class StoreStats(_message.Message):
     __slots__ = ("map_bytes", "used_bytes", "disk_free_bytes", "commits", "fsyncs", "quarantined")

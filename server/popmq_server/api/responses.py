@@ -206,4 +206,5 @@ def group_stats(row: GroupNumbers, now_ms: int, rates: tuple[float, float], gaug
         delayed=row.delayed,
         read_ms=row.read_ms,
         expires_ms=row.expires_ms,
+        bytes_behind=row.bytes_behind,
     )

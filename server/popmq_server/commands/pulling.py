@@ -64,7 +64,8 @@ class QueryOffsets(NamedTuple):
 class OffsetsOfQueue(NamedTuple):
     """One queue: first and next offset, what the group has committed, the first offset stored at or after the time.
 
-    -1: the group has no position in the topic; no time was asked.
+    -1: the group has no position in the topic; no time was asked. `least_committed`: of all groups, -1 = there is none.
+    `read_ms`: when the group last read the queue, 0 = not since the start. `bytes_behind`: see stats.bytes_of.
     """
 
     queue: int
@@ -72,6 +73,9 @@ class OffsetsOfQueue(NamedTuple):
     max_offset: int
     committed: int
     at_timestamp: int
+    least_committed: int = -1
+    read_ms: int = 0
+    bytes_behind: int = 0
 
 
 class ResetOffsets(NamedTuple):
