@@ -37,6 +37,7 @@ PopMQError
 │   ├── Unavailable           no broker answers there, or it is starting or stopping
 │   └── DeadlineExceeded      no answer in time: whether it was done is not known
 ├── PartlyRefused         some entries of a batch were refused, the others are done (`.results`)
+├── Incomplete            a backup ended before its end: throw away what was written
 ├── ClientClosed          this client was closed, or was made before a fork
 └── InternalError         a bug of the broker: please report it
 """
@@ -237,6 +238,10 @@ class PartlyRefused(PopMQError):
             action=first.action,
             retryable=all(error.retryable for _, error in refused),
         )
+
+
+class Incomplete(PopMQError):
+    """A backup ended before its end, or its bytes are not those that were sent: what was written is no backup."""
 
 
 class ClientClosed(PopMQError):

@@ -9,6 +9,7 @@ import click
 from popmq_cli import exits
 from popmq_cli.access_key import access_key
 from popmq_cli.asking import connection_options
+from popmq_cli.backup import backup
 from popmq_cli.check import check
 from popmq_cli.client import client
 from popmq_cli.compact import compact
@@ -69,7 +70,7 @@ COMMANDS = (
     (serve, topic, group),
     (send, recall, pop, ack, extend, release, reject),
     (stats, why, message, peek, dlq, delayed, transactions, message_groups, revive, sessions, client, owners),
-    (offsets, mode, check, compact, access_key),
+    (offsets, mode, backup, check, compact, access_key),
 )
 for family in COMMANDS:
     for command in family:

@@ -6,9 +6,11 @@ close   (the api has closed its port) → wake the parked → writer drains → 
 
 import asyncio
 import logging
+from collections.abc import AsyncGenerator
 from typing import Any, NamedTuple
 
 from popmq_server import lite_pop, lite_watch
+from popmq_server.backup import Piece, backup
 from popmq_server.clock import Clock
 from popmq_server.commands import (
     Available,
@@ -306,6 +308,10 @@ class Broker:
         counted = self._submit(CountChecks(((check.transaction, check.number),)))
         counted.add_done_callback(lambda _: self.producers.counted(check))
         self.metrics.checks.inc()
+
+    def backup(self, bytes_per_s: int) -> AsyncGenerator[Piece, None]:
+        """A copy of the store; the writer goes on."""
+        return backup(self.store, bytes_per_s)
 
     def gauges(self, group: str, topic: str) -> tuple[int, int]:
         """(parked Pops, sessions) of a group in a topic."""

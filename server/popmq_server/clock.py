@@ -12,6 +12,7 @@ One thing follows the wall clock as well: a delivery time that was given as wall
 clocks say so, therefore `wall_ms`, which may step in either direction at any moment.
 """
 
+import asyncio
 import logging
 import threading
 import time
@@ -118,3 +119,8 @@ def wait_until(event: threading.Condition, clock: Clock, due_ms: int | None, idl
             event.wait(idle_s)
     else:
         event.wait(min(idle_s, max(0.0, (due_ms - clock.now_ms()) / 1000)))
+
+
+async def pause(seconds: float) -> None:
+    """Keeps a rate on the real clock: nothing that a client is promised depends on it."""
+    await asyncio.sleep(max(0.0, seconds))

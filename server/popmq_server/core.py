@@ -375,6 +375,7 @@ class Core:
         if not full:
             raise CommitFailed(f"a commit failed although the disk has room: {fault}") from fault
         self.store.reserve.give()
+        self.store.end_copies("a commit found no room")
         return storage_full("the disk or the map is full")
 
     def _give_up(self, order: list[int], results: list[Any]) -> Committed:

@@ -4,8 +4,10 @@ A face turns requests into commands (commands.py) and answers into responses; it
 (broker.py) runs commands on the local store.
 """
 
+from collections.abc import AsyncGenerator
 from typing import Any, Protocol
 
+from popmq_server.backup import Piece
 from popmq_server.commands import (
     Available,
     Check,
@@ -77,6 +79,9 @@ class Engine(Protocol):
 
     def checked(self, check: Check) -> None:
         """It was asked."""
+
+    def backup(self, bytes_per_s: int) -> AsyncGenerator[Piece, None]:
+        """A copy of all that is stored now, in pieces."""
 
     def gauges(self, group: str, topic: str) -> tuple[int, int]:
         """(parked Pops, sessions) of a group in a topic."""

@@ -11,11 +11,12 @@ A handle, a recall handle or a transaction id is worth as much as the delivery o
 guessed. What is not in the tables is done for nobody. Work that the broker does by itself does not pass here.
 """
 
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 from popmq_server import commands
 from popmq_server.access import CALLER, Key, Keys, Need, denied, unauthenticated
+from popmq_server.backup import Piece
 from popmq_server.commands import (
     Available,
     Check,
@@ -307,6 +308,11 @@ class Guarded:
     def checked(self, check: Check) -> None:
         """For whoever has the check."""
         self._engine.checked(check)
+
+    def backup(self, bytes_per_s: int) -> AsyncGenerator[Piece, None]:
+        """For admin: it holds every message."""
+        self._allow(ADMIN)
+        return self._engine.backup(bytes_per_s)
 
     def gauges(self, group: str, topic: str) -> tuple[int, int]:
         """Numbers beside a row of `groups`."""

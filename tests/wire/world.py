@@ -168,13 +168,21 @@ def good_requests(world: World) -> dict[str, Message]:
         "Admin/Browse": pb.BrowseRequest(topic=TOPIC),
         "Admin/ListLeases": pb.ListLeasesRequest(group=GROUP, topic=TOPIC),
         "Admin/ListOwners": pb.ListOwnersRequest(group=GROUP),
+        "Admin/Backup": pb.BackupRequest(bytes_per_s=1 << 30),
     }
+
+
+#: Their answer is a stream: here a list of responses.
+STREAMED = {"Admin/Backup"}
 
 
 def method(stubs: Stubs, name: str) -> Any:
     """The stub of "Broker/Send"."""
     service, _, verb = name.partition("/")
-    return getattr(stubs.broker if service == "Broker" else stubs.admin, verb)
+    stub = getattr(stubs.broker if service == "Broker" else stubs.admin, verb)
+    if name in STREAMED:
+        return lambda *request, **more: list(stub(*request, **more))
+    return stub
 
 
 def with_fields(request: Message, **changes: Any) -> Message:

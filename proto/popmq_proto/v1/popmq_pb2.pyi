@@ -1472,6 +1472,30 @@ class DelayedMessage(_message.Message):
     stored_ms: int
     def __init__(self, topic: _Optional[str] = ..., message_id: _Optional[str] = ..., due_ms: _Optional[int] = ..., recall_handle: _Optional[str] = ..., stored_ms: _Optional[int] = ...) -> None: ...
 
+class BackupRequest(_message.Message):
+    __slots__ = ("bytes_per_s",)
+    BYTES_PER_S_FIELD_NUMBER: _ClassVar[int]
+    bytes_per_s: int
+    def __init__(self, bytes_per_s: _Optional[int] = ...) -> None: ...
+
+class BackupResponse(_message.Message):
+    __slots__ = ("data", "about_bytes", "end")
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    ABOUT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    data: bytes
+    about_bytes: int
+    end: BackupEnd
+    def __init__(self, data: _Optional[bytes] = ..., about_bytes: _Optional[int] = ..., end: _Optional[_Union[BackupEnd, _Mapping]] = ...) -> None: ...
+
+class BackupEnd(_message.Message):
+    __slots__ = ("bytes", "sha256")
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    SHA256_FIELD_NUMBER: _ClassVar[int]
+    bytes: int
+    sha256: bytes
+    def __init__(self, bytes: _Optional[int] = ..., sha256: _Optional[bytes] = ...) -> None: ...
+
 class ListTransactionsRequest(_message.Message):
     __slots__ = ("topic", "max_messages")
     TOPIC_FIELD_NUMBER: _ClassVar[int]

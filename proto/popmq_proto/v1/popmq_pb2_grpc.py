@@ -1170,6 +1170,11 @@ class AdminStub(object):
                 request_serializer=popmq_dot_v1_dot_popmq__pb2.ListTransactionsRequest.SerializeToString,
                 response_deserializer=popmq_dot_v1_dot_popmq__pb2.ListTransactionsResponse.FromString,
                 _registered_method=True)
+        self.Backup = channel.unary_stream(
+                '/popmq.v1.Admin/Backup',
+                request_serializer=popmq_dot_v1_dot_popmq__pb2.BackupRequest.SerializeToString,
+                response_deserializer=popmq_dot_v1_dot_popmq__pb2.BackupResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServicer(object):
@@ -1393,6 +1398,16 @@ class AdminServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Backup(self, request, context):
+        """── The store ──────────────────────────────────────────────────────────────────────────────────────────────────
+        A consistent copy of the whole store, as it is when the call begins: everything that was answered before is in it.
+        The copy is whole only when `end` has come. Errors: BUSY (one is running), STORAGE_FULL (the broker needs the room
+        that the backup holds), INVALID_FIELD, UNAVAILABLE.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -1540,6 +1555,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.ListTransactions,
                     request_deserializer=popmq_dot_v1_dot_popmq__pb2.ListTransactionsRequest.FromString,
                     response_serializer=popmq_dot_v1_dot_popmq__pb2.ListTransactionsResponse.SerializeToString,
+            ),
+            'Backup': grpc.unary_stream_rpc_method_handler(
+                    servicer.Backup,
+                    request_deserializer=popmq_dot_v1_dot_popmq__pb2.BackupRequest.FromString,
+                    response_serializer=popmq_dot_v1_dot_popmq__pb2.BackupResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -2326,6 +2346,33 @@ class Admin(object):
             '/popmq.v1.Admin/ListTransactions',
             popmq_dot_v1_dot_popmq__pb2.ListTransactionsRequest.SerializeToString,
             popmq_dot_v1_dot_popmq__pb2.ListTransactionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Backup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/popmq.v1.Admin/Backup',
+            popmq_dot_v1_dot_popmq__pb2.BackupRequest.SerializeToString,
+            popmq_dot_v1_dot_popmq__pb2.BackupResponse.FromString,
             options,
             channel_credentials,
             insecure,

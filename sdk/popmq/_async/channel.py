@@ -71,6 +71,21 @@ class Channel:
             unwatch()
             call.cancel()
 
+    async def listen(self, method: str, request: Any, take: Callable[[Any], None]) -> None:
+        """A stream of responses: `take` gets each of them, until it ends. Raises grpc.RpcError; ClientClosed."""
+        if self._closed:
+            raise ClientClosed("this client is closed")
+        call = (self._methods.get(method) or self._open(method))(request, metadata=self._connection.headers())
+        try:
+            async for response in call:
+                take(response)
+        except asyncio.CancelledError:
+            if self._closed:
+                raise ClientClosed("this client was closed while a stream was open") from None
+            raise
+        finally:
+            call.cancel()
+
     async def close(self) -> None:
         """Cancels what is under way."""
         self._closed = True

@@ -73,6 +73,20 @@ class Wire:
         finally:
             _fork.end(under_way)
 
+    async def listen(self, method: str, request: Any, take: Callable[[Any], None]) -> None:
+        """Gives `take` each response of a stream, until it ends; never tried again: what was taken was taken.
+
+        Raises the error that ended it, and what `take` raises; ClientClosed.
+        """
+        self._check()
+        under_way = _fork.begin()
+        try:
+            await self._channel.listen(method, request, take)
+        except grpc.RpcError as refused:
+            raise read_rpc_error(refused, self._endpoint, method) from None
+        finally:
+            _fork.end(under_way)
+
     def pause(self, tried: int) -> float:
         """Seconds before what failed `tried` ≥ 1 times is tried again."""
         return self._retry.pause(tried)

@@ -1,11 +1,13 @@
 # Written by sdk/twin.py from popmq/_async/admin.py: change that one.
 """The control plane of a client: topics and groups."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from popmq import _admin_calls
+from popmq._backup import Backup, Told
 from popmq._sync.wire import Wire
 from popmq.topic import DEFAULT_EXPIRY_S, Group, LiteTopics, Quota, Retention, Start, Subscription, Topic
+from popmq_proto.v1 import popmq_pb2 as pb
 
 
 class Admin:
@@ -156,3 +158,14 @@ class Admin:
     def subscriptions(self, group: str) -> list[Subscription]:
         """How the group reads each topic that it has named: filter and consume mode. Raises GroupNotFound."""
         return self._wire.run(_admin_calls.subscriptions(group))
+
+    def backup(self, write: Callable[[bytes], object], rate: int = 0, told: Told | None = None) -> int:
+        """Gives `write` a consistent copy of the broker's store, piece by piece; returns its bytes when it is whole.
+
+        Everything that was answered before this call is in it: start a broker on it, as file popmq.mdb of a folder.
+        `rate`: bytes a second, at most, from 1 MiB; 0: 64 MiB. `told` gets (bytes so far, about how many there will
+        be). Never tried again: after any error what was written is no backup. Raises Busy, StorageFull, Incomplete.
+        """
+        coming = Backup(write, told)
+        self._wire.listen("Admin.Backup", pb.BackupRequest(bytes_per_s=rate), coming.take)
+        return coming.whole()

@@ -69,6 +69,21 @@ class Channel:
             said.put(None)  # ends the thread in which gRPC waits for more to say
             call.cancel()
 
+    def listen(self, method: str, request: Any, take: Callable[[Any], None]) -> None:
+        """A stream of responses: `take` gets each of them, until it ends. Raises grpc.RpcError; ClientClosed."""
+        if self._closed:
+            raise ClientClosed("this client is closed")
+        call = (self._methods.get(method) or self._open(method))(request, metadata=self._connection.headers())
+        try:
+            for response in call:
+                take(response)
+        except (grpc.RpcError, ValueError):
+            if self._closed:
+                raise ClientClosed("this client was closed while a stream was open") from None
+            raise
+        finally:
+            call.cancel()
+
     def close(self) -> None:
         """Cancels what is under way, and waits for its end, but no longer than STOP_S_MAX.
 

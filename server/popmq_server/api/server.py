@@ -23,6 +23,7 @@ from popmq_server.access import Keys
 from popmq_server.api.admin import AdminService
 from popmq_server.api.asking import AskingService
 from popmq_server.api.authentication import Authentication
+from popmq_server.api.backup import BackupService
 from popmq_server.api.filtering import FilteringService
 from popmq_server.api.limiting import LimitingService
 from popmq_server.api.looking import LookingService
@@ -101,6 +102,7 @@ class Server:
             LookingService(engine, native, metrics),
             SessionService(engine, metrics),
             AskingService(engine, self._face.clients),
+            BackupService(engine),
         )
         for name in _SERVICES:
             self._add(name, parts)
@@ -120,6 +122,8 @@ class Server:
             call: Any = next((getattr(part, method.name) for part in parts if hasattr(part, method.name)), _unserved)
             if method.client_streaming:
                 handlers[method.name] = grpc.stream_stream_rpc_method_handler(self._stream(method.name, call))
+            elif method.server_streaming:
+                handlers[method.name] = grpc.unary_stream_rpc_method_handler(self._stream(method.name, call))
             else:
                 handlers[method.name] = grpc.unary_unary_rpc_method_handler(
                     self._unary(method.name, call), None, _bytes
@@ -174,16 +178,16 @@ class Server:
         await refuse(context, refused)
 
     def _stream(self, name: str, call: StreamMethod) -> Callable[[Any, Any], Awaitable[None]]:
-        """A stream of both sides: it lasts as long as its client, so a stop does not wait for it.
+        """A stream, of both sides or of ours: it lasts as long as its client, so a stop does not wait for it.
 
         What `call` gives is written here rather than yielded to grpcio: so whoever ends the stream, and in whatever
         moment, `call` is closed at once, and it goes on behind a `yield` only when the response was written.
         """
 
-        async def handle(requests: AsyncIterator[bytes], context: Any) -> None:
+        async def handle(asked: Any, context: Any) -> None:
             ended = "OK"
             try:
-                async with contextlib.aclosing(call(requests)) as responses:
+                async with contextlib.aclosing(call(asked)) as responses:
                     async for response in responses:
                         await context.write(_bytes(response))
             except Refused as refused:

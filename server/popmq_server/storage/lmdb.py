@@ -11,7 +11,7 @@ import os
 import pathlib
 import shutil
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import lmdb
 
@@ -33,6 +33,8 @@ USED_SHARE_MAX = 0.85
 DISK_FREE_SEND = 256 << 20
 DISK_FREE_POP = 64 << 20
 
+#: LMDB gives a compacted copy this number of transactions.
+_TXN_OF_COPY = 1
 #: Where `meta` has the number of the format.
 _FORMAT = b"format"
 
@@ -45,6 +47,13 @@ class MapFull(Exception):
 
 class DiskFault(Exception):
     """A commit failed. Whether the disk is full is `Store.disk_free`'s to say."""
+
+
+class Reader(Protocol):
+    """Who keeps a read transaction open for long: a backup."""
+
+    def end(self, why: str) -> None:
+        """Lets go."""
 
 
 class Store:
@@ -62,12 +71,27 @@ class Store:
         self._lock = _lock_folder(folder)
         try:
             self._env = _open_environment(folder, map_bytes, sync)
+            self._check_length()
             self._db = self._open_databases()
             sync_folder(folder)
         except BaseException:
             os.close(self._lock)
             raise
+        #: Copies under way: they keep freed pages from being used again.
+        self.copies: list[Reader] = []
         self.reserve = Reserve(folder, wanted=sync != "none")
+
+    def _check_length(self) -> None:
+        """Refuses a copy that was cut short: LMDB would open it, and the process die when it reads what is missing.
+
+        Only a copy that nobody has written to yet is as long as it says: a living file may end before its last page.
+        """
+        size, told = (self.folder / DATA_FILE).stat().st_size, self.pages_reached * self.page_bytes
+        if self._env.info()["last_txnid"] == _TXN_OF_COPY and size < told:
+            raise StartError(
+                f"{self.folder / DATA_FILE} is cut short: it has {size:,} of {told:,} bytes; it is a part of a backup, "
+                "take the backup again or name another folder with --data"
+            )
 
     def _open_databases(self) -> dict[str, Any]:
         """All databases, made in one commit when they are new. Refuses a store of another format."""
@@ -112,6 +136,11 @@ class Store:
         return self.map_bytes // int(self._env.stat()["psize"])
 
     @property
+    def pages_reached(self) -> int:
+        """Pages of the file, free ones included; a commit uses new ones when no free one may be used yet."""
+        return int(self._env.info()["last_pgno"]) + 1
+
+    @property
     def page_bytes(self) -> int:
         return int(self._env.stat()["psize"])
 
@@ -126,8 +155,18 @@ class Store:
         """Free bytes of the disk under the data folder."""
         return shutil.disk_usage(self.folder).free
 
+    def end_copies(self, why: str) -> None:
+        """Ends every copy under way: what they hold is free for the next commits."""
+        for copy in tuple(self.copies):
+            copy.end(why)
+
+    def forget_dead_readers(self) -> None:
+        """Pages that a process read which was killed are free again."""
+        self._env.reader_check()
+
     def close(self) -> None:
         """Syncs what a relaxed mode has not, and gives the folder free."""
+        self.end_copies("the broker is stopping")
         self._env.sync(True)
         self._env.close()
         os.close(self._lock)
@@ -292,6 +331,15 @@ def _open_environment(folder: pathlib.Path, map_bytes: int, sync: str) -> lmdb.E
         )
     except lmdb.Error as error:
         raise StartError(f"{folder / DATA_FILE} cannot be opened: {error}") from error
+
+
+def copy_environment(folder: pathlib.Path, handle: int) -> None:
+    """Writes a compacted copy of a store that another process has open into an open file. Raises DiskFault."""
+    try:
+        with lmdb.open(str(folder / DATA_FILE), subdir=False, readonly=True, readahead=False, max_readers=16) as env:
+            env.copyfd(handle, compact=True)
+    except lmdb.Error as error:
+        raise DiskFault(str(error)) from error
 
 
 @contextlib.contextmanager

@@ -1,0 +1,93 @@
+"""Backups of a running broker: the pieces of one copy, at a bounded rate, to whoever takes them.
+
+    Backup ─▶ Copy (storage/backup.py) ─▶ piece ─▶ client, then a pause that keeps the rate ─▶ piece … ─▶ end, sha256
+
+The writer is not held. The copy is given up when the client takes nothing for STALL_S, and when it costs the broker too
+much: then it is refused in the middle, and what the client has is no backup.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import NamedTuple
+
+from popmq_server.clock import pause
+from popmq_server.errors import Refused
+from popmq_server.storage.backup import Copy
+from popmq_server.storage.lmdb import DiskFault, Store, reading
+
+#: A client that takes nothing for so long has left, or hangs.
+STALL_S = 60.0
+#: How often it is looked at whether a backup costs too much.
+WATCH_S = 0.25
+
+
+class Piece(NamedTuple):
+    """`about_bytes`: in the first piece, what the file will have. The last piece has `length` and `sha256`, no data."""
+
+    data: bytes = b""
+    about_bytes: int = 0
+    length: int = 0
+    sha256: bytes = b""
+
+
+class _Watch:
+    """Ends a copy that nobody takes, or that costs too much."""
+
+    def __init__(self, copy: Copy) -> None:
+        self._copy = copy
+        self._loop = asyncio.get_running_loop()
+        self._moved = self._loop.time()
+        self._look()
+
+    def moved(self) -> None:
+        self._moved = self._loop.time()
+
+    def _look(self) -> None:
+        self._next = self._loop.call_later(WATCH_S, self._look)
+        if why := self._why():
+            self._copy.end(why)
+
+    def _why(self) -> str:
+        if self._loop.time() - self._moved > STALL_S:
+            return f"nobody took the next piece for {STALL_S:.0f} s"
+        return self._copy.cost()
+
+    def cancel(self) -> None:
+        self._next.cancel()
+
+
+async def backup(store: Store, bytes_per_s: int) -> AsyncGenerator[Piece, None]:
+    """The pieces of a copy of the store as it is now. Raises Refused: BUSY, STORAGE_FULL."""
+    if store.copies:
+        raise Refused(
+            "BUSY", "another backup is running", retry_after_ms=10_000, action="wait until it has ended, or end it"
+        )
+    with reading(store) as kv:
+        about_bytes = kv.used_pages() * store.page_bytes
+    copy = Copy(store)  # a process is started in a millisecond or two
+    watch = _Watch(copy)
+    try:
+        yield Piece(about_bytes=about_bytes)
+        async for data in _paced(copy, bytes_per_s):
+            watch.moved()
+            yield Piece(data)
+        yield Piece(length=copy.bytes, sha256=copy.sha256)
+    except DiskFault as fault:
+        raise Refused(
+            "STORAGE_FULL",
+            f"the backup was given up: {fault}",
+            action="take it again, faster (--rate) or at a quieter time, or give the broker more room (--max-size)",
+        ) from fault
+    finally:
+        watch.cancel()
+        copy.close()
+
+
+async def _paced(copy: Copy, bytes_per_s: int) -> AsyncGenerator[bytes, None]:
+    """Each piece when those before it have had their time; a client that was late is not hurried on."""
+    loop = asyncio.get_running_loop()
+    due = loop.time()
+    while data := await asyncio.to_thread(copy.read):
+        await pause(due - loop.time())
+        due = max(due, loop.time()) + len(data) / bytes_per_s
+        yield data

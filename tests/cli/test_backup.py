@@ -1,0 +1,110 @@
+"""`popmq backup`: a folder to start on, or a file from standard output; never a half one that looks whole."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import popmq
+from popmq.testing import Broker
+from popmq_server.embedded import EmbeddedBroker
+from popmq_server.storage.check import check_folder
+from tests.cli.conftest import Cli
+from tests.crash.broker_process import BrokerProcess
+
+MIB = 1 << 20
+BACKUP = [sys.executable, "-c", "from popmq_cli.main import main; main()", "backup"]
+
+
+def fill(client: popmq.Client, mib: int) -> None:
+    for number in range(mib):
+        client.send("orders", popmq.Message(bytes([number % 251]) * MIB))
+
+
+def test_a_backup_is_a_data_folder_that_a_broker_starts_on(run: Cli, client: popmq.Client, tmp_path: Path) -> None:
+    client.send("orders", ["one", "two"])
+    target = tmp_path / "backups" / "monday"
+    done = run("backup", str(target))
+    assert (done.code, done.out) == (0, "")
+    assert done.err == f"{(target / 'popmq.mdb').stat().st_size:,} bytes written to {target}\n"
+    assert sorted(path.name for path in target.iterdir()) == ["popmq.mdb"]
+    assert (target / "popmq.mdb").stat().st_mode & 0o777 == 0o600
+    assert check_folder(target) == []
+    with EmbeddedBroker(target, sync="none") as restored, popmq.Client(restored.endpoint) as other:
+        assert sorted(row.text() for row in other.pop("orders", "billing")) == ["one", "two"]
+
+
+def test_a_folder_that_has_a_store_is_not_overwritten(run: Cli, client: popmq.Client, tmp_path: Path) -> None:
+    assert run("backup", str(tmp_path / "a")).code == 0
+    before = (tmp_path / "a" / "popmq.mdb").read_bytes()
+    done = run("backup", str(tmp_path / "a"))
+    assert done.code == 2
+    assert "is not overwritten" in done.err
+    assert (tmp_path / "a" / "popmq.mdb").read_bytes() == before
+
+
+def test_a_folder_that_cannot_be_made_is_a_sentence(run: Cli, client: popmq.Client, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = run("backup", str(tmp_path / "file" / "folder"))
+    assert done.code == 1
+    assert "cannot take the backup" in done.err
+
+
+def test_standard_output_gets_the_file_and_nothing_else(run: Cli, broker: Broker, client: popmq.Client) -> None:
+    client.send("orders", "one")
+    done = subprocess.run([*BACKUP, "-"], capture_output=True, check=True, timeout=60)
+    assert len(done.stdout) % 4096 == 0
+    assert done.stderr.decode() == f"{len(done.stdout):,} bytes written to standard output\n"
+
+
+def test_what_is_refused_leaves_no_file(run: Cli, client: popmq.Client, tmp_path: Path) -> None:
+    done = run("backup", "--rate", "1KiB", str(tmp_path / "a"))
+    assert done.code == 1
+    assert "bytes_per_s" in done.err
+    assert list((tmp_path / "a").iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.process
+def test_a_broker_killed_meanwhile_leaves_no_file_that_looks_whole(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker, popmq.Client(broker.endpoint) as client:
+        client.create_topic("orders")
+        fill(client, 12)
+        going = begun(broker, tmp_path / "copy")
+        broker.kill()
+        assert going.wait(60) == 3
+    assert list((tmp_path / "copy").iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.process
+def test_a_client_killed_meanwhile_leaves_no_file_that_looks_whole_and_the_broker_goes_on(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker, popmq.Client(broker.endpoint) as client:
+        client.create_topic("orders")
+        fill(client, 12)
+        going = begun(broker, tmp_path / "copy")
+        going.send_signal(signal.SIGKILL)
+        assert going.wait(60) == -signal.SIGKILL
+        assert [path.name for path in (tmp_path / "copy").iterdir()] == ["popmq.mdb.part"]
+        client.send("orders", "after")
+        done = subprocess.run(
+            [*BACKUP, "--rate", "1GiB", "--endpoint", broker.endpoint, str(tmp_path / "copy")], check=False, timeout=60
+        )
+        assert done.returncode == 0
+    assert check_folder(tmp_path / "copy") == []
+
+
+def begun(broker: BrokerProcess, target: Path) -> subprocess.Popen[bytes]:
+    """A slow backup of which something has come."""
+    command = [*BACKUP, "--rate", "1MiB", "--endpoint", broker.endpoint, str(target)]
+    going = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    part = target / "popmq.mdb.part"
+    while not (part.exists() and part.stat().st_size):
+        assert going.poll() is None
+        os.sched_yield()
+    return going
