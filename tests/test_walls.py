@@ -36,7 +36,12 @@ ROOMS = {
         # The embedded broker for users' tests: the one named exception.
         {"popmq_server": "sdk/popmq/testing.py"},
     ),
-    "popmq_cli": Room("sdk", frozenset({"popmq"}), frozenset({"click", "rich"}), {"popmq_server": "sdk/popmq_cli/"}),
+    "popmq_cli": Room(
+        "sdk",
+        frozenset({"popmq"}),
+        frozenset({"click", "rich"}),
+        {"popmq_server": "sdk/popmq_cli/", "pyarrow": "sdk/popmq_cli/rows.py"},
+    ),
     "popmq_server": Room(
         "server",
         frozenset({"popmq_proto"}),

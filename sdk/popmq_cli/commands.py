@@ -28,6 +28,7 @@ from popmq_cli.settle import ack, extend, reject, release
 from popmq_cli.stats import stats
 from popmq_cli.topic import topic
 from popmq_cli.transactions import transactions
+from popmq_cli.transfer import export_, import_
 from popmq_cli.why import why
 
 _EXIT_CODES = "\b\nExit codes:\n" + "\n".join(
@@ -70,7 +71,7 @@ COMMANDS = (
     (serve, topic, group),
     (send, recall, pop, ack, extend, release, reject),
     (stats, why, message, peek, dlq, delayed, transactions, message_groups, revive, sessions, client, owners),
-    (offsets, mode, backup, check, compact, access_key),
+    (offsets, mode, export_, import_, backup, check, compact, access_key),
 )
 for family in COMMANDS:
     for command in family:

@@ -93,7 +93,7 @@ def _send_all(
 
 
 @contextmanager
-def progress(source: IO[bytes] | None) -> Iterator[Any]:
+def progress(source: IO[bytes] | None, doing: str = "sending") -> Iterator[Any]:
     """Shows how far a long input is, on a terminal; nothing elsewhere, or when messages came as arguments."""
     if source is None or not sys.stderr.isatty():
         yield lambda sent: None
@@ -101,7 +101,7 @@ def progress(source: IO[bytes] | None) -> Iterator[Any]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    columns = (TextColumn("sending"), BarColumn(), TextColumn("{task.fields[sent]:,} messages"), TimeElapsedColumn())
+    columns = (TextColumn(doing), BarColumn(), TextColumn("{task.fields[sent]:,} messages"), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=_size(source), sent=0)
         yield lambda sent: bar.update(task, completed=source.tell() if source.seekable() else 0, sent=sent)

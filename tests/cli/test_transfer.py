@@ -1,0 +1,176 @@
+"""`popmq export` and `popmq import`: a topic as JSON lines or Parquet, and back, with all fields of its messages."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+import popmq
+from popmq_cli import transfer
+from tests.cli.conftest import Cli
+
+MESSAGES = [
+    popmq.Message("text ü", key="k", more_keys=["k2"], tag="t", properties={"a": "b"}, message_id="one", born_ms=5),
+    popmq.Message(b"\x00\xff", message_id="two", trace_context=popmq.TraceContext("00-a-b-01", "x=y")),
+    popmq.Message(b"z", message_id="three", encoding="GZIP"),
+]
+
+
+def fields(client: popmq.Client, topic: str, queues: int = 1) -> list[tuple[object, ...]]:
+    rows = [row for queue in range(queues) for row in client.browse(topic, queue, 0, 4096).deliveries]
+    return [
+        (
+            row.body,
+            row.message_id,
+            row.key,
+            tuple(row.more_keys),
+            row.tag,
+            dict(row.properties),
+            row.message_group,
+            row.priority,
+            row.deliver_at_ms,
+            row.encoding,
+            row.trace_context,
+            row.born_ms,
+        )
+        for row in rows
+    ]
+
+
+@pytest.fixture
+def topics(client: popmq.Client) -> popmq.Client:
+    """Topic from, with three messages, and an empty one."""
+    for name in ("from", "to"):
+        client.create_topic(name, queues=1)
+    client.send("from", MESSAGES)
+    return client
+
+
+@pytest.mark.parametrize("name", ["file.jsonl", "file.parquet"])
+def test_every_field_of_a_message_survives(run: Cli, topics: popmq.Client, tmp_path: Path, name: str) -> None:
+    path = str(tmp_path / name)
+    done = run("export", "from", path)
+    assert (done.code, done.out, done.err) == (0, "", "3 messages of from exported\n")
+    assert [each.name for each in tmp_path.iterdir() if each.name.startswith("file")] == [name]
+    assert run("import", "to", path).err == "3 messages sent to to\n"
+    assert fields(topics, "to") == fields(topics, "from")
+
+
+def test_order_groups_priorities_and_times_survive(run: Cli, client: popmq.Client, tmp_path: Path) -> None:
+    at = datetime(2020, 1, 1, tzinfo=UTC)
+    client.create_topic("ledger", 4, "FIFO")
+    client.create_topic("copy", 4, "FIFO")
+    client.send("ledger", [popmq.Message(f"{n}", message_group=f"g{n % 3}", deliver_at=at) for n in range(30)])
+    path = str(tmp_path / "ledger.jsonl")
+    assert run("export", "ledger", path).code == 0
+    assert run("import", "copy", path).code == 0
+
+    def by_group(topic: str) -> dict[str, list[bytes]]:
+        rows = [row for queue in range(4) for row in client.browse(topic, queue, 0, 4096).deliveries]
+        return {name: [row.body for row in rows if row.message_group == name] for name in ("g0", "g1", "g2")}
+
+    assert by_group("copy") == by_group("ledger")
+    assert sum(map(len, by_group("copy").values())) == 30
+
+
+def test_bodies_are_text_or_base64_and_the_place_is_told(run: Cli, topics: popmq.Client) -> None:
+    first, second, _ = run("export", "from", "-").objects
+    assert (first["body"], first["queue"], first["offset"]) == ("text ü", 0, 0)
+    assert base64.b64decode(second["body_base64"]) == b"\x00\xff"
+    assert "tag" not in second
+
+
+def test_dead_letters_are_exported(run: Cli, topics: popmq.Client) -> None:
+    topics.create_group("g")
+    for row in topics.pop("from", "g"):
+        topics.reject(row, reason="no")
+    assert len(run("export", "%DLQ%g", "-").objects) == 3
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["no json", "[]", "{}", '{"key": "k"}', '{"body": 5}', '{"body": "x", "colour": 1}', '{"body_base64": "%"}'],
+)
+def test_a_line_that_is_no_message_is_named_and_those_before_it_are_sent(
+    run: Cli, topics: popmq.Client, line: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "file.jsonl"
+    path.write_text(f'{{"body": "fine"}}\n\n{line}\n{{"body": "after"}}\n')
+    done = run("import", "to", str(path))
+    assert done.code == 2
+    assert "line 3 is no message" in done.err
+    assert "1 message sent to to; go on with --from-line 3" in done.err
+    assert [row[0] for row in fields(topics, "to")] == [b"fine"]
+    path.write_text(path.read_text().replace(line, '{"body": "mended"}'))
+    assert run("import", "to", str(path), "--from-line", "3").code == 0
+    assert [row[0] for row in fields(topics, "to")] == [b"fine", b"mended", b"after"]
+
+
+def test_lines_that_the_broker_refuses_are_named_and_the_others_are_stored(
+    run: Cli, topics: popmq.Client, tmp_path: Path
+) -> None:
+    path = tmp_path / "file.jsonl"
+    path.write_text("\n".join(json.dumps({"body": "x", "priority": n % 2}) for n in range(4)))
+    done = run("import", "to", str(path))
+    assert done.code == 2
+    assert "line 2 was refused" in done.err
+    assert "line 4 was refused" in done.err
+    assert "2 messages sent to to; go on with --from-line 5" in done.err
+    assert len(fields(topics, "to")) == 2
+
+
+def test_a_topic_with_unique_ids_may_be_imported_twice(run: Cli, topics: popmq.Client, tmp_path: Path) -> None:
+    topics.create_topic("once", queues=1, unique_ids=3600)
+    path = str(tmp_path / "file.jsonl")
+    run("export", "from", path)
+    assert [run("import", "once", path).code for _ in range(2)] == [0, 0]
+    assert len(fields(topics, "once")) == 3
+
+
+def test_many_pages_and_pieces_are_moved_whole(run: Cli, client: popmq.Client, tmp_path: Path) -> None:
+    names = [f"m{number}" for number in range(1234)]
+    client.send("orders", names)
+    client.create_topic("copy", queues=2)
+    path = str(tmp_path / "file.jsonl")
+    assert run("export", "orders", path).err == "1234 messages of orders exported\n"
+    assert run("import", "copy", path).err == "1234 messages sent to copy\n"
+    assert {row[0] for row in fields(client, "copy", 2)} == {name.encode() for name in names}
+    assert len(fields(client, "copy", 2)) == 1234
+
+
+def test_an_export_that_fails_leaves_the_file_that_was_there(
+    run: Cli, topics: popmq.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "file.jsonl"
+    path.write_text("before")
+
+    def broken(*_: object) -> object:
+        raise popmq.errors.Unavailable("gone")
+
+    monkeypatch.setattr(transfer, "_stored", broken)
+    assert run("export", "from", str(path)).code == 3
+    assert path.read_text() == "before"
+    assert not (tmp_path / "file.jsonl.part").exists()
+
+
+def test_without_pyarrow_parquet_is_a_sentence(
+    run: Cli, topics: popmq.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    done = run("export", "from", str(tmp_path / "file.parquet"))
+    assert done.code == 1
+    assert "pip install pyarrow" in done.err
+    assert run("export", "from", str(tmp_path / "file.jsonl")).code == 0
+
+
+def test_a_file_that_is_no_parquet_is_a_sentence(run: Cli, topics: popmq.Client, tmp_path: Path) -> None:
+    path = tmp_path / "file.parquet"
+    path.write_bytes(b"no parquet at all, but long enough")
+    done = run("import", "to", str(path))
+    assert done.code == 2
+    assert "no Parquet file" in done.err
