@@ -150,8 +150,15 @@ def _differences(ours: Transaction, theirs: Transaction) -> Iterator[str]:
     """Entries of the one that are not in the other, as sentences."""
     for name in keys.DATABASES:
         for one, other in itertools.zip_longest(ours.scan(name), theirs.scan(name)):
-            if one != other:
+            if not _same(one, other):
                 yield f"an entry of {name} at {(one or other)[0].hex()}"
+
+
+def _same(one: tuple[bytes, memoryview] | None, other: tuple[bytes, memoryview] | None) -> bool:
+    """As bytes: views are compared letter by letter, 30 s for a gigabyte."""
+    if one is None or other is None:
+        return one is other
+    return one[0] == other[0] and bytes(one[1]) == bytes(other[1])
 
 
 def _tell(done: int, total: int) -> None:
