@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from popmq_server.storage.keys import CQ_ENTRY, CQ_KEY, TOPIC_AT, U32, U64
 from popmq_server.storage.lmdb import Transaction
-from popmq_server.topic import IDX_HEAD, IDX_RANGE
+from popmq_server.topic import IDX_HEAD, IDX_RANGE, OPEN_BYTES_MAX, Log
 from popmq_server.tx import Tx
 
 #: A wide block says the names of so many index blocks, or so many names, whichever comes first.
@@ -142,14 +142,25 @@ def spot(kv: Transaction, topic_id: int, position: int) -> Spot | None:
     block = kv.floor("idx", TOPIC_AT.pack(topic_id, position), U32.pack(topic_id))
     if block is None:
         return None
-    stored_ms, size, ranges = IDX_HEAD.unpack_from(block[1])
+    _, size, ranges = IDX_HEAD.unpack_from(block[1])
     if position >= TOPIC_AT.unpack(block[0])[1] + size:
         return None
     for queue, first, _ in IDX_RANGE.iter_unpack(block[1][IDX_HEAD.size : IDX_HEAD.size + ranges * IDX_RANGE.size]):
         raw = kv.get("cq", CQ_KEY.pack(topic_id, queue, first))
         if raw is not None and (found := _entry_at(raw, position)) is not None:
-            return Spot(position, found[1], queue, first + found[0], stored_ms)
+            when_ms = stored_ms(kv, topic_id, position, found[1], block[1])
+            return Spot(position, found[1], queue, first + found[0], when_ms)
     return None
+
+
+def stored_ms(kv: Transaction, topic_id: int, position: int, size: int, head: memoryview) -> int:
+    """When a message was stored, by its own record if several commits share its chunk (`head`: the index block).
+
+    Of one that cannot be read it is known when the last message of its chunk was stored, OPEN_MS_MAX later at most.
+    """
+    last_ms, chunk_bytes, _ = IDX_HEAD.unpack_from(head)
+    read = Log(kv).fetch(topic_id, position, size) if chunk_bytes <= OPEN_BYTES_MAX else None
+    return int(last_ms) if read is None else read[0]
 
 
 def _entry_at(raw: memoryview, position: int) -> tuple[int, int] | None:
@@ -165,7 +176,10 @@ def _entry_at(raw: memoryview, position: int) -> tuple[int, int] | None:
 
 
 def before(kv: Transaction, topic_id: int, until_ms: int) -> int:
-    """A position below which everything lies that was stored by a time: store times grow with positions."""
+    """A position below which everything lies that was stored by a time: store times grow with positions.
+
+    The chunk that it falls into is below it as a whole.
+    """
     prefix = U32.pack(topic_id)
     first = kv.first("idx", prefix)
     if first is None:
@@ -178,7 +192,8 @@ def before(kv: Transaction, topic_id: int, until_ms: int) -> int:
             low = middle + 1
         else:
             high = middle
-    return int(low)
+    chunk = kv.get("idx", TOPIC_AT.pack(topic_id, low))
+    return int(low) if chunk is None else int(low + IDX_HEAD.unpack_from(chunk)[1])
 
 
 def end(kv: Transaction, topic_id: int) -> int:
@@ -201,7 +216,7 @@ def widen(tx: Tx, topic_id: int) -> bool:
     start = said_up_to(tx.kv, topic_id)
     names: list[bytes] = []
     blocks, begin, stop = 0, 0, 0
-    for position, size, raw in blocks_from(tx.kv, topic_id, start):
+    for position, size, raw in blocks_from(tx, topic_id, start):
         blocks, begin, stop = blocks + 1, begin if blocks else position, position + size
         names += [WIDE_NAME.pack(name, position + at) for name, at in NAME.iter_unpack(raw)]
         if blocks == BLOCKS_MAX or len(names) >= NAMES_MAX:
@@ -213,11 +228,15 @@ def widen(tx: Tx, topic_id: int) -> bool:
     return True
 
 
-def blocks_from(kv: Transaction, topic_id: int, start: int) -> Iterator[tuple[int, int, memoryview]]:
-    """(position, bytes of the chunk, names) of each index block from a position on."""
-    for key, value in kv.scan("idx", U32.pack(topic_id), TOPIC_AT.pack(topic_id, start)):
+def blocks_from(tx: Tx, topic_id: int, start: int) -> Iterator[tuple[int, int, memoryview]]:
+    """(position, bytes of the chunk, names) of each index block from a position on, up to the chunk that is open."""
+    still_open = tx.state.open_chunks.get(topic_id)
+    for key, value in tx.kv.scan("idx", U32.pack(topic_id), TOPIC_AT.pack(topic_id, start)):
+        position = TOPIC_AT.unpack(key)[1]
+        if still_open is not None and position == still_open.position:
+            return
         _, size, ranges = IDX_HEAD.unpack_from(value)
-        yield TOPIC_AT.unpack(key)[1], size, value[IDX_HEAD.size + ranges * IDX_RANGE.size :]
+        yield position, size, value[IDX_HEAD.size + ranges * IDX_RANGE.size :]
 
 
 def forget(tx: Tx, topic_id: int) -> None:

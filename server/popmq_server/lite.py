@@ -23,10 +23,9 @@ import itertools
 
 from popmq_server.errors import Refused, group_not_found, invalid, topic_not_found
 from popmq_server.lite_removal import remove
-from popmq_server.message import RECORD
 from popmq_server.records import Group, Held, Lites, Stat, Topic
 from popmq_server.state import LITE_NAME
-from popmq_server.storage.keys import FWAIT_VALUE, STAT_KEY, U32, U64
+from popmq_server.storage.keys import FWAIT_VALUE, STAT_KEY, U32
 from popmq_server.subscription import bind
 from popmq_server.topic import Log, entries
 from popmq_server.tx import Tx
@@ -167,12 +166,6 @@ def oldest(tx: Tx, group: Group, parent: Topic) -> int:
             units.append(FWAIT_VALUE.unpack_from(first[1])[:2])
         found += [read[0] for position, size in units if (read := log.fetch(topic_id, position, size))]
     return min(found, default=0)
-
-
-def stored_ms(tx: Tx, chunk: int | None) -> int:
-    """When a chunk was stored; 0 when it is not there."""
-    raw = None if chunk is None else tx.kv.get("log", U64.pack(chunk))
-    return 0 if raw is None else int(RECORD.unpack_from(raw)[3])
 
 
 def is_needed(tx: Tx, topic: Topic) -> bool:

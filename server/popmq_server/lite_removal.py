@@ -113,7 +113,7 @@ def _forget(tx: Tx, topic_id: int) -> None:
                 lines.pop((*where, lite_hash(topic.lite_topic)))
     for ends in (state.queue_min, state.queue_max):
         ends.pop((topic_id, 0))
-    for of_topic in (state.topic_groups, state.total, state.topic_stat):
+    for of_topic in (state.topic_groups, state.total, state.topic_stat, state.open_chunks):
         of_topic.pop(topic_id)
     for marks in (state.send_turns, state.trims, state.looked, state.trimmed):
         marks.pop(topic_id, None)

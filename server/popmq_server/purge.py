@@ -163,6 +163,7 @@ def _forget(tx: Tx, entity_id: int, kind: str) -> None:
         _pop_where((state.queue_min, state.queue_max), 0, entity_id)
         state.topic_groups.pop(entity_id)
         state.total.pop(entity_id)
+        state.open_chunks.pop(entity_id)
         state.lites.pop(entity_id)
         for marks in (state.send_turns, state.trims, state.looked, state.trimmed):
             marks.pop(entity_id, None)

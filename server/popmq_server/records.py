@@ -153,6 +153,14 @@ class TopicStat(NamedTuple):
     abandoned: int = 0  # what groups had not read when their subscriptions expired: expiry.py
 
 
+class OpenChunk(NamedTuple):
+    """The last chunk of a topic, while small commits may still be stored behind what it has: see topic.py."""
+
+    position: int
+    bytes: int
+    since_ms: int  # when its first message was stored
+
+
 class Stat(NamedTuple):
     """Counters of one group in one topic, moved in the transaction that moves the messages."""
 

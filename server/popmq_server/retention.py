@@ -25,6 +25,7 @@ from popmq_server.chunks import Chunk, chunks, drop, passed, pinned
 from popmq_server.kept import Keeping
 from popmq_server.records import Topic
 from popmq_server.storage.keys import TOPIC_AT, U32
+from popmq_server.topic import close
 from popmq_server.tx import Tx
 
 #: Looks in one piece: some 10 ms. A chunk is one look, a topic and a chunk that goes are so many.
@@ -112,6 +113,7 @@ class Retention:
         goes_on = self._resume > 0 and self._resume == marked_ms
         if topic.by_age or (not goes_on and 0 <= tx.now_ms - marked_ms < topic.keep_ms // marks.MARKS_MAX):
             return True
+        close(tx, topic.topic_id)  # nothing may join a chunk that a mark says was passed
         moved, done = at, True
         for chunk in chunks(tx, topic.topic_id, at):
             if not passed(tx, topic, chunk):

@@ -39,6 +39,7 @@ At start one scan of ck, due, own, tok and a look at the ends of each queue rebu
     locks          G, T, message group → undone members, owner, part          follows from ck and due
     turns          G, T → which queues were served longest ago, and more       nowhere: turns.py
     buckets        kind, T, G → tokens of a quota, and when that was          nowhere: full after a restart
+    open_chunks    T → the chunk that small commits share (topic.py)          nowhere: a restart begins new ones
 
 What follows is kept in tables all the same, so that an aborted commit takes it back with the rest. `check.differences`
 compares every table of a living broker with those of a fresh start.
@@ -61,6 +62,7 @@ from popmq_server.records import (
     Group,
     Held,
     Lites,
+    OpenChunk,
     Owner,
     Stat,
     Subscription,
@@ -189,6 +191,7 @@ class State:
         self.watches = Watches(self.watched_id, self.deliverable, self.undo)
         self.owner_keys: Table[int, tuple[int, bytes]] = Table()
         self.owner_tokens: Table[int, tuple[tuple[int, int, bytes], ...]] = Table()
+        self.open_chunks: Table[int, OpenChunk] = Table()
         #: Index blocks that were put since somebody looked whether they can be said together (widening.py).
         self.fresh_blocks = 0
         #: Whose turn it is in pops and in sends: a restart begins anew.

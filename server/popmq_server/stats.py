@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from popmq_server import consume_mode, deadletter, delay, expiry, lite, message_groups, transaction
+from popmq_server import consume_mode, deadletter, delay, expiry, index, lite, message_groups, transaction
 from popmq_server.browse import browse, retry_topic
 from popmq_server.checkpoint import KIND_NAMES, CheckPoint
 from popmq_server.commands import Look
@@ -17,7 +17,7 @@ from popmq_server.message import RETRY_PREFIX, dead_letter_topic
 from popmq_server.records import Group, Held, Lites, Stat, Subscription, Topic, TopicStat
 from popmq_server.state import State
 from popmq_server.storage.keys import FWAIT_VALUE, NEVER, RQ_VALUE, STAT_KEY, SUB_OWNER, TOPIC_AT
-from popmq_server.topic import IDX_HEAD, Log, entries
+from popmq_server.topic import IDX_HEAD, OPEN_BYTES_MAX, Log, entries, located_in
 from popmq_server.tx import Tx
 
 #: Entries of a retry topic among which the oldest message is looked for.
@@ -138,11 +138,11 @@ def groups(tx: Tx, topic_name: str, group_name: str) -> list[GroupNumbers]:
     """Numbers of every group in every topic it has named, or of the named ones."""
     leased = _oldest_leased(tx)
     pairs = _pairs(tx, topic_name, group_name)
-    return [_group_numbers(tx, group, topic, leased.get((group.group_id, topic.topic_id))) for group, topic in pairs]
+    return [_group_numbers(tx, group, topic, leased.get((group.group_id, topic.topic_id), 0)) for group, topic in pairs]
 
 
-def _group_numbers(tx: Tx, group: Group, topic: Topic, leased: int | None) -> GroupNumbers:
-    """`leased`: the oldest chunk of a lease, from `_oldest_leased`."""
+def _group_numbers(tx: Tx, group: Group, topic: Topic, leased: int) -> GroupNumbers:
+    """`leased`: when the oldest message under a lease was stored, from `_oldest_leased`."""
     state, where = tx.state, (group.group_id, topic.topic_id)
     stat, held = state.stat[where], state.held.get(where, Held())
     subscription, read_ms = state.subscriptions.get(where, Subscription()), state.last_read.get(where, 0)
@@ -172,11 +172,11 @@ def _group_numbers(tx: Tx, group: Group, topic: Topic, leased: int | None) -> Gr
 
 
 def _oldest_leased(tx: Tx) -> dict[tuple[int, int], int]:
-    """The chunk of the oldest undone member, for each group and topic: one pass, since leases may be many.
+    """When the oldest undone member was stored, for each group and topic: one pass, since leases may be many.
 
-    Positions in the log grow with the time of storing, so the lowest chunk is the oldest.
+    Positions in the log grow with the time of storing, so it is in the lowest chunk.
     """
-    found: dict[tuple[int, int], int] = {}
+    found: dict[tuple[int, int], tuple[int, list[tuple[CheckPoint, int]]]] = {}
     for (ck_id, _), part in tx.state.leases.items():
         ck = tx.state.ck.get(ck_id)
         if ck is None or not part.undone:
@@ -184,8 +184,25 @@ def _oldest_leased(tx: Tx) -> dict[tuple[int, int], int]:
         chunk = min(ck.pinned(part.undone))
         for topic_id in filter(None, (ck.topic_id, tx.state.parent_of(ck.topic_id))):
             where = (ck.group_id, topic_id)
-            found[where] = min(chunk, found.get(where, chunk))
-    return found
+            lowest, held = found.get(where, (chunk, []))
+            if chunk < lowest:
+                lowest, held = chunk, []
+            if chunk == lowest:
+                held.append((ck, part.undone))
+                found[where] = lowest, held
+    return {where: _first_stored(tx, chunk, held) for where, (chunk, held) in found.items()}
+
+
+def _first_stored(tx: Tx, chunk: int, held: list[tuple[CheckPoint, int]]) -> int:
+    """When the first of some members was stored: the lowest of these lies in the chunk. 0 when that is gone."""
+    topic_id = held[0][0].topic_id
+    head = tx.kv.get("idx", TOPIC_AT.pack(topic_id, chunk))
+    if head is None:
+        return 0
+    if IDX_HEAD.unpack_from(head)[1] > OPEN_BYTES_MAX:  # one commit stored it all, and it may have thousands of members
+        return int(IDX_HEAD.unpack_from(head)[0])
+    position, size = min(unit[2:] for ck, bits in held for unit in located_in(tx.kv, ck, bits))
+    return index.stored_ms(tx.kv, topic_id, position, size, head)
 
 
 def _dead(tx: Tx, group: Group) -> int:
@@ -205,7 +222,7 @@ def stored(state: State, topic: Topic) -> int:
     return held - state.topic_stat.get(topic.topic_id, TopicStat()).redriven
 
 
-def _oldest_ms(tx: Tx, group: Group, topic: Topic, leased: int | None) -> int:
+def _oldest_ms(tx: Tx, group: Group, topic: Topic, leased: int) -> int:
     """When the oldest unfinished message was stored: of each queue, the retry topic and the leases the first counts."""
     state, log = tx.state, Log(tx.kv)
     units: list[tuple[int, int]] = []
@@ -222,10 +239,8 @@ def _oldest_ms(tx: Tx, group: Group, topic: Topic, leased: int | None) -> int:
         units.append(oldest)
     times = [read[0] for position, size in units if (read := log.fetch(topic.topic_id, position, size))]
     if topic.type == "LITE":
-        return min(lite.oldest(tx, group, topic), lite.stored_ms(tx, leased), key=lambda ms: ms or NEVER)
-    if leased is not None and (head := tx.kv.get("idx", TOPIC_AT.pack(topic.topic_id, leased))) is not None:
-        times.append(IDX_HEAD.unpack_from(head)[0])
-    return min(times, default=0)
+        times = [lite.oldest(tx, group, topic)]
+    return min(filter(None, (*times, leased)), default=0)
 
 
 def topics(tx: Tx, name: str) -> list[TopicNumbers]:

@@ -15,13 +15,14 @@ would take messages from each other: the reference lets the last one win, here t
 
 from collections.abc import Iterable
 
+from popmq_server import index
 from popmq_server.commands import SetFilter
 from popmq_server.errors import Refused, group_not_found, invalid, topic_not_found
 from popmq_server.filters import filter as filters
 from popmq_server.filters.filter import Filter
 from popmq_server.records import Group, Stat, Subscription, Topic
 from popmq_server.storage.keys import POFF_KEY, TOPIC_AT, U32, U64
-from popmq_server.topic import IDX_HEAD, entries
+from popmq_server.topic import entries
 from popmq_server.tx import Tx
 
 #: In State.queue_reads: a Pop that names no queue.
@@ -181,13 +182,13 @@ def begun_at(tx: Tx, where: tuple[int, int], queue: int) -> int:
 def offset_at(tx: Tx, topic_id: int, queue: int, since_ms: int, low: int, high: int) -> int:
     """The first offset stored at or after a time: store times never fall within a queue, so halving finds it.
 
-    The time is that of the chunk, which is known of a damaged message too; what retention dropped is older.
+    Of a damaged message the time is that of its chunk; what retention dropped is older.
     """
     while low < high:
         middle = (low + high) // 2
         unit = entries(tx.kv, topic_id, queue, middle, 1)
         block = tx.kv.floor("idx", TOPIC_AT.pack(topic_id, unit[0][1]), U32.pack(topic_id)) if unit else None
-        if block is not None and IDX_HEAD.unpack_from(block[1])[0] >= since_ms:
+        if block is not None and index.stored_ms(tx.kv, topic_id, *unit[0][1:], block[1]) >= since_ms:
             high = middle
         else:
             low = middle + 1

@@ -58,7 +58,7 @@ class Widening(Job):
         if tail is None:
             tail = Tail(total, index.said_up_to(tx.kv, topic_id))
         seen, blocks, names = tail[1:]
-        for position, size, raw in index.blocks_from(tx.kv, topic_id, seen):
+        for position, size, raw in index.blocks_from(tx, topic_id, seen):
             seen, blocks, names = position + size, blocks + 1, names + len(raw) // index.NAME.size
             if blocks == index.BLOCKS_MAX or names >= index.NAMES_MAX:
                 self._tails.pop(topic_id, None)

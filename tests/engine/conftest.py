@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from popmq_server import topic
 from popmq_server.storage import table
 from tests.engine.rig import Rig
 
@@ -28,6 +29,12 @@ def make_rig(tmp_path: Path) -> Iterator[MakeRig]:
         broken = rig.findings()
         rig.abandon()
         assert broken == []
+
+
+@pytest.fixture
+def a_chunk_a_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one commit stores of a topic is a chunk, however small: for tests that speak of chunks or index blocks."""
+    monkeypatch.setattr(topic, "OPEN_BYTES_MAX", 0)
 
 
 @pytest.fixture

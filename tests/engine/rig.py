@@ -25,7 +25,7 @@ from popmq_server.records import Group, Topic
 from popmq_server.state import State
 from popmq_server.stats import GroupNumbers
 from popmq_server.storage.check import check, differences
-from popmq_server.storage.keys import hash8
+from popmq_server.storage.keys import CQ_ENTRY, U64, hash8
 from popmq_server.storage.lmdb import Store, Transaction, reading
 from popmq_server.tx import Tx
 
@@ -176,6 +176,19 @@ class Rig:
         kv = self.store.begin()
         change(kv)
         kv.commit()
+
+    def damage(self, *messages: int, place: int = -1) -> None:
+        """Flips a bit in the records of some messages, counted as they were stored."""
+
+        def flip(kv: Transaction) -> None:
+            units = sorted(unit[:2] for _, value in kv.scan("cq") for unit in CQ_ENTRY.iter_unpack(value))
+            for position, size in (units[message] for message in messages):
+                key, value = kv.floor("log", U64.pack(position)) or (b"", b"")
+                start, raw = position - U64.unpack(key)[0], bytearray(value)
+                raw[start + place % size] ^= 0x10
+                kv.put("log", key, bytes(raw))
+
+        self.write(flip)
 
     # ── Topics and groups ────────────────────────────────────────────────────────────────────────────────────────
 

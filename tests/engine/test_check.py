@@ -24,6 +24,9 @@ from popmq_server.storage.keys import (
 from popmq_server.storage.lmdb import Transaction
 from tests.engine.rig import HOUR, Rig
 
+#: What is spoilt here is a chunk or a block of several.
+pytestmark = pytest.mark.usefixtures("a_chunk_a_commit")
+
 Change = Callable[[Transaction], None]
 
 

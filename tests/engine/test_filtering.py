@@ -9,7 +9,6 @@ from popmq_server.message import Outgoing, tag_hash
 from popmq_server.records import Subscription
 from popmq_server.topic import BLOCK_ENTRIES_MAX
 from tests.engine.rig import MINUTE, Rig, bodies, message, numbered, refusal
-from tests.engine.test_pop import damage
 
 RED, BLUE = ("tag", "red"), ("tag", "blue")
 BIG = ("sql92", "size > 5")
@@ -298,7 +297,7 @@ def test_damaged_messages_among_those_that_match_are_set_aside_not_filtered(rig:
     shop(rig)
     for text in ("red1", "blue1", "red2", "blue2"):
         send(rig, *tagged(text))
-    damage(rig, 0)
+    rig.damage(0)
     assert bodies(rig.pop(filter=RED)) == ["red2"]
     numbers = rig.numbers()
     assert (numbers.quarantined, numbers.filtered) == (1, 2)

@@ -235,6 +235,7 @@ async def test_without_a_wait_a_sparse_filter_gets_one_look(broker: Broker, monk
     assert (found.status, found.next_offset) == ("NO_MATCHED_MESSAGE", 10)
 
 
+@pytest.mark.usefixtures("a_chunk_a_commit")
 async def test_a_hole_is_stepped_over_while_the_request_waits(broker: Broker, clock: FakeClock) -> None:
     for number in range(4):
         await sent(broker, f"m{number}")  # m0 and m2 in queue 0

@@ -10,7 +10,6 @@ from popmq_server import commands as ask
 from popmq_server import pick
 from popmq_server.errors import Refused
 from popmq_server.records import IN_FLIGHT_MAX
-from popmq_server.storage.lmdb import Transaction
 from tests.engine.rig import HOUR, MINUTE, Delivery, Rig, bodies, message, numbered, refusal, sending
 
 
@@ -18,19 +17,6 @@ def to_retry(rig: Rig, *texts: str) -> None:
     """Messages that stand in the retry topic and nowhere else."""
     rig.send(*texts)
     rig.release(rig.pop(len(texts)), delay_ms=0)
-
-
-def damage(rig: Rig, *chunks: int) -> None:
-    """Flips one byte in the last record of stored chunks."""
-
-    def flip(kv: Transaction) -> None:
-        for place, (key, value) in enumerate(list(kv.scan("log"))):
-            if place in chunks:
-                raw = bytearray(value)
-                raw[-1] ^= 1
-                kv.put("log", key, bytes(raw))
-
-    rig.write(flip)
 
 
 def test_the_messages_of_one_request_stay_together_and_requests_go_round_the_queues(rig: Rig) -> None:
@@ -199,7 +185,7 @@ def test_a_pop_of_one_steps_over_damaged_messages_to_one_that_can_be_read(rig: R
     rig.pair()
     for text in "abcd":
         rig.send(text)
-    damage(rig, 0, 1)
+    rig.damage(0, 1)
     assert bodies(rig.pop(1)) == ["c"]
     assert rig.numbers().quarantined == 2
 
@@ -209,7 +195,7 @@ def test_a_pop_of_one_steps_over_a_damaged_retry(rig: Rig) -> None:
     for text in "abc":
         rig.send(text)
     rig.release(rig.pop(), delay_ms=0)
-    damage(rig, 0)
+    rig.damage(0)
     assert bodies(rig.pop(1)) == ["b"]
     assert (rig.numbers().quarantined, rig.numbers().retry) == (1, 1)
 
@@ -219,7 +205,7 @@ def test_a_pop_that_gives_up_stepping_says_that_it_is_to_go_on(rig: Rig, monkeyp
     rig.pair()
     for text in "abc":
         rig.send(text)
-    damage(rig, 0, 1)
+    rig.damage(0, 1)
     popped = rig.popped(max_messages=1)
     assert (popped.rows, popped.again) == ([], True)
     assert bodies(rig.pop(1)) == ["c"]

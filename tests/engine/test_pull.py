@@ -26,7 +26,6 @@ from tests.engine.pulling import (
     texts,
 )
 from tests.engine.rig import HOUR, MINUTE, Rig, message, numbered, refusal
-from tests.engine.test_quarantine import damage
 
 TAG_A = ("tag", "a")
 BIG = ("sql92", "size > 5")
@@ -130,6 +129,7 @@ def test_an_offset_beyond_the_end_is_corrected_to_the_end_also_when_the_first_is
     assert pull(shop, 2 + beyond)[:3] == ("OFFSET_OVERFLOW_BADLY", [], 2)
 
 
+@pytest.mark.usefixtures("a_chunk_a_commit")
 def test_a_hole_is_told_with_the_offset_behind_it(shop: Rig) -> None:
     one_by_one(shop, "a", "b", "c", "d")
     with without(shop, "cq", *blocks(shop, 1, 2)):
@@ -142,6 +142,7 @@ def test_a_hole_is_told_with_the_offset_behind_it(shop: Rig) -> None:
         assert texts(pull(shop, 3)) == ["d"]
 
 
+@pytest.mark.usefixtures("a_chunk_a_commit")
 def test_a_hole_at_the_end_ends_at_the_end(shop: Rig) -> None:
     one_by_one(shop, "a", "b")
     with without(shop, "cq", *blocks(shop, 1)):
@@ -151,11 +152,11 @@ def test_a_hole_at_the_end_ends_at_the_end(shop: Rig) -> None:
 
 def test_messages_that_cannot_be_read_are_passed_over_and_told_when_nothing_else_is_there(shop: Rig) -> None:
     one_by_one(shop, "a", "b", "c")
-    damage(shop, 0)
-    damage(shop, 1)
+    shop.damage(0)
+    shop.damage(1)
     found = pull(shop, 0, max_messages=1)
     assert (found.status, texts(found), found.next_offset) == ("FOUND", ["c"], 3), "a status is for empty answers"
-    damage(shop, 2)
+    shop.damage(2)
     assert pull(shop, 0)[:3] == ("MESSAGE_WAS_REMOVING", [], 3)
     assert len(shop.read("quar")) == 3
 
@@ -164,13 +165,14 @@ def test_a_damaged_message_is_reported_once_however_often_it_is_pulled(
     shop: Rig, caplog: pytest.LogCaptureFixture
 ) -> None:
     one_by_one(shop, "a")
-    damage(shop, 0)
+    shop.damage(0)
     for _ in range(3):
         pull(shop, 0)
     assert caplog.text.count("topic t queue 0 offset 0") == 1
     assert shop.commit(ask.Pull("t", "g", 0, 0)).wrote is False
 
 
+@pytest.mark.usefixtures("a_chunk_a_commit")
 def test_a_message_whose_chunk_is_gone_is_no_message_and_no_damage(shop: Rig) -> None:
     one_by_one(shop, "a", "b")
     with without(shop, "log", shop.read("log")[0][0]):
@@ -397,7 +399,7 @@ def test_a_retry_that_cannot_be_read_is_passed_over(rig: Rig) -> None:
     pulling(rig)
     one_by_one(rig, "a", "b")
     send_back(rig, 0, 1, delay_ms=0)
-    damage(rig, 0)
+    rig.damage(0)
     assert [place[0] for place in pulled_again(rig)] == ["b"]
     rig.do(ask.DeleteGroup("g"))  # nobody has met the damage: the checker would tell of it
     rig.do(ask.DeleteTopic("t"))

@@ -7,20 +7,7 @@ import logging
 import pytest
 
 from popmq_server import commands as ask
-from popmq_server.storage.lmdb import Transaction
 from tests.engine.rig import HOUR, MINUTE, Rig, bodies, parsed
-
-
-def damage(rig: Rig, chunk: int, place: int = -1) -> None:
-    """Flips a bit in a stored chunk, from the oldest on."""
-
-    def flip(kv: Transaction) -> None:
-        key, value = list(kv.scan("log"))[chunk]
-        raw = bytearray(value)
-        raw[place] ^= 0x10
-        kv.put("log", key, bytes(raw))
-
-    rig.write(flip)
 
 
 def sent(rig: Rig, *texts: str) -> None:
@@ -32,7 +19,7 @@ def sent(rig: Rig, *texts: str) -> None:
 def test_a_damaged_message_is_never_delivered_and_the_others_are(rig: Rig, place: int) -> None:
     rig.pair()
     sent(rig, "a", "b", "c")
-    damage(rig, 1, place)
+    rig.damage(1, place=place)
     assert bodies(rig.pop()) == ["a", "c"]
     assert (rig.numbers().quarantined, rig.numbers().ready) == (1, 0)
     assert rig.pop() == []
@@ -41,7 +28,7 @@ def test_a_damaged_message_is_never_delivered_and_the_others_are(rig: Rig, place
 def test_it_is_kept_and_reported_with_its_place(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     rig.pair()
     sent(rig, "a")
-    damage(rig, 0)
+    rig.damage(0)
     with caplog.at_level(logging.ERROR, "popmq.quarantine"):
         rig.pop()
     assert "topic t queue 0 offset 0" in caplog.text
@@ -54,7 +41,7 @@ def test_each_group_counts_it_once(rig: Rig) -> None:
     rig.pair()
     rig.group("h")
     sent(rig, "a", "b")
-    damage(rig, 0)
+    rig.damage(0)
     for group in ("g", "h"):
         assert bodies(rig.pop(group=group)) == ["b"]
         assert rig.numbers(group).quarantined == 1
@@ -66,7 +53,7 @@ def test_a_message_damaged_while_it_was_leased_does_not_come_back(rig: Rig) -> N
     rig.pair()
     sent(rig, "a", "b")
     rig.pop()
-    damage(rig, 0)
+    rig.damage(0)
     rig.advance(MINUTE)
     assert bodies(rig.pop()) == ["b"]
     assert (rig.numbers().quarantined, rig.numbers().retry) == (1, 0)
@@ -76,17 +63,17 @@ def test_a_message_damaged_while_it_was_leased_can_still_be_acked(rig: Rig) -> N
     rig.pair()
     sent(rig, "a")
     rows = rig.pop()
-    damage(rig, 0)
+    rig.damage(0)
     assert rig.ack(rows) == [None]
     assert rig.numbers().acked == 1
-    damage(rig, 0)  # as it was: the checker need not know
+    rig.damage(0)  # as it was: the checker need not know
 
 
 def test_a_damaged_message_does_not_become_a_dead_letter_and_its_neighbour_does(rig: Rig) -> None:
     rig.pair(max_attempts=1)
     sent(rig, "a", "b")
     rig.pop()
-    damage(rig, 0)
+    rig.damage(0)
     rig.advance(MINUTE)
     assert [letter.message_id for letter in rig.dead()] == ["b"]
     assert (rig.numbers().quarantined, rig.numbers().dead) == (1, 1)
@@ -97,18 +84,18 @@ def test_a_token_counts_what_it_lost_and_keeps_the_rest(rig: Rig) -> None:
     sent(rig, "a", "b", "c")
     rig.attach()
     rig.seal(1)
-    damage(rig, 1)
+    rig.damage(1)
     again = rig.seal(1)
     assert [parsed(row[0]).message_id for row in again.rows] == ["a", "c"]
     assert again.sealed == (3, True, 0, 1)
     assert rig.ack_up_to(1) == 3
-    damage(rig, 1)  # as it was
+    rig.damage(1)  # as it was
 
 
 def test_a_new_token_steps_over_a_damaged_message(rig: Rig) -> None:
     rig.pair()
     sent(rig, "a", "b")
-    damage(rig, 0)
+    rig.damage(0)
     rig.attach()
     sealed = rig.seal(1)
     assert ([parsed(row[0]).message_id for row in sealed.rows], sealed.sealed) == (["b"], (1, True, 0, 0))
@@ -119,7 +106,7 @@ def test_a_repeated_attempt_leaves_out_what_was_damaged_meanwhile(rig: Rig) -> N
     rig.pair()
     sent(rig, "a", "b")
     rig.popped(client_id="c", attempt_id="1")
-    damage(rig, 0)
+    rig.damage(0)
     assert bodies(rig.pop(client_id="c", attempt_id="1")) == ["b"]
     rig.advance(HOUR)
     assert bodies(rig.pop()) == ["b"]
@@ -128,7 +115,7 @@ def test_a_repeated_attempt_leaves_out_what_was_damaged_meanwhile(rig: Rig) -> N
 def test_looking_by_position_leaves_it_out(rig: Rig) -> None:
     rig.pair()
     sent(rig, "a", "b")
-    damage(rig, 0)
+    rig.damage(0)
     page = rig.browse("t")
     assert [parsed(row[0]).message_id for row in page.rows] == ["b"]
     assert page.next_offset == 2

@@ -189,6 +189,7 @@ def test_a_key_is_not_taken_for_a_message_id(rig: Rig) -> None:
     assert found(rig, "a", "b") == {0: "a"}
 
 
+@pytest.mark.usefixtures("a_chunk_a_commit")
 def test_a_search_for_letters_is_done_in_pieces(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redrive, "SEARCH_STEPS", 3)
     rig.pair()

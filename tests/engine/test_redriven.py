@@ -272,6 +272,7 @@ def test_a_group_behind_letters_that_retention_drops_has_lost_only_those_that_we
     assert rig.numbers("h", DEAD).expired == 3
 
 
+@pytest.mark.usefixtures("a_chunk_a_commit")
 def test_letters_that_were_all_redriven_go_before_their_time(rig: Rig) -> None:
     """Else each round of a poisoned message through the dead-letter topic would leave a copy for ten years."""
     rig.pair()

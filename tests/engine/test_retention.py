@@ -13,6 +13,9 @@ from popmq_server.storage.keys import U64
 from popmq_server.tx import Tx
 from tests.engine.rig import HOUR, KEEP, MINUTE, SECOND, Rig, bodies, parsed, refusals
 
+#: What goes, goes by chunks: these tests say which by sending one by one.
+pytestmark = pytest.mark.usefixtures("a_chunk_a_commit")
+
 
 def minutes(rig: Rig, count: int) -> None:
     """Housekeeping looks once a minute."""

@@ -9,7 +9,6 @@ from popmq_server.catalog import DELAYS_MS_DEFAULT
 from popmq_server.errors import Refused
 from tests.engine.pulling import RETRY, commit, pull, pulled_again, pulling, send_back, sums, switch
 from tests.engine.rig import HOUR, MINUTE, SECOND, Rig, bodies, message, numbered, refusals
-from tests.engine.test_quarantine import damage
 from tests.engine.traffic_fifo import fifo_pair, send_fifo
 
 
@@ -152,7 +151,7 @@ def test_what_retention_dropped_or_nobody_can_read_is_not_found(rig: Rig) -> Non
     rig.send("old")
     rig.advance(HOUR + MINUTE)
     rig.send("damaged")
-    damage(rig, 0)
+    rig.damage(0)
     pull(rig, 1)
     assert refusals(send_back(rig, 0, 1)) == ["MESSAGE_NOT_FOUND"] * 2
 

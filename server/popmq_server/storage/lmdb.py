@@ -37,6 +37,9 @@ DISK_FREE_POP = 64 << 20
 _TXN_OF_COPY = 1
 #: Where `meta` has the number of the format.
 _FORMAT = b"format"
+#: Databases whose new keys are greater than all that they have: told so, LMDB fills a page before it begins the next.
+#: Otherwise it halves a full one, and keys that ascend leave each half as it is.
+_ASCENDING = frozenset({"log"})
 
 SYNC_MODES = ("full", "meta", "none")
 
@@ -191,6 +194,8 @@ class Transaction:
         """Raises MapFull; the transaction is then good for nothing but an abort."""
         self.writes += 1
         try:
+            if name in _ASCENDING and self._txn.put(key, value, append=True, db=self._db[name]):
+                return
             self._txn.put(key, value, db=self._db[name])
         except lmdb.MapFullError as error:
             raise MapFull from error
