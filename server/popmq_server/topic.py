@@ -43,9 +43,9 @@ BLOCK_ENTRIES_MAX = 4096
 #: Bytes of a chunk that several commits share. LMDB stores a value of more than half a page in whole pages, 16 bytes of
 #: which are its own: eight full pages. Each commit writes the chunk anew, so it should not be much larger.
 OPEN_BYTES_MAX = (32 << 10) - 16
-#: How long a chunk stays open: an OPEN_SHAREth of the time that its topic keeps messages, since retention drops whole
-#: chunks, with their last message; at most this.
-OPEN_MS_MAX, OPEN_SHARE = 600_000, 100
+#: How long a chunk stays open: a thousandth of the time that its topic keeps messages, since retention drops whole
+#: chunks, with their last message; within these bounds. Retention looks once a minute.
+OPEN_MS_MIN, OPEN_MS_MAX, OPEN_SHARE = 60_000, 600_000, 1000
 
 #: stored ms of the last message, bytes of the chunk, ranges; then (Q, first offset, count) each; then sorted
 #: (hash [8], place [4]).
@@ -169,7 +169,7 @@ def _chunk_for(tx: Tx, topic_id: int, size: int) -> OpenChunk:
 def _open_ms(tx: Tx, topic_id: int) -> int:
     """How long a chunk of a topic stays open; a lite topic keeps its messages as its parent does."""
     topic = tx.state.topics.get(tx.state.parent_of(topic_id) or topic_id)
-    return 0 if topic is None else min(OPEN_MS_MAX, topic.keep_ms // OPEN_SHARE)
+    return 0 if topic is None else min(OPEN_MS_MAX, max(OPEN_MS_MIN, topic.keep_ms // OPEN_SHARE))
 
 
 def close(tx: Tx, topic_id: int) -> None:
@@ -233,6 +233,7 @@ def append_bare(tx: Tx, topic: Topic, messages: tuple[Outgoing, ...]) -> list[tu
     places: list[tuple[int, int]] = []
     if not messages:  # an empty chunk would have the position of the next one
         return places
+    close(tx, topic.topic_id)  # positions of a topic grow with the time of storing
     for pieces, size in _chunks([Staged(0, 0, messages)]):
         chunk = OpenChunk(tx.next("position", size), 0, tx.now_ms)
         position, parts = chunk.position, list[bytes]()

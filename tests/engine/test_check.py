@@ -118,6 +118,12 @@ def overlap(kv: Transaction) -> None:
     kv.put("log", U64.pack(U64.unpack(key)[0] + 1), value)
 
 
+def store_later(kv: Transaction) -> None:
+    """An index block says that its chunk was stored a second later than its messages were."""
+    key, value = first(kv, "idx")
+    kv.put("idx", key, U64.pack(U64.unpack_from(value)[0] + 1000) + bytes(value[8:]))
+
+
 def double_a_block(kv: Transaction) -> None:
     """The first block is as long as two."""
     key, value = first(kv, "cq")
@@ -143,6 +149,7 @@ def restart_numbers(kv: Transaction) -> None:
         (lose("log"), "where no whole record"),
         (lose("idx"), "has no index block"),
         (overlap, "begins before its predecessor ends"),
+        (store_later, "its index block has another time"),
         (lose("cq"), "its first readable offset is"),
         (double_a_block, "its predecessor ends at"),
         (lose("rq"), "retry entries, counted"),

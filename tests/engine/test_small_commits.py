@@ -12,6 +12,7 @@ from popmq_server.storage.keys import U64
 from popmq_server.storage.lmdb import Transaction
 from popmq_server.topic import OPEN_BYTES_MAX, OPEN_MS_MAX
 from tests.engine.conftest import MakeRig
+from tests.engine.letters import died, piece
 from tests.engine.rig import DAY, HOUR, KEEP, MINUTE, SECOND, Rig, bodies, message, parsed
 
 #: Stored bytes, in whole pages, of messages sent one by one, divided by those of the same messages in large batches.
@@ -76,7 +77,7 @@ def test_topics_that_are_sent_to_in_turn_share_no_chunk(rig: Rig) -> None:
 
 
 def test_a_chunk_gets_no_company_once_it_is_old_or_full_or_the_broker_was_restarted(rig: Rig) -> None:
-    rig.topic()
+    rig.topic(by_age=True, keep_ms=30 * DAY)
     one_by_one(rig, ["a", "b"], apart_ms=OPEN_MS_MAX - 1)
     assert len(chunks(rig)) == 1
     rig.skip(1)
@@ -158,6 +159,19 @@ def test_a_look_up_between_two_times_finds_what_was_stored_then(rig: Rig) -> Non
     assert [(parsed(row[0]).body, row[1]) for row in found.rows] == [
         (text.encode(), begin + place * SECOND) for place, text in ((4, "e"), (3, "d"), (2, "c"))
     ]
+
+
+def test_what_is_sent_after_a_redrive_lies_behind_it(rig: Rig) -> None:
+    """Positions of a topic grow with the time of storing: searches rely on it."""
+    rig.pair()
+    died(rig, "a")
+    rig.skip(SECOND)
+    piece(rig)
+    rig.skip(SECOND)
+    rig.send("b")
+    rows = rig.pop()
+    rig.release(rows, delay_ms=0)
+    assert rig.numbers().oldest_ms == min(row.stored_ms for row in rows) < rig.now
 
 
 def test_the_oldest_message_under_a_lease_is_told_with_its_own_time(rig: Rig) -> None:

@@ -102,7 +102,10 @@ def _check_lost(kv: Transaction) -> Iterator[str]:
 def _check_log(kv: Transaction, state: State) -> Iterator[str]:
     """Chunks follow each other without overlap, each has its index block, each record its checksum."""
     stop = 0
-    indexed = {TOPIC_AT.unpack(key)[1]: TOPIC_AT.unpack(key)[0] for key, _ in kv.scan("idx")}
+    indexed = {
+        TOPIC_AT.unpack(key)[1]: (TOPIC_AT.unpack(key)[0], IDX_HEAD.unpack_from(value)[0])
+        for key, value in kv.scan("idx")
+    }
     bad = {U64.unpack_from(value)[0]: U32.unpack_from(value, 8)[0] for _, value in kv.scan("quar")}
     for key, chunk in kv.scan("log"):
         start = U64.unpack(key)[0]
@@ -112,21 +115,31 @@ def _check_log(kv: Transaction, state: State) -> Iterator[str]:
         if start not in indexed:
             yield f"chunk {start} has no index block"
             continue
-        yield from _check_records(chunk, start, indexed[start], bad)
+        yield from _check_records(chunk, start, *indexed[start], bad)
     if stop > state.counters[""].position:
         yield f"the log ends at {stop}, the next position is {state.counters[''].position}"
 
 
-def _check_records(chunk: memoryview, start: int, topic_id: int, bad: dict[int, int]) -> Iterator[str]:
-    """Each record of a chunk has its checksum, or stands in quarantine with its size, and together they fill it."""
-    place = 0
+def _check_records(chunk: memoryview, start: int, topic_id: int, last_ms: int, bad: dict[int, int]) -> Iterator[str]:
+    """Each record of a chunk has its checksum, or stands in quarantine with its size, and together they fill it.
+
+    They lie as they were stored, and the index block says when the last one was.
+    """
+    place, times = 0, list[int]()
     while place + RECORD.size <= len(chunk):
         size = bad.get(start + place) or RECORD.size + RECORD.unpack_from(chunk, place)[1]
-        if read_record(chunk[place : place + size], topic_id) is None and start + place not in bad:
+        read = read_record(chunk[place : place + size], topic_id)
+        if read is None and start + place not in bad:
             yield f"the record at {start + place} does not match its checksum, and is not in quarantine"
         place += size
+        if read is not None:
+            times.append(read[0])
+        elif place == len(chunk):
+            times.append(last_ms)
     if place != len(chunk):
         yield f"the records of chunk {start} end at {start + place}, the chunk at {start + len(chunk)}"
+    elif times != sorted(times) or times[-1:] != [last_ms]:
+        yield f"the messages of chunk {start} were not stored in their order, or its index block has another time"
 
 
 def _check_queues(kv: Transaction, state: State) -> Iterator[str]:
