@@ -24,6 +24,7 @@ def pages(rig: Rig, name: str, count: int, queue: int = 0) -> list[list[str]]:
         at = page.next_offset
 
 
+@pytest.mark.usefixtures("a_chunk_a_commit")
 def test_a_hole_is_stepped_over(rig: Rig) -> None:
     rig.topic(keep_ms=HOUR)
     rig.group()

@@ -14,6 +14,9 @@ from tests.engine import lites
 from tests.engine.rig import DAY, HOUR, KEEP, MINUTE, Rig, bodies, refusals, sending
 from tests.engine.work import calls
 
+#: What goes, goes by chunks: these tests say which by sending one by one.
+pytestmark = pytest.mark.usefixtures("a_chunk_a_commit")
+
 HOURLY = 71
 
 
