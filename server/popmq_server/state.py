@@ -191,7 +191,6 @@ class State:
         self.watches = Watches(self.watched_id, self.deliverable, self.undo)
         self.owner_keys: Table[int, tuple[int, bytes]] = Table()
         self.owner_tokens: Table[int, tuple[tuple[int, int, bytes], ...]] = Table()
-        self.open_chunks: Table[int, OpenChunk] = Table()
         #: Index blocks that were put since somebody looked whether they can be said together (widening.py).
         self.fresh_blocks = 0
         #: Whose turn it is in pops and in sends: a restart begins anew.
@@ -226,6 +225,8 @@ class State:
         self.trims: dict[int, int] = {}
         self.looked: dict[int, int] = {}
         self.trimmed: dict[int, int] = {}
+        #: The chunk of a topic that small commits share: topic.py.
+        self.open_chunks: Table[int, OpenChunk] = Table()
         #: When a group last asked to read a topic, ms: expiry.py.
         self.last_read: dict[tuple[int, int], int] = {}
         #: The same by queue, of pops and pulls: subscription.note_read.

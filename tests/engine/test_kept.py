@@ -12,6 +12,9 @@ from tests.engine.rig import HOUR, MINUTE, Delivery, Rig, bodies, numbered
 from tests.engine.test_redriven import in_order
 from tests.engine.work import calls
 
+#: Chunks are held and copied here: these tests make them by sending one by one.
+pytestmark = pytest.mark.usefixtures("a_chunk_a_commit")
+
 
 def held(rig: Rig, count: int, how: str = "retry") -> list[Delivery]:
     """Chunks of five messages, of which one each is held, hours past their time."""
