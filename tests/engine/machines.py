@@ -7,6 +7,7 @@ from hypothesis.stateful import rule
 
 from tests.engine import draws
 from tests.engine.draws import GROUPS
+from tests.engine.machine_closing import Closing
 from tests.engine.machine_operators import Filtering, Moving, Operators, Repairing
 from tests.engine.machine_owners import Readers
 from tests.engine.machine_pulls import Pulling
@@ -17,7 +18,7 @@ from tests.engine.steps import AckStep, PopStep
 EVERY_KIND = ("normal", "unique", "fifo", "delay", "transaction", "priority")
 
 
-class Plain(Readers, Repairing, Operators):
+class Plain(Readers, Repairing, Closing, Operators):
     """Ordinary topics: leases, retries, owners."""
 
 
@@ -27,7 +28,7 @@ class Ordered(Readers, Repairing, Operators, Filtering):
     kinds = ("fifo",)
 
 
-class Timed(Timing, Operators):
+class Timed(Timing, Closing, Operators):
     """Topics that keep messages for later."""
 
     kinds = ("delay", "transaction", "fifo", "priority")
@@ -39,7 +40,7 @@ class Moved(Readers, Filtering, Moving, Pulling):
     kinds = ("normal", "fifo", "normal", "fifo", "priority")
 
 
-class Everything(Readers, Timing, Operators, Filtering, Moving, Pulling):
+class Everything(Readers, Timing, Closing, Operators, Filtering, Moving, Pulling):
     """All rules, over all types of topics."""
 
     kinds = EVERY_KIND

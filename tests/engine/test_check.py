@@ -165,6 +165,7 @@ def restart_numbers(kv: Transaction) -> None:
         (pin_wrong, "pinned 99"),
         (restart_numbers, "was not given out"),
         (restart_numbers, "the next position is 0"),
+        (lose("stat"), "without counters of the group there"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

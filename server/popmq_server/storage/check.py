@@ -85,6 +85,7 @@ def _check_loaded(kv: Transaction, state: State) -> Iterator[str]:
     yield from _check_leases(state)
     yield from _check_owners(state)
     yield from _check_groups(kv, state)
+    yield from _check_unsubscribed(kv, state)
     yield from _check_pins(kv, state)
     yield from _check_bytes(kv, state)
     yield from check_timing.check_waiting(kv, state)
@@ -308,6 +309,16 @@ def _count_retries(
         yield f"{where}: {count} retry entries, counted {state.stat[(group_id, topic_id)].retry}"
     for ck_id, member in released:
         yield f"{where}: member {member} of CheckPoint {ck_id} was released, but is not in the retry topic"
+
+
+def _check_unsubscribed(kv: Transaction, state: State) -> Iterator[str]:
+    """A group that has no counters in a topic has nothing else there: also after its subscription expired."""
+    for name in ("poff", "begin", "sub", "rq", "fwait"):
+        for key, _ in kv.scan(name):
+            where = (U32.unpack_from(key)[0], U32.unpack_from(key, U32.size)[0])
+            known = where[0] in state.groups and state.alive(where[1])
+            if known and where not in state.stat:
+                yield f"{name} of group {where[0]} in topic {where[1]} without counters of the group there"
 
 
 def _check_pins(kv: Transaction, state: State) -> Iterator[str]:
