@@ -68,6 +68,9 @@ def test_the_last_pop_of_each_queue_is_kept_and_moves(rig: Rig) -> None:
     rig.advance(SECOND)
     rig.do(ask.Pop("t", "g", (2,)))
     assert [row.read_ms for row in rows(rig)] == [rig.now - SECOND, rig.now - SECOND, rig.now]
+    rig.advance(SECOND)
+    rig.do(ask.Pop("t", "g", (2,)))
+    assert [row.read_ms for row in rows(rig)] == [rig.now - 2 * SECOND, rig.now - 2 * SECOND, rig.now], "it moves"
 
 
 def test_the_last_pull_of_each_queue_is_kept_and_is_of_its_group(rig: Rig) -> None:
@@ -76,6 +79,9 @@ def test_the_last_pull_of_each_queue_is_kept_and_is_of_its_group(rig: Rig) -> No
     rig.do(ask.Pull("t", "", 0, 0))
     assert [row.read_ms for row in rows(rig)] == [0, rig.now]
     assert [row.read_ms for row in rows(rig, "h")] == [0, 0]
+    rig.advance(SECOND)
+    rig.do(ask.Pull("t", "g", 1, 0))
+    assert [row.read_ms for row in rows(rig)] == [0, rig.now]
 
 
 def test_an_owners_pop_is_a_read_and_a_restart_forgets_them_all(rig: Rig) -> None:
