@@ -63,12 +63,12 @@ class Lived:
         rig.ack(self.acked)
         self.dead = rig.pop(1)
         rig.reject(self.dead)
-        self.retry = rig.pop(1)
-        rig.release(self.retry, delay_ms=0)
         self.backoff = rig.pop(1)
         rig.release(self.backoff, delay_ms=HOUR, reason="later")
+        self.retry = rig.pop(1)
         self.leased = rig.pop(3, client_id="c", attempt_id="1", queues=(self.retry[0].queue,))
         rig.extend(self.leased[:1], HOUR)
+        rig.release(self.retry, delay_ms=0)  # last: whoever pops next may begin with it
         self.delayed, self.half, self.committed = send_places(
             rig,
             later("d", delay_ms=HOUR),
