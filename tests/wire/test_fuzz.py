@@ -76,13 +76,16 @@ class Fuzz:
 
     def restock(self) -> None:
         """Gives back what wrong requests have deleted, and something to lease, so that the run does not go dull."""
-        unbounded = pb.Topic(name=TOPIC, quota=pb.Quota(), retention=pb.Retention(), unique_ids_ms=0)
+        unbounded = pb.Topic(
+            name=TOPIC, quota=pb.Quota(), retention=pb.Retention(), unique_ids_ms=0, permission=pb.READ_WRITE
+        )
         made = [
             ("Admin/CreateTopic", pb.CreateTopicRequest(topic=pb.Topic(name=TOPIC, queues=1))),
             ("Admin/CreateTopic", pb.CreateTopicRequest(topic=pb.Topic(name=OTHER_TOPIC))),
             ("Admin/CreateGroup", pb.CreateGroupRequest(group=pb.Group(name=GROUP))),
             ("Admin/CreateGroup", pb.CreateGroupRequest(group=pb.Group(name=OTHER_GROUP))),
             ("Admin/UpdateTopic", pb.UpdateTopicRequest(topic=unbounded)),
+            ("Admin/UpdateGroup", pb.UpdateGroupRequest(group=pb.Group(name=GROUP, consume_enable=True))),
         ]
         for name, request in made:
             assert self.answered(name, request.SerializeToString()) in ("OK", "ALREADY_EXISTS")
