@@ -9,11 +9,11 @@ import bisect
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from popmq_server import deadletter, index
+from popmq_server import deadletter, history_rows, index
 from popmq_server.events import Event
 from popmq_server.message import RECORD
 from popmq_server.records import Topic
-from popmq_server.storage.keys import CQ_ENTRY, CQ_KEY, QUEUE_KEY, TOPIC_AT, U32, U64
+from popmq_server.storage.keys import CQ_ENTRY, CQ_KEY, NEVER, QUEUE_KEY, TOPIC_AT, U32, U64
 from popmq_server.topic import IDX_HEAD, IDX_RANGE, written
 from popmq_server.tx import Tx
 
@@ -97,16 +97,19 @@ def _forget(tx: Tx, name: str, topic_id: int, queue: int, first: int, end: int) 
     """Removes what is told of a queue up to `end`, at most HISTORY_MAX; what is left over goes with a later chunk.
 
     It begins behind the last block before `first` that is still there: also where a lease that ended later was written
-    down after its chunk had gone.
+    down after its chunk had gone. Blocks of history that speak of what is left stay until that goes.
     """
     before = tx.kv.floor("cq", CQ_KEY.pack(topic_id, queue, first), QUEUE_KEY.pack(topic_id, queue))
     begin = CQ_KEY.unpack(before[0])[2] + len(before[1]) // CQ_ENTRY.size if before else 0
     start, stop = (CQ_KEY.pack(topic_id, queue, offset) for offset in (begin, end))
+    behind = next(tx.kv.scan("cq", start[:6], stop), None)
+    least = CQ_KEY.unpack(behind[0])[2] if behind else NEVER
     stale: list[bytes] = []
-    for key, _ in tx.kv.scan(name, start[:6], start):
+    for key, value in tx.kv.scan(name, start[:6], start):
         if key >= stop or len(stale) == HISTORY_MAX:
             break
-        stale.append(key)
+        if name != "hist" or history_rows.stop_of(key, value) <= least:
+            stale.append(key)
     for key in stale:
         tx.kv.delete(name, key)
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from popmq_server import history
 from popmq_server.checkpoint import BACKOFF, CheckPoint, Lease, Run
 from popmq_server.deadletter import Origin
-from popmq_server.history import Row
+from popmq_server.history_rows import Row
 from popmq_server.storage.keys import NEVER
 from popmq_server.tx import Tx
 

@@ -203,7 +203,7 @@ def _life(
 ) -> MessageLife:
     """A message for each group that reads its topic, or for the one that is asked about."""
     topic, spot = found.topic, found.spot
-    rows = list(history.rows(tx.kv, topic.topic_id, spot.queue, spot.offset))
+    rows = history.rows(tx.kv, topic.topic_id, spot.queue, spot.offset)
     own = [letter for letter in letters if _is_of(letter, found)]
     groups = []
     for group_id in tx.state.topic_groups.get(topic.topic_id, ()):

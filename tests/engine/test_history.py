@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import struct
 from typing import NamedTuple
 
-from popmq_server import history, revive
-from popmq_server.history import ACKED, DEAD, EXPIRED, HEAD, REJECTED, RELEASED
+from popmq_server import history, history_rows, revive
+from popmq_server.history import ACKED, DEAD, EXPIRED, REJECTED, RELEASED
 from popmq_server.storage.keys import HIST_KEY
 from tests.engine.rig import HOUR, MINUTE, SECOND, Rig, numbered
 
@@ -25,16 +26,21 @@ class Row(NamedTuple):
     reason: str
 
 
-def told(rig: Rig) -> list[history.Row]:
-    return [history.read(key, value) for key, value in rig.read("hist")]
+def told(rig: Rig) -> list[history_rows.Row]:
+    return [row for _, row in placed(rig)]
+
+
+def placed(rig: Rig) -> list[tuple[int, history_rows.Row]]:
+    """(queue, row), by queue and offset."""
+    found = [(HIST_KEY.unpack(key)[1], row) for key, value in rig.read("hist") for row in history_rows.read(key, value)]
+    return sorted(found, key=lambda pair: (pair[0], pair[1].first, pair[1].ck_id, pair[1].sub))
 
 
 def rows(rig: Rig) -> list[Row]:
     found = []
-    for (key, _), row in zip(rig.read("hist"), told(rig), strict=True):
+    for queue, row in placed(rig):
         done = [bool(row.done >> place & 1) for place in range(row.length)]
         times = row.popped_ms, row.due_ms, row.ended_ms
-        queue = HIST_KEY.unpack(key)[1]
         found.append(Row(queue, row.first, row.sub, row.how, *times, done, row.client, row.reason))
     return found
 
@@ -185,9 +191,9 @@ def test_what_an_owner_held_has_no_deadline_of_its_own(rig: Rig) -> None:
 
 
 def test_rows_of_an_older_store_are_read_as_they_are(rig: Rig) -> None:
-    head = HEAD.pack(7, RELEASED, 1, 2, 3, 9)
-    row = history.read(HIST_KEY.pack(1, 2, 40, 5, 6), head + b"\x01\x01" + b"client\0why")
-    assert row == history.Row(7, 40, 9, 5, 6, RELEASED, 1, 2, 3, 0x101, "client", "why")
+    head = struct.pack(">IBQQQH", 7, RELEASED, 1, 2, 3, 9)
+    rows = history_rows.read(HIST_KEY.pack(1, 2, 40, 5, 6), head + b"\x01\x01" + b"client\0why")
+    assert rows == [history_rows.Row(7, 40, 9, 5, 6, RELEASED, 1, 2, 3, 0x101, "client", "why")]
 
 
 def test_the_rows_of_a_message_are_found_from_its_place(rig: Rig) -> None:

@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server import checkpoint, session_lease
+from popmq_server import checkpoint, history, session_lease
 from popmq_server import commands as ask
 from popmq_server.message import Extra, Outgoing
 from tests.engine.rig import HOUR, MINUTE, SECOND, Delivery, Rig, bodies, message, numbered, refusals
@@ -220,7 +220,9 @@ def test_why_tells_of_both_lives_of_a_batch_that_was_split(rig: Rig) -> None:
     rig.ack([done])
     rig.extend([last], 10 * SECOND)
     rig.ack([last])
-    rows = rig.read("hist")
+    topic_id = rig.core.state.ids[("t", "t")]
+    with rig.reading() as kv:
+        rows = {(row.ck_id, row.sub) for offset in range(2) for row in history.rows(kv, topic_id, 0, offset)}
     assert len(rows) == 2  # of the batch, and of the one that had a time of its own
 
 

@@ -23,7 +23,7 @@ from popmq_server.checkpoint import CheckPoint, members_of
 from popmq_server.errors import StartError
 from popmq_server.message import RECORD, read_record
 from popmq_server.state import State
-from popmq_server.storage import check_fifo, check_letters, check_lite, check_timing
+from popmq_server.storage import check_fifo, check_history, check_letters, check_lite, check_timing
 from popmq_server.storage.keys import (
     CQ_ENTRY,
     CQ_KEY,
@@ -90,6 +90,7 @@ def _check_loaded(kv: Transaction, state: State) -> Iterator[str]:
     yield from _check_bytes(kv, state)
     yield from check_timing.check_waiting(kv, state)
     yield from check_letters.check(kv, state)
+    yield from check_history.check(kv)
 
 
 def _check_lost(kv: Transaction) -> Iterator[str]:

@@ -7,11 +7,11 @@ from popmq_server import deadletter, history
 from popmq_server.index import WIDE_HEAD, WIDE_NAME
 from popmq_server.records import Subscription
 from popmq_server.state import State
+from popmq_server.storage import check_history
 from popmq_server.storage.keys import (
     CQ_KEY,
     FWAIT_KEY,
     FWAIT_VALUE,
-    HIST_KEY,
     POFF_KEY,
     RQ_VALUE,
     STAT_KEY,
@@ -73,19 +73,17 @@ def _check_redriven(kv: Transaction, state: State) -> Iterator[str]:
     Nothing is said where a group may be done with a message without a row of history: by a filter, by its age, by an
     offset, or because an operator moved the group past it.
     """
-    for key, value in kv.scan("hist"):
-        topic_id, queue, offset, ck_id, sub = HIST_KEY.unpack(key)
-        row = history.read(key, value)
-        where = row.group_id, topic_id
+    for topic_id, queue, row in check_history.rows(kv):
+        where, offset = (row.group_id, topic_id), row.first
         if row.how != history.REDRIVEN or not _tells_all(state, where):
+            continue
+        if not entries(kv, topic_id, queue, offset, 1):  # its chunk is gone, and perhaps what was told later
             continue
         begun = kv.get("begin", POFF_KEY.pack(*where, queue))
         if begun is not None and U64.unpack(begun)[0] > offset:
             continue
-        later = any(
-            (one.ck_id, one.sub) != (ck_id, sub) and one.group_id == row.group_id and one.ended_ms >= row.ended_ms
-            for one in history.rows(kv, topic_id, queue, offset)
-        )
+        told = [one for one in history.rows(kv, topic_id, queue, offset) if one.group_id == row.group_id]
+        later = any((one.ck_id, one.sub) != (row.ck_id, row.sub) and one.ended_ms >= row.ended_ms for one in told)
         unread = offset >= state.poff.get((*where, queue), 0) and is_readable(kv, topic_id, queue, offset)
         if not later and not unread and (queue, offset) not in _held(kv, state, where):
             name = f"group {state.groups[row.group_id].name} in {state.topics[topic_id].name}"

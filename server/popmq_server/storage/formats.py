@@ -14,6 +14,7 @@ What stands in large numbers is never rewritten when a store is opened, so each 
 layout it has, and a later release reads the old ones beside its own:
 
     record      the first byte of its length (message.py:record)      0: earlier formats wrote a length below 2^24 there
+    history     its first byte (history_rows.py:add)                   1; 0 in formats 1 and 2: a group id below 2^24
     CheckPoint  its first byte (checkpoint.py:encode)                  1; 2 in FIFO topics, since format 2
 
 To change a layout: give the value a new version, read the old ones as well, add a row to FORMATS, and keep a store of
@@ -35,6 +36,7 @@ class Format(NamedTuple):
 FORMATS = (
     Format(1, "the first: topics, groups, leases, retries, dead letters, owners, history"),
     Format(2, "FIFO, delayed and half messages, filters, pull, look-ups by key, sweeps, lite topics; CheckPoint 2"),
+    Format(3, "history: rows of neighbours in one value (history_rows.py)"),
 )
 #: What this release writes.
 FORMAT = FORMATS[-1].number

@@ -23,7 +23,7 @@
     rq        G + T + rseq [8]              retry entry: a pointer into the log
     pin       chunk position [8]            retry entries that point into the chunk [4]
     kept      position [8]                  a record that outlived its chunk: chunk position [8], record
-    hist      T + Q + offset [8] + ck_id [8] + sub [2]  how a lease of these messages ended (history.py)
+    hist      T + Q + offset [8] + ck_id [8] + sub [2]  how leases of these messages ended (history_rows.py)
     quar      T + Q + offset [8]            position [8], size [4] of a record whose checksum is wrong
     purge     id [4]                        a deleted topic or group whose ranges are not all removed yet
     sub       G + T                         JSON: filter, consume mode (records.Subscription)
