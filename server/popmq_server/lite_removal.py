@@ -115,5 +115,5 @@ def _forget(tx: Tx, topic_id: int) -> None:
         ends.pop((topic_id, 0))
     for of_topic in (state.topic_groups, state.total, state.topic_stat, state.open_chunks):
         of_topic.pop(topic_id)
-    for marks in (state.send_turns, state.trims, state.looked, state.trimmed):
+    for marks in (state.send_turns, state.trims, state.looked, state.trimmed, state.firsts):
         marks.pop(topic_id, None)

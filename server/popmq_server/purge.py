@@ -165,7 +165,7 @@ def _forget(tx: Tx, entity_id: int, kind: str) -> None:
         state.total.pop(entity_id)
         state.open_chunks.pop(entity_id)
         state.lites.pop(entity_id)
-        for marks in (state.send_turns, state.trims, state.looked, state.trimmed):
+        for marks in (state.send_turns, state.trims, state.looked, state.trimmed, state.firsts):
             marks.pop(entity_id, None)
         state.topic_stat.pop(entity_id)
         for owner_id, keys in list(state.owner_tokens.items()):

@@ -22,6 +22,8 @@ from popmq_server.tx import Tx
 
 #: Chunks that one piece looks at.
 CHUNKS_MAX = 200
+#: Chunks of other topics that one piece steps over to find those of a LITE topic: some 5 ms.
+OTHERS_MAX = 2000
 #: A topic in which nothing could go is looked through again, beyond one piece, at most so often.
 TRIM_AGAIN_MS = 1000
 
@@ -79,18 +81,28 @@ def spare(tx: Tx, topic: Topic, wanted: int) -> list[tuple[Topic, Chunk]]:
     """Chunks that may go, the oldest first, until they have `wanted` bytes; fewer when there are no more.
 
     Looks at CHUNKS_MAX chunks; where all of these are not enough the next look goes on, remembered in memory. Of a LITE
-    topic each lite topic has read its own as far as it has: one that has not does not end the search.
+    topic each lite topic has read its own as far as it has: one that has not does not end the search. Its chunks lie
+    among those of other topics, which are stepped over once: the next search begins at the first that is its own.
     """
-    found: list[tuple[Topic, Chunk]] = []
-    start = tx.state.looked.pop(topic.topic_id, 0)
-    for looked, (owner, chunk) in enumerate(chunks.chunks_of(tx, topic, start)):
-        may_go = owner is not None and (topic.by_age or chunks.passed(tx, owner, chunk))
-        if wanted <= 0 or not (may_go or topic.type == "LITE"):
+    state, topic_id = tx.state, topic.topic_id
+    found, looked, others = list[tuple[Topic, Chunk]](), 0, 0
+    start = state.looked.pop(topic_id, None)
+    for owner, chunk in chunks.chunks_of(tx, topic, state.firsts.get(topic_id, 0) if start is None else start):
+        if wanted <= 0:
             return found
-        if looked == CHUNKS_MAX:
-            tx.state.looked[topic.topic_id] = chunk.position
+        if looked == CHUNKS_MAX or others == OTHERS_MAX:
+            state.looked[topic_id] = chunk.position
             return found
-        if owner is not None and may_go and not chunks.pinned(tx, chunk):
+        if owner is None:
+            others += 1
+            continue
+        if start is None:
+            start = state.firsts[topic_id] = chunk.position
+        looked += 1
+        may_go = topic.by_age or chunks.passed(tx, owner, chunk)
+        if not (may_go or topic.type == "LITE"):
+            return found
+        if may_go and not chunks.pinned(tx, chunk):
             found.append((owner, chunk))
             wanted -= chunk.bytes
     return found
@@ -99,6 +111,7 @@ def spare(tx: Tx, topic: Topic, wanted: int) -> list[tuple[Topic, Chunk]]:
 def _full(tx: Tx, topic: Topic, size: int) -> Refused:
     """Why there is no room, and who could make it. When not all was looked at, housekeeping begins to trim at once."""
     state, topic_id = tx.state, topic.topic_id
+    state.firsts.pop(topic_id, None)  # an aborted commit may have moved it too far
     if topic_id in state.looked and tx.now_ms - state.trimmed.get(topic_id, 0) >= TRIM_AGAIN_MS:
         state.looked.pop(topic_id)
         state.trims[topic_id] = max(size, state.trims.get(topic_id, 0))

@@ -225,6 +225,7 @@ class State:
         self.trims: dict[int, int] = {}
         self.looked: dict[int, int] = {}
         self.trimmed: dict[int, int] = {}
+        self.firsts: dict[int, int] = {}
         #: The chunk of a topic that small commits share: topic.py.
         self.open_chunks: Table[int, OpenChunk] = Table()
         #: When a group last asked to read a topic, ms: expiry.py.
