@@ -8,14 +8,16 @@ are rules in modules by theme; machines.py says which machine has which.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import itertools
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant
+from hypothesis.stateful import RULE_MARKER, RuleBasedStateMachine, initialize, invariant
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server import commands as ask
@@ -27,6 +29,7 @@ from popmq_server.jobs import RETRY_MS
 from popmq_server.message import GIVE_UP_TOPIC, Extra, Handle, Outgoing, tag_hash
 from popmq_server.opaque import transaction_text
 from popmq_server.storage.keys import hash8
+from popmq_server.topic import is_readable
 from tests.engine import model
 from tests.engine import model_facts as facts
 from tests.engine.draws import DELAYS_MS, GROUPS, TOPICS
@@ -37,6 +40,7 @@ from tests.engine.rig import HOUR, MINUTE, Rig, parsed
 from tests.engine.steps import Draft, ListenStep, SendStep
 
 RECORD_HEAD = 20
+M = TypeVar("M", bound="Broker")
 
 
 class Kind(NamedTuple):
@@ -63,6 +67,8 @@ class Broker(RuleBasedStateMachine):
     #: What topics may be; drawn anew for every life of a topic.
     kinds: ClassVar[tuple[str, ...]] = ("normal",)
     keep_ms = KEEP_MS_MAX
+    #: Whether the model is told what retention drops.
+    forgets: ClassVar[bool] = False
     #: Whether topics and groups come and go.
     operated = True
 
@@ -243,7 +249,9 @@ class Broker(RuleBasedStateMachine):
     # ── Time ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def time_in_model(self, committed: Committed) -> None:
-        """What the commit did because it was due; the engine tells where it put delayed messages."""
+        """What the commit did because it was due; the engine tells where it put delayed messages, and what is left."""
+        if self.forgets:
+            self.learn_what_is_left()
         checks = {(transaction_text(check.transaction), check.number) for check in committed.timed.checks}
         self.checks += sorted(checks)
         places: dict[str, facts.Place] = {}
@@ -252,6 +260,17 @@ class Broker(RuleBasedStateMachine):
                 for row in self.rig.browse(topic, queue, len(known)).rows:
                     places[parsed(row[0]).body.decode()] = queue, row[3]
         self.model.timed(Seen(places, checks))
+
+    def learn_what_is_left(self) -> None:
+        """Retention had its turn: what can still be read of each topic."""
+        state = self.rig.core.state
+        with self.rig.reading() as kv:
+            for name, found in self.model.topics.items():
+                if (topic_id := state.ids.get(("t", name))) is not None:
+                    places = [(queue, one) for queue, rows in enumerate(found.queues) for one in range(len(rows))]
+                    readable = {place for place in places if is_readable(kv, topic_id, *place)}
+                    begin = [state.queue_min.get((topic_id, queue), 0) for queue in range(len(found.queues))]
+                    self.model.forget(name, begin, readable)
 
     def settled(self) -> set[tuple[str | None, str]]:
         """What time asks for, all of it; who was woken."""
@@ -269,7 +288,7 @@ class Broker(RuleBasedStateMachine):
 
     def pass_time(self, ms: int) -> None:
         self.rig.skip(ms)
-        self.model.now_ms += ms
+        self.model.pass_time(ms)
 
     def step_wall(self, ms: int) -> None:
         assert isinstance(self.rig.clock, FakeClock)
@@ -289,11 +308,16 @@ class Broker(RuleBasedStateMachine):
         """Later than everything: a dead letter knows its topic by name, and by when it died."""
         self.pass_time(1)
         answer = self.one(ask.CreateTopic(name, kind.queues, False, self.keep_ms, kind.type, 0, kind.unique_ms))
-        expected = self.model.create_topic(name, kind.type, kind.queues, kind.unique_ms)
+        expected = self.model.create_topic(name, kind.type, kind.queues, kind.unique_ms, self.keep_ms)
         must(answer == expected if isinstance(answer, str) else not expected, "create topic", answer, expected)
         self.after()
 
+    def start_of(self, start: tuple[str, int]) -> tuple[str, int]:
+        """What was forgotten has no time any more: where it may be, nobody begins at a time."""
+        return ("EARLIEST", 0) if self.forgets and start[0] == "TIMESTAMP" else start
+
     def make_group(self, name: str, max_attempts: int, start: tuple[str, int], exclusive: bool, stops: bool) -> None:
+        start = self.start_of(start)
         answer = self.one(
             ask.CreateGroup(name, max_attempts, DELAYS_MS, MINUTE, 0, *start, exclusive, stop_on_failure=stops)
         )
@@ -371,6 +395,30 @@ class Broker(RuleBasedStateMachine):
             letters = [parsed(row[0]) for row in self.rig.browse(GIVE_UP_TOPIC).rows]
             given_up = [(one.body.decode(), one.dead_letter.topic, one.dead_letter.attempts) for one in letters]
             must(sorted(given_up) == sorted(self.model.given_up), "given up", given_up, self.model.given_up)
+
+
+def choosing(*names: str) -> Callable[[type[M]], type[M]]:
+    """Of the rules that a machine inherits from others than its last base only these are drawn; the others are methods
+    as any, which rules call.
+    """
+
+    def chosen(machine: type[M]) -> type[M]:
+        own = vars(machine.__bases__[-1])
+        for name, found in inspect.getmembers(machine):
+            if hasattr(found, RULE_MARKER) and name not in own and name not in names:
+                setattr(machine, name, _plain(found))
+        return machine
+
+    return chosen
+
+
+def _plain(found: Callable[..., Any]) -> Callable[..., Any]:
+    """The same method without being a rule."""
+
+    def method(*arguments: Any, **named: Any) -> Any:
+        return found(*arguments, **named)
+
+    return method
 
 
 def with_glance(command: Any) -> list[Any]:

@@ -190,7 +190,7 @@ class Moving(Repairing, Broker):
         offsets=st.dictionaries(st.integers(0, 2), st.integers(0, 4), max_size=2),
     )
     def reset(self, group: str, topic: str, to: tuple[str, int] | None, offsets: dict[int, int]) -> None:
-        given = None if to else offsets
+        to, given = to and self.start_of(to), None if to else offsets
         answer = self.one(ask.ResetOffsets(topic, group, to, given))
         told = answer if isinstance(answer, str) else answer.offsets
         self.model.reset(topic, group, to, given, told)

@@ -7,6 +7,8 @@ from hypothesis.stateful import rule
 
 from tests.engine import draws
 from tests.engine.draws import GROUPS
+from tests.engine.machine import choosing
+from tests.engine.machine_ages import CHOSEN, Ageing
 from tests.engine.machine_closing import Closing
 from tests.engine.machine_operators import Filtering, Moving, Operators, Repairing
 from tests.engine.machine_owners import Readers
@@ -44,6 +46,13 @@ class Everything(Readers, Timing, Closing, Operators, Filtering, Moving, Pulling
     """All rules, over all types of topics."""
 
     kinds = EVERY_KIND
+
+
+@choosing(*CHOSEN)
+class Aged(Readers, Ageing):
+    """Keep times of hours, by age or not; groups come late and are put back, letters outlive their messages."""
+
+    kinds = ("normal", "fifo", "normal")
 
 
 class Forgetful(Readers, Operators):

@@ -79,7 +79,7 @@ class Model(Letters):
             "filtered": view.filtered,
             "owners": len(settings.owners),
             "delayed": sum(1 for one in self.delayed.values() if one.topic == topic),
-            "expired": 0,
+            "expired": view.expired,
             "quarantined": 0,
             "oldest_ms": self._oldest(group, topic),
         }
@@ -88,7 +88,8 @@ class Model(Letters):
         """When the oldest unfinished message was stored; 0 = none."""
         view, found = self.views[(group, topic)], self.topics[topic]
         times = [self.stored_ms(found, entry) for entry in view.held]
-        times += [queue[at].stored_ms for queue, at in zip(found.queues, view.next, strict=True) if at < len(queue)]
+        heads = ((queue, at) for queue, at in enumerate(view.next) if at < len(found.queues[queue]))
+        times += [found.at(head).stored_ms for head in heads if found.has(head)]
         return min(times, default=0)
 
     def available(self, group: str, topic: str, upto: Position | None) -> int:

@@ -153,9 +153,17 @@ class Topic:
     begin: list[int]  # the first offset of each queue
     ids: dict[str, tuple[int, Where]] = field(default_factory=dict)
     homes: dict[str, int] = field(default_factory=dict)  # the queue of each message group
+    by_age: bool = False
+    keep_ms: int = 0
+    lost: set[Place] = field(default_factory=set)  # retention dropped them
+    unread_ms: dict[Place, int] = field(default_factory=dict)  # until when a group had not read it
 
     def at(self, place: Place) -> Stored:
         return self.queues[place[0]][place[1]]
+
+    def has(self, place: Place) -> bool:
+        """Whether a message can be read in its queue."""
+        return place[1] >= self.begin[place[0]] and place not in self.lost
 
 
 @dataclass
@@ -323,6 +331,7 @@ class View:
     attempts: dict[tuple[str, str], Lease] = field(default_factory=dict)
     acked: int = 0
     filtered: int = 0
+    expired: int = 0
     filter: Filter | None = None
     mode: str = "POP"
     pulled: bool = False

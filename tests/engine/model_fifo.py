@@ -3,6 +3,7 @@
 a message group is locked while any of its messages is leased or in backoff; then what comes of it waits
 what waits is taken from the front, and nothing is taken past it
 the first of a message group in a batch that fails has been tried; those behind it go back, uncounted
+a redriven message that its queue has no more comes when its message group is free, after a reset also before older ones
 """
 
 from __future__ import annotations
@@ -95,8 +96,9 @@ class MessageGroups(Pops):
             message_group = found.at(row.place).message_group
             must(message_group not in lines.closed, "a locked message group", row)
             must(message_group not in lines.stopped, "a stopped message group", row)
-            must(last.get(message_group, -1) < row.offset, "in order", row, answer)
-            last[message_group] = row.offset
+            if found.has(row.place):
+                must(last.get(message_group, -1) < row.offset, "in order", row, answer)
+                last[message_group] = row.offset
             line = left.get(message_group, [])
             dropped += self._pass_over(view, found, line, answer, row, lines)
             entries.append(self._front(view, found, line, row, lines))
@@ -145,15 +147,15 @@ class MessageGroups(Pops):
                 stored = found.queues[queue][offset]
                 if (queue, offset) in fresh:
                     fresh.remove((queue, offset))
-                elif not view.wants(stored.content):
-                    view.filtered += 1
+                elif not found.has((queue, offset)) or not view.wants(stored.content):
+                    self._pass_by(view, found, (queue, offset))
                 else:
                     busy = lines.waiting.keys() | lines.closed
                     must(stored.message_group in busy, "it waits for nobody", queue, offset, stored)
                     parked.append(Entry((queue, offset), stored.message_group, "waiting", 0))
             view.next[queue] = stop
         must(not fresh, "read, and not passed", fresh)
-        for row in answer.rows:
+        for row in filter(lambda one: found.has(one.place), answer.rows):
             over = [one for one in parked if one.place[0] == row.queue and one.place[1] < row.offset]
             ours = found.at(row.place).message_group
             must(all(one.message_group != ours for one in over), "overtakes what waits", row, over)

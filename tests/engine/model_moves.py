@@ -70,7 +70,7 @@ class Moves(Owners):
         view = self.bind(group, topic, to)
         if to is not None:
             wanted = dict(enumerate(self.starts_of(topic, *to)))
-        self._move(view, wanted)
+        self._move(self.topics[topic], view, wanted, skips=to is not None and to[0] == "LATEST")
         return must(answer == dict(enumerate(view.next)), "reset", answer, view.next)
 
     def clone(self, topic: str, source: str, group: str, answer: Any) -> None:
@@ -80,20 +80,33 @@ class Moves(Owners):
         if refused:
             return must(answer == refused, "clone", answer, refused)
         view = self.bind(group, topic)
-        self._move(view, dict(enumerate(self.views[(source, topic)].next)))
+        self._move(self.topics[topic], view, dict(enumerate(self.views[(source, topic)].next)))
         return must(answer == dict(enumerate(view.next)), "clone", answer, view.next)
 
     def _refused_offsets(self, found: Topic, offsets: dict[int, int]) -> str:
         beyond = (queue >= len(found.queues) or offset > len(found.queues[queue]) for queue, offset in offsets.items())
         return "INVALID_FIELD" if any(beyond) else ""
 
-    def _move(self, view: View, wanted: dict[int, int]) -> None:
-        """The group stands there, and has nothing of what it held of these queues."""
+    def _move(self, found: Topic, view: View, wanted: dict[int, int], skips: bool = False) -> None:
+        """The group stands there, and has nothing of what it held of these queues.
+
+        But a redriven message that its queue has no more stays, unless the group was moved past it.
+        """
+        entered = self.entered
         for queue, offset in wanted.items():
             view.next[queue] = offset
         for entry in [one for one in view.held if one.place[0] in wanted]:
-            self._disown(entry)
+            offset = wanted[entry.place[0]]
+            everything = offset <= found.begin[entry.place[0]] and not skips
+            self._void(found, view, entry, entered, kept=everything or entry.place[1] >= offset)
+
+    def _void(self, found: Topic, view: View, entry: Entry, entered: int, kept: bool = True) -> None:
+        """What a group held is not its own any more. `kept`: what was redriven is, if no queue can deliver it."""
+        self._disown(entry)
+        if not kept or not entry.stored_ms or found.has(entry.place):
             view.over(entry, "void")
+        elif entry.state not in ("retry", "waiting"):
+            self.come_back(view, entry, entered)
 
     def _disown(self, entry: Entry) -> None:
         """An owner loses a message for good; its token tells so."""
@@ -118,7 +131,7 @@ class Moves(Owners):
         if mode == "PULL":
             self._to_pull(view)
         else:
-            self._to_pop(view, self.topics[topic].kind == "FIFO")
+            self._to_pop(self.topics[topic], view)
 
     def _to_pull(self, view: View) -> None:
         """What is leased, and what waits in message groups, goes to the retry topic."""
@@ -128,11 +141,13 @@ class Moves(Owners):
             if entry.state in ("leased", "bound", "waiting") or (entry.state == "backoff" and entry.message_group):
                 self.come_back(view, entry, entered)
 
-    def _to_pop(self, view: View, in_order: bool) -> None:
+    def _to_pop(self, found: Topic, view: View) -> None:
         """What was sent back and not committed comes from its queue."""
+        entered = self.entered
         for entry in view.of("retry", "backoff"):
             if entry.place[1] >= view.next[entry.place[0]]:
-                view.over(entry, "void")
+                self._void(found, view, entry, entered)
+        in_order = found.kind == "FIFO"
         for entry in sorted(view.of("retry"), key=lambda one: (one.entered, one.number)) if in_order else ():
             self.come_back(view, entry, 0)
 
@@ -366,7 +381,8 @@ class Letters(Moves):
         view, found = self.bind(group, letter.topic), self.topics[letter.topic]
         place = letter.queue, letter.offset
         in_order = found.kind == "FIFO" and view.mode == "POP"
-        comes = letter.offset >= view.next[letter.queue] or any(entry.place == place for entry in view.held)
+        unread = letter.offset >= view.next[letter.queue] and found.has(place)
+        comes = unread or any(entry.place == place for entry in view.held)
         if in_order and comes:
             return
         entry = Entry(place, found.at(place).message_group, "", 0, reason="redriven", stored_ms=self.now_ms)

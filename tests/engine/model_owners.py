@@ -169,8 +169,9 @@ class Owners(Handles):
         self, view: View, found: Topic, asked: Bounds, asker: Asker, entries: list[Entry | None], locked: set[str]
     ) -> bool:
         """Whether a judged pop left something for others; what was locked before it is in flight elsewhere."""
-        if self._heads(view, found, asked):
-            return True
+        queues = asked.queues or range(len(view.next))
+        if any(view.next[queue] < self.stop(found, queue, asked.upto) for queue in queues):
+            return True  # perhaps nothing that is still there: nobody has looked
         taken = [id(entry) for entry in entries if entry is not None]
         if found.kind != "FIFO":
             return any(id(entry) not in taken for entry in self.poppable(view, asker, asked.upto))

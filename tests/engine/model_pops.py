@@ -207,9 +207,16 @@ class Pops(Sends):
         offsets = list(range(view.next[queue], stop))
         must(taken == sorted(set(taken)) and set(taken) <= set(offsets), "in order", taken, view.next, stop)
         for offset in set(offsets) - set(taken):
-            must(not view.wants(found.queues[queue][offset].content), "passed over", queue, offset)
-        view.filtered += len(offsets) - len(taken)
+            self._pass_by(view, found, (queue, offset))
         view.next[queue] = stop
+
+    def _pass_by(self, view: View, found: Topic, place: Place) -> None:
+        """A message that was read past: it is not there any more, or not wanted."""
+        if found.has(place):
+            must(not view.wants(found.at(place).content), "passed over", place)
+            view.filtered += 1
+        else:
+            view.expired += 1
 
     def _judge_dropped(
         self,
@@ -249,8 +256,11 @@ class Pops(Sends):
 
     def _heads(self, view: View, found: Topic, asked: Bounds) -> list[Place]:
         """What could have come next of the queues."""
-        queues = asked.queues or range(len(view.next))
-        return [(queue, view.next[queue]) for queue in queues if view.next[queue] < self.stop(found, queue, asked.upto)]
+        heads = []
+        for queue in asked.queues or range(len(view.next)):
+            left = range(view.next[queue], self.stop(found, queue, asked.upto))
+            heads += [(queue, offset) for offset in left if found.has((queue, offset))][:1]
+        return heads
 
     def _unread(self, view: View, found: Topic, asked: Bounds) -> int:
         return sum(len(found.queues[queue]) - view.next[queue] for queue in asked.queues or range(len(view.next)))

@@ -25,7 +25,7 @@ from tests.engine.model_facts import (
     Where,
     must,
 )
-from tests.engine.model_topics import Topics
+from tests.engine.model_kept import Kept
 
 
 class Request(NamedTuple):
@@ -45,7 +45,7 @@ class Ended(NamedTuple):
     told: tuple[str, Where]
 
 
-class Sends(Topics):
+class Sends(Kept):
     """Topics, and all that goes into them."""
 
     def __init__(self, now_ms: int) -> None:

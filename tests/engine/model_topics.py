@@ -34,14 +34,16 @@ class Topics:
         self.halves: dict[str, Half] = {}
         self.numbers_given = 0
 
-    def create_topic(self, name: str, kind: str, queues: int, unique_ms: int) -> str:
+    def create_topic(self, name: str, kind: str, queues: int, unique_ms: int, keep_ms: int = 0) -> str:
         found = self.topics.get(name)
         if found is not None:
-            same = (found.kind, len(found.queues), found.unique_ms) == (kind, queues, unique_ms)
-            return "" if same else "ALREADY_EXISTS"
+            now = (found.kind, len(found.queues), found.unique_ms, found.by_age, found.keep_ms)
+            return "" if now == (kind, queues, unique_ms, False, keep_ms) else "ALREADY_EXISTS"
         self.numbers_given += 1
         made: list[list[Stored]] = [[] for _ in range(queues)]
-        self.topics[name] = Topic(self.numbers_given, kind, made, unique_ms, self.now_ms, [0] * queues)
+        made_topic = Topic(self.numbers_given, kind, made, unique_ms, self.now_ms, [0] * queues)
+        made_topic.keep_ms = keep_ms
+        self.topics[name] = made_topic
         return ""
 
     def grow_topic(self, name: str, queues: int) -> str:
@@ -82,7 +84,7 @@ class Topics:
         waiting = [one.topic for one in self.delayed.values()] + [one.topic for one in self.halves.values()]
         must(answer == sum(ends) - sum(found.begin) + waiting.count(name), "purge", answer, waiting)
         self.numbers_given += 1
-        found.number, found.begin, found.ids = self.numbers_given, ends, {}
+        found.number, found.begin, found.ids, found.lost = self.numbers_given, ends, {}, set()
         self._forget_waiting(name)
         for (_, of), view in self.views.items():
             if of == name:

@@ -1,6 +1,7 @@
 """The engine does what the model does, whatever clients, operators, time, crashes and a bad disk do to it.
 
 One model (model.py) of all that the engine knows, and a machine for each side from which it is searched: machines.py.
+Lite topics have a model and a machine of their own: model_lites.py, machine_lites.py.
 `POPMQ_CAMPAIGN=whole` searches for minutes on end, with a new seed each time.
 """
 
@@ -10,21 +11,32 @@ import logging
 
 import pytest
 from hypothesis import settings
-from hypothesis.stateful import run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 from tests.conftest import WHOLE
-from tests.engine.machine import Broker
-from tests.engine.machines import Everything, Forgetful, Moved, Ordered, Plain, Timed
+from tests.engine.machine_lites import LiteLives
+from tests.engine.machines import Aged, Everything, Forgetful, Moved, Ordered, Plain, Timed
 
 #: Machines, and how many examples of each are searched when time is short.
-MACHINES: dict[type[Broker], int] = {Plain: 50, Ordered: 60, Timed: 50, Moved: 50, Everything: 50, Forgetful: 40}
+MACHINES: dict[type[RuleBasedStateMachine], int] = {
+    Plain: 50,
+    Ordered: 60,
+    Timed: 50,
+    Moved: 50,
+    Everything: 50,
+    Forgetful: 40,
+    Aged: 25,
+    LiteLives: 40,
+}
 STEPS = 80 if WHOLE else 40
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(0 if WHOLE else 120)
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: machine.__name__)
-def test_the_engine_does_what_the_model_does(machine: type[Broker], caplog: pytest.LogCaptureFixture) -> None:
+def test_the_engine_does_what_the_model_does(
+    machine: type[RuleBasedStateMachine], caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.CRITICAL, "popmq")
     effort = settings(max_examples=3000 if WHOLE else MACHINES[machine], stateful_step_count=STEPS)
     run_state_machine_as_test(machine, settings=effort)
