@@ -21,7 +21,7 @@ from popmq_server.errors import Refused, group_not_found, invalid, topic_not_fou
 from popmq_server.filters import filter as filters
 from popmq_server.filters.filter import Filter
 from popmq_server.records import Group, Stat, Subscription, Topic
-from popmq_server.storage.keys import POFF_KEY, TOPIC_AT, U32, U64
+from popmq_server.storage.keys import CQ_KEY, POFF_KEY, QUEUE_KEY, TOPIC_AT, U32, U64
 from popmq_server.topic import entries
 from popmq_server.tx import Tx
 
@@ -29,6 +29,8 @@ from popmq_server.tx import Tx
 ALL_QUEUES = -1
 #: "Every message", said by somebody; nothing at all is Subscription.filter_kind "".
 EVERY_MESSAGE = ("tag", "*")
+#: An offset that no queue reaches.
+NOWHERE = 1 << 63
 
 
 def resolve(tx: Tx, topic_name: str, group_name: str, lite_field: str = "topic") -> tuple[Group, Topic]:
@@ -182,14 +184,29 @@ def begun_at(tx: Tx, where: tuple[int, int], queue: int) -> int:
 def offset_at(tx: Tx, topic_id: int, queue: int, since_ms: int, low: int, high: int) -> int:
     """The first offset stored at or after a time: store times never fall within a queue, so halving finds it.
 
-    Of a damaged message the time is that of its chunk; what retention dropped is older.
+    Of a damaged message the time is that of its chunk. Where retention left a hole, what is behind it speaks for it:
+    what is held before a hole may be as young as asked for.
     """
+    found = high
     while low < high:
         middle = (low + high) // 2
-        unit = entries(tx.kv, topic_id, queue, middle, 1)
-        block = tx.kv.floor("idx", TOPIC_AT.pack(topic_id, unit[0][1]), U32.pack(topic_id)) if unit else None
-        if block is not None and index.stored_ms(tx.kv, topic_id, *unit[0][1:], block[1]) >= since_ms:
+        at, stored_ms = _first_from(tx, topic_id, queue, middle)
+        if at >= high:
             high = middle
+        elif stored_ms >= since_ms:
+            found, high = at, middle
         else:
-            low = middle + 1
-    return low
+            low = at + 1
+    return found
+
+
+def _first_from(tx: Tx, topic_id: int, queue: int, offset: int) -> tuple[int, int]:
+    """The first offset of a queue from `offset` on that is there, and when it was stored."""
+    unit = entries(tx.kv, topic_id, queue, offset, 1)
+    if not unit:
+        behind = next(tx.kv.scan("cq", QUEUE_KEY.pack(topic_id, queue), CQ_KEY.pack(topic_id, queue, offset)), None)
+        unit = [] if behind is None else entries(tx.kv, topic_id, queue, CQ_KEY.unpack(behind[0])[2], 1)
+    block = tx.kv.floor("idx", TOPIC_AT.pack(topic_id, unit[0][1]), U32.pack(topic_id)) if unit else None
+    if block is None:
+        return NOWHERE, 0
+    return unit[0][0], index.stored_ms(tx.kv, topic_id, *unit[0][1:], block[1])

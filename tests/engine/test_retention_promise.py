@@ -248,6 +248,22 @@ def test_at_its_limit_of_bytes_a_topic_keeps_what_a_group_went_back_to(rig: Rig)
     assert bodies(rig.pop(1)) == ["m0" + "x" * 50_000]
 
 
+def test_a_group_put_at_a_time_gets_what_is_held_before_a_hole(rig: Rig) -> None:
+    rig.topic(keep_ms=HOUR)
+    for group in ("g", "slow"):
+        rig.group(group)
+        rig.pop(group=group)
+    for number in range(9):
+        rig.send(f"m{number}")
+    rig.ack(rig.pop())
+    held = rig.pop(1, group="slow", invisible_ms=12 * HOUR)
+    rig.ack(rig.pop(group="slow"), group="slow")
+    hours(rig, 3)
+    rig.send("m9")
+    rig.do(ask.ResetOffsets("t", "g", ("TIMESTAMP", held[0].stored_ms)))
+    assert bodies(rig.pop()) == ["m0", "m9"]
+
+
 # ── Marks ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
