@@ -158,7 +158,8 @@ class Pulling(Clients, Broker):
     @rule(group=draws.groups, topic=draws.topics, since_ms=st.sampled_from([None, 0, 1_700_000_001_000]))
     def query_offsets(self, group: str, topic: str, since_ms: int | None) -> None:
         answer = self.one(ask.QueryOffsets(topic, group, since_ms))
-        self.model.query(topic, group, since_ms, answer if isinstance(answer, str) else list(map(tuple, answer)))
+        told = answer if isinstance(answer, str) else [tuple(row[:5]) for row in answer]
+        self.model.query(topic, group, since_ms, told)
         self.after()
 
     @rule(group=draws.groups, topic=draws.topics, messages=draws.sizes, done=st.integers(0, 3))
