@@ -223,6 +223,7 @@ def test_a_stopped_lite_topic_goes_on_when_it_is_resumed(rig: Rig) -> None:
     assert bodies(pop(rig, "ann", group="stops")) == ["ann:1", "ann:2"]
 
 
+@pytest.mark.usefixtures("a_chunk_a_commit")
 def test_at_its_limit_of_bytes_a_topic_finds_its_own_chunks_among_many_of_others(rig: Rig) -> None:
     create(rig, "small", bytes_max=1 << 20)
     rig.topic("busy")
@@ -237,6 +238,7 @@ def test_at_its_limit_of_bytes_a_topic_finds_its_own_chunks_among_many_of_others
     assert rig.look("topics", "small")[0].bytes <= 1 << 20
 
 
+@pytest.mark.usefixtures("a_chunk_a_commit")
 def test_what_is_of_others_is_stepped_over_once_and_not_for_each_message(rig: Rig) -> None:
     create(rig, "small", bytes_max=1 << 20)
     rig.topic("busy")

@@ -11,6 +11,9 @@ from tests.engine.lives import story
 from tests.engine.rig import HOUR, MINUTE, Rig, bodies, parsed
 from tests.engine.test_redriven import in_order
 
+#: What retention drops goes by chunks: here each message has one.
+pytestmark = pytest.mark.usefixtures("a_chunk_a_commit")
+
 EARLIEST = ("EARLIEST", 0)
 
 
