@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from popmq_server import fifo, history, quarantine, voids
-from popmq_server.checkpoint import BACKOFF, CheckPoint, Lease, Run
+from popmq_server.checkpoint import BACKOFF, CheckPoint, Lease, Run, members_of
 from popmq_server.fifo import Waiting
 from popmq_server.lease import to_retry
 from popmq_server.pick import unpin_retry
 from popmq_server.records import Held, Sweep, Void
-from popmq_server.storage.keys import FWAIT_KEY, RQ_KEY, RQ_VALUE, STAT_KEY, SUB_OWNER
+from popmq_server.storage.keys import FWAIT_KEY, RQ_KEY, RQ_VALUE, STAT_KEY, SUB_OWNER, U32
 from popmq_server.topic import Log
 from popmq_server.tx import Tx
 
@@ -63,7 +63,16 @@ def _keep(tx: Tx, ck: CheckPoint, bits: int) -> int:
     kept = voids.staying(tx, ck, bits)
     if kept:
         to_retry(tx, ck, kept, ck.reason or MOVED)
+    lost = ck.runs_with(bits & ~kept)
+    places = [(run.queue, run.first + place) for run, _, inside in lost if run.size for place in members_of(inside)]
+    _tell_dropped(tx, (ck.group_id, ck.topic_id), places)
     return kept
+
+
+def _tell_dropped(tx: Tx, where: tuple[int, int], places: list[tuple[int, int]]) -> None:
+    """Redriven messages may have been among these: that the group gave them up is told nowhere else."""
+    if places and tx.kv.first("bare", U32.pack(where[1])) is not None:
+        history.note(tx, where, places, history.RELEASED, MOVED)
 
 
 def _disown(tx: Tx, ck: CheckPoint, bits: int) -> int:
@@ -153,6 +162,7 @@ class _Piece:
         """Void entries leave the retry topic."""
         tx, stop = self.tx, max(void.rseq for void in self.sweep.voids)
         stale: list[tuple[bytes, int]] = []
+        places: list[tuple[int, int]] = []
         done, first = True, RQ_KEY.pack(*self.where, self.looked_at)
         for seen, (key, value) in enumerate(tx.kv.scan("rq", first[:8], first)):
             rseq = RQ_KEY.unpack(key)[2]
@@ -166,6 +176,8 @@ class _Piece:
             void = voids.has_entry(tx.state, self.where, rseq, queue, offset)
             if void and not voids.stays(tx, self.where, queue, offset):
                 stale.append((key, position))
+                places.append((queue, offset))
+        _tell_dropped(tx, self.where, places)
         for key, position in stale:
             tx.kv.delete("rq", key)
             unpin_retry(tx, position)
@@ -181,6 +193,7 @@ class _Piece:
                 and not voids.stays(self.tx, self.where, entry.queue, entry.offset)
             )
         )
+        _tell_dropped(self.tx, self.where, [(entry.queue, entry.offset) for entry in found])
         for entry in found:
             fifo.remove(self.tx, self.where, entry)
         self.tx.count(self.where, start=len(found))

@@ -181,8 +181,23 @@ def test_the_checker_says_nothing_of_what_was_redriven_and_finished(rig: Rig, da
 
 
 def test_the_checker_sees_a_redriven_message_that_is_nowhere(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its place is still in the queue: another message of its chunk is held, and the rest of the chunk went."""
     monkeypatch.setattr(voids, "stays", lambda *_: False)
-    redriven(rig)
+    monkeypatch.setattr(sweep, "_tell_dropped", lambda *_: None)
+    rig.topic(keep_ms=HOUR)
+    for group in ("g", "slow"):
+        rig.group(group)
+        rig.pop(group=group)
+    rig.send("a", "older", "b", "c", "d")
+    rows = rig.pop()
+    rig.reject(rows[:1])
+    rig.ack(rows[1:])
+    slow = rig.pop(group="slow", invisible_ms=12 * HOUR)
+    rig.ack([slow[0], *slow[2:]], group="slow")
+    for _ in range(4):
+        rig.advance(HOUR)
+    assert len(rig.read("kept")) == 1
+    assert piece(rig).topics == {"t": 1}
     rig.do(ask.ResetOffsets("t", "g", EARLIEST))
     assert rig.findings() == ["group g in t: queue 0 offset 0 was redriven, and is neither held nor finished"]
     rig.do(ask.DeleteGroup("g"))
@@ -192,4 +207,6 @@ def test_the_checker_knows_that_an_operator_skipped_what_was_redriven(rig: Rig) 
     redriven(rig)
     rig.do(ask.ResetOffsets("t", "g", ("LATEST", 0)))
     rig.pop()
+    assert rig.findings() == []
+    rig.do(ask.ResetOffsets("t", "g", EARLIEST))
     assert rig.findings() == []
