@@ -15,7 +15,7 @@ again, and until then a Pop works all the same, since assignment is advice about
 """
 
 import bisect
-import hashlib
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -181,50 +181,91 @@ class Session(NamedTuple):
     last_ms: int
 
 
+class _Members:
+    """The sessions of one group, those first that were heard of longest ago, and what follows from all of them.
+
+    Both are kept as sessions come and go: each of 2,000 clients sends a heartbeat every 30 s, and a walk over all of
+    them for each took a third of the event loop.
+    """
+
+    __slots__ = ("digest", "sessions", "topics")
+
+    def __init__(self) -> None:
+        self.sessions: dict[str, Session] = {}
+        self.topics: Counter[str] = Counter()
+        #: The sum of a hash of each client with its topics: who they are, in whatever order they came.
+        self.digest = 0
+
+    def put(self, client: str, session: Session) -> None:
+        self.remove(client)
+        self.sessions[client] = session
+        self.topics.update(session.topics)
+        self.digest += _hash(client, session.topics)
+
+    def remove(self, client: str) -> None:
+        session = self.sessions.pop(client, None)
+        if session is not None:
+            self.topics -= Counter(session.topics)
+            self.digest -= _hash(client, session.topics)
+
+
+def _hash(client: str, topics: frozenset[str]) -> int:
+    return int.from_bytes(hash8(repr((client, sorted(topics)))), "big")
+
+
+_NOBODY = _Members()
+
+
 class Sessions:
     """Live clients by group; for one event loop."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._groups: dict[str, dict[str, Session]] = {}
+        self._groups: dict[str, _Members] = {}
 
     def heartbeat(self, group: str, client: str, topics: frozenset[str], goodbye: bool) -> None:
         """Renews or ends a session."""
         members = self._alive(group)
         if goodbye:
-            members.pop(client, None)
+            members.remove(client)
         else:
-            members[client] = Session(topics, self._clock.now_ms())
+            members = self._groups.setdefault(group, _Members())
+            members.put(client, Session(topics, self._clock.now_ms()))
 
     def version(self, group: str, terms: Mapping[str, Terms]) -> int:
         """A number that is another one whenever an assignment could be another one; a restart does not change it."""
-        members = sorted((client, sorted(session.topics)) for client, session in self._alive(group).items())
-        known = [[terms.get(topic) for topic in topics] for _, topics in members]
-        digest = hashlib.blake2b(repr((members, known)).encode(), digest_size=8).digest()
-        return int.from_bytes(digest, "big") >> 1
+        members = self._alive(group)
+        known = [(topic, terms.get(topic)) for topic in sorted(members.topics)]
+        text = repr((len(members.sessions), members.digest, known))
+        return int.from_bytes(hash8(text), "big") >> 1
 
-    def _alive(self, group: str) -> dict[str, Session]:
+    def _alive(self, group: str) -> _Members:
         """Live sessions of a group; those that fell silent are dropped when somebody looks."""
-        members = self._groups.setdefault(group, {})
+        members = self._groups.get(group, _NOBODY)
         oldest_ms = self._clock.now_ms() - SESSION_MS
-        gone = [client for client, session in members.items() if session.last_ms <= oldest_ms]
-        for client in gone:
-            del members[client]
-        return members
+        while members.sessions:
+            client, session = next(iter(members.sessions.items()))
+            if session.last_ms > oldest_ms:
+                return members
+            members.remove(client)
+        self._groups.pop(group, None)
+        return _NOBODY
 
     def clients(self, group: str, topic: str) -> list[str]:
         """Live clients of a group that read a topic."""
-        return [client for client, session in self._alive(group).items() if topic in session.topics]
+        return [client for client, session in self._alive(group).sessions.items() if topic in session.topics]
 
     def topics(self, group: str) -> tuple[str, ...]:
         """All topics that live clients of a group read."""
-        return tuple(set().union(*(session.topics for session in self._alive(group).values())))
+        return tuple(self._alive(group).topics)
 
     def count(self, group: str) -> int:
         """Live clients of a group."""
-        return len(self._alive(group))
+        return len(self._alive(group).sessions)
 
     def listed(self, group: str) -> list[tuple[str, str, Session]]:
         """(group, client, session) of the live clients of one group, or of all, by name."""
         names = [group] if group else sorted(self._groups)
-        return [(name, client, session) for name in names for client, session in sorted(self._alive(name).items())]
+        return [
+            (name, client, session) for name in names for client, session in sorted(self._alive(name).sessions.items())
+        ]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 
 from popmq_server.clock import FakeClock
 from popmq_server.rebalance import SESSION_MS, Assignment, Sessions, Terms, assign, average
+from tests.engine.rig import SECOND
+from tests.engine.work import grows
 
 ALL = Assignment(True, True, ())
 UNKNOWN = Assignment(False, False, ())
@@ -145,3 +149,54 @@ def test_the_version_changes_with_what_an_assignment_depends_on_and_with_nothing
     clock.advance(SESSION_MS)
     assert version() == seen[0]
     assert len(set(seen)) == len(seen)
+
+
+def test_a_heartbeat_costs_the_same_beside_two_hundred_and_two_thousand_clients() -> None:
+    """Each of them sends one every 30 s, and asks for the version of the assignments."""
+
+    def beats(count: int) -> Callable[[], None]:
+        clock = FakeClock()
+        sessions = Sessions(clock)
+        topics = frozenset(f"t{number}" for number in range(10))
+        terms = {topic: Terms(8, "POP", 1) for topic in topics}
+        for number in range(count):
+            sessions.heartbeat("g", f"c{number}", topics, False)
+
+        def beat() -> None:
+            for number in range(10):
+                clock.advance(SECOND)
+                sessions.heartbeat("g", f"c{number}", topics, False)
+                sessions.topics("g")
+                sessions.version("g", terms)
+                sessions.count("g")
+
+        return beat
+
+    assert grows(beats(200), beats(2000)) < 1.1
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_version_tells_who_reads_what_however_the_sessions_came_about(seed: int) -> None:
+    """Two brokers whose sessions are the same give one version, others give others."""
+    chance, clock = random.Random(seed), FakeClock()
+    sessions, seen = Sessions(clock), dict[tuple[tuple[str, frozenset[str]], ...], int]()
+    terms = {name: Terms(4, "POP", 1) for name in "tuv"}
+    for _ in range(300):
+        topics = frozenset(chance.sample("tuv", chance.randint(1, 2)))
+        sessions.heartbeat("g", chance.choice("abc"), topics, chance.random() < 0.4)
+        clock.advance(chance.choice([0, 0, SECOND, SESSION_MS // 2]))
+        now = tuple((client, session.topics) for _, client, session in sessions.listed("g"))
+        assert sessions.version("g", terms) == seen.setdefault(now, sessions.version("g", terms))
+        assert set(sessions.topics("g")) == set[str]().union(*(found for _, found in now))
+    assert len(set(seen.values())) == len(seen) > 10
+
+
+def test_a_group_that_nobody_reads_any_more_leaves_nothing() -> None:
+    clock = FakeClock()
+    sessions = Sessions(clock)
+    for number in range(50):
+        sessions.heartbeat(f"g{number}", "c", frozenset("t"), False)
+        assert sessions.count(f"never{number}") == 0
+    clock.advance(SESSION_MS)
+    assert sessions.listed("") == []
+    assert sessions._groups == {}
