@@ -26,5 +26,5 @@ def peek(tx: Tx, command: Peek) -> Peeked:
         pick.begins = starts(tx, group, topic)
     choose(pick, range(topic.queues), group.in_flight_max)
     reached = pick.begins | pick.poff
-    again = not pick.rows and pick.cut and topic.type != "FIFO" and reached != command.begins
+    again = not pick.rows and pick.unfinished and topic.type != "FIFO" and reached != command.begins
     return Peeked(pick.rows, reached if again else None)

@@ -24,6 +24,8 @@ from popmq_server.tx import Tx
 
 #: Retry entries of its own that an owner's pop steps over at most.
 OWN_ENTRIES_MAX = 10_000
+#: Void retry entries that one pop steps over at most (3 ms); the next one goes on behind them.
+VOIDS_MAX = 2_000
 #: Unreadable messages that one pop steps over at most; the rest is for the next one.
 SKIPS_MAX = 10_000
 #: Entries of the consume queue that one pick with a filter looks at (1 ms), messages that it reads and rejects (10 ms).
@@ -83,6 +85,7 @@ class Pick:
         self.expired = 0
         self.damaged: list[tuple[int, int, int, int]] = []
         self.own = 0  # retry entries of the asking owner that were stepped over
+        self.voids_left = VOIDS_MAX
         self.skipped = 0  # messages that cannot be read, and holes
         self.gone = 0  # dead letters that were redriven: nobody's any more
         self._may_be_gone = deadletter.has_gone(tx, topic.topic_id)
@@ -128,6 +131,11 @@ class Pick:
     def cut(self) -> bool:
         """Whether it stopped looking, and not for lack of messages."""
         return self.skipped >= SKIPS_MAX or self.units_left <= 0 or self.rejections_left <= 0
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether another look may find what this one has not come to."""
+        return self.cut or self.voids_left <= 0
 
     @property
     def _ended(self) -> bool:
@@ -296,8 +304,8 @@ class Pick:
         """From the oldest on; not those that the asking owner itself is about to take back."""
         where = (self.group.group_id, self.topic.topic_id)
         prefix = STAT_KEY.pack(*where)
-        self.own = 0
-        for key, value in self.tx.kv.scan("rq", prefix):
+        self.own, leading = 0, True
+        for key, value in self.tx.kv.scan("rq", prefix, voids.begin(self.tx.state, where)):
             if self.own > OWN_ENTRIES_MAX or (self.upto is not None and U64.unpack(key[8:])[0] >= self.upto.retry):
                 break
             entry = RetryEntry(key, *RQ_VALUE.unpack_from(value))
@@ -305,12 +313,20 @@ class Pick:
                 self.own += 1
             elif not voids.has_entry(self.tx.state, where, U64.unpack(key[8:])[0], entry.queue, entry.offset):
                 yield entry
+            else:
+                self.voids_left -= 1
+                if leading:
+                    voids.begin_behind(self.tx.state, where, key)
+                if self.voids_left <= 0:
+                    return
+                continue
+            leading = False
 
     def more_retries(self) -> bool:
         """Whether an applied pick left entries that it might have taken; too many to look at count as some."""
         if not self.tx.state.stat[(self.group.group_id, self.topic.topic_id)].retry:
             return False
-        return next(self._retry_entries(), None) is not None or self.own > OWN_ENTRIES_MAX
+        return next(self._retry_entries(), None) is not None or self.own > OWN_ENTRIES_MAX or self.voids_left <= 0
 
     def returns_to(self, ck_id: int, member: int) -> bool:
         """Whether the owner that asks is about to take back what is tied to this member of a CheckPoint."""

@@ -85,9 +85,9 @@ def _nothing(pick: Pick, queues: range | tuple[int, ...], rest: int, token_ms: i
     refusal = None
     if rest and not pick.messages_max:
         refusal = quotas.no_token(pick.tx, pick.group, pick.topic)
-    elif rest and not pick.cut:
+    elif rest and not pick.unfinished:
         refusal = _all_leased(pick, queues)
-    return Popped([], 0, 0, pick.tx.now_ms, 0, rest, False, None, bool(rest) and pick.cut, refusal, token_ms)
+    return Popped([], 0, 0, pick.tx.now_ms, 0, rest, False, None, bool(rest) and pick.unfinished, refusal, token_ms)
 
 
 def _all_leased(pick: Pick, queues: range | tuple[int, ...]) -> Refused | None:

@@ -196,6 +196,8 @@ class State:
         #: Whose turn it is in pops and in sends: a restart begins anew.
         self.turns: Table[tuple[int, int], Turns] = Table()
         self.send_turns: dict[int, int] = {}
+        #: Where pops go on in a retry topic that a reset made void, and of which voids that is true: voids.py.
+        self.void_begins: dict[tuple[int, int], tuple[tuple[Void, ...], bytes]] = {}
         #: Tokens of quotas by (kind, T, G), in thousandths, and when that was: quotas.py. A restart fills them.
         self.buckets: Table[tuple[int, int, int], tuple[int, int]] = Table()
         #: Names of topics for whose half messages a live producer can answer (checking.py): the event loop tells.

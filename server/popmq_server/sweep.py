@@ -111,6 +111,7 @@ def step(tx: Tx, where: tuple[int, int]) -> bool:
     left = _Piece(tx, where, found).run()
     if left == Sweep():
         tx.state.sweeps.pop(where)
+        tx.state.void_begins.pop(where, None)
         tx.wake(*where)
     else:
         tx.state.sweeps[where] = left

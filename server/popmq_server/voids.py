@@ -43,6 +43,21 @@ def has_entry(state: State, where: tuple[int, int], rseq: int, queue: int, offse
     return any(rseq < void.rseq and void.covers(queue, offset) for void in state.sweeps.get(where, _NONE).voids)
 
 
+def begin(state: State, where: tuple[int, int]) -> bytes:
+    """From which key on a retry topic may have entries that are not void.
+
+    A sweep takes seconds to come to the last void entry. Until then pops go on where one of them has come to, or each
+    would step over all of them.
+    """
+    noted, key = state.void_begins.get(where, (None, b""))
+    return key if noted is not None and noted == state.sweeps.get(where, _NONE).voids else b""
+
+
+def begin_behind(state: State, where: tuple[int, int], key: bytes) -> None:
+    """All entries up to this one are void; that stays so until the sweep has removed them, or another reset came."""
+    state.void_begins[where] = state.sweeps.get(where, _NONE).voids, key + b"\0"
+
+
 def stays(tx: Tx, where: tuple[int, int], queue: int, offset: int) -> bool:
     """Whether a void message is kept: redriven, in no queue any more, and not passed by where the group was moved.
 
