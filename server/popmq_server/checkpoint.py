@@ -31,7 +31,9 @@ MEMBERS_MAX = 4096
 #: Texts of CheckPoints that are kept ready: of those that are popped and acked now, some 1 MiB.
 TEXTS_MAX = 8192
 
-_HEAD = struct.Struct(">BIIBQQQHH")  # version, G, T, kind, owner id, nonce, popped ms, runs, chunks
+HEAD = struct.Struct(">BIIBQQQHH")  # version, G, T, kind, owner id, nonce, popped ms, runs, chunks
+#: Its field that says when.
+HEAD_POPPED = 6
 _RUN = struct.Struct(">HQHHQIQ")  # queue, first offset, count, attempts, position, size, first pop ms
 _CHUNK = struct.Struct(">HQ")  # first member, chunk position
 _RENEWED = struct.Struct(">HQ")  # renewals, when the last one was
@@ -42,7 +44,7 @@ VERSION, VERSION_FIFO = 1, 2
 #: Made once: `json.dumps` makes an encoder for each call with options, which costs more than these texts.
 _write_json = json.JSONEncoder(ensure_ascii=False).encode
 #: Head, run and chunk of a CheckPoint of one run: what sums need of them, by columns. The texts follow.
-SINGLE_BYTES = _HEAD.size + _RUN.size + _CHUNK.size
+SINGLE_BYTES = HEAD.size + _RUN.size + _CHUNK.size
 SHAPE = struct.Struct(">B8xBQ16xHH10xH32x")  # version, kind, owner id, runs, chunks, members of the run
 PLACE = struct.Struct(">xIIB28xH20xI18x")  # G, T, kind, queue, size
 PINNED = struct.Struct(">74xQ")  # chunk position
@@ -170,7 +172,7 @@ def members_of(bits: int) -> list[int]:
 def encode(ck: CheckPoint) -> bytes:
     """head · runs · chunks · JSON of [attempt id, client, reason]."""
     texts = texts_of(ck.attempt_id, ck.client, ck.reason)
-    head = _HEAD.pack(
+    head = HEAD.pack(
         VERSION_FIFO if ck.groups else VERSION,
         ck.group_id,
         ck.topic_id,
@@ -188,12 +190,12 @@ def encode(ck: CheckPoint) -> bytes:
 
 def decode(ck_id: int, raw: memoryview) -> CheckPoint:
     """Back again. Raises StartError for a version that this release does not know."""
-    version, group_id, topic_id, kind, owner_id, nonce, popped_ms, run_count, chunk_count = _HEAD.unpack_from(raw)
+    version, group_id, topic_id, kind, owner_id, nonce, popped_ms, run_count, chunk_count = HEAD.unpack_from(raw)
     if version not in (VERSION, VERSION_FIFO):
         raise StartError(f"CheckPoint {ck_id} has version {version}, which this release does not know")
-    stop = _HEAD.size + run_count * _RUN.size
+    stop = HEAD.size + run_count * _RUN.size
     end = stop + chunk_count * _CHUNK.size
-    runs = tuple(Run(*fields) for fields in _RUN.iter_unpack(raw[_HEAD.size : stop]))
+    runs = tuple(Run(*fields) for fields in _RUN.iter_unpack(raw[HEAD.size : stop]))
     chunks = tuple(_CHUNK.iter_unpack(raw[stop:end]))
     members = sum(run.length for run in runs)
     groups, part = tuple[bytes, ...](), 0

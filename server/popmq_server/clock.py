@@ -6,20 +6,17 @@ wall clock while the broker runs moves nothing (I.30). Times are milliseconds si
     wall clock steps while running     nothing happens
     … back before a restart            the saved time wins: time stands on the monotonic clock from there, never early
     … ahead before a restart           leases are over by as much: the wall clock is all that a new process knows
-    a saved time over an hour ahead    reported; the wall clock is taken
+    a saved time over an hour ahead    reported; the wall clock is taken, stored times are set right (rebase.py)
 
 One thing follows the wall clock as well: a delivery time that was given as wall time (delay.py). It has come when both
 clocks say so, therefore `wall_ms`, which may step in either direction at any moment.
 """
 
 import asyncio
-import logging
 import threading
 import time
 from collections.abc import Callable
 from typing import Protocol
-
-log = logging.getLogger("popmq.clock")
 
 #: A saved time further ahead of the wall clock than this is a wall clock that was wrong then; it is not believed.
 SAVED_AHEAD_MAX_MS = 3_600_000
@@ -27,6 +24,9 @@ SAVED_AHEAD_MAX_MS = 3_600_000
 
 class Clock(Protocol):
     """What the broker asks of time."""
+
+    def ahead_ms(self, saved_ms: int) -> int:
+        """By how much a saved time is ahead, when that is so much that it is not believed; else 0."""
 
     def anchor(self, saved_ms: int) -> None:
         """Called once at start with the time that the store saved last (0 = none)."""
@@ -50,15 +50,15 @@ class SystemClock:
         self._origin_ms = 0
         self.anchor(0)
 
+    def ahead_ms(self, saved_ms: int) -> int:
+        ahead_ms = saved_ms - self.wall_ms()
+        return ahead_ms if ahead_ms > SAVED_AHEAD_MAX_MS else 0
+
     def anchor(self, saved_ms: int) -> None:
         """Sets the origin to max(wall clock, `saved_ms`), unless that is not to be believed."""
-        wall_ms = self.wall_ms()
-        if saved_ms > wall_ms + SAVED_AHEAD_MAX_MS:
-            log.warning(
-                "the saved time %d is over an hour ahead of the wall clock %d: taking the wall clock", saved_ms, wall_ms
-            )
+        if self.ahead_ms(saved_ms):
             saved_ms = 0
-        self._origin_ms = max(wall_ms, saved_ms) - self._monotonic() // 1_000_000
+        self._origin_ms = max(self.wall_ms(), saved_ms) - self._monotonic() // 1_000_000
 
     def now_ms(self) -> int:
         return self._origin_ms + self._monotonic() // 1_000_000
@@ -77,6 +77,10 @@ class FakeClock:
         self._now_ms = start_ms
         self._wall_ahead_ms = 0
         self._moved: list[Callable[[], None]] = []
+
+    def ahead_ms(self, saved_ms: int) -> int:
+        """It does not go back, so it is never wrong."""
+        return 0
 
     def anchor(self, saved_ms: int) -> None:
         """A restart on the same fake clock goes on where the store was."""

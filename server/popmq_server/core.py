@@ -44,6 +44,7 @@ from popmq_server import (
     pop,
     pull,
     purge,
+    rebase,
     redrive,
     revive,
     send,
@@ -219,13 +220,22 @@ class Core:
 
     def _load(self) -> None:
         """Reads the state. A store that cannot be read keeps its format, for the release that wrote it."""
+        saved_ms = self._read()
+        if ahead_ms := self.clock.ahead_ms(saved_ms):
+            rebase.rebase(self.store, saved_ms - ahead_ms, ahead_ms)
+            self.state = State()
+            saved_ms = self._read()
+        self.clock.anchor(saved_ms)
+        self.store.adopt()
+
+    def _read(self) -> int:
+        """Loads the state; the time that was saved last."""
         tx = self.store.begin(write=False, views=False)
         try:
             self.state.load(tx)
-            self.clock.anchor(self.state.counters[""].saved_ms)
+            return self.state.counters[""].saved_ms
         finally:
             tx.abort()
-        self.store.adopt()
 
     def _begin(self) -> Tx:
         return Tx(self.state, self.store, self.clock.now_ms(), self.clock.wall_ms())

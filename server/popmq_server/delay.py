@@ -20,6 +20,7 @@ clock that is set back for an hour does not hold it up.
 
 import heapq
 import itertools
+import json
 import struct
 import zlib
 from collections.abc import Iterator
@@ -40,6 +41,8 @@ CLOCKS = BOTH_CLOCKS, OUR_CLOCK = 0, 1
 
 #: stored ms, nonce; before it a crc32 over it and all that follows, after it the packed message.
 _HEAD = struct.Struct(">QQ")
+#: In `meta`: by how much due times were moved back, each time.
+MOVES = b"moves"
 _HEAD_AT, _MESSAGE_AT = U32.size, U32.size + _HEAD.size
 
 
@@ -82,6 +85,29 @@ def _key(handle: RecallHandle) -> bytes:
     return SCHED_KEY.pack(handle.clock, handle.due_ms, handle.number, handle.topic_id)
 
 
+def note_move(kv: Transaction, by_ms: int) -> None:
+    """Due times of our clock moved back: handles that were given out before hold the old ones (rebase.py)."""
+    kv.put("meta", MOVES, json.dumps([*_moves(kv), by_ms]).encode())
+
+
+def _moves(kv: Transaction) -> list[int]:
+    raw = kv.get("meta", MOVES)
+    return [] if raw is None else list(json.loads(bytes(raw)))
+
+
+def _key_now(kv: Transaction, handle: RecallHandle) -> bytes:
+    """The key of a delayed message, also when its due time was moved since its handle was given out."""
+    key = _key(handle)
+    if handle.clock == BOTH_CLOCKS or kv.get("sched", key) is not None:
+        return key
+    moves = _moves(kv)
+    for first in range(len(moves)):  # one that is younger than a move was not moved by it
+        moved = _key(handle._replace(due_ms=max(0, handle.due_ms - sum(moves[first:]))))
+        if kv.get("sched", moved) is not None:
+            return moved
+    return key
+
+
 def read(raw: bytes) -> Outgoing | None:
     """The message of a value of `sched`, or None when its bytes are not what was written."""
     if len(raw) < _MESSAGE_AT or zlib.crc32(raw[_HEAD_AT:]) != U32.unpack_from(raw)[0]:
@@ -117,7 +143,7 @@ def recall(tx: Tx, command: Recall) -> str:
         raise topic_not_found(command.topic)
     if handle.topic_id != topic.topic_id and (other := tx.state.topics.get(handle.topic_id)) is not None:
         raise invalid(f"this recall handle is of topic {other.name!r}, not of {topic.name!r}", field="recall_handle")
-    key = _key(handle)
+    key = _key_now(tx.kv, handle)
     raw = tx.kv.get("sched", key) if handle.topic_id == topic.topic_id else None
     if raw is None or _HEAD.unpack_from(raw, _HEAD_AT)[1] != handle.nonce:
         raise Refused(

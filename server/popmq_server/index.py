@@ -156,11 +156,12 @@ def spot(kv: Transaction, topic_id: int, position: int) -> Spot | None:
 def stored_ms(kv: Transaction, topic_id: int, position: int, size: int, head: memoryview) -> int:
     """When a message was stored, by its own record if several commits share its chunk (`head`: the index block).
 
-    Of one that cannot be read it is known when the last message of its chunk was stored, OPEN_MS_MAX later at most.
+    Of one that cannot be read it is known when the last message of its chunk was stored, OPEN_MS_MAX later at most. A
+    record whose time is behind that has the time of a wrong clock: only the block's was set right (rebase.py).
     """
     last_ms, chunk_bytes, _ = IDX_HEAD.unpack_from(head)
     read = Log(kv).fetch(topic_id, position, size) if chunk_bytes <= OPEN_BYTES_MAX else None
-    return int(last_ms) if read is None else read[0]
+    return int(last_ms) if read is None else min(read[0], int(last_ms))
 
 
 def _entry_at(raw: memoryview, position: int) -> tuple[int, int] | None:

@@ -44,9 +44,11 @@ FORGET_MAX = 1000
 #: In `hdue`: the place of those that wait for nobody.
 GIVEN_UP = 0
 
-_HALF = struct.Struct(">QQQHQ")
+HALF = struct.Struct(">QQQHQ")
+HALF_STORED, HALF_NEXT = 0, 4
 #: commit, ended ms, nonce, queue, offset, letters of the recall handle; then that, then the message id.
-_DONE = struct.Struct(">?QQIQB")
+DONE = struct.Struct(">?QQIQB")
+DONE_ENDED = 1
 
 
 class Half(NamedTuple):
@@ -105,7 +107,7 @@ def find(tx: Tx, topic_id: int, txn_id: int) -> Half | None:
 
 def decode(topic_id: int, txn_id: int, raw: bytes | memoryview) -> Half:
     """A value of `half`."""
-    return Half(topic_id, txn_id, *_HALF.unpack(raw))
+    return Half(topic_id, txn_id, *HALF.unpack(raw))
 
 
 def read(raw: bytes | memoryview) -> Outgoing | None:
@@ -156,7 +158,7 @@ def set_aside(tx: Tx, half: Half) -> None:
 
 
 def _put(tx: Tx, half: Half) -> None:
-    tx.kv.put("half", half.key, _HALF.pack(*half[2:]))
+    tx.kv.put("half", half.key, HALF.pack(*half[2:]))
     lane = half.waits_for
     value = U32.pack(half.topic_id) if lane == GIVEN_UP else b""
     tx.kv.put("hdue", HDUE_KEY.pack(lane, half.next_ms, half.txn_id), value)
@@ -204,7 +206,7 @@ def remember(tx: Tx, half: Half, commit: bool, ended: Ended) -> None:
     A bucket is as long as the time that is remembered: a look-up asks two of them, and what is too old lies in front.
     """
     handle = ended.place.recall_handle.encode()
-    head = _DONE.pack(commit, tx.now_ms, half.nonce, ended.place.queue, ended.place.offset, len(handle))
+    head = DONE.pack(commit, tx.now_ms, half.nonce, ended.place.queue, ended.place.offset, len(handle))
     key = TDONE_KEY.pack(tx.now_ms // DONE_KEEP_MS, half.txn_id)
     tx.kv.put("tdone", key, b"".join((head, handle, ended.message_id.encode())))
 
@@ -216,9 +218,9 @@ def ended(tx: Tx, transaction: TransactionId) -> tuple[bool, Ended] | None:
         raw = tx.kv.get("tdone", TDONE_KEY.pack(at, transaction.txn_id))
         if raw is None:
             continue
-        commit, ended_ms, given, queue, offset, letters = _DONE.unpack_from(raw)
+        commit, ended_ms, given, queue, offset, letters = DONE.unpack_from(raw)
         if given == transaction.nonce and tx.now_ms - ended_ms < DONE_KEEP_MS:
-            texts = bytes(raw[_DONE.size :])
+            texts = bytes(raw[DONE.size :])
             return commit, Ended(texts[letters:].decode(), Place(queue, offset, texts[:letters].decode()))
     return None
 

@@ -30,8 +30,10 @@ from popmq_server.tx import Tx
 #: Ids that one piece of housekeeping forgets.
 SWEEP_MAX = 2000
 
+#: T, end of the bucket in seconds; then the hash of the id.
+KEY_HEAD = struct.Struct(">II")
 #: stored ms, queue, offset, kind; then the recall handle or the transaction id.
-_VALUE = struct.Struct(">QHQB")
+VALUE = struct.Struct(">QHQB")
 _VISIBLE, _DELAYED, _HALF = 0, 1, 2
 
 
@@ -69,14 +71,14 @@ class Ids:
             bucket = _bucket(self._topic, (self._tx.now_ms // 1000 // width_s + 1) * width_s)
             kind = _DELAYED if place.recall_handle else _HALF if place.transaction_id else _VISIBLE
             text = place.recall_handle or place.transaction_id
-            head = _VALUE.pack(self._tx.now_ms, place.queue, place.offset, kind)
+            head = VALUE.pack(self._tx.now_ms, place.queue, place.offset, kind)
             self._tx.kv.put("uid", bucket + hash16(message.message_id), head + text.encode())
 
 
 def _read(raw: memoryview) -> tuple[int, Place]:
     """(stored ms, where the first message of this id is)."""
-    stored_ms, queue, offset, kind = _VALUE.unpack_from(raw)
-    text = bytes(raw[_VALUE.size :]).decode()
+    stored_ms, queue, offset, kind = VALUE.unpack_from(raw)
+    text = bytes(raw[VALUE.size :]).decode()
     return stored_ms, Place(queue, offset, text if kind == _DELAYED else "", text if kind == _HALF else "", True)
 
 
