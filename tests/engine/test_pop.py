@@ -10,7 +10,7 @@ from popmq_server import commands as ask
 from popmq_server import pick
 from popmq_server.errors import Refused
 from popmq_server.records import IN_FLIGHT_MAX
-from tests.engine.rig import HOUR, MINUTE, Delivery, Rig, bodies, message, numbered, refusal, sending
+from tests.engine.rig import HOUR, MINUTE, Delivery, Rig, bodies, deliveries, message, numbered, refusal, sending
 
 
 def to_retry(rig: Rig, *texts: str) -> None:
@@ -221,6 +221,15 @@ def test_pops_in_one_commit_share_nothing(rig: Rig) -> None:
     answers = rig.run(*(ask.Pop("t", "g", max_messages=3) for _ in range(5)))
     places = [(row[2], row[3]) for answer in answers for row in answer.rows]
     assert len(places) == len(set(places)) == 10
+
+
+def test_clients_that_pop_one_queue_side_by_side_are_all_served(rig: Rig) -> None:
+    """S1.07: what one of them holds keeps no other from the queue."""
+    rig.topic(queues=1)
+    rig.group()
+    rig.send(*numbered("m", 8))
+    popped = [rig.run(ask.Pop("t", "g", max_messages=1, client_id=f"c{place}"))[0] for place in range(8)]
+    assert [bodies(deliveries(one)) for one in popped] == [[f"m{place}"] for place in range(8)]
 
 
 def test_unknown_topics_and_groups_are_refused(rig: Rig) -> None:

@@ -18,7 +18,7 @@ from popmq.testing import Broker
 from popmq_proto.v1 import popmq_pb2 as pb
 from tests.sdk.conftest import GROUP, TOPIC, Connect, eventually
 from tests.sdk.lossy import LossyWire, abort_with
-from tests.sdk.pulls import each_queue, next_of, soon, take
+from tests.sdk.pulls import each_queue, handle, next_of, soon, take
 
 pytestmark = pytest.mark.usefixtures("popmq_clock")
 BUSY = pb.ErrorInfo(code=pb.BUSY, message="too many requests wait", retryable=True, action="retry with backoff")
@@ -134,10 +134,36 @@ async def test_what_was_pulled_is_handed_out_while_the_next_pull_runs(
         assert wire.offsets[place] == [0, 2, 4, 6]
 
 
+async def test_a_paused_consumer_asks_for_nothing_more(
+    connect: Connect, client: Any, wire: WatchedWire, guard: Any
+) -> None:
+    """S0.12: the pull that was under way is the last one until it goes on."""
+    place = TOPIC, 0
+    async with connect(wire.endpoint).pull_consume(TOPIC, GROUP, queues=[0]) as consumer:
+        waiting = soon(consumer)
+        await eventually(lambda: asked_up_to(wire, place, 0))
+        consumer.pause()
+        await each_queue(client, TOPIC, 8, 3)
+        await eventually(lambda: cached(consumer, 3))
+        for _ in range(50):
+            await client.list_topics()  # whoever pulls on would have asked by now
+        assert wire.offsets[place] == [0]
+        consumer.resume()
+        await handle(guard, await waiting)
+        await take(consumer, guard, 2)
+        await eventually(lambda: asked_up_to(wire, place, 3))
+
+
+async def cached(consumer: Any, messages: int) -> bool:
+    """Whether the consumer holds so many."""
+    await asyncio.sleep(0)
+    return bool(sum(state.cached for state in consumer.queues()) == messages)
+
+
 async def asked_up_to(wire: WatchedWire, place: tuple[str, int], offset: int) -> bool:
     """Whether a pull of this queue began at this offset."""
     await asyncio.sleep(0)
-    return offset in wire.offsets[place]
+    return offset in wire.offsets.get(place, [])
 
 
 @pytest.mark.slow

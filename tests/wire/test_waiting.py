@@ -128,8 +128,7 @@ def test_a_wait_ends_empty_at_its_time_and_not_before(shop: Stubs, clock: FakeCl
 def test_a_wait_of_a_minute_is_the_longest_and_a_longer_one_is_refused(
     shop: Stubs, clock: FakeClock, parked: Parked
 ) -> None:
-    call = shop.pop_later(wait_ms=60_000)
-    parked.wait_for(1)
+    shop.send(b"a")
     for ask, request in (
         (shop.broker.Pop, pb.PopRequest(topic=TOPIC, group=GROUP, wait_ms=60_001)),
         (shop.broker.Pull, pb.PullRequest(topic=TOPIC, wait_ms=60_001)),
@@ -138,6 +137,9 @@ def test_a_wait_of_a_minute_is_the_longest_and_a_longer_one_is_refused(
     ):
         refused = refusal(ask, request)
         assert (refused.code, refused.info.field) == ("INVALID_FIELD", "wait_ms")
+    assert shop.ack(*handles(shop.pop())) == [""]
+    call = shop.pop_later(wait_ms=60_000)
+    parked.wait_for(1)
     clock.advance(60_000)
     assert bodies(call.result()) == []
 
