@@ -379,6 +379,7 @@ def test_a_higher_limit_applies_at_once_and_wakes(rig: Rig) -> None:
 
 def test_a_pull_of_a_group_takes_tokens_and_one_without_a_group_does_not(rig: Rig) -> None:
     topic(rig, pop_messages_per_s=2)
+    rig.do(ask.SetConsumeMode("t", "g", "PULL"))
     rig.send(*"abc")
     assert len(rig.do(ask.Pull("t", "g", 0, 0)).rows) == 2
     limit = refused(rig, ask.Pull("t", "g", 0, 2))
@@ -406,6 +407,8 @@ def test_pulled_retries_take_tokens_too(rig: Rig) -> None:
     topic(rig, pop_messages_per_s=3)
     rig.send("a", "b")
     rig.release(rig.pop(), delay_ms=0)
+    rig.do(ask.SetConsumeMode("t", "g", "PULL"))
+    rig.settle()
     pulled = rig.do(ask.Pull("%RETRY%g+t", "g", 0, 0))
     assert len(pulled.rows) == 1
     assert refused(rig, ask.Pull("%RETRY%g+t", "g", 0, pulled.next_offset)).code == "RATE_LIMITED"

@@ -117,9 +117,7 @@ def test_a_redriven_message_of_a_fifo_topic_goes_where_the_consume_mode_looks(ri
     rig.do(ask.SetConsumeMode("f", "g", "POP"))
     rig.settle()
     rows = rig.pop(topic="f")
-    assert (rig.numbers("g", "f").retry, sorted(bodies(rows))) == (0, ["a1", "b1"])
-    rig.ack(rows)
-    assert bodies(rig.pop(topic="f")) == ["a2"]
+    assert (rig.numbers("g", "f").retry, bodies(rows)) == (0, ["a1", "a2", "b1"])
 
 
 def test_a_reset_that_is_still_at_work_does_not_take_what_is_redriven_after_it(
