@@ -334,7 +334,7 @@ def test_the_half_messages_of_a_deleted_topic_go_in_bounded_pieces(rig: Rig) -> 
     send(rig, later("stays", transaction=True), topic="u")
     rig.do(ask.DeleteTopic("t"))
     left = [len(rig.read("half"))]
-    while rig.due:
+    while list(rig.core.state.purges):
         rig.run()
         left.append(len(rig.read("half")))
         rig.crash()
