@@ -59,6 +59,7 @@ class GroupStats:
     read_ms: int = 0  # when it was last popped or pulled; 0 = not since the broker started
     expires_ms: int = 0  # when the subscription expires, if nobody reads it until then; 0 = it is in use, or never does
     bytes_behind: int = 0  # an estimate: `ready` × the mean size of the topic's messages
+    unburied: int = 0  # among in_flight: lease over, no attempt left, and no room in the store for the dead letter
 
 
 @dataclass(frozen=True, slots=True)

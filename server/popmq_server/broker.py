@@ -34,7 +34,7 @@ from popmq_server.commands import (
 )
 from popmq_server.consumers import Consumer, Consumers
 from popmq_server.core import Committed, Core
-from popmq_server.errors import Refused
+from popmq_server.errors import Later, Refused
 from popmq_server.held_pulls import HeldPulls
 from popmq_server.message import Handle
 from popmq_server.metrics import Metrics
@@ -142,12 +142,23 @@ class Broker:
         ticket = Ticket(self._loop.create_future(), size, command)
         self._writer.submit(command, ticket)
         try:
-            return await ticket.future
+            result = await ticket.future
+            return await self._rest(command, result) if isinstance(command, ChangeInvisibleTime) else result
         except asyncio.CancelledError:
             # The answer may have come in the same turn of the loop: then `_answer` saw a caller who was still there.
             if ticket.future.done() and not ticket.future.cancelled() and ticket.future.exception() is None:
                 self._give_back(command, ticket.future.result())
             raise
+
+    async def _rest(self, command: ChangeInvisibleTime, results: list[Any]) -> list[Any]:
+        """Asks again for the entries that one commit was too small for, until each has its answer."""
+        while left := [place for place, result in enumerate(results) if isinstance(result, Later)]:
+            again = command._replace(changes=tuple(command.changes[place] for place in left))
+            ticket = Ticket(self._loop.create_future(), 0, again)
+            self._writer.submit(again, ticket)
+            for place, result in zip(left, await ticket.future, strict=True):
+                results[place] = result
+        return results
 
     async def pop(self, command: Pop, wait_ms: int) -> Popped:
         """Pop, parked while there is nothing; a token's answer never waits, since its set is sealed.

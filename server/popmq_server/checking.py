@@ -24,7 +24,8 @@ from popmq_server.catalog import ensure_give_up_topic
 from popmq_server.commands import Check, CountChecks, Listen
 from popmq_server.deadletter import origin_bytes
 from popmq_server.errors import invalid, topic_not_found
-from popmq_server.jobs import Job, Timed
+from popmq_server.jobs import RETRY_MS, Job, Timed
+from popmq_server.space import GROW, messages_bytes
 from popmq_server.topic import append
 from popmq_server.transaction import CHECK_EVERY_MS, CHECKS_MAX, GIVEN_UP, Half
 from popmq_server.tx import Tx
@@ -56,12 +57,17 @@ class Checking(Job):
         return min(times, default=None)
 
     def step(self, tx: Tx, did: Timed) -> None:
+        if not tx.room.has(GROW):  # nor could an answer be taken
+            self.postpone(tx.now_ms + RETRY_MS)
+            return
         did.given_up.extend(_give_up(tx, self.at_most(GIVE_UPS_AT_ONCE)))
         if self._look_ms <= tx.now_ms:
             old = _give_up_old(tx, self.at_most(GIVE_UPS_AT_ONCE))
             did.given_up.extend(old)
             self._look_ms = tx.now_ms if old else tx.now_ms + LOOK_EVERY_MS
         did.checks.extend(_hand_out(tx))
+        if tx.room.short and not (did.given_up or did.checks):
+            self.postpone(tx.now_ms + RETRY_MS)
 
 
 def _is_heard(tx: Tx, lane: int) -> bool:
@@ -93,16 +99,28 @@ def _hand_out(tx: Tx) -> list[Check]:
 
 def _give_up(tx: Tx, count: int) -> list[str]:
     """Half messages whose checks are used up, to the topic for them; a sentence for each."""
-    halves = transaction.due(tx, GIVEN_UP, count)
     reason = f"nobody ended the transaction in {CHECKS_MAX} checks"
+    halves = _that_fit(tx, transaction.due(tx, GIVEN_UP, count))
     return [sentence for half in halves if (sentence := _bury(tx, half, reason))]
+
+
+def _that_fit(tx: Tx, halves: list[Half]) -> list[Half]:
+    """The first of them, within the bytes of one piece and the room of the store; one is always within the bytes."""
+    size = 0
+    for place, half in enumerate(halves):
+        message = transaction.message_of(tx, half)
+        size += len(message.data) if message else 0
+        if (place and size > CHECK_BYTES_MAX) or not tx.room.has(GROW, messages_bytes([2 * size])):
+            return halves[:place]
+    return halves
 
 
 def _give_up_old(tx: Tx, count: int) -> list[str]:
     """The same for those that nobody ended in time; of each topic the oldest first."""
     sentences: list[str] = []
     for topic_id in [lane for lane in tx.state.checks if lane in tx.state.topics]:
-        for half in transaction.older(tx, topic_id, tx.now_ms - HALF_KEEP_MS, count - len(sentences)):
+        halves = transaction.older(tx, topic_id, tx.now_ms - HALF_KEEP_MS, count - len(sentences))
+        for half in _that_fit(tx, halves):
             reason = f"nobody ended the transaction in {HALF_KEEP_MS // 3_600_000} h, {half.checks} checks were told"
             sentences += filter(None, [_bury(tx, half, reason)])
     return sentences

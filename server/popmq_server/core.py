@@ -10,15 +10,22 @@ What fails, and what becomes of the others:
 
     a command refuses before it wrote      it is answered, nothing else happens
     a command refuses or raises later      it is answered, the group runs again without it
-    the map is full at a put               the same: STORAGE_FULL for the command that met it
+    there is no room for it (space.py)     STORAGE_FULL; a job is postponed by RETRY_MS
+    the map is full at a put               the same, for the command or the job that met it
     a piece of a job raises                the job, or the lease or topic that it was at, is postponed: jobs.py
-    the commit meets a full disk           the reserve is given back, what needs room is refused, the rest runs again
-    that fails as well                     UNAVAILABLE for all; leases that are due wait RETRY_MS
+    the commit meets a full map or disk    the reserve of the disk is given back, and the group runs apart:
+
+        acks … │ job │ job │ … │ sends, pops      a transaction each, without what needs room; of commands whose
+                                                  transaction fails as well each is tried alone, then UNAVAILABLE;
+                                                  a job is postponed, and its next piece is smaller
+
+    the store is nearly full (space.tight) each group runs apart, with what needs as much room as is left
     the commit fails with room on disk     UNAVAILABLE for all, and the process ends
 
 No thread and no socket here: `Core.run` is a function of (store, commands, clock), which is how the tests drive it.
 """
 
+import itertools
 import logging
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
@@ -50,6 +57,7 @@ from popmq_server import (
     send,
     send_back,
     session_lease,
+    space,
     stats,
     subscription,
     topic,
@@ -62,7 +70,6 @@ from popmq_server.commands import (
     LANE_ACK,
     LANE_POP,
     LANES,
-    NEEDS_ROOM,
     Ack,
     AckUpTo,
     AttachOwner,
@@ -104,21 +111,21 @@ from popmq_server.commands import (
     UpdateOffsets,
     UpdateTopic,
     Why,
+    needs_room,
 )
 from popmq_server.errors import CommitFailed, Refused, storage_full, unavailable
 from popmq_server.events import Event, Reporter
-from popmq_server.jobs import RETRY_MS, Timed
+from popmq_server.jobs import Timed
 from popmq_server.state import State
-from popmq_server.storage.lmdb import DISK_FREE_POP, DISK_FREE_SEND, USED_SHARE_MAX, DiskFault, MapFull, Store
+from popmq_server.storage.lmdb import DiskFault, MapFull, Store
 from popmq_server.tx import Tx
 
 log = logging.getLogger("popmq.core")
 
-#: Above this share of the map pops are refused too: what is left is for acks, deletes and the revive.
-USED_SHARE_POP_MAX = 0.95
-#: Groups between two looks at the space: a look costs 30 µs. Full or half full, every group looks.
-LOOK_AT_SPACE_EVERY = 32
-LOOK_AT_SPACE_S = 0.1
+#: Commands of a group that could not be written one by one before the others are given up.
+GIVE_UP_AFTER = 3
+#: What a Pop writes besides its members: CheckPoint, lease, positions.
+POP_BYTES = 16 << 10
 #: The broker's time is saved at most so often.
 SAVE_TIME_MS = 1000
 
@@ -186,6 +193,48 @@ class Committed(NamedTuple):
     events: Sequence[Event] = ()  # for the metrics; they are in the log already
 
 
+class _Group(NamedTuple):
+    """Commands that run together, and the answer of each."""
+
+    commands: list[Any]
+    results: list[Any]
+
+    def lane(self, place: int) -> int:
+        return LANES.get(type(self.commands[place]), LANE_ACK)
+
+
+_TimesWork = Callable[[Tx], Timed]
+
+
+def _nothing(_: Tx) -> Timed:
+    return Timed([], [], [], [])
+
+
+def _joined(results: list[Any], parts: list[Committed]) -> Committed:
+    """What several transactions of one group did."""
+    timed = Timed(
+        *(list(itertools.chain.from_iterable(kind)) for kind in zip(*(part.timed for part in parts), strict=True))
+    )
+    woken = set().union(*(part.woken for part in parts))
+    arrived = set().union(*(part.arrived for part in parts))
+    events = [event for part in parts for event in part.events]
+    wrote = any(part.wrote for part in parts)
+    return Committed(results, woken, wrote, timed=timed, arrived=arrived, events=events)
+
+
+def _refusal(tx: Tx, command: Any) -> Refused | None:
+    """Whether there is room for a command; what else it writes it asks for itself."""
+    if isinstance(command, Send):
+        fits = tx.room.has(space.STORE, command.bytes + space.MESSAGE_BYTES * len(command.entries))
+    elif isinstance(command, Pop):
+        fits = tx.room.has(space.POP, POP_BYTES + space.ENTRY_BYTES * command.max_messages)
+    elif needs_room(command):
+        fits = tx.room.has(space.GROW if isinstance(command, EndTransaction | Redrive) else space.POP)
+    else:
+        return None
+    return None if fits else tx.room.refusal()
+
+
 class _Poisoned(Exception):
     """A command wrote and then raised: the transaction cannot be used."""
 
@@ -203,9 +252,7 @@ class Core:
         self.clock = clock
         self.state = State()
         self.next_due_ms: int | None = None
-        self._space_turn = 0
-        self._space_seen = 0.0
-        self._known_space = (0, 1.0)
+        self.space = space.Space(store)
         self.stuck = 0
         self._reporter = Reporter()
         try:
@@ -213,9 +260,8 @@ class Core:
         except BaseException:
             store.close()
             raise
-        self.firing, self.checking = firing.Firing(), checking.Checking()
         tidying = (*housekeeping.jobs(clock.now_ms()), widening.Widening(clock.now_ms()))
-        self.timetable = jobs.Timetable((*tidying, self.firing, self.checking, revive.Reviving()))
+        self.timetable = jobs.Timetable((*tidying, firing.Firing(), checking.Checking(), revive.Reviving()))
         self._look_ahead()
 
     def _load(self) -> None:
@@ -251,18 +297,30 @@ class Core:
     def run(self, commands: list[Any]) -> Committed:
         """Runs a group; every command gets an answer or an exception. Raises CommitFailed: end the process.
 
-        `order` is stable within a lane, so requests of one client keep their order. The loop ends because each round
-        takes a command out, postpones a lease, or uses up one of the two tries that a full disk has.
+        `order` is stable within a lane, so requests of one client keep their order.
         """
         results: list[Any] = [None] * len(commands)
-        order = sorted(range(len(commands)), key=lambda place: LANES.get(type(commands[place]), LANE_ACK))
-        refuse_room: Refused | None = None
+        group = _Group(commands, results)
+        order = sorted(range(len(commands)), key=group.lane)
         began = stopwatch()
-        while True:
-            tx = self._begin()
+        shut = False
+        if not self.space.tight:
             try:
-                timed = self._run(tx, commands, order, results, refuse_room)
-                return self._commit(tx, results, timed)._replace(seconds=stopwatch() - began)
+                return self._attempt(group, order, self._timed)._replace(seconds=stopwatch() - began)
+            except (MapFull, DiskFault) as fault:
+                self._after_fault(fault)
+                shut = isinstance(fault, DiskFault)
+        return self._apart(group, order, shut)._replace(seconds=stopwatch() - began)
+
+    def _attempt(self, group: "_Group", order: list[int], time: "_TimesWork", *, shut: bool = False) -> Committed:
+        """One transaction of commands and of what time asks for. Raises MapFull or DiskFault when its commit does.
+
+        The loop ends because each round takes a command out of `order`, or postpones a job or a lease.
+        """
+        while True:
+            tx = self._begin_with_room(shut)
+            try:
+                return self._commit(tx, group.results, self._run(tx, group, order, time))
             except _Poisoned as poisoned:
                 tx.abort()
                 order.remove(poisoned.place)
@@ -270,35 +328,113 @@ class Core:
                 tx.abort()
                 self._report(failure)
                 failure.job.failed(failure, tx.now_ms)
-            except (MapFull, DiskFault) as fault:
-                tx.abort()
-                if refuse_room is not None:
-                    return self._give_up(order, results)
-                refuse_room = self._after_fault(fault)
             except BaseException:
                 tx.abort()
                 raise
 
-    def _run(
-        self, tx: Tx, commands: list[Any], order: list[int], results: list[Any], refuse_room: Refused | None
-    ) -> Timed:
+    def _begin_with_room(self, shut: bool) -> Tx:
+        """A transaction that knows its room. Where pages that were given back are missed they are waited for."""
+        tx = self._begin()
+        tx.room = self.space.room(tx.kv, self._holder, shut=shut)
+        if self.space.recovers:
+            try:
+                counters = self.state.counters[""]
+                self.state.counters[""] = counters._replace(saved_ms=max(counters.saved_ms, tx.now_ms))
+                tx.flush()
+                tx.kv.commit()
+                tx.merge()
+            except (MapFull, DiskFault):
+                tx.abort()
+            tx = self._begin()
+            tx.room = self.space.room(tx.kv, self._holder, shut=shut)
+        return tx
+
+    def _holder(self) -> str:
+        return stats.greatest_backlog(self.state)
+
+    def _run(self, tx: Tx, group: "_Group", order: list[int], time: "_TimesWork") -> Timed:
         """Runs the commands lane by lane; time has its turn between acks and sends, so that an ack beats the
         revive.
         """
-        room = self._refusals(tx, refuse_room)
         timed: Timed | None = None
         for place in order:
-            lane = LANES.get(type(commands[place]), LANE_ACK)
+            command, lane = group.commands[place], group.lane(place)
             if timed is None and lane > LANE_ACK:
-                timed = self._timed(tx, refuse_room)
+                timed = time(tx)
             if lane == LANE_POP and tx.staged:
                 topic.flush(tx)
-            refusal = room(commands[place]) if room else None
-            results[place] = refusal or self._handle(tx, commands[place], place, results)
+            refusal = None if tx.room.plenty else _refusal(tx, command)
+            group.results[place] = refusal or self._handle(tx, command, place, group.results)
         if timed is None:
-            timed = self._timed(tx, refuse_room)
+            timed = time(tx)
         topic.flush(tx)
         return timed
+
+    # ── When the store is nearly full ────────────────────────────────────────────────────────────────────────────
+
+    def _apart(self, group: "_Group", order: list[int], shut: bool) -> Committed:
+        """Acks, each job that is due, and the other commands, in transactions of their own, in the usual order.
+
+        So whoever meets a lack of pages at its commit is known, and is tried again alone or smaller.
+        """
+        acks = [place for place in order if group.lane(place) == LANE_ACK]
+        parts = [self._alone(group, acks, shut)]
+        if self.next_due_ms is not None and self.next_due_ms <= self.clock.now_ms():
+            parts += [self._job_alone(job, shut) for job in self._due_jobs()]
+            self._look_ahead()
+        parts.append(self._alone(group, [place for place in order if place not in set(acks)], shut))
+        return _joined(group.results, parts)
+
+    def _due_jobs(self) -> list[jobs.Job]:
+        tx = self._begin()
+        try:
+            return self.timetable.due(tx)
+        finally:
+            tx.abort()
+
+    def _job_alone(self, job: jobs.Job, shut: bool) -> Committed:
+        """One piece of one job. One that cannot be committed is postponed, and smaller the next time."""
+
+        def piece(tx: Tx) -> Timed:
+            did = Timed([], [], [], [])
+            if not job.waits(tx):
+                jobs.step(job, tx, did)
+            return did
+
+        try:
+            return self._attempt(_Group([], []), [], piece, shut=shut)
+        except (MapFull, DiskFault) as fault:
+            self._after_fault(fault)
+            job.failed(jobs.JobFailed(job, None, full=True), self.clock.now_ms())
+            return Committed([], set(), False)
+
+    def _alone(self, group: "_Group", order: list[int], shut: bool) -> Committed:
+        """Commands without time's work: together, then without what needs room, then one by one."""
+        for closed in (False, True)[shut:] if order else ():
+            try:
+                return self._attempt(group, order, _nothing, shut=closed)
+            except (MapFull, DiskFault) as fault:
+                self._after_fault(fault)
+        if len(order) > 1:
+            return self._one_by_one(group, order)
+        for place in order:
+            group.results[place] = unavailable("the store is full: not even this could be written")
+        return Committed(group.results, set(), False)
+
+    def _one_by_one(self, group: "_Group", order: list[int]) -> Committed:
+        """After GIVE_UP_AFTER that failed in a row the others are not tried: each try is a write to a sick disk."""
+        parts: list[Committed] = []
+        failed = 0
+        for place in order:
+            if failed < GIVE_UP_AFTER:
+                parts.append(self._alone(group, [place], True))
+                result = group.results[place]
+                failed = failed + 1 if isinstance(result, Refused) and result.code == "UNAVAILABLE" else 0
+            else:
+                group.results[place] = unavailable("the store is full: others before this could not be written")
+        return _joined(group.results, parts)
+
+    # ── Commands and time ────────────────────────────────────────────────────────────────────────────────────────
 
     def _handle(self, tx: Tx, command: Any, place: int, results: list[Any]) -> Any:
         """One command. It may raise before it wrote (a plain refusal) or after (the group must run again without
@@ -329,71 +465,21 @@ class Core:
             self.stuck += 1
             log.exception("%s failed; it is tried again in %d s", failure, jobs.POSTPONE_MS // 1000)
 
-    def _timed(self, tx: Tx, refuse_room: Refused | None) -> Timed:
-        """What time asks for, in bounded pieces.
-
-        What appends messages waits while there is no room for pops: an ack must not fail for it.
-        """
+    def _timed(self, tx: Tx) -> Timed:
+        """What time asks for, in bounded pieces."""
         did = Timed([], [], [], [])
-        if self.next_due_ms is None or self.next_due_ms > tx.now_ms:
-            return did
-        free, used = self._known_space
-        if refuse_room is not None or free < DISK_FREE_POP or used >= USED_SHARE_POP_MAX:
-            self.firing.postpone(tx.now_ms + RETRY_MS)
-            self.checking.postpone(tx.now_ms + RETRY_MS)
-        self.timetable.run(tx, did)
+        if self.next_due_ms is not None and self.next_due_ms <= tx.now_ms:
+            self.timetable.run(tx, did)
         return did
 
-    def _refusals(self, tx: Tx, refuse_room: Refused | None) -> Callable[[Any], Refused | None] | None:
-        """None when there is room; else what to answer to a command.
-
-        Asked once for a group: the answer may be one group old, which the reserves of 15 % and 256 MiB are there for.
-        """
-        if refuse_room is not None:
-            return lambda command: refuse_room if isinstance(command, NEEDS_ROOM) else None
-        free, used = self._space(tx)
-        if free >= DISK_FREE_SEND and used < USED_SHARE_MAX:
-            return None
-        why = self._why_full(free, used)
-        pops = free < DISK_FREE_POP or used >= USED_SHARE_POP_MAX
-        return lambda command: storage_full(why) if isinstance(command, NEEDS_ROOM if pops else Send) else None
-
-    def _space(self, tx: Tx) -> tuple[int, float]:
-        """(free bytes of the disk, used share of the map); while there is room not asked anew in every group."""
-        self._space_turn -= 1
-        stale = self._space_turn < 0 or stopwatch() - self._space_seen > LOOK_AT_SPACE_S
-        if stale or self._known_space[0] < DISK_FREE_SEND or self._known_space[1] >= USED_SHARE_MAX / 2:
-            self._space_turn, self._space_seen = LOOK_AT_SPACE_EVERY, stopwatch()
-            self._known_space = self.store.disk_free(), self.store.used_pages(tx.kv) / self.store.map_pages
-            self.store.reserve.fill(self._known_space[0], DISK_FREE_SEND)
-        return self._known_space
-
-    def _why_full(self, free: int, used: float) -> str:
-        """What is full, and who could free it: the answer names the group that holds the most."""
-        holder = stats.greatest_backlog(self.state)
-        where = (
-            f"the map is {used:.0%} full (--max-size)"
-            if used >= USED_SHARE_MAX
-            else f"the disk has {free >> 20} MiB left"
-        )
-        return f"{where}; {holder}" if holder else where
-
-    def _after_fault(self, fault: Exception) -> Refused:
-        """What to answer to commands that need room, after a commit that failed; CommitFailed if the disk has room."""
-        full = isinstance(fault, MapFull) or self.store.disk_free() < DISK_FREE_SEND
-        log.error("a commit failed: %s; %s", fault, "refusing what needs room" if full else "ending")
+    def _after_fault(self, fault: Exception) -> None:
+        """A commit failed: the disk's reserve is given to the next. Raises CommitFailed when the disk has room."""
+        full = isinstance(fault, MapFull) or self.store.disk_free() < space.DISK_FREE_STORE
+        log.error("a commit failed: %s; %s", fault, "trying apart what frees room" if full else "ending")
         if not full:
             raise CommitFailed(f"a commit failed although the disk has room: {fault}") from fault
         self.store.reserve.give()
         self.store.end_copies("a commit found no room")
-        return storage_full("the disk or the map is full")
-
-    def _give_up(self, order: list[int], results: list[Any]) -> Committed:
-        """Not even what frees room could be written: nothing is promised, and time asks again a little later."""
-        for place in order:
-            results[place] = unavailable("the disk is full: not even an ack could be written")
-        self.next_due_ms = self.clock.now_ms() + RETRY_MS
-        return Committed(results, set(), False)
 
     def _commit(self, tx: Tx, results: list[Any], timed: Timed) -> Committed:
         """Puts what the tables changed, syncs, and only then lets memory know. A group that wrote nothing syncs

@@ -15,15 +15,20 @@ from typing import NamedTuple
 
 from popmq_server import fields, history, quarantine
 from popmq_server.catalog import ensure_dead_letter_topic
-from popmq_server.checkpoint import CheckPoint, Lease
+from popmq_server.checkpoint import CheckPoint, Lease, members_of
 from popmq_server.commands import Position
 from popmq_server.message import Outgoing, varint
 from popmq_server.records import TopicStat
+from popmq_server.space import GROW, messages_bytes
 from popmq_server.storage.keys import CQ_KEY, QUEUE_KEY, U64
 from popmq_server.storage.lmdb import Transaction
 from popmq_server.topic import Log, append, located
 from popmq_server.tx import Tx
 
+#: Bytes of messages that one piece makes dead letters of; one message is always allowed.
+BURY_BYTES_MAX = 4 << 20
+#: What a letter says of its origin, at most: names, and a reason of 4 KiB.
+ORIGIN_BYTES = 5 << 10
 #: Fields of popmq.v1.DeadLetter that are texts.
 _ORIGIN_TEXTS = (1, 6, 7)
 
@@ -65,6 +70,34 @@ def bury(tx: Tx, ck: CheckPoint, bits: int, reason: str, lease: Lease | None = N
         append(tx, ensure_dead_letter_topic(tx, group), 0, tuple(found))
         tx.count((ck.group_id, ck.topic_id), dead=len(found))
     history.write_members(tx, ck, bits, lease or Lease(tx.now_ms, 0), how, reason)
+
+
+class Budget:
+    """What of dead letters one piece may write: bounded in bytes, and by the room that the store has.
+
+    A letter has all the bytes of its message, so a bound of members alone would be gigabytes.
+    """
+
+    def __init__(self, tx: Tx, bytes_max: int = BURY_BYTES_MAX) -> None:
+        self._tx = tx
+        self._bytes_max = bytes_max
+        self._taken = 0
+        #: Whether a letter was left for a later piece; whether one found no room in the store.
+        self.full = self.no_room = False
+
+    def fitting(self, ck: CheckPoint, bits: int) -> int:
+        """The first members of `bits` whose letters may be written now; they count as written."""
+        fits = 0
+        for (_, _, _, size), member in zip(located(self._tx, ck, bits), members_of(bits), strict=True):
+            if self._taken and self._taken + size > self._bytes_max:
+                self.full = True
+                break
+            if not self._tx.room.has(GROW, messages_bytes([self._taken + size + ORIGIN_BYTES])):
+                self.no_room = True
+                break
+            self._taken += size
+            fits |= 1 << member
+        return fits
 
 
 def origin_bytes(

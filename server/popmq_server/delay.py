@@ -32,6 +32,7 @@ from popmq_server.errors import Refused, invalid, topic_not_found
 from popmq_server.message import Outgoing, pack, packed_message_id, unpack
 from popmq_server.opaque import RecallHandle, nonce, recall_text
 from popmq_server.records import Topic
+from popmq_server.space import GROW, messages_bytes, value_bytes
 from popmq_server.storage.keys import SCHED_KEY, TSCHED_KEY, U32, hash8
 from popmq_server.storage.lmdb import Transaction
 from popmq_server.tx import Tx
@@ -73,6 +74,7 @@ def keep(tx: Tx, topic: Topic, message: Outgoing) -> Place | None:
     clock, due_ms = (BOTH_CLOCKS, extra.due_ms) if extra.due_ms else (OUR_CLOCK, tx.now_ms + extra.delay_ms)
     if due_ms <= due_by(tx, clock):
         return None
+    tx.room.demand(GROW, messages_bytes([value_bytes(len(message.data))]))
     handle = RecallHandle(topic.topic_id, clock, due_ms, tx.next("sched_id"), nonce())
     body = _HEAD.pack(tx.now_ms, handle.nonce) + pack(message)
     tx.kv.put("sched", _key(handle), U32.pack(zlib.crc32(body)) + body)

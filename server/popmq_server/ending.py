@@ -13,6 +13,7 @@ from popmq_server import delay, placing, transaction, unique
 from popmq_server.commands import End, Ended, EndTransaction, Place
 from popmq_server.errors import Refused
 from popmq_server.opaque import TransactionId, transaction_text
+from popmq_server.space import GROW, messages_bytes, value_bytes
 from popmq_server.transaction import Half
 from popmq_server.tx import Tx
 
@@ -76,6 +77,8 @@ def _commit(tx: Tx, half: Half) -> Ended | Refused:
     if message is None:
         transaction.set_aside(tx, half)
         return _not_found(half.transaction)
+    if not tx.room.has(GROW, messages_bytes([value_bytes(len(message.data))])):
+        return tx.room.refusal()
     transaction.remove(tx, half)
     place = delay.keep(tx, topic, message) or placing.append(tx, topic, [(0, message)])[0]
     ended = Ended(message.message_id, place)

@@ -79,11 +79,30 @@ def unavailable(why: str) -> Refused:
     return Refused("UNAVAILABLE", why, action="retry with backoff", retry_after_ms=200)
 
 
+class NoRoom(Refused):
+    """STORAGE_FULL: the store has no room for this. `why` has the figures."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(
+            "STORAGE_FULL",
+            why,
+            retry_after_ms=1000,
+            action="ack or delete messages, shorten a retention, free disk, or start with a larger --max-size",
+        )
+
+
+class Later(Refused):
+    """BUSY: the transaction has done enough of its kind. The broker asks again for those entries (broker.py)."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "BUSY",
+            "one commit writes only so many bytes of dead letters",
+            retry_after_ms=100,
+            action="retry with backoff",
+        )
+
+
 def storage_full(why: str) -> Refused:
     """No room for new messages; `why` has the figures."""
-    return Refused(
-        "STORAGE_FULL",
-        why,
-        retry_after_ms=1000,
-        action="ack or delete messages, shorten a retention, free disk, or start with a larger --max-size",
-    )
+    return NoRoom(why)

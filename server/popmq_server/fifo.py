@@ -31,6 +31,7 @@ from typing import NamedTuple
 from popmq_server import fields
 from popmq_server.checkpoint import CheckPoint, Lease, members_of
 from popmq_server.records import Subscription
+from popmq_server.space import MOVE, entries_bytes
 from popmq_server.storage.keys import FWAIT_KEY, FWAIT_VALUE, STAT_KEY, hash8
 from popmq_server.storage.table import Table
 from popmq_server.topic import Log, located
@@ -193,6 +194,7 @@ def put_back(
     `tried`: those whose attempt counts; the others get it back, unless they stay `bound` to their owner's CheckPoint.
     `stopped`: members that stop their message group.
     """
+    tx.room.demand(MOVE, entries_bytes(bits.bit_count(), reason))
     where = (ck.group_id, ck.topic_id)
     for (run, offset, position, size), member in zip(located(tx, ck, bits), members_of(bits), strict=True):
         key = FWAIT_KEY.pack(*where, ck.groups[member], offset)

@@ -11,7 +11,7 @@ request; its order is that of the due times all the same.
 A wall clock that lags behind the broker's time holds up what waits for both. It may be set right at any moment, and
 nobody tells, so while such a message waits the clock is looked at every WALL_LOOK_MS.
 
-A full store fires nothing, as it lets nobody pop: acks need the room that is left.
+A full store fires nothing, as it lets nobody pop (space.py).
 """
 
 import heapq
@@ -21,8 +21,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from popmq_server import delay, placing, quarantine
-from popmq_server.jobs import Job, Timed
+from popmq_server.jobs import RETRY_MS, Job, Timed
 from popmq_server.message import Outgoing
+from popmq_server.space import GROW, MESSAGE_BYTES
 from popmq_server.storage.keys import SCHED_KEY
 from popmq_server.tx import Tx
 
@@ -50,7 +51,11 @@ class Firing(Job):
         return min(times, default=None)
 
     def step(self, tx: Tx, did: Timed) -> None:
-        did.fired_late_ms.extend(_fire(tx))
+        due = _due(tx, self.at_most(FIRE_MESSAGES_MAX), self.at_most(FIRE_BYTES_MAX))
+        if due:
+            did.fired_late_ms.extend(_fire(tx, due))
+        else:
+            self.postpone(tx.now_ms + RETRY_MS)
 
 
 class _Due(NamedTuple):
@@ -60,12 +65,12 @@ class _Due(NamedTuple):
     raw: bytes
 
 
-def _fire(tx: Tx) -> list[int]:
-    """Moves what is due to its queue, topic by topic; each topic's messages in the order of their time."""
+def _fire(tx: Tx, due: list[_Due]) -> list[int]:
+    """Moves what is due to its queue, topic by topic; each topic's messages in the order of their time. How late."""
     late_ms: list[int] = []
     gone: Counter[int] = Counter()
     ready: dict[int, list[Outgoing]] = {}
-    for key, raw in _due(tx):
+    for key, raw in due:
         clock, due_ms, number, topic_id = SCHED_KEY.unpack(key)
         delay.remove(tx, key)
         if topic_id not in tx.state.topics:
@@ -84,13 +89,17 @@ def _fire(tx: Tx) -> list[int]:
     return late_ms
 
 
-def _due(tx: Tx) -> list[_Due]:
-    """The entries whose time has come, soonest first, within the bounds of one piece."""
+def _due(tx: Tx, messages_max: int, bytes_max: int) -> list[_Due]:
+    """The entries whose time has come, soonest first, within the bounds of one piece and the room of the store.
+
+    Each is stored once more before it goes from here.
+    """
     found: list[_Due] = []
     size = 0
     for key, value in heapq.merge(*(_due_by(tx, clock) for clock in delay.CLOCKS), key=delay.by_due):
         size += len(value)
-        if len(found) == FIRE_MESSAGES_MAX or (found and size > FIRE_BYTES_MAX):
+        size += MESSAGE_BYTES
+        if len(found) == messages_max or (found and size > bytes_max) or not tx.room.has(GROW, 2 * size):
             break
         found.append(_Due(key, bytes(value)))
     return found

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from popmq_server import history_rows
 from popmq_server.checkpoint import CheckPoint, Lease, Run, members_of
 from popmq_server.history_rows import Row
+from popmq_server.space import MOVE, value_bytes
 from popmq_server.storage.keys import NEVER
 from popmq_server.storage.lmdb import Transaction
 from popmq_server.tx import Tx
@@ -33,6 +34,8 @@ HOW_NAMES = {
 NO_LEASE = Lease(0, 0)
 #: A row speaks of so many offsets at most, so a message's rows begin at most so far before it.
 REACH = 4096
+#: What a row takes besides its reason.
+ROW_BYTES = 128
 #: Rows that are looked at for one message.
 ROWS_MAX = 50_000
 
@@ -69,7 +72,12 @@ def _put(
     reason: str,
     back_ms: int = 0,
 ) -> None:
-    """One row. `undone`: the members of the stretch that were not done when it was written."""
+    """One row. `undone`: the members of the stretch that were not done when it was written.
+
+    In a store that is all but full no row is written: what a row tells is worth less than the ack that it tells of.
+    """
+    if not tx.room.take(MOVE, ROW_BYTES + value_bytes(len(reason))):
+        return
     row = Row(
         ck.group_id,
         first,

@@ -19,7 +19,9 @@ import contextlib
 from collections.abc import Hashable, Iterator
 from typing import NamedTuple
 
+from popmq_server import topic
 from popmq_server.commands import Check
+from popmq_server.errors import NoRoom
 from popmq_server.storage.lmdb import MapFull
 from popmq_server.tx import Tx
 
@@ -98,7 +100,7 @@ class Job(abc.ABC):
         except JobFailed:
             raise
         except Exception as error:
-            raise JobFailed(self, item, full=isinstance(error, MapFull)) from error
+            raise JobFailed(self, item, full=isinstance(error, MapFull | NoRoom)) from error
 
     def failed(self, failure: JobFailed, now_ms: int) -> None:
         """Puts off what failed. A full map puts off the job, until it was tried with the smallest bounds."""
@@ -148,7 +150,12 @@ class Timetable:
 
 
 def step(job: Job, tx: Tx, did: Timed) -> None:
-    """One piece of one job. Raises JobFailed."""
+    """One piece of one job. Raises JobFailed.
+
+    Where room is scarce the messages that it appended are written at once: a lack of pages is then known to be its.
+    """
     job.begun()
     with job.apart():
         job.step(tx, did)
+        if tx.staged and not tx.room.plenty:
+            topic.flush(tx)

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from popmq_server import checkpoint
 from popmq_server.chunks import Chunk, pins
 from popmq_server.records import Topic
+from popmq_server.space import GROW, messages_bytes, value_bytes
 from popmq_server.storage.keys import DUE_KEY, STAT_KEY, SUB_OWNER, U64
 from popmq_server.topic import located_in
 from popmq_server.tx import Tx
@@ -158,6 +159,8 @@ class Keeping:
         if raw is None or position not in tx.state.searched or len(held.pointers) != sum(pins(tx, position)):
             return
         if 2 * sum(held.live.values()) > held.size:
+            return
+        if not tx.room.take(GROW, messages_bytes([value_bytes(size) for size in held.live.values()])):
             return
         self._left -= COPY_COST * len(held.live)
         whole = bytes(raw)

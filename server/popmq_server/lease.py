@@ -20,9 +20,10 @@ from typing import NamedTuple
 from popmq_server import deadletter, fifo, history, voids
 from popmq_server.checkpoint import BACKOFF, CheckPoint, Lease, Run, members_of
 from popmq_server.commands import Ack, Acked, Change, ChangeInvisibleTime
-from popmq_server.errors import Refused, bad_handle, group_not_found, invalid, lapsed
+from popmq_server.errors import Later, Refused, bad_handle, group_not_found, invalid, lapsed
 from popmq_server.message import Handle
 from popmq_server.records import Group
+from popmq_server.space import MOVE, entries_bytes
 from popmq_server.storage.keys import RQ_KEY, RQ_VALUE
 from popmq_server.topic import Log, located
 from popmq_server.tx import Tx
@@ -140,10 +141,16 @@ def change(tx: Tx, command: ChangeInvisibleTime) -> list[tuple[int, bool] | Refu
 def _apply(
     tx: Tx, group: Group, entry: Change, founds: list[tuple[int, Found]], results: list[tuple[int, bool] | Refused]
 ) -> None:
-    """One kind of change for members of one part of one CheckPoint; fills in their results."""
+    """One kind of change for members of one part of one CheckPoint; fills in their results.
+
+    A member that is to be a dead letter is Later when this transaction has written enough of them: the broker asks
+    again. It is refused when the store has no room for it.
+    """
     ck, sub = founds[0][1].ck, founds[0][1].sub
     if ck.groups:
         founds = _still_held(tx, founds, results)
+    if entry.kind != "extend":
+        founds = _with_room(tx, group, entry, founds, results)
     bits = sum(found.bit for _, found in founds)
     if not bits:
         return
@@ -159,6 +166,38 @@ def _apply(
         outcome = _release(tx, group, entry, ck, sub, bits, founds)
     for place, result in outcome.items():
         results[place] = result
+
+
+def _with_room(
+    tx: Tx, group: Group, entry: Change, founds: list[tuple[int, Found]], results: list[tuple[int, bool] | Refused]
+) -> list[tuple[int, Found]]:
+    """Those that may leave their lease now. Of a message group whose head may not die now nobody leaves."""
+    if not founds:
+        return founds
+    if not tx.room.has(MOVE, entries_bytes(len(founds), entry.reason)):
+        for place, _ in founds:
+            results[place] = tx.room.refusal()
+        return []
+    ck, bits = founds[0][1].ck, sum(found.bit for _, found in founds)
+    dying = bits
+    if entry.kind != "reject":
+        tried = fifo.heads(ck, bits) if ck.groups else bits
+        stops = entry.uncounted or (ck.groups and group.stop_on_failure)
+        dying = 0 if stops else exhausted(ck, tried, group.max_attempts)
+    if tx.letters is None:
+        tx.letters = deadletter.Budget(tx)
+    staying = dying & ~tx.letters.fitting(ck, dying) if dying else 0
+    if not staying:
+        return founds
+    locked = {ck.groups[member] for member in members_of(staying)} if ck.groups else set()
+    refused = tx.room.refusal() if tx.letters.no_room else Later()
+    going: list[tuple[int, Found]] = []
+    for place, found in founds:
+        if found.bit & staying or (locked and ck.groups[found.bit.bit_length() - 1] in locked):
+            results[place] = refused
+        else:
+            going.append((place, found))
+    return going
 
 
 def _extend(tx: Tx, ck: CheckPoint, sub: int, bits: int, invisible_ms: int) -> int:
@@ -298,6 +337,7 @@ def _back_off(tx: Tx, ck: CheckPoint, bits: int, due_ms: int, uncounted: bool, r
 
     The old handles are dead with the old bits: the new CheckPoint has a nonce that nobody was told.
     """
+    tx.room.demand(MOVE, entries_bytes(bits.bit_count()))
     runs = take_runs(ck, bits, uncounted)
     waiting = CheckPoint(
         tx.next("ck_id"),
@@ -366,6 +406,7 @@ def to_retry(tx: Tx, ck: CheckPoint, bits: int, reason: str, *, uncounted: bool 
     if fifo.keeps_order(tx, ck):
         fifo.put_back(tx, ck, bits, reason, 0 if uncounted else bits, bound=bound)
         return 0
+    tx.room.demand(MOVE, entries_bytes(bits.bit_count(), reason))
     where, text = (ck.group_id, ck.topic_id), reason.encode()
     places = located(tx, ck, bits)
     first = tx.next("rseq", len(places))

@@ -24,6 +24,7 @@ _GAUGES = {
     "retry": "Messages in the retry topic, deliverable",
     "backoff": "Messages released with a delay that is not over",
     "bytes_behind": "Bytes of the messages that are not popped yet, by the mean size of the topic",
+    "unburied": "Leased messages without an attempt left whose dead letters find no room in the store",
 }
 _COUNTERS = {
     "acked": "Messages acked since the group exists",

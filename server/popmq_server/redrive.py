@@ -25,6 +25,7 @@ from popmq_server.deadletter import Origin
 from popmq_server.errors import Refused, group_not_found, topic_not_found
 from popmq_server.message import GIVE_UP_TOPIC, Outgoing, dead_letter_topic
 from popmq_server.records import Group, Subscription, Sweep, Topic
+from popmq_server.space import GROW, entries_bytes, messages_bytes
 from popmq_server.storage.keys import FWAIT_KEY, RQ_KEY, RQ_VALUE, SUB_OWNER, hash8
 from popmq_server.subscription import bind
 from popmq_server.topic import Log, entries
@@ -71,6 +72,9 @@ def redrive(tx: Tx, command: Redrive) -> Redriven:
     for unit in chosen.units:
         _sort_in(tx, letters, unit, command, by_origin, failures)
     counts: dict[str, int] = {}
+    sizes = [len(letter.message.data) for alike in by_origin.values() for letter in alike]
+    if not tx.room.has(GROW, messages_bytes(sizes) + entries_bytes(len(sizes), REASON)):
+        raise tx.room.refusal()
     for topic_id, alike in by_origin.items():
         origin = tx.state.topics[topic_id]
         if group is None:

@@ -27,6 +27,7 @@ At start one scan of ck, due, own, tok and a look at the ends of each queue rebu
     held, owned    G, T, and owner → messages under leases                    follow from ck and due
     in_flight      G, T, Q → the same for ordinary pops: what is limited      follows
     subs           ck_id → parts of its lease, where there are several        follows
+    unburied       ck_id, sub → members whose dead letter finds no room       nowhere: seen again by the revive
     pins           chunk → leased messages in it                              follows
     loose          owner → its messages in the retry topic, tied              follows
     clients        G, client → messages leased to it                          follows
@@ -224,6 +225,9 @@ class State:
         """What a restart forgets: topics that are to be trimmed, for so many bytes more; where looking at their chunks
         goes on; when that ended: room.py, which looks over everything within a minute.
         """
+        # Members whose lease has ended with no attempt left and whose dead letter finds no room; how many of a group in
+        # a topic. After a restart nobody knows of them before the revive has met them again.
+        self.unburied, self.unburied_count = Table[tuple[int, int], int](), Table[tuple[int, int], int]()
         self.trims: dict[int, int] = {}
         self.looked: dict[int, int] = {}
         self.trimmed: dict[int, int] = {}

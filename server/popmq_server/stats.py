@@ -54,6 +54,7 @@ class GroupNumbers(NamedTuple):
     read_ms: int = 0  # when it was read last; 0 = not since the start, and it is not idle
     expires_ms: int = 0  # when its subscription expires, if nobody reads it; 0 = it does not
     bytes_behind: int = 0  # an estimate: bytes_of
+    unburied: int = 0  # among in_flight: to be dead letters when the store has room
 
 
 class TopicNumbers(NamedTuple):
@@ -168,6 +169,7 @@ def _group_numbers(tx: Tx, group: Group, topic: Topic, leased: int) -> GroupNumb
         read_ms or subscription.idle_ms,
         expiry.expires_ms(group, subscription, read_ms),
         bytes_of(state, topic, ready(state, group.group_id, topic)),
+        state.unburied_count.get(where, 0),
     )
 
 

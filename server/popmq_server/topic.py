@@ -30,6 +30,7 @@ from typing import NamedTuple
 from popmq_server.checkpoint import CheckPoint, Run, members_of
 from popmq_server.message import RECORD, Outgoing, read_record, record
 from popmq_server.records import OpenChunk, Topic
+from popmq_server.space import GROW, messages_bytes
 from popmq_server.storage.keys import CQ_ENTRY, CQ_KEY, TOPIC_AT, U64
 from popmq_server.storage.lmdb import Transaction
 from popmq_server.tx import Tx
@@ -73,8 +74,10 @@ def rotate(tx: Tx, topic: Topic) -> int:
 def append(tx: Tx, topic: Topic, queue: int, messages: tuple[Outgoing, ...]) -> int:
     """Stages messages for a queue; the offset of the first.
 
-    The offset is given before the bytes are written; both become true with the same commit, or neither.
+    The offset is given before the bytes are written; both become true with the same commit, or neither. Refused when
+    the store has no room for them.
     """
+    _demand(tx, messages)
     where = (topic.topic_id, queue)
     first = tx.state.queue_max.get(where, 0)
     tx.state.queue_max[where] = first + len(messages)
@@ -88,6 +91,12 @@ def append(tx: Tx, topic: Topic, queue: int, messages: tuple[Outgoing, ...]) -> 
     tx.wake(None, topic.topic_id)
     tx.arrive(topic.topic_id, queue)
     return first
+
+
+def _demand(tx: Tx, messages: tuple[Outgoing, ...]) -> None:
+    """The one gate for bytes of messages: whoever stores some needs room for them (space.py)."""
+    if not tx.room.plenty:
+        tx.room.demand(GROW, messages_bytes([len(message.data) for message in messages]))
 
 
 def flush(tx: Tx) -> None:
@@ -233,6 +242,7 @@ def append_bare(tx: Tx, topic: Topic, messages: tuple[Outgoing, ...]) -> list[tu
     places: list[tuple[int, int]] = []
     if not messages:  # an empty chunk would have the position of the next one
         return places
+    _demand(tx, messages)
     close(tx, topic.topic_id)  # positions of a topic grow with the time of storing
     for pieces, size in _chunks([Staged(0, 0, messages)]):
         chunk = OpenChunk(tx.next("position", size), 0, tx.now_ms)

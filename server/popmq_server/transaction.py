@@ -30,6 +30,7 @@ from popmq_server.errors import topic_not_found
 from popmq_server.message import Extra, Outgoing, pack, packed_message_id, unpack
 from popmq_server.opaque import TransactionId, nonce, transaction_text
 from popmq_server.records import Topic, TopicStat
+from popmq_server.space import GROW, messages_bytes, value_bytes
 from popmq_server.storage.keys import HALF_KEY, HDUE_KEY, TDONE_KEY, U32
 from popmq_server.tx import Tx
 
@@ -89,6 +90,7 @@ class Listed(NamedTuple):
 
 def begin(tx: Tx, topic: Topic, message: Outgoing) -> Place:
     """Keeps a half message until it is ended."""
+    tx.room.demand(GROW, messages_bytes([value_bytes(len(message.data))]))
     extra = message.extra or Extra()
     next_ms = tx.now_ms + (extra.check_after_ms or FIRST_CHECK_MS)
     half = Half(topic.topic_id, tx.next("txn_id"), tx.now_ms, nonce(), extra.delay_ms, checks=0, next_ms=next_ms)

@@ -13,6 +13,7 @@ from popmq_server.checkpoint import BACKOFF, CheckPoint, Lease
 from popmq_server.events import Event
 from popmq_server.lease_sums import attempt_key, locked_counts, queue_counts, shifted
 from popmq_server.records import IN_FLIGHT_MAX, Group, Held, Lites, Topic, TopicStat
+from popmq_server.space import unlimited
 from popmq_server.state import State
 from popmq_server.storage.keys import U32, U64
 from popmq_server.storage.lmdb import Store
@@ -22,7 +23,20 @@ from popmq_server.storage.table import Table
 class Tx:
     """One group commit in the making. Handlers take it first; nothing outlives it but what `commit` merges."""
 
-    __slots__ = ("arrived", "coming", "events", "kv", "now_ms", "staged", "staged_count", "state", "wall_ms", "woken")
+    __slots__ = (
+        "arrived",
+        "coming",
+        "events",
+        "kv",
+        "letters",
+        "now_ms",
+        "room",
+        "staged",
+        "staged_count",
+        "state",
+        "wall_ms",
+        "woken",
+    )
 
     def __init__(self, state: State, store: Store, now_ms: int, wall_ms: int | None = None) -> None:
         """Begins an LMDB transaction; `now_ms` is the time of everything in this commit.
@@ -33,12 +47,16 @@ class Tx:
         self.kv = store.begin()
         state.read_through(self.kv)
         self.now_ms = now_ms
+        #: What may still be written: space.py.
+        self.room = unlimited()
         self.wall_ms = now_ms if wall_ms is None else wall_ms
         #: Messages on their way into the log, by topic: topic.py.
         self.staged: dict[int, list[Any]] = {}
         self.staged_count = 0
         #: Bytes of them in topics with a limit of bytes: room.py.
         self.coming: dict[int, int] = {}
+        #: What of dead letters the commands of this transaction may still write (deadletter.Budget).
+        self.letters: Any = None
         #: (group name or None for all groups, topic name): something there became deliverable.
         self.woken: set[tuple[str | None, str]] = set()
         #: (queue as text or None for all queues, topic name): what those look at who wait for one queue.
@@ -214,6 +232,8 @@ class Tx:
         """
         state, key = self.state, (ck.ck_id, sub)
         had = key in state.leases
+        if (waiting := state.unburied.get(key)) is not None:
+            self.note_unburied(ck, sub, waiting & lease.undone if lease and lease.due_ms <= self.now_ms else 0)
         if lease is not None:
             state.leases[key] = lease
             if sub and not had:
@@ -227,6 +247,21 @@ class Tx:
                 state.subs.pop(ck.ck_id)
             else:
                 self._drop(ck)
+
+    def note_unburied(self, ck: CheckPoint, sub: int, bits: int) -> None:
+        """These members of a part are to be dead letters, and wait for room."""
+        state, key = self.state, (ck.ck_id, sub)
+        change = bits.bit_count() - state.unburied.get(key, 0).bit_count()
+        if bits:
+            state.unburied[key] = bits
+        else:
+            state.unburied.pop(key)
+        for topic_id in filter(None, (ck.topic_id, state.parent_of(ck.topic_id))):
+            where = (ck.group_id, topic_id)
+            if left := state.unburied_count.get(where, 0) + change:
+                state.unburied_count[where] = left
+            else:
+                state.unburied_count.pop(where)
 
     def _drop(self, ck: CheckPoint) -> None:
         self.state.ck.pop(ck.ck_id)

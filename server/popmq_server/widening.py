@@ -8,7 +8,8 @@ after a restart it is counted again.
 from typing import NamedTuple
 
 from popmq_server import index
-from popmq_server.jobs import Job, Timed
+from popmq_server.jobs import POSTPONE_MS, Job, Timed
+from popmq_server.space import GROW
 from popmq_server.tx import Tx
 
 #: How long after the last look, at least.
@@ -42,6 +43,9 @@ class Widening(Job):
         return self._due_ms if self._more or tx.state.fresh_blocks >= FRESH_MIN else None
 
     def step(self, tx: Tx, did: Timed) -> None:
+        if not tx.room.has(GROW):  # it stores names once more, and only makes looks faster
+            self.postpone(tx.now_ms + POSTPONE_MS)
+            return
         self._more = any(self._look_at(tx, topic.topic_id) for topic in list(tx.state.named_topics()))
         if not self._more:
             tx.state.fresh_blocks = 0

@@ -189,35 +189,33 @@ class Broker(RuleBasedStateMachine):
             self.model.quiet_until_ms = self.rig.now + QUIET_MS
         told = iter(committed.results)
         results = [(next(told), next(told) if len(few) > 1 else None) for few in watched]
-        if hit.times == 2:
-            self.given_up(asked, commands, [result for result, _ in results])
+        self.judge_group(asked, commands, results, hit.times, committed)
+        if hit.times > 1:
+            self.pass_time(RETRY_MS)
         else:
-            self.judge_group(asked, commands, results, bool(hit.times), committed)
             self.judge_wakes(before, committed.woken)
 
     def judge_group(
-        self, asked: list[Any], commands: list[Any], results: list[tuple[Any, Any]], full: bool, committed: Committed
+        self, asked: list[Any], commands: list[Any], results: list[tuple[Any, Any]], faults: int, committed: Committed
     ) -> None:
-        """Lane by lane, and time behind the first. `full`: the disk was full, and what needs room is refused."""
+        """Lane by lane, and time behind the first.
+
+        After one fault what needs room is refused; after more of them nothing could be written, not even what time did.
+        """
         for lane in range(3):
             for step, command, (result, stand) in zip(asked, commands, results, strict=True):
                 if lane_of(command) != lane:
                     continue
                 self.stand = stand
-                if full and isinstance(command, ask.NEEDS_ROOM):
-                    must(isinstance(result, Refused) and result.code == "STORAGE_FULL", "a full disk", result)
+                if faults > 1 and refused(result, "UNAVAILABLE"):
+                    if isinstance(step, ListenStep):  # who listens is on no disk
+                        step.judge(self, command, None)
+                elif faults and ask.needs_room(command):
+                    must(refused(result, "STORAGE_FULL"), "a full disk", result)
                 else:
                     step.judge(self, command, result)
-            if lane == 0:
+            if lane == 0 and faults < 2:
                 self.time_in_model(committed)
-
-    def given_up(self, asked: list[Any], commands: list[Any], results: list[Any]) -> None:
-        """Not even an ack could be written; the engine asks again after a while. Who listens is on no disk."""
-        must(all(isinstance(one, Refused) and one.code == "UNAVAILABLE" for one in results), "given up", results)
-        for step, command in zip(asked, commands, strict=True):
-            if isinstance(step, ListenStep):
-                step.judge(self, command, None)
-        self.pass_time(RETRY_MS)
 
     def deliverable(self) -> dict[tuple[str, str], int]:
         return {pair: self.model.deliverable(*pair) for pair in self.model.views}
@@ -424,6 +422,10 @@ def _plain(found: Callable[..., Any]) -> Callable[..., Any]:
 def with_glance(command: Any) -> list[Any]:
     """A pop is followed by a look at where it left the group."""
     return [command, Glance(command.topic, command.group)] if isinstance(command, ask.Pop) else [command]
+
+
+def refused(result: Any, code: str) -> bool:
+    return isinstance(result, Refused) and result.code == code
 
 
 def lane_of(command: Any) -> int:

@@ -172,10 +172,15 @@ class Handles(MessageGroups):
     # ── Time ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def expire(self, group: str, topic: str, view: View, entered: int) -> bool:
-        """Leases that ran out, and delays that are over, soonest first; whether there were any."""
+        """Leases that ran out, and delays that are over, soonest first; whether there were any.
+
+        While the disk is known to be full nothing becomes a dead letter: it stays leased.
+        """
         due = [entry for entry in view.of("leased", "backoff") if entry.due_ms <= self.now_ms]
         parts: dict[tuple[int, int, int], list[Entry]] = {}
+        moved = 0
         for entry in due:
+            moved += entry.state == "backoff"
             if entry.state == "backoff":
                 self.come_back(view, entry, entered)
             elif entry.lease is not None:
@@ -183,15 +188,21 @@ class Handles(MessageGroups):
         for (_, ck_id, _), entries in sorted(parts.items()):
             tried = list(_first(undone(self.leases[ck_id])).values())
             for entry in entries:
-                if entry.message_group and view.mode == "POP" and entry not in tried:
+                dies = entry.attempts >= self.groups[group].max_attempts
+                follows = bool(entry.message_group) and view.mode == "POP" and entry not in tried
+                stops = self.groups[group].stops and entry.message_group and view.mode == "POP"
+                if dies and not follows and not stops and self.now_ms < self.quiet_until_ms:
+                    continue
+                moved += 1
+                if follows:
                     entry.attempts, entry.reason = entry.attempts - 1, EXPIRED
                     self.come_back(view, entry, entered)
-                elif entry.attempts >= self.groups[group].max_attempts:
+                elif dies:
                     self.fail(group, topic, entry, EXPIRED)
                 else:
                     entry.reason = EXPIRED
                     self.come_back(view, entry, entered)
-        return bool(due)
+        return moved > 0
 
 
 def _first(entries: list[Entry]) -> dict[str, Entry]:

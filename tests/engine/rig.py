@@ -145,6 +145,7 @@ class Rig:
     def abandon(self) -> None:
         """Lets the file go as a killed process does: nothing is synced, drained or said."""
         self.store._env.close()
+        os.close(self.store._file)
         os.close(self.store._lock)
 
     def restart(self) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from popmq_server import checking, core, jobs, transaction
+from popmq_server import checking, jobs, space, transaction
 from popmq_server import commands as ask
 from popmq_server.checking import CHECK_BYTES_MAX, CHECKS_AT_ONCE, GIVE_UPS_AT_ONCE, HALF_KEEP_MS, LOOK_EVERY_MS
 from popmq_server.commands import Check, Place
@@ -117,7 +117,7 @@ def test_who_listens_is_known_though_the_disk_was_full_when_it_was_told(
     after = [] if before else ["t"]
     with failing(rig.store, Fault.FULL):
         told = rig.run(ask.Listen(frozenset(after)), ask.RenewOwner("g", "o", 1, 2 * HOUR))
-    assert [result.code for result in told] == ["UNAVAILABLE"] * 2
+    assert refusals(told) == ["", "UNAVAILABLE"]
     rig.skip(HOUR)
     assert asked(rig) == [("a", 1)] * len(after)
 
@@ -323,8 +323,8 @@ def test_a_full_store_asks_nobody_whose_answer_it_could_not_take(
     listen(rig, "t")
     rig.skip(FIRST_CHECK_MS)
     with monkeypatch.context() as patched:
-        patched.setattr(core, "DISK_FREE_POP", 1 << 60)
-        patched.setattr(core, "DISK_FREE_SEND", 1 << 60)
+        patched.setattr(space, "DISK_FREE_GROW", 1 << 60)
+        patched.setattr(space, "DISK_FREE_STORE", 1 << 60)
         assert asked(rig) == []
     rig.skip(jobs.RETRY_MS)
     assert asked(rig) == [("a", 1)]

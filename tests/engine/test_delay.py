@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from popmq_server import commands as ask
-from popmq_server import core, jobs, placing
+from popmq_server import jobs, placing, space
 from popmq_server.commands import Place
 from popmq_server.errors import Refused
 from popmq_server.firing import FIRE_BYTES_MAX, FIRE_MESSAGES_MAX, WALL_LOOK_MS
@@ -271,8 +271,8 @@ def test_a_full_store_fires_nothing_and_takes_acks(rig: Rig, monkeypatch: pytest
     send(rig, later("a", delay_ms=SECOND))
     rig.skip(SECOND)
     with monkeypatch.context() as patched:
-        patched.setattr(core, "DISK_FREE_POP", 1 << 60)
-        patched.setattr(core, "DISK_FREE_SEND", 1 << 60)
+        patched.setattr(space, "DISK_FREE_GROW", 1 << 60)
+        patched.setattr(space, "DISK_FREE_STORE", 1 << 60)
         assert rig.ack(rows) == [None]
         assert waiting(rig) == (1, 0)
         assert not rig.due, "it does not spin"

@@ -13,13 +13,13 @@ from popmq_server import (
     records,
     revive,
     send,
+    space,
     topic,
     turns,
     waiters,
     writer,
 )
 from popmq_server.api import admin
-from popmq_server.storage import lmdb
 
 KIB, MIB = 1 << 10, 1 << 20
 SECOND, MINUTE, HOUR, DAY = 1000, 60_000, 3_600_000, 86_400_000
@@ -51,8 +51,8 @@ SECOND, MINUTE, HOUR, DAY = 1000, 60_000, 3_600_000, 86_400_000
         (waiters.WAITERS_PER_KEY_MAX, 1024),
         (waiters.WAITERS_MAX, 100_000),
         (broker.WAITING_BYTES_MAX, 256 * MIB),
-        (lmdb.DISK_FREE_SEND, 256 * MIB),
-        (lmdb.DISK_FREE_POP, 64 * MIB),
+        (space.DISK_FREE_STORE, 256 * MIB),
+        (space.DISK_FREE_GROW, 64 * MIB),
     ],
 )
 def test_a_limit_is_what_was_promised(what: int, number: int) -> None:
@@ -60,4 +60,4 @@ def test_a_limit_is_what_was_promised(what: int, number: int) -> None:
 
 
 def test_sends_end_at_85_percent_of_the_map() -> None:
-    assert lmdb.USED_SHARE_MAX == 0.85
+    assert space.STORE_LEAVES == 0.15

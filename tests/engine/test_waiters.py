@@ -315,7 +315,7 @@ async def test_a_refused_waiter_does_not_keep_the_wake_from_the_others(
     pops = [asyncio.ensure_future(broker.pop(ask.Pop("t", "g"), MINUTE)) for _ in range(3)]
     await all_parked(broker, 3)
     monkeypatch.setattr(broker.store, "disk_free", lambda: 0)
-    monkeypatch.setattr(broker._core, "_space_turn", 0)
+    monkeypatch.setattr(broker._core.space, "_turn", 0)
     clock.advance(SECOND)
     async with asyncio.timeout(LOST_S):
         told = await asyncio.gather(*pops, return_exceptions=True)

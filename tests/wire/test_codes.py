@@ -10,7 +10,7 @@ import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server import broker as brokers
-from popmq_server import core, owner, waiters
+from popmq_server import core, owner, space, waiters
 from popmq_server.api.status import STATUS_OF_CODE
 from popmq_server.commands import Look
 from popmq_server.errors import RETRYABLE, CommitFailed
@@ -45,7 +45,7 @@ def entry(info: pb.ErrorInfo) -> Refusal:
 def leave_on_disk(patch: pytest.MonkeyPatch, free_bytes: int) -> None:
     """A disk that is all but full; the broker is told to look at it before every commit."""
     patch.setattr(storage.Store, "disk_free", lambda self: free_bytes)
-    patch.setattr(core, "LOOK_AT_SPACE_S", -1.0)
+    patch.setattr(space, "LOOK_S", -1.0)
 
 
 def send(shop: Stubs, **fields: Any) -> Refusal:

@@ -207,4 +207,5 @@ def group_stats(row: GroupNumbers, now_ms: int, rates: tuple[float, float], gaug
         read_ms=row.read_ms,
         expires_ms=row.expires_ms,
         bytes_behind=row.bytes_behind,
+        unburied=row.unburied,
     )

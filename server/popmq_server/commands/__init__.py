@@ -6,6 +6,8 @@ needs its state. All times are ms. Answers of entries are values or `Refused` ob
 One module for each family; core.HANDLERS says who does what. Every command belongs to a lane, see below.
 """
 
+from typing import Any
+
 from popmq_server.commands.catalog import (
     CreateGroup,
     CreateTopic,
@@ -76,7 +78,6 @@ __all__ = [
     "LANE_ACK",
     "LANE_POP",
     "LANE_SEND",
-    "NEEDS_ROOM",
     "Ack",
     "AckUpTo",
     "Acked",
@@ -139,6 +140,7 @@ __all__ = [
     "UpdateOffsets",
     "UpdateTopic",
     "Why",
+    "needs_room",
 ]
 
 #: Taken first: what frees, then what stores, then what hands out, so that waiting Pops never delay an Ack.
@@ -147,5 +149,11 @@ LANES: dict[type, int] = {Send: LANE_SEND, Pop: LANE_POP}
 #: These read the queues, so they come after what others of their group store.
 LANES |= dict.fromkeys((Pull, QueryOffsets, ResetOffsets, CloneOffsets, SetConsumeMode, SyncLite), LANE_POP)
 LANES |= dict.fromkeys((Redrive, FindLetters, LookUp, Peek, Trace, Why), LANE_POP)
-#: What needs room on the disk, refused first when it is full.
-NEEDS_ROOM = (Send, Pop, EndTransaction, Redrive, CreateTopic, CreateGroup, AttachOwner)
+_NEED_ROOM = (Send, Pop, Redrive, CreateTopic, CreateGroup, AttachOwner)
+
+
+def needs_room(command: Any) -> bool:
+    """Whether a command is refused as a whole when the store has no room. A rollback frees some."""
+    if isinstance(command, EndTransaction):
+        return any(isinstance(end, End) and end.commit for end in command.ends)
+    return isinstance(command, _NEED_ROOM)

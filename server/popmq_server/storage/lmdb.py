@@ -16,8 +16,9 @@ from typing import Any, Protocol, cast
 import lmdb
 
 from popmq_server.errors import StartError
-from popmq_server.storage import keys
+from popmq_server.storage import free_pages, keys
 from popmq_server.storage.formats import FORMAT, readable
+from popmq_server.storage.free_pages import FreePages
 from popmq_server.storage.reserve import RESERVE_FILE, Reserve
 
 DATA_FILE = "popmq.mdb"
@@ -27,11 +28,8 @@ COMPACT_FILE = "popmq.mdb.compact"
 #: Files of ours; a folder that holds others and no data file is not a PopMQ data folder.
 OUR_FILES = {DATA_FILE, DATA_FILE + "-lock", LOCK_FILE, RESERVE_FILE, COMPACT_FILE}
 
-#: LMDB frees pages of a commit only two commits later, so this share of the map stays out of reach of sends.
-USED_SHARE_MAX = 0.85
-#: Sends need this much free disk, pops the lower figure; acks, deletes and revive reuse pages of the file.
+#: Sends, and copies of the whole store, need this much free disk.
 DISK_FREE_SEND = 256 << 20
-DISK_FREE_POP = 64 << 20
 
 #: LMDB gives a compacted copy this number of transactions.
 _TXN_OF_COPY = 1
@@ -82,6 +80,8 @@ class Store:
             raise
         #: Copies under way: they keep freed pages from being used again.
         self.copies: list[Reader] = []
+        #: For looks at the free list (free_pages.py).
+        self._file = os.open(folder / DATA_FILE, os.O_RDONLY | os.O_CLOEXEC)
         self.reserve = Reserve(folder, wanted=sync != "none")
 
     def _check_length(self) -> None:
@@ -136,7 +136,7 @@ class Store:
     @property
     def map_pages(self) -> int:
         """Pages that the map may hold."""
-        return self.map_bytes // int(self._env.stat()["psize"])
+        return self.map_bytes // self.page_bytes
 
     @property
     def pages_reached(self) -> int:
@@ -146,6 +146,15 @@ class Store:
     @property
     def page_bytes(self) -> int:
         return int(self._env.stat()["psize"])
+
+    def free_pages(self, enough: int) -> FreePages | None:
+        """Pages that the running, or the next, write transaction may take; counted up to `enough`. None: unknown."""
+        return free_pages.count(self._file, self.page_bytes, self.map_pages, self._oldest_reader(), enough)
+
+    def _oldest_reader(self) -> int | None:
+        """The commit that the oldest open read transaction sees: what was freed since then is not reusable."""
+        rows = (line.split() for line in self._env.readers().splitlines()[1:])
+        return min((int(row[2]) for row in rows if len(row) == 3 and row[2].isdecimal()), default=None)
 
     def copy(self, handle: int) -> None:
         """Writes a compacted copy into an open file: the same entries, without free pages. Raises DiskFault."""
@@ -171,6 +180,7 @@ class Store:
         """Syncs what a relaxed mode has not, and gives the folder free."""
         self.end_copies("the broker is stopping")
         self._env.sync(True)
+        os.close(self._file)
         self._env.close()
         os.close(self._lock)
 

@@ -1,0 +1,261 @@
+"""Random histories of a store that is 80 to 100 % full, and what must be true of each: it heals, and nothing is lost.
+
+A seed gives a history. The map is the smallest that is allowed, so real lacks of pages come soon, none is injected.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_server import commands as ask
+from popmq_server.commands import End
+from popmq_server.errors import Refused
+from popmq_server.message import Extra, Handle, Outgoing, tag_hash
+from popmq_server.opaque import read_transaction
+from popmq_server.options import MAX_SIZE_MIN
+from popmq_server.storage.keys import hash8
+from tests.engine.rig import HOUR, MINUTE, SECOND, Delivery, Rig, parsed, refusal
+
+TOPICS = {"normal": "NORMAL", "fifo": "FIFO", "delay": "DELAY", "transaction": "TRANSACTION"}
+#: Attempts of each group: one buries at once.
+GROUPS = {"once": 1, "thrice": 3}
+SIZES = (50, 500, 3_000, 20_000, 100_000, 300_000)
+#: How soon after room was made the store serves again.
+HEALS_MS = 10 * SECOND
+
+
+def made(message_id: str, size: int, extra: Extra | None = None) -> Outgoing:
+    message = pb.Message(
+        message_id=message_id, body=b"x" * size, message_group=extra.message_group if extra is not None else ""
+    )
+    return Outgoing(message.SerializeToString(), tag_hash(""), (hash8(message_id),), message_id, extra)
+
+
+class History:
+    """One broker, and what its clients were told."""
+
+    def __init__(self, seed: int, folder: Path) -> None:
+        self.chance = random.Random(seed)
+        self.rig = Rig(folder, map_bytes=MAX_SIZE_MIN)
+        self.sent: dict[str, set[str]] = {name: set() for name in TOPICS}
+        self.halves: dict[str, str] = {}  # transaction → message id
+        self.done: dict[tuple[str, str], set[str]] = {}
+        self.leased: dict[str, list[tuple[str, Delivery]]] = {name: [] for name in GROUPS}
+        self.numbers = 0
+        for name, kind in TOPICS.items():
+            self.rig.do(ask.CreateTopic(name, 2, False, 72 * HOUR, kind))
+        self.rig.topic("ballast")
+        for group, attempts in GROUPS.items():
+            self.rig.group(group, max_attempts=attempts)
+            for name in TOPICS:
+                self.rig.pop(topic=name, group=group)
+                self.done[(group, name)] = set()
+
+    # ── Steps ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def fill(self) -> None:
+        """To between 80 % and what is refused: some of it ballast, which is deleted in the end."""
+        ballast = self.chance.uniform(0.15, 0.5)
+        while self.used() < ballast:
+            self.rig.do(ask.Send("ballast", (made(f"ballast{self.number()}", 200_000),), "", 0, 200_000))
+        until = self.chance.uniform(0.8, 0.86)
+        while self.used() < until and self.send():
+            if self.chance.random() < 0.2:
+                self.pop()
+        self.pop()
+
+    def used(self) -> float:
+        with self.rig.reading() as kv:
+            return float(kv.used_pages() / self.rig.store.map_pages)
+
+    def number(self) -> int:
+        self.numbers += 1
+        return self.numbers
+
+    def send(self) -> bool:
+        """Whether it was stored."""
+        name = self.chance.choice(list(TOPICS))
+        entries = tuple(self.message(name) for _ in range(self.chance.choice((1, 1, 2, 5))))
+        result = self.rig.run(ask.Send(name, entries, "", 0, sum(len(one.data) for one in entries)))[0]
+        if isinstance(result, Refused):
+            assert result.code == "STORAGE_FULL", result
+            return False
+        for entry, place in zip(entries, result.places or (None,) * len(entries), strict=True):
+            if isinstance(place, ask.Place) and place.transaction_id:
+                self.halves[place.transaction_id] = entry.message_id
+            else:
+                self.sent[name].add(entry.message_id)
+        return True
+
+    def message(self, name: str) -> Outgoing:
+        extra = {
+            "fifo": Extra(message_group=self.chance.choice("abcd")),
+            "delay": Extra(delay_ms=self.chance.choice((SECOND, MINUTE))),
+            "transaction": Extra(transaction=self.chance.random() < 0.7),
+        }.get(name)
+        return made(f"m{self.number()}", self.chance.choice(SIZES), extra)
+
+    def pop(self) -> None:
+        group, name = self.chance.choice(list(GROUPS)), self.chance.choice(list(TOPICS))
+        asked = ask.Pop(
+            name,
+            group,
+            max_messages=self.chance.choice((1, 8, 64)),
+            max_bytes=8 << 20,
+            invisible_ms=self.chance.choice((SECOND, 30 * SECOND)),
+        )
+        self.popped(group, name, self.rig.run(asked)[0])
+
+    def popped(self, group: str, name: str, answer: Any) -> None:
+        if isinstance(answer, Refused):
+            assert answer.code == "STORAGE_FULL", answer
+            return
+        for row in answer.rows:
+            handle = Handle(answer.ck_id, row[5], answer.nonce)
+            message_id = parsed(row[0]).message_id
+            self.leased[group].append((name, Delivery("", message_id, row[2], row[3], row[4], row[1], handle)))
+
+    def ack(self) -> None:
+        """An ack is never refused for lack of room."""
+        group = self.chance.choice(list(GROUPS))
+        rows = self.taken(group)
+        answer = self.rig.run(ask.Ack(group, tuple(row.handle for _, row in rows)))[0]
+        for (name, row), result in zip(rows, answer.results, strict=True):
+            assert refusal(result) in ("", "HANDLE_LAPSED"), result
+            if result is None:
+                self.done[(group, name)].add(row.message_id)
+
+    def taken(self, group: str) -> list[tuple[str, Delivery]]:
+        """Some of what a group has leased, and forgets of."""
+        self.chance.shuffle(self.leased[group])
+        count = self.chance.choice((1, 5, 50))
+        rows, self.leased[group] = self.leased[group][:count], self.leased[group][count:]
+        return rows
+
+    def change(self) -> None:
+        group = self.chance.choice(list(GROUPS))
+        kind = self.chance.choice(("extend", "release", "release", "reject"))
+        how = {"delay_ms": self.chance.choice((0, 5 * SECOND)), "reason": self.chance.choice(("", "é" * 2000))}
+        if kind == "extend":
+            how = {"delay_ms": MINUTE}
+        changes = tuple(ask.Change(row.handle, kind, **how) for _, row in self.taken(group))  # type: ignore[arg-type]
+        answer = self.rig.run(ask.ChangeInvisibleTime(group, changes))[0]
+        allowed = ("", "HANDLE_LAPSED", "BUSY") if kind == "extend" else ("", "HANDLE_LAPSED", "STORAGE_FULL", "BUSY")
+        for result in [answer] if isinstance(answer, Refused) else answer:
+            assert refusal(result) in allowed, result
+
+    def end(self) -> None:
+        """A rollback is never refused for lack of room."""
+        for text in self.chance.sample(sorted(self.halves), min(3, len(self.halves))):
+            commit = self.chance.random() < 0.7
+            transaction = read_transaction(text)
+            assert transaction is not None
+            answer = self.rig.run(ask.EndTransaction((End(transaction, commit),)))[0]
+            result = answer if isinstance(answer, Refused) else answer[0]
+            assert refusal(result) in (("", "STORAGE_FULL") if commit else ("",)), result
+            if not refusal(result):
+                message_id = self.halves.pop(text)
+                if commit:
+                    self.sent["transaction"].add(message_id)
+
+    def redrive(self) -> None:
+        group = self.chance.choice(list(GROUPS))
+        result = self.rig.run(ask.Redrive(group, offsets=None))[0]
+        assert refusal(result) in ("", "STORAGE_FULL", "TOPIC_NOT_FOUND"), result
+
+    def time_passes(self) -> None:
+        self.rig.skip(self.chance.choice((100, SECOND, 5 * SECOND, MINUTE)))
+        self.settle()
+
+    def crash(self) -> None:
+        self.rig.crash()
+        self.settle()
+
+    def settle(self) -> None:
+        """What is due, in a bounded number of pieces: a broker that spins fails."""
+        for _ in range(2000):
+            if not self.rig.due:
+                return
+            self.rig.run()
+        raise AssertionError("time's work goes round and round")
+
+    # ── What must be true ────────────────────────────────────────────────────────────────────────────────────────
+
+    def live(self, steps: int) -> None:
+        kinds = [self.send] * 4 + [self.pop] * 4 + [self.ack] * 2 + [self.change] * 3 + [self.time_passes] * 4
+        for _ in range(steps):
+            self.chance.choice([*kinds, self.end, self.redrive, self.crash])()
+
+    def heal(self) -> None:
+        """A topic is deleted: within seconds of the broker's clock everything is served again.
+
+        Where dead letters that had waited take the room at once, more is deleted.
+        """
+        self.rig.do(ask.DeleteTopic("ballast"))
+        self.seconds_pass()
+        for name in TOPICS:
+            if self.used() > 0.75:
+                self.rig.do(ask.PurgeTopic(name))
+                self.sent[name] = set()
+                self.halves = {} if name == "transaction" else self.halves
+                self.seconds_pass()
+        for name in TOPICS:
+            entry = self.message(name)._replace(extra=Extra(message_group="a") if name == "fifo" else None)
+            self.rig.do(ask.Send(name, (entry,), "", 0, len(entry.data)))
+            self.sent[name].add(entry.message_id)
+        for group in GROUPS:
+            for name in TOPICS:
+                assert not isinstance(self.rig.run(ask.Pop(name, group, invisible_ms=SECOND))[0], Refused)
+                assert self.rig.numbers(group, name).unburied == 0
+
+    def seconds_pass(self) -> None:
+        for _ in range(HEALS_MS // SECOND):
+            self.rig.skip(SECOND)
+            self.settle()
+
+    def drain(self) -> None:
+        """Each group finishes what there is; every message was finished, is a dead letter, or is still to do.
+
+        That only where the letters have filled the store again: they, and what waits behind them in order, stay.
+        """
+        before, now = -1, 0
+        while before != now:
+            self.rig.skip(3 * HOUR)
+            self.seconds_pass()
+            for group in GROUPS:
+                for name in TOPICS:
+                    self.finish(group, name)
+            self.seconds_pass()
+            before, now = now, sum(map(len, self.done.values())) + sum(len(self.rig.dead(group)) for group in GROUPS)
+        for group in GROUPS:
+            dead = {letter.message_id for letter in self.rig.dead(group)}
+            for name, sent in self.sent.items():
+                missing = sent - self.done[(group, name)] - dead
+                left = self.rig.numbers(group, name)
+                held = left.ready + left.in_flight + left.retry + left.backoff + left.waiting
+                assert len(missing) == held, f"{group} has lost of {name}: {missing}, and has {left}"
+                assert not held or self.used() > 0.8, f"{group} does not finish {name}: {left}"
+
+    def finish(self, group: str, name: str) -> None:
+        """Pops and acks until nothing more comes."""
+        asked = ask.Pop(name, group, max_messages=64, max_bytes=8 << 20, invisible_ms=HOUR)
+        while not isinstance(answer := self.rig.run(asked)[0], Refused) and answer.rows:
+            self.leased[group] = []
+            self.popped(group, name, answer)
+            rows, self.leased[group] = self.leased[group], []
+            acked = self.rig.ack([row for _, row in rows], group)
+            assert acked == [None] * len(rows)
+            self.done[(group, name)] |= {row.message_id for _, row in rows}
+
+
+def lived(seed: int, folder: Path, steps: int = 60) -> Rig:
+    """One history from its seed to its end."""
+    history = History(seed, folder)
+    history.fill()
+    history.live(steps)
+    history.heal()
+    history.drain()
+    return history.rig

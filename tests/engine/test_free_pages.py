@@ -1,0 +1,101 @@
+"""The pages that a transaction may still take are counted exactly: so many fit, and not one more."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from popmq_server.options import MAX_SIZE_MIN
+from popmq_server.storage.lmdb import MapFull, Store, reading
+
+#: A value that takes one page of its own.
+PAGE_VALUE = b"x" * 4080
+EVERYTHING = 1 << 40
+
+
+def fill_up(store: Store) -> int:
+    """How many pages a transaction takes before the map is full; all of them are given back."""
+    tx = store.begin()
+    count = 0
+    try:
+        while True:
+            tx.put("meta", b"page%d" % count, PAGE_VALUE)
+            count += 1
+    except MapFull:
+        return count
+    finally:
+        tx.abort()
+
+
+def scribble(store: Store, chance: random.Random) -> None:
+    """A commit of some values, another one that removes some."""
+    tx = store.begin()
+    try:
+        for _ in range(chance.randrange(40)):
+            size = chance.choice([10, 100, 3_000, 9_000, 60_000, 300_000])
+            tx.put("log", chance.randrange(2_000).to_bytes(8, "big"), b"x" * size)
+        tx.commit()
+    except MapFull:
+        tx.abort()
+    tx = store.begin()
+    for _ in range(chance.randrange(40)):
+        tx.delete("log", chance.randrange(2_000).to_bytes(8, "big"))
+    tx.commit()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_pages_that_are_counted_are_those_that_can_be_taken(seed: int, tmp_path: Path) -> None:
+    chance = random.Random(seed)
+    store = Store(tmp_path / "data", MAX_SIZE_MIN, "none")
+    for _ in range(25):
+        scribble(store, chance)
+        pages = store.free_pages(EVERYTHING)
+        assert pages is not None
+        counted, taken = pages.tail + pages.reusable, fill_up(store)
+        branches = counted // 100 + 12  # of the tree that the pages hang in
+        assert counted - branches <= taken <= counted
+    store.close()
+
+
+def test_what_a_reader_still_sees_is_not_counted(tmp_path: Path) -> None:
+    store = Store(tmp_path / "data", MAX_SIZE_MIN, "none")
+
+    def commit(change: bool) -> None:
+        tx = store.begin()
+        for number in range(50):
+            if change:
+                tx.put("log", b"%02d" % number, PAGE_VALUE)
+            else:
+                tx.delete("log", b"%02d" % number)
+        tx.commit()
+
+    commit(True)
+    with reading(store):
+        commit(False)
+        commit(True)
+        held = store.free_pages(EVERYTHING)
+    free = store.free_pages(EVERYTHING)
+    assert held is not None
+    assert free is not None
+    assert free.reusable >= held.reusable + 50
+    assert held.pending >= free.pending + 50
+    store.close()
+
+
+def test_counting_ends_when_it_is_enough(tmp_path: Path) -> None:
+    store = Store(tmp_path / "data", MAX_SIZE_MIN, "none")
+    pages = store.free_pages(1)
+    assert pages is not None
+    assert (pages.reusable, pages.tail > 4000) == (0, True)
+    store.close()
+
+
+def test_a_file_of_another_format_is_not_judged(tmp_path: Path) -> None:
+    store = Store(tmp_path / "data", MAX_SIZE_MIN, "none")
+    with (tmp_path / "data" / "popmq.mdb").open("r+b") as file:
+        for place in range(2):
+            file.seek(place * store.page_bytes + 16)
+            file.write(b"\0" * 8)
+    assert store.free_pages(1) is None
