@@ -41,14 +41,13 @@ from popmq_server import (
     housekeeping,
     jobs,
     lease,
-    lite_pop,
     lite_sync,
     look_up,
     message_groups,
     offsets,
     owner,
     peek,
-    pop,
+    popping,
     pull,
     purge,
     rebase,
@@ -130,15 +129,9 @@ POP_BYTES = 16 << 10
 SAVE_TIME_MS = 1000
 
 
-def _pop(tx: Tx, command: Pop) -> Any:
-    if command.lite is not None:
-        return lite_pop.pop(tx, command)
-    return owner.pop(tx, command, command.token) if command.token else pop.pop(tx, command)
-
-
 HANDLERS: dict[type, Callable[[Tx, Any], Any]] = {
     Send: send.send,
-    Pop: _pop,
+    Pop: popping.popped,
     Ack: lease.ack,
     ChangeInvisibleTime: lease.change,
     AttachOwner: owner.attach,
@@ -382,7 +375,8 @@ class Core:
         if self.next_due_ms is not None and self.next_due_ms <= self.clock.now_ms():
             parts += [self._job_alone(job, shut) for job in self._due_jobs()]
             self._look_ahead()
-        parts.append(self._alone(group, [place for place in order if place not in set(acks)], shut))
+        others = [place for place in order if group.lane(place) != LANE_ACK]
+        parts.append(self._alone(group, others, shut))
         return _joined(group.results, parts)
 
     def _due_jobs(self) -> list[jobs.Job]:

@@ -24,6 +24,7 @@ class Tx:
     """One group commit in the making. Handlers take it first; nothing outlives it but what `commit` merges."""
 
     __slots__ = (
+        "answered",
         "arrived",
         "coming",
         "events",
@@ -55,6 +56,8 @@ class Tx:
         self.staged_count = 0
         #: Bytes of them in topics with a limit of bytes: room.py.
         self.coming: dict[int, int] = {}
+        #: Bytes of messages that the Pops of this transaction have answered: popping.py.
+        self.answered = 0
         #: What of dead letters the commands of this transaction may still write (deadletter.Budget).
         self.letters: Any = None
         #: (group name or None for all groups, topic name): something there became deliverable.

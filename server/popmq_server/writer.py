@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from popmq_server.clock import Clock, wait_until
-from popmq_server.commands import LANE_ACK, LANE_POP, LANES, Send
+from popmq_server.commands import LANE_ACK, LANE_SEND, LANES, Send
 from popmq_server.core import Committed, Core
 from popmq_server.errors import unavailable
 
@@ -22,8 +22,8 @@ log = logging.getLogger("popmq.writer")
 #: A group is at most so much (model.md §2).
 GROUP_COMMANDS_MAX = 1000
 GROUP_BYTES_MAX = 16 << 20
-#: Places in a group that acks and sends leave to pops that wait.
-GROUP_POPS_MIN = 64
+#: Places in a group that a lane leaves to each lane behind it in which somebody waits.
+GROUP_SHARE = 64
 #: The thread looks at the clock at least so often, in seconds.
 IDLE_S = 3600.0
 
@@ -131,13 +131,14 @@ class Writer:
             return self._take()
 
     def _take(self) -> list[tuple[Any, Any]]:
-        """A group: the lanes in order, bounded, with places kept for pops."""
+        """A group: the lanes in order, each with its share, bounded in commands and in bytes of sends."""
         group: list[tuple[Any, Any]] = []
         size = 0
-        pops = self._lanes[LANE_POP]
-        for lane in self._lanes:
-            limit = GROUP_COMMANDS_MAX - (0 if lane is pops else min(len(pops), GROUP_POPS_MIN))
-            while lane and len(group) < limit and size <= GROUP_BYTES_MAX:
+        for number, lane in enumerate(self._lanes):
+            kept = sum(min(len(behind), GROUP_SHARE) for behind in self._lanes[number + 1 :])
+            while lane and len(group) < GROUP_COMMANDS_MAX - kept:
+                if number == LANE_SEND and size > GROUP_BYTES_MAX:
+                    break
                 command, ticket = lane.popleft()
                 size += command.bytes if isinstance(command, Send) else 0
                 group.append((command, ticket))

@@ -72,7 +72,7 @@ def test_what_waits_is_one_commit_acks_first_and_pops_last(office: Office) -> No
 
 def test_a_group_is_bounded_and_keeps_places_for_pops(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writing, "GROUP_COMMANDS_MAX", 10)
-    monkeypatch.setattr(writing, "GROUP_POPS_MIN", 4)
+    monkeypatch.setattr(writing, "GROUP_SHARE", 4)
     for number in range(20):
         office.writer.submit(sending("a"), f"send {number}")
     for number in range(6):
