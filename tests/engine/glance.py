@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 from unittest import mock
 
-from popmq_server import core
+from popmq_server import handlers
 from popmq_server.commands import LANE_POP, LANES
 from popmq_server.storage.keys import FWAIT_KEY, FWAIT_VALUE, RQ_KEY, RQ_VALUE, STAT_KEY
 from popmq_server.topic import Log
@@ -42,5 +42,5 @@ def glance(tx: Tx, command: Glance) -> Stand:
 @contextlib.contextmanager
 def glances() -> Iterator[None]:
     """The engine takes Glance as a command."""
-    with mock.patch.dict(core.HANDLERS, {Glance: glance}), mock.patch.dict(LANES, {Glance: LANE_POP}):
+    with mock.patch.dict(handlers.HANDLERS, {Glance: glance}), mock.patch.dict(LANES, {Glance: LANE_POP}):
         yield

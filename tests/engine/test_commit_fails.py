@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from popmq_server import commands as ask
-from popmq_server import core, jobs, revive
+from popmq_server import handlers, jobs, revive
 from popmq_server.checkpoint import CheckPoint, Lease
 from popmq_server.deadletter import Budget
 from popmq_server.errors import CommitFailed, Refused
@@ -135,7 +135,7 @@ def poison(tx: Tx, command: Poison) -> Any:
 def test_a_poisoned_command_fails_alone(
     rig: Rig, lane: int, error: Exception, code: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(core.HANDLERS, Poison, poison)
+    monkeypatch.setitem(handlers.HANDLERS, Poison, poison)
     monkeypatch.setitem(ask.LANES, Poison, lane)
     rig.pair()
     rig.send("a")
@@ -152,7 +152,7 @@ def test_a_poisoned_command_fails_alone(
 
 
 def test_a_put_that_finds_the_map_full_refuses_its_command_alone(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(core.HANDLERS, Poison, lambda tx, command: tx.kv.put("rq", b"x", b"x"))
+    monkeypatch.setitem(handlers.HANDLERS, Poison, lambda tx, command: tx.kv.put("rq", b"x", b"x"))
     rig.pair()
     with failing_put(1):
         full, _ = rig.run(Poison(RuntimeError()), sending("a"))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from popmq_server import commands as ask
-from popmq_server import core, lite_watch
+from popmq_server import handlers, lite_watch
 from popmq_server import lite as lite_topics
 from popmq_server.errors import Refused
 from popmq_server.records import Topic
@@ -167,7 +167,7 @@ def test_an_aborted_commit_forgets_no_lite_topic_that_has_something(rig: Rig, mo
         tx.next("rseq")
         raise ArithmeticError
 
-    monkeypatch.setitem(core.HANDLERS, ask.Peek, raises_late)
+    monkeypatch.setitem(handlers.HANDLERS, ask.Peek, raises_late)
     sync(rig, "c", "ADD", "ann", "bob")
     send(rig, "ann:1")
     answer, spoiled = rig.run(popping(client_id="c"), ask.Peek("chat", "g", 1, 100, None))

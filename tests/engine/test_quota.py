@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from popmq_server import commands as ask
-from popmq_server import core
+from popmq_server import handlers
 from popmq_server.commands import Place
 from popmq_server.errors import Refused
 from popmq_server.message import Extra
@@ -154,13 +154,13 @@ def test_a_repeated_request_is_answered_and_not_counted(rig: Rig) -> None:
 
 def test_tokens_of_an_aborted_commit_are_there_again(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     topic(rig, send_messages_per_s=1)
-    sent = core.HANDLERS[ask.Send]
+    sent = handlers.HANDLERS[ask.Send]
 
     def broken(tx: Any, command: Any) -> Any:
         sent(tx, command)
         raise ZeroDivisionError
 
-    monkeypatch.setitem(core.HANDLERS, ask.Send, broken)
+    monkeypatch.setitem(handlers.HANDLERS, ask.Send, broken)
     assert isinstance(rig.run(sending("a"))[0], Refused)
     monkeypatch.undo()
     rig.send("a")

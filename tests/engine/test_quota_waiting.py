@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from popmq_server import commands as ask
-from popmq_server import core
+from popmq_server import core, handlers
 from popmq_server.broker import Broker
 from popmq_server.clock import FakeClock
 from popmq_server.errors import Refused
@@ -48,13 +48,13 @@ async def broker(tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPat
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The time of every look that a Pop took."""
     times: list[int] = []
-    handler = core.HANDLERS[ask.Pop]
+    handler = handlers.HANDLERS[ask.Pop]
 
     def counted(tx: Any, command: Any) -> Any:
         times.append(tx.now_ms)
         return handler(tx, command)
 
-    monkeypatch.setitem(core.HANDLERS, ask.Pop, counted)
+    monkeypatch.setitem(handlers.HANDLERS, ask.Pop, counted)
     return times
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from popmq_server import commands as ask
-from popmq_server import core
+from popmq_server import handlers
 from popmq_server.lite_watch import WATCH_MS
 from popmq_server.message import Handle
 from popmq_server.tx import Tx
@@ -39,7 +39,7 @@ def spoil(tx: Tx, _: Spoiler) -> None:
 def spoiled(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """The command runs behind all others: in a lane of its own."""
     caplog.set_level(logging.CRITICAL, "popmq")
-    monkeypatch.setitem(core.HANDLERS, Spoiler, spoil)
+    monkeypatch.setitem(handlers.HANDLERS, Spoiler, spoil)
     monkeypatch.setitem(ask.LANES, Spoiler, ask.LANE_POP)
 
 
@@ -164,7 +164,7 @@ def test_a_subscription_that_was_never_committed_is_none(make_rig: MakeRig) -> N
     watches = rig.core.state.watches
     key = ("g", "chat", "c")
     tx = Tx(rig.core.state, rig.store, rig.now)
-    core.HANDLERS[ask.SyncLite](tx, ask.SyncLite("chat", "g", "c", "ADD", ("ann", "bob")))
+    handlers.HANDLERS[ask.SyncLite](tx, ask.SyncLite("chat", "g", "c", "ADD", ("ann", "bob")))
     assert watches.names == 2
     tx.abort()
     assert (watches.get(key, rig.now), watches.names, watches.watchers("chat", "ann", rig.now)) == (None, 0, [])

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from popmq_server import access, core, stats
+from popmq_server import access, handlers, stats
 from popmq_server.access import CALLER, Keys, Need, read_grant, stanza
 from popmq_server.commands import Ack, Look, Pop, Send
 from popmq_server.engine import Engine
@@ -163,7 +163,7 @@ def test_what_is_no_grant_is_refused_with_what_could_stand_there(text: str) -> N
 
 
 def test_every_command_and_every_question_stands_in_the_table() -> None:
-    assert set(core.HANDLERS) == set(NEEDS)
+    assert set(handlers.HANDLERS) == set(NEEDS)
     assert set(stats._LOOKS) == set(LOOKS)
     assert set(ROWS) <= set(LOOKS)
 

@@ -10,7 +10,7 @@ import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server import broker as brokers
-from popmq_server import core, owner, space, waiters
+from popmq_server import handlers, owner, space, waiters
 from popmq_server.api.status import STATUS_OF_CODE
 from popmq_server.commands import Look
 from popmq_server.errors import RETRYABLE, CommitFailed
@@ -226,7 +226,7 @@ def internal(shop: Stubs, patch: pytest.MonkeyPatch) -> Refusal:
     def fail(*_: object) -> None:
         raise ZeroDivisionError
 
-    patch.setitem(core.HANDLERS, Look, fail)
+    patch.setitem(handlers.HANDLERS, Look, fail)
     return refusal(shop.admin.ListTopics, pb.ListTopicsRequest())
 
 

@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server import core, send
+from popmq_server import handlers, send
 from popmq_server.clock import FakeClock
 from popmq_server.commands import Send, UpdateTopic
 from popmq_server.embedded import EmbeddedBroker
@@ -114,7 +114,7 @@ def test_a_request_on_which_the_broker_fails_is_answered_internal_and_its_neighb
     if lane == "Send":
         fail_after(monkeypatch, Send, send.send, lambda command: command.entries[0].message_id == "bug")
     else:
-        fail_after(monkeypatch, UpdateTopic, core.HANDLERS[UpdateTopic], lambda command: command.queues == 9)
+        fail_after(monkeypatch, UpdateTopic, handlers.HANDLERS[UpdateTopic], lambda command: command.queues == 9)
     poison = {
         "Send": (
             world.stubs.broker.Send,
@@ -150,7 +150,7 @@ def fail_after(
             raise ZeroDivisionError("a bug")
         return answer
 
-    monkeypatch.setitem(core.HANDLERS, kind, broken)
+    monkeypatch.setitem(handlers.HANDLERS, kind, broken)
 
 
 def test_a_large_request_that_finds_no_room_in_the_map_is_refused_alone(
