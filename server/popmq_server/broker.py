@@ -9,7 +9,7 @@ import logging
 from collections.abc import AsyncGenerator
 from typing import Any, NamedTuple
 
-from popmq_server import lite_pop, lite_watch
+from popmq_server import lite_pop
 from popmq_server.backup import Piece, backup
 from popmq_server.clock import Clock
 from popmq_server.commands import (
@@ -326,13 +326,7 @@ class Broker:
 
     def gauges(self, group: str, topic: str) -> tuple[int, int]:
         """(parked Pops, sessions) of a group in a topic."""
-        lots = (self.waiters, self.watchers, self.limited)
-        parked = sum(
-            count
-            for lot in lots
-            for key, count in lot.counts().items()
-            if key[0] == group and lite_watch.topic_of(key[1]) == topic
-        )
+        parked = sum(lot.parked(group, topic) for lot in (self.waiters, self.watchers, self.limited))
         return parked, self.consumers.sessions.count(group)
 
     @property

@@ -47,7 +47,7 @@ _write_json = json.JSONEncoder(ensure_ascii=False).encode
 SINGLE_BYTES = HEAD.size + _RUN.size + _CHUNK.size
 SHAPE = struct.Struct(">B8xBQ16xHH10xH32x")  # version, kind, owner id, runs, chunks, members of the run
 PLACE = struct.Struct(">xIIB28xH20xI18x")  # G, T, kind, queue, size
-PINNED = struct.Struct(">74xQ")  # chunk position
+PINNED = struct.Struct(">xII65xQ")  # G, T, chunk position
 NAMED = struct.Struct(">xIIB72x")  # G, T, kind
 
 

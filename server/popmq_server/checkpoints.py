@@ -9,7 +9,8 @@ ago, which is among the recent entries (storage/table.py), and what time asks fo
 """
 
 import itertools
-from collections.abc import Iterator
+import struct
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from popmq_server import checkpoint
@@ -20,6 +21,12 @@ from popmq_server.storage.table import StoredTable
 
 #: Keys of the store that are unpacked together.
 BATCH = 4096
+#: CheckPoints that one piece of a walk looks at: some 5 ms.
+LOOKS_MAX = 2000
+#: Where a walk goes on that has come to its end.
+DONE = 1 << 63
+#: G, T of an encoded CheckPoint.
+_PAIR = struct.Struct(">xII")
 
 
 class CheckPoints(StoredTable[int, CheckPoint]):
@@ -38,6 +45,35 @@ class CheckPoints(StoredTable[int, CheckPoint]):
         assert self.kv is not None
         return (U64.unpack(key)[0] for key in self.kv.keys("ck"))
 
+    def pair(self, ck_id: int) -> tuple[int, int]:
+        """G, T of a committed CheckPoint, without reading the rest of it; (0, 0) when it is not there."""
+        raw = self.kv.get("ck", U64.pack(ck_id)) if self.kv is not None else None
+        return (0, 0) if raw is None else _PAIR.unpack_from(raw)
+
+    def of(self, wanted: Callable[[int, int], bool], start: int) -> tuple[list[int], int]:
+        """The numbers of those, from `start` on, whose (G, T) is wanted, among LOOKS_MAX; where to go on, or DONE.
+
+        Those that are made while a walk goes on have higher numbers, so it comes to them as well.
+        """
+        assert self.kv is not None
+        found, last = list[int](), start
+        for seen, (key, value) in enumerate(self.kv.scan("ck", b"", U64.pack(start))):
+            last = U64.unpack(key)[0]
+            if seen == LOOKS_MAX:
+                return found, last
+            if wanted(*_PAIR.unpack_from(value)):
+                found.append(last)
+        made = [ck for ck_id, ck in self.changed_items() if ck is not None and ck_id >= start]
+        found += [ck.ck_id for ck in made if wanted(ck.group_id, ck.topic_id)]
+        return [ck_id for ck_id in dict.fromkeys(found) if ck_id in self], DONE
+
+    def all_of(self, wanted: Callable[[int, int], bool]) -> Iterator[CheckPoint]:
+        """All that are wanted: some 2 µs for each of the others, so nothing that is asked often may need it."""
+        start = 0
+        while start != DONE:
+            found, start = self.of(wanted, start)
+            yield from (self[ck_id] for ck_id in found)
+
 
 class Leases(StoredTable[tuple[int, int], Lease]):
     """Table `leases`: the parts of all leases, and under SUB_OWNER the one key of each owner."""
@@ -50,6 +86,10 @@ class Leases(StoredTable[tuple[int, int], Lease]):
         #: Committed due times: of whole CheckPoints, which may be millions, by ck_id; of the others by (ck_id, sub).
         self._whole: dict[int, int] = {}
         self._split: dict[tuple[int, int], int] = {}
+
+    def count(self) -> int:
+        """How many are committed, the keys of owners included."""
+        return len(self._whole) + len(self._split)
 
     def load_keys(self, kv: Transaction) -> Iterator[tuple[int, int]]:
         """The scan at start; gives the keys that are not of a whole CheckPoint."""

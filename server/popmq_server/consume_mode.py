@@ -56,6 +56,7 @@ def _to_pull(tx: Tx, where: tuple[int, int]) -> None:
     """What is leased moves; message groups that were being put in order stay in the retry topic."""
     left = tx.state.sweeps.get(where, Sweep())
     tx.state.sweeps[where] = left._replace(to_retry=True, to_lines=False)
+    tx.state.walked.pop(where)
 
 
 def _to_pop(tx: Tx, where: tuple[int, int], queues: int, in_order: bool) -> None:

@@ -168,7 +168,7 @@ LOOKS: dict[str, Callable[..., Needs]] = {
     "terms": lambda group, topics: tuple(need for topic in topics for need in _receive(topic, group)),
     "held_by": _named_group,
     "subscriptions": _named_group,
-    "leases": lambda topic, group, _: _receive(topic, group, or_admin=True) if topic or group else ADMIN,
+    "leases": lambda topic, group, *_: _receive(topic, group, or_admin=True) if topic or group else ADMIN,
     "owners": _named_group,
     "message_groups": lambda topic, group, *_: _receive(topic, group, or_admin=True),
     "delayed": lambda topic, *_: _send(topic, or_admin=True) if topic else ADMIN,

@@ -12,7 +12,7 @@ import itertools
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, TypeVar
 
-from popmq_server import checkpoint
+from popmq_server import checkpoint, oldest
 from popmq_server.checkpoint import (
     BACKOFF,
     FIFO,
@@ -104,7 +104,7 @@ class _Sums:
     def __init__(self, state: "State") -> None:
         self.state = state
         self.held: Sum[tuple[int, int, int, int, int]] = defaultdict(int)  # G, T, kind, owner, queue or RETRY_QUEUE
-        self.pins: Sum[int] = defaultdict(int)
+        self.pins: Sum[oldest.Pinned] = defaultdict(int)  # G, T, chunk
         self.clients: Sum[tuple[int, str]] = defaultdict(int)
         self.locks: dict[tuple[int, int, bytes], tuple[int, int, int]] = {}
         self.loose: Sum[int] = defaultdict(int)
@@ -126,8 +126,8 @@ class _Sums:
             heads = b"".join([value[:SINGLE_BYTES] for _, value in batch])
         for (group_id, topic_id, kind, queue, size), count in Counter(PLACE.iter_unpack(heads)).items():
             self.held[group_id, topic_id, kind & ~SESSION, 0, RETRY_QUEUE if size else queue] += count
-        for (chunk,), count in Counter(PINNED.iter_unpack(heads)).items():
-            self.pins[chunk] += count
+        for pinned, count in Counter(PINNED.iter_unpack(heads)).items():
+            self.pins[pinned] += count
         self._name_singles(batch, heads)
         return others
 
@@ -169,7 +169,7 @@ class _Sums:
         for queue, count in queue_counts(ck, bits):
             self.held[*where, ck.kind, ck.owner_id, queue] += count
         for chunk, count in ck.pinned(bits).items():
-            self.pins[chunk] += count
+            self.pins[*where, chunk] += count
         for message_group, count in locked_counts(ck, bits).items():
             before = self.locks.get((*where, message_group), (0, 0, 0))[0]
             self.locks[*where, message_group] = (before + count, ck.owner_id, ck.part)
@@ -191,9 +191,20 @@ class _Sums:
                 place = (group_id, topic_id, queue)
                 state.in_flight.load(place, state.in_flight.get(place, 0) + count)
         state.loose.load_all({owner_id: count for owner_id, count in self.loose.items() if owner_id})
-        state.pins.load_all(self.pins)
+        self._tell_pins()
         state.clients.load_all(self.clients)
         state.locks.load_all(self.locks)
         state.attempts.load_all(self.attempts)
         state.lite_attempts.load_all({key: tuple(sorted(ids)) for key, ids in self.lite_attempts.items()})
         state.session_leases.load_all({client: tuple(sorted(ids)) for client, ids in self.sessions.items()})
+
+    def _tell_pins(self) -> None:
+        """Messages under leases by chunk, and by group and topic; what a lite topic has counts for its parent too."""
+        pins: Sum[int] = defaultdict(int)
+        above: Sum[oldest.Pinned] = defaultdict(int)
+        for (group_id, topic_id, chunk), count in self.pins.items():
+            pins[chunk] += count
+            if parent := self.state.parent_of(topic_id):
+                above[group_id, parent, chunk] += count
+        self.state.pins.load_all(pins)
+        oldest.load(self.state, self.pins | above)

@@ -74,12 +74,12 @@ def _names(tx: Tx, topic: Topic, where: tuple[int, int], wanted: set[bytes]) -> 
     for message_group in wanted:
         if (entry := fifo.front(tx, where, message_group)) is not None:
             places[message_group] = entry.position, entry.size
-    for (ck_id, _), part in tx.state.leases.items():
-        ck = tx.state.ck.get(ck_id)
-        if ck is None or (ck.group_id, ck.topic_id) != where or not wanted - places.keys():
-            continue
-        for unit, member in zip(located(tx, ck, part.undone), members_of(part.undone), strict=True):
+    for ck in tx.state.ck.all_of(lambda *pair: pair == where) if wanted - places.keys() else ():
+        undone = fifo.undone(tx, ck)
+        for unit, member in zip(located(tx, ck, undone), members_of(undone), strict=True):
             places.setdefault(ck.groups[member], unit[2:])
+        if not wanted - places.keys():
+            break
     for message_group, (position, size) in places.items():
         if (read := log.fetch(topic.topic_id, position, size)) is not None:
             names[message_group] = text(read[1], MESSAGE_GROUP)

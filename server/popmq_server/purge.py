@@ -17,8 +17,8 @@ positions, retries, owners and leases. Leases of either that end before their tu
 
 from typing import Any
 
-from popmq_server import delay, lite_removal, stats, topic, transaction
-from popmq_server.checkpoint import CheckPoint
+from popmq_server import delay, fifo, lite_removal, stats, topic, transaction
+from popmq_server.checkpoints import DONE
 from popmq_server.commands import PurgeTopic
 from popmq_server.errors import topic_not_found
 from popmq_server.records import Topic, TopicStat
@@ -103,6 +103,7 @@ def step(tx: Tx, entity_id: int, kind: str, keys_max: int = PURGE_KEYS_MAX) -> N
             _forget(tx, entity_id, kind)
     if left:
         tx.state.purges.pop(entity_id)
+        tx.state.walked.pop((entity_id,))
 
 
 def _drop_topic(tx: Tx, topic_id: int, left: int) -> int:
@@ -116,24 +117,34 @@ def _drop_topic(tx: Tx, topic_id: int, left: int) -> int:
 
 
 def _drop_checkpoints(tx: Tx, entity_id: int, kind: str, left: int) -> int:
-    """Ends leases of the deleted; how many more keys may go in this piece."""
-    for key, _ in list(tx.state.leases.items()):
-        if not left:
+    """Ends leases of the deleted, a piece of a walk over all; how many more keys may go in this one.
+
+    Nobody leases anything of what is deleted, so the walk is done once.
+    """
+    state, key = tx.state, (entity_id,)
+    start = state.walked.get(key, 0)
+    if start == DONE:
+        return left
+    found, after = state.ck.of(lambda *pair: entity_id in _entities(tx, pair, kind), start)
+    for ck_id in found:
+        if left <= 0:
+            state.walked[key] = ck_id
             return 0
-        ck = tx.state.ck.get(key[0])
-        if key[1] != SUB_OWNER and ck is not None and entity_id in _entities(tx, ck, kind):
-            part = tx.state.leases[key]
+        ck = state.ck[ck_id]
+        for sub, part in fifo.parts(tx, ck):
             tx.hold(ck, part.undone & ~part.released, -1)
             if part.released:
                 tx.loosen(ck.owner_id, -part.released.bit_count())
-            tx.set_lease(ck, key[1], None)
+            tx.set_lease(ck, sub, None)
             left -= 1
-    return left
+    state.walked[key] = after
+    return max(0, left) if after == DONE else 0
 
 
-def _entities(tx: Tx, ck: CheckPoint, kind: str) -> tuple[int, ...]:
-    """What a lease goes with: its group, or its topic, or the topic that its lite topic belongs to."""
-    return (ck.topic_id, tx.state.parent_of(ck.topic_id)) if kind == "topic" else (ck.group_id,)
+def _entities(tx: Tx, pair: tuple[int, ...], kind: str) -> tuple[int, ...]:
+    """What a lease of a group in a topic goes with: its group, or its topic, or that which a lite topic belongs to."""
+    group_id, topic_id = pair
+    return (topic_id, tx.state.parent_of(topic_id)) if kind == "topic" else (group_id,)
 
 
 def _forget(tx: Tx, entity_id: int, kind: str) -> None:

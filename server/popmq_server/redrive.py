@@ -26,7 +26,7 @@ from popmq_server.errors import Refused, group_not_found, topic_not_found
 from popmq_server.message import GIVE_UP_TOPIC, Outgoing, dead_letter_topic
 from popmq_server.records import Group, Subscription, Sweep, Topic
 from popmq_server.space import GROW, entries_bytes, messages_bytes
-from popmq_server.storage.keys import FWAIT_KEY, RQ_KEY, RQ_VALUE, SUB_OWNER, hash8
+from popmq_server.storage.keys import FWAIT_KEY, RQ_KEY, RQ_VALUE, hash8
 from popmq_server.subscription import bind
 from popmq_server.topic import Log, entries
 from popmq_server.tx import Tx
@@ -281,13 +281,12 @@ def _not_coming(tx: Tx, where: tuple[int, int], letters: list[Letter]) -> list[L
 
 
 def _held(tx: Tx, where: tuple[int, int]) -> set[tuple[int, int]]:
-    """(queue, offset) of what is leased or in backoff. One walk over the leases for a piece of letters."""
-    found = set()
-    for (ck_id, sub), part in tx.state.leases.items():
-        ck = tx.state.ck.get(ck_id) if sub != SUB_OWNER else None
-        if ck is None or (ck.group_id, ck.topic_id) != where:
-            continue
-        for run, _, inside in ck.runs_with(part.undone):
+    """(queue, offset) of what is leased or in backoff: one walk for a piece of letters, if the group holds anything."""
+    found = set[tuple[int, int]]()
+    if not any(tx.state.held.get(where, ())) and not any(key[:2] == where for key in tx.state.tokens):
+        return found
+    for ck in tx.state.ck.all_of(lambda *pair: pair == where):
+        for run, _, inside in ck.runs_with(fifo.undone(tx, ck)):
             found |= {(run.queue, run.first + place) for place in members_of(inside)}
     return found
 

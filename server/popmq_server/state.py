@@ -31,6 +31,7 @@ At start one scan of ck, due, own, tok and a look at the ends of each queue rebu
     pins           chunk → leased messages in it                              follows
     loose          owner → its messages in the retry topic, tied              follows
     clients        G, client → messages leased to it                          follows
+    group_pins, span_chunks, spans    the same by group and topic: oldest.py   follow
     attempts       hash of G, T, client, attempt id → ck_id                   follows from ck
     lite_attempts  hash of G, parent T, client, attempt id → ck_ids           the same
     session_leases client → ck_ids of leases that live with it, ascending     follows from ck
@@ -216,6 +217,11 @@ class State:
         self.owned: Table[int, int] = Table()
         self.subs: Table[int, int] = Table()
         self.pins: Table[int, int] = Table()
+        self.group_pins: Table[tuple[int, int, int], int] = Table()
+        self.span_chunks: Table[tuple[int, int, int], tuple[int, ...]] = Table()
+        self.spans: Table[tuple[int, int], tuple[int, ...]] = Table()
+        #: How far a walk over CheckPoints has come: of a removal by (id,), of a sweep by (G, T). A restart begins anew.
+        self.walked: Table[tuple[int, ...], int] = Table()
         self.attempts: Table[int, int] = Table()
         self.session_leases: Table[str, tuple[int, ...]] = Table()
         self.loose: Table[int, int] = Table()

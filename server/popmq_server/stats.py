@@ -3,12 +3,12 @@
 `look(tx, Look("groups", (topic, group)))` calls the function of that name here.
 """
 
-import heapq
 import itertools
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from popmq_server import consume_mode, deadletter, delay, expiry, index, lite, message_groups, transaction
+from popmq_server import ages, consume_mode, deadletter, delay, expiry, lite, message_groups, transaction
 from popmq_server.browse import browse, retry_topic
 from popmq_server.checkpoint import KIND_NAMES, CheckPoint
 from popmq_server.commands import Look
@@ -16,12 +16,14 @@ from popmq_server.errors import group_not_found, topic_not_found
 from popmq_server.message import RETRY_PREFIX, dead_letter_topic
 from popmq_server.records import Group, Held, Lites, Stat, Subscription, Topic, TopicStat
 from popmq_server.state import State
-from popmq_server.storage.keys import FWAIT_VALUE, NEVER, RQ_VALUE, STAT_KEY, SUB_OWNER, TOPIC_AT
-from popmq_server.topic import IDX_HEAD, OPEN_BYTES_MAX, Log, entries, located_in
+from popmq_server.storage.keys import DUE_KEY, FWAIT_VALUE, NEVER, RQ_VALUE, STAT_KEY, SUB_OWNER
+from popmq_server.topic import Log, entries
 from popmq_server.tx import Tx
 
 #: Entries of a retry topic among which the oldest message is looked for.
 OLDEST_RETRIES = 1000
+#: Leases that one piece of a list looks at: some 10 ms.
+LEASES_PIECE = 1000
 
 
 class GroupNumbers(NamedTuple):
@@ -137,17 +139,15 @@ def _pairs(tx: Tx, topic_name: str, group_name: str) -> list[tuple[Group, Topic]
 
 def groups(tx: Tx, topic_name: str, group_name: str) -> list[GroupNumbers]:
     """Numbers of every group in every topic it has named, or of the named ones."""
-    leased = _oldest_leased(tx)
     pairs = _pairs(tx, topic_name, group_name)
-    return [_group_numbers(tx, group, topic, leased.get((group.group_id, topic.topic_id), 0)) for group, topic in pairs]
+    owners = Counter(group_id for group_id, _ in tx.state.owners)
+    return [_group_numbers(tx, group, topic, owners[group.group_id]) for group, topic in pairs]
 
 
-def _group_numbers(tx: Tx, group: Group, topic: Topic, leased: int) -> GroupNumbers:
-    """`leased`: when the oldest message under a lease was stored, from `_oldest_leased`."""
+def _group_numbers(tx: Tx, group: Group, topic: Topic, owners: int) -> GroupNumbers:
     state, where = tx.state, (group.group_id, topic.topic_id)
     stat, held = state.stat[where], state.held.get(where, Held())
     subscription, read_ms = state.subscriptions.get(where, Subscription()), state.last_read.get(where, 0)
-    owners = sum(1 for group_id, _ in state.owners if group_id == group.group_id)
     return GroupNumbers(
         group.name,
         topic.name,
@@ -159,7 +159,7 @@ def _group_numbers(tx: Tx, group: Group, topic: Topic, leased: int) -> GroupNumb
         stat.acked,
         stat.expired,
         stat.quarantined,
-        _oldest_ms(tx, group, topic, leased),
+        _oldest_ms(tx, group, topic, ages.stored_ms(tx.kv, state, where)),
         owners,
         stat.filtered,
         stat.waiting,
@@ -171,40 +171,6 @@ def _group_numbers(tx: Tx, group: Group, topic: Topic, leased: int) -> GroupNumb
         bytes_of(state, topic, ready(state, group.group_id, topic)),
         state.unburied_count.get(where, 0),
     )
-
-
-def _oldest_leased(tx: Tx) -> dict[tuple[int, int], int]:
-    """When the oldest undone member was stored, for each group and topic: one pass, since leases may be many.
-
-    Positions in the log grow with the time of storing, so it is in the lowest chunk.
-    """
-    found: dict[tuple[int, int], tuple[int, list[tuple[CheckPoint, int]]]] = {}
-    for (ck_id, _), part in tx.state.leases.items():
-        ck = tx.state.ck.get(ck_id)
-        if ck is None or not part.undone:
-            continue
-        chunk = min(ck.pinned(part.undone))
-        for topic_id in filter(None, (ck.topic_id, tx.state.parent_of(ck.topic_id))):
-            where = (ck.group_id, topic_id)
-            lowest, held = found.get(where, (chunk, []))
-            if chunk < lowest:
-                lowest, held = chunk, []
-            if chunk == lowest:
-                held.append((ck, part.undone))
-                found[where] = lowest, held
-    return {where: _first_stored(tx, chunk, held) for where, (chunk, held) in found.items()}
-
-
-def _first_stored(tx: Tx, chunk: int, held: list[tuple[CheckPoint, int]]) -> int:
-    """When the first of some members was stored: the lowest of these lies in the chunk. 0 when that is gone."""
-    topic_id = held[0][0].topic_id
-    head = tx.kv.get("idx", TOPIC_AT.pack(topic_id, chunk))
-    if head is None:
-        return 0
-    if IDX_HEAD.unpack_from(head)[1] > OPEN_BYTES_MAX:  # one commit stored it all, and it may have thousands of members
-        return int(IDX_HEAD.unpack_from(head)[0])
-    position, size = min(unit[2:] for ck, bits in held for unit in located_in(tx.kv, ck, bits))
-    return index.stored_ms(tx.kv, topic_id, position, size, head)
 
 
 def _dead(tx: Tx, group: Group) -> int:
@@ -234,11 +200,11 @@ def _oldest_ms(tx: Tx, group: Group, topic: Topic, leased: int) -> int:
         units += [unit[1:] for unit in entries(tx.kv, topic.topic_id, queue, offset, 1)]
     # Entries stand in the order of their release, so each has to be looked at; positions grow with the time of storing.
     retries = itertools.islice(tx.kv.scan("rq", STAT_KEY.pack(group.group_id, topic.topic_id)), OLDEST_RETRIES)
-    if oldest := min((RQ_VALUE.unpack_from(value)[:2] for _, value in retries), default=None):
-        units.append(oldest)
+    if first := min((RQ_VALUE.unpack_from(value)[:2] for _, value in retries), default=None):
+        units.append(first)
     waiting = itertools.islice(tx.kv.scan("fwait", STAT_KEY.pack(group.group_id, topic.topic_id)), OLDEST_RETRIES)
-    if oldest := min((FWAIT_VALUE.unpack_from(value)[:2] for _, value in waiting), default=None):
-        units.append(oldest)
+    if first := min((FWAIT_VALUE.unpack_from(value)[:2] for _, value in waiting), default=None):
+        units.append(first)
     times = [read[0] for position, size in units if (read := log.fetch(topic.topic_id, position, size))]
     if topic.type == "LITE":
         times = [lite.oldest(tx, group, topic)]
@@ -296,23 +262,33 @@ def group_settings(tx: Tx, name: str) -> list[Group]:
     """All groups by name, or one."""
     if name and tx.group(name) is None:
         raise group_not_found(name)
-    return sorted(
-        (group for _, group in tx.state.groups.items() if name in ("", group.name)), key=lambda group: group.name
-    )
+    one = tx.group(name) if name else None
+    return [one] if one else sorted(tx.state.groups.values(), key=lambda group: group.name)
 
 
-def leases(tx: Tx, topic_name: str, group_name: str, leases_max: int) -> tuple[list[LeaseNumbers], int]:
-    """What is leased, soonest first, at most `leases_max`; and how many there are.
-
-    `heapq.nsmallest` instead of a sort: a group may have a hundred thousand leases, and the writer waits.
+def leases(
+    tx: Tx, topic_name: str, group_name: str, leases_max: int, after: bytes = b""
+) -> tuple[list[LeaseNumbers], int, bytes]:
+    """A piece of a walk over the revive topic, soonest first: at most `leases_max` rows, how many leases this piece has
+    met, and where the next one goes on, b"" = these were all. Owners' CheckPoints have no time of their own: they come
+    last.
     """
     _pairs(tx, topic_name, group_name)
-    shown = [
-        (_due_ms(tx, tx.state.ck[ck_id], part.due_ms), ck_id, sub)
-        for (ck_id, sub), part in tx.state.leases.items()
-        if sub != SUB_OWNER and part.undone & ~part.released and _is_of(tx, tx.state.ck[ck_id], topic_name, group_name)
-    ]
-    return [_lease_numbers(tx, *lease) for lease in heapq.nsmallest(leases_max, shown)], len(shown)
+    group, topic = tx.group(group_name) if group_name else None, tx.topic(topic_name) if topic_name else None
+    shown, met = list[LeaseNumbers](), 0
+    for seen, (key, _) in enumerate(tx.kv.scan("due", b"", after)):
+        if seen == LEASES_PIECE:
+            return shown, met, key
+        _, ck_id, sub = DUE_KEY.unpack(key)
+        if sub == SUB_OWNER or not _is_of(tx, tx.state.ck.pair(ck_id), topic, group):
+            continue
+        ck, part = tx.state.ck.get(ck_id), tx.state.leases.get((ck_id, sub))
+        if ck is None or part is None or not part.undone & ~part.released:
+            continue
+        met += 1
+        if len(shown) < leases_max:
+            shown.append(_lease_numbers(tx, _due_ms(tx, ck, part.due_ms), ck_id, sub))
+    return shown, met, b""
 
 
 def _due_ms(tx: Tx, ck: CheckPoint, due_ms: int) -> int:
@@ -321,9 +297,13 @@ def _due_ms(tx: Tx, ck: CheckPoint, due_ms: int) -> int:
     return tx.state.owners[key].lease_until_ms if key else due_ms
 
 
-def _is_of(tx: Tx, ck: CheckPoint, topic_name: str, group_name: str) -> bool:
-    group, topic = tx.state.groups.get(ck.group_id), tx.state.topics.get(ck.topic_id)
-    return bool(group and topic and topic_name in ("", topic.name) and group_name in ("", group.name))
+def _is_of(tx: Tx, pair: tuple[int, int], topic: Topic | None, group: Group | None) -> bool:
+    """Whether a lease is of this group and topic, None: of any that is there."""
+    group_id, topic_id = pair
+    if group_id not in tx.state.groups or topic_id not in tx.state.topics:
+        return False
+    named = topic is None or topic.topic_id in (topic_id, tx.state.parent_of(topic_id))
+    return named and (group is None or group_id == group.group_id)
 
 
 def _lease_numbers(tx: Tx, due_ms: int, ck_id: int, sub: int) -> LeaseNumbers:

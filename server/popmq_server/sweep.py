@@ -17,11 +17,12 @@ from typing import TypeVar
 
 from popmq_server import fifo, history, quarantine, voids
 from popmq_server.checkpoint import BACKOFF, CheckPoint, Lease, Run, members_of
+from popmq_server.checkpoints import DONE
 from popmq_server.fifo import Waiting
 from popmq_server.lease import to_retry
 from popmq_server.pick import unpin_retry
 from popmq_server.records import Held, Sweep, Void
-from popmq_server.storage.keys import FWAIT_KEY, RQ_KEY, RQ_VALUE, STAT_KEY, SUB_OWNER, U32
+from popmq_server.storage.keys import FWAIT_KEY, RQ_KEY, RQ_VALUE, STAT_KEY, U32
 from popmq_server.topic import Log
 from popmq_server.tx import Tx
 
@@ -48,6 +49,7 @@ def void(tx: Tx, where: tuple[int, int], bounds: tuple[int, ...], stays: tuple[i
         return
     now, sweep = state.counters[""], state.sweeps.get(where, Sweep())
     clear = sweep.clear_lines or stat.waiting > 0
+    state.walked.pop(where)
     noted = (*sweep.voids, Void(now.ck_id, now.rseq, bounds, stays))
     state.sweeps[where] = sweep._replace(voids=noted, looked_at=0, clear_lines=clear)
     for key, token in state.tokens.items():
@@ -112,6 +114,7 @@ def step(tx: Tx, where: tuple[int, int]) -> bool:
     if left == Sweep():
         tx.state.sweeps.pop(where)
         tx.state.void_begins.pop(where, None)
+        tx.state.walked.pop(where)
         tx.wake(*where)
     else:
         tx.state.sweeps[where] = left
@@ -135,6 +138,7 @@ class _Piece:
             sweep = sweep._replace(clear_lines=False)
         if sweep.voids and not sweep.clear_lines and self.drop_leases() and self.drop_retries():
             sweep = sweep._replace(voids=())
+            self.tx.state.walked.pop(self.where)
         if sweep.to_retry and not sweep.voids and self.leased_to_retry() and self.waiting_to_retry():
             sweep = sweep._replace(to_retry=False)
         if sweep.to_lines and not sweep.voids and self.retry_to_lines():
@@ -142,22 +146,34 @@ class _Piece:
         return sweep._replace(looked_at=self.looked_at if sweep.voids else 0)
 
     def _leases(self) -> Iterator[tuple[CheckPoint, int, Lease]]:
-        """The parts of all leases of the group in the topic; the tables may change meanwhile."""
-        for ck_id, sub in self.tx.state.leases:
-            ck = self.tx.state.ck.get(ck_id) if sub != SUB_OWNER else None
-            if ck is not None and (ck.group_id, ck.topic_id) == self.where:
-                yield ck, sub, self.tx.state.leases[(ck_id, sub)]
+        """The parts of leases of the group in the topic: a piece of a walk over all, until `left` is used up."""
+        state, where = self.tx.state, self.where
+        found, after = state.ck.of(lambda *pair: pair == where, state.walked.get(where, 0))
+        for ck_id in found:
+            state.walked[where] = ck_id
+            if self.left <= 0:
+                return
+            ck = state.ck[ck_id]
+            yield from ((ck, sub, part) for sub, part in fifo.parts(self.tx, ck))
+        state.walked[where] = after
+
+    def _walked(self) -> bool:
+        """Whether the walk over leases has come to its end; where nothing is held it needs none."""
+        state = self.tx.state
+        if state.walked.get(self.where, 0) == DONE:
+            return True
+        held = any(state.held.get(self.where, Held()))
+        if not held and not any(key[:2] == self.where for key in state.tokens):
+            state.walked[self.where] = DONE
+        return state.walked.get(self.where, 0) == DONE
 
     def drop_leases(self) -> bool:
         """Void members leave their leases."""
-        for ck, sub, part in self._leases():
+        for ck, sub, part in () if self._walked() else self._leases():
             bits = part.undone & voids.of_checkpoint(self.tx.state, ck)
-            if not bits or ck.owner_id:
-                continue
-            if self.left <= 0:
-                return False
-            self.left -= max(LEASE_COST, drop_members(self.tx, ck, sub, bits))
-        return True
+            if bits and not ck.owner_id:
+                self.left -= max(LEASE_COST, drop_members(self.tx, ck, sub, bits))
+        return self._walked()
 
     def drop_retries(self) -> bool:
         """Void entries leave the retry topic."""
@@ -206,12 +222,10 @@ class _Piece:
         What is in backoff stays there until its time; in FIFO topics it goes too, or it would come behind those that
         wait for it.
         """
-        for ck, sub, part in self._leases():
+        for ck, sub, part in () if self._walked() else self._leases():
             bits = part.undone & ~part.released
             if not part.undone or (ck.kind == BACKOFF and not ck.groups):
                 continue
-            if self.left <= 0:
-                return False
             if ck.owner_id:
                 _disown(self.tx, ck, part.undone)
             else:
@@ -222,7 +236,7 @@ class _Piece:
             if bits:
                 to_retry(self.tx, ck, bits, ck.reason or SWITCHED)
             self.left -= max(LEASE_COST, bits.bit_count())
-        return True
+        return self._walked()
 
     def waiting_to_retry(self) -> bool:
         """What waits for its turn in a message group goes to the retry topic, in the order of the group.

@@ -8,7 +8,7 @@ commit. Handlers (core.py) take it first and change the broker through it only; 
 import bisect
 from typing import Any
 
-from popmq_server import marks
+from popmq_server import marks, oldest
 from popmq_server.checkpoint import BACKOFF, CheckPoint, Lease
 from popmq_server.events import Event
 from popmq_server.lease_sums import attempt_key, locked_counts, queue_counts, shifted
@@ -172,6 +172,11 @@ class Tx:
                     self.wake(*where)
         if ck.groups:
             self._lock(ck, bits, sign)
+        self._hold_chunks(ck, bits, sign)
+
+    def _hold_chunks(self, ck: CheckPoint, bits: int, sign: int) -> None:
+        """Moves the numbers of leased messages by chunk: retention and the age of the oldest ask for them."""
+        state, where, parent = self.state, (ck.group_id, ck.topic_id), self.state.parent_of(ck.topic_id)
         for chunk, count in ck.pinned(bits).items():
             state.searched.discard(chunk)
             left = state.pins.get(chunk, 0) + sign * count
@@ -179,6 +184,9 @@ class Tx:
                 state.pins[chunk] = left
             else:  # one entry a commit would stay for ever
                 state.pins.pop(chunk)
+            oldest.shift(state, where, chunk, sign * count)
+            if parent:
+                oldest.shift(state, (ck.group_id, parent), chunk, sign * count)
 
     def _count_client(self, key: tuple[int, str], moved: int) -> None:
         """Moves what is leased to one client of a group. Nothing stays of a client without leases: they come and go."""

@@ -21,6 +21,7 @@ from collections import OrderedDict
 
 from popmq_server.clock import Clock, FakeClock
 from popmq_server.errors import Refused
+from popmq_server.lite_watch import topic_of
 
 WAITERS_PER_KEY_MAX = 1024
 WAITERS_MAX = 100_000
@@ -52,6 +53,8 @@ class Waiters:
         self._closed = False
         self._alarms: dict[Key, int] = {}
         self.count = 0
+        #: The same by group and topic, those of a LITE topic together.
+        self._counts: dict[Key, int] = {}
 
     def generation(self, key: Key) -> tuple[int, int]:
         """What to compare before parking."""
@@ -60,6 +63,18 @@ class Waiters:
     def counts(self) -> dict[Key, int]:
         """How many Pops are parked, by (group, topic)."""
         return {key: len(lot) for key, lot in self._parked.items()}
+
+    def parked(self, group: str, topic: str) -> int:
+        """How many Pops of a group are parked on a topic, or on lite topics of it."""
+        return self._counts.get((group, topic), 0)
+
+    def _count(self, key: Key, count: int) -> None:
+        self.count += count
+        named = (key[0], topic_of(key[1]))
+        if left := self._counts.get(named, 0) + count:
+            self._counts[named] = left
+        else:
+            del self._counts[named]
 
     async def park(self, key: Key, seen: tuple[int, int], deadline_ms: int) -> bool:
         """Waits until woken (True) or until the deadline (False). True at once when something came since `seen`.
@@ -74,7 +89,7 @@ class Waiters:
         lot = self._lot(key)
         number, future = next(self._numbers), asyncio.get_running_loop().create_future()
         lot[number] = future
-        self.count += 1
+        self._count(key, 1)
         self._push(deadline_ms, number, future)
         try:
             woken: bool = await future
@@ -116,7 +131,7 @@ class Waiters:
         lot = self._parked.get(key)
         if lot is not None:
             if lot.pop(number, None) is not None:
-                self.count -= 1
+                self._count(key, -1)
             if not lot:
                 del self._parked[key]
                 keys = self._by_topic[key[1]]
@@ -152,7 +167,7 @@ class Waiters:
         lot = self._parked.get(key)
         while lot:
             _, future = lot.popitem(last=False)
-            self.count -= 1
+            self._count(key, -1)
             if not future.done():
                 future.set_result(True)
                 return

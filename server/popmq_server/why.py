@@ -180,9 +180,7 @@ def _held_by(tx: Tx, places: Iterable[tuple[int, int, int]]) -> dict[tuple[int, 
         wanted.setdefault((topic_id, queue), []).append(offset)
     topics = {topic_id for topic_id, _ in wanted}
     found: dict[tuple[int, int, int], list[Held]] = {}
-    for ck in tx.state.ck.values() if topics else ():
-        if ck.topic_id not in topics:
-            continue
+    for ck in tx.state.ck.all_of(lambda _, topic_id: topic_id in topics) if topics else ():
         start = 0
         for run in ck.runs:
             for offset in wanted.get((ck.topic_id, run.queue), ()):

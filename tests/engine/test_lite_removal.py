@@ -150,7 +150,7 @@ def test_a_topic_tells_the_sums_over_its_lite_topics(rig: Rig) -> None:
 def test_a_lease_is_shown_with_the_name_of_the_topic(rig: Rig) -> None:
     send(rig, "ann:1")
     pop(rig, "ann", client_id="me")
-    leases, total = rig.look("leases", "", "", 10)
+    leases, total, _ = rig.look("leases", "", "", 10)
     assert [(lease.topic, lease.client, total) for lease in leases] == [("chat", "me", 1)]
 
 

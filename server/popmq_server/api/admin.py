@@ -21,7 +21,7 @@ from popmq_server.message import (
 from popmq_server.metrics import Metrics
 from popmq_server.rates import Rates
 from popmq_server.records import IN_FLIGHT_MAX, SUBSCRIPTION_EXPIRY_MS, Group, Topic
-from popmq_server.stats import TopicNumbers
+from popmq_server.stats import LeaseNumbers, TopicNumbers
 from popmq_server.storage.lmdb import Store
 
 #: Entries of one backoff table.
@@ -217,12 +217,22 @@ class AdminService:
             deliveries=rows, next_offset=page.next_offset, min_offset=page.min_offset, max_offset=page.max_offset
         )
 
+    async def _leases(self, topic: str, group: str, count: int) -> tuple[list[LeaseNumbers], int]:
+        """The first leases, and how many there are: asked piece by piece, with others' commands in between."""
+        rows, total, after = list[LeaseNumbers](), 0, b""
+        while True:
+            asked = (topic, group, count - len(rows), after)
+            more, met, after = await self._engine.execute(Look("leases", asked))
+            rows, total = rows + more, total + met
+            if not after:
+                return rows, total
+
     async def ListLeases(self, raw: bytes) -> Message:
         """The revive topic as people see it: soonest first, and how many there are in all."""
         request = read(pb.ListLeasesRequest, raw)
         count = check_range(request.max_leases, "max_leases", 1, requests.ENTRIES_MAX, LEASES_DEFAULT)
         topic, group = _optional_names(request)
-        rows, total = await self._engine.execute(Look("leases", (topic, group, count)))
+        rows, total = await self._leases(topic, group, count)
         leases = [
             pb.Lease(
                 checkpoint_id=row.ck_id,

@@ -369,8 +369,8 @@ def _check_bytes(kv: Transaction, state: State) -> Iterator[str]:
 def differences(kv: Transaction, live: State) -> list[str]:
     """What the tables of a running broker say otherwise than those of a fresh start (I.21), between its transactions.
 
-    Rotation turns, the tokens of quotas open chunks and what waits for its burial are left out: they are lost at
-    a restart, which harms nothing.
+    Rotation turns, tokens of quotas, open chunks, the places of walks and what waits for its burial are left out: that
+    a restart loses them harms nothing.
     """
     fresh = State()
     fresh.load(kv)
@@ -386,7 +386,8 @@ def differences(kv: Transaction, live: State) -> list[str]:
 def _differences(live: State, fresh: State) -> list[str]:
     found = []
     for name, table in vars(live).items():
-        if name in ("buckets", "turns", "open_chunks", "unburied", "unburied_count") or not hasattr(table, "committed"):
+        lost = ("buckets", "turns", "open_chunks", "walked", "unburied", "unburied_count")
+        if name in lost or not hasattr(table, "committed"):
             continue
         ours, theirs = (_plain(source.committed()) for source in (table, getattr(fresh, name)))
         if ours != theirs:
