@@ -15,11 +15,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench import legs, report, semantics
+from bench import legs, report, resting, semantics
 from bench.legs import Effort, Results
 from bench.measure import machine
 
-PARTS = {"throughput": legs.everything, "semantics": semantics.everything}
+PARTS = {"throughput": legs.everything, "semantics": semantics.everything, "resting": resting.everything}
 
 
 def main() -> int:

@@ -13,6 +13,15 @@ DELAY_P99_MS = 100.0
 RECALL_P99_MS = 10.0
 STORM_P99_MS = 100.0
 IDLE_PERCENT = 2.0
+#: What an operation may cost beside 1,000,000 leases, as a multiple of what it costs beside 1,000: acks read what was
+#: popped long ago from the store, trees have one more level, and a piece of a removal looks at up to 2,000 leases. Work
+#: that grows with them would be hundreds.
+RESTING_RATIO = 3.0
+#: No group of commands and no piece of what time asks for holds the writer longer.
+GROUP_MS = 20.0
+RESTING_START_S = 3.0
+#: Below so many leases the memory that every start takes would count among that of the leases.
+LEASE_BYTES, LEASE_BYTES_FROM = 300.0, 100_000
 
 
 @dataclass

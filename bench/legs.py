@@ -14,7 +14,7 @@ from pathlib import Path
 from bench import floors
 from bench.floors import Floor
 from bench.load import Spec
-from bench.measure import Leg, Subject, cpu_s, loads, percentile, run, subject
+from bench.measure import Leg, Resting, Subject, cpu_s, loads, percentile, run, subject
 from popmq_proto.v1 import popmq_pb2 as pb
 from tests.crash.broker_process import BrokerProcess
 from tests.crash.stubs import Stubs
@@ -35,10 +35,19 @@ class Effort:
     delayed: int = 1_000_000
     checkpoints: int = 100_000
     idle_s: float = 20.0
+    resting: tuple[int, ...] = (1_000, 100_000, 1_000_000)
 
     @classmethod
     def quick(cls) -> Effort:
-        return cls(seconds=2.0, starts=3, leases=150, delayed=100_000, checkpoints=20_000, idle_s=5.0)
+        return cls(
+            seconds=2.0,
+            starts=3,
+            leases=150,
+            delayed=100_000,
+            checkpoints=20_000,
+            idle_s=5.0,
+            resting=(1_000, 10_000, 100_000),
+        )
 
 
 @dataclass
@@ -46,6 +55,7 @@ class Results:
     legs: list[Leg] = field(default_factory=list)
     floors: list[Floor] = field(default_factory=list)
     notes: dict[str, float] = field(default_factory=dict)
+    resting: list[Resting] = field(default_factory=list)
 
 
 def starts(folder: Path, effort: Effort, results: Results) -> None:

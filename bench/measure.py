@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,17 @@ class Leg:
     @property
     def messages_per_s(self) -> float:
         return self.messages / self.elapsed_s if self.elapsed_s else 0.0
+
+
+@dataclass
+class Resting:
+    """One size: µs of CPU by operation; the longest group of commands; what a start took for each lease."""
+
+    leases: int
+    costs_us: dict[str, float] = field(default_factory=dict)
+    longest_ms: float = 0.0
+    start_s: float = 0.0
+    lease_bytes: float = 0.0
 
 
 def percentile(values: list[float], share: float) -> float:

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.legs import Results
+from bench.measure import Resting
 
 #: Above this share of the cores the work of other programs is worth a warning.
 OTHERS_MAX = 0.1
@@ -38,6 +39,8 @@ def show(console: Console, machine: dict[str, Any], results: Results) -> None:
     for name, value in results.notes.items():
         notes.add_row(name, f"{value:.2f}")
     console.print(notes)
+    if results.resting:
+        console.print(_resting(results.resting))
     floors = Table("floor", "measured", "bound", "")
     for floor in results.floors:
         bound = f"{'≤' if floor.at_most else '≥'} {floor.bound:,g} {floor.unit}"
@@ -46,11 +49,25 @@ def show(console: Console, machine: dict[str, Any], results: Results) -> None:
     console.print(floors)
 
 
+def _resting(sizes: list[Resting]) -> Table:
+    """µs of the writer's CPU for each operation, by the number of leases at rest."""
+    table = Table("beside leases at rest, µs CPU", *(f"{size.leases:,}" for size in sizes))
+    for name in sizes[0].costs_us:
+        table.add_row(name, *(f"{size.costs_us[name]:,.0f}" for size in sizes))
+    table.add_row("longest group of commands, ms", *(f"{size.longest_ms:.1f}" for size in sizes))
+    table.add_row("start, s", *(f"{size.start_s:.2f}" for size in sizes))
+    table.add_row("memory of a lease, B", *(f"{size.lease_bytes:,.0f}" for size in sizes))
+    for column in table.columns[1:]:
+        column.justify = "right"
+    return table
+
+
 def save(file: Path, machine: dict[str, Any], results: Results) -> None:
     """Everything that was measured, with the rates and verdicts that follow from it."""
     legs = [{**asdict(leg), "messages_per_s": leg.messages_per_s} for leg in results.legs]
     floors = [{**asdict(floor), "verdict": floor.verdict} for floor in results.floors]
-    content = {"machine": machine, "legs": legs, "notes": results.notes, "floors": floors}
+    resting = [asdict(size) for size in results.resting]
+    content = {"machine": machine, "legs": legs, "notes": results.notes, "resting": resting, "floors": floors}
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 

@@ -31,12 +31,12 @@ def prepare(folder: Path, clock: FakeClock, checkpoints: int) -> None:
     core.run([ask.CreateGroup("storm", 17, (10_000,), 60_000, 0, "EARLIEST", 0, False, in_flight_max=1_000_000)])
     for first in range(0, checkpoints, 1_000):
         numbers = range(first, min(first + 1_000, checkpoints))
-        core.run([ask.Send("storm", tuple(_message(number) for number in numbers))])
+        core.run([ask.Send("storm", tuple(message(number) for number in numbers))])
         core.run([ask.Pop("storm", "storm", (), 1, 3 << 20, LEASE_MS) for _ in numbers])
     core.close()
 
 
-def _message(number: int) -> Outgoing:
+def message(number: int) -> Outgoing:
     name = f"m{number}"
     data = pb.Message(message_id=name, body=b"x" * 100).SerializeToString()
     return Outgoing(data, bytes(8), (hash8(name),), name)

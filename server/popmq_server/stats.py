@@ -22,8 +22,8 @@ from popmq_server.tx import Tx
 
 #: Entries of a retry topic among which the oldest message is looked for.
 OLDEST_RETRIES = 1000
-#: Leases that one piece of a list looks at: some 10 ms.
-LEASES_PIECE = 1000
+#: Leases that one piece of a list looks at, and what a row costs, where a lease that is only counted is one look.
+LEASES_PIECE, LEASE_ROW_COST = 2000, 7
 
 
 class GroupNumbers(NamedTuple):
@@ -163,7 +163,7 @@ def _group_numbers(tx: Tx, group: Group, topic: Topic, owners: int) -> GroupNumb
         owners,
         stat.filtered,
         stat.waiting,
-        sum(1 for key in state.stopped if key[:2] == where or (key[0], state.parent_of(key[1])) == where),
+        _stopped(state, where) if stat.waiting else 0,
         subscription.mode,
         state.topic_stat.get(topic.topic_id, TopicStat()).delayed,
         read_ms or subscription.idle_ms,
@@ -171,6 +171,11 @@ def _group_numbers(tx: Tx, group: Group, topic: Topic, owners: int) -> GroupNumb
         bytes_of(state, topic, ready(state, group.group_id, topic)),
         state.unburied_count.get(where, 0),
     )
+
+
+def _stopped(state: State, where: tuple[int, int]) -> int:
+    """Message groups that a failure stopped; the message that did it waits."""
+    return sum(1 for key in state.stopped if key[:2] == where or (key[0], state.parent_of(key[1])) == where)
 
 
 def _dead(tx: Tx, group: Group) -> int:
@@ -275,20 +280,27 @@ def leases(
     """
     _pairs(tx, topic_name, group_name)
     group, topic = tx.group(group_name) if group_name else None, tx.topic(topic_name) if topic_name else None
-    shown, met = list[LeaseNumbers](), 0
-    for seen, (key, _) in enumerate(tx.kv.scan("due", b"", after)):
-        if seen == LEASES_PIECE:
+    shown, met, left = list[LeaseNumbers](), 0, LEASES_PIECE
+    for key, _ in tx.kv.scan("due", b"", after):
+        if left <= 0:
             return shown, met, key
-        _, ck_id, sub = DUE_KEY.unpack(key)
+        left -= 1
+        due_ms, ck_id, sub = DUE_KEY.unpack(key)
         if sub == SUB_OWNER or not _is_of(tx, tx.state.ck.pair(ck_id), topic, group):
             continue
-        ck, part = tx.state.ck.get(ck_id), tx.state.leases.get((ck_id, sub))
-        if ck is None or part is None or not part.undone & ~part.released:
+        if due_ms >= NEVER and not _bound(tx, ck_id):
             continue
         met += 1
         if len(shown) < leases_max:
-            shown.append(_lease_numbers(tx, _due_ms(tx, ck, part.due_ms), ck_id, sub))
+            shown.append(_lease_numbers(tx, ck_id, sub))
+            left -= LEASE_ROW_COST
     return shown, met, b""
+
+
+def _bound(tx: Tx, ck_id: int) -> bool:
+    """Whether an owner's CheckPoint has anything under its lease; others end with the last one that has."""
+    part = tx.state.leases.get((ck_id, 0))
+    return part is not None and bool(part.undone & ~part.released)
 
 
 def _due_ms(tx: Tx, ck: CheckPoint, due_ms: int) -> int:
@@ -306,9 +318,10 @@ def _is_of(tx: Tx, pair: tuple[int, int], topic: Topic | None, group: Group | No
     return named and (group is None or group_id == group.group_id)
 
 
-def _lease_numbers(tx: Tx, due_ms: int, ck_id: int, sub: int) -> LeaseNumbers:
+def _lease_numbers(tx: Tx, ck_id: int, sub: int) -> LeaseNumbers:
     """An owner's CheckPoint is shown with its owner's deadline."""
     ck, part = tx.state.ck[ck_id], tx.state.leases[(ck_id, sub)]
+    due_ms = _due_ms(tx, ck, part.due_ms)
     group, topic = tx.state.groups[ck.group_id], tx.state.topics[ck.topic_id]
     key = tx.state.owner_keys.get(ck.owner_id)
     return LeaseNumbers(

@@ -148,7 +148,7 @@ LANE_ACK, LANE_SEND, LANE_POP = 0, 1, 2
 LANES: dict[type, int] = {Send: LANE_SEND, Pop: LANE_POP}
 #: These read the queues, so they come after what others of their group store.
 LANES |= dict.fromkeys((Pull, QueryOffsets, ResetOffsets, CloneOffsets, SetConsumeMode, SyncLite), LANE_POP)
-LANES |= dict.fromkeys((Redrive, FindLetters, LookUp, Peek, Trace, Why), LANE_POP)
+LANES |= dict.fromkeys((Redrive, FindLetters, LookUp, Peek, Trace, Why, Look), LANE_POP)
 _NEED_ROOM = (Send, Pop, Redrive, CreateTopic, CreateGroup, AttachOwner)
 
 

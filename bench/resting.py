@@ -1,0 +1,185 @@
+"""What is at rest must cost others nothing: operations beside 1,000, 100,000 and 1,000,000 leases of one message.
+
+The engine without a wire, on a fake clock, its store not synced: what is measured is the CPU time of the writer's
+thread for one group of commands. That is how long it holds up everybody else, and other programs do not count in it.
+One store grows from size to size; leases are made a thousand in a commit.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import struct
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from bench import floors
+from bench.floors import Floor
+from bench.legs import Effort, Results
+from bench.measure import Resting
+from bench.storm import message
+from popmq_server import commands as ask
+from popmq_server.clock import FakeClock
+from popmq_server.core import Core
+from popmq_server.message import Handle
+from popmq_server.storage.lmdb import Store
+
+MAP_BYTES = 64 << 30
+COMMIT = 1_000
+LEASE_MS = 12 * 3_600_000
+#: How often each operation is measured; the median counts.
+TIMES = 15
+
+
+class _Bench:
+    """A store that grows, and a small topic beside what rests."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.clock = FakeClock()
+        self.leases = 0
+        self.made = 0
+        self.groups: list[float] = []
+        self.open()
+        self.pair("rest")
+
+    def open(self) -> None:
+        self.core = Core(Store(self.folder, MAP_BYTES, "none"), self.clock)
+
+    def pair(self, name: str) -> None:
+        self.core.run([ask.CreateTopic(name, 4, False, 72 * LEASE_MS)])
+        delays = (10_000,)
+        self.core.run([ask.CreateGroup(name, 17, delays, LEASE_MS, 0, "EARLIEST", 0, False, in_flight_max=1_000_000)])
+
+    def grow(self, leases: int) -> None:
+        """More leases at rest; their messages stand in the same topic as as many that nobody has popped."""
+        while self.leases < leases:
+            numbers = range(self.leases, min(leases, self.leases + COMMIT))
+            self.core.run([ask.Send("rest", tuple(message(number) for number in numbers)) for _ in range(2)])
+            pops = [ask.Pop("rest", "rest", (), 1, client_id="c", attempt_id=f"a{number}") for number in numbers]
+            self.core.run(pops)
+            self.leases = numbers.stop
+
+    def timed(self, *commands: Any) -> tuple[float, list[Any]]:
+        """CPU seconds of one group, and its answers."""
+        began = time.thread_time()
+        results = self.core.run(list(commands)).results
+        self.groups.append(time.thread_time() - began)
+        return self.groups[-1], results
+
+    def fresh(self) -> str:
+        """A topic with a group and a few messages, one of them leased."""
+        self.made += 1
+        name = f"small{self.made}"
+        self.pair(name)
+        self.core.run([ask.Send(name, tuple(message(number) for number in range(100)))])
+        self.core.run([ask.Pop(name, name, (), 1)])
+        return name
+
+    # ── Operations: CPU seconds of the longest group that each takes ─────────────────────────────────────────────
+
+    def scrape(self) -> float:
+        return sum(self.timed(ask.Look(*look))[0] for look in (("topics", ("",)), ("groups", ("", "")), ("store",)))
+
+    def heartbeat(self) -> float:
+        return self.timed(ask.Look("group_settings", ("rest",)))[0]
+
+    def listing(self) -> float:
+        return self.timed(ask.Look("leases", ("", "", 100, b"")))[0]
+
+    def purge(self) -> float:
+        """The longest piece of purging a small topic."""
+        name = self.fresh()
+        longest = self.timed(ask.PurgeTopic(name))[0]
+        while list(self.core.state.purges):
+            longest = max(longest, self.timed()[0])
+        self.core.run([ask.DeleteTopic(name), ask.DeleteGroup(name)])
+        while list(self.core.state.purges):
+            self.timed()
+        return longest
+
+    def retention(self) -> float:
+        """The longest piece of what a minute asks for."""
+        self.clock.advance(60_000)
+        longest = 0.0
+        while self.core.next_due_ms is not None and self.core.next_due_ms <= self.clock.now_ms():
+            longest = max(longest, self.timed()[0])
+        return longest
+
+    def pop(self) -> float:
+        took, (popped,) = self.timed(ask.Pop("rest", "rest", (), 1, client_id="c", attempt_id="again"))
+        self.popped = (Handle(popped.ck_id, popped.rows[0][5], popped.nonce),)
+        return took
+
+    def ack(self) -> float:
+        """Of the message that was popped before."""
+        return self.timed(ask.Ack("rest", self.popped))[0]
+
+
+def measure(bench: _Bench, leases: int) -> Resting:
+    """All operations at one size."""
+    bench.grow(leases)
+    bench.retention()
+    bench.groups.clear()
+    found = Resting(leases)
+    operations: dict[str, Callable[[], float]] = {
+        "scrape": bench.scrape,
+        "heartbeat": bench.heartbeat,
+        "list of leases, piece": bench.listing,
+        "purge, piece": bench.purge,
+        "retention, piece": bench.retention,
+    }
+    for name, operation in operations.items():
+        found.costs_us[name] = statistics.median(operation() for _ in range(TIMES)) * 1e6
+    pairs = [(bench.pop(), bench.ack()) for _ in range(4 * TIMES)]
+    found.costs_us["pop"] = statistics.median(pop for pop, _ in pairs) * 1e6
+    found.costs_us["ack"] = statistics.median(ack for _, ack in pairs) * 1e6
+    found.longest_ms = max(bench.groups) * 1e3
+    bench.core.close()
+    found.start_s, grown = _start(bench)
+    found.lease_bytes = grown / leases
+    bench.open()
+    return found
+
+
+def _start(bench: _Bench) -> tuple[float, float]:
+    """CPU seconds and bytes of memory that a start on the store takes, in a process of its own: it begins small."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        before, began = _anonymous_bytes(), time.process_time()
+        bench.open()
+        os.write(writing, struct.pack("dd", time.process_time() - began, _anonymous_bytes() - before))
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        took, grown = struct.unpack("dd", pipe.read())
+    os.waitpid(child, 0)
+    return took, grown
+
+
+def _anonymous_bytes() -> int:
+    """Memory of this process that is not a file: the map of the store is none of it."""
+    lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Anonymous:"))
+
+
+def everything(folder: Path, effort: Effort, results: Results, tell: Callable[[str], None]) -> None:
+    """The table, and the floors that follow from it."""
+    bench = _Bench(folder / "resting")
+    for leases in effort.resting:
+        tell(f"operations beside {leases:,} leases at rest")
+        results.resting.append(measure(bench, leases))
+    bench.core.close()
+    least, most = results.resting[0], results.resting[-1]
+    for name, cost_us in most.costs_us.items():
+        ratio = cost_us / least.costs_us[name]
+        told = f"{name}: beside {most.leases:,} leases, of {least.leases:,}"
+        results.floors.append(Floor(told, ratio, floors.RESTING_RATIO, "×"))
+    longest = max(size.longest_ms for size in results.resting)
+    results.floors.append(Floor("longest group of commands beside them", longest, floors.GROUP_MS, "ms CPU"))
+    results.floors.append(Floor(f"start with {most.leases:,} leases", most.start_s, floors.RESTING_START_S, "s CPU"))
+    if most.leases >= floors.LEASE_BYTES_FROM:
+        results.floors.append(Floor("memory of a lease of one message", most.lease_bytes, floors.LEASE_BYTES, "B"))
