@@ -133,12 +133,12 @@ class Leases(StoredTable[tuple[int, int], Lease]):
         yield from self._split
 
     def __contains__(self, key: Any) -> bool:
-        if key in self._layer:
+        if self._layer and key in self._layer:
             return super().__contains__(key)
-        return self.due_ms(key) is not None
+        return key in self._split if key[1] else key[0] in self._whole
 
     def pop(self, key: tuple[int, int]) -> None:
-        if self.due_ms(key) is not None:
+        if key in self._split if key[1] else key[0] in self._whole:
             super().pop(key)
         else:
             StoredTable.changes += 1

@@ -172,11 +172,11 @@ class Tx:
                     self.wake(*where)
         if ck.groups:
             self._lock(ck, bits, sign)
-        self._hold_chunks(ck, bits, sign)
+        self._hold_chunks(ck, bits, sign, parent)
 
-    def _hold_chunks(self, ck: CheckPoint, bits: int, sign: int) -> None:
+    def _hold_chunks(self, ck: CheckPoint, bits: int, sign: int, parent: int) -> None:
         """Moves the numbers of leased messages by chunk: retention and the age of the oldest ask for them."""
-        state, where, parent = self.state, (ck.group_id, ck.topic_id), self.state.parent_of(ck.topic_id)
+        state, where = self.state, (ck.group_id, ck.topic_id)
         for chunk, count in ck.pinned(bits).items():
             state.searched.discard(chunk)
             left = state.pins.get(chunk, 0) + sign * count

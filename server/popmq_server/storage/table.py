@@ -33,8 +33,8 @@ _NONE: Any = object()
 StoreChange = Callable[[Transaction, Any, Any, Any], None]
 
 
-#: Entries of one generation that a StoredTable keeps as objects: what was put or read last. Two of them with a lease
-#: and its CheckPoint are some 12 MiB, whatever the store holds.
+#: Entries of one generation that a StoredTable keeps as objects, and those of one commit more: what was put or read
+#: last. Two generations of leases and their CheckPoints are some 12 MiB, whatever the store holds.
 RECENT_MAX = 4096
 
 
@@ -117,7 +117,7 @@ class Table(Generic[K, V]):
 
     def changed_items(self) -> Iterator[tuple[K, V | None]]:
         """What is not committed yet; None: removed."""
-        return ((key, None if value is _GONE else value) for key, value in self._layer.items())
+        return iter([(key, None if value is _GONE else value) for key, value in self._layer.items()])
 
     def flush(self, tx: Transaction) -> None:
         """Writes each changed key once. Memory follows only with `merge`."""
@@ -173,14 +173,17 @@ class StoredTable(Table[K, V]):
     def get(self, key: K, default: Any = None) -> Any:
         value = self._layer.get(key, _NONE) if self._layer else _NONE
         if value is _NONE:
-            value = self._committed(key)
+            if (value := self._base.get(key)) is None:
+                value = self._committed(key)
             return default if value is None else value
         return default if value is _GONE else value
 
     def _committed(self, key: K) -> V | None:
-        value = self._base.get(key)
-        if value is None and (value := self._older.get(key)) is None and (value := self._fetch(key)) is not None:
-            self._keep(key, value)
+        """What is not among the youngest; an entry that was read is among them from now on."""
+        value = self._older.get(key) if self._older else None
+        if value is None and (value := self._fetch(key)) is not None:
+            self._make_room()
+            self._base[key] = value
         return value
 
     def _fetch(self, key: K) -> V | None:
@@ -188,11 +191,10 @@ class StoredTable(Table[K, V]):
             raise RuntimeError("committed leases are read through a transaction, and there is none")
         return self.read(self.kv, key)
 
-    def _keep(self, key: K, value: V) -> None:
-        """An old copy in the older generation is never seen behind a younger one, and never outlives it."""
+    def _make_room(self) -> None:
+        """The younger generation is full: the older one is forgotten."""
         if len(self._base) >= RECENT_MAX:
             self._older, self._base = self._base, {}
-        self._base[key] = value
 
     def pop(self, key: K) -> None:
         Table.changes += 1
@@ -218,14 +220,16 @@ class StoredTable(Table[K, V]):
             self._store(tx, key, None, value)
 
     def merge(self) -> None:
+        """As in every table; of a changed entry no copy stays in the older generation."""
         for key, value in self._layer.items():
-            self._older.pop(key, None)
+            if self._older:
+                self._older.pop(key, None)
             if value is _GONE:
                 self._base.pop(key, None)
             else:
-                self._base.pop(key, None)
-                self._keep(key, value)
+                self._base[key] = value
         self._layer.clear()
+        self._make_room()
 
     def committed(self) -> dict[K, V]:
         """What the broker believes to be committed: the recent entries as it knows them, the others as stored."""
