@@ -275,8 +275,8 @@ def leases(
     tx: Tx, topic_name: str, group_name: str, leases_max: int, after: bytes = b""
 ) -> tuple[list[LeaseNumbers], int, bytes]:
     """A piece of a walk over the revive topic, soonest first: at most `leases_max` rows, how many leases this piece has
-    met, and where the next one goes on, b"" = these were all. Owners' CheckPoints have no time of their own: they come
-    last.
+    met, and where the next one goes on, b"" = these were all. CheckPoints of an owner have no time of their own: they
+    come where the key of their owner stands.
     """
     _pairs(tx, topic_name, group_name)
     group, topic = tx.group(group_name) if group_name else None, tx.topic(topic_name) if topic_name else None
@@ -286,21 +286,26 @@ def leases(
             return shown, met, key
         left -= 1
         due_ms, ck_id, sub = DUE_KEY.unpack(key)
-        if sub == SUB_OWNER or not _is_of(tx, tx.state.ck.pair(ck_id), topic, group):
-            continue
-        if due_ms >= NEVER and not _bound(tx, ck_id):
-            continue
-        met += 1
-        if len(shown) < leases_max:
-            shown.append(_lease_numbers(tx, ck_id, sub))
-            left -= LEASE_ROW_COST
+        if due_ms >= NEVER:
+            break
+        for part in _bound_to(tx, ck_id) if sub == SUB_OWNER else [(ck_id, sub)]:
+            if _is_of(tx, tx.state.ck.pair(part[0]), topic, group):
+                met += 1
+                if len(shown) < leases_max:
+                    shown.append(_lease_numbers(tx, *part))
+                    left -= LEASE_ROW_COST
     return shown, met, b""
 
 
-def _bound(tx: Tx, ck_id: int) -> bool:
-    """Whether an owner's CheckPoint has anything under its lease; others end with the last one that has."""
-    part = tx.state.leases.get((ck_id, 0))
-    return part is not None and bool(part.undone & ~part.released)
+def _bound_to(tx: Tx, owner_id: int) -> list[tuple[int, int]]:
+    """The CheckPoints that have something under an owner's lease."""
+    found = []
+    for token in tx.state.owner_tokens.get(owner_id, ()):
+        key = (tx.state.tokens[token].ck_id, 0)
+        part = tx.state.leases.get(key) if key[0] else None
+        if part is not None and part.undone & ~part.released:
+            found.append(key)
+    return found
 
 
 def _due_ms(tx: Tx, ck: CheckPoint, due_ms: int) -> int:

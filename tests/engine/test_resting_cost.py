@@ -13,6 +13,7 @@ from popmq_server import commands as ask
 from popmq_server.clock import FakeClock
 from popmq_server.lite_watch import lot_of
 from popmq_server.stats import LeaseNumbers
+from popmq_server.storage.check import check
 from popmq_server.waiters import Waiters
 from tests.engine.conftest import MakeRig
 from tests.engine.resting import leases
@@ -100,6 +101,22 @@ def test_a_minute_costs_the_same_beside_leases_of_others(pair: tuple[Rig, Rig]) 
     for rig in pair:
         rig.ack(rig.pop())
     assert growth(pair, minute) < GROWTH_MAX
+
+
+def test_a_check_looks_at_a_lease_once_however_many_groups_there_are(make_rig: MakeRig) -> None:
+    def checked(name: str, groups: int, count: int) -> int:
+        rig = make_rig(name)
+        rig.topic()
+        for number in range(groups):
+            rig.group(f"g{number}")
+            rig.pop(group=f"g{number}")
+        leases(rig, count)
+        with rig.reading() as kv:
+            return calls(lambda: list(check(kv)))
+
+    few = checked("few", 2, 100) - checked("few, idle", 2, 0)
+    many = checked("many", 20, 100) - checked("many, idle", 20, 0)
+    assert many < GROWTH_MAX * few
 
 
 def test_a_heartbeat_costs_the_same_beside_many_groups(make_rig: MakeRig) -> None:

@@ -190,17 +190,15 @@ def _has_kept_chunk(kv: Transaction, topic_id: int, position: int) -> bool:
 
 def _check_leases(state: State) -> Iterator[str]:
     """Parts of one CheckPoint hold members of its own, each at most once; no empty lease stays."""
-    parts: dict[int, list[tuple[int, Any]]] = {}
-    for (ck_id, sub), lease in state.leases.items():
-        if sub != SUB_OWNER:
-            parts.setdefault(ck_id, []).append((sub, lease))
+    parts = _parts(state)
     for ck_id, ck in state.ck.items():
         if ck_id >= state.counters[""].ck_id:
             yield f"CheckPoint {ck_id} has a number that was not given out"
         if ck_id not in parts:
             yield f"CheckPoint {ck_id} has no lease"
         seen = 0
-        for sub, lease in parts.get(ck_id, ()):
+        for sub in parts.get(ck_id, ()):
+            lease = state.leases[(ck_id, sub)]
             if lease.undone & seen or lease.undone & ~ck.all_bits:
                 yield f"CheckPoint {ck_id}: part {sub} holds members that are not its own"
             if (lease.due_ms >= NEVER) != bool(ck.owner_id):
@@ -208,6 +206,15 @@ def _check_leases(state: State) -> Iterator[str]:
             if not lease.undone and not ck.owner_id:
                 yield f"CheckPoint {ck_id}: part {sub} holds nothing"
             seen |= lease.undone
+
+
+def _parts(state: State) -> dict[int, list[int]]:
+    """The parts of each CheckPoint's lease, by their numbers: objects of a million leases would be a gigabyte."""
+    parts: dict[int, list[int]] = {}
+    for ck_id, sub in state.leases:
+        if sub != SUB_OWNER:
+            parts.setdefault(ck_id, []).append(sub)
+    return parts
 
 
 def _check_owners(state: State) -> Iterator[str]:
@@ -231,6 +238,9 @@ def _check_owners(state: State) -> Iterator[str]:
 
 def _check_groups(kv: Transaction, state: State) -> Iterator[str]:
     """The invariant of the model: every message a group has passed is in exactly one place, and they add up."""
+    parts, leased = _parts(state), dict[tuple[int, int], list[tuple[int, int]]]()
+    for ck_id, ck in state.ck.items():
+        leased.setdefault((ck.group_id, ck.topic_id), []).extend((ck_id, sub) for sub in parts.get(ck_id, ()))
     for (group_id, topic_id), stat in state.stat.items():
         group, topic = state.groups.get(group_id), state.topics.get(topic_id)
         if group is None or topic is None or (topic.type == "LITE" and not topic.parent_id):
@@ -244,7 +254,7 @@ def _check_groups(kv: Transaction, state: State) -> Iterator[str]:
                 yield f"{where}: queue {queue} is at {offset}, beyond its end {state.queue_max[(topic_id, queue)]}"
         held: Counter[tuple[int, int]] = Counter()
         released: dict[tuple[int, int], int] = {}
-        yield from _count_leased(kv, state, group_id, topic_id, where, held, released)
+        yield from _count_leased(kv, state, leased.get((group_id, topic_id), []), where, held, released)
         yield from check_fifo.count_waiting(kv, state, (group_id, topic_id), where, held, released)
         yield from _count_retries(kv, state, group_id, topic_id, where, held, released)
         for place, times in held.items():
@@ -267,17 +277,15 @@ def one_place(state: State, where: tuple[int, int]) -> bool:
 def _count_leased(
     kv: Transaction,
     state: State,
-    group_id: int,
-    topic_id: int,
+    leased: list[tuple[int, int]],
     where: str,
     held: Counter[tuple[int, int]],
     released: dict[tuple[int, int], int],
 ) -> Iterator[str]:
     """Adds the members under leases to `held`; notes those that are released."""
-    for (ck_id, _), lease in state.leases.items():
-        ck = state.ck.get(ck_id)
-        if ck is None or (ck.group_id, ck.topic_id) != (group_id, topic_id):
-            continue
+    for ck_id, sub in leased:
+        ck, lease = state.ck[ck_id], state.leases[(ck_id, sub)]
+        group_id, topic_id = ck.group_id, ck.topic_id
         for member, place in _places(kv, ck, lease.undone):
             if lease.released >> member & 1:
                 released[(ck_id, member)] = 1
