@@ -65,9 +65,10 @@ def test_what_waits_is_one_commit_acks_first_and_pops_last(office: Office) -> No
     office.writer.submit(ask.Pop("t", "g"), "pop")
     office.writer.submit(sending("a"), "send")
     office.writer.submit(ask.Look("store"), "look")
+    office.writer.submit(ask.Ack("g", ()), "ack")
     office.writer.start()
     assert len(office.answer("pop").rows) == 1
-    assert office.groups == [["look", "send", "pop"]]
+    assert office.groups == [["ack", "send", "pop", "look"]]
 
 
 def test_a_group_is_bounded_and_keeps_places_for_pops(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
