@@ -1,0 +1,310 @@
+"""What a connection writes: all that came up in one turn of the event loop leaves with one write.
+
+    handlers ── write, end ──▶ fresh bytes of each call ──┐
+    frames that are answered (SETTINGS, PING, windows) ───┴─ at the end of the turn: flush ──▶ one transport.write
+
+    flush: head, DATA frames as far as the windows of call and connection go, trailers, one call after the other and at
+    most TURN_BYTES of each, so that a large answer does not hold up small ones
+
+A call without a window waits for its WINDOW_UPDATE; one that the connection's window stopped waits in line. While the
+transport is full nothing but answers to frames is added.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from time import monotonic
+
+from popmq_http2.budget import CALL_POINTS, POINT_BYTES, Budget
+from popmq_http2.call import Call
+from popmq_http2.frames import (
+    DATA,
+    DEFAULT_FRAME,
+    DEFAULT_WINDOW,
+    END_HEADERS,
+    END_STREAM,
+    FLOW_CONTROL_ERROR,
+    HEADERS,
+    NO_ERROR,
+    RST_STREAM,
+    U32,
+    WINDOW_MAX,
+    WINDOW_UPDATE,
+    ConnectionFault,
+    StreamFault,
+    frame,
+    head,
+)
+from popmq_http2.hpack import TABLE_BYTES, Header, encode, remembered, resized
+from popmq_http2.limits import Limits
+from popmq_http2.status import Code, Metadata
+
+TURN_BYTES = 256 << 10
+#: The transport says that it is full from here on.
+TRANSPORT_BYTES = 1 << 20
+
+_STATUS_200 = b"\x88"
+_CONTENT_TYPE: Header = (b"content-type", b"application/grpc")
+_OK: Header = (b"grpc-status", b"0")
+#: What both take in the reader's table.
+_REMEMBERED_BYTES = sum(len(name) + len(value) + 32 for name, value in (_CONTENT_TYPE, _OK))
+_END = END_HEADERS | END_STREAM
+
+
+class _Blocks:
+    """The two header blocks of nearly every answer, by two entries in the reader's table.
+
+    Each is put there by the first block that has it. `known` counts them: the one that was added last has index 62.
+    """
+
+    __slots__ = ("_known", "_prefix", "_remember")
+
+    def __init__(self) -> None:
+        self._known = 0
+        self._remember = True
+        self._prefix = b""
+
+    def resize(self, table_bytes: int) -> None:
+        """The reader's table is smaller: the next block has to say so first."""
+        if table_bytes < TABLE_BYTES or self._prefix:
+            self._prefix = resized(min(table_bytes, TABLE_BYTES))
+        if table_bytes < _REMEMBERED_BYTES:
+            self._remember, self._known = False, 0
+
+    def begin(self) -> bytes:
+        """`:status 200`, `content-type application/grpc`."""
+        if not self._remember:
+            return self._with(_STATUS_200 + encode([_CONTENT_TYPE]))
+        if self._known:
+            return self._with(b"\x88\xbe" if self._known == 1 else b"\x88\xbf")
+        self._known = 1
+        return self._with(_STATUS_200 + remembered(*_CONTENT_TYPE))
+
+    def ok(self) -> bytes:
+        """`grpc-status 0`."""
+        if not self._remember or not self._known:
+            return self._with(encode([_OK]))
+        if self._known == 2:
+            return self._with(b"\xbe")
+        self._known = 2
+        return self._with(remembered(*_OK))
+
+    def plain(self, block: bytes) -> bytes:
+        """A block that touches no table."""
+        return self._with(block)
+
+    def _with(self, block: bytes) -> bytes:
+        prefix, self._prefix = self._prefix, b""
+        return prefix + block
+
+
+class Outlet:
+    """The writing half of a connection. `closed(call)` is called when a call's last frame was given out."""
+
+    def __init__(self, limits: Limits, budget: Budget, closed: Callable[[Call], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._budget = budget
+        self._closed = closed
+        self._transport: asyncio.Transport | None = None
+        self._out: list[bytes | memoryview] = []
+        self._scheduled = self._full = False
+        self._dirty: deque[Call] = deque()
+        self._starved: list[Call] = []  # by the connection's window
+        self._blocks = _Blocks()
+        self.write_ahead_bytes = limits.write_ahead_bytes
+        self.peer = ""
+        #: Bytes of answers that have not left.
+        self.unsent = 0
+        #: When the client last took something of what was waiting.
+        self.moved_s = monotonic()
+        self.window = DEFAULT_WINDOW
+        self.call_window = DEFAULT_WINDOW  # of new calls
+        self.frame_bytes = DEFAULT_FRAME
+
+    def connect(self, transport: asyncio.Transport, peer: str) -> None:
+        transport.set_write_buffer_limits(TRANSPORT_BYTES)
+        self._transport, self.peer = transport, peer
+
+    # ── What goes out ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def control(self, raw: bytes) -> None:
+        """A frame of no call, or the reset of one."""
+        self._out.append(raw)
+        self._schedule()
+
+    def begin(self, call: Call) -> None:
+        """The head of a response, before there is a message."""
+        if not call.begun and call.ending is None:
+            self._begin(call)
+            self._schedule()
+
+    def write(self, call: Call, message: bytes) -> None:
+        """A message, behind those that wait."""
+        if call.ending is not None:
+            return
+        size = len(message)
+        call.fresh += (b"\0" + U32.pack(size), message)
+        call.queued += size + 5
+        self.unsent += size + 5
+        self._add(call)
+
+    def end(self, call: Call, code: Code, message: str = "", metadata: Metadata = ()) -> None:
+        """The status, behind all messages."""
+        if call.ending is not None:
+            return
+        plain = code is Code.OK and not message and not metadata and not call.has_trailing
+        call.ending = b"" if plain else call.trailers_block(code, message, metadata)
+        self._add(call)
+
+    def end_plainly(self, call: Call, status: int, why: str) -> None:
+        """An answer of HTTP to what is no call of gRPC."""
+        headers = [(b":status", b"%d" % status), (b"content-type", b"text/plain; charset=utf-8")]
+        self._headers(call, self._blocks.plain(encode(headers)), END_HEADERS)
+        call.begun = call.plain = True
+        call.ending, call.pending = b"", memoryview(f"{why}\n".encode())
+        call.queued = len(call.pending)
+        self.unsent += call.queued
+        self._add(call)
+
+    def discard(self, call: Call) -> None:
+        """Forgets what a call that is over had still to send."""
+        self.unsent -= call.queued
+        if call.ending is None:
+            call.ending = b""
+
+    def taken(self, call: Call, size: int) -> None:
+        """A handler took a message: the client may send as much again."""
+        if not call.inbox.ended:
+            self.grant(call, size)
+
+    def grant(self, call: Call, size: int) -> None:
+        """Lets the client send more on a stream."""
+        call.window_in += size
+        self.control(frame(WINDOW_UPDATE, 0, call.stream_id, U32.pack(size)))
+
+    # ── What the client says of it ───────────────────────────────────────────────────────────────────────────────────
+
+    def widen(self, size: int) -> None:
+        """WINDOW_UPDATE of the connection."""
+        self.window += size
+        if self.window > WINDOW_MAX:
+            raise ConnectionFault(FLOW_CONTROL_ERROR, "the window of the connection is larger than 2^31 - 1")
+        starved, self._starved = self._starved, []
+        for call in starved:
+            self._add(call)
+
+    def widen_call(self, call: Call, size: int) -> None:
+        """WINDOW_UPDATE of a stream, or other SETTINGS of all (`size` may be negative)."""
+        call.window_out += size
+        if call.window_out > WINDOW_MAX:
+            raise StreamFault(call.stream_id, FLOW_CONTROL_ERROR, "the window of a stream is larger than 2^31 - 1")
+        if call.queued and size > 0:
+            self._add(call)
+
+    def resize_table(self, table_bytes: int) -> None:
+        self._blocks.resize(table_bytes)
+
+    def pause(self) -> None:
+        """The transport is full."""
+        self._full = True
+
+    def resume(self) -> None:
+        self._full, self.moved_s = False, monotonic()
+        self._schedule()
+
+    # ── Flushing ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _add(self, call: Call) -> None:
+        if not call.in_line:
+            call.in_line = True
+            self._dirty.append(call)
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self.flush)
+
+    def flush(self) -> None:
+        """Writes what there is. Whatever the transport has no room for waits for `resume`."""
+        self._scheduled = False
+        for _ in range(len(self._dirty)):
+            if self._full:
+                break
+            call = self._dirty.popleft()
+            call.in_line = False
+            self._pump(call)
+        if self._out:
+            raw, self._out = b"".join(self._out), []
+            if self._transport is not None and not self._transport.is_closing():
+                self._transport.write(raw)
+        if self._dirty and not self._full:
+            self._schedule()
+
+    def _begin(self, call: Call) -> None:
+        call.begun = True
+        block, extra = self._blocks.begin(), call.initial_block()
+        self._headers(call, block + extra, END_HEADERS)
+
+    def _headers(self, call: Call, block: bytes, flags: int) -> None:
+        self._out += (head(len(block), HEADERS, flags, call.stream_id), block)
+
+    def _pump(self, call: Call) -> None:
+        """The frames of one call that may leave now."""
+        if call.fresh:
+            self._pump_messages(call)
+        if call.pending:
+            self._pump_pending(call)
+        if call.ending is not None and not call.pending:
+            self._finish(call)
+
+    def _pump_messages(self, call: Call) -> None:
+        """What was written since the last time, as one run of bytes."""
+        if not call.begun:
+            self._begin(call)
+        joined = b"".join((call.pending, *call.fresh)) if call.pending else b"".join(call.fresh)
+        call.fresh.clear()
+        call.pending = memoryview(joined)
+
+    def _pump_pending(self, call: Call) -> None:
+        pending, at = call.pending, 0
+        stop = min(len(pending), self.window, call.window_out, TURN_BYTES)
+        while at < stop:
+            size = min(stop - at, self.frame_bytes)
+            self._out += (head(size, DATA, 0, call.stream_id), pending[at : at + size])
+            at += size
+        if at > 0:
+            self._moved(call, at)
+        if call.pending and call.window_out > 0:
+            if self.window > 0:
+                self._add(call)
+            else:
+                self._starved.append(call)
+
+    def _moved(self, call: Call, size: int) -> None:
+        self.window -= size
+        self.unsent -= size
+        self.moved_s = monotonic()
+        self._budget.earn(size // POINT_BYTES)
+        call.window_out -= size
+        call.queued -= size
+        call.pending = call.pending[size:]
+        if call.queued <= self.write_ahead_bytes:
+            call.wake()
+
+    def _finish(self, call: Call) -> None:
+        """The trailers; with them the head, if there was none. What the client still sends is not wanted."""
+        ending = call.ending or b""
+        if call.plain:
+            self._out.append(head(0, DATA, END_STREAM, call.stream_id))
+        elif not call.begun:
+            block = _STATUS_200 + encode([_CONTENT_TYPE]) + (ending or encode([_OK]))
+            self._headers(call, self._blocks.plain(block), _END)
+        else:
+            self._headers(call, self._blocks.plain(ending) if ending else self._blocks.ok(), _END)
+        if not call.inbox.ended:
+            self._out.append(frame(RST_STREAM, 0, call.stream_id, U32.pack(NO_ERROR)))
+        self._budget.earn(CALL_POINTS)
+        self._closed(call)

@@ -1,0 +1,99 @@
+"""The head of a request: what its header block says, checked once for each block that differs."""
+
+from typing import NamedTuple
+
+from popmq_http2.hpack import Header
+from popmq_http2.status import Code, Metadata, read
+
+#: Headers of a single connection, which HTTP/2 does not have (RFC 9113, section 8.2.2).
+_CONNECTION = {b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"}
+_PSEUDO = {b":method", b":path", b":scheme", b":authority"}
+#: Read here, and no metadata of the call.
+_OURS = {b"te", b"content-type", b"grpc-timeout", b"grpc-encoding", b"grpc-accept-encoding", b"content-length"}
+#: Letters of a header's name: no capitals, no white space, none that ends a line.
+_NAME_LETTERS = frozenset(b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz")
+_UNITS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
+_TIMEOUT_DIGITS_MAX = 8
+
+
+class Malformed(Exception):
+    """No valid request of HTTP/2: the stream is reset."""
+
+
+class Head(NamedTuple):
+    """`length`: content-length, or -1. `refusal`: how the call ends without a handler: (status, why).
+
+    `http_status`: above 200 for what is no call of gRPC at all, and is answered as plain HTTP.
+    """
+
+    path: str
+    metadata: Metadata
+    timeout_s: float | None
+    encoding: bytes
+    length: int
+    refusal: tuple[Code, str] | None
+    http_status: int
+
+
+def head(headers: list[Header]) -> Head:
+    """A request by its headers. Raises Malformed."""
+    pseudo: dict[bytes, bytes] = {}
+    found: dict[bytes, bytes] = {}
+    others: list[Header] = []
+    for name, value in headers:
+        if name[:1] == b":":
+            if others or found or name in pseudo or name not in _PSEUDO:
+                raise Malformed(f"a pseudo-header {name!r} that is unknown, stands twice or behind others")
+            pseudo[name] = value
+            continue
+        _check(name, value)
+        if name in _OURS:
+            found[name] = value
+        else:
+            others.append((name, value))
+    if not pseudo.get(b":method") or not pseudo.get(b":path") or not pseudo.get(b":scheme"):
+        raise Malformed("a request needs :method, :path and :scheme")
+    return _checked(pseudo, found, others)
+
+
+def _checked(pseudo: dict[bytes, bytes], found: dict[bytes, bytes], others: list[Header]) -> Head:
+    """What is valid HTTP/2 may still be no call of gRPC."""
+    refusal: tuple[Code, str] | None = None
+    http_status, metadata, timeout_s, length = 200, Metadata(()), None, -1
+    try:
+        length = int(found.get(b"content-length", b"-1"))
+        timeout_s = _timeout(found[b"grpc-timeout"]) if b"grpc-timeout" in found else None
+        metadata = tuple(read(name, value) for name, value in others)
+    except ValueError as error:
+        refusal = (Code.INTERNAL, f"a header cannot be read: {error}")
+    if pseudo[b":method"] != b"POST":
+        http_status, refusal = 405, (Code.INTERNAL, "gRPC calls are made with POST")
+    elif not found.get(b"content-type", b"").startswith(b"application/grpc"):
+        http_status, refusal = 415, (Code.INTERNAL, "the content-type of gRPC calls begins with application/grpc")
+    encoding = found.get(b"grpc-encoding", b"identity")
+    return Head(pseudo[b":path"].decode("latin-1"), metadata, timeout_s, encoding, length, refusal, http_status)
+
+
+def check_trailers(headers: list[Header]) -> None:
+    """What a client may say behind its messages: no pseudo-headers. Raises Malformed."""
+    for name, value in headers:
+        if name[:1] == b":":
+            raise Malformed("a pseudo-header in trailers")
+        _check(name, value)
+
+
+def _check(name: bytes, value: bytes) -> None:
+    if not name or not _NAME_LETTERS.issuperset(name):
+        raise Malformed(f"{name!r} is no name of a header")
+    if name in _CONNECTION or (name == b"te" and value != b"trailers"):
+        raise Malformed(f"HTTP/2 has no header {name!r}")
+    if b"\0" in value or b"\r" in value or b"\n" in value:
+        raise Malformed(f"the value of {name!r} has a line's end in it")
+
+
+def _timeout(text: bytes) -> float:
+    """Seconds of a grpc-timeout."""
+    digits, unit = text[:-1], text[-1:]
+    if not digits.isdigit() or len(digits) > _TIMEOUT_DIGITS_MAX or unit not in _UNITS:
+        raise ValueError(f"grpc-timeout {text!r}: at most {_TIMEOUT_DIGITS_MAX} digits and one of H M S m u n")
+    return int(digits) * _UNITS[unit]

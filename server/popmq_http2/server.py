@@ -1,0 +1,177 @@
+"""A gRPC server: methods by their full names, ports, the handlers' tasks, and the end.
+
+    async def echo(request: bytes, call: Call) -> bytes: ...
+
+    server = Server({"/demo.Echo/Say": unary(echo)}.get)
+    port = await server.listen("127.0.0.1", 0)
+    await server.stop(grace_s=5)
+
+Handlers get and give bytes: what is in a message is not ours to know. One that raises Aborted (or awaits `call.abort`)
+ends its call with that status; any other exception is logged and ends it with UNKNOWN.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from popmq_http2.call import Call
+from popmq_http2.connection import Connection
+from popmq_http2.inbox import Buffered
+from popmq_http2.limits import Limits
+from popmq_http2.status import Aborted, Code
+
+log = logging.getLogger("popmq_http2")
+
+#: Connections that the system keeps for us while we are busy.
+_BACKLOG = 1024
+
+
+@dataclass(frozen=True)
+class Method:
+    """How a method is called. `streams_in`: its handler gets the Call alone, and reads messages off it.
+
+    `streams_out`: its handler is an async generator of messages, or a coroutine that writes to the call.
+    """
+
+    handler: Callable[..., Any]
+    streams_in: bool = False
+    streams_out: bool = False
+
+
+def unary(handler: Callable[[bytes, Call], Awaitable[bytes]]) -> Method:
+    """One message in, one out."""
+    return Method(handler)
+
+
+def server_streaming(handler: Callable[[bytes, Call], AsyncIterator[bytes] | Awaitable[None]]) -> Method:
+    """One message in, many out."""
+    return Method(handler, streams_out=True)
+
+
+def client_streaming(handler: Callable[[Call], Awaitable[bytes]]) -> Method:
+    """Many messages in, one out."""
+    return Method(handler, streams_in=True)
+
+
+def bidirectional(handler: Callable[[Call], AsyncIterator[bytes] | Awaitable[None]]) -> Method:
+    """Many messages in, many out."""
+    return Method(handler, streams_in=True, streams_out=True)
+
+
+class Server:
+    """All connections of all ports. Make and use it inside one event loop."""
+
+    def __init__(self, find: Callable[[str], Method | None], limits: Limits | None = None) -> None:
+        """`find`: the method of a path, None for one that is not there."""
+        self.limits = limits or Limits()
+        self.buffered = Buffered()
+        self._find = find
+        self._loop = asyncio.get_running_loop()
+        self._listeners: list[asyncio.Server] = []
+        self._connections: set[Connection] = set()
+        self._quiet = asyncio.Event()
+        self._quiet.set()
+
+    async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
+        """Opens a port; the one that was opened. Raises OSError. `tls` needs "h2" among its ALPN protocols."""
+        options: dict[str, Any] = {} if tls is None else {"ssl_handshake_timeout": self.limits.handshake_s}
+        listener = await self._loop.create_server(
+            lambda: Connection(self), host, port, ssl=tls, backlog=_BACKLOG, reuse_port=False, **options
+        )
+        self._listeners.append(listener)
+        opened: int = listener.sockets[0].getsockname()[1]
+        return opened
+
+    async def stop(self, grace_s: float) -> None:
+        """Takes no new calls, lets running ones end for at most `grace_s` seconds, then closes everything."""
+        for listener in self._listeners:
+            listener.close()
+        for connection in list(self._connections):
+            connection.go_away()
+        try:
+            async with asyncio.timeout(grace_s):
+                await self._quiet.wait()
+        except TimeoutError:
+            for connection in list(self._connections):
+                connection.cancel_all()
+        await asyncio.sleep(0)
+
+    # ── For connections ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def joined(self, connection: Connection) -> None:
+        self._connections.add(connection)
+        self._quiet.clear()
+
+    def left(self, connection: Connection) -> None:
+        self._connections.discard(connection)
+        self.idle()
+
+    def idle(self) -> None:
+        """Lets `stop` know when nobody is left."""
+        if not self._connections:
+            self._quiet.set()
+
+    def opened(self, connection: Connection, call: Call) -> None:
+        """A new call: its deadline runs, and its handler once it has what it needs."""
+        method = self._find(call.path)
+        if method is None:
+            call.end(Code.UNIMPLEMENTED, f"there is no method {call.path}")
+            return
+        call.method, call.connection = method, connection
+        if call.head.timeout_s is not None:
+            call.timer = self._loop.call_later(call.head.timeout_s, connection.expire, call)
+        if method.streams_in:
+            self._start(call, method)
+        elif call.inbox.ended:
+            self.fed(call)
+
+    def fed(self, call: Call) -> None:
+        """Messages came, or their end."""
+        method = call.method
+        if call.task is not None:
+            call.wake()
+        elif method is not None and call.inbox.ended and call.ending is None:
+            if len(call.inbox.messages) == 1:
+                self._start(call, method)
+            else:
+                call.end(Code.INTERNAL, f"{call.path} takes one message, {len(call.inbox.messages)} came")
+
+    def _start(self, call: Call, method: Method) -> None:
+        connection = call.connection
+        assert connection is not None
+        connection.started(call, self._loop.create_task(self._run(call, method)))
+
+    async def _run(self, call: Call, method: Method) -> None:
+        """One handler, and what becomes of how it ends."""
+        try:
+            asked = (call,) if method.streams_in else (call.inbox.take(), call)
+            if not method.streams_out:
+                call.put(await method.handler(*asked))
+            else:
+                await _stream(call, method.handler(*asked))
+        except Aborted as aborted:
+            call.end(aborted.code, aborted.message, aborted.metadata)
+        except asyncio.CancelledError:
+            call.end(Code.CANCELLED, "the call was cancelled")
+        except Exception as error:
+            log.exception("the handler of %s raised", call.path)
+            call.end(Code.UNKNOWN, f"the handler raised {type(error).__name__}")
+        else:
+            call.end(Code.OK, "")
+
+
+async def _stream(call: Call, answer: Any) -> None:
+    """What an async generator gives is written; a coroutine writes by itself."""
+    if not hasattr(answer, "__anext__"):
+        await answer
+        return
+    try:
+        async for message in answer:
+            await call.write(message)
+    finally:
+        await answer.aclose()

@@ -1,0 +1,23 @@
+"""Which values of a client's SETTINGS are none (RFC 9113, section 6.5.2)."""
+
+from popmq_http2.frames import (
+    DEFAULT_FRAME,
+    ENABLE_PUSH,
+    FLOW_CONTROL_ERROR,
+    FRAME_MAX,
+    INITIAL_WINDOW_SIZE,
+    MAX_FRAME_SIZE,
+    PROTOCOL_ERROR,
+    WINDOW_MAX,
+    ConnectionFault,
+)
+
+
+def checked(number: int, value: int) -> None:
+    """Raises ConnectionFault for a value that the protocol forbids; unknown settings are fine."""
+    if number == ENABLE_PUSH and value > 1:
+        raise ConnectionFault(PROTOCOL_ERROR, f"ENABLE_PUSH is 0 or 1, not {value}")
+    if number == INITIAL_WINDOW_SIZE and value > WINDOW_MAX:
+        raise ConnectionFault(FLOW_CONTROL_ERROR, f"INITIAL_WINDOW_SIZE {value} is above 2^31 - 1")
+    if number == MAX_FRAME_SIZE and not DEFAULT_FRAME <= value <= FRAME_MAX:
+        raise ConnectionFault(PROTOCOL_ERROR, f"MAX_FRAME_SIZE {value} is not from 2^14 to 2^24 - 1")
