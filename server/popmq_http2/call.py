@@ -18,9 +18,9 @@ from popmq_http2.request import Head
 from popmq_http2.status import Aborted, Code, Metadata, trailers, written
 
 if TYPE_CHECKING:
-    from popmq_http2.connection import Connection
     from popmq_http2.outlet import Outlet
     from popmq_http2.server import Method
+    from popmq_http2.streams import Streams
 
 
 class Call:
@@ -35,18 +35,18 @@ class Call:
         "_waiter",
         "begun",
         "body_left",
-        "connection",
         "ending",
         "fresh",
         "head",
         "in_line",
-        "is_over",
         "inbox",
+        "is_over",
         "method",
         "pending",
         "plain",
         "queued",
         "stream_id",
+        "streams",
         "task",
         "timer",
         "window_in",
@@ -79,7 +79,7 @@ class Call:
         #: Whether the answer is HTTP without gRPC, which has no trailers.
         self.plain = False
         self.method: Method | None = None
-        self.connection: Connection | None = None
+        self.streams: Streams | None = None
         self.task: asyncio.Task[None] | None = None
         self.timer: asyncio.TimerHandle | None = None
 

@@ -235,7 +235,8 @@ class Outlet:
                 break
             call = self._dirty.popleft()
             call.in_line = False
-            self._pump(call)
+            if not call.is_over:  # the client may have reset it meanwhile
+                self._pump(call)
         if self._out:
             raw, self._out = b"".join(self._out), []
             if self._transport is not None and not self._transport.is_closing():

@@ -24,6 +24,7 @@ from popmq_http2.connection import Connection
 from popmq_http2.inbox import Buffered
 from popmq_http2.limits import Limits
 from popmq_http2.status import Aborted, Code
+from popmq_http2.streams import Streams
 
 log = logging.getLogger("popmq_http2")
 
@@ -98,7 +99,7 @@ class Server:
                 await self._quiet.wait()
         except TimeoutError:
             for connection in list(self._connections):
-                connection.cancel_all()
+                connection.end_calls()
         await asyncio.sleep(0)
 
     # ── For connections ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -109,22 +110,18 @@ class Server:
 
     def left(self, connection: Connection) -> None:
         self._connections.discard(connection)
-        self.idle()
-
-    def idle(self) -> None:
-        """Lets `stop` know when nobody is left."""
         if not self._connections:
             self._quiet.set()
 
-    def opened(self, connection: Connection, call: Call) -> None:
+    def opened(self, streams: Streams, call: Call) -> None:
         """A new call: its deadline runs, and its handler once it has what it needs."""
         method = self._find(call.path)
         if method is None:
             call.end(Code.UNIMPLEMENTED, f"there is no method {call.path}")
             return
-        call.method, call.connection = method, connection
+        call.method, call.streams = method, streams
         if call.head.timeout_s is not None:
-            call.timer = self._loop.call_later(call.head.timeout_s, connection.expire, call)
+            call.timer = self._loop.call_later(call.head.timeout_s, streams.expire, call)
         if method.streams_in:
             self._start(call, method)
         elif call.inbox.ended:
@@ -142,9 +139,8 @@ class Server:
                 call.end(Code.INTERNAL, f"{call.path} takes one message, {len(call.inbox.messages)} came")
 
     def _start(self, call: Call, method: Method) -> None:
-        connection = call.connection
-        assert connection is not None
-        connection.started(call, self._loop.create_task(self._run(call, method)))
+        assert call.streams is not None
+        call.streams.started(call, self._loop.create_task(self._run(call, method)))
 
     async def _run(self, call: Call, method: Method) -> None:
         """One handler, and what becomes of how it ends."""

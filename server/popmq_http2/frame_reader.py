@@ -1,0 +1,138 @@
+"""Frames out of bytes: the preface, frames that come in pieces, and header blocks that come in several frames."""
+
+from collections.abc import Callable, Mapping
+
+from popmq_http2.budget import Budget
+from popmq_http2.frames import (
+    ACK,
+    CONTINUATION,
+    END_HEADERS,
+    ENHANCE_YOUR_CALM,
+    FRAME_SIZE_ERROR,
+    HEAD,
+    HEAD_BYTES,
+    PREFACE,
+    PROTOCOL_ERROR,
+    SETTINGS,
+    WINDOW_MAX,
+    ConnectionFault,
+    StreamFault,
+)
+from popmq_http2.limits import Limits
+
+#: (flags, stream, payload) → what the frame does. Raises ConnectionFault or StreamFault.
+Take = Callable[[int, int, bytes], None]
+
+
+class FrameReader:
+    """Gives each whole frame to the function for its type; `reset` is told of mistakes that end one stream only."""
+
+    __slots__ = ("_budget", "_frame_bytes", "_have", "_need", "_pieces", "_reset", "_step", "_take", "block")
+
+    def __init__(
+        self, limits: Limits, budget: Budget, take: Mapping[int, Take], reset: Callable[[StreamFault], None]
+    ) -> None:
+        self._frame_bytes = limits.frame_bytes
+        self._budget = budget
+        self._take = take
+        self._reset = reset
+        self._step: Callable[[bytes, int], int] = self._preface
+        #: Bytes of a frame that has not come whole, how many there are, and how many it needs.
+        self._pieces: list[bytes] = []
+        self._have = 0
+        self._need = len(PREFACE)
+        #: The header block whose last frame has not come; while there is one, only its CONTINUATION may come.
+        self.block: Block | None = None
+
+    @property
+    def settled(self) -> bool:
+        """Whether the client has begun as it must, and is not in the middle of a header block."""
+        return self._step == self._frames and self.block is None
+
+    def feed(self, data: bytes) -> None:
+        """Takes what came. Raises ConnectionFault."""
+        if self._pieces:
+            self._pieces.append(data)
+            self._have += len(data)
+            if self._have < self._need:
+                return
+            data, self._pieces = b"".join(self._pieces), []
+        at = self._step(data, 0)
+        if at < len(data):
+            self._pieces, self._have = [data[at:]], len(data) - at
+
+    def stop(self) -> None:
+        """Whatever still comes is not looked at."""
+        self._step, self._pieces = _nothing, []
+
+    def _preface(self, data: bytes, at: int) -> int:
+        """The first bytes of a client that speaks HTTP/2."""
+        if len(data) < len(PREFACE) and PREFACE.startswith(data):
+            return at
+        if not data.startswith(PREFACE):
+            raise ConnectionFault(PROTOCOL_ERROR, "the client does not speak HTTP/2")
+        self._step = self._first
+        return self._first(data, len(PREFACE))
+
+    def _first(self, data: bytes, at: int) -> int:
+        """The first frame has to be SETTINGS."""
+        if len(data) - at >= HEAD_BYTES:
+            if data[at + 3] != SETTINGS or data[at + 4] & ACK:
+                raise ConnectionFault(PROTOCOL_ERROR, "the first frame is not SETTINGS")
+            self._step = self._frames
+            return self._frames(data, at)
+        self._need = HEAD_BYTES
+        return at
+
+    def _frames(self, data: bytes, at: int) -> int:
+        """All whole frames; where the first one begins that is not whole."""
+        end, take, most = len(data), self._take, self._frame_bytes
+        while end - at >= HEAD_BYTES:
+            high, low, kind, flags, stream_id = HEAD.unpack_from(data, at)
+            length = high << 8 | low
+            if length > most:
+                raise ConnectionFault(FRAME_SIZE_ERROR, f"a frame of {length} bytes; at most {most} are taken")
+            stop = at + HEAD_BYTES + length
+            if stop > end:
+                self._need = stop - at
+                return at
+            if self.block is not None and kind != CONTINUATION:
+                raise ConnectionFault(PROTOCOL_ERROR, "a header block is cut by another frame")
+            if (known := take.get(kind)) is None:
+                self._budget.spend("of an unknown type")
+            else:
+                try:
+                    known(flags, stream_id & WINDOW_MAX, data[at + HEAD_BYTES : stop])
+                except StreamFault as fault:
+                    self._reset(fault)
+            at = stop
+        self._need = HEAD_BYTES
+        return at
+
+
+class Block:
+    """A header block in more than one frame."""
+
+    __slots__ = ("_frames", "_limits", "_pieces", "_size", "flags", "stream_id")
+
+    def __init__(self, limits: Limits, stream_id: int, flags: int) -> None:
+        self._limits = limits
+        self._pieces: list[bytes] = []
+        self._size = self._frames = 0
+        self.stream_id = stream_id
+        self.flags = flags  # of its HEADERS frame
+
+    def add(self, stream_id: int, flags: int, payload: bytes) -> bytes | None:
+        """One frame of it; the whole block with the last. Raises ConnectionFault."""
+        if stream_id != self.stream_id:
+            raise ConnectionFault(PROTOCOL_ERROR, "a header block is continued on another stream")
+        self._pieces.append(payload)
+        self._size += len(payload)
+        self._frames += 1
+        if self._size > self._limits.header_block_bytes or self._frames > self._limits.header_frames:
+            raise ConnectionFault(ENHANCE_YOUR_CALM, "the headers of a request are too large")
+        return b"".join(self._pieces) if flags & END_HEADERS else None
+
+
+def _nothing(data: bytes, at: int) -> int:
+    return len(data)

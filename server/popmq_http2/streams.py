@@ -1,0 +1,315 @@
+"""The streams of one connection: calls are opened, fed and ended by the frames that name a stream.
+
+HEADERS, CONTINUATION ─▶ block ─▶ Head ─▶ Call ─▶ handler's task
+DATA ──────────────────────────────────▶ its Inbox ──┘
+RST_STREAM, a deadline, the connection's end ─▶ the task is cancelled
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import TYPE_CHECKING
+
+from popmq_http2.budget import Budget
+from popmq_http2.call import Call
+from popmq_http2.frame_reader import Block
+from popmq_http2.frames import (
+    COMPRESSION_ERROR,
+    DEFAULT_WINDOW,
+    END_HEADERS,
+    END_STREAM,
+    ENHANCE_YOUR_CALM,
+    FLOW_CONTROL_ERROR,
+    FRAME_SIZE_ERROR,
+    HAS_PRIORITY,
+    PADDED,
+    PROTOCOL_ERROR,
+    REFUSED_STREAM,
+    RST_STREAM,
+    STREAM_CLOSED,
+    U32,
+    WINDOW_MAX,
+    WINDOW_UPDATE,
+    ConnectionFault,
+    StreamFault,
+    frame,
+)
+from popmq_http2.hpack import CompressionError, Decoder, Header, TooManyHeaders
+from popmq_http2.inbox import Inbox
+from popmq_http2.outlet import Outlet
+from popmq_http2.request import Head, Malformed, check_trailers, head
+from popmq_http2.status import Aborted, Code
+
+if TYPE_CHECKING:
+    from popmq_http2.server import Server
+
+log = logging.getLogger("popmq_http2")
+
+#: Streams that we have ended while the client may not know it yet: what it still sends on them is no mistake.
+_ENDED_MAX = 1_000
+#: Blocks of headers that are known by their bytes, and how long one may be.
+_BLOCKS_MAX, _BLOCK_BYTES = 128, 1024
+_PRIORITY_BYTES = 5
+
+
+class Streams:
+    """The calls of a connection. `closing`: new ones are refused."""
+
+    def __init__(self, server: Server, budget: Budget, outlet: Outlet) -> None:
+        self._server = server
+        self._limits = server.limits
+        self._budget = budget
+        self._outlet = outlet
+        self._decoder = Decoder()
+        self._heads: dict[bytes, Head] = {}
+        self._ended: deque[int] = deque(maxlen=_ENDED_MAX)
+        self._window_in = DEFAULT_WINDOW
+        self._running = 0
+        self.calls: dict[int, Call] = {}
+        self.last_id = 0
+        self.closing = False
+
+    # ── DATA ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def open_window(self) -> None:
+        """Lets the client send more than the protocol's default."""
+        self._grant(self._limits.connection_window - DEFAULT_WINDOW)
+
+    def _grant(self, size: int) -> None:
+        self._window_in += size
+        self._outlet.control(frame(WINDOW_UPDATE, 0, 0, U32.pack(size)))
+
+    def on_data(self, flags: int, stream_id: int, payload: bytes) -> None:
+        """The connection's window is given back at once: the streams' windows and Buffered bound what is held."""
+        size, ends = len(payload), bool(flags & END_STREAM)
+        self._window_in -= size
+        if self._window_in < 0:
+            raise ConnectionFault(FLOW_CONTROL_ERROR, "more DATA than the window of the connection allows")
+        if self._window_in < self._limits.connection_window // 2:
+            self._grant(self._limits.connection_window - self._window_in)
+        if size < self._limits.tiny_data_bytes and not ends:
+            self._budget.spend("tiny DATA")
+        data = unpadded(payload) if flags & PADDED else payload
+        call = self.calls.get(stream_id)
+        if call is None or call.inbox.ended:
+            self._not_open(stream_id, call, "DATA")
+            return
+        call.window_in -= size
+        if call.window_in < 0:
+            raise StreamFault(stream_id, FLOW_CONTROL_ERROR, "more DATA than the window of the stream allows")
+        self._feed(call, data, ends)
+
+    def _feed(self, call: Call, data: bytes, ends: bool) -> None:
+        """Gives a call what its client sent; what is no call of gRPC is read to its end and then answered."""
+        if call.body_left >= 0:
+            call.body_left -= len(data)
+            if call.body_left < 0 or (ends and call.body_left):
+                raise StreamFault(call.stream_id, PROTOCOL_ERROR, "the DATA are not as long as content-length says")
+        refused = call.head.refusal is not None
+        try:
+            if data and not refused:
+                call.inbox.add(data)
+            if ends:
+                call.inbox.end()
+        except Aborted as aborted:
+            self._outlet.end(call, aborted.code, str(aborted))
+            _cancel(call)
+            return
+        if not ends:
+            self._give_back(call)
+        if refused:
+            self._refuse(call)
+        else:
+            self._server.fed(call)
+
+    def _give_back(self, call: Call) -> None:
+        """What no message is complete with yet may be sent again, or a message larger than the window never came."""
+        window = self._limits.stream_window
+        back = window - call.window_in - call.inbox.waiting
+        if back >= window // 2:
+            self._outlet.grant(call, back)
+
+    # ── HEADERS ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def on_headers(self, flags: int, stream_id: int, payload: bytes) -> Block | None:
+        """A header block; what there is of one that is continued."""
+        if not stream_id & 1:
+            raise ConnectionFault(PROTOCOL_ERROR, f"a client cannot open stream {stream_id}")
+        if flags & PADDED:
+            payload = unpadded(payload)
+        if flags & HAS_PRIORITY:
+            if len(payload) < _PRIORITY_BYTES:
+                raise ConnectionFault(FRAME_SIZE_ERROR, "a HEADERS frame is too short for its priority")
+            if U32.unpack_from(payload)[0] & WINDOW_MAX == stream_id:
+                raise ConnectionFault(PROTOCOL_ERROR, "a stream depends on itself")
+            payload = payload[_PRIORITY_BYTES:]
+        if flags & END_HEADERS:
+            self.on_block(flags, stream_id, payload)
+            return None
+        block = Block(self._limits, stream_id, flags)
+        block.add(stream_id, flags, payload)
+        return block
+
+    def on_block(self, flags: int, stream_id: int, block: bytes) -> None:
+        """A whole header block: of a new stream, or the trailers of an open one."""
+        if len(block) > self._limits.header_block_bytes:
+            raise ConnectionFault(ENHANCE_YOUR_CALM, "the headers of a request are too large")
+        if stream_id <= self.last_id:
+            self._on_trailers(flags, stream_id, block)
+            return
+        self.last_id = stream_id
+        try:
+            read = self._head(block)
+        except Malformed as malformed:
+            raise StreamFault(stream_id, PROTOCOL_ERROR, str(malformed)) from None
+        if self.closing or max(self._running, len(self.calls)) >= self._limits.streams:
+            self._budget.spend("calls above the number that is allowed")
+            raise StreamFault(stream_id, REFUSED_STREAM, "too many calls at a time")
+        self._open(stream_id, read, bool(flags & END_STREAM))
+
+    def _head(self, block: bytes) -> Head:
+        """What a block says. One that changed no table is known by its bytes until another one changes a table."""
+        known = self._heads.get(block)
+        if known is not None:
+            return known
+        version = self._decoder.version
+        read = head(self._pairs(block))
+        if version == self._decoder.version and len(block) <= _BLOCK_BYTES:
+            if len(self._heads) >= _BLOCKS_MAX:
+                self._heads.clear()
+            self._heads[block] = read
+        return read
+
+    def _pairs(self, block: bytes) -> list[Header]:
+        version = self._decoder.version
+        try:
+            pairs = self._decoder.decode(block, self._limits.headers_bytes)
+        except CompressionError as error:
+            raise ConnectionFault(COMPRESSION_ERROR, str(error)) from None
+        except TooManyHeaders:
+            raise ConnectionFault(ENHANCE_YOUR_CALM, "the headers of a request are too large") from None
+        if version != self._decoder.version:
+            self._heads.clear()
+        return pairs
+
+    def _on_trailers(self, flags: int, stream_id: int, block: bytes) -> None:
+        pairs = self._pairs(block)  # also of a stream that is not open: the tables have to go on
+        call = self.calls.get(stream_id)
+        if call is None or call.inbox.ended:
+            self._not_open(stream_id, call, "HEADERS")
+            return
+        try:
+            check_trailers(pairs)
+        except Malformed as malformed:
+            raise StreamFault(stream_id, PROTOCOL_ERROR, str(malformed)) from None
+        if not flags & END_STREAM:
+            raise StreamFault(stream_id, PROTOCOL_ERROR, "trailers that end nothing")
+        self._feed(call, b"", True)
+
+    def _open(self, stream_id: int, read: Head, ends: bool) -> None:
+        limits, outlet = self._limits, self._outlet
+        inbox = Inbox(limits, self._server.buffered, read.encoding)
+        call = self.calls[stream_id] = Call(outlet, stream_id, read, inbox, limits.stream_window, outlet.call_window)
+        inbox.ended = ends
+        if ends and call.body_left > 0:
+            raise StreamFault(stream_id, PROTOCOL_ERROR, "the DATA are not as long as content-length says")
+        if outlet.unsent > limits.unsent_bytes:
+            self._budget.spend("calls whose answers are not taken")
+            outlet.end(call, Code.RESOURCE_EXHAUSTED, "the client does not take the answers that it has asked for")
+        elif read.refusal is not None:
+            self._refuse(call)
+        else:
+            self._server.opened(self, call)
+
+    def _refuse(self, call: Call) -> None:
+        """Answers what is no call, once the client has sent all of it."""
+        if call.inbox.ended and call.head.refusal is not None:
+            if call.head.http_status == 200:
+                self._outlet.end(call, *call.head.refusal)
+            else:
+                self._outlet.end_plainly(call, call.head.http_status, call.head.refusal[1])
+
+    def _not_open(self, stream_id: int, call: Call | None, what: str) -> None:
+        """A frame on a stream that its client has ended, or that we have, or that was never there."""
+        if call is None and stream_id not in self._ended and (stream_id > self.last_id or not stream_id & 1):
+            raise ConnectionFault(PROTOCOL_ERROR, f"{what} on stream {stream_id}, which is not open")
+        self._budget.spend(f"{what} on ended streams")
+        if call is None and stream_id in self._ended:
+            return
+        if call is None and what == "HEADERS":
+            raise ConnectionFault(STREAM_CLOSED, f"HEADERS on stream {stream_id}, which has ended")
+        raise StreamFault(stream_id, STREAM_CLOSED, f"{what} on stream {stream_id}, which its client has ended")
+
+    # ── Ends ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def on_reset(self, flags: int, stream_id: int, payload: bytes) -> None:
+        if len(payload) != 4:
+            raise ConnectionFault(FRAME_SIZE_ERROR, "a RST_STREAM frame has 4 bytes")
+        if not stream_id or stream_id > self.last_id:
+            raise ConnectionFault(PROTOCOL_ERROR, "RST_STREAM of a stream that was never open")
+        self._budget.spend("RST_STREAM")
+        if call := self.calls.get(stream_id):
+            self._drop(call)
+
+    def reset(self, fault: StreamFault) -> None:
+        """A mistake on one stream costs as much as a reset by its client: both make us begin in vain."""
+        self._budget.spend("what is no valid request")
+        log.debug("stream %d of %s: %s", fault.stream_id, self._outlet.peer, fault)
+        self._outlet.control(frame(RST_STREAM, 0, fault.stream_id, U32.pack(fault.code)))
+        if call := self.calls.get(fault.stream_id):
+            self._drop(call)
+        if fault.code != STREAM_CLOSED:
+            self._ended.append(fault.stream_id)
+
+    def started(self, call: Call, task: asyncio.Task[None]) -> None:
+        """A handler runs: it counts among the calls until it has ended, also when its stream was reset before."""
+        call.task = task
+        self._running += 1
+        task.add_done_callback(self._stopped)
+
+    def _stopped(self, _: asyncio.Task[None]) -> None:
+        self._running -= 1
+
+    def expire(self, call: Call) -> None:
+        """The deadline has come."""
+        self._outlet.end(call, Code.DEADLINE_EXCEEDED, "the deadline has passed")
+        _cancel(call)
+
+    def closed(self, call: Call) -> None:
+        """Its last frame was given out. A client that was still sending does not know it yet."""
+        if not call.inbox.ended:
+            self._ended.append(call.stream_id)
+        del self.calls[call.stream_id]
+        call.over()
+
+    def end_all(self, code: Code, why: str) -> None:
+        """Ends the calls that are open, with a status."""
+        for call in list(self.calls.values()):
+            self._outlet.end(call, code, why)
+            _cancel(call)
+
+    def drop_all(self) -> None:
+        """The connection is gone."""
+        for call in list(self.calls.values()):
+            self._drop(call)
+
+    def _drop(self, call: Call) -> None:
+        """The client does not want it any more."""
+        self._outlet.discard(call)
+        del self.calls[call.stream_id]
+        _cancel(call)
+        call.over()
+
+
+def _cancel(call: Call) -> None:
+    if call.task is not None and not call.task.done():
+        call.task.cancel()
+
+
+def unpadded(payload: bytes) -> bytes:
+    """What is left of a frame without its padding. Raises ConnectionFault."""
+    if not payload or payload[0] >= len(payload):
+        raise ConnectionFault(PROTOCOL_ERROR, "more padding than there are bytes")
+    return payload[1 : len(payload) - payload[0]]
