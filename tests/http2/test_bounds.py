@@ -1,0 +1,234 @@
+"""What a hostile or broken client can make a connection do: nothing that lasts, and nothing to its neighbours."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from popmq_http2 import frames
+from popmq_http2.frames import (
+    CANCEL,
+    CONTINUATION,
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    ENHANCE_YOUR_CALM,
+    HEADERS,
+    PING,
+    PROTOCOL_ERROR,
+    REFUSED_STREAM,
+    RST_STREAM,
+    SETTINGS,
+    U32,
+    WINDOW_UPDATE,
+)
+
+from tests.http2.conftest import Echo, Serve
+from tests.http2.frame_client import FrameClient
+
+Connect = Callable[..., Awaitable[FrameClient]]
+
+
+async def test_a_flood_of_resets_ends_the_connection(connect: Connect) -> None:
+    client = await connect(budget=200, budget_per_s=1)
+    for number in range(1, 1001, 2):
+        client.ask(number)
+        client.send(RST_STREAM, 0, number, U32.pack(CANCEL))
+    assert await client.gone() == ENHANCE_YOUR_CALM
+
+
+async def test_an_honest_client_may_cancel_for_as_long_as_it_works(connect: Connect) -> None:
+    client = await connect(budget=100, budget_per_s=1)
+    for number in range(1, 2001, 2):
+        if number % 5 == 1:
+            client.ask(number)
+            client.send(RST_STREAM, 0, number, U32.pack(CANCEL))
+        else:
+            client.ask(number, "say")
+            assert await client.status(number) == "0"
+    await client.alive()
+
+
+@pytest.mark.parametrize(
+    ("kind", "flags", "payload"),
+    [(PING, 0, b"12345678"), (SETTINGS, 0, b""), (WINDOW_UPDATE, 0, U32.pack(1)), (99, 0, b"")],
+)
+async def test_a_flood_of_frames_that_ask_for_nothing_ends_the_connection(
+    connect: Connect, kind: int, flags: int, payload: bytes
+) -> None:
+    client = await connect(budget=200, budget_per_s=1)
+    for _ in range(500):
+        client.send(kind, flags, 0, payload)
+    assert await client.gone() == ENHANCE_YOUR_CALM
+
+
+@pytest.mark.parametrize("data", [b"", b"\0"])
+async def test_a_flood_of_empty_and_tiny_data_ends_the_connection(connect: Connect, data: bytes) -> None:
+    client = await connect(budget=200, budget_per_s=1)
+    client.open(1, "count")
+    for _ in range(500):
+        client.send(DATA, 0, 1, data)
+    assert await client.gone() == ENHANCE_YOUR_CALM
+
+
+@pytest.mark.parametrize("piece", [b"", b"\0" * 5000])
+async def test_a_header_block_without_end_ends_the_connection(connect: Connect, piece: bytes) -> None:
+    client = await connect()
+    client.send(HEADERS, 0, 1, client.head("say"))
+    for _ in range(100):
+        client.send(CONTINUATION, 0, 1, piece)
+    assert await client.gone() == ENHANCE_YOUR_CALM
+
+
+async def test_headers_that_are_larger_than_is_allowed_end_the_connection(connect: Connect) -> None:
+    client = await connect(headers_bytes=2000)
+    client.open(1, "say", large="x" * 3000)
+    assert await client.gone() == ENHANCE_YOUR_CALM
+
+
+async def test_calls_above_the_number_that_is_allowed_are_refused_and_the_others_go_on(
+    connect: Connect, echo: Echo
+) -> None:
+    client = await connect(streams=2)
+    for stream_id in (1, 3, 5):
+        client.ask(stream_id)
+    refused = await client.until(RST_STREAM)
+    assert (refused.stream_id, U32.unpack(refused.payload)[0]) == (5, REFUSED_STREAM)
+    echo.gate.set()
+    assert [await client.status(1), await client.status(3)] == ["0", "0"]
+
+
+async def test_a_handler_that_runs_on_after_its_reset_counts_among_the_calls(serve: Serve, echo: Echo) -> None:
+    """Else resets would begin any number of them."""
+    _, port = await serve(streams=1)
+    client = await FrameClient.connect(port)
+    await client.greet()
+    client.ask(1)
+    await echo.entered.acquire()
+    client.send(RST_STREAM, 0, 1, U32.pack(CANCEL))
+    client.ask(3)
+    refused = await client.until(RST_STREAM, 3)
+    assert U32.unpack(refused.payload)[0] == REFUSED_STREAM
+    await echo.cancelled.acquire()
+    await client.alive()
+    client.ask(5, "say")
+    assert await client.status(5) == "0"
+    client.close()
+
+
+async def test_requests_that_nobody_takes_are_bounded_over_all_connections(serve: Serve, echo: Echo) -> None:
+    _, port = await serve(requests_bytes=100_000, stream_window=80_000, connection_window=1 << 20)
+    first, second = [await FrameClient.connect(port) for _ in range(2)]
+    message = b"\0" + U32.pack(70_000) + b"x" * 70_000
+    for client in (first, second):
+        await client.greet()
+        client.open(1, "deaf")
+        for start in range(0, len(message), 16_000):
+            client.send(DATA, 0, 1, message[start : start + 16_000])
+        await client.alive()
+    assert await second.status(1) == "8"  # RESOURCE_EXHAUSTED
+    first.send(RST_STREAM, 0, 1, U32.pack(CANCEL))
+    await first.alive()
+    second.ask(3, "say", b"y")
+    assert await second.status(3) == "0"
+    first.close()
+    second.close()
+
+
+async def test_who_takes_no_answers_gets_no_more_of_them(connect: Connect) -> None:
+    client = await connect(unsent_bytes=1_000_000)
+    for number in range(40):
+        client.open(2 * number + 1, "say")
+        body = b"\0" + U32.pack(60_000) + b"x" * 60_000
+        for start in range(0, len(body), 16_000):
+            last = END_STREAM if start + 16_000 >= len(body) else 0
+            client.send(DATA, last, 2 * number + 1, body[start : start + 16_000])
+    assert await client.status(79) == "8"
+
+
+async def test_a_client_that_says_nothing_after_connecting_is_let_go(serve: Serve) -> None:
+    _, port = await serve(handshake_s=0.05)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):
+        await asyncio.wait_for(reader.readexactly(1 << 20), 20)
+    writer.close()
+
+
+async def test_a_client_that_lives_answers_and_stays_one_that_does_not_goes(connect: Connect) -> None:
+    client = await connect(handshake_s=0.05, keepalive_s=0.05, keepalive_timeout_s=0.1)
+    for _ in range(3):
+        asked = await client.until(PING)
+        client.send(PING, frames.ACK, 0, asked.payload)
+    with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):
+        await client.until(frames.GOAWAY)  # which never comes
+
+
+@pytest.mark.parametrize(
+    ("mistake", "code"),
+    [
+        (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", PROTOCOL_ERROR),
+        (frames.PREFACE + frames.frame(PING, 0, 0, b"12345678"), PROTOCOL_ERROR),
+    ],
+)
+async def test_what_is_not_http2_is_told_so(serve: Serve, mistake: bytes, code: int) -> None:
+    _, port = await serve()
+    client = await FrameClient.connect(port)
+    client.write(mistake)
+    assert await client.gone() == code
+    client.close()
+
+
+async def test_frames_may_come_one_byte_at_a_time(serve: Serve) -> None:
+    _, port = await serve()
+    client = await FrameClient.connect(port)
+    raw = frames.PREFACE + frames.settings({}) + frames.frame(HEADERS, END_HEADERS, 1, client.head("say"))
+    raw += frames.frame(DATA, 0, 1, b"\0" + U32.pack(3) + b"abc") + frames.frame(DATA, END_STREAM, 1)
+    for byte in raw:
+        client.write(bytes((byte,)))
+        await asyncio.sleep(0)
+    assert (await client.until(DATA)).payload == b"\0\0\0\0\3abc"
+    assert await client.status(1) == "0"
+    client.close()
+
+
+@pytest.mark.parametrize(
+    "messages", [b"", b"\0\0\0\0\1a\0\0\0\0\1b", b"\0\0\0\0\5ab", b"\1\0\0\0\2zz", b"\7\0\0\0\2zz"]
+)
+async def test_a_unary_call_takes_one_whole_message(connect: Connect, messages: bytes) -> None:
+    client = await connect()
+    client.open(1, "say")
+    client.send(DATA, END_STREAM, 1, messages)
+    assert await client.status(1) == "13"  # INTERNAL
+    await client.alive()
+
+
+async def test_the_end_of_a_stream_may_come_in_a_frame_of_its_own(connect: Connect) -> None:
+    """As Java's clients send it."""
+    client = await connect()
+    client.open(1, "say")
+    client.send(DATA, 0, 1, b"\0" + U32.pack(1) + b"a")
+    client.send(DATA, END_STREAM, 1, b"")
+    assert await client.status(1) == "0"
+
+
+async def test_a_reader_with_a_small_table_is_not_asked_to_remember(connect: Connect) -> None:
+    client = await connect()
+    client.send(SETTINGS, 0, 0, frames.SETTING.pack(frames.HEADER_TABLE_SIZE, 0))
+    client.decoder.max_allowed_table_size = 0
+    for stream_id in (1, 3, 5):
+        client.ask(stream_id, "say")
+        assert await client.status(stream_id) == "0"
+
+
+async def test_a_large_answer_does_not_hold_up_a_small_one(connect: Connect) -> None:
+    client = await connect()
+    client.send(WINDOW_UPDATE, 0, 0, U32.pack(1 << 30))
+    client.open(1, "say")
+    body = b"\0" + U32.pack(900_000) + b"x" * 900_000
+    for start in range(0, len(body), 16_000):
+        client.send(DATA, END_STREAM if start + 16_000 >= len(body) else 0, 1, body[start : start + 16_000])
+    client.ask(3, "say")
+    assert await client.status(3) == "0"  # the first one waits for its own window
+    client.send(WINDOW_UPDATE, 0, 1, U32.pack(1 << 20))
+    assert await client.status(1) == "0"
