@@ -8,6 +8,7 @@ client half open ── DATA … END_STREAM ──▶ half closed ── trailer
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from popmq_http2.outlet import Outlet
     from popmq_http2.server import Method
     from popmq_http2.streams import Streams
+
+
+log = logging.getLogger("popmq_http2")
 
 
 class Call:
@@ -116,6 +120,7 @@ class Call:
     async def send_initial_metadata(self, metadata: Iterable[tuple[str, str | bytes]]) -> None:
         """Sends the head of the response now, not with the first message."""
         self._initial = tuple(metadata)
+        written(self._initial)  # raises here, in the handler, what cannot be sent
         self._outlet.begin(self)
 
     def set_trailing_metadata(self, metadata: Metadata) -> None:
@@ -140,7 +145,7 @@ class Call:
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
         message = self.inbox.take()
-        self._outlet.taken(self, len(message))
+        self._outlet.give_back(self)
         return message
 
     # ── For the connection ───────────────────────────────────────────────────────────────────────────────────────────
@@ -158,8 +163,12 @@ class Call:
         return encode(written(self._initial)) if self._initial else b""
 
     def trailers_block(self, code: Code, message: str, metadata: Metadata) -> bytes:
-        """The end of the response."""
-        return encode(trailers(code, message, (*self._trailing, *metadata)))
+        """The end of the response: INTERNAL when the handler set metadata that HTTP/2 cannot carry."""
+        try:
+            return encode(trailers(code, message, (*self._trailing, *metadata)))
+        except ValueError:
+            log.exception("the handler of %s set metadata that cannot be sent", self.path)
+            return encode(trailers(Code.INTERNAL, "the handler set metadata that cannot be sent"))
 
     @property
     def has_trailing(self) -> bool:

@@ -113,6 +113,7 @@ class Outlet:
         self._dirty: deque[Call] = deque()
         self._starved: list[Call] = []  # by the connection's window
         self._blocks = _Blocks()
+        self._stream_window = limits.stream_window
         self.write_ahead_bytes = limits.write_ahead_bytes
         self.peer = ""
         #: Bytes of answers that have not left.
@@ -174,15 +175,15 @@ class Outlet:
         if call.ending is None:
             call.ending = b""
 
-    def taken(self, call: Call, size: int) -> None:
-        """A handler took a message: the client may send as much again."""
-        if not call.inbox.ended:
-            self.grant(call, size)
+    def give_back(self, call: Call) -> None:
+        """Lets the client send more on a stream, once half its window is used up.
 
-    def grant(self, call: Call, size: int) -> None:
-        """Lets the client send more on a stream."""
-        call.window_in += size
-        self.control(frame(WINDOW_UPDATE, 0, call.stream_id, U32.pack(size)))
+        What no message is complete with yet may be sent again at once, or a message larger than the window never came.
+        """
+        back = self._stream_window - call.window_in - call.inbox.waiting
+        if back >= self._stream_window // 2 and not call.inbox.ended:
+            call.window_in += back
+            self.control(frame(WINDOW_UPDATE, 0, call.stream_id, U32.pack(back)))
 
     # ── What the client says of it ───────────────────────────────────────────────────────────────────────────────────
 

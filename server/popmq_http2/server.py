@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
@@ -80,13 +81,18 @@ class Server:
 
     async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
         """Opens a port; the one that was opened. Raises OSError. `tls` needs "h2" among its ALPN protocols."""
+        bound = socket.create_server((host, port), backlog=_BACKLOG)
+        await self.serve(bound, tls)
+        opened: int = bound.getsockname()[1]
+        return opened
+
+    async def serve(self, listening: socket.socket, tls: ssl.SSLContext | None = None) -> None:
+        """Serves on a socket that listens, which is closed with the server."""
         options: dict[str, Any] = {} if tls is None else {"ssl_handshake_timeout": self.limits.handshake_s}
         listener = await self._loop.create_server(
-            lambda: Connection(self), host, port, ssl=tls, backlog=_BACKLOG, reuse_port=False, **options
+            lambda: Connection(self), sock=listening, ssl=tls, backlog=_BACKLOG, **options
         )
         self._listeners.append(listener)
-        opened: int = listener.sockets[0].getsockname()[1]
-        return opened
 
     async def stop(self, grace_s: float) -> None:
         """Takes no new calls, lets running ones end for at most `grace_s` seconds, then closes everything."""

@@ -32,6 +32,10 @@ class Code(enum.IntEnum):
 Metadata = tuple[tuple[str, str | bytes], ...]
 
 
+#: What a call's end says by itself.
+_RESERVED = {"grpc-status", "grpc-message", "content-type", "te"}
+
+
 class Aborted(Exception):
     """Ends a call with a status. Handlers raise it, or call `Call.abort`."""
 
@@ -63,7 +67,7 @@ def read(name: bytes, value: bytes) -> tuple[str, str | bytes]:
 
 
 def _name(name: str) -> bytes:
-    if not name or name != name.lower() or name.startswith((":", "grpc-status")):
+    if not name or name != name.lower() or name[0] == ":" or name in _RESERVED:
         raise ValueError(f"{name!r} is no name of metadata: use lower-case letters, digits, '-', '_' and '.'")
     return name.encode("ascii")
 

@@ -117,19 +117,11 @@ class Streams:
             self._outlet.end(call, aborted.code, str(aborted))
             _cancel(call)
             return
-        if not ends:
-            self._give_back(call)
+        self._outlet.give_back(call)
         if refused:
             self._refuse(call)
         else:
             self._server.fed(call)
-
-    def _give_back(self, call: Call) -> None:
-        """What no message is complete with yet may be sent again, or a message larger than the window never came."""
-        window = self._limits.stream_window
-        back = window - call.window_in - call.inbox.waiting
-        if back >= window // 2:
-            self._outlet.grant(call, back)
 
     # ── HEADERS ──────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -1,6 +1,7 @@
 """Every knob of the broker: default, unit, limit, flag."""
 
 import argparse
+import os
 import pathlib
 import re
 from typing import NamedTuple
@@ -29,6 +30,11 @@ MAX_SIZE_MAX = 64 << 40
 DRAIN_S = 5.0
 
 
+#: How calls come in: grpcio's server, or our own (popmq_http2).
+TRANSPORTS = ("grpcio", "python")
+TRANSPORT = os.environ.get("POPMQ_TRANSPORT", "grpcio")
+
+
 class Options(NamedTuple):
     """What `popmq serve` takes.
 
@@ -47,6 +53,7 @@ class Options(NamedTuple):
     tls_cert: pathlib.Path | None = None  # None: one for development, made in the data folder
     tls_key: pathlib.Path | None = None
     access_keys: pathlib.Path | None = None  # None: whoever reaches a port may do everything
+    transport: str = TRANSPORT
 
 
 def address(host: str, port: int) -> str:
@@ -115,6 +122,12 @@ def parse(argv: list[str] | None = None) -> Options:
             "none: a power cut may lose what the system had not written; only a killed process loses nothing "
             "(default %(default)s)"
         ),
+    )
+    parser.add_argument(
+        "--transport",
+        choices=TRANSPORTS,
+        default=TRANSPORT,
+        help="what serves the ports: grpcio, or python, which is faster and new (default %(default)s)",
     )
     options = Options(**vars(parser.parse_args(argv)))
     if why := _fault(options):

@@ -43,7 +43,7 @@ class Serving:
         keys = Keys(options.access_keys) if options.access_keys else None
         self.broker = Broker(options, self._clock, metrics)
         self._metrics = metrics
-        self._server = Server(self.broker, metrics, keys)
+        self._server = Server(self.broker, metrics, keys, options.transport)
         try:
             if options.metrics_port:
                 self._serve_metrics(options.metrics_port)

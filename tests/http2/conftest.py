@@ -37,6 +37,9 @@ class Echo:
         return request
 
     async def fail(self, request: bytes, call: Call) -> bytes:
+        if request == b"metadata":
+            call.set_trailing_metadata((("Capital", "letters"),))
+            return request
         if request:
             await call.abort(Code.FAILED_PRECONDITION, "ßo not", (("why-bin", b"\x01"),))
         raise ValueError("a bug")

@@ -15,7 +15,8 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1._async import HealthServicer
-from grpc_reflection.v1alpha import reflection, reflection_pb2
+from grpc_reflection.v1alpha import reflection, reflection_pb2, reflection_pb2_grpc
+from popmq_http2 import Limits
 
 from popmq_proto.rocketmq import definition_pb2, service_pb2
 from popmq_proto.v1 import popmq_pb2 as pb
@@ -34,6 +35,7 @@ from popmq_server.api.rocketmq.service import SERVICE, Face
 from popmq_server.api.sessions import SessionService
 from popmq_server.api.status import refuse
 from popmq_server.api.timing import TimingService
+from popmq_server.api.transport import PythonTransport, tls_context
 from popmq_server.broker import Broker
 from popmq_server.certificate import Certificate, Pair
 from popmq_server.clock import stopwatch
@@ -41,15 +43,16 @@ from popmq_server.engine import Engine
 from popmq_server.errors import Refused, StartError
 from popmq_server.guarded import Guarded
 from popmq_server.metrics import Metrics
-from popmq_server.options import address
+from popmq_server.options import TRANSPORT, address
 from popmq_server.rates import Rates
 
 log = logging.getLogger("popmq.api")
 
+#: A Send has at most 16 MiB of messages, and some bytes around them.
+MESSAGE_BYTES = 20 << 20
 _OPTIONS = (
     ("grpc.so_reuseport", 0),
-    # A Send has at most 16 MiB of messages, and some bytes around them.
-    ("grpc.max_receive_message_length", 20 << 20),
+    ("grpc.max_receive_message_length", MESSAGE_BYTES),
     ("grpc.max_send_message_length", -1),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
@@ -78,11 +81,15 @@ class Server:
     instead of a broken call, and lets Send and Pop keep the bytes of messages as they are.
     """
 
-    def __init__(self, broker: Broker, metrics: Metrics, keys: Keys | None = None) -> None:
+    def __init__(self, broker: Broker, metrics: Metrics, keys: Keys | None = None, transport: str = TRANSPORT) -> None:
         """With `keys` every call needs one, and no part gets the engine but behind them."""
         self._metrics = metrics
         asked = [Authentication(keys, metrics, f"/{SERVICE.full_name}/")] if keys else []
-        self._server = grpc.aio.server(options=_OPTIONS, interceptors=asked)
+        self._server: Any = (
+            PythonTransport(asked, Limits(message_bytes=MESSAGE_BYTES))
+            if transport == "python"
+            else grpc.aio.server(options=_OPTIONS, interceptors=asked)
+        )
         engine: Engine = Guarded(broker, keys) if keys else broker
         self._health = HealthServicer()
         self._running = 0
@@ -109,10 +116,10 @@ class Server:
         self._server.add_generic_rpc_handlers((self._face.handlers(),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         names = [*(f"popmq.v1.{name}" for name in _SERVICES), SERVICE.full_name]
-        reflection.enable_server_reflection(
-            [*names, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME],
-            self._server,
-            _described(),
+        names += [health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME]
+        # What reflection.enable_server_reflection does, which asks of what class the server is.
+        reflection_pb2_grpc.add_ServerReflectionServicer_to_server(
+            reflection.aio.ReflectionServicer(names, pool=_described()), self._server
         )
 
     def _add(self, name: str, parts: tuple[Any, ...]) -> None:
@@ -208,21 +215,27 @@ class Server:
 
     def open(self, host: str, port: int) -> int:
         """Binds the port without TLS; the one that was bound. Nobody is served before `start`."""
-        bound = self._bound(self._server.add_insecure_port, (host, port), "port", "--port or --host")
+        python = isinstance(self._server, PythonTransport)
+        add = self._server.open if python else _by_address(self._server.add_insecure_port)
+        bound = self._bound(add, (host, port), "port", "--port or --host")
         self._face.routes.advertise(host, bound)
         return bound
 
     def open_tls(self, host: str, port: int, certificate: Certificate) -> None:
-        """Binds the port with TLS. grpcio asks at each new connection, on a thread of its own, for the certificate."""
-        fetch = functools.partial(_replaced, certificate)
-        credentials = grpc.dynamic_ssl_server_credentials(_configuration(certificate.pair), fetch)
-        add = functools.partial(self._server.add_secure_port, server_credentials=credentials)
+        """Binds the port with TLS. Each new connection asks for the certificate; grpcio asks on a thread of its own."""
+        add: Callable[[str, int], int]
+        if isinstance(self._server, PythonTransport):
+            add = functools.partial(self._server.open, tls=tls_context(certificate))
+        else:
+            fetch = functools.partial(_replaced, certificate)
+            credentials = grpc.dynamic_ssl_server_credentials(_configuration(certificate.pair), fetch)
+            add = _by_address(functools.partial(self._server.add_secure_port, server_credentials=credentials))
         self._bound(add, (host, port), "TLS port", "--tls-port or --host; --tls-port 0 serves no TLS")
 
-    def _bound(self, add: Callable[[str], int], where: tuple[str, int], what: str, cure: str) -> int:
+    def _bound(self, add: Callable[[str, int], int], where: tuple[str, int], what: str, cure: str) -> int:
         """grpcio reports a port that cannot be bound as 0 or as RuntimeError, depending on the version."""
         try:
-            bound = add(address(*where))
+            bound = add(*where)
         except RuntimeError:
             bound = 0
         if not bound:
@@ -251,6 +264,11 @@ class Server:
         idle.cancel()
         await self._server.stop(min(grace_s, _STREAMS_S))
         await stopped
+
+
+def _by_address(add: Callable[[str], int]) -> Callable[[str, int], int]:
+    """grpcio takes host and port as one text."""
+    return lambda host, port: add(address(host, port))
 
 
 def _described() -> DescriptorPool:

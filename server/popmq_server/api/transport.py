@@ -1,0 +1,184 @@
+"""The transports behind one port: grpcio's server, or popmq_http2's with the handlers that were written for grpcio.
+
+    Server ── add_generic_rpc_handlers, ports ──▶ grpc.aio.server          --transport grpcio
+                                             └──▶ PythonTransport          --transport python
+                                                   path ─▶ RpcMethodHandler ─▶ popmq_http2.Method
+
+PythonTransport has those methods of grpc.aio.Server that are used here. A handler sees a popmq_http2.Call as its
+context, which has the methods of grpcio's that handlers use.
+"""
+
+import os
+import socket
+import ssl
+import tempfile
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, NamedTuple
+
+import grpc
+import popmq_http2
+from popmq_http2 import Call, Limits, Method
+
+from popmq_server.certificate import Certificate, Pair
+from popmq_server.errors import StartError
+
+_ALPN = ["h2"]
+_BACKLOG = 1024
+
+
+class Details(NamedTuple):
+    """What an interceptor is told of a call."""
+
+    method: str
+    invocation_metadata: Any
+
+
+class PythonTransport:
+    """popmq_http2 with grpcio's registration. Make it inside the event loop."""
+
+    def __init__(self, interceptors: Sequence[Any], limits: Limits) -> None:
+        self._interceptors = interceptors
+        self._generic: list[Any] = []
+        self._methods: dict[str, Method] = {}
+        self._sockets: list[tuple[socket.socket, ssl.SSLContext | None]] = []
+        self._server = popmq_http2.Server(self._find, limits)
+
+    def add_generic_rpc_handlers(self, handlers: Sequence[Any]) -> None:
+        self._generic += handlers
+
+    def add_registered_method_handlers(self, service: str, handlers: Any) -> None:
+        """grpcio looks methods up by this as well; they are all among the generic handlers."""
+
+    def open(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
+        """Binds a port, to be served from `start` on; the one that was bound. Raises RuntimeError, as grpcio does."""
+        try:
+            bound = _bound(host.strip("[]"), port)
+        except OSError as error:
+            raise RuntimeError(str(error)) from error
+        self._sockets.append((bound, tls))
+        found: int = bound.getsockname()[1]
+        return found
+
+    async def start(self) -> None:
+        while self._sockets:
+            await self._server.serve(*self._sockets.pop(0))
+
+    async def stop(self, grace_s: float) -> None:
+        """Ports that were bound and never served are closed as well."""
+        for bound, _ in self._sockets:
+            bound.close()
+        await self._server.stop(grace_s)
+
+    def _find(self, path: str) -> Method | None:
+        if (known := self._methods.get(path)) is not None:
+            return known
+        details = Details(path, ())
+        handler = next((found for one in self._generic if (found := one.service(details)) is not None), None)
+        if handler is not None:
+            known = self._methods[path] = _method(handler, self._asked)
+        elif self._interceptors:
+            known = Method(self._unknown, streams_in=True, streams_out=True)
+        return known
+
+    async def _asked(self, handler: Any, call: Call) -> Any:
+        """The handler that the interceptors let the call have: this one, or one that refuses."""
+
+        async def continuation(_: Any) -> Any:
+            return handler
+
+        for interceptor in self._interceptors:
+            details = Details(call.path, call.invocation_metadata())
+            handler = await interceptor.intercept_service(continuation, details)
+        return handler
+
+    async def _unknown(self, call: Call) -> None:
+        """Who may not call is told so, whatever was called."""
+        handler = await self._asked(None, call)
+        if handler is not None:
+            await handler.stream_stream(call, call)
+        await call.abort(grpc.StatusCode.UNIMPLEMENTED, f"there is no method {call.path}")
+
+
+def _method(handler: Any, asked: Callable[[Any, Call], Any]) -> Method:
+    """A handler of grpcio as a method; `asked` says whether a call gets it, or one that refuses."""
+    decode, encode = handler.request_deserializer, handler.response_serializer
+
+    async def run(*given: Any) -> Any:
+        call = given[-1]
+        chosen = await asked(handler, call)
+        if chosen is not handler:
+            await chosen.stream_stream(call, call)
+        if handler.request_streaming:
+            request: Any = call if decode is None else _decoded(call, decode)
+        else:
+            request = given[0] if decode is None else decode(given[0])
+        context = call if encode is None else _Encoding(call, encode)
+        if not handler.response_streaming:
+            behavior = handler.stream_unary if handler.request_streaming else handler.unary_unary
+            answer = await behavior(request, context)
+            return answer if encode is None else encode(answer)
+        behavior = handler.stream_stream if handler.request_streaming else handler.unary_stream
+        answer = behavior(request, context)
+        if not hasattr(answer, "__anext__"):
+            return await answer
+        async for message in answer:
+            await context.write(message)
+        return None
+
+    return Method(run, handler.request_streaming, handler.response_streaming)
+
+
+async def _decoded(call: Call, decode: Callable[[bytes], Any]) -> AsyncIterator[Any]:
+    async for message in call:
+        yield decode(message)
+
+
+class _Encoding:
+    """A context for handlers that write messages rather than bytes."""
+
+    def __init__(self, call: Call, encode: Callable[[Any], bytes]) -> None:
+        self._call = call
+        self._encode = encode
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._call, name)
+
+    async def write(self, message: Any) -> None:
+        await self._call.write(self._encode(message))
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    """A socket that listens; raises OSError. `reuse_port` stays off: a second broker must not bind the same port."""
+    family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+    return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+
+
+def tls_context(certificate: Certificate) -> ssl.SSLContext:
+    """A context that asks for the certificate at each new connection: files may be replaced while we serve."""
+    contexts = [_context(certificate.pair)]
+
+    def choose(connection: ssl.SSLObject, _: str | None, __: ssl.SSLContext) -> None:
+        if (pair := certificate.replaced()) is not None:
+            contexts[0] = _context(pair)
+        connection.context = contexts[0]
+
+    listening = _context(certificate.pair)
+    listening.sni_callback = choose
+    return listening
+
+
+def _context(pair: Pair) -> ssl.SSLContext:
+    """Python reads a certificate from files only; these are seen by nobody else, and gone at once."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.set_alpn_protocols(_ALPN)
+    with tempfile.TemporaryDirectory(prefix="popmq-") as folder:
+        paths = []
+        for name, content in (("chain", pair.chain), ("key", pair.key)):
+            paths.append(os.path.join(folder, name))
+            with open(os.open(paths[-1], os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                file.write(content)
+        try:
+            context.load_cert_chain(*paths)
+        except ssl.SSLError as error:
+            raise StartError(f"the certificate cannot be used: {error}") from None
+    return context
