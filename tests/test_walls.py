@@ -42,9 +42,10 @@ ROOMS = {
         frozenset({"click", "rich"}),
         {"popmq_server": "sdk/popmq_cli/", "pyarrow": "sdk/popmq_cli/rows.py"},
     ),
+    "popmq_http2": Room("server"),
     "popmq_server": Room(
         "server",
-        frozenset({"popmq_proto"}),
+        frozenset({"popmq_http2", "popmq_proto"}),
         frozenset(
             {"cryptography", "google", "grpc", "grpc_health", "grpc_reflection", "lark", "lmdb", "prometheus_client"}
         ),
@@ -61,12 +62,13 @@ DOORS: dict[str, dict[str, tuple[str, ...]]] = {
         "grpc_health": (API,),
         "grpc_reflection": (API,),
         "google": (API,),
+        "popmq_http2": (API, "server/popmq_http2/"),
         "popmq_proto": (API,),
         "cryptography": ("server/popmq_server/certificate.py",),
         "lark": ("server/popmq_server/filters/sql92.py", "server/popmq_server/filters/parts.py"),
         "lmdb": ("server/popmq_server/storage/lmdb.py",),
         "prometheus_client": ("server/popmq_server/metrics.py",),
-        "time": ("server/popmq_server/clock.py",),
+        "time": ("server/popmq_server/clock.py", "server/popmq_http2/"),
     },
     "sdk": {"pytest": ("sdk/popmq/testing.py",), "click": ("sdk/popmq_cli/",), "rich": ("sdk/popmq_cli/",)},
 }

@@ -32,6 +32,7 @@ class Budget:
         self._points = min(self._points + points, self._limits.budget)
 
     def _fill(self, what: str) -> None:
+        """Points come back with time: computed here, where they are needed, instead of by a timer."""
         now = monotonic()
         back = int((now - self._filled_s) * self._limits.budget_per_s)
         if back < 1:

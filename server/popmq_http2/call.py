@@ -28,7 +28,11 @@ log = logging.getLogger("popmq_http2")
 
 
 class Call:
-    """A call under way. Handlers use the first half; the second belongs to the connection."""
+    """A call under way. Handlers use the first half; the second belongs to the connection.
+
+    One object for the call and its stream: a call is short, and each object of it is made and freed thousands of times
+    a second. What may be asked of it is what grpcio's context has, as far as it makes sense here.
+    """
 
     __slots__ = (
         "_callbacks",
@@ -118,7 +122,10 @@ class Call:
         raise Aborted(_code(code), message, metadata)
 
     async def send_initial_metadata(self, metadata: Iterable[tuple[str, str | bytes]]) -> None:
-        """Sends the head of the response now, not with the first message."""
+        """Sends the head of the response now, not with the first message. Raises ValueError for what cannot be sent.
+
+        A client of a stream that is silent at first learns by it that it has been heard.
+        """
         self._initial = tuple(metadata)
         written(self._initial)  # raises here, in the handler, what cannot be sent
         self._outlet.begin(self)
@@ -139,6 +146,7 @@ class Call:
         return self
 
     async def __anext__(self) -> bytes:
+        """Waits for the next message. What is taken here the client may send anew: a slow handler slows its client."""
         while not self.inbox.messages:
             if self.inbox.ended:
                 raise StopAsyncIteration
@@ -195,6 +203,6 @@ class Call:
 
 
 def _code(code: Any) -> Code:
-    """grpcio's codes have (number, name) as their value."""
+    """grpcio's codes have (number, name) as their value; handlers that were written for it go on to work."""
     value = getattr(code, "value", code)
     return Code(value[0] if isinstance(value, tuple) else value)

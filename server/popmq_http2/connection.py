@@ -120,9 +120,11 @@ class Connection(asyncio.Protocol):
             self._break(ConnectionFault(INTERNAL_ERROR, "a bug of the server"))
 
     def eof_received(self) -> bool:
+        """A client that sends no more wants no answers either: gRPC knows no half-open connections."""
         return False
 
     def connection_lost(self, error: Exception | None) -> None:
+        """Handlers of what was open are cancelled: nobody waits for their answers."""
         if self._timer is not None:
             self._timer.cancel()
         self._streams.drop_all()
@@ -137,6 +139,7 @@ class Connection(asyncio.Protocol):
     # ── Frames ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _on_headers(self, flags: int, stream_id: int, payload: bytes) -> None:
+        """Until a block is whole, the reader lets only its CONTINUATION through."""
         self._reader.block = self._streams.on_headers(flags, stream_id, payload)
 
     def _on_continuation(self, flags: int, stream_id: int, payload: bytes) -> None:
@@ -159,6 +162,7 @@ class Connection(asyncio.Protocol):
             raise StreamFault(stream_id, PROTOCOL_ERROR, "a stream depends on itself")
 
     def _on_settings(self, flags: int, stream_id: int, payload: bytes) -> None:
+        """The client's settings hold from here on; its answer to ours needs none."""
         if stream_id:
             raise ConnectionFault(PROTOCOL_ERROR, "SETTINGS of a stream")
         if flags & ACK:
@@ -177,6 +181,7 @@ class Connection(asyncio.Protocol):
         self._outlet.control(frame(SETTINGS, ACK, 0))
 
     def _set(self, number: int, value: int) -> None:
+        """One setting; those that concern what only clients do are not ours to keep."""
         if number == INITIAL_WINDOW_SIZE:
             change, self._outlet.call_window = value - self._outlet.call_window, value
             for call in list(self._streams.calls.values()):
@@ -193,6 +198,7 @@ class Connection(asyncio.Protocol):
         raise ConnectionFault(PROTOCOL_ERROR, "a client does not push")
 
     def _on_ping(self, flags: int, stream_id: int, payload: bytes) -> None:
+        """The answer to the PING behind our GOAWAY says that the client has read it: no new streams are under way."""
         if stream_id:
             raise ConnectionFault(PROTOCOL_ERROR, "PING of a stream")
         if len(payload) != 8:
@@ -211,6 +217,7 @@ class Connection(asyncio.Protocol):
             raise ConnectionFault(FRAME_SIZE_ERROR, "a GOAWAY has 8 bytes and more")
 
     def _on_window(self, flags: int, stream_id: int, payload: bytes) -> None:
+        """More may be sent; of a stream that has ended it means nothing."""
         if len(payload) != 4:
             raise ConnectionFault(FRAME_SIZE_ERROR, "a WINDOW_UPDATE has 4 bytes")
         self._budget.spend("WINDOW_UPDATE")

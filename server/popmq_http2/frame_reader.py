@@ -1,4 +1,11 @@
-"""Frames out of bytes: the preface, frames that come in pieces, and header blocks that come in several frames."""
+"""Frames out of bytes: the preface, frames that come in pieces, and header blocks that come in several frames.
+
+    client    PRI * HTTP/2.0 … · SETTINGS · frame · frame · …
+    frame     length [3] · type [1] · flags [1] · stream [4] · payload
+    block     HEADERS · CONTINUATION · … · CONTINUATION with END_HEADERS, with no other frame between them
+
+A frame longer than the limit is refused by its head, before anything of it is kept.
+"""
 
 from collections.abc import Callable, Mapping
 
@@ -25,7 +32,10 @@ Take = Callable[[int, int, bytes], None]
 
 
 class FrameReader:
-    """Gives each whole frame to the function for its type; `reset` is told of mistakes that end one stream only."""
+    """Gives each whole frame to the function for its type; `reset` is told of mistakes that end one stream only.
+
+    Bytes of a frame that is not whole are kept as they came and joined once, when enough are there.
+    """
 
     __slots__ = ("_budget", "_frame_bytes", "_have", "_need", "_pieces", "_reset", "_step", "_take", "block")
 

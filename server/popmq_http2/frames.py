@@ -9,14 +9,17 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = range(10)
 
+# Flags. ACK and END_STREAM are the same bit, of different types of frame.
 END_STREAM = ACK = 0x1
 END_HEADERS = 0x4
 PADDED = 0x8
 HAS_PRIORITY = 0x20
 
+# Error codes of RST_STREAM and GOAWAY (RFC 9113, section 7).
 NO_ERROR, PROTOCOL_ERROR, INTERNAL_ERROR, FLOW_CONTROL_ERROR, SETTINGS_TIMEOUT, STREAM_CLOSED = range(6)
 FRAME_SIZE_ERROR, REFUSED_STREAM, CANCEL, COMPRESSION_ERROR, CONNECT_ERROR, ENHANCE_YOUR_CALM = range(6, 12)
 
+# Settings (RFC 9113, section 6.5.2).
 HEADER_TABLE_SIZE, ENABLE_PUSH, MAX_CONCURRENT_STREAMS, INITIAL_WINDOW_SIZE = range(1, 5)
 MAX_FRAME_SIZE, MAX_HEADER_LIST_SIZE = 5, 6
 
@@ -39,7 +42,7 @@ class ConnectionFault(Exception):
 
 
 class StreamFault(Exception):
-    """What ends one stream: a RST_STREAM with `code`."""
+    """What ends one stream: a RST_STREAM with `code`; the others of the connection go on."""
 
     def __init__(self, stream_id: int, code: int, why: str) -> None:
         super().__init__(why)

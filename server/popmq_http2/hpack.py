@@ -103,6 +103,7 @@ class Decoder:
         return headers
 
     def _entry(self, index: int) -> Header:
+        """The static table first, then the dynamic one, its newest entry first."""
         if 0 < index <= _STATIC_COUNT:
             return STATIC[index - 1]
         place = index - _STATIC_COUNT
@@ -121,6 +122,7 @@ class Decoder:
         return (name, value), at
 
     def _resize(self, block: bytes, at: int) -> int:
+        """The client uses less of the table than it may, or more again."""
         size, at = _number(block, at, 5)
         if size > TABLE_BYTES:
             raise CompressionError(f"a table of {size} bytes was never agreed")
@@ -135,6 +137,7 @@ class Decoder:
         self._evict()
 
     def _evict(self) -> None:
+        """The oldest entries go until the others fit."""
         self.version += 1
         gone = 0
         while self._bytes > self._bytes_max:
@@ -161,6 +164,7 @@ def _number(block: bytes, at: int, bits: int) -> tuple[int, int]:
 
 
 def _text(block: bytes, at: int) -> tuple[bytes, int]:
+    """(a text, where it ends)."""
     huffman = block[at] & 0x80
     length, at = _number(block, at, 7)
     raw = block[at : at + length]

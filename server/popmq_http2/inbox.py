@@ -39,7 +39,10 @@ class Inbox:
         self.ended = False
 
     def add(self, data: bytes) -> None:
-        """Takes bytes of a DATA frame. Raises Aborted: too large, too much, cannot be unpacked."""
+        """Takes bytes of a DATA frame. Raises Aborted: too large, too much, cannot be unpacked.
+
+        Pieces of a message are joined once, when it is whole: joining them as they come would be quadratic.
+        """
         size = len(data)
         self._buffered.bytes += size
         self._size += size

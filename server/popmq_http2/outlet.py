@@ -188,7 +188,7 @@ class Outlet:
     # ── What the client says of it ───────────────────────────────────────────────────────────────────────────────────
 
     def widen(self, size: int) -> None:
-        """WINDOW_UPDATE of the connection."""
+        """WINDOW_UPDATE of the connection: all that it stopped stand in line again."""
         self.window += size
         if self.window > WINDOW_MAX:
             raise ConnectionFault(FLOW_CONTROL_ERROR, "the window of the connection is larger than 2^31 - 1")
@@ -205,6 +205,7 @@ class Outlet:
             self._add(call)
 
     def resize_table(self, table_bytes: int) -> None:
+        """The client's header table is of another size."""
         self._blocks.resize(table_bytes)
 
     def pause(self) -> None:
@@ -212,18 +213,21 @@ class Outlet:
         self._full = True
 
     def resume(self) -> None:
+        """The transport has room again."""
         self._full, self.moved_s = False, monotonic()
         self._schedule()
 
     # ── Flushing ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _add(self, call: Call) -> None:
+        """The call stands in line for the next flush, once."""
         if not call.in_line:
             call.in_line = True
             self._dirty.append(call)
         self._schedule()
 
     def _schedule(self) -> None:
+        """`call_soon` runs behind whatever else became ready in this turn: their answers leave with this write."""
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self.flush)
@@ -246,6 +250,7 @@ class Outlet:
             self._schedule()
 
     def _begin(self, call: Call) -> None:
+        """The head of a response."""
         call.begun = True
         block, extra = self._blocks.begin(), call.initial_block()
         self._headers(call, block + extra, END_HEADERS)
@@ -271,6 +276,7 @@ class Outlet:
         call.pending = memoryview(joined)
 
     def _pump_pending(self, call: Call) -> None:
+        """DATA frames, as far as both windows go; what is left stands in line again, or waits for its window."""
         pending, at = call.pending, 0
         stop = min(len(pending), self.window, call.window_out, TURN_BYTES)
         while at < stop:
@@ -286,6 +292,7 @@ class Outlet:
                 self._starved.append(call)
 
     def _moved(self, call: Call, size: int) -> None:
+        """Bytes of a call were given out: a handler that wrote too far ahead goes on."""
         self.window -= size
         self.unsent -= size
         self.moved_s = monotonic()

@@ -111,10 +111,12 @@ class Server:
     # ── For connections ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def joined(self, connection: Connection) -> None:
+        """A new connection, to be ended by `stop`."""
         self._connections.add(connection)
         self._quiet.clear()
 
     def left(self, connection: Connection) -> None:
+        """It has ended; with the last one `stop` has."""
         self._connections.discard(connection)
         if not self._connections:
             self._quiet.set()
@@ -145,6 +147,7 @@ class Server:
                 call.end(Code.INTERNAL, f"{call.path} takes one message, {len(call.inbox.messages)} came")
 
     def _start(self, call: Call, method: Method) -> None:
+        """A task of its own for each handler: it is what a deadline or a reset cancels."""
         assert call.streams is not None
         call.streams.started(call, self._loop.create_task(self._run(call, method)))
 

@@ -7,7 +7,7 @@ from popmq_http2.hpack import Header
 
 
 class Code(enum.IntEnum):
-    """https://grpc.io/docs/guides/status-codes/"""
+    """Numbers and names are those of gRPC (https://grpc.io/docs/guides/status-codes/)."""
 
     OK = 0
     CANCELLED = 1
@@ -67,12 +67,14 @@ def read(name: bytes, value: bytes) -> tuple[str, str | bytes]:
 
 
 def _name(name: str) -> bytes:
+    """Header names of HTTP/2 are lower case; a few of them have a meaning of their own in gRPC."""
     if not name or name != name.lower() or name[0] == ":" or name in _RESERVED:
         raise ValueError(f"{name!r} is no name of metadata: use lower-case letters, digits, '-', '_' and '.'")
     return name.encode("ascii")
 
 
 def _value(name: str, value: str | bytes) -> bytes:
+    """Base64 without padding for bytes, as gRPC writes it; printable ASCII for text."""
     if name.endswith("-bin"):
         raw = value if isinstance(value, bytes) else value.encode()
         return base64.b64encode(raw).rstrip(b"=")

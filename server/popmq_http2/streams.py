@@ -55,7 +55,11 @@ _PRIORITY_BYTES = 5
 
 
 class Streams:
-    """The calls of a connection. `closing`: new ones are refused."""
+    """The calls of a connection. `closing`: new ones are refused.
+
+    A stream is in `calls` from its HEADERS until its last frame was given out or it was reset. One that we ended before
+    its client had finished is remembered for a while, since frames of it may be under way.
+    """
 
     def __init__(self, server: Server, budget: Budget, outlet: Outlet) -> None:
         self._server = server
@@ -78,6 +82,7 @@ class Streams:
         self._grant(self._limits.connection_window - DEFAULT_WINDOW)
 
     def _grant(self, size: int) -> None:
+        """WINDOW_UPDATE of the connection."""
         self._window_in += size
         self._outlet.control(frame(WINDOW_UPDATE, 0, 0, U32.pack(size)))
 
@@ -175,6 +180,7 @@ class Streams:
         return read
 
     def _pairs(self, block: bytes) -> list[Header]:
+        """The headers of a block. An error is one of the connection: both sides' tables would differ from here on."""
         version = self._decoder.version
         try:
             pairs = self._decoder.decode(block, self._limits.headers_bytes)
@@ -187,6 +193,7 @@ class Streams:
         return pairs
 
     def _on_trailers(self, flags: int, stream_id: int, block: bytes) -> None:
+        """A second header block of a stream: gRPC's clients send none, HTTP/2 allows one at the end."""
         pairs = self._pairs(block)  # also of a stream that is not open: the tables have to go on
         call = self.calls.get(stream_id)
         if call is None or call.inbox.ended:
@@ -201,6 +208,7 @@ class Streams:
         self._feed(call, b"", True)
 
     def _open(self, stream_id: int, read: Head, ends: bool) -> None:
+        """A new call: served, or answered at once with the reason why not."""
         limits, outlet = self._limits, self._outlet
         inbox = Inbox(limits, self._server.buffered, read.encoding)
         call = self.calls[stream_id] = Call(outlet, stream_id, read, inbox, limits.stream_window, outlet.call_window)
@@ -237,6 +245,7 @@ class Streams:
     # ── Ends ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def on_reset(self, flags: int, stream_id: int, payload: bytes) -> None:
+        """The client has cancelled a call. It costs a point: to open and reset costs the client next to nothing."""
         if len(payload) != 4:
             raise ConnectionFault(FRAME_SIZE_ERROR, "a RST_STREAM frame has 4 bytes")
         if not stream_id or stream_id > self.last_id:

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest_asyncio
-from popmq_http2 import Call, Code, Limits, Server, bidirectional, client_streaming, server_streaming, unary
 
+from popmq_http2 import Call, Code, Limits, Method, Server, bidirectional, client_streaming, server_streaming, unary
 from tests.http2.frame_client import FrameClient
 
 
@@ -68,7 +68,7 @@ class Echo:
     async def deaf(self, call: Call) -> bytes:
         return await self.wait(b"", call)
 
-    def methods(self) -> dict[str, object]:
+    def methods(self) -> dict[str, Method]:
         one = {name: unary(getattr(self, name)) for name in ("say", "wait", "fail")}
         many = {name: server_streaming(getattr(self, name)) for name in ("many", "endless")}
         into = {name: client_streaming(getattr(self, name)) for name in ("count", "deaf")}

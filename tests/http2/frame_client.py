@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hpack.hpack import Decoder, Encoder
+
 from popmq_http2 import frames
 from popmq_http2.frames import HEAD, HEAD_BYTES, PREFACE, U32
 
@@ -25,6 +26,7 @@ class FrameClient:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
         self.encoder, self.decoder = Encoder(), Decoder()
+        self.headers: dict[str, str] = {}
 
     @classmethod
     async def connect(cls, port: int) -> FrameClient:
@@ -50,10 +52,10 @@ class FrameClient:
         block: bytes = self.encoder.encode(pairs)
         return block
 
-    def open(self, stream_id: int, method: str = "wait", flags: int = frames.END_HEADERS, **others: str) -> None:
+    def open(self, stream_id: int, method: str = "wait", flags: int = frames.END_HEADERS, **others: Any) -> None:
         self.send(frames.HEADERS, flags, stream_id, self.head(method, **others))
 
-    def ask(self, stream_id: int, method: str = "wait", message: bytes = b"m", **others: str) -> None:
+    def ask(self, stream_id: int, method: str = "wait", message: bytes = b"m", **others: Any) -> None:
         """A whole unary call."""
         self.open(stream_id, method, **others)
         self.send(frames.DATA, frames.END_STREAM, stream_id, b"\0" + U32.pack(len(message)) + message)
@@ -69,7 +71,7 @@ class FrameClient:
         while True:
             got = await self.read()
             if got.kind == frames.HEADERS:
-                self.headers = dict(self.decoder.decode(got.payload))
+                self.headers = dict(self.decoder.decode(got.payload))  # type: ignore[arg-type]
             if got.kind == kind and stream_id in (None, got.stream_id):
                 return got
 
@@ -78,7 +80,7 @@ class FrameClient:
         while True:
             await self.until(frames.HEADERS, stream_id)
             if "grpc-status" in self.headers:
-                return str(self.headers["grpc-status"])
+                return self.headers["grpc-status"]
 
     async def gone(self) -> int:
         """The error of the GOAWAY with which the server closes."""

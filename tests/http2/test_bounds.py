@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
+
 from popmq_http2 import frames
 from popmq_http2.frames import (
     CANCEL,
@@ -23,7 +24,6 @@ from popmq_http2.frames import (
     U32,
     WINDOW_UPDATE,
 )
-
 from tests.http2.conftest import Echo, Serve
 from tests.http2.frame_client import FrameClient
 

@@ -9,8 +9,8 @@ from typing import Any
 import grpc
 import pytest
 import pytest_asyncio
-from popmq_http2 import Server
 
+from popmq_http2 import Server
 from tests.http2.conftest import Echo, Serve
 
 MIB = 1 << 20
@@ -22,35 +22,35 @@ async def served(serve: Serve) -> tuple[Server, int]:
 
 
 @pytest_asyncio.fixture
-async def channel(served: tuple[Server, int]) -> AsyncIterator[grpc.aio.Channel]:
+async def channel(served: tuple[Server, int]) -> AsyncIterator[Any]:
     options = (("grpc.max_receive_message_length", -1),)
     async with grpc.aio.insecure_channel(f"127.0.0.1:{served[1]}", options) as channel:
         yield channel
 
 
-def unary(channel: grpc.aio.Channel, name: str) -> Any:
+def unary(channel: Any, name: str) -> Any:
     return channel.unary_unary(f"/t.Echo/{name}")
 
 
 @pytest.mark.parametrize("size", [0, 1, 16_379, 16_380, 65_535, 3 * MIB, 20 * MIB])
-async def test_a_message_of_any_size_comes_back_as_it_was(channel: grpc.aio.Channel, size: int) -> None:
+async def test_a_message_of_any_size_comes_back_as_it_was(channel: Any, size: int) -> None:
     message = bytes(number % 251 for number in range(min(size, 1000))) * (size // 1000 + 1)
     assert await unary(channel, "say")(message[:size]) == message[:size]
 
 
-async def test_a_message_that_is_too_large_is_refused_and_the_connection_goes_on(channel: grpc.aio.Channel) -> None:
+async def test_a_message_that_is_too_large_is_refused_and_the_connection_goes_on(channel: Any) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await unary(channel, "say")(b"x" * (20 * MIB + 1))
     assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert await unary(channel, "say")(b"next") == b"next"
 
 
-async def test_many_calls_at_a_time_get_their_own_answers(channel: grpc.aio.Channel) -> None:
+async def test_many_calls_at_a_time_get_their_own_answers(channel: Any) -> None:
     messages = [b"%d" % number for number in range(500)]
     assert await asyncio.gather(*(unary(channel, "say")(message) for message in messages)) == messages
 
 
-async def test_streams_of_all_kinds(channel: grpc.aio.Channel) -> None:
+async def test_streams_of_all_kinds(channel: Any) -> None:
     many = [message async for message in channel.unary_stream("/t.Echo/many")(b"x")]
     assert many == [b"%d x" % number for number in range(34)]
     assert await channel.stream_unary("/t.Echo/count")(iter([b"a"] * 1000)) == b"1000"
@@ -60,7 +60,7 @@ async def test_streams_of_all_kinds(channel: grpc.aio.Channel) -> None:
     assert [message async for message in back] == large
 
 
-async def test_metadata_goes_both_ways_bytes_included(channel: grpc.aio.Channel, echo: Echo) -> None:
+async def test_metadata_goes_both_ways_bytes_included(channel: Any, echo: Echo) -> None:
     call = unary(channel, "say")(b"x", metadata=(("who", "me"), ("raw-bin", b"\0\xfe\xff")))
     assert await call == b"x"
     assert dict(await call.trailing_metadata()) == {"seen": "yes", "seen-bin": b"\0\xff"}
@@ -68,7 +68,7 @@ async def test_metadata_goes_both_ways_bytes_included(channel: grpc.aio.Channel,
     assert echo.ended == ["/t.Echo/say"]
 
 
-async def test_compressed_requests_are_taken(channel: grpc.aio.Channel) -> None:
+async def test_compressed_requests_are_taken(channel: Any) -> None:
     message = b"again and " * 10_000
     assert await unary(channel, "say")(message, compression=grpc.Compression.Gzip) == message
     with pytest.raises(grpc.aio.AioRpcError) as refused:
@@ -76,7 +76,7 @@ async def test_compressed_requests_are_taken(channel: grpc.aio.Channel) -> None:
     assert refused.value.code() is grpc.StatusCode.INTERNAL
 
 
-async def test_a_refusal_carries_its_code_message_and_metadata(channel: grpc.aio.Channel) -> None:
+async def test_a_refusal_carries_its_code_message_and_metadata(channel: Any) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await unary(channel, "fail")(b"x")
     assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
@@ -84,9 +84,7 @@ async def test_a_refusal_carries_its_code_message_and_metadata(channel: grpc.aio
     assert ("why-bin", b"\x01") in tuple(refused.value.trailing_metadata())
 
 
-async def test_a_handler_that_raises_ends_its_call_and_no_other(
-    channel: grpc.aio.Channel, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_handler_that_raises_ends_its_call_and_no_other(channel: Any, caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await unary(channel, "fail")(b"")
     assert refused.value.code() is grpc.StatusCode.UNKNOWN
@@ -95,33 +93,33 @@ async def test_a_handler_that_raises_ends_its_call_and_no_other(
     assert await unary(channel, "say")(b"next") == b"next"
 
 
-async def test_metadata_that_cannot_be_sent_end_the_call_all_the_same(channel: grpc.aio.Channel) -> None:
+async def test_metadata_that_cannot_be_sent_end_the_call_all_the_same(channel: Any) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await unary(channel, "fail")(b"metadata")
     assert refused.value.code() is grpc.StatusCode.INTERNAL
 
 
-async def test_an_unknown_method_is_unimplemented(channel: grpc.aio.Channel) -> None:
+async def test_an_unknown_method_is_unimplemented(channel: Any) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await unary(channel, "nothing")(b"x" * MIB)
     assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
-async def test_a_deadline_cancels_the_handler(channel: grpc.aio.Channel, echo: Echo) -> None:
+async def test_a_deadline_cancels_the_handler(channel: Any, echo: Echo) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await unary(channel, "wait")(b"x", timeout=0.05)
     assert refused.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
     await asyncio.wait_for(echo.cancelled.acquire(), 20)
 
 
-async def test_a_caller_who_goes_away_cancels_the_handler(channel: grpc.aio.Channel, echo: Echo) -> None:
+async def test_a_caller_who_goes_away_cancels_the_handler(channel: Any, echo: Echo) -> None:
     call = unary(channel, "wait")(b"x")
     await echo.entered.acquire()
     call.cancel()
     await asyncio.wait_for(echo.cancelled.acquire(), 20)
 
 
-async def test_a_client_that_reads_nothing_stops_who_writes_to_it(channel: grpc.aio.Channel, echo: Echo) -> None:
+async def test_a_client_that_reads_nothing_stops_who_writes_to_it(channel: Any, echo: Echo) -> None:
     call = channel.unary_stream("/t.Echo/endless")(b"x" * 100_000)
     assert len(await call.read()) == 100_000
     written = 0
@@ -141,7 +139,7 @@ async def _soon(waiting: Any) -> bool:
 
 
 async def test_a_stop_lets_running_calls_end_and_takes_no_new_ones(
-    served: tuple[Server, int], channel: grpc.aio.Channel, echo: Echo
+    served: tuple[Server, int], channel: Any, echo: Echo
 ) -> None:
     running = asyncio.ensure_future(unary(channel, "wait")(b"last"))
     await echo.entered.acquire()
@@ -155,9 +153,7 @@ async def test_a_stop_lets_running_calls_end_and_takes_no_new_ones(
     await stopping
 
 
-async def test_a_stop_without_grace_ends_running_calls(
-    served: tuple[Server, int], channel: grpc.aio.Channel, echo: Echo
-) -> None:
+async def test_a_stop_without_grace_ends_running_calls(served: tuple[Server, int], channel: Any, echo: Echo) -> None:
     running = asyncio.ensure_future(unary(channel, "wait")(b"x"))
     await echo.entered.acquire()
     await served[0].stop(0)

@@ -8,8 +8,10 @@ import hpack
 import pytest
 from hpack.hpack import Decoder as LibraryDecoder
 from hpack.hpack import Encoder as LibraryEncoder
+from hpack.table import HeaderTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from popmq_http2.hpack import STATIC, CompressionError, Decoder, TooManyHeaders, encode, remembered, resized
 
 LARGE = 1 << 20
@@ -21,12 +23,14 @@ lists = st.lists(pairs, max_size=12)
 
 
 def test_the_static_table_is_the_librarys() -> None:
-    assert hpack.hpack.HeaderTable.STATIC_TABLE == STATIC
+    assert HeaderTable.STATIC_TABLE == STATIC
 
 
 @given(st.lists(st.tuples(lists, st.booleans(), st.sampled_from((None, 0, 40, 100, 4096))), max_size=8))
 @settings(max_examples=300, deadline=None)
-def test_blocks_of_one_connection_are_read_as_they_were_meant(rounds: list[tuple[list, bool, int | None]]) -> None:
+def test_blocks_of_one_connection_are_read_as_they_were_meant(
+    rounds: list[tuple[list[tuple[bytes, bytes]], bool, int | None]],
+) -> None:
     encoder, decoder = LibraryEncoder(), Decoder()
     for headers, huffman, table_bytes in rounds:
         if table_bytes is not None:

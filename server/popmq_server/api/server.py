@@ -16,8 +16,8 @@ from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1._async import HealthServicer
 from grpc_reflection.v1alpha import reflection, reflection_pb2, reflection_pb2_grpc
-from popmq_http2 import Limits
 
+from popmq_http2 import Limits
 from popmq_proto.rocketmq import definition_pb2, service_pb2
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.access import Keys
@@ -85,11 +85,7 @@ class Server:
         """With `keys` every call needs one, and no part gets the engine but behind them."""
         self._metrics = metrics
         asked = [Authentication(keys, metrics, f"/{SERVICE.full_name}/")] if keys else []
-        self._server: Any = (
-            PythonTransport(asked, Limits(message_bytes=MESSAGE_BYTES))
-            if transport == "python"
-            else grpc.aio.server(options=_OPTIONS, interceptors=asked)
-        )
+        self._server = _transport(transport, asked)
         engine: Engine = Guarded(broker, keys) if keys else broker
         self._health = HealthServicer()
         self._running = 0
@@ -264,6 +260,13 @@ class Server:
         idle.cancel()
         await self._server.stop(min(grace_s, _STREAMS_S))
         await stopped
+
+
+def _transport(name: str, interceptors: list[Authentication]) -> Any:
+    """What serves the ports."""
+    if name == "python":
+        return PythonTransport(interceptors, Limits(message_bytes=MESSAGE_BYTES))
+    return grpc.aio.server(options=_OPTIONS, interceptors=interceptors)
 
 
 def _by_address(add: Callable[[str], int]) -> Callable[[str, int], int]:

@@ -16,9 +16,9 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, NamedTuple
 
 import grpc
+
 import popmq_http2
 from popmq_http2 import Call, Limits, Method
-
 from popmq_server.certificate import Certificate, Pair
 from popmq_server.errors import StartError
 
