@@ -1,7 +1,8 @@
 """One connection: bytes in, frames that concern it as a whole, keepalive, and its end.
 
 What the protocol forbids ends the stream (StreamFault) or the connection (ConnectionFault), as RFC 9113 says for each
-case; where it leaves the choice, the connection ends.
+case; where it leaves the choice, the connection ends. Frames that ask for work without giving any take points of the
+budget, and so does every mistake.
 
     open ── go_away: GOAWAY 2^31 - 1, PING ─▶ its answer: GOAWAY with the last stream ─▶ the last call ends ─▶ closed
       └──── a fault: GOAWAY with its code ───────────────────────────────────────────────────────────────────▶
@@ -63,7 +64,10 @@ _KEEPALIVE, _GOING = b"keepaliv", b"going..."
 
 
 class Connection(asyncio.Protocol):
-    """The protocol of one connection."""
+    """The protocol of one connection: what asyncio calls, what each type of frame does, and how it ends.
+
+    There is one timer, which looks every half minute whether the client has begun, lives, and takes what it asked for.
+    """
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -110,6 +114,10 @@ class Connection(asyncio.Protocol):
         self._streams.open_window()
 
     def data_received(self, data: bytes) -> None:
+        """All frames that came, and what follows from them; the answers leave when the event loop's turn ends.
+
+        A bug here must not leave a connection that nobody reads: it ends, and is logged.
+        """
         self._heard_s, self._asked_s = monotonic(), None
         try:
             self._reader.feed(data)
@@ -131,6 +139,7 @@ class Connection(asyncio.Protocol):
         self._server.left(self)
 
     def pause_writing(self) -> None:
+        """The socket takes no more for now: answers wait, frames are read on."""
         self._outlet.pause()
 
     def resume_writing(self) -> None:

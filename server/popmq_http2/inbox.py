@@ -25,7 +25,11 @@ class Buffered:
 
 
 class Inbox:
-    """The messages of one stream. `ended`: no more will come."""
+    """The messages of one stream. `ended`: no more will come.
+
+    A message may be larger than the window of its stream, so the window is given back while it comes (outlet.py); what
+    is bounded is the message, and what all streams hold together.
+    """
 
     __slots__ = ("_buffered", "_encoding", "_limits", "_pieces", "_size", "ended", "messages")
 

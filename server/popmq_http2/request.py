@@ -1,4 +1,9 @@
-"""The head of a request: what its header block says, checked once for each block that differs."""
+"""The head of a request: what its header block says, checked once for each block that differs.
+
+no valid HTTP/2       Malformed: the stream is reset                       pseudo-headers, names, values, te
+valid, but not gRPC   answered as plain HTTP, with 405 or 415              another method than POST, a content-type
+gRPC, but not sound   ended with a status, the handler is not called       a timeout or bytes that cannot be read
+"""
 
 from typing import NamedTuple
 

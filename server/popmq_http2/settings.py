@@ -1,4 +1,8 @@
-"""Which values of a client's SETTINGS are none (RFC 9113, section 6.5.2)."""
+"""Which values of a client's SETTINGS are forbidden (RFC 9113, section 6.5.2).
+
+A server needs three of them: how much it may send ahead, in frames of which size, and how large the client's header
+table is. The others are about pushed streams, which gRPC does not have, or advice.
+"""
 
 from popmq_http2.frames import (
     DEFAULT_FRAME,

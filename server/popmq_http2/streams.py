@@ -3,6 +3,12 @@
 HEADERS, CONTINUATION ─▶ block ─▶ Head ─▶ Call ─▶ handler's task
 DATA ──────────────────────────────────▶ its Inbox ──┘
 RST_STREAM, a deadline, the connection's end ─▶ the task is cancelled
+
+    a frame on a stream that …               is answered by
+    its client ended or reset                STREAM_CLOSED: of the stream for DATA, of the connection for HEADERS
+    we ended, and its client was sending     nothing, it may have been under way; a point of the budget
+    was never open                           PROTOCOL_ERROR of the connection
+    is too much, while the server is full    REFUSED_STREAM: clients of gRPC try again
 """
 
 from __future__ import annotations
