@@ -61,6 +61,7 @@ class TooManyHeaders(Exception):
 class Decoder:
     """The tables of one connection, as its client's encoder has them."""
 
+    # Entries are appended, and the index counts from the end: no entry moves when one is added.
     __slots__ = ("_bytes", "_bytes_max", "_table", "version")
 
     def __init__(self) -> None:

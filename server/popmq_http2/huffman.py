@@ -28,7 +28,7 @@ Step = tuple[int, bytes, bool]
 
 
 def _codes() -> dict[tuple[int, int], int]:
-    """(length, code) → symbol."""
+    """(length, code) → symbol. The first code of a length is the one after the last shorter one, shifted."""
     found: dict[tuple[int, int], int] = {}
     code = length = 0
     for symbol in sorted(range(len(_LENGTHS)), key=lambda symbol: (_LENGTHS[symbol], symbol)):

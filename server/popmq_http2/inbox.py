@@ -74,6 +74,7 @@ class Inbox:
         self._pieces, self._size = [], 0
         self.messages.clear()
 
+    # For flow control: what nobody takes keeps the window small.
     @property
     def waiting(self) -> int:
         """Bytes of messages that nobody has taken, without the one that is still coming."""
@@ -105,7 +106,10 @@ class Inbox:
         return self._size >= PREFIX_BYTES
 
     def _unpacked(self, flag: int, message: bytes) -> bytes:
-        """A message that came compressed; no more of it is unpacked than a message may have."""
+        """A message that came compressed.
+
+        No more of it is unpacked than a message may have: a few bytes of gzip can be the size of memory.
+        """
         if flag != 1 or self._encoding != b"gzip":
             raise Aborted(Code.INTERNAL, f"a compressed message (flag {flag}) with grpc-encoding {self._encoding!r}")
         most = self._limits.message_bytes

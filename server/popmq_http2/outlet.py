@@ -160,7 +160,10 @@ class Outlet:
         self._add(call)
 
     def end_plainly(self, call: Call, status: int, why: str) -> None:
-        """An answer of HTTP to what is no call of gRPC."""
+        """An answer of HTTP to what is no call of gRPC, so that a browser or a probe shows what is wrong.
+
+        It has no trailers, so its last DATA frame ends the stream.
+        """
         headers = [(b":status", b"%d" % status), (b"content-type", b"text/plain; charset=utf-8")]
         self._headers(call, self._blocks.plain(encode(headers)), END_HEADERS)
         call.begun = call.plain = True

@@ -1,8 +1,10 @@
 """The streams of one connection: calls are opened, fed and ended by the frames that name a stream.
 
-HEADERS, CONTINUATION ─▶ block ─▶ Head ─▶ Call ─▶ handler's task
-DATA ──────────────────────────────────▶ its Inbox ──┘
-RST_STREAM, a deadline, the connection's end ─▶ the task is cancelled
+    HEADERS, CONTINUATION ─▶ block ─▶ Head ─▶ Call ─▶ handler's task
+    DATA ──────────────────────────────────▶ its Inbox ──┘
+    RST_STREAM, a deadline, the connection's end ─▶ the task is cancelled
+
+What is wrong with a stream, and what follows from it (RFC 9113, section 5.1):
 
     a frame on a stream that …               is answered by
     its client ended or reset                STREAM_CLOSED: of the stream for DATA, of the connection for HEADERS
@@ -284,6 +286,7 @@ class Streams:
         self._outlet.end(call, Code.DEADLINE_EXCEEDED, "the deadline has passed")
         _cancel(call)
 
+    # A call leaves `calls` in exactly two ways: here, when its last frame was given out, and in _drop.
     def closed(self, call: Call) -> None:
         """Its last frame was given out. A client that was still sending does not know it yet."""
         if not call.inbox.ended:
