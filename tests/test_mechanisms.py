@@ -7,21 +7,19 @@ That a test shows what its row says is for readers to judge, and for `make mutat
 
 from __future__ import annotations
 
-import ast
 import importlib
 import re
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
+from tests.mechanisms import PAGE, ROW, ROWS, Row, rows, unusable_test
+
 ROOT = Path(__file__).parent.parent
-PAGE = ROOT / "docs" / "mechanisms.md"
 #: How many mechanisms of the list may have no place here.
 NO_PLACE_MAX = 12
 #: Numbers that the list of defects leaves out.
@@ -30,35 +28,8 @@ LISTS = {"S0": range(1, 53), "S1": range(1, 59), "S2": range(1, 61), "S3": range
     "D": DEFECTS,
     "I": range(1, 31),
 }
-ROW = re.compile(r"^\| ([SDI]\d*\.\d\d) \| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
-QUOTED = re.compile(r"`([^`]+)`")
-SKIPPED = re.compile(r"pytest\.(?:mark\.)?(?:skip|skipif|xfail|importorskip|polyglot)\b")
 
 
-class Row(NamedTuple):
-    """A line of the tables."""
-
-    id: str
-    what: str
-    where: str
-    test: str
-
-    @property
-    def has_a_place(self) -> bool:
-        return self.where != "no place"
-
-    def tests(self) -> list[str]:
-        return QUOTED.findall(self.test) if self.has_a_place else []
-
-    def places(self) -> list[str]:
-        return QUOTED.findall(self.where) if self.has_a_place else []
-
-
-def rows(text: str) -> list[Row]:
-    return [Row(*cells) for cells in ROW.findall(text)]
-
-
-ROWS = rows(PAGE.read_text())
 IDS = [f"{name}.{number:02}" for name, numbers in LISTS.items() for number in numbers]
 
 # ── What is wrong with a row ─────────────────────────────────────────────────────────────────────────────────────────
@@ -81,37 +52,6 @@ def unknown_place(place: str) -> str:
             return f"{place}: {found.__name__} has no {part}" if hasattr(found, "__name__") else f"{place}: no {part}"
         found = getattr(found, part, found)
     return "" if name else f"{place} names a module, and nothing in it"
-
-
-@cache
-def functions(path: Path) -> dict[str, list[str]]:
-    """Name → decorators and first words of each test of a file; under "" what the file says of all its tests."""
-    tree = ast.parse(path.read_text())
-    found = {
-        "": [
-            ast.unparse(node)
-            for node in tree.body
-            if isinstance(node, ast.Assign) and "pytestmark" in ast.unparse(node)
-        ]
-    }
-    for node in tree.body:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            calls = [ast.unparse(child.func) for child in ast.walk(node) if isinstance(child, ast.Call)]
-            found[node.name] = [*map(ast.unparse, node.decorator_list), *calls]
-    return found
-
-
-def unusable_test(test: str) -> str:
-    """A test that is not there, or that is not run everywhere; nothing when it is fine."""
-    name, _, function = test.partition("::")
-    path = ROOT / name
-    if not path.exists() or not function.startswith("test_"):
-        return f"{test}: no such file, or no test"
-    found = functions(path)
-    if function not in found:
-        return f"{test}: {name} has no such test"
-    marks = " ".join([*found[""], *found[function]])
-    return f"{test} may be skipped" if SKIPPED.search(marks) else ""
 
 
 def complaints(row: Row) -> Iterator[str]:

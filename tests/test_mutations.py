@@ -10,7 +10,7 @@ import pytest
 
 from scripts import mutate
 from scripts.mutate import CannotMutate, Mutation
-from tests.test_mechanisms import ROWS, unusable_test
+from tests.mechanisms import ROWS, unusable_test
 
 ROOT = Path(__file__).parent.parent
 ALL = mutate.mutations()

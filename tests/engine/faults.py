@@ -1,4 +1,4 @@
-"""A disk that fails when a test wants it to: in a commit, or in a put."""
+"""Faults for tests: a disk that fails in a commit or in a put, and a process that is killed around a commit."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ import contextlib
 import enum
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 from unittest import mock
 
+import pytest
+
 from popmq_server.storage.lmdb import DiskFault, MapFull, Store, Transaction
+from tests.engine.rig import Rig
 
 
 class Fault(enum.Enum):
@@ -67,3 +71,26 @@ def failing_put(number: int) -> Iterator[Hit]:
 
     with mock.patch.object(Transaction, "put", bad_put):
         yield hit
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+def killed_before_commit(rig: Rig, *commands: Any) -> None:
+    """Runs a commit batch up to its commit, and starts again from what is on disk."""
+
+    def die(transaction: Transaction) -> None:
+        raise Killed
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Transaction, "commit", die)
+        with pytest.raises(Killed):
+            rig.run(*commands)
+    rig.crash()
+
+
+def killed_before_answer(rig: Rig, *commands: Any) -> None:
+    """Commits, and starts again before any caller has its answer."""
+    rig.run(*commands)
+    rig.crash()

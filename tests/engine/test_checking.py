@@ -15,10 +15,21 @@ from popmq_server.jobs import Timed
 from popmq_server.message import GIVE_UP_TOPIC
 from popmq_server.storage.lmdb import Transaction
 from popmq_server.transaction import CHECK_EVERY_MS, CHECKS_MAX, FIRST_CHECK_MS, Half
-from tests.engine.faults import Fault, failing, failing_put
+from tests.engine.faults import Fault, failing, failing_put, killed_before_answer, killed_before_commit
 from tests.engine.rig import HOUR, SECOND, Rig, message, parsed, refusal, refusals
-from tests.engine.test_crash_table import killed_before_answer, killed_before_commit
-from tests.engine.traffic_timing import ending, halves, later, make_topic, send, texts, timed_pair, waiting
+from tests.engine.traffic_timing import (
+    asked,
+    ending,
+    halves,
+    later,
+    listen,
+    make_topic,
+    send,
+    texts,
+    timed,
+    timed_pair,
+    waiting,
+)
 
 
 @pytest.fixture
@@ -26,25 +37,6 @@ def half(rig: Rig) -> Place:
     """Half message a of topic t."""
     timed_pair(rig, "TRANSACTION")
     return send(rig, later("a", transaction=True))[0]
-
-
-def listen(rig: Rig, *topics: str) -> None:
-    rig.do(ask.Listen(frozenset(topics), topics))
-
-
-def timed(rig: Rig) -> Timed:
-    """All that time asks for now."""
-    checks, given_up = [], list[str]()
-    while rig.due:
-        found = rig.commit().timed
-        checks += found.checks
-        given_up += found.given_up
-    return Timed([], [], checks, given_up)
-
-
-def asked(rig: Rig) -> list[tuple[str, int]]:
-    """(body, number) of each check that is handed out now."""
-    return [(parsed(check.data).body.decode()[:9], check.number) for check in timed(rig).checks]
 
 
 def hand(rig: Rig, *checks: Check) -> None:

@@ -2,36 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from popmq_server import commands as ask
-from popmq_server.storage.lmdb import Transaction
+from tests.engine.faults import killed_before_answer, killed_before_commit
 from tests.engine.rig import MINUTE, SECOND, Delivery, Rig, bodies, deliveries, refusals, sending
-
-
-class Killed(BaseException):
-    """The process is gone."""
-
-
-def killed_before_commit(rig: Rig, *commands: Any) -> None:
-    """Runs a group up to its commit, and starts again from what is on disk."""
-
-    def die(transaction: Transaction) -> None:
-        raise Killed
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Transaction, "commit", die)
-        with pytest.raises(Killed):
-            rig.run(*commands)
-    rig.crash()
-
-
-def killed_before_answer(rig: Rig, *commands: Any) -> None:
-    """The commit is on disk; nobody hears of it."""
-    rig.run(*commands)
-    rig.crash()
 
 
 @pytest.fixture

@@ -13,9 +13,8 @@ from popmq_server.commands import Place
 from popmq_server.errors import Refused
 from popmq_server.firing import FIRE_BYTES_MAX, FIRE_MESSAGES_MAX, WALL_LOOK_MS
 from popmq_server.storage.lmdb import Transaction
-from tests.engine.faults import Fault, failing, failing_put
+from tests.engine.faults import Fault, failing, failing_put, killed_before_answer, killed_before_commit
 from tests.engine.rig import DAY, HOUR, MINUTE, SECOND, Rig, bodies, message, refusal, sending
-from tests.engine.test_crash_table import killed_before_answer, killed_before_commit
 from tests.engine.traffic_timing import (
     delayed,
     fill,

@@ -14,8 +14,8 @@ from popmq_server.filters import filter as filters
 from popmq_server.message import Extra, Outgoing
 from popmq_server.tx import Tx
 from tests.engine.conftest import MakeRig
+from tests.engine.filtering import BLUE, RED, send, set_filter, shop, tagged
 from tests.engine.rig import KEEP, MINUTE, Delivery, Rig, bodies, deliveries, message, numbered
-from tests.engine.test_filtering import BLUE, RED, send, set_filter, shop, tagged
 
 # ── How much one pop looks at ────────────────────────────────────────────────────────────────────────────────────────
 

@@ -8,40 +8,19 @@ from popmq_server import commands as ask
 from popmq_server.message import Outgoing, tag_hash
 from popmq_server.records import Subscription
 from popmq_server.topic import BLOCK_ENTRIES_MAX
+from tests.engine.filtering import BLUE, RED, send, set_filter, shop, tagged
 from tests.engine.rig import MINUTE, Rig, bodies, message, numbered, refusal
 
-RED, BLUE = ("tag", "red"), ("tag", "blue")
 BIG = ("sql92", "size > 5")
-
-
-def send(rig: Rig, *messages: Outgoing, topic: str = "t") -> None:
-    rig.do(ask.Send(topic, messages, bytes=sum(len(one.data) for one in messages)))
-
-
-def tagged(*texts: str) -> list[Outgoing]:
-    """Messages whose tag is the text before the first digit."""
-    return [message(text, tag=text.rstrip("0123456789")) for text in texts]
 
 
 def sized(*sizes: int) -> list[Outgoing]:
     return [message(f"m{place}", properties={"size": str(size)}) for place, size in enumerate(sizes)]
 
 
-def shop(rig: Rig, queues: int = 1) -> Rig:
-    """Topic t and group g, which has not named it."""
-    rig.topic("t", queues)
-    rig.group("g")
-    return rig
-
-
 def fixed(rig: Rig, group: str = "g") -> Subscription | None:
     state = rig.core.state
     return state.subscriptions.get((state.ids["g", group], state.ids["t", "t"]))
-
-
-def set_filter(rig: Rig, kind: str, text: str) -> Subscription:
-    subscription: Subscription = rig.do(ask.SetFilter("t", "g", (kind, text)))
-    return subscription
 
 
 # ── Whose filter it is ───────────────────────────────────────────────────────────────────────────────────────────────

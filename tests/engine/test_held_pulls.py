@@ -22,9 +22,9 @@ from popmq_server.held_pulls import HeldPulls
 from popmq_server.metrics import Metrics
 from popmq_server.options import Options
 from popmq_server.storage.keys import CQ_KEY
+from tests.engine.event_loop import LOST_S, turns
 from tests.engine.pulling import RETRY, texts
 from tests.engine.rig import HOUR, MINUTE, SECOND, message, sending, verdict
-from tests.engine.test_waiters import LOST_S, turns
 from tests.engine.traffic import group
 
 

@@ -9,7 +9,7 @@ import pytest
 from popmq_server import commands as ask
 from popmq_server import kept, retention
 from tests.engine.rig import HOUR, MINUTE, Delivery, Rig, bodies, numbered
-from tests.engine.test_redriven import in_order
+from tests.engine.traffic_fifo import in_order
 from tests.engine.work import calls
 
 #: Chunks are held and copied here: these tests make them by sending one by one.

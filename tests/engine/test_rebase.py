@@ -18,9 +18,19 @@ from popmq_server.transaction import DONE_KEEP_MS, FIRST_CHECK_MS
 from tests.engine import lites
 from tests.engine.conftest import MakeRig
 from tests.engine.rig import DAY, HOUR, MINUTE, SECOND, Rig, bodies, message, refusals
-from tests.engine.test_checking import asked, listen
-from tests.engine.test_clock import Hands, restarted
-from tests.engine.traffic_timing import delayed, ending, halves, later, make_topic, send, texts, timed_pair
+from tests.engine.traffic_timing import (
+    asked,
+    delayed,
+    ending,
+    halves,
+    later,
+    listen,
+    make_topic,
+    send,
+    texts,
+    timed_pair,
+)
+from tests.engine.wall_clock import WallClock, restarted
 
 YEAR = 365 * DAY
 
@@ -28,27 +38,27 @@ YEAR = 365 * DAY
 class Ahead:
     """A broker whose machine shows a time a year from now; `set_right` sets the clock and starts it anew."""
 
-    def __init__(self, rig: Rig, hands: Hands) -> None:
-        self.rig, self.hands = rig, hands
+    def __init__(self, rig: Rig, wall_clock: WallClock) -> None:
+        self.rig, self.wall_clock = rig, wall_clock
 
     def set_right(self) -> None:
         self.rig.run(ask.CreateTopic(f"now-{self.rig.now}", 1, False, DAY))  # saves the time
-        self.hands.step(-YEAR)
-        restarted(self.rig, self.hands)
-        assert self.rig.now == int(self.hands.wall_s * 1000)
+        self.wall_clock.step(-YEAR)
+        restarted(self.rig, self.wall_clock)
+        assert self.rig.now == int(self.wall_clock.wall_s * 1000)
         self.rig.settle()
 
     def wait(self, ms: int) -> None:
         """Time passes; housekeeping has its turn at the end."""
-        self.hands.advance(ms)
+        self.wall_clock.advance(ms)
         self.rig.settle()
 
 
 @pytest.fixture
 def ahead(make_rig: MakeRig) -> Ahead:
-    hands = Hands()
-    hands.step(YEAR)
-    return Ahead(make_rig(clock=hands.clock()), hands)
+    wall_clock = WallClock()
+    wall_clock.step(YEAR)
+    return Ahead(make_rig(clock=wall_clock.clock()), wall_clock)
 
 
 def test_a_lease_and_a_backoff_end_when_they_were_to(ahead: Ahead) -> None:
@@ -112,8 +122,8 @@ def test_a_recall_handle_still_recalls_though_its_message_moved_twice(ahead: Ahe
     handles = [send(rig, later("a", delay_ms=10 * DAY))[0].recall_handle]
     ahead.set_right()
     handles += [send(rig, later("b", delay_ms=10 * DAY))[0].recall_handle]
-    ahead.hands.step(YEAR)
-    restarted(rig, ahead.hands)
+    ahead.wall_clock.step(YEAR)
+    restarted(rig, ahead.wall_clock)
     send(rig, later("c", delay_ms=20 * DAY))
     ahead.set_right()
     for text in handles:
@@ -133,7 +143,7 @@ def test_half_messages_are_asked_about_and_given_up_when_they_were_to_be(ahead: 
     ahead.set_right()
     assert refusals(rig.do(ending([ended], True))) == [""], "an end is remembered"
     listen(rig, "t")
-    ahead.hands.advance(FIRST_CHECK_MS)
+    ahead.wall_clock.advance(FIRST_CHECK_MS)
     assert asked(rig) == [("a", 1)]
     ahead.wait(DONE_KEEP_MS)
     assert refusals(rig.do(ending([ended], True))) == ["TRANSACTION_NOT_FOUND"], "and for an hour only"
@@ -216,7 +226,7 @@ def test_it_is_told_by_how_much_and_how_many(ahead: Ahead, caplog: pytest.LogCap
         ahead.set_right()
     assert f"is {YEAR // 1000} s ahead of this machine's clock" in caplog.text
     caplog.clear()
-    restarted(ahead.rig, ahead.hands)
+    restarted(ahead.rig, ahead.wall_clock)
     assert caplog.text == "", "once"
 
 
@@ -225,8 +235,8 @@ def test_a_clock_that_is_little_ahead_moves_nothing(ahead: Ahead) -> None:
     ahead.rig.send("a")
     ahead.rig.pop()
     before = ahead.rig.read("due")
-    ahead.hands.step(-SAVED_AHEAD_MAX_MS)
-    restarted(ahead.rig, ahead.hands)
+    ahead.wall_clock.step(-SAVED_AHEAD_MAX_MS)
+    restarted(ahead.rig, ahead.wall_clock)
     assert ahead.rig.read("due") == before
 
 
@@ -238,8 +248,8 @@ def test_a_crash_in_the_middle_has_changed_nothing_and_the_next_start_does_it(
     rig.send("a")
     rig.pop(invisible_ms=MINUTE)
     rig.core.close()
-    ahead.hands.step(-YEAR)
-    rig.clock = ahead.hands.clock()
+    ahead.wall_clock.step(-YEAR)
+    rig.clock = ahead.wall_clock.clock()
 
     def dies(kv: Transaction) -> None:
         raise KeyboardInterrupt
@@ -259,8 +269,8 @@ def test_a_store_without_room_for_it_does_not_start_and_says_what_to_do(
     rig = ahead.rig
     rig.pair()
     rig.core.close()
-    ahead.hands.step(-YEAR)
-    rig.clock = ahead.hands.clock()
+    ahead.wall_clock.step(-YEAR)
+    rig.clock = ahead.wall_clock.clock()
 
     def full(*_: object) -> None:
         raise MapFull

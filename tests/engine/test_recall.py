@@ -12,9 +12,8 @@ from popmq_server import commands as ask
 from popmq_server.commands import Place
 from popmq_server.errors import CommitFailed
 from popmq_server.purge import PURGE_KEYS_MAX
-from tests.engine.faults import Fault, failing
+from tests.engine.faults import Fault, failing, killed_before_answer, killed_before_commit
 from tests.engine.rig import DAY, HOUR, MINUTE, SECOND, Rig, bodies, refusal
-from tests.engine.test_crash_table import killed_before_answer, killed_before_commit
 from tests.engine.traffic_timing import (
     TimedTraffic,
     delayed,

@@ -8,22 +8,13 @@ import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server import commands as ask
-from popmq_server.errors import Refused
 from popmq_server.message import GIVE_UP_TOPIC, Extra, Outgoing
 from popmq_server.storage.keys import RQ_VALUE
 from tests.engine.letters import DEAD, died, piece
 from tests.engine.rig import DAY, HOUR, KEEP, MINUTE, SECOND, Rig, bodies, message, numbered, parsed
+from tests.engine.traffic_fifo import in_order
 
 # ── FIFO ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def in_order(*texts: str, topic: str = "f") -> ask.Send:
-    """Messages of the message groups that their first letters name."""
-    entries: list[Outgoing | Refused] = []
-    for text in texts:
-        data = pb.Message(message_id=text, body=text.encode(), message_group=text[0]).SerializeToString()
-        entries.append(message(text)._replace(data=data, extra=Extra(text[0])))
-    return ask.Send(topic, tuple(entries), bytes=1)
 
 
 def fifo(rig: Rig, **settings: Any) -> None:

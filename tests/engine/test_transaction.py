@@ -15,9 +15,8 @@ from popmq_server.commands import Ended, Place
 from popmq_server.purge import PURGE_KEYS_MAX
 from popmq_server.storage.lmdb import Transaction
 from popmq_server.transaction import DONE_KEEP_MS, FIRST_CHECK_MS, FORGET_MAX
-from tests.engine.faults import failing_put
+from tests.engine.faults import failing_put, killed_before_answer, killed_before_commit
 from tests.engine.rig import HOUR, MINUTE, SECOND, Rig, bodies, message, refusal, refusals
-from tests.engine.test_crash_table import killed_before_answer, killed_before_commit
 from tests.engine.traffic_timing import (
     delayed,
     ending,

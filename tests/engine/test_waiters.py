@@ -21,12 +21,11 @@ from popmq_server.errors import Refused
 from popmq_server.metrics import Metrics
 from popmq_server.options import Options
 from popmq_server.waiters import Waiters
+from tests.engine.event_loop import LOST_S, turns
 from tests.engine.rig import MINUTE, SECOND, deliveries, sending, verdict
 from tests.engine.traffic import group
 
 KEY = ("g", "t")
-#: A test that hangs has lost a wake; this is when it says so.
-LOST_S = 60
 #: Nobody's commit takes so long.
 HELD_UP_S = 15
 
@@ -43,12 +42,6 @@ def lot(clock: FakeClock) -> Waiters:
 
 def parked(lot: Waiters, clock: FakeClock, wait_ms: int = MINUTE, key: tuple[str, str] = KEY) -> asyncio.Task[bool]:
     return asyncio.ensure_future(lot.park(key, lot.generation(key), clock.now_ms() + wait_ms))
-
-
-async def turns(count: int = 3) -> None:
-    """Lets the loop go round."""
-    for _ in range(count):
-        await asyncio.sleep(0)
 
 
 async def test_a_commit_wakes_one_waiter_the_oldest(lot: Waiters, clock: FakeClock) -> None:

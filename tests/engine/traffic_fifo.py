@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server import commands as ask
+from popmq_server.errors import Refused
 from popmq_server.message import Extra, Outgoing
 from popmq_server.storage.keys import hash8
-from tests.engine.rig import Rig
+from tests.engine.rig import Rig, message
 
 
 def fifo_message(message_group: str, text: str) -> Outgoing:
@@ -34,3 +35,12 @@ def send_more(rig: Rig, messages: list[tuple[str, str]]) -> None:
 def dead_texts(rig: Rig) -> list[str]:
     """Bodies of the group's dead letters."""
     return [letter.body.decode() for letter in rig.dead()]
+
+
+def in_order(*texts: str, topic: str = "f") -> ask.Send:
+    """Messages of the message groups that their first letters name."""
+    entries: list[Outgoing | Refused] = []
+    for text in texts:
+        data = pb.Message(message_id=text, body=text.encode(), message_group=text[0]).SerializeToString()
+        entries.append(message(text)._replace(data=data, extra=Extra(text[0])))
+    return ask.Send(topic, tuple(entries), bytes=1)

@@ -10,6 +10,7 @@ from popmq_server import commands as ask
 from popmq_server.catalog import KEEP_MS_MAX
 from popmq_server.clock import FakeClock
 from popmq_server.commands import Place
+from popmq_server.jobs import Timed
 from popmq_server.message import Extra, Outgoing
 from popmq_server.opaque import RecallHandle, TransactionId, read_recall, read_transaction
 from popmq_server.storage.keys import hash8
@@ -159,3 +160,22 @@ class TimedTraffic(Traffic):
 
     def pause_ms(self) -> int:
         return self.chance.choice([0, 1, 10, SECOND, FIRST_CHECK_MS, MINUTE])
+
+
+def listen(rig: Rig, *topics: str) -> None:
+    rig.do(ask.Listen(frozenset(topics), topics))
+
+
+def timed(rig: Rig) -> Timed:
+    """All that time asks for now."""
+    checks, given_up = [], list[str]()
+    while rig.due:
+        found = rig.commit().timed
+        checks += found.checks
+        given_up += found.given_up
+    return Timed([], [], checks, given_up)
+
+
+def asked(rig: Rig) -> list[tuple[str, int]]:
+    """(body, number) of each check that is handed out now."""
+    return [(parsed(check.data).body.decode()[:9], check.number) for check in timed(rig).checks]

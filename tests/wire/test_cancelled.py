@@ -17,31 +17,9 @@ from popmq_server.message import Outgoing
 from popmq_server.metrics import Metrics
 from popmq_server.options import Options
 from tests.wire.gate import Gate
+from tests.wire.gone import Gone
 from tests.wire.parked import Parked
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, bodies, handles
-
-
-class Gone:
-    """Knows when the broker has seen that callers went away: it is silent on the wire."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._counted = Parked()
-        for name in ("pop", "execute"):
-            monkeypatch.setattr(Broker, name, self._watched(getattr(Broker, name)))
-
-    def _watched(self, method: Any) -> Any:
-        async def watched(*arguments: Any) -> Any:
-            try:
-                return await method(*arguments)
-            except asyncio.CancelledError:
-                # A turn of the loop later, so that everything the cancellation does at once has been done.
-                asyncio.get_running_loop().call_soon(self._counted.add)
-                raise
-
-        return watched
-
-    def wait_for(self, count: int) -> None:
-        self._counted.wait_for(count)
 
 
 @pytest.fixture

@@ -10,9 +10,8 @@ from google.protobuf.descriptor import FieldDescriptor
 from popmq_proto.rocketmq import definition_pb2 as v2pb
 from popmq_proto.v1 import popmq_pb2 as pb
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, refusal
-from tests.wire.test_v2_pull import pull
-from tests.wire.test_v2_routes import HERE
-from tests.wire.v2 import V2, resource
+from tests.wire.v2 import HERE, V2, resource
+from tests.wire.v2_pull import pull
 
 #: What a request must have beside the names, to be asked of the engine at all.
 FIELDS: dict[str, dict[str, Any]] = {

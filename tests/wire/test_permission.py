@@ -9,8 +9,7 @@ from popmq_proto.rocketmq import definition_pb2 as v2pb
 from popmq_proto.v1 import popmq_pb2 as pb
 from tests.wire.parked import Parked
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Refusal, Stubs, bodies, handles, read_refusal, refusal
-from tests.wire.test_v2_routes import HERE, route
-from tests.wire.v2 import V2, code, message, resource
+from tests.wire.v2 import HERE, V2, code, message, resource, route
 
 
 def permit(shop: Stubs, permission: pb.Permission) -> None:

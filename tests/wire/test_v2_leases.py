@@ -21,9 +21,9 @@ from popmq_server.commands import ChangeInvisibleTime, Look, Pop, Popped
 from popmq_server.metrics import Metrics
 from popmq_server.rates import Rates
 from tests.wire.gate import Gate
+from tests.wire.gone import Gone
 from tests.wire.parked import Parked
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs
-from tests.wire.test_cancelled import Gone
 from tests.wire.v2 import PREFIX, V2, bodies, code, later, message, resource
 
 SECOND, MINUTE, HOUR = 1_000, 60_000, 3_600_000

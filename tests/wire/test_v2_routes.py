@@ -11,13 +11,7 @@ import pytest
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.v1 import popmq_pb2 as native
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs
-from tests.wire.v2 import V2, resource
-
-HERE = pb.Endpoints(scheme=pb.DOMAIN_NAME, addresses=[pb.Address(host="broker.example", port=7000)])
-
-
-def route(v2: V2, topic: str, endpoints: pb.Endpoints = HERE) -> Any:
-    return v2.call("QueryRoute", topic=resource(topic), endpoints=endpoints)
+from tests.wire.v2 import HERE, V2, resource, route
 
 
 def test_a_route_has_every_queue_in_order_at_the_endpoints_that_the_client_used(stubs: Stubs, v2: V2) -> None:

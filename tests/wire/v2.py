@@ -198,3 +198,12 @@ class Obliging(threading.Thread):
                     answer.thread_stack_trace.thread_stack_trace = "main: waiting"
                 self._answers.put(answer.SerializeToString())
         self._answers.put(b"")
+
+
+#: Where a client says that it reached the broker.
+HERE = pb.Endpoints(scheme=pb.DOMAIN_NAME, addresses=[pb.Address(host="broker.example", port=7000)])
+
+
+def route(v2: V2, topic: str, endpoints: pb.Endpoints = HERE) -> Any:
+    """QueryRoute of a client that reached the broker at `endpoints`."""
+    return v2.call("QueryRoute", topic=resource(topic), endpoints=endpoints)

@@ -1,0 +1,34 @@
+"""Callers that went away: a test knows when the broker has noticed, which is not visible on the wire."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from popmq_server.broker import Broker
+from tests.wire.parked import Parked
+
+
+class Gone:
+    """Counts the calls of Broker that ended by cancellation."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._counted = Parked()
+        for name in ("pop", "execute"):
+            monkeypatch.setattr(Broker, name, self._watched(getattr(Broker, name)))
+
+    def _watched(self, method: Any) -> Any:
+        async def watched(*arguments: Any) -> Any:
+            try:
+                return await method(*arguments)
+            except asyncio.CancelledError:
+                # A turn of the loop later, so that everything the cancellation does at once has been done.
+                asyncio.get_running_loop().call_soon(self._counted.add)
+                raise
+
+        return watched
+
+    def wait_for(self, count: int) -> None:
+        self._counted.wait_for(count)
