@@ -15,9 +15,9 @@ from bench import floors
 from bench.floors import Floor
 from bench.load import Spec
 from bench.measure import Leg, Resting, Subject, cpu_s, loads, percentile, run, subject
+from harness.broker_process import BrokerProcess
+from harness.stubs import Stubs
 from popmq_proto.v1 import popmq_pb2 as pb
-from tests.crash.broker_process import BrokerProcess
-from tests.crash.stubs import Stubs
 
 BATCHES = {1: 64, 32: 16, 256: 8}  # messages a call: callers
 PROCESSES = 2

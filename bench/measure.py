@@ -19,9 +19,9 @@ from typing import Any
 import grpc
 
 from bench.load import Spec, Tally
+from harness.broker_process import ROOT, BrokerProcess
+from harness.stubs import Stubs
 from popmq_proto.v1 import popmq_pb2 as pb
-from tests.crash.broker_process import ROOT, BrokerProcess
-from tests.crash.stubs import Stubs
 
 
 @dataclass

@@ -19,10 +19,10 @@ from bench.floors import Floor
 from bench.legs import BATCHES, PROCESSES, Effort, Results
 from bench.load import Spec
 from bench.measure import Subject, cpu_s, percentile, subject
+from harness.broker_process import ROOT
+from harness.stubs import Stubs
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_proto.v1 import popmq_pb2_grpc as rpc
-from tests.crash.broker_process import ROOT
-from tests.crash.stubs import Stubs
 
 # ── FIFO beside a normal topic ───────────────────────────────────────────────────────────────────────────────────────
 

@@ -12,12 +12,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 from rich.console import Console
 
 import popmq
-from demo.broker import BrokerError, BrokerProcess
 from demo.flights import Flights
 from demo.outcome import Outcome
 from demo.screen import Leg, Screen, carrier_table
 from demo.sender import Sender
 from demo.table import SPARK_ERRORS, FlightTable, quiet_spark
+from harness.broker_process import BrokerError, BrokerProcess
 
 TOPIC, GROUP = "flights", "spark"
 POLL_SECONDS = 0.25
@@ -46,7 +46,7 @@ class Job:
         with console.status("starting Spark"):
             self._table = FlightTable(stack.enter_context(quiet_spark(folder)), folder)
         self._did("Spark on two cores, no jar: the source is Python")
-        self._broker = stack.enter_context(BrokerProcess(folder / "broker"))
+        self._broker = stack.enter_context(BrokerProcess(folder / "broker", own_session=True))
         self._client = stack.enter_context(popmq.Client(self._broker.endpoint))
         self._client.create_topic(TOPIC)
         self._did(f"popmq serve on {self._broker.endpoint}, data in a fresh folder, fsync before every OK")

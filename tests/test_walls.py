@@ -148,6 +148,16 @@ def is_private(name: str) -> bool:
     return name.startswith("_") and not name.endswith("__")
 
 
+def from_test_modules(path: str, tree: ast.AST) -> Iterator[str]:
+    """What tests share stands in a support module; bench, demo and harness run without the tests."""
+    for found in imports(path, tree):
+        module = next((part for part in found.name.split(".")[1:] if part.startswith("test_")), "")
+        if found.under("tests") and module:
+            yield f"{path}:{found.line} imports from the test module {module}"
+        if found.under("tests") and not path.startswith(("tests/", "scripts/")):
+            yield f"{path}:{found.line} imports {found.name}: what it needs belongs to harness/"
+
+
 def too_long(path: str, tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -172,7 +182,7 @@ Rule = Callable[[str, ast.AST], Iterator[str]]
 ROOM_FOLDERS = tuple(f"{room.folder}/{package}" for package, room in ROOMS.items())
 # These prove the public face, so they use nothing else.
 PUBLIC_TESTS = ("tests/sdk", "tests/cli", "tests/spark")
-EVERYTHING = ("proto", "server", "sdk", "spark_connector", "tests", "scripts", "bench", "demo", "examples")
+EVERYTHING = ("proto", "server", "sdk", "spark_connector", "tests", "harness", "scripts", "bench", "demo", "examples")
 
 
 @pytest.mark.parametrize(
@@ -181,9 +191,16 @@ EVERYTHING = ("proto", "server", "sdk", "spark_connector", "tests", "scripts", "
         (strangers, ROOM_FOLDERS),
         (other_doors, ROOM_FOLDERS),
         (private_names, ROOM_FOLDERS + PUBLIC_TESTS),
+        (from_test_modules, EVERYTHING),
         (too_long, EVERYTHING),
     ],
-    ids=["each room imports only what it may", "one door per library", "private means private", "short functions"],
+    ids=[
+        "each room imports only what it may",
+        "one door per library",
+        "private means private",
+        "no helpers in test modules",
+        "short functions",
+    ],
 )
 def test_the_walls_stand(rule: Rule, folders: tuple[str, ...]) -> None:
     complaints = [
@@ -224,6 +241,8 @@ def test_every_package_of_the_wheel_is_a_room_with_walls() -> None:
         (private_names, "spark_connector/popmq_spark/source.py", "from popmq._calls import pop_request"),
         (private_names, "spark_connector/popmq_spark/source.py", "import popmq\npopmq.client._stub"),
         (private_names, "tests/sdk/test_client.py", "from popmq.client import _parse"),
+        (from_test_modules, "tests/engine/test_pop.py", "from tests.engine.test_send import sent"),
+        (from_test_modules, "bench/legs.py", "from tests.crash.client import Client"),
         (too_long, "sdk/popmq/client.py", "def f():\n" + "    x = 1\n" * FUNCTION_LINES_MAX),
     ],
 )
@@ -238,6 +257,8 @@ def test_a_broken_wall_is_noticed(rule: Rule, path: str, code: str) -> None:
         (strangers, "server/popmq_server/api/native.py", "from ..errors import Refused\nfrom . import server"),
         (other_doors, "server/popmq_server/api/native.py", "import grpc"),
         (private_names, "sdk/popmq/client.py", "from popmq._calls import pop_request\nimport popmq\npopmq._calls"),
+        (from_test_modules, "tests/engine/test_pop.py", "from tests.engine.rig import Rig"),
+        (from_test_modules, "bench/legs.py", "from harness.broker_process import BrokerProcess"),
         (too_long, "sdk/popmq/client.py", "def f():\n" + "    x = 1\n" * (FUNCTION_LINES_MAX - 1)),
     ],
 )

@@ -13,6 +13,9 @@ import popmq
 from popmq.testing import Broker
 from popmq_cli.commands import popmq as command_line
 
+#: What the script `popmq` runs, without depending on where it was installed.
+PROGRAM = [sys.executable, "-c", "from popmq_cli.main import main; main()"]
+
 
 @dataclass(frozen=True)
 class Done:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from harness.broker_process import BrokerProcess, own_port
 from popmq_server.embedded import EmbeddedBroker
-from tests.cli.conftest import Cli
-from tests.crash.broker_process import own_port
+from tests.cli.conftest import PROGRAM, Cli
 from tests.wire.signing import KEYS, secret_of, write_keys
-
-PROGRAM = [sys.executable, "-c", "from popmq_cli.main import main; main()"]
 
 
 @pytest.fixture
@@ -106,9 +103,7 @@ def test_the_program_refuses_keys_that_others_may_read_and_says_that_it_asks_for
     assert f"chmod 600 {tmp_path / 'keys.toml'}" in refused.stderr
     assert not (tmp_path / "data").exists(), "nothing was made for a start that fails"
     (tmp_path / "keys.toml").chmod(0o600)
-    with subprocess.Popen(serve, stdout=subprocess.PIPE, text=True) as broker:
-        assert broker.stdout is not None
-        said = [broker.stdout.readline() for _ in range(2)]
-        assert said[1] == f"popmq: every call needs an access key: {tmp_path / 'keys.toml'}\n"
-        broker.terminate()
-        assert broker.wait(60) == 0
+    flags = ("--access-keys", str(tmp_path / "keys.toml"))
+    with BrokerProcess(tmp_path / "data", *flags, program=[*PROGRAM, "serve"]) as broker:
+        assert broker.read_line() == f"popmq: every call needs an access key: {tmp_path / 'keys.toml'}"
+        assert broker.stop() == 0

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 import popmq
+from harness.broker_process import BrokerProcess
 from popmq.testing import Broker
 from popmq_server.embedded import EmbeddedBroker
 from popmq_server.storage.check import check_folder
 from tests.cli.conftest import Cli
-from tests.crash.broker_process import BrokerProcess
 
 MIB = 1 << 20
 BACKUP = [sys.executable, "-c", "from popmq_cli.main import main; main()", "backup"]

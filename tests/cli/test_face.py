@@ -5,25 +5,21 @@ import os
 import pty
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import click
 import pytest
 
 import popmq
+from harness.broker_process import BrokerProcess
 from popmq import errors
 from popmq.testing import Broker
 from popmq_cli import exits
 from popmq_cli.commands import popmq as command_line
 from popmq_server.embedded import EmbeddedBroker
-from tests.cli.conftest import Cli
+from tests.cli.conftest import PROGRAM, Cli
 
 pytestmark = pytest.mark.process
-
-
-#: What the script `popmq` runs, without depending on where it was installed.
-PROGRAM = [sys.executable, "-c", "from popmq_cli.main import main; main()"]
 
 
 def commands(group: click.Group, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
@@ -128,15 +124,8 @@ def test_tables_have_colours_on_a_terminal_and_none_in_a_pipe(client: popmq.Clie
 
 
 def test_the_real_program_serves_sends_pops_and_drains(tmp_path: Path) -> None:
-    environment = {name: value for name, value in os.environ.items() if name != "POPMQ_ENDPOINT"}
-    serve = [*PROGRAM, "serve", "--data", str(tmp_path / "data"), "--port", "0", "--tls-port", "0"]
-    serve += ["--metrics-port", "0"]
-    broker = subprocess.Popen(serve, stdout=subprocess.PIPE, text=True, env=environment)
-    try:
-        assert broker.stdout
-        ready = broker.stdout.readline()
-        assert ready.startswith("popmq: ready on 127.0.0.1:")
-        environment["POPMQ_ENDPOINT"] = ready.split()[-1]
+    with BrokerProcess(tmp_path / "data", program=[*PROGRAM, "serve"]) as broker:
+        environment = {**os.environ, "POPMQ_ENDPOINT": broker.endpoint}
 
         def popmq_(*arguments: str, stdin: str = "") -> str:
             done = subprocess.run(
@@ -154,13 +143,7 @@ def test_the_real_program_serves_sends_pops_and_drains(tmp_path: Path) -> None:
         popmq_("group", "create", "billing")
         popmq_("send", "orders", stdin="one\ntwo\n")
         assert popmq_("pop", "orders", "billing", "--max", "9", "--ack") == "one\ntwo\n"
-        broker.send_signal(signal.SIGTERM)
-        assert broker.wait(timeout=30) == 0
-    finally:
-        broker.kill()
-        broker.wait()
-        if broker.stdout:
-            broker.stdout.close()
+        assert broker.stop() == 0
 
 
 def test_a_flag_that_the_broker_refuses_is_wrong_usage(tmp_path: Path) -> None:

@@ -6,8 +6,7 @@ import subprocess
 
 import popmq
 from popmq.testing import Broker, FakeClock
-from tests.cli.conftest import Cli
-from tests.cli.test_face import PROGRAM
+from tests.cli.conftest import PROGRAM, Cli
 
 
 def test_why_tells_a_life_as_a_time_line(run: Cli, client: popmq.Client, popmq_clock: FakeClock) -> None:

@@ -12,16 +12,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from harness.broker_process import ROOT, SERVE, BrokerProcess
+from harness.stubs import Stubs
 from popmq_proto.v1 import popmq_pb2 as pb
 from tests.crash import impatient, scratch, sealed
-from tests.crash.broker_process import ROOT, BrokerProcess
 from tests.crash.checker import CLAIMS, Finding, check
 from tests.crash.client import GROUPS, MAX_ATTEMPTS, TOPICS
 from tests.crash.facts import Facts, Survey
 from tests.crash.history import Recorder, read
 from tests.crash.rest import come_to_rest
 from tests.crash.store import broken_invariants
-from tests.crash.stubs import Stubs
 
 CLIENTS = 5
 KILL_WHILE_STARTING = 0.15
@@ -50,7 +50,8 @@ def run(folder: Path, kills: int, seed: int, dropping: bool = False) -> Verdict:
     chance = random.Random(seed)
     histories = folder / "histories"
     histories.mkdir(parents=True)
-    broker = BrokerProcess(folder / "data", module=impatient.__name__ if dropping else "popmq_server")
+    program = [sys.executable, "-m", impatient.__name__] if dropping else SERVE
+    broker = BrokerProcess(folder / "data", program=program)
     started = time.monotonic()
     with loaded(broker, histories, seed, CLIENTS, impatient.KEEP_MS if dropping else 0) as clients:
         during_start = sum(_kill_once(broker, chance) for _ in range(kills))

@@ -18,10 +18,10 @@ from typing import Any
 
 import grpc
 
+from harness.stubs import Stubs
 from popmq_proto.v1 import popmq_pb2 as pb
 from tests.crash.history import Recorder
 from tests.crash.scratch import recreate
-from tests.crash.stubs import Stubs
 
 TOPICS = ("orders", "clicks")
 GROUPS = ("billing", "bill")  # one name is a prefix of the other

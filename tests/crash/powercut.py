@@ -22,10 +22,11 @@ from typing import Any
 
 import pytest
 
+from harness.broker_process import ROOT, BrokerProcess
+from harness.stubs import Stubs
 from popmq_server.clock import FakeClock
 from popmq_server.embedded import EmbeddedBroker
 from tests.crash import scratch, sealed
-from tests.crash.broker_process import ROOT, BrokerProcess
 from tests.crash.campaign import finish, loaded
 from tests.crash.checker import Finding, check
 from tests.crash.disk import Disk, Event, events
@@ -34,7 +35,6 @@ from tests.crash.history import NEVER, History, Recorder, read
 from tests.crash.reader import Reader
 from tests.crash.rest import come_to_rest
 from tests.crash.store import broken_invariants
-from tests.crash.stubs import Stubs
 
 CLIENTS = 3
 LOAD_S = 2.0

@@ -21,10 +21,10 @@ from typing import Any
 
 import grpc
 
+from harness.stubs import Stubs
 from popmq_proto.v1 import popmq_pb2 as pb
 from tests.crash.client import DEADLINE_S, PAUSE_S, TOPICS, certainty
 from tests.crash.history import Recorder
-from tests.crash.stubs import Stubs
 
 TOPIC = TOPICS[0]
 GROUP = "warehouse"

@@ -12,10 +12,10 @@ import grpc
 import pytest
 from grpc_status import rpc_status
 
+from harness.broker_process import BrokerProcess
+from harness.stubs import Stubs
 from popmq_proto.v1 import popmq_pb2 as pb
-from tests.crash.broker_process import BrokerProcess
 from tests.crash.store import broken_invariants
-from tests.crash.stubs import Stubs
 
 pytestmark = pytest.mark.process
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import grpc
 import pytest
 
+from harness.stubs import Stubs
 from popmq_proto.v1 import popmq_pb2 as pb
 from tests.crash.powercut import watched
 from tests.crash.store import broken_invariants
-from tests.crash.stubs import Stubs
 
 pytestmark = pytest.mark.process
 
@@ -28,7 +28,7 @@ def test_a_failed_sync_is_never_answered_ok_and_ends_the_broker(tmp_path: Path, 
         answered, error = send_until_refused(stubs)
         assert error.code() == grpc.StatusCode.UNAVAILABLE
         broker.wait_dead()
-    assert broker.exit_code == COMMIT_FAILED, broker.last_words()
+    assert broker.exit_code == COMMIT_FAILED, broker.log_end()
 
     del broker.environment[failing]
     with broker, Stubs(broker.endpoint) as stubs:

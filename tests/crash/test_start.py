@@ -10,9 +10,9 @@ from pathlib import Path
 import lmdb
 import pytest
 
+from harness.broker_process import ROOT, BrokerProcess
+from harness.stubs import Stubs
 from popmq_proto.v1 import popmq_pb2 as pb
-from tests.crash.broker_process import ROOT, BrokerProcess
-from tests.crash.stubs import Stubs
 
 pytestmark = pytest.mark.process
 

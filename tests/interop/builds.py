@@ -16,7 +16,7 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-from tests.crash.broker_process import ROOT
+from harness.broker_process import ROOT
 
 DRIVERS = ROOT / "tests" / "interop" / "drivers"
 BUILT = ROOT / "build" / "interop"

@@ -19,9 +19,9 @@ from typing import Protocol
 
 import grpc
 
+from harness.broker_process import BrokerProcess, own_port
+from harness.stubs import Stubs
 from popmq_proto.v1 import popmq_pb2 as pb
-from tests.crash.broker_process import BrokerProcess, own_port
-from tests.crash.stubs import Stubs
 
 #: An access key: its name and its secret.
 Key = tuple[str, str]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from tests.crash.broker_process import ROOT
+from harness.broker_process import ROOT
 from tests.interop.record import KEPT
 from tests.interop.scenarios import SCENARIOS
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.broker_process import ROOT, BrokerProcess
-from tests.crash.stubs import Stubs
+from harness.broker_process import ROOT, BrokerProcess
+from harness.stubs import Stubs
 
 EXAMPLES = ROOT / "examples"
 

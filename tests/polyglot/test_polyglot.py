@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
+from harness.broker_process import BrokerProcess
+from harness.stubs import Stubs
 from popmq_proto.v1 import popmq_pb2 as pb
-from tests.crash.broker_process import BrokerProcess
-from tests.crash.stubs import Stubs
 
 pytestmark = [pytest.mark.polyglot, pytest.mark.timeout(300)]  # the first run fetches and compiles
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import popmq
+from harness.broker_process import own_port
 from popmq import errors
 from popmq_server.embedded import EmbeddedBroker
-from tests.crash.broker_process import own_port
 from tests.sdk.conftest import Connect
 from tests.wire.signing import KEYS, secret_of, write_keys
 

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 import popmq
+from harness.broker_process import BrokerProcess
 from popmq.testing import Broker, FakeClock
 from tests.sdk.conftest import GROUP, TOPIC, Connect, eventually
 from tests.sdk.programs import started
 from tests.sdk.pulls import committed, each_queue, next_of, pulling, soon, take
-from tests.sdk.test_restart import Served
 
 pytestmark = pytest.mark.process
 
@@ -236,15 +236,15 @@ async def test_a_consumer_goes_on_after_a_restart_of_the_broker(
 
 @pytest.mark.slow
 async def test_a_consumer_survives_a_kill_9_of_the_broker(connect: Connect, guard: Any, tmp_path: Path) -> None:
-    with Served(tmp_path / "data") as served:
-        client = connect(f"127.0.0.1:{served.port}", clock=None)
+    with BrokerProcess(tmp_path / "data") as process:
+        client = connect(process.endpoint, clock=None)
         await client.create_topic(TOPIC)
         await client.create_group(GROUP)
         await each_queue(client, TOPIC, 8, 10)
         async with client.pull_consume(TOPIC, GROUP) as consumer:
             seen = Counter(await take(consumer, guard, 30))
-            served.kill()
-            served.start()
+            process.kill()
+            process.start()
             await each_queue(client, TOPIC, 8, 10)
             seen.update(await take(consumer, guard, 130))
         assert seen == Counter({f"{number}": 2 for number in range(80)})

@@ -1,50 +1,18 @@
 """A broker that restarts, politely or by kill -9, in the middle of everything: nothing lost, nothing doubled."""
 
 import asyncio
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pytest
 
 import popmq
+from harness.broker_process import BrokerProcess
 from popmq.testing import Broker
-from tests.crash.broker_process import own_port
 from tests.sdk.conftest import GROUP, TOPIC, Connect, eventually
 
 pytestmark = pytest.mark.process
-
-
-class Served:
-    """A broker in a process of its own, which can be killed."""
-
-    def __init__(self, data: Path) -> None:
-        self._data = data
-        self._process: subprocess.Popen[str] | None = None
-        self.port = own_port()
-        self.start()
-
-    def start(self) -> None:
-        command = [sys.executable, "-m", "popmq_server", "--data", str(self._data), "--port", str(self.port)]
-        command += ["--tls-port", "0", "--metrics-port", "0"]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert self._process.stdout
-        assert self._process.stdout.readline().rstrip().endswith(f":{self.port}")
-
-    def kill(self) -> None:
-        assert self._process
-        assert self._process.stdout
-        self._process.kill()
-        self._process.wait()
-        self._process.stdout.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.kill()
 
 
 async def everything(client: Any) -> Counter[bytes]:
@@ -83,14 +51,14 @@ async def test_sends_over_a_restart_are_stored_once_each(client: Any, popmq_brok
 
 
 async def test_sends_over_a_kill_9_are_stored_once_each(connect: Connect, tmp_path: Path) -> None:
-    with Served(tmp_path / "data") as served:
-        client = connect(f"127.0.0.1:{served.port}", clock=None)
+    with BrokerProcess(tmp_path / "data") as process:
+        client = connect(process.endpoint, clock=None)
         await client.create_topic(TOPIC)
         await client.create_group(GROUP)
 
         def kill_and_start() -> None:
-            served.kill()
-            served.start()
+            process.kill()
+            process.start()
 
         await send_while(client, 8, 50, kill_and_start)
         assert await everything(client) == Counter(b"%d-%d" % (a, b) for a in range(8) for b in range(50))

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import popmq
+from harness.broker_process import own_port
 from popmq_server.clock import FakeClock
 from popmq_server.embedded import EmbeddedBroker
-from tests.crash.broker_process import own_port
 from tests.spark.microbatch import MicroBatches
 
 if TYPE_CHECKING:

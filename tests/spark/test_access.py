@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 import popmq
+from harness.broker_process import own_port
 from popmq_server.embedded import EmbeddedBroker
 from popmq_spark.options import OptionError, Options
-from tests.crash.broker_process import own_port
 from tests.spark.microbatch import MicroBatches, ids
 from tests.wire.signing import secret_of, write_keys
 

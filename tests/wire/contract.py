@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from tests.crash.broker_process import ROOT
+from harness.broker_process import ROOT
 
 CONTRACT = ROOT / "proto" / "popmq" / "v1" / "popmq.proto"
 PAGE = ROOT / "docs" / "protocol.md"

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from harness.broker_process import ROOT, own_port
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.clock import FakeClock
 from popmq_server.embedded import EmbeddedBroker
 from popmq_server.errors import StartError
 from popmq_server.storage.check import check_folder
-from tests.crash.broker_process import ROOT, own_port
 from tests.wire.parked import Parked
 from tests.wire.producer import Producer
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, handles, refusal

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from harness.broker_process import ROOT, BrokerProcess, own_port
 from popmq_cli.serve import serve
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server import serving
@@ -25,7 +26,6 @@ from popmq_server.options import MAX_SIZE, Options, Unnamed, address, parse, siz
 from popmq_server.serving import Serving
 from popmq_server.storage.check import check_folder
 from popmq_server.writer import Writer
-from tests.crash.broker_process import ROOT, BrokerProcess, own_port
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, bodies, handles, refusal
 
 pytestmark = pytest.mark.slow
@@ -212,11 +212,8 @@ sys.exit(main(sys.argv[2:]))
 def test_a_commit_that_fails_ends_the_process_with_74_and_a_restart_has_what_was_answered(tmp_path: Path) -> None:
     """A disk that has room and yet fails is not trusted again; nobody is left without an answer."""
     broken, data = tmp_path / "broken", tmp_path / "data"
-    command = [sys.executable, "-c", BROKEN, str(broken), "--data", str(data), *NO_PORTS]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        with Stubs(line.removeprefix("popmq: ready on ").strip()) as stubs:
+    with BrokerProcess(data, program=[sys.executable, "-c", BROKEN, str(broken)]) as process:
+        with Stubs(process.endpoint) as stubs:
             stubs.create_topic(queues=1)
             stubs.create_group()
             stubs.send(b"a")
@@ -226,9 +223,8 @@ def test_a_commit_that_fails_ends_the_process_with_74_and_a_restart_has_what_was
             request = pb.SendRequest(topic=TOPIC, messages=[pb.Message(body=b"b")])
             assert refusal(stubs.broker.Send, request).code == "UNAVAILABLE"
             assert call.exception() is not None or not call.result().deliveries
-        assert process.wait(CALL_S) == 74
-        assert process.stderr is not None
-        assert "a restart recovers" in process.stderr.read()
+        assert process.wait_dead() == 74
+        assert "a restart recovers" in process.log_end()
     assert check_folder(data) == []
     with EmbeddedBroker(data, sync="none") as broker, Stubs(broker.endpoint) as stubs:
         assert bodies(stubs.pop()) == [b"a"]

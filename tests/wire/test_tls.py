@@ -7,8 +7,6 @@ import shutil
 import socket
 import ssl
 import stat
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,13 +14,13 @@ import grpc
 import pytest
 from cryptography import x509
 
+from harness.broker_process import BrokerProcess, own_port
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_proto.v1 import popmq_pb2_grpc as rpc
 from popmq_server.certificate import DEVELOPMENT_CERT, DEVELOPMENT_KEY, Certificate, Pair, development
 from popmq_server.clock import FakeClock
 from popmq_server.embedded import EmbeddedBroker
 from popmq_server.errors import StartError
-from tests.crash.broker_process import ROOT, own_port
 from tests.wire.stubs import CALL_S, Stubs
 
 YEAR_MS = 365 * 86_400_000
@@ -256,19 +254,12 @@ def test_a_certificate_that_has_run_out_is_served_with_a_warning(
 @pytest.mark.slow
 @pytest.mark.process
 def test_the_program_says_what_serves_where(tmp_path: Path) -> None:
-    port, tls_port = own_port(), own_port()
-    data = tmp_path / "data"
-    command = [sys.executable, "-m", "popmq_server", "--data", str(data), "--port", str(port)]
-    command += ["--tls-port", str(tls_port), "--metrics-port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
-        assert process.stdout is not None
-        said = [process.stdout.readline().rstrip() for _ in range(3)]
-        assert said == [
-            f"popmq: ready on 127.0.0.1:{port}",
+    tls_port, data = own_port(), tmp_path / "data"
+    with BrokerProcess(data, "--tls-port", str(tls_port)) as process:
+        assert [process.read_line() for _ in range(2)] == [
             f"popmq: TLS on 127.0.0.1:{tls_port}: {data / DEVELOPMENT_CERT}, made for development",
             "popmq: no access keys: whoever reaches a port may do everything",
         ]
         assert topics(f"127.0.0.1:{tls_port}", data / DEVELOPMENT_CERT) == []
-        process.terminate()
-        assert process.wait(CALL_S) == 0
+        assert process.stop() == 0
     shutil.rmtree(data)

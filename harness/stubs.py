@@ -1,4 +1,4 @@
-"""The generated stubs on one channel that finds a restarted broker again at once."""
+"""The generated stubs on one channel that reconnects to a restarted broker within milliseconds."""
 
 from __future__ import annotations
 
