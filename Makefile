@@ -10,8 +10,9 @@ BIN := .venv/bin
 PIP_INSTALL := -m pip --disable-pip-version-check --quiet install
 # What proves an installed wheel: everything that is quick, and one Spark query.
 QUICK_TESTS := tests --ignore=tests/test_walls.py --ignore=tests/test_packaging.py --ignore=tests/test_style.py
-# Two workers; the tests of one file stay together and in order. Spark's tests share one JVM and run in one process.
-TWO := -n 2 --dist loadfile
+# Two workers; the tests of one file stay together and in order. Files start in the order of their names: by default
+# xdist starts files with few tests last, and those are the longest here. Spark's tests share one JVM and one process.
+TWO := -n 2 --dist loadfile --no-loadscope-reorder
 FAST := not slow and not spark and not chaos and not polyglot and not interop
 
 # A virtual environment with a pip that knows --group. One that works is kept: made again by another Python it breaks.

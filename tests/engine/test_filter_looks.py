@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -178,6 +180,9 @@ WANTED = {
     "*": TAGS,
 }
 
+#: A folder for each example.
+_RIGS = itertools.count()
+
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
@@ -193,7 +198,7 @@ def test_exactly_what_matches_is_delivered_in_the_order_of_its_queue(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pick, "SCAN_UNITS_MAX", bound)
         patch.setattr(pick, "REJECTIONS_MAX", bound)
-        rig = shop(make_rig(f"{id(requests)}", map_bytes=1 << 22), queues=2)
+        rig = shop(make_rig(f"{next(_RIGS)}", map_bytes=1 << 22), queues=2)
         sent: dict[int, list[str]] = {0: [], 1: []}
         for place, tags in enumerate(requests):
             send(rig, *(message(f"{place}.{at}", tag=tag) for at, tag in enumerate(tags)))
