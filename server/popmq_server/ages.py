@@ -2,11 +2,11 @@
 
 from popmq_server import oldest
 from popmq_server.checkpoint import members_of
+from popmq_server.log import Log, located_in
 from popmq_server.message import RECORD
 from popmq_server.state import State
 from popmq_server.storage.keys import U64
 from popmq_server.storage.lmdb import Transaction
-from popmq_server.topic import Log, located_in
 
 #: A scrape asks for each group in each topic, so looks at all leases are for a broker that has few.
 EXACT_LEASES = 200

@@ -13,11 +13,10 @@ from typing import NamedTuple
 
 from popmq_server import deadletter, fifo
 from popmq_server.errors import Refused, topic_not_found
+from popmq_server.log import Log, entries, over_hole
 from popmq_server.message import RETRY_PREFIX
 from popmq_server.records import Group, Subscription, Topic
-from popmq_server.storage.keys import CQ_KEY, RQ_KEY, RQ_VALUE, STAT_KEY, U64
-from popmq_server.storage.lmdb import Transaction
-from popmq_server.topic import Log, entries
+from popmq_server.storage.keys import RQ_KEY, RQ_VALUE, STAT_KEY, U64
 from popmq_server.tx import Tx
 
 #: Messages and holes that one page looks at.
@@ -38,7 +37,7 @@ class Page(NamedTuple):
 def browse(tx: Tx, name: str, queue: int, offset: int, messages_max: int, bytes_max: int) -> Page:
     """A page of a topic's queue from an offset on, or of a retry topic."""
     if name.startswith(RETRY_PREFIX):
-        group, topic = retry_topic(tx, name)
+        group, topic = tx.retry_topic(name)
         how = tx.state.subscriptions.get((group.group_id, topic.topic_id), Subscription())
         read = _waiting if topic.in_order and not how.pulls else _retries
         return read(tx, group, topic, offset, messages_max, bytes_max)
@@ -48,16 +47,6 @@ def browse(tx: Tx, name: str, queue: int, offset: int, messages_max: int, bytes_
     if queue >= found.queues:
         raise Refused("INVALID_FIELD", f"topic {name!r} has {found.queues} queues, no queue {queue}", field="queue")
     return _queue(tx, found, queue, offset, messages_max, bytes_max)
-
-
-def retry_topic(tx: Tx, name: str) -> tuple[Group, Topic]:
-    """The group and the topic of `%RETRY%group+topic`, or Refused."""
-    group_name, _, topic_name = name.removeprefix(RETRY_PREFIX).partition("+")
-    group, topic = tx.group(group_name), tx.topic(topic_name)
-    if group is None or topic is None:
-        missing = f"group create {group_name}" if group is None else f"topic create {topic_name}"
-        raise Refused("TOPIC_NOT_FOUND", f"there is no topic {name!r}", field="topic", action=f"popmq {missing}")
-    return group, topic
 
 
 def _queue(tx: Tx, topic: Topic, queue: int, offset: int, messages_max: int, bytes_max: int) -> Page:
@@ -81,16 +70,6 @@ def _queue(tx: Tx, topic: Topic, queue: int, offset: int, messages_max: int, byt
                 rows.append((read[1], read[0], queue, found, 0))
                 bytes_max -= size
     return Page(rows, at, least, most)
-
-
-def over_hole(kv: Transaction, topic_id: int, queue: int, offset: int, stop: int) -> int:
-    """The first offset from `offset` on that still stands in the consume queue, at most `stop`."""
-    cursor = kv.cursor("cq")
-    if cursor.set_range(CQ_KEY.pack(topic_id, queue, offset)):
-        found_topic, found_queue, first = CQ_KEY.unpack(cursor.key())
-        if (found_topic, found_queue) == (topic_id, queue):
-            return min(stop, int(first))
-    return stop
 
 
 def _retries(tx: Tx, group: Group, topic: Topic, rseq: int, messages_max: int, bytes_max: int) -> Page:

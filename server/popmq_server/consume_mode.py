@@ -19,8 +19,7 @@ order of the message groups is made anew by a switch to POP (sweep.py).
 from popmq_server import sweep
 from popmq_server.commands import SetConsumeMode
 from popmq_server.errors import group_not_found, invalid, topic_not_found
-from popmq_server.rebalance import Terms
-from popmq_server.records import Held, Subscription, Sweep
+from popmq_server.records import Held, Subscription, Sweep, Terms
 from popmq_server.subscription import bind, resolve
 from popmq_server.tx import Tx
 

@@ -16,7 +16,8 @@ from popmq_server.commands import Attend, Look
 from popmq_server.errors import invalid, topic_not_found
 from popmq_server.message import RETRY_PREFIX
 from popmq_server.queue_locks import QueueLocks
-from popmq_server.rebalance import Assignment, Sessions, Terms, allocate, assign
+from popmq_server.rebalance import Assignment, Sessions, allocate, assign
+from popmq_server.records import Terms
 
 
 class Consumer(NamedTuple):

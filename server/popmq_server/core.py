@@ -30,7 +30,19 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
-from popmq_server import checking, firing, housekeeping, jobs, rebase, revive, space, stats, topic, widening
+from popmq_server import (
+    backlog,
+    checking,
+    firing,
+    housekeeping,
+    jobs,
+    rebase,
+    revive,
+    space,
+    timetable,
+    topic,
+    widening,
+)
 from popmq_server.clock import Clock, stopwatch
 from popmq_server.commands import LANE_ACK, LANE_POP, LANES, EndTransaction, Pop, Redrive, Send, needs_room
 from popmq_server.errors import CommitFailed, Refused, storage_full, unavailable
@@ -131,7 +143,7 @@ class Core:
             store.close()
             raise
         tidying = (*housekeeping.jobs(clock.now_ms()), widening.Widening(clock.now_ms()))
-        self.timetable = jobs.Timetable((*tidying, firing.Firing(), checking.Checking(), revive.Reviving()))
+        self.timetable = timetable.Timetable((*tidying, firing.Firing(), checking.Checking(), revive.Reviving()))
         self._look_ahead()
 
     def _load(self) -> None:
@@ -220,7 +232,7 @@ class Core:
         return tx
 
     def _holder(self) -> str:
-        return stats.greatest_backlog(self.state)
+        return backlog.greatest_backlog(self.state)
 
     def _run(self, tx: Tx, group: "_Group", order: list[int], time: "_TimesWork") -> Timed:
         """Runs the commands lane by lane; time has its turn between acks and sends, so that an ack beats the
@@ -269,7 +281,7 @@ class Core:
         def piece(tx: Tx) -> Timed:
             did = Timed([], [], [], [])
             if not job.waits(tx):
-                jobs.step(job, tx, did)
+                timetable.step(job, tx, did)
             return did
 
         try:

@@ -17,12 +17,13 @@ from popmq_server import fields, history, quarantine
 from popmq_server.catalog import ensure_dead_letter_topic
 from popmq_server.checkpoint import CheckPoint, Lease, members_of
 from popmq_server.commands import Position
+from popmq_server.log import Log, located
 from popmq_server.message import Outgoing, varint
 from popmq_server.records import TopicStat
 from popmq_server.space import GROW, messages_bytes
 from popmq_server.storage.keys import CQ_KEY, QUEUE_KEY, U64
 from popmq_server.storage.lmdb import Transaction
-from popmq_server.topic import Log, append, located
+from popmq_server.topic import append
 from popmq_server.tx import Tx
 
 #: Bytes of messages that one piece makes dead letters of; one message is always allowed.

@@ -30,11 +30,11 @@ from typing import NamedTuple
 
 from popmq_server import fields
 from popmq_server.checkpoint import CheckPoint, Lease, members_of
+from popmq_server.log import Log, located
 from popmq_server.records import Subscription
 from popmq_server.space import MOVE, entries_bytes
 from popmq_server.storage.keys import FWAIT_KEY, FWAIT_VALUE, STAT_KEY, hash8
 from popmq_server.storage.table import Table
-from popmq_server.topic import Log, located
 from popmq_server.tx import Tx
 
 _PLAIN = Subscription()

@@ -18,9 +18,10 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from popmq_server.log import Log
 from popmq_server.storage.keys import CQ_ENTRY, CQ_KEY, TOPIC_AT, U32, U64
 from popmq_server.storage.lmdb import Transaction
-from popmq_server.topic import IDX_HEAD, IDX_RANGE, OPEN_BYTES_MAX, Log
+from popmq_server.topic import IDX_HEAD, IDX_RANGE, OPEN_BYTES_MAX
 from popmq_server.tx import Tx
 
 #: A wide block says the names of so many index blocks, or so many names, whichever comes first.

@@ -1,8 +1,7 @@
-"""Jobs: what time asks for, each in bounded pieces, and each with a postponement of its own.
+"""Periodic maintenance: jobs that run in bounded pieces, each postponed by itself when it fails.
 
     Job.next_ms   when there is a piece to do         Timetable.next_ms   the soonest of all: the writer's timer
-    Job.step      one piece, in a given transaction   Timetable.run       a piece of each job that is due
-
+    Job.step      one piece, in a given transaction   Timetable.run       a piece of each job that is due (timetable.py)
 
 A piece that raises aborts the transaction that it shares with commands and other jobs. `JobFailed` names the job, and
 the item of it where the job has items (a lease, a deleted topic). That item, or the whole job, is postponed and the
@@ -19,7 +18,6 @@ import contextlib
 from collections.abc import Hashable, Iterator
 from typing import NamedTuple
 
-from popmq_server import topic
 from popmq_server.commands import Check
 from popmq_server.errors import NoRoom
 from popmq_server.storage.lmdb import MapFull
@@ -34,7 +32,7 @@ HALVINGS_MAX = 12
 
 
 class Timed(NamedTuple):
-    """What time asked for in one group: of leases, delayed messages and half messages."""
+    """What the jobs did in one commit group: to leases, delayed messages and half messages."""
 
     late_ms: list[int]  # how late each revived lease was
     fired_late_ms: list[int]  # the same of each delayed message
@@ -53,7 +51,7 @@ class JobFailed(Exception):
 
 
 class Job(abc.ABC):
-    """One kind of work that time asks for."""
+    """One kind of periodic work."""
 
     #: For reports.
     name: str
@@ -120,42 +118,3 @@ class Job(abc.ABC):
         if self._stepped and self._halvings:
             self._halvings -= 1
         self._stepped = False
-
-
-class Timetable:
-    """All jobs, in the order in which they have their turn."""
-
-    def __init__(self, jobs: tuple[Job, ...]) -> None:
-        self.jobs = jobs
-
-    def next_ms(self, tx: Tx) -> int | None:
-        """When the next piece is due."""
-        times = [max(due_ms, job.not_before()) for job in self.jobs if (due_ms := job.next_ms(tx)) is not None]
-        return min(times, default=None)
-
-    def due(self, tx: Tx) -> list[Job]:
-        """The jobs that have a piece to do now."""
-        times = ((job, job.next_ms(tx)) for job in self.jobs if not job.waits(tx))
-        return [job for job, due_ms in times if due_ms is not None and due_ms <= tx.now_ms]
-
-    def run(self, tx: Tx, did: Timed) -> None:
-        """A piece of each job that is due. Raises JobFailed."""
-        for job in self.due(tx):
-            step(job, tx, did)
-
-    def committed(self) -> None:
-        """What was run is on disk."""
-        for job in self.jobs:
-            job.committed()
-
-
-def step(job: Job, tx: Tx, did: Timed) -> None:
-    """One piece of one job. Raises JobFailed.
-
-    Where room is scarce the messages that it appended are written at once: a lack of pages is then known to be its.
-    """
-    job.begun()
-    with job.apart():
-        job.step(tx, did)
-        if tx.staged and not tx.room.plenty:
-            topic.flush(tx)

@@ -21,10 +21,10 @@ from dataclasses import dataclass, field
 
 from popmq_server import checkpoint
 from popmq_server.chunks import Chunk, pins
+from popmq_server.log import located_in
 from popmq_server.records import Topic
 from popmq_server.space import GROW, messages_bytes, value_bytes
 from popmq_server.storage.keys import DUE_KEY, STAT_KEY, SUB_OWNER, U64
-from popmq_server.topic import located_in
 from popmq_server.tx import Tx
 
 #: How long after its time a chunk may be held as a whole, and how often such chunks are searched for.

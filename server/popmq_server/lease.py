@@ -21,11 +21,11 @@ from popmq_server import deadletter, fifo, history, voids
 from popmq_server.checkpoint import BACKOFF, CheckPoint, Lease, Run, members_of
 from popmq_server.commands import Ack, Acked, Change, ChangeInvisibleTime
 from popmq_server.errors import Later, Refused, bad_handle, group_not_found, invalid, lapsed
+from popmq_server.log import Log, located
 from popmq_server.message import Handle
 from popmq_server.records import Group
 from popmq_server.space import MOVE, entries_bytes
 from popmq_server.storage.keys import RQ_KEY, RQ_VALUE
-from popmq_server.topic import Log, located
 from popmq_server.tx import Tx
 
 

@@ -23,11 +23,11 @@ import itertools
 
 from popmq_server.errors import Refused, group_not_found, invalid, topic_not_found
 from popmq_server.lite_removal import remove
+from popmq_server.log import Log, entries
 from popmq_server.records import Group, Held, Lites, Stat, Topic
 from popmq_server.state import LITE_NAME
 from popmq_server.storage.keys import FWAIT_VALUE, STAT_KEY, U32
 from popmq_server.subscription import bind
-from popmq_server.topic import Log, entries
 from popmq_server.tx import Tx
 
 #: Lite topics of one topic, if its settings do not say otherwise, and at most.

@@ -12,9 +12,9 @@ from popmq_server import deadletter, fields, index
 from popmq_server.commands import LookedUp, LookUp
 from popmq_server.errors import topic_not_found
 from popmq_server.index import Hit, Spot
+from popmq_server.log import Log
 from popmq_server.records import Topic
 from popmq_server.storage.keys import hash8
-from popmq_server.topic import Log
 from popmq_server.tx import Tx
 
 #: Index blocks that one piece looks at: some 10 ms.

@@ -18,10 +18,10 @@ from popmq_server.commands import ResumeMessageGroup
 from popmq_server.errors import Refused, invalid
 from popmq_server.fields import MESSAGE_GROUP, text
 from popmq_server.fifo import Waiting
+from popmq_server.log import Log, located
 from popmq_server.records import Topic
 from popmq_server.storage.keys import hash8
 from popmq_server.subscription import resolve
-from popmq_server.topic import Log, located
 from popmq_server.tx import Tx
 
 

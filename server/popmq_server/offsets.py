@@ -14,7 +14,7 @@ to the client waits for the last of them. A sealed set of an owner loses what is
 
 import logging
 
-from popmq_server import browse, stats, sweep, voids
+from popmq_server import backlog, sweep, voids
 from popmq_server.commands import CloneOffsets, OffsetsOfQueue, QueryOffsets, Reset, ResetOffsets, UpdateOffsets
 from popmq_server.commands import Sweep as SweepCommand
 from popmq_server.errors import Refused, invalid, topic_not_found
@@ -32,9 +32,9 @@ ENTRIES_MAX = 4096
 TOLD_MAX = 8
 
 
-def retry_topic(tx: Tx, name: str, group_name: str) -> tuple[Group, Topic]:
+def own_retry_topic(tx: Tx, name: str, group_name: str) -> tuple[Group, Topic]:
     """The group and the topic in the name of a retry topic. Only this group, or nobody, may ask for it."""
-    group, topic = browse.retry_topic(tx, name)
+    group, topic = tx.retry_topic(name)
     if group_name not in ("", group.name):
         raise invalid(f"{name!r} is the retry topic of group {group.name!r}, not of {group_name!r}", field="group")
     return group, topic
@@ -95,7 +95,7 @@ def commit(tx: Tx, group: Group, topic: Topic, queue: int, offset: int) -> int:
 
 def _update_retry(tx: Tx, command: UpdateOffsets) -> tuple[int, bool]:
     """Entries of a retry topic below the offset are done."""
-    group, topic = retry_topic(tx, command.topic, command.group)
+    group, topic = own_retry_topic(tx, command.topic, command.group)
     expect_mode(tx, group, topic, "PULL")
     where, most = (group.group_id, topic.topic_id), tx.state.counters[""].rseq
     tx.state.last_read[where] = tx.now_ms
@@ -140,7 +140,7 @@ def query(tx: Tx, command: QueryOffsets) -> list[OffsetsOfQueue]:
         numbers = (
             least_committed(tx, topic, queue),
             read_ms(tx, where, queue),
-            stats.bytes_of(tx.state, topic, most - max(committed, least)) if committed >= 0 else 0,
+            backlog.bytes_of(tx.state, topic, most - max(committed, least)) if committed >= 0 else 0,
         )
         found.append(OffsetsOfQueue(queue, least, most, committed, since, *numbers))
     return found
@@ -162,7 +162,7 @@ def read_ms(tx: Tx, where: tuple[int, int], queue: int) -> int:
 
 def _query_retry(tx: Tx, command: QueryOffsets) -> list[OffsetsOfQueue]:
     """One queue, between the first entry that is left and the number of the next one."""
-    group, topic = retry_topic(tx, command.topic, command.group)
+    group, topic = own_retry_topic(tx, command.topic, command.group)
     if command.since_ms is not None:
         raise invalid("the entries of a retry topic are not in the order of their time", field="timestamp_ms")
     least, most = retry_ends(tx, group, topic)

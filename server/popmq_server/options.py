@@ -6,8 +6,6 @@ import pathlib
 import re
 from typing import NamedTuple
 
-from popmq_server.storage.lmdb import SYNC_MODES
-
 
 class Unnamed(int):
     """A port that is opened although nobody asked for it: where it is taken the broker starts without it, and says so.
@@ -166,3 +164,6 @@ def _fault(options: Options) -> str:
     if not options.tls_port and (options.tls_only or options.tls_cert):
         return "--tls-port 0 serves no TLS: name a port, or leave out --tls-only, --tls-cert and --tls-key"
     return ""
+
+
+SYNC_MODES = ("full", "meta", "none")

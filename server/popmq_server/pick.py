@@ -16,9 +16,9 @@ from popmq_server import deadletter, quarantine, voids
 from popmq_server.checkpoint import Run
 from popmq_server.commands import Position
 from popmq_server.filters.filter import EVERYTHING, Filter
+from popmq_server.log import Log, entries, over_hole, tagged
 from popmq_server.records import RETRY_QUEUE, Group, Stat, Topic
-from popmq_server.storage.keys import CQ_KEY, RQ_VALUE, STAT_KEY, U64
-from popmq_server.topic import Log, entries, tagged
+from popmq_server.storage.keys import RQ_VALUE, STAT_KEY, U64
 from popmq_server.turns import Turns
 from popmq_server.tx import Tx
 
@@ -249,11 +249,8 @@ class Pick:
 
     def _over_hole(self, queue: int, offset: int, stop: int) -> int:
         """The first offset up to `stop` that still stands in the consume queue; what is missing has expired."""
-        cursor, topic_id = self.tx.kv.cursor("cq"), self.topic.topic_id
-        if cursor.set_range(CQ_KEY.pack(topic_id, queue, offset)):
-            found_topic, found_queue, first = CQ_KEY.unpack(cursor.key())
-            if (found_topic, found_queue) == (topic_id, queue):
-                stop = min(stop, int(first))
+        topic_id = self.topic.topic_id
+        stop = over_hole(self.tx.kv, topic_id, queue, offset, stop)
         gone = sum(1 for _ in deadletter.gone(self.tx.kv, topic_id, queue, offset, stop)) if self._may_be_gone else 0
         self.gone += gone
         self.expired += stop - offset - gone

@@ -31,11 +31,11 @@ from popmq_server.commands import Pop, Popped
 from popmq_server.errors import Refused
 from popmq_server.fifo_pick import FifoPick
 from popmq_server.lease_sums import attempt_key
+from popmq_server.log import Log, located
 from popmq_server.pick import Pick
 from popmq_server.records import RETRY_QUEUE, Topic
 from popmq_server.state import State
 from popmq_server.subscription import ALL_QUEUES, expect_mode, note_read, resolve, subscribe
-from popmq_server.topic import Log, located
 from popmq_server.turns import Turns
 from popmq_server.tx import Tx
 

@@ -23,18 +23,17 @@ What waits for a message is the event loop's matter: broker.py.
 """
 
 from popmq_server import deadletter, offsets, permission, quarantine, quotas, voids
-from popmq_server.browse import over_hole
 from popmq_server.commands import Pull, Pulled, UpdateOffsets
 from popmq_server.errors import group_not_found, invalid, topic_not_found
 from popmq_server.events import Event
 from popmq_server.filters import filter as filters
 from popmq_server.filters.filter import Filter
+from popmq_server.log import Log, entries, over_hole, tagged
 from popmq_server.message import RETRY_PREFIX
 from popmq_server.pick import REJECTIONS_MAX, SCAN_UNITS_MAX, SKIPS_MAX
 from popmq_server.records import Group, Topic
 from popmq_server.storage.keys import RQ_KEY, RQ_VALUE, STAT_KEY, U64
 from popmq_server.subscription import expect_mode, note_read, refuse_lite, subscribe
-from popmq_server.topic import Log, entries, tagged
 from popmq_server.tx import Tx
 
 Row = tuple[bytes, int, int, int, int]
@@ -229,7 +228,7 @@ class Reading:
 
 def _pull_retry(tx: Tx, command: Pull) -> Pulled:
     """Entries from a number on; a message's attempt is the one that a pop would count."""
-    group, topic = offsets.retry_topic(tx, command.topic, command.group)
+    group, topic = offsets.own_retry_topic(tx, command.topic, command.group)
     reader = group if command.group else None
     permission.check_read(reader, topic)
     if reader is not None:

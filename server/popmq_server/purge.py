@@ -17,7 +17,7 @@ positions, retries, owners and leases. Leases of either that end before their tu
 
 from typing import Any
 
-from popmq_server import delay, fifo, lite_removal, stats, topic, transaction
+from popmq_server import backlog, delay, fifo, lite_removal, topic, transaction
 from popmq_server.checkpoints import DONE
 from popmq_server.commands import PurgeTopic
 from popmq_server.errors import topic_not_found
@@ -40,7 +40,7 @@ def purge_topic(tx: Tx, command: PurgeTopic) -> int:
         raise topic_not_found(command.name, "name")
     topic.flush(tx)  # what this commit has appended is of the old one
     state, waiting = tx.state, tx.state.topic_stat.get(old.topic_id, TopicStat())
-    dropped = stats.stored(state, old) + waiting.delayed + waiting.half
+    dropped = backlog.stored(state, old) + waiting.delayed + waiting.half
     made = old._replace(topic_id=tx.next("entity"))
     state.topics.pop(old.topic_id)
     state.purges[old.topic_id] = "topic"

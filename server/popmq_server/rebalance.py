@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from popmq_server.clock import Clock
+from popmq_server.records import Terms
 from popmq_server.storage.keys import hash8
 
 SESSION_MS = 120_000
@@ -29,14 +30,6 @@ VIRTUAL_NODES = 10
 
 #: Queues in their order, clients in their order (each once), and one of them → its queues.
 Strategy = Callable[[Sequence[int], Sequence[str], str], tuple[int, ...]]
-
-
-class Terms(NamedTuple):
-    """What the assignment of a group in a topic depends on, beside the clients."""
-
-    queues: int
-    mode: str  # POP or PULL
-    share_number: int  # of the group in this topic, else of the group
 
 
 class Assignment(NamedTuple):

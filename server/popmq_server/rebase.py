@@ -28,16 +28,7 @@ from typing import NamedTuple
 from popmq_server import checkpoint, delay, transaction, unique
 from popmq_server.errors import StartError
 from popmq_server.records import Counters
-from popmq_server.storage.keys import (
-    DEDUP_VALUE,
-    DUE_KEY,
-    HDUE_KEY,
-    NEVER,
-    SCHED_KEY,
-    TDONE_KEY,
-    TSCHED_KEY,
-    U64,
-)
+from popmq_server.storage.keys import DEDUP_VALUE, DUE_KEY, HDUE_KEY, NEVER, SCHED_KEY, TDONE_KEY, TSCHED_KEY, U64
 from popmq_server.storage.lmdb import MapFull, Store, Transaction
 from popmq_server.topic import IDX_HEAD
 

@@ -224,3 +224,11 @@ class Counters(NamedTuple):
     saved_ms: int = 0
     sched_id: int = 1  # delayed messages
     txn_id: int = 1  # half messages
+
+
+class Terms(NamedTuple):
+    """What the assignment of a group in a topic depends on, beside the clients."""
+
+    queues: int
+    mode: str  # POP or PULL
+    share_number: int  # of the group in this topic, else of the group

@@ -17,18 +17,17 @@ With an empty group the letters are half messages that nobody ended: they are co
 
 from typing import NamedTuple
 
-from popmq_server import deadletter, delay, fields, fifo, history, index, lite, placing, sweep, topic, unique
-from popmq_server.browse import over_hole
+from popmq_server import deadletter, delay, fields, fifo, history, index, lite, log, placing, sweep, topic, unique
 from popmq_server.checkpoint import members_of
 from popmq_server.commands import Failure, FindLetters, Redrive, Redriven
 from popmq_server.deadletter import Origin
 from popmq_server.errors import Refused, group_not_found, topic_not_found
+from popmq_server.log import Log, entries, over_hole
 from popmq_server.message import GIVE_UP_TOPIC, Outgoing, dead_letter_topic
 from popmq_server.records import Group, Subscription, Sweep, Topic
 from popmq_server.space import GROW, entries_bytes, messages_bytes
 from popmq_server.storage.keys import FWAIT_KEY, RQ_KEY, RQ_VALUE, hash8
 from popmq_server.subscription import bind
-from popmq_server.topic import Log, entries
 from popmq_server.tx import Tx
 
 #: Letters that one piece looks at, and bytes of those that it moves; one is always allowed.
@@ -273,7 +272,7 @@ def _not_coming(tx: Tx, where: tuple[int, int], letters: list[Letter]) -> list[L
     fresh: dict[bytes, Letter] = {}
     for letter in letters:
         queue, offset = place = letter.origin.queue, letter.origin.offset
-        unread = offset >= tx.state.poff.get((*where, queue), 0) and topic.is_readable(tx.kv, where[1], queue, offset)
+        unread = offset >= tx.state.poff.get((*where, queue), 0) and log.is_readable(tx.kv, where[1], queue, offset)
         key = _key(where, letter)
         if not unread and place not in held and tx.kv.get("fwait", key) is None:
             fresh.setdefault(key, letter)

@@ -1,7 +1,7 @@
 """Removes ranges of keys of what was deleted, a bounded number in a transaction, for purge.py and lite_removal.py."""
 
+from popmq_server.log import Log
 from popmq_server.storage.keys import TOPIC_AT, U64
-from popmq_server.topic import Log
 from popmq_server.tx import Tx
 
 #: Databases whose keys start with the topic id.

@@ -12,7 +12,7 @@ the same, and the topic is trimmed in the next transaction; so is one whose limi
 CHUNKS_MAX chunks. Bytes are those of the chunks (records.TopicStat), not of keys and indexes.
 """
 
-from popmq_server import chunks, stats
+from popmq_server import backlog, chunks
 from popmq_server.chunks import Chunk
 from popmq_server.errors import Refused, invalid, storage_full
 from popmq_server.message import RECORD, Outgoing
@@ -116,7 +116,7 @@ def _full(tx: Tx, topic: Topic, size: int) -> Refused:
         state.looked.pop(topic_id)
         state.trims[topic_id] = max(size, state.trims.get(topic_id, 0))
     stored = state.topic_stat.get(topic_id, TopicStat()).bytes
-    holder = stats.greatest_backlog(state, topic_id)
+    holder = backlog.greatest_backlog(state, topic_id)
     where = f"topic {topic.name!r} has {stored} bytes, its retention.max_bytes is {topic.bytes_max}"
     refused = storage_full(f"{where}; {holder}" if holder else where)
     refused.field = "topic"

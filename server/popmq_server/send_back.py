@@ -22,12 +22,12 @@ from popmq_server.checkpoint import BACKOFF, CheckPoint, Lease, Run
 from popmq_server.commands import SendBack, SentBack
 from popmq_server.errors import Refused, invalid
 from popmq_server.lease import to_retry
+from popmq_server.log import Log, entries
 from popmq_server.offsets import ends
 from popmq_server.pick import RetryEntry, take_retry_entry
 from popmq_server.records import Group, Topic
 from popmq_server.storage.keys import RQ_KEY, RQ_VALUE
 from popmq_server.subscription import expect_mode, resolve
-from popmq_server.topic import Log, entries
 from popmq_server.tx import Tx
 
 NO_ATTEMPTS = "no attempts left"

@@ -9,15 +9,16 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from popmq_server import ages, consume_mode, deadletter, delay, expiry, lite, message_groups, transaction
-from popmq_server.browse import browse, retry_topic
+from popmq_server.backlog import bytes_of, ready, stored
+from popmq_server.browse import browse
 from popmq_server.checkpoint import KIND_NAMES, CheckPoint
 from popmq_server.commands import Look
 from popmq_server.errors import group_not_found, topic_not_found
+from popmq_server.log import Log, entries
 from popmq_server.message import RETRY_PREFIX, dead_letter_topic
 from popmq_server.records import Group, Held, Lites, Stat, Subscription, Topic, TopicStat
 from popmq_server.state import State
 from popmq_server.storage.keys import DUE_KEY, FWAIT_VALUE, NEVER, RQ_VALUE, STAT_KEY, SUB_OWNER
-from popmq_server.topic import Log, entries
 from popmq_server.tx import Tx
 
 #: Entries of a retry topic among which the oldest message is looked for.
@@ -98,29 +99,13 @@ def look(tx: Tx, command: Look) -> Any:
     return _LOOKS[command.what](tx, *command.arguments)
 
 
-def ready(state: State, group_id: int, topic: Topic) -> int:
-    """Messages that a group has not popped yet; of a LITE topic those of the lite topics that it has named."""
-    if topic.type == "LITE":
-        return state.unread.get((group_id, topic.topic_id), 0)
-    return state.total.get(topic.topic_id, 0) - state.passed.get((group_id, topic.topic_id), 0)
-
-
-def bytes_of(state: State, topic: Topic, messages: int) -> int:
-    """About how many bytes so many messages of a topic have: by the mean of those that it stores, at most all of them.
-
-    An exact number would need the size of each, in a walk over the backlog, or a second sum in each entry of the queue.
-    """
-    held, size = stored(state, topic), state.topic_stat.get(topic.topic_id, TopicStat()).bytes
-    return min(size, round(messages * size / held)) if held > 0 else 0
-
-
 def _pairs(tx: Tx, topic_name: str, group_name: str) -> list[tuple[Group, Topic]]:
     """Groups with the topics they have named, by name; Refused for names that do not exist.
 
     A retry topic has one pair, its own.
     """
     if topic_name.startswith(RETRY_PREFIX):
-        pair = retry_topic(tx, topic_name)
+        pair = tx.retry_topic(topic_name)
         known = (pair[0].group_id, pair[1].topic_id) in tx.state.stat and group_name in ("", pair[0].name)
         return [pair] if known else []
     if topic_name and tx.topic(topic_name) is None:
@@ -184,17 +169,6 @@ def _dead(tx: Tx, group: Group) -> int:
     return stored(tx.state, topic) if topic else 0
 
 
-def stored(state: State, topic: Topic) -> int:
-    """Messages of a topic that can be read by position; dead letters that were redriven cannot."""
-    if topic.type == "LITE":
-        return state.lites.get(topic.topic_id, Lites()).messages
-    held = sum(
-        state.queue_max.get((topic.topic_id, queue), 0) - state.queue_min.get((topic.topic_id, queue), 0)
-        for queue in range(topic.queues)
-    )
-    return held - state.topic_stat.get(topic.topic_id, TopicStat()).redriven
-
-
 def _oldest_ms(tx: Tx, group: Group, topic: Topic, leased: int) -> int:
     """When the oldest unfinished message was stored: of each queue, the retry topic and the leases the first counts."""
     state, log = tx.state, Log(tx.kv)
@@ -229,7 +203,7 @@ def topics(tx: Tx, name: str) -> list[TopicNumbers]:
 
 def _retry_topic(tx: Tx, name: str) -> TopicNumbers:
     """A retry topic as a topic of one queue, by the numbers of its entries. It has no bytes of its own."""
-    group, topic = retry_topic(tx, name)
+    group, topic = tx.retry_topic(name)
     stat = tx.state.stat.get((group.group_id, topic.topic_id), Stat())
     page = browse(tx, name, 0, 0, 0, 0)
     ends = [(0, page.min_offset, page.max_offset)]
@@ -356,22 +330,6 @@ def owners(tx: Tx, group_name: str) -> list[tuple[Any, str, int, int]]:
         parts = [tx.state.leases.get((tx.state.tokens[key].ck_id, 0)) for key in tokens]
         found.append((owner, group.name, len(tokens), sum(part.undone.bit_count() for part in parts if part)))
     return sorted(found, key=lambda row: (row[1], row[0].name))
-
-
-def greatest_backlog(state: State, topic_id: int = 0) -> str:
-    """Who holds the most, of all topics or of one: for the refusal of a full store or topic.
-
-    A walk over all groups, done only when a send is refused.
-    """
-    best = (0, "")
-    topics = [topic_id] if topic_id else [topic.topic_id for topic in state.named_topics()]
-    for where in ((group_id, each) for each in topics for group_id in state.topic_groups.get(each, ())):
-        stat, group, topic = state.stat.get(where), state.groups.get(where[0]), state.topics.get(where[1])
-        if stat is None or group is None or topic is None:
-            continue
-        count = ready(state, where[0], topic) + stat.retry + stat.waiting + sum(state.held.get(where, Held()))
-        best = max(best, (count, f"group {group.name!r} has {count} messages of topic {topic.name!r} to do"))
-    return best[1]
 
 
 def store(tx: Tx) -> tuple[int, int]:

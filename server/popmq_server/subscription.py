@@ -20,9 +20,9 @@ from popmq_server.commands import SetFilter
 from popmq_server.errors import Refused, group_not_found, invalid, topic_not_found
 from popmq_server.filters import filter as filters
 from popmq_server.filters.filter import Filter
+from popmq_server.log import entries
 from popmq_server.records import Group, Stat, Subscription, Topic
 from popmq_server.storage.keys import CQ_KEY, POFF_KEY, QUEUE_KEY, TOPIC_AT, U32, U64
-from popmq_server.topic import entries
 from popmq_server.tx import Tx
 
 #: In State.queue_reads: a Pop that names no queue.

@@ -20,10 +20,10 @@ from popmq_server.checkpoint import BACKOFF, CheckPoint, Lease, Run, members_of
 from popmq_server.checkpoints import DONE
 from popmq_server.fifo import Waiting
 from popmq_server.lease import to_retry
+from popmq_server.log import Log
 from popmq_server.pick import unpin_retry
 from popmq_server.records import Held, Sweep, Void
 from popmq_server.storage.keys import FWAIT_KEY, RQ_KEY, RQ_VALUE, STAT_KEY, U32
-from popmq_server.topic import Log
 from popmq_server.tx import Tx
 
 T = TypeVar("T")

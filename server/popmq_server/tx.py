@@ -10,8 +10,10 @@ from typing import Any
 
 from popmq_server import marks, oldest
 from popmq_server.checkpoint import BACKOFF, CheckPoint, Lease
+from popmq_server.errors import Refused
 from popmq_server.events import Event
 from popmq_server.lease_sums import attempt_key, locked_counts, queue_counts, shifted
+from popmq_server.message import RETRY_PREFIX
 from popmq_server.records import IN_FLIGHT_MAX, Group, Held, Lites, Topic, TopicStat
 from popmq_server.space import unlimited
 from popmq_server.state import State
@@ -92,6 +94,15 @@ class Tx:
         """A group by name, as this transaction sees it."""
         group_id = self.state.ids.get(("g", name))
         return None if group_id is None else self.state.groups[group_id]
+
+    def retry_topic(self, name: str) -> tuple[Group, Topic]:
+        """The group and the topic of `%RETRY%group+topic`, or Refused."""
+        group_name, _, topic_name = name.removeprefix(RETRY_PREFIX).partition("+")
+        group, topic = self.group(group_name), self.topic(topic_name)
+        if group is None or topic is None:
+            missing = f"group create {group_name}" if group is None else f"topic create {topic_name}"
+            raise Refused("TOPIC_NOT_FOUND", f"there is no topic {name!r}", field="topic", action=f"popmq {missing}")
+        return group, topic
 
     def wake(self, group_id: int | None, topic_id: int) -> None:
         """After the commit one parked Pop of the group (None: of each group) in the topic is to look again."""

@@ -16,10 +16,10 @@ the retry topic instead of dropping it (`staying`), unless the group was moved p
 """
 
 from popmq_server.checkpoint import CheckPoint, members_of
+from popmq_server.log import is_readable
 from popmq_server.records import Sweep
 from popmq_server.state import State
 from popmq_server.storage.keys import U32
-from popmq_server.topic import is_readable
 from popmq_server.tx import Tx
 
 _NONE = Sweep()

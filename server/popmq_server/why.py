@@ -17,11 +17,11 @@ from popmq_server.commands import Spotted, Why
 from popmq_server.errors import Refused
 from popmq_server.index import Spot
 from popmq_server.life import GroupLife, Held, Letter, MessageLife, events_of
+from popmq_server.log import Log
 from popmq_server.message import DEAD_LETTER_PREFIX, GIVE_UP_TOPIC, packed_message_id
 from popmq_server.records import Group, Topic
 from popmq_server.standing import RETRIES_MAX, Subject, standing
 from popmq_server.storage.keys import CQ_KEY, HALF_KEY, SCHED_KEY, U32, U64
-from popmq_server.topic import Log
 from popmq_server.trace import DELAYED, LOG
 from popmq_server.tx import Tx
 

@@ -9,8 +9,8 @@ from unittest import mock
 
 from popmq_server import handlers
 from popmq_server.commands import LANE_POP, LANES
+from popmq_server.log import Log
 from popmq_server.storage.keys import FWAIT_KEY, FWAIT_VALUE, RQ_KEY, RQ_VALUE, STAT_KEY
-from popmq_server.topic import Log
 from popmq_server.tx import Tx
 from tests.engine.model_facts import RetryRow, Stand
 

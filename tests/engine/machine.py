@@ -26,10 +26,10 @@ from popmq_server.clock import FakeClock
 from popmq_server.core import Committed
 from popmq_server.errors import CommitFailed, Refused
 from popmq_server.jobs import RETRY_MS
+from popmq_server.log import is_readable
 from popmq_server.message import GIVE_UP_TOPIC, Extra, Handle, Outgoing, tag_hash
 from popmq_server.opaque import transaction_text
 from popmq_server.storage.keys import hash8
-from popmq_server.topic import is_readable
 from tests.engine import model
 from tests.engine import model_facts as facts
 from tests.engine.draws import DELAYS_MS, GROUPS, TOPICS

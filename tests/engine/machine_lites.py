@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from popmq_server import commands as ask
+from popmq_server.log import is_readable
 from popmq_server.message import Handle as EngineHandle
-from popmq_server.topic import is_readable
 from tests.engine import lites, model_lites
 from tests.engine.letters import all_again
 from tests.engine.model_facts import Handle, must

@@ -9,18 +9,7 @@ import pytest
 
 from popmq_server.errors import StartError
 from popmq_server.storage.check import check_folder, main
-from popmq_server.storage.keys import (
-    CQ_KEY,
-    DUE_KEY,
-    NEVER,
-    POFF_KEY,
-    RQ_KEY,
-    STAT_KEY,
-    SUB_OWNER,
-    TOPIC_AT,
-    U32,
-    U64,
-)
+from popmq_server.storage.keys import CQ_KEY, DUE_KEY, NEVER, POFF_KEY, RQ_KEY, STAT_KEY, SUB_OWNER, TOPIC_AT, U32, U64
 from popmq_server.storage.lmdb import Transaction
 from tests.engine.rig import HOUR, Rig
 

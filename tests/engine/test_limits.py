@@ -4,21 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from popmq_server import (
-    broker,
-    catalog,
-    core,
-    kept,
-    owner,
-    records,
-    revive,
-    send,
-    space,
-    topic,
-    turns,
-    waiters,
-    writer,
-)
+from popmq_server import broker, catalog, core, kept, owner, records, revive, send, space, topic, turns, waiters, writer
 from popmq_server.api import admin
 
 KIB, MIB = 1 << 10, 1 << 20

@@ -9,7 +9,8 @@ from collections.abc import Callable
 import pytest
 
 from popmq_server.clock import FakeClock
-from popmq_server.rebalance import SESSION_MS, Assignment, Sessions, Terms, assign, average
+from popmq_server.rebalance import SESSION_MS, Assignment, Sessions, assign, average
+from popmq_server.records import Terms
 from tests.engine.rig import SECOND
 from tests.engine.work import grows
 

@@ -8,14 +8,7 @@ One module for each family; core.HANDLERS says who does what. Every command belo
 
 from typing import Any
 
-from popmq_server.commands.catalog import (
-    CreateGroup,
-    CreateTopic,
-    DeleteGroup,
-    DeleteTopic,
-    UpdateGroup,
-    UpdateTopic,
-)
+from popmq_server.commands.catalog import CreateGroup, CreateTopic, DeleteGroup, DeleteTopic, UpdateGroup, UpdateTopic
 from popmq_server.commands.filtering import SetFilter
 from popmq_server.commands.letters import (
     Failure,
@@ -47,14 +40,7 @@ from popmq_server.commands.messages import (
     Sent,
 )
 from popmq_server.commands.ordering import ResumeMessageGroup
-from popmq_server.commands.owners import (
-    AckUpTo,
-    AttachOwner,
-    Available,
-    Look,
-    ReleaseOwner,
-    RenewOwner,
-)
+from popmq_server.commands.owners import AckUpTo, AttachOwner, Available, Look, ReleaseOwner, RenewOwner
 from popmq_server.commands.pulling import (
     Attend,
     CloneOffsets,

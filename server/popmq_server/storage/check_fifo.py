@@ -4,11 +4,11 @@ from collections import Counter
 from collections.abc import Iterator
 
 from popmq_server.fields import LITE_TOPIC, MESSAGE_GROUP, text
+from popmq_server.log import Log
 from popmq_server.state import State
 from popmq_server.storage import check_letters
 from popmq_server.storage.keys import FWAIT_KEY, FWAIT_VALUE, STAT_KEY, U64, hash8
 from popmq_server.storage.lmdb import Transaction
-from popmq_server.topic import Log
 
 
 def count_waiting(

@@ -5,22 +5,13 @@ from collections.abc import Iterator
 
 from popmq_server import deadletter, history
 from popmq_server.index import WIDE_HEAD, WIDE_NAME
+from popmq_server.log import Log, entries, is_readable
 from popmq_server.records import Subscription
 from popmq_server.state import State
 from popmq_server.storage import check_history
-from popmq_server.storage.keys import (
-    CQ_KEY,
-    FWAIT_KEY,
-    FWAIT_VALUE,
-    POFF_KEY,
-    RQ_VALUE,
-    STAT_KEY,
-    TOPIC_AT,
-    U32,
-    U64,
-)
+from popmq_server.storage.keys import CQ_KEY, FWAIT_KEY, FWAIT_VALUE, POFF_KEY, RQ_VALUE, STAT_KEY, TOPIC_AT, U32, U64
 from popmq_server.storage.lmdb import Transaction
-from popmq_server.topic import IDX_HEAD, IDX_RANGE, Log, entries, is_readable
+from popmq_server.topic import IDX_HEAD, IDX_RANGE
 
 #: The queue of a redriven message in `place_of`: what no queue names has its position for an offset.
 REDRIVEN = -1

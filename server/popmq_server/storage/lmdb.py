@@ -39,8 +39,6 @@ _FORMAT = b"format"
 #: Otherwise it halves a full one, and keys that ascend leave each half as it is.
 _ASCENDING = frozenset({"log"})
 
-SYNC_MODES = ("full", "meta", "none")
-
 
 class MapFull(Exception):
     """A put found no page: the map has reached its size."""
