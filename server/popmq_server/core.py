@@ -31,6 +31,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 from popmq_server import (
+    answers,
     backlog,
     checking,
     firing,
@@ -66,7 +67,7 @@ SAVE_TIME_MS = 1000
 class Committed(NamedTuple):
     """What one `run` did."""
 
-    results: list[Any]  # an answer or an exception for each command
+    results: list[Any]  # an answer or an exception for each command, or answers.NEXT_GROUP: it was not run
     woken: set[tuple[str | None, str]]
     wrote: bool  # whether there was anything to commit
     seconds: float = 0.0  # the whole group, fsync included
@@ -75,11 +76,14 @@ class Committed(NamedTuple):
     events: Sequence[Event] = ()  # for the metrics; they are in the log already
 
 
-class _Group(NamedTuple):
+class _Group:
     """Commands that run together, and the answer of each."""
 
-    commands: list[Any]
-    results: list[Any]
+    def __init__(self, commands: list[Any]) -> None:
+        self.commands = commands
+        self.results: list[Any] = [None] * len(commands)
+        #: Bytes of messages in the answers of its transactions that have ended: answers.py.
+        self.answered = 0
 
     def lane(self, place: int) -> int:
         return LANES.get(type(self.commands[place]), LANE_ACK)
@@ -181,8 +185,7 @@ class Core:
 
         `order` is stable within a lane, so requests of one client keep their order.
         """
-        results: list[Any] = [None] * len(commands)
-        group = _Group(commands, results)
+        group = _Group(commands)
         order = sorted(range(len(commands)), key=group.lane)
         began = stopwatch()
         shut = False
@@ -201,8 +204,11 @@ class Core:
         """
         while True:
             tx = self._begin_with_room(shut)
+            tx.answered = group.answered
             try:
-                return self._commit(tx, group.results, self._run(tx, group, order, time))
+                committed = self._commit(tx, group.results, self._run(tx, group, order, time))
+                group.answered = tx.answered
+                return committed
             except _Poisoned as poisoned:
                 tx.abort()
                 order.remove(poisoned.place)
@@ -245,8 +251,13 @@ class Core:
                 timed = time(tx)
             if lane == LANE_POP and tx.staged:
                 topic.flush(tx)
+            if lane == LANE_POP and answers.must_wait(command, tx.answered):
+                group.results[place] = answers.NEXT_GROUP
+                continue
             refusal = None if tx.room.plenty else _refusal(tx, command)
-            group.results[place] = refusal or self._handle(tx, command, place, group.results)
+            result = group.results[place] = refusal or self._handle(tx, command, place, group.results)
+            if lane == LANE_POP:
+                tx.answered += answers.bytes_of(result)
         if timed is None:
             timed = time(tx)
         topic.flush(tx)
@@ -285,7 +296,7 @@ class Core:
             return did
 
         try:
-            return self._attempt(_Group([], []), [], piece, shut=shut)
+            return self._attempt(_Group([]), [], piece, shut=shut)
         except (MapFull, DiskFault) as fault:
             self._after_fault(fault)
             job.failed(jobs.JobFailed(job, None, full=True), self.clock.now_ms())

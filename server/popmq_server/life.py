@@ -14,6 +14,7 @@ from popmq_server import history
 from popmq_server.checkpoint import BACKOFF, CheckPoint, Lease, Run
 from popmq_server.deadletter import Origin
 from popmq_server.history_rows import Row
+from popmq_server.index import Spot
 from popmq_server.storage.keys import NEVER
 from popmq_server.tx import Tx
 
@@ -62,11 +63,9 @@ class Letter(NamedTuple):
     """A dead letter of a message: where it is, and when it was redriven (0: it was not)."""
 
     topic_id: int
-    queue: int
-    offset: int
+    spot: Spot
     origin: Origin
     gone_ms: int
-    data: bytes
 
 
 def events_of(

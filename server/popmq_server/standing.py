@@ -158,7 +158,7 @@ def _dead(tx: Tx, subject: Subject, letters: list[Letter]) -> Standing | None:
             origin = letter.origin
             why = f": {origin.reason}" if origin.reason else ""
             redrive = "RedriveDeadLetters delivers it again"
-            at = f"at offset {letter.offset} of {name!r} since {time_of(origin.dead_ms)}"
+            at = f"at offset {letter.spot.offset} of {name!r} since {time_of(origin.dead_ms)}"
             return "dead", f"{at}, after {origin.attempts} attempts{why}; {redrive}"
     return None
 

@@ -58,7 +58,7 @@ class Tx:
         self.staged_count = 0
         #: Bytes of them in topics with a limit of bytes: room.py.
         self.coming: dict[int, int] = {}
-        #: Bytes of messages that the Pops of this transaction have answered: popping.py.
+        #: Bytes of messages that the commands of this group have answered: answers.py.
         self.answered = 0
         #: What of dead letters the commands of this transaction may still write (deadletter.Budget).
         self.letters: Any = None

@@ -30,11 +30,14 @@ LIVES_MAX = 100
 
 
 class Stored(NamedTuple):
-    """A message in the log. `data` None: `lost` (its chunk went, retries of it may live) or `damaged`."""
+    """A message in the log. Not readable: `lost` (its chunk went, retries of it may live) or damaged.
+
+    Its bytes are read anew by whoever needs them: an id may stand in a thousand places, of 4 MiB each.
+    """
 
     topic: Topic
     spot: Spot
-    data: bytes | None
+    readable: bool
     lost: bool
 
     @property
@@ -74,10 +77,16 @@ def _stored(tx: Tx, command: Why, spotted: Spotted) -> Stored | None:
     log = Log(tx.kv)
     read = log.fetch(topic.topic_id, spot.position, spot.size)
     if read is None:
-        return Stored(topic, spot, None, log.chunk_of(spot.position) < 0)
+        return Stored(topic, spot, False, log.chunk_of(spot.position) < 0)
     if fields.text(read[1], fields.MESSAGE_ID) != command.message_id:
         return None
-    return Stored(topic, spot, read[1], False)
+    return Stored(topic, spot, True, False)
+
+
+def _read(tx: Tx, topic_id: int, spot: Spot) -> bytes | None:
+    """The bytes of a message in the log."""
+    read = Log(tx.kv).fetch(topic_id, spot.position, spot.size)
+    return None if read is None else read[1]
 
 
 def _has_life(tx: Tx, command: Why, found: Stored) -> bool:
@@ -97,11 +106,11 @@ def _has_life(tx: Tx, command: Why, found: Stored) -> bool:
 
 def _letter(tx: Tx, found: Stored) -> Letter | None:
     """A dead letter of a group, opened."""
-    opened = deadletter.opened(found.data) if found.topic.is_dead_letter and found.data else None
+    data = _read(tx, found.topic.topic_id, found.spot) if found.topic.is_dead_letter and found.readable else None
+    opened = deadletter.opened(data) if data is not None else None
     if opened is None:
         return None
-    spot = found.spot
-    return Letter(found.topic.topic_id, spot.queue, spot.offset, opened[1], _gone_ms(tx, found), opened[0])
+    return Letter(found.topic.topic_id, found.spot, opened[1], _gone_ms(tx, found))
 
 
 def _gone_ms(tx: Tx, found: Stored) -> int:
@@ -159,7 +168,9 @@ def _group_told_by_letters(
     held = _held_by(tx, {(topic.topic_id, queue, offset)}).get((topic.topic_id, queue, offset), [])
     held = [one for one in held if one.ck.group_id == group.group_id]
     events = events_of(tx, offset, 0, rows, held, letters)
-    subject = Subject(group, topic, queue, offset, letters[0].data, lost=True, damaged=False)
+    data = _read(tx, letters[0].topic_id, letters[0].spot)
+    opened = deadletter.opened(data) if data is not None else None
+    subject = Subject(group, topic, queue, offset, opened[0] if opened else None, lost=True, damaged=False)
     return GroupLife(group.name, *standing(tx, subject, held, letters, events, [RETRIES_MAX]), events)
 
 
@@ -203,6 +214,7 @@ def _life(
     topic, spot = found.topic, found.spot
     rows = history.rows(tx.kv, topic.topic_id, spot.queue, spot.offset)
     own = [letter for letter in letters if _is_of(letter, found)]
+    data = _read(tx, topic.topic_id, spot)
     groups = []
     for group_id in tx.state.topic_groups.get(topic.topic_id, ()):
         group = tx.state.groups.get(group_id)
@@ -212,8 +224,8 @@ def _life(
         dead = [letter for letter in own if _group_of(tx, letter) == group]
         told = [row for row in rows if row.group_id == group_id]
         events = events_of(tx, spot.offset, spot.stored_ms, told, mine, dead)
-        damaged = found.data is None and not found.lost
-        subject = Subject(group, topic, spot.queue, spot.offset, found.data, found.lost, damaged)
+        damaged = not (found.readable or found.lost)
+        subject = Subject(group, topic, spot.queue, spot.offset, data, found.lost, damaged)
         groups.append(GroupLife(group.name, *standing(tx, subject, mine, dead, events, looks), events))
     if command.group and not groups:
         why = f"the group has never named topic {topic.name!r}: it begins when it first pops or pulls"

@@ -6,14 +6,16 @@ caller waits for nobody. The thread sleeps until a command comes or
 the next lease is due, so an idle broker is idle.
 """
 
+import itertools
 import logging
 import threading
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from popmq_server.answers import NEXT_GROUP
 from popmq_server.clock import Clock, wait_until
-from popmq_server.commands import LANE_ACK, LANE_SEND, LANES, Send
+from popmq_server.commands import LANE_ACK, LANE_POP, LANE_SEND, LANES, Send
 from popmq_server.core import Committed, Core
 from popmq_server.errors import unavailable
 
@@ -108,7 +110,10 @@ class Writer:
             self._deliver(left, Committed([refused] * len(left), set(), False))
 
     def _run(self, group: list[tuple[Any, Any]]) -> None:
-        """Runs one group and hands its answers over; after a failed commit every caller gets UNAVAILABLE."""
+        """Runs one group and hands its answers over; after a failed commit every caller gets UNAVAILABLE.
+
+        A command that was put off comes first in the next group: its caller waits on, and hears nothing of it.
+        """
         tickets = [ticket for _, ticket in group]
         try:
             committed = self._core.run([command for command, _ in group])
@@ -116,7 +121,17 @@ class Writer:
             refused = unavailable("a commit failed: nothing was promised, the broker restarts")
             self._deliver(tickets, Committed([refused] * len(tickets), set(), False))
             raise
+        ran = [result is not NEXT_GROUP for result in committed.results]
+        if not all(ran):
+            self._put_off([pair for pair, did in zip(group, ran, strict=True) if not did])
+            tickets = list(itertools.compress(tickets, ran))
+            committed = committed._replace(results=list(itertools.compress(committed.results, ran)))
         self._deliver(tickets, committed)
+
+    def _put_off(self, pairs: list[tuple[Any, Any]]) -> None:
+        """These commands come before all others that wait in their lane."""
+        with self._event:
+            self._lanes[LANE_POP].extendleft(reversed(pairs))
 
     def _next_group(self) -> list[tuple[Any, Any]] | None:
         """Sleeps until there is something to do; None when the broker stops and all is answered."""

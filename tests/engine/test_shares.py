@@ -1,4 +1,4 @@
-"""Each lane has its share of every group of commands, and the answers of one group are bounded in bytes."""
+"""Each lane has its share of every group of commands."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ from typing import Any
 import pytest
 
 from popmq_server import commands as ask
-from popmq_server import popping
 from popmq_server.clock import FakeClock
 from popmq_server.core import Core
 from popmq_server.storage.lmdb import Store
 from popmq_server.writer import GROUP_BYTES_MAX, GROUP_COMMANDS_MAX, GROUP_SHARE, Writer
-from tests.engine.rig import Rig, message
 
 MIB = 1 << 20
 
@@ -66,34 +64,3 @@ def test_lanes_without_anybody_keep_no_places(writer: Writer) -> None:
     for _ in range(2 * GROUP_COMMANDS_MAX):
         writer.submit(ask.Ack("g", ()), None)
     assert counts(writer._take()) == (GROUP_COMMANDS_MAX, 0, 0)
-
-
-def filled(rig: Rig, messages: int) -> None:
-    rig.pair()
-    for number in range(messages):
-        entry = message("x" * MIB, str(number))
-        rig.do(ask.Send("t", (entry,), "", 0, len(entry.data)))
-
-
-def test_the_answers_of_one_group_are_bounded_in_bytes(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pops behind the bound lease nothing and ask again, so nothing is leased that was not answered."""
-    monkeypatch.setattr(popping, "ANSWER_BYTES_MAX", 4 * MIB)
-    filled(rig, 20)
-    taken = 0
-    for _ in range(5):
-        answers = rig.run(*(ask.Pop("t", "g", max_messages=1) for _ in range(20)))
-        rows = sum(len(answer.rows) for answer in answers)
-        assert 4 <= rows <= 5
-        assert all(answer.again for answer in answers if not answer.rows)
-        taken += rows
-        assert rig.numbers().in_flight == taken
-        if taken == 20:
-            break
-    assert taken == 20
-
-
-def test_one_answer_is_always_given_whatever_its_size(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(popping, "ANSWER_BYTES_MAX", 1)
-    filled(rig, 2)
-    first, second = rig.run(ask.Pop("t", "g", max_messages=1), ask.Pop("t", "g", max_messages=1))
-    assert (len(first.rows), len(second.rows), second.again) == (1, 0, True)
