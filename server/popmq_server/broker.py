@@ -28,6 +28,7 @@ from popmq_server.commands import (
     Reset,
     ResetOffsets,
     Send,
+    SendBack,
     SetConsumeMode,
     Sweep,
     UpdateTopic,
@@ -143,17 +144,20 @@ class Broker:
         self._writer.submit(command, ticket)
         try:
             result = await ticket.future
-            return await self._rest(command, result) if isinstance(command, ChangeInvisibleTime) else result
+            return await self._rest(command, result) if isinstance(command, ChangeInvisibleTime | SendBack) else result
         except asyncio.CancelledError:
             # The answer may have come in the same turn of the loop: then `_answer` saw a caller who was still there.
             if ticket.future.done() and not ticket.future.cancelled() and ticket.future.exception() is None:
                 self._give_back(command, ticket.future.result())
             raise
 
-    async def _rest(self, command: ChangeInvisibleTime, results: list[Any]) -> list[Any]:
+    async def _rest(self, command: ChangeInvisibleTime | SendBack, results: list[Any]) -> list[Any]:
         """Asks again for the entries that one commit was too small for, until each has its answer."""
         while left := [place for place, result in enumerate(results) if isinstance(result, Later)]:
-            again = command._replace(changes=tuple(command.changes[place] for place in left))
+            if isinstance(command, SendBack):
+                again: Any = command._replace(messages=tuple(command.messages[place] for place in left))
+            else:
+                again = command._replace(changes=tuple(command.changes[place] for place in left))
             ticket = Ticket(self._loop.create_future(), 0, again)
             self._writer.submit(again, ticket)
             for place, result in zip(left, await ticket.future, strict=True):

@@ -17,6 +17,7 @@ from popmq_server import fields, history, quarantine
 from popmq_server.catalog import ensure_dead_letter_topic
 from popmq_server.checkpoint import CheckPoint, Lease, members_of
 from popmq_server.commands import Position
+from popmq_server.errors import Later, Refused
 from popmq_server.log import Log, located
 from popmq_server.message import Outgoing, varint
 from popmq_server.records import TopicStat
@@ -90,15 +91,33 @@ class Budget:
         """The first members of `bits` whose letters may be written now; they count as written."""
         fits = 0
         for (_, _, _, size), member in zip(located(self._tx, ck, bits), members_of(bits), strict=True):
-            if self._taken and self._taken + size > self._bytes_max:
-                self.full = True
+            if not self.fits(size):
                 break
-            if not self._tx.room.has(GROW, messages_bytes([self._taken + size + ORIGIN_BYTES])):
-                self.no_room = True
-                break
-            self._taken += size
             fits |= 1 << member
         return fits
+
+    def fits(self, size: int) -> bool:
+        """Whether a letter of so many bytes may be written now; then it counts as written."""
+        if self._taken and self._taken + size > self._bytes_max:
+            self.full = True
+            return False
+        if not self._tx.room.has(GROW, messages_bytes([self._taken + size + ORIGIN_BYTES])):
+            self.no_room = True
+            return False
+        self._taken += size
+        return True
+
+    def refusal(self) -> Refused:
+        """Why a letter was not written now."""
+        return self._tx.room.refusal() if self.no_room else Later()
+
+
+def budget(tx: Tx) -> Budget:
+    """What all commands of a transaction together may write of dead letters."""
+    if tx.letters is None:
+        tx.letters = Budget(tx)
+    found: Budget = tx.letters
+    return found
 
 
 def origin_bytes(

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from popmq_server import deadletter, fifo, history, voids
 from popmq_server.checkpoint import BACKOFF, CheckPoint, Lease, Run, members_of
 from popmq_server.commands import Ack, Acked, Change, ChangeInvisibleTime
-from popmq_server.errors import Later, Refused, bad_handle, group_not_found, invalid, lapsed
+from popmq_server.errors import Refused, bad_handle, group_not_found, invalid, lapsed
 from popmq_server.log import Log, located
 from popmq_server.message import Handle
 from popmq_server.records import Group
@@ -184,13 +184,12 @@ def _with_room(
         tried = fifo.heads(ck, bits) if ck.groups else bits
         stops = entry.uncounted or (ck.groups and group.stop_on_failure)
         dying = 0 if stops else exhausted(ck, tried, group.max_attempts)
-    if tx.letters is None:
-        tx.letters = deadletter.Budget(tx)
-    staying = dying & ~tx.letters.fitting(ck, dying) if dying else 0
+    letters = deadletter.budget(tx)
+    staying = dying & ~letters.fitting(ck, dying) if dying else 0
     if not staying:
         return founds
     locked = {ck.groups[member] for member in members_of(staying)} if ck.groups else set()
-    refused = tx.room.refusal() if tx.letters.no_room else Later()
+    refused = letters.refusal()
     going: list[tuple[int, Found]] = []
     for place, found in founds:
         if found.bit & staying or (locked and ck.groups[found.bit.bit_length() - 1] in locked):

@@ -86,8 +86,11 @@ def _names(tx: Tx, topic: Topic, where: tuple[int, int], wanted: set[bytes]) -> 
     return names
 
 
-def resume(tx: Tx, command: ResumeMessageGroup) -> None:
-    """Lets a stopped message group go on; Refused MESSAGE_NOT_FOUND when it is not stopped."""
+def resume(tx: Tx, command: ResumeMessageGroup) -> bool:
+    """Lets a stopped message group go on; Refused MESSAGE_NOT_FOUND when it is not stopped.
+
+    Whether something is left, since one transaction writes only so many bytes of dead letters.
+    """
     group, topic = tx.group(command.group), tx.topic(command.topic)
     if group is not None and topic is not None and topic.type == "LITE":
         topic = lite.find(tx, topic, command.message_group) or topic
@@ -104,13 +107,19 @@ def resume(tx: Tx, command: ResumeMessageGroup) -> None:
             field="message_group",
             action=f"see: popmq message-groups list {topic.name} {group.name} --stopped",
         )
-    for entry in stopped:
+    letters = deadletter.budget(tx)
+    for done, entry in enumerate(stopped):
+        if command.dead_letter and not letters.fits(entry.size):
+            if letters.no_room and not done:
+                raise letters.refusal()
+            return True
         fifo.remove(tx, where, entry)
         if command.dead_letter:
             _bury(tx, where, entry)
         else:
             fifo.put(tx, where, entry._replace(attempts=0, stopped=0, reason=f"resumed: {entry.reason}"))
     tx.wake(*where)
+    return False
 
 
 def _bury(tx: Tx, where: tuple[int, int], entry: Waiting) -> None:

@@ -42,13 +42,14 @@ class Found(NamedTuple):
 
 
 def send_back(tx: Tx, command: SendBack) -> list[tuple[int, bool] | Refused]:
-    """Gives pulled messages back; those that go the same way go together."""
+    """Gives pulled messages back; those that go the same way go together. `Later` for letters that are too many."""
     group, topic = resolve(tx, command.topic, command.group)
     expect_mode(tx, group, topic, "PULL")
     tx.state.last_read[(group.group_id, topic.topic_id)] = tx.now_ms
     results: list[tuple[int, bool] | Refused] = []
     alike: dict[tuple[int, str, bool], list[Found]] = {}
     seen: set[bytes] = set()
+    letters = deadletter.budget(tx)
     for place, message in enumerate(command.messages):
         try:
             if isinstance(message, Refused):
@@ -56,12 +57,14 @@ def send_back(tx: Tx, command: SendBack) -> list[tuple[int, bool] | Refused]:
             found = _counted(_find(tx, group, topic, message, f"messages[{place}]"), message)
             if found.entry is not None and found.entry.key in seen:
                 raise _gone(f"messages[{place}].offset", "it stands twice in the request")
+            dead = message.reject or found.run.attempts >= (message.max_attempts or group.max_attempts)
+            if dead and not letters.fits(found.run.size):
+                raise letters.refusal()
         except Refused as refused:
             results.append(refused)
             continue
         if found.entry is not None:
             seen.add(found.entry.key)
-        dead = message.reject or found.run.attempts >= (message.max_attempts or group.max_attempts)
         delay_ms = 0 if dead else _delay_ms(group, message, found.run.attempts)
         reason = message.reason or (NO_ATTEMPTS if dead and not message.reject else "")
         alike.setdefault((delay_ms, reason, dead), []).append(found)

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from unittest import mock
 
 import pytest
 
 from popmq_server import commands as ask
 from popmq_server import deadletter, topic
+from popmq_server.broker import Broker
+from popmq_server.clock import FakeClock
 from popmq_server.deadletter import BURY_BYTES_MAX
 from popmq_server.errors import Later
 from popmq_server.message import Extra, Outgoing
+from popmq_server.metrics import Metrics
+from popmq_server.options import Options
 from popmq_server.revive import REVIVE_MEMBERS_MAX
 from popmq_server.tx import Tx
 from tests.engine.conftest import MakeRig
-from tests.engine.rig import MINUTE, SECOND, Delivery, Rig, deliveries, message, refusals
+from tests.engine.pulling import RETRY, commit, pull, pulling
+from tests.engine.rig import MINUTE, SECOND, Delivery, Rig, deliveries, message, refusal, refusals
+from tests.engine.traffic import group
 
 LARGE = 1 << 20
 COUNT = 20
@@ -111,6 +118,74 @@ def test_requests_of_one_group_of_commands_share_the_bound(rig: Rig, staged: Sta
     results = [result for (result,) in rig.run(*rejects)]
     assert refusals(results).count("BUSY") == COUNT - len(rig.dead())
     assert staged.commits[-1] <= BURY_BYTES_MAX + LARGE
+
+
+def pulled_by_g(rig: Rig) -> tuple[ask.SentBack, ...]:
+    """Twenty large messages that group g has pulled and cannot do."""
+    pulling(rig)
+    for number in range(COUNT):
+        entry = message("x" * LARGE, str(number))
+        rig.do(ask.Send("t", (entry,), "", 0, len(entry.data)))
+    commit(rig, COUNT)
+    return tuple(ask.SentBack(0, offset, reject=True) for offset in range(COUNT))
+
+
+def test_a_consumer_that_sends_back_many_large_ones_for_good_gets_them_done_by_several_commits(
+    rig: Rig, staged: Staged
+) -> None:
+    left, done = pulled_by_g(rig), 0
+    staged.commits = [0]
+    while left:
+        staged.commits.append(0)
+        results = rig.do(ask.SendBack("t", "g", left))
+        done += sum(result == (rig.now, True) for result in results)
+        left = tuple(one for one, result in zip(left, results, strict=True) if isinstance(result, Later))
+    assert staged.most <= BURY_BYTES_MAX + LARGE
+    assert (done, len(rig.dead())) == (COUNT, COUNT)
+
+
+def test_an_entry_that_is_sent_back_twice_in_a_large_request_is_buried_once(rig: Rig) -> None:
+    left = tuple(one for one in pulled_by_g(rig) for _ in range(2))
+    rig.do(ask.SendBack("t", "g", tuple(one._replace(reject=False, delay_ms=0) for one in left[::2])))
+    numbers = [row[3] for row in pull(rig, 0, topic=RETRY, max_messages=COUNT, max_bytes=1 << 30).rows]
+    left = tuple(ask.SentBack(0, number, True, reject=True) for number in numbers for _ in range(2))
+    told: list[str] = []
+    while left:
+        results = rig.do(ask.SendBack("t", "g", left))
+        told += [refusal(result) for result in results if not isinstance(result, Later)]
+        left = tuple(one for one, result in zip(left, results, strict=True) if isinstance(result, Later))
+    assert sorted(told) == [""] * COUNT + ["MESSAGE_NOT_FOUND"] * COUNT
+    assert len(rig.dead()) == COUNT
+
+
+async def test_the_broker_asks_again_until_each_message_that_was_sent_back_is_done(tmp_path: Path) -> None:
+    broker = Broker(Options(tmp_path / "data", max_size=1 << 28, sync="none"), FakeClock(), Metrics())
+    await broker.execute(ask.CreateTopic("t", 1, False, 72 * 60 * MINUTE))
+    await broker.execute(group("g", 3))
+    await broker.set_consume_mode(ask.SetConsumeMode("t", "g", "PULL"))
+    for number in range(COUNT):
+        entry = message("x" * LARGE, str(number))
+        await broker.execute(ask.Send("t", (entry,), "", 0, len(entry.data)))
+    back = tuple(ask.SentBack(0, offset, reject=True) for offset in range(COUNT))
+    results = await broker.execute(ask.SendBack("t", "g", back))
+    await broker.close()
+    assert [dead for _, dead in results] == [True] * COUNT
+
+
+def test_operators_who_bury_many_stopped_ones_at_once_share_the_bound(rig: Rig, staged: Staged) -> None:
+    """Nothing of a message group that found no place in the commit has changed; asked again it is done."""
+    rows = leased(rig, groups=COUNT, max_attempts=1, stop_on_failure=True)
+    rig.release(rows, reason="broken")
+    left = [ask.ResumeMessageGroup("t", "g", f"mg{number}", True) for number in range(COUNT)]
+    staged.commits = [0]
+    while left:
+        staged.commits.append(0)
+        results = rig.run(*left)
+        assert set(results) <= {True, False}
+        assert rig.numbers().stopped == sum(results) == COUNT - len(rig.dead())
+        left = [one for one, more in zip(left, results, strict=True) if more]
+    assert staged.most <= BURY_BYTES_MAX + LARGE
+    assert len(rig.dead()) == COUNT
 
 
 @pytest.mark.parametrize("groups", [1, 3, COUNT])

@@ -41,5 +41,7 @@ class OrderingService:
         request = read(pb.ResumeMessageGroupRequest, raw)
         topic, group = requests.topic_name(request.topic), requests.group_name(request.group)
         name = check_text(request.message_group, "message_group", MESSAGE_GROUP_BYTES_MAX, required=True)
-        await self._engine.execute(ResumeMessageGroup(topic, group, name, request.dead_letter))
+        command = ResumeMessageGroup(topic, group, name, request.dead_letter)
+        while await self._engine.execute(command):
+            pass
         return pb.ResumeMessageGroupResponse()

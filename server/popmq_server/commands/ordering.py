@@ -4,7 +4,10 @@ from typing import NamedTuple
 
 
 class ResumeMessageGroup(NamedTuple):
-    """→ None. `dead_letter`: the stopped head goes to the dead-letter topic; else it is tried anew, attempts from 0."""
+    """→ whether something is left: ask again.
+
+    `dead_letter`: the stopped head goes to the dead-letter topic; else it is tried anew, attempts from 0.
+    """
 
     topic: str
     group: str

@@ -147,7 +147,10 @@ class SentBack(NamedTuple):
 
 
 class SendBack(NamedTuple):
-    """→ list of (visible ms, dead lettered) or Refused, one for each message, in order."""
+    """→ list of (visible ms, dead lettered) or Refused, one for each message, in order.
+
+    `Later` for those whose dead letters were too many for one commit: the broker asks again for them.
+    """
 
     topic: str
     group: str
