@@ -29,6 +29,8 @@ from tests.engine.traffic_fifo import fifo_message
 KEEP = 72 * HOUR
 #: Pops of one example: each queue has several turns.
 POPS_EACH, POPS_MIN = 4, 60
+#: Messages of each queue, and of each of a few: while one starves the others must not run dry, or nothing holds it up.
+DEPTH, DEPTH_OF_FEW, FEW = 6, 14, 8
 
 
 class Client(NamedTuple):
@@ -83,7 +85,7 @@ def opened(scene: Scene, kind: str) -> Iterator[Rig]:
         backlog(rig, kind, scene, 2)
         for row in rig.pop(4 * scene.queues):
             rig.release([row], delay_ms=0)
-        backlog(rig, kind, scene, 6)
+        backlog(rig, kind, scene, DEPTH_OF_FEW if scene.queues <= FEW else DEPTH)
         yield rig
         assert rig.findings() == []
         rig.abandon()

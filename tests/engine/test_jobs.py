@@ -77,8 +77,7 @@ def test_of_two_deleted_topics_one_that_cannot_be_removed_does_not_hold_up_the_o
 
     with monkeypatch.context() as patched:
         patched.setattr(purge, "step", only_others)
-        rig.do(ask.DeleteTopic("a"))
-        rig.do(ask.DeleteTopic("b"))
+        rig.run(ask.DeleteTopic("a"), ask.DeleteTopic("b"))  # so that the one that fails is the first of both
         rig.advance(SECOND)
         assert len(rig.read("purge")) == 1
         assert len(rig.read("log")) == 1

@@ -142,12 +142,13 @@ def test_who_leaves_something_behind_wakes_one_more(rig: Rig) -> None:
 
 
 def test_one_pop_finds_the_one_message_in_whatever_queue_it_is(rig: Rig) -> None:
-    """D.56: nobody waits at an empty queue while another one has something."""
+    """D.56: nobody waits at an empty queue while another one has something. A group that is new begins at queue 0."""
     rig.topic(queues=8)
-    rig.group()
-    for number in range(24):
+    for number in range(8):
+        rig.group(f"g{number}", start_from="LATEST")
+        assert rig.pop(group=f"g{number}") == []
         rig.send(str(number))
-        assert bodies(rig.pop(1)) == [str(number)]
+        assert bodies(rig.pop(1, group=f"g{number}")) == [str(number)]
 
 
 def test_one_group_reads_several_topics_and_each_on_its_own(rig: Rig) -> None:

@@ -148,6 +148,9 @@ def test_the_version_changes_with_what_an_assignment_depends_on_and_with_nothing
     sessions.heartbeat("g", "a", frozenset({"t", "u"}), False)
     seen.append(version())
     seen += [version(share=2), version(queues=9), version(mode="PULL")]
+    sessions.heartbeat("g", "a", frozenset(), True)
+    sessions.heartbeat("g", "b", frozenset({"t", "u"}), False)
+    seen.append(version())
     clock.advance(SESSION_MS)
     assert version() == seen[0]
     assert len(set(seen)) == len(seen)

@@ -75,4 +75,4 @@ def test_a_mountain_of_equal_deadlines_is_revived_in_pieces_with_requests_betwee
         assert 0 < retries(rig) - done <= REVIVE_MEMBERS_MAX
         done, pieces = retries(rig), pieces + 1
     assert (done, rig.numbers().in_flight) == (mountain, 0)
-    assert pieces >= mountain // REVIVE_MEMBERS_MAX
+    assert pieces >= 100, "a piece is some 10 ms of work"

@@ -151,6 +151,7 @@ def test_what_retention_dropped_or_nobody_can_read_is_not_found(rig: Rig) -> Non
     rig.send("old")
     rig.advance(HOUR + MINUTE)
     rig.send("damaged")
+    assert refusals(send_back(rig, 0)) == ["MESSAGE_NOT_FOUND"], "nor is its neighbour taken for it"
     rig.damage(0)
     pull(rig, 1)
     assert refusals(send_back(rig, 0, 1)) == ["MESSAGE_NOT_FOUND"] * 2

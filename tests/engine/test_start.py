@@ -168,7 +168,7 @@ def test_a_restart_changes_nothing(rig: Rig) -> None:
     rig.attach(topic="t")
     rig.seal(1, max_messages=2)
     rows = rig.pop(4, client_id="c", attempt_id="1")
-    rig.extend(rows[:1], 5 * SECOND)
+    rig.extend(rows[3:], 5 * SECOND)
     rig.release(rows[1:2], delay_ms=SECOND)
     rig.reject(rows[2:3])
     before = {name: rig.read(name) for name in ("ck", "due", "poff", "stat", "rq", "own", "tok", "meta")}

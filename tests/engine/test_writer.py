@@ -128,7 +128,8 @@ def test_what_still_waited_behind_a_failed_commit_is_told_too(office: Office, mo
     office.writer._thread.join(LATE_S)
 
 
-def test_a_writer_that_stops_answers_what_waits_first(office: Office) -> None:
+def test_a_writer_that_stops_answers_what_waits_first(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "GROUP_COMMANDS_MAX", 1)  # so that all but the first still wait when it is stopped
     for number in range(50):
         office.writer.submit(sending(f"m{number}"), number)
     office.writer.start()

@@ -30,13 +30,17 @@ async def test_one_message_of_a_queue_is_out_at_a_time(client: Any, guard: Any) 
 async def test_handlers_beside_each_other_keep_the_order_of_each_queue(client: Any, guard: Any) -> None:
     await each_queue(client, TOPIC, 4, 25)
     seen: dict[int, list[int]] = {queue: [] for queue in range(4)}
+    out, together = set[int](), set[int]()  # queues of which a message is out, and those of which two were
     consumer = client.pull_consume(TOPIC, GROUP, orderly=True)
 
     async def work() -> None:
         while sum(map(len, seen.values())) < 100:
             async with guard(await next_of(consumer)) as delivery:
+                together.update({delivery.queue} & out)
+                out.add(delivery.queue)
                 await asyncio.sleep(0)
                 seen[delivery.queue].append(delivery.offset)
+                out.discard(delivery.queue)
 
     async with consumer:
         workers = [asyncio.ensure_future(work()) for _ in range(4)]
@@ -45,6 +49,7 @@ async def test_handlers_beside_each_other_keep_the_order_of_each_queue(client: A
             worker.cancel()
         consumer.stop()
         await asyncio.gather(*workers, return_exceptions=True)
+    assert together == set()
     assert seen == {queue: list(range(25)) for queue in range(4)}
 
 

@@ -32,15 +32,17 @@ def test_a_pull_says_who_reads_what_from_where_how_much_and_through_which_filter
     shop: Stubs, gate: Gate, filter: pb.Filter | None, asked: tuple[str, str] | None
 ) -> None:
     """S2.21, S2.22, S0.19, S0.25: what the reference packs into flags is set or unset here, and arrives as it is."""
+    shop.admin.UpdateTopic(pb.UpdateTopicRequest(topic=pb.Topic(name=TOPIC, queues=2)), timeout=CALL_S)
     switch(shop, pb.PULL)
-    shop.send(b"a", b"b", b"c")
+    for _ in range(2):
+        shop.send(b"a", b"b", b"c")
     gate.groups.clear()
-    request = pb.PullRequest(topic=TOPIC, group=GROUP, queue=0, offset=1, max_messages=7, max_bytes=9_000)
+    request = pb.PullRequest(topic=TOPIC, group=GROUP, queue=1, offset=2, max_messages=7, max_bytes=9_000)
     request.commit_offset = 1
     if filter is not None:
         request.filter.CopyFrom(filter)
     shop.broker.Pull(request, timeout=CALL_S)
-    assert pulled(gate) == Pull(TOPIC, GROUP, 0, 1, 7, 9_000, asked, 1)
+    assert pulled(gate) == Pull(TOPIC, GROUP, 1, 2, 7, 9_000, asked, 1)
 
 
 def test_a_pull_of_which_little_is_said_takes_the_defaults_and_commits_nothing(shop: Stubs, gate: Gate) -> None:

@@ -19,10 +19,13 @@ def send(stubs: Stubs, *messages: pb.Message, **fields: Any) -> pb.SendResponse:
 
 def test_one_request_goes_to_one_queue_in_order(stubs: Stubs) -> None:
     stubs.create_topic(queues=8)
+    stubs.create_group()
     for _ in range(20):
-        results = send(stubs, *(pb.Message(body=b"x") for _ in range(7))).results
+        sent = [f"{number}".encode() for number in range(7)]
+        results = send(stubs, *(pb.Message(body=body) for body in sent)).results
         assert len({result.queue for result in results}) == 1
         assert [result.offset - results[0].offset for result in results] == list(range(7))
+        assert bodies(stubs.pop(max_messages=7)) == sent
 
 
 def test_requests_rotate_over_the_queues(stubs: Stubs) -> None:
