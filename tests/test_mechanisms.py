@@ -2,7 +2,7 @@
 
     | id | mechanism | where it lives | test |        a row; the second last cell may say `no place`, the last one why
 
-That a test shows what its row says is for readers to judge, and for `make mutate-mechanisms`, which breaks a sample.
+That a test shows what its row says is for readers to judge, and for `make mutate-mechanisms`, which breaks each one.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from popmq_server.errors import StartError
-from popmq_server.storage.keys import DUE_KEY, NEVER, U32, U64
+from popmq_server.storage.keys import NEVER, U32, U64
 from popmq_server.storage.lmdb import Transaction
 
 NORMAL, RETRY, FIFO, BACKOFF = 0, 1, 2, 3
@@ -275,7 +275,3 @@ def store_checkpoint(tx: Transaction, ck_id: int, _: CheckPoint | None, ck: Chec
         tx.delete("ck", U64.pack(ck_id))
     else:
         tx.put("ck", U64.pack(ck_id), encode(ck))
-
-
-def due_key(due_ms: int, ck_id: int, sub: int) -> bytes:
-    return DUE_KEY.pack(due_ms, ck_id, sub)
