@@ -46,6 +46,7 @@ test: check ## all that must be true before a merge: check, every test, oldest a
 	@echo "test: every test, campaigns in their short form"
 	@$(BIN)/pytest -q $(TWO) -m "not spark and not interop"
 	@$(BIN)/pytest -q -m spark
+	@$(BIN)/python scripts/mutate.py --share
 	@$(MAKE) --no-print-directory test-floor test-newest
 
 check: setup ## form, lint, types, and whether the stubs are what the contract says

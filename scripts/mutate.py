@@ -2,6 +2,8 @@
 
     make mutate-mechanisms                           all of scripts/mutations
     python scripts/mutate.py --only S1.36 D.59       some of them
+    python scripts/mutate.py --share                 those whose turn it is on the day of the last commit: make test
+    python scripts/mutate.py --share 20779           those of that day, counted from 1970
 
              mutations/*.toml               a copy of the tree, in a temporary folder
     id, file, old → new, test ──▶ unchanged: every named test passes
@@ -24,7 +26,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from time import monotonic
+from time import monotonic, time
 
 from rich.console import Console
 from rich.table import Table
@@ -35,10 +37,13 @@ MUTATIONS = ROOT / "scripts" / "mutations"
 #: Where the packages lie in the tree; these come first on the path of a test that runs in a copy.
 ROOMS = ("proto", "sdk", "server", "spark_connector")
 #: What of the tree a test can need.
-COPIED = (*ROOMS, "tests", "docs", "scripts", "bench", "demo", "pyproject.toml", "README.md", "Makefile")
+COPIED = (*ROOMS, "tests", "harness", "docs", "scripts", "bench", "demo", "pyproject.toml", "README.md", "Makefile")
 #: Seconds after which a test that hangs has failed, and those that its whole run may take.
 HANGING_S, TEST_S = 30, 90
 WORKERS = 2
+#: Mutations in one share: with the run of their tests without a change some 30 s of CPU, 4 s for each.
+SHARE = 7
+DAY_S = 86_400
 PASSED, FAILED = 0, 1  # exit codes of pytest; the others say that nothing was tested
 
 
@@ -81,6 +86,23 @@ class Outcome:
 def mutations(folder: Path = MUTATIONS) -> list[Mutation]:
     files = sorted(folder.glob("*.toml"))
     return [Mutation(**fields) for path in files for fields in tomllib.loads(path.read_text())["mutation"]]
+
+
+def parts(all_: list[Mutation]) -> int:
+    """Into how many shares all of them are cut."""
+    return -(-len(all_) // SHARE)
+
+
+def share(all_: list[Mutation], day: int) -> list[Mutation]:
+    """Those whose turn it is on a day. Each day takes some of every section, and after `parts` days all had theirs."""
+    return sorted(all_, key=lambda one: one.id)[day % parts(all_) :: parts(all_)]
+
+
+def day_of(tree: Path) -> int:
+    """The day of the last commit, so that a tree has the same share whenever it is tested; outside git today."""
+    asked = ["git", "-C", str(tree), "log", "-1", "--format=%ct"]
+    told = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+    return int(told or time()) // DAY_S
 
 
 def copy_tree(source: Path, target: Path) -> Path:
@@ -185,13 +207,21 @@ def try_all(trees: list[Path], chosen: list[Mutation]) -> Iterator[Outcome]:
 
 
 def show(console: Console, outcomes: list[Outcome]) -> None:
-    table = Table("mechanism", "what was broken", "the test that has to notice", "", "s", title="Mechanisms")
-    for outcome in outcomes:
-        style = "green" if outcome.verdict == "PASS" else "red"
-        told = outcome.verdict if outcome.verdict == "PASS" else f"{outcome.verdict}: {outcome.told}"
-        mutation, seconds = outcome.mutation, f"{outcome.seconds:.1f}"
-        table.add_row(mutation.id, mutation.what, mutation.test.replace("::", "\n"), f"[{style}]{told}[/]", seconds)
-    console.print(table)
+    """How many of each section were noticed, and a row for each that was not."""
+    sections = Table("section", "noticed", "of", "s", title="Mutations")
+    for name in sorted({outcome.mutation.id.partition(".")[0] for outcome in outcomes}):
+        rows = [outcome for outcome in outcomes if outcome.mutation.id.startswith(f"{name}.")]
+        noticed = sum(row.verdict == "PASS" for row in rows)
+        sections.add_row(name, str(noticed), str(len(rows)), f"{sum(row.seconds for row in rows):.0f}")
+    console.print(sections)
+    survivors = [outcome for outcome in outcomes if outcome.verdict != "PASS"]
+    table = Table("mutation", "what was broken", "the test that has to notice", "what happened", title="Not noticed")
+    for outcome in survivors:
+        mutation = outcome.mutation
+        place, told = mutation.test.replace("::", "\n"), f"{outcome.verdict}: {outcome.told}"
+        table.add_row(mutation.id, mutation.what, place, f"[red]{told}[/]")
+    if survivors:
+        console.print(table)
 
 
 def run(console: Console, chosen: list[Mutation], scratch: Path) -> list[Outcome]:
@@ -208,22 +238,32 @@ def run(console: Console, chosen: list[Mutation], scratch: Path) -> list[Outcome
         for mutation in chosen
         if mutation.test in broken
     ]
-    sound = [mutation for mutation in chosen if mutation.test not in broken]
+    sound, began = [mutation for mutation in chosen if mutation.test not in broken], monotonic()
     for number, outcome in enumerate(try_all(trees, sound), 1):
         outcomes.append(outcome)
-        line = f"mutate: {number}/{len(sound)} {outcome.mutation.id} {outcome.mutation.what}: {outcome.verdict}"
-        console.print(line, style="dim" if outcome.verdict == "PASS" else "red", highlight=False)
+        left_s = (monotonic() - began) / number * (len(sound) - number)
+        place = f"{number:>{len(str(len(sound)))}}/{len(sound)}, {left_s / 60:.0f} min left"
+        line = f"mutate: {place}  {outcome.verdict}  {outcome.mutation.id} {outcome.mutation.what}"
+        console.print(line, style="dim" if outcome.verdict == "PASS" else "red", highlight=False, markup=False)
     return outcomes
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="mutate", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--only", nargs="*", metavar="ID", help="only the mutations of these mechanisms")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--only", nargs="+", metavar="ID", help="only the mutations of these mechanisms")
+    which.add_argument("--share", nargs="?", type=int, const=-1, metavar="DAY", help="only those whose turn it is")
     options = parser.parse_args()
     chosen = [one for one in mutations() if not options.only or one.id in options.only]
     if not chosen:
         parser.error("no mutation has this id")
     console = Console(width=None if sys.stdout.isatty() else 150)
+    if options.share is not None:
+        day, everything = options.share if options.share >= 0 else day_of(ROOT), len(chosen)
+        chosen = share(chosen, day)
+        which_ones = " ".join(one.id for one in chosen)
+        console.print(f"mutate: {len(chosen)} of {everything}, those of day {day}: {which_ones}", highlight=False)
+        console.print(f"mutate: again with: python scripts/mutate.py --share {day}", highlight=False)
     began = monotonic()
     with tempfile.TemporaryDirectory(prefix="popmq-mutate-") as scratch:
         outcomes = run(console, chosen, Path(scratch))
