@@ -41,6 +41,15 @@ def stats(topic: str, group: str) -> Call[Stats]:
     return Call("Admin.GetStats", pb.GetStatsRequest(topic=topic, group=group), _read_stats)
 
 
+def set_max_size(size: int) -> Call[StoreStats]:
+    """Another limit of the data file."""
+    return Call(
+        "Admin.SetMaxSize",
+        pb.SetMaxSizeRequest(map_bytes=size),
+        lambda reply, _: same_names(StoreStats, reply.store),
+    )
+
+
 def _read_stats(reply: pb.GetStatsResponse, _retried: bool) -> Stats:
     return Stats(
         tuple(_read_topic_stats(row) for row in reply.topics),

@@ -22,8 +22,8 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
 _UNITS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)(B|KiB|MiB|GiB)?")
-_POWERS = {"B": 0, "": 0, "KiB": 1, "MiB": 2, "GiB": 3}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)(B|KiB|MiB|GiB|TiB)?")
+_POWERS = {"B": 0, "": 0, "KiB": 1, "MiB": 2, "GiB": 3, "TiB": 4}
 
 if TYPE_CHECKING:
     FloatType = click.ParamType[float]

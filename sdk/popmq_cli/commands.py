@@ -17,6 +17,7 @@ from popmq_cli.delay import delayed, recall
 from popmq_cli.dlq import dlq
 from popmq_cli.group import group
 from popmq_cli.looking import message, peek, sessions
+from popmq_cli.max_size import max_size
 from popmq_cli.message_groups import message_groups
 from popmq_cli.offsets import mode, offsets
 from popmq_cli.owners import owners
@@ -71,7 +72,7 @@ COMMANDS = (
     (serve, topic, group),
     (send, recall, pop, ack, extend, release, reject),
     (stats, why, message, peek, dlq, delayed, transactions, message_groups, revive, sessions, client, owners),
-    (offsets, mode, export_, import_, backup, check, compact, access_key),
+    (offsets, mode, export_, import_, max_size, backup, check, compact, access_key),
 )
 for family in COMMANDS:
     for command in family:

@@ -37,7 +37,9 @@ import click
     help="Prometheus port on the loopback; 0 = off.  [default: 9464, or none when that is taken]",
 )
 @click.option(
-    "--max-size", metavar="SIZE", default="64GiB", show_default=True, help="Limit of the data file, e.g. 20GiB."
+    "--max-size",
+    metavar="SIZE",
+    help="Limit of the data file, e.g. 20GiB.  [default: 64GiB, or what `popmq max-size` has set]",
 )
 @click.option(
     "--sync",

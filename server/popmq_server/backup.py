@@ -7,13 +7,13 @@ much: then it is refused in the middle, and what the client has is no backup.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import NamedTuple
 
 from popmq_server.clock import pause
 from popmq_server.errors import Refused
 from popmq_server.storage.backup import Copy
-from popmq_server.storage.lmdb import DiskFault, Store, reading
+from popmq_server.storage.lmdb import DiskFault, Store
 
 #: A client that takes nothing for so long has left, or hangs.
 STALL_S = 60.0
@@ -56,18 +56,21 @@ class _Watch:
         self._next.cancel()
 
 
-async def backup(store: Store, bytes_per_s: int) -> AsyncGenerator[Piece, None]:
-    """The pieces of a copy of the store as it is now. Raises Refused: BUSY, STORAGE_FULL."""
+async def backup(
+    store: Store, bytes_per_s: int, used_pages: Callable[[], Awaitable[int]]
+) -> AsyncGenerator[Piece, None]:
+    """The pieces of a copy of the store as it is now. Raises Refused: BUSY, STORAGE_FULL.
+
+    `used_pages` is asked of the writer: no other thread may read the map.
+    """
     if store.copies:
         raise Refused(
             "BUSY", "another backup is running", retry_after_ms=10_000, action="wait until it has ended, or end it"
         )
-    with reading(store) as kv:
-        about_bytes = kv.used_pages() * store.page_bytes
     copy = Copy(store)  # a process is started in a millisecond or two
     watch = _Watch(copy)
     try:
-        yield Piece(about_bytes=about_bytes)
+        yield Piece(about_bytes=await used_pages() * store.page_bytes)
         async for data in _paced(copy, bytes_per_s):
             watch.moved()
             yield Piece(data)
@@ -76,7 +79,7 @@ async def backup(store: Store, bytes_per_s: int) -> AsyncGenerator[Piece, None]:
         raise Refused(
             "STORAGE_FULL",
             f"the backup was given up: {fault}",
-            action="take it again, faster (--rate) or at a quieter time, or give the broker more room (--max-size)",
+            action="take it again, faster (--rate) or at a quieter time, or give the broker more room (popmq max-size)",
         ) from fault
     finally:
         watch.cancel()

@@ -20,6 +20,7 @@ from popmq_server.commands import (
     CloneOffsets,
     CountChecks,
     Listen,
+    Look,
     Pop,
     Popped,
     Pull,
@@ -39,7 +40,7 @@ from popmq_server.errors import Later, Refused
 from popmq_server.held_pulls import HeldPulls
 from popmq_server.message import Handle
 from popmq_server.metrics import Metrics
-from popmq_server.options import Options
+from popmq_server.options import Options, Unnamed
 from popmq_server.producers import Producers, Stream, StreamNumbers
 from popmq_server.rebalance import Assignment
 from popmq_server.records import Subscription
@@ -70,7 +71,8 @@ class Broker:
         self.clock = clock
         self.metrics = metrics
         self._loop = asyncio.get_running_loop()
-        self._core = Core(Store(options.data, options.max_size, options.sync), clock)
+        named = not isinstance(options.max_size, Unnamed)
+        self._core = Core(Store(options.data, options.max_size, options.sync, named=named), clock)
         #: Pops of all queues: one of them is enough for what one commit brings.
         self.waiters = Waiters(clock, wake_all=False)
         #: Pops of named queues, and those who only look: each has to see for itself.
@@ -326,7 +328,11 @@ class Broker:
 
     def backup(self, bytes_per_s: int) -> AsyncGenerator[Piece, None]:
         """A copy of the store; the writer goes on."""
-        return backup(self.store, bytes_per_s)
+        return backup(self.store, bytes_per_s, self._used_pages)
+
+    async def _used_pages(self) -> int:
+        pages: int = (await self.execute(Look("store")))[0]
+        return pages
 
     def gauges(self, group: str, topic: str) -> tuple[int, int]:
         """(parked Pops, sessions) of a group in a topic."""

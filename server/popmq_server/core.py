@@ -45,13 +45,14 @@ from popmq_server import (
     widening,
 )
 from popmq_server.clock import Clock, stopwatch
-from popmq_server.commands import LANE_ACK, LANE_POP, LANES, EndTransaction, Pop, Redrive, Send, needs_room
-from popmq_server.errors import CommitFailed, Refused, storage_full, unavailable
+from popmq_server.commands import LANE_ACK, LANE_POP, LANES, EndTransaction, Pop, Redrive, Send, SetMaxSize, needs_room
+from popmq_server.errors import CommitFailed, Refused, invalid, storage_full, unavailable
 from popmq_server.events import Event, Reporter
 from popmq_server.handlers import HANDLERS
 from popmq_server.jobs import Timed
 from popmq_server.state import State
-from popmq_server.storage.lmdb import DiskFault, MapFull, Store
+from popmq_server.storage.folder import NoMapping
+from popmq_server.storage.lmdb import DiskFault, MapFull, Store, reading
 from popmq_server.tx import Tx
 
 log = logging.getLogger("popmq.core")
@@ -187,6 +188,8 @@ class Core:
         """
         group = _Group(commands)
         order = sorted(range(len(commands)), key=group.lane)
+        if SetMaxSize in map(type, commands):
+            order = self._between(group, order)
         began = stopwatch()
         shut = False
         if not self.space.tight:
@@ -196,6 +199,41 @@ class Core:
                 self._after_fault(fault)
                 shut = isinstance(fault, DiskFault)
         return self._apart(group, order, shut)._replace(seconds=stopwatch() - began)
+
+    def _between(self, group: "_Group", order: list[int]) -> list[int]:
+        """Runs what moves the map, which no transaction may be open for; the places of the other commands."""
+        others = []
+        for place in order:
+            command = group.commands[place]
+            if isinstance(command, SetMaxSize):
+                group.results[place] = self._set_max_size(command.size)
+            else:
+                others.append(place)
+        return others
+
+    def _set_max_size(self, size: int) -> Refused | None:
+        """What the store holds has to fit. A failure leaves everything as it was. Raises CommitFailed."""
+        before, reached = self.store.map_bytes, self.store.pages_reached * self.store.page_bytes
+        with reading(self.store) as kv:
+            used = kv.used_pages() * self.store.page_bytes
+        if size < used:
+            return invalid(
+                f"the store has {used:,} bytes in use, {size:,} are less",
+                field="map_bytes",
+                action="name a larger size, or delete or purge something first",
+            )
+        try:
+            self.store.set_max_size(size)
+        except NoMapping as error:
+            return invalid(str(error), field="map_bytes", action="name a smaller size, or raise what the system allows")
+        except MapFull:
+            return storage_full(f"{size:,} bytes leave no page for the new limit itself")
+        except DiskFault as fault:
+            self._after_fault(fault)
+            return storage_full("the disk is full: the new limit could not be stored")
+        self.space.look_again()
+        log.warning("the limit of the data file is %d bytes now, it was %d; the file has %d", size, before, reached)
+        return None
 
     def _attempt(self, group: "_Group", order: list[int], time: "_TimesWork", *, shut: bool = False) -> Committed:
         """One transaction of commands and of what time asks for. Raises MapFull or DiskFault when its commit does.

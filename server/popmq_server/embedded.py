@@ -6,8 +6,11 @@ import threading
 from types import TracebackType
 
 from popmq_server.clock import Clock, SystemClock
-from popmq_server.options import HOST, Options, address
+from popmq_server.options import HOST, Options, Unnamed, address
 from popmq_server.serving import Serving
+
+#: Bytes of the data file, for tests and small programs.
+MAX_SIZE = Unnamed(1 << 30)
 
 
 class EmbeddedBroker:
@@ -26,7 +29,7 @@ class EmbeddedBroker:
         clock: Clock | None = None,
         sync: str = "full",
         metrics_port: int = 0,
-        max_size: int = 1 << 30,
+        max_size: int = MAX_SIZE,
         tls_port: int = 0,
         tls_only: bool = False,
         tls_cert: pathlib.Path | None = None,

@@ -87,7 +87,7 @@ class NoRoom(Refused):
             "STORAGE_FULL",
             why,
             retry_after_ms=1000,
-            action="ack or delete messages, shorten a retention, free disk, or start with a larger --max-size",
+            action="ack or delete messages, shorten a retention, free disk, or raise the limit (popmq max-size)",
         )
 
 

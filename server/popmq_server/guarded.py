@@ -127,6 +127,7 @@ NEEDS: dict[type, Callable[[Any], Needs]] = {
     Look: lambda command: _looks(command),
 } | dict.fromkeys(
     (
+        commands.SetMaxSize,
         commands.CreateTopic,
         commands.UpdateTopic,
         commands.DeleteTopic,

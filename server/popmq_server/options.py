@@ -8,9 +8,11 @@ from typing import NamedTuple
 
 
 class Unnamed(int):
-    """A port that is opened although nobody asked for it: where it is taken the broker starts without it, and says so.
+    """A default that nobody asked for.
 
-    A second broker on one machine names its `--port`, and must not fail for ports that it never heard of.
+    A port: where it is taken the broker starts without it, and says so; a second broker on one machine names its
+    `--port`, and must not fail for ports that it never heard of. The limit of the data file: one that was set while the
+    broker ran holds instead.
     """
 
 
@@ -20,7 +22,7 @@ PORT = 8081
 TLS_PORT = Unnamed(8082)
 METRICS_PORT = Unnamed(9464)
 DATA = pathlib.Path("popmq-data")
-MAX_SIZE = 64 << 30
+MAX_SIZE = Unnamed(64 << 30)
 MAX_SIZE_MIN = 16 << 20
 #: Half of what a process can address, since the whole map is one mapping.
 MAX_SIZE_MAX = 64 << 40
@@ -109,7 +111,7 @@ def parse(argv: list[str] | None = None) -> Options:
         type=_max_size,
         default=MAX_SIZE,
         metavar="BYTES",
-        help="limit of the data file, e.g. 20GiB (default 64GiB)",
+        help="limit of the data file, e.g. 20GiB (default 64GiB, or what `popmq max-size` has set)",
     )
     parser.add_argument(
         "--sync",

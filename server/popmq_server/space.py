@@ -187,6 +187,11 @@ class Space:
         self._room = Room(free, (store, grow, pop, move), lambda: self._why(holder))
         return self._room
 
+    def look_again(self) -> None:
+        """The map has another size: what the last look saw is not true any more."""
+        self._turn = 0
+        self._fill = Fill(0, 0, 0, 0)
+
     def _leaves(self) -> tuple[int, int, int, int]:
         """The floors, in bytes."""
         map_bytes, page = self._store.map_bytes, self._store.page_bytes

@@ -174,6 +174,11 @@ class History:
         self.rig.crash()
         self.settle()
 
+    def move_the_limit(self) -> None:
+        """By a little: the store stays nearly full."""
+        size = MAX_SIZE_MIN + self.chance.randrange(2 << 20)
+        assert refusal(self.rig.run(ask.SetMaxSize(size))[0]) in ("", "INVALID_FIELD", "STORAGE_FULL")
+
     def settle(self) -> None:
         """What is due, in a bounded number of pieces: a broker that spins fails."""
         for _ in range(2000):
@@ -187,14 +192,17 @@ class History:
     def live(self, steps: int) -> None:
         kinds = [self.send] * 4 + [self.pop] * 4 + [self.ack] * 2 + [self.change] * 3 + [self.time_passes] * 4
         for _ in range(steps):
-            self.chance.choice([*kinds, self.end, self.redrive, self.crash])()
+            self.chance.choice([*kinds, self.end, self.redrive, self.crash, self.move_the_limit])()
 
     def heal(self) -> None:
-        """A topic is deleted: within seconds of the broker's clock everything is served again.
+        """A topic is deleted, or the limit is raised: within seconds of the broker's clock everything is served again.
 
         Where dead letters that had waited take the room at once, more is deleted.
         """
-        self.rig.do(ask.DeleteTopic("ballast"))
+        if self.chance.random() < 0.5:
+            self.rig.do(ask.DeleteTopic("ballast"))
+        else:
+            self.rig.do(ask.SetMaxSize(2 * MAX_SIZE_MIN))
         self.seconds_pass()
         for name in TOPICS:
             if self.used() > 0.75:

@@ -68,6 +68,13 @@ class Operators(Broker):
         must(answer == expected if isinstance(answer, str) else not expected, "update topic", answer, expected)
         self.after()
 
+    @rule(mib=st.sampled_from([64, 256, 300, 1 << 20]))
+    def move_the_limit(self, mib: int) -> None:
+        """Of the data file: nobody notices, and it holds after a crash."""
+        answer = self.one(ask.SetMaxSize(mib << 20))
+        must(answer is None and self.rig.store.map_bytes == mib << 20, "set the limit", answer)
+        self.after()
+
     def delete_topic(self, name: str) -> None:
         answer = self.one(ask.DeleteTopic(name))
         must((answer or "") == self.model.delete_topic(name), "delete topic", answer)

@@ -13,8 +13,9 @@ from popmq_server import commands as ask
 from popmq_server.errors import StartError
 from popmq_server.storage import check, compact
 from popmq_server.storage.compact import MARGIN_BYTES, Unsound, compact_folder
+from popmq_server.storage.folder import COMPACT_FILE, DATA_FILE
 from popmq_server.storage.keys import DATABASES
-from popmq_server.storage.lmdb import COMPACT_FILE, DATA_FILE, DiskFault, Store
+from popmq_server.storage.lmdb import DiskFault, Store
 from tests.engine.rig import HOUR, MINUTE, Rig, bodies, numbered
 
 Entries = dict[str, list[tuple[bytes, bytes]]]

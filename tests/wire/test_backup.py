@@ -205,8 +205,11 @@ def test_a_copy_that_nobody_takes_is_given_up(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(backups, "STALL_S", 0.0)
     monkeypatch.setattr(backups, "WATCH_S", 0.001)
 
+    async def used_pages() -> int:
+        return 1
+
     async def take() -> None:
-        async for _ in backups.backup(rig.store, FAST):
+        async for _ in backups.backup(rig.store, FAST, used_pages):
             await asyncio.to_thread(threading.Event().wait, 0.01)
 
     with pytest.raises(Refused, match="nobody took the next piece"):

@@ -168,6 +168,7 @@ def good_requests(world: World) -> dict[str, Message]:
         "Admin/Browse": pb.BrowseRequest(topic=TOPIC),
         "Admin/ListLeases": pb.ListLeasesRequest(group=GROUP, topic=TOPIC),
         "Admin/ListOwners": pb.ListOwnersRequest(group=GROUP),
+        "Admin/SetMaxSize": pb.SetMaxSizeRequest(map_bytes=1 << 31),
         "Admin/Backup": pb.BackupRequest(bytes_per_s=1 << 30),
     }
 

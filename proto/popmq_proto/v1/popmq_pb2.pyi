@@ -1710,6 +1710,18 @@ class StoreStats(_message.Message):
     quarantined: int
     def __init__(self, map_bytes: _Optional[int] = ..., used_bytes: _Optional[int] = ..., disk_free_bytes: _Optional[int] = ..., commits: _Optional[int] = ..., fsyncs: _Optional[int] = ..., quarantined: _Optional[int] = ...) -> None: ...
 
+class SetMaxSizeRequest(_message.Message):
+    __slots__ = ("map_bytes",)
+    MAP_BYTES_FIELD_NUMBER: _ClassVar[int]
+    map_bytes: int
+    def __init__(self, map_bytes: _Optional[int] = ...) -> None: ...
+
+class SetMaxSizeResponse(_message.Message):
+    __slots__ = ("store",)
+    STORE_FIELD_NUMBER: _ClassVar[int]
+    store: StoreStats
+    def __init__(self, store: _Optional[_Union[StoreStats, _Mapping]] = ...) -> None: ...
+
 class BrowseRequest(_message.Message):
     __slots__ = ("topic", "queue", "offset", "max_messages")
     TOPIC_FIELD_NUMBER: _ClassVar[int]

@@ -1175,6 +1175,11 @@ class AdminStub(object):
                 request_serializer=popmq_dot_v1_dot_popmq__pb2.BackupRequest.SerializeToString,
                 response_deserializer=popmq_dot_v1_dot_popmq__pb2.BackupResponse.FromString,
                 _registered_method=True)
+        self.SetMaxSize = channel.unary_unary(
+                '/popmq.v1.Admin/SetMaxSize',
+                request_serializer=popmq_dot_v1_dot_popmq__pb2.SetMaxSizeRequest.SerializeToString,
+                response_deserializer=popmq_dot_v1_dot_popmq__pb2.SetMaxSizeResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServicer(object):
@@ -1408,6 +1413,15 @@ class AdminServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SetMaxSize(self, request, context):
+        """Raises or lowers the limit of the data file while clients go on. It holds at once, and for later starts until
+        `popmq serve --max-size` names another size than it did then. Errors: INVALID_FIELD (less than is in use, or the
+        system gives the broker no address space for it), STORAGE_FULL (the disk is full).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -1560,6 +1574,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.Backup,
                     request_deserializer=popmq_dot_v1_dot_popmq__pb2.BackupRequest.FromString,
                     response_serializer=popmq_dot_v1_dot_popmq__pb2.BackupResponse.SerializeToString,
+            ),
+            'SetMaxSize': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetMaxSize,
+                    request_deserializer=popmq_dot_v1_dot_popmq__pb2.SetMaxSizeRequest.FromString,
+                    response_serializer=popmq_dot_v1_dot_popmq__pb2.SetMaxSizeResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -2373,6 +2392,33 @@ class Admin(object):
             '/popmq.v1.Admin/Backup',
             popmq_dot_v1_dot_popmq__pb2.BackupRequest.SerializeToString,
             popmq_dot_v1_dot_popmq__pb2.BackupResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetMaxSize(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/popmq.v1.Admin/SetMaxSize',
+            popmq_dot_v1_dot_popmq__pb2.SetMaxSizeRequest.SerializeToString,
+            popmq_dot_v1_dot_popmq__pb2.SetMaxSizeResponse.FromString,
             options,
             channel_credentials,
             insecure,

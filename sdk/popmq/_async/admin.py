@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Sequence
 
-from popmq import _admin_calls
+from popmq import _admin_calls, _looking_calls
 from popmq._async.wire import Wire
 from popmq._backup import Backup, Told
+from popmq.stats import StoreStats
 from popmq.topic import DEFAULT_EXPIRY_S, Group, LiteTopics, Quota, Retention, Start, Subscription, Topic
 from popmq_proto.v1 import popmq_pb2 as pb
 
@@ -157,6 +158,14 @@ class AsyncAdmin:
     async def subscriptions(self, group: str) -> list[Subscription]:
         """How the group reads each topic that it has named: filter and consume mode. Raises GroupNotFound."""
         return await self._wire.run(_admin_calls.subscriptions(group))
+
+    async def set_max_size(self, size: int) -> StoreStats:
+        """Another limit of the data file in bytes, 16 MiB – 64 TiB, at once and for later starts of the broker.
+
+        It holds until `popmq serve --max-size` names another size than it does now. Raises InvalidField (less than the
+        store has in use, or no address space for it), StorageFull.
+        """
+        return await self._wire.run(_looking_calls.set_max_size(size))
 
     async def backup(self, write: Callable[[bytes], object], rate: int = 0, told: Told | None = None) -> int:
         """Gives `write` a consistent copy of the broker's store, piece by piece; returns its bytes when it is whole.

@@ -3,9 +3,10 @@
 
 from collections.abc import Callable, Sequence
 
-from popmq import _admin_calls
+from popmq import _admin_calls, _looking_calls
 from popmq._backup import Backup, Told
 from popmq._sync.wire import Wire
+from popmq.stats import StoreStats
 from popmq.topic import DEFAULT_EXPIRY_S, Group, LiteTopics, Quota, Retention, Start, Subscription, Topic
 from popmq_proto.v1 import popmq_pb2 as pb
 
@@ -158,6 +159,14 @@ class Admin:
     def subscriptions(self, group: str) -> list[Subscription]:
         """How the group reads each topic that it has named: filter and consume mode. Raises GroupNotFound."""
         return self._wire.run(_admin_calls.subscriptions(group))
+
+    def set_max_size(self, size: int) -> StoreStats:
+        """Another limit of the data file in bytes, 16 MiB – 64 TiB, at once and for later starts of the broker.
+
+        It holds until `popmq serve --max-size` names another size than it does now. Raises InvalidField (less than the
+        store has in use, or no address space for it), StorageFull.
+        """
+        return self._wire.run(_looking_calls.set_max_size(size))
 
     def backup(self, write: Callable[[bytes], object], rate: int = 0, told: Told | None = None) -> int:
         """Gives `write` a consistent copy of the broker's store, piece by piece; returns its bytes when it is whole.

@@ -19,6 +19,7 @@ from popmq_server.message import (
     dead_letter_topic,
 )
 from popmq_server.metrics import Metrics
+from popmq_server.options import MAX_SIZE_MAX, MAX_SIZE_MIN
 from popmq_server.rates import Rates
 from popmq_server.records import IN_FLIGHT_MAX, SUBSCRIPTION_EXPIRY_MS, Group, Topic
 from popmq_server.stats import LeaseNumbers, TopicNumbers
@@ -199,6 +200,12 @@ class AdminService:
             fsyncs=self._metrics.commits if self._store.sync != "none" else 0,
             quarantined=quarantined,
         )
+
+    async def SetMaxSize(self, raw: bytes) -> Message:
+        """Another limit of the data file, at once and for later starts."""
+        asked = read(pb.SetMaxSizeRequest, raw).map_bytes
+        await self._engine.execute(commands.SetMaxSize(check_range(asked, "map_bytes", MAX_SIZE_MIN, MAX_SIZE_MAX)))
+        return pb.SetMaxSizeResponse(store=await self._store_stats())
 
     async def Browse(self, raw: bytes) -> Message:
         """Messages by position, with no lease; `%RETRY%group+topic` by the numbers of its entries."""

@@ -57,6 +57,7 @@ from popmq_server.commands.pulling import (
     UpdateOffsets,
 )
 from popmq_server.commands.sessions import ReleaseSession, RenewSession
+from popmq_server.commands.store import SetMaxSize
 from popmq_server.commands.timing import Check, CountChecks, End, Ended, EndTransaction, Listen, Recall
 
 __all__ = [
@@ -117,6 +118,7 @@ __all__ = [
     "SentBack",
     "SetConsumeMode",
     "SetFilter",
+    "SetMaxSize",
     "Spotted",
     "Sweep",
     "SyncLite",

@@ -23,7 +23,7 @@ from popmq_server.storage.lmdb import DISK_FREE_SEND, DiskFault, Store, copy_env
 
 #: What is read and sent at once: large for the disk, small beside the 16 MiB of a request.
 PIECE_BYTES = 1 << 20
-#: A copy may let the file grow by this share of what the map had left when it began.
+#: A copy may let the file grow by this share of what the map has left beyond where it began.
 GROWTH_SHARE_MAX = 0.5
 
 
@@ -33,13 +33,12 @@ class Copy:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._pages = store.pages_reached
-        self._room = store.map_pages - self._pages
         self._digest = hashlib.sha256()
         self._why_ended = ""
         self._ending = threading.Lock()
         self.bytes = 0
         self._process = subprocess.Popen(
-            [sys.executable, "-m", __name__, str(store.folder)],
+            [sys.executable, "-m", __name__, str(store.folder), str(store.map_bytes)],
             env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -75,7 +74,7 @@ class Copy:
     def cost(self) -> str:
         """Why the copy costs the broker too much; "" while it does not."""
         grown = self._store.pages_reached - self._pages
-        if grown > self._room * GROWTH_SHARE_MAX:
+        if grown > (self._store.map_pages - self._pages) * GROWTH_SHARE_MAX:
             return (
                 f"the store grew by {grown * self._store.page_bytes >> 20} MiB meanwhile, half of what --max-size left"
             )
@@ -107,7 +106,7 @@ class Copy:
 def main() -> int:
     """The copying process: the store of the folder to standard output. Not 0: it is not whole."""
     try:
-        copy_environment(pathlib.Path(sys.argv[1]), sys.stdout.fileno())
+        copy_environment(pathlib.Path(sys.argv[1]), int(sys.argv[2]), sys.stdout.fileno())
     except DiskFault as error:
         print(f"the copy failed: {error}", file=sys.stderr)
         return 1

@@ -26,6 +26,7 @@ from popmq_server.log import Log, located_in
 from popmq_server.message import RECORD, read_record
 from popmq_server.state import State
 from popmq_server.storage import check_fifo, check_history, check_letters, check_lite, check_timing
+from popmq_server.storage.folder import DATA_FILE
 from popmq_server.storage.keys import (
     CQ_ENTRY,
     CQ_KEY,
@@ -39,7 +40,7 @@ from popmq_server.storage.keys import (
     U32,
     U64,
 )
-from popmq_server.storage.lmdb import DATA_FILE, Store, Transaction, reading
+from popmq_server.storage.lmdb import Store, Transaction, reading
 from popmq_server.topic import IDX_HEAD
 
 #: The map of a store that is only read needs no room to grow; LMDB takes the file's own size when it is larger.

@@ -24,16 +24,8 @@ from typing import NamedTuple
 from popmq_server.errors import StartError
 from popmq_server.storage import keys
 from popmq_server.storage.check import CHECK_MAP_BYTES, check
-from popmq_server.storage.lmdb import (
-    COMPACT_FILE,
-    DATA_FILE,
-    DiskFault,
-    Store,
-    Transaction,
-    reading,
-    reading_copy,
-    sync_folder,
-)
+from popmq_server.storage.folder import COMPACT_FILE, DATA_FILE, sync_folder
+from popmq_server.storage.lmdb import DiskFault, Store, Transaction, reading, reading_copy
 
 #: Free disk that is left after the copy, at least.
 MARGIN_BYTES = 64 << 20

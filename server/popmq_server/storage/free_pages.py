@@ -40,11 +40,10 @@ def count(handle: int, page_bytes: int, map_pages: int, oldest_reader: int | Non
 
     `oldest_reader`: the commit that the oldest reader sees, None = there is none.
     """
-    metas = [_read_meta(handle, place * page_bytes) for place in range(2)]
-    known = [meta for meta in metas if meta is not None]
-    if not known:
+    newest = _newest(handle, page_bytes)
+    if newest is None:
         return None
-    commit, last_page, root = max(known)
+    commit, last_page, root = newest
     horizon = commit if oldest_reader is None else min(commit, oldest_reader)
     tail, reusable, pending = max(0, map_pages - last_page - 1), 0, 0
     for number, pages in _lists(handle, page_bytes, root):
@@ -55,6 +54,18 @@ def count(handle: int, page_bytes: int, map_pages: int, oldest_reader: int | Non
         else:
             pending += pages
     return FreePages(tail, reusable, pending)
+
+
+def last_page(handle: int, page_bytes: int) -> int:
+    """Number of the last page that the last commit reached, 0 for a file that this does not understand."""
+    newest = _newest(handle, page_bytes)
+    return 0 if newest is None else newest[1]
+
+
+def _newest(handle: int, page_bytes: int) -> tuple[int, int, int] | None:
+    """What the newer meta page says."""
+    metas = [_read_meta(handle, place * page_bytes) for place in range(2)]
+    return max((meta for meta in metas if meta is not None), default=None)
 
 
 def _read_meta(handle: int, at: int) -> tuple[int, int, int] | None:

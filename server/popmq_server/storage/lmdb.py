@@ -6,7 +6,6 @@ three times slower, and a stray pointer could harm the file. py-lmdb reports a f
 """
 
 import contextlib
-import fcntl
 import os
 import pathlib
 import shutil
@@ -16,17 +15,11 @@ from typing import Any, Protocol, cast
 import lmdb
 
 from popmq_server.errors import StartError
-from popmq_server.storage import free_pages, keys
+from popmq_server.storage import free_pages, keys, max_size
+from popmq_server.storage.folder import DATA_FILE, NoMapping, lock_folder, sync_folder, try_mapping
 from popmq_server.storage.formats import FORMAT, readable
 from popmq_server.storage.free_pages import FreePages
-from popmq_server.storage.reserve import RESERVE_FILE, Reserve
-
-DATA_FILE = "popmq.mdb"
-LOCK_FILE = "popmq.lock"
-#: A compacted copy in the making (compact.py); what is left of one that was interrupted is of no use to anybody.
-COMPACT_FILE = "popmq.mdb.compact"
-#: Files of ours; a folder that holds others and no data file is not a PopMQ data folder.
-OUR_FILES = {DATA_FILE, DATA_FILE + "-lock", LOCK_FILE, RESERVE_FILE, COMPACT_FILE}
+from popmq_server.storage.reserve import Reserve
 
 #: Sends, and copies of the whole store, need this much free disk.
 DISK_FREE_SEND = 256 << 20
@@ -56,21 +49,28 @@ class Reader(Protocol):
 
 
 class Store:
-    """An open data folder. Everything but `disk_free` is for the thread that writes.
+    """An open data folder. Transactions and everything else that reads the map are for the thread that writes, which
+    may move the map between two transactions.
 
-    `begin` and what it gives belong to the thread that writes; `disk_free` asks the system and is anybody's. Nothing
-    may fork while it is open: LMDB locks belong to the process.
+    Anybody may ask `disk_free`, `pages_reached` and the plain attributes: they do not read the map. Nothing may fork
+    while it is open: LMDB locks belong to the process.
     """
 
-    def __init__(self, folder: pathlib.Path, map_bytes: int, sync: str) -> None:
-        """Raises StartError: in use, not ours, another format, not readable."""
+    def __init__(self, folder: pathlib.Path, map_bytes: int, sync: str, *, named: bool = True) -> None:
+        """`map_bytes`: the limit of the data file, unless another one was set while a broker ran (max_size.py).
+        `named`: whether somebody asked for it. Raises StartError: in use, not ours, another format, not readable.
+        """
         self.folder = folder
         self.map_bytes = map_bytes
         self.sync = sync
-        self._lock = _lock_folder(folder)
+        self._named = map_bytes if named else 0
+        self._set_size: max_size.SetSize | None = None
+        self._lock = lock_folder(folder)
         try:
             self._env = _open_environment(folder, map_bytes, sync)
+            self.page_bytes = int(self._env.stat()["psize"])
             self._check_length()
+            self._take_set_size()
             self._db = self._open_databases()
             sync_folder(folder)
         except BaseException:
@@ -78,7 +78,7 @@ class Store:
             raise
         #: Copies under way: they keep freed pages from being used again.
         self.copies: list[Reader] = []
-        #: For looks at the free list (free_pages.py).
+        #: For looks that do not need the map (free_pages.py).
         self._file = os.open(folder / DATA_FILE, os.O_RDONLY | os.O_CLOEXEC)
         self.reserve = Reserve(folder, wanted=sync != "none")
 
@@ -87,12 +87,31 @@ class Store:
 
         Only a copy that nobody has written to yet is as long as it says: a living file may end before its last page.
         """
-        size, told = (self.folder / DATA_FILE).stat().st_size, self.pages_reached * self.page_bytes
-        if self._env.info()["last_txnid"] == _TXN_OF_COPY and size < told:
+        info = self._env.info()
+        size, told = (self.folder / DATA_FILE).stat().st_size, (int(info["last_pgno"]) + 1) * self.page_bytes
+        if info["last_txnid"] == _TXN_OF_COPY and size < told:
             raise StartError(
                 f"{self.folder / DATA_FILE} is cut short: it has {size:,} of {told:,} bytes; it is a part of a backup, "
                 "take the backup again or name another folder with --data"
             )
+
+    def _take_set_size(self) -> None:
+        """The limit that was set while a broker ran, where it still holds. Raises StartError."""
+        with self._env.begin() as txn:
+            try:
+                raw = txn.get(max_size.ROW, db=self._env.open_db(b"meta", txn=txn, create=False))
+            except lmdb.NotFoundError:  # a new store
+                return
+        found = self._set_size = None if raw is None else max_size.read(raw)
+        if found is not None and found.holds(self._named) and found.size != self.map_bytes:
+            try:
+                try_mapping(self.folder, found.size)
+                self._resize(found.size)
+            except NoMapping as error:
+                raise StartError(
+                    f"{self.folder / DATA_FILE} cannot be mapped with the {found.size:,} bytes that were set "
+                    f"while the broker ran: {error}; name a smaller --max-size"
+                ) from error
 
     def _open_databases(self) -> dict[str, Any]:
         """All databases, made in one commit when they are new. Refuses a store of another format."""
@@ -119,6 +138,49 @@ class Store:
             tx.put("meta", _FORMAT, keys.U32.pack(FORMAT))
             tx.commit()
             self._format = FORMAT
+        if self._set_size is not None and not self._set_size.holds(self._named):
+            self._forget_set_size()
+
+    def _forget_set_size(self) -> None:
+        """`--max-size` names another one. A map too full for this keeps the row; the flag holds all the same."""
+        tx = self.begin()
+        try:
+            tx.delete("meta", max_size.ROW)
+            tx.commit()
+        except MapFull:
+            tx.abort()
+        self._set_size = None
+
+    def set_max_size(self, size: int) -> None:
+        """Another limit of the data file, at once and for later starts. Between two transactions.
+
+        The map first: a full one has no room for the row. Raises NoMapping, MapFull, DiskFault; then nothing changed.
+        """
+        before = self.map_bytes
+        if size > before:
+            try_mapping(self.folder, size)
+        self._resize(size)
+        tx = self.begin()
+        try:
+            row = max_size.SetSize(size, self._named)
+            tx.put("meta", max_size.ROW, row.packed())
+            tx.commit()
+        except (MapFull, DiskFault):
+            tx.abort()
+            self._resize(before)
+            raise
+        self._set_size = row
+
+    def _resize(self, size: int) -> None:
+        """Moves the map: LMDB lets the old mapping go before it makes the new one, so whether the system gives one is
+        tried before.
+
+        A file that is longer stays so, and its map as long; what may be stored follows from `map_bytes` (space.py).
+        """
+        if self._own_readers():
+            raise RuntimeError("the map cannot be moved under an open transaction")
+        self._env.set_mapsize(size)
+        self.map_bytes = size
 
     def begin(self, write: bool = True, *, views: bool = True) -> "Transaction":
         """A transaction; reads of a write transaction see its own puts. Without `views` it gives copies: for the scan
@@ -139,11 +201,7 @@ class Store:
     @property
     def pages_reached(self) -> int:
         """Pages of the file, free ones included; a commit uses new ones when no free one may be used yet."""
-        return int(self._env.info()["last_pgno"]) + 1
-
-    @property
-    def page_bytes(self) -> int:
-        return int(self._env.stat()["psize"])
+        return free_pages.last_page(self._file, self.page_bytes) + 1
 
     def free_pages(self, enough: int) -> FreePages | None:
         """Pages that the running, or the next, write transaction may take; counted up to `enough`. None: unknown."""
@@ -151,8 +209,15 @@ class Store:
 
     def _oldest_reader(self) -> int | None:
         """The commit that the oldest open read transaction sees: what was freed since then is not reusable."""
+        return min((commit for _, commit in self._readers()), default=None)
+
+    def _own_readers(self) -> int:
+        return sum(process == os.getpid() for process, _ in self._readers())
+
+    def _readers(self) -> list[tuple[int, int]]:
+        """(process, commit that it sees) of each open read transaction."""
         rows = (line.split() for line in self._env.readers().splitlines()[1:])
-        return min((int(row[2]) for row in rows if len(row) == 3 and row[2].isdecimal()), default=None)
+        return [(int(row[0]), int(row[2])) for row in rows if len(row) == 3 and row[2].isdecimal()]
 
     def copy(self, handle: int) -> None:
         """Writes a compacted copy into an open file: the same entries, without free pages. Raises DiskFault."""
@@ -290,42 +355,6 @@ class Transaction:
         self._txn.abort()
 
 
-def _lock_folder(folder: pathlib.Path) -> int:
-    """The descriptor that holds the folder for this process. The lock file says who holds it."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        foreign = sorted(path.name for path in folder.iterdir() if path.name not in OUR_FILES)
-    except OSError as error:
-        raise StartError(f"{folder} cannot be used as a data folder: {error.strerror}") from error
-    if foreign and not (folder / DATA_FILE).exists():
-        raise StartError(
-            f"{folder} is not a PopMQ data folder (it holds {foreign[0]!r} and no {DATA_FILE}): "
-            "name an empty folder with --data"
-        )
-    handle = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        holder = os.pread(handle, 32, 0).decode(errors="replace").strip() or "unknown"
-        os.close(handle)
-        raise StartError(
-            f"{folder} is in use by another PopMQ (process {holder}): stop it, or name another folder with --data"
-        ) from error
-    os.ftruncate(handle, 0)
-    os.pwrite(handle, str(os.getpid()).encode(), 0)
-    return handle
-
-
-def sync_folder(folder: pathlib.Path) -> None:
-    """Makes the names of new files durable: POSIX lets a power cut lose a synced file whose name was never synced."""
-    for path in (folder, folder.resolve().parent):
-        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
-
 def _open_environment(folder: pathlib.Path, map_bytes: int, sync: str) -> lmdb.Environment:
     """One writer and short reads: no read-ahead, since pops read what was written last or long ago."""
     try:
@@ -346,10 +375,14 @@ def _open_environment(folder: pathlib.Path, map_bytes: int, sync: str) -> lmdb.E
         raise StartError(f"{folder / DATA_FILE} cannot be opened: {error}") from error
 
 
-def copy_environment(folder: pathlib.Path, handle: int) -> None:
-    """Writes a compacted copy of a store that another process has open into an open file. Raises DiskFault."""
+def copy_environment(folder: pathlib.Path, map_bytes: int, handle: int) -> None:
+    """Writes a compacted copy of a store that another process has open into an open file. Raises DiskFault.
+
+    `map_bytes`: what that process maps. With less, the copy would be refused after a commit that made the file longer.
+    """
+    path = str(folder / DATA_FILE)
     try:
-        with lmdb.open(str(folder / DATA_FILE), subdir=False, readonly=True, readahead=False, max_readers=16) as env:
+        with lmdb.open(path, map_bytes, subdir=False, readonly=True, readahead=False, max_readers=16) as env:
             env.copyfd(handle, compact=True)
     except lmdb.Error as error:
         raise DiskFault(str(error)) from error

@@ -1,0 +1,70 @@
+"""The data folder: which files are ours, who has it, and what the system lets us do there."""
+
+import fcntl
+import mmap
+import os
+import pathlib
+import tempfile
+
+from popmq_server.errors import StartError
+from popmq_server.storage.reserve import RESERVE_FILE
+
+DATA_FILE = "popmq.mdb"
+LOCK_FILE = "popmq.lock"
+#: A compacted copy in the making (compact.py); what is left of one that was interrupted is of no use to anybody.
+COMPACT_FILE = "popmq.mdb.compact"
+#: Files of ours; a folder that holds others and no data file is not a PopMQ data folder.
+OUR_FILES = {DATA_FILE, DATA_FILE + "-lock", LOCK_FILE, RESERVE_FILE, COMPACT_FILE}
+
+
+class NoMapping(Exception):
+    """The system gives this process no mapping of the size; nothing has changed."""
+
+
+def lock_folder(folder: pathlib.Path) -> int:
+    """The descriptor that holds the folder for this process. The lock file says who holds it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        foreign = sorted(path.name for path in folder.iterdir() if path.name not in OUR_FILES)
+    except OSError as error:
+        raise StartError(f"{folder} cannot be used as a data folder: {error.strerror}") from error
+    if foreign and not (folder / DATA_FILE).exists():
+        raise StartError(
+            f"{folder} is not a PopMQ data folder (it holds {foreign[0]!r} and no {DATA_FILE}): "
+            "name an empty folder with --data"
+        )
+    handle = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        holder = os.pread(handle, 32, 0).decode(errors="replace").strip() or "unknown"
+        os.close(handle)
+        raise StartError(
+            f"{folder} is in use by another PopMQ (process {holder}): stop it, or name another folder with --data"
+        ) from error
+    os.ftruncate(handle, 0)
+    os.pwrite(handle, str(os.getpid()).encode(), 0)
+    return handle
+
+
+def sync_folder(folder: pathlib.Path) -> None:
+    """Makes the names of new files durable: POSIX lets a power cut lose a synced file whose name was never synced."""
+    for path in (folder, folder.resolve().parent):
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def try_mapping(folder: pathlib.Path, size: int) -> None:
+    """Maps a file of the size, without blocks, where the data file is, and lets it go. Raises NoMapping.
+
+    Address space has limits (`ulimit -v`), and so have the files of a file system, 16 TiB on ext4.
+    """
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.truncate(size)
+            mmap.mmap(file.fileno(), size, mmap.MAP_SHARED, mmap.PROT_READ).close()
+    except (OSError, OverflowError, ValueError) as error:
+        raise NoMapping(f"the system gives no mapping of {size:,} bytes in {folder}: {error}") from error

@@ -1,0 +1,86 @@
+"""SetMaxSize: the limit of the data file of a running broker."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import popmq
+from popmq import errors
+from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_server.embedded import EmbeddedBroker
+from popmq_server.options import MAX_SIZE_MAX, MAX_SIZE_MIN
+from tests.crash.broker_process import own_port
+from tests.wire.stubs import CALL_S, Stubs, refusal
+from tests.wire.test_metrics import Scraped
+
+MIB = 1 << 20
+SMALL = 32 * MIB
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker(tmp_path / "data", sync="none", max_size=SMALL, metrics_port=own_port()) as broker:
+        yield broker
+
+
+@pytest.fixture
+def full(small: EmbeddedBroker) -> Iterator[popmq.Client]:
+    """A client of a broker whose store takes no more sends."""
+    with popmq.Client(small.endpoint, timeouts=popmq.Timeouts(send=0.2)) as client:
+        client.create_topic("orders")
+        with contextlib.suppress(errors.StorageFull):
+            while True:
+                client.send("orders", popmq.Message(b"x" * 500_000))
+        yield client
+
+
+def test_sends_that_a_full_store_refuses_are_taken_as_soon_as_the_limit_is_raised(full: popmq.Client) -> None:
+    store = full.set_max_size(4 * SMALL)
+    assert store.map_bytes == 4 * SMALL
+    assert full.stats().store.map_bytes == 4 * SMALL
+    full.send("orders", popmq.Message(b"x" * 500_000))
+
+
+def test_the_refusal_of_a_full_store_names_the_command_that_raises_the_limit(full: popmq.Client) -> None:
+    with pytest.raises(errors.StorageFull, match="popmq max-size"):
+        full.send("orders", popmq.Message(b"x" * 500_000))
+
+
+def test_metrics_tell_the_limit_that_was_set(small: EmbeddedBroker, full: popmq.Client) -> None:
+    port = small._options.metrics_port
+    assert Scraped(port)("store_limit_bytes") == SMALL
+    full.set_max_size(4 * SMALL)
+    assert Scraped(port)("store_limit_bytes") == 4 * SMALL
+
+
+def test_less_than_is_in_use_is_refused_with_both_figures(full: popmq.Client) -> None:
+    with pytest.raises(errors.InvalidField, match=r"bytes in use, 16,777,216 are less") as refused:
+        full.set_max_size(MAX_SIZE_MIN)
+    assert refused.value.field == "map_bytes"
+    assert full.stats().store.map_bytes == SMALL
+
+
+@pytest.mark.parametrize("size", [0, 1, MAX_SIZE_MIN - 1, MAX_SIZE_MAX + 1, 2**64 - 1])
+def test_a_limit_out_of_range_is_refused(small: EmbeddedBroker, size: int) -> None:
+    with Stubs(small.endpoint) as stubs:
+        refused = refusal(stubs.admin.SetMaxSize, pb.SetMaxSizeRequest(map_bytes=size))
+        assert (refused.info.code, refused.info.field) == (pb.INVALID_FIELD, "map_bytes")
+        stats = stubs.admin.GetStats(pb.GetStatsRequest(), timeout=CALL_S)
+        assert stats.store.map_bytes == SMALL
+
+
+def test_a_set_limit_outlives_the_broker(tmp_path: Path) -> None:
+    with EmbeddedBroker(tmp_path / "data", sync="none") as broker, popmq.Client(broker.endpoint) as client:
+        client.set_max_size(3 << 30)
+    with EmbeddedBroker(tmp_path / "data", sync="none") as broker, popmq.Client(broker.endpoint) as client:
+        assert client.stats().store.map_bytes == 3 << 30
+    size = 2 << 30
+    with (
+        EmbeddedBroker(tmp_path / "data", sync="none", max_size=size) as broker,
+        popmq.Client(broker.endpoint) as client,
+    ):
+        assert client.stats().store.map_bytes == size, "a flag that names another one is the later decision"
