@@ -127,6 +127,16 @@ def test_less_than_is_in_use_is_refused_and_changes_nothing(full: Rig) -> None:
     assert full.store.map_bytes == SMALL
 
 
+def test_a_lower_limit_holds_for_the_next_send(make_rig: MakeRig) -> None:
+    """While there is plenty the fill is measured now and then only."""
+    rig = make_rig(map_bytes=8 << 30)
+    rig.topic()
+    for number in range(500):
+        assert send_large(rig, number) == ""
+    assert set_size(rig, SMALL) == ""
+    assert send_large(rig, 500) == "STORAGE_FULL"
+
+
 def test_a_file_longer_than_a_lower_limit_takes_no_more_than_the_limit(make_rig: MakeRig) -> None:
     rig = make_rig(map_bytes=8 * SMALL)
     rig.topic()
