@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +16,6 @@ from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.embedded import EmbeddedBroker
 from popmq_server.options import MAX_SIZE_MAX, MAX_SIZE_MIN
 from tests.wire.stubs import CALL_S, Stubs, refusal
-from tests.wire.test_metrics import Scraped
 
 MIB = 1 << 20
 SMALL = 32 * MIB
@@ -38,6 +38,12 @@ def full(small: EmbeddedBroker) -> Iterator[popmq.Client]:
         yield client
 
 
+def scraped_limit(broker: EmbeddedBroker) -> float:
+    with urllib.request.urlopen(f"http://127.0.0.1:{broker._options.metrics_port}/metrics", timeout=CALL_S) as answer:
+        lines = answer.read().decode().splitlines()
+    return next(float(line.split()[1]) for line in lines if line.startswith("popmq_store_limit_bytes "))
+
+
 def test_sends_that_a_full_store_refuses_are_taken_as_soon_as_the_limit_is_raised(full: popmq.Client) -> None:
     store = full.set_max_size(4 * SMALL)
     assert store.map_bytes == 4 * SMALL
@@ -51,10 +57,9 @@ def test_the_refusal_of_a_full_store_names_the_command_that_raises_the_limit(ful
 
 
 def test_metrics_tell_the_limit_that_was_set(small: EmbeddedBroker, full: popmq.Client) -> None:
-    port = small._options.metrics_port
-    assert Scraped(port)("store_limit_bytes") == SMALL
+    assert scraped_limit(small) == SMALL
     full.set_max_size(4 * SMALL)
-    assert Scraped(port)("store_limit_bytes") == 4 * SMALL
+    assert scraped_limit(small) == 4 * SMALL
 
 
 def test_less_than_is_in_use_is_refused_with_both_figures(full: popmq.Client) -> None:
