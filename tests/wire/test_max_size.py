@@ -30,7 +30,7 @@ def small(tmp_path: Path) -> Iterator[EmbeddedBroker]:
 @pytest.fixture
 def full(small: EmbeddedBroker) -> Iterator[popmq.Client]:
     """A client of a broker whose store takes no more sends."""
-    with popmq.Client(small.endpoint, timeouts=popmq.Timeouts(send=0.2)) as client:
+    with popmq.Client(small.endpoint, retry=popmq.Retry(tries=1)) as client:
         client.create_topic("orders")
         with contextlib.suppress(errors.StorageFull):
             while True:
