@@ -1,7 +1,8 @@
 """The engine does what the model does, whatever clients, operators, time, crashes and a bad disk do to it.
 
 One model (model.py) of all that the engine knows, and a machine for each side from which it is searched: machines.py.
-Lite topics have a model and a machine of their own: model_lites.py, machine_lites.py.
+Lite topics have a model and a machine of their own: model_lites.py, machine_lites.py. So has a map that is nearly full:
+full_map.py, machine_full.py.
 `POPMQ_CAMPAIGN=whole` searches for minutes on end, with a new seed each time.
 """
 
@@ -14,6 +15,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 from tests.conftest import WHOLE
+from tests.engine.machine_full import Full
 from tests.engine.machine_lites import LiteLives
 from tests.engine.machines import Aged, Everything, Forgetful, Moved, Ordered, Plain, Timed
 
@@ -27,6 +29,7 @@ MACHINES: dict[type[RuleBasedStateMachine], int] = {
     Forgetful: 40,
     Aged: 25,
     LiteLives: 40,
+    Full: 8,
 }
 STEPS = 80 if WHOLE else 40
 
