@@ -12,11 +12,13 @@ from popmq_server.checking import HALF_KEEP_MS
 from popmq_server.clock import SAVED_AHEAD_MAX_MS
 from popmq_server.errors import StartError
 from popmq_server.opaque import read_recall
+from popmq_server.retention import REDRIVEN_KEEP_MS
 from popmq_server.storage.keys import DATABASES
 from popmq_server.storage.lmdb import MapFull, Transaction
 from popmq_server.transaction import DONE_KEEP_MS, FIRST_CHECK_MS
 from tests.engine import lites
 from tests.engine.conftest import MakeRig
+from tests.engine.letters import all_again, died
 from tests.engine.rig import DAY, HOUR, MINUTE, SECOND, Rig, bodies, message, refusals
 from tests.engine.traffic_timing import (
     asked,
@@ -216,6 +218,59 @@ def test_an_idle_lite_topic_goes_in_time(ahead: Ahead) -> None:
     for ms in (MINUTE, HOUR, MINUTE, MINUTE):
         ahead.wait(ms)
     assert lites.lites(rig) == 0
+
+
+def test_an_idle_subscription_expires_when_it_was_to(ahead: Ahead) -> None:
+    """A third of its time had gone by; it is warned of a week before its end, as ever."""
+    rig = ahead.rig
+    rig.pair()
+    rig.do(ask.UpdateGroup("g", {"subscription_expiry_ms": 30 * DAY}))
+    rig.send("a")
+    days_pass(ahead, 10)
+    ahead.set_right()
+    days_pass(ahead, 19)
+    assert subscribed(rig)
+    days_pass(ahead, 2)
+    assert not subscribed(rig)
+
+
+def test_a_subscription_that_was_warned_of_expires_when_it_was_told_to(ahead: Ahead) -> None:
+    rig = ahead.rig
+    rig.pair()
+    rig.do(ask.UpdateGroup("g", {"subscription_expiry_ms": 30 * DAY}))
+    rig.send("a")
+    days_pass(ahead, 26)
+    ahead.set_right()
+    days_pass(ahead, 3)
+    assert subscribed(rig)
+    days_pass(ahead, 2)
+    assert not subscribed(rig)
+
+
+def days_pass(ahead: Ahead, days: int) -> None:
+    """In steps that no look is missed by; a piece of housekeeping may leave the rest of a round to the next."""
+    for _ in range(4 * days):
+        ahead.wait(6 * HOUR)
+
+
+def subscribed(rig: Rig) -> bool:
+    return bool(rig.look("groups", "t", "g"))
+
+
+def test_letters_that_were_redriven_by_the_wrong_clock_go_in_time(ahead: Ahead) -> None:
+    """They are kept for a while after they were redriven, so that `why` knows of them."""
+    rig = ahead.rig
+    rig.pair()
+    died(rig, "a", "b")
+    assert all_again(rig) == []
+    rig.ack(rig.pop())
+    assert len(rig.read("gone")) == 2
+    ahead.set_right()
+    ahead.wait(REDRIVEN_KEEP_MS - MINUTE)
+    assert len(rig.read("gone")) == 2
+    for _ in range(3):
+        ahead.wait(HOUR)
+    assert rig.read("gone") == []
 
 
 def test_it_is_told_by_how_much_and_how_many(ahead: Ahead, caplog: pytest.LogCaptureFixture) -> None:
