@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import itertools
+import re
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -40,6 +41,8 @@ from tests.engine.rig import HOUR, MINUTE, Rig, parsed
 from tests.engine.steps import Draft, ListenStep, SendStep
 
 RECORD_HEAD = 20
+#: What is told of a half message that is given up for its age: topic and message id.
+OLD = re.compile(r"topic (\S+): message '(.*)' was given up: nobody ended the transaction in 72 h")
 M = TypeVar("M", bound="Broker")
 
 
@@ -257,7 +260,8 @@ class Broker(RuleBasedStateMachine):
             for queue, known in enumerate(self.model.topics[topic].queues):
                 for row in self.rig.browse(topic, queue, len(known)).rows:
                     places[parsed(row[0]).body.decode()] = queue, row[3]
-        self.model.timed(Seen(places, checks))
+        old = [(found[1], found[2]) for sentence in committed.timed.given_up if (found := OLD.match(sentence))]
+        self.model.timed(Seen(places, checks, old))
 
     def learn_what_is_left(self) -> None:
         """Retention had its turn: what can still be read of each topic."""

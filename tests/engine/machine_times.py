@@ -5,20 +5,25 @@ from __future__ import annotations
 from typing import Any
 
 from hypothesis import strategies as st
-from hypothesis.stateful import rule
+from hypothesis.stateful import precondition, rule
 
 from popmq_server.firing import WALL_LOOK_MS
 from tests.engine import draws
 from tests.engine.faults import Fault
 from tests.engine.machine import Broker
 from tests.engine.machine_clients import Clients
-from tests.engine.model_facts import CHECK_EVERY_MS, FIRST_CHECK_MS
-from tests.engine.rig import HOUR
+from tests.engine.model_facts import CHECK_EVERY_MS, FIRST_CHECK_MS, HALF_KEEP_MS, HALF_LOOK_MS
+from tests.engine.rig import HOUR, MINUTE
 from tests.engine.steps import CountStep, Draft, EndStep, ListenStep, PopStep, RecallStep, SendStep
+
+#: So many fit before a subscription that nobody reads expires, of which the model knows nothing.
+LONG_WAITS_MAX = 5
 
 
 class Timing(Clients, Broker):
     """Rules of delayed and half messages."""
+
+    long_waits = 0
 
     @rule(asked=st.lists(draws.timed_steps, min_size=1, max_size=5))
     def timed_commands(self, asked: list[Any]) -> None:
@@ -63,6 +68,30 @@ class Timing(Clients, Broker):
         self.step_wall(ms)
         self.pass_time(WALL_LOOK_MS)
         self.settle()
+
+    @precondition(lambda self: self.long_waits < LONG_WAITS_MAX)
+    @rule(
+        topic=draws.topics,
+        name=st.integers(3, 9),
+        short_ms=st.sampled_from([0, 1, MINUTE]),
+        listening=st.booleans(),
+        commit=st.sampled_from([None, True, False]),
+    )
+    def a_producer_does_not_come_back_for_three_days(
+        self, topic: str, name: int, short_ms: int, listening: bool, commit: bool | None
+    ) -> None:
+        """Up to shortly before the age at which half messages are given up, and beyond it, or ended in between."""
+        self.long_waits += 1
+        self.commands([SendStep(topic, [Draft(name=name, half=True)])])
+        if listening:
+            self.commands([ListenStep(frozenset(draws.TOPICS))])
+        self.pass_time(HALF_KEEP_MS - short_ms)
+        self.settle()
+        if commit is not None:
+            self.commands([EndStep([(0, commit)])])
+        self.pass_time(short_ms + HALF_LOOK_MS)
+        self.settle()
+        self.commands([SendStep(topic, [Draft(name=name)])])
 
     @rule(
         topic=draws.topics,

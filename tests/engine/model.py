@@ -29,7 +29,7 @@ class Model(Letters):
     def timed(self, seen: Seen = NOTHING_SEEN) -> bool:
         """What is due now, once over all; whether anything was."""
         moved = self.fire(seen.places)
-        moved |= self.check(seen.checks)
+        moved |= self.check(seen.checks, seen.old)
         entered = self.entered
         for (group, topic), view in self.views.items():
             moved |= self.expire(group, topic, view, entered)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -13,6 +13,8 @@ OWNER_KEEP_MS = 7 * 86_400_000
 #: How long it is remembered how a transaction ended.
 ENDED_KEEP_MS = 3_600_000
 FIRST_CHECK_MS, CHECK_EVERY_MS, CHECKS_MAX = 6_000, 30_000, 15
+#: A half message that nobody ended is given up at this age, or within the next look for such.
+HALF_KEEP_MS, HALF_LOOK_MS = 72 * 3_600_000, 60_000
 #: After a disk that was full, delayed messages and checks wait so long.
 QUIET_MS = 1_000
 #: A pop of a PRIORITY topic in so many may begin elsewhere than at the top.
@@ -186,6 +188,7 @@ class Half:
     content: Content
     name: str
     order: int
+    stored_ms: int
     next_ms: int
     checks: int = 0
 
@@ -359,10 +362,14 @@ class Bounds(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What the engine did when time asked: where delayed messages went, which checks were handed out."""
+    """What the engine did when time asked: where delayed messages went, which checks were handed out.
+
+    `old`: (topic, message id) of half messages that were given up for their age.
+    """
 
     places: dict[str, Place]
     checks: set[tuple[str, int]]
+    old: Sequence[tuple[str, str]] = ()
 
 
 NOTHING_SEEN = Seen({}, set())

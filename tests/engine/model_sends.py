@@ -7,6 +7,7 @@ half        until its transaction is committed (then visible or delayed), rolled
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from tests.engine.model_facts import (
@@ -15,6 +16,8 @@ from tests.engine.model_facts import (
     DEDUP_MS,
     ENDED_KEEP_MS,
     FIRST_CHECK_MS,
+    HALF_KEEP_MS,
+    HALF_LOOK_MS,
     Content,
     Delayed,
     Half,
@@ -150,7 +153,7 @@ class Sends(Kept):
         if content.half:
             must(bool(where.transaction) and where.transaction not in self.halves, "a half message", where)
             self.halves[where.transaction] = Half(
-                topic, content, where.transaction, self._order(), self.now_ms + FIRST_CHECK_MS
+                topic, content, where.transaction, self._order(), self.now_ms, self.now_ms + FIRST_CHECK_MS
             )
         else:
             self._schedule_or_store(topic, found, content, where)
@@ -257,10 +260,17 @@ class Sends(Kept):
         self.listens_anew |= topics != self.listened
         self.listened = topics
 
-    def check(self, handed: set[tuple[str, int]]) -> bool:
-        """These checks were handed out, to whom can answer; what was asked about too often is given up."""
+    def check(self, handed: set[tuple[str, int]], old: Sequence[tuple[str, str]]) -> bool:
+        """These checks were handed out, to whom can answer; what was asked about too often is given up.
+
+        `old`: what was given up for its age, by topic and message id.
+        """
+        for topic, name in old:
+            self._give_up_old(topic, name)
         if self.now_ms < self.quiet_until_ms:
-            return False
+            return bool(old)
+        late = [half for half in self.halves.values() if half.stored_ms + HALF_KEEP_MS + HALF_LOOK_MS <= self.now_ms]
+        must(not late, "not given up at its age", late)
         due = [half for half in self.halves.values() if half.next_ms <= self.now_ms]
         asked = [half for half in due if half.checks < CHECKS_MAX and half.topic in self.listened]
         if self.listens_anew and not handed:
@@ -273,7 +283,16 @@ class Sends(Kept):
         for half in lost:
             self.given_up.append((half.content.text, half.topic, half.checks))
             del self.halves[half.name]
-        return bool(asked or lost)
+        return bool(asked or lost or old)
+
+    def _give_up_old(self, topic: str, name: str) -> None:
+        """Of several with one id the oldest goes first."""
+        named = (half for half in self.halves.values() if (half.topic, half.content.name) == (topic, name))
+        half = min(named, key=lambda one: (one.stored_ms, one.order), default=None)
+        must(half is not None and half.stored_ms + HALF_KEEP_MS <= self.now_ms, "given up too early", topic, name, half)
+        assert half is not None
+        self.given_up.append((half.content.text, half.topic, half.checks))
+        del self.halves[half.name]
 
     def count_checks(self, counted: list[tuple[str, int]]) -> None:
         """Only what reached a live producer counts, once."""
