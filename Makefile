@@ -75,7 +75,7 @@ chaos: setup ## the kill -9 and power-cut campaigns, whole
 	@echo "chaos: whole campaigns"
 	@POPMQ_CAMPAIGN=whole $(BIN)/pytest -q -m chaos --timeout=0
 
-mutate-mechanisms: setup ## break mechanisms of docs/mechanisms.md one by one in a copy, and see their tests fail
+mutate-mechanisms: setup ## break mechanisms of docs/contributing/mechanisms.md one by one in a copy, and see their tests fail
 	@echo "mutate-mechanisms: one change at a time"
 	@$(BIN)/python scripts/mutate.py
 

@@ -1,4 +1,4 @@
-"""Breaks mechanisms of the broker one by one, and sees the test that docs/mechanisms.md names for each of them fail.
+"""Breaks mechanisms of the broker one by one, and sees the test that mechanisms.md names for each of them fail.
 
     make mutate-mechanisms                           all of scripts/mutations
     python scripts/mutate.py --only S1.36 D.59       some of them

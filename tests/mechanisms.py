@@ -1,4 +1,4 @@
-"""The rows of docs/mechanisms.md, and which tests may stand in them."""
+"""The rows of mechanisms.md, and which tests may stand in them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parent.parent
-PAGE = ROOT / "docs" / "mechanisms.md"
+PAGE = ROOT / "docs" / "contributing" / "mechanisms.md"
 ROW = re.compile(r"^\| ([SDI]\d*\.\d\d) \| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
 QUOTED = re.compile(r"`([^`]+)`")
 SKIPPED = re.compile(r"pytest\.(?:mark\.)?(?:skip|skipif|xfail|importorskip|polyglot)\b")

@@ -16,6 +16,13 @@ DEFAULT_ENDPOINT = "127.0.0.1:8081"
 #: Documents whose examples need Spark run with Spark's tests.
 OTHERS = {"spark.md"}
 DOCUMENTS = [path for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if path.name not in OTHERS]
+PAGES = [
+    *DOCUMENTS,
+    ROOT / "docs" / "spark.md",
+    *sorted((ROOT / "docs").glob("*/*.md")),
+    *sorted(ROOT.glob("[AC]*.md")),
+]
+DECISIONS = sorted((ROOT / "docs" / "decisions").glob("0*.md"))
 
 
 def examples(path: pathlib.Path) -> list[str]:
@@ -60,7 +67,41 @@ def test_the_readme_has_an_example() -> None:
     assert examples(ROOT / "README.md")
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def anchors(path: pathlib.Path) -> set[str]:
+    """The names under which a page's headings can be linked to."""
+    headings = re.findall(r"^#+ (.+)$", path.read_text(), re.MULTILINE) if path.suffix == ".md" else []
+    return {re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def test_links_of_a_document_lead_somewhere(path: pathlib.Path) -> None:
-    links = re.findall(r"\]\(([^)#:]+)\)", path.read_text())
-    assert [link for link in links if not (path.parent / link).exists()] == []
+    links = re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", path.read_text())
+    assert [link for link, _ in links if not (path.parent / link).exists()] == []
+    targets = [(path.parent / link if link else path, place) for link, place in links if place]
+    assert [place for target, place in targets if place not in anchors(target)] == []
+
+
+@pytest.mark.parametrize("path", DECISIONS, ids=lambda path: path.stem[:4])
+def test_a_decision_has_its_four_parts(path: pathlib.Path) -> None:
+    assert re.findall(r"^## (.+)$", path.read_text(), re.MULTILINE) == [
+        "Context",
+        "Decision",
+        "Measured",
+        "Consequences",
+    ]
+
+
+def test_the_index_lists_every_decision_by_its_title() -> None:
+    rows = re.findall(
+        r"^\| \[(\d{4})\]\(([^)]+)\) \| (.+) \|$", (DECISIONS[0].parent / "README.md").read_text(), re.MULTILINE
+    )
+    titled = [(path.stem[:4], path.name, path.read_text().splitlines()[0].partition(". ")[2]) for path in DECISIONS]
+    assert rows == titled
+
+
+def test_the_modules_of_the_architecture_are_those_of_the_server() -> None:
+    section = (ROOT / "ARCHITECTURE.md").read_text().partition("## Modules of the server")[2].partition("\n## ")[0]
+    named = re.findall(r"`(\w+)`", section)
+    server = ROOT / "server" / "popmq_server"
+    there = {path.stem for path in server.rglob("*.py")} | {path.name for path in server.rglob("*") if path.is_dir()}
+    assert [name for name in named if name not in there | {"popmq_server"}] == []

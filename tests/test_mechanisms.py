@@ -1,4 +1,4 @@
-"""docs/mechanisms.md is whole and true by name: every id once, every place and every test there.
+"""mechanisms.md is whole and true by name: every id once, every place and every test there.
 
     | id | mechanism | where it lives | test |        a row; the second last cell may say `no place`, the last one why
 

@@ -1,6 +1,6 @@
 """Mechanisms of the reference that no other test names: what is leased, comes back, and is never mixed up.
 
-Ids in the docstrings are those of docs/mechanisms.md.
+Ids in the docstrings are those of mechanisms.md.
 """
 
 from __future__ import annotations

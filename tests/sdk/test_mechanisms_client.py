@@ -1,4 +1,4 @@
-"""Mechanisms of the reference on the client's side that no other test names. Ids are those of docs/mechanisms.md."""
+"""Mechanisms of the reference on the client's side that no other test names. Ids are those of mechanisms.md."""
 
 from __future__ import annotations
 

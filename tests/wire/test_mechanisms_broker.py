@@ -1,4 +1,4 @@
-"""Mechanisms of the reference that no other test names, seen over the wire. Ids are those of docs/mechanisms.md."""
+"""Mechanisms of the reference that no other test names, seen over the wire. Ids are those of mechanisms.md."""
 
 from __future__ import annotations
 

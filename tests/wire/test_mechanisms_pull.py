@@ -1,4 +1,4 @@
-"""Mechanisms of pull consumption over the wire that no other test names. Ids are those of docs/mechanisms.md."""
+"""Mechanisms of pull consumption over the wire that no other test names. Ids are those of mechanisms.md."""
 
 from __future__ import annotations
 

@@ -1,0 +1,42 @@
+"""The prose of the tree: Markdown, and the docstrings and comments of Python files."""
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+#: Folders with Python of ours.
+ROOMS = ("server", "sdk", "spark_connector", "proto", "tests", "harness", "bench", "demo", "examples", "scripts")
+#: By its form, since the tokenizer takes ten times as long; a `# ` within a string does no harm here.
+COMMENT = re.compile(r"(?:^|\s)#:? (.*)$", re.MULTILINE)
+
+
+@cache
+def tracked() -> tuple[str, ...]:
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True
+    )
+    return tuple(path for path in listed.stdout.splitlines() if (ROOT / path).exists())
+
+
+def prose(path: Path) -> Iterator[tuple[str, str]]:
+    """(where, text) of each docstring and comment of a Python file; a Markdown file is prose as a whole."""
+    text = path.read_text()
+    if path.suffix == ".md":
+        yield str(path.relative_to(ROOT)), text
+        return
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield str(path.relative_to(ROOT)), ast.get_docstring(node) or ""
+    yield str(path.relative_to(ROOT)), "\n".join(COMMENT.findall(text))
+
+
+def pages() -> list[Path]:
+    return [ROOT / path for path in tracked() if path.endswith(".md")]
+
+
+def modules() -> list[Path]:
+    return [ROOT / path for path in tracked() if path.endswith(".py") and path.split("/")[0] in ROOMS]

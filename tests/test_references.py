@@ -1,0 +1,151 @@
+"""References in prose lead somewhere: `pick.py`, `lease.py:ack`, `turns.Turns`, docs/fifo.md.
+
+Prose is the Markdown of the tree and, of Python, docstrings and comments. A file is found by the end of its path, so a
+bare `pick.py` still resolves after the module moved into a package; a name must be defined in one of the files found.
+"""
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.prose import ROOT, modules, pages, prose, tracked
+
+#: `file.ext` or `file.ext:name`. Of other endings (`cert.pem`, `orders.jsonl`) the tree holds no file to point to.
+FILE = re.compile(
+    r"(?<![\w/.*{<-])((?:[\w-]+/)*[\w-]+(?<!_pb2)\.(?:py|md|proto|lark))\b(?![./]\w)(?::([A-Za-z_]\w*(?:\.\w+)*))?"
+)
+#: `module.name` in Python prose, where `module` is a module of the server.
+DOTTED = re.compile(r"(?<![\w./`\"'])([a-z_]+)\.([A-Za-z_]\w*)\b(?!\.\w)")
+#: Stems of server modules that are also everyday names of variables or fields: `message.body`, `popmq.mdb`.
+VARIABLES = {
+    "status",
+    "message",
+    "topic",
+    "broker",
+    "client",
+    "popmq",
+    "state",
+    "lease",
+    "filter",
+    "lite",
+    "backup",
+    "server",
+    "tag",
+}
+ENDINGS = {"py", "md", "proto", "lark", "toml", "txt"}
+#: Stale references in Python, without folders: to be mended where they stand. A line goes with its reference.
+STALE = {line for line in (ROOT / "tests" / "stale_references.txt").read_text().splitlines() if line}
+
+
+class Reference(NamedTuple):
+    """Where prose names a file, and the name within it, if any."""
+
+    place: str
+    file: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.file}{':' if self.name else ''}{self.name}"
+
+
+@cache
+def by_name() -> dict[str, list[str]]:
+    paths: dict[str, list[str]] = {}
+    for path in tracked():
+        paths.setdefault(path.rpartition("/")[2], []).append(path)
+    return paths
+
+
+def found(file: str) -> list[str]:
+    """The files of the tree whose path ends so: one for a name that is unique."""
+    return [path for path in by_name().get(file.rpartition("/")[2], []) if f"/{path}".endswith(f"/{file}")]
+
+
+@cache
+def defined(path: str) -> frozenset[str]:
+    """Functions, classes, methods, constants and attributes of a Python file, whatever they are nested in."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse((ROOT / path).read_text())):
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                names.add(node.name)
+            case ast.Name(ctx=ast.Store()):
+                names.add(node.id)
+            case ast.Attribute(ctx=ast.Store()):
+                names.add(node.attr)
+            case ast.Import() | ast.ImportFrom():
+                names.update(alias.asname or alias.name for alias in node.names)
+    return frozenset(names)
+
+
+def holds(path: str, name: str) -> bool:
+    """`name` is defined in the file; other kinds of files only have to contain it."""
+    if path.endswith(".py"):
+        return all(part in defined(path) for part in name.split("."))
+    return name in (ROOT / path).read_text()
+
+
+def dangling(references: Iterable[Reference]) -> list[str]:
+    return [
+        str(each)
+        for each in references
+        if not any(not each.name or holds(path, each.name) for path in found(each.file))
+    ]
+
+
+def short(told: str) -> str:
+    """Without folders, so that a module that moves keeps its line in the list of stale references."""
+    return re.sub(r"[^\s:]+/", "", told)
+
+
+def files_named(path: Path) -> Iterator[Reference]:
+    for place, text in prose(path):
+        yield from (Reference(place, file, name or "") for file, name in FILE.findall(text))
+
+
+def names_dotted(path: Path) -> Iterator[Reference]:
+    for place, text in prose(path):
+        for module, name in DOTTED.findall(text):
+            named = any(path.startswith("server/") for path in found(f"{module}.py"))
+            if named and place.startswith("server/") and module not in VARIABLES and name not in ENDINGS:
+                yield Reference(place, f"{module}.py", name)
+
+
+@cache
+def in_python() -> tuple[Reference, ...]:
+    return tuple(each for path in modules() for each in (*files_named(path), *names_dotted(path)))
+
+
+@pytest.mark.parametrize("path", pages(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_files_that_a_page_names_are_there(path: Path) -> None:
+    assert dangling(files_named(path)) == []
+
+
+def test_files_that_python_prose_names_are_there() -> None:
+    assert len(in_python()) > 100
+    assert [told for told in dangling(in_python()) if short(told) not in STALE] == []
+
+
+def test_a_stale_reference_that_was_mended_leaves_the_list() -> None:
+    assert sorted(STALE - {short(told) for told in dangling(in_python())}) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("see test_references.py", []),
+        ("see tests/test_references.py:dangling and storage/keys.py", []),
+        ("the class `core.py:Core.run`", []),
+        ("see no_such_module.py", ["here: no_such_module.py"]),
+        ("see test_references.py:no_such_name", ["here: test_references.py:no_such_name"]),
+        ("see elsewhere/test_references.py", ["here: elsewhere/test_references.py"]),
+        ("an order file orders.jsonl, and <name>.py", []),
+    ],
+)
+def test_a_reference_that_leads_nowhere_is_told(text: str, told: list[str]) -> None:
+    assert dangling(Reference("here", file, name or "") for file, name in FILE.findall(text)) == told

@@ -1,0 +1,107 @@
+"""One word for one thing: the second meanings and second words that the glossary of ARCHITECTURE.md rules out.
+
+Code in backticks and code blocks are left out, since names of fields and metrics stay as they were released. Pages must
+be clean. In Python (docstrings, comments, messages) each word has a number of places per room that may only go down.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.prose import COMMENT, ROOT, modules, pages
+
+
+class Banned(NamedTuple):
+    """A word in a sense that it does not have here, and the word to use."""
+
+    word: str
+    pattern: str
+    instead: str
+
+
+#: Leases and idle subscriptions expire.
+OF_A_LEASE = r"(?<!lease )(?<!leases )(?<!lease has )(?<!subscription )(?<!subscriptions )"
+EXPIRED = rf"(?i){OF_A_LEASE}\bexpired\b(?! (?:leases?|subscriptions?)\b)"
+BANNED = (
+    Banned("expired", EXPIRED, "retention drops messages; leases and subscriptions expire"),
+    Banned("letter", r"(?i)(?<!dead )(?<!dead-)\bletters?\b(?!s?, (?:and )?digits)", "dead letter; a character"),
+    Banned("check", r"(?i)\bchecks? (?:the |each |a |all )?(?:requests?|arguments?)\b", "validate a request"),
+    Banned("bury", r"(?i)\b(?:buried|burials?|bur(?:y|ies))\b", "dead-letter a message"),
+    Banned("commit group", r"(?i)\b(?:commit groups?|group of commands)\b", "commit batch"),
+    Banned("nobody's", r"(?i)\bnobody's\b|\b(?:are|is) others'", "say who may have it"),
+    Banned("what time", r"(?i)\bwhat time (?:asks|does|wants)\b", "periodic work"),
+    Banned("given back", r"(?i)\bg[ai]ven? (?:it |them )?back\b(?! to the disk)", "release a message"),
+    Banned("told", r"(?i)\b(?:is|are|was|were) told\b", "reported, returned, answered"),
+    Banned("handed out", r"(?i)\bhand(?:s|ed)? out\b", "deliver"),
+    Banned("deal out", r"(?i)\bdeals? (?:\w+ ){0,2}out\b|\bdealt\b", "assign queues"),
+)
+#: Rooms of Python code, and how many places of each word are left there at most, in tens. A number only goes down.
+LEFT: dict[str, dict[str, int]] = {
+    "sdk": {"handed out": 40, "told": 20, "given back": 10, "letter": 10, "expired": 10, "deal out": 10},
+    "server": {
+        "letter": 90,
+        "told": 70,
+        "given back": 20,
+        "expired": 10,
+        "bury": 10,
+        "handed out": 10,
+        "what time": 10,
+        "nobody's": 10,
+        "commit group": 10,
+        "deal out": 10,
+    },
+    "spark_connector": {},
+}
+
+
+def plain(markdown: str) -> str:
+    """Prose without its code blocks, code spans and link targets, in one line."""
+    without = re.sub(r"```.*?```|`[^`\n]*`|\]\([^)]*\)", "`", markdown, flags=re.DOTALL)
+    return " ".join(without.split())
+
+
+def texts(path: Path) -> Iterator[str]:
+    """Comments, docstrings and messages of a Python file: every string with a blank in it is taken for prose."""
+    source = path.read_text()
+    yield from COMMENT.findall(source)
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
+            yield node.value
+
+
+def uses(banned: Banned, text: str) -> list[str]:
+    return [match.group() for match in re.finditer(banned.pattern, plain(text))]
+
+
+@pytest.mark.parametrize("path", pages(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_page_uses_words_in_their_one_meaning(path: Path) -> None:
+    text = path.read_text()
+    assert [f"{found!r}: {banned.instead}" for banned in BANNED for found in uses(banned, text)] == []
+
+
+@pytest.mark.parametrize("banned", BANNED, ids=lambda banned: banned.word)
+def test_code_gets_no_new_second_meaning(banned: Banned) -> None:
+    for room, left in LEFT.items():
+        places = [path for path in modules() if path.relative_to(ROOT).parts[0] == room]
+        counted = sum(len(uses(banned, text)) for path in places for text in texts(path))
+        assert counted <= left.get(banned.word, 0), f"{room}: {banned.word}; {banned.instead}"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("the lease expired; an expired lease; retention dropped it", []),
+        ("retention expired a message", ["expired"]),
+        ("counted as `expired`", []),
+        ("a dead letter, a dead-letter topic, letters, digits and `_`", []),
+        ("the letter is marked", ["letter"]),
+        ("the handler checks the request", ["check"]),
+        ("the message is given back", ["given back"]),
+    ],
+)
+def test_a_second_meaning_is_noticed(text: str, words: list[str]) -> None:
+    assert [banned.word for banned in BANNED if uses(banned, text)] == words
