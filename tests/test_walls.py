@@ -219,6 +219,34 @@ def test_every_package_of_the_wheel_is_a_room_with_walls() -> None:
     assert packages == set(ROOM_FOLDERS)
 
 
+def cycle(graph: dict[str, set[str]]) -> list[str]:
+    """Modules that import each other or such modules; empty when no import leads back."""
+    left = dict(graph)
+    while free := [module for module, needed in left.items() if not needed & left.keys()]:
+        for module in free:
+            del left[module]
+    return sorted(left)
+
+
+def import_graph(folder: str) -> dict[str, set[str]]:
+    """Module → the modules of the same package that it imports; imports for type checkers count too."""
+    paths = {".".join(path.relative_to(ROOT).with_suffix("").parts[1:]): path for path in sources(folder)}
+    graph = {}
+    for module, path in paths.items():
+        names = {found.name for found in imports(path.relative_to(ROOT).as_posix(), tree_of(path))}
+        graph[module] = (names | {name.rpartition(".")[0] for name in names}) & paths.keys()
+    return graph
+
+
+@pytest.mark.parametrize("folder", ["sdk/popmq", "sdk/popmq_cli", "spark_connector/popmq_spark"])
+def test_no_modules_import_each_other(folder: str) -> None:
+    assert cycle(import_graph(folder)) == []
+
+
+def test_a_cycle_of_imports_is_noticed() -> None:
+    assert cycle({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": set()}) == ["a", "b", "c"]
+
+
 @pytest.mark.parametrize(
     ("rule", "path", "code"),
     [

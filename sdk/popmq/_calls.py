@@ -8,21 +8,18 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, make_dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
+from popmq._reason import clip
 from popmq.errors import BY_CODE, HandleLapsed, InvalidField, PartlyRefused, PopMQError
-from popmq.message import DeadLetter, Delivery, Referable, TraceContext
+from popmq.message import DeadLetter, Delivery, DeliveryGuard, Referable, TraceContext
 from popmq.topic import Assignment, Session
 from popmq_proto.v1 import popmq_pb2 as pb
-
-if TYPE_CHECKING:
-    from popmq._guard import Guard
 
 T = TypeVar("T")
 
 #: Limits of the contract that the SDK must know to cut requests to size.
 ENTRIES_MAX = 4096
-REASON_BYTES_MAX = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +115,7 @@ def pop(
     max_bytes: int,
     attempt_id: str,
     filter: pb.Filter | None,
-    guard: "Callable[[float], Guard]",
+    guard: Callable[[float], DeliveryGuard],
     lite_topics: Sequence[str] = (),
 ) -> Call[Popped]:
     """Leases a batch, guarded by what `guard` makes for a lease of so many seconds.
@@ -157,7 +154,7 @@ _Thawed: Any = make_dataclass(
 
 
 def read_delivery(
-    row: pb.Delivery, topic: str, group: str = "", until_ms: int = 0, guard: "Guard | None" = None
+    row: pb.Delivery, topic: str, group: str = "", until_ms: int = 0, guard: DeliveryGuard | None = None
 ) -> Delivery:
     """A row as a Delivery, with the rare fields asked for by presence."""
     message = row.message
@@ -273,11 +270,6 @@ def by_group(deliveries: Sequence[Delivery | str], group: str) -> Iterator[tuple
     for name, indices in groups.items():
         for start in range(0, len(indices), ENTRIES_MAX):
             yield name, indices[start : start + ENTRIES_MAX]
-
-
-def clip(reason: str) -> str:
-    """A reason of at most 4 KiB of UTF-8: its beginning."""
-    return reason.encode(errors="replace")[:REASON_BYTES_MAX].decode(errors="ignore")
 
 
 # ── Assignment and sessions ──────────────────────────────────────────────────────────────────────────────────────────

@@ -1,17 +1,14 @@
 """What `with delivery:` does, the same for both clients: which outcome a handler's end has, and who is told."""
 
 import logging
-import traceback
 from typing import Any, Literal, Protocol
 
-from popmq._calls import REASON_BYTES_MAX, clip
 from popmq._outcome import ACK, Outcome, Release
+from popmq._reason import reason_of
 from popmq.message import Delivery
 
 log = logging.getLogger("popmq.consumer")
 
-#: Of a reason's 4 KiB, what the exception's own text may take; the rest is for the last lines of its traceback.
-HEAD_BYTES_MAX = 1024
 
 OnError = Literal["log", "raise"]
 
@@ -46,14 +43,6 @@ def outcome_of(error: BaseException | None) -> Outcome:
     if isinstance(error, (Exception, SystemExit)):
         return Release(reason=reason_of(error))
     return Release(delay=0.0, count=False, reason=f"interrupted by {type(error).__qualname__}")
-
-
-def reason_of(error: BaseException) -> str:
-    """An exception as a reason: its type and text, then as much of its traceback's end as 4 KiB leave."""
-    head = f"{type(error).__qualname__}: {error}".encode(errors="replace")[:HEAD_BYTES_MAX].decode(errors="ignore")
-    lines = "".join(traceback.format_tb(error.__traceback__)).encode(errors="replace")
-    tail = lines[-(REASON_BYTES_MAX - HEAD_BYTES_MAX - 1) :].decode(errors="ignore")
-    return clip(f"{head}\n{tail}".rstrip())
 
 
 class Guard:

@@ -4,7 +4,7 @@ from typing import Any
 
 from popmq._admin_calls import start_position
 from popmq._calls import Call, ms
-from popmq._looking_calls import read_group_stats
+from popmq._inspection_calls import read_group_stats
 from popmq.owner import Attachment, Availability, Columns, OwnerLease, Position, SealedBatch, Token
 from popmq.topic import Start
 from popmq_proto.v1 import popmq_pb2 as pb

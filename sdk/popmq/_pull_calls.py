@@ -1,17 +1,15 @@
 """The calls of reading by queue and offset as pure functions."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from popmq._calls import ENTRIES_MAX, Call, InvisibleTimeResult, clip, error_of, ms, read_delivery
+from popmq._calls import ENTRIES_MAX, Call, InvisibleTimeResult, error_of, ms, read_delivery
 from popmq._outcome import Outcome, Reject, Release
+from popmq._reason import clip
 from popmq.errors import PopMQError
-from popmq.message import Delivery
+from popmq.message import Delivery, DeliveryGuard
 from popmq.pull import Pulled, QueueLocks
 from popmq_proto.v1 import popmq_pb2 as pb
-
-if TYPE_CHECKING:
-    from popmq._guard import Guard
 
 #: Messages of one pull, as in the reference: a slow handler does not make others wait for a thousand of them.
 PULL_MESSAGES = 32
@@ -36,7 +34,7 @@ def pull(
     filter: pb.Filter | None = None,
     commit_offset: int | None = None,
     shown_topic: str = "",
-    guard: "Guard | None" = None,
+    guard: DeliveryGuard | None = None,
 ) -> Call[Pulled]:
     """Reads a queue from an offset on. Deliveries say that they are of `shown_topic`, if that is not `topic`."""
     request = pb.PullRequest(

@@ -5,13 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Protocol, Self
 
 from popmq._outcome import ACK, Outcome, Reject, Release
-
-if TYPE_CHECKING:
-    from popmq._guard import Guard
-
 
 #: The delays that have a name, in seconds: what `Message.delay` takes by name.
 DELAY_LEVELS: Mapping[str, float] = {
@@ -95,8 +91,24 @@ class DeadLetter:
     dead_ms: int
 
 
+class DeliveryGuard(Protocol):
+    """What settles a delivery: by how its handler ended, or as the handler says."""
+
+    def enter(self, delivery: "Delivery") -> None:
+        """A handler begins."""
+
+    def leave(self, delivery: "Delivery", error: BaseException | None) -> bool:
+        """A handler ended, with `error` or without. True: the error is swallowed."""
+
+    async def leave_async(self, delivery: "Delivery", error: BaseException | None) -> bool:
+        """The same for `async with`."""
+
+    def settle(self, delivery: "Delivery", outcome: Outcome) -> None:
+        """The handler settles it itself."""
+
+
 class Referable:
-    """What has slots and may be held by weak references all the same."""
+    """Base of classes with slots that may be held by weak references."""
 
     __slots__ = ("__weakref__",)
 
@@ -133,7 +145,7 @@ class Delivery(Referable):
     trace_context: TraceContext | None = None
     dead_letter: DeadLetter | None = None  # in a dead-letter topic: its origin
     lite_topic: str = ""
-    _guard: "Guard | None" = field(default=None, repr=False)
+    _guard: "DeliveryGuard | None" = field(default=None, repr=False)
 
     @property
     def line(self) -> str:

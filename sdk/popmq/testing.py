@@ -60,7 +60,7 @@ class FakeClock:
         return self.now_ms() / 1000
 
     def drive(self, due: Callable[[], float | None], run: Callable[[], None]) -> bool:
-        """A client's lease keeper: `advance` calls `run` whenever `due()` has come."""
+        """A client's lease scheduler: `advance` calls `run` whenever `due()` has come."""
         self._driven.append((due, run))
         return True
 

@@ -7,8 +7,8 @@ from typing import Any
 import grpc
 
 from popmq._async.concurrency import Stop
+from popmq._call_retries import Stopped
 from popmq._connection import Connection
-from popmq._tries import Stopped
 from popmq.config import CHANNEL_OPTIONS
 from popmq.errors import ClientClosed
 from popmq_proto.v1 import popmq_pb2_grpc as stubs

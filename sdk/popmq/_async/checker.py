@@ -10,7 +10,7 @@ import logging
 from popmq import _send_calls
 from popmq._async.concurrency import Lock, Stop, Worker, finished
 from popmq._async.wire import Wire
-from popmq._tries import Stopped
+from popmq._call_retries import Stopped
 from popmq.errors import ClientClosed, PopMQError, TryLater
 from popmq.transaction import OnCheck
 from popmq_proto.v1 import popmq_pb2 as pb

@@ -12,13 +12,14 @@ from popmq import _calls, _send_calls
 from popmq._async.admin import AsyncAdmin
 from popmq._async.checker import Checker
 from popmq._async.consumer import AsyncConsumer, Parts
-from popmq._async.gather import Gather
 from popmq._async.heartbeats import Heartbeats
-from popmq._async.leases import Keeper, Leases
-from popmq._async.looking import AsyncLooking
+from popmq._async.inspection import AsyncInspection
+from popmq._async.leases import Leases
 from popmq._async.owners import AsyncOwners
 from popmq._async.pull_consumer import AsyncPullConsumer
 from popmq._async.pulling import AsyncPulling
+from popmq._async.scheduler import Scheduler
+from popmq._async.send_gatherer import SendGatherer
 from popmq._async.settler import Settler
 from popmq._async.subscriptions import AsyncSubscriptions
 from popmq._async.transactions import AsyncTransactions
@@ -26,8 +27,8 @@ from popmq._async.wire import Wire
 from popmq._calls import InvisibleTimeResult, all_or_raise
 from popmq._clock import Clock, SystemClock
 from popmq._connection import connection
+from popmq._consume_options import ConsumeOptions
 from popmq._guard import Guard, OnError
-from popmq._pace import Reading
 from popmq.config import DEFAULT_ENDPOINT, Retry, Timeouts
 from popmq.errors import PopMQError
 from popmq.message import Delivery, Message, SendReceipt
@@ -38,7 +39,7 @@ from popmq.topic import Assignment, Session
 Handle = Delivery | str
 
 
-class AsyncClient(AsyncAdmin, AsyncTransactions, AsyncSubscriptions, AsyncLooking, AsyncPulling, AsyncOwners):
+class AsyncClient(AsyncAdmin, AsyncTransactions, AsyncSubscriptions, AsyncInspection, AsyncPulling, AsyncOwners):
     """A connection to one broker; cheap, stateless, safe to share between threads or tasks.
 
     `client_id` (≤ 128 bytes) is shown where leases are shown; made from host, process and a random part when unset.
@@ -67,13 +68,13 @@ class AsyncClient(AsyncAdmin, AsyncTransactions, AsyncSubscriptions, AsyncLookin
         reached = connection(endpoint, tls, tls_ca, access_key, secret)
         self._wire = Wire(reached, timeouts or Timeouts(), retry or Retry())
         numbering = _send_calls.Numbering()
-        self._gather = Gather(self._wire, numbering)
+        self._gatherer = SendGatherer(self._wire, numbering)
         self._checker = Checker(self._wire, self.client_id)
-        keeper = Keeper(clock)
-        leases = Leases(self._wire, clock, keeper)
+        scheduler = Scheduler(clock)
+        leases = Leases(self._wire, clock, scheduler)
         settler = Settler(self._wire, clock, leases)
-        heartbeats = Heartbeats(self._wire, clock, keeper, self.client_id)
-        self._parts = Parts(self._wire, clock, keeper, leases, settler, self.client_id, numbering, heartbeats)
+        heartbeats = Heartbeats(self._wire, clock, scheduler, self.client_id)
+        self._parts = Parts(self._wire, clock, scheduler, leases, settler, self.client_id, numbering, heartbeats)
         self._consumers: weakref.WeakSet[AsyncConsumer] = weakref.WeakSet()
         self._pull_consumers: weakref.WeakSet[AsyncPullConsumer] = weakref.WeakSet()
 
@@ -98,12 +99,12 @@ class AsyncClient(AsyncAdmin, AsyncTransactions, AsyncSubscriptions, AsyncLookin
             await puller.close()
         await self._checker.stop()
         await self._parts.settler.stop()
-        await self._parts.keeper.stop()
+        await self._parts.scheduler.stop()
         await self._wire.close()
 
     def client_stats(self) -> ClientStats:
         """What this client has done so far."""
-        gather = self._gather
+        gather = self._gatherer
         return ClientStats(self._wire.calls, self._wire.retries, gather.sent, gather.requests, gather.waiting())
 
     # ── Send ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -131,7 +132,7 @@ class AsyncClient(AsyncAdmin, AsyncTransactions, AsyncSubscriptions, AsyncLookin
         results: list[Any] = []
         for run, size in _send_calls.cut(rows):
             try:
-                results += await self._gather.send(topic, run, size)
+                results += await self._gatherer.send(topic, run, size)
             except PopMQError as error:
                 if not results:
                     raise
@@ -176,7 +177,7 @@ class AsyncClient(AsyncAdmin, AsyncTransactions, AsyncSubscriptions, AsyncLookin
         InFlightLimit, RateLimited.
         """
         self._parts.settler.bind()
-        self._parts.keeper.bind()
+        self._parts.scheduler.bind()
         call = _calls.pop(
             topic,
             group,
@@ -222,7 +223,7 @@ class AsyncClient(AsyncAdmin, AsyncTransactions, AsyncSubscriptions, AsyncLookin
         workers. When one fails, those behind it come again behind it; other message groups go on.
         """
         wanted = _calls.filter_row(tag, sql)
-        reading = Reading(
+        options = ConsumeOptions(
             topic,
             group,
             max_messages,
@@ -236,7 +237,7 @@ class AsyncClient(AsyncAdmin, AsyncTransactions, AsyncSubscriptions, AsyncLookin
             wanted,
             tuple(lite_topics),
         )
-        consumer = AsyncConsumer(self._parts, reading)
+        consumer = AsyncConsumer(self._parts, options)
         self._consumers.add(consumer)
         return consumer
 
@@ -370,6 +371,6 @@ class AsyncClient(AsyncAdmin, AsyncTransactions, AsyncSubscriptions, AsyncLookin
                 results[index] = answer
                 if settles:
                     self._parts.leases.forget(handle)
-                    self._parts.leases.over(handle, _calls.failed(answer))
+                    self._parts.leases.settled(handle, _calls.failed(answer))
         all_or_raise(results)
         return results[0] if one else results

@@ -13,7 +13,7 @@ from popmq._async.wire import Wire
 from popmq._calls import InvisibleTimeResult, all_or_raise, filter_row
 from popmq._guard import OnError
 from popmq._pull_calls import PULL_MESSAGES
-from popmq._pulling import PullReading, check_strategy
+from popmq._pull_options import PullOptions, check_strategy
 from popmq.message import Delivery
 from popmq.process_queue import FlowControl
 from popmq.pull import Pulled, QueueLocks, Strategy
@@ -135,7 +135,7 @@ class AsyncPulling:
         """
         self._refuse_second(topic, group, queues)
         check_strategy(strategy)
-        reading = PullReading(
+        options = PullOptions(
             topic,
             group,
             filter_row(tag, sql),
@@ -149,7 +149,7 @@ class AsyncPulling:
             on_error,
             until_idle,
         )
-        return self._pulling(reading, GroupShare(self._wire, self._parts.heartbeats, self.client_id, reading))
+        return self._pulling(options, GroupShare(self._wire, self._parts.heartbeats, self.client_id, options))
 
     def broadcast_consume(
         self,
@@ -172,7 +172,7 @@ class AsyncPulling:
         and passed over: there is no retry topic. (`delivery.release(delay=…)` hands it out again.)
         The other parameters are those of `pull_consume`.
         """
-        reading = PullReading(
+        options = PullOptions(
             topic,
             "",
             filter_row(tag, sql),
@@ -187,10 +187,10 @@ class AsyncPulling:
             until_idle,
         )
         file = None if offsets is None else Path(offsets)
-        return self._pulling(reading, EveryQueue(self._wire, reading, file))
+        return self._pulling(options, EveryQueue(self._wire, options, file))
 
-    def _pulling(self, reading: PullReading, share: Share) -> AsyncPullConsumer:
-        consumer = AsyncPullConsumer(self._parts, reading, share)
+    def _pulling(self, options: PullOptions, share: Share) -> AsyncPullConsumer:
+        consumer = AsyncPullConsumer(self._parts, options, share)
         self._pull_consumers.add(consumer)
         return consumer
 

@@ -8,7 +8,7 @@ from popmq import _calls, _pull_calls
 from popmq._async.concurrency import Event, Lock, Worker
 from popmq._async.wire import Wire
 from popmq._clock import Clock
-from popmq._pulling import FAILED_S, PullReading
+from popmq._pull_options import FAILED_S, PullOptions
 from popmq.errors import MessageNotFound, PopMQError, TryLater
 from popmq.message import Delivery
 
@@ -34,19 +34,19 @@ class SendBacks:
     """
 
     def __init__(
-        self, wire: Wire, clock: Clock, client_id: str, reading: PullReading, told: Callable[[], object]
+        self, wire: Wire, clock: Clock, client_id: str, options: PullOptions, told: Callable[[], object]
     ) -> None:
         self._wire = wire
         self._told = told  # "the broker has everything", before `due` says so
         self._clock = clock
         self._client_id = client_id
-        self._reading = reading
+        self._options = options
         self._lock = Lock()
         self._waiting: list[Sent] = []
         self._idle = Event()
         self._idle.set()
         self._gave_up = False
-        self._worker = Worker(f"popmq-send-back-{reading.topic}", self._step)
+        self._worker = Worker(f"popmq-send-back-{options.topic}", self._step)
         # Before a test moves the time on, the broker has what was sent back in the time before.
         clock.drive(self.due, lambda: self._worker.wait_for(self.flush))
 
@@ -91,13 +91,13 @@ class SendBacks:
 
     async def _send(self, some: list[Sent]) -> bool:
         """Sends them; false: not now."""
-        reading = self._reading
+        options = self._options
         rows = [row for _, _, row, _ in some]
-        call = _pull_calls.send_back(reading.topic, reading.group, self._client_id, rows)
+        call = _pull_calls.send_back(options.topic, options.group, self._client_id, rows)
         try:
             results = await self._wire.run(call)
         except TryLater as error:
-            log.warning("group %s cannot send messages back, tried again in %g s: %s", reading.group, FAILED_S, error)
+            log.warning("group %s cannot send messages back, tried again in %g s: %s", options.group, FAILED_S, error)
             with self._lock:
                 self._waiting = some + self._waiting
             return False
@@ -111,5 +111,5 @@ class SendBacks:
         """What was refused; a message that the broker has no more is done with."""
         if not isinstance(result, PopMQError):
             return None
-        log.warning("group %s cannot send a message back: %s", self._reading.group, result)
+        log.warning("group %s cannot send a message back: %s", self._options.group, result)
         return None if isinstance(result, MessageNotFound) else result

@@ -12,7 +12,7 @@ from popmq._async.leases import Leases
 from popmq._async.wire import Wire
 from popmq._calls import Call
 from popmq._clock import Clock
-from popmq._hand import Batch
+from popmq._leased_batches import Batch
 from popmq._outcome import Ack, Outcome, Release
 from popmq.errors import PopMQError
 from popmq.message import Delivery
@@ -66,7 +66,7 @@ class Settler:
         ticket = Ticket() if confirm else None
         waits = delivery if delivery.line and not isinstance(outcome, Ack) else None
         if waits:
-            self._leases.asked(delivery.handle)
+            self._leases.settling(delivery.handle)
         with self._lock:
             if self._idle.is_set():
                 self._idle.clear()
@@ -76,7 +76,7 @@ class Settler:
                 self._changes[delivery.group].append((_change(delivery.handle, outcome), ticket, waits))
         self._worker.wake()
         if delivery.line and not waits:
-            self._leases.over(delivery.handle, failed=False)
+            self._leases.settled(delivery.handle, failed=False)
         return ticket
 
     def due(self) -> float | None:
@@ -121,7 +121,7 @@ class Settler:
     def _answer(self, group: str, answered: Iterable[tuple[Told, Any]]) -> None:
         for (_, ticket, waits), result in answered:
             if waits is not None:
-                self._leases.over(waits.handle, _calls.failed(result))
+                self._leases.settled(waits.handle, _calls.failed(result))
             error = result if isinstance(result, PopMQError) else None
             if ticket is not None:
                 ticket.resolve(error)

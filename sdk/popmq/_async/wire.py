@@ -10,10 +10,10 @@ import grpc
 from popmq import _fork
 from popmq._async.channel import Channel
 from popmq._async.concurrency import Lock, Stop
+from popmq._call_retries import CallRetries, Stopped
 from popmq._calls import Call
 from popmq._connection import Connection
 from popmq._rpc_errors import read_rpc_error
-from popmq._tries import Stopped, Tries
 from popmq.config import Retry, Timeouts
 from popmq.errors import ClientClosed, Unavailable
 
@@ -40,7 +40,7 @@ class Wire:
 
         Raises the error of the last try; Stopped once `stop` is set; ClientClosed.
         """
-        tries = Tries(call, getattr(self.timeouts, call.timeout), self._retry, time.monotonic())
+        tries = CallRetries(call, getattr(self.timeouts, call.timeout), self._retry, time.monotonic())
         with self._counting:
             self.calls += 1
         while True:

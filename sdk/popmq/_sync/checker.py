@@ -9,9 +9,9 @@ hello (topics) ──▶ welcome ──▶ check ──▶ the topic's callback 
 import logging
 
 from popmq import _send_calls
+from popmq._call_retries import Stopped
 from popmq._sync.concurrency import Lock, Stop, Worker, finished
 from popmq._sync.wire import Wire
-from popmq._tries import Stopped
 from popmq.errors import ClientClosed, PopMQError, TryLater
 from popmq.transaction import OnCheck
 from popmq_proto.v1 import popmq_pb2 as pb

@@ -13,18 +13,19 @@ from popmq import _calls, _send_calls
 from popmq._calls import InvisibleTimeResult, all_or_raise
 from popmq._clock import Clock, SystemClock
 from popmq._connection import connection
+from popmq._consume_options import ConsumeOptions
 from popmq._guard import Guard, OnError
-from popmq._pace import Reading
 from popmq._sync.admin import Admin
 from popmq._sync.checker import Checker
 from popmq._sync.consumer import Consumer, Parts
-from popmq._sync.gather import Gather
 from popmq._sync.heartbeats import Heartbeats
-from popmq._sync.leases import Keeper, Leases
-from popmq._sync.looking import Looking
+from popmq._sync.inspection import Inspection
+from popmq._sync.leases import Leases
 from popmq._sync.owners import Owners
 from popmq._sync.pull_consumer import PullConsumer
 from popmq._sync.pulling import Pulling
+from popmq._sync.scheduler import Scheduler
+from popmq._sync.send_gatherer import SendGatherer
 from popmq._sync.settler import Settler
 from popmq._sync.subscriptions import Subscriptions
 from popmq._sync.transactions import Transactions
@@ -39,7 +40,7 @@ from popmq.topic import Assignment, Session
 Handle = Delivery | str
 
 
-class Client(Admin, Transactions, Subscriptions, Looking, Pulling, Owners):
+class Client(Admin, Transactions, Subscriptions, Inspection, Pulling, Owners):
     """A connection to one broker; cheap, stateless, safe to share between threads or tasks.
 
     `client_id` (≤ 128 bytes) is shown where leases are shown; made from host, process and a random part when unset.
@@ -68,13 +69,13 @@ class Client(Admin, Transactions, Subscriptions, Looking, Pulling, Owners):
         reached = connection(endpoint, tls, tls_ca, access_key, secret)
         self._wire = Wire(reached, timeouts or Timeouts(), retry or Retry())
         numbering = _send_calls.Numbering()
-        self._gather = Gather(self._wire, numbering)
+        self._gatherer = SendGatherer(self._wire, numbering)
         self._checker = Checker(self._wire, self.client_id)
-        keeper = Keeper(clock)
-        leases = Leases(self._wire, clock, keeper)
+        scheduler = Scheduler(clock)
+        leases = Leases(self._wire, clock, scheduler)
         settler = Settler(self._wire, clock, leases)
-        heartbeats = Heartbeats(self._wire, clock, keeper, self.client_id)
-        self._parts = Parts(self._wire, clock, keeper, leases, settler, self.client_id, numbering, heartbeats)
+        heartbeats = Heartbeats(self._wire, clock, scheduler, self.client_id)
+        self._parts = Parts(self._wire, clock, scheduler, leases, settler, self.client_id, numbering, heartbeats)
         self._consumers: weakref.WeakSet[Consumer] = weakref.WeakSet()
         self._pull_consumers: weakref.WeakSet[PullConsumer] = weakref.WeakSet()
 
@@ -99,12 +100,12 @@ class Client(Admin, Transactions, Subscriptions, Looking, Pulling, Owners):
             puller.close()
         self._checker.stop()
         self._parts.settler.stop()
-        self._parts.keeper.stop()
+        self._parts.scheduler.stop()
         self._wire.close()
 
     def client_stats(self) -> ClientStats:
         """What this client has done so far."""
-        gather = self._gather
+        gather = self._gatherer
         return ClientStats(self._wire.calls, self._wire.retries, gather.sent, gather.requests, gather.waiting())
 
     # ── Send ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -132,7 +133,7 @@ class Client(Admin, Transactions, Subscriptions, Looking, Pulling, Owners):
         results: list[Any] = []
         for run, size in _send_calls.cut(rows):
             try:
-                results += self._gather.send(topic, run, size)
+                results += self._gatherer.send(topic, run, size)
             except PopMQError as error:
                 if not results:
                     raise
@@ -177,7 +178,7 @@ class Client(Admin, Transactions, Subscriptions, Looking, Pulling, Owners):
         InFlightLimit, RateLimited.
         """
         self._parts.settler.bind()
-        self._parts.keeper.bind()
+        self._parts.scheduler.bind()
         call = _calls.pop(
             topic,
             group,
@@ -223,7 +224,7 @@ class Client(Admin, Transactions, Subscriptions, Looking, Pulling, Owners):
         workers. When one fails, those behind it come again behind it; other message groups go on.
         """
         wanted = _calls.filter_row(tag, sql)
-        reading = Reading(
+        options = ConsumeOptions(
             topic,
             group,
             max_messages,
@@ -237,7 +238,7 @@ class Client(Admin, Transactions, Subscriptions, Looking, Pulling, Owners):
             wanted,
             tuple(lite_topics),
         )
-        consumer = Consumer(self._parts, reading)
+        consumer = Consumer(self._parts, options)
         self._consumers.add(consumer)
         return consumer
 
@@ -371,6 +372,6 @@ class Client(Admin, Transactions, Subscriptions, Looking, Pulling, Owners):
                 results[index] = answer
                 if settles:
                     self._parts.leases.forget(handle)
-                    self._parts.leases.over(handle, _calls.failed(answer))
+                    self._parts.leases.settled(handle, _calls.failed(answer))
         all_or_raise(results)
         return results[0] if one else results

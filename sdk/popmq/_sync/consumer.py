@@ -5,26 +5,26 @@ import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import Generator
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self
 
 from popmq import _admin_calls, _calls
+from popmq._call_retries import Stopped
 from popmq._calls import Popped
 from popmq._clock import Clock
+from popmq._consume_options import TICK_S, ConsumeOptions
 from popmq._guard import Guard
-from popmq._hand import Batch
+from popmq._leased_batches import Batch
 from popmq._outcome import GIVE_BACK
-from popmq._pace import TICK_S, PopSize, Reading
+from popmq._pop_size import PopSize
 from popmq._send_calls import Numbering
 from popmq._sync.concurrency import Event, Mutex, Stop
+from popmq._sync.delivery_loop import DeliveryLoop
 from popmq._sync.heartbeats import Heartbeats
-from popmq._sync.leases import Keeper, Leases
+from popmq._sync.leases import Leases
+from popmq._sync.scheduler import Scheduler
 from popmq._sync.session import Session
 from popmq._sync.settler import Settler
 from popmq._sync.wire import Wire
-from popmq._tries import Stopped
 from popmq.errors import Forbidden, PopMQError, TryLater, WrongConsumeMode
 from popmq.message import Delivery
 
@@ -42,7 +42,7 @@ class Parts:
 
     wire: Wire
     clock: Clock
-    keeper: Keeper
+    scheduler: Scheduler
     leases: Leases
     settler: Settler
     client_id: str
@@ -50,22 +50,22 @@ class Parts:
     heartbeats: Heartbeats
 
 
-class Consumer:
+class Consumer(DeliveryLoop):
     """Deliveries of one topic for one group, as they come; made by `Client.consume`.
 
     It outlives a broker that restarts. It ends by `stop()`, by leaving its loop or its `with`; what it had
     popped and not handed out is then visible to others at once, and does not count as an attempt.
     """
 
-    def __init__(self, parts: Parts, reading: Reading) -> None:
+    def __init__(self, parts: Parts, options: ConsumeOptions) -> None:
         self._parts = parts
-        self._reading = reading
+        self._options = options
         self._session = Session(
-            parts.wire, parts.clock, parts.heartbeats, parts.client_id, reading.topic, reading.group
+            parts.wire, parts.clock, parts.heartbeats, parts.client_id, options.topic, options.group
         )
         self._buffer: deque[Delivery] = deque()
         self._batches: list[Batch] = []
-        self._size = PopSize(reading.max_messages)
+        self._size = PopSize(options.max_messages)
         self._attempt_id = ""
         self._stop = Stop()
         self._freed = Event()
@@ -100,32 +100,8 @@ class Consumer:
             # In its turn too: of several who close, nobody returns before the goodbye.
             opened, self._opened = self._opened, False
             if opened:
-                self._parts.keeper.remove(self._session)
+                self._parts.scheduler.remove(self._session)
                 self._session.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def __iter__(self) -> Generator[Delivery, None, None]:
-        """The deliveries; leaving the loop closes the consumer."""
-        try:
-            while (delivery := self._take()) is not None:
-                yield delivery
-        finally:
-            self.close()
-
-    def __next__(self) -> Delivery:
-        """The next delivery. Several threads or tasks may take turns."""
-        delivery = self._take()
-        if delivery is None:
-            self.close()
-            raise StopIteration
-        return delivery
 
     def _take(self) -> Delivery | None:
         with self._turn:
@@ -153,7 +129,7 @@ class Consumer:
         later: list[Delivery] = []
         while self._buffer and found is None:
             delivery = self._buffer.popleft()
-            when = self._parts.leases.begin(delivery)
+            when = self._parts.leases.hand_out(delivery)
             if when == "now":
                 found = delivery
             elif when == "later":
@@ -168,7 +144,7 @@ class Consumer:
 
     def _start(self) -> None:
         self._parts.settler.bind()
-        self._parts.keeper.bind()
+        self._parts.scheduler.bind()
         self._stop.watch(self._let_on)
         while not self._started and not self._stop.is_set():
             # However long the broker is away: a worker may well start before it.
@@ -183,17 +159,17 @@ class Consumer:
 
     def _open(self) -> None:
         """Asks what the group wants, and opens the session."""
-        group = self._parts.wire.run(_admin_calls.get_group(self._reading.group), self._stop)
+        group = self._parts.wire.run(_admin_calls.get_group(self._options.group), self._stop)
         self._fifo = group.fifo
-        if not self._reading.queues:
+        if not self._options.queues:
             self._session.open(self._stop)
-            self._parts.keeper.add(self._session)
+            self._parts.scheduler.add(self._session)
             self._opened = True
 
     def _refill(self) -> bool:
         """Pops a batch; false when the consumer has been idle for as long as it was told to."""
         room = self._room()
-        queues = self._reading.queues or self._session.queues()
+        queues = self._options.queues or self._session.queues()
         if not room or queues is None:
             return True
         if self._idle_since is None:
@@ -212,7 +188,7 @@ class Consumer:
         if self._buffer:
             self._idle_since = None
             return True
-        left = self._reading.idle_left(self._idle())
+        left = self._options.idle_left(self._idle())
         return left is None or left > TICK_S
 
     def _idle(self) -> float:
@@ -225,7 +201,7 @@ class Consumer:
     def _room(self) -> int:
         """How many more deliveries may be handed out; when none, waits for a handler to settle one."""
         self._batches = [batch for batch in self._batches if batch.members]
-        room = self._reading.max_in_hand - sum(len(batch.members) for batch in self._batches)
+        room = self._options.max_in_hand - sum(len(batch.members) for batch in self._batches)
         if room <= 0 and not self._freed.wait(LOOK_S):
             self._parts.leases.forget_dropped()
         return max(0, room)
@@ -235,7 +211,7 @@ class Consumer:
         now = self._parts.clock.now()
         since = now - popped.lease if popped.replay else now
         # Dead letters have message groups too, and no order: the broker takes nothing back behind them.
-        ordered = not self._reading.topic.startswith(DEAD_LETTER_PREFIX)
+        ordered = not self._options.topic.startswith(DEAD_LETTER_PREFIX)
         batch = Batch(popped.deliveries, popped.lease, since, freed=self._let_on, ordered=ordered)
         self._parts.leases.hold(batch)
         self._batches.append(batch)
@@ -246,23 +222,23 @@ class Consumer:
 
         It waits for messages until `until` is set.
         """
-        reading = self._reading
+        options = self._options
         self._attempt_id = self._attempt_id or self._parts.numbering.attempt_id()
         while True:
             waits = not self._stop.is_set() and not (until and until.is_set())
             call = _calls.pop(
-                reading.topic,
-                reading.group,
+                options.topic,
+                options.group,
                 client_id=self._parts.client_id,
                 max_messages=size,
-                wait=reading.pop_wait(self._idle()) if waits else 0.0,
-                invisible=reading.invisible,
+                wait=options.pop_wait(self._idle()) if waits else 0.0,
+                invisible=options.invisible,
                 queues=queues,
                 max_bytes=0,
                 attempt_id=self._attempt_id,
-                filter=reading.filter,
+                filter=options.filter,
                 guard=self._guard,
-                lite_topics=reading.lite_topics,
+                lite_topics=options.lite_topics,
             )
             try:
                 popped = self._parts.wire.run(call, (until or self._stop) if waits else None)
@@ -272,7 +248,7 @@ class Consumer:
             except (TryLater, Forbidden, WrongConsumeMode) as error:
                 if isinstance(error, WrongConsumeMode) and not self._answered:
                     raise  # it was begun by mistake; a group that is switched while it runs may be switched back
-                if not isinstance(error, TryLater) and reading.until_idle is not None:
+                if not isinstance(error, TryLater) and options.until_idle is not None:
                     raise  # there may be messages: it is not idle, and would not end
                 if self._stop.is_set():
                     return Popped([], 0.0, False)
@@ -290,12 +266,12 @@ class Consumer:
                     self._hold(popped)
 
     def _try_on(self, error: PopMQError) -> None:
-        log.warning("group %s cannot read %s, it tries on: %s", self._reading.group, self._reading.topic, error)
+        log.warning("group %s cannot read %s, it tries on: %s", self._options.group, self._options.topic, error)
         self._stop.wait(LOOK_S)
 
     def _guard(self, lease: float) -> Guard:
-        reading = self._reading
-        return Guard(self._parts.settler, reading.on_error, reading.confirm, lease, self._parts.clock.now())
+        options = self._options
+        return Guard(self._parts.settler, options.on_error, options.confirm, lease, self._parts.clock.now())
 
     def _let_on(self) -> None:
         """A delivery was settled: there is room, and perhaps it is another one's turn."""

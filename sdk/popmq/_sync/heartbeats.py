@@ -1,5 +1,5 @@
 # Written by sdk/twin.py from popmq/_async/heartbeats.py: change that one.
-"""The sessions of one client: one chore that keeps all of them alive, however many consumers share them.
+"""The sessions of one client: one job that keeps all of them alive, however many consumers share them.
 
 A session belongs to a client in a group, and names every topic that the client reads for it. So consumers do not send
 heartbeats of their own: two of them in one group would take each other's topic out of the session.
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from popmq import _calls
 from popmq._clock import Clock
 from popmq._sync.concurrency import Mutex, Stop
-from popmq._sync.leases import Keeper
+from popmq._sync.scheduler import Scheduler
 from popmq._sync.wire import Wire
 from popmq.errors import PopMQError, Rejected, TryLater
 
@@ -48,10 +48,10 @@ class _Member:
 class Heartbeats:
     """Consumers join and leave; their `changed` is called whenever the broker would assign them other queues."""
 
-    def __init__(self, wire: Wire, clock: Clock, keeper: Keeper, client_id: str) -> None:
+    def __init__(self, wire: Wire, clock: Clock, scheduler: Scheduler, client_id: str) -> None:
         self._wire = wire
         self._clock = clock
-        self._keeper = keeper
+        self._scheduler = scheduler
         self._client_id = client_id
         # Held while a heartbeat is under way: one that arrived after the goodbye would begin the session anew.
         self._turn = Mutex()
@@ -59,7 +59,7 @@ class Heartbeats:
         self._gave_up = False  # a goodbye found no broker: closing waits for that only once
         self._losses = 0
         self._beaten_at = 0.0
-        keeper.add(self)
+        scheduler.add(self)
 
     def join(self, group: str, topic: str, changed: Callable[[], object], stop: Stop) -> None:
         """Opens the session, or adds a topic to it. Raises TopicNotFound, GroupNotFound; Stopped by `stop`."""
@@ -71,7 +71,7 @@ class Heartbeats:
             except BaseException:
                 self._forget(group, topic, changed)
                 raise
-        self._keeper.wake()
+        self._scheduler.wake()
 
     def leave(self, group: str, topic: str, changed: Callable[[], object], tell: bool = True) -> None:
         """Takes a topic out of the session. With the last one says goodbye: the broker gives this client's queues to

@@ -1,153 +1,102 @@
 # Written by sdk/twin.py from popmq/_async/leases.py: change that one.
-"""Renews the leases of what is in hand, and keeps sessions alive: whatever a client does by the clock."""
+"""Renews the leases of the deliveries that a client holds."""
 
 import logging
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from popmq import _calls
 from popmq._clock import Clock
-from popmq._hand import Batch, Hand
-from popmq._sync.concurrency import Lock, Worker
+from popmq._group_order import MessageGroupOrder, When
+from popmq._leased_batches import Batch, LeasedBatches
+from popmq._sync.concurrency import Lock
+from popmq._sync.scheduler import Scheduler
 from popmq._sync.wire import Wire
-from popmq._turns import Turns, When
 from popmq.errors import HandleLapsed, PopMQError
 from popmq.message import Delivery
 
 log = logging.getLogger("popmq.consumer")
 
 
-class Chore(Protocol):
-    """Something to do at times."""
-
-    def due(self) -> float | None:
-        """When, on the client's clock; None: not now."""
-
-    def run(self) -> None:
-        """Does it; afterwards `due` is later."""
-
-
-class Keeper:
-    """Does chores in the background, each when it is due."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._chores: list[Chore] = []
-        self._worker = Worker("popmq-keeper", self._step)
-        self._driven = clock.drive(self.due, self._worker.run_now)
-
-    def bind(self) -> None:
-        """To be called in the event loop before the first chore."""
-        self._worker.bind()
-
-    def add(self, chore: Chore) -> None:
-        """Takes a chore on."""
-        self._chores.append(chore)
-        self.wake()
-
-    def remove(self, chore: Chore) -> None:
-        """Gives a chore up."""
-        self._chores.remove(chore)
-
-    def wake(self) -> None:
-        """Something may be due sooner than before."""
-        if not self._driven:
-            self._worker.wake()
-
-    def due(self) -> float | None:
-        """When the next chore is due."""
-        return min((due for due in (chore.due() for chore in list(self._chores)) if due is not None), default=None)
-
-    def stop(self) -> None:
-        """Does no more."""
-        self._chores.clear()
-        self._worker.stop()
-
-    def _step(self) -> float | None:
-        for chore in list(self._chores):
-            due = chore.due()
-            if due is not None and due <= self._clock.now():
-                chore.run()
-        due = self.due()
-        return None if due is None else max(0.0, due - self._clock.now())
-
-
 class Leases:
-    """The chore of renewing what is in hand."""
+    """The leases of one client, as a job of its scheduler."""
 
-    def __init__(self, wire: Wire, clock: Clock, keeper: Keeper) -> None:
+    def __init__(self, wire: Wire, clock: Clock, scheduler: Scheduler) -> None:
         self._wire = wire
         self._clock = clock
-        self._keeper = keeper
+        self._scheduler = scheduler
         self._lock = Lock()
-        self._hand = Hand()
-        self._turns = Turns(self._hand)
-        keeper.add(self)
+        self._batches = LeasedBatches()
+        self._order = MessageGroupOrder(self._batches)
+        scheduler.add(self)
 
     def hold(self, batch: Batch) -> None:
-        """Renews the leases of a batch from now on."""
+        """Renews the lease of a batch from now on."""
         with self._lock:
-            self._hand.hold(batch)
-        self._keeper.wake()
+            self._batches.add(batch)
+        self._scheduler.wake()
 
     def holds(self, handle: str) -> bool:
         """Whether the lease of this delivery is renewed here."""
-        return self._hand.batch_of(handle) is not None
+        return self._batches.batch_of(handle) is not None
 
     def forget(self, handle: str) -> bool:
-        """Renews a delivery no more; false: it was not held."""
+        """Stops renewing a delivery. False: it was not held."""
         with self._lock:
-            batch = self._hand.drop(handle)
+            batch = self._batches.drop(handle)
         if batch is not None:
             batch.freed()
         return batch is not None
 
     def forget_run(self, delivery: Delivery) -> bool:
-        """Renews it no more, nor those behind it in its message group, which go back with it; false: was not held."""
+        """Stops renewing a delivery and those behind it in its message group, which the broker takes back with it.
+
+        False: it was not held.
+        """
         with self._lock:
-            batch = self._hand.drop(delivery.handle)
+            batch = self._batches.drop(delivery.handle)
             if batch is not None:
-                self._hand.drop_behind(batch, delivery.handle)
+                self._batches.drop_behind(batch, delivery.handle)
         return batch is not None
 
-    def begin(self, delivery: Delivery) -> When:
-        """Hands a buffered delivery out, if it is its turn."""
+    def hand_out(self, delivery: Delivery) -> When:
+        """Hands a buffered delivery out if its message group allows it."""
         with self._lock:
-            return self._turns.begin(delivery)
+            return self._order.hand_out(delivery)
 
-    def asked(self, handle: str) -> None:
-        """How a delivery ended is being told, and its message group waits for the answer."""
+    def settling(self, handle: str) -> None:
+        """The broker is being told how a delivery ended; its message group waits for the answer."""
         with self._lock:
-            self._turns.asked(handle)
+            self._order.settling(handle)
 
     def left(self, handle: str) -> None:
-        """The handler of a delivery that was lost is done: its message group may go on."""
+        """The handler of a delivery whose lease was lost has ended: its message group may continue."""
         with self._lock:
-            batches = self._turns.left(handle)
+            batches = self._order.left(handle)
         for batch in batches:
             batch.freed()
 
-    def over(self, handle: str, failed: bool) -> None:
-        """The broker knows how a delivery ended; `failed`: those behind it in its message group go back with it."""
+    def settled(self, handle: str, failed: bool) -> None:
+        """The broker has answered how a delivery ended. `failed`: it takes back those behind it."""
         with self._lock:
-            batches = self._turns.over(handle, failed)
+            batches = self._order.settled(handle, failed)
         for batch in batches:
             batch.freed()
 
     def forget_dropped(self) -> None:
-        """Forgets what its handler dropped without settling it: it comes back to the group when its lease ends."""
+        """Forgets deliveries that handlers dropped without settling them: they return when their leases end."""
         with self._lock:
-            self._hand.drop_unreferenced()
+            self._batches.drop_unreferenced()
 
     def due(self) -> float | None:
-        """When the next lease is to be renewed."""
+        """When the next lease must be renewed."""
         with self._lock:
-            return self._hand.due()
+            return self._batches.due()
 
     def run(self) -> None:
-        """Renews what is due, a batch at a time: the broker moves a whole batch as cheaply as one message."""
+        """Renews what is due, one request a batch: for the broker a whole batch costs as little as one message."""
         with self._lock:
-            batches = self._hand.to_renew(self._clock.now())
+            batches = self._batches.to_renew(self._clock.now())
         for batch in batches:
             self._renew(batch)
 
@@ -158,7 +107,7 @@ class Leases:
         try:
             results = self._wire.run(_calls.change(batch.group, changes))
         except PopMQError as error:
-            log.warning("a lease of group %s was not renewed, it is tried again: %s", batch.group, error)
+            log.warning("a lease of group %s could not be renewed and is tried again: %s", batch.group, error)
             batch.failed(self._clock.now())
         else:
             batch.renewed(self._clock.now())
@@ -166,14 +115,14 @@ class Leases:
 
     def _drop_lapsed(self, batch: Batch, handles: Sequence[str], results: Sequence[Any]) -> None:
         for handle, result in zip(handles, results, strict=True):
-            # A delivery that was settled while its renewal was under way has lapsed too, and is forgotten already.
+            # A delivery that was settled while this renewal ran has lapsed too; it is forgotten already.
             if isinstance(result, PopMQError) and self._lose(batch, handle):
                 log.warning("a delivery of group %s is lost to this client: %s", batch.group, result)
                 if not isinstance(result, HandleLapsed):
                     log.error("the broker did not renew it: %s", result.code)
 
     def _lose(self, batch: Batch, handle: str) -> bool:
-        """Its lease is over, and so is that of those behind it in its message group. False: it was known."""
+        """Forgets a delivery whose lease is over, and those behind it in its message group. False: it was not held."""
         with self._lock:
-            self._hand.drop_behind(batch, handle)
+            self._batches.drop_behind(batch, handle)
         return self.forget(handle)

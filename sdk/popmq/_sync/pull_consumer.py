@@ -2,19 +2,18 @@
 """`for delivery in client.pull_consume(topic, group)`: reads a share of a topic's queues until it is stopped."""
 
 import logging
-from collections.abc import Generator, Sequence
-from types import TracebackType
-from typing import Self
+from collections.abc import Sequence
 
-from popmq._pulling import FAILED_S, PullReading
+from popmq._call_retries import Stopped
+from popmq._pull_options import FAILED_S, PullOptions
 from popmq._sync.arrivals import Arrivals
 from popmq._sync.concurrency import Lock, Mutex, Stop
 from popmq._sync.consumer import Parts
-from popmq._sync.puller import Desk
+from popmq._sync.delivery_loop import DeliveryLoop
+from popmq._sync.puller import PullContext
 from popmq._sync.send_backs import SendBacks
 from popmq._sync.share import Share
 from popmq._sync.upkeep import Upkeep
-from popmq._tries import Stopped
 from popmq.errors import TryLater
 from popmq.message import Delivery
 from popmq.pull import PullState
@@ -22,44 +21,44 @@ from popmq.pull import PullState
 log = logging.getLogger("popmq.consumer")
 
 
-class PullConsumer:
+class PullConsumer(DeliveryLoop):
     """Deliveries of the queues that this consumer reads; made by `Client.pull_consume` and `broadcast_consume`.
 
     It pulls in the background, ahead of its handlers. It outlives a broker that restarts. It ends by `stop()`, by
     leaving its loop or its `with`: then it commits how far it came, and gives its queues to others at once.
     """
 
-    def __init__(self, parts: Parts, reading: PullReading, share: Share) -> None:
+    def __init__(self, parts: Parts, options: PullOptions, share: Share) -> None:
         self._parts = parts
-        self._reading = reading
+        self._options = options
         self._stop = Stop()
         self._turn = Mutex()
         self._started = False
-        self._kept = False  # its upkeep is among the keeper's chores
+        self._kept = False  # its upkeep is among the keeper's jobs
         lock = Lock()
         self._arrivals = Arrivals(lock)
-        self._send_backs = SendBacks(parts.wire, parts.clock, parts.client_id, reading, self._arrivals.wake)
-        self._desk = Desk(
+        self._send_backs = SendBacks(parts.wire, parts.clock, parts.client_id, options, self._arrivals.wake)
+        self._context = PullContext(
             parts.wire,
             parts.clock,
-            reading,
+            options,
             lock,
             self._arrivals,
             self._send_backs,
-            look=parts.keeper.wake,
+            look=parts.scheduler.wake,
             rebalance=lambda: self._upkeep.rebalance(),
         )
-        self._upkeep = Upkeep(self._desk, share, self._stop)
+        self._upkeep = Upkeep(self._context, share, self._stop)
 
     @property
     def topic(self) -> str:
         """What it reads."""
-        return self._reading.topic
+        return self._options.topic
 
     @property
     def group(self) -> str:
         """For whom; "" when it broadcasts."""
-        return self._reading.group
+        return self._options.group
 
     def stop(self) -> None:
         """Ends the loop after the delivery that is being handled. May be called from other threads and from signal
@@ -73,11 +72,11 @@ class PullConsumer:
 
     def pause(self) -> None:
         """Pulls nothing and hands nothing out until `resume`. Its queues stay its own, and progress is committed."""
-        self._desk.paused = True
+        self._context.paused = True
 
     def resume(self) -> None:
         """Goes on."""
-        self._desk.paused = False
+        self._context.paused = False
         self._upkeep.wake()
         self._arrivals.wake()
 
@@ -92,43 +91,19 @@ class PullConsumer:
         self.stop()
         if self._kept:
             self._kept = False
-            self._parts.keeper.remove(self._upkeep)
+            self._parts.scheduler.remove(self._upkeep)
         self._upkeep.close()
         self._send_backs.stop()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def __iter__(self) -> Generator[Delivery, None, None]:
-        """The deliveries; leaving the loop closes the consumer."""
-        try:
-            while (delivery := self._take()) is not None:
-                yield delivery
-        finally:
-            self.close()
-
-    def __next__(self) -> Delivery:
-        """The next delivery. Several threads or tasks may take turns."""
-        delivery = self._take()
-        if delivery is None:
-            self.close()
-            raise StopIteration
-        return delivery
 
     def _take(self) -> Delivery | None:
         with self._turn:
             if not self._started:
                 self._start()
             while not self._stop.is_set():
-                delivery = self._arrivals.next(self._parts.clock.now(), self._desk.paused)
+                delivery = self._arrivals.next(self._parts.clock.now(), self._context.paused)
                 if delivery is not None:
                     return delivery
-                if not self._arrivals.wait(self._reading.until_idle) and self._read_out():
+                if not self._arrivals.wait(self._options.until_idle) and self._read_out():
                     self._stop.set()
             return None
 
@@ -143,12 +118,12 @@ class PullConsumer:
         return self._send_backs.due() is None and self._upkeep.idle() and not self._arrivals.news()
 
     def _start(self) -> None:
-        self._parts.keeper.bind()
+        self._parts.scheduler.bind()
         self._send_backs.bind()
         self._stop.watch(self._arrivals.wake)
         if not self._kept:
             self._kept = True
-            self._parts.keeper.add(self._upkeep)
+            self._parts.scheduler.add(self._upkeep)
         while not self._stop.is_set():
             try:
                 self._upkeep.open()
@@ -160,4 +135,4 @@ class PullConsumer:
             else:
                 break
         self._started = True
-        self._parts.keeper.wake()
+        self._parts.scheduler.wake()

@@ -16,16 +16,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from popmq import _pull_calls
+from popmq._call_retries import Stopped
 from popmq._calls import Call
 from popmq._clock import Clock
 from popmq._guard import Guard
 from popmq._outcome import Ack, Outcome, Reject, Release
-from popmq._pulling import FAILED_S, HELD_BACK_LOG_EVERY, ORDERLY_AGAIN_S, PAUSED_S, RETRY, Place, PullReading
+from popmq._pull_options import FAILED_S, HELD_BACK_LOG_EVERY, ORDERLY_AGAIN_S, PAUSED_S, RETRY, Place, PullOptions
 from popmq._sync.arrivals import Arrivals
 from popmq._sync.concurrency import Lock, Stop, Worker
 from popmq._sync.send_backs import SendBacks
 from popmq._sync.wire import Wire
-from popmq._tries import Stopped
 from popmq.errors import Forbidden, GroupNotFound, PopMQError, TopicNotFound, TryLater, WrongConsumeMode
 from popmq.message import Delivery
 from popmq.process_queue import ProcessQueue, met_end
@@ -35,12 +35,12 @@ log = logging.getLogger("popmq.consumer")
 
 
 @dataclass(slots=True)
-class Desk:
+class PullContext:
     """What the pullers of one consumer share."""
 
     wire: Wire
     clock: Clock
-    reading: PullReading
+    options: PullOptions
     lock: Lock  # of every process queue
     arrivals: Arrivals
     send_backs: SendBacks
@@ -54,22 +54,22 @@ class Desk:
 class Puller:
     """Pulls one queue until it is stopped. To the Guard of its deliveries it is who settles them."""
 
-    def __init__(self, desk: Desk, number: int, place: Place) -> None:
-        reading = desk.reading
+    def __init__(self, context: PullContext, number: int, place: Place) -> None:
+        options = context.options
         self.number = number
-        self.queue: ProcessQueue[Delivery] = ProcessQueue(place.offset, place.max_offset, reading.orderly)
+        self.queue: ProcessQueue[Delivery] = ProcessQueue(place.offset, place.max_offset, options.orderly)
         self.told = place.offset  # what is committed
         self.correction: tuple[str, int] | None = None  # the status that was no place to read from, and where to go on
         self.leave_by = 0.0  # when it is given up at the latest, once it leaves
-        self._desk = desk
+        self._context = context
         self._retry = number == RETRY
-        self._topic = _pull_calls.retry_topic(reading.topic, reading.group) if self._retry else reading.topic
-        self._guard = Guard(self, reading.on_error, False, 0.0, 0.0)
+        self._topic = _pull_calls.retry_topic(options.topic, options.group) if self._retry else options.topic
+        self._guard = Guard(self, options.on_error, False, 0.0, 0.0)
         self._out: dict[int, weakref.ref[Delivery]] = {}  # handed out, not settled
         self._ending: dict[int, Delivery] = {}  # between a guard's `forget` and its `settle`
         self._held_back = 0
         self._stop = Stop()
-        self._worker = Worker(f"popmq-pull-{reading.topic}-{'retry' if self._retry else number}", self._step)
+        self._worker = Worker(f"popmq-pull-{options.topic}-{'retry' if self._retry else number}", self._step)
 
     # ── The loop ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -105,12 +105,12 @@ class Puller:
         if pause is not None:
             return pause
         try:
-            pulled = self._desk.wire.run(self._next(), self._stop)
+            pulled = self._context.wire.run(self._next(), self._stop)
         except Stopped:
             return None
         except (TryLater, WrongConsumeMode, Forbidden) as error:
-            if isinstance(error, Forbidden) and self._desk.reading.until_idle is not None:
-                self._desk.arrivals.fail(error)  # there may be messages: it is not idle, and would not end
+            if isinstance(error, Forbidden) and self._context.options.until_idle is not None:
+                self._context.arrivals.fail(error)  # there may be messages: it is not idle, and would not end
                 return None
             if isinstance(error, WrongConsumeMode):
                 self._outdate()
@@ -118,74 +118,74 @@ class Puller:
             log.warning("queue %d of %s is not pulled, tried again in %g s: %s", *self._name(), FAILED_S, error)
             return FAILED_S
         except PopMQError as error:
-            if isinstance(error, TopicNotFound | GroupNotFound) and self._desk.reading.group:
+            if isinstance(error, TopicNotFound | GroupNotFound) and self._context.options.group:
                 self._outdate()  # it may have been made anew since: the share finds out, or says that it is gone
             else:
-                self._desk.arrivals.fail(error)
+                self._context.arrivals.fail(error)
             return None
         return self._take_in(pulled)
 
     def _pause(self) -> float | None:
         """Seconds to wait instead of a pull; None: pull."""
-        desk = self._desk
-        with desk.lock:
-            if desk.paused or self.queue.leaving or not self.queue.locked(desk.clock.now()):
+        context = self._context
+        with context.lock:
+            if context.paused or self.queue.leaving or not self.queue.locked(context.clock.now()):
                 return PAUSED_S
-            limit = self.queue.limit(desk.reading.flow)
+            limit = self.queue.limit(context.options.flow)
         if not limit:
             return None
         self._held_back += 1
         if self._held_back % HELD_BACK_LOG_EVERY == 1:
             log.warning("queue %d of %s is pulled no further for now: %s of what is not done", *self._name(), limit)
-        return desk.reading.flow.pause
+        return context.options.flow.pause
 
     def asks_for_more(self, stop: Stop) -> bool:
         """Whether the broker has anything behind what was pulled: asked beside the pull that waits for it, whose
         answer may be under way. Raises what a pull raises; Stopped.
         """
-        pulled = self._desk.wire.run(self._call(1, 0.0), stop)
+        pulled = self._context.wire.run(self._call(1, 0.0), stop)
         return bool(pulled.deliveries) or not met_end(pulled.status, pulled.next_offset, pulled.max_offset)
 
     def _next(self) -> Call[Pulled]:
-        reading = self._desk.reading
+        options = self._context.options
         # Who ends when idle wants to know at once whether there is anything, and not after a long poll.
-        hurry = reading.until_idle is not None and not self.queue.drained
-        return self._call(reading.max_messages, 0.0 if hurry else reading.wait)
+        hurry = options.until_idle is not None and not self.queue.drained
+        return self._call(options.max_messages, 0.0 if hurry else options.wait)
 
     def _call(self, messages: int, wait: float) -> Call[Pulled]:
-        reading = self._desk.reading
+        options = self._context.options
         return _pull_calls.pull(
             self._topic,
-            reading.group,
+            options.group,
             max(self.number, 0),
             self.queue.next_offset,
             max_messages=messages,
             wait=wait,
-            filter=reading.filter,
-            shown_topic=reading.topic,
+            filter=options.filter,
+            shown_topic=options.topic,
             guard=self._guard,
         )
 
     def _take_in(self, pulled: Pulled) -> float | None:
         rows = [(delivery.offset, len(delivery.body), delivery) for delivery in pulled.deliveries]
-        with self._desk.lock:
+        with self._context.lock:
             if self.queue.dropped:
                 return None
             legal = self.queue.add(rows, pulled.status, pulled.next_offset, pulled.max_offset)
         if not legal:
             log.warning("queue %d of %s goes on at offset %d: %s", *self._name(), pulled.next_offset, pulled.status)
             self.correction = (pulled.status, pulled.next_offset)
-            self._desk.rebalance()
+            self._context.rebalance()
             return None
         if rows:
-            self._desk.arrivals.offer(self)
+            self._context.arrivals.offer(self)
         elif self.queue.drained:
-            self._desk.arrivals.wake()  # perhaps the last one that somebody waits for who ends when idle
+            self._context.arrivals.wake()  # perhaps the last one that somebody waits for who ends when idle
         return 0.0
 
     def _outdate(self) -> None:
-        self._desk.stale = True
-        self._desk.rebalance()
+        self._context.stale = True
+        self._context.rebalance()
 
     def _name(self) -> tuple[int, str]:
         return max(self.number, 0), self._topic
@@ -194,21 +194,21 @@ class Puller:
 
     def take(self, now: float) -> Delivery | None:
         """The next delivery to hand out. The caller holds the lock."""
-        delivery = None if self._desk.stale else self.queue.take(now)
+        delivery = None if self._context.stale else self.queue.take(now)
         if delivery is not None:
             self._out[delivery.offset] = weakref.ref(delivery)
         return delivery
 
     def waiting(self, now: float) -> bool:
         """Whether there is another one. The caller holds the lock."""
-        return not self._desk.stale and self.queue.waiting(now)
+        return not self._context.stale and self.queue.waiting(now)
 
     def hold(self, delivery: Delivery, lease: float, since: float) -> None:
         """There is no lease to renew."""
 
     def forget(self, delivery: Delivery) -> bool:
         """Begins to settle a delivery; false: it was settled before."""
-        with self._desk.lock:
+        with self._context.lock:
             known = self._out.get(delivery.offset)
             if known is None or known() is not delivery:
                 return False
@@ -218,29 +218,29 @@ class Puller:
 
     def settle(self, delivery: Delivery, outcome: Outcome, confirm: bool) -> None:
         """Counts it as done, puts it off, or has it sent back."""
-        with self._desk.lock:
+        with self._context.lock:
             if self._ending.get(delivery.offset) is not delivery:
                 return
             del self._ending[delivery.offset]
             back = None if self.queue.dropped else self._end(delivery, outcome)
         if back is not None:
-            self._desk.send_backs.add(self, delivery.offset, back, delivery)
+            self._context.send_backs.add(self, delivery.offset, back, delivery)
         self._tell()
 
     def _end(self, delivery: Delivery, outcome: Outcome) -> Any:
         """Settles within the process queue; what is to be sent back instead, if it cannot."""
-        reading = self._desk.reading
+        options = self._context.options
         if isinstance(outcome, Ack):
             self.queue.done(delivery.offset)
         elif isinstance(outcome, Release) and not outcome.count:
             self._again(delivery, outcome.delay or 0.0)
-        elif not reading.group:
+        elif not options.group:
             if isinstance(outcome, Release) and outcome.delay is not None:
                 self._again(replace(delivery, attempt=delivery.attempt + 1), outcome.delay)
             else:
                 self.queue.done(delivery.offset)
-        elif reading.orderly and isinstance(outcome, Release):
-            if delivery.attempt < self._desk.max_attempts:
+        elif options.orderly and isinstance(outcome, Release):
+            if delivery.attempt < self._context.max_attempts:
                 pause = ORDERLY_AGAIN_S if outcome.delay is None else outcome.delay
                 self._again(replace(delivery, attempt=delivery.attempt + 1), pause)
             else:
@@ -250,23 +250,23 @@ class Puller:
         return None
 
     def _again(self, delivery: Delivery, delay: float) -> None:
-        self.queue.again(delivery.offset, self._desk.clock.now() + delay, delivery)
+        self.queue.again(delivery.offset, self._context.clock.now() + delay, delivery)
 
     def _tell(self) -> None:
         """Something was settled: tells whoever can go on with that."""
-        with self._desk.lock:
-            waiting, later = self.queue.waiting(self._desk.clock.now()), self.queue.again_at()
+        with self._context.lock:
+            waiting, later = self.queue.waiting(self._context.clock.now()), self.queue.again_at()
             gone = self.queue.leaving and not self.queue.in_hand
         if gone:
-            self._desk.rebalance()  # it was kept for this message only
+            self._context.rebalance()  # it was kept for this message only
         elif waiting:
-            self._desk.arrivals.offer(self)
+            self._context.arrivals.offer(self)
         elif later is not None:
-            self._desk.look()
+            self._context.look()
 
     def returned(self, offset: int, delivery: Delivery | None, error: PopMQError | None) -> None:
         """The broker has a message back, or refused it: then it is handed out again here, or pulled again."""
-        with self._desk.lock:
+        with self._context.lock:
             if error is None:
                 self.queue.done(offset)
             elif isinstance(error, WrongConsumeMode):
@@ -276,13 +276,13 @@ class Puller:
                 self._again(delivery, FAILED_S)
             else:
                 self.correction = ("", self.committed())
-                self._desk.rebalance()
+                self._context.rebalance()
         self._tell()
 
     def send_back(self, offset: int, reason: str) -> None:
         """Sends a message back whose delivery nobody has any more."""
         row = _pull_calls.dropped(max(self.number, 0), offset, self._retry, reason)
-        self._desk.send_backs.add(self, offset, row, None)
+        self._context.send_backs.add(self, offset, row, None)
 
     def forgotten(self) -> Iterator[int]:
         """Offsets of deliveries that were dropped without being settled. The caller holds the lock."""
@@ -306,6 +306,6 @@ class Puller:
             queue.in_hand,
             queue.bytes,
             queue.backlog,
-            queue.limit(self._desk.reading.flow),
+            queue.limit(self._context.options.flow),
             queue.leaving,
         )

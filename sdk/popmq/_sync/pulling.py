@@ -10,7 +10,7 @@ from popmq import _pull_calls
 from popmq._calls import InvisibleTimeResult, all_or_raise, filter_row
 from popmq._guard import OnError
 from popmq._pull_calls import PULL_MESSAGES
-from popmq._pulling import PullReading, check_strategy
+from popmq._pull_options import PullOptions, check_strategy
 from popmq._sync.consumer import Parts
 from popmq._sync.pull_consumer import PullConsumer
 from popmq._sync.share import EveryQueue, GroupShare, Share
@@ -136,7 +136,7 @@ class Pulling:
         """
         self._refuse_second(topic, group, queues)
         check_strategy(strategy)
-        reading = PullReading(
+        options = PullOptions(
             topic,
             group,
             filter_row(tag, sql),
@@ -150,7 +150,7 @@ class Pulling:
             on_error,
             until_idle,
         )
-        return self._pulling(reading, GroupShare(self._wire, self._parts.heartbeats, self.client_id, reading))
+        return self._pulling(options, GroupShare(self._wire, self._parts.heartbeats, self.client_id, options))
 
     def broadcast_consume(
         self,
@@ -173,7 +173,7 @@ class Pulling:
         and passed over: there is no retry topic. (`delivery.release(delay=…)` hands it out again.)
         The other parameters are those of `pull_consume`.
         """
-        reading = PullReading(
+        options = PullOptions(
             topic,
             "",
             filter_row(tag, sql),
@@ -188,10 +188,10 @@ class Pulling:
             until_idle,
         )
         file = None if offsets is None else Path(offsets)
-        return self._pulling(reading, EveryQueue(self._wire, reading, file))
+        return self._pulling(options, EveryQueue(self._wire, options, file))
 
-    def _pulling(self, reading: PullReading, share: Share) -> PullConsumer:
-        consumer = PullConsumer(self._parts, reading, share)
+    def _pulling(self, options: PullOptions, share: Share) -> PullConsumer:
+        consumer = PullConsumer(self._parts, options, share)
         self._pull_consumers.add(consumer)
         return consumer
 

@@ -15,7 +15,7 @@ log = logging.getLogger("popmq.consumer")
 
 
 class Session:
-    """A chore: keeps this client among those who read the topic for the group, and knows what it is to read."""
+    """A job: keeps this client among those who read the topic for the group, and knows what it is to read."""
 
     def __init__(
         self, wire: Wire, clock: Clock, heartbeats: Heartbeats, client_id: str, topic: str, group: str

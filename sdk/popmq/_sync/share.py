@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Protocol
 
 from popmq import _calls, _offsets_file, _pull_calls, _subscription_calls
-from popmq._pulling import LOCK_VALID_S, RETRY, Place, PullReading
+from popmq._pull_options import LOCK_VALID_S, RETRY, Place, PullOptions
 from popmq._sync.concurrency import Stop, aside
 from popmq._sync.heartbeats import Heartbeats
 from popmq._sync.wire import Wire
@@ -72,12 +72,12 @@ def first_offset(row: QueueOffsets, start: Start) -> int:
 class GroupShare:
     """A share of a group's queues."""
 
-    def __init__(self, wire: Wire, heartbeats: Heartbeats, client_id: str, reading: PullReading) -> None:
+    def __init__(self, wire: Wire, heartbeats: Heartbeats, client_id: str, options: PullOptions) -> None:
         self._wire = wire
         self._heartbeats = heartbeats
         self._client_id = client_id
-        self._reading = reading
-        self._where = (reading.topic, reading.group)
+        self._options = options
+        self._where = (options.topic, options.group)
         self._retry_topic = _pull_calls.retry_topic(*self._where)
         self._changed: Callable[[], object] = lambda: None
         self._pulls = True
@@ -89,10 +89,10 @@ class GroupShare:
         Raises WrongConsumeMode for one that pops it, TopicNotFound, GroupNotFound, TryLater; Stopped.
         """
         self._changed = changed
-        self._heartbeats.join(self._reading.group, self._reading.topic, changed, stop)
+        self._heartbeats.join(self._options.group, self._options.topic, changed, stop)
         try:
             if (self._assignment(stop)).mode != "PULL":
-                self._begin(stop, self._reading.start)
+                self._begin(stop, self._options.start)
             else:
                 self._tell_start_unused()
         except BaseException:
@@ -110,10 +110,10 @@ class GroupShare:
         self._tell_mode(assignment.mode == "PULL")
         if not self._pulls:
             return set()
-        if not assignment.known and not self._reading.queues:
+        if not assignment.known and not self._options.queues:
             return None
-        if self._reading.queues:
-            mine = set(self._reading.queues)
+        if self._options.queues:
+            mine = set(self._options.queues)
         elif assignment.all:
             mine = {row.queue for row in self._offsets(stop)}
         else:
@@ -133,7 +133,7 @@ class GroupShare:
         wanted = set(queues)
         rows = [(row.queue, row) for row in self._offsets(stop)] if wanted - {RETRY} else []
         if RETRY in wanted:
-            call = _subscription_calls.query_offsets(self._retry_topic, self._reading.group, None)
+            call = _subscription_calls.query_offsets(self._retry_topic, self._options.group, None)
             rows += [(RETRY, row) for row in self._wire.run(call, stop)]
         return {
             queue: Place(row.committed if row.committed >= 0 else row.min_offset, row.max_offset)
@@ -147,7 +147,7 @@ class GroupShare:
         if queues:
             self._wire.run(_pull_calls.update_offsets(*self._where, queues), stop)
         if RETRY in offsets:
-            call = _pull_calls.update_offsets(self._retry_topic, self._reading.group, {0: offsets[RETRY]})
+            call = _pull_calls.update_offsets(self._retry_topic, self._options.group, {0: offsets[RETRY]})
             self._wire.run(call, stop)
 
     def lock(self, queues: Iterable[int], stop: Stop) -> tuple[set[int], float]:
@@ -166,7 +166,7 @@ class GroupShare:
 
     def close(self, goodbye: bool) -> None:
         """Leaves the group."""
-        self._heartbeats.leave(self._reading.group, self._reading.topic, self._changed, goodbye)
+        self._heartbeats.leave(self._options.group, self._options.topic, self._changed, goodbye)
 
     def _begin(self, stop: Stop, start: Start | None) -> None:
         """A group that has no offset in this topic is new here: from now on it pulls, from `start` on.
@@ -201,9 +201,9 @@ class GroupShare:
 
     def _tell_start_unused(self) -> None:
         """A group's position is its own, be it from its consumers or from an operator: `start` does not move it."""
-        if self._reading.start is not None:
+        if self._options.start is not None:
             text = "group %s goes on where it stands in topic %s: start=%r is for a group that is new there"
-            log.info(text, self._where[1], self._where[0], self._reading.start)
+            log.info(text, self._where[1], self._where[0], self._options.start)
 
     def _check_mode(self, stop: Stop) -> None:
         topic, group = self._where
@@ -221,7 +221,7 @@ class GroupShare:
         self._pulls = pulls
 
     def _assignment(self, stop: Stop) -> Assignment:
-        call = _calls.query_assignment(*self._where, self._client_id, self._reading.strategy)
+        call = _calls.query_assignment(*self._where, self._client_id, self._options.strategy)
         return self._wire.run(call, stop)
 
     def _offsets(self, stop: Stop) -> list[QueueOffsets]:
@@ -231,10 +231,10 @@ class GroupShare:
 class EveryQueue:
     """Every queue of a topic, for a reader that keeps its own offsets: in `file`, or nowhere."""
 
-    def __init__(self, wire: Wire, reading: PullReading, file: Path | None) -> None:
+    def __init__(self, wire: Wire, options: PullOptions, file: Path | None) -> None:
         self._wire = wire
-        self._topic = reading.topic
-        self._start: Start = reading.start or "earliest"
+        self._topic = options.topic
+        self._start: Start = options.start or "earliest"
         self._file = file
         self._offsets: dict[int, int] = {}
 

@@ -1,5 +1,5 @@
 # Written by sdk/twin.py from popmq/_async/upkeep.py: change that one.
-"""What a pull consumer does by the clock: which queues it has, commits, locks. A chore of its client's keeper.
+"""What a pull consumer does by the clock: which queues it has, commits, locks. A job of its client's scheduler.
 
 every 20 s, and when a heartbeat tells of a change   rebalance: queues that went are committed and given up, queues
                                                      that came begin at their committed offset (S3.25–S3.31)
@@ -14,11 +14,11 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from popmq import _admin_calls
-from popmq._pulling import AGAIN_S, COMMIT_S, LEAVE_S, LOCK_S, REBALANCE_S, RETRY, SETTLE_S
+from popmq._call_retries import Stopped
+from popmq._pull_options import AGAIN_S, COMMIT_S, LEAVE_S, LOCK_S, REBALANCE_S, RETRY, SETTLE_S
 from popmq._sync.concurrency import Mutex, Stop
-from popmq._sync.puller import Desk, Puller
+from popmq._sync.puller import PullContext, Puller
 from popmq._sync.share import Share
-from popmq._tries import Stopped
 from popmq.errors import PopMQError, TryLater, WrongConsumeMode
 from popmq.pull import PullState
 
@@ -38,8 +38,8 @@ class Step(Protocol):
 class Upkeep:
     """The pullers of one consumer."""
 
-    def __init__(self, desk: Desk, share: Share, stop: Stop) -> None:
-        self._desk = desk
+    def __init__(self, context: PullContext, share: Share, stop: Stop) -> None:
+        self._context = context
         self._share = share
         self._stop = stop
         self._pullers: dict[int, Puller] = {}
@@ -55,35 +55,35 @@ class Upkeep:
 
     def open(self) -> None:
         """Takes its share, and begins to pull it. Raises what the share's `open` raises."""
-        reading = self._desk.reading
+        options = self._context.options
         with self._turn:
             self._share.open(self.rebalance, self._stop)
             self._opened = True
-            if reading.orderly:
-                group = self._desk.wire.run(_admin_calls.get_group(reading.group), self._stop)
-                self._desk.max_attempts = group.max_attempts
-            now = self._desk.clock.now()
+            if options.orderly:
+                group = self._context.wire.run(_admin_calls.get_group(options.group), self._stop)
+                self._context.max_attempts = group.max_attempts
+            now = self._context.clock.now()
             self._rebalance_at, self._commit_at, self._lock_at = now, now + COMMIT_S, now + LOCK_S
         self.run()
 
     def rebalance(self) -> None:
         """Looks at the queues at once."""
         self._rebalance_at = 0.0
-        self._desk.look()
+        self._context.look()
 
     def due(self) -> float | None:
         """When the next thing is to be done."""
         if not self._opened or self._stop.is_set():
             return None
         dues = [self._rebalance_at, self._commit_at, self._lock_at]
-        with self._desk.lock:
+        with self._context.lock:
             dues += [at for puller in self._pullers.values() if (at := puller.queue.again_at()) is not None]
         return min(dues)
 
     def run(self) -> None:
         """Does what is due. What fails is tried again a second later."""
         with self._turn:
-            now = self._desk.clock.now()
+            now = self._context.clock.now()
             self._notice_restart(now)
             self._offer(now)
             # The next time is set before the questions: what changes meanwhile may set it back. Locks come first: a
@@ -105,12 +105,12 @@ class Upkeep:
         """Whether, as far as is known, there is nothing to pull and nothing to hand out. Of a queue that somebody else
         has not let go of yet, nothing is known.
         """
-        with self._desk.lock:
+        with self._context.lock:
             return self._complete and all(puller.queue.at_end for puller in self._pullers.values())
 
     def asks_for_more(self) -> bool:
         """Whether the broker has anything more for it, or cannot say. Raises what ends the loop of the consumer."""
-        with self._desk.lock:
+        with self._context.lock:
             pullers = list(self._pullers.values())
         try:
             for puller in pullers:
@@ -127,7 +127,7 @@ class Upkeep:
 
     def states(self) -> list[PullState]:
         """What it holds of each queue."""
-        with self._desk.lock:
+        with self._context.lock:
             return [self._pullers[number].state() for number in sorted(self._pullers)]
 
     def close(self) -> None:
@@ -147,8 +147,8 @@ class Upkeep:
         """A broker that was away may have restarted, and forgotten who is there and who has locked what: locks are
         renewed at once, and no more queues are taken on until the others have sent their heartbeats.
         """
-        if self._desk.wire.losses != self._losses and now >= self._settled_at + SETTLE_S:
-            self._losses = self._desk.wire.losses
+        if self._context.wire.losses != self._losses and now >= self._settled_at + SETTLE_S:
+            self._losses = self._context.wire.losses
             self._settled_at = now + SETTLE_S
             self._lock_at = now
 
@@ -163,27 +163,27 @@ class Upkeep:
         except Stopped:
             return True
         except TryLater as error:
-            log.warning("topic %s is read on as before: %s", self._desk.reading.topic, error)
+            log.warning("topic %s is read on as before: %s", self._context.options.topic, error)
             return False
         except WrongConsumeMode as error:
-            log.warning("topic %s is not pulled by this group any more: %s", self._desk.reading.topic, error)
-            self._desk.stale = True
+            log.warning("topic %s is not pulled by this group any more: %s", self._context.options.topic, error)
+            self._context.stale = True
             self._rebalance_at = 0.0
             return True
         except PopMQError as error:
-            self._desk.arrivals.fail(error)
+            self._context.arrivals.fail(error)
             return True
 
     def _offer(self, now: float) -> None:
         for puller in self._pullers.values():
             if (at := puller.queue.again_at()) is not None and at <= now:
-                self._desk.arrivals.offer(puller)
+                self._context.arrivals.offer(puller)
 
     def _rebalance(self) -> bool:
         """False: not all queues that were wanted could be had, or not all that are not could be given up."""
         wanted = self._share.queues(self._stop)
         before, balanced, self._balanced = set(self._pullers), self._balanced, True
-        if self._desk.stale or self._share.begun_anew():
+        if self._context.stale or self._share.begun_anew():
             self._start_over()
         self._correct([puller for puller in self._pullers.values() if puller.correction])
         if wanted is None:
@@ -191,7 +191,7 @@ class Upkeep:
         busy = self._leave(wanted)
         self._retire(self._pullers.keys() - wanted - busy)
         came = wanted - self._pullers.keys()
-        if balanced and self._desk.clock.now() < self._settled_at:
+        if balanced and self._context.clock.now() < self._settled_at:
             came &= before
             self._rebalance_at = min(self._rebalance_at, self._settled_at)
         self._complete = self._take_on(came) == came
@@ -202,8 +202,8 @@ class Upkeep:
         is in hand would begin again elsewhere. An orderly one is kept until that is done, whatever it takes. None is
         when the group pops now: no commit is taken any more, and who pops does not ask for locks.
         """
-        busy, back, now = set(), [], self._desk.clock.now()
-        with self._desk.lock:
+        busy, back, now = set(), [], self._context.clock.now()
+        with self._context.lock:
             for number, puller in self._pullers.items():
                 stays = number in wanted
                 if stays and puller.queue.leaving:
@@ -214,7 +214,7 @@ class Upkeep:
                 if not stays and puller.queue.in_hand and now < puller.leave_by:
                     busy.add(number)
         for puller in back:
-            self._desk.arrivals.offer(puller)
+            self._context.arrivals.offer(puller)
             puller.wake()
         if not self._share.pulls():
             return set()
@@ -225,13 +225,13 @@ class Upkeep:
         """Begins to pull queues that came; returns those that could be had."""
         if not queues:
             return queues
-        since = self._desk.clock.now()
+        since = self._context.clock.now()
         mine, seconds = self._share.lock(queues, self._stop)
         places = self._share.places(mine, self._stop) if mine else {}
-        pullers = {number: Puller(self._desk, number, place) for number, place in places.items()}
+        pullers = {number: Puller(self._context, number, place) for number, place in places.items()}
         for puller in pullers.values():
             puller.locked(since + seconds)
-        with self._desk.lock:
+        with self._context.lock:
             self._pullers.update(pullers)
         for puller in pullers.values():
             puller.start()
@@ -251,7 +251,7 @@ class Upkeep:
         """
         numbers = list(self._pullers)
         self._give_up(list(self._pullers.values()))
-        self._desk.stale = False
+        self._context.stale = False
         self._share.unlock(numbers)
 
     def _retire(self, numbers: Iterable[int]) -> None:
@@ -259,17 +259,17 @@ class Upkeep:
         pullers = [self._pullers[number] for number in numbers]
         if not pullers:
             return
-        self._desk.send_backs.flush()
+        self._context.send_backs.flush()
         self._give_up(pullers)
         try:
             self._save(pullers)
         except WrongConsumeMode:
-            log.warning("topic %s is popped by this group now, from its last commit on", self._desk.reading.topic)
+            log.warning("topic %s is popped by this group now, from its last commit on", self._context.options.topic)
         self._share.unlock([puller.number for puller in pullers])
 
     def _give_up(self, pullers: list[Puller]) -> None:
         """From here on nothing of them is handed out or counted."""
-        with self._desk.lock:
+        with self._context.lock:
             for puller in pullers:
                 puller.queue.drop()
                 self._pullers.pop(puller.number, None)
@@ -279,7 +279,7 @@ class Upkeep:
             puller.ended()
 
     def _save(self, pullers: Iterable[Puller], stop: Stop | None = None) -> None:
-        with self._desk.lock:
+        with self._context.lock:
             offsets = {puller: at for puller in pullers if (at := puller.committed()) != puller.told}
         if offsets:
             self._share.save({puller.number: offset for puller, offset in offsets.items()}, stop)
@@ -295,13 +295,13 @@ class Upkeep:
         """Sends back what was dropped unsettled: nobody can settle it any more, and it would pin its offset for ever.
         Where nothing is sent back, its queue is begun again at the offset that it pins.
         """
-        reading = self._desk.reading
+        options = self._context.options
         for puller in list(self._pullers.values()):
-            with self._desk.lock:
+            with self._context.lock:
                 offsets = list(puller.forgotten())
             for offset in offsets:
                 log.warning("message %d of queue %d was %s", offset, puller.number, DROPPED)
-                if not reading.group or reading.orderly:
+                if not options.group or options.orderly:
                     puller.correction = ("", puller.committed())
                     self._rebalance_at = 0.0
                 else:
@@ -313,7 +313,7 @@ class Upkeep:
         """
         if not self._pullers:
             return True
-        since = self._desk.clock.now()
+        since = self._context.clock.now()
         locked, seconds = self._share.lock(self._pullers, self._stop)
         lost = []
         for puller in self._pullers.values():

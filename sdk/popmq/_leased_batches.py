@@ -1,8 +1,8 @@
-"""What a client holds in its hand: popped batches, when to renew their leases, and who was settled. Pure: no clock.
+"""The batches whose leases a client renews: when each is due, and which deliveries are settled. Pure: no clock.
 
-The lease of a batch is renewed at a random point of it, so that a thousand clients that popped at one moment do not all
-renew at another. Deliveries are held by weak references: one that its handler dropped without settling it is renewed
-no more, and comes back to the group when its lease ends.
+A batch is renewed at a random point of its lease, so that a thousand clients that popped at the same moment do not all
+renew at the same moment. Deliveries are held by weak references: when a handler drops a delivery without settling it,
+its lease is renewed no longer, and the message returns to the group when the lease ends.
 """
 
 import random
@@ -13,20 +13,21 @@ from popmq.message import Delivery
 
 #: The part of a lease after which it is renewed: late enough to be rare, early enough to try several times.
 RENEW_AFTER = (0.4, 0.7)
-#: The part of a lease after which a renewal that failed is tried again.
+#: The part of a lease after which a failed renewal is tried again.
 RENEW_AGAIN_AFTER = 0.1
-#: Seconds after which a delivery is renewed no more: a handler that hangs must not keep its message for ever.
+#: Seconds after which a delivery is renewed no longer: a handler that hangs must not keep its message for ever.
 HOLD_S_MAX = 12 * 3600.0
 
 
-def _nobody_waits() -> None:
+def _no_callback() -> None:
     pass
 
 
 class Batch:
-    """Deliveries of one pop that are not settled, under one lease of `lease` seconds.
+    """The unsettled deliveries of one pop, under one lease of `lease` seconds.
 
-    `ordered`: those of one message group go one after another. `runs` has their handles then, by message group.
+    `ordered`: deliveries of one message group are handed out one after another. `runs` then has their handles, by
+    message group. `freed` is called whenever one of the deliveries is settled or lost.
     """
 
     __slots__ = ("drop_at", "freed", "group", "lease", "members", "renew_at", "runs")
@@ -37,7 +38,7 @@ class Batch:
         lease: float,
         since: float,
         hold: float = HOLD_S_MAX,
-        freed: Callable[[], object] = _nobody_waits,
+        freed: Callable[[], object] = _no_callback,
         ordered: bool = False,
     ) -> None:
         self.group = deliveries[0].group
@@ -53,7 +54,7 @@ class Batch:
         self.renewed(since)
 
     def renewed(self, now: float) -> None:
-        """The lease counts from `now` again."""
+        """The lease starts again at `now`."""
         self.renew_at = now + self.lease * random.uniform(*RENEW_AFTER)
 
     def failed(self, now: float) -> None:
@@ -61,33 +62,33 @@ class Batch:
         self.renew_at = now + self.lease * RENEW_AGAIN_AFTER
 
     def behind(self, handle: str) -> list[str]:
-        """Those of its message group that come after it, settled or not."""
+        """The handles after this one in its message group, settled or not."""
         run = next((run for run in self.runs.values() if handle in run), [])
         return run[run.index(handle) + 1 :] if run else []
 
     def unreferenced(self) -> list[str]:
-        """Handles of what nobody can settle any more."""
+        """Handles of deliveries that nobody references, so that nobody can settle them."""
         return [handle for handle, member in self.members.items() if member() is None]
 
 
-class Hand:
-    """All batches of a client. Its caller locks."""
+class LeasedBatches:
+    """All batches of a client. The caller holds a lock around each call."""
 
     def __init__(self) -> None:
         self._by_handle: dict[str, Batch] = {}
         self._batches: set[Batch] = set()
 
-    def hold(self, batch: Batch) -> None:
-        """Takes a batch in hand."""
+    def add(self, batch: Batch) -> None:
+        """Renews the lease of this batch from now on."""
         self._batches.add(batch)
         self._by_handle.update(dict.fromkeys(batch.members, batch))
 
     def batch_of(self, handle: str) -> Batch | None:
-        """The batch of a delivery that is in hand."""
+        """The batch of a delivery; None when it is not held."""
         return self._by_handle.get(handle)
 
     def drop(self, handle: str) -> Batch | None:
-        """Takes a delivery out of hand; None: it was not in it."""
+        """Forgets a delivery and returns its batch; None when it is not held."""
         batch = self._by_handle.pop(handle, None)
         if batch is not None:
             batch.members.pop(handle, None)
@@ -96,23 +97,23 @@ class Hand:
         return batch
 
     def drop_behind(self, batch: Batch, handle: str) -> None:
-        """Takes out of hand what comes after a delivery in its message group: the broker has taken it back."""
+        """Forgets the deliveries after this one in its message group: the broker has taken them back."""
         for each in batch.behind(handle):
             self.drop(each)
 
     def drop_unreferenced(self) -> None:
-        """Takes out of hand what its handler dropped unsettled."""
+        """Forgets deliveries that their handlers dropped without settling them."""
         for batch in list(self._batches):
             for handle in batch.unreferenced():
                 self.drop(handle)
                 self.drop_behind(batch, handle)
 
     def due(self) -> float | None:
-        """When the next lease is to be renewed."""
+        """When the next lease must be renewed."""
         return min((batch.renew_at for batch in self._batches), default=None)
 
     def to_renew(self, now: float) -> list[Batch]:
-        """Batches whose time has come, without what was dropped by its handler or held too long."""
+        """Batches that are due, without deliveries that were dropped or are held too long."""
         self.drop_unreferenced()
         due = [batch for batch in self._batches if batch.renew_at <= now]
         for batch in due:

@@ -11,7 +11,7 @@ class Stopped(Exception):
     """A call was given up because its caller stops. Never seen outside of the SDK."""
 
 
-class Tries:
+class CallRetries:
     """Says how long the next try may take, and after which pause it comes. `now` is any clock in seconds."""
 
     def __init__(self, call: Call[Any], limit: float, retry: Retry, now: float) -> None:

@@ -38,7 +38,7 @@ HELD_BACK_LOG_EVERY = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class PullReading:
+class PullOptions:
     """What `pull_consume` and `broadcast_consume` were asked for; see there."""
 
     topic: str

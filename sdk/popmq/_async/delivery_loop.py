@@ -1,0 +1,43 @@
+"""`async for delivery in consumer`, the same for consumers that pop and consumers that pull."""
+
+from collections.abc import AsyncGenerator
+from types import TracebackType
+from typing import Self
+
+from popmq.message import Delivery
+
+
+class AsyncDeliveryLoop:
+    """Iteration over deliveries that ends by closing the consumer. Consumers add `_take` and `close`."""
+
+    async def _take(self) -> Delivery | None:
+        """The next delivery, waiting for one; None: the consumer has stopped."""
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        """Stops the consumer."""
+        raise NotImplementedError
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def __aiter__(self) -> AsyncGenerator[Delivery, None]:
+        """The deliveries; leaving the loop closes the consumer."""
+        try:
+            while (delivery := await self._take()) is not None:
+                yield delivery
+        finally:
+            await self.close()
+
+    async def __anext__(self) -> Delivery:
+        """The next delivery. Several threads or tasks may call it at a time."""
+        delivery = await self._take()
+        if delivery is None:
+            await self.close()
+            raise StopAsyncIteration
+        return delivery

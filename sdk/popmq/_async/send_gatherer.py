@@ -1,0 +1,97 @@
+"""Gathers the sends of many callers into few requests. popmq._send_batching decides; this waits and calls."""
+
+import copy
+import time
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any
+
+from popmq import _send_calls
+from popmq._async.concurrency import Event, Lock, shielded
+from popmq._async.wire import Wire
+from popmq._send_batching import GATHER_S_MAX, PendingSend, TopicSends
+from popmq.errors import DeadlineExceeded, PopMQError
+from popmq_proto.v1 import popmq_pb2 as pb
+
+
+class SendGatherer:
+    """The sends of one client, by topic."""
+
+    def __init__(self, wire: Wire, numbering: _send_calls.Numbering) -> None:
+        self.sent = 0
+        self.requests = 0
+        self._wire = wire
+        self._numbering = numbering
+        self._lock = Lock()
+        self._topics: dict[str, TopicSends] = {}
+
+    async def send(self, topic: str, rows: Sequence[pb.Message], size: int) -> list[Any]:
+        """Sends rows of `size` bytes, perhaps together with others. A SendReceipt or the error of each, in order."""
+        send = PendingSend(rows, size, Event(), frozenset([row.message_group or row.lite_topic for row in rows]) - {""})
+        with self._lock:
+            sends = self._topics.setdefault(topic, TopicSends())
+            sends.add(send)
+        try:
+            await self._until_settled(topic, sends, send)
+        finally:
+            with self._lock:
+                sends.withdraw(send)  # its caller may have been cancelled
+        if send.error is not None:
+            raise send.error
+        return send.results
+
+    def waiting(self) -> int:
+        """Callers whose messages are not in a request yet."""
+        with self._lock:
+            return sum(sends.waiting for sends in self._topics.values())
+
+    async def _until_settled(self, topic: str, sends: TopicSends, send: PendingSend) -> None:
+        deadline = time.monotonic() + self._wire.timeouts.send
+        patient = True
+        while not send.settled:
+            with self._lock:
+                request = sends.take_request(patient)
+            if request:
+                await shielded(self._run, topic, sends, request)
+            elif time.monotonic() >= deadline and self._withdraw(sends, send):
+                raise DeadlineExceeded(
+                    "earlier sends of this client take too long; this one was not sent", retryable=True
+                )
+            else:
+                limit = GATHER_S_MAX if send.keeps_time and patient else deadline - time.monotonic()
+                patient = await send.wake.wait(max(limit, GATHER_S_MAX)) or not send.keeps_time
+                send.wake.clear()
+
+    async def _run(self, topic: str, sends: TopicSends, request: list[PendingSend]) -> None:
+        """Sends one request and settles each of its sends, whatever happens."""
+        try:
+            # The number is drawn once: every try of this call is the same request to the broker.
+            number = self._numbering.request_number()
+            rows = chain.from_iterable(send.rows for send in request)
+            results = await self._wire.run(_send_calls.send(topic, rows, self._numbering.producer_id, number))
+        except Exception as error:
+            self._finish(sends, request, [], error)
+        except BaseException:
+            # Only this thread was told to end, not the other callers of the request.
+            self._finish(
+                sends, request, [], PopMQError("the sending thread was interrupted: whether it sent is not known")
+            )
+            raise
+        else:
+            self._finish(sends, request, results, None)
+
+    def _finish(
+        self, sends: TopicSends, request: list[PendingSend], results: list[Any], error: Exception | None
+    ) -> None:
+        with self._lock:
+            sends.finished(request)
+            self.requests += error is None
+            self.sent += len(results)
+        start = 0
+        for send in request:
+            send.settle(results[start : start + len(send.rows)], copy.copy(error))
+            start += len(send.rows)
+
+    def _withdraw(self, sends: TopicSends, send: PendingSend) -> bool:
+        with self._lock:
+            return sends.withdraw(send)

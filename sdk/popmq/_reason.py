@@ -1,0 +1,21 @@
+"""The reason that stays with a message which is released or rejected: a text of at most 4 KiB."""
+
+import traceback
+
+#: What the broker stores of a reason.
+REASON_BYTES_MAX = 4096
+#: Of these, what the exception's own text may take; the rest is for the last lines of its traceback.
+EXCEPTION_BYTES_MAX = 1024
+
+
+def clip(reason: str) -> str:
+    """The first 4 KiB of a reason as UTF-8, cut between characters."""
+    return reason.encode(errors="replace")[:REASON_BYTES_MAX].decode(errors="ignore")
+
+
+def reason_of(error: BaseException) -> str:
+    """An exception as a reason: its type and text, then the end of its traceback, as far as 4 KiB allow."""
+    text = f"{type(error).__qualname__}: {error}".encode(errors="replace")[:EXCEPTION_BYTES_MAX].decode(errors="ignore")
+    lines = "".join(traceback.format_tb(error.__traceback__)).encode(errors="replace")
+    tail = lines[-(REASON_BYTES_MAX - EXCEPTION_BYTES_MAX - 1) :].decode(errors="ignore")
+    return clip(f"{text}\n{tail}".rstrip())
