@@ -1,4 +1,4 @@
-"""The measurements. Each takes a fresh topic or group, so that none depends on what another left behind."""
+"""The measurements. Each uses a new topic or group, so that none depends on another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads the broker from outside: its CPU by /proc, its fsyncs by GetStats, its load processes by their tallies."""
+"""Measures a broker from outside: its CPU from /proc, its fsyncs from GetStats, the load from the load processes."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def subject(folder: Path, *flags: str) -> Iterator[Subject]:
 
 @contextmanager
 def loads(specs: list[Spec]) -> Iterator[list[subprocess.Popen[str]]]:
-    """Load processes that are connected and wait for the word."""
+    """Load processes that are connected and wait for the start."""
     processes = []
     try:
         for spec in specs:
@@ -151,7 +151,7 @@ def loads(specs: list[Spec]) -> Iterator[list[subprocess.Popen[str]]]:
 
 
 def run(waiting: list[subprocess.Popen[str]]) -> Iterator[Tally]:
-    """Starts them together; gives their tallies."""
+    """Starts them together and returns their results."""
     for process in waiting:
         assert process.stdin is not None
         process.stdin.write("go\n")
@@ -164,7 +164,7 @@ def run(waiting: list[subprocess.Popen[str]]) -> Iterator[Tally]:
 
 
 def fsync_ms(folder: Path) -> float:
-    """What this disk takes to make 4 KiB durable: the figure that every other one stands on."""
+    """Median milliseconds of an fsync of 4 KiB on this disk, on which all other figures depend."""
     took = []
     with (folder / "fsync").open("wb") as file:
         for _ in range(50):

@@ -1,4 +1,4 @@
-"""The job: everything is started here, watched, stopped again, and judged."""
+"""Runs the demo: starts everything, watches it, stops it, and checks the result."""
 
 import argparse
 import signal
@@ -32,7 +32,7 @@ class DemoError(RuntimeError):
 
 
 class Job:
-    """One run. `folder` is fresh and thrown away afterwards; `stack` stops what was started, in reverse."""
+    """One run. `folder` is new and deleted afterwards; `stack` stops what was started, in reverse order."""
 
     def __init__(self, console: Console, folder: Path, stack: ExitStack) -> None:
         self._console = console
@@ -54,7 +54,7 @@ class Job:
         self._news = "Spark starts its query"
 
     def move(self, chaos: bool) -> None:
-        """Sends and stores everything at once; with `chaos` the broker dies on the way."""
+        """Sends and stores all flights at the same time; with `chaos` the broker is killed in between."""
         query = self._fill()
         sender = Sender(self._broker.endpoint, TOPIC, self._flights, self._sent)
         sender.start()
@@ -70,12 +70,12 @@ class Job:
             sender.stop()
 
     def settle(self) -> None:
-        """One more run of the query, on nothing: what its last micro-batch held is acked now at the latest."""
+        """Runs the query once more without new messages, which acks its last micro-batch."""
         with self._console.status("an empty run of the query"):
             self._fill(availableNow=True).awaitTermination()
 
     def judge(self) -> bool:
-        """Compares table, broker and CSV; ends with the line that says it all. True when all agree."""
+        """Compares the table, the broker and the CSV; prints the result. True when all agree."""
         rows, different, repeated = self._table.counts()
         carriers, group = self._table.carriers(), self._group()
         outcome = Outcome(
@@ -100,7 +100,7 @@ class Job:
         return self._table.fill(self._broker.endpoint, TOPIC, GROUP, **trigger)
 
     def _is_over(self, query: StreamingQuery, sender: Sender) -> bool:
-        """True when all is sent and the group has nothing left. Raises DemoError when it cannot get there."""
+        """True when all is sent and the group has nothing left. Raises DemoError when it cannot finish."""
         if sender.error or query.exception():
             raise DemoError(f"{sender.error or query.exception()}")
         self._stored.begin()
@@ -123,7 +123,7 @@ class Job:
         return self._client.stats(TOPIC, GROUP).groups[0]
 
     def _kill_the_broker(self) -> bool:
-        """Returns False: once is enough."""
+        """Kills and restarts the broker. Returns False, so that it is killed only once."""
         began = time.monotonic()
         self._broker.kill()
         self._broker.start()

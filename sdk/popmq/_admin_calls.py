@@ -1,4 +1,4 @@
-"""The control plane as pure functions: topics and groups."""
+"""Requests of the control plane, as pure functions: topics and groups."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -14,7 +14,7 @@ from popmq_proto.v1 import popmq_pb2 as pb
 
 
 def create_topic(topic: Topic) -> Call[Topic]:
-    """Makes a topic; succeeds when it exists with the same settings."""
+    """Creates a topic; succeeds when it exists with the same settings."""
     return Call("Admin.CreateTopic", pb.CreateTopicRequest(topic=_topic_row(topic)), _read_its_topic)
 
 
@@ -112,7 +112,7 @@ def _read_its_topic(reply: Any, _retried: bool) -> Topic:
 
 
 def create_group(group: Group) -> Call[Group]:
-    """Makes a group; succeeds when it exists with the same settings."""
+    """Creates a group; succeeds when it exists with the same settings."""
     return Call("Admin.CreateGroup", pb.CreateGroupRequest(group=_group_row(group)), _read_its_group)
 
 

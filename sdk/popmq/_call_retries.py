@@ -1,4 +1,4 @@
-"""The tries of one call: what to do after an error, decided without a clock of its own."""
+"""Decides whether and when a failed call is tried again. Pure: the caller gives the time."""
 
 from typing import Any
 
@@ -8,11 +8,11 @@ from popmq.errors import DeadlineExceeded, PopMQError, Unavailable
 
 
 class Stopped(Exception):
-    """A call was given up because its caller stops. Never seen outside of the SDK."""
+    """A call was cancelled because its caller stops. Never raised to users."""
 
 
 class CallRetries:
-    """Says how long the next try may take, and after which pause it comes. `now` is any clock in seconds."""
+    """The tries of one call: their time limits and the pauses between them. `now`: seconds of any clock."""
 
     def __init__(self, call: Call[Any], limit: float, retry: Retry, now: float) -> None:
         self._call = call
@@ -21,18 +21,18 @@ class CallRetries:
         self._wait_until = now + call.wait
         self._before: PopMQError | None = None
         self.count = 0
-        self.uncertain = False  # an earlier try may have been done, though its answer was lost
+        self.uncertain = False  # an earlier try may have been carried out, though its answer was lost
 
     def start(self, now: float) -> float:
-        """Begins a try; returns the seconds it may take. A park that is tried again waits for what is left of it."""
+        """Starts a try; returns the seconds it may take. A long poll that is retried waits for the rest of its time."""
         self.count += 1
         if self.count > 1 and self._call.wait:
             self._call.request.wait_ms = max(0, ms(self._wait_until - now))
         return max(self._deadline - now, 0.001)
 
     def failed(self, error: PopMQError, now: float) -> float:
-        """Seconds to pause before the next try. Raises when there shall be none: `error`, or, when only the time ran
-        out, what went wrong before, which says more.
+        """Seconds to pause before the next try. Raises `error` when there is none. When only the time ran out, raises
+        the error of the try before, which says more.
         """
         if isinstance(error, DeadlineExceeded) and self._before is not None:
             raise self._before

@@ -1,7 +1,7 @@
-"""The data plane as pure functions: each builds a Call, which the two shells run. No socket, no thread, no clock.
+"""Requests and responses of the data plane. Pure: each function builds a Call, which both clients run.
 
-What a Call's reader gets beside the answer is whether an earlier try of it may have been done: an ack that is tried
-again and meets HANDLE_LAPSED was most likely its own first try, and counts as done.
+`Call.read` also learns whether an earlier try may have been carried out: when a retried ack meets HANDLE_LAPSED, its
+first try most likely succeeded, so it counts as done.
 """
 
 import math
@@ -18,7 +18,7 @@ from popmq_proto.v1 import popmq_pb2 as pb
 
 T = TypeVar("T")
 
-#: Limits of the contract that the SDK must know to cut requests to size.
+#: The contract's limit of entries in one request.
 ENTRIES_MAX = 4096
 
 
@@ -31,7 +31,7 @@ class Call(Generic[T]):
     read: Callable[[Any, bool], T]
     timeout: str = "admin"
     wait: float = 0.0  # seconds that the broker may park it, beyond the timeout
-    once: bool = False  # whatever the error: never tried again, for a second try would do it a second time
+    once: bool = False  # never retried, because a second try would do it a second time
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class InvisibleTimeResult:
 
 @dataclass(frozen=True, slots=True)
 class Popped:
-    """A pop's answer with what the lease keeper needs to know of it."""
+    """A pop's answer, with what lease renewal needs."""
 
     deliveries: list[Delivery]
     lease: float  # seconds from the pop to its deadline
@@ -57,9 +57,9 @@ def ms(seconds: float) -> int:
 
 
 def moment_ms(moment: datetime | float) -> int:
-    """A time, or seconds since 1970 UTC, as whole milliseconds, rounded up: not before it was meant.
+    """A time, or seconds since 1970 UTC, as whole milliseconds, rounded up so that it is not too early.
 
-    A datetime without a zone is local time, as everywhere in Python. Raises InvalidField for what is no time.
+    A datetime without a zone is local time, as everywhere in Python. Raises InvalidField for anything else.
     """
     seconds = moment.timestamp() if isinstance(moment, datetime) else moment
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not math.isfinite(seconds):
@@ -81,7 +81,7 @@ def filter_row(tag: str | None, sql: str | None) -> pb.Filter | None:
 
 
 def error_of(info: pb.ErrorInfo) -> PopMQError:
-    """The exception for what the broker said. A code of a newer broker becomes a plain PopMQError."""
+    """The exception for an error of the broker. A code of a newer broker becomes a plain PopMQError."""
     name = pb.Code.Name(info.code) if info.code in pb.Code.values() else f"CODE_{info.code}"
     return BY_CODE.get(name, PopMQError)(
         info.message or name,
@@ -146,8 +146,8 @@ def pop(
     return Call("Broker.Pop", request, read, "pop", wait)
 
 
-#: A Delivery before it is frozen: the same slots, so that it may become one. A frozen dataclass sets each of its fields
-#: through object.__setattr__: 2.6 µs for these twenty, and 0.4 µs here. This runs for every message.
+#: A Delivery before it is frozen, with the same slots, so that its class can be changed. A frozen dataclass sets each
+#: field through object.__setattr__: 2.6 µs for these twenty, against 0.4 µs here. This runs for every message.
 _Thawed: Any = make_dataclass(
     "_Thawed", [(each.name, each.type) for each in fields(Delivery)], bases=(Referable,), eq=False, slots=True
 )
@@ -156,7 +156,7 @@ _Thawed: Any = make_dataclass(
 def read_delivery(
     row: pb.Delivery, topic: str, group: str = "", until_ms: int = 0, guard: DeliveryGuard | None = None
 ) -> Delivery:
-    """A row as a Delivery, with the rare fields asked for by presence."""
+    """A row as a Delivery; rare fields are read only when present."""
     message = row.message
     keys = message.keys
     properties = message.properties
@@ -253,7 +253,7 @@ def _outcome(result: Any, done: Any, forgiving: bool) -> Any:
 
 
 def failed(answer: Any) -> bool:
-    """Whether a delivery that was settled so comes again: it was not taken, or released and is no dead letter."""
+    """Whether the message comes again: the outcome was refused, or it was released and not dead-lettered."""
     return isinstance(answer, PopMQError) or (isinstance(answer, InvisibleTimeResult) and not answer.dead_lettered)
 
 
@@ -263,7 +263,7 @@ def handle_of(delivery: Delivery | str) -> str:
 
 
 def by_group(deliveries: Sequence[Delivery | str], group: str) -> Iterator[tuple[str, list[int]]]:
-    """Indices of deliveries in runs that one request can carry: of one group each. `group` is that of bare handles."""
+    """Indices of deliveries, cut into requests of one group each. `group`: the group of bare handles."""
     groups: dict[str, list[int]] = {}
     for index, delivery in enumerate(deliveries):
         groups.setdefault(group if isinstance(delivery, str) else delivery.group, []).append(index)

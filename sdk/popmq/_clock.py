@@ -1,4 +1,4 @@
-"""The time that leases are renewed by. A parameter, so that a test may move it (popmq.testing)."""
+"""The clock of lease renewal. A parameter, so that tests can move it (popmq.testing)."""
 
 import time
 from collections.abc import Callable
@@ -6,17 +6,17 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What the lease keeper asks of time."""
+    """What the scheduler needs of a clock."""
 
     def now(self) -> float:
         """Seconds since some moment; never goes back."""
 
     def drive(self, due: Callable[[], float | None], run: Callable[[], None]) -> bool:
-        """True: this clock calls `run` by itself whenever `due()` has come. False: it passes, as time does."""
+        """True: this clock calls `run` itself whenever `due()` is reached. False: the caller must wait."""
 
 
 class SystemClock:
-    """The real one."""
+    """The real clock."""
 
     def now(self) -> float:
         return time.monotonic()

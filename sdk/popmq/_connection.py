@@ -3,8 +3,8 @@
     access_key, secret  ─┐  else POPMQ_ACCESS_KEY, POPMQ_SECRET, POPMQ_SECRET_FILE
                          └─▶ Signer ──▶ two headers of each call, the same for a minute
 
-A signature is over a time alone: whoever reads it on the way can use it, so use TLS outside of a network of your own.
-Nothing here shows the secret, and nothing sends it.
+A signature covers only a time: whoever reads it on the network can use it, so use TLS outside a private network. The
+secret is neither sent nor shown.
 """
 
 import hmac
@@ -17,10 +17,10 @@ import grpc
 
 from popmq.errors import InvalidField
 
-#: A header of a call, and what stands in it.
+#: Names and values of call headers.
 Headers = tuple[tuple[str, str], ...]
 
-#: How long a signature is used again, in seconds: making one costs more than all else that signing takes.
+#: Seconds that a signature is reused: computing it is the most expensive part of signing.
 _SIGN_EVERY_S = 60.0
 
 
@@ -39,7 +39,7 @@ class Signer:
         return f"<access key {self.access_key}>"
 
     def headers(self) -> Headers:
-        """What goes with a call."""
+        """The headers of a call."""
         if time.monotonic() - self._signed_at >= _SIGN_EVERY_S:
             moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
             mac = hmac.new(self._secret, moment.encode(), "sha1").hexdigest()
@@ -58,7 +58,7 @@ class Connection:
     signer: Signer | None = None
 
     def headers(self) -> Headers | None:
-        """What goes with each call."""
+        """The headers of each call; None without a key."""
         return self.signer.headers() if self.signer else None
 
 

@@ -1,4 +1,4 @@
-"""How a consumer reads: its options, and how many messages it takes at a time. Pure."""
+"""The options of `client.consume`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from popmq._guard import OnError
 from popmq_proto.v1 import popmq_pb2 as pb
 
-#: What a clock may be wrong by, in seconds.
+#: Seconds below which a remaining time counts as over: clocks are not more exact.
 TICK_S = 0.001
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumeOptions:
-    """What `consume` was asked for; see there."""
+    """The parameters of `client.consume`; durations in seconds."""
 
     topic: str
     group: str
@@ -28,10 +28,10 @@ class ConsumeOptions:
     lite_topics: Sequence[str] = ()
 
     def idle_left(self, idle: float) -> float | None:
-        """Seconds until it is over, after so many without a message; None: never."""
+        """Seconds left of `until_idle`, after `idle` seconds without a message; None: it never ends."""
         return None if self.until_idle is None else max(0.0, self.until_idle - idle)
 
     def pop_wait(self, idle: float) -> float:
-        """Seconds that one pop may be parked."""
+        """Seconds that one pop may wait."""
         left = self.idle_left(idle)
         return self.wait if left is None else min(self.wait, left)

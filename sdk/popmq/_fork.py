@@ -1,17 +1,17 @@
-"""What a fork does to gRPC, found out before it hurts.
+"""Detects forks that gRPC does not survive.
 
-A child has the parent's memory and none of its threads. gRPC makes itself usable in the child only when no thread was
-inside it at the fork; with a call under way (a parked pop, an ack in the background) it says so on stderr and gives up,
-and from then on every call of the child hangs, deadlines or not. So calls under way are counted here, and a child that
-was forked beside one gets an error instead.
+A child has the parent's memory but none of its threads. gRPC works in the child only when no thread was inside it at
+the fork. With a call under way (a long poll, an ack in the background) it logs that on stderr, and from then on every
+call of the child hangs, whatever its deadline. So calls under way are counted here, and a child that was forked
+during one gets an error instead.
 
-A fork that only starts a program must not fail for gRPC either. subprocess.Popen forks when it is given `preexec_fn`,
-as PySpark does to start its Java. With gRPC's default way of waiting for sockets (epoll1) the child makes a thread that
-waits on a descriptor which Popen closes before the program begins: three children in a hundred abort ("epoll_wait
-error: Bad file descriptor", grpc issue 43055, since 1.81). Switching gRPC's fork handlers off would cure it and break
-clients that are made in a forked child. The strategy "poll", the one that gRPC documents for programs that fork, does
-neither: a client has few sockets, for which both are equally fast. gRPC reads its environment once: while it is
-imported.
+A fork that only starts a program must not fail because of gRPC either. subprocess.Popen forks when it is given
+`preexec_fn`, as PySpark does to start its Java. With gRPC's default way of waiting for sockets (epoll1) the child
+makes a thread that waits on a descriptor which Popen closes before the program begins: three children in a hundred
+abort ("epoll_wait error: Bad file descriptor", grpc issue 43055, since 1.81). Switching gRPC's fork handlers off would
+cure it and break clients that are made in a forked child. The strategy "poll", the one that gRPC documents for
+programs that fork, does neither: a client has few sockets, for which both are equally fast. gRPC reads its environment
+once: while it is imported.
 """
 
 import os
@@ -39,19 +39,19 @@ _broken = False
 
 
 def begin() -> object:
-    """A call begins; its token is for `end`."""
+    """A call starts. Returns the token for `end`."""
     token = object()
     _under_way.add(token)
     return token
 
 
 def end(token: object) -> None:
-    """It is over."""
+    """The call has ended."""
     _under_way.discard(token)
 
 
 def broken() -> bool:
-    """Whether this process was forked beside a call, so that gRPC would hang in it."""
+    """Whether this process was forked during a call, so that gRPC hangs in it."""
     return _broken
 
 

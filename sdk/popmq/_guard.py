@@ -1,4 +1,4 @@
-"""What `with delivery:` does, the same for both clients: which outcome a handler's end has, and who is told."""
+"""What `with delivery:` does in both clients: it settles a delivery by how its handler ended."""
 
 import logging
 from typing import Any, Literal, Protocol
@@ -14,7 +14,7 @@ OnError = Literal["log", "raise"]
 
 
 class Ticket(Protocol):
-    """A promise that the broker is told; one client blocks on it, the other one awaits it."""
+    """Resolved when the broker has answered: the blocking client calls `result`, the asynchronous one awaits it."""
 
     def result(self) -> None: ...
 
@@ -22,21 +22,21 @@ class Ticket(Protocol):
 
 
 class Settling(Protocol):
-    """What a guard needs of its client."""
+    """What a guard needs of its consumer or client."""
 
     def hold(self, delivery: Delivery, lease: float, since: float) -> None:
         """Renews its lease from now on: `lease` seconds from `since` on the client's clock."""
 
     def forget(self, delivery: Delivery) -> bool:
-        """Renews it no more; false: it was not held, because it was settled or lost."""
+        """Stops renewing its lease. False: it was settled or lost before."""
 
     def settle(self, delivery: Delivery, outcome: Outcome, confirm: bool) -> Ticket | None:
-        """Tells the broker soon; a ticket when `confirm`."""
+        """Queues the outcome for the broker. With `confirm` returns a ticket."""
 
 
 def outcome_of(error: BaseException | None) -> Outcome:
-    """No error: acked. A failing handler: released with backoff, counted, with its text. Whoever stops the process (or
-    the task) is not the message's fault: it is visible again at once, and the attempt is given back.
+    """No error: acked. A failed handler: released with backoff, and the error's text as reason. A handler that was
+    interrupted with its process or task: visible again at once, and the attempt does not count.
     """
     if error is None:
         return ACK
@@ -46,10 +46,10 @@ def outcome_of(error: BaseException | None) -> Outcome:
 
 
 class Guard:
-    """Guards deliveries of one origin.
+    """Guards the deliveries of one pop or pull.
 
     `on_error` "log": a handler's Exception is logged and swallowed, so that a consumer's loop survives it; "raise": it
-    goes on to the caller. Anything else (KeyboardInterrupt, SystemExit, CancelledError) always goes on.
+    reaches the caller. Other exceptions (KeyboardInterrupt, SystemExit, CancelledError) always reach the caller.
     `confirm`: leaving waits until the broker has the outcome on disk.
     """
 
@@ -61,11 +61,11 @@ class Guard:
         self._since = since
 
     def enter(self, delivery: Delivery) -> None:
-        """Begins to renew the lease, if that is not done already."""
+        """Renews the lease from now on, if the consumer does not do so already."""
         self._settling.hold(delivery, self._lease, self._since)
 
     def leave(self, delivery: Delivery, error: BaseException | None) -> bool:
-        """Settles by how the handler ended, unless it was settled in between. True swallows the error."""
+        """Settles by how the handler ended, unless it is settled already. True swallows the error."""
         ticket = self._close(delivery, error)
         if ticket is not None:
             ticket.result()
@@ -79,7 +79,7 @@ class Guard:
         return self._swallow(delivery, error)
 
     def settle(self, delivery: Delivery, outcome: Outcome) -> None:
-        """Settles now, by the handler's own decision."""
+        """Settles now, as the handler decided."""
         self._settling.forget(delivery)
         self._settling.settle(delivery, outcome, False)
 

@@ -1,4 +1,4 @@
-"""Looking as pure functions: numbers, what is leased, single messages and their lives."""
+"""Requests of inspection, as pure functions: statistics, leases, single messages and their histories."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -32,7 +32,7 @@ from popmq_proto.v1 import popmq_pb2 as pb
 # ── Numbers ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-#: How long the broker waits for what another client says, in seconds.
+#: Seconds that the broker waits for another client's answer.
 _ANSWER_S = 5.0
 
 
@@ -85,7 +85,7 @@ def browse(topic: str, queue: int, offset: int, max_messages: int) -> Call[Page]
 
 
 def leases(group: str, topic: str, max_leases: int) -> Call[Leases]:
-    """What is leased or in backoff, soonest first."""
+    """Leased messages and messages in backoff, soonest first."""
     return Call(
         "Admin.ListLeases",
         pb.ListLeasesRequest(group=group, topic=topic, max_leases=max_leases),

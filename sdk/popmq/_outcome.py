@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Ack:
-    """Done."""
+    """The message is finished."""
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Given back: visible after `delay` seconds (None: the group's backoff); `count` false gives the attempt back."""
+    """Given back: visible after `delay` seconds (None: the group's backoff). `count` false: the attempt is free."""
 
     delay: float | None = None
     count: bool = True

@@ -1,4 +1,4 @@
-"""The calls of owners as pure functions: durable leases, sealed tokens, positions."""
+"""Requests of owners, as pure functions: durable leases, sealed tokens, positions."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from popmq_proto.v1 import popmq_pb2 as pb
 def attach_owner(
     group: str, owner: str, lease: float, topic: str, start: Start | None, create_group: bool
 ) -> Call[Attachment]:
-    """Makes or takes over an owner; older generations are fenced."""
+    """Creates or takes over an owner; older generations are fenced."""
     request = pb.AttachOwnerRequest(
         group=group,
         owner=owner,
@@ -31,7 +31,7 @@ def attach_owner(
 
 
 def renew_owner(group: str, owner: str, generation: int, lease: float) -> Call[OwnerLease]:
-    """Moves the lease of everything that the owner holds."""
+    """Renews the lease of everything that the owner holds."""
     return Call(
         "Broker.RenewOwner",
         pb.RenewOwnerRequest(group=group, owner=owner, generation=generation, lease_ms=ms(lease)),

@@ -1,11 +1,11 @@
 """How many messages a consumer pops at a time. Pure."""
 
-#: A batch should be handled within so many seconds: who takes more at a time keeps messages from idle colleagues.
+#: Seconds in which a batch should be handled: a larger one would keep messages from idle consumers.
 BATCH_S = 1.0
 
 
 class PopSize:
-    """How many messages to pop next: one first, twice as many after a batch handled in time, else half."""
+    """The size of the next pop: first one, doubled after a batch that was handled in time, else halved."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -15,14 +15,14 @@ class PopSize:
         self._since = 0.0
 
     def popped(self, messages: int, now: float) -> None:
-        """A batch of so many messages goes to the handler."""
+        """The handler gets a batch of so many messages."""
         self._got = messages
         self._since = now
 
     def next(self, room: int, now: float) -> int:
         """The size of the next pop, at most `room`, after the last batch was handled.
 
-        A batch that was not full proves nothing: the topic had no more, not the handler.
+        A batch that was not full changes nothing: the topic was empty, which says nothing of the handler.
         """
         if self._got and now - self._since > BATCH_S:
             self._size = max(1, self._size // 2)

@@ -1,4 +1,4 @@
-"""The calls of reading by queue and offset as pure functions."""
+"""Requests of pulling by queue and offset, as pure functions."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

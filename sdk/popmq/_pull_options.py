@@ -1,4 +1,4 @@
-"""What a pull consumer was asked for, and the paces that it keeps. Pure."""
+"""The options of `client.pull_consume` and `broadcast_consume`, and the intervals of a pull consumer."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,35 +11,35 @@ from popmq.pull import Strategy
 from popmq.topic import Start
 from popmq_proto.v1 import popmq_pb2 as pb
 
-#: The number by which a consumer knows the retry topic of its group, among its queues.
+#: The queue number that stands for the retry topic of the group.
 RETRY = -1
 
-#: Seconds between two looks at which queues this consumer has; sooner when a heartbeat says so.
+#: Seconds between two rebalances; sooner when a heartbeat reports a change.
 REBALANCE_S = 20.0
-#: Seconds after a broker was away before a consumer takes on more queues: by then all have sent their heartbeats.
+#: Seconds after the broker was away before a consumer takes further queues: by then all clients have sent heartbeats.
 SETTLE_S = 10.0
-#: Seconds before what failed, or could not be had altogether, is tried again.
+#: Seconds before a failed or incomplete step is tried again.
 AGAIN_S = 1.0
-#: Seconds between two commits: what is done again after a kill.
+#: Seconds between two commits: after a kill, messages of this time are delivered again.
 COMMIT_S = 5.0
-#: Seconds that a queue which is somebody else's now is kept for the messages in hand.
+#: Seconds that a lost queue is kept for the messages that handlers still have.
 LEAVE_S = 15.0
-#: Locks are renewed so often, and no longer relied on after so long, though the broker keeps them twice as long: two
-#: clocks never have to agree on the last second.
+#: Seconds between two lock renewals, and seconds after which a lock is no longer relied on. The broker keeps locks
+#: twice as long, so the clocks of both need not agree.
 LOCK_S = 20.0
 LOCK_VALID_S = 30.0
-#: Seconds before a pull that failed is tried again, and before a paused consumer looks whether it still is.
+#: Seconds before a failed pull is tried again, and between two checks of a paused consumer.
 FAILED_S = 1.0
 PAUSED_S = 1.0
-#: Seconds before a message whose handler failed comes again in an orderly queue.
+#: Seconds before a failed message is handed out again in an orderly queue.
 ORDERLY_AGAIN_S = 1.0
-#: Of how many times that a queue was held back one is logged.
+#: One of so many times that flow control holds a queue back is logged.
 HELD_BACK_LOG_EVERY = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class PullOptions:
-    """What `pull_consume` and `broadcast_consume` were asked for; see there."""
+    """The parameters of `pull_consume` and `broadcast_consume`; durations in seconds."""
 
     topic: str
     group: str  # "": a broadcast
@@ -56,7 +56,7 @@ class PullOptions:
 
 
 def check_strategy(strategy: str) -> None:
-    """Raises InvalidField: to a name that it does not know a broker answers that nothing is known yet."""
+    """Raises InvalidField for an unknown name, which the broker would answer as if it knew no assignment yet."""
     if strategy not in get_args(Strategy):
         words = ", ".join(get_args(Strategy))
         raise InvalidField(f"{strategy!r} is none of {words}", code="INVALID_FIELD", field="strategy")
@@ -64,7 +64,7 @@ def check_strategy(strategy: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where to begin in a queue, and where its end was then."""
+    """Where to start in a queue, and where its end was at that time."""
 
     offset: int
     max_offset: int

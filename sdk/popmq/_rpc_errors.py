@@ -1,4 +1,4 @@
-"""gRPC errors as ours: the one place that reads a status, and the details that the broker puts beside it."""
+"""Turns gRPC errors into exceptions of popmq.errors: by the broker's details, else by the status."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +13,7 @@ from popmq_proto.v1 import popmq_pb2 as pb
 #: Where gRPC keeps the serialized google.rpc.Status.
 DETAILS_KEY = "grpc-status-details-bin"
 
-#: What a status means when no ErrorInfo comes with it: it was said by gRPC, by something in between, or by no broker.
+#: What a status means without an ErrorInfo: it came from gRPC itself, from a proxy, or from another server.
 BY_STATUS: dict[grpc.StatusCode, type[errors.PopMQError]] = {
     grpc.StatusCode.CANCELLED: errors.Unavailable,
     grpc.StatusCode.UNKNOWN: errors.InternalError,
@@ -34,23 +34,23 @@ BY_STATUS: dict[grpc.StatusCode, type[errors.PopMQError]] = {
 }
 
 
-#: What gRPC says of TLS that failed, and what to do about it.
+#: gRPC's texts for TLS errors, and what to do about them.
 _TLS_CURES = {
     "CERTIFICATE_VERIFY_FAILED": "trust the broker's certificate by tls_ca=FILE, or give it one that is trusted",
     "WRONG_VERSION_NUMBER": "that port is without TLS: name the TLS port, or leave out tls",
-    "Hostname Verification": "call the broker by a name that stands in its certificate",
+    "Hostname Verification": "use a host name that is in the broker's certificate",
 }
 
 
 def read_rpc_error(error: Any, endpoint: str, method: str) -> errors.PopMQError:
-    """The exception for a failed call: what the broker said, else what its status means."""
+    """The exception for a failed call."""
     info = _error_info(error.trailing_metadata() or ())
     if info is not None:
         return error_of(info)
     kind = BY_STATUS.get(error.code(), errors.InternalError)
     text = error.details() or error.code().name
     if kind is errors.InternalError and text.startswith("Stream removed"):
-        kind = errors.Unavailable  # how gRPC reports a connection that broke in the middle of an answer
+        kind = errors.Unavailable  # how gRPC reports a connection that broke during an answer
     return _BUILD.get(kind, _plain)(kind, text, endpoint, method)
 
 

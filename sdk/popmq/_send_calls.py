@@ -1,4 +1,4 @@
-"""Sending as pure functions: messages, delays, transactions. Each builds a Call, as those of _calls do."""
+"""Requests of sending, as pure functions: messages, delays, transactions. Each builds a Call, like those of _calls."""
 
 import itertools
 import time

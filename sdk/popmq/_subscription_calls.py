@@ -1,4 +1,4 @@
-"""A group in a topic as pure functions: its filter, its consume mode, its offsets, its message groups."""
+"""Requests about a group in a topic, as pure functions: filter, consume mode, offsets, message groups."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -76,7 +76,7 @@ def list_message_groups(topic: str, group: str, max_message_groups: int, stopped
 
 
 def resume_message_group(topic: str, group: str, message_group: str, dead_letter: bool) -> Call[None]:
-    """Lets a stopped message group go on."""
+    """Resumes a stopped message group."""
     request = pb.ResumeMessageGroupRequest(
         topic=topic, group=group, message_group=message_group, dead_letter=dead_letter
     )

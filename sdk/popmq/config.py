@@ -1,4 +1,4 @@
-"""What a client may be told: how long calls take, how they are tried again. Durations are seconds."""
+"""Timeouts and retries of a client. Durations are seconds."""
 
 import random
 from dataclasses import dataclass
@@ -6,9 +6,9 @@ from dataclasses import dataclass
 DEFAULT_ENDPOINT = "127.0.0.1:8081"
 
 #: Of every connection. An answer is at most 16 MiB and one message of 4 MiB (Pop.max_bytes is soft). A broker that
-#: vanished without a word is noticed by a ping within 40 s, and only while a call is under way: an idle client is idle.
-#: One that restarts is found again within a second: gRPC's own default backs off up to 2 minutes. `min_reconnect` is,
-#: in spite of its name, how long one attempt to connect may take.
+#: disappeared is noticed by a ping within 40 s, and only while a call is under way: an idle client sends nothing. One
+#: that restarts is found again within a second: gRPC's own default backs off up to 2 minutes. `min_reconnect` is, in
+#: spite of its name, how long one attempt to connect may take.
 CHANNEL_OPTIONS = (
     ("grpc.max_receive_message_length", 32 * 1024 * 1024),
     ("grpc.max_send_message_length", 32 * 1024 * 1024),
@@ -22,13 +22,13 @@ CHANNEL_OPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """How long a call may take in all, its retries included.
+    """How long a call may take, including its retries.
 
         Timeouts(send=5.0)      # give up a send after 5 s
-        Timeouts.all(2.0)       # everything within 2 s, as a command line wants it
+        Timeouts.all(2.0)       # every call within 2 s, as for a command line
 
-    `pop` counts beyond the time that the call asked to wait. A send that waits behind another one of its client may
-    take `send` once more.
+    `pop` is added to the time that the call asked to wait. A send that waits behind another send of its client may
+    take up to twice `send`.
     """
 
     send: float = 30.0
@@ -44,7 +44,7 @@ class Timeouts:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """How a call that met a retryable error is tried again, until its timeout.
+    """How a call with a retryable error is tried again, until its timeout.
 
     The pause before try n + 1 is drawn evenly from 0 to min(`longest`, `first` × 2ⁿ⁻¹), so that the clients of a broker
     that restarts do not come back in step ("full jitter"), and is never shorter than what the broker asks for.

@@ -1,4 +1,4 @@
-"""Why is my message not here? Its life, for each group that might have read it. `…_ms` are milliseconds since 1970 UTC.
+"""The history of a message in each group that could read it. `…_ms` are milliseconds since 1970 UTC.
 
 MessageLife        one for each stored message of the id: where it is
   └─ GroupLife       for each group: how it stands there, as one word and as a sentence

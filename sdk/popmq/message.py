@@ -56,7 +56,7 @@ class Message:
     transaction: bool = False  # a half message, invisible until it is committed: see `client.transaction`
     encoding: str = ""  # how the body is encoded: GZIP, ZSTD, LZ4, ZLIB, or as it is
     trace_context: TraceContext | None = None
-    born_ms: int = 0  # when it was made; 0: when it is sent
+    born_ms: int = 0  # when it was created; 0: when it is sent
     lite_topic: str = ""  # LITE topics: the small ordered topic that it is for; ≤ 64 letters, digits, `_` and `-`
 
     @classmethod
@@ -67,19 +67,19 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class SendReceipt:
-    """Where a message was stored; it was on disk before this came."""
+    """Where a message was stored. It was on disk before the broker answered."""
 
     message_id: str
-    queue: int  # -1: none yet, for it is delayed or a half message
+    queue: int  # -1: none yet, because it is delayed or a half message
     offset: int  # in its queue; -1: none yet
     recall_handle: str = ""  # of a delayed message: what `client.recall` takes
     transaction_id: str = ""  # of a half message: what `client.end_transaction` takes
-    duplicate: bool = False  # topics with unique ids: its id was stored before, here is its place
+    duplicate: bool = False  # topics with unique ids: its id was stored before, at this place
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """Where a message of a dead-letter topic came from, and why."""
+    """Where a message of a dead-letter topic came from, and why it is there."""
 
     topic: str
     queue: int
@@ -129,7 +129,9 @@ class Delivery(Referable):
     key: str = ""
     tag: str = ""
     message_id: str = ""
-    handle: str = field(default="", repr=False)  # names this delivery; dead once it is settled or its lease ran out
+    handle: str = field(
+        default="", repr=False
+    )  # names this delivery; invalid once it is settled or its lease has ended
     attempt: int = 1  # 1 at the first delivery
     queue: int = 0
     offset: int = 0
@@ -149,12 +151,12 @@ class Delivery(Referable):
 
     @property
     def line(self) -> str:
-        """What its order is kept in: its message group, or its lite topic; "" = nothing."""
+        """The message group or lite topic in which it is ordered; "": not ordered."""
         return self.message_group or self.lite_topic
 
     @property
     def invisible_until(self) -> datetime:
-        """The lease's deadline as the pop gave it; renewals move it on."""
+        """The deadline of the lease at the pop; renewals extend it."""
         return _moment(self.invisible_until_ms)
 
     @property
@@ -171,13 +173,13 @@ class Delivery(Referable):
         return json.loads(self.body)
 
     def ack(self) -> None:
-        """Finishes it. The broker is told in the background, with what else is to tell; `client.ack` waits for it."""
+        """Finishes it, in the background; `client.ack` waits for the broker."""
         self._settle(ACK)
 
     def release(self, delay: float | None = None, *, count: bool = True, reason: str = "") -> None:
         """Gives it back, in the background: visible after `delay` seconds (None: the group's backoff).
 
-        `count` false gives the attempt back too. `reason` (≤ 4 KiB) stays with the message.
+        `count` false: this attempt does not count. `reason` (≤ 4 KiB) stays with the message.
         """
         self._settle(Release(delay, count, reason))
 

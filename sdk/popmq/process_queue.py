@@ -1,13 +1,13 @@
-"""A process queue: what a pull consumer knows of one queue. Pure: no socket, no thread, no clock; its caller locks.
+"""The cache of a pull consumer for one queue. Pure: no socket, no thread, no clock; the caller holds a lock.
 
          committed                                                  next_offset
     ─────────┬───────────────────────────────────────────────────────────┬──────────▶ offsets of the queue
       done   │ in hand │ done │ ready │ later │ ready … (cached)         │ not pulled yet
              └ smallest offset that is still cached
 
-Messages come in by `add`, in the order of their offsets, and go out by `take`. A message counts as cached until `done`:
-so one that is stuck pins the committed offset, and whoever takes the queue over begins at it. `later` is what was put
-off by `again`. In an orderly queue one message at a time is out, and one that was put off holds up those behind it.
+`add` caches messages in the order of their offsets, `take` hands them out. A message stays cached until `done`, so the
+committed offset cannot pass a stuck message, and the consumer that takes over starts at it. `later` are messages that
+`again` has delayed. An orderly queue hands out one message at a time, and a delayed one blocks those behind it.
 """
 
 import heapq
@@ -19,14 +19,14 @@ from typing import Generic, Literal, TypeVar
 
 M = TypeVar("M")
 
-#: Statuses of a pull after which the offset was no place to read from: the queue is begun again, where the broker says.
+#: Statuses of a pull whose offset cannot be read: the queue is restarted at the offset that the broker gives.
 ILLEGAL = frozenset({"OFFSET_TOO_SMALL", "OFFSET_OVERFLOW_BADLY", "NO_MATCHED_LOGIC_QUEUE"})
 
-#: Statuses of a pull that met the end of its queue. (A retry topic seldom is at its end by the numbers: its entries are
-#: numbered across all groups.)
+#: Statuses of a pull that reached the end of its queue. (The offsets of a retry topic seldom show its end: its entries
+#: are numbered across all groups.)
 AT_END = frozenset({"NO_MESSAGE_IN_QUEUE", "OFFSET_OVERFLOW_ONE"})
 
-#: The limit that holds a queue back, or "" for none.
+#: The limit that stops the pulling of a queue; "": none.
 Limit = Literal["", "count", "bytes", "span"]
 
 
@@ -37,12 +37,11 @@ def met_end(status: str, next_offset: int, max_offset: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class FlowControl:
-    """How much of one queue is cached before it is pulled no further; looked at again every `pause` seconds.
+    """Limits of what is cached of one queue. Beyond them it is not pulled; checked every `pause` seconds.
 
-    Each limit is what may be there before one more pull: a batch can exceed it. `span` is from the smallest cached
-    offset to the greatest that came, done or not: whoever takes over from a consumer with one stuck message repeats no
-    more than that. (The reference looks at cached ones only, and so is stopped by one stuck message for no longer than
-    the others take.) An orderly queue, which is done in order, has no use for it.
+    Each limit is checked before a pull, so a batch can exceed it. `span` is the distance from the smallest cached
+    offset to the greatest that was pulled, done or not: after a takeover from a consumer with a stuck message, no more
+    than that is delivered again. (RocketMQ's clients count cached messages only.) Orderly queues ignore `span`.
     """
 
     count: int = 1000
@@ -52,12 +51,12 @@ class FlowControl:
 
 
 class ProcessQueue(Generic[M]):
-    """The messages of one queue between the pull and the end of their handlers.
+    """The messages of one queue from their pull until they are settled.
 
-    `next_offset` is where the next pull reads. `max_offset` is the end of the queue as the broker said last. `leaving`:
-    nothing more is handed out, what is in hand still counts. `dropped`: somebody else has the queue now, nothing of it
-    counts any more. `locked_until` is, on the client's clock, when the lock of an orderly queue is no longer certain;
-    others need none.
+    `next_offset` is where the next pull reads. `max_offset` is the end of the queue in the broker's last answer.
+    `leaving`: nothing more is handed out, messages that are out still count. `dropped`: another consumer has the queue,
+    nothing of it counts any more. `locked_until`: until when, on the client's clock, the lock of an orderly queue is
+    certain; other queues need no lock.
     """
 
     def __init__(self, offset: int, max_offset: int = 0, orderly: bool = False) -> None:
@@ -78,7 +77,7 @@ class ProcessQueue(Generic[M]):
 
     @property
     def count(self) -> int:
-        """Messages that are cached: not handed out, put off, or in hand."""
+        """Cached messages: not handed out yet, delayed, or handed out."""
         return len(self._sizes)
 
     @property
@@ -88,31 +87,31 @@ class ProcessQueue(Generic[M]):
 
     @property
     def span(self) -> int:
-        """The distance between the smallest cached offset and the greatest of all messages that came."""
+        """The distance between the smallest cached offset and the greatest offset that was pulled."""
         return self._greatest - next(iter(self._sizes)) if self._sizes else 0
 
     @property
     def committed(self) -> int:
-        """What may be committed: everything below is done. The smallest cached offset, or where the next pull reads:
-        behind the greatest offset that was seen, and behind what did not match the filter or cannot be read any more.
+        """The offset to commit: everything below is done. The smallest cached offset or, when nothing is cached, the
+        next offset to pull, which is also past messages that the filter excludes or that are gone.
         """
         return next(iter(self._sizes), self.next_offset)
 
     @property
     def handled(self) -> int:
-        """The same by messages alone: the smallest cached offset, or the one behind the greatest that came. Where
-        offsets are numbers that others use too, it does not move on without a reason.
+        """The same counted by messages only: the smallest cached offset, or the one after the greatest that was pulled.
+        For a retry topic, whose offsets are shared by all groups.
         """
         return next(iter(self._sizes), self._greatest + 1)
 
     @property
     def backlog(self) -> int:
-        """Messages that this consumer has not done, an estimate: offsets to the end, and what is cached."""
+        """Messages not done yet, an estimate: the offsets to the end, and the cached messages."""
         return max(0, self.max_offset - self.next_offset) + self.count
 
     @property
     def at_end(self) -> bool:
-        """Whether, as far as is known, there is nothing left to pull and nothing left to hand out."""
+        """Whether nothing is known to pull or to hand out."""
         return self.drained and not self._ready and not self._later
 
     def limit(self, flow: FlowControl) -> Limit:
@@ -126,16 +125,16 @@ class ProcessQueue(Generic[M]):
         return ""
 
     def locked(self, now: float) -> bool:
-        """Whether this client may read it: always, but for an orderly queue whose lock is not certain any more."""
+        """Whether this client may read it: false only for an orderly queue whose lock is no longer certain."""
         return now < self.locked_until
 
     # ── What happens to it ───────────────────────────────────────────────────────────────────────────────────────────
 
     def add(self, messages: Iterable[tuple[int, int, M]], status: str, next_offset: int, max_offset: int) -> bool:
-        """Takes in the answer to a pull from `next_offset`: rows of offset, bytes, message, by rising offset.
+        """Caches the answer to a pull from `next_offset`: rows of (offset, bytes, message), by rising offset.
 
-        False: that was no place to read from, and nothing was taken in. The next offset never goes down: one that would
-        is an offset of a queue that is not there any more.
+        False: the offset cannot be read, and nothing was cached. The next offset never decreases: a smaller one belongs
+        to a queue that was deleted.
         """
         if status in ILLEGAL or next_offset < self.next_offset:
             return False
@@ -150,7 +149,7 @@ class ProcessQueue(Generic[M]):
         return True
 
     def take(self, now: float) -> M | None:
-        """Hands out the next message; None: there is none, or it is not its time."""
+        """Hands out the next message; None: there is none, or it is delayed."""
         if self.dropped or self.leaving or not self.locked(now) or (self.orderly and self.in_hand):
             return None
         if self._later and self._later[0][0] <= now:
@@ -160,7 +159,7 @@ class ProcessQueue(Generic[M]):
         return None
 
     def waiting(self, now: float) -> bool:
-        """Whether a `take` would hand something out, given the lock."""
+        """Whether `take` would hand out a message, provided the lock is held."""
         if self.dropped or self.leaving or (self.orderly and self.in_hand):
             return False
         if self._later and (self.orderly or self._later[0][0] <= now):
@@ -168,18 +167,18 @@ class ProcessQueue(Generic[M]):
         return bool(self._ready)
 
     def again_at(self) -> float | None:
-        """When the next message that was put off may be taken."""
+        """When the next delayed message may be taken."""
         return self._later[0][0] if self._later and not self.dropped else None
 
     def again(self, offset: int, at: float, message: M) -> None:
-        """Puts a message that was handed out off until `at`."""
+        """Delays a message that was handed out until `at`."""
         if offset in self._sizes:
             heapq.heappush(self._later, (at, offset, message))
 
     def done(self, offset: int) -> None:
-        """Forgets a message that was handed out: it is done with."""
+        """Removes a message that was handed out and is settled."""
         self.bytes -= self._sizes.pop(offset, 0)
 
     def drop(self) -> None:
-        """Ends it: somebody else has the queue."""
+        """Ends it: another consumer has the queue."""
         self.dropped = True

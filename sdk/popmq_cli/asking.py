@@ -1,4 +1,4 @@
-"""What every command that asks a broker shares: the endpoint, the output's form, errors as sentences and exit codes."""
+"""Shared by all commands that call a broker: connection options, output, errors and exit codes."""
 
 import functools
 import os
@@ -88,7 +88,7 @@ _CONNECTION = (
     click.option("--tls", is_flag=True, default=None, help="With TLS.  [env: POPMQ_TLS=1]"),
     click.option("--tls-ca", metavar="FILE", help="With TLS, trusting this certificate (PEM).  [env: POPMQ_TLS_CA]"),
     click.option("--access-key", metavar="NAME", help="Call with this key.  [env: POPMQ_ACCESS_KEY]"),
-    # A secret among the arguments would stand in the list of processes, and in the shell's history.
+    # A secret among the arguments would show in the list of processes and in the shell's history.
     click.option("--secret-file", metavar="FILE", help="Its secret.  [env: POPMQ_SECRET, POPMQ_SECRET_FILE]"),
 )
 #: The parameters of these options.
@@ -169,7 +169,7 @@ def filter_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def by_topic(values: Sequence[str], option: str) -> dict[str, str]:
-    """What was given as TOPIC=EXPRESSION, as often as needed."""
+    """Values given as TOPIC=EXPRESSION, by topic."""
     pairs = [value.partition("=") for value in values]
     for topic, equals, expression in pairs:
         if not (topic and equals and expression):
@@ -178,6 +178,6 @@ def by_topic(values: Sequence[str], option: str) -> dict[str, str]:
 
 
 def sure(question: str, yes: bool) -> None:
-    """Asks before what cannot be undone, when somebody sits there to answer; aborts on no."""
+    """Asks for confirmation on a terminal; aborts on no."""
     if not yes and sys.stdin.isatty():
         click.confirm(question, abort=True, err=True)

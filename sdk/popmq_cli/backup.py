@@ -50,7 +50,7 @@ def backup(client: popmq.Client, output: Output, target: str, rate: int) -> None
 
 
 def _into(client: popmq.Client, folder: pathlib.Path, rate: int, told: Told) -> int:
-    """The file gets its name when it is whole and on disk; then the name is made durable as well."""
+    """The file gets its name when it is complete and synced; then the folder is synced too."""
     if (folder / FILE).exists():
         raise click.UsageError(f"{folder / FILE} exists, and is not overwritten: name another folder")
     part = folder / PART
@@ -65,7 +65,7 @@ def _into(client: popmq.Client, folder: pathlib.Path, rate: int, told: Told) -> 
 
 
 def _write(client: popmq.Client, part: pathlib.Path, rate: int, told: Told) -> int:
-    """What was not written to its end is removed."""
+    """Removes the file if it is not complete."""
     with open(part, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
         try:
             size = client.backup(file.write, rate, told)
@@ -88,7 +88,7 @@ def _sync(folder: pathlib.Path) -> None:
 
 @contextlib.contextmanager
 def _progress() -> Iterator[Told]:
-    """How far it is, on a terminal; nothing elsewhere."""
+    """Shows progress on a terminal; nothing elsewhere."""
     if not sys.stderr.isatty():
         yield lambda done, about: None
         return

@@ -1,4 +1,4 @@
-"""`popmq dlq …`: dead letters, why they died, and how they are delivered again."""
+"""`popmq dlq …`: dead letters, their reasons, and delivering them again."""
 
 import click
 

@@ -1,4 +1,4 @@
-"""`popmq message`, `popmq peek` and `popmq sessions`: single messages and clients, looked at without touching."""
+"""`popmq message`, `popmq peek` and `popmq sessions`: read-only views of messages and clients."""
 
 from collections.abc import Sequence
 from datetime import datetime

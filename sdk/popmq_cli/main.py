@@ -1,4 +1,4 @@
-"""Entry point of `popmq`. Imports the command line late: without its extra a sentence is better than a traceback."""
+"""Entry point of `popmq`. Imports the command line late, so that a missing extra gives a message, not a traceback."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""`popmq message-groups …`: what waits in FIFO topics, and message groups that a failure stopped."""
+"""`popmq message-groups …`: message groups of FIFO topics that wait, are locked, or are stopped by a failure."""
 
 import click
 

@@ -26,7 +26,7 @@ class Output:
         self.as_json = as_json
 
     def said(self, sentence: str) -> None:
-        """What was done, for a human."""
+        """A message for a human."""
         if not self.as_json:
             click.echo(sentence, err=True)
 

@@ -1,4 +1,4 @@
-"""`popmq revive …`: the revive topic, that is, what is leased, by whom, until when."""
+"""`popmq revive …`: the revive topic: leases, their clients and their deadlines."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""`popmq ack`, `extend`, `release`, `reject`: what becomes of leased messages, by their handles."""
+"""`popmq ack`, `extend`, `release`, `reject`: settle leased messages by their handles."""
 
 import sys
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""`popmq transactions …`: half messages that nobody ended, and what an operator does about them."""
+"""`popmq transactions …`: half messages that nobody ended, and how an operator ends them."""
 
 import click
 

@@ -64,7 +64,7 @@ def _stored(client: popmq.Client, topic: str, ends: dict[int, int]) -> Iterator[
 
 @contextlib.contextmanager
 def _created(target: str) -> Iterator[IO[bytes]]:
-    """The file that gets its name in the end, or standard output."""
+    """A file that gets its name when it is complete, or standard output."""
     if target == "-":
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()

@@ -1,4 +1,4 @@
-"""`popmq why`: the life of a message as a time line, a block for each group.
+"""`popmq why`: the history of a message as a time line, one block for each group.
 
 message … in orders, queue 3 offset 17
   billing   acked     …a sentence

@@ -1,4 +1,4 @@
-"""How an answer of the broker becomes an Arrow batch with exactly the types that Spark expects."""
+"""Turns an answer of the broker into an Arrow batch with the types that Spark expects."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""A Java for Spark, also on a machine that has none.
+"""Finds a Java for Spark, or provides one on a machine that has none.
 
     os.environ.update(java_environment())     # before the first SparkSession of the process
     spark = SparkSession.builder.getOrCreate()
@@ -84,7 +84,7 @@ def packaged_java() -> Path:
 
 
 def user_cache(environ: Mapping[str, str]) -> Path:
-    """Where this user keeps what can be made again (XDG base directory specification)."""
+    """The user's cache folder (XDG base directory specification)."""
     return Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "popmq")
 
 

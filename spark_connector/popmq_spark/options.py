@@ -34,7 +34,7 @@ def _word(text: str) -> str:
 
 
 def _secret(text: str) -> str:
-    """As it is. The words for what is wrong never hold it."""
+    """Any text. Error texts never contain it."""
     return text
 
 
@@ -98,7 +98,7 @@ def _size(low: str, high: str) -> Callable[[str], int]:
 
 
 def _later(text: str) -> None:
-    """For options that users of other sources expect: a sentence, until there is more."""
+    """An option of other sources that this one does not have: always refused, with what to use instead."""
     raise ValueError("nothing yet: a later release serves it")
 
 

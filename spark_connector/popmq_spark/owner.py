@@ -1,4 +1,4 @@
-"""The driver's hold on its group: one owner, attached once, kept alive by a heartbeat.
+"""The owner of a query in its group: attached once by the driver, kept alive by a heartbeat.
 
 An owner (see `AttachOwner` in popmq.proto) outlives this process: what was popped in its name stays bound to its
 tokens. Attaching takes it over and fences the tasks of an earlier driver.
@@ -23,7 +23,7 @@ class Owner:
     """
 
     def __init__(self, client: popmq.Client, options: Options, name: str) -> None:
-        """Attaches, and makes the group if there is none.
+        """Attaches the owner, and creates the group if there is none.
 
         Errors: TopicNotFound; OptionError when the group is there and not exclusive; Unavailable.
         """
@@ -57,7 +57,7 @@ class Owner:
         self.acked_epoch = epoch
 
     def stop(self) -> None:
-        """Ends the heartbeat. Nothing is acked or released: the next run takes over what is held."""
+        """Ends the heartbeat. Nothing is acked or released: the next run takes over what the owner holds."""
         self._stopped.set()
 
     def _make_exclusive_group(self) -> None:

@@ -1,4 +1,4 @@
-"""One task's share of an epoch: pops its chunks under sealed tokens and hands them to Spark as Arrow batches.
+"""Reads one task's part of an epoch: pops its chunks under sealed tokens and gives them to Spark as Arrow batches.
 
 Runs in an executor. A task may run again after a failure, beside itself (speculation), or once for each action of a
 `foreachBatch`: the tokens are in the `Part`, so every run gets the same rows.
@@ -27,7 +27,7 @@ _clients: dict[tuple[int, Broker, float], popmq.Client] = {}
 
 
 class DataLoss(RuntimeError):
-    """Messages of a batch that Spark reads again are gone for good (option failOnDataLoss)."""
+    """Messages of a batch that Spark reads again no longer exist (option failOnDataLoss)."""
 
 
 class LeaseLoss(RuntimeError):
@@ -36,7 +36,7 @@ class LeaseLoss(RuntimeError):
 
 @dataclass(frozen=True)
 class Part(InputPartition):
-    """Everything that `read` needs: Spark pickles it into the task."""
+    """What `read` needs. Spark pickles it into the task."""
 
     broker: Broker
     topic: str
@@ -135,7 +135,7 @@ def _client(part: Part) -> popmq.Client:
 
 
 def connect(broker: Broker, patience: float) -> popmq.Client:
-    """A client that outlives a broker away for `patience` seconds: a call that fails ends a task, or the query."""
+    """A client whose calls are retried for `patience` seconds, because a failed call ends a task or the query."""
     return popmq.Client(
         broker.endpoint,
         timeouts=popmq.Timeouts.all(patience),
@@ -147,7 +147,7 @@ def connect(broker: Broker, patience: float) -> popmq.Client:
 
 
 def _check(part: Part, sealed: popmq.SealedBatch) -> None:
-    """Every message that was sealed is here or accounted for: what is neither would be acked without being read."""
+    """Checks that every sealed message was read or is accounted for: otherwise it would be acked without being read."""
     here = len(sealed.columns.message_id)
     if here + sealed.torn_stolen + sealed.torn_lost != sealed.count:
         raise DataLoss(f"popmq: {here} of {sealed.count} messages arrived in epoch {part.epoch}, part {part.part}")

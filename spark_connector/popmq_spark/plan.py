@@ -1,4 +1,4 @@
-"""What one micro-batch is, as Spark keeps it: the offset JSON.
+"""The plan of one micro-batch: the offset JSON that Spark keeps.
 
 An offset names one *epoch* of one *owner* and says how that epoch is read: everything that decides which token holds
 which message is in it, so that a restart with other options repeats the old batch, not a new one. Spark writes it to

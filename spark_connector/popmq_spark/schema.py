@@ -48,7 +48,7 @@ def full_schema(include_properties: bool) -> StructType:
 
 
 def check_projection(schema: StructType) -> None:
-    """A user's schema chooses among the columns; their types are not negotiable. Raises SchemaError."""
+    """Checks a user's schema: it may choose columns but not change their types. Raises SchemaError."""
     for field in schema.fields:
         if field.name not in COLUMNS:
             raise SchemaError(f"popmq: there is no column {field.name!r}; the columns are {', '.join(COLUMNS)}")

@@ -47,7 +47,7 @@ class PopMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._progress: dict[str, Any] | None = None
 
     def initialOffset(self) -> dict[str, Any]:
-        """A new owner each time: Spark asks more than once, and the answer that counts comes back in `start`."""
+        """A new owner each time: Spark calls this more than once and passes the answer that it uses as `start`."""
         return Plan(owner=uuid.uuid4().hex).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -77,11 +77,11 @@ class PopMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._plan(owner.name, max(before.epoch, owner.acked_epoch) + 1, rows, limit).to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """What the group had to do at the last latestOffset: Spark shows it as `sources[i].latestOffset`."""
+        """The group's backlog at the last latestOffset; Spark shows it as `sources[i].latestOffset`."""
         return self._progress
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Part]:
-        """One task for each part of `end`; the plan of `end` holds, whatever the options say now."""
+        """One task for each part of `end`. The plan in `end` is used even when the options have changed since."""
         plan = Plan.from_json(end)
         if plan.epoch == Plan.from_json(start).epoch:
             return []
@@ -89,12 +89,12 @@ class PopMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [Part.of(plan, number, owner.generation, self._options, self._schema) for number in range(plan.parts)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Runs in an executor, perhaps several times, perhaps at once: each time the same rows."""
+        """Runs in an executor, perhaps several times and concurrently: each run returns the same rows."""
         assert isinstance(partition, Part)
         return read_part(partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Spark calls it late or never; the ack belongs to latestOffset, which came before. Here it is free."""
+        """Does nothing in most cases: latestOffset has acked already. Spark calls this late or never."""
         plan = Plan.from_json(end)
         try:
             self._hold(plan.owner).ack_up_to(plan.epoch)

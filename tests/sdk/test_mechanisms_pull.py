@@ -190,7 +190,7 @@ async def test_a_queue_that_is_held_back_for_long_is_told_once(client: Any, capl
         for _ in range(50):
             await client.list_topics()
         assert kept.body
-        told = [record for record in caplog.records if "pulled no further" in record.getMessage()]
+        told = [record for record in caplog.records if "is not pulled: " in record.getMessage()]
         assert len(told) == 1
 
 

@@ -47,7 +47,7 @@ async def test_a_loop_that_pops_waits_while_its_group_pulls_and_goes_on(
         assert await take(consumer, guard, 1) == ["a"]
         waiting = soon(consumer)
         await switched(narrow, "PULL")
-        await eventually(partial(logged, caplog, "it tries on"))
+        await eventually(partial(logged, caplog, "and tries again"))
         await narrow.send(NARROW, "b")
         assert not waiting.done()
         await switched(narrow, "POP")
@@ -143,6 +143,6 @@ async def test_a_loop_over_a_topic_that_was_deleted_and_made_anew_reads_it_from_
         await narrow.create_topic(NARROW, queues=1)
         await narrow.send(NARROW, [f"new{number}" for number in range(8)])
         kept.release()
-        await eventually(partial(logged, caplog, "made anew"))
+        await eventually(partial(logged, caplog, "created again"))
         assert await take(consumer, guard, 8) == [f"new{number}" for number in range(8)]
     assert (await committed(narrow, NARROW)) == {0: 8}

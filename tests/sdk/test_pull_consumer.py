@@ -329,7 +329,7 @@ async def test_a_slow_handler_stops_the_pulling_at_the_limit_and_one_batch(
         out = [await next_of(consumer)]
         await eventually(lambda: held_back(consumer, "count"))
         assert max(state.cached for state in consumer.queues()) == 60  # 40 were not more than 50
-        await eventually(lambda: told(caplog, "pulled no further for now: count"))
+        await eventually(lambda: told(caplog, "is not pulled: count"))
         for delivery in out:
             delivery.ack()
         assert len(await take(consumer, guard, 199)) == 199

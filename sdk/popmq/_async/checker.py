@@ -1,4 +1,4 @@
-"""Answers what the broker asks about half messages that nobody ended: one stream for all topics of a client.
+"""Answers the broker's checks of half messages that nobody ended: one stream for all topics of a client.
 
 hello (topics) ──▶ welcome ──▶ check ──▶ the topic's callback ──▶ checked ──▶ the next check …
    ▲                                                                             │
@@ -17,12 +17,12 @@ from popmq_proto.v1 import popmq_pb2 as pb
 
 log = logging.getLogger("popmq.transactions")
 
-#: Seconds until a stream that the broker refused is tried again: its topic may be made in between.
+#: Seconds until a refused stream is opened again: its topic may be created meanwhile.
 REFUSED_AGAIN_S = 5.0
 
 
 class Checker:
-    """The callbacks of one client, and the stream on which they are asked."""
+    """The callbacks of one client, and the stream on which the broker asks."""
 
     def __init__(self, wire: Wire, client_id: str) -> None:
         self._wire = wire
@@ -35,18 +35,18 @@ class Checker:
         self._worker = Worker("popmq-checker", self._step)
 
     def answer_for(self, topic: str, callback: OnCheck) -> None:
-        """From now on `callback` is asked about half messages of `topic`."""
+        """Calls `callback` for checks of half messages of `topic` from now on."""
         self._worker.bind()
         with self._lock:
             known = topic in self._callbacks
             self._callbacks[topic] = callback
             turn = self._turn
         if not known:
-            turn.set()  # a stream names its topics once, in the beginning
+            turn.set()  # a stream names its topics once, at its start
             self._worker.wake()
 
     async def stop(self) -> None:
-        """Ends the stream; what is being answered is asked again."""
+        """Ends the stream; the broker asks again what is being answered."""
         with self._lock:
             self._stopped = True
             turn = self._turn
@@ -68,12 +68,16 @@ class Checker:
         except ClientClosed:
             return None
         except PopMQError as error:
-            log.warning("nobody answers for transactions of %s, it is tried again: %s", ", ".join(topics), error)
+            log.warning(
+                "checks of transactions of %s cannot be answered, the stream is opened again: %s",
+                ", ".join(topics),
+                error,
+            )
             return self._wire.pause(self._tried) if isinstance(error, TryLater) else REFUSED_AGAIN_S
         return self._wire.pause(self._tried)
 
     async def _answer(self, response: pb.SessionResponse) -> pb.SessionRequest | None:
-        """The answer to what the broker says; None: it wants none."""
+        """The answer to a response of the broker; None: it needs none."""
         self._tried = 0
         if not response.HasField("check"):
             return None
@@ -85,7 +89,7 @@ class Checker:
             resolution = _send_calls.resolution_of(await finished(callback(check)))
         except Exception:
             log.exception(
-                "the checker of %s failed on message %s; it is asked again", check.topic, check.message.message_id
+                "the checker of %s failed on message %s; the broker asks again", check.topic, check.message.message_id
             )
             resolution = pb.RESOLUTION_UNSPECIFIED
         return _send_calls.checked(check.transaction_id, resolution)

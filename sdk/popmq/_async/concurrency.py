@@ -1,6 +1,6 @@
-"""What waiting and running beside each other means with asyncio. The twin of popmq._sync.concurrency: same words.
+"""Locks, events and background workers on asyncio. popmq._sync.concurrency has the same names for threads.
 
-Everything else in this folder is written once, here, and turned into its twin by sdk/twin.py.
+The other modules of this folder are written once, here; sdk/twin.py makes the blocking client from them.
 """
 
 import asyncio
@@ -16,15 +16,15 @@ T = TypeVar("T")
 log = logging.getLogger("popmq.client")
 
 
-#: How long closing waits for the step that a worker is in: a callback that hangs must not hold up the process.
+#: Seconds that closing waits for the running step of a worker: a callback that hangs must not block the process.
 STOP_S_MAX = 5.0
 
-#: Guards what is changed without awaiting. A real one: guards are left, and clocks moved, in other threads too.
+#: For changes without awaiting. A thread lock, because guards and fake clocks are used from other threads too.
 Lock = threading.Lock
 
 
 class Mutex:
-    """Held while awaiting."""
+    """A lock that may be held while awaiting."""
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
@@ -47,7 +47,7 @@ class Event:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def set(self) -> None:
-        """Wakes all who wait."""
+        """Wakes all waiters."""
         _in_loop(self._loop, self._event.set)
 
     def clear(self) -> None:
@@ -59,7 +59,7 @@ class Event:
         return self._event.is_set()
 
     async def wait(self, seconds: float | None = None) -> bool:
-        """Waits until set, or so long; returns whether it is set."""
+        """Waits until set, at most `seconds`. Returns whether it is set."""
         self._loop = asyncio.get_running_loop()
         if not self._event.is_set():
             try:
@@ -71,20 +71,20 @@ class Event:
 
 
 class Stop(Event):
-    """Set once; whoever watches is called. May be set from a signal handler."""
+    """An event that is set once and calls its watchers. May be set from a signal handler."""
 
     def __init__(self) -> None:
         super().__init__()
         self._watchers: list[Callable[[], object]] = []
 
     def set(self) -> None:
-        """Stops what watches."""
+        """Sets it and calls the watchers."""
         super().set()
         for watcher in list(self._watchers):
             _in_loop(self._loop, watcher)
 
     def watch(self, watcher: Callable[[], object]) -> Callable[[], None]:
-        """Calls `watcher` when set, at once if it is. Returns the way to watch no longer."""
+        """Calls `watcher` when set, at once if it is set already. Returns a function that removes the watcher."""
         self._loop = asyncio.get_running_loop()
         self._watchers.append(watcher)
         if self.is_set():
@@ -93,14 +93,14 @@ class Stop(Event):
 
 
 class Ticket:
-    """A promise that the broker is told: resolved with the error that it answered, or with None."""
+    """Resolved with the broker's answer to an outcome: its error, or None."""
 
     def __init__(self) -> None:
         self._event = Event()
         self._error: BaseException | None = None
 
     def resolve(self, error: BaseException | None) -> None:
-        """Ends the waiting."""
+        """Wakes whoever waits for it."""
         self._error = error
         self._event.set()
 
@@ -118,7 +118,7 @@ class Ticket:
 
 
 class Worker:
-    """Runs `step` in the background whenever woken, and when the seconds that `step` returned are over."""
+    """Runs `step` in the background: whenever woken, and after the seconds that `step` returned."""
 
     def __init__(self, name: str, step: Callable[[], Awaitable[float | None]]) -> None:
         self._name = name
@@ -150,7 +150,7 @@ class Worker:
         asyncio.run_coroutine_threadsafe(function(), self._loop).result()
 
     async def stop(self) -> None:
-        """Ends the worker after the step that it is in."""
+        """Ends the worker after its running step."""
         self._stopped = True
         self._woken.set()
         if self._task is not None:
@@ -170,22 +170,22 @@ class Worker:
         try:
             return await self._step()
         except Exception:
-            log.exception("%s failed; it goes on", self._name)
+            log.exception("%s failed and continues", self._name)
             return 1.0
 
 
 async def aside(function: Callable[..., T], *arguments: Any) -> T:
-    """Runs what blocks for long (a file that is brought to the disk) beside the loop."""
+    """Runs a function that blocks for long (an fsync) in a thread."""
     return await asyncio.to_thread(function, *arguments)
 
 
 async def shielded(function: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
-    """Runs it to its end, also when who waits for it is cancelled: others wait for it too."""
+    """Runs it to its end even when the caller is cancelled: other callers wait for it too."""
     await asyncio.shield(function(*arguments))
 
 
 async def finished(answer: Any) -> Any:
-    """What a user's function answered: of a coroutine function, when it has run."""
+    """The result of a user's function, which may be a coroutine function."""
     return await answer if inspect.isawaitable(answer) else answer
 
 
@@ -197,7 +197,7 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 
 
 def _in_loop(loop: asyncio.AbstractEventLoop | None, function: Callable[[], object]) -> None:
-    """Calls `function` in `loop`: now if that is where we are, soon if we are in another thread."""
+    """Calls `function` in `loop`: now when called from it, soon when called from another thread."""
     if loop is None or loop is _running_loop():
         function()
     elif not loop.is_closed():

@@ -1,4 +1,4 @@
-"""Tells the broker how deliveries ended: in the background, all that waits in one request."""
+"""Tells the broker how deliveries ended: in the background, all waiting outcomes of a group in one request."""
 
 import logging
 from collections import defaultdict
@@ -19,7 +19,7 @@ from popmq.message import Delivery
 
 log = logging.getLogger("popmq.consumer")
 
-#: An entry of a request (a handle to ack, or a change), who waits for it, and the delivery whose message group waits.
+#: An entry of a request (a handle to ack, or a change), its ticket, and the delivery whose message group waits.
 Told = tuple[Any, Ticket | None, Delivery | None]
 
 
@@ -34,11 +34,11 @@ class Settler:
         self._acks: defaultdict[str, list[Told]] = defaultdict(list)
         self._changes: defaultdict[str, list[Told]] = defaultdict(list)
         self._gave_up = False
-        self.told_at = clock.now()  # when the broker knew everything last
+        self.told_at = clock.now()  # when the broker last had all outcomes
         self._idle = Event()
         self._idle.set()
         self._worker = Worker("popmq-settler", self._step)
-        # Before a test moves the time on, the broker knows of everything that was settled in the time before.
+        # A fake clock moves on only after the broker has all outcomes of the time before.
         clock.drive(self.due, lambda: self._worker.wait_for(self.flush))
 
     def bind(self) -> None:
@@ -46,22 +46,22 @@ class Settler:
         self._worker.bind()
 
     def hold(self, delivery: Delivery, lease: float, since: float) -> None:
-        """Renews the lease of a delivery that stands alone, unless its consumer does so already."""
+        """Renews the lease of a single delivery, unless its consumer does so already."""
         if not self._leases.holds(delivery.handle):
             self._leases.hold(Batch([delivery], lease, since))
 
     def forget(self, delivery: Delivery) -> bool:
-        """Renews it no more; false: it was settled or lost before."""
+        """Stops renewing it. False: it was settled or lost before."""
         held = self._leases.forget(delivery.handle)
         if not held and delivery.line:
             self._leases.left(delivery.handle)
         return held
 
     def settle(self, delivery: Delivery, outcome: Outcome, confirm: bool) -> Ticket | None:
-        """Tells the broker soon; the ticket, asked for with `confirm`, is resolved when it has answered.
+        """Queues an outcome for the broker. With `confirm` the returned ticket is resolved by the broker's answer.
 
-        A KeyboardInterrupt may strike between any two lines: nothing here is counted, and `flush` wakes the worker once
-        more, so that an outcome is told or was never noted, and nobody waits for one that is not there.
+        A KeyboardInterrupt may come between any two lines. So nothing is counted here, and `flush` wakes the worker
+        again: an outcome is either queued and sent, or was never queued, and nobody waits for a missing one.
         """
         ticket = Ticket() if confirm else None
         waits = delivery if delivery.line and not isinstance(outcome, Ack) else None
@@ -80,17 +80,17 @@ class Settler:
         return ticket
 
     def due(self) -> float | None:
-        """Now, if there is something to tell."""
+        """Now, if outcomes wait."""
         return None if self._idle.is_set() else self._clock.now()
 
     async def flush(self) -> None:
-        """Waits until the broker was told everything, at most as long as a call may take, and that long only once."""
+        """Waits until the broker has all outcomes, at most one call's timeout. After a timeout it never waits."""
         if not self._idle.is_set() and not self._gave_up:
             self._worker.wake()
             self._gave_up = not await self._idle.wait(self._wire.timeouts.settle)
 
     async def stop(self) -> None:
-        """Tells what is left, then nothing more."""
+        """Sends the remaining outcomes and ends the worker."""
         await self.flush()
         await self._worker.stop()
 
@@ -126,7 +126,7 @@ class Settler:
             if ticket is not None:
                 ticket.resolve(error)
             elif error is not None:
-                log.warning("an outcome of group %s was not taken, its message comes back: %s", group, error)
+                log.warning("the broker refused an outcome of group %s, its message comes back: %s", group, error)
 
 
 def _change(handle: str, outcome: Outcome) -> Any:

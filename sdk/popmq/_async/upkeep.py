@@ -1,10 +1,10 @@
-"""What a pull consumer does by the clock: which queues it has, commits, locks. A job of its client's scheduler.
+"""Periodic maintenance of a pull consumer: rebalance, commits, locks. A job of its client's scheduler.
 
-every 20 s, and when a heartbeat tells of a change   rebalance: queues that went are committed and given up, queues
-                                                     that came begin at their committed offset (S3.25–S3.31)
+every 20 s, and when a heartbeat reports a change    rebalance: lost queues are committed and released, new queues
+                                                     start at their committed offset
 every 5 s                                            commit; deliveries that were dropped unsettled are sent back
 every 20 s                                           locks of the queues are renewed
-when a message was put off until now                 it is offered again
+when the delay of a message is over                  it is handed out again
 """
 
 import logging
@@ -23,15 +23,15 @@ from popmq.pull import PullState
 
 log = logging.getLogger("popmq.consumer")
 
-#: Why a message comes again whose handler let go of its delivery without a word.
+#: The reason stored with a message whose delivery was dropped.
 DROPPED = "dropped by its handler without being settled"
 
 
 class Step(Protocol):
-    """One of the things that are done by the clock."""
+    """One periodic step."""
 
     async def __call__(self) -> bool:
-        """Whether it is done, until its next time."""
+        """True: done until its next time. False: try again soon."""
 
 
 class Upkeep:
@@ -44,8 +44,8 @@ class Upkeep:
         self._pullers: dict[int, Puller] = {}
         self._turn = Mutex()
         self._opened = False
-        self._balanced = False  # it knew its queues at least once
-        self._complete = False  # it has all that it knows of
+        self._balanced = False  # it has known its queues at least once
+        self._complete = False  # it reads every queue that it was assigned
         self._rebalance_at = 0.0
         self._commit_at = 0.0
         self._lock_at = 0.0
@@ -53,7 +53,7 @@ class Upkeep:
         self._settled_at = 0.0  # after a restart of the broker: when all clients should have sent a heartbeat
 
     async def open(self) -> None:
-        """Takes its share, and begins to pull it. Raises what the share's `open` raises."""
+        """Opens the share and starts to pull its queues. Raises what the share's `open` raises."""
         options = self._context.options
         async with self._turn:
             await self._share.open(self.rebalance, self._stop)
@@ -66,12 +66,12 @@ class Upkeep:
         await self.run()
 
     def rebalance(self) -> None:
-        """Looks at the queues at once."""
+        """Rebalances at once."""
         self._rebalance_at = 0.0
         self._context.look()
 
     def due(self) -> float | None:
-        """When the next thing is to be done."""
+        """When the next step is due."""
         if not self._opened or self._stop.is_set():
             return None
         dues = [self._rebalance_at, self._commit_at, self._lock_at]
@@ -80,13 +80,13 @@ class Upkeep:
         return min(dues)
 
     async def run(self) -> None:
-        """Does what is due. What fails is tried again a second later."""
+        """Runs the steps that are due. A step that fails is tried again a second later."""
         async with self._turn:
             now = self._context.clock.now()
             self._notice_restart(now)
             self._offer(now)
-            # The next time is set before the questions: what changes meanwhile may set it back. Locks come first: a
-            # client that stood still for minutes must not commit what it knew of queues that others have read since.
+            # The next time is set before the step runs: a change meanwhile may make it due earlier. Locks come first: a
+            # client that was suspended for minutes must not commit offsets of queues that others have read since.
             if self._lock_at <= now:
                 self._lock_at = now + LOCK_S
                 if not await self._try(self._renew_locks):
@@ -101,14 +101,12 @@ class Upkeep:
                     self._rebalance_at = min(self._rebalance_at, now + AGAIN_S)
 
     def idle(self) -> bool:
-        """Whether, as far as is known, there is nothing to pull and nothing to hand out. Of a queue that somebody else
-        has not let go of yet, nothing is known.
-        """
+        """Whether nothing is known to pull or to hand out. False while another client still holds an assigned queue."""
         with self._context.lock:
             return self._complete and all(puller.queue.at_end for puller in self._pullers.values())
 
     async def asks_for_more(self) -> bool:
-        """Whether the broker has anything more for it, or cannot say. Raises what ends the loop of the consumer."""
+        """Whether the broker has more messages, or cannot tell. Raises what ends the loop of the consumer."""
         with self._context.lock:
             pullers = list(self._pullers.values())
         try:
@@ -120,17 +118,17 @@ class Upkeep:
         return False
 
     def wake(self) -> None:
-        """Its pullers look again whether they may pull."""
+        """Makes its pullers check again whether they may pull."""
         for puller in list(self._pullers.values()):
             puller.wake()
 
     def states(self) -> list[PullState]:
-        """What it holds of each queue."""
+        """The state of each queue."""
         with self._context.lock:
             return [self._pullers[number].state() for number in sorted(self._pullers)]
 
     async def close(self) -> None:
-        """Commits, gives its queues up, and leaves the group."""
+        """Commits, releases its queues, and leaves the group."""
         async with self._turn:
             opened, self._opened = self._opened, False
             reachable = True
@@ -138,13 +136,13 @@ class Upkeep:
                 await self._retire(list(self._pullers))
             except PopMQError as error:
                 reachable = not isinstance(error, TryLater)
-                log.warning("not committed, what was done since the last commit comes again: %s", error)
+                log.warning("the commit failed, messages handled since the last commit come again: %s", error)
             if opened:
                 await self._share.close(goodbye=reachable)
 
     def _notice_restart(self, now: float) -> None:
-        """A broker that was away may have restarted, and forgotten who is there and who has locked what: locks are
-        renewed at once, and no more queues are taken on until the others have sent their heartbeats.
+        """A broker that was away may have restarted and lost its sessions and locks. So locks are renewed at once, and
+        no further queues are taken until the other clients have sent their heartbeats.
         """
         if self._context.wire.losses != self._losses and now >= self._settled_at + SETTLE_S:
             self._losses = self._context.wire.losses
@@ -154,7 +152,7 @@ class Upkeep:
     # ── Steps ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _try(self, step: Step) -> bool:
-        """Whether the step is done, until its next time; its errors are told."""
+        """Runs a step and handles its errors. True: done until its next time."""
         if self._stop.is_set() or not self._opened:
             return True
         try:
@@ -162,10 +160,10 @@ class Upkeep:
         except Stopped:
             return True
         except TryLater as error:
-            log.warning("topic %s is read on as before: %s", self._context.options.topic, error)
+            log.warning("topic %s: nothing changes for now: %s", self._context.options.topic, error)
             return False
         except WrongConsumeMode as error:
-            log.warning("topic %s is not pulled by this group any more: %s", self._context.options.topic, error)
+            log.warning("this group no longer pulls topic %s: %s", self._context.options.topic, error)
             self._context.stale = True
             self._rebalance_at = 0.0
             return True
@@ -179,7 +177,7 @@ class Upkeep:
                 self._context.arrivals.offer(puller)
 
     async def _rebalance(self) -> bool:
-        """False: not all queues that were wanted could be had, or not all that are not could be given up."""
+        """False: some assigned queues are not locked yet, or some lost queues are not released yet."""
         wanted = await self._share.queues(self._stop)
         before, balanced, self._balanced = set(self._pullers), self._balanced, True
         if self._context.stale or self._share.begun_anew():
@@ -197,9 +195,9 @@ class Upkeep:
         return self._complete and not busy
 
     def _leave(self, wanted: set[int]) -> set[int]:
-        """Nothing more is handed out of queues that went; returns those that are kept for a moment all the same: what
-        is in hand would begin again elsewhere. An orderly one is kept until that is done, whatever it takes. None is
-        when the group pops now: no commit is taken any more, and who pops does not ask for locks.
+        """Hands out nothing more of queues that were lost. Returns those that are kept for a while, because a handler
+        still has a message of them, which would otherwise be delivered a second time elsewhere. An orderly queue is
+        kept until its message is settled. None is kept when the group pops now: the broker takes no commits then.
         """
         busy, back, now = set(), [], self._context.clock.now()
         with self._context.lock:
@@ -217,11 +215,11 @@ class Upkeep:
             puller.wake()
         if not self._share.pulls():
             return set()
-        # One lock is that of queue 0 and of the retry topic: neither is given free while the other is in use.
+        # Queue 0 and the retry topic share one lock: neither is released while the other is in use.
         return busy | {0, RETRY} if busy & {0, RETRY} else busy
 
     async def _take_on(self, queues: set[int]) -> set[int]:
-        """Begins to pull queues that came; returns those that could be had."""
+        """Starts to pull new queues; returns those that could be locked."""
         if not queues:
             return queues
         since = self._context.clock.now()
@@ -237,7 +235,7 @@ class Upkeep:
         return mine
 
     async def _correct(self, pullers: list[Puller]) -> None:
-        """Begins queues anew whose offset was no place to read from, where the broker said (S0.49)."""
+        """Restarts queues whose offset could not be read, at the offset that the broker gave."""
         for puller in pullers:
             status, offset = puller.correction or ("", 0)
             await self._give_up([puller])
@@ -245,8 +243,8 @@ class Upkeep:
                 await self._share.save({puller.number: offset}, self._stop)
 
     async def _start_over(self) -> None:
-        """Gives all queues up without a commit: the group popped, or the topic is another one under its name. What was
-        read before says nothing about where the group stands now.
+        """Releases all queues without a commit: the group popped, or the topic was deleted and created again. The
+        offsets read before do not describe the position of the group now.
         """
         numbers = list(self._pullers)
         await self._give_up(list(self._pullers.values()))
@@ -254,7 +252,7 @@ class Upkeep:
         await self._share.unlock(numbers)
 
     async def _retire(self, numbers: Iterable[int]) -> None:
-        """Gives queues up with what was done committed (S3.29)."""
+        """Commits queues and releases them."""
         pullers = [self._pullers[number] for number in numbers]
         if not pullers:
             return
@@ -263,11 +261,11 @@ class Upkeep:
         try:
             await self._save(pullers)
         except WrongConsumeMode:
-            log.warning("topic %s is popped by this group now, from its last commit on", self._context.options.topic)
+            log.warning("this group now pops topic %s, starting at its last commit", self._context.options.topic)
         await self._share.unlock([puller.number for puller in pullers])
 
     async def _give_up(self, pullers: list[Puller]) -> None:
-        """From here on nothing of them is handed out or counted."""
+        """Drops queues: nothing of them is handed out or counted any more."""
         with self._context.lock:
             for puller in pullers:
                 puller.queue.drop()
@@ -291,8 +289,8 @@ class Upkeep:
         return True
 
     def _sweep(self) -> None:
-        """Sends back what was dropped unsettled: nobody can settle it any more, and it would pin its offset for ever.
-        Where nothing is sent back, its queue is begun again at the offset that it pins.
+        """Sends back deliveries that were dropped unsettled: nobody can settle them, and no commit could pass them.
+        Where messages cannot be sent back, their queue is restarted at that offset.
         """
         options = self._context.options
         for puller in list(self._pullers.values()):
@@ -307,8 +305,8 @@ class Upkeep:
                     puller.send_back(offset, DROPPED)
 
     async def _renew_locks(self) -> bool:
-        """Queues whose lock is somebody else's, or was for a while perhaps, are given up without a commit: it would
-        speak for the other one.
+        """Renews the locks. Queues that another client has locked, or may have locked meanwhile, are released without
+        a commit: it would overwrite the offsets of that client.
         """
         if not self._pullers:
             return True

@@ -27,7 +27,7 @@ class Wire:
         self.timeouts = timeouts
         self.calls = 0
         self.retries = 0
-        self.losses = 0  # tries that met no broker: it may have restarted since
+        self.losses = 0  # tries that did not reach the broker: it may have restarted
         self._endpoint = connection.endpoint
         self._retry = retry
         self._channel = Channel(connection)
@@ -36,7 +36,7 @@ class Wire:
         self._pid = os.getpid()
 
     async def run(self, call: Call[T], stop: Stop | None = None) -> T:
-        """Runs `call` to its answer, trying again what may be tried again, within its timeout.
+        """Runs `call` until it is answered, retrying within its timeout what may be retried.
 
         Raises the error of the last try; Stopped once `stop` is set; ClientClosed.
         """
@@ -60,7 +60,7 @@ class Wire:
             await self._pause(pause, stop)
 
     async def converse(self, method: str, hello: Any, answer: Callable[[Any], Any], stop: Stop) -> None:
-        """Opens a stream of both sides and answers what comes, until it ends, once: whoever wants it opens it again.
+        """Opens a bidirectional stream and answers each response until the stream ends. It is not opened again.
 
         Raises the error that ended it; Stopped once `stop` is set; ClientClosed.
         """
@@ -74,7 +74,7 @@ class Wire:
             _fork.end(under_way)
 
     async def listen(self, method: str, request: Any, take: Callable[[Any], None]) -> None:
-        """Gives `take` each response of a stream, until it ends; never tried again: what was taken was taken.
+        """Gives `take` each response of a stream until it ends. Never retried: `take` has had the responses already.
 
         Raises the error that ended it, and what `take` raises; ClientClosed.
         """
@@ -88,15 +88,15 @@ class Wire:
             _fork.end(under_way)
 
     def pause(self, tried: int) -> float:
-        """Seconds before what failed `tried` ≥ 1 times is tried again."""
+        """Seconds before the next try, after `tried` ≥ 1 failures."""
         return self._retry.pause(tried)
 
     def forked(self) -> bool:
-        """Whether this is another process than the one that made the client: a copy without its threads."""
+        """Whether this process is not the one that made the client: after a fork the copy has none of its threads."""
         return os.getpid() != self._pid
 
     async def close(self) -> None:
-        """Ends what is under way with ClientClosed."""
+        """Ends running calls with ClientClosed."""
         self._closing.set()
         await self._channel.close()
 
@@ -104,7 +104,7 @@ class Wire:
         if self._closing.is_set():
             raise ClientClosed("this client is closed")
         if self.forked():
-            # Without this the child would talk into the connection of its parent.
+            # Without this the child would write into its parent's connection.
             raise ClientClosed(
                 f"this client was made in process {self._pid}, before the fork to {os.getpid()}",
                 action="make a new client in each process",

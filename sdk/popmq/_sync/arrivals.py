@@ -1,5 +1,5 @@
 # Written by sdk/twin.py from popmq/_async/arrivals.py: change that one.
-"""Where what was pulled waits for the handlers: queue by queue in turn, so that a full one keeps no other waiting."""
+"""Hands out pulled messages, one queue after the other, so that a full queue does not delay the others."""
 
 from typing import Protocol
 
@@ -9,17 +9,17 @@ from popmq.message import Delivery
 
 
 class Source(Protocol):
-    """A queue that has something to hand out. Both are called under the lock."""
+    """A queue with messages to hand out. Both methods are called under the lock."""
 
     def take(self, now: float) -> Delivery | None:
         """The next delivery, if there is one."""
 
     def waiting(self, now: float) -> bool:
-        """Whether `take` would give another one."""
+        """Whether `take` would return a delivery."""
 
 
 class Arrivals:
-    """Sources that have something, perhaps; and the news that end the waiting for them."""
+    """The sources that may have messages, and the event that wakes whoever waits for them."""
 
     def __init__(self, lock: Lock) -> None:
         self._lock = lock
@@ -28,7 +28,7 @@ class Arrivals:
         self._error: PopMQError | None = None
 
     def offer(self, source: Source) -> None:
-        """Something may be taken from it."""
+        """This source may have messages."""
         with self._lock:
             self._sources.setdefault(source)
         self._news.set()
@@ -39,7 +39,7 @@ class Arrivals:
         self._news.set()
 
     def wake(self) -> None:
-        """Ends a waiting."""
+        """Ends a `wait`."""
         self._news.set()
 
     def next(self, now: float, paused: bool) -> Delivery | None:
@@ -61,9 +61,9 @@ class Arrivals:
         return None
 
     def news(self) -> bool:
-        """Whether there were any since the last `next`."""
+        """Whether anything happened since the last `next`."""
         return self._news.is_set()
 
     def wait(self, seconds: float | None) -> bool:
-        """Waits for news since the last `next`, at most so long; returns whether there were any."""
+        """Waits up to `seconds` for anything to happen since the last `next`. False: nothing did."""
         return self._news.wait(seconds)

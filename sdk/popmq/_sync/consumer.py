@@ -30,7 +30,7 @@ from popmq.message import Delivery
 
 log = logging.getLogger("popmq.consumer")
 
-#: Seconds after which a consumer that waits for its handlers looks whether one dropped its delivery unsettled.
+#: Seconds between two checks for deliveries that were dropped unsettled, while a consumer waits for its handlers.
 LOOK_S = 1.0
 
 DEAD_LETTER_PREFIX = "%DLQ%"
@@ -54,7 +54,7 @@ class Consumer(DeliveryLoop):
     """Deliveries of one topic for one group, as they come; made by `Client.consume`.
 
     It outlives a broker that restarts. It ends by `stop()`, by leaving its loop or its `with`; what it had
-    popped and not handed out is then visible to others at once, and does not count as an attempt.
+    popped and not handed out is then visible to others at once, and the attempt does not count.
     """
 
     def __init__(self, parts: Parts, options: ConsumeOptions) -> None:
@@ -69,14 +69,14 @@ class Consumer(DeliveryLoop):
         self._attempt_id = ""
         self._stop = Stop()
         self._freed = Event()
-        self._parked: Stop | None = None  # ends a pop that waits while others wait for their turn here
+        self._parked: Stop | None = None  # ends a long poll while buffered deliveries wait for their message group
         self._turn = Mutex()
-        self._fifo = False  # the group wants one message after another
+        self._fifo = False  # the group takes one message after another
         self._last = ""  # the handle of what was handed out last
         self._idle_since: float | None = None
         self._started = False
         self._opened = False  # its session
-        self._answered = False  # a pop was: the group pops, or did so once
+        self._answered = False  # a pop was answered: the group pops the topic, or did so before
 
     def stop(self) -> None:
         """Ends the loop after the delivery that is being handled. May be called from other threads and from signal
@@ -85,19 +85,19 @@ class Consumer(DeliveryLoop):
         self._stop.set()
 
     def close(self) -> None:
-        """Stops, gives back what was not handed out, and waits until the broker knows how the rest ended."""
+        """Stops, gives back what was not handed out, and waits until the broker has all other outcomes."""
         if self._parts.wire.forked():
             return
         self.stop()
         with self._turn:
             self._sweep()
             if any(batch.runs for batch in self._batches):
-                # What the broker takes back behind a failure is not to be given back once more.
+                # The broker takes back what is behind a failure: it must not be given back a second time.
                 self._parts.settler.flush()
             while self._buffer:
                 self._give_back(self._buffer.popleft())
             self._parts.settler.flush()
-            # In its turn too: of several who close, nobody returns before the goodbye.
+            # Under the lock too: when several callers close, none returns before the goodbye was sent.
             opened, self._opened = self._opened, False
             if opened:
                 self._parts.scheduler.remove(self._session)
@@ -111,7 +111,7 @@ class Consumer(DeliveryLoop):
                 delivery = self._next()
                 if delivery is None:
                     self._freed.clear()
-                    delivery = self._next()  # of what was settled before the clearing
+                    delivery = self._next()  # something may have been settled before the clear
                 if delivery is not None:
                     return delivery
                 if self._one_is_out():
@@ -122,7 +122,7 @@ class Consumer(DeliveryLoop):
             return None
 
     def _next(self) -> Delivery | None:
-        """The first in the buffer whose turn it is; what was lost or taken back meanwhile is dropped."""
+        """The first buffered delivery that may be handed out. Drops those that were lost or taken back meanwhile."""
         if self._one_is_out():
             return None
         found = None
@@ -139,26 +139,26 @@ class Consumer(DeliveryLoop):
         return found
 
     def _one_is_out(self) -> bool:
-        """Whether the group wants one message after another, and the last one is not settled."""
+        """Whether the group takes one message after another, and the last one is not settled."""
         return self._fifo and bool(self._last) and self._parts.leases.holds(self._last)
 
     def _start(self) -> None:
         self._parts.settler.bind()
         self._parts.scheduler.bind()
-        self._stop.watch(self._let_on)
+        self._stop.watch(self._wake)
         while not self._started and not self._stop.is_set():
-            # However long the broker is away: a worker may well start before it.
+            # Tries for as long as the broker is away: a worker may start before its broker.
             try:
                 self._open()
             except Stopped:
                 return
             except TryLater as error:
-                self._try_on(error)
+                self._wait_to_retry(error)
             else:
                 self._started = True
 
     def _open(self) -> None:
-        """Asks what the group wants, and opens the session."""
+        """Reads the group's settings and opens the session."""
         group = self._parts.wire.run(_admin_calls.get_group(self._options.group), self._stop)
         self._fifo = group.fifo
         if not self._options.queues:
@@ -167,14 +167,14 @@ class Consumer(DeliveryLoop):
             self._opened = True
 
     def _refill(self) -> bool:
-        """Pops a batch; false when the consumer has been idle for as long as it was told to."""
+        """Pops a batch. False: the consumer was idle for `until_idle` seconds."""
         room = self._room()
         queues = self._options.queues or self._session.queues()
         if not room or queues is None:
             return True
         if self._idle_since is None:
             self._idle_since = self._parts.clock.now()
-        # While others of the buffer wait for their turn, the pop ends as soon as that may have come.
+        # While buffered deliveries wait for their message groups, the pop ends as soon as one may be handed out.
         self._parked = until = Stop() if self._buffer else None
         if until is not None and self._freed.is_set():
             until.set()
@@ -192,14 +192,14 @@ class Consumer(DeliveryLoop):
         return left is None or left > TICK_S
 
     def _idle(self) -> float:
-        """Seconds without a message. What failed may come again, so they begin when the broker knows how all ended."""
+        """Seconds without a message, counted from when the broker has all outcomes: what failed may come again."""
         settler, now = self._parts.settler, self._parts.clock.now()
         if self._idle_since is None or settler.due() is not None:
             return 0.0
         return now - max(self._idle_since, settler.told_at)
 
     def _room(self) -> int:
-        """How many more deliveries may be handed out; when none, waits for a handler to settle one."""
+        """How many more deliveries may be handed out. When none, waits for a handler to settle one."""
         self._batches = [batch for batch in self._batches if batch.members]
         room = self._options.max_in_hand - sum(len(batch.members) for batch in self._batches)
         if room <= 0 and not self._freed.wait(LOOK_S):
@@ -207,20 +207,20 @@ class Consumer(DeliveryLoop):
         return max(0, room)
 
     def _hold(self, popped: Popped) -> None:
-        # A replayed pop says nothing of how much of its lease is over: renew it at once.
+        # A replayed pop does not tell how much of its lease has passed: renew it at once.
         now = self._parts.clock.now()
         since = now - popped.lease if popped.replay else now
-        # Dead letters have message groups too, and no order: the broker takes nothing back behind them.
+        # Dead letters keep their message groups but have no order: the broker takes nothing back behind them.
         ordered = not self._options.topic.startswith(DEAD_LETTER_PREFIX)
-        batch = Batch(popped.deliveries, popped.lease, since, freed=self._let_on, ordered=ordered)
+        batch = Batch(popped.deliveries, popped.lease, since, freed=self._wake, ordered=ordered)
         self._parts.leases.hold(batch)
         self._batches.append(batch)
         self._buffer.extend(popped.deliveries)
 
     def _pop(self, queues: list[int], size: int, until: Stop | None = None) -> Popped:
-        """One pop, tried until it is answered: the attempt id stays the same until then, so no batch is stranded.
+        """One pop, tried until it is answered, waiting for messages until `until` is set.
 
-        It waits for messages until `until` is set.
+        The attempt id stays the same until then: a batch whose answer was lost is returned by the next try.
         """
         options = self._options
         self._attempt_id = self._attempt_id or self._parts.numbering.attempt_id()
@@ -243,38 +243,38 @@ class Consumer(DeliveryLoop):
             try:
                 popped = self._parts.wire.run(call, (until or self._stop) if waits else None)
             except Stopped:
-                # The pop may have been answered while it was given up: ask for its batch once more, to give it back.
+                # The broker may have answered the cancelled pop: ask once more for its batch, to give it back.
                 continue
             except (TryLater, Forbidden, WrongConsumeMode) as error:
                 if isinstance(error, WrongConsumeMode) and not self._answered:
-                    raise  # it was begun by mistake; a group that is switched while it runs may be switched back
+                    raise  # the group never popped; one that is switched while it runs may be switched back
                 if not isinstance(error, TryLater) and options.until_idle is not None:
-                    raise  # there may be messages: it is not idle, and would not end
+                    raise  # there may be messages, so it is not idle and would never end
                 if self._stop.is_set():
                     return Popped([], 0.0, False)
-                self._try_on(error)
+                self._wait_to_retry(error)
             else:
                 self._attempt_id, self._answered = "", True
                 return popped
 
     def _sweep(self) -> None:
-        """Takes in the batch of a pop that was cancelled or interrupted: it may be leased without having arrived."""
+        """Fetches the batch of a pop that was cancelled or interrupted: it may be leased although no answer came."""
         if self._attempt_id:
             with contextlib.suppress(PopMQError):
                 popped = self._pop([], 1)
                 if popped.deliveries:
                     self._hold(popped)
 
-    def _try_on(self, error: PopMQError) -> None:
-        log.warning("group %s cannot read %s, it tries on: %s", self._options.group, self._options.topic, error)
+    def _wait_to_retry(self, error: PopMQError) -> None:
+        log.warning("group %s cannot read %s and tries again: %s", self._options.group, self._options.topic, error)
         self._stop.wait(LOOK_S)
 
     def _guard(self, lease: float) -> Guard:
         options = self._options
         return Guard(self._parts.settler, options.on_error, options.confirm, lease, self._parts.clock.now())
 
-    def _let_on(self) -> None:
-        """A delivery was settled: there is room, and perhaps it is another one's turn."""
+    def _wake(self) -> None:
+        """A delivery was settled: there is room, and another one of its message group may be handed out."""
         self._freed.set()
         self._session.wake()
         if (parked := self._parked) is not None:

@@ -1,11 +1,11 @@
 # Written by sdk/twin.py from popmq/_async/heartbeats.py: change that one.
-"""The sessions of one client: one job that keeps all of them alive, however many consumers share them.
+"""Keeps the sessions of one client alive: one job, however many consumers share them.
 
-A session belongs to a client in a group, and names every topic that the client reads for it. So consumers do not send
-heartbeats of their own: two of them in one group would take each other's topic out of the session.
+A session belongs to a client in a group and names every topic that the client reads for that group. Consumers do not
+send heartbeats of their own, because two of them in one group would remove each other's topic from the session.
 
-A broker that restarts has forgotten all sessions. Who notices that the broker was away sends its heartbeats at once:
-until all clients have, the queues of those who have not look free.
+A broker that restarts has lost all sessions. A client that notices that the broker was away sends its heartbeats at
+once: until then the broker may assign its queues to others.
 """
 
 import logging
@@ -20,14 +20,14 @@ from popmq.errors import PopMQError, Rejected, TryLater
 
 log = logging.getLogger("popmq.consumer")
 
-#: Seconds to the next heartbeat after one that failed: sessions end 120 s after the last one that arrived.
+#: Seconds to the next heartbeat after a failed one: sessions end 120 s after the last that arrived.
 HEARTBEAT_AGAIN_S = 5.0
-#: Seconds between a heartbeat and the next one because the broker was away meanwhile.
+#: Seconds between two heartbeats when the broker was away in between.
 HEARTBEAT_SOON_S = 1.0
 
 
 class _Member:
-    """This client in one group: who reads which topic for it, and what the broker said last."""
+    """This client in one group: its readers by topic, and the last assignment version."""
 
     def __init__(self) -> None:
         self.readers: list[tuple[str, Callable[[], object]]] = []
@@ -38,7 +38,7 @@ class _Member:
         return sorted({topic for topic, _ in self.readers})
 
     def tell(self, version: int) -> None:
-        """Tells the readers when their assignment may be another one."""
+        """Tells the readers when their assignment may have changed."""
         if version != self.version:
             self.version = version
             for _, changed in list(self.readers):
@@ -46,17 +46,17 @@ class _Member:
 
 
 class Heartbeats:
-    """Consumers join and leave; their `changed` is called whenever the broker would assign them other queues."""
+    """Consumers join and leave; `changed` is called whenever their assigned queues may have changed."""
 
     def __init__(self, wire: Wire, clock: Clock, scheduler: Scheduler, client_id: str) -> None:
         self._wire = wire
         self._clock = clock
         self._scheduler = scheduler
         self._client_id = client_id
-        # Held while a heartbeat is under way: one that arrived after the goodbye would begin the session anew.
+        # Held during a heartbeat: one that arrived after the goodbye would open the session again.
         self._turn = Mutex()
         self._members: dict[str, _Member] = {}
-        self._gave_up = False  # a goodbye found no broker: closing waits for that only once
+        self._gave_up = False  # a goodbye did not reach the broker: closing waits for that only once
         self._losses = 0
         self._beaten_at = 0.0
         scheduler.add(self)
@@ -74,8 +74,8 @@ class Heartbeats:
         self._scheduler.wake()
 
     def leave(self, group: str, topic: str, changed: Callable[[], object], tell: bool = True) -> None:
-        """Takes a topic out of the session. With the last one says goodbye: the broker gives this client's queues to
-        others at once, and not after 120 s. `tell` false: the broker is away.
+        """Removes a topic from the session. With the last topic it says goodbye, so that the broker assigns this
+        client's queues to others at once and not after 120 s. `tell` false: the broker is away.
         """
         with self._turn:
             self._forget(group, topic, changed)
@@ -97,7 +97,7 @@ class Heartbeats:
         return min(dues, default=None)
 
     def run(self) -> None:
-        """Heartbeats that are due."""
+        """Sends the heartbeats that are due."""
         with self._turn:
             was_away, self._losses = self._wire.losses != self._losses, self._wire.losses
             for group, member in list(self._members.items()):
@@ -108,10 +108,10 @@ class Heartbeats:
         try:
             self._beat(group, member)
         except PopMQError as error:
-            log.warning("no heartbeat of group %s, tried again in %g s: %s", group, HEARTBEAT_AGAIN_S, error)
+            log.warning("the heartbeat of group %s failed, next try in %g s: %s", group, HEARTBEAT_AGAIN_S, error)
             member.beat_at = self._clock.now() + HEARTBEAT_AGAIN_S
             if isinstance(error, Rejected):
-                member.tell(-1)  # the group or a topic is gone: its readers find out which, and say so
+                member.tell(-1)  # the group or a topic is gone: its readers find out which and report it
 
     def _beat(self, group: str, member: _Member, stop: Stop | None = None) -> None:
         answer = self._wire.run(_calls.heartbeat(group, member.topics(), self._client_id), stop)

@@ -25,7 +25,7 @@ class PullConsumer(DeliveryLoop):
     """Deliveries of the queues that this consumer reads; made by `Client.pull_consume` and `broadcast_consume`.
 
     It pulls in the background, ahead of its handlers. It outlives a broker that restarts. It ends by `stop()`, by
-    leaving its loop or its `with`: then it commits how far it came, and gives its queues to others at once.
+    leaving its loop or its `with`: then it commits its progress and releases its queues at once.
     """
 
     def __init__(self, parts: Parts, options: PullOptions, share: Share) -> None:
@@ -85,7 +85,7 @@ class PullConsumer(DeliveryLoop):
         return self._upkeep.states()
 
     def close(self) -> None:
-        """Stops, sends back what failed, commits, and gives its queues up. What is in hand comes again elsewhere."""
+        """Stops, sends back what failed, commits, and releases its queues. Unsettled messages come again elsewhere."""
         if self._parts.wire.forked():
             return
         self.stop()
@@ -108,13 +108,13 @@ class PullConsumer(DeliveryLoop):
             return None
 
     def _read_out(self) -> bool:
-        """Whether nothing is left, now that nothing came for long enough. The broker has the last word: what came again
-        meanwhile may be on its way here still.
+        """Whether nothing is left, after nothing came for `until_idle` seconds. Asks the broker too: a message that
+        comes again may still be on its way.
         """
         return self._idle() and not self._upkeep.asks_for_more() and self._idle()
 
     def _idle(self) -> bool:
-        """What failed may come again, so there is news when the broker knows how all ended: time counts from then."""
+        """Whether nothing is known to be left. What failed may come again: idle time counts from the last outcome."""
         return self._send_backs.due() is None and self._upkeep.idle() and not self._arrivals.news()
 
     def _start(self) -> None:
@@ -130,7 +130,7 @@ class PullConsumer(DeliveryLoop):
             except Stopped:
                 return
             except TryLater as error:
-                log.warning("topic %s cannot be read, it is tried on: %s", self.topic, error)
+                log.warning("topic %s cannot be read and is tried again: %s", self.topic, error)
                 self._stop.wait(FAILED_S)
             else:
                 break

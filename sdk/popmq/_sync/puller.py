@@ -1,12 +1,12 @@
 # Written by sdk/twin.py from popmq/_async/puller.py: change that one.
-"""The loop that pulls one queue, and what becomes of its messages.
+"""Pulls one queue in a loop, and settles its messages.
 
        broker ──Pull──▶ Puller ──add──▶ ProcessQueue ──take──▶ handler
                           ▲  held back                            │ Guard
                           └───────────── room ◀──done, again──────┤
        broker ◀──SendBack── SendBacks ◀────── failed ─────────────┘
 
-The loop runs no handler, and no handler waits for the loop: what is between them is the process queue (S0.52).
+The loop runs no handler, and no handler waits for the loop: the process queue stands between them.
 """
 
 import logging
@@ -44,23 +44,25 @@ class PullContext:
     lock: Lock  # of every process queue
     arrivals: Arrivals
     send_backs: SendBacks
-    look: Callable[[], object]  # "something is to do by the clock sooner than before"
-    rebalance: Callable[[], object]  # "the queues are perhaps not the right ones"
+    look: Callable[[], object]  # call when something is due sooner than before
+    rebalance: Callable[[], object]  # call when the assigned queues may have changed
     max_attempts: int = 1  # of the group
     paused: bool = False
-    stale: bool = False  # the group has popped, or the topic is gone: what was pulled before is not handed out any more
+    stale: bool = False  # the group pops now, or the topic is gone: nothing that was pulled before is handed out
 
 
 class Puller:
-    """Pulls one queue until it is stopped. To the Guard of its deliveries it is who settles them."""
+    """Pulls one queue until it is stopped. The guards of its deliveries settle them here."""
 
     def __init__(self, context: PullContext, number: int, place: Place) -> None:
         options = context.options
         self.number = number
         self.queue: ProcessQueue[Delivery] = ProcessQueue(place.offset, place.max_offset, options.orderly)
         self.told = place.offset  # what is committed
-        self.correction: tuple[str, int] | None = None  # the status that was no place to read from, and where to go on
-        self.leave_by = 0.0  # when it is given up at the latest, once it leaves
+        self.correction: tuple[str, int] | None = (
+            None  # status of an offset that cannot be read, and the offset to continue at
+        )
+        self.leave_by = 0.0  # once it leaves: when it is released at the latest
         self._context = context
         self._retry = number == RETRY
         self._topic = _pull_calls.retry_topic(options.topic, options.group) if self._retry else options.topic
@@ -74,23 +76,23 @@ class Puller:
     # ── The loop ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def start(self) -> None:
-        """Begins to pull."""
+        """Starts pulling."""
         self._worker.bind()
         self._worker.wake()
 
     def wake(self) -> None:
-        """Looks again whether it may pull."""
+        """Checks again whether it may pull."""
         self._worker.wake()
 
     def locked(self, until: float) -> None:
-        """The broker says that the queue is this client's. An orderly one is read only until the lock is not certain
-        any more; others are read on while the broker is away, until it says that they are somebody else's.
+        """The broker has locked the queue for this client. An orderly queue is read only while the lock is certain;
+        others are read while the broker is away too, until it assigns them to another client.
         """
         if self.queue.orderly:
             self.queue.locked_until = until
 
     def end(self) -> None:
-        """Ends the pull that is under way, and the loop after it; `ended` waits for that."""
+        """Cancels the running pull and ends the loop after it; `ended` waits for that."""
         self._stop.set()
 
     def ended(self) -> None:
@@ -110,23 +112,23 @@ class Puller:
             return None
         except (TryLater, WrongConsumeMode, Forbidden) as error:
             if isinstance(error, Forbidden) and self._context.options.until_idle is not None:
-                self._context.arrivals.fail(error)  # there may be messages: it is not idle, and would not end
+                self._context.arrivals.fail(error)  # there may be messages, so it is not idle and would never end
                 return None
             if isinstance(error, WrongConsumeMode):
                 self._outdate()
                 return None
-            log.warning("queue %d of %s is not pulled, tried again in %g s: %s", *self._name(), FAILED_S, error)
+            log.warning("queue %d of %s cannot be pulled, next try in %g s: %s", *self._name(), FAILED_S, error)
             return FAILED_S
         except PopMQError as error:
             if isinstance(error, TopicNotFound | GroupNotFound) and self._context.options.group:
-                self._outdate()  # it may have been made anew since: the share finds out, or says that it is gone
+                self._outdate()  # it may have been created again: the share finds out, or reports that it is gone
             else:
                 self._context.arrivals.fail(error)
             return None
         return self._take_in(pulled)
 
     def _pause(self) -> float | None:
-        """Seconds to wait instead of a pull; None: pull."""
+        """Seconds to wait before the next pull; None: pull now."""
         context = self._context
         with context.lock:
             if context.paused or self.queue.leaving or not self.queue.locked(context.clock.now()):
@@ -136,19 +138,19 @@ class Puller:
             return None
         self._held_back += 1
         if self._held_back % HELD_BACK_LOG_EVERY == 1:
-            log.warning("queue %d of %s is pulled no further for now: %s of what is not done", *self._name(), limit)
+            log.warning("queue %d of %s is not pulled: %s of unsettled messages is at its limit", *self._name(), limit)
         return context.options.flow.pause
 
     def asks_for_more(self, stop: Stop) -> bool:
-        """Whether the broker has anything behind what was pulled: asked beside the pull that waits for it, whose
-        answer may be under way. Raises what a pull raises; Stopped.
+        """Whether the broker has messages after those that were pulled. A second call, beside the long poll that waits
+        for them. Raises what a pull raises; Stopped.
         """
         pulled = self._context.wire.run(self._call(1, 0.0), stop)
         return bool(pulled.deliveries) or not met_end(pulled.status, pulled.next_offset, pulled.max_offset)
 
     def _next(self) -> Call[Pulled]:
         options = self._context.options
-        # Who ends when idle wants to know at once whether there is anything, and not after a long poll.
+        # A consumer that ends when idle must know at once whether there are messages, not after a long poll.
         hurry = options.until_idle is not None and not self.queue.drained
         return self._call(options.max_messages, 0.0 if hurry else options.wait)
 
@@ -180,7 +182,7 @@ class Puller:
         if rows:
             self._context.arrivals.offer(self)
         elif self.queue.drained:
-            self._context.arrivals.wake()  # perhaps the last one that somebody waits for who ends when idle
+            self._context.arrivals.wake()  # a consumer that ends when idle may wait for this queue
         return 0.0
 
     def _outdate(self) -> None:
@@ -200,14 +202,14 @@ class Puller:
         return delivery
 
     def waiting(self, now: float) -> bool:
-        """Whether there is another one. The caller holds the lock."""
+        """Whether `take` would return a delivery. The caller holds the lock."""
         return not self._context.stale and self.queue.waiting(now)
 
     def hold(self, delivery: Delivery, lease: float, since: float) -> None:
-        """There is no lease to renew."""
+        """Does nothing: a pulled message has no lease."""
 
     def forget(self, delivery: Delivery) -> bool:
-        """Begins to settle a delivery; false: it was settled before."""
+        """Starts to settle a delivery. False: it was settled before."""
         with self._context.lock:
             known = self._out.get(delivery.offset)
             if known is None or known() is not delivery:
@@ -217,7 +219,7 @@ class Puller:
             return True
 
     def settle(self, delivery: Delivery, outcome: Outcome, confirm: bool) -> None:
-        """Counts it as done, puts it off, or has it sent back."""
+        """Marks it as done, delays it, or sends it back."""
         with self._context.lock:
             if self._ending.get(delivery.offset) is not delivery:
                 return
@@ -228,7 +230,7 @@ class Puller:
         self._tell()
 
     def _end(self, delivery: Delivery, outcome: Outcome) -> Any:
-        """Settles within the process queue; what is to be sent back instead, if it cannot."""
+        """Settles in the process queue, or returns the entry that must be sent back instead."""
         options = self._context.options
         if isinstance(outcome, Ack):
             self.queue.done(delivery.offset)
@@ -253,19 +255,19 @@ class Puller:
         self.queue.again(delivery.offset, self._context.clock.now() + delay, delivery)
 
     def _tell(self) -> None:
-        """Something was settled: tells whoever can go on with that."""
+        """A message was settled: wakes what waits for that."""
         with self._context.lock:
             waiting, later = self.queue.waiting(self._context.clock.now()), self.queue.again_at()
             gone = self.queue.leaving and not self.queue.in_hand
         if gone:
-            self._context.rebalance()  # it was kept for this message only
+            self._context.rebalance()  # it was kept only for this message
         elif waiting:
             self._context.arrivals.offer(self)
         elif later is not None:
             self._context.look()
 
     def returned(self, offset: int, delivery: Delivery | None, error: PopMQError | None) -> None:
-        """The broker has a message back, or refused it: then it is handed out again here, or pulled again."""
+        """The broker has taken a message back, or has refused to: then it is handed out again here, or pulled again."""
         with self._context.lock:
             if error is None:
                 self.queue.done(offset)
@@ -280,7 +282,7 @@ class Puller:
         self._tell()
 
     def send_back(self, offset: int, reason: str) -> None:
-        """Sends a message back whose delivery nobody has any more."""
+        """Sends back a message whose delivery was dropped."""
         row = _pull_calls.dropped(max(self.number, 0), offset, self._retry, reason)
         self._context.send_backs.add(self, offset, row, None)
 
@@ -291,11 +293,11 @@ class Puller:
             yield offset
 
     def committed(self) -> int:
-        """What is to be committed. The caller holds the lock."""
+        """The offset to commit. The caller holds the lock."""
         return self.queue.handled if self._retry else self.queue.committed
 
     def state(self) -> PullState:
-        """For who looks from outside. The caller holds the lock."""
+        """A snapshot for `queues()`. The caller holds the lock."""
         queue = self.queue
         return PullState(
             max(self.number, 0),

@@ -1,5 +1,5 @@
 # Written by sdk/twin.py from popmq/_async/send_backs.py: change that one.
-"""Gives pulled messages whose handlers failed back to the broker: in the background, all that waits in one request."""
+"""Sends pulled messages whose handlers failed back to the broker: in the background, many in one request."""
 
 import logging
 from collections.abc import Callable
@@ -17,20 +17,20 @@ log = logging.getLogger("popmq.consumer")
 
 
 class Owner(Protocol):
-    """Whose message it is: cached there until the broker has it back."""
+    """The queue of a message, which caches it until the broker has taken it back."""
 
     def returned(self, offset: int, delivery: Delivery | None, error: PopMQError | None) -> None:
         """The broker's answer."""
 
 
-#: Whose, its offset, the entry of the request, and the delivery if its handler still had it.
+#: Its queue, its offset, the entry of the request, and the delivery if its handler still had it.
 Sent = tuple[Owner, int, Any, Delivery | None]
 
 
 class SendBacks:
     """What one consumer sends back. Guards call `add` from any thread.
 
-    A message that could not be sent back stays cached, so its offset is not committed: it comes again, here or
+    A message that could not be sent back stays cached and its offset is not committed: it comes again, here or
     elsewhere, whatever happens to this process.
     """
 
@@ -38,7 +38,7 @@ class SendBacks:
         self, wire: Wire, clock: Clock, client_id: str, options: PullOptions, told: Callable[[], object]
     ) -> None:
         self._wire = wire
-        self._told = told  # "the broker has everything", before `due` says so
+        self._told = told  # called when the broker has everything, before `due` returns None
         self._clock = clock
         self._client_id = client_id
         self._options = options
@@ -48,7 +48,7 @@ class SendBacks:
         self._idle.set()
         self._gave_up = False
         self._worker = Worker(f"popmq-send-back-{options.topic}", self._step)
-        # Before a test moves the time on, the broker has what was sent back in the time before.
+        # A fake clock moves on only after the broker has what was sent back before.
         clock.drive(self.due, lambda: self._worker.wait_for(self.flush))
 
     def bind(self) -> None:
@@ -56,24 +56,24 @@ class SendBacks:
         self._worker.bind()
 
     def add(self, owner: Owner, offset: int, row: Any, delivery: Delivery | None) -> None:
-        """Sends a message back soon."""
+        """Queues a message to be sent back."""
         with self._lock:
             self._idle.clear()
             self._waiting.append((owner, offset, row, delivery))
         self._worker.wake()
 
     def due(self) -> float | None:
-        """Now, if there is something to send."""
+        """Now, if messages wait."""
         return None if self._idle.is_set() else self._clock.now()
 
     def flush(self) -> None:
-        """Waits until the broker has everything, at most as long as a call may take, and that long only once."""
+        """Waits until the broker has everything, at most one call's timeout. After a timeout it does not wait again."""
         if not self._idle.is_set() and not self._gave_up:
             self._worker.wake()
             self._gave_up = not self._idle.wait(self._wire.timeouts.settle)
 
     def stop(self) -> None:
-        """Sends nothing more."""
+        """Ends the worker."""
         self._worker.stop()
 
     def _step(self) -> float | None:
@@ -91,14 +91,14 @@ class SendBacks:
         return None
 
     def _send(self, some: list[Sent]) -> bool:
-        """Sends them; false: not now."""
+        """Sends them. False: the broker cannot be reached now."""
         options = self._options
         rows = [row for _, _, row, _ in some]
         call = _pull_calls.send_back(options.topic, options.group, self._client_id, rows)
         try:
             results = self._wire.run(call)
         except TryLater as error:
-            log.warning("group %s cannot send messages back, tried again in %g s: %s", options.group, FAILED_S, error)
+            log.warning("group %s cannot send messages back, next try in %g s: %s", options.group, FAILED_S, error)
             with self._lock:
                 self._waiting = some + self._waiting
             return False
@@ -109,7 +109,7 @@ class SendBacks:
         return True
 
     def _refusal(self, result: Any) -> PopMQError | None:
-        """What was refused; a message that the broker has no more is done with."""
+        """The error of an entry; None when it is done, also when the broker no longer has the message."""
         if not isinstance(result, PopMQError):
             return None
         log.warning("group %s cannot send a message back: %s", self._options.group, result)

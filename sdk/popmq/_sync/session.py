@@ -1,5 +1,5 @@
 # Written by sdk/twin.py from popmq/_async/session.py: change that one.
-"""What the broker assigned to a consumer that pops: asked for again whenever a heartbeat says that it changed."""
+"""The session of a consumer that pops, and its assigned queues: asked again when a heartbeat reports a change."""
 
 import logging
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ log = logging.getLogger("popmq.consumer")
 
 
 class Session:
-    """A job: keeps this client among those who read the topic for the group, and knows what it is to read."""
+    """Keeps this client a reader of the topic for the group, and knows its assigned queues. A job of the scheduler."""
 
     def __init__(
         self, wire: Wire, clock: Clock, heartbeats: Heartbeats, client_id: str, topic: str, group: str
@@ -40,14 +40,14 @@ class Session:
             raise
 
     def queues(self) -> Sequence[int] | None:
-        """The queues to pop, () for all; None: none now, after waiting a while for that to change."""
+        """The queues to pop, () for all. None: none is assigned, after waiting a while for that to change."""
         if self._queues is None:
             self._changed.wait(HEARTBEAT_AGAIN_S)
             self._changed.clear()
         return self._queues
 
     def wake(self) -> None:
-        """Ends the waiting of `queues`."""
+        """Ends the wait of `queues`."""
         self._changed.set()
 
     def due(self) -> float | None:
@@ -55,25 +55,27 @@ class Session:
         return self._ask_at
 
     def run(self) -> None:
-        """Asks what to read."""
+        """Asks for the assignment."""
         try:
             self._ask()
             self._changed.set()
         except PopMQError as error:
-            log.warning("no queues of group %s, asked again in %g s: %s", self._group, HEARTBEAT_AGAIN_S, error)
+            log.warning(
+                "the assignment of group %s is not known, next try in %g s: %s", self._group, HEARTBEAT_AGAIN_S, error
+            )
             self._ask_at = self._clock.now() + HEARTBEAT_AGAIN_S
 
     def close(self) -> None:
-        """Leaves the group: the broker gives this client's queues to others at once, and not after 120 s."""
+        """Leaves the group, so that the broker assigns this client's queues to others at once and not after 120 s."""
         self._heartbeats.leave(self._group, self._topic, self._ask_soon)
 
     def _ask_soon(self) -> None:
         self._ask_at = self._clock.now()
 
     def _ask(self, stop: Stop | None = None) -> None:
-        self._ask_at = None  # before the question: what changes meanwhile sets it again
+        self._ask_at = None  # before the call: a change meanwhile sets it again
         assignment = self._wire.run(_calls.query_assignment(self._topic, self._group, self._client_id), stop)
         if assignment.mode != "POP":
-            self._queues = ()  # what it pops once the group is switched back: these queues are for those who pull
+            self._queues = ()  # for when the group is switched back: the assigned queues are for consumers that pull
         elif assignment.known:
             self._queues = () if assignment.all else (assignment.queues or None)

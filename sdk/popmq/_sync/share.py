@@ -1,14 +1,14 @@
 # Written by sdk/twin.py from popmq/_async/share.py: change that one.
-"""What a pull consumer may read, and where it begins: two answers to the same questions.
+"""Which queues a pull consumer reads, and where it starts in them: one protocol, two implementations.
 
-                    which queues                          where progress is kept      failed messages
-    GroupShare      those that the broker gives it        by the broker               sent back to the broker
-    EveryQueue      all: every consumer reads everything  here, in a file or memory   logged, and passed over
+                    queues                                progress is kept            failed messages
+    GroupShare      those that the broker assigns         by the broker               sent back to the broker
+    EveryQueue      all: every consumer reads everything  here, in a file or memory   logged and skipped
 
-Queues are numbers; the retry topic of a group is one more, RETRY, and belongs to whoever has queue 0.
+Queues are numbers. RETRY stands for the retry topic of the group, which goes with queue 0.
 
-An assignment says who is to read a queue, and comes to each consumer in its own time. The lock says who reads it: who
-takes a queue over waits until the one before has committed and let go of it, so that no two read it at once (S0.02).
+Assignments reach consumers at different times, so two may want one queue. The lock decides: a consumer that takes a
+queue over waits until the previous one has committed and unlocked it, so no two read it at the same time.
 """
 
 import logging
@@ -27,43 +27,43 @@ from popmq.topic import Assignment, Start
 
 log = logging.getLogger("popmq.consumer")
 
-#: Seconds between two looks whether another consumer has begun for a new group.
+#: Seconds between two checks whether another consumer has started a new group.
 BEGIN_AGAIN_S = 0.05
 
 
 class Share(Protocol):
-    """The questions. All but `open` may raise TryLater, and are asked again then; `stop` ends them with Stopped."""
+    """What an upkeep asks. All but `open` may raise TryLater and are tried again; `stop` ends them with Stopped."""
 
     def open(self, changed: Callable[[], object], stop: Stop) -> None:
-        """Once, at first; `changed` is called when `queues` may answer otherwise than before."""
+        """Called once, first. The share calls `changed` when `queues` may have another answer."""
 
     def queues(self, stop: Stop) -> set[int] | None:
-        """What to read; None: not known now, go on as before."""
+        """The queues to read; None: not known now, keep those of before."""
 
     def pulls(self) -> bool:
         """Whether progress can be saved, as `queues` found it last."""
 
     def begun_anew(self) -> bool:
-        """Whether `queues` found, the last time, that the topic is another one under its name."""
+        """Whether the last `queues` found that the topic was deleted and created again."""
 
     def places(self, queues: Iterable[int], stop: Stop) -> dict[int, Place]:
-        """Where to begin in them; a queue that is not there is left out."""
+        """Where to start in each; a queue that does not exist is left out."""
 
     def save(self, offsets: Mapping[int, int], stop: Stop | None = None) -> None:
-        """Everything below these offsets is done."""
+        """Saves progress: everything below these offsets is done."""
 
     def lock(self, queues: Iterable[int], stop: Stop) -> tuple[set[int], float]:
-        """Which of them are locked now, and for how many seconds."""
+        """Locks them. Returns those that are locked now, and for how many seconds."""
 
     def unlock(self, queues: Iterable[int]) -> None:
-        """Gives them free."""
+        """Unlocks them."""
 
     def close(self, goodbye: bool) -> None:
-        """The last call, after `open`; without `goodbye` the broker is not told, for it is away."""
+        """Called once, last. Without `goodbye` the broker is not told, because it is away."""
 
 
 def first_offset(row: QueueOffsets, start: Start) -> int:
-    """Where a reader begins that has no offset yet (S3.09–S3.11)."""
+    """Where a reader without an offset starts."""
     if start == "earliest":
         return row.min_offset
     return row.max_offset if start == "latest" else max(row.at_timestamp, row.min_offset)
@@ -84,9 +84,9 @@ class GroupShare:
         self._begun_anew = False
 
     def open(self, changed: Callable[[], object], stop: Stop) -> None:
-        """Joins the group, and makes a group that is new in this topic one that pulls it.
+        """Joins the group. A group that is new in this topic is set to pull it.
 
-        Raises WrongConsumeMode for one that pops it, TopicNotFound, GroupNotFound, TryLater; Stopped.
+        Raises WrongConsumeMode for a group that pops it, TopicNotFound, GroupNotFound, TryLater; Stopped.
         """
         self._changed = changed
         self._heartbeats.join(self._options.group, self._options.topic, changed, stop)
@@ -100,11 +100,13 @@ class GroupShare:
             raise
 
     def queues(self, stop: Stop) -> set[int] | None:
-        """As assigned; those that were named, if they were."""
+        """The assigned queues, or those that the user named."""
         assignment = self._assignment(stop)
         self._begun_anew = assignment.mode != "PULL" and self._is_new(stop)
         if self._begun_anew:
-            log.warning("topic %s was deleted and made anew: group %s reads it from its first message", *self._where)
+            log.warning(
+                "topic %s was deleted and created again: group %s reads it from its first message", *self._where
+            )
             self._begin(stop, "earliest")
             assignment = self._assignment(stop)
         self._tell_mode(assignment.mode == "PULL")
@@ -169,10 +171,10 @@ class GroupShare:
         self._heartbeats.leave(self._options.group, self._options.topic, self._changed, goodbye)
 
     def _begin(self, stop: Stop, start: Start | None) -> None:
-        """A group that has no offset in this topic is new here: from now on it pulls, from `start` on.
+        """Sets a group without an offset in this topic to pull it, from `start` on.
 
-        Of several consumers that find it new one does so, under the lock of the first queue: with "latest", each would
-        begin a little later than the one before, and what was sent in between would be skipped.
+        Only one of several consumers does so, the one that locks the first queue: with "latest" each would start a
+        little later than the one before, and messages sent in between would be skipped.
         """
         while not stop.is_set():
             rows = self._offsets(stop)
@@ -200,9 +202,9 @@ class GroupShare:
         return all(row.committed < 0 for row in self._offsets(stop))
 
     def _tell_start_unused(self) -> None:
-        """A group's position is its own, be it from its consumers or from an operator: `start` does not move it."""
+        """Logs that `start` has no effect: the group has a position already."""
         if self._options.start is not None:
-            text = "group %s goes on where it stands in topic %s: start=%r is for a group that is new there"
+            text = "group %s continues at its position in topic %s: start=%r is only for a group that is new there"
             log.info(text, self._where[1], self._where[0], self._options.start)
 
     def _check_mode(self, stop: Stop) -> None:
@@ -215,7 +217,7 @@ class GroupShare:
             )
 
     def _tell_mode(self, pulls: bool) -> None:
-        """A consumer whose group pops now waits until it is switched back."""
+        """Logs a change of the mode; a consumer whose group pops waits until it is switched back."""
         if pulls != self._pulls:
             log.warning("group %s %s topic %s now", self._where[1], "pulls" if pulls else "pops", self._where[0])
         self._pulls = pulls
@@ -229,7 +231,7 @@ class GroupShare:
 
 
 class EveryQueue:
-    """Every queue of a topic, for a reader that keeps its own offsets: in `file`, or nowhere."""
+    """Every queue of a topic, for a reader that keeps its own offsets: in `file`, or in memory only."""
 
     def __init__(self, wire: Wire, options: PullOptions, file: Path | None) -> None:
         self._wire = wire
@@ -239,7 +241,7 @@ class EveryQueue:
         self._offsets: dict[int, int] = {}
 
     def open(self, _changed: Callable[[], object], stop: Stop) -> None:
-        """Reads the file. A reader that has no offsets yet begins at its start.
+        """Reads the file. A reader without offsets begins at its start.
 
         Raises PopMQError for a broken file, OSError for one that cannot be read or written.
         """
@@ -251,11 +253,11 @@ class EveryQueue:
             self._write()
 
     def queues(self, stop: Stop) -> set[int] | None:
-        """As many as the topic has by now."""
+        """All queues that the topic has now."""
         return {row.queue for row in self._query(stop)}
 
     def pulls(self) -> bool:
-        """Its progress is its own."""
+        """Always: progress is saved here, not by the broker."""
         return True
 
     def begun_anew(self) -> bool:
@@ -263,7 +265,7 @@ class EveryQueue:
         return False
 
     def places(self, queues: Iterable[int], stop: Stop) -> dict[int, Place]:
-        """Where it was; a queue that came to the topic later is read from its first message."""
+        """The saved offsets; a queue that was added to the topic later is read from its first message."""
         wanted = set(queues)
         return {
             row.queue: Place(self._offsets.get(row.queue, row.min_offset), row.max_offset)
@@ -272,7 +274,7 @@ class EveryQueue:
         }
 
     def save(self, offsets: Mapping[int, int], stop: Stop | None = None) -> None:
-        """In memory, and on the disk if there is a file. A disk that is full now may have room later."""
+        """Saves in memory and in the file. Raises TryLater when the file cannot be written."""
         self._offsets.update(offsets)
         try:
             self._write()
@@ -280,14 +282,14 @@ class EveryQueue:
             raise TryLater(f"the offsets cannot be written to {self._file}: {error}") from error
 
     def lock(self, queues: Iterable[int], stop: Stop) -> tuple[set[int], float]:
-        """Nobody else is kept out of anything."""
+        """Always succeeds: every reader reads every queue."""
         return set(queues), LOCK_VALID_S
 
     def unlock(self, queues: Iterable[int]) -> None:
         """Nothing was locked."""
 
     def close(self, goodbye: bool) -> None:
-        """The broker does not know of it."""
+        """Does nothing: the broker does not know this reader."""
 
     def _write(self) -> None:
         if self._file is not None:
