@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from popmq import _admin_calls, _looking_calls
+from popmq import _admin_calls, _inspection_calls
 from popmq._async.wire import Wire
 from popmq._backup import Backup, Told
 from popmq.stats import StoreStats
@@ -165,7 +165,7 @@ class AsyncAdmin:
         It holds until `popmq serve --max-size` names another size than it does now. Raises InvalidField (less than the
         store has in use, or no address space for it), StorageFull.
         """
-        return await self._wire.run(_looking_calls.set_max_size(size))
+        return await self._wire.run(_inspection_calls.set_max_size(size))
 
     async def backup(self, write: Callable[[bytes], object], rate: int = 0, told: Told | None = None) -> int:
         """Gives `write` a consistent copy of the broker's store, piece by piece; returns its bytes when it is whole.

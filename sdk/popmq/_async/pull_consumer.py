@@ -33,7 +33,7 @@ class AsyncPullConsumer(AsyncDeliveryLoop):
         self._stop = Stop()
         self._turn = Mutex()
         self._started = False
-        self._kept = False  # its upkeep is among the keeper's jobs
+        self._kept = False  # its upkeep is a job of the scheduler
         lock = Lock()
         self._arrivals = Arrivals(lock)
         self._send_backs = SendBacks(parts.wire, parts.clock, parts.client_id, options, self._arrivals.wake)

@@ -3,7 +3,7 @@
 
 from collections.abc import Callable, Sequence
 
-from popmq import _admin_calls, _looking_calls
+from popmq import _admin_calls, _inspection_calls
 from popmq._backup import Backup, Told
 from popmq._sync.wire import Wire
 from popmq.stats import StoreStats
@@ -166,7 +166,7 @@ class Admin:
         It holds until `popmq serve --max-size` names another size than it does now. Raises InvalidField (less than the
         store has in use, or no address space for it), StorageFull.
         """
-        return self._wire.run(_looking_calls.set_max_size(size))
+        return self._wire.run(_inspection_calls.set_max_size(size))
 
     def backup(self, write: Callable[[bytes], object], rate: int = 0, told: Told | None = None) -> int:
         """Gives `write` a consistent copy of the broker's store, piece by piece; returns its bytes when it is whole.
