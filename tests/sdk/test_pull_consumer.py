@@ -141,7 +141,7 @@ async def test_a_start_that_is_not_used_is_told_and_one_at_the_switch_is_obeyed(
     await client.set_consume_mode(TOPIC, GROUP, "PULL")
     async with client.pull_consume(TOPIC, GROUP, start="latest") as consumer:
         assert await take(consumer, guard, 1) == ["old"]
-    assert "start='latest' is for a group that is new there" in caplog.text
+    assert "start='latest' is only for a group that is new there" in caplog.text
     with pytest.raises(errors.InvalidField, match="has its position"):
         await client.set_consume_mode(TOPIC, GROUP, "PULL", start="latest")
     await client.create_group("prepared")
