@@ -41,7 +41,7 @@ BANNED = (
 )
 #: Rooms of Python code, and how many places of each word are left there at most, in tens. A number only goes down.
 LEFT: dict[str, dict[str, int]] = {
-    "sdk": {"handed out": 40, "told": 20, "given back": 10, "letter": 10, "expired": 10, "deal out": 10},
+    "sdk": {"told": 20, "given back": 10, "letter": 10, "expired": 10, "deal out": 10},
     "server": {
         "letter": 90,
         "told": 70,

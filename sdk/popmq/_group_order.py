@@ -1,6 +1,6 @@
-"""Hands out the messages of one message group one after another. Pure: no clock; the caller holds a lock.
+"""Delivers the messages of one message group one after another. Pure: no clock; the caller holds a lock.
 
-    buffered ──▶ handed out ──┬─ acked, or dead-lettered ───────────────▶ the next one may be handed out
+    buffered ──▶ delivered ──┬─ acked, or dead-lettered ───────────────▶ the next one may be delivered
                               └─ released, lost, dropped unsettled ─────▶ those behind it in its batch are forgotten
 
 When a message fails, the broker takes back those behind it and delivers them again in order: their handles are no
@@ -14,7 +14,7 @@ from typing import Literal
 from popmq._leased_batches import Batch, LeasedBatches
 from popmq.message import Delivery
 
-#: May a buffered delivery be handed out? "later": another of its message group is out. "never": its lease is lost.
+#: May a buffered delivery be delivered? "later": another of its message group is out. "never": its lease is lost.
 When = Literal["now", "later", "never"]
 
 #: Topic, group, message group.
@@ -34,7 +34,7 @@ class _HandedOut:
 
 
 class MessageGroupOrder:
-    """Which delivery of each message group is handed out, over all consumers of a client."""
+    """Which delivery of each message group is delivered, over all consumers of a client."""
 
     def __init__(self, leased_batches: LeasedBatches) -> None:
         self._leased_batches = leased_batches

@@ -26,7 +26,7 @@ def _no_callback() -> None:
 class Batch:
     """The unsettled deliveries of one pop, under one lease of `lease` seconds.
 
-    `ordered`: deliveries of one message group are handed out one after another. `runs` then has their handles, by
+    `ordered`: deliveries of one message group are delivered one after another. `runs` then has their handles, by
     message group. `freed` is called whenever one of the deliveries is settled or lost.
     """
 

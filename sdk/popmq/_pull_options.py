@@ -31,7 +31,7 @@ LOCK_VALID_S = 30.0
 #: Seconds before a failed pull is tried again, and between two checks of a paused consumer.
 FAILED_S = 1.0
 PAUSED_S = 1.0
-#: Seconds before a failed message is handed out again in an orderly queue.
+#: Seconds before a failed message is delivered again in an orderly queue.
 ORDERLY_AGAIN_S = 1.0
 #: One of so many times that flow control holds a queue back is logged.
 HELD_BACK_LOG_EVERY = 1000

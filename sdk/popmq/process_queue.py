@@ -7,7 +7,7 @@
 
 `add` caches messages in the order of their offsets, `take` hands them out. A message stays cached until `done`, so the
 committed offset cannot pass a stuck message, and the consumer that takes over starts at it. `later` are messages that
-`again` has delayed. An orderly queue hands out one message at a time, and a delayed one blocks those behind it.
+`again` has delayed. An orderly queue delivers one message at a time, and a delayed one blocks those behind it.
 """
 
 import heapq
@@ -54,7 +54,7 @@ class ProcessQueue(Generic[M]):
     """The messages of one queue from their pull until they are settled.
 
     `next_offset` is where the next pull reads. `max_offset` is the end of the queue in the broker's last answer.
-    `leaving`: nothing more is handed out, messages that are out still count. `dropped`: another consumer has the queue,
+    `leaving`: nothing more is delivered, messages that are out still count. `dropped`: another consumer has the queue,
     nothing of it counts any more. `locked_until`: until when, on the client's clock, the lock of an orderly queue is
     certain; other queues need no lock.
     """
@@ -77,12 +77,12 @@ class ProcessQueue(Generic[M]):
 
     @property
     def count(self) -> int:
-        """Cached messages: not handed out yet, delayed, or handed out."""
+        """Cached messages: not delivered yet, delayed, or delivered."""
         return len(self._sizes)
 
     @property
     def in_hand(self) -> int:
-        """Messages that were handed out and are not done."""
+        """Messages that were delivered and are not done."""
         return len(self._sizes) - len(self._ready) - len(self._later)
 
     @property
@@ -111,7 +111,7 @@ class ProcessQueue(Generic[M]):
 
     @property
     def at_end(self) -> bool:
-        """Whether nothing is known to pull or to hand out."""
+        """Whether nothing is known to pull or to deliver."""
         return self.drained and not self._ready and not self._later
 
     def limit(self, flow: FlowControl) -> Limit:
@@ -149,7 +149,7 @@ class ProcessQueue(Generic[M]):
         return True
 
     def take(self, now: float) -> M | None:
-        """Hands out the next message; None: there is none, or it is delayed."""
+        """Delivers the next message; None: there is none, or it is delayed."""
         if self.dropped or self.leaving or not self.locked(now) or (self.orderly and self.in_hand):
             return None
         if self._later and self._later[0][0] <= now:
@@ -159,7 +159,7 @@ class ProcessQueue(Generic[M]):
         return None
 
     def waiting(self, now: float) -> bool:
-        """Whether `take` would hand out a message, provided the lock is held."""
+        """Whether `take` would deliver a message, provided the lock is held."""
         if self.dropped or self.leaving or (self.orderly and self.in_hand):
             return False
         if self._later and (self.orderly or self._later[0][0] <= now):
@@ -171,12 +171,12 @@ class ProcessQueue(Generic[M]):
         return self._later[0][0] if self._later and not self.dropped else None
 
     def again(self, offset: int, at: float, message: M) -> None:
-        """Delays a message that was handed out until `at`."""
+        """Delays a message that was delivered until `at`."""
         if offset in self._sizes:
             heapq.heappush(self._later, (at, offset, message))
 
     def done(self, offset: int) -> None:
-        """Removes a message that was handed out and is settled."""
+        """Removes a message that was delivered and is settled."""
         self.bytes -= self._sizes.pop(offset, 0)
 
     def drop(self) -> None:

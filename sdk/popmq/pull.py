@@ -46,7 +46,7 @@ class PullState:
     next_offset: int  # where the next pull reads
     committed: int  # what the next commit says
     cached: int  # messages that are not done
-    in_hand: int  # of these, handed out
+    in_hand: int  # of these, delivered
     bytes: int
     backlog: int  # messages of the queue that are not done, an estimate
     held_back_by: str  # count, bytes or span: pulled no further for now

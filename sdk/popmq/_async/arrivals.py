@@ -1,4 +1,4 @@
-"""Hands out pulled messages, one queue after the other, so that a full queue does not delay the others."""
+"""Delivers pulled messages, one queue after the other, so that a full queue does not delay the others."""
 
 from typing import Protocol
 
@@ -8,7 +8,7 @@ from popmq.message import Delivery
 
 
 class Source(Protocol):
-    """A queue with messages to hand out. Both methods are called under the lock."""
+    """A queue with messages to deliver. Both methods are called under the lock."""
 
     def take(self, now: float) -> Delivery | None:
         """The next delivery, if there is one."""

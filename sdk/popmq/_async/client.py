@@ -213,7 +213,7 @@ class AsyncClient(AsyncAdmin, AsyncTransactions, AsyncSubscriptions, AsyncInspec
     ) -> AsyncConsumer:
         """Deliveries as they come, until stopped; guard each with its `with`, which acks, releases and renews.
 
-        It pops up to `max_messages` at a time, but no more than the handler gets through in a second, and hands out at
+        It pops up to `max_messages` at a time, but no more than the handler gets through in a second, and delivers at
         most `max_in_hand` that are not settled (for handlers that run beside the loop).
         `on_error` "log": a handler's Exception is logged and swallowed, its message released with backoff; "raise":
         released too, and it ends the loop. `confirm`: leaving a guard waits until the outcome is on the broker's disk;

@@ -53,7 +53,7 @@ class AsyncConsumer(AsyncDeliveryLoop):
     """Deliveries of one topic for one group, as they come; made by `AsyncClient.consume`.
 
     It outlives a broker that restarts. It ends by `stop()`, by leaving its loop or its `async with`; what it had
-    popped and not handed out is then visible to others at once, and the attempt does not count.
+    popped and not delivered is then visible to others at once, and the attempt does not count.
     """
 
     def __init__(self, parts: Parts, options: ConsumeOptions) -> None:
@@ -71,7 +71,7 @@ class AsyncConsumer(AsyncDeliveryLoop):
         self._parked: Stop | None = None  # ends a long poll while buffered deliveries wait for their message group
         self._turn = Mutex()
         self._fifo = False  # the group takes one message after another
-        self._last = ""  # the handle of what was handed out last
+        self._last = ""  # the handle of what was delivered last
         self._idle_since: float | None = None
         self._started = False
         self._opened = False  # its session
@@ -84,7 +84,7 @@ class AsyncConsumer(AsyncDeliveryLoop):
         self._stop.set()
 
     async def close(self) -> None:
-        """Stops, gives back what was not handed out, and waits until the broker has all other outcomes."""
+        """Stops, gives back what was not delivered, and waits until the broker has all other outcomes."""
         if self._parts.wire.forked():
             return
         self.stop()
@@ -121,7 +121,7 @@ class AsyncConsumer(AsyncDeliveryLoop):
             return None
 
     def _next(self) -> Delivery | None:
-        """The first buffered delivery that may be handed out. Drops those that were lost or taken back meanwhile."""
+        """The first buffered delivery that may be delivered. Drops those that were lost or taken back meanwhile."""
         if self._one_is_out():
             return None
         found = None
@@ -173,7 +173,7 @@ class AsyncConsumer(AsyncDeliveryLoop):
             return True
         if self._idle_since is None:
             self._idle_since = self._parts.clock.now()
-        # While buffered deliveries wait for their message groups, the pop ends as soon as one may be handed out.
+        # While buffered deliveries wait for their message groups, the pop ends as soon as one may be delivered.
         self._parked = until = Stop() if self._buffer else None
         if until is not None and self._freed.is_set():
             until.set()
@@ -198,7 +198,7 @@ class AsyncConsumer(AsyncDeliveryLoop):
         return now - max(self._idle_since, settler.told_at)
 
     async def _room(self) -> int:
-        """How many more deliveries may be handed out. When none, waits for a handler to settle one."""
+        """How many more deliveries may be delivered. When none, waits for a handler to settle one."""
         self._batches = [batch for batch in self._batches if batch.members]
         room = self._options.max_in_hand - sum(len(batch.members) for batch in self._batches)
         if room <= 0 and not await self._freed.wait(LOOK_S):
@@ -273,7 +273,7 @@ class AsyncConsumer(AsyncDeliveryLoop):
         return Guard(self._parts.settler, options.on_error, options.confirm, lease, self._parts.clock.now())
 
     def _wake(self) -> None:
-        """A delivery was settled: there is room, and another one of its message group may be handed out."""
+        """A delivery was settled: there is room, and another one of its message group may be delivered."""
         self._freed.set()
         self._session.wake()
         if (parked := self._parked) is not None:

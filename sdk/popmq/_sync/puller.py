@@ -48,7 +48,7 @@ class PullContext:
     rebalance: Callable[[], object]  # call when the assigned queues may have changed
     max_attempts: int = 1  # of the group
     paused: bool = False
-    stale: bool = False  # the group pops now, or the topic is gone: nothing that was pulled before is handed out
+    stale: bool = False  # the group pops now, or the topic is gone: nothing that was pulled before is delivered
 
 
 class Puller:
@@ -67,7 +67,7 @@ class Puller:
         self._retry = number == RETRY
         self._topic = _pull_calls.retry_topic(options.topic, options.group) if self._retry else options.topic
         self._guard = Guard(self, options.on_error, False, 0.0, 0.0)
-        self._out: dict[int, weakref.ref[Delivery]] = {}  # handed out, not settled
+        self._out: dict[int, weakref.ref[Delivery]] = {}  # delivered, not settled
         self._ending: dict[int, Delivery] = {}  # between a guard's `forget` and its `settle`
         self._held_back = 0
         self._stop = Stop()
@@ -195,7 +195,7 @@ class Puller:
     # ── Its messages ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def take(self, now: float) -> Delivery | None:
-        """The next delivery to hand out. The caller holds the lock."""
+        """The next delivery to deliver. The caller holds the lock."""
         delivery = None if self._context.stale else self.queue.take(now)
         if delivery is not None:
             self._out[delivery.offset] = weakref.ref(delivery)
@@ -267,7 +267,7 @@ class Puller:
             self._context.look()
 
     def returned(self, offset: int, delivery: Delivery | None, error: PopMQError | None) -> None:
-        """The broker has taken a message back, or has refused to: then it is handed out again here, or pulled again."""
+        """The broker has taken a message back, or has refused to: then it is delivered again here, or pulled again."""
         with self._context.lock:
             if error is None:
                 self.queue.done(offset)

@@ -5,7 +5,7 @@ every 20 s, and when a heartbeat reports a change    rebalance: lost queues are 
                                                      start at their committed offset
 every 5 s                                            commit; deliveries that were dropped unsettled are sent back
 every 20 s                                           locks of the queues are renewed
-when the delay of a message is over                  it is handed out again
+when the delay of a message is over                  it is delivered again
 """
 
 import logging
@@ -102,7 +102,7 @@ class Upkeep:
                     self._rebalance_at = min(self._rebalance_at, now + AGAIN_S)
 
     def idle(self) -> bool:
-        """Whether nothing is known to pull or to hand out. False while another client still holds an assigned queue."""
+        """Whether nothing is known to pull or to deliver. False while another client still holds an assigned queue."""
         with self._context.lock:
             return self._complete and all(puller.queue.at_end for puller in self._pullers.values())
 
@@ -196,7 +196,7 @@ class Upkeep:
         return self._complete and not busy
 
     def _leave(self, wanted: set[int]) -> set[int]:
-        """Hands out nothing more of queues that were lost. Returns those that are kept for a while, because a handler
+        """Delivers nothing more of queues that were lost. Returns those that are kept for a while, because a handler
         still has a message of them, which would otherwise be delivered a second time elsewhere. An orderly queue is
         kept until its message is settled. None is kept when the group pops now: the broker takes no commits then.
         """
@@ -266,7 +266,7 @@ class Upkeep:
         self._share.unlock([puller.number for puller in pullers])
 
     def _give_up(self, pullers: list[Puller]) -> None:
-        """Drops queues: nothing of them is handed out or counted any more."""
+        """Drops queues: nothing of them is delivered or counted any more."""
         with self._context.lock:
             for puller in pullers:
                 puller.queue.drop()
