@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from popmq_server.errors import StartError
+from popmq_server.message import RECORD
 from popmq_server.storage.check import check_folder, main
 from popmq_server.storage.keys import CQ_KEY, DUE_KEY, NEVER, POFF_KEY, RQ_KEY, STAT_KEY, SUB_OWNER, TOPIC_AT, U32, U64
 from popmq_server.storage.lmdb import Transaction
@@ -211,3 +213,24 @@ def test_keys_are_what_the_checker_reads() -> None:
     ]
     assert DUE_KEY.pack(1, 2, 3) == bytes.fromhex("0000000000000001 0000000000000002 0003")
     assert CQ_KEY.pack(1, 2, 3) == bytes.fromhex("00000001 0002 0000000000000003")
+
+
+def test_a_record_of_an_unknown_version_is_told_as_such_and_those_behind_it_are_checked(tmp_path: Path) -> None:
+    rig = Rig(tmp_path / "data")
+    rig.pair()
+    rig.send("newer", "damaged")
+
+    def change(kv: Transaction) -> None:
+        key, value = next(kv.scan("log"))
+        raw = bytearray(value)
+        raw[4] = 9  # the version
+        length = RECORD.size + int.from_bytes(raw[5:8], "big")
+        raw[:4] = zlib.crc32(raw[4:length]).to_bytes(4, "big")
+        raw[-1] ^= 1
+        kv.put("log", key, bytes(raw))
+
+    rig.write(change)
+    first, second = (one for one in rig.findings() if "quarantine" in one)
+    assert "has version 9, which this release does not know" in first
+    assert "does not match its checksum" in second
+    rig.abandon()

@@ -15,6 +15,7 @@ import argparse
 import itertools
 import pathlib
 import sys
+import zlib
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -23,7 +24,7 @@ from popmq_server import delay
 from popmq_server.checkpoint import CheckPoint, members_of
 from popmq_server.errors import StartError
 from popmq_server.log import Log, located_in
-from popmq_server.message import RECORD, read_record
+from popmq_server.message import LENGTH_END, RECORD, read_record
 from popmq_server.state import State
 from popmq_server.storage import check_fifo, check_history, check_letters, check_lite, check_timing
 from popmq_server.storage.folder import DATA_FILE
@@ -136,10 +137,12 @@ def _check_records(
     """
     place, times = 0, list[int]()
     while place + RECORD.size <= len(chunk):
-        size = bad.get(start + place) or RECORD.size + RECORD.unpack_from(chunk, place)[1]
+        version, length = divmod(RECORD.unpack_from(chunk, place)[1], LENGTH_END)
+        size = bad.get(start + place) or RECORD.size + length
         read = read_record(chunk[place : place + size], topic_id)
         if read is None and start + place not in bad:
-            yield f"the record at {start + place} does not match its checksum, and is not in quarantine"
+            why = _why_unread(chunk[place : place + size], version)
+            yield f"the record at {start + place} {why}, and is not in quarantine"
         place += size
         if read is not None:
             times.append(read[0])
@@ -149,6 +152,13 @@ def _check_records(
         yield f"the records of chunk {start} end at {start + place}, the chunk at {start + len(chunk)}"
     elif not moved and (times != sorted(times) or times[-1:] != [last_ms]):
         yield f"the messages of chunk {start} were not stored in their order, or its index block has another time"
+
+
+def _why_unread(record: memoryview, version: int) -> str:
+    """A newer release may have written it: its bytes are those that it wrote, in a layout that is not known here."""
+    if version and zlib.crc32(record[4:]) == RECORD.unpack_from(record)[0]:
+        return f"has version {version}, which this release does not know"
+    return "does not match its checksum"
 
 
 def _check_queues(kv: Transaction, state: State) -> Iterator[str]:
