@@ -71,7 +71,7 @@ class FrameClient:
         while True:
             got = await self.read()
             if got.kind == frames.HEADERS:
-                self.headers = dict(self.decoder.decode(got.payload))  # type: ignore[arg-type]
+                self.headers = dict(self.decoder.decode(got.payload))
             if got.kind == kind and stream_id in (None, got.stream_id):
                 return got
 
