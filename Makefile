@@ -1,7 +1,7 @@
 # Every target says what it is doing, does its own set-up, and is safe to run twice.
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check check-fast proto bench chaos mutate-mechanisms install test-floor test-newest
-.PHONY: interop image run clean
+.PHONY: interop image run clean test-transport fuzz
 
 NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -14,6 +14,11 @@ QUICK_TESTS := tests --ignore=tests/test_walls.py --ignore=tests/test_packaging.
 # xdist starts files with few tests last, and those are the longest here. Spark's tests share one JVM and one process.
 TWO := -n 2 --dist loadfile --no-loadscope-reorder
 FAST := not slow and not spark and not chaos and not polyglot and not interop
+
+# What `make test` runs a second time on the other transport: the calls in which a transport can be seen.
+TRANSPORT := python
+TRANSPORT_TESTS := $(addprefix tests/wire/test_,serving.py tls.py access_keys.py cancelled.py waiting.py process.py \
+	neighbours.py limits.py fuzz.py backup.py v2_telemetry.py v2_faces.py) tests/sdk/test_restart.py
 
 # A virtual environment with a pip that knows --group. One that works is kept: made again by another Python it breaks.
 define venv
@@ -47,7 +52,17 @@ test: check ## all that must be true before a merge: check, every test, oldest a
 	@$(BIN)/pytest -q $(TWO) -m "not spark and not interop"
 	@$(BIN)/pytest -q -m spark
 	@$(BIN)/python scripts/mutate.py --share
+	@echo "test: what shows a transport, on --transport $(TRANSPORT)"
+	@POPMQ_TRANSPORT=$(TRANSPORT) $(BIN)/pytest -q $(TWO) $(TRANSPORT_TESTS)
 	@$(MAKE) --no-print-directory test-floor test-newest
+
+test-transport: setup ## wire, command line, SDK, fault and polyglot tests, whole, on TRANSPORT=python
+	@echo "test-transport: on --transport $(TRANSPORT)"
+	@POPMQ_TRANSPORT=$(TRANSPORT) $(BIN)/pytest -q $(TWO) tests/wire tests/cli tests/sdk tests/crash tests/polyglot
+
+fuzz: setup ## MINUTES=10 of random frames and bytes to popmq_http2, from SEED on
+	@echo "fuzz: popmq_http2 for $(or $(MINUTES),10) minutes"
+	@nice -n 15 $(BIN)/python -m tests.http2.fuzzing $(or $(MINUTES),10) $(or $(SEED),1)
 
 check: setup ## form, lint, types, and whether the stubs are what the contract says
 	@echo "check: ruff format, ruff, mypy, stubs"

@@ -21,9 +21,9 @@ class Budget:
         self._points = limits.budget
         self._filled_s = monotonic()
 
-    def spend(self, what: str) -> None:
-        """Takes a point. Raises ConnectionFault when there is none."""
-        self._points -= 1
+    def spend(self, what: str, points: int = 1) -> None:
+        """Takes points. Raises ConnectionFault when there are not enough."""
+        self._points -= points
         if self._points < 0:
             self._fill(what)
 
@@ -39,3 +39,5 @@ class Budget:
             raise ConnectionFault(ENHANCE_YOUR_CALM, f"too many frames that ask for nothing, the last one {what}")
         self._filled_s = now
         self.earn(back)
+        if self._points < 0:
+            raise ConnectionFault(ENHANCE_YOUR_CALM, f"too many frames that ask for nothing, the last one {what}")

@@ -61,6 +61,8 @@ log = logging.getLogger("popmq_http2")
 
 #: What our own PINGs carry.
 _KEEPALIVE, _GOING = b"keepaliv", b"going..."
+#: A point of the budget for so many bytes of SETTINGS, and for so many calls whose windows they change.
+_SETTINGS_BYTES, _CALLS_PER_POINT = 64, 50
 
 
 class Connection(asyncio.Protocol):
@@ -183,15 +185,23 @@ class Connection(asyncio.Protocol):
             return
         if len(payload) % SETTING.size:
             raise ConnectionFault(FRAME_SIZE_ERROR, "SETTINGS have 6 bytes each")
-        self._budget.spend("SETTINGS")
+        last: dict[int, int] = {}
         for number, value in SETTING.iter_unpack(payload):
             checked(number, value)
+            last[number] = value
+        self._budget.spend("SETTINGS", 1 + len(payload) // _SETTINGS_BYTES)
+        for number, value in last.items():
             self._set(number, value)
         self._outlet.control(frame(SETTINGS, ACK, 0))
 
     def _set(self, number: int, value: int) -> None:
-        """One setting; those that concern what only clients do are not ours to keep."""
+        """One setting, its last value of a frame; those that limit only clients are not kept.
+
+        Another window touches every open call, so its price grows with them: else one cheap frame would cost 10,000
+        steps, and a frame full of them millions.
+        """
         if number == INITIAL_WINDOW_SIZE:
+            self._budget.spend("SETTINGS of open streams", len(self._streams.calls) // _CALLS_PER_POINT)
             change, self._outlet.call_window = value - self._outlet.call_window, value
             for call in list(self._streams.calls.values()):
                 try:
@@ -212,14 +222,15 @@ class Connection(asyncio.Protocol):
             raise ConnectionFault(PROTOCOL_ERROR, "PING of a stream")
         if len(payload) != 8:
             raise ConnectionFault(FRAME_SIZE_ERROR, "a PING has 8 bytes")
+        self._budget.spend("PING")
         if not flags & ACK:
-            self._budget.spend("PING")
             self._outlet.control(frame(PING, ACK, 0, payload))
         elif payload == _GOING and self._streams.closing:
             self._say_last()
 
     def _on_goaway(self, flags: int, stream_id: int, payload: bytes) -> None:
         """The client wants no streams of ours, which there never are; its own end as they are."""
+        self._budget.spend("GOAWAY")
         if stream_id:
             raise ConnectionFault(PROTOCOL_ERROR, "GOAWAY of a stream")
         if len(payload) < 8:
@@ -247,9 +258,9 @@ class Connection(asyncio.Protocol):
     def _look(self) -> None:
         """Now and then: has the client begun, does it live, does it take what it asked for?"""
         now, limits = monotonic(), self._limits
-        stalled = self._outlet.unsent > limits.write_ahead_bytes and now - self._outlet.moved_s > limits.stalled_s
+        stalled = self._outlet.holds_back and now - self._outlet.moved_s > limits.stalled_s
         silent = self._asked_s is not None and now - self._asked_s >= limits.keepalive_timeout_s
-        if not self._reader.settled or stalled or silent:
+        if not self._reader.begun or stalled or silent:
             log.debug("the connection of %s ends: it says nothing, or takes nothing", self._outlet.peer)
             if self._transport is not None:
                 self._transport.abort()
@@ -265,6 +276,10 @@ class Connection(asyncio.Protocol):
         self._streams.closed(call)
         if self._streams.closing and not self._streams.calls:
             asyncio.get_running_loop().call_soon(self._end)
+
+    def flush(self) -> None:
+        """Writes now what would be written at the end of this turn of the loop."""
+        self._outlet.flush()
 
     def go_away(self) -> None:
         """Takes no new calls and ends with the last one that is open.

@@ -55,9 +55,12 @@ class FrameReader:
         self.block: Block | None = None
 
     @property
-    def settled(self) -> bool:
-        """Whether the client has begun as it must, and is not in the middle of a header block."""
-        return self._step == self._frames and self.block is None
+    def begun(self) -> bool:
+        """Whether the client has sent its preface and SETTINGS.
+
+        Whoever stops in the middle of a frame or of a header block cannot answer a PING, and is let go for that.
+        """
+        return self._step == self._frames
 
     def feed(self, data: bytes) -> None:
         """Takes what came. Raises ConnectionFault."""

@@ -12,6 +12,8 @@ from popmq_http2.limits import Limits
 from popmq_http2.status import Aborted, Code
 
 PREFIX_BYTES = 5
+#: What a message takes in memory beside its bytes: an object and its place in a queue.
+_MESSAGE_BYTES = 48
 _GZIP = 16 + zlib.MAX_WBITS
 
 
@@ -31,15 +33,20 @@ class Inbox:
     is bounded is the message, and what all streams hold together.
     """
 
-    __slots__ = ("_buffered", "_encoding", "_limits", "_pieces", "_size", "ended", "messages")
+    __slots__ = ("_buffered", "_encoding", "_limits", "_need", "_pieces", "_size", "ended", "messages", "waiting")
 
     def __init__(self, limits: Limits, buffered: Buffered, encoding: bytes) -> None:
         self._limits = limits
         self._buffered = buffered
         self._encoding = encoding
+        #: Bytes of the message that has not come whole, how many there are, and how many it takes to go on.
         self._pieces: list[bytes] = []
         self._size = 0
+        self._need = PREFIX_BYTES
         self.messages: deque[bytes] = deque()
+        #: Bytes of whole messages that no handler has taken, their prefixes included: for these the client gets no
+        #: window back. Prefixes count, or a client could send empty messages without end to a handler that waits.
+        self.waiting = 0
         self.ended = False
 
     def add(self, data: bytes) -> None:
@@ -47,14 +54,13 @@ class Inbox:
 
         Pieces of a message are joined once, when it is whole: joining them as they come would be quadratic.
         """
-        size = len(data)
-        self._buffered.bytes += size
-        self._size += size
+        self._buffered.bytes += len(data)
+        self._size += len(data)
         self._pieces.append(data)
         if self._buffered.bytes > self._limits.requests_bytes:
             raise Aborted(Code.RESOURCE_EXHAUSTED, "the server holds too many requests: try again later")
-        while self._size >= PREFIX_BYTES and self._cut():
-            pass
+        if self._size >= self._need:
+            self._cut(data if len(self._pieces) == 1 else b"".join(self._pieces))
 
     def end(self) -> None:
         """The client sends no more. Raises Aborted in the middle of a message."""
@@ -65,45 +71,42 @@ class Inbox:
     def take(self) -> bytes:
         """The next message. IndexError when there is none."""
         message = self.messages.popleft()
-        self._buffered.bytes -= len(message)
+        self.waiting -= len(message) + PREFIX_BYTES
+        self._buffered.bytes -= len(message) + _MESSAGE_BYTES
         return message
 
     def clear(self) -> None:
         """Nobody wants what is left."""
-        self._buffered.bytes -= self._size + sum(map(len, self.messages))
-        self._pieces, self._size = [], 0
-        self.messages.clear()
+        while self.messages:
+            self.take()
+        self._buffered.bytes -= self._size
+        self._pieces, self._size, self._need = [], 0, PREFIX_BYTES
 
-    # For flow control: what nobody takes keeps the window small.
-    @property
-    def waiting(self) -> int:
-        """Bytes of messages that nobody has taken, without the one that is still coming."""
-        return sum(map(len, self.messages))
+    def _cut(self, joined: bytes) -> None:
+        """Takes all whole messages off what has come, without copying what is left for each of them."""
+        at, end, self._need = 0, len(joined), PREFIX_BYTES
+        while end - at >= PREFIX_BYTES:
+            length = int.from_bytes(joined[at + 1 : at + PREFIX_BYTES], "big")
+            if length > self._limits.message_bytes:
+                most = self._limits.message_bytes
+                raise Aborted(Code.RESOURCE_EXHAUSTED, f"a message of {length} bytes; at most {most} are taken")
+            stop = at + PREFIX_BYTES + length
+            if stop > end:
+                self._need = stop - at
+                break
+            self._keep(joined[at], joined[at + PREFIX_BYTES : stop])
+            at = stop
+        self._buffered.bytes -= at
+        self._size -= at
+        self._pieces = [joined[at:]] if at < end else []
 
-    def _cut(self) -> bool:
-        """Takes one message off what has come; whether there may be another."""
-        if len(self._pieces) > 1 and len(self._pieces[0]) < PREFIX_BYTES:
-            self._pieces = [b"".join(self._pieces)]
-        first = self._pieces[0]
-        length = int.from_bytes(first[1:PREFIX_BYTES], "big")
-        if length > self._limits.message_bytes:
-            raise Aborted(
-                Code.RESOURCE_EXHAUSTED, f"a message of {length} bytes; at most {self._limits.message_bytes} are taken"
-            )
-        stop = PREFIX_BYTES + length
-        if self._size < stop:
-            return False
-        if len(first) < stop:
-            first = b"".join(self._pieces)
-            self._pieces = [first]
-        message = first[PREFIX_BYTES:stop]
-        rest = [first[stop:], *self._pieces[1:]] if len(first) > stop else self._pieces[1:]
-        self._pieces, self._size = rest, self._size - stop
-        if first[0]:
-            message = self._unpacked(first[0], message)
-        self._buffered.bytes += len(message) - stop
+    def _keep(self, flag: int, message: bytes) -> None:
+        """A whole message waits for its handler."""
+        if flag:
+            message = self._unpacked(flag, message)
+        self.waiting += len(message) + PREFIX_BYTES
+        self._buffered.bytes += len(message) + _MESSAGE_BYTES
         self.messages.append(message)
-        return self._size >= PREFIX_BYTES
 
     def _unpacked(self, flag: int, message: bytes) -> bytes:
         """A message that came compressed.

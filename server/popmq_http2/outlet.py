@@ -111,7 +111,7 @@ class Outlet:
         self._out: list[bytes | memoryview] = []
         self._scheduled = self._full = False
         self._dirty: deque[Call] = deque()
-        self._starved: list[Call] = []  # by the connection's window
+        self._starved: deque[Call] = deque()  # by the connection's window
         self._blocks = _Blocks()
         self._stream_window = limits.stream_window
         self.write_ahead_bytes = limits.write_ahead_bytes
@@ -191,13 +191,11 @@ class Outlet:
     # ── What the client says of it ───────────────────────────────────────────────────────────────────────────────────
 
     def widen(self, size: int) -> None:
-        """WINDOW_UPDATE of the connection: all that it stopped stand in line again."""
+        """WINDOW_UPDATE of the connection: what it stopped goes on."""
         self.window += size
         if self.window > WINDOW_MAX:
             raise ConnectionFault(FLOW_CONTROL_ERROR, "the window of the connection is larger than 2^31 - 1")
-        starved, self._starved = self._starved, []
-        for call in starved:
-            self._add(call)
+        self._schedule()
 
     def widen_call(self, call: Call, size: int) -> None:
         """WINDOW_UPDATE of a stream, or other SETTINGS of all (`size` may be negative)."""
@@ -211,9 +209,14 @@ class Outlet:
         """The client's header table is of another size."""
         self._blocks.resize(table_bytes)
 
+    @property
+    def holds_back(self) -> bool:
+        """Whether more waits for the client than one that reads would leave."""
+        return self._full or self.unsent > self.write_ahead_bytes
+
     def pause(self) -> None:
         """The transport is full."""
-        self._full = True
+        self._full, self.moved_s = True, monotonic()
 
     def resume(self) -> None:
         """The transport has room again."""
@@ -238,6 +241,7 @@ class Outlet:
     def flush(self) -> None:
         """Writes what there is. Whatever the transport has no room for waits for `resume`."""
         self._scheduled = False
+        self._relieve()
         for _ in range(len(self._dirty)):
             if self._full:
                 break
@@ -249,8 +253,20 @@ class Outlet:
             raw, self._out = b"".join(self._out), []
             if self._transport is not None and not self._transport.is_closing():
                 self._transport.write(raw)
-        if self._dirty and not self._full:
+        if not self._full and (self._dirty or (self._starved and self.window > 0)):
             self._schedule()
+
+    def _relieve(self) -> None:
+        """Calls that the connection's window stopped stand in line again, no more of them than it lets write now.
+
+        With all of them, each WINDOW_UPDATE of a byte would cost a step for every open call.
+        """
+        room = self.window
+        while self._starved and room > 0:
+            call = self._starved.popleft()
+            if not call.is_over:
+                room -= min(call.queued, call.window_out)
+                self._add(call)
 
     def _begin(self, call: Call) -> None:
         """The head of a response."""

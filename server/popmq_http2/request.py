@@ -19,6 +19,8 @@ _OURS = {b"te", b"content-type", b"grpc-timeout", b"grpc-encoding", b"grpc-accep
 _NAME_LETTERS = frozenset(b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz")
 _UNITS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 _TIMEOUT_DIGITS_MAX = 8
+#: Of a content-length: 2^63 has 19.
+_LENGTH_DIGITS_MAX = 19
 
 
 class Malformed(Exception):
@@ -62,11 +64,10 @@ def head(headers: list[Header]) -> Head:
 
 
 def _checked(pseudo: dict[bytes, bytes], found: dict[bytes, bytes], others: list[Header]) -> Head:
-    """What is valid HTTP/2 may still be no call of gRPC."""
+    """What is valid HTTP/2 may still be no call of gRPC. Raises Malformed."""
     refusal: tuple[Code, str] | None = None
-    http_status, metadata, timeout_s, length = 200, Metadata(()), None, -1
+    http_status, metadata, timeout_s, length = 200, Metadata(()), None, _length(found.get(b"content-length"))
     try:
-        length = int(found.get(b"content-length", b"-1"))
         timeout_s = _timeout(found[b"grpc-timeout"]) if b"grpc-timeout" in found else None
         metadata = tuple(read(name, value) for name, value in others)
     except ValueError as error:
@@ -94,6 +95,15 @@ def _check(name: bytes, value: bytes) -> None:
         raise Malformed(f"HTTP/2 has no header {name!r}")
     if b"\0" in value or b"\r" in value or b"\n" in value:
         raise Malformed(f"the value of {name!r} has a line's end in it")
+
+
+def _length(text: bytes | None) -> int:
+    """The content-length, -1 without one. Raises Malformed for what is no number (int() takes signs and blanks)."""
+    if text is None:
+        return -1
+    if not text.isdigit() or len(text) > _LENGTH_DIGITS_MAX:
+        raise Malformed(f"content-length {text!r} is no number of bytes")
+    return int(text)
 
 
 def _timeout(text: bytes) -> float:

@@ -127,6 +127,7 @@ class Streams:
             if ends:
                 call.inbox.end()
         except Aborted as aborted:
+            call.inbox.ended = call.inbox.ended or ends
             self._outlet.end(call, aborted.code, str(aborted))
             _cancel(call)
             return

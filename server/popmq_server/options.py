@@ -163,6 +163,8 @@ def _fault(options: Options) -> str:
     """What is wrong with flags that do not fit together; "" = nothing."""
     if bool(options.tls_cert) != bool(options.tls_key):
         return "--tls-cert and --tls-key belong together: name both files, or neither"
+    if options.transport not in TRANSPORTS:  # a default from the environment is not checked by argparse
+        return f"POPMQ_TRANSPORT is {options.transport!r}: it has to be one of {', '.join(TRANSPORTS)}"
     if not options.tls_port and (options.tls_only or options.tls_cert):
         return "--tls-port 0 serves no TLS: name a port, or leave out --tls-only, --tls-cert and --tls-key"
     return ""

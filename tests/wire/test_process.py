@@ -107,6 +107,16 @@ def test_a_wrong_flag_is_told_with_the_usage(flags: tuple[str, ...], capsys: pyt
     assert flags[0] in said
 
 
+def test_a_wrong_transport_from_the_environment_is_told_with_the_usage(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("popmq_server.options.TRANSPORT", "carrier")
+    with pytest.raises(SystemExit) as end:
+        parse([])
+    assert end.value.code == 2
+    assert "POPMQ_TRANSPORT is 'carrier'" in capsys.readouterr().err
+
+
 def test_a_wrong_flag_is_exit_code_2_and_help_is_0() -> None:
     wrong = ended("--port", "http")
     assert (wrong.returncode, wrong.stdout) == (2, "")

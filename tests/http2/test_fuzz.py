@@ -1,0 +1,12 @@
+"""Connections that get what a seed gives: nothing is left behind, no bug is logged, what is written can be read."""
+
+from __future__ import annotations
+
+from tests.http2 import fuzzing
+
+SEEDS = 400
+
+
+async def test_no_input_breaks_a_connection_or_leaves_anything_behind() -> None:
+    for seed in range(SEEDS):
+        await fuzzing.run(seed)
