@@ -7,8 +7,8 @@ import tracemalloc
 
 import pytest
 
+from harness.attacks import ATTACKS, GREETING
 from popmq_http2 import Limits, Server
-from tests.http2.attacks import ATTACKS, GREETING
 from tests.http2.conftest import Echo
 from tests.http2.wire import Wire, rejects
 
