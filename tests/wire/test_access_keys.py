@@ -12,7 +12,7 @@ import pytest
 
 from popmq_server import access, handlers, stats
 from popmq_server.access import CALLER, Keys, Need, read_grant, stanza
-from popmq_server.commands import Ack, Look, Pop, Send
+from popmq_server.commands import Ack, Look, Pop, Send, SetMaxSize
 from popmq_server.engine import Engine
 from popmq_server.errors import Refused, StartError
 from popmq_server.guarded import LOOKS, NEEDS, NOBODY, ROWS, Guarded
@@ -163,7 +163,8 @@ def test_what_is_no_grant_is_refused_with_what_could_stand_there(text: str) -> N
 
 
 def test_every_command_and_every_question_stands_in_the_table() -> None:
-    assert set(handlers.HANDLERS) == set(NEEDS)
+    # The limit of the data file moves between two commit groups, so no handler does it: core.py.
+    assert {*handlers.HANDLERS, SetMaxSize} == set(NEEDS)
     assert set(stats._LOOKS) == set(LOOKS)
     assert set(ROWS) <= set(LOOKS)
 
