@@ -53,6 +53,7 @@ from popmq_server.jobs import Timed
 from popmq_server.state import State
 from popmq_server.storage.folder import NoMapping
 from popmq_server.storage.lmdb import DiskFault, MapFull, Store, reading
+from popmq_server.storage.table import changed
 from popmq_server.tx import Tx
 
 log = logging.getLogger("popmq.core")
@@ -418,7 +419,7 @@ class Core:
         nothing.
         """
         state = tx.state
-        wrote = tx.kv.writes > 0 or any(table.changed for table in state.transactional)
+        wrote = tx.kv.writes > 0 or bool(changed(state.transactional))
         if wrote:
             if tx.now_ms - state.counters[""].saved_ms >= SAVE_TIME_MS:
                 state.counters[""] = state.counters[""]._replace(saved_ms=tx.now_ms)

@@ -30,6 +30,7 @@ group begins with a commit of its own: a store in which room was made heals with
 bytes that no entry uses; what of these is not back yet is in the 10 % that they leave to pops.
 """
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -150,6 +151,15 @@ def unlimited() -> Room:
     return Room((_PLENTY,) * 4, (0,) * 4, str)
 
 
+@functools.lru_cache(maxsize=16)
+def _floors(map_bytes: int, page: int) -> tuple[int, int, int, int]:
+    """What each class of writers leaves free, in bytes. Every commit asks four times."""
+    grow = max(int(map_bytes * GROW_LEAVES), GROW_LEAVES_MIN * page)
+    pop = max(int(map_bytes * POP_LEAVES), POP_LEAVES_MIN * page)
+    move = min(max(int(map_bytes * MOVE_LEAVES), MOVE_LEAVES_MIN * page), MOVE_LEAVES_MAX)
+    return max(int(map_bytes * STORE_LEAVES), grow), grow, pop, move
+
+
 class Space:
     """Knows how full the store is; gives each transaction its Room."""
 
@@ -193,12 +203,7 @@ class Space:
         self._fill = Fill(0, 0, 0, 0)
 
     def _leaves(self) -> tuple[int, int, int, int]:
-        """The floors, in bytes."""
-        map_bytes, page = self._store.map_bytes, self._store.page_bytes
-        grow = max(int(map_bytes * GROW_LEAVES), GROW_LEAVES_MIN * page)
-        pop = max(int(map_bytes * POP_LEAVES), POP_LEAVES_MIN * page)
-        move = min(max(int(map_bytes * MOVE_LEAVES), MOVE_LEAVES_MIN * page), MOVE_LEAVES_MAX)
-        return max(int(map_bytes * STORE_LEAVES), grow), grow, pop, move
+        return _floors(self._store.map_bytes, self._store.page_bytes)
 
     def _look(self, kv: Transaction) -> Fill:
         """While there is plenty, not in every group: the answer may be some groups old."""

@@ -19,7 +19,7 @@ from popmq_server.space import unlimited
 from popmq_server.state import State
 from popmq_server.storage.keys import U32, U64
 from popmq_server.storage.lmdb import Store
-from popmq_server.storage.table import Table
+from popmq_server.storage.table import Table, changed
 
 
 class Tx:
@@ -320,15 +320,13 @@ class Tx:
         The order is that of the tables in State: CheckPoints before their leases, which look at them for the number
         of members.
         """
-        for table in self.state.transactional:
-            if table.changed:
-                table.flush(self.kv)
+        for table in changed(self.state.transactional):
+            table.flush(self.kv)
 
     def merge(self) -> None:
         """What was committed becomes what everybody sees."""
-        for table in self.state.transactional:
-            if table.changed:
-                table.merge()
+        for table in changed(self.state.transactional):
+            table.merge()
         self.state.read_through(None)
         self.state.undo.keep()
 

@@ -144,6 +144,11 @@ class Table(Generic[K, V]):
         return dict(self._base)
 
 
+def changed(tables: list[Table[Any, Any]]) -> list[Table[Any, Any]]:
+    """Those of many tables that have a layer. Each commit asks three times, so no call is made for a table."""
+    return [table for table in tables if table._layer]
+
+
 class StoredTable(Table[K, V]):
     """A table whose committed entries are read from the store when somebody asks for them.
 

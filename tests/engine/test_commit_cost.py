@@ -1,0 +1,35 @@
+"""What one group commit of one command costs: a budget of calls, so that nobody adds to it without noticing."""
+
+from __future__ import annotations
+
+import pytest
+
+from popmq_server import commands as ask
+from tests.engine.rig import Rig, numbered, sending
+from tests.engine.work import calls
+
+#: Calls of a commit of one command, of one message each: as counted, and a twentieth more.
+SEND_MAX, POP_MAX, ACK_MAX = 500, 760, 590
+
+
+@pytest.fixture
+def busy(rig: Rig) -> Rig:
+    """A broker that has done each of them before: what is made once is not counted."""
+    rig.pair()
+    rig.send(*numbered("m", 8))
+    rig.ack(rig.pop(1, client_id="c", attempt_id="1"))
+    return rig
+
+
+def test_a_commit_of_one_send_is_within_its_budget(busy: Rig) -> None:
+    assert calls(lambda: busy.core.run([sending(*numbered("n", 1))])) <= SEND_MAX
+
+
+def test_a_commit_of_one_pop_is_within_its_budget(busy: Rig) -> None:
+    pop = ask.Pop("t", "g", (), 1, client_id="c", attempt_id="2")
+    assert calls(lambda: busy.core.run([pop])) <= POP_MAX
+
+
+def test_a_commit_of_one_ack_is_within_its_budget(busy: Rig) -> None:
+    row = busy.pop(1, client_id="c", attempt_id="2")[0]
+    assert calls(lambda: busy.core.run([ask.Ack("g", (row.handle,))])) <= ACK_MAX
