@@ -45,9 +45,8 @@ VERSION, VERSION_FIFO = 1, 2
 _write_json = json.JSONEncoder(ensure_ascii=False).encode
 #: Head, run and chunk of a CheckPoint of one run: what sums need of them, by columns. The texts follow.
 SINGLE_BYTES = HEAD.size + _RUN.size + _CHUNK.size
-SHAPE = struct.Struct(">B8xBQ16xHH10xH32x")  # version, kind, owner id, runs, chunks, members of the run
-PLACE = struct.Struct(">xIIB28xH20xI18x")  # G, T, kind, queue, size
-PINNED = struct.Struct(">xII65xQ")  # G, T, chunk position
+#: Version, G, T, kind, owner id; runs, chunks, queue; members of the run; size; chunk position.
+SINGLE = struct.Struct(">BIIBQ16xHHH8xH10xI10xQ")
 NAMED = struct.Struct(">xIIB72x")  # G, T, kind
 
 
@@ -237,7 +236,9 @@ def clients_in(texts: list[bytes]) -> list[str]:
     """
     if b"\\" in b"".join(texts):
         return [json.loads(text)[1] for text in texts]
-    return [text.split(b'", "', 2)[1].decode() for text in texts]
+    clients = [text.split(b'", "', 2)[1] for text in texts]
+    names = {client: client.decode() for client in set(clients)}
+    return [names[client] for client in clients]
 
 
 def encode_lease(sub: int, lease: Lease, count: int) -> bytes:

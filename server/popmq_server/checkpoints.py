@@ -17,6 +17,7 @@ from popmq_server import checkpoint
 from popmq_server.checkpoint import CheckPoint, Lease
 from popmq_server.storage.keys import DUE_KEY, SUB_OWNER, U64
 from popmq_server.storage.lmdb import Transaction
+from popmq_server.storage.sharded import Sharded
 from popmq_server.storage.table import StoredTable
 
 #: Keys of the store that are unpacked together.
@@ -27,6 +28,8 @@ LOOKS_MAX = 2000
 DONE = 1 << 63
 #: G, T of an encoded CheckPoint.
 _PAIR = struct.Struct(">xII")
+#: due ms, ck_id of a key of a lease, without its sub.
+_WHOLE = struct.Struct(">QQ2x")
 
 
 class CheckPoints(StoredTable[int, CheckPoint]):
@@ -84,32 +87,34 @@ class Leases(StoredTable[tuple[int, int], Lease]):
         super().__init__(self._put)
         self._cks = cks
         #: Committed due times: of whole CheckPoints, which may be millions, by ck_id; of the others by (ck_id, sub).
-        self._whole: dict[int, int] = {}
-        self._split: dict[tuple[int, int], int] = {}
+        self._whole = Sharded[int, int]({})
+        self._split = Sharded[tuple[int, int], int]({})
 
     def count(self) -> int:
         """How many are committed, the keys of owners included."""
         return len(self._whole) + len(self._split)
 
-    def load_keys(self, kv: Transaction) -> Iterator[tuple[int, int]]:
+    def load_keys(self, kv: Transaction) -> list[tuple[int, int]]:
         """The scan at start; gives the keys that are not of a whole CheckPoint."""
-        keys = kv.keys("due")
+        keys, whole, split = kv.keys("due"), dict[int, int](), dict[tuple[int, int], int]()
         while batch := b"".join(itertools.islice(keys, BATCH)):
-            times, ids, subs = zip(*DUE_KEY.iter_unpack(batch), strict=True)
-            if not any(subs):
-                self._whole.update(zip(ids, times, strict=True))
+            if not any(batch[16 :: DUE_KEY.size]) and not any(batch[17 :: DUE_KEY.size]):  # the bytes of all subs
+                for due_ms, ck_id in _WHOLE.iter_unpack(batch):
+                    whole[ck_id] = due_ms
                 continue
-            for due_ms, ck_id, sub in zip(times, ids, subs, strict=True):
+            for due_ms, ck_id, sub in DUE_KEY.iter_unpack(batch):
                 if sub:
-                    self._split[ck_id, sub] = due_ms
-                    yield ck_id, sub
+                    split[ck_id, sub] = due_ms
                 else:
-                    self._whole[ck_id] = due_ms
+                    whole[ck_id] = due_ms
+        self._whole, self._split = Sharded(whole), Sharded(split)
+        return list(split)
 
     def due_ms(self, key: tuple[int, int]) -> int | None:
         """When a committed lease ends."""
         ck_id, sub = key
-        return self._split.get(key) if sub else self._whole.get(ck_id)
+        found: int | None = self._split.get(key) if sub else self._whole.get(ck_id)
+        return found
 
     def read(self, kv: Transaction, key: tuple[int, int]) -> Lease | None:
         due_ms = self.due_ms(key)
@@ -156,7 +161,7 @@ class Leases(StoredTable[tuple[int, int], Lease]):
 
     def merge(self) -> None:
         for key, value in self.changed_items():
-            table: dict[Any, int] = self._split if key[1] else self._whole
+            table: Sharded[Any, int] = self._split if key[1] else self._whole
             name = key if key[1] else key[0]
             if value is None:
                 table.pop(name, None)

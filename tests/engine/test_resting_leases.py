@@ -19,7 +19,7 @@ from tests.engine.work import calls
 #: What an idle lease of one message may cost: most of it is one entry of a dictionary, and one more for its attempt id.
 LEASE_BYTES_MAX = 300
 #: Calls of a start for a lease of one message: its columns are read by structs and counted by counters.
-START_CALLS_MAX = 5
+START_CALLS_MAX = 4
 
 
 def start(rig: Rig) -> None:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Generic, TypeVar, overload
 
 from popmq_server.storage.lmdb import Transaction
+from popmq_server.storage.sharded import Sharded
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -36,6 +37,8 @@ StoreChange = Callable[[Transaction, Any, Any, Any], None]
 #: Entries of one generation that a StoredTable keeps as objects, and those of one commit more: what was put or read
 #: last. Two generations of leases and their CheckPoints are some 12 MiB, whatever the store holds.
 RECENT_MAX = 4096
+#: A table of more entries grows in shards: to make a dict of so many larger takes a millisecond.
+LARGE = 16_384
 
 
 class Table(Generic[K, V]):
@@ -47,7 +50,7 @@ class Table(Generic[K, V]):
     changes: ClassVar[int] = 0
 
     def __init__(self, store: StoreChange | None = None) -> None:
-        self._base: dict[K, V] = {}
+        self._base: dict[K, V] | Sharded[K, V] = {}
         self._layer: dict[K, V] = {}
         self._store = store
 
@@ -108,8 +111,8 @@ class Table(Generic[K, V]):
         self._base[key] = value
 
     def load_all(self, entries: dict[K, V]) -> None:
-        """Sets all committed values: for the scan at start."""
-        self._base = dict(entries)
+        """Sets all committed values, which the caller does not change any more: for the scan at start."""
+        self._base = entries if entries.__class__ is dict else dict(entries)
 
     @property
     def changed(self) -> bool:
@@ -128,6 +131,8 @@ class Table(Generic[K, V]):
 
     def merge(self) -> None:
         """The layer becomes the truth: after the commit."""
+        if self._base.__class__ is dict and len(self._base) > LARGE:
+            self._base = Sharded(self._base)
         for key, value in self._layer.items():
             if value is _GONE:
                 self._base.pop(key, None)
@@ -141,7 +146,7 @@ class Table(Generic[K, V]):
 
     def committed(self) -> dict[K, V]:
         """A copy of the committed entries: for comparisons in tests and the checker."""
-        return dict(self._base)
+        return dict(self._base.items())
 
 
 def changed(tables: list[Table[Any, Any]]) -> list[Table[Any, Any]]:
@@ -160,6 +165,7 @@ class StoredTable(Table[K, V]):
 
     def __init__(self, store: StoreChange | None = None) -> None:
         super().__init__(store)
+        self._base: dict[K, V] = {}
         self._older: dict[K, V] = {}
         self.kv: Transaction | None = None
 
