@@ -13,7 +13,7 @@ import operator
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, TypeVar
 
-from popmq_server import checkpoint, oldest
+from popmq_server import checkpoint, oldest, session_ids
 from popmq_server.checkpoint import (
     BACKOFF,
     FIFO,
@@ -197,7 +197,7 @@ class _Sums:
         state.locks.load_all(self.locks)
         state.attempts.load_all(self.attempts)
         state.lite_attempts.load_all({key: tuple(sorted(ids)) for key, ids in self.lite_attempts.items()})
-        state.session_leases.load_all({client: tuple(sorted(ids)) for client, ids in self.sessions.items()})
+        session_ids.load(state, self.sessions)
 
     def _tell_pins(self) -> None:
         """Messages under leases by chunk, and by group and topic; what a lite topic has counts for its parent too."""

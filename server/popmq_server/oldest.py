@@ -9,10 +9,9 @@ log that a sorted tuple of its chunks is short, and so is one of all the spans t
 copied when a chunk begins or ceases to hold messages of the group, which is once for many messages.
 """
 
-import bisect
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from popmq_server.storage.table import Table
+from popmq_server import sorted_numbers
 
 if TYPE_CHECKING:
     from popmq_server.state import State
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 #: A span is 4 MiB: a terabyte of leased messages has as many spans as such a span can have chunks of one page.
 SPAN_BITS = 22
 
-K = TypeVar("K")
 Pinned = tuple[int, int, int]
 
 
@@ -33,9 +31,9 @@ def shift(state: "State", where: tuple[int, int], chunk: int, count: int) -> Non
     else:
         state.group_pins.pop(key)
     if not before:
-        _add(state, where, chunk)
+        sorted_numbers.add(state.span_chunks, state.spans, where, chunk, SPAN_BITS)
     elif not before + count:
-        _remove(state, where, chunk)
+        sorted_numbers.remove(state.span_chunks, state.spans, where, chunk, SPAN_BITS)
 
 
 def chunk(state: "State", where: tuple[int, int]) -> int | None:
@@ -46,44 +44,8 @@ def chunk(state: "State", where: tuple[int, int]) -> int | None:
 
 def load(state: "State", counted: dict[Pinned, int]) -> None:
     """At start: from the messages that are leased, by group, topic and chunk."""
-    chunks: dict[Pinned, list[int]] = {}
-    spans: dict[tuple[int, int], list[int]] = {}
-    for group_id, topic_id, position in sorted(counted):
-        chunks.setdefault((group_id, topic_id, position >> SPAN_BITS), []).append(position)
-    for group_id, topic_id, span in chunks:
-        spans.setdefault((group_id, topic_id), []).append(span)
+    chunks: dict[tuple[int, int], list[int]] = {}
+    for group_id, topic_id, position in counted:
+        chunks.setdefault((group_id, topic_id), []).append(position)
     state.group_pins.load_all(counted)
-    state.span_chunks.load_all({key: tuple(found) for key, found in chunks.items()})
-    state.spans.load_all({key: tuple(found) for key, found in spans.items()})
-
-
-def _add(state: "State", where: tuple[int, int], position: int) -> None:
-    span = position >> SPAN_BITS
-    if not _insert(state.span_chunks, (*where, span), position):
-        _insert(state.spans, where, span)
-
-
-def _remove(state: "State", where: tuple[int, int], position: int) -> None:
-    span = position >> SPAN_BITS
-    if not _take(state.span_chunks, (*where, span), position):
-        _take(state.spans, where, span)
-
-
-def _insert(table: Table[K, tuple[int, ...]], key: K, number: int) -> bool:
-    """Adds a number to a sorted tuple; whether there were others."""
-    held = table.get(key, ())
-    place = bisect.bisect_left(held, number)
-    table[key] = (*held[:place], number, *held[place:])
-    return bool(held)
-
-
-def _take(table: Table[K, tuple[int, ...]], key: K, number: int) -> bool:
-    """Takes a number out of a sorted tuple; whether others are left."""
-    held = table[key]
-    place = bisect.bisect_left(held, number)
-    left = held[:place] + held[place + 1 :]
-    if left:
-        table[key] = left
-    else:
-        table.pop(key)
-    return bool(left)
+    sorted_numbers.load(state.span_chunks, state.spans, chunks, SPAN_BITS)

@@ -25,7 +25,7 @@ whether it matches the group's filter or not. A pop that stepped over all that i
 import os
 from collections.abc import Sequence
 
-from popmq_server import permission, quotas, voids
+from popmq_server import permission, quotas, session_ids, voids
 from popmq_server.checkpoint import FIFO, NORMAL, RETRY, CheckPoint, Lease, members_of
 from popmq_server.commands import Pop, Popped
 from popmq_server.errors import Refused
@@ -180,7 +180,7 @@ def lease(
     if attempt_id:
         tx.state.attempts[attempt_key(ck.group_id, ck.topic_id, client, attempt_id)] = ck.ck_id
     if session:
-        tx.state.session_leases[client] = (*tx.state.session_leases.get(client, ()), ck.ck_id)
+        session_ids.add(tx.state, client, ck.ck_id)
     return ck
 
 

@@ -13,8 +13,7 @@ CheckPoint: a client holds some hundreds at most, since it stops to pop when its
 in pieces, so that others need not wait.
 """
 
-import bisect
-
+from popmq_server import session_ids
 from popmq_server.commands import ReleaseSession, RenewSession
 from popmq_server.tx import Tx
 
@@ -49,9 +48,7 @@ def release(tx: Tx, command: ReleaseSession) -> tuple[int, int]:
     return moved, after
 
 
-def _piece(tx: Tx, client: str, after: int) -> tuple[tuple[int, ...], int]:
+def _piece(tx: Tx, client: str, after: int) -> tuple[list[int], int]:
     """Some CheckPoints of a client behind one of them, and the last of these, or 0 when there are no more."""
-    held = tx.state.session_leases.get(client, ())
-    start = bisect.bisect_right(held, after)
-    piece = held[start : start + PIECE]
-    return piece, piece[-1] if start + PIECE < len(held) else 0
+    piece = session_ids.behind(tx.state, client, after, PIECE + 1)
+    return piece[:PIECE], piece[PIECE - 1] if len(piece) > PIECE else 0

@@ -34,7 +34,7 @@ At start one scan of ck, due, own, tok and a look at the ends of each queue rebu
     group_pins, span_chunks, spans    the same by group and topic: oldest.py   follow
     attempts       hash of G, T, client, attempt id → ck_id                   follows from ck
     lite_attempts  hash of G, parent T, client, attempt id → ck_ids           the same
-    session_leases client → ck_ids of leases that live with it, ascending     follows from ck
+    session_leases, session_spans    client → ck_ids of leases that live with it: session_ids.py      follow
     checks         T (0: given up) → when its first half message is looked at follows from hdue
     waiting, tied  G, T, message group → entries in fwait, and tied to owners follow from fwait
     stopped        G, T, message group → (offset, why) of what stopped it     follows from fwait
@@ -223,7 +223,8 @@ class State:
         #: How far a walk over CheckPoints has come: of a removal by (id,), of a sweep by (G, T). A restart begins anew.
         self.walked: Table[tuple[int, ...], int] = Table()
         self.attempts: Table[int, int] = Table()
-        self.session_leases: Table[str, tuple[int, ...]] = Table()
+        self.session_leases: Table[tuple[str, int], tuple[int, ...]] = Table()
+        self.session_spans: Table[tuple[str], tuple[int, ...]] = Table()
         self.loose: Table[int, int] = Table()
         self.clients: Table[tuple[int, str], int] = Table()
 

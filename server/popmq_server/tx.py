@@ -5,10 +5,9 @@ commit. Handlers (core.py) take it first and change the broker through it only; 
 `merge` makes it true, `abort` forgets it.
 """
 
-import bisect
 from typing import Any
 
-from popmq_server import marks, oldest
+from popmq_server import marks, oldest, session_ids
 from popmq_server.checkpoint import BACKOFF, CheckPoint, Lease
 from popmq_server.errors import Refused
 from popmq_server.events import Event
@@ -288,7 +287,7 @@ class Tx:
     def _drop(self, ck: CheckPoint) -> None:
         self.state.ck.pop(ck.ck_id)
         if ck.session:
-            self._leave_session(ck)
+            session_ids.remove(self.state, ck.client, ck.ck_id)
         if not ck.attempt_id:
             return
         tried = attempt_key(ck.group_id, ck.topic_id, ck.client, ck.attempt_id)
@@ -304,15 +303,6 @@ class Tx:
             self.state.lite_attempts[tried] = left
         else:
             self.state.lite_attempts.pop(tried)
-
-    def _leave_session(self, ck: CheckPoint) -> None:
-        """One lease less that lives with its client. Ids ascend, so nobody has to search thousands for it."""
-        held = self.state.session_leases[ck.client]
-        place = bisect.bisect_left(held, ck.ck_id)
-        if left := held[:place] + held[place + 1 :]:
-            self.state.session_leases[ck.client] = left
-        else:
-            self.state.session_leases.pop(ck.client)
 
     def flush(self) -> None:
         """Writes what the tables changed. Once, right before the commit.

@@ -6,9 +6,10 @@ import random
 from typing import Any
 
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server import checkpoint, history, session_lease
+from popmq_server import checkpoint, history, session_ids, session_lease
 from popmq_server import commands as ask
 from popmq_server.message import Extra, Outgoing
+from popmq_server.storage.table import Table
 from tests.engine.rig import HOUR, MINUTE, SECOND, Delivery, Rig, bodies, message, numbered, refusals
 
 LEASE, CAP = MINUTE, 3 * HOUR
@@ -38,7 +39,7 @@ def end(rig: Rig, client: str = "c") -> int:
 
 def held(rig: Rig, client: str = "c") -> int:
     """How many CheckPoints live with a client, as memory knows it."""
-    return len(rig.core.state.session_leases.get(client, ()))
+    return len(session_ids.behind(rig.core.state, client, 0, 1 << 20))
 
 
 # ── While the client lives ───────────────────────────────────────────────────────────────────────────────────────────
@@ -335,4 +336,22 @@ def test_at_random_every_message_is_done_once_and_memory_is_what_a_restart_knows
     while left := rig.pop():
         rig.ack(left)
     assert rig.numbers().acked == 60
-    assert not list(rig.core.state.session_leases)
+    assert not list(rig.core.state.session_leases) + list(rig.core.state.session_spans)
+
+
+def test_a_pop_copies_a_bounded_number_of_the_leases_that_live_with_its_client(rig: Rig) -> None:
+    rig.topic()
+    rig.group("g", in_flight_max=1_000_000)
+    rig.send(*numbered("m", 3000))
+    for _ in range(6):
+        rig.run(*(ask.Pop("t", "g", (), 1, client_id="c", session=True) for _ in range(500)))
+    tables: tuple[Table[Any, tuple[int, ...]], ...] = rig.core.state.session_leases, rig.core.state.session_spans
+    kept = [table.committed() for table in tables]
+    assert max(len(each) for table in kept for each in table.values()) <= 1 << session_ids.SPAN_BITS
+    assert held(rig) == 3000
+    rig.restart()
+    state = rig.core.state
+    assert [state.session_leases.committed(), state.session_spans.committed()] == kept
+    assert renew(rig) == 0, "no time has passed"
+    rig.skip(SECOND)
+    assert renew(rig) == 3000
