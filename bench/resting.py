@@ -22,9 +22,9 @@ from bench.measure import Resting
 from bench.storm import message
 from popmq_server import commands as ask
 from popmq_server.clock import FakeClock
-from popmq_server.core import Core
-from popmq_server.message import Handle
+from popmq_server.model.message import Handle
 from popmq_server.storage.lmdb import Store
+from popmq_server.writer.core import Core
 
 MAP_BYTES = 64 << 30
 COMMIT = 1_000

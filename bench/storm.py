@@ -15,11 +15,11 @@ from pathlib import Path
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server import commands as ask
 from popmq_server.clock import FakeClock
-from popmq_server.core import Core
 from popmq_server.embedded import EmbeddedBroker
-from popmq_server.message import Outgoing
+from popmq_server.model.message import Outgoing
 from popmq_server.storage.keys import hash8
 from popmq_server.storage.lmdb import Store
+from popmq_server.writer.core import Core
 
 LEASE_MS = 3_600_000
 

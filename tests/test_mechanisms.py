@@ -115,7 +115,9 @@ def test_pytest_collects_every_named_test() -> None:
 
 # ── The judge ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-GOOD = Row("S1.36", "retries", "`pop:choose`", "`tests/test_mechanisms.py::test_every_id_of_the_lists_has_one_row`")
+GOOD = Row(
+    "S1.36", "retries", "`delivery.pop:choose`", "`tests/test_mechanisms.py::test_every_id_of_the_lists_has_one_row`"
+)
 
 
 def test_a_good_row_is_no_complaint() -> None:
@@ -128,8 +130,8 @@ def test_a_good_row_is_no_complaint() -> None:
     "bad",
     [
         GOOD._replace(where="`nowhere:choose`"),
-        GOOD._replace(where="`pop:nothing`"),
-        GOOD._replace(where="`pick:Pick.nothing`"),
+        GOOD._replace(where="`delivery.pop:nothing`"),
+        GOOD._replace(where="`delivery.pick:Pick.nothing`"),
         GOOD._replace(where="`pop`"),
         GOOD._replace(where="in the pop"),
         GOOD._replace(test="`tests/test_nowhere.py::test_it`"),

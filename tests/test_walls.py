@@ -54,6 +54,34 @@ ROOMS = {
     "pyspark_popmq": Room("spark_connector", frozenset({"popmq_spark"}), frozenset({"pyspark"})),
 }
 
+# The server's packages from the top down: each imports only from itself and from those below it. The first and the last
+# row name modules of the root.
+ORDER = (
+    "__main__ serving embedded",
+    "api",
+    "api.rocketmq",
+    "api.native",
+    "access",
+    "engine",
+    "writer",
+    "fsck",
+    "inspect",
+    "operate",
+    "sending",
+    "lite",
+    "pulling",
+    "retention",
+    "delivery",
+    "topics",
+    "state",
+    "commands",
+    "filters",
+    "model",
+    "storage",
+    "options clock errors",
+)
+MODULES_MAX = 15
+
 # One door per library: the only paths, by their beginning, that may import it.
 API = "server/popmq_server/api/"
 DOORS: dict[str, dict[str, tuple[str, ...]]] = {
@@ -64,10 +92,10 @@ DOORS: dict[str, dict[str, tuple[str, ...]]] = {
         "google": (API,),
         "popmq_http2": (API, "server/popmq_http2/"),
         "popmq_proto": (API,),
-        "cryptography": ("server/popmq_server/certificate.py",),
+        "cryptography": ("server/popmq_server/access/certificate.py",),
         "lark": ("server/popmq_server/filters/sql92.py", "server/popmq_server/filters/parts.py"),
         "lmdb": ("server/popmq_server/storage/lmdb.py",),
-        "prometheus_client": ("server/popmq_server/metrics.py",),
+        "prometheus_client": ("server/popmq_server/engine/metrics.py",),
         "time": ("server/popmq_server/clock.py", "server/popmq_http2/"),
     },
     "sdk": {"pytest": ("sdk/popmq/testing.py",), "click": ("sdk/popmq_cli/",), "rich": ("sdk/popmq_cli/",)},
@@ -93,7 +121,7 @@ def imports(path: str, tree: ast.AST) -> Iterator[Import]:
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            # server/popmq_server/api/native.py: level 1 is popmq_server.api, level 2 is popmq_server.
+            # server/popmq_server/api/native/native.py: level 1 is popmq_server.api, level 2 is popmq_server.
             package = Path(path).parts[1 : len(Path(path).parts) - node.level] if node.level else ()
             names = [".".join([*package, *filter(None, [node.module]), alias.name]) for alias in node.names]
         else:
@@ -112,6 +140,27 @@ def strangers(path: str, tree: ast.AST) -> Iterator[str]:
             continue
         if not (door and found.late and path.startswith(door)):
             yield f"{path}:{found.line} {package} imports {found.name}"
+
+
+def level(module: str) -> int:
+    """The place in ORDER of a module or package of the server; the longest name that fits decides."""
+    fits = [
+        (len(name), place)
+        for place, names in enumerate(ORDER)
+        for name in names.split()
+        if module == name or module.startswith(f"{name}.")
+    ]
+    return max(fits)[1]
+
+
+def upward(path: str, tree: ast.AST) -> Iterator[str]:
+    """Imports of the server from a package above the importing one."""
+    home = ".".join(Path(path).with_suffix("").parts[2:]).removesuffix(".__init__")
+    for found in imports(path, tree):
+        if home and found.under("popmq_server"):
+            module = found.name.removeprefix("popmq_server.")
+            if level(module) < level(home):
+                yield f"{path}:{found.line} imports {found.name} from above"
 
 
 def other_doors(path: str, tree: ast.AST) -> Iterator[str]:
@@ -190,6 +239,7 @@ EVERYTHING = ("proto", "server", "sdk", "spark_connector", "tests", "harness", "
     [
         (strangers, ROOM_FOLDERS),
         (other_doors, ROOM_FOLDERS),
+        (upward, ("server/popmq_server",)),
         (private_names, ROOM_FOLDERS + PUBLIC_TESTS),
         (from_test_modules, EVERYTHING),
         (too_long, EVERYTHING),
@@ -197,6 +247,7 @@ EVERYTHING = ("proto", "server", "sdk", "spark_connector", "tests", "harness", "
     ids=[
         "each room imports only what it may",
         "one door per library",
+        "downwards only",
         "private means private",
         "no helpers in test modules",
         "short functions",
@@ -212,6 +263,19 @@ def test_the_walls_stand(rule: Rule, folders: tuple[str, ...]) -> None:
 def test_no_file_is_longer_than_a_reader_can_hold() -> None:
     lengths = {path.relative_to(ROOT).as_posix(): len(path.read_text().splitlines()) for path in sources(*EVERYTHING)}
     assert {path: lines for path, lines in lengths.items() if lines > FILE_LINES_MAX} == {}
+
+
+def test_no_package_of_the_server_has_more_modules_than_a_reader_can_hold() -> None:
+    folders = {path.parent for path in sources("server/popmq_server")}
+    modules = {folder.name: sum(path.name != "__init__.py" for path in folder.glob("*.py")) for folder in folders}
+    assert {name: count for name, count in modules.items() if count > MODULES_MAX} == {}
+
+
+def test_every_package_of_the_server_says_in_a_sentence_what_it_is_for() -> None:
+    folders = {path.parent for path in sources("server/popmq_server")}
+    assert [
+        folder.name for folder in folders if not ast.get_docstring(ast.parse((folder / "__init__.py").read_text()))
+    ] == []
 
 
 def test_every_package_of_the_wheel_is_a_room_with_walls() -> None:
@@ -256,20 +320,23 @@ def test_a_cycle_of_imports_is_noticed() -> None:
         (strangers, "sdk/popmq/testing.py", "from popmq_server.embedded import EmbeddedBroker"),
         (strangers, "sdk/popmq/client.py", "def f():\n    import popmq_server"),
         (strangers, "sdk/popmq_cli/main.py", "import grpc"),
-        (strangers, "server/popmq_server/pop.py", "import popmq"),
+        (strangers, "server/popmq_server/delivery/pop.py", "import popmq"),
         (strangers, "spark_connector/popmq_spark/source.py", "from popmq_proto.v1 import popmq_pb2"),
-        (other_doors, "server/popmq_server/pop.py", "import grpc.aio"),
-        (other_doors, "server/popmq_server/pop.py", "from popmq_proto.v1 import popmq_pb2"),
-        (other_doors, "server/popmq_server/storage/check.py", "import lmdb"),
-        (other_doors, "server/popmq_server/pop.py", "from lark import Lark"),
-        (other_doors, "server/popmq_server/broker.py", "from prometheus_client import Counter"),
-        (other_doors, "server/popmq_server/broker.py", "from time import monotonic"),
-        (other_doors, "server/popmq_server/broker.py", "import asyncio\nasyncio.sleep(1)"),
+        (other_doors, "server/popmq_server/delivery/pop.py", "import grpc.aio"),
+        (other_doors, "server/popmq_server/delivery/pop.py", "from popmq_proto.v1 import popmq_pb2"),
+        (other_doors, "server/popmq_server/fsck/check.py", "import lmdb"),
+        (other_doors, "server/popmq_server/delivery/pop.py", "from lark import Lark"),
+        (other_doors, "server/popmq_server/engine/broker.py", "from prometheus_client import Counter"),
+        (other_doors, "server/popmq_server/engine/broker.py", "from time import monotonic"),
+        (other_doors, "server/popmq_server/engine/broker.py", "import asyncio\nasyncio.sleep(1)"),
         (other_doors, "sdk/popmq/client.py", "import rich.table"),
+        (upward, "server/popmq_server/delivery/pop.py", "from popmq_server.engine import broker"),
+        (upward, "server/popmq_server/storage/keys.py", "from popmq_server import serving"),
+        (upward, "server/popmq_server/api/native/native.py", "from popmq_server.api.rocketmq.names import topic_of"),
         (private_names, "spark_connector/popmq_spark/source.py", "from popmq._calls import pop_request"),
         (private_names, "spark_connector/popmq_spark/source.py", "import popmq\npopmq.client._stub"),
         (private_names, "tests/sdk/test_client.py", "from popmq.client import _parse"),
-        (from_test_modules, "tests/engine/test_pop.py", "from tests.engine.test_send import sent"),
+        (from_test_modules, "tests/engine/delivery/test_pop.py", "from tests.engine.test_send import sent"),
         (from_test_modules, "bench/legs.py", "from tests.crash.client import Client"),
         (too_long, "sdk/popmq/client.py", "def f():\n" + "    x = 1\n" * FUNCTION_LINES_MAX),
     ],
@@ -282,10 +349,19 @@ def test_a_broken_wall_is_noticed(rule: Rule, path: str, code: str) -> None:
     ("rule", "path", "code"),
     [
         (strangers, "sdk/popmq/testing.py", "def f():\n    from popmq_server.embedded import EmbeddedBroker"),
-        (strangers, "server/popmq_server/api/native.py", "from ..errors import Refused\nfrom . import server"),
-        (other_doors, "server/popmq_server/api/native.py", "import grpc"),
+        (
+            strangers,
+            "server/popmq_server/api/native/native.py",
+            "from ...errors import Refused\nfrom . import requests",
+        ),
+        (other_doors, "server/popmq_server/api/native/native.py", "import grpc"),
+        (
+            upward,
+            "server/popmq_server/delivery/pop.py",
+            "from popmq_server import clock\nfrom popmq_server.state import tx",
+        ),
         (private_names, "sdk/popmq/client.py", "from popmq._calls import pop_request\nimport popmq\npopmq._calls"),
-        (from_test_modules, "tests/engine/test_pop.py", "from tests.engine.rig import Rig"),
+        (from_test_modules, "tests/engine/delivery/test_pop.py", "from tests.engine.rig import Rig"),
         (from_test_modules, "bench/legs.py", "from harness.broker_process import BrokerProcess"),
         (too_long, "sdk/popmq/client.py", "def f():\n" + "    x = 1\n" * (FUNCTION_LINES_MAX - 1)),
     ],

@@ -32,7 +32,7 @@ def new(name: str, grants: tuple[str, ...]) -> None:
       popmq access-key new billing --allow receive:orders/billing --allow "send:invoices*" >> keys.toml
     """
     try:
-        from popmq_server.access import stanza
+        from popmq_server.access.access_keys import stanza
     except ImportError as error:
         click.echo(f'popmq access-key needs the broker: pip install "popmq[server]" ({error})', err=True)
         sys.exit(1)

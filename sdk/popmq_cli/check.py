@@ -22,7 +22,7 @@ def check(data: str) -> None:
       popmq check /var/lib/popmq
     """
     try:
-        from popmq_server.storage.check import main
+        from popmq_server.fsck.check import main
     except ImportError as error:
         click.echo(f'popmq check needs the broker: pip install "popmq[server]" ({error})', err=True)
         sys.exit(_REFUSED)

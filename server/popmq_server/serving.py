@@ -6,14 +6,14 @@ import logging
 import pathlib
 from types import TracebackType
 
-from popmq_server.access import Keys
+from popmq_server.access.access_keys import Keys
+from popmq_server.access.certificate import Certificate, development
 from popmq_server.api.server import Server
-from popmq_server.broker import Broker
-from popmq_server.certificate import Certificate, development
 from popmq_server.clock import Clock
 from popmq_server.commands import Look
+from popmq_server.engine.broker import Broker
+from popmq_server.engine.metrics import Metrics, Seen
 from popmq_server.errors import StartError
-from popmq_server.metrics import Metrics, Seen
 from popmq_server.options import DRAIN_S, Options, Unnamed
 
 log = logging.getLogger("popmq")

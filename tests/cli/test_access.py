@@ -68,7 +68,7 @@ def test_what_the_container_asks_for_its_health_is_answered_with_any_key(
 def test_a_new_key_is_taken_by_a_running_broker(
     run: Cli, guarded: EmbeddedBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("popmq_server.access.LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr("popmq_server.access.access_keys.LOOK_EVERY_S", 0.0)
     made = run("access-key", "new", "clerk", "--allow", "send:orders", "--allow", "receive:orders/*")
     with (tmp_path / "keys.toml").open("a") as file:
         file.write(made.out)

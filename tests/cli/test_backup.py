@@ -14,7 +14,7 @@ import popmq
 from harness.broker_process import BrokerProcess
 from popmq.testing import Broker
 from popmq_server.embedded import EmbeddedBroker
-from popmq_server.storage.check import check_folder
+from popmq_server.fsck.check import check_folder
 from tests.cli.conftest import Cli
 
 MIB = 1 << 20

@@ -8,7 +8,10 @@ and what a late lease holds in a chunk is copied after a second instead of an ho
 
 import sys
 
-from popmq_server import __main__, catalog, housekeeping, kept
+from popmq_server import __main__
+from popmq_server.retention import kept
+from popmq_server.topics import catalog
+from popmq_server.writer import housekeeping
 
 TICK_MS = 200
 KEEP_MS = 300

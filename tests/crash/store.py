@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from popmq_server.storage.check import check_folder
+from popmq_server.fsck.check import check_folder
 
 
 def broken_invariants(data: Path) -> list[str]:

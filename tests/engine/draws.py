@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from tests.engine import model_facts as facts
-from tests.engine.model_topics import FILTERS
 from tests.engine.rig import DAY, HOUR, MINUTE, SECOND
+from tests.engine.search import model_facts as facts
+from tests.engine.search.model_topics import FILTERS
 from tests.engine.steps import (
     REASONS,
     AckStep,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from popmq_server import commands as ask
-from popmq_server.message import Outgoing
-from popmq_server.records import Subscription
+from popmq_server.model.message import Outgoing
+from popmq_server.model.records import Subscription
 from tests.engine.rig import Rig, message
 
 RED, BLUE = ("tag", "red"), ("tag", "blue")

@@ -13,8 +13,8 @@ from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server import commands as ask
 from popmq_server.commands import End
 from popmq_server.errors import Refused
-from popmq_server.message import Extra, Handle, Outgoing, tag_hash
-from popmq_server.opaque import read_transaction
+from popmq_server.model.handles import read_transaction
+from popmq_server.model.message import Extra, Handle, Outgoing, tag_hash
 from popmq_server.options import MAX_SIZE_MIN
 from popmq_server.storage.keys import hash8
 from tests.engine.rig import HOUR, MINUTE, SECOND, Delivery, Rig, parsed, refusal

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from typing import NamedTuple
 from unittest import mock
 
-from popmq_server import handlers
 from popmq_server.commands import LANE_POP, LANES
-from popmq_server.log import Log
+from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import FWAIT_KEY, FWAIT_VALUE, RQ_KEY, RQ_VALUE, STAT_KEY
-from popmq_server.tx import Tx
-from tests.engine.model_facts import RetryRow, Stand
+from popmq_server.topics.log import Log
+from popmq_server.writer import handlers
+from tests.engine.search.model_facts import RetryRow, Stand
 
 
 class Glance(NamedTuple):

@@ -14,20 +14,20 @@ from typing import Any, NamedTuple
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server import commands as ask
-from popmq_server import stats
-from popmq_server.browse import Page
-from popmq_server.catalog import DELAYS_MS_DEFAULT
 from popmq_server.clock import Clock, FakeClock
-from popmq_server.core import Committed, Core
 from popmq_server.errors import Refused
-from popmq_server.message import Handle, Outgoing, tag_hash
-from popmq_server.records import Group, Topic
-from popmq_server.state import State
-from popmq_server.stats import GroupNumbers
-from popmq_server.storage.check import check, differences
+from popmq_server.fsck.check import check, differences
+from popmq_server.inspect import stats
+from popmq_server.inspect.browse import Page
+from popmq_server.inspect.stats import GroupNumbers
+from popmq_server.model.message import Handle, Outgoing, tag_hash
+from popmq_server.model.records import Group, Topic
+from popmq_server.state.state import State
+from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import CQ_ENTRY, U64, hash8
 from popmq_server.storage.lmdb import Store, Transaction, reading
-from popmq_server.tx import Tx
+from popmq_server.topics.catalog import DELAYS_MS_DEFAULT
+from popmq_server.writer.core import Committed, Core
 
 SECOND, MINUTE, HOUR, DAY = 1000, 60_000, 3_600_000, 86_400_000
 KEEP = 72 * HOUR

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from popmq_server import commands as ask
 from popmq_server.errors import Refused, invalid
-from popmq_server.message import Handle
-from popmq_server.opaque import (
+from popmq_server.model.handles import (
     RecallHandle,
     TransactionId,
     read_recall,
@@ -19,13 +18,14 @@ from popmq_server.opaque import (
     recall_text,
     transaction_text,
 )
-from tests.engine import model_facts as facts
-from tests.engine.model_facts import Answer, Bounds, Row, Told, Where, must
-from tests.engine.model_handles import How
+from popmq_server.model.message import Handle
 from tests.engine.rig import MINUTE, SECOND, parsed
+from tests.engine.search import model_facts as facts
+from tests.engine.search.model_facts import Answer, Bounds, Row, Told, Where, must
+from tests.engine.search.model_handles import How
 
 if TYPE_CHECKING:
-    from tests.engine.machine import Broker
+    from tests.engine.search.machine import Broker
 
 REASONS = ("", "no luck", "é" * 2048)
 #: What nobody was ever given.

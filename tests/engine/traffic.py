@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from popmq_server import commands as ask
-from popmq_server.catalog import KEEP_MS_MAX
-from popmq_server.message import Handle
+from popmq_server.model.message import Handle
+from popmq_server.topics.catalog import KEEP_MS_MAX
 from tests.engine.rig import HOUR, MINUTE, SECOND, sealing, sending
 
 TOPICS, GROUPS, OWNERS = ("t", "u"), ("g", "h"), ("o", "p")

@@ -7,14 +7,14 @@ from typing import Any
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server import commands as ask
-from popmq_server.catalog import KEEP_MS_MAX
 from popmq_server.clock import FakeClock
 from popmq_server.commands import Place
-from popmq_server.jobs import Timed
-from popmq_server.message import Extra, Outgoing
-from popmq_server.opaque import RecallHandle, TransactionId, read_recall, read_transaction
+from popmq_server.model.handles import RecallHandle, TransactionId, read_recall, read_transaction
+from popmq_server.model.message import Extra, Outgoing
+from popmq_server.sending.transaction import FIRST_CHECK_MS
+from popmq_server.state.jobs import Timed
 from popmq_server.storage.keys import hash8
-from popmq_server.transaction import FIRST_CHECK_MS
+from popmq_server.topics.catalog import KEEP_MS_MAX
 from tests.engine.rig import HOUR, KEEP, MINUTE, SECOND, Rig, message, parsed
 from tests.engine.traffic import Traffic
 

@@ -4,7 +4,7 @@
     python -m tests.stores.make format-2 93b55c5
 
 Before a format is added (server/popmq_server/storage/formats.py), a store of the one that ends is kept so, made by its
-last commit. fill.py says what is in it, and tests/engine/test_older_stores.py opens each of them.
+last commit. fill.py says what is in it, and tests/engine/storage/test_older_stores.py opens each of them.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ import pytest
 
 from popmq_server.clock import FakeClock
 from popmq_server.embedded import EmbeddedBroker
-from popmq_server.storage.check import check_folder
-from popmq_server.waiters import Waiters
+from popmq_server.engine.waiters import Waiters
+from popmq_server.fsck.check import check_folder
 from tests.wire.gate import Gate
 from tests.wire.parked import Parked
 from tests.wire.stubs import Stubs

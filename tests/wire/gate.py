@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from popmq_server.core import Committed, Core
-from popmq_server.writer import Writer
+from popmq_server.writer.core import Committed, Core
+from popmq_server.writer.writer import Writer
 from tests.wire.stubs import CALL_S
 
 

@@ -10,12 +10,14 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from popmq_server import access, handlers, stats
-from popmq_server.access import CALLER, Keys, Need, read_grant, stanza
+from popmq_server.access import access_keys
+from popmq_server.access.access_keys import CALLER, Keys, Need, read_grant, stanza
+from popmq_server.access.guarded import LOOKS, NEEDS, NOBODY, ROWS, Guarded
 from popmq_server.commands import Ack, Look, Pop, Send, SetMaxSize
-from popmq_server.engine import Engine
+from popmq_server.engine.engine import Engine
 from popmq_server.errors import Refused, StartError
-from popmq_server.guarded import LOOKS, NEEDS, NOBODY, ROWS, Guarded
+from popmq_server.inspect import stats
+from popmq_server.writer import handlers
 from tests.wire.signing import DATE_TIME, KEYS, secret_of, signed, write_keys
 
 
@@ -84,14 +86,14 @@ def test_a_key_without_a_name_does_not_stand_for_nobody(path: Path) -> None:
 
 def test_a_proved_signature_is_remembered_and_bounded(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keys, proved = Keys(path), list[str]()
-    signs = access.Key.signed
+    signs = access_keys.Key.signed
 
-    def counted(self: access.Key, date_time: str, signature: bytes) -> bool:
+    def counted(self: access_keys.Key, date_time: str, signature: bytes) -> bool:
         proved.append(self.name)
         return signs(self, date_time, signature)
 
-    monkeypatch.setattr(access.Key, "signed", counted)
-    monkeypatch.setattr(access, "REMEMBERED_MAX", 4)
+    monkeypatch.setattr(access_keys.Key, "signed", counted)
+    monkeypatch.setattr(access_keys, "REMEMBERED_MAX", 4)
     for _ in range(3):
         caller(keys, signed("root"))
     assert proved == ["root"]
@@ -261,7 +263,7 @@ def test_a_folder_is_no_file_of_keys(tmp_path: Path) -> None:
 
 
 def test_a_key_that_stays_as_it_is_is_not_withdrawn(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(access, "LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(access_keys, "LOOK_EVERY_S", 0.0)
     keys = Keys(path)
     before = {name: keys.caller(*(value for _, value in reversed(signed(name)))) for name in KEYS}
     write_keys(path, {**KEYS, "reader": ["admin"]})
@@ -271,7 +273,7 @@ def test_a_key_that_stays_as_it_is_is_not_withdrawn(path: Path, monkeypatch: pyt
 
 def test_a_new_key_is_a_stanza_of_the_file(path: Path) -> None:
     path.write_text(stanza("billing-worker", ["receive:orders/billing", "send:inv*"]) + stanza("boss", ["*"]))
-    keys = access.read(path)
+    keys = access_keys.read(path)
     assert list(keys) == ["billing-worker", "boss"]
     assert keys["billing-worker"].may(Need("send", "invoices"))
     assert stanza("a", ["*"]) != stanza("a", ["*"]), "its secret is random"
@@ -284,7 +286,7 @@ def test_a_new_key_is_a_stanza_of_the_file(path: Path) -> None:
 
 
 def test_nothing_shows_a_secret(path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(access, "LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(access_keys, "LOOK_EVERY_S", 0.0)
     with caplog.at_level(logging.DEBUG):
         keys = Keys(path)
         key = keys.caller(*(value for _, value in reversed(signed("root"))))
@@ -292,6 +294,13 @@ def test_nothing_shows_a_secret(path: Path, caplog: pytest.LogCaptureFixture, mo
         caller(keys, signed("root"))
         path.write_text("[root]\nsecret = 'another secret of root\n")
         caller(keys, signed("root", "another secret of root"))
-    shown = [repr(key), str(key), repr(keys), f"{access.denied(key, Need('admin'))!r}", caplog.text, repr(vars(keys))]
+    shown = [
+        repr(key),
+        str(key),
+        repr(keys),
+        f"{access_keys.denied(key, Need('admin'))!r}",
+        caplog.text,
+        repr(vars(keys)),
+    ]
     assert [text for text in shown if "secret of" in text] == []
     assert "replaced" in caplog.text

@@ -15,11 +15,11 @@ import pytest
 import popmq
 from popmq import errors
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server import backup as backups
 from popmq_server.embedded import EmbeddedBroker
+from popmq_server.engine import backup as backups
 from popmq_server.errors import Refused, StartError
+from popmq_server.fsck.check import check_folder
 from popmq_server.storage.backup import Copy
-from popmq_server.storage.check import check_folder
 from popmq_server.storage.lmdb import DiskFault, MapFull, Store
 from tests.engine.rig import Rig, bodies, sending
 from tests.wire.stubs import Stubs, refusal

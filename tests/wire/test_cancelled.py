@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server.broker import Broker
 from popmq_server.clock import FakeClock
 from popmq_server.commands import CreateGroup, CreateTopic, Pop, Send
-from popmq_server.core import Committed
-from popmq_server.message import Outgoing
-from popmq_server.metrics import Metrics
+from popmq_server.engine.broker import Broker
+from popmq_server.engine.metrics import Metrics
+from popmq_server.model.message import Outgoing
 from popmq_server.options import Options
+from popmq_server.writer.core import Committed
 from tests.wire.gate import Gate
 from tests.wire.gone import Gone
 from tests.wire.parked import Parked

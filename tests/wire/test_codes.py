@@ -9,13 +9,16 @@ import grpc
 import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server import broker as brokers
-from popmq_server import handlers, owner, space, waiters
-from popmq_server.api.status import STATUS_OF_CODE
+from popmq_server.api.native.status import STATUS_OF_CODE
 from popmq_server.commands import Look
+from popmq_server.delivery import owner
+from popmq_server.engine import broker as brokers
+from popmq_server.engine import waiters
 from popmq_server.errors import RETRYABLE, CommitFailed
-from popmq_server.opaque import TransactionId, transaction_text
+from popmq_server.model.handles import TransactionId, transaction_text
+from popmq_server.state import space
 from popmq_server.storage import lmdb as storage
+from popmq_server.writer import handlers
 from tests.wire.contract import documented
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Refusal, Stubs, codes, handles, refusal
 

@@ -7,26 +7,21 @@ import re
 import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server import (
-    catalog,
-    expiry,
-    lite,
-    message,
-    options,
-    owner,
-    queue_locks,
-    rebalance,
-    records,
-    send,
-    transaction,
-    waiters,
-)
-from popmq_server.api import admin, pulling, requests, server
+from popmq_server import options
+from popmq_server.api import server
+from popmq_server.api.native import admin, pulling, requests
+from popmq_server.delivery import owner
 from popmq_server.embedded import EmbeddedBroker
+from popmq_server.engine import queue_locks, rebalance, waiters
 from popmq_server.errors import RETRYABLE
 from popmq_server.filters.errors import TEXT_BYTES_MAX
 from popmq_server.filters.parts import LIST_MAX
 from popmq_server.filters.sql92 import DEPTH_MAX
+from popmq_server.lite import lite_topics
+from popmq_server.model import message, records
+from popmq_server.operate import expiry
+from popmq_server.sending import send, transaction
+from popmq_server.topics import catalog
 from tests.wire.contract import PAGE, documented, errors_of_contract, errors_of_page, table
 
 EXAMPLE = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -69,9 +64,9 @@ LIMITS = {
     f"then every {transaction.CHECK_EVERY_MS // 1_000} s",
     "how a transaction ended is remembered": f"{transaction.DONE_KEEP_MS // 60_000} min",
     "queues of a topic": f"1–{count(catalog.QUEUES_MAX)}, default {catalog.QUEUES_DEFAULT}",
-    "lite topics of a topic": f"1–{count(lite.TOPICS_MAX)}, default {count(lite.TOPICS_DEFAULT)}",
-    "an idle lite topic stays": f"{lite.TTL_MS_MIN // 60_000} min – {catalog.KEEP_MS_MAX // (365 * 86_400_000)} years, "
-    f"default {lite.TTL_MS_DEFAULT // 3_600_000} h",
+    "lite topics of a topic": f"1–{count(lite_topics.TOPICS_MAX)}, default {count(lite_topics.TOPICS_DEFAULT)}",
+    "an idle lite topic stays": f"{lite_topics.TTL_MS_MIN // 60_000} min – "
+    f"{catalog.KEEP_MS_MAX // (365 * 86_400_000)} years, default {lite_topics.TTL_MS_DEFAULT // 3_600_000} h",
     "retention": f"{catalog.KEEP_MS_MIN // 60_000} min – {catalog.KEEP_MS_MAX // (365 * 86_400_000)} years, "
     f"default {catalog.KEEP_MS_DEFAULT // 3_600_000} h",
     "bytes that a topic keeps": f"from {size(catalog.BYTES_MAX_MIN)}",

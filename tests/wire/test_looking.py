@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server import redrive
 from popmq_server.clock import FakeClock
+from popmq_server.operate import redrive
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, bodies, check_error, dump, handles
 
 DEAD = f"%DLQ%{GROUP}"

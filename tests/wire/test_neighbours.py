@@ -10,12 +10,13 @@ import grpc
 import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server import handlers, send
 from popmq_server.clock import FakeClock
 from popmq_server.commands import Send, UpdateTopic
 from popmq_server.embedded import EmbeddedBroker
+from popmq_server.sending import send
+from popmq_server.state.tx import Tx
 from popmq_server.storage import lmdb as storage
-from popmq_server.tx import Tx
+from popmq_server.writer import handlers
 from tests.wire import world as worlds
 from tests.wire.gate import Gate
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, bodies, codes, read_refusal

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server import owner as owners
 from popmq_server.clock import FakeClock
+from popmq_server.delivery import owner as owners
 from popmq_server.embedded import EmbeddedBroker
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, bodies, handles, refusal
 

@@ -22,10 +22,10 @@ from popmq_server.__main__ import _said
 from popmq_server.clock import FakeClock
 from popmq_server.embedded import EmbeddedBroker
 from popmq_server.errors import StartError
+from popmq_server.fsck.check import check_folder
 from popmq_server.options import MAX_SIZE, Options, Unnamed, address, parse, size
 from popmq_server.serving import Serving
-from popmq_server.storage.check import check_folder
-from popmq_server.writer import Writer
+from popmq_server.writer.writer import Writer
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, bodies, handles, refusal
 
 pytestmark = pytest.mark.slow

@@ -9,8 +9,8 @@ import grpc
 import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server import sweep
 from popmq_server.clock import FakeClock
+from popmq_server.delivery import sweep
 from popmq_server.embedded import EmbeddedBroker
 from tests.wire.parked import Parked
 from tests.wire.producer import Producer

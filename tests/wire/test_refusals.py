@@ -13,8 +13,8 @@ import pytest
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.clock import FakeClock
 from popmq_server.embedded import EmbeddedBroker
-from popmq_server.opaque import read_recall, recall_text
-from popmq_server.storage.check import check_folder
+from popmq_server.fsck.check import check_folder
+from popmq_server.model.handles import read_recall, recall_text
 from tests.wire import world as worlds
 from tests.wire.cases import HOUR_12, INT64, ODD_NAMES, Case, bad, out_of_range
 from tests.wire.pull_cases import pull_cases

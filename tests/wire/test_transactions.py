@@ -12,16 +12,16 @@ import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server import serving
-from popmq_server.api import requests
-from popmq_server.api.sessions import SessionService
-from popmq_server.broker import Broker
+from popmq_server.api.native import requests
+from popmq_server.api.native.sessions import SessionService
 from popmq_server.clock import FakeClock, stopwatch
 from popmq_server.commands import End, Ended, EndTransaction, Place
 from popmq_server.embedded import EmbeddedBroker
+from popmq_server.engine.broker import Broker
+from popmq_server.engine.metrics import Metrics
+from popmq_server.engine.producers import Stream
 from popmq_server.errors import Refused
-from popmq_server.metrics import Metrics
-from popmq_server.opaque import TransactionId, read_transaction, transaction_text
-from popmq_server.producers import Stream
+from popmq_server.model.handles import TransactionId, read_transaction, transaction_text
 from tests.wire.parked import Parked
 from tests.wire.producer import Producer
 from tests.wire.stubs import CALL_S, TOPIC, Stubs, bodies, check_error, codes, read_refusal

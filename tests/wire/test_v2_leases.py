@@ -11,15 +11,15 @@ import pytest
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.rocketmq import service_pb2 as rpc
 from popmq_proto.v1 import popmq_pb2 as v1
-from popmq_server.api.native import NativeService
+from popmq_server.api.native.native import NativeService
 from popmq_server.api.rocketmq.call import Call
 from popmq_server.api.rocketmq.clients import Clients
 from popmq_server.api.rocketmq.receiving import ReceiveService
 from popmq_server.api.rocketmq.remembered import Held
 from popmq_server.clock import FakeClock
 from popmq_server.commands import ChangeInvisibleTime, Look, Pop, Popped
-from popmq_server.metrics import Metrics
-from popmq_server.rates import Rates
+from popmq_server.engine.metrics import Metrics
+from popmq_server.engine.rates import Rates
 from tests.wire.gate import Gate
 from tests.wire.gone import Gone
 from tests.wire.parked import Parked

@@ -13,8 +13,8 @@ from popmq_proto.v1 import popmq_pb2 as native
 from popmq_server.api.rocketmq.clients import Client, Clients, Outlet
 from popmq_server.clock import FakeClock
 from popmq_server.commands import Check
-from popmq_server.opaque import TransactionId
-from popmq_server.producers import Stream
+from popmq_server.engine.producers import Stream
+from popmq_server.model.handles import TransactionId
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs
 from tests.wire.v2 import CLIENT, V2, Telemetry, message, resource
 

@@ -10,11 +10,11 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from popmq_proto.store import store_pb2
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server.api import responses
+from popmq_server.api.native import responses
 from popmq_server.commands import Popped, Send, Sent
-from popmq_server.deadletter import origin_bytes
+from popmq_server.delivery.deadletter import origin_bytes
 from popmq_server.errors import Refused
-from popmq_server.message import Outgoing, make_handle
+from popmq_server.model.message import Outgoing, make_handle
 
 #: Each view, and the message of the contract whose bytes it reads.
 VIEWED = {"SendView": "SendRequest"}

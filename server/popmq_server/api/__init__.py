@@ -1,1 +1,1 @@
-"""The faces: gRPC in, commands out. The only room of the server that knows grpc and generated code."""
+"""The gRPC server: ports, authentication, transports, and the two protocols below it."""

@@ -7,16 +7,16 @@ VerifyMessage     whether a push consumer can handle a message: it is handed to 
 from google.protobuf.message import Message
 
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server import access
-from popmq_server.api import requests
-from popmq_server.api.requests import read
+from popmq_server.access import access_keys
+from popmq_server.api.native import requests
+from popmq_server.api.native.requests import read
 from popmq_server.api.rocketmq.clients import Clients
 from popmq_server.api.rocketmq.messages import Row, delivered
 from popmq_server.api.rocketmq.names import resource_of
 from popmq_server.commands import Look
-from popmq_server.engine import Engine
+from popmq_server.engine.engine import Engine
 from popmq_server.errors import Refused
-from popmq_server.message import check_range, check_text
+from popmq_server.model.message import check_range, check_text
 
 
 class AskingService:
@@ -28,14 +28,14 @@ class AskingService:
 
     async def GetClientStack(self, raw: bytes) -> Message:
         """What the client says, at most 5 s later."""
-        access.check(access.Need("admin"))
+        access_keys.check(access_keys.Need("admin"))
         request = read(pb.GetClientStackRequest, raw)
         code, text = await self._clients.stack(_client_id(request.client_id))
         return pb.GetClientStackResponse(code=code, text=text)
 
     async def VerifyMessage(self, raw: bytes) -> Message:
         """How the client fared with the message, at most 5 s later."""
-        access.check(access.Need("admin"))
+        access_keys.check(access_keys.Need("admin"))
         request = read(pb.VerifyMessageRequest, raw)
         client_id = _client_id(request.client_id)
         topic = requests.topic_name(request.topic)

@@ -1,6 +1,6 @@
 """Who calls: asked once for each call and stream, of every service on every port, before its handler is looked for.
 
-call ──▶ Authentication ──▶ CALLER (access.py) ──▶ handler ──▶ Guarded: what the caller may
+call ──▶ Authentication ──▶ CALLER (access_keys.py) ──▶ handler ──▶ Guarded: what the caller may
               └─ nobody ──▶ UNAUTHENTICATED, whatever was called; apache.rocketmq.v2 says it itself, in its answers
 """
 
@@ -9,10 +9,10 @@ from typing import Any
 
 import grpc
 
-from popmq_server.access import CALLER, Keys
-from popmq_server.api.status import refuse
+from popmq_server.access.access_keys import CALLER, Keys
+from popmq_server.api.native.status import refuse
+from popmq_server.engine.metrics import Metrics
 from popmq_server.errors import Refused
-from popmq_server.metrics import Metrics
 
 
 class Authentication(grpc.aio.ServerInterceptor):  # type: ignore[misc, unused-ignore]

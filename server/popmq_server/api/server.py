@@ -20,31 +20,31 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2, reflection_pb2_g
 from popmq_http2 import Limits
 from popmq_proto.rocketmq import definition_pb2, service_pb2
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server.access import Keys
-from popmq_server.api.admin import AdminService
+from popmq_server.access.access_keys import Keys
+from popmq_server.access.certificate import Certificate, Pair
+from popmq_server.access.guarded import Guarded
 from popmq_server.api.asking import AskingService
 from popmq_server.api.authentication import Authentication
-from popmq_server.api.backup import BackupService
-from popmq_server.api.filtering import FilteringService
-from popmq_server.api.limiting import LimitingService
-from popmq_server.api.looking import LookingService
-from popmq_server.api.native import NativeService
-from popmq_server.api.ordering import OrderingService
-from popmq_server.api.pulling import PullingService
+from popmq_server.api.native.admin import AdminService
+from popmq_server.api.native.backup import BackupService
+from popmq_server.api.native.filtering import FilteringService
+from popmq_server.api.native.limiting import LimitingService
+from popmq_server.api.native.looking import LookingService
+from popmq_server.api.native.native import NativeService
+from popmq_server.api.native.ordering import OrderingService
+from popmq_server.api.native.pulling import PullingService
+from popmq_server.api.native.sessions import SessionService
+from popmq_server.api.native.status import refuse
+from popmq_server.api.native.timing import TimingService
 from popmq_server.api.rocketmq.service import SERVICE, Face
-from popmq_server.api.sessions import SessionService
-from popmq_server.api.status import refuse
-from popmq_server.api.timing import TimingService
 from popmq_server.api.transport import PythonTransport, tls_context
-from popmq_server.broker import Broker
-from popmq_server.certificate import Certificate, Pair
 from popmq_server.clock import stopwatch
-from popmq_server.engine import Engine
+from popmq_server.engine.broker import Broker
+from popmq_server.engine.engine import Engine
+from popmq_server.engine.metrics import Metrics
+from popmq_server.engine.rates import Rates
 from popmq_server.errors import Refused, StartError
-from popmq_server.guarded import Guarded
-from popmq_server.metrics import Metrics
 from popmq_server.options import TRANSPORT, address
-from popmq_server.rates import Rates
 
 log = logging.getLogger("popmq.api")
 

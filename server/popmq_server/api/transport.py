@@ -19,7 +19,7 @@ import grpc
 
 import popmq_http2
 from popmq_http2 import Call, Limits, Method
-from popmq_server.certificate import Certificate, Pair
+from popmq_server.access.certificate import Certificate, Pair
 from popmq_server.errors import StartError
 
 _ALPN = ["h2"]

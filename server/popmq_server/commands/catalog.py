@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from popmq_server.records import IN_FLIGHT_MAX, SUBSCRIPTION_EXPIRY_MS
+from popmq_server.model.records import IN_FLIGHT_MAX, SUBSCRIPTION_EXPIRY_MS
 
 
 class CreateTopic(NamedTuple):

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from popmq_server.errors import Refused
-from popmq_server.message import Handle, Outgoing
+from popmq_server.model.message import Handle, Outgoing
 
 
 class Send(NamedTuple):

@@ -1,10 +1,10 @@
-"""What can be asked of delayed messages and transactions: see delay.py, ending.py, checking.py."""
+"""What can be asked of delayed messages and transactions: see delay.py, end_transaction.py, check_back.py."""
 
 from typing import NamedTuple
 
 from popmq_server.commands.messages import Place
 from popmq_server.errors import Refused
-from popmq_server.opaque import RecallHandle, TransactionId
+from popmq_server.model.handles import RecallHandle, TransactionId
 
 
 class Recall(NamedTuple):

@@ -10,11 +10,11 @@ import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
-from popmq_server import fields
 from popmq_server.errors import Refused
 from popmq_server.filters import sql92, tag
 from popmq_server.filters.errors import TEXT_BYTES_MAX, refusal
-from popmq_server.message import tag_hash
+from popmq_server.model import fields
+from popmq_server.model.message import tag_hash
 
 #: Distinct texts that are kept ready, those that were refused among them.
 READY_MAX = 1000

@@ -10,7 +10,7 @@ two tags of one hash are told apart by their text.
 
 from popmq_server.errors import Refused
 from popmq_server.filters.errors import refusal
-from popmq_server.message import TAG_BYTES_MAX
+from popmq_server.model.message import TAG_BYTES_MAX
 
 ALL = "*"
 SEPARATOR = "||"

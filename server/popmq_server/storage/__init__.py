@@ -1,1 +1,1 @@
-"""The storage room: key formats, the LMDB environment, overlay tables, the checker."""
+"""Keys, formats, tables, the one door to LMDB."""

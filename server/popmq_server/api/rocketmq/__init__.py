@@ -1,1 +1,1 @@
-"""apache.rocketmq.v2: what official RocketMQ 5 clients speak, translated into the engine's commands. No rules here."""
+"""Apache.rocketmq.v2 for official RocketMQ 5 clients."""

@@ -16,8 +16,8 @@ history could tell of acks too, but a look into it costs what an ack may not, an
 
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.rocketmq import service_pb2 as rpc
-from popmq_server.api.native import NativeService
-from popmq_server.api.requests import ENTRIES_MAX, INVISIBLE_MS_MAX
+from popmq_server.api.native.native import NativeService
+from popmq_server.api.native.requests import ENTRIES_MAX, INVISIBLE_MS_MAX
 from popmq_server.api.rocketmq import leases
 from popmq_server.api.rocketmq.call import Call
 from popmq_server.api.rocketmq.clients import Client, Clients
@@ -25,10 +25,10 @@ from popmq_server.api.rocketmq.names import group_name, topic_name
 from popmq_server.api.rocketmq.remembered import Finished, Held
 from popmq_server.api.rocketmq.status import OK, Declined, status_of
 from popmq_server.commands import Ack, Acked, Change, ChangeInvisibleTime, Look
-from popmq_server.engine import Engine
+from popmq_server.engine.engine import Engine
+from popmq_server.engine.metrics import Metrics
 from popmq_server.errors import Refused, lapsed
-from popmq_server.message import Handle, read_handle
-from popmq_server.metrics import Metrics
+from popmq_server.model.message import Handle, read_handle
 
 _MIXED = pb.Status(code=pb.MULTIPLE_RESULTS, message="see the entries")
 #: Delays under this are none at all: Node's push consumers take the seconds of a backoff for milliseconds.

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from popmq_proto.rocketmq import definition_pb2 as pb
-from popmq_server import access
+from popmq_server.access import access_keys
 from popmq_server.api.rocketmq.status import Declined
 
 #: Client ids hold a host's name, a process and a number; each lease keeps one.
@@ -31,7 +31,7 @@ class Call(NamedTuple):
         """Raises Refused for who has no access key, and Declined CLIENT_ID_REQUIRED: what the broker knows of a client
         is kept under its id.
         """
-        access.caller()
+        access_keys.caller()
         if not self.client_id.strip():
             raise Declined(pb.CLIENT_ID_REQUIRED, "the header x-mq-client-id is missing")
         if len(self.client_id) > CLIENT_ID_LETTERS_MAX:

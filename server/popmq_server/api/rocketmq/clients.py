@@ -18,17 +18,17 @@ from typing import Any
 
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.rocketmq import service_pb2 as rpc
-from popmq_server import access
+from popmq_server.access import access_keys
 from popmq_server.api.rocketmq import leases
 from popmq_server.api.rocketmq.call import Call
 from popmq_server.api.rocketmq.messages import Row, delivered
 from popmq_server.api.rocketmq.names import resource_of
 from popmq_server.clock import Clock
 from popmq_server.commands import Check
-from popmq_server.engine import Engine
+from popmq_server.engine.engine import Engine
+from popmq_server.engine.producers import Stream
 from popmq_server.errors import Refused, unavailable
-from popmq_server.opaque import transaction_text
-from popmq_server.producers import Stream
+from popmq_server.model.handles import transaction_text
 
 log = logging.getLogger("popmq.api")
 
@@ -246,7 +246,7 @@ class Clients:
 
 def _named(client_id: str) -> tuple[str, str]:
     """Ids can be guessed: a client of another access key is another one, whatever it calls itself."""
-    key = access.caller()
+    key = access_keys.caller()
     return key.name if key else "", client_id
 
 

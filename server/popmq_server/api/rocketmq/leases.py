@@ -12,9 +12,9 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from popmq_server import access
+from popmq_server.access import access_keys
 from popmq_server.commands import ReleaseSession, RenewSession
-from popmq_server.engine import Engine
+from popmq_server.engine.engine import Engine
 
 #: So long after the last sign of life a message is another client's.
 LEASE_MS = 60_000
@@ -26,7 +26,7 @@ EVERY_MS = 15_000
 
 def holder(client_id: str) -> str:
     """Whose leases these are. Ids can be guessed: with access keys each key has clients of its own."""
-    key = access.caller()
+    key = access_keys.caller()
     return f"{key.name}/{client_id}" if key else client_id
 
 

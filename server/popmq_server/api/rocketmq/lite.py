@@ -24,7 +24,7 @@ from popmq_server.api.rocketmq.clients import Clients
 from popmq_server.api.rocketmq.names import group_name, topic_name
 from popmq_server.api.rocketmq.status import OK, Declined
 from popmq_server.commands import LiteSynced, Pop, Popped, SyncLite
-from popmq_server.engine import Engine
+from popmq_server.engine.engine import Engine
 from popmq_server.errors import Refused
 
 _ACTIONS = {

@@ -24,10 +24,10 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.v1 import popmq_pb2 as native
-from popmq_server.api import requests
+from popmq_server.api.native import requests
 from popmq_server.api.rocketmq.status import Declined
 from popmq_server.errors import Refused
-from popmq_server.message import BODY_BYTES_MAX, DEAD_LETTER_PREFIX, RETRY_PREFIX, Outgoing
+from popmq_server.model.message import BODY_BYTES_MAX, DEAD_LETTER_PREFIX, RETRY_PREFIX, Outgoing
 
 #: Limits of the reference, as far as they are tighter than ours.
 PROPERTIES_MAX = 128

@@ -12,7 +12,7 @@ import re
 
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_server.api.rocketmq.status import Declined
-from popmq_server.message import DEAD_LETTER_PREFIX, GROUP_NAME_MAX, RETRY_PREFIX, TOPIC_NAME_MAX
+from popmq_server.model.message import DEAD_LETTER_PREFIX, GROUP_NAME_MAX, RETRY_PREFIX, TOPIC_NAME_MAX
 
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+\Z")
 _NAMESPACE = re.compile(r"[a-zA-Z0-9_.-]*\Z")

@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.rocketmq import service_pb2 as rpc
-from popmq_server.api.native import NativeService
+from popmq_server.api.native.native import NativeService
 from popmq_server.api.rocketmq.call import Call
 from popmq_server.api.rocketmq.clients import Clients
 from popmq_server.api.rocketmq.messages import Row, delivered, time_ms
@@ -27,9 +27,9 @@ from popmq_server.api.rocketmq.names import group_name, topic_name
 from popmq_server.api.rocketmq.receiving import BYTES_MAX, MESSAGES_MAX, filter_of, wait_ms
 from popmq_server.api.rocketmq.status import OK, Declined
 from popmq_server.commands import Look, OffsetsOfQueue, Pull, Pulled, QueryOffsets, SetConsumeMode, UpdateOffsets
-from popmq_server.engine import Engine
+from popmq_server.engine.engine import Engine
+from popmq_server.engine.metrics import Metrics
 from popmq_server.errors import Refused
-from popmq_server.metrics import Metrics
 
 T = TypeVar("T")
 

@@ -26,8 +26,8 @@ from google.protobuf.duration_pb2 import Duration
 
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.rocketmq import service_pb2 as rpc
-from popmq_server.api.native import NativeService
-from popmq_server.api.requests import INVISIBLE_MS_MAX, INVISIBLE_MS_MIN
+from popmq_server.api.native.native import NativeService
+from popmq_server.api.native.requests import INVISIBLE_MS_MAX, INVISIBLE_MS_MIN
 from popmq_server.api.rocketmq import leases
 from popmq_server.api.rocketmq.call import Call
 from popmq_server.api.rocketmq.clients import Client, Clients
@@ -38,10 +38,10 @@ from popmq_server.api.rocketmq.remembered import Filters, Held
 from popmq_server.api.rocketmq.status import OK, Declined
 from popmq_server.clock import Clock
 from popmq_server.commands import Change, ChangeInvisibleTime, Look, Pop, Popped
-from popmq_server.engine import Engine
+from popmq_server.engine.engine import Engine
+from popmq_server.engine.metrics import Metrics
 from popmq_server.filters import filter as filters
-from popmq_server.message import Handle, make_handle
-from popmq_server.metrics import Metrics
+from popmq_server.model.message import Handle, make_handle
 
 MESSAGES_MAX = 32
 BYTES_MAX = 16 << 20

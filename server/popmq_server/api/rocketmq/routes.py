@@ -12,14 +12,14 @@ import socket
 
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.rocketmq import service_pb2 as rpc
-from popmq_server import permission
 from popmq_server.api.rocketmq.call import Call
 from popmq_server.api.rocketmq.messages import TYPE_NUMBERS
 from popmq_server.api.rocketmq.names import group_name, topic_name
 from popmq_server.api.rocketmq.status import OK, Declined
 from popmq_server.commands import Look
-from popmq_server.engine import Engine
-from popmq_server.records import Topic
+from popmq_server.engine.engine import Engine
+from popmq_server.model.records import Topic
+from popmq_server.topics import permission
 
 #: The name of the one broker: clients tell brokers apart by it.
 BROKER = "popmq"

@@ -12,19 +12,19 @@ unique ids (docs/protocol.md) store it once.
 
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.rocketmq import service_pb2 as rpc
-from popmq_server.api import requests
-from popmq_server.api.native import NativeService
+from popmq_server.api.native import requests
+from popmq_server.api.native.native import NativeService
 from popmq_server.api.rocketmq import messages
 from popmq_server.api.rocketmq.call import Call
 from popmq_server.api.rocketmq.clients import Clients
 from popmq_server.api.rocketmq.names import topic_name
 from popmq_server.api.rocketmq.status import OK, Declined, status_of
 from popmq_server.commands import End, EndTransaction, Look, Place, Recall, Send, Sent
-from popmq_server.engine import Engine
+from popmq_server.engine.engine import Engine
+from popmq_server.engine.metrics import Metrics
 from popmq_server.errors import Refused
-from popmq_server.message import Outgoing, check_messages_total
-from popmq_server.metrics import Metrics
-from popmq_server.opaque import read_recall, read_transaction
+from popmq_server.model.handles import read_recall, read_transaction
+from popmq_server.model.message import Outgoing, check_messages_total
 
 
 class SendService:

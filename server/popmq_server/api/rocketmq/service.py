@@ -7,7 +7,7 @@ grpcio ── bytes ──▶ Face ── request, Call ──▶ the part that 
 routes.py      QueryRoute, QueryAssignment            telemetry.py   Telemetry, Heartbeat, NotifyClientTermination
 sending.py     SendMessage, RecallMessage,            receiving.py   ReceiveMessage
                EndTransaction                         acking.py      AckMessage, ChangeInvisibleDuration, Forward…
-pulling.py     PullMessage and the offsets            lite.py        SyncLiteSubscription
+pulling.py     PullMessage and the offsets            lite_topics.py        SyncLiteSubscription
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from google.protobuf.message import DecodeError, Message
 
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.rocketmq import service_pb2 as rpc
-from popmq_server.api.native import NativeService
+from popmq_server.api.native.native import NativeService
 from popmq_server.api.rocketmq.acking import AckService
 from popmq_server.api.rocketmq.call import Call, call_of
 from popmq_server.api.rocketmq.clients import Clients
@@ -34,9 +34,9 @@ from popmq_server.api.rocketmq.sending import SendService
 from popmq_server.api.rocketmq.status import Declined, status_of
 from popmq_server.api.rocketmq.telemetry import TelemetryService
 from popmq_server.clock import Clock, stopwatch
-from popmq_server.engine import Engine
+from popmq_server.engine.engine import Engine
+from popmq_server.engine.metrics import Metrics
 from popmq_server.errors import Refused
-from popmq_server.metrics import Metrics
 
 log = logging.getLogger("popmq.api")
 

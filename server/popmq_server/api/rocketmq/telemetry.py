@@ -24,17 +24,18 @@ from google.protobuf.message import DecodeError
 
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.rocketmq import service_pb2 as rpc
-from popmq_server import access, catalog
+from popmq_server.access import access_keys
 from popmq_server.api.rocketmq import leases
 from popmq_server.api.rocketmq.call import Call, call_of
 from popmq_server.api.rocketmq.clients import TOPICS_MAX, Client, Clients, Outlet
 from popmq_server.api.rocketmq.names import group_name, topic_name
 from popmq_server.api.rocketmq.status import OK, Declined, status_of
 from popmq_server.commands import Look
-from popmq_server.engine import Engine
+from popmq_server.engine.engine import Engine
 from popmq_server.errors import Refused
-from popmq_server.message import BODY_BYTES_MAX
-from popmq_server.records import Group
+from popmq_server.model.message import BODY_BYTES_MAX
+from popmq_server.model.records import Group
+from popmq_server.topics import catalog
 
 log = logging.getLogger("popmq.api")
 
@@ -127,7 +128,7 @@ class TelemetryService:
             topics = [topic_name(resource, call.namespace) for resource in asked.publishing.topics]
             _merge_producer(agreed)
             for topic in topics:
-                access.check(access.Need("send", topic))
+                access_keys.check(access_keys.Need("send", topic))
                 await self._clients.produces(client, topic)
         elif kind == "subscription":
             await self._merge_consumer(agreed, call, client)
@@ -141,7 +142,7 @@ class TelemetryService:
         name = group_name(subscription.group, call.namespace)
         topics = frozenset(topic_name(entry.topic, call.namespace) for entry in subscription.subscriptions)
         for topic in topics or [""]:
-            access.check(access.Need("receive", topic, name))
+            access_keys.check(access_keys.Need("receive", topic, name))
         client.group, client.topics = name, topics
         group = await self._group(client.group)
         subscription.fifo = (group is not None and group.fifo) or await self._ordered(client.topics)
@@ -199,7 +200,7 @@ class TelemetryService:
         client = self._clients.heard(call)
         if request.client_type in _CONSUMERS and request.group.name:
             name = group_name(request.group, call.namespace)
-            access.check(access.Need("receive", "", name))
+            access_keys.check(access_keys.Need("receive", "", name))
             client.group = name
             await self._session(client, goodbye=False)
             await self._clients.renewed(call.client_id)

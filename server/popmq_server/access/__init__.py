@@ -1,0 +1,1 @@
+"""Access keys, the check of each command against them, the TLS certificate."""

@@ -1,0 +1,196 @@
+"""The certificate of the TLS port: where it comes from, and which one a new connection gets.
+
+    --tls-cert, --tls-key  ─┐
+                            ├─▶ read, proved to fit ─▶ Certificate ─▶ asked at every new connection
+    DIR/development-*.pem ──┘                              │
+    made once, mode 600                files replaced? ────┘  good: the new pair; broken: the old one, logged
+
+A development certificate is signed by itself, for this machine's names. Clients that verify have to be given its file.
+"""
+
+import contextlib
+import ipaddress
+import logging
+import os
+import pathlib
+import socket
+import threading
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from popmq_server.access.file_watch import Version, version
+from popmq_server.clock import Clock
+from popmq_server.errors import StartError
+
+log = logging.getLogger("popmq.tls")
+
+DEVELOPMENT_CERT = "development-cert.pem"
+DEVELOPMENT_KEY = "development-key.pem"
+#: A development certificate is for machines whose clocks nobody looks after.
+_DAYS = 3650
+#: What files can be that are not a certificate and its key; TypeError: the key has a password.
+FAULTS = (OSError, ValueError, TypeError, UnsupportedAlgorithm)
+_COMMON_NAME_MAX = 64
+_DNS_NAME_MAX = 253
+
+
+class Pair(NamedTuple):
+    """A certificate chain and its private key, as PEM. Never logged: half of it is a secret."""
+
+    chain: bytes
+    key: bytes
+
+    def __repr__(self) -> str:
+        return "Pair(…)"
+
+
+class Certificate:
+    """The pair of two files, read again when one of them is replaced. May be asked from any thread."""
+
+    def __init__(self, cert: pathlib.Path, key: pathlib.Path, clock: Clock) -> None:
+        """Raises StartError when the files are not a certificate and its key."""
+        self.cert, self._key = cert, key
+        self._lock = threading.Lock()
+        self._seen = self._look()
+        try:
+            self.pair = _read(cert, key)
+        except FAULTS as error:
+            raise StartError(
+                f"the certificate {cert} with the key {key} cannot be used: {_why(error)}; name a PEM chain and its "
+                "key without a password by --tls-cert and --tls-key, or leave both out for a development certificate"
+            ) from None
+        if _ends(self.pair.chain) <= _now(clock):
+            log.warning("the certificate %s has run out: clients that verify it will not connect", cert)
+
+    def replaced(self) -> Pair | None:
+        """The new pair, once, when the files were replaced by a good one; None: go on with what you have.
+
+        A pair that does not fit is looked at again when one of its files changes: they are replaced one by one.
+        """
+        with self._lock:
+            if (seen := self._look()) == self._seen:
+                return None
+            self._seen = seen
+            try:
+                pair = _read(self.cert, self._key)
+            except FAULTS as error:
+                log.error(
+                    "the certificate %s was replaced by what cannot be used, the old one stays: %s",
+                    self.cert,
+                    _why(error),
+                )
+                return None
+            log.info("the certificate %s was replaced", self.cert)
+            self.pair = pair
+            return pair
+
+    def _look(self) -> tuple[Version, Version]:
+        """Both files, since either may be replaced alone."""
+        return version(self.cert), version(self._key)
+
+
+def development(folder: pathlib.Path, host: str, clock: Clock) -> Certificate:
+    """The certificate that `folder` keeps for itself; made when there is none, or when it has run out.
+
+    `host` is what the broker listens on. Raises StartError.
+    """
+    cert, key = folder / DEVELOPMENT_CERT, folder / DEVELOPMENT_KEY
+    try:
+        if not (cert.exists() and key.exists()) or _ends(cert.read_bytes()) <= _now(clock):
+            pair = _make(_names(host), _now(clock))
+            # The certificate comes last: with it the pair is whole, and without it both are made again.
+            cert.unlink(missing_ok=True)
+            _write(key, pair.key)
+            _write(cert, pair.chain)
+        _read(cert, key)
+    except FAULTS as error:
+        raise StartError(
+            f"the development certificate {cert} cannot be used: {_why(error)}; remove {cert.name} and {key.name}, and "
+            "they are made anew, name others by --tls-cert and --tls-key, or serve no TLS by --tls-port 0"
+        ) from None
+    return Certificate(cert, key, clock)
+
+
+def _read(cert: pathlib.Path, key: pathlib.Path) -> Pair:
+    """Both files, proved to belong together. Raises one of FAULTS."""
+    # What is proved here is what is served: the files are not read a second time.
+    pair = Pair(cert.read_bytes(), key.read_bytes())
+    served = x509.load_pem_x509_certificates(pair.chain)[0]
+    if serialization.load_pem_private_key(pair.key, None).public_key() != served.public_key():
+        raise ValueError("the key is of another certificate")
+    return pair
+
+
+def _why(error: BaseException) -> str:
+    """One sentence, of the faults of a file with its name."""
+    return f"{error.strerror}: {error.filename}" if isinstance(error, OSError) else str(error).rstrip(".")
+
+
+def _ends(chain: bytes) -> datetime:
+    """When it runs out. Raises ValueError for what is no certificate."""
+    return x509.load_pem_x509_certificate(chain).not_valid_after_utc
+
+
+def _now(clock: Clock) -> datetime:
+    """What the machine's clock shows: that is what clients compare a certificate with."""
+    return datetime.fromtimestamp(clock.wall_ms() / 1000, UTC)
+
+
+def _names(host: str) -> list[x509.GeneralName]:
+    """By what clients of this machine may call it."""
+    texts = ["localhost", "127.0.0.1", "::1", host.strip("[]"), socket.gethostname()]
+    names: list[x509.GeneralName] = []
+    for text in dict.fromkeys(texts):
+        try:
+            address = ipaddress.ip_address(text)
+        except ValueError:
+            if text.isascii() and 0 < len(text) <= _DNS_NAME_MAX:
+                names.append(x509.DNSName(text))
+        else:
+            if not address.is_unspecified:
+                names.append(x509.IPAddress(address))
+    return names
+
+
+def _make(names: list[x509.GeneralName], now: datetime) -> Pair:
+    """Signed by itself, and no authority: some TLS libraries refuse an authority that serves."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    common = f"PopMQ development, {socket.gethostname()}"[:_COMMON_NAME_MAX]
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=_DAYS))
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    plain = serialization.NoEncryption()
+    return Pair(
+        made.public_bytes(serialization.Encoding.PEM),
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain),
+    )
+
+
+def _write(path: pathlib.Path, content: bytes) -> None:
+    """The whole file or none, mode 600 from its first moment."""
+    draft = path.with_suffix(".tmp")
+    with contextlib.suppress(FileNotFoundError):
+        draft.unlink()
+    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)

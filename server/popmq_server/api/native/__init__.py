@@ -1,0 +1,1 @@
+"""Popmq.v1: requests become commands, answers become responses."""

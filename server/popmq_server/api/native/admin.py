@@ -1,0 +1,428 @@
+"""popmq.v1.Admin: topics, groups, numbers."""
+
+from google.protobuf.message import Message
+
+from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_server import commands
+from popmq_server.api.native import requests, responses
+from popmq_server.api.native.native import NativeService
+from popmq_server.api.native.requests import read
+from popmq_server.commands import Look
+from popmq_server.engine.engine import Engine
+from popmq_server.engine.metrics import Metrics
+from popmq_server.engine.rates import Rates
+from popmq_server.errors import invalid
+from popmq_server.inspect.stats import LeaseNumbers, TopicNumbers
+from popmq_server.lite import lite_topics
+from popmq_server.model.message import (
+    BODY_BYTES_MAX,
+    GIVE_UP_TOPIC,
+    TOPIC_NAME_MAX,
+    check_name,
+    check_range,
+    dead_letter_topic,
+)
+from popmq_server.model.records import IN_FLIGHT_MAX, SUBSCRIPTION_EXPIRY_MS, Group, Topic
+from popmq_server.operate import expiry
+from popmq_server.options import MAX_SIZE_MAX, MAX_SIZE_MIN
+from popmq_server.storage.lmdb import Store
+from popmq_server.topics import catalog
+
+#: Entries of one backoff table.
+DELAYS_MAX = 64
+SHARE_NUMBER_MAX = 10_000
+LEASES_DEFAULT = 100
+IN_FLIGHT_LIMIT_MAX = 1_000_000
+
+
+class AdminService:
+    """The control plane. `native` lends its way of showing a group's numbers.
+
+    Settings are checked here and compared by the engine, which alone knows what exists. What these methods change is
+    durable when they answer, like everything else.
+    """
+
+    def __init__(self, engine: Engine, native: NativeService, store: Store, metrics: Metrics, rates: Rates) -> None:
+        self._engine = engine
+        self._native = native
+        self._store = store
+        self._metrics = metrics
+        self._rates = rates
+
+    async def CreateTopic(self, raw: bytes) -> Message:
+        """A topic with its settings, or the one that exists with the same; other settings: ALREADY_EXISTS."""
+        topic = read(pb.CreateTopicRequest, raw).topic
+        kind = _type(topic.type)
+        by_age, keep_ms, bytes_max = _retention(topic.retention)
+        default = {"PRIORITY": catalog.QUEUES_PRIORITY, "LITE": 1}.get(kind, catalog.QUEUES_DEFAULT)
+        queues = check_range(topic.queues, "topic.queues", 1, 1 if kind == "LITE" else catalog.QUEUES_MAX, default)
+        name = check_name(topic.name, "topic.name", TOPIC_NAME_MAX)
+        if name == GIVE_UP_TOPIC:
+            raise invalid(f"{name!r} is made by the broker", field="topic.name", action="name another")
+        made, existed = await self._engine.execute(
+            commands.CreateTopic(
+                name,
+                queues,
+                by_age,
+                keep_ms,
+                kind,
+                bytes_max,
+                _unique_ids_ms(topic),
+                **_quota(topic.quota),
+                **_lite(topic, kind),
+                permission=_permission(topic.permission or pb.READ_WRITE),
+            )
+        )
+        return pb.CreateTopicResponse(topic=_topic(made), existed=existed)
+
+    async def UpdateTopic(self, raw: bytes) -> Message:
+        """Replaces what may change; `queues` 0 and an unset retention leave things as they are."""
+        topic = read(pb.UpdateTopicRequest, raw).topic
+        check_range(topic.queues, "topic.queues", 0, catalog.QUEUES_MAX)
+        retention, changes = None, dict[str, int | str]()
+        if topic.HasField("retention"):
+            *by_age_keep_ms, changes["bytes_max"] = _retention(topic.retention)
+            retention = bool(by_age_keep_ms[0]), by_age_keep_ms[1]
+        if topic.HasField("quota"):
+            changes |= _quota(topic.quota)
+        if topic.HasField("unique_ids_ms"):
+            changes["unique_ids_ms"] = _unique_ids_ms(topic)
+        if topic.HasField("lite"):
+            changes |= _lite(topic, "LITE")
+        if topic.permission:
+            changes["permission"] = _permission(topic.permission)
+        name = requests.topic_name(topic.name, "topic.name")
+        kind = _type(topic.type) if topic.type else ""
+        made = await self._engine.execute(
+            commands.UpdateTopic(name, topic.queues, retention, tuple(changes.items()), kind)
+        )
+        return pb.UpdateTopicResponse(topic=_topic(made))
+
+    async def GetTopic(self, raw: bytes) -> Message:
+        """Settings, and the first and next offset of each queue; a retry topic is one queue of entries."""
+        name = requests.browsed_name(read(pb.GetTopicRequest, raw).name, "name")
+        with requests.paths(topic="name"):
+            found = (await self._engine.execute(Look("topics", (name,))))[0]
+        return pb.GetTopicResponse(topic=_topic(found.topic), queues=_queues(found.queues))
+
+    async def ListTopics(self, raw: bytes) -> Message:
+        """All topics by name; dead-letter topics only when asked for."""
+        hidden = read(pb.ListTopicsRequest, raw).dead_letter_topics
+        rows = await self._engine.execute(Look("topics", ("",)))
+        return pb.ListTopicsResponse(
+            topics=[_topic(row.topic) for row in rows if hidden or not row.topic.is_dead_letter]
+        )
+
+    async def DeleteTopic(self, raw: bytes) -> Message:
+        """The name is free at once; what it held is removed behind the clients' commands (purge.py)."""
+        name = requests.topic_name(read(pb.DeleteTopicRequest, raw).name, "name")
+        await self._engine.execute(commands.DeleteTopic(name))
+        self._forget(topic=name)
+        return pb.DeleteTopicResponse()
+
+    async def CreateGroup(self, raw: bytes) -> Message:
+        """A group with its dead-letter topic, or the one that exists with the same settings."""
+        group = read(pb.CreateGroupRequest, raw).group
+        made, existed = await self._engine.execute(_create_group(group))
+        return pb.CreateGroupResponse(group=_group(made), existed=existed)
+
+    async def UpdateGroup(self, raw: bytes) -> Message:
+        """Replaces all settings: what the request leaves unset becomes the default again."""
+        wanted = _create_group(read(pb.UpdateGroupRequest, raw).group)
+        made = await self._engine.execute(commands.UpdateGroup(wanted.name, wanted._asdict()))
+        return pb.UpdateGroupResponse(group=_group(made))
+
+    async def GetGroup(self, raw: bytes) -> Message:
+        """Settings, and the group's numbers in each topic that it has named."""
+        name = requests.group_name(read(pb.GetGroupRequest, raw).name, "name")
+        with requests.paths(group="name"):
+            group = (await self._engine.execute(Look("group_settings", (name,))))[0]
+            rows = await self._engine.execute(Look("groups", ("", name)))
+            read_by = await self._engine.execute(Look("subscriptions", (name,)))
+        return pb.GetGroupResponse(
+            group=_group(group),
+            stats=[self._native.group_stats(row) for row in rows],
+            subscriptions=[responses.subscription(*row) for row in read_by],
+        )
+
+    async def ListGroups(self, raw: bytes) -> Message:
+        """All groups by name."""
+        read(pb.ListGroupsRequest, raw)
+        return pb.ListGroupsResponse(
+            groups=[_group(group) for group in await self._engine.execute(Look("group_settings", ("",)))]
+        )
+
+    async def DeleteGroup(self, raw: bytes) -> Message:
+        """Positions, leases, retries and dead letters go with it."""
+        name = requests.group_name(read(pb.DeleteGroupRequest, raw).name, "name")
+        await self._engine.execute(commands.DeleteGroup(name))
+        self._forget(group=name)
+        self._forget(topic=dead_letter_topic(name))
+        return pb.DeleteGroupResponse()
+
+    def _forget(self, *, group: str = "", topic: str = "") -> None:
+        """What this process has counted goes with what was deleted."""
+        self._metrics.forget(group=group, topic=topic)
+        self._rates.forget(group=group, topic=topic)
+        self._engine.forget(group=group, topic=topic)
+
+    async def GetStats(self, raw: bytes) -> Message:
+        """Numbers of topics, groups and the store; each pair of lists is one look at one state."""
+        request = read(pb.GetStatsRequest, raw)
+        topic = requests.browsed_name(request.topic) if request.topic else ""
+        group = requests.group_name(request.group) if request.group else ""
+        topics = await self._engine.execute(Look("topics", (topic,)))
+        groups = await self._engine.execute(Look("groups", (topic, group)))
+        return pb.GetStatsResponse(
+            topics=[self._topic_stats(row) for row in topics],
+            groups=[self._native.group_stats(row) for row in groups],
+            store=await self._store_stats(),
+        )
+
+    def _topic_stats(self, row: TopicNumbers) -> pb.TopicStats:
+        return pb.TopicStats(
+            topic=row.topic.name,
+            messages=row.messages,
+            sent_per_s=self._rates.per_second("Send", "", row.topic.name),
+            queues=_queues(row.queues),
+            delayed=row.delayed,
+            half=row.half,
+            bytes=row.bytes,
+            lite_topics=row.lite_topics,
+            abandoned=row.abandoned,
+        )
+
+    async def _store_stats(self) -> pb.StoreStats:
+        """Bytes, not pages; fsyncs are commits unless `--sync none` leaves them out."""
+        pages, quarantined = await self._engine.execute(Look("store"))
+        return pb.StoreStats(
+            map_bytes=self._store.map_bytes,
+            used_bytes=pages * self._store.page_bytes,
+            disk_free_bytes=self._store.disk_free(),
+            commits=self._metrics.commits,
+            fsyncs=self._metrics.commits if self._store.sync != "none" else 0,
+            quarantined=quarantined,
+        )
+
+    async def SetMaxSize(self, raw: bytes) -> Message:
+        """Another limit of the data file, at once and for later starts."""
+        asked = read(pb.SetMaxSizeRequest, raw).map_bytes
+        await self._engine.execute(commands.SetMaxSize(check_range(asked, "map_bytes", MAX_SIZE_MIN, MAX_SIZE_MAX)))
+        return pb.SetMaxSizeResponse(store=await self._store_stats())
+
+    async def Browse(self, raw: bytes) -> Message:
+        """Messages by position, with no lease; `%RETRY%group+topic` by the numbers of its entries."""
+        request = read(pb.BrowseRequest, raw)
+        name = requests.browsed_name(request.topic)
+        count = check_range(request.max_messages, "max_messages", 1, requests.ENTRIES_MAX, requests.POP_MESSAGES)
+        offset = check_range(request.offset, "offset", 0, requests.INT64_MAX)
+        page = await self._engine.execute(Look("browse", (name, request.queue, offset, count, requests.POP_BYTES)))
+        rows = [
+            pb.Delivery(
+                message=pb.Message.FromString(data), attempt=attempts, queue=queue, offset=at, stored_ms=stored_ms
+            )
+            for data, stored_ms, queue, at, attempts in page.rows
+        ]
+        return pb.BrowseResponse(
+            deliveries=rows, next_offset=page.next_offset, min_offset=page.min_offset, max_offset=page.max_offset
+        )
+
+    async def _leases(self, topic: str, group: str, count: int) -> tuple[list[LeaseNumbers], int]:
+        """The first leases, and how many there are: asked piece by piece, with others' commands in between."""
+        rows, total, after = list[LeaseNumbers](), 0, b""
+        while True:
+            asked = (topic, group, count - len(rows), after)
+            more, met, after = await self._engine.execute(Look("leases", asked))
+            rows, total = rows + more, total + met
+            if not after:
+                return rows, total
+
+    async def ListLeases(self, raw: bytes) -> Message:
+        """The revive topic as people see it: soonest first, and how many there are in all."""
+        request = read(pb.ListLeasesRequest, raw)
+        count = check_range(request.max_leases, "max_leases", 1, requests.ENTRIES_MAX, LEASES_DEFAULT)
+        topic, group = _optional_names(request)
+        rows, total = await self._leases(topic, group, count)
+        leases = [
+            pb.Lease(
+                checkpoint_id=row.ck_id,
+                group=row.group,
+                topic=row.topic,
+                client_id=row.client,
+                owner=row.owner,
+                popped_ms=row.popped_ms,
+                due_ms=row.due_ms,
+                messages=row.members,
+                undone=row.undone,
+                kind=row.kind,
+            )
+            for row in rows
+        ]
+        return pb.ListLeasesResponse(leases=leases, total=total)
+
+    async def ListOwners(self, raw: bytes) -> Message:
+        """Owners with what they hold; an operator releases one with ReleaseOwner and generation 0."""
+        group_name = read(pb.ListOwnersRequest, raw).group
+        rows = await self._engine.execute(Look("owners", (requests.group_name(group_name) if group_name else "",)))
+        owners = [
+            pb.OwnerStats(
+                group=group,
+                owner=owner.name,
+                generation=owner.generation,
+                acked_epoch=owner.acked_epoch,
+                lease_until_ms=owner.lease_until_ms,
+                released=owner.released,
+                tokens=tokens,
+                messages=messages,
+                last_seen_ms=owner.last_seen_ms,
+            )
+            for owner, group, tokens, messages in rows
+        ]
+        return pb.ListOwnersResponse(owners=owners)
+
+
+def _type(kind: int) -> str:
+    """The name of a topic type; unset is NORMAL."""
+    if kind not in pb.TopicType.values():
+        raise invalid(f"there is no topic type {kind}", field="topic.type")
+    return str(pb.TopicType.Name(kind or pb.NORMAL))
+
+
+def _permission(permission: int) -> str:
+    if permission not in pb.Permission.values():
+        raise invalid(f"there is no permission {permission}", field="topic.permission")
+    return str(pb.Permission.Name(permission))
+
+
+def _quota(quota: pb.Quota) -> dict[str, int]:
+    """What a topic takes, by the fields of records.Topic; 0 = no limit."""
+    check_range(quota.message_bytes, "topic.quota.message_bytes", 0, BODY_BYTES_MAX)
+    return {
+        "send_messages_per_s": quota.send_messages_per_s,
+        "send_bytes_per_s": quota.send_bytes_per_s,
+        "message_bytes_max": quota.message_bytes,
+        "pop_messages_per_s": quota.pop_messages_per_s,
+    }
+
+
+def _lite(topic: pb.Topic, kind: str) -> dict[str, int]:
+    """What a LITE topic lets its messages make, by the fields of records.Topic; nothing for other types."""
+    if kind != "LITE":
+        if topic.HasField("lite"):
+            raise invalid(f"a {kind} topic has no lite topics", field="topic.lite", action="leave it unset")
+        return {}
+    topics_max, ttl_ms = topic.lite.topics_max, topic.lite.ttl_ms
+    return {
+        "lite_topics_max": check_range(
+            topics_max, "topic.lite.topics_max", 1, lite_topics.TOPICS_MAX, lite_topics.TOPICS_DEFAULT
+        ),
+        "lite_ttl_ms": check_range(
+            ttl_ms, "topic.lite.ttl_ms", lite_topics.TTL_MS_MIN, catalog.KEEP_MS_MAX, lite_topics.TTL_MS_DEFAULT
+        ),
+    }
+
+
+def _unique_ids_ms(topic: pb.Topic) -> int:
+    return check_range(topic.unique_ids_ms, "topic.unique_ids_ms", 0, catalog.UNIQUE_IDS_MS_MAX)
+
+
+def _optional_names(request: pb.ListLeasesRequest) -> tuple[str, str]:
+    """(topic, group) of a request in which an empty name stands for all."""
+    topic = requests.topic_name(request.topic) if request.topic else ""
+    return topic, requests.group_name(request.group) if request.group else ""
+
+
+def _retention(retention: pb.Retention) -> tuple[bool, int, int]:
+    """(by age, ms to keep, bytes to keep) with the default for 0 ms, or Refused."""
+    keep_ms = check_range(
+        retention.keep_ms, "topic.retention.keep_ms", catalog.KEEP_MS_MIN, catalog.KEEP_MS_MAX, catalog.KEEP_MS_DEFAULT
+    )
+    bytes_max = retention.max_bytes and check_range(
+        retention.max_bytes, "topic.retention.max_bytes", catalog.BYTES_MAX_MIN, requests.INT64_MAX
+    )
+    return retention.by_age, keep_ms, bytes_max
+
+
+def _create_group(group: pb.Group) -> commands.CreateGroup:
+    """Checked settings of a group; all times ms. Raises Refused with the path of the field."""
+    delays = tuple(group.backoff.delays_ms) or catalog.DELAYS_MS_DEFAULT
+    check_range(len(delays), "group.backoff.delays_ms", 1, DELAYS_MAX)
+    for place, delay_ms in enumerate(delays):
+        check_range(delay_ms, f"group.backoff.delays_ms[{place}]", 0, requests.INVISIBLE_MS_MAX)
+    start_from, start_ms = requests.start_position(group.start, "group.start")
+    return commands.CreateGroup(
+        requests.group_name(group.name, "group.name"),
+        check_range(
+            group.max_attempts, "group.max_attempts", 1, requests.MAX_ATTEMPTS_MAX, catalog.MAX_ATTEMPTS_DEFAULT
+        ),
+        delays,
+        requests.invisible_ms(group.invisible_ms, "group.invisible_ms", catalog.INVISIBLE_MS_DEFAULT),
+        check_range(group.share_number, "group.share_number", 0, SHARE_NUMBER_MAX),
+        start_from,
+        start_ms,
+        group.exclusive_owner,
+        group.fifo,
+        check_range(group.in_flight_max, "group.in_flight_max", 1, IN_FLIGHT_LIMIT_MAX, IN_FLIGHT_MAX),
+        group.stop_on_failure,
+        group.lite_exclusive,
+        not group.HasField("consume_enable") or group.consume_enable,
+        _expiry_ms(group),
+    )
+
+
+def _expiry_ms(group: pb.Group) -> int:
+    """0 is never, and unset the default."""
+    if not group.HasField("subscription_expiry_ms"):
+        return SUBSCRIPTION_EXPIRY_MS
+    field, bounds = "group.subscription_expiry_ms", (expiry.EXPIRY_MS_MIN, expiry.EXPIRY_MS_MAX)
+    return group.subscription_expiry_ms and check_range(group.subscription_expiry_ms, field, *bounds)
+
+
+def _topic(topic: Topic) -> pb.Topic:
+    made = pb.Topic(
+        name=topic.name,
+        type=topic.type,
+        queues=topic.queues,
+        retention=pb.Retention(by_age=topic.by_age, keep_ms=topic.keep_ms, max_bytes=topic.bytes_max),
+        created_ms=topic.created_ms,
+        unique_ids_ms=topic.unique_ids_ms or None,
+        permission=topic.permission,
+    )
+    quota = pb.Quota(
+        send_messages_per_s=topic.send_messages_per_s,
+        send_bytes_per_s=topic.send_bytes_per_s,
+        message_bytes=topic.message_bytes_max,
+        pop_messages_per_s=topic.pop_messages_per_s,
+    )
+    if topic.type == "LITE":
+        made.lite.CopyFrom(pb.LiteTopics(topics_max=topic.lite_topics_max, ttl_ms=topic.lite_ttl_ms))
+    if quota.ByteSize():
+        made.quota.CopyFrom(quota)
+    return made
+
+
+def _queues(queues: list[tuple[int, int, int]]) -> list[pb.QueueStats]:
+    return [pb.QueueStats(queue=queue, min_offset=least, max_offset=most) for queue, least, most in queues]
+
+
+def _group(group: Group) -> pb.Group:
+    """Settings as the contract shows them."""
+    made = pb.Group(
+        name=group.name,
+        max_attempts=group.max_attempts,
+        backoff=pb.Backoff(delays_ms=group.delays_ms),
+        invisible_ms=group.invisible_ms,
+        share_number=group.share_number,
+        exclusive_owner=group.exclusive_owner,
+        fifo=group.fifo,
+        in_flight_max=group.in_flight_max,
+        stop_on_failure=group.stop_on_failure,
+        lite_exclusive=group.lite_exclusive,
+        consume_enable=group.consume_enable,
+        subscription_expiry_ms=group.subscription_expiry_ms,
+        created_ms=group.created_ms,
+    )
+    made.start.CopyFrom(
+        pb.StartPosition(**{"from": pb.StartFrom.Value(group.start_from), "timestamp_ms": group.start_ms})
+    )
+    return made

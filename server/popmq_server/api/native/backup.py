@@ -1,0 +1,32 @@
+"""popmq.v1.Admin.Backup: a copy of the running broker's store, streamed."""
+
+import contextlib
+from collections.abc import AsyncGenerator
+
+from google.protobuf.message import Message
+
+from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_server.api.native.requests import read
+from popmq_server.engine.engine import Engine
+from popmq_server.model.message import check_range
+
+#: Bytes a second. Slower than the least a backup would hold freed pages for days.
+RATE_MIN, RATE_DEFAULT, RATE_MAX = 1 << 20, 64 << 20, 1 << 40
+
+
+class BackupService:
+    """One call for each backup; it lasts as long as the copy."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def Backup(self, raw: bytes) -> AsyncGenerator[Message, None]:
+        """The file in pieces of 1 MiB, then its length and checksum."""
+        asked = read(pb.BackupRequest, raw).bytes_per_s
+        rate = check_range(asked, "bytes_per_s", RATE_MIN, RATE_MAX, RATE_DEFAULT)
+        async with contextlib.aclosing(self._engine.backup(rate)) as pieces:
+            async for piece in pieces:
+                if piece.sha256:
+                    yield pb.BackupResponse(end=pb.BackupEnd(bytes=piece.length, sha256=piece.sha256))
+                else:
+                    yield pb.BackupResponse(data=piece.data, about_bytes=piece.about_bytes)

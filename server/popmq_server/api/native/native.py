@@ -1,0 +1,178 @@
+"""popmq.v1.Broker: the data plane, one short method a call. No rules here: requests.py checks, the engine decides."""
+
+from collections.abc import Iterable
+
+from google.protobuf.message import Message
+
+from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_server.api.native import requests, responses
+from popmq_server.clock import Clock
+from popmq_server.commands import AckUpTo, Available, Look, Place, ReleaseOwner, RenewOwner, Send, Sent
+from popmq_server.engine.engine import Engine
+from popmq_server.engine.metrics import Metrics
+from popmq_server.engine.rates import Rates
+from popmq_server.engine.rebalance import HEARTBEAT_MS
+from popmq_server.errors import Refused
+from popmq_server.inspect.stats import GroupNumbers
+from popmq_server.model.message import Outgoing, check_range, check_text
+
+
+class NativeService:
+    """The methods take request bytes and give response bytes or messages: server.py wires them by name.
+
+    Every method gives what was committed; a refusal is raised and put on the wire by server.py, in one place.
+    """
+
+    def __init__(self, engine: Engine, clock: Clock, metrics: Metrics, rates: Rates) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._metrics = metrics
+        self._rates = rates
+
+    def served(self, method: str, group: str, topic: str = "") -> None:
+        """Counts a request whose names are known to exist."""
+        self._metrics.requests.labels(method, group, topic).inc()
+
+    def moved(self, method: str, group: str, topic: str, messages: int, size: int = 0) -> None:
+        """Counts messages and bytes for the metrics and for the rates of GetStats."""
+        if messages:
+            self._metrics.messages.labels(method, group, topic).inc(messages)
+            self._rates.add(method, group, topic, messages)
+        if size:
+            self._metrics.bytes.labels(method, group, topic).inc(size)
+
+    def _refused(self, entries: Iterable[object]) -> None:
+        """Counts entries that were refused while their request was not."""
+        for entry in entries:
+            if isinstance(entry, Refused):
+                self._metrics.refusals.labels(entry.code).inc()
+
+    async def Send(self, raw: bytes) -> bytes:
+        """Stores the good messages of a request; bad ones are refused entry by entry."""
+        command = requests.send(raw)
+        with self._metrics.limits("", command.topic):
+            answer = await self._engine.execute(command)
+        self._refused(command.entries)
+        self._refused(answer.places or ())
+        self.served("Send", "", command.topic)
+        if not answer.duplicate:
+            sizes = _stored_sizes(command, answer)
+            self.moved("Send", "", command.topic, len(sizes), sum(sizes))
+        return responses.sent(command, answer)
+
+    async def Pop(self, raw: bytes) -> bytes:
+        """Leases a batch, parked while there is nothing; the answer is joined from stored bytes."""
+        request = requests.read(pb.PopRequest, raw)
+        command = requests.pop(request)
+        paths = requests.paths(owner="token.owner", generation="token.generation")
+        with paths, self._metrics.limits(command.group, command.topic):
+            answer = await self._engine.pop(command, request.wait_ms)
+        self.served("Pop", command.group, command.topic)
+        self.moved("Pop", command.group, command.topic, len(answer.rows), sum(len(row[0]) for row in answer.rows))
+        return responses.popped(answer, request.format == pb.FORMAT_COLUMNS)
+
+    async def Ack(self, raw: bytes) -> Message:
+        """Finishes deliveries; an empty list of results says that all of them were."""
+        command = requests.ack(requests.read(pb.AckRequest, raw))
+        answer = await self._engine.execute(command)
+        self._refused(answer.results)
+        self.served("Ack", command.group)
+        for topic, done in answer.topics.items():
+            self.moved("Ack", command.group, topic, done)
+        return responses.acked(answer.results)
+
+    async def ChangeInvisibleTime(self, raw: bytes) -> Message:
+        """Extends, releases or rejects, each entry on its own."""
+        command = requests.change_invisible_time(requests.read(pb.ChangeInvisibleTimeRequest, raw))
+        answer = await self._engine.execute(command)
+        self._refused(answer)
+        self.served("ChangeInvisibleTime", command.group)
+        self.moved("ChangeInvisibleTime", command.group, "", sum(isinstance(entry, tuple) for entry in answer))
+        return responses.changed(answer)
+
+    async def Heartbeat(self, raw: bytes) -> Message:
+        """Renews a session (120 s) or ends it with `goodbye`."""
+        request = requests.read(pb.HeartbeatRequest, raw)
+        client = check_text(request.client_id, "client_id", requests.CLIENT_ID_BYTES_MAX, required=True)
+        check_range(len(request.topics), "topics", 0, requests.ENTRIES_MAX)
+        topics = frozenset(requests.topic_name(name, f"topics[{place}]") for place, name in enumerate(request.topics))
+        group = requests.group_name(request.group)
+        version = await self._engine.heartbeat(group, client, topics, request.goodbye)
+        self.served("Heartbeat", group)
+        return pb.HeartbeatResponse(interval_ms=HEARTBEAT_MS, assignment_version=version)
+
+    async def AttachOwner(self, raw: bytes) -> Message:
+        """Makes or takes over an owner: older generations are fenced from here on."""
+        command = requests.attach_owner(requests.read(pb.AttachOwnerRequest, raw))
+        generation, acked_epoch, queues = await self._engine.execute(command)
+        self.served("AttachOwner", command.group, command.topic)
+        return pb.AttachOwnerResponse(generation=generation, acked_epoch=acked_epoch, queues=queues)
+
+    async def RenewOwner(self, raw: bytes) -> Message:
+        """Moves the lease of all that the owner holds by one small key."""
+        request = requests.read(pb.RenewOwnerRequest, raw)
+        lease_ms = requests.invisible_ms(request.lease_ms, "lease_ms", None)
+        generation = requests.generation(request.generation)
+        command = RenewOwner(requests.group_name(request.group), _owner(request.owner), generation, lease_ms)
+        tokens, messages, until_ms = await self._engine.execute(command)
+        self.served("RenewOwner", command.group)
+        return pb.RenewOwnerResponse(tokens=tokens, messages=messages, lease_until_ms=until_ms)
+
+    async def AckUpTo(self, raw: bytes) -> Message:
+        """Finishes all tokens of epochs up to one; a repeat finds nothing to do."""
+        request = requests.read(pb.AckUpToRequest, raw)
+        epoch = check_range(request.epoch, "epoch", 1, requests.INT64_MAX)
+        group, generation = requests.group_name(request.group), requests.generation(request.generation)
+        acked, acked_epoch, topics = await self._engine.execute(
+            AckUpTo(group, _owner(request.owner), generation, epoch)
+        )
+        self.served("AckUpTo", group)
+        for topic, done in topics.items():
+            self.moved("Ack", group, topic, done)
+        return pb.AckUpToResponse(acked=acked, acked_epoch=acked_epoch)
+
+    async def ReleaseOwner(self, raw: bytes) -> Message:
+        """Ends the owner's lease now."""
+        request = requests.read(pb.ReleaseOwnerRequest, raw)
+        command = ReleaseOwner(requests.group_name(request.group), _owner(request.owner), request.generation)
+        released = await self._engine.execute(command)
+        self.served("ReleaseOwner", command.group)
+        return pb.ReleaseOwnerResponse(released=released)
+
+    async def WaitAvailable(self, raw: bytes) -> Message:
+        """Waits without a lease: takes no wake-up from a Pop, holds no read transaction."""
+        request = requests.read(pb.WaitAvailableRequest, raw)
+        check_range(request.wait_ms, "wait_ms", 0, requests.WAIT_MS_MAX)
+        upto_asked = requests.position(request.upto, "upto") if request.HasField("upto") else None
+        topic, group = requests.topic_name(request.topic), requests.group_name(request.group)
+        command = Available(topic, group, upto_asked)
+        ready, upto = await self._engine.wait_available(command, request.min_ready, request.wait_ms)
+        # Nothing, when the group was deleted and made anew since: it has not named the topic yet.
+        rows = await self._engine.execute(Look("groups", (topic, group)))
+        self.served("WaitAvailable", group, topic)
+        stats = self.group_stats(rows[0]) if rows else pb.GroupStats(group=group, topic=topic)
+        return pb.WaitAvailableResponse(ready=ready, upto=responses.position(upto), stats=stats)
+
+    def group_stats(self, row: GroupNumbers) -> pb.GroupStats:
+        """Numbers of the engine, with the rates and gauges of this process."""
+        rates = self._rate(row, "Pop", "Pull"), self._rate(row, "Ack", "UpdateOffsets")
+        return responses.group_stats(row, self._clock.now_ms(), rates, self._engine.gauges(row.group, row.topic))
+
+    def _rate(self, row: GroupNumbers, *methods: str) -> float:
+        """What a group has moved by these calls, a second: it pops a topic or pulls it."""
+        return sum(self._rates.per_second(method, row.group, row.topic) for method in methods)
+
+
+def _stored_sizes(command: Send, answer: Sent) -> list[int]:
+    """Bytes of each message that was stored; with places each tells for itself."""
+    good = [entry for entry in command.entries if isinstance(entry, Outgoing)]
+    places = answer.places or (Place(),) * len(good)
+    return [
+        len(entry.data)
+        for entry, place in zip(good, places, strict=True)
+        if isinstance(place, Place) and not place.duplicate
+    ]
+
+
+def _owner(name: str) -> str:
+    return check_text(name, "owner", requests.OWNER_BYTES_MAX, required=True)

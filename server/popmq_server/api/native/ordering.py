@@ -1,0 +1,47 @@
+"""popmq.v1.Admin: message groups of FIFO topics."""
+
+from google.protobuf.message import Message
+
+from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_server.api.native import requests
+from popmq_server.api.native.requests import read
+from popmq_server.commands import Look, ResumeMessageGroup
+from popmq_server.engine.engine import Engine
+from popmq_server.model.message import MESSAGE_GROUP_BYTES_MAX, check_range, check_text
+
+MESSAGE_GROUPS_DEFAULT = 100
+
+
+class OrderingService:
+    """What an operator sees of message groups, and does about those that a failure stopped."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def ListMessageGroups(self, raw: bytes) -> Message:
+        """The stopped ones first."""
+        request = read(pb.ListMessageGroupsRequest, raw)
+        topic, group = requests.topic_name(request.topic), requests.group_name(request.group)
+        count = check_range(
+            request.max_message_groups, "max_message_groups", 1, requests.ENTRIES_MAX, MESSAGE_GROUPS_DEFAULT
+        )
+        rows, waiting, stopped = await self._engine.execute(
+            Look("message_groups", (topic, group, count, request.stopped_only))
+        )
+        shown = [
+            pb.MessageGroupState(
+                message_group=row.name, waiting=row.waiting, leased=row.leased, stopped=row.stopped, reason=row.reason
+            )
+            for row in rows
+        ]
+        return pb.ListMessageGroupsResponse(message_groups=shown, waiting=waiting, stopped=stopped)
+
+    async def ResumeMessageGroup(self, raw: bytes) -> Message:
+        """The head of a stopped message group is tried anew, or dead-lettered; the message group goes on."""
+        request = read(pb.ResumeMessageGroupRequest, raw)
+        topic, group = requests.topic_name(request.topic), requests.group_name(request.group)
+        name = check_text(request.message_group, "message_group", MESSAGE_GROUP_BYTES_MAX, required=True)
+        command = ResumeMessageGroup(topic, group, name, request.dead_letter)
+        while await self._engine.execute(command):
+            pass
+        return pb.ResumeMessageGroupResponse()

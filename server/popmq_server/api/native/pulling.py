@@ -1,0 +1,230 @@
+"""popmq.v1: reading by queue and offset, and who reads which queue. docs/pull.md says what it means.
+
+Pull                            broker.pull, pull.py      QueryAssignment, LockQueues …    consumers.py
+UpdateOffsets, QueryOffsets …   offsets.py                SetConsumeMode                   consume_mode.py
+SendBack                        send_back.py              ListSessions                     consumers.py
+"""
+
+from collections.abc import Mapping
+
+from google.protobuf.message import Message
+
+from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_server.api.native import requests, responses
+from popmq_server.api.native.native import NativeService
+from popmq_server.api.native.requests import INT64_MAX, MAX_ATTEMPTS_MAX, read
+from popmq_server.commands import (
+    CloneOffsets,
+    Pull,
+    QueryOffsets,
+    ResetOffsets,
+    SendBack,
+    SentBack,
+    SetConsumeMode,
+    UpdateOffsets,
+)
+from popmq_server.engine.engine import Engine
+from popmq_server.engine.metrics import Metrics
+from popmq_server.engine.queue_locks import LOCK_MS
+from popmq_server.errors import Refused, invalid
+from popmq_server.model.message import REASON_BYTES_MAX, RETRY_PREFIX, check_range, check_text
+from popmq_server.topics import catalog
+
+#: Queues that one request may name.
+QUEUES_MAX = catalog.QUEUES_MAX
+SHARE_NUMBER_MAX = 10_000
+#: Deliveries that a consumer may have counted: 16 bits hold them with those that may follow.
+ATTEMPTS_MAX = 10_000
+
+
+class PullingService:
+    """`native` lends its way of counting what a group has moved."""
+
+    def __init__(self, engine: Engine, native: NativeService, metrics: Metrics) -> None:
+        self._engine = engine
+        self._native = native
+        self._metrics = metrics
+
+    # ── Reading ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def Pull(self, raw: bytes) -> bytes:
+        """Reads one queue, held at its end; the answer is joined from stored bytes."""
+        request = read(pb.PullRequest, raw)
+        command = _pull(request)
+        wait_ms = check_range(request.wait_ms, "wait_ms", 0, requests.WAIT_MS_MAX)
+        topic = _read_topic(command.topic)
+        with self._metrics.limits(command.group, topic):
+            answer = await self._engine.pull(command, wait_ms)
+        self._native.served("Pull", command.group, topic)
+        self._metrics.pulls.labels(answer.status, command.group, topic).inc()
+        self._native.moved("Pull", command.group, topic, len(answer.rows), sum(len(row[0]) for row in answer.rows))
+        self._native.moved("UpdateOffsets", command.group, topic, answer.acked)
+        return responses.pulled(answer)
+
+    async def UpdateOffsets(self, raw: bytes) -> Message:
+        """Moves committed offsets; many entries of a retry topic go in pieces, and the answer waits for the last."""
+        request = read(pb.UpdateOffsetsRequest, raw)
+        topic, group = requests.browsed_name(request.topic), requests.group_name(request.group)
+        command = UpdateOffsets(topic, group, _offsets(request.offsets))
+        left = True
+        while left:
+            moved, left = await self._engine.execute(command)
+            self._native.moved("UpdateOffsets", group, _read_topic(topic), moved)
+        self._native.served("UpdateOffsets", group, _read_topic(topic))
+        return pb.UpdateOffsetsResponse()
+
+    async def QueryOffsets(self, raw: bytes) -> Message:
+        """The ends of each queue, what a group has committed, and where a time begins."""
+        request = read(pb.QueryOffsetsRequest, raw)
+        since_ms = None
+        if request.HasField("timestamp_ms"):
+            since_ms = check_range(request.timestamp_ms, "timestamp_ms", 0, INT64_MAX)
+        group = requests.group_name(request.group) if request.group else ""
+        rows = await self._engine.execute(QueryOffsets(requests.browsed_name(request.topic), group, since_ms))
+        return pb.QueryOffsetsResponse(queues=[pb.QueueOffsets(**row._asdict()) for row in rows])
+
+    async def SendBack(self, raw: bytes) -> Message:
+        """Gives pulled messages back, each entry on its own."""
+        request = read(pb.SendBackRequest, raw)
+        check_range(len(request.messages), "messages", 1, requests.ENTRIES_MAX)
+        entries = tuple(_sent_back(entry, f"messages[{place}]") for place, entry in enumerate(request.messages))
+        topic, group = requests.topic_name(request.topic), requests.group_name(request.group)
+        client = check_text(request.client_id, "client_id", requests.CLIENT_ID_BYTES_MAX)
+        answer = await self._engine.execute(SendBack(topic, group, entries, client))
+        for entry in answer:
+            if isinstance(entry, Refused):
+                self._metrics.refusals.labels(entry.code).inc()
+        self._native.served("SendBack", group, topic)
+        self._native.moved("SendBack", group, topic, sum(isinstance(entry, tuple) for entry in answer))
+        return pb.SendBackResponse(results=responses.changed(answer).results)
+
+    # ── Who reads what ───────────────────────────────────────────────────────────────────────────────────────────
+
+    async def QueryAssignment(self, raw: bytes) -> Message:
+        """The broker-side rebalance, computed when asked: no client ever waits for another."""
+        request = read(pb.QueryAssignmentRequest, raw)
+        client = _client(request.client_id)
+        topic, group = requests.browsed_name(request.topic), requests.group_name(request.group)
+        found = await self._engine.assignment(topic, group, client, request.strategy, request.broadcast)
+        self._native.served("QueryAssignment", group, _read_topic(topic))
+        return pb.QueryAssignmentResponse(known=found.known, all=found.all, queues=found.queues, mode=found.mode)
+
+    async def LockQueues(self, raw: bytes) -> Message:
+        """Takes or renews queues for one client; all that it has now."""
+        request = read(pb.LockQueuesRequest, raw)
+        check_range(len(request.queues), "queues", 1, QUEUES_MAX)
+        topic, group = requests.topic_name(request.topic), requests.group_name(request.group)
+        held = await self._engine.lock_queues(topic, group, _client(request.client_id), tuple(request.queues))
+        self._native.served("LockQueues", group, topic)
+        return pb.LockQueuesResponse(queues=held, lock_ms=LOCK_MS)
+
+    async def UnlockQueues(self, raw: bytes) -> Message:
+        """Gives queues free; none named: all of the client's."""
+        request = read(pb.UnlockQueuesRequest, raw)
+        check_range(len(request.queues), "queues", 0, QUEUES_MAX)
+        topic, group = requests.topic_name(request.topic), requests.group_name(request.group)
+        await self._engine.unlock_queues(topic, group, _client(request.client_id), tuple(request.queues))
+        return pb.UnlockQueuesResponse()
+
+    async def ListSessions(self, raw: bytes) -> Message:
+        """Consumers with what is leased to them; and the streams of producers, which belong to no group."""
+        group = read(pb.ListSessionsRequest, raw).group
+        consumers, streams = await self._engine.clients(requests.group_name(group) if group else "")
+        sessions = [
+            pb.ClientSession(
+                client_id=row.client,
+                group=row.group,
+                topics=row.topics,
+                last_seen_ms=row.last_ms,
+                in_flight=row.in_flight,
+            )
+            for row in consumers
+        ]
+        sessions += [
+            pb.ClientSession(client_id=row.client_id, topics=row.topics, last_seen_ms=row.since_ms, stream=True)
+            for row in streams
+        ]
+        return pb.ListSessionsResponse(sessions=sessions)
+
+    # ── An operator's acts ───────────────────────────────────────────────────────────────────────────────────────
+
+    async def SetConsumeMode(self, raw: bytes) -> Message:
+        """Switches a group in a topic; the answer waits until what was leased stands in the retry topic."""
+        request = read(pb.SetConsumeModeRequest, raw)
+        if request.mode not in pb.ConsumeMode.values():
+            raise invalid(f"there is no consume mode {request.mode}", field="mode")
+        share_number = check_range(request.share_number, "share_number", 0, SHARE_NUMBER_MAX)
+        topic, group = requests.topic_name(request.topic), requests.group_name(request.group)
+        mode = pb.ConsumeMode.Name(request.mode)
+        start = requests.start_position(request.start, "start") if request.HasField("start") else None
+        changed = await self._engine.set_consume_mode(SetConsumeMode(topic, group, mode, share_number, start))
+        return pb.SetConsumeModeResponse(subscription=responses.subscription(topic, changed))
+
+    async def ResetOffsets(self, raw: bytes) -> Message:
+        """Moves a group; the answer waits until nothing of what it held is left."""
+        request = read(pb.ResetOffsetsRequest, raw)
+        if request.HasField("to") == bool(request.offsets):
+            raise invalid("name either a position or the offsets of queues", field="to")
+        to = requests.start_position(request.to, "to") if request.HasField("to") else None
+        offsets = _offsets(request.offsets) if request.offsets else None
+        topic, group = requests.topic_name(request.topic), requests.group_name(request.group)
+        return pb.ResetOffsetsResponse(offsets=await self._engine.move(ResetOffsets(topic, group, to, offsets)))
+
+    async def CloneOffsets(self, raw: bytes) -> Message:
+        """Moves a group to where another one stands."""
+        request = read(pb.CloneOffsetsRequest, raw)
+        from_group = requests.group_name(request.from_group, "from_group")
+        command = CloneOffsets(requests.topic_name(request.topic), from_group, requests.group_name(request.group))
+        return pb.CloneOffsetsResponse(offsets=await self._engine.move(command))
+
+
+def _pull(request: pb.PullRequest) -> Pull:
+    """Zeros become defaults; everything else out of range is refused, never clamped."""
+    commit_offset = None
+    if request.HasField("commit_offset"):
+        commit_offset = check_range(request.commit_offset, "commit_offset", 0, INT64_MAX)
+    return Pull(
+        requests.browsed_name(request.topic),
+        requests.group_name(request.group) if request.group else "",
+        request.queue,
+        check_range(request.offset, "offset", 0, INT64_MAX),
+        check_range(request.max_messages, "max_messages", 1, requests.ENTRIES_MAX, requests.POP_MESSAGES),
+        check_range(request.max_bytes, "max_bytes", 1, requests.POP_BYTES_MAX, requests.POP_BYTES),
+        requests.wanted(request),
+        commit_offset,
+    )
+
+
+def _offsets(offsets: Mapping[int, int]) -> dict[int, int]:
+    """Queues with their offsets, or Refused."""
+    check_range(len(offsets), "offsets", 1, QUEUES_MAX)
+    return {queue: check_range(offset, f"offsets[{queue}]", 0, INT64_MAX) for queue, offset in offsets.items()}
+
+
+def _sent_back(entry: pb.SentBack, field: str) -> SentBack | Refused:
+    """One message, or its refusal in its place: its neighbours go on."""
+    try:
+        delay_ms = None
+        if entry.HasField("delay_ms"):
+            delay_ms = check_range(entry.delay_ms, f"{field}.delay_ms", 0, requests.INVISIBLE_MS_MAX)
+        return SentBack(
+            entry.queue,
+            check_range(entry.offset, f"{field}.offset", 0, INT64_MAX),
+            entry.retry,
+            delay_ms,
+            check_text(entry.reason, f"{field}.reason", REASON_BYTES_MAX),
+            entry.reject,
+            check_range(entry.attempts, f"{field}.attempts", 0, ATTEMPTS_MAX),
+            check_range(entry.max_attempts, f"{field}.max_attempts", 0, MAX_ATTEMPTS_MAX),
+        )
+    except Refused as refused:
+        return refused
+
+
+def _client(client: str) -> str:
+    return check_text(client, "client_id", requests.CLIENT_ID_BYTES_MAX, required=True)
+
+
+def _read_topic(topic: str) -> str:
+    """The topic that a retry topic belongs to: metrics know topics by their own names."""
+    return topic.rpartition("+")[2] if topic.startswith(RETRY_PREFIX) else topic

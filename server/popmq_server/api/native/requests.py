@@ -1,0 +1,434 @@
+"""Requests of popmq.v1 → commands: every limit that needs no state is checked here, before anything waits.
+
+Out of range is refused, never clamped: a caller that asks for 5,000 messages would not notice getting 4,096. A refusal
+of the request raises; a refusal of an entry takes the entry's place in the command, so that its neighbours go on. The
+path of the field (`messages[3].body`, `changes[0].release.delay_ms`) is put together here.
+"""
+
+import contextlib
+import functools
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from popmq_proto.store.store_pb2 import SendView
+from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_server.commands import Ack, AttachOwner, Change, ChangeInvisibleTime, Pop, PopToken, Position, Send
+from popmq_server.errors import Refused, invalid
+from popmq_server.filters import filter as filters
+from popmq_server.filters import tag as tags
+from popmq_server.model.message import (
+    BODY_BYTES_MAX,
+    BORN_HOST_BYTES_MAX,
+    CHECK_AFTER_MS_MAX,
+    CHECK_AFTER_MS_MIN,
+    DEAD_LETTER_PREFIX,
+    GIVE_UP_TOPIC,
+    GROUP_NAME_MAX,
+    KEY_BYTES_MAX,
+    KEYS_MAX,
+    LITE_TOPIC_BYTES_MAX,
+    MESSAGE_GROUP_BYTES_MAX,
+    MESSAGE_ID_BYTES_MAX,
+    PRIORITY_MAX,
+    PROPERTIES_BYTES_MAX,
+    PROPERTIES_MAX,
+    REASON_BYTES_MAX,
+    RETRY_PREFIX,
+    TAG_BYTES_MAX,
+    TOPIC_NAME_MAX,
+    Extra,
+    Handle,
+    Outgoing,
+    check_lite_topic,
+    check_messages_total,
+    check_name,
+    check_range,
+    check_text,
+    dead_letter_topic,
+    read_handle,
+    tag_hash,
+)
+from popmq_server.storage.keys import hash8
+
+INT64_MAX = (1 << 63) - 1
+#: Limits of requests (model.md §5).
+ENTRIES_MAX = 4096
+LITE_TOPICS_MAX = 2300
+SEND_BYTES_MAX = 16 << 20
+POP_BYTES_MAX = 16 << 20
+POP_BYTES = 3 << 20
+POP_MESSAGES = 32
+INVISIBLE_MS_MIN, INVISIBLE_MS_MAX = 1_000, 43_200_000
+WAIT_MS_MAX = 60_000
+CLIENT_ID_BYTES_MAX = 128
+ATTEMPT_ID_BYTES_MAX = 64
+MAX_ATTEMPTS_MAX = 1000
+OWNER_BYTES_MAX = 64
+PRODUCER_ID_BYTES_MAX = 64
+#: A relative delay; deliver_at_ms has no bound.
+DELAY_MS_MAX = 100 * 365 * 86_400_000
+_ENCODING_MAX = max(pb.Encoding.values())
+_TRACEPARENT_BYTES_MAX, _TRACESTATE_BYTES_MAX = 512, 512
+
+
+M = TypeVar("M", bound=Message)
+
+
+def read(kind: type[M], raw: bytes, name: str = "") -> M:
+    """A request, or Refused: bytes that are not one are the caller's mistake, not a crash of the call."""
+    try:
+        return kind.FromString(raw)
+    except DecodeError:
+        raise invalid(
+            f"the request's bytes are not a {name or kind.DESCRIPTOR.full_name}",
+            action="encode it with stubs made from the contract; texts are UTF-8",
+        ) from None
+
+
+@contextlib.contextmanager
+def paths(**places: str) -> Iterator[None]:
+    """Refusals of the engine name fields by its own words; `places` says where they stand in this request."""
+    try:
+        yield
+    except Refused as refused:
+        refused.field = places.get(refused.field, refused.field)
+        raise
+
+
+def topic_name(name: str, field: str = "topic") -> str:
+    """A topic's name; a dead-letter topic's may be read from.
+
+    Retry topics are not popped by name: their entries come with the pops of their topic.
+    """
+    if name.startswith(DEAD_LETTER_PREFIX):
+        return dead_letter_topic(check_name(name.removeprefix(DEAD_LETTER_PREFIX), field, GROUP_NAME_MAX))
+    return check_name(name, field, TOPIC_NAME_MAX)
+
+
+def group_name(name: str, field: str = "group") -> str:
+    return check_name(name, field, GROUP_NAME_MAX)
+
+
+def browsed_name(name: str, field: str = "topic") -> str:
+    """A topic's name; retry topics may be browsed too."""
+    if not name.startswith(RETRY_PREFIX):
+        return topic_name(name, field)
+    group, _, topic = name.removeprefix(RETRY_PREFIX).partition("+")
+    return f"{RETRY_PREFIX}{group_name(group, field)}+{topic_name(topic, field)}"
+
+
+def sent_name(name: str) -> str:
+    """A topic that clients may send to."""
+    if name.startswith(DEAD_LETTER_PREFIX) or name == GIVE_UP_TOPIC:
+        raise invalid(
+            f"{topic_name(name)!r} is a dead-letter topic: only the broker writes to it",
+            field="topic",
+            action="send to the topic that the message is for",
+        )
+    return topic_name(name)
+
+
+def send(whole: bytes) -> Send:
+    """Each message is checked on its own: a bad one becomes its entry's refusal.
+
+    The bounds of the whole are checked first, so that nobody pays for parsing a request that is refused anyway.
+    """
+    view = read(SendView, whole, pb.SendRequest.DESCRIPTOR.full_name)
+    raws = view.messages
+    total = sum(map(len, raws))
+    check_messages_total(len(raws), total, ENTRIES_MAX, SEND_BYTES_MAX)
+    check_text(view.producer_id, "producer_id", PRODUCER_ID_BYTES_MAX)
+    if bool(view.producer_id) != bool(view.request_number):
+        raise invalid(
+            "producer_id and request_number belong together", field="request_number", action="set both, or neither"
+        )
+    producer_id, request_number = view.producer_id, view.request_number
+    entries: list[Outgoing | Refused] = []
+    for place, (raw, message) in enumerate(zip(raws, _messages(whole, raws), strict=True)):
+        try:
+            entries.append(outgoing(raw, message, (producer_id, request_number, place)))
+        except Refused as refused:
+            refused.field = f"messages[{place}].{refused.field}" if refused.field else f"messages[{place}]"
+            entries.append(refused)
+    return Send(sent_name(view.topic), tuple(entries), producer_id, request_number, total)
+
+
+def _messages(whole: bytes, raws: Sequence[bytes]) -> Sequence[pb.Message | None]:
+    """The messages of a Send, decoded: all at once is six times faster than one by one (0.06 µs each, measured)."""
+    try:
+        return pb.SendRequest.FromString(whole).messages
+    except DecodeError:
+        return [_message(raw) for raw in raws]
+
+
+def _message(raw: bytes) -> pb.Message | None:
+    """One message, or None when its bytes are not one: the others of the request are not to blame."""
+    try:
+        return pb.Message.FromString(raw)
+    except DecodeError:
+        return None
+
+
+def outgoing(raw: bytes, message: pb.Message | None, origin: tuple[str, int, int] = ("", 0, 0)) -> Outgoing:
+    """A checked message: the bytes as they came, and what the indexes need. `origin`: see `_made_id`.
+
+    An id that the broker makes is appended as one more field: in protobuf that is the same message with the id set.
+    """
+    if message is None:
+        raise invalid("the bytes are not a popmq.v1.Message", field="", action="encode it with stubs of the contract")
+    message_id, tag = message.message_id, message.tag
+    size = len(message.body)
+    if not 0 < size <= BODY_BYTES_MAX:
+        raise invalid(f"the body has {size} bytes, allowed are 1–{BODY_BYTES_MAX}", field="body")
+    # Most messages have an id, a tag and a body: when their bytes explain the whole length, nothing else is set.
+    known = 2 + (size >= 128) + (size >= 16384) + size
+    known += (len(message_id) + 2 if message_id else 0) + (len(tag) + 2 if tag else 0)
+    extra = _check_rare(message) if len(raw) != known else None
+    if not message_id:
+        message_id = _made_id(message.body, *origin)
+        raw += b"\x0a\x20" + message_id.encode()
+    hashes = (hash8(message_id), *map(hash8, message.keys)) if len(message.keys) else (hash8(message_id),)
+    return Outgoing(raw, checked_tag_hash(tag), hashes, message_id, extra)
+
+
+def _made_id(body: bytes, producer_id: str, request_number: int, place: int) -> str:
+    """32 letters: random, or for a numbered request the same at each try, so that a repeat gets the first answer."""
+    if not producer_id:
+        return os.urandom(16).hex()
+    made = hashlib.blake2b(f"{producer_id} {request_number} {place} ".encode(), digest_size=16)
+    made.update(body)
+    return made.hexdigest()
+
+
+@functools.lru_cache(maxsize=4096)
+def checked_tag_hash(tag: str) -> bytes:
+    """The tag's hash, or Refused; tags are few, so a good one is checked once.
+
+    A refused tag is not remembered, so it is refused again.
+    """
+    check_text(tag, "tag", TAG_BYTES_MAX)
+    if why := tags.fault(tag):
+        raise invalid(f"the tag {tag!r} {why}", field="tag", action="tags are single words")
+    return tag_hash(tag)
+
+
+def _check_keys(keys: object) -> None:
+    """At most KEYS_MAX keys of 1–KEY_BYTES_MAX bytes."""
+    texts = list(keys)  # type: ignore[call-overload]
+    if len(texts) > KEYS_MAX:
+        raise invalid(f"{len(texts)} keys, at most {KEYS_MAX} are allowed", field="keys")
+    for place, key in enumerate(texts):
+        check_text(key, f"keys[{place}]", KEY_BYTES_MAX, required=True)
+
+
+def _check_properties(message: pb.Message) -> None:
+    """At most PROPERTIES_MAX, names like keys, PROPERTIES_BYTES_MAX in all."""
+    if len(message.properties) > PROPERTIES_MAX:
+        raise invalid(f"{len(message.properties)} properties, at most {PROPERTIES_MAX} are allowed", field="properties")
+    total = 0
+    for name, value in message.properties.items():
+        check_text(name, "properties", KEY_BYTES_MAX, required=True)
+        total += len(name.encode()) + len(value.encode())
+    if total > PROPERTIES_BYTES_MAX:
+        raise invalid(
+            f"the properties have {total} bytes, at most {PROPERTIES_BYTES_MAX} are allowed", field="properties"
+        )
+
+
+def _check_rare(message: pb.Message) -> Extra | None:
+    """What most messages do not have; what asks for another way than the plain one is the answer."""
+    check_text(message.message_id, "message_id", MESSAGE_ID_BYTES_MAX)
+    if len(message.keys):
+        _check_keys(message.keys)
+    if len(message.properties):
+        _check_properties(message)
+    _check_origin(message)
+    return _extra(message)
+
+
+def _extra(message: pb.Message) -> Extra | None:
+    """Whether the topic's type allows it is for the engine, which knows the topic."""
+    check_text(message.message_group, "message_group", MESSAGE_GROUP_BYTES_MAX)
+    check_range(message.deliver_at_ms, "deliver_at_ms", 0, INT64_MAX)
+    check_range(message.delay_ms, "delay_ms", 0, DELAY_MS_MAX)
+    check_range(message.priority, "priority", 0, PRIORITY_MAX)
+    if message.deliver_at_ms and message.delay_ms:
+        raise invalid("deliver_at_ms and delay_ms are both set", field="delay_ms", action="set one of them")
+    check_range(message.check_after_ms, "check_after_ms", CHECK_AFTER_MS_MIN, CHECK_AFTER_MS_MAX, 0)
+    if message.check_after_ms and not message.transaction:
+        raise invalid(
+            "only half messages are asked about", field="check_after_ms", action="set transaction, or unset it"
+        )
+    extra = Extra(
+        message.message_group,
+        message.deliver_at_ms,
+        message.delay_ms,
+        message.priority,
+        message.transaction,
+        message.check_after_ms,
+        message.lite_topic,
+    )
+    return extra if any(extra) else None
+
+
+def _check_origin(message: pb.Message) -> None:
+    """Where a message comes from, and what only the broker may set."""
+    if message.HasField("dead_letter"):
+        raise invalid("dead_letter is set by the broker", field="dead_letter", action="leave it unset")
+    if message.HasField("trace_context"):
+        check_text(message.trace_context.traceparent, "trace_context.traceparent", _TRACEPARENT_BYTES_MAX)
+        check_text(message.trace_context.tracestate, "trace_context.tracestate", _TRACESTATE_BYTES_MAX)
+    if not 0 <= message.encoding <= _ENCODING_MAX:
+        raise invalid(f"there is no encoding {message.encoding}", field="encoding")
+    check_text(message.born_host, "born_host", BORN_HOST_BYTES_MAX)
+    check_text(message.lite_topic, "lite_topic", LITE_TOPIC_BYTES_MAX)
+    if message.born_ms < 0:
+        raise invalid("born_ms is negative", field="born_ms")
+
+
+def pop(request: pb.PopRequest) -> Pop:
+    """Zeros become defaults; everything else out of range is refused, never clamped."""
+    if request.format not in (pb.FORMAT_ROWS, pb.FORMAT_COLUMNS):
+        raise invalid(f"there is no format {request.format}", field="format")
+    token = _token(request.token) if request.HasField("token") else None
+    if token is not None and request.attempt_id:
+        raise invalid("a token is an attempt id already", field="attempt_id", action="set one of them")
+    check_range(request.wait_ms, "wait_ms", 0, WAIT_MS_MAX)
+    return Pop(
+        topic_name(request.topic),
+        group_name(request.group),
+        tuple(dict.fromkeys(request.queues)),
+        check_range(request.max_messages, "max_messages", 1, ENTRIES_MAX, POP_MESSAGES),
+        check_range(request.max_bytes, "max_bytes", 1, POP_BYTES_MAX, POP_BYTES),
+        invisible_ms(request.invisible_ms, "invisible_ms"),
+        check_text(request.client_id, "client_id", CLIENT_ID_BYTES_MAX),
+        check_text(request.attempt_id, "attempt_id", ATTEMPT_ID_BYTES_MAX),
+        token,
+        wanted(request),
+        lite=_lite_topics(request),
+    )
+
+
+def _lite_topics(request: pb.PopRequest) -> tuple[str, ...] | None:
+    """Names of lite topics, each once; None when there are none."""
+    if not request.lite_topics:
+        return None
+    if request.HasField("token"):
+        raise invalid("a token and lite_topics are both set", field="token", action="set one of them")
+    check_range(len(request.lite_topics), "lite_topics", 1, LITE_TOPICS_MAX)
+    return tuple(
+        dict.fromkeys(check_lite_topic(name, f"lite_topics[{n}]") for n, name in enumerate(request.lite_topics))
+    )
+
+
+def wanted(request: pb.PopRequest | pb.PullRequest | pb.PeekRequest | pb.SetFilterRequest) -> tuple[str, str] | None:
+    """(kind, text) of a filter that can be used, None when it is unset.
+
+    It is made here, once for each text: a bad one is refused before the engine hears of it, and never by a message.
+    """
+    kind = request.filter.WhichOneof("expression") if request.HasField("filter") else None
+    if kind is None:
+        return None
+    text = getattr(request.filter, kind)
+    filters.make(kind, text)
+    return kind, text
+
+
+def _token(token: pb.Token) -> PopToken:
+    """A sealed token; generation and epoch begin at 1, so that an unset field is seen."""
+    check_range(token.epoch, "token.epoch", 1, INT64_MAX)
+    generation(token.generation, "token.generation")
+    upto = position(token.upto, "token.upto") if token.HasField("upto") else None
+    owner = check_text(token.owner, "token.owner", OWNER_BYTES_MAX, required=True)
+    return PopToken(owner, token.generation, token.epoch, token.part, token.chunk, token.share, upto)
+
+
+def position(upto: pb.Position, field: str) -> Position:
+    for queue, offset in upto.queues.items():
+        check_range(offset, f"{field}.queues[{queue}]", 0, INT64_MAX)
+    return Position(dict(upto.queues), upto.retry)
+
+
+def generation(value: int, field: str = "generation") -> int:
+    """What AttachOwner answered. Zero would be nobody's, and must not pass for whatever it is."""
+    return check_range(value, field, 1, INT64_MAX)
+
+
+def invisible_ms(value: int, field: str, default: int | None = 0) -> int:
+    """A lease in ms within 1 s – 12 h; 0 becomes `default`, unless that is None."""
+    return check_range(value, field, INVISIBLE_MS_MIN, INVISIBLE_MS_MAX, default)
+
+
+def ack(request: pb.AckRequest) -> Ack:
+    """A handle that cannot be one becomes its entry's refusal."""
+    check_range(len(request.handles), "handles", 1, ENTRIES_MAX)
+    return Ack(
+        group_name(request.group),
+        tuple(_handle(text, f"handles[{place}]") for place, text in enumerate(request.handles)),
+    )
+
+
+def _handle(text: str, field: str) -> Handle | Refused:
+    """A handle, or its refusal in its place."""
+    try:
+        return read_handle(text, field)
+    except Refused as refused:
+        return refused
+
+
+def change_invisible_time(request: pb.ChangeInvisibleTimeRequest) -> ChangeInvisibleTime:
+    """A bad change becomes its entry's refusal."""
+    check_range(len(request.changes), "changes", 1, ENTRIES_MAX)
+    changes: list[Change | Refused] = []
+    for place, entry in enumerate(request.changes):
+        try:
+            changes.append(_change(entry, f"changes[{place}]"))
+        except Refused as refused:
+            changes.append(refused)
+    return ChangeInvisibleTime(group_name(request.group), tuple(changes))
+
+
+def _change(entry: pb.InvisibleTimeChange, field: str) -> Change:
+    """One entry: exactly one of extend, release, reject. `delay_ms` unset is the group's backoff, 0 is at once."""
+    handle = read_handle(entry.handle, f"{field}.handle")
+    kind = entry.WhichOneof("change")
+    if kind == "extend":
+        return Change(handle, kind, invisible_ms(entry.extend.invisible_ms, f"{field}.extend.invisible_ms", None))
+    if kind == "reject":
+        return Change(
+            handle, kind, 0, False, check_text(entry.reject.reason, f"{field}.reject.reason", REASON_BYTES_MAX)
+        )
+    if kind != "release":
+        raise invalid("no change is named", field=field, action="set one of extend, release, reject")
+    delay_ms = None
+    if entry.release.HasField("delay_ms"):
+        delay_ms = check_range(entry.release.delay_ms, f"{field}.release.delay_ms", 0, INVISIBLE_MS_MAX)
+    reason = check_text(entry.release.reason, f"{field}.release.reason", REASON_BYTES_MAX)
+    return Change(handle, kind, delay_ms, entry.release.uncounted, reason)
+
+
+def attach_owner(request: pb.AttachOwnerRequest) -> AttachOwner:
+    """`start` matters only for a group that has no position in the topic yet."""
+    start = start_position(request.start, "start") if request.HasField("start") else None
+    return AttachOwner(
+        group_name(request.group),
+        check_text(request.owner, "owner", OWNER_BYTES_MAX, required=True),
+        invisible_ms(request.lease_ms, "lease_ms", None),
+        topic_name(request.topic) if request.topic else "",
+        start,
+        request.create_group,
+    )
+
+
+def start_position(start: pb.StartPosition, field: str) -> tuple[str, int]:
+    """(name of the StartFrom, timestamp ms); a timestamp belongs to TIMESTAMP and to nothing else."""
+    if start.__getattribute__("from") not in pb.StartFrom.values():
+        raise invalid("there is no such start position", field=f"{field}.from")
+    kind = pb.StartFrom.Name(start.__getattribute__("from"))
+    if start.timestamp_ms < 0 or (kind == "TIMESTAMP") != bool(start.timestamp_ms):
+        raise invalid("timestamp_ms belongs to TIMESTAMP, and is positive", field=f"{field}.timestamp_ms")
+    return kind, start.timestamp_ms

@@ -1,0 +1,211 @@
+"""Answers of the engine → responses of popmq.v1."""
+
+import functools
+from collections.abc import Iterable
+
+from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_server.api.native.status import error_info
+from popmq_server.commands import Place, Popped, Position, Pulled, Send, Sent
+from popmq_server.errors import Refused
+from popmq_server.inspect.stats import GroupNumbers
+from popmq_server.model.message import make_handle, varint
+from popmq_server.model.records import Subscription
+
+
+def sent(command: Send, answer: Sent) -> bytes:
+    """A SendResponse, encoded by hand as `_rows` is: the stored messages follow each other from `answer.first` on.
+
+    SendResult: 1 error · 2 message_id · 3 queue · 4 offset.
+    """
+    if answer.places is not None:
+        return _placed(command, answer)
+    offset, parts = answer.first, []
+    queue = b"\x18" + varint(answer.queue)
+    for entry in command.entries:
+        if isinstance(entry, Refused):
+            result = pb.SendResult(error=error_info(entry)).SerializeToString()
+        else:
+            message_id = entry.message_id.encode()
+            result = b"\x12" + varint(len(message_id)) + message_id + queue + b"\x20" + varint(offset)
+            offset += 1
+        parts.append(b"\x0a" + varint(len(result)) + result)
+    if answer.duplicate:
+        parts.append(b"\x10\x01")
+    return b"".join(parts)
+
+
+def _placed(command: Send, answer: Sent) -> bytes:
+    """A SendResponse of messages that went each its own way."""
+    places = iter(answer.places or ())
+    results = []
+    for number, entry in enumerate(command.entries):
+        found = entry if isinstance(entry, Refused) else next(places)
+        if isinstance(found, Refused) and found is not entry:
+            found.field = f"messages[{number}].{found.field}"
+        if isinstance(found, Refused):
+            results.append(pb.SendResult(error=error_info(found)))
+        else:
+            results.append(place(found, "" if isinstance(entry, Refused) else entry.message_id))
+    return pb.SendResponse(results=results, duplicate=answer.duplicate).SerializeToString()
+
+
+def place(found: Place, message_id: str) -> pb.SendResult:
+    """Where one message is."""
+    return pb.SendResult(
+        message_id=message_id,
+        queue=found.queue,
+        offset=found.offset,
+        recall_handle=found.recall_handle,
+        transaction_id=found.transaction_id,
+        duplicate=found.duplicate,
+    )
+
+
+def popped(answer: Popped, columns: bool) -> bytes:
+    """A PopResponse, joined from stored bytes: messages are not decoded on their way (but for columns).
+
+    Fields of one message may come in pieces: protobuf parsers put them together, so the rest is simply appended.
+    """
+    rest = pb.PopResponse(
+        popped_ms=answer.popped_ms, invisible_until_ms=answer.due_ms, rest=answer.rest, replay=answer.replay
+    )
+    if answer.sealed is not None:
+        count, end, stolen, lost = answer.sealed
+        rest.sealed.CopyFrom(pb.Sealed(count=count, end=end, torn_stolen=stolen, torn_lost=lost))
+    if columns:
+        rest.columns.CopyFrom(_columns(answer))
+        return rest.SerializeToString()
+    return b"".join(_rows(answer)) + rest.SerializeToString()
+
+
+def _rows(answer: Popped) -> list[bytes]:
+    """PopResponse.deliveries, encoded by hand: measured 2 µs a message, 5 µs through protobuf objects.
+
+    Delivery: 1 message · 2 handle · 3 attempt · 4 queue · 5 offset · 6 stored_ms. A test reads it with generated code.
+    """
+    parts: list[bytes] = []
+    for leased in answer.leases:
+        ck_id, nonce = leased.ck_id, leased.nonce
+        for data, stored_ms, queue, offset, attempt, member in leased.rows:
+            head = b"\x0a" + varint(len(data))
+            handle = make_handle(ck_id, member, nonce).encode()
+            tail = b"\x12\x1c" + handle + _place(attempt, queue) + b"\x28" + varint(offset) + _stored(stored_ms)
+            parts += (b"\x0a", varint(len(head) + len(data) + len(tail)), head, data, tail)
+    return parts
+
+
+def pulled(answer: Pulled) -> bytes:
+    """A PullResponse, joined as a PopResponse is: 1 status · 2 deliveries; these have no handle."""
+    rest = pb.PullResponse(
+        status=answer.status,
+        next_offset=answer.next_offset,
+        min_offset=answer.min_offset,
+        max_offset=answer.max_offset,
+    )
+    return b"".join(deliveries(b"\x12", answer.rows)) + rest.SerializeToString()
+
+
+def deliveries(field: bytes, rows: Iterable[tuple[bytes, int, int, int, int]]) -> list[bytes]:
+    """Deliveries without handles, encoded by hand as `_rows` are. `field`: the key of the field that they stand in."""
+    parts: list[bytes] = []
+    for data, stored_ms, queue, offset, attempt in rows:
+        head = b"\x0a" + varint(len(data))
+        tail = _place(attempt, queue) + b"\x28" + varint(offset) + _stored(stored_ms)
+        parts += (field, varint(len(head) + len(data) + len(tail)), head, data, tail)
+    return parts
+
+
+@functools.lru_cache(maxsize=4096)
+def _place(attempt: int, queue: int) -> bytes:
+    return b"\x18" + varint(attempt) + b"\x20" + varint(queue)
+
+
+@functools.lru_cache(maxsize=4096)
+def _stored(stored_ms: int) -> bytes:
+    return b"\x30" + varint(stored_ms)
+
+
+def _columns(answer: Popped) -> pb.Columns:
+    """The same rows by field. Messages are decoded here: the one place where the broker looks inside to answer."""
+    messages = [pb.Message.FromString(row[0]) for row in answer.rows]
+    rows = answer.rows
+    return pb.Columns(
+        message_id=[message.message_id for message in messages],
+        body=[message.body for message in messages],
+        tag=[message.tag for message in messages],
+        key=[message.keys[0] if len(message.keys) else "" for message in messages],
+        queue=[row[2] for row in rows],
+        offset=[row[3] for row in rows],
+        born_ms=[message.born_ms for message in messages],
+        stored_ms=[row[1] for row in rows],
+        attempt=[row[4] for row in rows],
+        handle=[] if answer.sealed else _handles(answer),
+        properties=[pb.Properties(entries=message.properties) for message in messages],
+    )
+
+
+def _handles(answer: Popped) -> list[str]:
+    return [make_handle(leased.ck_id, row[5], leased.nonce) for leased in answer.leases for row in leased.rows]
+
+
+def acked(answer: list[Refused | None]) -> pb.AckResponse:
+    """No entry when all succeeded: a batch's answer is a few bytes."""
+    if not any(answer):
+        return pb.AckResponse()
+    return pb.AckResponse(
+        results=[pb.AckResult(error=error_info(entry)) if entry else pb.AckResult() for entry in answer]
+    )
+
+
+def changed(answer: list[tuple[int, bool] | Refused]) -> pb.ChangeInvisibleTimeResponse:
+    """When each message is visible again, or that it is a dead letter now."""
+    results = [
+        pb.InvisibleTimeResult(error=error_info(entry))
+        if isinstance(entry, Refused)
+        else pb.InvisibleTimeResult(visible_ms=0 if entry[1] else entry[0], dead_lettered=entry[1])
+        for entry in answer
+    ]
+    return pb.ChangeInvisibleTimeResponse(results=results)
+
+
+def position(answer: Position) -> pb.Position:
+    return pb.Position(queues=answer.queues, retry=answer.retry)
+
+
+def subscription(topic: str, row: Subscription) -> pb.Subscription:
+    """How a group reads a topic; no filter as long as nobody has fixed one."""
+    made = pb.Subscription(topic=topic, mode=row.mode, share_number=row.share_number)
+    if row.filter_kind:
+        setattr(made.filter, row.filter_kind, row.filter_text)
+    return made
+
+
+def group_stats(row: GroupNumbers, now_ms: int, rates: tuple[float, float], gauges: tuple[int, int]) -> pb.GroupStats:
+    """`rates` are (popped, acked) a second, `gauges` (parked Pops, sessions)."""
+    return pb.GroupStats(
+        group=row.group,
+        topic=row.topic,
+        ready=row.ready,
+        in_flight=row.in_flight,
+        retry=row.retry,
+        backoff=row.backoff,
+        dead=row.dead,
+        acked=row.acked,
+        expired=row.expired,
+        quarantined=row.quarantined,
+        oldest_age_ms=max(0, now_ms - row.oldest_ms) if row.oldest_ms else 0,
+        popped_per_s=rates[0],
+        acked_per_s=rates[1],
+        waiters=gauges[0],
+        sessions=gauges[1],
+        owners=row.owners,
+        waiting=row.waiting,
+        filtered=row.filtered,
+        stopped=row.stopped,
+        mode=row.mode,
+        delayed=row.delayed,
+        read_ms=row.read_ms,
+        expires_ms=row.expires_ms,
+        bytes_behind=row.bytes_behind,
+        unburied=row.unburied,
+    )

@@ -1,0 +1,131 @@
+"""popmq.v1.Broker.Session: the stream on which producers of transactions are asked what became of half messages.
+
+    client                              broker
+    hello (client id, topics)  ───────▶ known topics that take half messages? else the stream is refused
+                               ◀─────── welcome
+                               ◀─────── check              a check counts once it was written
+    checked (COMMIT, ROLLBACK) ───────▶ EndTransaction     what came meanwhile goes into one command
+    checked (unspecified)      ───────▶ nothing: asked again later
+
+A stream is forgotten in the moment it ends, whoever ends it: the client by closing it or by going away, the broker by
+stopping or because of a request that is none.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator
+
+from google.protobuf.message import Message
+
+from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_server.api.native import requests
+from popmq_server.api.native.requests import read
+from popmq_server.api.native.timing import decided
+from popmq_server.commands import Check, End, EndTransaction
+from popmq_server.engine.engine import Engine
+from popmq_server.engine.metrics import Metrics
+from popmq_server.engine.producers import Stream
+from popmq_server.errors import Refused, invalid
+from popmq_server.model.handles import transaction_text
+from popmq_server.model.message import check_range, check_text
+
+log = logging.getLogger("popmq.api")
+
+#: What a client has answered, and how it ended: None when it closed the stream in order.
+Answers = asyncio.Queue[End | Refused | None]
+
+
+class SessionService:
+    """One call of `Session` for each stream; it lasts as long as the stream."""
+
+    def __init__(self, engine: Engine, metrics: Metrics) -> None:
+        self._engine = engine
+        self._metrics = metrics
+
+    async def Session(self, raws: AsyncIterator[bytes]) -> AsyncGenerator[Message, None]:
+        """Hello, welcome, then checks as they come. Answers are read and done beside it, by two tasks."""
+        client, topics = await _hello(raws)
+        stream = await self._engine.join(client, topics)
+        answers: Answers = asyncio.Queue(requests.ENTRIES_MAX)
+        tasks = [
+            asyncio.ensure_future(_read_answers(raws, answers)),
+            asyncio.ensure_future(self._end_answered(answers, stream)),
+        ]
+        try:
+            yield pb.SessionResponse(welcome=pb.SessionWelcome())
+            while (check := await self._engine.next_check(stream)) is not None:
+                yield pb.SessionResponse(check=_check(check))
+                self._engine.checked(check)
+        finally:
+            self._engine.leave(stream)
+            for task in tasks:
+                task.cancel()
+
+    async def _end_answered(self, answers: Answers, stream: Stream) -> None:
+        """Ends the transactions that were answered; when there are no more answers, the stream."""
+        try:
+            while True:
+                taken = [await answers.get()]
+                while not answers.empty() and len(taken) < requests.ENTRIES_MAX:
+                    taken.append(answers.get_nowait())
+                if ends := tuple(entry for entry in taken if isinstance(entry, End)):
+                    await self._end(ends)
+                if not isinstance(last := taken[-1], End):
+                    stream.end(last)
+                    return
+        except Exception:
+            log.exception("a Session failed on what its client answered")
+            stream.end(Refused("INTERNAL", "the broker failed on this Session", action="report it with its log"))
+
+    async def _end(self, ends: tuple[End, ...]) -> None:
+        """What cannot be done is counted and otherwise let go: the half message is there, and asked about again.
+
+        Mostly somebody ended it meanwhile, the other way or long ago.
+        """
+        try:
+            results = await self._engine.execute(EndTransaction(ends))
+        except Refused as refused:
+            results = [refused] * len(ends)
+        for result in results:
+            if isinstance(result, Refused):
+                self._metrics.refusals.labels(result.code).inc()
+
+
+async def _hello(raws: AsyncIterator[bytes]) -> tuple[str, tuple[str, ...]]:
+    """(client id, topics) of the first message. Raises Refused when it is not a hello."""
+    async for raw in raws:
+        request = read(pb.SessionRequest, raw)
+        if not request.HasField("hello"):
+            break
+        hello = request.hello
+        client = check_text(hello.client_id, "hello.client_id", requests.CLIENT_ID_BYTES_MAX, required=True)
+        names = hello.transaction_topics
+        check_range(len(names), "hello.transaction_topics", 1, requests.ENTRIES_MAX)
+        return client, tuple(
+            requests.topic_name(name, f"hello.transaction_topics[{place}]") for place, name in enumerate(names)
+        )
+    raise invalid("a Session begins with hello", field="hello", action="say hello first, with client id and topics")
+
+
+async def _read_answers(raws: AsyncIterator[bytes], answers: Answers) -> None:
+    """Queues what the client answers, and at last how it ended. A full queue holds the client back."""
+    try:
+        async for raw in raws:
+            request = read(pb.SessionRequest, raw)
+            if not request.HasField("checked"):
+                raise invalid("after hello a Session takes answers to checks", field="checked", action="set checked")
+            if request.checked.resolution != pb.RESOLUTION_UNSPECIFIED:
+                await answers.put(decided(request.checked, "checked"))
+    except Refused as refused:
+        await answers.put(refused)
+    else:
+        await answers.put(None)
+
+
+def _check(check: Check) -> pb.TransactionCheck:
+    return pb.TransactionCheck(
+        transaction_id=transaction_text(check.transaction),
+        topic=check.topic,
+        message=pb.Message.FromString(check.data),
+        check=check.number,
+    )

@@ -1,0 +1,112 @@
+"""popmq.v1: delayed messages and transactions. docs/delay.md and docs/transactions.md say what they mean.
+
+    Recall            delay.recall                 ListDelayed         delay.listed
+    EndTransaction    ending.end                   ListTransactions    transaction.listed
+
+The stream on which producers are asked is in sessions.py.
+"""
+
+from google.protobuf.message import Message
+
+from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_server.api.native import requests, responses
+from popmq_server.api.native.requests import read
+from popmq_server.api.native.status import error_info
+from popmq_server.commands import End, Ended, EndTransaction, Look, Recall
+from popmq_server.engine.engine import Engine
+from popmq_server.engine.metrics import Metrics
+from popmq_server.errors import Refused, invalid
+from popmq_server.model.handles import read_recall, read_transaction
+from popmq_server.model.message import check_range
+
+#: Rows of a list, when nothing is said.
+ROWS_DEFAULT = 100
+
+
+class TimingService:
+    """What is not visible yet: taken back, ended, listed."""
+
+    def __init__(self, engine: Engine, metrics: Metrics) -> None:
+        self._engine = engine
+        self._metrics = metrics
+
+    async def Recall(self, raw: bytes) -> Message:
+        """Takes a delayed message back; OK: it will never be delivered."""
+        request = read(pb.RecallRequest, raw)
+        topic, handle = requests.topic_name(request.topic), read_recall(request.recall_handle)
+        if handle is None:
+            raise invalid(
+                "this is not a recall handle, or it is damaged",
+                field="recall_handle",
+                action="pass it exactly as Send or EndTransaction gave it",
+            )
+        message_id = await self._engine.execute(Recall(topic, handle))
+        self._served("Recall", topic, 1)
+        return pb.RecallResponse(message_id=message_id)
+
+    async def EndTransaction(self, raw: bytes) -> Message:
+        """Commits or rolls back, each entry on its own."""
+        request = read(pb.EndTransactionRequest, raw)
+        check_range(len(request.ends), "ends", 1, requests.ENTRIES_MAX)
+        ends = [_end(entry, f"ends[{place}]") for place, entry in enumerate(request.ends)]
+        answer = await self._engine.execute(EndTransaction(tuple(ends)))
+        self._served("EndTransaction", "", sum(isinstance(entry, Ended) for entry in answer))
+        return pb.EndTransactionResponse(results=[self._ended(entry, place) for place, entry in enumerate(answer)])
+
+    def _served(self, method: str, topic: str, messages: int) -> None:
+        """Counts a call by the names in it, as native.py does."""
+        self._metrics.requests.labels(method, "", topic).inc()
+        if messages:
+            self._metrics.messages.labels(method, "", topic).inc(messages)
+
+    def _ended(self, entry: Ended | Refused, number: int) -> pb.SendResult:
+        """One result; refused entries are counted as those of other calls are."""
+        if not isinstance(entry, Refused):
+            return responses.place(entry.place, entry.message_id)
+        self._metrics.refusals.labels(entry.code).inc()
+        if not entry.field.startswith("ends["):
+            entry.field = f"ends[{number}].{entry.field}"
+        return pb.SendResult(error=error_info(entry))
+
+    async def ListDelayed(self, raw: bytes) -> Message:
+        """What is due when, soonest first."""
+        request = read(pb.ListDelayedRequest, raw)
+        count = check_range(request.max_messages, "max_messages", 1, requests.ENTRIES_MAX, ROWS_DEFAULT)
+        until_ms = check_range(request.until_ms, "until_ms", 0, requests.INT64_MAX)
+        topic = requests.topic_name(request.topic) if request.topic else ""
+        rows, total = await self._engine.execute(Look("delayed", (topic, until_ms, count)))
+        return pb.ListDelayedResponse(messages=[pb.DelayedMessage(**row._asdict()) for row in rows], total=total)
+
+    async def ListTransactions(self, raw: bytes) -> Message:
+        """Half messages that nobody has ended, oldest first."""
+        request = read(pb.ListTransactionsRequest, raw)
+        count = check_range(request.max_messages, "max_messages", 1, requests.ENTRIES_MAX, ROWS_DEFAULT)
+        topic = requests.topic_name(request.topic) if request.topic else ""
+        rows, total = await self._engine.execute(Look("transactions", (topic, count)))
+        return pb.ListTransactionsResponse(messages=[pb.HalfMessage(**row._asdict()) for row in rows], total=total)
+
+
+def _end(entry: pb.TransactionEnd, field: str) -> End | Refused:
+    """One entry, or its refusal in its place."""
+    try:
+        return decided(entry, field)
+    except Refused as refused:
+        return refused
+
+
+def decided(entry: pb.TransactionEnd | pb.TransactionChecked, field: str) -> End:
+    """A decision about a transaction. Raises Refused for what cannot be one."""
+    transaction = read_transaction(entry.transaction_id)
+    if transaction is None:
+        raise invalid(
+            "this is not a transaction id, or it is damaged",
+            field=f"{field}.transaction_id",
+            action="pass it exactly as Send or the check gave it",
+        )
+    if entry.resolution not in (pb.COMMIT, pb.ROLLBACK):
+        raise invalid(
+            f"the resolution {entry.resolution} is neither COMMIT nor ROLLBACK",
+            field=f"{field}.resolution",
+            action="decide, or leave the transaction alone until it is asked about",
+        )
+    return End(transaction, entry.resolution == pb.COMMIT)

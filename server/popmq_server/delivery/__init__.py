@@ -1,0 +1,1 @@
+"""Pop, ack, revive, retry, dead letters; FIFO; owners; the history of leases."""

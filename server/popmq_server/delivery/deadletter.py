@@ -1,0 +1,225 @@
+"""Dead letters: a new record in `%DLQ%group`, so that it pins nothing and outlives its origin.
+
+The stored bytes are the message as received plus one more field, `dead_letter`: in protobuf a message followed by a
+field is the message with that field set, so nothing is decoded or encoded again. The core knows no generated code;
+these few bytes are written by hand and a test reads them with the generated class.
+
+    bury     member of a lease ─────▶ letter            (lease.py, revive.py)
+    redrive  letter ─────▶ retry topic of its origin    (redrive.py); the letter stays, marked in `gone`
+
+Whoever reads a dead-letter topic steps over what is gone, and it is in no number: TopicStat.redriven counts the marks.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from popmq_server.commands import Position
+from popmq_server.delivery import history
+from popmq_server.errors import Later, Refused
+from popmq_server.model import fields
+from popmq_server.model.checkpoint import CheckPoint, Lease, members_of
+from popmq_server.model.message import Outgoing, varint
+from popmq_server.model.records import TopicStat
+from popmq_server.state.space import GROW, messages_bytes
+from popmq_server.state.tx import Tx
+from popmq_server.storage.keys import CQ_KEY, QUEUE_KEY, U64
+from popmq_server.storage.lmdb import Transaction
+from popmq_server.topics import quarantine
+from popmq_server.topics.catalog import ensure_dead_letter_topic
+from popmq_server.topics.log import Log, located
+from popmq_server.topics.topic import append
+
+#: Bytes of messages that one piece makes dead letters of; one message is always allowed.
+BURY_BYTES_MAX = 4 << 20
+#: What a letter says of its origin, at most: names, and a reason of 4 KiB.
+ORIGIN_BYTES = 5 << 10
+#: Fields of popmq.v1.DeadLetter that are texts.
+_ORIGIN_TEXTS = (1, 6, 7)
+
+
+class Origin(NamedTuple):
+    """Where a dead letter came from and why: popmq.v1.DeadLetter."""
+
+    topic: str = ""
+    queue: int = 0
+    offset: int = 0
+    attempts: int = 0
+    first_pop_ms: int = 0
+    last_client: str = ""
+    reason: str = ""
+    dead_ms: int = 0
+
+
+def bury(tx: Tx, ck: CheckPoint, bits: int, reason: str, lease: Lease | None = None, how: int = history.DEAD) -> None:
+    """Moves members, already out of their lease, to the dead-letter topic of their group.
+
+    Rows of history are written for each of them, with the reason that the dead letter carries too. `lease`: the one
+    that they left; without it they are told to have left when it ended. `how`: DEAD or REJECTED.
+    """
+    group = tx.state.groups[ck.group_id]
+    topic = tx.state.topics[ck.topic_id]
+    log = Log(tx.kv)
+    found: list[Outgoing] = []
+    for run, offset, position, size in located(tx, ck, bits):
+        read = log.fetch(ck.topic_id, position, size)
+        if read is None:
+            quarantine.set_aside(tx, ck.group_id, ck.topic_id, run.queue, offset, position, size)
+            continue
+        origin = origin_bytes(
+            topic.name, run.queue, offset, run.attempts, run.first_pop_ms or ck.popped_ms, ck.client, reason, tx.now_ms
+        )
+        message = fields.outgoing(read[1])
+        found.append(Outgoing(read[1] + origin, message.tag_hash, message.hashes, message.message_id))
+    if found:
+        append(tx, ensure_dead_letter_topic(tx, group), 0, tuple(found))
+        tx.count((ck.group_id, ck.topic_id), dead=len(found))
+    history.write_members(tx, ck, bits, lease or Lease(tx.now_ms, 0), how, reason)
+
+
+class Budget:
+    """What of dead letters one piece may write: bounded in bytes, and by the room that the store has.
+
+    A letter has all the bytes of its message, so a bound of members alone would be gigabytes.
+    """
+
+    def __init__(self, tx: Tx, bytes_max: int = BURY_BYTES_MAX) -> None:
+        self._tx = tx
+        self._bytes_max = bytes_max
+        self._taken = 0
+        #: Whether a letter was left for a later piece; whether one found no room in the store.
+        self.full = self.no_room = False
+
+    def fitting(self, ck: CheckPoint, bits: int) -> int:
+        """The first members of `bits` whose letters may be written now; they count as written."""
+        fits = 0
+        for (_, _, _, size), member in zip(located(self._tx, ck, bits), members_of(bits), strict=True):
+            if not self.fits(size):
+                break
+            fits |= 1 << member
+        return fits
+
+    def fits(self, size: int) -> bool:
+        """Whether a letter of so many bytes may be written now; then it counts as written."""
+        if self._taken and self._taken + size > self._bytes_max:
+            self.full = True
+            return False
+        if not self._tx.room.has(GROW, messages_bytes([self._taken + size + ORIGIN_BYTES])):
+            self.no_room = True
+            return False
+        self._taken += size
+        return True
+
+    def refusal(self) -> Refused:
+        """Why a letter was not written now."""
+        return self._tx.room.refusal() if self.no_room else Later()
+
+
+def budget(tx: Tx) -> Budget:
+    """What all commands of a transaction together may write of dead letters."""
+    if tx.letters is None:
+        tx.letters = Budget(tx)
+    found: Budget = tx.letters
+    return found
+
+
+def origin_bytes(
+    topic: str, queue: int, offset: int, attempts: int, first_pop_ms: int, client: str, reason: str, now_ms: int
+) -> bytes:
+    """popmq.v1.Message.dead_letter, encoded."""
+    body = b"".join(
+        (
+            _text(1, topic),
+            _number(2, queue),
+            _number(3, offset),
+            _number(4, attempts),
+            _number(5, first_pop_ms),
+            _text(6, client),
+            _text(7, reason),
+            _number(8, now_ms),
+        )
+    )
+    return varint(fields.DEAD_LETTER << 3 | 2) + varint(len(body)) + body
+
+
+def opened(letter: bytes) -> tuple[bytes, Origin] | None:
+    """The message as it was before it died, and where it came from; None for what is no dead letter.
+
+    Only its last death is taken off: what was popped from a dead-letter topic and died there was a letter before.
+    """
+    at = None
+    for field, length, start, end in fields.fields(letter):
+        if field == fields.DEAD_LETTER:
+            at = start, end - length, end
+    if at is None:
+        return None
+    found: dict[int, str | int] = {}
+    raw = letter[at[1] : at[2]]
+    for field, value, _, end in fields.fields(raw):
+        found[field] = raw[end - value : end].decode() if field in _ORIGIN_TEXTS else value
+    origin = Origin(*(found.get(number, default) for number, default in enumerate(Origin(), 1)))  # type: ignore[arg-type]
+    return letter[: at[0]] + letter[at[2] :], origin
+
+
+def has_gone(tx: Tx, topic_id: int) -> bool:
+    """Whether any letter of a topic was redriven: most topics need no further look."""
+    return tx.state.topic_stat.get(topic_id, TopicStat()).redriven > 0
+
+
+def is_gone(kv: Transaction, topic_id: int, queue: int, offset: int) -> bool:
+    """Whether a letter was redriven."""
+    return kv.get("gone", CQ_KEY.pack(topic_id, queue, offset)) is not None
+
+
+def gone(kv: Transaction, topic_id: int, queue: int, first: int, stop: int) -> Iterator[int]:
+    """The offsets of a queue from `first` up to `stop` whose letters were redriven."""
+    for key, _ in kv.scan("gone", QUEUE_KEY.pack(topic_id, queue), CQ_KEY.pack(topic_id, queue, first)):
+        offset: int = CQ_KEY.unpack(key)[2]
+        if offset >= stop:
+            return
+        yield offset
+
+
+def gone_times(kv: Transaction, topic_id: int, queue: int, first: int, stop: int) -> Iterator[int]:
+    """When the letters from `first` up to `stop` that were redriven were."""
+    for key, value in kv.scan("gone", QUEUE_KEY.pack(topic_id, queue), CQ_KEY.pack(topic_id, queue, first)):
+        if CQ_KEY.unpack(key)[2] >= stop:
+            return
+        yield int(U64.unpack(value)[0])
+
+
+def gone_ahead(tx: Tx, where: tuple[int, int], upto: Position | None = None) -> int:
+    """How many redriven letters a group has still before it in a dead-letter topic, below `upto`."""
+    group_id, topic_id = where
+    if not has_gone(tx, topic_id):
+        return 0
+    found = 0
+    for queue in range(tx.state.topics[topic_id].queues):
+        stop = tx.state.queue_max.get((topic_id, queue), 0)
+        if upto is not None:
+            stop = min(stop, upto.queues.get(queue, 0))
+        found += sum(1 for _ in gone(tx.kv, topic_id, queue, tx.state.poff.get((group_id, topic_id, queue), 0), stop))
+    return found
+
+
+def mark_gone(tx: Tx, topic_id: int, queue: int, offsets: list[int]) -> None:
+    """These letters were redriven: nobody reads them here any more."""
+    for offset in offsets:
+        tx.kv.put("gone", CQ_KEY.pack(topic_id, queue, offset), U64.pack(tx.now_ms))
+    tx.count_topic(topic_id, redriven=len(offsets))
+
+
+def forget_gone(tx: Tx, topic_id: int, queue: int, offsets: list[int]) -> None:
+    """Retention has passed these letters, with their marks."""
+    for offset in offsets:
+        tx.kv.delete("gone", CQ_KEY.pack(topic_id, queue, offset))
+    if offsets:
+        tx.count_topic(topic_id, redriven=-len(offsets))
+
+
+def _number(field: int, value: int) -> bytes:
+    return varint(field << 3) + varint(value)
+
+
+def _text(field: int, value: str) -> bytes:
+    raw = value.encode()
+    return varint(field << 3 | 2) + varint(len(raw)) + raw

@@ -1,0 +1,220 @@
+"""FifoPick: what a pop of a FIFO topic will take, chosen by reading only, as Pick does (pick.py).
+
+    fwait ─ message groups whose turn it is ──▶ rows                       apply: taken entries go, parked ones come
+    cq ──── the first of a free message group ▶ rows                       lease: their message groups are locked
+       └─── of one that waits or is locked ───▶ parked in fwait
+
+Every second pop begins with the queues, so that neither starves the other (turns.py), and a message group gets a share
+of the batch before it gets more: a hot one does not keep the others out.
+"""
+
+from popmq_server.commands import Position
+from popmq_server.delivery import fifo
+from popmq_server.delivery.fifo import Waiting
+from popmq_server.delivery.pick import Pick
+from popmq_server.filters.filter import EVERYTHING, Filter
+from popmq_server.model.checkpoint import Run
+from popmq_server.model.records import RETRY_QUEUE, Group, Stat, Topic
+from popmq_server.state.tx import Tx
+from popmq_server.storage.keys import FWAIT_KEY
+
+#: Messages of a group in a topic that wait at most: beyond it reading stops until some are done.
+WAITING_MAX = 100_000
+#: Messages that one pop parks at most; the rest is for the next one.
+PARKS_MAX = 1_000
+#: A message group's share of a batch while others may have messages too: one of so many.
+SHARE_OF_BATCH = 8
+_NONE = Stat()
+
+
+class FifoPick(Pick):
+    """A plan over message groups. `part`: of the token, whose later chunks may take on where its earlier ones are."""
+
+    def __init__(
+        self,
+        tx: Tx,
+        group: Group,
+        topic: Topic,
+        messages_max: int,
+        bytes_max: int,
+        upto: Position | None = None,
+        owner_id: int = 0,
+        wanted: Filter = EVERYTHING,
+    ) -> None:
+        super().__init__(tx, group, topic, messages_max, bytes_max, upto, owner_id, wanted)
+        self.part = 0
+        self.groups: list[bytes] = []  # the message group of each row
+        self.where = (group.group_id, topic.topic_id)
+        self._mine: set[bytes] = set()  # message groups of which this pop takes something
+        self._taken: dict[bytes, Waiting] = {}  # by key; with those that do not match
+        self._from_lines = 0
+        self._parked: list[Waiting] = []
+        self._behind: dict[bytes, int] = {}  # how many of a message group wait, as this plan leaves it
+        self._waiting = tx.state.stat[self.where].waiting if self.where in tx.state.stat else 0
+
+    @property
+    def cut(self) -> bool:
+        return super().cut or len(self._parked) >= PARKS_MAX
+
+    def allowed(self, queue: int) -> int:
+        """What waits may be taken in two steps of one plan."""
+        return super().allowed(queue) - (self._from_lines if queue == RETRY_QUEUE and self.in_flight_max else 0)
+
+    def has_retries(self) -> bool:
+        """Whether it is the turn of a message group that waits."""
+        return self.tx.state.lines.count(self.where) > 0
+
+    def take_retry(self) -> bool:
+        """Takes from the message groups that wait without a lock, those first that wait longest; whether it got any."""
+        share, before = max(1, self.messages_max // SHARE_OF_BATCH), len(self._taken)
+        for message_group in self.tx.state.lines.of(self.where):
+            if not self.room:
+                break
+            self._take_waiting(message_group, min(share, self.room))
+        return len(self._taken) > before
+
+    def take_more(self) -> None:
+        """What waits of the message groups of which something was taken."""
+        for message_group in list(self._mine):
+            if self._behind.get(message_group, 0):
+                self._take_waiting(message_group, self.room)
+
+    def _take_waiting(self, message_group: bytes, count: int) -> None:
+        """Takes up to `count` of one message group, from the front on; what does not match is none of them."""
+        count = min(count, self.allowed(RETRY_QUEUE))
+        for key, value in self.tx.kv.scan("fwait", fifo.prefix_of(self.where, message_group)):
+            if key in self._taken:
+                continue
+            entry = fifo.waiting_of(key, value)
+            if count <= 0 or self.rejections_left <= 0 or not self._fits(entry.size):
+                return
+            if self._is_tied(entry) or not self._is_below(entry):
+                return
+            count -= self._take_entry(message_group, entry)
+
+    def _take_entry(self, message_group: bytes, entry: Waiting) -> bool:
+        """Whether one waiting message was taken; what cannot be read leaves too, or it would stay in front for ever."""
+        self._taken[entry.key] = entry
+        self._behind[message_group] = self._waits(message_group) - 1
+        read = self.log.fetch(self.topic.topic_id, entry.position, entry.size)
+        if read is None:
+            self._skip(entry.queue, entry.offset, entry.position, entry.size)
+            return False
+        if not self.passes(read[1]):
+            return False
+        attempt = entry.attempts + 1
+        self._take(entry.position, entry.size, read, entry.queue, entry.offset, attempt)
+        self.runs.append(Run(entry.queue, entry.offset, 1, attempt, entry.position, entry.size, entry.first_pop_ms))
+        self.groups.append(message_group)
+        self._mine.add(message_group)
+        self._from_lines += 1
+        return True
+
+    def _waits(self, message_group: bytes) -> int:
+        """How many of a message group wait, as far as this plan has come."""
+        return self._behind.get(message_group, self.tx.state.waiting.get((*self.where, message_group), 0))
+
+    def _is_tied(self, entry: Waiting) -> bool:
+        """Whether an entry is tied to a CheckPoint of the owner that asks: it comes back by its own token."""
+        return bool(self.owner_id) and self.returns_to(entry.bound_ck, entry.bound_member)
+
+    def _is_below(self, entry: Waiting) -> bool:
+        return self.upto is None or entry.offset < self.upto.queues.get(entry.queue, 0)
+
+    def take_queue(self, queue: int) -> None:
+        """Reads on in one queue: takes what may be taken and parks the rest."""
+        offset = start = self._start(queue)
+        stop = self._stop(queue)
+        rows_max = len(self.rows) + min(self.room, self.allowed(queue))
+        while offset < stop and len(self.rows) < rows_max and not self._ended:
+            units, behind = self._candidates(queue, offset, min(stop - offset, PARKS_MAX))
+            before = offset
+            if behind > offset:
+                offset = self._read_units(queue, offset, units, behind, rows_max)
+            else:
+                offset = self._over_hole(queue, offset, stop)
+            if offset == before:
+                break
+        self._reach(queue, start, offset)
+
+    def _read_units(
+        self, queue: int, offset: int, units: list[tuple[int, int, int]], behind: int, rows_max: int
+    ) -> int:
+        """The offset behind what was taken, parked or passed over. A run is a stretch that was taken, without a gap."""
+        first, waits = offset, self.tx.state.stat.get(self.where, _NONE).waiting - len(self._taken)
+        for found, position, size in units:
+            if found > offset:
+                self._close_run(queue, first, offset)
+                self.filtered += found - offset
+                first = offset = found
+            if len(self.rows) >= rows_max or self._ended or waits + len(self._parked) >= WAITING_MAX:
+                break
+            taken = self._read_unit(queue, found, position, size)
+            if taken is None:
+                break
+            if not taken:
+                self._close_run(queue, first, offset)
+                first = found + 1
+            offset = found + 1
+        else:
+            self.filtered += behind - offset
+            self._close_run(queue, first, offset)
+            return behind
+        self._close_run(queue, first, offset)
+        return offset
+
+    def _read_unit(self, queue: int, offset: int, position: int, size: int) -> bool | None:
+        """Whether one message was taken; None when it does not fit any more."""
+        read = self.log.fetch(self.topic.topic_id, position, size)
+        if read is None:
+            self._skip(queue, offset, position, size)
+            return False
+        message_group = fifo.message_group_hash(read[1])
+        free = self._is_free(message_group)
+        if free and not self._fits(size):
+            return None
+        if not self.passes(read[1]):
+            return False
+        if not free:
+            self._park(message_group, queue, offset, position, size)
+            return False
+        self._take(position, size, read, queue, offset, 1)
+        self.groups.append(message_group)
+        self._mine.add(message_group)
+        return True
+
+    def _is_free(self, message_group: bytes) -> bool:
+        """Whether the next unread message of a message group may be taken: none before it waits or is with others."""
+        if (self._waiting or self._behind) and self._waits(message_group):
+            return False
+        if message_group in self._mine:
+            return True
+        lock = self.tx.state.locks.get((*self.where, message_group))
+        return lock is None or (lock[1] > 0 and lock[1:] == (self.owner_id, self.part))
+
+    def _park(self, message_group: bytes, queue: int, offset: int, position: int, size: int) -> None:
+        key = FWAIT_KEY.pack(*self.where, message_group, offset)
+        self._behind[message_group] = self._waits(message_group) + 1
+        self._parked.append(Waiting(key, position, size, 0, queue, 0, 0, 0, 0, ""))
+
+    def more_retries(self) -> bool:
+        """Whether an applied pick left message groups whose turn it is, and which are not the asking owner's."""
+        for message_group in self.tx.state.lines.of(self.where):
+            entry = fifo.front(self.tx, self.where, message_group)
+            if entry is not None and not self._is_tied(entry) and self._is_below(entry):
+                return True
+        return False
+
+    def rest(self, queues: range | tuple[int, ...]) -> int:
+        """What is unread, and one for each message group whose turn it is: what else waits comes after these."""
+        return super().rest(queues) + self.tx.state.lines.count(self.where)
+
+    def apply(self) -> None:
+        """Taken entries go and parked ones come; the locks follow from the lease."""
+        super().apply()
+        for entry in self._taken.values():
+            fifo.remove(self.tx, self.where, entry)
+        for entry in self._taken.values():
+            fifo.tear(self.tx, self.where, entry)
+        for entry in self._parked:
+            fifo.put(self.tx, self.where, entry)

@@ -1,0 +1,428 @@
+"""What a client does with its deliveries: ack, extend, release, reject.
+
+A handle names member i of a CheckPoint. The member is under sub i + 1 when its lease was changed alone, else it is bit
+i of sub 0. An ack is good while the member is undone, even a little after its due time: the writer takes acks and the
+revive one after the other, so exactly one of them wins (I.16). A late ack gets HANDLE_LAPSED and changes nothing.
+
+    ack      the bit is set; with the last bit of the last part the CheckPoint goes and `hist` says how it ended
+    extend   all that is undone: the part's key moves. Some of it: each member gets a key of its own, same handle
+    release  the member leaves. No attempt left: dead letter. No delay: retry topic. A delay: a CheckPoint of kind
+             backoff, which nobody has a handle on, waits for its due time
+    reject   dead letter, now
+
+Entries of one request that name the same part and want the same are one change.
+"""
+
+import os
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from popmq_server.commands import Ack, Acked, Change, ChangeInvisibleTime
+from popmq_server.delivery import deadletter, fifo, history, invalidated
+from popmq_server.errors import Refused, bad_handle, group_not_found, invalid, lapsed
+from popmq_server.model.checkpoint import BACKOFF, CheckPoint, Lease, Run, members_of
+from popmq_server.model.message import Handle
+from popmq_server.model.records import Group
+from popmq_server.state.space import MOVE, entries_bytes
+from popmq_server.state.tx import Tx
+from popmq_server.storage.keys import RQ_KEY, RQ_VALUE
+from popmq_server.topics.log import Log, located
+
+
+class Found(NamedTuple):
+    """An undone member, and which part of its CheckPoint's lease it is under."""
+
+    ck: CheckPoint
+    sub: int
+    bit: int
+
+
+def find(tx: Tx, group: Group, handle: Handle, field: str) -> Found:
+    """The member that a handle names, or Refused.
+
+    Checked in the order in which a caller can do something about it: over, not ours, not this group's, over after
+    all.
+    """
+    ck = tx.state.ck.get(handle.ck_id)
+    if ck is None and handle.ck_id < tx.state.counters[""].ck_id:
+        raise lapsed(field)
+    if ck is None or ck.nonce != handle.nonce or handle.member >= ck.members:
+        raise bad_handle(field, "this handle was not given out by this broker")
+    if ck.group_id != group.group_id:
+        raise bad_handle(field, f"this delivery belongs to another group than {group.name!r}")
+    bit = 1 << handle.member
+    if not tx.state.alive(ck.topic_id):  # deleted or purged: what is left of it is being removed
+        raise lapsed(field)
+    if invalidated.of_checkpoint(tx.state, ck) & bit:
+        raise lapsed(field)
+    whole = tx.state.leases.get((ck.ck_id, 0))
+    if whole is not None and whole.undone & ~whole.released & bit:
+        return Found(ck, 0, bit)
+    if (ck.ck_id, handle.member + 1) in tx.state.leases:
+        return Found(ck, handle.member + 1, bit)
+    raise lapsed(field)
+
+
+def ack(tx: Tx, command: Ack) -> Acked:
+    """Finishes deliveries; one entry for each handle."""
+    group = tx.group(command.group)
+    if group is None:
+        raise group_not_found(command.group)
+    results: list[Refused | None] = []
+    done: dict[tuple[int, int], int] = {}
+    for place, handle in enumerate(command.handles):
+        try:
+            if isinstance(handle, Refused):
+                raise handle
+            found = find(tx, group, handle, f"handles[{place}]")
+            key = (found.ck.ck_id, found.sub)
+            if done.get(key, 0) & found.bit:
+                raise lapsed(f"handles[{place}]")
+            done[key] = done.get(key, 0) | found.bit
+            results.append(None)
+        except Refused as refused:
+            results.append(refused)
+    topics: dict[str, int] = {}
+    for (ck_id, sub), bits in done.items():
+        ck = tx.state.ck[ck_id]
+        finish(tx, ck, sub, bits)
+        if topic := tx.state.topics.get(ck.topic_id):
+            topics[topic.name] = topics.get(topic.name, 0) + bits.bit_count()
+    return Acked(results, topics)
+
+
+def finish(tx: Tx, ck: CheckPoint, sub: int, bits: int) -> None:
+    """Members are done: their bits are set, the counters move, and with the last one the lease is history.
+
+    An owner's CheckPoint stays, empty or not, until AckUpTo: its token still answers with what was sealed.
+    """
+    tx.hold(ck, bits, -1)
+    tx.count((ck.group_id, ck.topic_id), acked=bits.bit_count())
+    part = tx.state.leases[(ck.ck_id, sub)]
+    left = part.undone & ~bits
+    if left or ck.owner_id:
+        tx.set_lease(ck, sub, part._replace(undone=left))
+    else:
+        history.write(tx, ck, part._replace(undone=0), sub, history.ACKED)
+        tx.set_lease(ck, sub, None)
+
+
+def change(tx: Tx, command: ChangeInvisibleTime) -> list[tuple[int, bool] | Refused]:
+    """Extends, releases or rejects deliveries; entries of one CheckPoint that want the same are done together."""
+    group = tx.group(command.group)
+    if group is None:
+        raise group_not_found(command.group)
+    results: list[tuple[int, bool] | Refused] = []
+    wanted: dict[tuple[object, ...], tuple[Change, list[tuple[int, Found]]]] = {}
+    seen: set[tuple[int, int]] = set()
+    for place, entry in enumerate(command.changes):
+        results.append((0, False))
+        try:
+            if isinstance(entry, Refused):
+                raise entry
+            found = find(tx, group, entry.handle, f"changes[{place}].handle")
+            if found.ck.owner_id:
+                raise invalid(
+                    "an owner holds this message",
+                    field=f"changes[{place}].handle",
+                    action="use RenewOwner, AckUpTo or ReleaseOwner",
+                )
+            if (found.ck.ck_id, found.bit) in seen:
+                raise invalid("this handle stands twice in the request", field=f"changes[{place}].handle")
+            seen.add((found.ck.ck_id, found.bit))
+            wanted.setdefault((found.ck.ck_id, found.sub, *entry[1:]), (entry, []))[1].append((place, found))
+        except Refused as refused:
+            results[place] = refused
+    for alike, founds in wanted.values():
+        _apply(tx, group, alike, founds, results)
+    return results
+
+
+def _apply(
+    tx: Tx, group: Group, entry: Change, founds: list[tuple[int, Found]], results: list[tuple[int, bool] | Refused]
+) -> None:
+    """One kind of change for members of one part of one CheckPoint; fills in their results.
+
+    A member that is to be a dead letter is Later when this transaction has written enough of them: the broker asks
+    again. It is refused when the store has no room for it.
+    """
+    ck, sub = founds[0][1].ck, founds[0][1].sub
+    if ck.groups:
+        founds = _still_held(tx, founds, results)
+    if entry.kind != "extend":
+        founds = _with_room(tx, group, entry, founds, results)
+    bits = sum(found.bit for _, found in founds)
+    if not bits:
+        return
+    if entry.kind == "extend":
+        visible_ms = _extend(tx, ck, sub, bits, entry.delay_ms or 0)
+        outcome = {place: (visible_ms, False) for place, _ in founds}
+    elif entry.kind == "reject":
+        part = tx.state.leases[(ck.ck_id, sub)]
+        _leave_alone(tx, ck, sub, bits)
+        deadletter.bury(tx, ck, bits, entry.reason, part, history.REJECTED)
+        outcome = {place: (tx.now_ms, True) for place, _ in founds}
+    else:
+        outcome = _release(tx, group, entry, ck, sub, bits, founds)
+    for place, result in outcome.items():
+        results[place] = result
+
+
+def _with_room(
+    tx: Tx, group: Group, entry: Change, founds: list[tuple[int, Found]], results: list[tuple[int, bool] | Refused]
+) -> list[tuple[int, Found]]:
+    """Those that may leave their lease now. Of a message group whose head may not die now nobody leaves."""
+    if not founds:
+        return founds
+    if not tx.room.has(MOVE, entries_bytes(len(founds), entry.reason)):
+        for place, _ in founds:
+            results[place] = tx.room.refusal()
+        return []
+    ck, bits = founds[0][1].ck, sum(found.bit for _, found in founds)
+    dying = bits
+    if entry.kind != "reject":
+        tried = fifo.heads(ck, bits) if ck.groups else bits
+        stops = entry.uncounted or (ck.groups and group.stop_on_failure)
+        dying = 0 if stops else exhausted(ck, tried, group.max_attempts)
+    letters = deadletter.budget(tx)
+    staying = dying & ~letters.fitting(ck, dying) if dying else 0
+    if not staying:
+        return founds
+    locked = {ck.groups[member] for member in members_of(staying)} if ck.groups else set()
+    refused = letters.refusal()
+    going: list[tuple[int, Found]] = []
+    for place, found in founds:
+        if found.bit & staying or (locked and ck.groups[found.bit.bit_length() - 1] in locked):
+            results[place] = refused
+        else:
+            going.append((place, found))
+    return going
+
+
+def _extend(tx: Tx, ck: CheckPoint, sub: int, bits: int, invisible_ms: int) -> int:
+    """Moving all that is undone moves one small key; moving some of it splits them off, one by one.
+
+    So does moving all of what lives with its client: it has a time of its own from here on.
+    """
+    due_ms = tx.now_ms + invisible_ms
+    part = tx.state.leases[(ck.ck_id, sub)]
+    renewed = part.renewed(tx.now_ms, due_ms)
+    if part.undone == bits and (sub or not ck.session):
+        tx.set_lease(ck, sub, renewed)
+        return due_ms
+    for member in members_of(bits):
+        tx.set_lease(ck, member + 1, renewed._replace(undone=1 << member))
+    left = part.undone & ~bits
+    if not left and part.undone != ck.all_bits:
+        history.write(tx, ck, part._replace(undone=bits), sub, history.ACKED)  # of those that were done before
+    tx.set_lease(ck, sub, part._replace(undone=left) if left else None)
+    return due_ms
+
+
+def _release(
+    tx: Tx, group: Group, entry: Change, ck: CheckPoint, sub: int, bits: int, founds: list[tuple[int, Found]]
+) -> dict[int, tuple[int, bool]]:
+    """Members without an attempt left are buried, the others wait for their delay or go straight to the retry
+    topic.
+    """
+    if ck.groups:
+        return _release_in_order(tx, group, entry, ck, sub, bits, founds)
+    dead = 0 if entry.uncounted else exhausted(ck, bits, group.max_attempts)
+    part = tx.state.leases[(ck.ck_id, sub)]
+    _leave_alone(tx, ck, sub, bits)
+    if dead:
+        deadletter.bury(tx, ck, dead, entry.reason or "no attempts left", part)
+    outcome = {place: (tx.now_ms, True) for place, found in founds if found.bit & dead}
+    by_delay: dict[int, int] = {}
+    for place, found in founds:
+        if found.bit & dead:
+            continue
+        delay_ms = entry.delay_ms
+        if delay_ms is None:
+            attempts = ck.attempts_of(found.bit.bit_length() - 1)
+            delay_ms = group.delays_ms[min(attempts, len(group.delays_ms)) - 1]
+        by_delay[delay_ms] = by_delay.get(delay_ms, 0) | found.bit
+        outcome[place] = (tx.now_ms + delay_ms, False)
+    for delay_ms, group_bits in by_delay.items():
+        back_ms = tx.now_ms + delay_ms if delay_ms else 0
+        history.write_members(tx, ck, group_bits, part, history.RELEASED, entry.reason, back_ms)
+        if delay_ms:
+            _back_off(tx, ck, group_bits, tx.now_ms + delay_ms, entry.uncounted, entry.reason)
+        else:
+            to_retry(tx, ck, group_bits, entry.reason, uncounted=entry.uncounted)
+    return outcome
+
+
+def _still_held(
+    tx: Tx, founds: list[tuple[int, Found]], results: list[tuple[int, bool] | Refused]
+) -> list[tuple[int, Found]]:
+    """Those that an earlier entry of the request has not taken back with its message group; the others have lapsed."""
+    held = []
+    for place, found in founds:
+        part = tx.state.leases.get((found.ck.ck_id, found.sub))
+        if part is not None and part.undone & found.bit:
+            held.append((place, found))
+        else:
+            results[place] = lapsed(f"changes[{place}].handle")
+    return held
+
+
+def _release_in_order(
+    tx: Tx, group: Group, entry: Change, ck: CheckPoint, sub: int, bits: int, founds: list[tuple[int, Found]]
+) -> dict[int, tuple[int, bool]]:
+    """FIFO: the first of each message group has failed, those behind it in the lease were not tried and wait again.
+
+    One without an attempt left is buried, and the message group goes on with what the client still has of it; or, in a
+    group that stops on failure, it waits at the front until an operator resumes its message group.
+    """
+    failed = fifo.heads(ck, bits)
+    dead = 0 if entry.uncounted else exhausted(ck, failed, group.max_attempts)
+    stopped = dead if group.stop_on_failure else 0
+    dead &= ~stopped
+    behind = (fifo.followers(ck, fifo.undone(tx, ck), failed & ~dead) | bits) & ~failed
+    lease = tx.state.leases[(ck.ck_id, sub)]
+    for part_sub, part in fifo.parts(tx, ck):
+        if leaving := part.undone & (failed | behind):
+            _leave_alone(tx, ck, part_sub, leaving)
+    reason = entry.reason or "no attempts left"
+    if dead:
+        deadletter.bury(tx, ck, dead, reason, lease)
+    history.write_members(tx, ck, stopped, lease, history.RELEASED, entry.reason)
+    history.write_members(tx, ck, behind, lease, history.RELEASED, fifo.BEHIND)
+    fifo.put_back(tx, ck, behind, fifo.BEHIND, 0)
+    fifo.put_back(tx, ck, stopped, reason, stopped, stopped=stopped)
+    outcome = {place: (tx.now_ms, bool(found.bit & dead)) for place, found in founds}
+    for place, found in founds:
+        if found.bit & failed & ~(dead | stopped):
+            back_ms = _back_in_order(tx, group, entry, ck, found.bit)
+            history.write_members(tx, ck, found.bit, lease, history.RELEASED, entry.reason, back_ms)
+            outcome[place] = (back_ms, False)
+    return outcome
+
+
+def _back_in_order(tx: Tx, group: Group, entry: Change, ck: CheckPoint, bit: int) -> int:
+    """The head of a message group comes back after its delay, which keeps the lock; when."""
+    delay_ms = entry.delay_ms
+    if delay_ms is None:
+        attempts = ck.attempts_of(bit.bit_length() - 1)
+        delay_ms = group.delays_ms[min(attempts, len(group.delays_ms)) - 1]
+    if delay_ms:
+        _back_off(tx, ck, bit, tx.now_ms + delay_ms, entry.uncounted, entry.reason)
+    else:
+        to_retry(tx, ck, bit, entry.reason, uncounted=entry.uncounted)
+    return tx.now_ms + delay_ms
+
+
+def _leave_alone(tx: Tx, ck: CheckPoint, sub: int, bits: int) -> None:
+    """Members leave their part; the row that says how is written by the caller for each of them."""
+    tx.hold(ck, bits, -1)
+    part = tx.state.leases[(ck.ck_id, sub)]
+    left = part.undone & ~bits
+    if not left and not sub and part.undone != ck.all_bits:
+        history.write(tx, ck, part._replace(undone=bits), sub, history.ACKED)
+    tx.set_lease(ck, sub, part._replace(undone=left) if left else None)
+
+
+def exhausted(ck: CheckPoint, bits: int, max_attempts: int) -> int:
+    """Those members of `bits` that have no attempt left.
+
+    Attempts are one number for each run, since the members of a run were popped by the same commits.
+    """
+    return sum(inside << start for run, start, inside in ck.runs_with(bits) if run.attempts >= max_attempts)
+
+
+def _back_off(tx: Tx, ck: CheckPoint, bits: int, due_ms: int, uncounted: bool, reason: str) -> None:
+    """A CheckPoint of kind backoff: nobody has a handle on it, at its due time its members go to the retry topic.
+
+    The old handles are dead with the old bits: the new CheckPoint has a nonce that nobody was told.
+    """
+    tx.room.demand(MOVE, entries_bytes(bits.bit_count()))
+    runs = take_runs(ck, bits, uncounted)
+    waiting = CheckPoint(
+        tx.next("ck_id"),
+        ck.group_id,
+        ck.topic_id,
+        BACKOFF,
+        0,
+        int.from_bytes(os.urandom(8), "big"),
+        tx.now_ms,
+        "",
+        ck.client,
+        reason,
+        runs,
+        bits.bit_count(),
+        take_chunks(ck, bits),
+        tuple(ck.groups[member] for member in members_of(bits)) if ck.groups else (),
+    )
+    tx.state.ck[waiting.ck_id] = waiting
+    tx.set_lease(waiting, 0, Lease(due_ms, waiting.all_bits))
+    tx.hold(waiting, waiting.all_bits, 1)
+
+
+def take_runs(ck: CheckPoint, bits: int, uncounted: bool) -> tuple[Run, ...]:
+    """The members of `bits` as runs of their own.
+
+    Neighbours that leave together stay one run, so a released batch does not become a record for each message.
+    """
+    runs: list[Run] = []
+    for run, _, inside in ck.runs_with(bits):
+        for first, length in _stretches(members_of(inside)):
+            runs.append(
+                run._replace(
+                    first=run.first + first,
+                    length=length,
+                    attempts=run.attempts - uncounted,
+                    first_pop_ms=run.first_pop_ms or ck.popped_ms,
+                )
+            )
+    return tuple(runs)
+
+
+def take_chunks(ck: CheckPoint, bits: int) -> tuple[tuple[int, int], ...]:
+    """Where the members of `bits` lie, counted anew."""
+    chunks: list[tuple[int, int]] = []
+    for place, member in enumerate(members_of(bits)):
+        chunk = ck.chunk_of(member)
+        if not chunks or chunks[-1][1] != chunk:
+            chunks.append((place, chunk))
+    return tuple(chunks)
+
+
+def _stretches(numbers: list[int]) -> Iterable[tuple[int, int]]:
+    """(first, length) of each stretch of consecutive numbers."""
+    start = 0
+    for place in range(1, len(numbers) + 1):
+        if place == len(numbers) or numbers[place] != numbers[place - 1] + 1:
+            yield numbers[start], place - start
+            start = place
+
+
+def to_retry(tx: Tx, ck: CheckPoint, bits: int, reason: str, *, uncounted: bool = False, bound: bool = False) -> int:
+    """Puts members, already out of their lease, into the retry topic; the number of the first entry.
+
+    `bound`: the entries stay tied to their owner's CheckPoint, which may take them back.
+    """
+    if fifo.keeps_order(tx, ck):
+        fifo.put_back(tx, ck, bits, reason, 0 if uncounted else bits, bound=bound)
+        return 0
+    tx.room.demand(MOVE, entries_bytes(bits.bit_count(), reason))
+    where, text = (ck.group_id, ck.topic_id), reason.encode()
+    places = located(tx, ck, bits)
+    first = tx.next("rseq", len(places))
+    log, chunks = Log(tx.kv), dict[int, int]()
+    for _, _, position, _ in places:
+        chunk = log.chunk_of(position)
+        chunks[chunk] = chunks.get(chunk, 0) + 1
+    for rseq, (run, offset, position, size), member in zip(
+        range(first, first + len(places)), places, members_of(bits), strict=True
+    ):
+        tie = (ck.ck_id, member) if bound else (0, 0)
+        value = RQ_VALUE.pack(
+            position, size, run.attempts - uncounted, run.queue, offset, run.first_pop_ms or ck.popped_ms, *tie
+        )
+        tx.kv.put("rq", RQ_KEY.pack(*where, rseq), value + text)
+    for chunk, count in chunks.items():
+        tx.pin(chunk, count)
+    tx.count(where, retry=len(places))
+    tx.wake(*where)
+    return first

@@ -1,0 +1,478 @@
+"""Owners and sealed tokens: leases that outlive a process.
+
+    own   G + hash16(owner) → generation, lease until, acked epoch, last seen       one key of it in `due`
+    tok   G + T + hash16(owner, epoch, part, chunk) → ck_id or none, count, end
+
+               Pop with a new token                 AckUpTo(epoch)
+    ready ─────────────────────────────▶  BOUND  ──────────────────────▶ done
+                                          ▲    │                          ▲
+        the owner lives again: take back  │    │ the owner's lease ends   │ AckUpTo, late
+                                          │    ▼                          │
+                                         RELEASED ────────────────────────┘
+                                            │  in the retry topic, tied to its CheckPoint
+                                            ▼
+                                          TORN: somebody else popped it
+
+The CheckPoint of a token has its bitmap under due = NEVER: its lease is its owner's, and RenewOwner moves one key.
+A CheckPoint is released whole and taken back whole, so the retry entry of each member follows from one number.
+What a reader may rely on, after the rules R1–R8 of the experiments with Spark's readers:
+
+    seal     a set is durable before it is answered, an empty one too: a repeated read never grows
+    replay   the same members less what is done, in the same order; attempts do not count up; never a dead letter
+    end      is true only when every queue and the retry topic had nothing more, or the share was full
+    fence    AttachOwner raises the generation; older ones are told FENCED, in every call
+    finish   AckUpTo is idempotent, also late; a Pop of a finished epoch is told EPOCH_ALREADY_ACKED
+    theft    after the lease others may pop; the next replay says how many were stolen (`torn`)
+"""
+
+import itertools
+
+from popmq_server.commands import (
+    AckUpTo,
+    AttachOwner,
+    Available,
+    Pop,
+    Popped,
+    PopToken,
+    Position,
+    ReleaseOwner,
+    RenewOwner,
+)
+from popmq_server.delivery import deadletter, fifo, history, invalidated
+from popmq_server.delivery.fifo_pick import FifoPick
+from popmq_server.delivery.lease import to_retry
+from popmq_server.delivery.pick import Pick
+from popmq_server.delivery.pop import IN_FLIGHT_RETRY_MS, choose, lease, picking, queues_of, read_members
+from popmq_server.delivery.subscription import ALL_QUEUES, bind, expect_mode, note_read, refuse_lite, resolve, subscribe
+from popmq_server.errors import Refused, group_not_found, invalid, topic_not_found
+from popmq_server.filters.filter import Filter
+from popmq_server.model.checkpoint import CheckPoint, Lease, members_of
+from popmq_server.model.records import Group, Owner, Stat, Token, Topic
+from popmq_server.state.tx import Tx
+from popmq_server.storage.keys import NEVER, RQ_KEY, STAT_KEY, SUB_OWNER, U64, hash16
+from popmq_server.topics import catalog, permission, quotas
+
+#: An owner that nobody has heard of for so long is dropped, with its tokens.
+OWNER_KEEP_MS = 7 * 24 * 3_600_000
+#: Messages bound to one owner.
+OWNED_MAX = 1_000_000
+
+
+def _find(tx: Tx, group_name: str, name: str, generation: int) -> tuple[Group, Owner]:
+    """The group and its owner, for a request of this generation (0: an operator, whatever it is). Else FENCED."""
+    group = tx.group(group_name)
+    if group is None:
+        raise group_not_found(group_name)
+    owner = tx.state.owners.get((group.group_id, hash16(name)))
+    if owner is None:
+        raise Refused(
+            "OWNER_NOT_FOUND", f"group {group_name!r} has no owner {name!r}", field="owner", action="AttachOwner first"
+        )
+    if generation and generation < owner.generation:
+        raise Refused(
+            "FENCED",
+            f"owner {name!r} has generation {owner.generation}, this request has {generation}",
+            field="generation",
+            action="stop: another process has taken over",
+        )
+    if generation > owner.generation:
+        raise invalid(f"owner {name!r} has generation {owner.generation}, not yet {generation}", field="generation")
+    return group, owner
+
+
+def _put(tx: Tx, owner: Owner) -> Owner:
+    """Stores an owner, and its one key in `due`: when its lease ends, when it is forgotten, or now, to take back."""
+    tx.state.owners[(owner.group_id, owner.key)] = owner
+    due_ms = owner.last_seen_ms + OWNER_KEEP_MS if owner.released else owner.lease_until_ms
+    if owner.lease_until_ms > tx.now_ms and tx.state.loose.get(owner.owner_id, 0) > 0:
+        due_ms = tx.now_ms
+    tx.state.leases[(owner.owner_id, SUB_OWNER)] = Lease(due_ms, 0)
+    return owner
+
+
+def attach(tx: Tx, command: AttachOwner) -> tuple[int, int, int]:
+    """Makes or takes over an owner; requests of older generations are fenced from now on.
+
+    The group's start position is fixed here too: a Spark query names its topic before it reads, and what is sent in
+    between belongs to it.
+    """
+    topic = tx.topic(command.topic) if command.topic else None
+    if command.topic and topic is None:
+        raise topic_not_found(command.topic)
+    if topic is not None:
+        refuse_lite(topic)
+    group = tx.group(command.group)
+    if group is None and not command.create_group:
+        raise group_not_found(command.group)
+    if group is None:
+        group = catalog.create_default_group(tx, command.group)
+    if topic is not None:
+        bind(tx, group, topic, command.start)
+    key = hash16(command.owner)
+    owner = tx.state.owners.get((group.group_id, key))
+    if owner is None:
+        owner = Owner(tx.next("entity"), group.group_id, key, command.owner, 0, 0, 0, 0, False)
+        tx.state.owner_keys[owner.owner_id] = (group.group_id, key)
+    owner = _put(
+        tx,
+        owner._replace(
+            generation=owner.generation + 1,
+            lease_until_ms=tx.now_ms + command.lease_ms,
+            last_seen_ms=tx.now_ms,
+            released=False,
+        ),
+    )
+    return owner.generation, owner.acked_epoch, topic.queues if topic else 0
+
+
+def renew(tx: Tx, command: RenewOwner) -> tuple[int, int, int]:
+    """Moves the lease of all that is bound. What was released meanwhile stays so until its token is popped again.
+
+    One small key moves, whatever the owner holds: that is why members of a token have no deadline of their own.
+    """
+    _, owner = _find(tx, command.group, command.owner, command.generation)
+    owner = _put(
+        tx, owner._replace(lease_until_ms=tx.now_ms + command.lease_ms, last_seen_ms=tx.now_ms, released=False)
+    )
+    return (
+        len(tx.state.owner_tokens.get(owner.owner_id, ())),
+        tx.state.owned.get(owner.owner_id, 0),
+        owner.lease_until_ms,
+    )
+
+
+def ack_up_to(tx: Tx, command: AckUpTo) -> tuple[int, int, dict[str, int]]:
+    """Finishes the tokens of all epochs up to one, late or not; a second time it finds nothing to do.
+
+    Work is a few operations for each CheckPoint, not for each message; an owner with a million messages in flight has
+    some thousand of them.
+    """
+    _, owner = _find(tx, command.group, command.owner, command.generation)
+    topics: dict[str, int] = {}
+    kept = []
+    for key in tx.state.owner_tokens.get(owner.owner_id, ()):
+        token = tx.state.tokens[key]
+        if token.epoch > command.epoch:
+            kept.append(key)
+            continue
+        acked = _finish(tx, token)
+        if acked and (topic := tx.state.topics.get(key[1])):
+            topics[topic.name] = topics.get(topic.name, 0) + acked
+        tx.state.tokens.pop(key)
+    tx.state.owner_tokens[owner.owner_id] = tuple(kept)
+    owner = _put(tx, owner._replace(acked_epoch=max(owner.acked_epoch, command.epoch), last_seen_ms=tx.now_ms))
+    return sum(topics.values()), owner.acked_epoch, topics
+
+
+def _finish(tx: Tx, token: Token) -> int:
+    """All that a token still holds is acked, bound or in the retry topic; the torn are not its own any more."""
+    ck = tx.state.ck.get(token.ck_id) if token.ck_id else None
+    if ck is None:
+        return 0
+    part = tx.state.leases[(ck.ck_id, 0)]
+    _take_back(tx, ck, part)
+    tx.hold(ck, part.undone & ~part.released, -1)
+    tx.count((ck.group_id, ck.topic_id), acked=part.undone.bit_count())
+    history.write(tx, ck, part._replace(undone=part.torn), 0, history.ACKED)
+    tx.set_lease(ck, 0, None)
+    return part.undone.bit_count()
+
+
+def release(tx: Tx, command: ReleaseOwner) -> int:
+    """Ends the owner's lease now: what it holds becomes visible, at once or in the next transactions.
+
+    An operator's call too: the key in `due` is set to now, so the revive does the work in bounded pieces.
+    """
+    _, owner = _find(tx, command.group, command.owner, command.generation)
+    held = tx.state.owned.get(owner.owner_id, 0)
+    _put(tx, owner._replace(lease_until_ms=tx.now_ms, released=False))
+    return held
+
+
+def lapse(tx: Tx, owner_id: int, members_max: int) -> int:
+    """The owner's key in `due` came up; members moved, at least 1.
+
+    It lives: what it lost and nobody popped comes back. Its lease ended: what it holds is released. Nobody has heard of
+    it for days: it is dropped.
+    """
+    where = tx.state.owner_keys.get(owner_id)
+    if where is None:
+        tx.state.leases.pop((owner_id, SUB_OWNER))
+        return 1
+    owner = tx.state.owners[where]
+    if owner.lease_until_ms > tx.now_ms:
+        moved = _reclaim(tx, owner, members_max)
+        _put(tx, owner)
+        return moved or 1
+    if owner.released:
+        return _drop(tx, owner, members_max)
+    group = tx.state.groups.get(owner.group_id)
+    moved, more = 0, False
+    if group is not None and not group.exclusive_owner:
+        moved, more = _release_members(tx, owner, members_max)
+    if not more:
+        _put(tx, owner._replace(released=True))
+    return moved or 1
+
+
+def _reclaim(tx: Tx, owner: Owner, members_max: int) -> int:
+    """Takes back whole CheckPoints until `members_max` is reached; how many members."""
+    moved = 0
+    for key in tx.state.owner_tokens.get(owner.owner_id, ()):
+        ck = tx.state.ck.get(tx.state.tokens[key].ck_id)
+        part = tx.state.leases.get((ck.ck_id, 0)) if ck else None
+        if ck is not None and part is not None and part.released and moved < members_max:
+            moved += part.released.bit_count()
+            _bind_again(tx, ck, part)
+    return moved
+
+
+def _bind_again(tx: Tx, ck: CheckPoint, part: Lease) -> Lease:
+    """What a CheckPoint has in the retry topic is under its owner's lease again."""
+    _take_back(tx, ck, part)
+    tx.hold(ck, part.released, 1)
+    part = part._replace(released=0, released_at=0, released_first=0)
+    tx.set_lease(ck, 0, part)
+    return part
+
+
+def _release_members(tx: Tx, owner: Owner, members_max: int) -> tuple[int, bool]:
+    """Releases whole CheckPoints until `members_max` is reached; (members, whether there are more)."""
+    moved = 0
+    for key in tx.state.owner_tokens.get(owner.owner_id, ()):
+        ck = tx.state.ck.get(tx.state.tokens[key].ck_id)
+        part = tx.state.leases.get((ck.ck_id, 0)) if ck else None
+        if ck is None or part is None or not (bits := part.undone & ~part.released):
+            continue
+        if moved >= members_max:
+            return moved, True
+        tx.hold(ck, bits, -1)
+        first = to_retry(tx, ck, bits, "owner's lease expired", bound=True)
+        tx.set_lease(ck, 0, part._replace(released=bits, released_first=first, released_at=bits))
+        tx.loosen(owner.owner_id, bits.bit_count())
+        moved += bits.bit_count()
+    return moved, False
+
+
+def _take_back(tx: Tx, ck: CheckPoint, part: Lease) -> None:
+    """Removes the retry entries of all members that are still there."""
+    if not part.released:
+        return
+    if ck.groups:
+        fifo.take_back(tx, ck, part.released)
+        tx.loosen(ck.owner_id, -part.released.bit_count())
+        return
+    where = (ck.group_id, ck.topic_id)
+    for rank, member in enumerate(members_of(part.released_at)):
+        if part.released >> member & 1:
+            tx.kv.delete("rq", RQ_KEY.pack(*where, part.released_first + rank))
+    for chunk, count in ck.pinned(part.released).items():
+        tx.pin(chunk, -count)
+    tx.loosen(ck.owner_id, -part.released.bit_count())
+    tx.count(where, retry=-part.released.bit_count())
+
+
+def _drop(tx: Tx, owner: Owner, members_max: int) -> int:
+    """Owner, tokens and CheckPoints go, in pieces; what is still bound (exclusive groups) becomes an ordinary retry.
+
+    The retry entries of released members stay and become ordinary ones: their tie names a CheckPoint that is gone.
+    """
+    moved = 0
+    keys = tx.state.owner_tokens.get(owner.owner_id, ())
+    for place, key in enumerate(keys):
+        if moved >= members_max:
+            tx.state.owner_tokens[owner.owner_id] = keys[place:]
+            return moved
+        token = tx.state.tokens[key]
+        ck = tx.state.ck.get(token.ck_id) if token.ck_id else None
+        if ck is not None:
+            part = tx.state.leases[(ck.ck_id, 0)]
+            bits = part.undone & ~part.released
+            tx.hold(ck, bits, -1)
+            tx.loosen(owner.owner_id, -part.released.bit_count())
+            if bits:
+                to_retry(tx, ck, bits, "owner is gone")
+            tx.set_lease(ck, 0, None)
+            moved += bits.bit_count()
+        tx.state.tokens.pop(key)
+    tx.state.owner_tokens.pop(owner.owner_id)
+    tx.state.owned.pop(owner.owner_id)
+    tx.state.loose.pop(owner.owner_id)
+    tx.state.owner_keys.pop(owner.owner_id)
+    tx.state.owners.pop((owner.group_id, owner.key))
+    tx.state.leases.pop((owner.owner_id, SUB_OWNER))
+    return moved or 1
+
+
+def pop(tx: Tx, command: Pop, ask: PopToken) -> Popped:
+    """The set of a token: sealed now, or as it was sealed, less what is done, torn or unreadable.
+
+    Every Pop of a live generation also renews the owner's lease: a reader that reads is alive.
+    """
+    group, topic = resolve(tx, command.topic, command.group)
+    queues_of(topic, command.queues)
+    permission.check_read(group, topic)
+    expect_mode(tx, group, topic, "POP")
+    _, owner = _find(tx, command.group, ask.owner, ask.generation)
+    if ask.epoch <= owner.acked_epoch:
+        raise Refused(
+            "EPOCH_ALREADY_ACKED",
+            f"epoch {ask.epoch} of owner {ask.owner!r} is finished, up to {owner.acked_epoch}",
+            field="token.epoch",
+            action="go on with a later epoch; a reader that asks this was overtaken or rolled back",
+        )
+    key = (group.group_id, topic.topic_id, hash16(ask.owner, ask.epoch, ask.part, ask.chunk))
+    known = tx.state.tokens.get(key)
+    if known is None:
+        _check_limits(tx, command, ask, group, topic, owner)
+    wanted = subscribe(tx, group, topic, command.filter)
+    note_read(tx, (group.group_id, topic.topic_id), command.queues or (ALL_QUEUES,))
+    until_ms = max(owner.lease_until_ms, tx.now_ms + (command.invisible_ms or group.invisible_ms))
+    owner = _put(tx, owner._replace(lease_until_ms=until_ms, last_seen_ms=tx.now_ms, released=False))
+    if known is not None:
+        return _replay(tx, owner, known)
+    return _seal(tx, command, ask, group, topic, owner, key, wanted)
+
+
+def _replay(tx: Tx, owner: Owner, token: Token) -> Popped:
+    """The members that are not done, in the order of the first answer, uncounted."""
+    if not token.ck_id:
+        sealed = (token.members, token.end, 0, token.members)  # it had some, when its topic was purged
+        return Popped([], 0, 0, tx.now_ms, owner.lease_until_ms, 0, True, sealed)
+    ck = tx.state.ck[token.ck_id]
+    part = tx.state.leases[(ck.ck_id, 0)]
+    if part.released:
+        part = _bind_again(tx, ck, part)
+    rows, lost = read_members(tx, ck, part.undone)
+    return Popped(
+        rows,
+        ck.ck_id,
+        ck.nonce,
+        ck.popped_ms,
+        owner.lease_until_ms,
+        0,
+        True,
+        (token.members, token.end, part.torn.bit_count(), lost),
+    )
+
+
+def _seal(
+    tx: Tx,
+    command: Pop,
+    ask: PopToken,
+    group: Group,
+    topic: Topic,
+    owner: Owner,
+    key: tuple[int, int, bytes],
+    wanted: Filter,
+) -> Popped:
+    """The first Pop of a token: what it takes, be it nothing, is bound to it before the answer leaves.
+
+    The record of the token is put also when nothing was taken. A sink may have remembered the epoch as done with an
+    empty part; a repeat that filled it would have its rows skipped by the sink, and then acked: lost.
+    """
+    others = tx.state.owner_tokens.get(owner.owner_id, ())
+    queues = queues_of(topic, command.queues)
+    room = _room(tx, command, ask, topic, others)
+    allowed = quotas.pop_room(tx, group, topic)
+    places = OWNED_MAX - tx.state.owned.get(owner.owner_id, 0)
+    places = places if allowed is None else min(places, allowed)
+    pick = picking(topic)(tx, group, topic, min(room, places), command.max_bytes, ask.upto, owner.owner_id, wanted)
+    if isinstance(pick, FifoPick):
+        pick.part = ask.part
+    choose(pick, queues, None)
+    pick.apply()
+    quotas.popped(tx, group, topic, len(pick.rows))
+    share_is_full = ask.share and len(pick.rows) == room and room < command.max_messages
+    end = bool(share_is_full) or at_end(pick, queues)
+    ck_id = nonce = 0
+    if pick.rows:
+        ck = lease(tx, pick, Lease(NEVER, 0), command.client_id, "", owner.owner_id)
+        ck_id, nonce = ck.ck_id, ck.nonce
+    tx.state.tokens[key] = Token(owner.owner_id, ask.epoch, ask.part, ask.chunk, ck_id, len(pick.rows), end)
+    tx.state.owner_tokens[owner.owner_id] = (*others, key)
+    return Popped(
+        pick.rows,
+        ck_id,
+        nonce,
+        tx.now_ms,
+        owner.lease_until_ms,
+        pick.rest(tuple(queues)),
+        False,
+        (len(pick.rows), end, 0, 0),
+    )
+
+
+def _check_limits(tx: Tx, command: Pop, ask: PopToken, group: Group, topic: Topic, owner: Owner) -> None:
+    """Refused when the owner holds all that one owner may, or when there is something for a new token, but no quota."""
+    owned = tx.state.owned.get(owner.owner_id, 0)
+    if owned >= OWNED_MAX:
+        raise Refused(
+            "IN_FLIGHT_LIMIT",
+            f"owner {ask.owner!r} holds {owned} messages",
+            action="AckUpTo an epoch first",
+            retry_after_ms=IN_FLIGHT_RETRY_MS,
+        )
+    if quotas.pop_room(tx, group, topic) == 0:
+        where = (group.group_id, topic.topic_id)
+        stat = tx.state.stat.get(where, Stat())
+        left = tx.state.total.get(topic.topic_id, 0) - tx.state.passed.get(where, 0) + stat.retry + stat.waiting
+        others = tx.state.owner_tokens.get(owner.owner_id, ())
+        if left and _room(tx, command, ask, topic, others):
+            raise quotas.no_token(tx, group, topic)
+
+
+def _room(tx: Tx, command: Pop, ask: PopToken, topic: Topic, others: tuple[tuple[int, int, bytes], ...]) -> int:
+    """How many messages a new token may take of its share."""
+    room = command.max_messages
+    if ask.share:
+        sealed = (tx.state.tokens[other] for other in others if other[1] == topic.topic_id)
+        used = sum(token.members for token in sealed if (token.epoch, token.part) == (ask.epoch, ask.part))
+        room = min(room, max(0, ask.share - used))
+    return room
+
+
+def at_end(pick: Pick, queues: range | tuple[int, ...]) -> bool:
+    """Whether an applied pick left nothing in its queues and in the retry topic, as far as its `upto` goes.
+
+    The owner's own entries in the retry topic do not count: they come back by their tokens, not by this one.
+    """
+    state, where = pick.tx.state, (pick.group.group_id, pick.topic.topic_id)
+    if invalidated.hides(state, where):
+        return False
+    for queue in queues:
+        stop = state.queue_max.get((pick.topic.topic_id, queue), 0)
+        if pick.upto is not None:
+            stop = min(stop, pick.upto.queues.get(queue, 0))
+        if state.poff.get((*where, queue), 0) < stop:
+            return False
+    return not pick.more_retries()
+
+
+def retries_below(tx: Tx, where: tuple[int, int], upto: Position | None) -> int:
+    """Retry entries of a group in a topic with numbers below `upto`'s."""
+    total = tx.state.stat[where].retry
+    if upto is None or not total:
+        return total
+    prefix = STAT_KEY.pack(*where)
+    last = tx.kv.last("rq", prefix)
+    if last is not None and RQ_KEY.unpack(last[0])[2] < upto.retry:
+        return total
+    stop = prefix + U64.pack(upto.retry)
+    return sum(1 for _ in itertools.takewhile(lambda entry: entry[0] < stop, tx.kv.scan("rq", prefix)))
+
+
+def available(tx: Tx, command: Available) -> tuple[int, Position]:
+    """Deliverable now, as far as `upto` goes, and the position that a bounded read may go up to."""
+    group, topic = resolve(tx, command.topic, command.group)
+    permission.check_read(group, topic)
+    bind(tx, group, topic)
+    state, where = tx.state, (group.group_id, topic.topic_id)
+    ready, queues = retries_below(tx, where, command.upto) + state.lines.count(where), {}
+    for queue in range(topic.queues):
+        queues[queue] = stop = state.queue_max.get((topic.topic_id, queue), 0)
+        least = state.queue_min.get((topic.topic_id, queue), 0)
+        if command.upto is not None:
+            stop = min(stop, command.upto.queues.get(queue, 0))
+        ready += max(0, stop - max(least, state.poff.get((*where, queue), least)))
+    return ready - deadletter.gone_ahead(tx, where, command.upto), Position(queues, state.counters[""].rseq)

@@ -1,0 +1,380 @@
+"""Pick: what a pop will take, chosen by reading only.
+
+          index stage    log stage                           apply
+    cq ─────▶ tagged ─────▶ passes ─────▶ rows, runs, chunks ───────▶ poff moves, retry entries go, what was passed
+    rq ───────────────────▶ passes ─────▶                             over is counted (pop.lease leases the rows)
+
+A pick can be dropped without a trace until `apply`. What it cannot read it steps over and counts, so that one damaged
+record stands in nobody's way. What the group's filter does not match it passes over for good: no CheckPoint, no lease,
+a number (I.27). Both are bounded in one pick; one that is cut short goes on behind the others that wait (I.18).
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from popmq_server.commands import Position
+from popmq_server.delivery import deadletter, invalidated
+from popmq_server.filters.filter import EVERYTHING, Filter
+from popmq_server.model.checkpoint import Run
+from popmq_server.model.records import RETRY_QUEUE, Group, Stat, Topic
+from popmq_server.state.turns import Turns
+from popmq_server.state.tx import Tx
+from popmq_server.storage.keys import RQ_VALUE, STAT_KEY, U64
+from popmq_server.topics import quarantine
+from popmq_server.topics.log import Log, entries, over_hole, tagged
+
+#: Retry entries of its own that an owner's pop steps over at most.
+OWN_ENTRIES_MAX = 10_000
+#: Void retry entries that one pop steps over at most (3 ms); the next one goes on behind them.
+VOIDS_MAX = 2_000
+#: Unreadable messages that one pop steps over at most; the rest is for the next one.
+SKIPS_MAX = 10_000
+#: Entries of the consume queue that one pick with a filter looks at (1 ms), messages that it reads and rejects (10 ms).
+SCAN_UNITS_MAX = 16_000
+REJECTIONS_MAX = 1_000
+
+
+_NONE = Stat()
+
+
+class RetryEntry(NamedTuple):
+    """An entry of the retry topic: a pointer into the log."""
+
+    key: bytes
+    position: int
+    size: int
+    attempts: int
+    queue: int
+    offset: int
+    first_pop_ms: int
+    bound_ck: int
+    bound_member: int
+
+
+class Pick:
+    """What a pop will take: collected by reading only, so that it can be dropped without a trace."""
+
+    def __init__(
+        self,
+        tx: Tx,
+        group: Group,
+        topic: Topic,
+        messages_max: int,
+        bytes_max: int,
+        upto: Position | None = None,
+        owner_id: int = 0,
+        wanted: Filter = EVERYTHING,
+    ) -> None:
+        """`upto`: nothing at or beyond this position. `owner_id`: whose own retry entries are stepped over.
+
+        `wanted`: what does not match is passed over for good.
+        """
+        self.tx = tx
+        self.group = group
+        self.topic = topic
+        self.wanted = wanted
+        self.upto = upto
+        self.owner_id = owner_id
+        self.messages_max = messages_max
+        self.bytes_left = bytes_max
+        self.log = Log(tx.kv)
+        self.rows: list[tuple[bytes, int, int, int, int, int]] = []
+        self.runs: list[Run] = []
+        self.chunks: list[tuple[int, int]] = []
+        self.poff: dict[int, int] = {}
+        self.retries: list[RetryEntry] = []
+        self.expired = 0
+        self.damaged: list[tuple[int, int, int, int]] = []
+        self.own = 0  # retry entries of the asking owner that were stepped over
+        self.voids_left = VOIDS_MAX
+        self.skipped = 0  # messages that cannot be read, and holes
+        self.gone = 0  # dead letters that were redriven: nobody's any more
+        self._may_be_gone = deadletter.has_gone(tx, topic.topic_id)
+        self.filtered = 0  # messages that do not match
+        self.dropped: list[RetryEntry] = []  # those among them that stood in the retry topic
+        self.units_left = SCAN_UNITS_MAX
+        self.rejections_left = REJECTIONS_MAX
+        self.full = False  # by bytes: what is left was not looked at
+        self.in_flight_max: int | None = None  # leases of the group in each queue; None: no limit
+        self.served: list[int] = []  # queues in which it got on
+        self.turns: Turns | None = None  # those behind this plan
+        #: Where queues begin for a plan that is never applied: a look of a group without a position, or that goes on.
+        self.begins: dict[int, int] = {}
+
+    @property
+    def room(self) -> int:
+        """How many messages still fit; none once the bytes are used up."""
+        return 0 if self.full else self.messages_max - len(self.rows)
+
+    def allowed(self, queue: int) -> int:
+        """How many messages of a queue, or of the retry topic, may be leased yet."""
+        if self.in_flight_max is None:
+            return self.room
+        key = (self.group.group_id, self.topic.topic_id, queue)
+        return self.in_flight_max - self.tx.state.in_flight.get(key, 0)
+
+    def has(self, queue: int) -> bool:
+        """Whether there is anything to read in a queue."""
+        where = (self.topic.topic_id, queue)
+        begin = self.begins.get(queue, self.tx.state.poff.get((self.group.group_id, *where), 0))
+        return begin < self._stop(queue)
+
+    def has_retries(self) -> bool:
+        """Whether the retry topic has entries."""
+        return self.tx.state.stat.get((self.group.group_id, self.topic.topic_id), _NONE).retry > 0
+
+    def _stop(self, queue: int) -> int:
+        """The offset at which a queue ends for this plan."""
+        stop = self.tx.state.queue_max.get((self.topic.topic_id, queue), 0)
+        return stop if self.upto is None else min(stop, self.upto.queues.get(queue, 0))
+
+    @property
+    def cut(self) -> bool:
+        """Whether it stopped looking, and not for lack of messages."""
+        return self.skipped >= SKIPS_MAX or self.units_left <= 0 or self.rejections_left <= 0
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether another look may find what this one has not come to."""
+        return self.cut or self.voids_left <= 0
+
+    @property
+    def _ended(self) -> bool:
+        return self.full or self.cut
+
+    def _take(self, position: int, size: int, read: tuple[int, bytes], queue: int, offset: int, attempt: int) -> None:
+        """Adds one message to the plan, and the chunk it lies in, which its lease will pin."""
+        chunk = self.log.chunk_of(position)
+        if not self.chunks or self.chunks[-1][1] != chunk:
+            self.chunks.append((len(self.rows), chunk))
+        self.rows.append((read[1], read[0], queue, offset, attempt, len(self.rows)))
+        self.bytes_left -= size
+
+    def _fits(self, size: int) -> bool:
+        """One message is always allowed."""
+        self.full = bool(self.rows) and size > self.bytes_left
+        return not self.full
+
+    def take_queue(self, queue: int) -> None:
+        """Takes from one queue, beginning at poff.
+
+        The first message is always taken, so a message larger than the bound does not stand in the way for ever.
+        """
+        offset = start = self._start(queue)
+        rows_max = len(self.rows) + min(self.allowed(queue), self.room)
+        stop = self._stop(queue)
+        span = 0
+        while (room := min(rows_max - len(self.rows), stop - offset)) > 0 and not self._ended:
+            # Small steps first: where most messages match, few entries need to be looked at.
+            span = min(max(2 * span, room), stop - offset)
+            units, behind = self._candidates(queue, offset, room if self.wanted.everything else span)
+            if behind > offset:
+                offset = self._take_units(queue, offset, units, behind, rows_max)
+            else:
+                offset = self._over_hole(queue, offset, stop)
+        self._reach(queue, start, offset)
+
+    def _reach(self, queue: int, start: int, offset: int) -> None:
+        self.poff[queue] = offset
+        if offset > start:
+            self.served.append(queue)
+
+    def _candidates(self, queue: int, offset: int, count: int) -> tuple[list[tuple[int, int, int]], int]:
+        """The index stage: entries that may match among the next `count`, and the offset behind what was looked at."""
+        topic_id, hashes = self.topic.topic_id, self.wanted.hashes
+        if not self.wanted.everything:
+            count = min(count, self.units_left)
+        if hashes is not None:
+            units, behind = tagged(self.tx.kv, topic_id, queue, offset, count, hashes)
+        else:
+            units = entries(self.tx.kv, topic_id, queue, offset, count)
+            behind = offset + len(units)
+        self.units_left -= 0 if self.wanted.everything else behind - offset
+        return units, behind
+
+    def _take_units(
+        self, queue: int, offset: int, units: list[tuple[int, int, int]], behind: int, rows_max: int
+    ) -> int:
+        """Takes what of `units` matches, can be read and fits; the offset behind it.
+
+        What lies between them up to `behind` does not match. A run is a stretch of messages without a gap.
+        """
+        first = offset
+        for found, position, size in units:
+            if found > offset:
+                self._close_run(queue, first, offset)
+                self.filtered += found - offset
+                first = offset = found
+            if len(self.rows) >= rows_max or not self._fits(size) or self.rejections_left <= 0:
+                break
+            read = self.log.fetch(self.topic.topic_id, position, size)
+            gone = self._is_gone(queue, found)
+            if read is not None and not gone and self.passes(read[1]):
+                self._take(position, size, read, queue, found, 1)
+            else:
+                self._close_run(queue, first, offset)
+                first = found + 1
+                if read is None and not gone:
+                    self._skip(queue, found, position, size)
+            offset = found + 1
+        else:
+            self.filtered += behind - offset
+            self._close_run(queue, first, offset)
+            return behind
+        self._close_run(queue, first, offset)
+        return offset
+
+    def _is_gone(self, queue: int, offset: int) -> bool:
+        """Whether this is a dead letter that was redriven; the group steps over it as if it had begun behind it."""
+        if not self._may_be_gone or not deadletter.is_gone(self.tx.kv, self.topic.topic_id, queue, offset):
+            return False
+        self.skipped += 1
+        self.gone += 1
+        return True
+
+    def passes(self, data: bytes) -> bool:
+        """The log stage: whether a message is wanted. One that is not counts as filtered: ask once for each."""
+        if self.wanted.everything or self.wanted.matches(data):
+            return True
+        self.filtered += 1
+        self.rejections_left -= 1
+        return False
+
+    def _start(self, queue: int) -> int:
+        """Where the group is in a queue; over what retention dropped it steps, and counts it."""
+        state, topic_id = self.tx.state, self.topic.topic_id
+        least = state.queue_min.get((topic_id, queue), 0)
+        offset = self.begins.get(queue, state.poff.get((self.group.group_id, topic_id, queue), least))
+        self.expired += max(0, least - offset)
+        return max(offset, least)
+
+    def _over_hole(self, queue: int, offset: int, stop: int) -> int:
+        """The first offset up to `stop` that still stands in the consume queue; what is missing has expired."""
+        topic_id = self.topic.topic_id
+        stop = over_hole(self.tx.kv, topic_id, queue, offset, stop)
+        gone = sum(1 for _ in deadletter.gone(self.tx.kv, topic_id, queue, offset, stop)) if self._may_be_gone else 0
+        self.gone += gone
+        self.expired += stop - offset - gone
+        self.skipped += 1
+        return stop
+
+    def _skip(self, queue: int, offset: int, position: int, size: int) -> None:
+        """A message that cannot be read: gone with its chunk (expired), or damaged."""
+        self.skipped += 1
+        if self.log.chunk_of(position) < 0:
+            self.expired += 1
+        else:
+            self.damaged.append((queue, offset, position, size))
+
+    def _close_run(self, queue: int, first: int, stop: int) -> None:
+        if stop > first:
+            self.runs.append(Run(queue, first, stop - first, 1))
+
+    def take_retry(self) -> bool:
+        """Takes from the retry topic, oldest first; whether it got on there.
+
+        An entry whose message cannot be read is taken too and counted, or it would stay at the head of the retry
+        topic; so is one that does not match any more, since the filter was replaced (T.06).
+        """
+        rows_max = len(self.rows) + min(self.allowed(RETRY_QUEUE), self.room)
+        if not self.has_retries():
+            return False
+        for entry in self._retry_entries():
+            if len(self.rows) >= rows_max or self._ended or not self._fits(entry.size):
+                break
+            read = self.log.fetch(self.topic.topic_id, entry.position, entry.size)
+            if self._is_gone(entry.queue, entry.offset) or (read is not None and not self.passes(read[1])):
+                self.dropped.append(entry)
+                continue
+            self.retries.append(entry)
+            if read is None:
+                self._skip(entry.queue, entry.offset, entry.position, entry.size)
+                continue
+            attempt = entry.attempts + 1
+            self._take(entry.position, entry.size, read, entry.queue, entry.offset, attempt)
+            self.runs.append(Run(entry.queue, entry.offset, 1, attempt, entry.position, entry.size, entry.first_pop_ms))
+        return bool(self.retries or self.dropped)
+
+    def take_more(self) -> None:
+        """A last look at what was begun: FIFO topics only."""
+
+    def _retry_entries(self) -> Iterator[RetryEntry]:
+        """From the oldest on; not those that the asking owner itself is about to take back."""
+        where = (self.group.group_id, self.topic.topic_id)
+        prefix = STAT_KEY.pack(*where)
+        self.own, leading = 0, True
+        for key, value in self.tx.kv.scan("rq", prefix, invalidated.begin(self.tx.state, where)):
+            if self.own > OWN_ENTRIES_MAX or (self.upto is not None and U64.unpack(key[8:])[0] >= self.upto.retry):
+                break
+            entry = RetryEntry(key, *RQ_VALUE.unpack_from(value))
+            if self.owner_id and self.returns_to(entry.bound_ck, entry.bound_member):
+                self.own += 1
+            elif not invalidated.has_entry(self.tx.state, where, U64.unpack(key[8:])[0], entry.queue, entry.offset):
+                yield entry
+            else:
+                self.voids_left -= 1
+                if leading:
+                    invalidated.begin_behind(self.tx.state, where, key)
+                if self.voids_left <= 0:
+                    return
+                continue
+            leading = False
+
+    def more_retries(self) -> bool:
+        """Whether an applied pick left entries that it might have taken; too many to look at count as some."""
+        if not self.tx.state.stat[(self.group.group_id, self.topic.topic_id)].retry:
+            return False
+        return next(self._retry_entries(), None) is not None or self.own > OWN_ENTRIES_MAX or self.voids_left <= 0
+
+    def returns_to(self, ck_id: int, member: int) -> bool:
+        """Whether the owner that asks is about to take back what is tied to this member of a CheckPoint."""
+        ck, part = self.tx.state.ck.get(ck_id), self.tx.state.leases.get((ck_id, 0))
+        if ck is None or part is None or ck.owner_id != self.owner_id:
+            return False
+        return bool(part.released >> member & 1)
+
+    def rest(self, queues: range | tuple[int, ...]) -> int:
+        """Messages that the queues and the retry topic still have, once this is applied."""
+        state, where = self.tx.state, (self.group.group_id, self.topic.topic_id)
+        if len(queues) == self.topic.queues:
+            return state.total.get(where[1], 0) - state.passed.get(where, 0) + state.stat[where].retry
+        tops = sum(state.queue_max.get((where[1], queue), 0) for queue in queues)
+        return tops - sum(state.poff.get((*where, queue), 0) for queue in queues) + state.stat[where].retry
+
+    def apply(self) -> None:
+        """Writes what is true whether or not anything was taken: positions, retry entries, what could not be read."""
+        tx, where = self.tx, (self.group.group_id, self.topic.topic_id)
+        for queue, offset in self.poff.items():
+            tx.pass_to((*where, queue), offset)
+        if self.turns is not None:
+            tx.state.turns[where] = self.turns
+        if self.expired or self.filtered or self.gone:
+            tx.count(where, expired=self.expired, filtered=self.filtered, start=self.gone)
+        for entry in (*self.retries, *self.dropped):
+            take_retry_entry(tx, where, entry)
+        for queue, offset, position, size in self.damaged:
+            quarantine.set_aside(tx, *where, queue, offset, position, size)
+
+
+def take_retry_entry(tx: Tx, where: tuple[int, int], entry: RetryEntry) -> None:
+    """An entry leaves the retry topic for another reader; an owner that was to have it learns that it is torn.
+
+    Its attempt was counted when it was popped; the next CheckPoint carries it on.
+    """
+    tx.kv.delete("rq", entry.key)
+    unpin_retry(tx, entry.position)
+    tx.count(where, retry=-1)
+    lease = tx.state.leases.get((entry.bound_ck, 0))
+    bit = 1 << entry.bound_member
+    if entry.bound_ck and lease is not None and lease.released & bit:
+        tx.loosen(tx.state.ck[entry.bound_ck].owner_id, -1)
+        tx.state.leases[(entry.bound_ck, 0)] = lease._replace(
+            undone=lease.undone & ~bit, released=lease.released & ~bit, torn=lease.torn | bit
+        )
+
+
+def unpin_retry(tx: Tx, position: int) -> None:
+    """One retry entry less points at this position."""
+    chunk = Log(tx.kv).chunk_of(position)
+    if chunk >= 0:
+        tx.pin(chunk, -1)

@@ -1,0 +1,222 @@
+"""Pop: which messages a group gets next, and the lease on them.
+
+                     select                     lease
+    ready, retry  ──────────▶  Pick (a plan)  ──────────▶  CheckPoint + due + poff     one transaction
+
+    ready    cq at and above poff                        retry    rq, the retry topic
+    leased   a member of a CheckPoint, undone            backoff  the same, CheckPoint of kind backoff
+    done     its bit is set, or its CheckPoint is gone
+
+    who moves a message            where
+    ready → leased                 pop.pop            (owners: owner.pop)
+    retry → leased                 pop.pop
+    leased → leased, later due     lease.change       extend
+    leased → done                  lease.ack
+    leased → backoff, retry, dead  lease.change       release, reject
+    leased → retry, dead           revive.revive      the lease ran out
+    backoff → retry                revive.revive      the delay is over
+
+One pop in five starts with the retry topic; the others fill up with it when there is room. Which queue comes first,
+and that none waits for long, is said in turns.py. `rest` is what the visited queues still have,
+whether it matches the group's filter or not. A pop that stepped over all that it may step over and found nothing says
+`again`: it goes on behind the others that wait.
+"""
+
+import os
+from collections.abc import Sequence
+
+from popmq_server.commands import Pop, Popped
+from popmq_server.delivery import invalidated
+from popmq_server.delivery.fifo_pick import FifoPick
+from popmq_server.delivery.pick import Pick
+from popmq_server.delivery.subscription import ALL_QUEUES, expect_mode, note_read, resolve, subscribe
+from popmq_server.errors import Refused
+from popmq_server.model.checkpoint import FIFO, NORMAL, RETRY, CheckPoint, Lease, members_of
+from popmq_server.model.records import RETRY_QUEUE, Topic
+from popmq_server.state import session_ids
+from popmq_server.state.lease_sums import attempt_key
+from popmq_server.state.state import State
+from popmq_server.state.turns import Turns
+from popmq_server.state.tx import Tx
+from popmq_server.topics import permission, quotas
+from popmq_server.topics.log import Log, located
+
+#: When to try again where too much is leased: an ack may come at any time.
+IN_FLIGHT_RETRY_MS = 1000
+_NO_TURNS = Turns()
+
+
+def pop(tx: Tx, command: Pop) -> Popped:
+    """Leases what is deliverable; an empty answer leases nothing.
+
+    Nothing is written before everything is chosen: `Pick` only reads, `apply` moves positions, `lease` makes the
+    CheckPoint. When something is left behind, the commit wakes the next waiter: chain waking (S1.42).
+    """
+    group, topic = resolve(tx, command.topic, command.group, "lite_topics")
+    queues = queues_of(topic, command.queues)
+    permission.check_read(group, topic)
+    expect_mode(tx, group, topic, "POP")
+    wanted = subscribe(tx, group, topic, command.filter, replace=command.filter_wins)
+    note_read(tx, (group.group_id, topic.topic_id), command.queues or (ALL_QUEUES,))
+    if command.attempt_id:
+        tried = tx.state.tried(group.group_id, topic.topic_id, command.client_id, command.attempt_id)
+        if tried is not None and not invalidated.of_checkpoint(tx.state, tried):
+            return _replay(tx, tried)
+    allowed = quotas.pop_room(tx, group, topic)
+    messages_max = command.max_messages if allowed is None else min(command.max_messages, allowed)
+    pick = picking(topic)(tx, group, topic, messages_max, command.max_bytes, wanted=wanted)
+    if messages_max:
+        choose(pick, queues, group.in_flight_max)
+        pick.apply()
+        quotas.popped(tx, group, topic, len(pick.rows))
+    due_ms = tx.now_ms + (command.invisible_ms or group.invisible_ms)
+    ck = None
+    if pick.rows:
+        ck = lease(tx, pick, Lease(due_ms, 0), command.client_id, command.attempt_id, session=command.session)
+    rest = pick.rest(tuple(queues))  # behind the lease: what that locks is nobody else's turn
+    token_ms = quotas.next_ms(tx, group, topic) if rest else 0
+    if ck is None:
+        return _nothing(pick, queues, rest, token_ms)
+    if rest:
+        tx.wake(group.group_id, topic.topic_id)
+    return Popped(pick.rows, ck.ck_id, ck.nonce, tx.now_ms, due_ms, rest, token_ms=token_ms, type=topic.type)
+
+
+def _nothing(pick: Pick, queues: range | tuple[int, ...], rest: int, token_ms: int) -> Popped:
+    """An empty answer: there is nothing, or not all was looked at, or there is something that may not be leased now."""
+    refusal = None
+    if rest and not pick.messages_max:
+        refusal = quotas.no_token(pick.tx, pick.group, pick.topic)
+    elif rest and not pick.unfinished:
+        refusal = _all_leased(pick, queues)
+    return Popped([], 0, 0, pick.tx.now_ms, 0, rest, False, None, bool(rest) and pick.unfinished, refusal, token_ms)
+
+
+def _all_leased(pick: Pick, queues: range | tuple[int, ...]) -> Refused | None:
+    """Refused when wherever there are messages so many are leased that no more may be."""
+    group = pick.group
+    state, where = pick.tx.state, (group.group_id, pick.topic.topic_id)
+    filled = [queue for queue in queues if _behind(state, where, queue)]
+    if state.stat[where].retry:
+        filled.append(RETRY_QUEUE)
+    if not filled or any(state.in_flight.get((*where, queue), 0) < group.in_flight_max for queue in filled):
+        return None
+    return Refused(
+        "IN_FLIGHT_LIMIT",
+        f"group {group.name!r} has {group.in_flight_max} messages leased in each queue of topic {pick.topic.name!r} "
+        "that has more",
+        field="group",
+        action="ack what is leased, or raise the group's in_flight_max",
+        retry_after_ms=IN_FLIGHT_RETRY_MS,
+    )
+
+
+def _behind(state: State, where: tuple[int, int], queue: int) -> bool:
+    """Whether a group has not read all of a queue."""
+    return state.poff.get((*where, queue), 0) < state.queue_max.get((where[1], queue), 0)
+
+
+def picking(topic: Topic) -> type[Pick]:
+    """How messages of a topic are chosen."""
+    return FifoPick if topic.type == "FIFO" else Pick
+
+
+def choose(pick: Pick, queues: range | tuple[int, ...], in_flight_max: int | None) -> None:
+    """One round over the retry topic and the queues, until the pick is full; whose turn it is, turns.py says."""
+    where = (pick.group.group_id, pick.topic.topic_id)
+    if invalidated.hides(pick.tx.state, where):
+        return
+    pick.in_flight_max = in_flight_max
+    turns = pick.tx.state.turns.get(where, _NO_TURNS)
+    visits = turns.visits(pick.topic, queues)
+    gave_way = _gives_way(pick, turns, visits)
+    retried = pick.take_retry() if gave_way is not None else False
+    for queue in visits:
+        if not pick.room or pick.cut:
+            break
+        pick.take_queue(queue)
+    if gave_way is None:
+        retried = pick.take_retry()
+    pick.take_more()
+    if pick.served or retried:
+        pick.turns = turns.after(pick.topic, visits, pick.served, retried=retried, gave_way=gave_way)
+
+
+def _gives_way(pick: Pick, turns: Turns, visits: Sequence[int]) -> int | None:
+    """The queue that retries come before in this pop, None when it is the turn of the queues."""
+    if not turns.retries_due(pick.topic) or not pick.has_retries() or pick.allowed(RETRY_QUEUE) <= 0:
+        return None
+    first = next((queue for queue in visits if pick.has(queue) and pick.allowed(queue) > 0), None)
+    return None if first in turns.gave_way else first
+
+
+def lease(
+    tx: Tx, pick: Pick, part: Lease, client: str, attempt_id: str, owner_id: int = 0, *, session: bool = False
+) -> CheckPoint:
+    """Puts what was picked under one CheckPoint; `part` says until when, `session` that it lives with its client."""
+    kind = RETRY if len(pick.retries) == len(pick.runs) and pick.retries else NORMAL
+    groups, part_number = tuple[bytes, ...](), 0
+    if isinstance(pick, FifoPick):
+        kind, groups, part_number = FIFO, tuple(pick.groups), pick.part
+    ck = CheckPoint(
+        tx.next("ck_id"),
+        pick.group.group_id,
+        pick.topic.topic_id,
+        kind,
+        owner_id,
+        int.from_bytes(os.urandom(8), "big"),
+        tx.now_ms,
+        attempt_id,
+        client,
+        "",
+        tuple(pick.runs),
+        len(pick.rows),
+        tuple(pick.chunks),
+        groups,
+        part_number,
+        session,
+    )
+    tx.state.ck[ck.ck_id] = ck
+    tx.set_lease(ck, 0, part._replace(undone=ck.all_bits))
+    tx.hold(ck, ck.all_bits, 1)
+    if attempt_id:
+        tx.state.attempts[attempt_key(ck.group_id, ck.topic_id, client, attempt_id)] = ck.ck_id
+    if session:
+        session_ids.add(tx.state, client, ck.ck_id)
+    return ck
+
+
+def queues_of(topic: Topic, named: tuple[int, ...]) -> range | tuple[int, ...]:
+    """The queues to visit: those that are named, or all. Refused for one that the topic does not have."""
+    for place, queue in enumerate(named):
+        if queue >= topic.queues:
+            raise Refused(
+                "INVALID_FIELD",
+                f"topic {topic.name!r} has no queue {queue}, it has {topic.queues}",
+                field=f"queues[{place}]",
+                action="name queues from 0 to the number of queues less one",
+            )
+    return named or range(topic.queues)
+
+
+def _replay(tx: Tx, ck: CheckPoint) -> Popped:
+    """The same messages that are not done yet, uncounted: the answer to a repeated attempt id.
+
+    Members whose lease was changed alone are among them; the deadline that is told is the earliest of all.
+    """
+    parts = [part for sub in range(ck.members + 1) if (part := tx.state.leases.get((ck.ck_id, sub)))]
+    rows, _ = read_members(tx, ck, sum(part.undone for part in parts))
+    due_ms = min(part.due_ms for part in parts)
+    return Popped(rows, ck.ck_id, ck.nonce, ck.popped_ms, due_ms, 0, True, type=tx.state.topics[ck.topic_id].type)
+
+
+def read_members(tx: Tx, ck: CheckPoint, bits: int) -> tuple[list[tuple[bytes, int, int, int, int, int]], int]:
+    """Rows of the members in `bits`, and how many of them cannot be read."""
+    log, rows, lost = Log(tx.kv), [], 0
+    for (run, offset, position, size), member in zip(located(tx, ck, bits), members_of(bits), strict=True):
+        read = log.fetch(ck.topic_id, position, size)
+        if read is None:
+            lost += 1
+        else:
+            rows.append((read[1], read[0], run.queue, offset, run.attempts, member))
+    return rows, lost

@@ -1,0 +1,218 @@
+"""The revive: what is due leaves its lease.
+
+One piece moves at most REVIVE_MEMBERS_MAX members in the transaction it is given, in the order of their due times, and
+writes at most BURY_BYTES_MAX of dead letters; the next piece comes after the clients' commands, so that a mountain of
+equal deadlines never holds up a request. A lease that is cut by these bounds goes on in the next piece.
+
+    an undone member of a batch     → retry topic, or the dead-letter topic after its last attempt
+    a member in backoff             → retry topic
+    an owner's lease                → owner.lapse
+
+A timeout waits no longer than the lease itself did: the backoff table is for releases. Attempts are committed pops, so
+what happens after the last one is decided here and in a release, nowhere else. The reference pairs records of pops and
+acks after the fact; here the bitmap that an ack sets is the one that the revive reads.
+"""
+
+from collections.abc import Hashable
+from typing import NamedTuple
+
+from popmq_server.delivery import deadletter, fifo, history, invalidated, owner, sweep
+from popmq_server.delivery.lease import exhausted, to_retry
+from popmq_server.model.checkpoint import BACKOFF, CheckPoint, Lease, members_of
+from popmq_server.model.records import Group
+from popmq_server.state.jobs import POSTPONE_MS, RETRY_MS, Job, Timed
+from popmq_server.state.space import GROW, MOVE, entries_bytes
+from popmq_server.state.tx import Tx
+from popmq_server.storage.keys import DUE_KEY, NEVER, SUB_OWNER
+
+#: Bounds of one transaction: members that are moved, and leases that they belonged to. A lease costs some 45 µs
+#: whatever its size, so a quarter of the members keeps a piece near 10 ms; requests that come meanwhile wait for one.
+REVIVE_MEMBERS_MAX = 1000
+REVIVE_LEASES_MAX = 250
+EXPIRED_REASON = "lease expired"
+
+
+class Reviving(Job):
+    """Moves what is due, up to the bounds. A lease that fails is postponed, and the others do not wait for it.
+
+    A lease whose dead letters find no room stays as it is and is stepped over: `_from` is the key in `due` behind the
+    last of these, so that thousands of them cost nothing. From RETRY_MS later on, when there is room, all are looked at
+    again.
+    """
+
+    name = "lease"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._failed: set[tuple[int, int]] = set()
+        self._from = b""
+        self._again_ms = 0
+
+    def next_ms(self, tx: Tx) -> int | None:
+        due_ms = next_due_ms(tx, self._from)
+        if self._from:
+            return self._again_ms if due_ms is None else min(due_ms, self._again_ms)
+        return due_ms
+
+    def postpone(self, until_ms: int, item: Hashable = None) -> None:
+        if isinstance(item, tuple):
+            self._failed.add(item)
+        else:
+            super().postpone(until_ms, item)
+
+    def committed(self) -> None:
+        super().committed()
+        self._failed.clear()
+
+    def step(self, tx: Tx, did: Timed) -> None:
+        for key in self._failed:
+            put_off(tx, key, tx.now_ms + POSTPONE_MS)
+        if self._from and tx.now_ms >= self._again_ms:
+            self._again_ms = tx.now_ms + RETRY_MS
+            self._from = b"" if tx.room.has(GROW) else self._from
+        left, letters, held_up = (
+            self.at_most(REVIVE_MEMBERS_MAX),
+            deadletter.Budget(tx, self.at_most(deadletter.BURY_BYTES_MAX)),
+            False,
+        )
+        for ck_id, sub in _due(tx, self._from, self.at_most(REVIVE_LEASES_MAX)):
+            part = tx.state.leases.get((ck_id, sub))
+            if part is None or part.due_ms > tx.now_ms:
+                continue
+            if not tx.room.has(MOVE, entries_bytes(min(left, max(1, part.undone.bit_count())))):
+                self.postpone(tx.now_ms + RETRY_MS)
+                return
+            with self.apart((ck_id, sub)):
+                moved = revive(tx, ck_id, sub, part, left, letters)
+            if moved:
+                did.late_ms.append(tx.now_ms - part.due_ms)
+            left -= moved
+            if left <= 0 or letters.full:
+                return
+            if letters.no_room and (part := tx.state.leases.get((ck_id, sub))) is not None:
+                letters.no_room = False
+                held_up |= not self._steps_over(tx, ck_id, sub, part.due_ms)
+        if held_up and not did.late_ms:
+            self.postpone(tx.now_ms + 1)
+
+    def _steps_over(self, tx: Tx, ck_id: int, sub: int, due_ms: int) -> bool:
+        """The next piece begins behind a lease that waits for room.
+
+        Only a lease of the past is stepped over: what is put into `due` from now on comes behind it.
+        """
+        if due_ms >= tx.now_ms:
+            return False
+        self._from = DUE_KEY.pack(due_ms, ck_id, sub) + b"\0"
+        self._again_ms = tx.now_ms + RETRY_MS
+        return True
+
+
+def put_off(tx: Tx, key: tuple[int, int], due_ms: int) -> None:
+    """Looks at a lease that failed again later. It stays leased, and does not block other leases."""
+    part = tx.state.leases.get(key)
+    if part is not None:
+        tx.state.leases[key] = part._replace(due_ms=due_ms)
+
+
+def next_due_ms(tx: Tx, start: bytes = b"") -> int | None:
+    """When the next lease ends, as committed or flushed, of those from `start` on."""
+    first = next(tx.kv.scan("due", b"", start), None)
+    if first is None:
+        return None
+    due_ms: int = DUE_KEY.unpack(first[0])[0]
+    return due_ms if due_ms < NEVER else None
+
+
+def revive(tx: Tx, ck_id: int, sub: int, part: Lease, members_max: int, letters: deadletter.Budget) -> int:
+    """One lease that is due: an owner's, or a part of a CheckPoint's. How many members moved."""
+    if sub == SUB_OWNER:
+        return owner.lapse(tx, ck_id, members_max)
+    return expire(tx, tx.state.ck[ck_id], sub, part, members_max, letters)
+
+
+def _due(tx: Tx, start: bytes, leases_max: int) -> list[tuple[int, int]]:
+    """Keys of the revive topic from `start` on whose time has come, soonest first, as committed."""
+    found: list[tuple[int, int]] = []
+    for key, _ in tx.kv.scan("due", b"", start):
+        due_ms, ck_id, sub = DUE_KEY.unpack(key)
+        if due_ms > tx.now_ms or len(found) == leases_max:
+            break
+        found.append((ck_id, sub))
+    return found
+
+
+class Fate(NamedTuple):
+    """What becomes of members whose lease has ended. Those that are not `tried` get their attempt back."""
+
+    tried: int
+    dead: int
+    stopped: int  # FIFO: they stop their message group
+
+
+def expire(tx: Tx, ck: CheckPoint, sub: int, part: Lease, members_max: int, letters: deadletter.Budget) -> int:
+    """The lease of a part ran out: at most `members_max` of its undone members move on; how many did.
+
+    Dead letters that `letters` does not allow stay under the lease: for the next piece, or until there is room.
+    """
+    group = tx.state.groups.get(ck.group_id)
+    if group is None or not tx.state.alive(ck.topic_id):
+        tx.hold(ck, part.undone, -1)
+        tx.set_lease(ck, sub, None)
+        return part.undone.bit_count()
+    if lost := part.undone & invalidated.of_checkpoint(tx.state, ck):
+        return sweep.drop_members(tx, ck, sub, lost)
+    in_order = fifo.keeps_order(tx, ck)
+    fate = _fate(tx, ck, part.undone, group, in_order)
+    bits = _some(part.undone & ~fate.dead, members_max, last=in_order)
+    if bits == part.undone & ~fate.dead:  # what is to die comes behind the others, which may leave without room
+        dead = letters.fitting(ck, _some(fate.dead, members_max - bits.bit_count()))
+        tx.note_unburied(ck, sub, fate.dead & ~dead if letters.no_room else 0)
+        bits |= dead
+    if bits:
+        _leave(tx, ck, sub, part, bits)
+        _move_on(tx, ck, bits, fate, in_order)
+    return bits.bit_count()
+
+
+def _some(bits: int, count: int, *, last: bool = False) -> int:
+    """`count` members of `bits`, the first or the last.
+
+    In order a lease is emptied from its end: the head of a message group, by which the others know that they were not
+    tried, leaves after them, and until then its message group stays locked.
+    """
+    if bits.bit_count() <= count:
+        return bits
+    members = members_of(bits)
+    return sum(1 << member for member in (members[-count:] if last else members[:count]))
+
+
+def _fate(tx: Tx, ck: CheckPoint, bits: int, group: Group, in_order: bool) -> Fate:
+    """Of a message group only the first member in the lease was tried; outside FIFO topics each was."""
+    if ck.kind == BACKOFF:
+        return Fate(bits, 0, 0)
+    tried = fifo.heads(ck, fifo.undone(tx, ck)) & bits if in_order else bits
+    dead = exhausted(ck, tried, group.max_attempts)
+    stopped = dead if in_order and group.stop_on_failure else 0
+    return Fate(tried, dead & ~stopped, stopped)
+
+
+def _leave(tx: Tx, ck: CheckPoint, sub: int, part: Lease, bits: int) -> None:
+    """Members leave their lease. The row of the whole would not tell those of a piece from finished ones."""
+    left = part.undone & ~bits
+    tx.hold(ck, bits, -1)
+    if left and ck.kind != BACKOFF:
+        history.write_members(tx, ck, bits, part, history.EXPIRED, "")
+    elif ck.kind != BACKOFF:
+        history.write(tx, ck, part, sub, history.EXPIRED)
+    tx.set_lease(ck, sub, part._replace(undone=left) if left else None)
+
+
+def _move_on(tx: Tx, ck: CheckPoint, bits: int, fate: Fate, in_order: bool) -> None:
+    """Members, already out of their lease: dead letters, retry topic, or back into their message group."""
+    dead = fate.dead & bits
+    if dead:
+        deadletter.bury(tx, ck, dead, (ck.reason or EXPIRED_REASON) if in_order else EXPIRED_REASON)
+    if in_order:
+        fifo.put_back(tx, ck, bits & ~dead, ck.reason or EXPIRED_REASON, fate.tried, stopped=fate.stopped)
+    elif bits & ~dead:
+        to_retry(tx, ck, bits & ~dead, ck.reason or EXPIRED_REASON)

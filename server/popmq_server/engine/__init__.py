@@ -1,0 +1,1 @@
+"""The seam, and the embedded broker behind it: what runs on the event loop."""

@@ -1,0 +1,379 @@
+"""The embedded engine: one store, one writer, one event loop. Owns what lives, and the order of opening and closing.
+
+open    lock the folder → open the store → scan → writer thread        (the api opens its port after that, last)
+close   (the api has closed its port) → wake the parked → writer drains → store syncs → folder free
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator
+from typing import Any, NamedTuple
+
+from popmq_server.clock import Clock
+from popmq_server.commands import (
+    Available,
+    Change,
+    ChangeInvisibleTime,
+    Check,
+    CloneOffsets,
+    CountChecks,
+    Listen,
+    Look,
+    Pop,
+    Popped,
+    Pull,
+    Pulled,
+    PurgeTopic,
+    Reset,
+    ResetOffsets,
+    Send,
+    SendBack,
+    SetConsumeMode,
+    Sweep,
+    UpdateTopic,
+)
+from popmq_server.engine.backup import Piece, backup
+from popmq_server.engine.consumers import Consumer, Consumers
+from popmq_server.engine.held_pulls import HeldPulls
+from popmq_server.engine.metrics import Metrics
+from popmq_server.engine.producers import Producers, Stream, StreamNumbers
+from popmq_server.engine.rebalance import Assignment
+from popmq_server.engine.waiters import Key, Waiters
+from popmq_server.errors import Later, Refused
+from popmq_server.lite import lite_pop
+from popmq_server.model.message import Handle
+from popmq_server.model.records import Subscription
+from popmq_server.options import Options, Unnamed
+from popmq_server.storage.lmdb import Store
+from popmq_server.writer.core import Committed, Core
+from popmq_server.writer.writer import Writer
+
+log = logging.getLogger("popmq.broker")
+
+#: Bytes of requests that wait for the writer; more are refused with a hint.
+WAITING_BYTES_MAX = 256 << 20
+#: How long a Pop that does not wait may look for a message that matches.
+LOOK_MS = 2_000
+
+
+class Ticket(NamedTuple):
+    """A command on its way through the writer."""
+
+    future: "asyncio.Future[Any]"
+    bytes: int
+    command: Any
+
+
+class Broker:
+    """The embedded engine (engine.py). Make and use it inside one event loop."""
+
+    def __init__(self, options: Options, clock: Clock, metrics: Metrics) -> None:
+        self.clock = clock
+        self.metrics = metrics
+        self._loop = asyncio.get_running_loop()
+        named = not isinstance(options.max_size, Unnamed)
+        self._core = Core(Store(options.data, options.max_size, options.sync, named=named), clock)
+        #: Pops of all queues: one of them is enough for what one commit brings.
+        self.waiters = Waiters(clock, wake_all=False)
+        #: Pops of named queues, and those who only look: each has to see for itself.
+        self.watchers = Waiters(clock, wake_all=True)
+        #: Pops of either kind that found messages, but no token of their topic's quota: they wait for the time.
+        self.limited = Waiters(clock, wake_all=False)
+        self.pulls = HeldPulls(clock, self.execute)
+        self.consumers = Consumers(clock, self.execute)
+        self.producers = Producers(self._tell_listened)
+        self._listened: frozenset[str] | None = frozenset()
+        self._writer = Writer(self._core, clock, self._deliver, self._failed)
+        self._waiting_bytes = 0
+        self.failed: asyncio.Future[BaseException] = self._loop.create_future()
+        self._unsubscribe = clock.subscribe(self._clock_moved)
+        self._writer.start()
+
+    def _deliver(self, tickets: list[Any], committed: Committed) -> None:
+        """On the writer thread: one turn of the loop answers the whole group."""
+        self.metrics.committed(committed)
+        self._loop.call_soon_threadsafe(self._answer, tickets, committed)
+
+    def _answer(self, tickets: list[Any], committed: Committed) -> None:
+        """One turn of the loop for a whole group: answers first, then those who have to look again."""
+        for ticket, result in zip(tickets, committed.results, strict=True):
+            self._waiting_bytes -= ticket.bytes
+            if ticket.future.done():
+                self._give_back(ticket.command, result)
+            elif isinstance(result, BaseException):
+                ticket.future.set_exception(result)
+            else:
+                ticket.future.set_result(result)
+                if isinstance(ticket.command, UpdateTopic | PurgeTopic):
+                    self.limited.look_again(ticket.command.name)
+                elif isinstance(ticket.command, SetConsumeMode):
+                    self.limited.look_again(ticket.command.topic)
+        self.waiters.wake(committed.woken)
+        self.watchers.wake(committed.woken)
+        self.pulls.wake(committed.arrived, committed.woken)
+        if committed.timed.checks:
+            self.producers.hand(committed.timed.checks)
+
+    def _failed(self, error: BaseException) -> None:
+        """On the writer thread: a commit failed for good, the process has to end."""
+
+        def tell() -> None:
+            if not self.failed.done():
+                self.failed.set_result(error)
+
+        self._loop.call_soon_threadsafe(tell)
+
+    def _clock_moved(self) -> None:
+        """On the thread that moved a fake clock: deadlines of waits are looked at in the loop."""
+        for lot in (self.waiters, self.watchers, self.limited, self.pulls.lot):
+            self._loop.call_soon_threadsafe(lot.tick)
+
+    async def execute(self, command: Any) -> Any:
+        """Runs one command; the answer has been committed. Raises Refused.
+
+        What waits is bounded in bytes, not in calls: a caller is told BUSY before the process runs out of memory.
+        """
+        size = command.bytes if isinstance(command, Send) else 0
+        if self._waiting_bytes + size > WAITING_BYTES_MAX:
+            raise Refused(
+                "BUSY",
+                f"{self._waiting_bytes >> 20} MiB of requests wait already",
+                retry_after_ms=100,
+                action="retry with backoff",
+            )
+        self._waiting_bytes += size
+        ticket = Ticket(self._loop.create_future(), size, command)
+        self._writer.submit(command, ticket)
+        try:
+            result = await ticket.future
+            return await self._rest(command, result) if isinstance(command, ChangeInvisibleTime | SendBack) else result
+        except asyncio.CancelledError:
+            # The answer may have come in the same turn of the loop: then `_answer` saw a caller who was still there.
+            if ticket.future.done() and not ticket.future.cancelled() and ticket.future.exception() is None:
+                self._give_back(command, ticket.future.result())
+            raise
+
+    async def _rest(self, command: ChangeInvisibleTime | SendBack, results: list[Any]) -> list[Any]:
+        """Asks again for the entries that one commit was too small for, until each has its answer."""
+        while left := [place for place, result in enumerate(results) if isinstance(result, Later)]:
+            if isinstance(command, SendBack):
+                again: Any = command._replace(messages=tuple(command.messages[place] for place in left))
+            else:
+                again = command._replace(changes=tuple(command.changes[place] for place in left))
+            ticket = Ticket(self._loop.create_future(), 0, again)
+            self._writer.submit(again, ticket)
+            for place, result in zip(left, await ticket.future, strict=True):
+                results[place] = result
+        return results
+
+    async def pop(self, command: Pop, wait_ms: int) -> Popped:
+        """Pop, parked while there is nothing; a token's answer never waits, since its set is sealed.
+
+        Each look is a command like any other. Between two looks nothing is held, no read transaction and no thread: a
+        parked Pop is a future and its place in a lot. A look that a sparse filter cut short goes on at once, behind
+        what others have asked meanwhile: it parks only where all was looked at (D.55). Who has waited in vain although
+        messages are there is refused.
+        """
+        key = (command.group, lite_pop.lot(command))
+        deadline_ms = self.clock.now_ms() + wait_ms
+        look_until_ms = self.clock.now_ms() + max(wait_ms, LOOK_MS)
+        lot = self.watchers if command.queues else self.waiters
+        chained = False  # woken for a token: whatever is not taken of them is for the next one
+        while True:
+            seen = {here: here.generation(key) for here in (lot, self.limited)}
+            try:
+                popped: Popped = await self.execute(command)
+            except (Refused, asyncio.CancelledError):
+                for here in seen:
+                    here.hand_on(key)  # a wake must not end with one who was refused or left: the next one looks
+                raise
+            if popped.again and self.clock.now_ms() < look_until_ms:
+                continue
+            if popped.again:
+                lot.hand_on(key)
+            if chained:
+                self.limited.wake_at(key, popped.token_ms)
+            if popped.again or popped.rows or command.token is not None or popped.replay:
+                return popped
+            chained = popped.token_ms > popped.popped_ms
+            if not (wait_ms and await self._park(key, lot, popped, seen, deadline_ms)):
+                return _waited(popped, self.clock.now_ms())
+
+    async def _park(
+        self, key: Key, lot: Waiters, popped: Popped, seen: dict[Waiters, tuple[int, int]], deadline_ms: int
+    ) -> bool:
+        """Waits for messages, or for the time of the next token; whether to look again.
+
+        A token that is there at the very end of the wait is taken.
+        """
+        if popped.token_ms <= popped.popped_ms:
+            return await lot.park(key, seen[lot], deadline_ms)
+        if popped.token_ms <= self.clock.now_ms():
+            return True
+        self.limited.wake_at(key, popped.token_ms)
+        woken = await self.limited.park(key, seen[self.limited], deadline_ms)
+        return woken or popped.token_ms <= self.clock.now_ms()
+
+    def _give_back(self, command: Any, result: Any) -> None:
+        """Nobody waits for this answer any more: what it leased is visible again at once, uncounted.
+
+        Not with an attempt id or a token: there the caller may ask again for the same messages.
+        """
+        if not isinstance(result, Popped) or not result.rows or command.token is not None:
+            return
+        if command.give_back or not command.attempt_id:
+            self._submit(give_back(command, result))
+
+    def _submit(self, command: Any) -> "asyncio.Future[Any]":
+        """Runs a command whose answer nobody has to wait for."""
+        future = self._loop.create_future()
+        future.add_done_callback(lambda done: done.cancelled() or done.exception())
+        self._writer.submit(command, Ticket(future, 0, command))
+        return future
+
+    async def wait_available(self, command: Available, min_ready: int, wait_ms: int) -> Any:
+        """(ready, Position), once there are `min_ready` messages or the time is over. Takes no wake from a Pop."""
+        key = (command.group, command.topic)
+        deadline_ms = self.clock.now_ms() + wait_ms
+        while True:
+            seen = self.watchers.generation(key)
+            answer = await self.execute(command)
+            if answer[0] >= min_ready or not wait_ms or not await self.watchers.park(key, seen, deadline_ms):
+                return answer
+
+    async def pull(self, command: Pull, wait_ms: int) -> Pulled:
+        """Pull, held while its queue is at its end."""
+        return await self.pulls.pull(command, wait_ms)
+
+    async def set_consume_mode(self, command: SetConsumeMode) -> Subscription:
+        """Switches, and answers when everything stands where the other mode finds it."""
+        changed: Subscription
+        changed, left = await self.execute(command)
+        await self._sweep(command.topic, command.group, left)
+        return changed
+
+    async def move(self, command: ResetOffsets | CloneOffsets) -> dict[int, int]:
+        """Resets or clones offsets, and answers when nothing of what the group held is left; its next offsets."""
+        reset: Reset = await self.execute(command)
+        await self._sweep(command.topic, command.group, reset.left)
+        return reset.offsets
+
+    async def _sweep(self, topic: str, group: str, left: bool) -> None:
+        while left:
+            left = await self.execute(Sweep(topic, group))
+
+    async def assignment(
+        self, topic: str, group: str, client: str, strategy: str = "", broadcast: bool = False
+    ) -> Assignment:
+        """The queues that a client is to read."""
+        return await self.consumers.assignment(topic, group, client, strategy, broadcast)
+
+    async def heartbeat(
+        self, group: str, client: str, topics: frozenset[str], goodbye: bool, versioned: bool = True
+    ) -> int:
+        """Keeps or ends a session."""
+        return await self.consumers.heartbeat(group, client, topics, goodbye, versioned)
+
+    async def lock_queues(self, topic: str, group: str, client: str, queues: tuple[int, ...]) -> list[int]:
+        """Takes or renews queues for a client; those that it has now."""
+        return await self.consumers.lock(topic, group, client, queues)
+
+    async def unlock_queues(self, topic: str, group: str, client: str, queues: tuple[int, ...]) -> None:
+        """Gives queues free; none named: all of the client's."""
+        await self.consumers.unlock(topic, group, client, queues)
+
+    async def clients(self, group: str) -> tuple[list[Consumer], list[StreamNumbers]]:
+        """Consumers of one group or all, and, for all, the streams of producers, which have no group."""
+        consumers = await self.consumers.listed(group)
+        return consumers, [] if group else self.producers.streams()
+
+    def forget(self, *, group: str = "", topic: str = "") -> None:
+        """What was deleted has no locks any more."""
+        self.consumers.locks.forget(group=group, topic=topic)
+
+    async def join(self, client: str, topics: tuple[str, ...]) -> Stream:
+        """A live producer that can answer for half messages of these topics, until `leave`."""
+        stream = Stream(client, frozenset(topics), self.clock.now_ms())
+        self.producers.join(stream)
+        self._listened = self.producers.listened()
+        try:
+            await self.execute(Listen(self._listened, topics))
+        except BaseException:
+            self._listened = None  # the command was not done: the writer may know another set
+            self.leave(stream)
+            raise
+        return stream
+
+    def leave(self, stream: Stream) -> None:
+        """The producer is gone, or never came: forgotten at once."""
+        self.producers.leave(stream)
+
+    def _tell_listened(self) -> None:
+        """Lets the writer know for whose half messages somebody can take a check now."""
+        listened = self.producers.listened()
+        if listened != self._listened:
+            self._listened = listened
+            self._submit(Listen(listened))
+
+    async def next_check(self, stream: Stream) -> Check | None:
+        """The next check to write to a producer; None when the stream is over."""
+        return await self.producers.next_check(stream)
+
+    def checked(self, check: Check) -> None:
+        """A check was written to a live producer: it counts."""
+        self.producers.written(check)
+        counted = self._submit(CountChecks(((check.transaction, check.number),)))
+        counted.add_done_callback(lambda _: self.producers.counted(check))
+        self.metrics.checks.inc()
+
+    def backup(self, bytes_per_s: int) -> AsyncGenerator[Piece, None]:
+        """A copy of the store; the writer goes on."""
+        return backup(self.store, bytes_per_s, self._used_pages)
+
+    async def _used_pages(self) -> int:
+        pages: int = (await self.execute(Look("store")))[0]
+        return pages
+
+    def gauges(self, group: str, topic: str) -> tuple[int, int]:
+        """(parked Pops, sessions) of a group in a topic."""
+        parked = sum(lot.parked(group, topic) for lot in (self.waiters, self.watchers, self.limited))
+        return parked, self.consumers.sessions.count(group)
+
+    @property
+    def store(self) -> Store:
+        """The open store: for figures."""
+        return self._core.store
+
+    def close_waits(self) -> None:
+        """Answers the parked, and ends the streams of producers: the broker stops."""
+        self.waiters.close()
+        self.watchers.close()
+        self.limited.close()
+        self.pulls.lot.close()
+        self.producers.close()
+
+    async def close(self) -> None:
+        """Answers what waits for the writer, then gives the folder free."""
+        self.close_waits()
+        self._unsubscribe()
+        await asyncio.to_thread(self._writer.stop)
+        self._core.close()
+
+
+def _waited(popped: Popped, now_ms: int) -> Popped:
+    """The answer of a Pop that waits no longer: empty, or why it got none of the messages that are there."""
+    if popped.refusal is None:
+        return popped
+    if popped.token_ms > popped.popped_ms:
+        popped.refusal.retry_after_ms = max(1, popped.token_ms - now_ms)
+    raise popped.refusal
+
+
+def give_back(command: Pop, popped: Popped) -> ChangeInvisibleTime:
+    """The command that undoes a Pop whose caller has gone."""
+    changes = tuple(
+        Change(Handle(leased.ck_id, row[5], leased.nonce), "release", 0, True, "the caller went away")
+        for leased in popped.leases
+        for row in leased.rows
+    )
+    return ChangeInvisibleTime(command.group, changes)

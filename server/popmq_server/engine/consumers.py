@@ -1,0 +1,126 @@
+"""The consumers of groups as the broker knows them: who lives, who reads which queue, who has locked one.
+
+    Heartbeat ──▶ sessions ─┐
+    SetConsumeMode,         ├─▶ QueryAssignment     computed when asked: no client ever waits for another
+    queues, share number ───┘
+    LockQueues ──▶ locks
+
+For one event loop, all in memory. What depends on the store is asked from the engine.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+from popmq_server.clock import Clock
+from popmq_server.commands import Attend, Look
+from popmq_server.engine.queue_locks import QueueLocks
+from popmq_server.engine.rebalance import Assignment, Sessions, allocate, assign
+from popmq_server.errors import invalid, topic_not_found
+from popmq_server.model.message import RETRY_PREFIX
+from popmq_server.model.records import Terms
+
+
+class Consumer(NamedTuple):
+    """A client with a session; `in_flight`: messages leased to it in this group."""
+
+    client: str
+    group: str
+    topics: tuple[str, ...]
+    last_ms: int
+    in_flight: int
+
+
+#: How often the writer is told that a group has members, well below any expiry; and what is remembered of it.
+ATTEND_EVERY_MS = 600_000
+ATTENDED_MAX = 10_000
+
+
+class Consumers:
+    """`execute`: runs a command of the engine."""
+
+    def __init__(self, clock: Clock, execute: Callable[[Any], Awaitable[Any]]) -> None:
+        self.sessions = Sessions(clock)
+        self.locks = QueueLocks(clock)
+        self._clock = clock
+        self._execute = execute
+        #: When the writer was told last that a group has members who may read these topics.
+        self._attended: dict[tuple[str, frozenset[str]], int] = {}
+
+    async def _terms(self, group: str, topic: str) -> Terms:
+        """What counts for one group in one topic. Raises Refused for names that do not exist."""
+        terms: dict[str, Terms] = await self._execute(Look("terms", (group, (topic,))))
+        if topic not in terms:
+            raise topic_not_found(topic)
+        return terms[topic]
+
+    async def assignment(
+        self, topic: str, group: str, client: str, strategy: str = "", broadcast: bool = False
+    ) -> Assignment:
+        """The queues of one client. Of a retry topic there is one queue, for one of the clients that read its topic."""
+        read, queues = topic, 0
+        if topic.startswith(RETRY_PREFIX):
+            name, _, read = topic.removeprefix(RETRY_PREFIX).partition("+")
+            if name != group:
+                raise invalid(f"{topic!r} is the retry topic of group {name!r}, not of {group!r}", field="topic")
+            queues = 1
+        terms = await self._terms(group, read)
+        queues = queues or terms.queues
+        if broadcast:
+            return Assignment(True, True, tuple(range(queues)), terms.mode)
+        clients = self.sessions.clients(group, read)
+        if terms.mode == "PULL":
+            return allocate(queues, clients, client, strategy)
+        if terms.share_number == 0:
+            return Assignment(True, True, ())
+        return assign(queues, clients, client, terms.share_number)
+
+    async def heartbeat(
+        self, group: str, client: str, topics: frozenset[str], goodbye: bool, versioned: bool = True
+    ) -> int:
+        """Keeps or ends a session, and with it the client's locks; the version of all assignments of the group.
+
+        The version looks at every client of the group: 0 for who does not want it.
+        """
+        await self._execute(Look("group_settings", (group,)))
+        self.sessions.heartbeat(group, client, topics, goodbye)
+        await self._attend(group, topics)
+        if goodbye:
+            self.locks.leave(group, client)
+        if not versioned:
+            return 0
+        return self.sessions.version(group, await self._execute(Look("terms", (group, self.sessions.topics(group)))))
+
+    async def _attend(self, group: str, topics: frozenset[str]) -> None:
+        """Lets the writer know now and then that a group has members, so that what it may read does not expire."""
+        now_ms, key = self._clock.now_ms(), (group, topics)
+        if topics and now_ms - self._attended.get(key, 0) >= ATTEND_EVERY_MS:
+            if len(self._attended) >= ATTENDED_MAX:
+                self._attended.clear()
+            await self._execute(Attend(group, tuple(topics)))
+            self._attended[key] = now_ms
+
+    async def lock(self, topic: str, group: str, client: str, queues: tuple[int, ...]) -> list[int]:
+        """Takes or renews queues; those that the client has now."""
+        await self._check_queues(topic, group, queues)
+        return self.locks.lock(group, topic, client, queues)
+
+    async def unlock(self, topic: str, group: str, client: str, queues: tuple[int, ...]) -> None:
+        """Gives queues free."""
+        await self._check_queues(topic, group, queues)
+        self.locks.unlock(group, topic, client, queues)
+
+    async def _check_queues(self, topic: str, group: str, queues: tuple[int, ...]) -> None:
+        """Refuses names that do not exist, and queues that the topic does not have."""
+        terms = await self._terms(group, topic)
+        for place, queue in enumerate(queues):
+            if queue >= terms.queues:
+                why = f"topic {topic!r} has {terms.queues} queues, no queue {queue}"
+                raise invalid(why, field=f"queues[{place}]")
+
+    async def listed(self, group: str) -> list[Consumer]:
+        """The live clients of one group or all, with what each of them holds."""
+        held: dict[tuple[str, str], int] = await self._execute(Look("held_by", (group,)))
+        return [
+            Consumer(client, name, tuple(sorted(session.topics)), session.last_ms, held.get((name, client), 0))
+            for name, client, session in self.sessions.listed(group)
+        ]

@@ -1,0 +1,221 @@
+"""Every counter and gauge, in one place; docs/metrics.md lists them, and a test compares.
+
+Counters move where things happen; what the store knows (groups, space) is asked from the engine when somebody scrapes.
+Labels are RPC names, codes of the contract, and names of topics and groups that exist: no caller can invent one.
+"""
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from popmq_server.errors import Refused
+from popmq_server.inspect.stats import GroupNumbers, TopicNumbers
+from popmq_server.writer.core import Committed
+
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
+_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+_GAUGES = {
+    "ready": "Messages not popped yet",
+    "in_flight": "Messages leased and not acked",
+    "retry": "Messages in the retry topic, deliverable",
+    "backoff": "Messages released with a delay that is not over",
+    "bytes_behind": "Bytes of the messages that are not popped yet, by the mean size of the topic",
+    "unburied": "Leased messages without an attempt left whose dead letters find no room in the store",
+}
+_COUNTERS = {
+    "acked": "Messages acked since the group exists",
+    "expired": "Messages dropped by retention before they were finished",
+    "quarantined": "Messages whose stored bytes did not match their checksum",
+    "filtered": "Messages passed over because they did not match the filter",
+}
+
+
+_TOPIC_GAUGES = {
+    "bytes": "Stored bytes of messages",
+    "delayed": "Messages scheduled for later",
+    "half": "Half messages whose transaction is not ended",
+    "lite_topics": "Lite topics of a LITE topic, whose other numbers are sums over these",
+}
+
+
+#: Refusals that a setting of a topic or group made; others of these codes speak of the store, and have no such field.
+_LIMITS = frozenset({"RATE_LIMITED", "IN_FLIGHT_LIMIT", "STORAGE_FULL"})
+
+
+class Seen(NamedTuple):
+    """What a scrape asks from the engine."""
+
+    now_ms: int
+    topics: list[TopicNumbers]
+    groups: list[GroupNumbers]
+    producers: int
+    used_bytes: int
+    map_bytes: int
+    disk_free_bytes: int
+
+
+class Metrics:
+    """The registry of one broker. `synced`: whether its commits are followed by an fsync."""
+
+    def __init__(self, *, synced: bool = True) -> None:
+        self.registry = CollectorRegistry()
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"popmq_{name}", text, labels, registry=self.registry)
+
+        def histogram(name: str, text: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
+            return Histogram(f"popmq_{name}", text, labels, buckets=buckets, registry=self.registry)
+
+        names = ("method", "group", "topic")
+        self.calls = counter("calls", "Calls that ended, by popmq.v1 code, OK or CANCELLED", "method", "code")
+        self.requests = counter("requests", "Calls that were served, by the names in the request", *names)
+        self.messages = counter("messages", "Messages stored, delivered, acked or changed", *names)
+        self.bytes = counter("message_bytes", "Bytes of messages stored and delivered", *names)
+        self.pulls = counter("pulls", "Pulls that were served, by what they found", "status", "group", "topic")
+        self.refusals = counter("refusals", "Calls and entries of calls refused, by popmq.v1 code", "code")
+        self.limited = counter("limited", "Calls refused by a limit of their topic or group", "code", "group", "topic")
+        told = ("event", "group", "topic")
+        self.events = counter("events", "What happened to groups that operators are told of", *told)
+        self.event_messages = counter("event_messages", "Messages that these events were about", *told)
+        self.call_seconds = histogram(
+            "call_seconds", "From a call's arrival to its answer, waits of long polls included", _SECONDS, "method"
+        )
+        self.lease_lateness = histogram(
+            "lease_lateness_seconds", "How late leases were revived after their time", _SECONDS
+        )
+        self.delayed_lateness = histogram(
+            "delayed_lateness_seconds", "How late delayed messages became visible after their time", _SECONDS
+        )
+        self.checks = counter("transaction_checks", "Checks of half messages that were handed to a live producer")
+        self.given_up = counter("transactions_given_up", "Half messages that nobody ended in 15 checks or 72 h")
+        self.commit_commands = histogram("commit_commands", "Commands in one group commit", _SIZES)
+        self.commit_seconds = histogram("commit_seconds", "Time of one group commit, fsync included", _SECONDS)
+        self.fsyncs = counter("fsyncs", "Commits that were synced to disk")
+        self.waiters = Gauge("popmq_waiters", "Parked calls: long polls and WaitAvailable", registry=self.registry)
+        self._synced = synced
+        self._server: Any = None
+        #: Commits since start, for GetStats.
+        self.commits = 0
+
+    def committed(self, committed: Committed) -> None:
+        """Counts one group; called on the writer thread.
+
+        prometheus-client's counters lock for themselves.
+        """
+        if committed.wrote:
+            self.commits += 1
+            self.fsyncs.inc(self._synced)
+            self.commit_commands.observe(len(committed.results))
+            self.commit_seconds.observe(committed.seconds)
+        for late_ms in committed.timed.late_ms:
+            self.lease_lateness.observe(late_ms / 1000)
+        for late_ms in committed.timed.fired_late_ms:
+            self.delayed_lateness.observe(late_ms / 1000)
+        self.given_up.inc(len(committed.timed.given_up))
+        for event in committed.events:
+            self.events.labels(event.kind, event.group, event.topic).inc()
+            self.event_messages.labels(event.kind, event.group, event.topic).inc(event.messages)
+
+    @contextlib.contextmanager
+    def limits(self, group: str, topic: str) -> Iterator[None]:
+        """Counts what is refused by a limit of a topic or group; the refusals tell that their names exist."""
+        try:
+            yield
+        except Refused as refused:
+            if refused.code in _LIMITS and refused.field in ("topic", "group"):
+                self.limited.labels(refused.code, group, topic).inc()
+            raise
+
+    def watch(self, ask: Callable[[], Seen], parked: Callable[[], float]) -> None:
+        """Where the numbers come from that are looked up at each scrape."""
+        self.waiters.set_function(parked)
+        self.registry.register(_Asked(ask))
+
+    def forget(self, *, group: str = "", topic: str = "") -> None:
+        """Drops the series of a deleted group or topic: names that come and go must not add up."""
+        families = {self.requests: "method", self.messages: "method", self.bytes: "method"}
+        families |= {self.pulls: "status", self.limited: "code", self.events: "event", self.event_messages: "event"}
+        for family, kind in families.items():
+            samples = [sample.labels for metric in family.collect() for sample in metric.samples]
+            names = {(labels[kind], labels["group"], labels["topic"]) for labels in samples}
+            for labels in names:
+                if (group and labels[1] == group) or (topic and labels[2] == topic):
+                    family.remove(*labels)
+
+    def serve(self, port: int) -> None:
+        """Answers scrapes on the loopback. Raises OSError when the port is taken."""
+        self._server, _ = start_http_server(port, addr="127.0.0.1", registry=self.registry)
+
+    def close(self) -> None:
+        """Ends the scrape port."""
+        if self._server is not None:
+            threading.Thread(target=self._server.shutdown, daemon=True).start()
+            self._server.server_close()
+
+
+class _Asked:
+    """A collector of what the engine knows."""
+
+    def __init__(self, ask: Callable[[], Seen]) -> None:
+        self._ask = ask
+
+    def describe(self) -> Iterator[Metric]:
+        return iter(())
+
+    def collect(self) -> Iterator[Metric]:
+        seen = self._ask()
+        yield from _group_families(seen)
+        yield from _topic_families(seen)
+        text = "Session streams of producers that can answer for transactions"
+        yield GaugeMetricFamily("popmq_producers", text, value=seen.producers)
+        for name, text, value in (
+            ("used", "Bytes of the data file that hold something", seen.used_bytes),
+            ("limit", "Bytes that the data file may have", seen.map_bytes),
+            ("disk_free", "Free bytes of the disk under the data folder", seen.disk_free_bytes),
+        ):
+            yield GaugeMetricFamily(f"popmq_store_{name}_bytes", text, value=value)
+
+
+def _topic_families(seen: Seen) -> Iterator[Metric]:
+    """A gauge family for each number of a topic; dead-letter topics are told with their groups."""
+    for name, text in _TOPIC_GAUGES.items():
+        family = GaugeMetricFamily(f"popmq_topic_{name}", text, labels=("topic",))
+        for row in seen.topics:
+            if not row.topic.is_dead_letter:
+                family.add_metric((row.topic.name,), getattr(row, name))
+        yield family
+
+
+def _group_families(seen: Seen) -> Iterator[Metric]:
+    """A gauge family for each number of a group, labelled by group and topic."""
+    labels = ("group", "topic")
+    kinds = {CounterMetricFamily: _COUNTERS, GaugeMetricFamily: _GAUGES}
+    for kind, names in kinds.items():
+        for name, text in names.items():
+            family = kind(f"popmq_group_{name}", text, labels=labels)
+            for row in seen.groups:
+                family.add_metric((row.group, row.topic), getattr(row, name))
+            yield family
+    idle = GaugeMetricFamily(
+        "popmq_group_idle_seconds", "Since the group read the topic, 0 when not known", labels=labels
+    )
+    left = GaugeMetricFamily("popmq_group_expires_seconds", "Until an idle subscription expires", labels=labels)
+    for row in seen.groups:
+        idle.add_metric((row.group, row.topic), max(0, seen.now_ms - row.read_ms) / 1000 if row.read_ms else 0)
+        if row.expires_ms:
+            left.add_metric((row.group, row.topic), max(0, row.expires_ms - seen.now_ms) / 1000)
+    yield from (idle, left)
+    oldest = GaugeMetricFamily("popmq_group_oldest_age_seconds", "Age of the oldest unfinished message", labels=labels)
+    for row in seen.groups:
+        age_ms = max(0, seen.now_ms - row.oldest_ms) if row.oldest_ms else 0
+        oldest.add_metric((row.group, row.topic), age_ms / 1000)
+    yield oldest
+    # A group has one dead-letter topic for all its topics, so this has no topic: a sum over topics would count twice.
+    dead = GaugeMetricFamily("popmq_group_dead", "Messages in the dead-letter topic", labels=("group",))
+    for group, count in {row.group: row.dead for row in seen.groups}.items():
+        dead.add_metric((group,), count)
+    yield dead

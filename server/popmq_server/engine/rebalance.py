@@ -1,0 +1,264 @@
+"""Who reads which queue: the strategies, as pure functions, and the sessions that they are asked for.
+
+    consume mode POP     assign       a share number s: each queue is read by 1 + s clients (S1.27–S1.34); 0: by all
+    consume mode PULL    allocate     each queue belongs to one client, by the strategy that is asked for (S3.19–S3.23)
+
+    8 queues, 3 clients      AVG        0 1 2 │ 3 4 5 │ 6 7          equal stretches, the first get the remainder
+                             CIRCLE     0 3 6 │ 1 4 7 │ 2 5          dealt out one by one
+                             CONSISTENT_HASH                         few queues move when a client comes or goes
+                             MACHINE_ROOM                            equal shares of rooms, then of their clients
+                             CONFIG                                  a list of the client's own: never asked for
+
+The same result wherever it is computed: both lists are sorted. What cannot be answered is "not known", which is not the
+same as no queues (S1.22): then a client keeps what it had. Sessions live in memory: after a restart clients heartbeat
+again, and until then a Pop works all the same, since assignment is advice about load, not ownership.
+"""
+
+import bisect
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from popmq_server.clock import Clock
+from popmq_server.model.records import Terms
+from popmq_server.storage.keys import hash8
+
+SESSION_MS = 120_000
+HEARTBEAT_MS = 30_000
+#: Places of each client on the ring of CONSISTENT_HASH.
+VIRTUAL_NODES = 10
+
+#: Queues in their order, clients in their order (each once), and one of them → its queues.
+Strategy = Callable[[Sequence[int], Sequence[str], str], tuple[int, ...]]
+
+
+class Assignment(NamedTuple):
+    """`known` False: keep what you had. `all`: pop without naming queues. Else exactly `queues`."""
+
+    known: bool
+    all: bool
+    queues: tuple[int, ...]
+    mode: str = "POP"
+
+
+NOT_KNOWN = Assignment(False, False, ())
+
+
+# ── Consume mode POP ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def assign(queues: int, clients: Sequence[str], client: str, share_number: int) -> Assignment:
+    """The queues of one client that pops; clients that are unknown yet are told so."""
+    ring = sorted(set(clients))
+    if client not in ring:
+        return NOT_KNOWN
+    if share_number <= 0 or share_number >= len(ring) - 1:
+        return Assignment(True, True, ())
+    place = ring.index(client)
+    if len(ring) > queues:
+        return Assignment(True, False, (place % queues,))
+    mine = {
+        queue for step in range(share_number + 1) for queue in average(queues, len(ring), (place + step) % len(ring))
+    }
+    return Assignment(True, False, tuple(sorted(mine)))
+
+
+def average(queues: int, clients: int, place: int) -> range:
+    """The share of one client when queues are dealt out in equal stretches (S3.19); who comes after the last, none."""
+    size, more = divmod(queues, clients)
+    start = place * size + min(place, more)
+    return range(start, start + size + (place < more))
+
+
+# ── Consume mode PULL ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def allocate(queues: int, clients: Sequence[str], client: str, strategy: str) -> Assignment:
+    """The queues of one client that pulls; not known: its session, or the strategy (S1.26, S1.28)."""
+    ring = sorted(set(clients))
+    chosen = STRATEGIES.get(strategy or "AVG")
+    if client not in ring or chosen is None:
+        return NOT_KNOWN._replace(mode="PULL")
+    return Assignment(True, False, tuple(sorted(set(chosen(range(queues), ring, client)))), "PULL")
+
+
+def _checked(queues: Sequence[int], clients: Sequence[str], client: str) -> bool:
+    """Whether the client is one of them; ValueError for what no allocation can be made of (S1.34)."""
+    if not client or not queues or not clients:
+        raise ValueError("an allocation needs a client with a name, clients and queues")
+    return client in clients
+
+
+def by_average(queues: Sequence[int], clients: Sequence[str], client: str) -> tuple[int, ...]:
+    """AVG (S3.19): one stretch each; the first clients get one queue more where they do not come out even."""
+    if not _checked(queues, clients, client):
+        return ()
+    return tuple(queues[at] for at in average(len(queues), len(clients), clients.index(client)))
+
+
+def by_circle(queues: Sequence[int], clients: Sequence[str], client: str) -> tuple[int, ...]:
+    """CIRCLE (S3.20): every n-th queue of n clients."""
+    if not _checked(queues, clients, client):
+        return ()
+    return tuple(queues[clients.index(client) :: len(clients)])
+
+
+def by_consistent_hash(queues: Sequence[int], clients: Sequence[str], client: str) -> tuple[int, ...]:
+    """CONSISTENT_HASH (S3.21): the client of the next place on the ring; each client has VIRTUAL_NODES places.
+
+    Who joins takes queues from others and moves nothing between these. Shares are less even than those of the others.
+    """
+    if not _checked(queues, clients, client):
+        return ()
+    ring = sorted((hash8(f"client {name} {node}"), name) for name in clients for node in range(VIRTUAL_NODES))
+    places = [place for place, _ in ring]
+
+    def owner(queue: int) -> str:
+        return ring[bisect.bisect_left(places, hash8(f"queue {queue}")) % len(ring)][1]
+
+    return tuple(queue for queue in queues if owner(queue) == client)
+
+
+def by_config(wanted: Sequence[int]) -> Strategy:
+    """CONFIG (S3.22): the queues that the client was given, as far as the topic has them."""
+
+    def configured(queues: Sequence[int], clients: Sequence[str], client: str) -> tuple[int, ...]:
+        return tuple(sorted(set(wanted) & set(queues))) if _checked(queues, clients, client) else ()
+
+    return configured
+
+
+def by_machine_room(queues: Sequence[int], clients: Sequence[str], client: str) -> tuple[int, ...]:
+    """MACHINE_ROOM (S3.23): a client is called room@name; without a room it is in the one that has no name.
+
+    The reference has brokers in rooms, and a client reads those of its own. Here is one broker, so its queues are dealt
+    out to the rooms, in equal stretches; the clients of a room share these, the remainder one by one.
+    """
+    if not _checked(queues, clients, client):
+        return ()
+    rooms = sorted({_room_of(name) for name in clients})
+    mine = average(len(queues), len(rooms), rooms.index(_room_of(client)))
+    mates = [name for name in clients if _room_of(name) == _room_of(client)]
+    return shared_room([queues[at] for at in mine], mates, client)
+
+
+def shared_room(queues: Sequence[int], clients: Sequence[str], client: str) -> tuple[int, ...]:
+    """The queues of one room for one of its clients: equal stretches, then one each of what is left over."""
+    size, more = divmod(len(queues), len(clients))
+    place = clients.index(client)
+    left_over = queues[size * len(clients) + place : size * len(clients) + place + 1] if place < more else []
+    return (*queues[size * place : size * (place + 1)], *left_over)
+
+
+def _room_of(client: str) -> str:
+    """The room in a client id; "" for one that names none."""
+    return client.partition("@")[0] if "@" in client else ""
+
+
+#: What QueryAssignment can be asked for. CONFIG needs no broker: the list is the client's own.
+STRATEGIES: dict[str, Strategy] = {
+    "AVG": by_average,
+    "CIRCLE": by_circle,
+    "CONSISTENT_HASH": by_consistent_hash,
+    "MACHINE_ROOM": by_machine_room,
+}
+
+
+# ── Sessions ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Session(NamedTuple):
+    """One client of one group."""
+
+    topics: frozenset[str]
+    last_ms: int
+
+
+class _Members:
+    """The sessions of one group, those first that were heard of longest ago, and what follows from all of them.
+
+    Both are kept as sessions come and go: each of 2,000 clients sends a heartbeat every 30 s, and a walk over all of
+    them for each took a third of the event loop.
+    """
+
+    __slots__ = ("digest", "sessions", "topics")
+
+    def __init__(self) -> None:
+        self.sessions: dict[str, Session] = {}
+        self.topics: Counter[str] = Counter()
+        #: The sum of a hash of each client with its topics: who they are, in whatever order they came.
+        self.digest = 0
+
+    def put(self, client: str, session: Session) -> None:
+        self.remove(client)
+        self.sessions[client] = session
+        self.topics.update(session.topics)
+        self.digest += _hash(client, session.topics)
+
+    def remove(self, client: str) -> None:
+        session = self.sessions.pop(client, None)
+        if session is not None:
+            self.topics -= Counter(session.topics)
+            self.digest -= _hash(client, session.topics)
+
+
+def _hash(client: str, topics: frozenset[str]) -> int:
+    return int.from_bytes(hash8(repr((client, sorted(topics)))), "big")
+
+
+_NOBODY = _Members()
+
+
+class Sessions:
+    """Live clients by group; for one event loop."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._groups: dict[str, _Members] = {}
+
+    def heartbeat(self, group: str, client: str, topics: frozenset[str], goodbye: bool) -> None:
+        """Renews or ends a session."""
+        members = self._alive(group)
+        if goodbye:
+            members.remove(client)
+        else:
+            members = self._groups.setdefault(group, _Members())
+            members.put(client, Session(topics, self._clock.now_ms()))
+
+    def version(self, group: str, terms: Mapping[str, Terms]) -> int:
+        """A number that is another one whenever an assignment could be another one; a restart does not change it."""
+        members = self._alive(group)
+        known = [(topic, terms.get(topic)) for topic in sorted(members.topics)]
+        text = repr((len(members.sessions), members.digest, known))
+        return int.from_bytes(hash8(text), "big") >> 1
+
+    def _alive(self, group: str) -> _Members:
+        """Live sessions of a group; those that fell silent are dropped when somebody looks."""
+        members = self._groups.get(group, _NOBODY)
+        oldest_ms = self._clock.now_ms() - SESSION_MS
+        while members.sessions:
+            client, session = next(iter(members.sessions.items()))
+            if session.last_ms > oldest_ms:
+                return members
+            members.remove(client)
+        self._groups.pop(group, None)
+        return _NOBODY
+
+    def clients(self, group: str, topic: str) -> list[str]:
+        """Live clients of a group that read a topic."""
+        return [client for client, session in self._alive(group).sessions.items() if topic in session.topics]
+
+    def topics(self, group: str) -> tuple[str, ...]:
+        """All topics that live clients of a group read."""
+        return tuple(self._alive(group).topics)
+
+    def count(self, group: str) -> int:
+        """Live clients of a group."""
+        return len(self._alive(group).sessions)
+
+    def listed(self, group: str) -> list[tuple[str, str, Session]]:
+        """(group, client, session) of the live clients of one group, or of all, by name."""
+        names = [group] if group else sorted(self._groups)
+        return [
+            (name, client, session) for name in names for client, session in sorted(self._alive(name).sessions.items())
+        ]

@@ -1,0 +1,226 @@
+"""The parking lot of long polls: park, wake one, hand on, undo.
+
+A Pop that found nothing parks only if nothing became deliverable since it looked: each (group, topic) has a generation,
+which a commit that makes something deliverable raises. Generations, parking and waking all happen in the event loop,
+so between the look at the number and the parking no wake can be lost (I.17). A commit wakes one waiter for each group;
+a woken Pop that leaves something behind wakes the next through its own commit, a cancelled one hands the wake on. Those
+who want less than everything (named queues) or nothing (WaitAvailable) stand in a lot of their own and are all woken.
+
+Why no wake is lost: a Pop notes the generation, runs in some commit N and finds nothing. Whatever became deliverable in
+N or before was seen by it, since sends and releases of a group run before its pops. What comes in N + 1 raises the
+generation in a later turn of the loop: either before the Pop looks at it again, and then it does not park, or after it
+parked, and then it stands in the lot that is woken.
+
+Waiting costs nothing outside: no read transaction, no thread, one timer for the earliest deadline.
+"""
+
+import asyncio
+import heapq
+import itertools
+from collections import OrderedDict
+
+from popmq_server.clock import Clock, FakeClock
+from popmq_server.errors import Refused
+from popmq_server.state.lite_watch import topic_of
+
+WAITERS_PER_KEY_MAX = 1024
+WAITERS_MAX = 100_000
+#: Keys, and topics, whose generation is remembered: clients of lite topics come and go.
+GENERATIONS_MAX = 100_000
+#: Deadlines of waits that are over stay in the heap until they are this many and half of it.
+OVER_MIN = 64
+
+Key = tuple[str, str]  # group, topic
+
+
+class Waiters:
+    """Parked Pops by (group, topic), in order of arrival. For one event loop."""
+
+    def __init__(self, clock: Clock, *, wake_all: bool, what: str = "Pops of group") -> None:
+        self._clock = clock
+        self._what = what
+        self._wake_all = wake_all
+        self._parked: dict[Key, OrderedDict[int, asyncio.Future[bool]]] = {}
+        self._by_topic: dict[str, set[Key]] = {}
+        self._generations: dict[Key, int] = {}
+        self._topic_generations: dict[str, int] = {}
+        self._stamps = itertools.count(1)
+        self._floor = 0
+        self._deadlines: list[tuple[int, int, asyncio.Future[bool]]] = []
+        self._deadlines_max = OVER_MIN
+        self._numbers = itertools.count()
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+        self._alarms: dict[Key, int] = {}
+        self.count = 0
+        #: The same by group and topic, those of a LITE topic together.
+        self._counts: dict[Key, int] = {}
+
+    def generation(self, key: Key) -> tuple[int, int]:
+        """What to compare before parking."""
+        return self._generations.get(key, self._floor), self._topic_generations.get(key[1], self._floor)
+
+    def counts(self) -> dict[Key, int]:
+        """How many Pops are parked, by (group, topic)."""
+        return {key: len(lot) for key, lot in self._parked.items()}
+
+    def parked(self, group: str, topic: str) -> int:
+        """How many Pops of a group are parked on a topic, or on lite topics of it."""
+        return self._counts.get((group, topic), 0)
+
+    def _count(self, key: Key, count: int) -> None:
+        self.count += count
+        named = (key[0], topic_of(key[1]))
+        if left := self._counts.get(named, 0) + count:
+            self._counts[named] = left
+        else:
+            del self._counts[named]
+
+    async def park(self, key: Key, seen: tuple[int, int], deadline_ms: int) -> bool:
+        """Waits until woken (True) or until the deadline (False). True at once when something came since `seen`.
+
+        `seen` must have been taken before the look that found nothing. Cancelled while it was being woken, a waiter
+        hands the wake on: it was meant for somebody who is there.
+        """
+        if self.generation(key) != seen:
+            return True
+        if self._closed or deadline_ms <= self._clock.now_ms():
+            return False
+        lot = self._lot(key)
+        number, future = next(self._numbers), asyncio.get_running_loop().create_future()
+        lot[number] = future
+        self._count(key, 1)
+        self._push(deadline_ms, number, future)
+        try:
+            woken: bool = await future
+            return woken
+        except asyncio.CancelledError:
+            if future.done() and not future.cancelled() and future.result():
+                self.hand_on(key)
+            raise
+        finally:
+            self._leave(key, number)
+
+    def _push(self, at_ms: int, number: int, future: "asyncio.Future[bool]") -> None:
+        """Notes a deadline. One that was woken before it leaves no trace for long: the heap is cleared of such when it
+        has become twice as large as what was left the last time.
+        """
+        if len(self._deadlines) >= self._deadlines_max:
+            self._deadlines = [one for one in self._deadlines if not one[2].done()]
+            heapq.heapify(self._deadlines)
+            self._deadlines_max = 2 * len(self._deadlines) + OVER_MIN
+        heapq.heappush(self._deadlines, (at_ms, number, future))
+        self._set_timer()
+
+    def _lot(self, key: Key) -> OrderedDict[int, "asyncio.Future[bool]"]:
+        """Where to park; Refused POLLING_FULL when there is no place."""
+        parked = len(self._parked.get(key, ()))
+        if parked >= WAITERS_PER_KEY_MAX or self.count >= WAITERS_MAX:
+            raise Refused(
+                "POLLING_FULL",
+                f"{parked} {self._what} {key[0]!r} wait on topic {key[1]!r} already",
+                retry_after_ms=1000,
+                action="share one waiting call, or take larger batches",
+            )
+        lot = self._parked.setdefault(key, OrderedDict())
+        self._by_topic.setdefault(key[1], set()).add(key)
+        return lot
+
+    def _leave(self, key: Key, number: int) -> None:
+        """Takes a waiter out, woken or not, and an empty lot with it."""
+        lot = self._parked.get(key)
+        if lot is not None:
+            if lot.pop(number, None) is not None:
+                self._count(key, -1)
+            if not lot:
+                del self._parked[key]
+                keys = self._by_topic[key[1]]
+                keys.discard(key)
+                if not keys:
+                    del self._by_topic[key[1]]
+
+    def wake(self, woken: set[tuple[str | None, str]]) -> None:
+        """After a commit: one waiter for each group that has something new.
+
+        The generations move even when nobody is parked: somebody may be on the way.
+        """
+        if len(self._generations) + len(self._topic_generations) > GENERATIONS_MAX:
+            # Who is on the way looks once more.
+            self._generations, self._topic_generations, self._floor = {}, {}, next(self._stamps)
+        for group, topic in woken:
+            if group is None:
+                self._topic_generations[topic] = next(self._stamps)
+                for key in list(self._by_topic.get(topic, ())):
+                    self._wake_key(key)
+            else:
+                self._generations[(group, topic)] = next(self._stamps)
+                self._wake_key((group, topic))
+
+    def _wake_key(self, key: Key) -> None:
+        """The oldest waiter, or all of them where each has to see for itself."""
+        self.hand_on(key)
+        while self._wake_all and self._parked.get(key):
+            self.hand_on(key)
+
+    def hand_on(self, key: Key) -> None:
+        """Wakes the oldest waiter of a key, if there is one."""
+        lot = self._parked.get(key)
+        while lot:
+            _, future = lot.popitem(last=False)
+            self._count(key, -1)
+            if not future.done():
+                future.set_result(True)
+                return
+
+    def wake_at(self, key: Key, at_ms: int) -> None:
+        """Wakes the oldest waiter of a key at a time, or now: one alarm for each key, the earlier of two."""
+        if at_ms <= self._clock.now_ms():
+            self.hand_on(key)
+            return
+        if at_ms >= self._alarms.get(key, at_ms + 1):
+            return
+
+        def ring(alarm: asyncio.Future[bool]) -> None:
+            if self._alarms.get(key) == at_ms:
+                del self._alarms[key]
+                self.hand_on(key)
+
+        self._alarms[key] = at_ms
+        alarm = asyncio.get_running_loop().create_future()
+        alarm.add_done_callback(ring)
+        self._push(at_ms, next(self._numbers), alarm)
+
+    def look_again(self, topic: str) -> None:
+        """Wakes everybody who waits on a topic: what they waited for has other rules now."""
+        self._topic_generations[topic] = next(self._stamps)
+        for key in list(self._by_topic.get(topic, ())):
+            while self._parked.get(key):
+                self.hand_on(key)
+
+    def tick(self) -> None:
+        """Ends the waits whose deadline has passed."""
+        now_ms = self._clock.now_ms()
+        while self._deadlines and (self._deadlines[0][0] <= now_ms or self._deadlines[0][2].done()):
+            _, _, future = heapq.heappop(self._deadlines)
+            if not future.done():
+                future.set_result(False)
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        """One timer, for the earliest deadline; a fake clock calls `tick` itself."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._deadlines and not isinstance(self._clock, FakeClock):
+            delay_s = max(0, self._deadlines[0][0] - self._clock.now_ms()) / 1000
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self.tick)
+
+    def close(self) -> None:
+        """Ends all waits, and lets nobody wait any more: the broker stops."""
+        self._closed = True
+        for _, _, future in self._deadlines:
+            if not future.done():
+                future.set_result(False)
+        self._deadlines.clear()
+        if self._timer is not None:
+            self._timer.cancel()

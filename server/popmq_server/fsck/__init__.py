@@ -1,0 +1,1 @@
+"""`popmq check` and `popmq compact`, for a stopped store."""

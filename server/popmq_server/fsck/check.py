@@ -1,0 +1,444 @@
+"""`popmq check`: walks a stopped store and reports every broken invariant, one sentence each.
+
+    for each queue       blocks follow each other; each entry points at a whole record of its topic
+    for each group       every message it has passed is in exactly one of: leased, backoff, retry, done, dead letter,
+                         expired, quarantined; a released member is in the retry topic and in one live CheckPoint
+    for each lease       it has its CheckPoint, its parts do not overlap, an owner's has its owner and its token
+    counters             retry, pins and what was passed equal a scan
+    not visible yet      check_timing.py
+    lite topics          check_lite.py
+
+It reads only, and nothing here is used by the broker that it judges but the formats.
+"""
+
+import argparse
+import itertools
+import pathlib
+import sys
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from popmq_server.errors import StartError
+from popmq_server.fsck import check_fifo, check_history, check_letters, check_lite, check_timing
+from popmq_server.model.checkpoint import CheckPoint, members_of
+from popmq_server.model.message import LENGTH_END, RECORD, read_record
+from popmq_server.sending import delay
+from popmq_server.state.state import State
+from popmq_server.storage.folder import DATA_FILE
+from popmq_server.storage.keys import (
+    CQ_ENTRY,
+    CQ_KEY,
+    DUE_KEY,
+    NEVER,
+    QUEUE_KEY,
+    RQ_KEY,
+    RQ_VALUE,
+    SUB_OWNER,
+    TOPIC_AT,
+    U32,
+    U64,
+)
+from popmq_server.storage.lmdb import Store, Transaction, reading
+from popmq_server.topics.log import Log, located_in
+from popmq_server.topics.topic import IDX_HEAD
+
+#: The map of a store that is only read needs no room to grow; LMDB takes the file's own size when it is larger.
+CHECK_MAP_BYTES = 1 << 30
+
+
+def check_folder(folder: pathlib.Path) -> list[str]:
+    """Every broken invariant of the data folder of a stopped broker. Raises StartError when it cannot be opened."""
+    if not (folder / DATA_FILE).exists():
+        raise StartError(f"{folder} is not a PopMQ data folder: it has no {DATA_FILE}")
+    store = Store(folder, max(CHECK_MAP_BYTES, (folder / DATA_FILE).stat().st_size), "full")
+    try:
+        with reading(store) as kv:
+            return list(check(kv))
+    finally:
+        store.close()
+
+
+def check(kv: Transaction) -> Iterator[str]:
+    """Every broken invariant, as sentences.
+
+    The state is loaded as at a start: a store that cannot be loaded is broken in a way that no sentence helps.
+    """
+    lost = list(_check_lost(kv))
+    yield from lost
+    if lost:  # nor could a broker start on it
+        return
+    state = State()
+    state.load(kv)
+    state.read_through(kv)
+    try:
+        yield from _check_loaded(kv, state)
+    except LookupError as lost:  # what a lease names is not in the store: the rest cannot be counted
+        yield f"the check ends here: {lost}"
+    finally:
+        state.read_through(None)
+
+
+def _check_loaded(kv: Transaction, state: State) -> Iterator[str]:
+    """The invariants that a broker's state is needed for."""
+    yield from check_lite.check(kv, state)
+    check_lite.leave_out_orphans(state)
+    yield from _check_log(kv, state)
+    yield from _check_queues(kv, state)
+    yield from _check_leases(state)
+    yield from _check_owners(state)
+    yield from _check_groups(kv, state)
+    yield from _check_unsubscribed(kv, state)
+    yield from _check_pins(kv, state)
+    yield from _check_bytes(kv, state)
+    yield from check_timing.check_waiting(kv, state)
+    yield from check_letters.check(kv, state)
+    yield from check_history.check(kv)
+
+
+def _check_lost(kv: Transaction) -> Iterator[str]:
+    """Each lease in the revive topic has its CheckPoint."""
+    for key, _ in kv.scan("due"):
+        _, ck_id, sub = DUE_KEY.unpack(key)
+        if sub != SUB_OWNER and kv.get("ck", U64.pack(ck_id)) is None:
+            yield f"a lease in the revive topic names CheckPoint {ck_id}, which is gone"
+
+
+def _check_log(kv: Transaction, state: State) -> Iterator[str]:
+    """Chunks follow each other without overlap, each has its index block, each record its checksum."""
+    stop = 0
+    indexed = {
+        TOPIC_AT.unpack(key)[1]: (TOPIC_AT.unpack(key)[0], IDX_HEAD.unpack_from(value)[0])
+        for key, value in kv.scan("idx")
+    }
+    bad = {U64.unpack_from(value)[0]: U32.unpack_from(value, 8)[0] for _, value in kv.scan("quar")}
+    moved = kv.get("meta", delay.MOVES) is not None
+    for key, chunk in kv.scan("log"):
+        start = U64.unpack(key)[0]
+        if start < stop:
+            yield f"chunk {start} begins before its predecessor ends at {stop}"
+        stop = start + len(chunk)
+        if start not in indexed:
+            yield f"chunk {start} has no index block"
+            continue
+        yield from _check_records(chunk, start, *indexed[start], bad, moved=moved)
+    if stop > state.counters[""].position:
+        yield f"the log ends at {stop}, the next position is {state.counters[''].position}"
+
+
+def _check_records(
+    chunk: memoryview, start: int, topic_id: int, last_ms: int, bad: dict[int, int], *, moved: bool
+) -> Iterator[str]:
+    """Each record of a chunk has its checksum, or stands in quarantine with its size, and together they fill it.
+
+    They lie as they were stored, and the index block says when the last one was; unless times were `moved` (rebase.py),
+    which leaves those in the records as they were.
+    """
+    place, times = 0, list[int]()
+    while place + RECORD.size <= len(chunk):
+        version, length = divmod(RECORD.unpack_from(chunk, place)[1], LENGTH_END)
+        size = bad.get(start + place) or RECORD.size + length
+        read = read_record(chunk[place : place + size], topic_id)
+        if read is None and start + place not in bad:
+            why = _why_unread(chunk[place : place + size], version)
+            yield f"the record at {start + place} {why}, and is not in quarantine"
+        place += size
+        if read is not None:
+            times.append(read[0])
+        elif place == len(chunk):
+            times.append(last_ms)
+    if place != len(chunk):
+        yield f"the records of chunk {start} end at {start + place}, the chunk at {start + len(chunk)}"
+    elif not moved and (times != sorted(times) or times[-1:] != [last_ms]):
+        yield f"the messages of chunk {start} were not stored in their order, or its index block has another time"
+
+
+def _why_unread(record: memoryview, version: int) -> str:
+    """A newer release may have written it: its bytes are those that it wrote, in a layout that is not known here."""
+    if version and zlib.crc32(record[4:]) == RECORD.unpack_from(record)[0]:
+        return f"has version {version}, which this release does not know"
+    return "does not match its checksum"
+
+
+def _check_queues(kv: Transaction, state: State) -> Iterator[str]:
+    """Blocks of a queue begin at its first readable offset and leave no hole (by age they may)."""
+    log = Log(kv)
+    for topic in state.topics.values():
+        for queue in range(topic.queues):
+            least, at = state.queue_min[(topic.topic_id, queue)], None
+            for key, block in kv.scan("cq", QUEUE_KEY.pack(topic.topic_id, queue)):
+                first = CQ_KEY.unpack(key)[2]
+                if at is None and first != least:
+                    yield f"{topic.name} queue {queue} begins at {first}, its first readable offset is {least}"
+                if at is not None and first < at:
+                    yield f"{topic.name} queue {queue}: a block begins at {first}, its predecessor ends at {at}"
+                at = first + len(block) // CQ_ENTRY.size
+                yield from _check_block(kv, log, topic.name, topic.topic_id, queue, first, block)
+
+
+def _check_block(
+    kv: Transaction, log: Log, name: str, topic_id: int, queue: int, first: int, block: memoryview
+) -> Iterator[str]:
+    """Each entry of a consume queue points at a whole record of its topic."""
+    for place, (position, size, _) in enumerate(CQ_ENTRY.iter_unpack(block)):
+        where = f"{name} queue {queue} offset {first + place}"
+        if log.fetch(topic_id, position, size) is not None:
+            continue
+        quarantined = kv.get("quar", CQ_KEY.pack(topic_id, queue, first + place)) is not None
+        copied = kv.get("log", U64.pack(position)) is None and _has_kept_chunk(kv, topic_id, position)
+        if not quarantined and not copied:
+            yield f"{where} points at {position}, where no whole record of its topic is"
+
+
+def _has_kept_chunk(kv: Transaction, topic_id: int, position: int) -> bool:
+    """Whether the chunk of a position went to `kept`: then only its live records are left, and there are some."""
+    found = kv.floor("idx", TOPIC_AT.pack(topic_id, position), U32.pack(topic_id))
+    if found is None or kv.get("log", found[0][4:]) is not None:
+        return False
+    stop = TOPIC_AT.unpack(found[0])[1] + IDX_HEAD.unpack_from(found[1])[1]
+    return any(U64.unpack(key)[0] < stop for key, _ in itertools.islice(kv.scan("kept", b"", found[0][4:]), 1))
+
+
+def _check_leases(state: State) -> Iterator[str]:
+    """Parts of one CheckPoint hold members of its own, each at most once; no empty lease stays."""
+    parts = _parts(state)
+    for ck_id, ck in state.ck.items():
+        if ck_id >= state.counters[""].ck_id:
+            yield f"CheckPoint {ck_id} has a number that was not given out"
+        if ck_id not in parts:
+            yield f"CheckPoint {ck_id} has no lease"
+        seen = 0
+        for sub in parts.get(ck_id, ()):
+            lease = state.leases[(ck_id, sub)]
+            if lease.undone & seen or lease.undone & ~ck.all_bits:
+                yield f"CheckPoint {ck_id}: part {sub} holds members that are not its own"
+            if (lease.due_ms >= NEVER) != bool(ck.owner_id):
+                yield f"CheckPoint {ck_id}: only an owner's lease has no deadline of its own"
+            if not lease.undone and not ck.owner_id:
+                yield f"CheckPoint {ck_id}: part {sub} holds nothing"
+            seen |= lease.undone
+
+
+def _parts(state: State) -> dict[int, list[int]]:
+    """The parts of each CheckPoint's lease, by their numbers: objects of a million leases would be a gigabyte."""
+    parts: dict[int, list[int]] = {}
+    for ck_id, sub in state.leases:
+        if sub != SUB_OWNER:
+            parts.setdefault(ck_id, []).append(sub)
+    return parts
+
+
+def _check_owners(state: State) -> Iterator[str]:
+    """Owners, tokens and CheckPoints name each other, but for what is being removed."""
+    tokens = Counter(token.ck_id for token in state.tokens.values() if token.ck_id)
+    for owner in state.owners.values():
+        if (owner.owner_id, SUB_OWNER) not in state.leases:
+            yield f"owner {owner.name!r} has no key in the revive topic"
+    for (group_id, topic_id, _), token in state.tokens.items():
+        if group_id in state.purges or topic_id in state.purges:
+            continue
+        if token.owner_id not in state.owner_keys:
+            yield f"a token of epoch {token.epoch} belongs to no owner"
+        if token.ck_id and token.ck_id not in state.ck:
+            yield f"a token of epoch {token.epoch} names CheckPoint {token.ck_id}, which is gone"
+    for ck in state.ck.values():
+        deleted = ck.group_id in state.purges or ck.topic_id in state.purges
+        if ck.owner_id and tokens[ck.ck_id] != 1 and not deleted:
+            yield f"CheckPoint {ck.ck_id} of owner {ck.owner_id} has {tokens[ck.ck_id]} tokens"
+
+
+def _check_groups(kv: Transaction, state: State) -> Iterator[str]:
+    """The invariant of the model: every message a group has passed is in exactly one place, and they add up."""
+    parts, leased = _parts(state), dict[tuple[int, int], list[tuple[int, int]]]()
+    for ck_id, ck in state.ck.items():
+        leased.setdefault((ck.group_id, ck.topic_id), []).extend((ck_id, sub) for sub in parts.get(ck_id, ()))
+    for (group_id, topic_id), stat in state.stat.items():
+        group, topic = state.groups.get(group_id), state.topics.get(topic_id)
+        if group is None or topic is None or (topic.type == "LITE" and not topic.parent_id):
+            continue
+        where = f"group {group.name} in {topic.name}" + (f" {topic.lite_topic}" if topic.parent_id else "")
+        passed = 0
+        for queue in range(topic.queues):
+            offset = state.poff.get((group_id, topic_id, queue), 0)
+            passed += offset
+            if offset > state.queue_max[(topic_id, queue)]:
+                yield f"{where}: queue {queue} is at {offset}, beyond its end {state.queue_max[(topic_id, queue)]}"
+        held: Counter[tuple[int, int]] = Counter()
+        released: dict[tuple[int, int], int] = {}
+        yield from _count_leased(kv, state, leased.get((group_id, topic_id), []), where, held, released)
+        yield from check_fifo.count_waiting(kv, state, (group_id, topic_id), where, held, released)
+        yield from _count_retries(kv, state, group_id, topic_id, where, held, released)
+        for place, times in held.items():
+            if times != 1 and one_place(state, (group_id, topic_id)):
+                yield f"{where}: queue {place[0]} offset {place[1]} is in {times} places at once"
+        done = stat.acked + stat.dead + stat.expired + stat.quarantined + stat.filtered
+        if passed - stat.start != done + held.total():
+            yield f"{where}: passed {passed - stat.start} messages, finished {done}, holds {held.total()}"
+
+
+def one_place(state: State, where: tuple[int, int]) -> bool:
+    """Whether each message of a group is in one place: not where it pulled, nor before a reset has been swept up.
+
+    What is sent back of a message that is not committed, and what a reset made void, has a copy in the queue.
+    """
+    found = state.subscriptions.get(where)
+    return where not in state.sweeps and not (found and found.pulled)
+
+
+def _count_leased(
+    kv: Transaction,
+    state: State,
+    leased: list[tuple[int, int]],
+    where: str,
+    held: Counter[tuple[int, int]],
+    released: dict[tuple[int, int], int],
+) -> Iterator[str]:
+    """Adds the members under leases to `held`; notes those that are released."""
+    for ck_id, sub in leased:
+        ck, lease = state.ck[ck_id], state.leases[(ck_id, sub)]
+        group_id, topic_id = ck.group_id, ck.topic_id
+        for member, place in _places(kv, ck, lease.undone):
+            if lease.released >> member & 1:
+                released[(ck_id, member)] = 1
+            else:
+                held[place] += 1
+                unnamed = place[0] == check_letters.REDRIVEN or not one_place(state, (group_id, topic_id))
+                if not unnamed and place[1] >= state.poff.get((group_id, topic_id, place[0]), 0):
+                    yield f"{where}: queue {place[0]} offset {place[1]} is leased, but not passed"
+
+
+def _places(kv: Transaction, ck: CheckPoint, bits: int) -> Iterator[tuple[int, tuple[int, int]]]:
+    """(member, its place) of the members in `bits`; the chunks of the others may be gone."""
+    for member, (run, offset, position, _) in zip(members_of(bits), located_in(kv, ck, bits), strict=True):
+        yield member, check_letters.place_of(kv, ck.topic_id, position, run.queue, offset)
+
+
+def _count_retries(
+    kv: Transaction,
+    state: State,
+    group_id: int,
+    topic_id: int,
+    where: str,
+    held: Counter[tuple[int, int]],
+    released: dict[tuple[int, int], int],
+) -> Iterator[str]:
+    """Adds the retry entries to `held`; a tied one must have been released, and the other way round."""
+    count = 0
+    for _, value in kv.scan("rq", RQ_KEY.pack(group_id, topic_id, 0)[:8]):
+        position, _, _, queue, offset, _, ck_id, member = RQ_VALUE.unpack_from(value)
+        count += 1
+        held[check_letters.place_of(kv, topic_id, position, queue, offset)] += 1
+        if ck_id in state.ck and not released.pop((ck_id, member), 0) and not state.torn(ck_id, member):
+            yield f"{where}: a retry entry is tied to member {member} of CheckPoint {ck_id}, which did not release it"
+    if count != state.stat[(group_id, topic_id)].retry:
+        yield f"{where}: {count} retry entries, counted {state.stat[(group_id, topic_id)].retry}"
+    for ck_id, member in released:
+        yield f"{where}: member {member} of CheckPoint {ck_id} was released, but is not in the retry topic"
+
+
+def _check_unsubscribed(kv: Transaction, state: State) -> Iterator[str]:
+    """A group that has no counters in a topic has nothing else there: also after its subscription expired."""
+    for name in ("poff", "begin", "sub", "rq", "fwait"):
+        for key, _ in kv.scan(name):
+            where = (U32.unpack_from(key)[0], U32.unpack_from(key, U32.size)[0])
+            known = where[0] in state.groups and state.alive(where[1])
+            if known and where not in state.stat:
+                yield f"{name} of group {where[0]} in topic {where[1]} without counters of the group there"
+
+
+def _check_pins(kv: Transaction, state: State) -> Iterator[str]:
+    """The counts that keep chunks alive equal the retry entries that point into them."""
+    log = Log(kv)
+    for (ck_id, _), lease in state.leases.items():
+        ck = state.ck.get(ck_id)
+        if ck is not None and ck.topic_id in state.topics:
+            for member, unit in zip(members_of(lease.undone), located_in(kv, ck, lease.undone), strict=True):
+                if log.chunk_of(unit[2]) != ck.chunk_of(member):
+                    yield f"CheckPoint {ck_id}: member {member} pins another chunk than the one it lies in"
+    counted: Counter[int] = Counter()
+    for kind, group_id, topic_id, position in itertools.chain(_retries(kv), check_fifo.pinned(kv)):
+        chunk = log.chunk_of(position)
+        counted[chunk] += 1
+        if chunk < 0 and group_id in state.groups and topic_id in state.topics:
+            yield f"a {kind} entry points at {position}, where nothing is"
+    stored = {U64.unpack(key)[0]: U32.unpack(value)[0] for key, value in kv.scan("pin")}
+    for chunk in counted.keys() | stored.keys():
+        if chunk >= 0 and counted[chunk] != stored.get(chunk, 0):
+            yield f"chunk {chunk} has {counted[chunk]} retry entries, pinned {stored.get(chunk, 0)}"
+
+
+def _retries(kv: Transaction) -> Iterator[tuple[str, int, int, int]]:
+    """("retry", group id, topic id, position) of each retry entry."""
+    for key, value in kv.scan("rq"):
+        group_id, topic_id, _ = RQ_KEY.unpack(key)
+        yield "retry", group_id, topic_id, RQ_VALUE.unpack_from(value)[0]
+
+
+def _check_bytes(kv: Transaction, state: State) -> Iterator[str]:
+    """The bytes of a topic equal those of its chunks."""
+    for topic in state.topics.values():
+        if topic.type == "LITE" and not topic.parent_id:
+            continue
+        found = sum(IDX_HEAD.unpack_from(value)[1] for _, value in kv.scan("idx", U32.pack(topic.topic_id)))
+        counted = state.topic_stat[topic.topic_id].bytes
+        if found != counted:
+            yield f"topic {topic.name} has {found} bytes in its chunks, counted {counted}"
+
+
+def differences(kv: Transaction, live: State) -> list[str]:
+    """What the tables of a running broker say otherwise than those of a fresh start (I.21), between its transactions.
+
+    Rotation turns, tokens of quotas, open chunks, the places of walks and what waits for its burial are left out: that
+    a restart loses them harms nothing.
+    """
+    fresh = State()
+    fresh.load(kv)
+    for state in (live, fresh):
+        state.read_through(kv)
+    try:
+        return _differences(live, fresh)
+    finally:
+        for state in (live, fresh):
+            state.read_through(None)
+
+
+def _differences(live: State, fresh: State) -> list[str]:
+    found = []
+    for name, table in vars(live).items():
+        lost = ("buckets", "turns", "open_chunks", "walked", "unburied", "unburied_count")
+        if name in lost or not hasattr(table, "committed"):
+            continue
+        ours, theirs = (_plain(source.committed()) for source in (table, getattr(fresh, name)))
+        if ours != theirs:
+            odd = {key for key in ours.keys() | theirs.keys() if ours.get(key) != theirs.get(key)}
+            found += [f"{name}[{key}]: live {ours.get(key)}, fresh {theirs.get(key)}" for key in sorted(odd, key=repr)]
+    return found
+
+
+def _plain(table: dict[Any, Any]) -> dict[Any, Any]:
+    """Without what is only a zero, and without what only memory knows."""
+    plain = {}
+    for key, value in table.items():
+        if (any(value) if isinstance(value, tuple) else value) or isinstance(value, CheckPoint):
+            plain[key] = tuple(sorted(value, key=repr)) if type(value) is tuple else value
+    return plain
+
+
+def main(argv: list[str] | None = None) -> int:
+    """`python -m popmq_server.storage.check DIR`: 0 sound, 1 broken, 78 cannot be opened."""
+    parser = argparse.ArgumentParser(prog="popmq check", description="Check the data folder of a stopped broker.")
+    parser.add_argument("data", type=pathlib.Path, metavar="DIR")
+    try:
+        broken = check_folder(parser.parse_args(argv).data)
+    except StartError as error:
+        print(f"popmq: {error}", file=sys.stderr)
+        return 78
+    for sentence in broken:
+        print(sentence)
+    print(f"{len(broken)} broken invariants" if broken else "sound: every invariant holds")
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,71 @@
+"""`popmq check` for lite topics: each has its parent and its name, and their parents know them in sum."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from popmq_server.model.records import Stat
+from popmq_server.state.state import State
+from popmq_server.storage.keys import U32
+from popmq_server.storage.lmdb import Transaction
+from popmq_server.topics.topic import IDX_HEAD
+
+#: What lite topics have now. Other counters of a parent remember those that were removed, too.
+_GAUGES = ("retry", "waiting")
+
+
+def check(kv: Transaction, state: State) -> Iterator[str]:
+    """Every broken invariant, as sentences; nothing of what is being removed."""
+    for (parent_id, name), topic_id in state.lite_ids.items():
+        topic, parent = state.topics.get(topic_id), state.topics.get(parent_id)
+        if topic is None or (topic.parent_id, topic.lite_topic) != (parent_id, name):
+            yield f"the lite topic {name!r} of topic {parent_id} has no record"
+        if parent is None and parent_id not in state.purges:
+            yield f"the lite topic {name!r} belongs to topic {parent_id}, which is gone"
+        if parent is not None and parent.type != "LITE":
+            yield f"the lite topic {name!r} belongs to topic {parent.name}, whose type is {parent.type}"
+    for topic in state.topics.values():
+        if topic.parent_id and state.lite_ids.get((topic.parent_id, topic.lite_topic)) != topic.topic_id:
+            yield f"the lite topic {topic.lite_topic!r} of topic {topic.name} cannot be found by its name"
+    yield from _check_sums(kv, state)
+
+
+def _check_sums(kv: Transaction, state: State) -> Iterator[str]:
+    """Gauges and bytes of a LITE topic are those of its lite topics."""
+    size: Counter[int] = Counter()
+    sums: dict[tuple[int, int], Counter[str]] = {}
+    for topic in state.topics.values():
+        if topic.parent_id in state.topics:
+            blocks = kv.scan("idx", U32.pack(topic.topic_id))
+            size[topic.parent_id] += sum(IDX_HEAD.unpack_from(value)[1] for _, value in blocks)
+            for group_id in state.topic_groups.get(topic.topic_id, ()):
+                found = sums.setdefault((group_id, topic.parent_id), Counter())
+                stat = state.stat[(group_id, topic.topic_id)]
+                found.update({name: getattr(stat, name) for name in stat._fields})
+    for parent in state.topics.values():
+        if parent.type != "LITE" or parent.parent_id:
+            continue
+        if state.topic_stat[parent.topic_id].bytes != size[parent.topic_id]:
+            counted = state.topic_stat[parent.topic_id].bytes
+            yield f"topic {parent.name}: its lite topics have {size[parent.topic_id]} bytes, counted {counted}"
+        for group_id in state.topic_groups.get(parent.topic_id, ()):
+            where = (group_id, parent.topic_id)
+            yield from _check_group(parent.name, state.stat[where], sums.pop(where, Counter()))
+    for group_id, topic_id in sums:
+        if group_id in state.groups:
+            yield f"group {group_id} reads a lite topic of topic {topic_id}, but has not named that"
+
+
+def _check_group(name: str, stat: Stat, found: Counter[str]) -> Iterator[str]:
+    for field in stat._fields:
+        counted = getattr(stat, field)
+        if field in _GAUGES and counted != found[field]:
+            yield f"a group in {name}: its lite topics have {found[field]} ({field}), counted {counted}"
+        if field not in (*_GAUGES, "start") and counted < found[field]:
+            yield f"a group in {name}: its lite topics have counted {found[field]} ({field}), the topic {counted}"
+
+
+def leave_out_orphans(state: State) -> None:
+    """Lite topics whose parent is gone are being removed, as the parent itself: nothing is said of them."""
+    for topic_id in list(state.topics):
+        if not state.alive(topic_id):
+            state.topics.pop(topic_id)

@@ -1,0 +1,1 @@
+"""Questions that change nothing: numbers, messages, leases, why."""

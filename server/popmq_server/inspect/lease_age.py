@@ -1,0 +1,47 @@
+"""How old the oldest message is that a group has under leases: oldest_leased.py knows the chunk, this looks into it."""
+
+from popmq_server.model.checkpoint import members_of
+from popmq_server.model.message import RECORD
+from popmq_server.state import oldest_leased
+from popmq_server.state.state import State
+from popmq_server.storage.keys import U64
+from popmq_server.storage.lmdb import Transaction
+from popmq_server.topics.log import Log, located_in
+
+#: A scrape asks for each group in each topic, so looks at all leases are for a broker that has few.
+EXACT_LEASES = 200
+
+
+def stored_ms(kv: Transaction, state: State, where: tuple[int, int]) -> int:
+    """When the oldest message was stored that a group has under a lease in a topic; 0 = it has none.
+
+    To the millisecond while the broker has at most EXACT_LEASES. Beside more of them, of a chunk that several small
+    commits share, its first message tells, stored at most OPEN_MS_MAX earlier (topic.py).
+    """
+    position = oldest_leased.chunk(state, where)
+    if position is not None and state.leases.count() <= EXACT_LEASES and (exact := _first(kv, state, where, position)):
+        return exact
+    raw = None if position is None else kv.get("log", U64.pack(position)) or _kept(kv, position)
+    return 0 if raw is None else int(RECORD.unpack_from(raw)[3])
+
+
+def _first(kv: Transaction, state: State, where: tuple[int, int], position: int) -> int:
+    """When the first leased message of a chunk was stored: by a look at each of the few leases that there are."""
+    log, times = Log(kv), list[int]()
+    for ck in state.ck.all_of(lambda group_id, topic_id: where in _wheres(state, group_id, topic_id)):
+        parts = (state.leases.get((ck.ck_id, sub)) for sub in range(ck.members + 1))
+        bits = sum(part.undone & ~part.released for part in parts if part is not None)
+        bits &= sum(1 << member for member in members_of(bits) if ck.chunk_of(member) == position)
+        units = [unit[2:] for unit in located_in(kv, ck, bits)] if bits else []
+        times += [read[0] for unit in units if (read := log.fetch(ck.topic_id, *unit)) is not None]
+    return min(times, default=0)
+
+
+def _wheres(state: State, group_id: int, topic_id: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    return (group_id, topic_id), (group_id, state.parent_of(topic_id))
+
+
+def _kept(kv: Transaction, position: int) -> memoryview | None:
+    """The first record that is left of a chunk whose live records were copied: chunk position [8], record."""
+    found = next(kv.scan("kept", b"", U64.pack(position)), None)
+    return None if found is None else found[1][U64.size :]

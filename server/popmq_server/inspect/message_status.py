@@ -1,0 +1,206 @@
+"""How a message stands for a group, as one word and as a sentence; of these the first that is true:
+
+leased, backoff            a CheckPoint of the group holds it
+waiting, stopped           FIFO: an entry of its message group
+ready                      the group has not come to it, or pulls and has not committed it
+retry                      an entry of the retry topic points at it
+dead                       its letter is in the dead-letter topic
+quarantined                its stored bytes are damaged
+acked                      a CheckPoint or the last row of its history says so
+pulled, before start       by the offsets of the group
+filtered, expired          what else can have become of a message that the group has passed
+"""
+
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from popmq_server.delivery import fifo, invalidated, subscription
+from popmq_server.filters import filter as filters
+from popmq_server.inspect.timeline import Event, Held, Letter, due_of, part_of
+from popmq_server.model.checkpoint import BACKOFF
+from popmq_server.model.message import dead_letter_topic
+from popmq_server.model.records import Group, Subscription, Topic
+from popmq_server.state.tx import Tx
+from popmq_server.storage.keys import CQ_KEY, FWAIT_KEY, RQ_KEY, RQ_VALUE, STAT_KEY, U16, U64
+
+#: Retry entries that are looked at for one question; where a retry topic has more, the history decides.
+RETRIES_MAX = 20_000
+#: Where queue and offset stand in an entry of the retry topic.
+_PLACE_AT = slice(14, 24)
+
+
+class Subject(NamedTuple):
+    """A message for which somebody asks, and a group.
+
+    `data`: its bytes, perhaps those of its letter; None when nobody has them. `lost`: its own record is gone,
+    `damaged`: it cannot be read.
+    """
+
+    group: Group
+    topic: Topic
+    queue: int
+    offset: int
+    data: bytes | None
+    lost: bool
+    damaged: bool
+
+    @property
+    def where(self) -> tuple[int, int]:
+        return self.group.group_id, self.topic.topic_id
+
+    @property
+    def place(self) -> str:
+        return f"offset {self.offset} of queue {self.queue}"
+
+
+Standing = tuple[str, str]
+
+
+def standing(
+    tx: Tx, subject: Subject, held: list[Held], letters: list[Letter], events: list[Event], looks: list[int]
+) -> Standing:
+    """The state and its sentence. `looks`: retry entries that may still be looked at, all groups together."""
+    last = next((event.what for event in reversed(events) if event.what != "sent"), "")
+    return (
+        _held(tx, subject, held)
+        or _waiting(tx, subject)
+        or _ahead(tx, subject)
+        or _retry(tx, subject, last, looks)
+        or _dead(tx, subject, letters)
+        or _passed(tx, subject, events, last)
+    )
+
+
+def _held(tx: Tx, subject: Subject, held: list[Held]) -> Standing | None:
+    """Under a lease, or in backoff."""
+    for one in held:
+        part = part_of(tx, one)
+        if part is None or (part.released | invalidated.of_checkpoint(tx.state, one.ck)) & one.bit:
+            continue
+        ck, until = one.ck, time_of(due_of(tx, one.ck, part))
+        if ck.kind == BACKOFF:
+            why = f": {ck.reason}" if ck.reason else ""
+            return "backoff", f"it was given back with a delay that is over at {until}{why}"
+        key = tx.state.owner_keys.get(ck.owner_id)
+        who = f"owner {tx.state.owners[key].name!r}" if key else client_of(ck.client)
+        tried = f"attempt {one.run.attempts} of {subject.group.max_attempts}"
+        return "leased", f"{who} has it since {time_of(ck.popped_ms)} until {until}, {tried}"
+    return None
+
+
+def _waiting(tx: Tx, subject: Subject) -> Standing | None:
+    """FIFO: passed over, or given back, and not its turn yet."""
+    if not subject.topic.in_order or subject.data is None:
+        return None
+    message_group = fifo.message_group_hash(subject.data)
+    value = tx.kv.get("fwait", FWAIT_KEY.pack(*subject.where, message_group, subject.offset))
+    if value is None:
+        return None
+    entry = fifo.waiting_of(b"", value)
+    if entry.stopped:
+        return "stopped", f"it has stopped its message group: {entry.reason}; ResumeMessageGroup lets it go on"
+    key = (*subject.where, message_group)
+    front = fifo.front(tx, subject.where, message_group)
+    if key in tx.state.locks:
+        why = "others of its message group are leased or in backoff"
+    elif front is not None and front.offset != subject.offset:
+        why = f"others of its message group come first, from offset {front.offset} on"
+    else:
+        why = f"it is its turn: the next pop gets it, attempt {entry.attempts + 1}"
+    return "waiting", why if not entry.reason else f"{why} ({entry.reason})"
+
+
+def _ahead(tx: Tx, subject: Subject) -> Standing | None:
+    """The group has not come to it."""
+    state, topic_id = tx.state, subject.topic.topic_id
+    at = state.poff.get((*subject.where, subject.queue), state.queue_min.get((topic_id, subject.queue), 0))
+    if subject.offset < at or subject.damaged or subject.lost:
+        return None
+    if _subscription(tx, subject).pulls:
+        return "ready", f"the group pulls, and has committed up to offset {at} of queue {subject.queue}"
+    if invalidated.hides(state, subject.where):
+        return "ready", "not popped yet: the message groups are being put in order, until then nobody pops"
+    if state.in_flight.get((*subject.where, subject.queue), 0) >= subject.group.in_flight_max:
+        full = f"{subject.group.in_flight_max} messages of its queue are leased, the group's limit"
+        return "ready", f"not popped yet: {full}; ack some of them first"
+    before = subject.offset - at
+    return "ready", f"not popped yet: {before} messages of queue {subject.queue} come before it"
+
+
+def _retry(tx: Tx, subject: Subject, last: str, looks: list[int]) -> Standing | None:
+    """An entry of the retry topic; where there are too many to look at what happened last decides."""
+    if not tx.state.stat[subject.where].retry or last in ("acked", "dead", "rejected"):
+        return None
+    place = U16.pack(subject.queue) + U64.pack(subject.offset)
+    for key, value in tx.kv.scan("rq", STAT_KEY.pack(*subject.where)):
+        if looks[0] <= 0:
+            break
+        looks[0] -= 1
+        if value[_PLACE_AT] != place:
+            continue
+        rseq = RQ_KEY.unpack(key)[2]
+        if not invalidated.has_entry(tx.state, subject.where, rseq, subject.queue, subject.offset):
+            tried, reason = RQ_VALUE.unpack_from(value)[2], bytes(value[RQ_VALUE.size :]).decode()
+            why = f" ({reason})" if reason else ""
+            return "retry", f"in the retry topic as entry {rseq}: a next pop gets it, attempt {tried + 1}{why}"
+    else:
+        return None
+    if last in ("expired", "released", "redriven", "sent back"):
+        return "retry", "in the retry topic, behind very many others: a next pop gets it"
+    return None
+
+
+def _dead(tx: Tx, subject: Subject, letters: list[Letter]) -> Standing | None:
+    """Its letter, if nobody has redriven it."""
+    name = dead_letter_topic(subject.group.name)
+    for letter in letters:
+        if not letter.gone_ms:
+            origin = letter.origin
+            why = f": {origin.reason}" if origin.reason else ""
+            redrive = "RedriveDeadLetters delivers it again"
+            at = f"at offset {letter.spot.offset} of {name!r} since {time_of(origin.dead_ms)}"
+            return "dead", f"{at}, after {origin.attempts} attempts{why}; {redrive}"
+    return None
+
+
+def _passed(tx: Tx, subject: Subject, events: list[Event], last: str) -> Standing:
+    """The group has passed it and has it nowhere any more."""
+    if tx.kv.get("quar", CQ_KEY.pack(subject.topic.topic_id, subject.queue, subject.offset)) or subject.damaged:
+        return "quarantined", f"the stored bytes of {subject.place} are damaged: kept, reported, not delivered"
+    if last == "acked":
+        when = f" at {time_of(events[-1].time_ms)}" if events[-1].time_ms else ""
+        return "acked", f"finished by {client_of(events[-1].client)}{when}: it does not come again to this group"
+    if last in ("dead", "rejected"):
+        return "dead", f"it went to {dead_letter_topic(subject.group.name)!r}, and is not there any more"
+    begun = subscription.begun_at(tx, subject.where, subject.queue)
+    if subject.offset < begun:
+        return "before start", f"the group began at offset {begun} of queue {subject.queue}, or was put there"
+    return _gone(tx, subject, last)
+
+
+def _gone(tx: Tx, subject: Subject, last: str) -> Standing:
+    """What leaves no trace of its own."""
+    fixed = _subscription(tx, subject)
+    if subject.lost and not last:
+        return "expired", "retention has dropped it, and what became of it before is not known any more"
+    wanted = filters.make(fixed.filter_kind, fixed.filter_text)
+    if subject.data is not None and not wanted.matches(subject.data):
+        return "filtered", f"it does not match the group's filter, {fixed.filter_kind} {fixed.filter_text!r}"
+    if fixed.pulls or fixed.pulled:
+        return "pulled", f"the group pulled it, and committed an offset behind {subject.place}"
+    if last:
+        return "expired", "it was taken from the group: its offsets were reset, or its topic was purged"
+    return "acked", "finished long ago: its history is gone"
+
+
+def _subscription(tx: Tx, subject: Subject) -> Subscription:
+    return tx.state.subscriptions.get(subject.where, Subscription())
+
+
+def client_of(name: str) -> str:
+    return f"client {name!r}" if name else "a client without a name"
+
+
+def time_of(ms: int) -> str:
+    """A time as people read it: UTC, to the millisecond."""
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

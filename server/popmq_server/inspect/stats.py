@@ -1,0 +1,359 @@
+"""Numbers and looks: questions that change nothing. They run among the commands, so they see one consistent state.
+
+`look(tx, Look("groups", (topic, group)))` calls the function of that name here.
+"""
+
+import itertools
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from popmq_server.commands import Look
+from popmq_server.delivery import deadletter
+from popmq_server.errors import group_not_found, topic_not_found
+from popmq_server.inspect import lease_age
+from popmq_server.inspect.browse import browse
+from popmq_server.lite import lite_topics
+from popmq_server.model.checkpoint import KIND_NAMES, CheckPoint
+from popmq_server.model.message import RETRY_PREFIX, dead_letter_topic
+from popmq_server.model.records import Group, Held, Lites, Stat, Subscription, Topic, TopicStat
+from popmq_server.operate import expiry, message_groups
+from popmq_server.pulling import consume_mode
+from popmq_server.sending import delay, transaction
+from popmq_server.state.state import State
+from popmq_server.state.tx import Tx
+from popmq_server.storage.keys import DUE_KEY, FWAIT_VALUE, NEVER, RQ_VALUE, STAT_KEY, SUB_OWNER
+from popmq_server.topics.backlog import bytes_of, ready, stored
+from popmq_server.topics.log import Log, entries
+
+#: Entries of a retry topic among which the oldest message is looked for.
+OLDEST_RETRIES = 1000
+#: Leases that one piece of a list looks at, and what a row costs, where a lease that is only counted is one look.
+LEASES_PIECE, LEASE_ROW_COST = 2000, 7
+
+
+class GroupNumbers(NamedTuple):
+    """One group in one topic.
+
+    ready + in_flight + retry + backoff + waiting is what it still has to do: not popped, leased, in the retry topic,
+    until the end of a delay, until its turn (FIFO; `stopped` counts message groups). `dead` is what its dead-letter
+    topic holds, from all topics. acked, expired, quarantined and filtered count since the group named the topic.
+    `oldest_ms`: when the oldest unfinished message was stored, 0 = none. With a filter `ready` and `oldest_ms` are
+    estimates: whether what is not popped yet matches is not known.
+    """
+
+    group: str
+    topic: str
+    ready: int
+    in_flight: int
+    retry: int
+    backoff: int
+    dead: int
+    acked: int
+    expired: int
+    quarantined: int
+    oldest_ms: int
+    owners: int
+    filtered: int = 0
+    waiting: int = 0
+    stopped: int = 0
+    mode: str = "POP"
+    delayed: int = 0  # of the topic: no group has them yet
+    read_ms: int = 0  # when it was read last; 0 = not since the start, and it is not idle
+    expires_ms: int = 0  # when its subscription expires, if nobody reads it; 0 = it does not
+    bytes_behind: int = 0  # an estimate: bytes_of
+    unburied: int = 0  # among in_flight: to be dead letters when the store has room
+
+
+class TopicNumbers(NamedTuple):
+    """One topic: messages stored and readable by position, (queue, min, max) of each queue, what is not visible yet.
+
+    Of a LITE topic the sums over its lite topics, and how many these are.
+    """
+
+    topic: Topic
+    messages: int
+    queues: list[tuple[int, int, int]]
+    bytes: int
+    delayed: int
+    half: int
+    lite_topics: int = 0
+    abandoned: int = 0
+
+
+class LeaseNumbers(NamedTuple):
+    """One part of a CheckPoint's lease.
+
+    `members` were popped together, `undone` of them are under this part now. `owner`: set when the deadline is an
+    owner's. `kind`: normal, retry, backoff.
+    """
+
+    ck_id: int
+    group: str
+    topic: str
+    client: str
+    owner: str
+    popped_ms: int
+    due_ms: int
+    members: int
+    undone: int
+    kind: str
+
+
+def look(tx: Tx, command: Look) -> Any:
+    return _LOOKS[command.what](tx, *command.arguments)
+
+
+def _pairs(tx: Tx, topic_name: str, group_name: str) -> list[tuple[Group, Topic]]:
+    """Groups with the topics they have named, by name; Refused for names that do not exist.
+
+    A retry topic has one pair, its own.
+    """
+    if topic_name.startswith(RETRY_PREFIX):
+        pair = tx.retry_topic(topic_name)
+        known = (pair[0].group_id, pair[1].topic_id) in tx.state.stat and group_name in ("", pair[0].name)
+        return [pair] if known else []
+    if topic_name and tx.topic(topic_name) is None:
+        raise topic_not_found(topic_name)
+    if group_name and tx.group(group_name) is None:
+        raise group_not_found(group_name)
+    pairs = []
+    named = tx.topic(topic_name) if topic_name else None
+    for topic in [named] if named else tx.state.named_topics():
+        for group_id in tx.state.topic_groups.get(topic.topic_id, ()):
+            group = tx.state.groups.get(group_id)
+            if group is not None and group_name in ("", group.name):
+                pairs.append((group, topic))
+    return sorted(pairs, key=lambda pair: (pair[0].name, pair[1].name))
+
+
+def groups(tx: Tx, topic_name: str, group_name: str) -> list[GroupNumbers]:
+    """Numbers of every group in every topic it has named, or of the named ones."""
+    pairs = _pairs(tx, topic_name, group_name)
+    owners = Counter(group_id for group_id, _ in tx.state.owners)
+    return [_group_numbers(tx, group, topic, owners[group.group_id]) for group, topic in pairs]
+
+
+def _group_numbers(tx: Tx, group: Group, topic: Topic, owners: int) -> GroupNumbers:
+    state, where = tx.state, (group.group_id, topic.topic_id)
+    stat, held = state.stat[where], state.held.get(where, Held())
+    subscription, read_ms = state.subscriptions.get(where, Subscription()), state.last_read.get(where, 0)
+    return GroupNumbers(
+        group.name,
+        topic.name,
+        ready(state, group.group_id, topic) - deadletter.gone_ahead(tx, where),
+        held.ordinary + held.owned,
+        stat.retry,
+        held.backoff,
+        _dead(tx, group),
+        stat.acked,
+        stat.expired,
+        stat.quarantined,
+        _oldest_ms(tx, group, topic, lease_age.stored_ms(tx.kv, state, where)),
+        owners,
+        stat.filtered,
+        stat.waiting,
+        _stopped(state, where) if stat.waiting else 0,
+        subscription.mode,
+        state.topic_stat.get(topic.topic_id, TopicStat()).delayed,
+        read_ms or subscription.idle_ms,
+        expiry.expires_ms(group, subscription, read_ms),
+        bytes_of(state, topic, ready(state, group.group_id, topic)),
+        state.unburied_count.get(where, 0),
+    )
+
+
+def _stopped(state: State, where: tuple[int, int]) -> int:
+    """Message groups that a failure stopped; the message that did it waits."""
+    return sum(1 for key in state.stopped if key[:2] == where or (key[0], state.parent_of(key[1])) == where)
+
+
+def _dead(tx: Tx, group: Group) -> int:
+    """What the dead-letter topic of a group holds, from all topics."""
+    topic = tx.topic(dead_letter_topic(group.name))
+    return stored(tx.state, topic) if topic else 0
+
+
+def _oldest_ms(tx: Tx, group: Group, topic: Topic, leased: int) -> int:
+    """When the oldest unfinished message was stored: of each queue, the retry topic and the leases the first counts."""
+    state, log = tx.state, Log(tx.kv)
+    units: list[tuple[int, int]] = []
+    for queue in range(topic.queues):
+        least = state.queue_min.get((topic.topic_id, queue), 0)
+        offset = max(least, state.poff.get((group.group_id, topic.topic_id, queue), least))
+        units += [unit[1:] for unit in entries(tx.kv, topic.topic_id, queue, offset, 1)]
+    # Entries stand in the order of their release, so each has to be looked at; positions grow with the time of storing.
+    retries = itertools.islice(tx.kv.scan("rq", STAT_KEY.pack(group.group_id, topic.topic_id)), OLDEST_RETRIES)
+    if first := min((RQ_VALUE.unpack_from(value)[:2] for _, value in retries), default=None):
+        units.append(first)
+    waiting = itertools.islice(tx.kv.scan("fwait", STAT_KEY.pack(group.group_id, topic.topic_id)), OLDEST_RETRIES)
+    if first := min((FWAIT_VALUE.unpack_from(value)[:2] for _, value in waiting), default=None):
+        units.append(first)
+    times = [read[0] for position, size in units if (read := log.fetch(topic.topic_id, position, size))]
+    if topic.type == "LITE":
+        times = [lite_topics.oldest(tx, group, topic)]
+    return min(filter(None, (*times, leased)), default=0)
+
+
+def topics(tx: Tx, name: str) -> list[TopicNumbers]:
+    """Numbers of all topics, by name, or of one; of a retry topic when it is named."""
+    if name.startswith(RETRY_PREFIX):
+        return [_retry_topic(tx, name)]
+    if name and tx.topic(name) is None:
+        raise topic_not_found(name)
+    one = tx.topic(name) if name else None
+    found = [one] if one else sorted(tx.state.named_topics(), key=lambda topic: topic.name)
+    return [_topic_numbers(tx.state, topic) for topic in found]
+
+
+def _retry_topic(tx: Tx, name: str) -> TopicNumbers:
+    """A retry topic as a topic of one queue, by the numbers of its entries. It has no bytes of its own."""
+    group, topic = tx.retry_topic(name)
+    stat = tx.state.stat.get((group.group_id, topic.topic_id), Stat())
+    page = browse(tx, name, 0, 0, 0, 0)
+    ends = [(0, page.min_offset, page.max_offset)]
+    return TopicNumbers(topic._replace(name=name, queues=1), stat.retry + stat.waiting, ends, 0, 0, 0)
+
+
+def _topic_numbers(state: State, topic: Topic) -> TopicNumbers:
+    stat = state.topic_stat.get(topic.topic_id, TopicStat())
+    lites = state.lites.get(topic.topic_id, Lites()).topics
+    return TopicNumbers(
+        topic, stored(state, topic), _queues(state, topic), stat.bytes, stat.delayed, stat.half, lites, stat.abandoned
+    )
+
+
+def held_by(tx: Tx, group_name: str) -> dict[tuple[str, str], int]:
+    """How many messages are leased to each client, by (group, client), of one group or all."""
+    if group_name and tx.group(group_name) is None:
+        raise group_not_found(group_name)
+    names = {group_id: group.name for group_id, group in tx.state.groups.items() if group_name in ("", group.name)}
+    return {(names[key[0]], key[1]): count for key, count in tx.state.clients.items() if key[0] in names}
+
+
+def _queues(state: State, topic: Topic) -> list[tuple[int, int, int]]:
+    where = [(topic.topic_id, queue) for queue in range(topic.queues)]
+    return [(key[1], state.queue_min.get(key, 0), state.queue_max.get(key, 0)) for key in where]
+
+
+def subscriptions(tx: Tx, group_name: str) -> list[tuple[str, Subscription]]:
+    """(topic, how the group reads it) of each topic that a group has named, by name."""
+    pairs = [(topic, (group.group_id, topic.topic_id)) for group, topic in _pairs(tx, "", group_name)]
+    return [(topic.name, tx.state.subscriptions.get(where, Subscription())) for topic, where in pairs]
+
+
+def group_settings(tx: Tx, name: str) -> list[Group]:
+    """All groups by name, or one."""
+    if name and tx.group(name) is None:
+        raise group_not_found(name)
+    one = tx.group(name) if name else None
+    return [one] if one else sorted(tx.state.groups.values(), key=lambda group: group.name)
+
+
+def leases(
+    tx: Tx, topic_name: str, group_name: str, leases_max: int, after: bytes = b""
+) -> tuple[list[LeaseNumbers], int, bytes]:
+    """A piece of a walk over the revive topic, soonest first: at most `leases_max` rows, how many leases this piece has
+    met, and where the next one goes on, b"" = these were all. CheckPoints of an owner have no time of their own: they
+    come where the key of their owner stands.
+    """
+    _pairs(tx, topic_name, group_name)
+    group, topic = tx.group(group_name) if group_name else None, tx.topic(topic_name) if topic_name else None
+    shown, met, left = list[LeaseNumbers](), 0, LEASES_PIECE
+    for key, _ in tx.kv.scan("due", b"", after):
+        if left <= 0:
+            return shown, met, key
+        left -= 1
+        due_ms, ck_id, sub = DUE_KEY.unpack(key)
+        if due_ms >= NEVER:
+            break
+        for part in _bound_to(tx, ck_id) if sub == SUB_OWNER else [(ck_id, sub)]:
+            if _is_of(tx, tx.state.ck.pair(part[0]), topic, group):
+                met += 1
+                if len(shown) < leases_max:
+                    shown.append(_lease_numbers(tx, *part))
+                    left -= LEASE_ROW_COST
+    return shown, met, b""
+
+
+def _bound_to(tx: Tx, owner_id: int) -> list[tuple[int, int]]:
+    """The CheckPoints that have something under an owner's lease."""
+    found = []
+    for token in tx.state.owner_tokens.get(owner_id, ()):
+        key = (tx.state.tokens[token].ck_id, 0)
+        part = tx.state.leases.get(key) if key[0] else None
+        if part is not None and part.undone & ~part.released:
+            found.append(key)
+    return found
+
+
+def _due_ms(tx: Tx, ck: CheckPoint, due_ms: int) -> int:
+    """When a lease ends: for an owner's CheckPoint when its owner's does."""
+    key = tx.state.owner_keys.get(ck.owner_id) if due_ms == NEVER else None
+    return tx.state.owners[key].lease_until_ms if key else due_ms
+
+
+def _is_of(tx: Tx, pair: tuple[int, int], topic: Topic | None, group: Group | None) -> bool:
+    """Whether a lease is of this group and topic, None: of any that is there."""
+    group_id, topic_id = pair
+    if group_id not in tx.state.groups or topic_id not in tx.state.topics:
+        return False
+    named = topic is None or topic.topic_id in (topic_id, tx.state.parent_of(topic_id))
+    return named and (group is None or group_id == group.group_id)
+
+
+def _lease_numbers(tx: Tx, ck_id: int, sub: int) -> LeaseNumbers:
+    """An owner's CheckPoint is shown with its owner's deadline."""
+    ck, part = tx.state.ck[ck_id], tx.state.leases[(ck_id, sub)]
+    due_ms = _due_ms(tx, ck, part.due_ms)
+    group, topic = tx.state.groups[ck.group_id], tx.state.topics[ck.topic_id]
+    key = tx.state.owner_keys.get(ck.owner_id)
+    return LeaseNumbers(
+        ck_id,
+        group.name,
+        topic.name,
+        ck.client,
+        tx.state.owners[key].name if key else "",
+        ck.popped_ms,
+        due_ms,
+        ck.members,
+        (part.undone & ~part.released).bit_count(),
+        KIND_NAMES[ck.kind],
+    )
+
+
+def owners(tx: Tx, group_name: str) -> list[tuple[Any, str, int, int]]:
+    """(owner, group name, open tokens, messages bound and undone) of one group or all."""
+    if group_name and tx.group(group_name) is None:
+        raise group_not_found(group_name)
+    found = []
+    for owner in tx.state.owners.values():
+        group = tx.state.groups.get(owner.group_id)
+        if group is None or group_name not in ("", group.name):
+            continue
+        tokens = tx.state.owner_tokens.get(owner.owner_id, ())
+        parts = [tx.state.leases.get((tx.state.tokens[key].ck_id, 0)) for key in tokens]
+        found.append((owner, group.name, len(tokens), sum(part.undone.bit_count() for part in parts if part)))
+    return sorted(found, key=lambda row: (row[1], row[0].name))
+
+
+def store(tx: Tx) -> tuple[int, int]:
+    """(pages of the data file that hold something, records in quarantine)."""
+    return tx.kv.used_pages(), sum(1 for _ in tx.kv.scan("quar"))
+
+
+_LOOKS: dict[str, Callable[..., Any]] = {
+    "groups": groups,
+    "topics": topics,
+    "terms": consume_mode.terms,
+    "held_by": held_by,
+    "group_settings": group_settings,
+    "subscriptions": subscriptions,
+    "leases": leases,
+    "owners": owners,
+    "message_groups": message_groups.listed,
+    "delayed": delay.listed,
+    "transactions": transaction.listed,
+    "browse": browse,
+    "store": store,
+}

@@ -1,0 +1,167 @@
+"""What happened to one message in one group, from what the store remembers of it.
+
+    hist rows of its place     leases that ended: popped, renewed, and how it ended      ┐
+    CheckPoints that hold it   leases that live                                          ├─▶ events, oldest first
+    its dead letter, if any    died, redriven                                            ┘
+
+A row of a batch and one of a member that left it alone speak of the same lease; what the member's own says wins.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from popmq_server.delivery import history
+from popmq_server.delivery.deadletter import Origin
+from popmq_server.delivery.history_rows import Row
+from popmq_server.model.checkpoint import BACKOFF, CheckPoint, Lease, Run
+from popmq_server.state.tx import Tx
+from popmq_server.storage.keys import NEVER
+from popmq_server.topics.index import Spot
+
+
+class Event(NamedTuple):
+    """One thing that happened. `time_ms` 0: not known yet (a member of a batch that lives was acked)."""
+
+    time_ms: int
+    what: str  # sent, popped, renewed, acked, released, expired, rejected, dead, redriven, sent back
+    client: str = ""
+    until_ms: int = 0
+    attempt: int = 0
+    reason: str = ""
+
+
+class GroupLife(NamedTuple):
+    """How a message stands for one group, and why."""
+
+    group: str
+    state: str
+    explanation: str
+    events: list[Event]
+
+
+class MessageLife(NamedTuple):
+    """One stored message. `place`: stored, delayed, half, given up; `due_ms` of what is not to be seen yet."""
+
+    topic: str
+    queue: int
+    offset: int
+    stored_ms: int
+    place: str
+    due_ms: int
+    groups: list[GroupLife]
+
+
+class Held(NamedTuple):
+    """A message as a member of a CheckPoint that lives, done or not."""
+
+    ck: CheckPoint
+    run: Run
+    bit: int
+
+
+class Letter(NamedTuple):
+    """A dead letter of a message: where it is, and when it was redriven (0: it was not)."""
+
+    topic_id: int
+    spot: Spot
+    origin: Origin
+    gone_ms: int
+
+
+def events_of(
+    tx: Tx, offset: int, stored_ms: int, rows: Iterable[Row], held: Iterable[Held], letters: Iterable[Letter]
+) -> list[Event]:
+    """What happened to a message in one group, oldest first; what has no time yet stands last."""
+    found = [Event(stored_ms, "sent")] if stored_ms else []
+    by_lease: dict[int, list[Row]] = {}
+    for row in rows:
+        by_lease.setdefault(row.ck_id, []).append(row)
+    for alike in by_lease.values():
+        found += _of_lease(alike, offset)
+    for one in held:
+        found += _of_living(tx, one, by_lease.get(one.ck.ck_id, []))
+    for letter in letters:
+        found += _of_letter(letter, found)
+    return sorted(found, key=lambda event: event.time_ms or tx.now_ms)
+
+
+def _of_lease(rows: list[Row], offset: int) -> list[Event]:
+    """A lease that ended for the message."""
+    own = next((row for row in rows if row.sub), None)
+    batch = next((row for row in rows if not row.sub), None)
+    found = _popped_row(own or rows[0])
+    if batch is not None:
+        done = bool(batch.done >> offset - batch.first & 1)
+        if done and own is None:
+            found.append(Event(batch.ended_ms, "acked", batch.client))
+        elif batch.how == history.EXPIRED and not done:
+            found.append(Event(batch.ended_ms, "expired", batch.client))
+        elif own is None and batch.how != history.ACKED:
+            found.append(_ended(batch))
+    if own is not None:
+        if own.how == history.REJECTED:
+            found.append(Event(own.ended_ms, "rejected", own.client, reason=own.reason))
+        found.append(_ended(own))
+    return found
+
+
+def _popped_row(row: Row) -> list[Event]:
+    if not row.popped_ms:
+        return []
+    return _popped(row.popped_ms, row.client, row.due_ms, row.attempt, row.renewals, row.renewed_ms)
+
+
+def _popped(popped_ms: int, client: str, due_ms: int, attempt: int, renewals: int, renewed_ms: int) -> list[Event]:
+    """The pop and the last renewal; of a lease that was renewed only the last deadline is known."""
+    if not renewals:
+        return [Event(popped_ms, "popped", client, due_ms, attempt)]
+    times = f"renewed {renewals} times" if renewals > 1 else ""
+    renewed = Event(renewed_ms, "renewed", client, due_ms, attempt, times)
+    return [Event(popped_ms, "popped", client, 0, attempt), renewed]
+
+
+def _ended(row: Row) -> Event:
+    what = "dead" if row.how == history.REJECTED else history.HOW_NAMES[row.how]
+    return Event(row.ended_ms, what, row.client, row.back_ms, row.attempt, row.reason)
+
+
+def _of_living(tx: Tx, held: Held, rows: list[Row]) -> list[Event]:
+    """A lease that lives. A member that has left it, into backoff perhaps, has a row that says so."""
+    ck = held.ck
+    if ck.kind == BACKOFF or any(row.sub for row in rows):
+        return []
+    part = part_of(tx, held)
+    lease = part or tx.state.leases.get((ck.ck_id, 0)) or Lease(0, 0)
+    until_ms = due_of(tx, ck, lease)
+    found = _popped(ck.popped_ms, ck.client, until_ms, held.run.attempts, lease.renewals, lease.renewed_ms)
+    if part is None and not lease.torn & held.bit:
+        found.append(Event(0, "acked", ck.client, reason="when is known as soon as its batch is done"))
+    return found
+
+
+def part_of(tx: Tx, held: Held) -> Lease | None:
+    """The part of a lease under which a member is undone; None when it is done, or has left."""
+    ck_id, member = held.ck.ck_id, held.bit.bit_length() - 1
+    for sub in (0, member + 1):
+        part = tx.state.leases.get((ck_id, sub))
+        if part is not None and part.undone & held.bit:
+            return part
+    return None
+
+
+def due_of(tx: Tx, ck: CheckPoint, part: Lease) -> int:
+    """When a lease ends: for an owner's CheckPoint when its owner's does."""
+    if part.due_ms != NEVER:
+        return part.due_ms
+    key = tx.state.owner_keys.get(ck.owner_id)
+    return tx.state.owners[key].lease_until_ms if key else 0
+
+
+def _of_letter(letter: Letter, known: list[Event]) -> list[Event]:
+    """What a dead letter tells that no row does any more: rows go with the chunk of the message."""
+    origin, found = letter.origin, list[Event]()
+    if not any(event.what == "dead" and event.time_ms == origin.dead_ms for event in known):
+        found.append(Event(origin.dead_ms, "dead", origin.last_client, 0, origin.attempts, origin.reason))
+    if letter.gone_ms and not any(event.what == "redriven" and event.time_ms == letter.gone_ms for event in known):
+        found.append(Event(letter.gone_ms, "redriven"))
+    return found

@@ -1,0 +1,258 @@
+"""Why is my message not here? The lives of what a trace has found under a message id (trace.py).
+
+    a message       ─▶ for each group of its topic: what happened (timeline.py), how it stands (message_status.py)
+    a dead letter   ─▶ belongs to the life of its message; when that is gone it speaks for it
+    delayed, half   ─▶ when it is due, or asked about next
+    given up        ─▶ in the topic for these, from where it can be committed
+
+All is put together in one look, so it is true for one moment. A letter has a life of its own only where somebody reads
+its dead-letter topic; one that was redriven has none any more.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from popmq_server.commands import Spotted, Why
+from popmq_server.delivery import deadletter, history
+from popmq_server.errors import Refused
+from popmq_server.inspect.message_status import RETRIES_MAX, Subject, standing
+from popmq_server.inspect.timeline import GroupLife, Held, Letter, MessageLife, events_of
+from popmq_server.inspect.trace import DELAYED, LOG
+from popmq_server.model import fields
+from popmq_server.model.message import DEAD_LETTER_PREFIX, GIVE_UP_TOPIC, packed_message_id
+from popmq_server.model.records import Group, Topic
+from popmq_server.sending import delay, transaction
+from popmq_server.state.tx import Tx
+from popmq_server.storage.keys import CQ_KEY, HALF_KEY, SCHED_KEY, U32, U64
+from popmq_server.topics import index
+from popmq_server.topics.index import Spot
+from popmq_server.topics.log import Log
+
+#: Lives that are told of one id. Ids are to be unique: more are a mistake of whoever makes them.
+LIVES_MAX = 100
+
+
+class Stored(NamedTuple):
+    """A message in the log. Not readable: `lost` (its chunk went, retries of it may live) or damaged.
+
+    Its bytes are read anew by whoever needs them: an id may stand in a thousand places, of 4 MiB each.
+    """
+
+    topic: Topic
+    spot: Spot
+    readable: bool
+    lost: bool
+
+    @property
+    def place(self) -> tuple[str, int, int]:
+        return self.topic.name, self.spot.queue, self.spot.offset
+
+
+def lives(tx: Tx, command: Why) -> list[MessageLife]:
+    """Newest first; Refused MESSAGE_NOT_FOUND when there is none."""
+    log = [found for spotted in command.found if spotted.stage == LOG and (found := _stored(tx, command, spotted))]
+    letters = [letter for found in log if (letter := _letter(tx, found)) is not None]
+    own = [found for found in log[:LIVES_MAX] if _has_life(tx, command, found)]
+    held = _holding(tx, own)
+    looks = [RETRIES_MAX]
+    told = [_life(tx, command, found, letters, held, looks) for found in own]
+    told += _told_by_letters(
+        tx, command, [letter for letter in letters if not any(_is_of(letter, found) for found in own)]
+    )
+    told += [_given_up(found) for found in log if found.topic.name == GIVE_UP_TOPIC and not _gone_ms(tx, found)]
+    told += [life for spotted in command.found if (life := _not_visible(tx, command, spotted)) is not None]
+    if not told:
+        raise Refused(
+            "MESSAGE_NOT_FOUND",
+            f"no message {command.message_id!r} is stored{f' in topic {command.topic!r}' if command.topic else ''}",
+            field="message_id",
+            action="compare the id with what Send answered; if it was sent, its topic or its retention has ended it",
+        )
+    return sorted(told, key=lambda life: -life.stored_ms)
+
+
+def _stored(tx: Tx, command: Why, spotted: Spotted) -> Stored | None:
+    """What stands at a position of the log, if it has the id: of what cannot be read the hash has to do."""
+    topic = tx.state.topics.get(spotted.topic_id)
+    spot = index.spot(tx.kv, spotted.topic_id, U64.unpack(spotted.key)[0])
+    if topic is None or spot is None:
+        return None
+    log = Log(tx.kv)
+    read = log.fetch(topic.topic_id, spot.position, spot.size)
+    if read is None:
+        return Stored(topic, spot, False, log.chunk_of(spot.position) < 0)
+    if fields.text(read[1], fields.MESSAGE_ID) != command.message_id:
+        return None
+    return Stored(topic, spot, True, False)
+
+
+def _read(tx: Tx, topic_id: int, spot: Spot) -> bytes | None:
+    """The bytes of a message in the log."""
+    read = Log(tx.kv).fetch(topic_id, spot.position, spot.size)
+    return None if read is None else read[1]
+
+
+def _has_life(tx: Tx, command: Why, found: Stored) -> bool:
+    """Whether a stored message is told for itself."""
+    if found.topic.name == GIVE_UP_TOPIC:
+        return False
+    if command.topic not in ("", found.topic.name):
+        return False
+    if not found.topic.is_dead_letter:
+        return True
+    read = command.topic == found.topic.name or bool(tx.state.topic_groups.get(found.topic.topic_id))
+    return read and not _gone_ms(tx, found)
+
+
+# ── Letters ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _letter(tx: Tx, found: Stored) -> Letter | None:
+    """A dead letter of a group, opened."""
+    data = _read(tx, found.topic.topic_id, found.spot) if found.topic.is_dead_letter and found.readable else None
+    opened = deadletter.opened(data) if data is not None else None
+    if opened is None:
+        return None
+    return Letter(found.topic.topic_id, found.spot, opened[1], _gone_ms(tx, found))
+
+
+def _gone_ms(tx: Tx, found: Stored) -> int:
+    """When a letter was redriven; 0 = it was not."""
+    raw = tx.kv.get("gone", CQ_KEY.pack(found.topic.topic_id, found.spot.queue, found.spot.offset))
+    return 0 if raw is None else int(U64.unpack(raw)[0])
+
+
+def _place(letter: Letter) -> tuple[str, int, int]:
+    """Where the message of a letter had stood."""
+    return letter.origin.topic, letter.origin.queue, letter.origin.offset
+
+
+def _is_of(letter: Letter, found: Stored) -> bool:
+    """Whether a letter is of this very message, not of one that stood there before the topic was made anew."""
+    return _place(letter) == found.place and letter.origin.dead_ms >= found.topic.created_ms
+
+
+def _group_of(tx: Tx, letter: Letter) -> Group | None:
+    return tx.group(tx.state.topics[letter.topic_id].name.removeprefix(DEAD_LETTER_PREFIX))
+
+
+def _told_by_letters(tx: Tx, command: Why, letters: list[Letter]) -> list[MessageLife]:
+    """Messages that are gone themselves, by the place at which they had stood."""
+    by_place: dict[tuple[str, int, int], list[Letter]] = {}
+    for letter in letters:
+        if command.topic in ("", letter.origin.topic):
+            by_place.setdefault(_place(letter), []).append(letter)
+    told = []
+    for (name, queue, offset), alike in by_place.items():
+        topic = tx.topic(name)
+        if topic is not None and topic.created_ms > min(letter.origin.dead_ms for letter in alike):
+            topic = None
+        by_group: dict[int, list[Letter]] = {}
+        for letter in alike:
+            if (group := _group_of(tx, letter)) is not None:
+                by_group.setdefault(group.group_id, []).append(letter)
+        groups = [
+            _group_told_by_letters(tx, tx.state.groups[group_id], topic, queue, offset, own)
+            for group_id, own in by_group.items()
+        ]
+        told.append(MessageLife(name, queue, offset, 0, "stored", 0, groups))
+    return told
+
+
+def _group_told_by_letters(
+    tx: Tx, group: Group, topic: Topic | None, queue: int, offset: int, letters: list[Letter]
+) -> GroupLife:
+    """As far as letters know; the message is gone, and so may be its topic."""
+    if topic is None or (group.group_id, topic.topic_id) not in tx.state.stat:
+        state = "expired" if all(letter.gone_ms for letter in letters) else "dead"
+        why = f"its topic {letters[0].origin.topic!r} was deleted, its dead letter is all that is known of it"
+        return GroupLife(group.name, state, why, events_of(tx, offset, 0, (), (), letters))
+    rows = [row for row in history.rows(tx.kv, topic.topic_id, queue, offset) if row.group_id == group.group_id]
+    held = _held_by(tx, {(topic.topic_id, queue, offset)}).get((topic.topic_id, queue, offset), [])
+    held = [one for one in held if one.ck.group_id == group.group_id]
+    events = events_of(tx, offset, 0, rows, held, letters)
+    data = _read(tx, letters[0].topic_id, letters[0].spot)
+    opened = deadletter.opened(data) if data is not None else None
+    subject = Subject(group, topic, queue, offset, opened[0] if opened else None, lost=True, damaged=False)
+    return GroupLife(group.name, *standing(tx, subject, held, letters, events, [RETRIES_MAX]), events)
+
+
+# ── Messages in the log ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _holding(tx: Tx, found: list[Stored]) -> dict[tuple[int, int, int], list[Held]]:
+    """The CheckPoints that hold these messages; nobody looks where nothing is held."""
+    leased = {topic_id for (_, topic_id), held in tx.state.held.items() if any(held)}
+    places = {(one.topic.topic_id, one.spot.queue, one.spot.offset) for one in found if one.topic.topic_id in leased}
+    return _held_by(tx, places)
+
+
+def _held_by(tx: Tx, places: Iterable[tuple[int, int, int]]) -> dict[tuple[int, int, int], list[Held]]:
+    """One pass over all CheckPoints: no table says which of them holds a message."""
+    wanted: dict[tuple[int, int], list[int]] = {}
+    for topic_id, queue, offset in places:
+        wanted.setdefault((topic_id, queue), []).append(offset)
+    topics = {topic_id for topic_id, _ in wanted}
+    found: dict[tuple[int, int, int], list[Held]] = {}
+    for ck in tx.state.ck.all_of(lambda _, topic_id: topic_id in topics) if topics else ():
+        start = 0
+        for run in ck.runs:
+            for offset in wanted.get((ck.topic_id, run.queue), ()):
+                if run.first <= offset < run.first + run.length:
+                    bit = 1 << start + offset - run.first
+                    found.setdefault((ck.topic_id, run.queue, offset), []).append(Held(ck, run, bit))
+            start += run.length
+    return found
+
+
+def _life(
+    tx: Tx,
+    command: Why,
+    found: Stored,
+    letters: list[Letter],
+    held: dict[tuple[int, int, int], list[Held]],
+    looks: list[int],
+) -> MessageLife:
+    """A message for each group that reads its topic, or for the one that is asked about."""
+    topic, spot = found.topic, found.spot
+    rows = history.rows(tx.kv, topic.topic_id, spot.queue, spot.offset)
+    own = [letter for letter in letters if _is_of(letter, found)]
+    data = _read(tx, topic.topic_id, spot)
+    groups = []
+    for group_id in tx.state.topic_groups.get(topic.topic_id, ()):
+        group = tx.state.groups.get(group_id)
+        if group is None or command.group not in ("", group.name):
+            continue
+        mine = [one for one in held.get((topic.topic_id, spot.queue, spot.offset), ()) if one.ck.group_id == group_id]
+        dead = [letter for letter in own if _group_of(tx, letter) == group]
+        told = [row for row in rows if row.group_id == group_id]
+        events = events_of(tx, spot.offset, spot.stored_ms, told, mine, dead)
+        damaged = not (found.readable or found.lost)
+        subject = Subject(group, topic, spot.queue, spot.offset, data, found.lost, damaged)
+        groups.append(GroupLife(group.name, *standing(tx, subject, mine, dead, events, looks), events))
+    if command.group and not groups:
+        why = f"the group has never named topic {topic.name!r}: it begins when it first pops or pulls"
+        groups = [GroupLife(command.group, "before start", why, [])]
+    return MessageLife(topic.name, spot.queue, spot.offset, spot.stored_ms, "stored", 0, groups)
+
+
+def _given_up(found: Stored) -> MessageLife:
+    spot = found.spot
+    return MessageLife(GIVE_UP_TOPIC, spot.queue, spot.offset, spot.stored_ms, "given up", 0, [])
+
+
+def _not_visible(tx: Tx, command: Why, spotted: Spotted) -> MessageLife | None:
+    """A delayed message with its time, or a half one with its next check; None when it has gone on meanwhile."""
+    topic = tx.state.topics.get(spotted.topic_id)
+    if topic is None or spotted.stage == LOG:
+        return None
+    if spotted.stage == DELAYED:
+        raw = tx.kv.get("sched", spotted.key[4:] + spotted.key[:4])
+        if raw is None or delay.message_id_of(raw) != command.message_id:
+            return None
+        due_ms = SCHED_KEY.unpack(spotted.key[4:] + spotted.key[:4])[1]
+        return MessageLife(topic.name, 0, 0, delay.stored_ms_of(raw), "delayed", due_ms, [])
+    half, raw = transaction.find(tx, *HALF_KEY.unpack(spotted.key)), tx.kv.get("hmsg", spotted.key)
+    if half is None or raw is None or packed_message_id(raw[U32.size :]) != command.message_id:
+        return None
+    return MessageLife(topic.name, 0, 0, half.stored_ms, "half", half.next_ms, [])

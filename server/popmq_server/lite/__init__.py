@@ -1,0 +1,1 @@
+"""Lite topics: many small topics below one parent."""

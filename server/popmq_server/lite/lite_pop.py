@@ -1,0 +1,164 @@
+"""Pop of lite topics: a batch from those of a client's that have something, each under a CheckPoint of its own.
+
+    line of the watch:  bob, alice, zoe        bob ──▶ LitePick ──▶ CheckPoint, its message group locked ┐
+                                               alice ──▶ …                                                ├─▶ one answer
+                                               … until the batch is full                                  ┘
+
+A lite topic gets at most its share of a batch while others have something too. What is locked is left alone: nothing is
+parked, since the lock opens for all of it at once. With an attempt id the same undone messages come again, of all lite
+topics; what had been empty is not remembered.
+"""
+
+from popmq_server.commands import Pop, Popped
+from popmq_server.delivery import fifo, invalidated
+from popmq_server.delivery.fifo_pick import FifoPick
+from popmq_server.delivery.pop import lease, read_members
+from popmq_server.delivery.subscription import bind
+from popmq_server.errors import invalid
+from popmq_server.lite import lite_topics
+from popmq_server.model.checkpoint import Lease
+from popmq_server.model.records import Group, Topic
+from popmq_server.state.lease_sums import attempt_key
+from popmq_server.state.lite_watch import Key, lot_of, named
+from popmq_server.state.state import lite_hash
+from popmq_server.state.tx import Tx
+from popmq_server.topics import permission, quotas
+
+#: A lite topic's share of a batch while others may have messages too: one of so many.
+SHARE_OF_BATCH = 8
+
+
+class LitePick(FifoPick):
+    """A plan for one lite topic: what waits for its turn, then what is unread."""
+
+    def __init__(self, tx: Tx, group: Group, topic: Topic, messages_max: int, bytes_max: int, *, first: bool) -> None:
+        """`first`: of the answer, whose first message is always allowed."""
+        super().__init__(tx, group, topic, messages_max, bytes_max)
+        self._first = first
+
+    def _fits(self, size: int) -> bool:
+        self.full = size > self.bytes_left and not (self._first and not self.rows)
+        return not self.full
+
+    def take(self, in_flight_max: int) -> None:
+        """All of it is one message group, which is free: nothing has to be parked."""
+        self.in_flight_max = in_flight_max
+        if invalidated.hides(self.tx.state, self.where):
+            return
+        message_group = lite_hash(self.topic.lite_topic)
+        if self._waits(message_group):
+            self._take_waiting(message_group, self.room)
+        if self.room and not self.cut and not self._waits(message_group):
+            self.take_queue(0)
+
+
+def client_of(command: Pop) -> str:
+    """Whose watch a Pop asks for: its client's, or that of all who name the same lite topics."""
+    return named(command.lite) if command.lite else command.client_id
+
+
+def lot(command: Pop) -> str:
+    """Where a Pop waits, in place of a topic's name."""
+    return command.topic if command.lite is None else lot_of(command.topic, client_of(command))
+
+
+def pop(tx: Tx, command: Pop) -> Popped:
+    """Leases what is deliverable in the lite topics that the command names, or its client has subscribed to."""
+    group, parent = lite_topics.resolve(tx, command.topic, command.group)
+    permission.check_read(group, parent)
+    if command.queues or command.filter is not None:
+        field = "queues" if command.queues else "filter"
+        raise invalid("lite topics have neither queues nor filters", field=field, action="leave it unset")
+    bind(tx, group, parent)
+    tried = attempt_key(group.group_id, parent.topic_id, command.client_id, command.attempt_id)
+    if command.attempt_id and (again := _replay(tx, command, tx.state.lite_attempts.get(tried, ()))):
+        return _joined(tx, again, 0, replay=True)
+    key = (group.name, parent.name, client_of(command))
+    _watch(tx, key, command.lite or ())
+    allowed = quotas.pop_room(tx, group, parent)
+    room = command.max_messages if allowed is None else min(command.max_messages, allowed)
+    parts = _take(tx, group, parent, key, command, room) if room else []
+    rows = sum(len(part.rows) for part in parts)
+    quotas.popped(tx, group, parent, rows)
+    if rows and command.attempt_id:
+        tx.state.lite_attempts[tried] = tuple(part.ck_id for part in parts if part.rows)
+    rest = tx.state.watches.waiting(key)
+    if rest and rows:
+        tx.woken.add((group.name, lot_of(*key[1:])))
+    token_ms = quotas.next_ms(tx, group, parent) if rest else 0
+    joined = _joined(tx, parts, rest)._replace(token_ms=token_ms)
+    if rest and not room:
+        return joined._replace(refusal=quotas.no_token(tx, group, parent))
+    return joined
+
+
+def _watch(tx: Tx, key: Key, names: tuple[str, ...]) -> None:
+    """A sign of life of a client, or the watch of those who name these lite topics.
+
+    A Pop does not make the watch of a client: what it reads only SyncLite knows, and who has told nothing gets nothing.
+    """
+    watches = tx.state.watches
+    if not names:
+        if watches.get(key, tx.now_ms) is not None:
+            watches.refresh(key, tx.now_ms)
+        return
+    watch = watches.get(key, tx.now_ms)
+    watches.check_room(sum(name not in watch.names for name in names) if watch else len(names), tx.now_ms)
+    watches.refresh(key, tx.now_ms)
+    watches.add(key, names)
+
+
+def _take(tx: Tx, group: Group, parent: Topic, key: Key, command: Pop, room: int) -> list[Popped]:
+    """An answer for each lite topic that gave something, or of which not all was looked at."""
+    watches, parts, bytes_left = tx.state.watches, list[Popped](), command.max_bytes
+    line = list(watches.line(key))
+    due_ms = tx.now_ms + (command.invisible_ms or group.invisible_ms)
+    for place, name in enumerate(line):
+        if not room or bytes_left <= 0:
+            break
+        topic = lite_topics.find(tx, parent, name)
+        share = -(-room // min(SHARE_OF_BATCH, len(line) - place))
+        if topic is not None and tx.state.deliverable(group.name, topic.topic_id):
+            bind(tx, group, topic)
+            pick = LitePick(tx, group, topic, share, bytes_left, first=not parts)
+            pick.take(group.in_flight_max)
+            pick.apply()
+            room, bytes_left = room - len(pick.rows), pick.bytes_left
+            parts += _leased(tx, pick, due_ms, command)
+        watches.judge(group.name, parent.name, name)
+    return parts
+
+
+def _leased(tx: Tx, pick: LitePick, due_ms: int, command: Pop) -> list[Popped]:
+    """What a pick has taken, under a lease."""
+    if pick.rows:
+        ck = lease(tx, pick, Lease(due_ms, 0), command.client_id, command.attempt_id, session=command.session)
+        return [Popped(pick.rows, ck.ck_id, ck.nonce, tx.now_ms, due_ms, 0, type=pick.topic.type)]
+    return [Popped([], 0, 0, tx.now_ms, 0, 0, again=True)] if pick.cut else []
+
+
+def _joined(tx: Tx, parts: list[Popped], rest: int, replay: bool = False) -> Popped:
+    """One answer. Its deadline is the earliest; `rest` counts lite topics, each of which has a message or more."""
+    leased = tuple(part for part in parts if part.rows)
+    rows = [row for part in leased for row in part.rows]
+    popped_ms = min((part.popped_ms for part in leased), default=tx.now_ms)
+    due_ms = min((part.due_ms for part in leased), default=0)
+    again = not rows and any(part.again for part in parts)
+    return Popped(rows, 0, 0, popped_ms, due_ms, rest, replay, again=again, type="LITE", parts=leased)
+
+
+def _replay(tx: Tx, command: Pop, ck_ids: tuple[int, ...]) -> list[Popped]:
+    """What an attempt has leased and is not done yet, uncounted."""
+    found = []
+    for ck_id in ck_ids:
+        ck = tx.state.ck[ck_id]
+        if (ck.client, ck.attempt_id) != (command.client_id, command.attempt_id):
+            continue
+        alive = tx.state.alive(ck.topic_id)
+        parts = [part for _, part in fifo.parts(tx, ck)] if alive else []
+        bits = sum(part.undone for part in parts) & ~invalidated.of_checkpoint(tx.state, ck)
+        rows, _ = read_members(tx, ck, bits)
+        if rows:
+            due_ms = min(part.due_ms for part in parts)
+            found.append(Popped(rows, ck_id, ck.nonce, ck.popped_ms, due_ms, 0, True, type="LITE"))
+    return found

@@ -1,0 +1,139 @@
+"""Subscriptions to lite topics: the set of names of a client, told by the client, kept in memory (lite_watch.py).
+
+    ADD      more names; `start` says where the group begins in them     a client that subscribes
+    REPLACE  these and no others; also the client's sign of life         each 30 s
+    REMOVE   fewer names
+    DROP     the client has left
+
+A group begins in a lite topic where its settings say, mostly at the first message; one that is made later begins with
+its first message for all groups whose clients watch the name then. A name need not exist to be subscribed to.
+
+Where lite topics are exclusive (`lite_exclusive`), a name belongs to the client that added it last. The others are told
+and it is remembered: their REPLACE does not get it back, only an ADD does. Nor does a REPLACE take what another has.
+"""
+
+from collections.abc import Iterable
+
+from popmq_server.commands import LiteSynced, SyncLite
+from popmq_server.delivery.subscription import bind, offset_at
+from popmq_server.errors import Refused
+from popmq_server.lite import lite_topics
+from popmq_server.model.message import check_lite_topic
+from popmq_server.model.records import Group, Topic
+from popmq_server.pulling import offsets
+from popmq_server.state.lite_watch import Key, Watch, lot_of
+from popmq_server.state.tx import Tx
+
+#: Names of one client: what it is told, and what is let pass beyond it.
+NAMES_PER_CLIENT, SLACK = 2000, 300
+
+
+def sync(tx: Tx, command: SyncLite) -> LiteSynced:
+    """Changes the set of a client. Refuses before anything changes."""
+    group, parent = lite_topics.resolve(tx, command.topic, command.group)
+    key = (group.name, parent.name, command.client)
+    names = dict.fromkeys(check_lite_topic(name) for name in command.names)
+    if command.action in ("REMOVE", "DROP"):
+        return _remove(tx, key, names, command.action)
+    before = tx.state.watches.get(key, tx.now_ms)
+    had = before.names.keys() if before else set[str]()
+    wanted = len(names.keys() | had if command.action == "ADD" else names)
+    _check_quota(wanted)
+    tx.state.watches.check_room(wanted - len(had), tx.now_ms)
+    bind(tx, group, parent)
+    watch = tx.state.watches.refresh(key, tx.now_ms)
+    evicted: list[tuple[str, str]] = []
+    if group.lite_exclusive and command.action == "ADD":
+        evicted = _take_over(tx, key, watch, names)
+    elif group.lite_exclusive:
+        lost = _not_mine(tx, key, watch, names)
+        evicted = [(command.client, name) for name in lost]
+        names = {name: None for name in names if name not in lost}
+    if command.action == "REPLACE":
+        tx.state.watches.remove(key, watch.names.keys() - names.keys())
+    fresh = [name for name in names if name not in watch.names]
+    _begin_all(tx, group, parent, fresh, names if command.action == "ADD" else {}, command.start)
+    if tx.state.watches.add(key, fresh):
+        tx.woken.add((group.name, lot_of(*key[1:])))
+    return LiteSynced(len(watch.names), tuple(evicted))
+
+
+def _remove(tx: Tx, key: Key, names: Iterable[str], action: str) -> LiteSynced:
+    """Fewer names, or none any more."""
+    if action == "DROP":
+        tx.state.watches.drop(key)
+    else:
+        tx.state.watches.remove(key, names)
+    left = tx.state.watches.get(key, tx.now_ms)
+    return LiteSynced(len(left.names) if left else 0)
+
+
+def _begin_all(
+    tx: Tx, group: Group, parent: Topic, fresh: list[str], names: Iterable[str], start: tuple[str, int] | None
+) -> None:
+    """Fixes where the group begins in lite topics that are there; where `start` says, in all that were named now."""
+    for name in fresh:
+        if (topic := lite_topics.find(tx, parent, name)) is not None:
+            bind(tx, group, topic)
+    for name in names if start is not None else ():
+        if start is not None and (topic := lite_topics.find(tx, parent, name)) is not None:
+            _begin(tx, group, topic, start, name in fresh)
+
+
+def _check_quota(count: int) -> None:
+    """Refused LITE_SUBSCRIPTION_QUOTA for more names than a client may have."""
+    if count > NAMES_PER_CLIENT + SLACK:
+        raise Refused(
+            "LITE_SUBSCRIPTION_QUOTA",
+            f"{count} lite topics for one client, at most {NAMES_PER_CLIENT} are allowed",
+            field="lite_topic",
+            action="subscribe to fewer, or share them among more clients",
+        )
+
+
+def _others(tx: Tx, key: Key, name: str) -> list[Key]:
+    """Clients of the same group that have a name."""
+    found = tx.state.watches.watchers(key[1], name, tx.now_ms)
+    return [other for other in found if other[0] == key[0] and other != key]
+
+
+def _take_over(tx: Tx, key: Key, watch: Watch, names: dict[str, None]) -> list[tuple[str, str]]:
+    """An ADD where lite topics are exclusive: who loses what."""
+    watches, lost = tx.state.watches, dict[Key, list[str]]()
+    watches.evict(key, watch.evicted - names.keys())
+    for name in names:
+        for other in _others(tx, key, name):
+            lost.setdefault(other, []).append(name)
+    for other, taken in lost.items():
+        if (loser := watches.get(other, tx.now_ms)) is not None:
+            watches.evict(other, loser.evicted.union(taken))
+            watches.remove(other, taken)
+    return sorted((other[2], name) for other, taken in lost.items() for name in taken)
+
+
+def _not_mine(tx: Tx, key: Key, watch: Watch, names: dict[str, None]) -> set[str]:
+    """A REPLACE where lite topics are exclusive: names that another client has; lost ones that are asked for no more
+    are forgotten.
+    """
+    lost = watch.evicted & names.keys()
+    lost |= {name for name in names if name not in watch.names and _others(tx, key, name)}
+    tx.state.watches.evict(key, lost)
+    return set(lost)
+
+
+def _begin(tx: Tx, group: Group, topic: Topic, start: tuple[str, int], fresh: bool) -> None:
+    """Puts a group where a subscription wants it to begin; what it held there is dropped, as by a reset."""
+    (kind, number), (least, most) = start, offsets.ends(tx, topic, 0)
+    now = tx.state.poff.get((group.group_id, topic.topic_id, 0), least)
+    wanted = {
+        "LAST": now,
+        "MIN": least,
+        "MAX": most,
+        "OFFSET": number,
+        "TAIL": (most if fresh and now == least else now) - number,
+    }.get(kind)
+    if wanted is None:
+        wanted = offset_at(tx, topic.topic_id, 0, number, least, most)
+    wanted = max(least, min(most, wanted))
+    if wanted != now:
+        offsets.put_at(tx, group, topic, {0: wanted})

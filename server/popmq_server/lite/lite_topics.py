@@ -1,0 +1,185 @@
+"""Lite topics: a topic of type LITE is a parent, and each name that a message gives is a small topic of its own.
+
+    chat (LITE, id 7)                        name        l + 7 + alice → 12
+      ├── alice   id 12  ▪▪▪▪▪               topic       12 → its record: parent 7, one queue, a lock for each group
+      ├── bob     id 13  ▪▪                  log, cq …   as of any topic, by its own id
+      └── …       id n
+    stat, held, bytes of 7: what its lite topics have in sum, moved in the same transactions (tx.py)
+
+    first Send ─▶ made ─▶ messages, subscribers ─▶ idle: nothing to do for a group, nobody watches it
+                   ▲                                 │ lite_ttl_ms later
+                   └───────── a Send makes it anew ◀─┴─▶ removed (lite_removal.py)
+
+A lite topic is one message group: a group has one batch of it out at a time, and the next one comes when that is acked
+or back (fifo.py). lite_watch.py knows who reads which and what has something, lite_pop.py delivers, lite_sync.py takes
+subscriptions. The parent has no messages of its own; its limits, retention and quotas count for all together, and what
+happens to it by name happens to them: purged or deleted, its id is gone, and nobody can name them any more.
+
+Whether one is idle is looked at once a minute, in pieces: the time stands in its record, so a restart does not begin it
+again. Nothing else ever walks over all of them.
+"""
+
+import itertools
+
+from popmq_server.delivery.subscription import bind
+from popmq_server.errors import Refused, group_not_found, invalid, topic_not_found
+from popmq_server.lite.lite_removal import remove
+from popmq_server.model.records import Group, Held, Lites, Stat, Topic
+from popmq_server.state.state import LITE_NAME
+from popmq_server.state.tx import Tx
+from popmq_server.storage.keys import FWAIT_VALUE, STAT_KEY, U32
+from popmq_server.topics.log import Log, entries
+
+#: Lite topics of one topic, if its settings do not say otherwise, and at most.
+TOPICS_DEFAULT, TOPICS_MAX = 100_000, 1_000_000
+#: How long an idle lite topic stays: as long as messages that every group is done with.
+TTL_MS_DEFAULT = 72 * 3_600_000
+TTL_MS_MIN = 60_000
+#: Lite topics looked at in one piece, and keys removed with those that go: some 10 ms each.
+LOOKS_MAX, REMOVAL_KEYS_MAX = 250, 1000
+#: Lite topics among which the oldest message is looked for, and those of them that are read.
+OLDEST_LOOKS, OLDEST_READS = 10_000, 500
+#: When to try again where a topic has all the lite topics that it may have.
+QUOTA_RETRY_MS = 60_000
+
+
+def resolve(tx: Tx, topic_name: str, group_name: str) -> tuple[Group, Topic]:
+    """The group and the LITE topic of these names, or Refused."""
+    group, topic = tx.group(group_name), tx.topic(topic_name)
+    if topic is None:
+        raise topic_not_found(topic_name)
+    if group is None:
+        raise group_not_found(group_name)
+    if topic.type != "LITE":
+        raise invalid(
+            f"topic {topic.name!r} has type {topic.type}, it has no lite topics",
+            field="topic",
+            action="name a topic that was created with --type LITE",
+        )
+    return group, topic
+
+
+def find(tx: Tx, parent: Topic, name: str) -> Topic | None:
+    """A lite topic by name."""
+    topic_id = tx.state.lite_ids.get((parent.topic_id, name))
+    return None if topic_id is None else tx.state.topics[topic_id]
+
+
+def ensure(tx: Tx, parent: Topic, name: str) -> Topic | Refused:
+    """A lite topic that is about to get a message: made if it is not there, in use again if it was idle."""
+    found = find(tx, parent, name)
+    if found is None:
+        return _make(tx, parent, name)
+    if found.idle_ms:
+        found = tx.state.topics[found.topic_id] = found._replace(idle_ms=0)
+    return found
+
+
+def _make(tx: Tx, parent: Topic, name: str) -> Topic | Refused:
+    """A new one. Groups that watch the name begin there with its first message."""
+    state, count = tx.state, tx.state.lites.get(parent.topic_id, Lites()).topics
+    if count >= (parent.lite_topics_max or TOPICS_DEFAULT):
+        return Refused(
+            "LITE_TOPIC_QUOTA",
+            f"topic {parent.name!r} has {count} lite topics and takes no more",
+            field="lite_topic",
+            action="use those that are there, raise the topic's lite.topics_max, or shorten its lite.ttl_ms",
+            retry_after_ms=QUOTA_RETRY_MS,
+        )
+    made = Topic(
+        tx.next("entity"),
+        parent.name,
+        1,
+        parent.by_age,
+        parent.keep_ms,
+        tx.now_ms,
+        "LITE",
+        parent_id=parent.topic_id,
+        lite_topic=name,
+    )
+    state.topics[made.topic_id] = made
+    state.lite_ids[(parent.topic_id, name)] = made.topic_id
+    tx.count_lites(parent.topic_id, 1, 0)
+    for key in state.watches.watchers(parent.name, name, tx.now_ms):
+        if (group := tx.group(key[0])) is not None:
+            bind(tx, group, made)
+    return made
+
+
+class Upkeep:
+    """Looks over all lite topics, once a tick: which are idle, and for how long. A job of housekeeping.py.
+
+    It follows their names in the store, so that neither a look nor a round has a list of all of them to make.
+    """
+
+    def __init__(self) -> None:
+        self._at = b""
+
+    def run(self, tx: Tx) -> bool:
+        """One piece; whether there is more to look at."""
+        if not self._at:
+            tx.state.watches.expire(tx.now_ms)
+        names = tx.kv.scan("name", LITE_NAME, self._at)
+        found = [(key, int(U32.unpack(value)[0])) for key, value in itertools.islice(names, LOOKS_MAX + 1)]
+        left = REMOVAL_KEYS_MAX
+        for place, (key, topic_id) in enumerate(found):
+            if left <= 0 or place == LOOKS_MAX:
+                self._at = key
+                return True
+            left = _look_at(tx, topic_id, left)
+        self._at = b""
+        return False
+
+
+def _look_at(tx: Tx, topic_id: int, left: int) -> int:
+    """A lite topic that was idle for so long goes; how many more keys may be removed in this piece."""
+    topic = tx.state.topics.get(topic_id)
+    parent = tx.state.topics.get(topic.parent_id) if topic is not None else None
+    if topic is None or parent is None:  # removed meanwhile, or about to be
+        return left
+    if is_needed(tx, topic):
+        if topic.idle_ms:
+            tx.state.topics[topic_id] = topic._replace(idle_ms=0)
+    elif not topic.idle_ms:
+        tx.state.topics[topic_id] = topic._replace(idle_ms=tx.now_ms)
+    elif tx.now_ms - topic.idle_ms >= (parent.lite_ttl_ms or TTL_MS_DEFAULT):
+        return remove(tx, topic, left)
+    return left
+
+
+def oldest(tx: Tx, group: Group, parent: Topic) -> int:
+    """When the oldest message was stored that a group has not done, leases left out; 0 = none.
+
+    An estimate where there are very many: those that were made first are looked at, and of what waits the first.
+    """
+    state, log, found = tx.state, Log(tx.kv), list[int]()
+    names = (topic_id for (parent_id, _), topic_id in state.lite_ids.items() if parent_id == parent.topic_id)
+    for topic_id in itertools.islice(names, OLDEST_LOOKS):
+        where = (group.group_id, topic_id)
+        stat = state.stat.get(where)
+        if stat is None or len(found) == OLDEST_READS:
+            continue
+        units = list[tuple[int, ...]]()
+        if state.total.get(topic_id, 0) > state.passed.get(where, 0):
+            units = [unit[1:] for unit in entries(tx.kv, topic_id, 0, state.poff[(*where, 0)], 1)]
+        if stat.waiting and (first := tx.kv.first("fwait", STAT_KEY.pack(*where))) is not None:
+            units.append(FWAIT_VALUE.unpack_from(first[1])[:2])
+        found += [read[0] for position, size in units if (read := log.fetch(topic_id, position, size))]
+    return min(found, default=0)
+
+
+def is_needed(tx: Tx, topic: Topic) -> bool:
+    """Whether somebody watches a lite topic, or a group has something to do in it."""
+    state, topic_id = tx.state, topic.topic_id
+    if state.watches.watchers(topic.name, topic.lite_topic, tx.now_ms):
+        return True
+    for group_id in state.topic_groups.get(topic_id, ()):
+        where = (group_id, topic_id)
+        stat = state.stat.get(where, Stat())
+        if group_id not in state.groups:
+            continue
+        if state.total.get(topic_id, 0) > state.passed.get(where, 0) or stat.retry or stat.waiting:
+            return True
+        if any(state.held.get(where, Held())) or where in state.sweeps:
+            return True
+    return False

@@ -1,0 +1,1 @@
+"""Topics, groups, messages, CheckPoints as values."""

@@ -1,0 +1,1 @@
+"""Orders of operators: redrive, purge, resume; expiry of idle subscriptions."""

@@ -1,0 +1,191 @@
+"""Idle subscriptions: without a bound, one that nobody reads any more would keep its messages for ever.
+
+    read ──── nobody reads ────▶ idle ─────── warned ──── `ahead` ──▶ removed: subscription_expiry_ms after the read
+      ▲      IDLE_AFTER_MS        │ idle_ms   │ warned_ms           what it had not read: TopicStat.abandoned
+      └──── any read, heartbeat, change of its offsets or settings ◀──┘
+
+A subscription is a group in a topic that it has named. It is in use while somebody reads it (State.last_read), and
+while it has leases, retries, backoffs, messages that wait for their turn, or a sweep. Once it is removed the topic does
+not know the group: retention does not wait for it, and if it comes back it is new there.
+
+The last read is in memory, and `idle_ms` is stored only once a subscription is idle: reading costs no write. Whatever
+a restart forgets makes a subscription expire later, never earlier. None expires that was not warned of `ahead` before,
+nor in the first hour of a broker that was down: its consumers must have time to come back.
+"""
+
+from collections import deque
+
+from popmq_server.commands import Attend
+from popmq_server.delivery import deadletter
+from popmq_server.model.records import Group, Held, Stat, Subscription, Topic
+from popmq_server.state.events import Event
+from popmq_server.state.tx import Tx
+from popmq_server.storage.keys import STAT_KEY
+from popmq_server.topics import quotas
+from popmq_server.topics.removal import drop_range
+
+#: Bounds of `subscription_expiry_ms`, where it is not 0.
+EXPIRY_MS_MIN, EXPIRY_MS_MAX = 3_600_000, 10 * 365 * 86_400_000
+#: How long before it expires a subscription is warned of: a week, or a quarter of a short expiry.
+AHEAD_MS_MAX = 7 * 86_400_000
+#: How often all subscriptions are looked at.
+LOOK_EVERY_MS = 600_000
+#: A subscription that was read within this time is in use: nothing is written for it.
+IDLE_AFTER_MS = 3_600_000
+#: A broker that was down gives its consumers so much time.
+GRACE_MS = 3_600_000
+#: Subscriptions looked at in one piece, and those of lite topics that one piece removes.
+LOOKS_MAX, LITES_MAX = 500, 200
+
+Where = tuple[int, int]
+
+
+def ahead_ms(expiry_ms: int) -> int:
+    """How long before its end a subscription is warned of."""
+    return min(AHEAD_MS_MAX, expiry_ms // 4)
+
+
+def expires_ms(group: Group, subscription: Subscription, read_ms: int) -> int:
+    """When a subscription expires, if nobody reads it until then; 0 = never, or it is in use."""
+    if not subscription.idle_ms or read_ms > subscription.idle_ms or not group.subscription_expiry_ms:
+        return 0
+    ahead = ahead_ms(group.subscription_expiry_ms)
+    warned_ms = subscription.warned_ms or subscription.idle_ms + group.subscription_expiry_ms - ahead
+    return max(subscription.idle_ms + group.subscription_expiry_ms, warned_ms + ahead)
+
+
+def attend(tx: Tx, command: Attend) -> None:
+    """Members of a group are there, and may read these topics."""
+    group = tx.group(command.group)
+    for topic in filter(None, map(tx.topic, command.topics)):
+        if group is not None:
+            tx.state.last_read[(group.group_id, topic.topic_id)] = tx.now_ms
+
+
+def in_use(tx: Tx, where: Where) -> bool:
+    """Whether a subscription has anything under way."""
+    stat = tx.state.stat.get(where, Stat())
+    return bool(stat.retry or stat.waiting or any(tx.state.held.get(where, Held())) or where in tx.state.sweeps)
+
+
+class Expiry:
+    """Looks over all subscriptions. A job of housekeeping.py."""
+
+    def __init__(self, now_ms: int) -> None:
+        self._started_ms = now_ms
+        self._look_ms = now_ms
+        #: Topics that this round has not looked at yet; one that it looks at, and the groups of it that are left.
+        self._round: deque[int] = deque()
+        self._topic_id = 0
+        self._groups: deque[int] = deque()
+        #: When a subscription was last seen with something under way.
+        self._used: dict[Where, int] = {}
+        #: Of a subscription of a LITE topic that is being removed: its lite topics that are left.
+        self._lites: dict[Where, deque[int]] = {}
+
+    def run(self, tx: Tx) -> bool:
+        """One piece; whether there is more to do now."""
+        if not self._round and not self._groups:
+            if tx.now_ms < self._look_ms:
+                return False
+            self._round = deque(topic.topic_id for topic in tx.state.named_topics())
+            self._used = {where: used_ms for where, used_ms in self._used.items() if where in tx.state.stat}
+            self._look_ms = tx.now_ms + LOOK_EVERY_MS
+        for _ in range(LOOKS_MAX):
+            if not self._groups:
+                if not self._round:
+                    return False
+                self._topic_id = self._round.popleft()
+                self._groups.extend(tx.state.topic_groups.get(self._topic_id, ()))
+                continue
+            topic, group = tx.state.topics.get(self._topic_id), tx.state.groups.get(self._groups.popleft())
+            if topic is not None and group is not None and self._look_at(tx, group, topic):
+                self._groups.appendleft(group.group_id)
+                return True
+        return True
+
+    def _look_at(self, tx: Tx, group: Group, topic: Topic) -> bool:
+        """Moves one subscription on; whether its removal has to go on."""
+        where = (group.group_id, topic.topic_id)
+        now = tx.state.subscriptions.get(where, Subscription())
+        used_ms = max(tx.state.last_read.get(where, 0), self._used.get(where, 0))
+        if in_use(tx, where) or not (used_ms or now.idle_ms):  # nothing is known since the start: as if it was used now
+            used_ms = self._used[where] = tx.now_ms
+        if used_ms > now.idle_ms:
+            after = now._replace(idle_ms=used_ms if tx.now_ms - used_ms >= IDLE_AFTER_MS else 0, warned_ms=0)
+        else:
+            after = self._warned(tx, group, topic, now)
+        if after != now:
+            tx.state.subscriptions[where] = after
+        due_ms = expires_ms(group, after, used_ms)
+        if after.warned_ms and due_ms and due_ms <= tx.now_ms and tx.now_ms - self._started_ms >= GRACE_MS:
+            return self._remove(tx, group, topic)
+        return False
+
+    def _warned(self, tx: Tx, group: Group, topic: Topic, now: Subscription) -> Subscription:
+        """Tells of a subscription that will expire; one that has more time again is to be told of anew."""
+        expiry = group.subscription_expiry_ms
+        if not expiry or tx.now_ms - now.idle_ms < expiry - ahead_ms(expiry):
+            return now._replace(warned_ms=0)
+        if now.warned_ms:
+            return now
+        warned = now._replace(warned_ms=tx.now_ms)
+        left = unread(tx, group, topic)
+        hours = (expires_ms(group, warned, 0) - tx.now_ms) // 3_600_000
+        text = (
+            f"group {group.name!r} has not read topic {topic.name!r} for {(tx.now_ms - now.idle_ms) // 3_600_000} h: "
+            f"its subscription expires in {hours} h, and it loses {left} messages, unless it reads again "
+            f"(or: popmq group update {group.name} --subscription-expiry 0s)"
+        )
+        tx.tell(Event("subscription_expiring", group.name, topic.name, left, text))
+        return warned
+
+    def _remove(self, tx: Tx, group: Group, topic: Topic) -> bool:
+        """One piece of a removal; whether there is more. Of a LITE topic its lite topics go first."""
+        where = (group.group_id, topic.topic_id)
+        if topic.type == "LITE":
+            if where not in self._lites:
+                ids = (lite for (parent, _), lite in tx.state.lite_ids.items() if parent == topic.topic_id)
+                self._lites[where] = deque(lite for lite in ids if (group.group_id, lite) in tx.state.stat)
+            left = self._lites[where]
+            for _ in range(min(LITES_MAX, len(left))):
+                _forget(tx, (group.group_id, left.popleft()))
+            if left:
+                return True
+            del self._lites[where]
+        lost = unread(tx, group, topic)
+        _forget(tx, where)
+        self._used.pop(where, None)
+        text = (
+            f"the subscription of group {group.name!r} in topic {topic.name!r} expired: {lost} messages were not read"
+        )
+        tx.tell(Event("subscription_expired", group.name, topic.name, lost, text))
+        return False
+
+
+def unread(tx: Tx, group: Group, topic: Topic) -> int:
+    """Messages that a group has not read yet."""
+    where = (group.group_id, topic.topic_id)
+    if topic.type == "LITE":
+        return tx.state.unread.get(where, 0)
+    return tx.state.total.get(topic.topic_id, 0) - tx.state.passed.get(where, 0) - deadletter.gone_ahead(tx, where)
+
+
+def _forget(tx: Tx, where: Where) -> None:
+    """The group has no position in the topic any more. Nothing of it is under way: there are only numbers."""
+    state, topic = tx.state, tx.state.topics.get(where[1])
+    if topic is None or where not in state.stat:
+        return
+    if topic.type != "LITE" or topic.parent_id:
+        lost = unread(tx, state.groups[where[0]], topic._replace(type="NORMAL"))
+        tx.count_topic(topic.topic_id, abandoned=lost)
+        tx.count_unread(where, -lost)
+    for queue in range(topic.queues):
+        state.poff.pop((*where, queue))
+    for table in (state.stat, state.held, state.passed, state.subscriptions, state.unread, state.turns):
+        table.pop(where)
+    quotas.forget_group(tx, *where)
+    state.last_read.pop(where, None)
+    state.queue_reads.pop(where, None)
+    drop_range(tx, "begin", STAT_KEY.pack(*where), topic.queues + 1)
+    state.topic_groups[topic.topic_id] = tuple(one for one in state.topic_groups[topic.topic_id] if one != where[0])

@@ -1,0 +1,210 @@
+"""Removes what a deleted topic or group left in the store, PURGE_KEYS_MAX keys in a transaction.
+
+The name is gone since the delete, and ids are never reused, so nobody can meet what is still there. The job is a record
+in `purge`: a restart goes on with it.
+
+A purged topic is made anew, under its name and with its settings: its messages are those of a topic that is deleted,
+and nothing of them can come back, be it delayed, half, leased or sent once more. Its offsets go on: queues begin where
+the old ones ended, and groups, with their numbers and filters, stand at these ends. A sealed token of an owner stays
+sealed: a reader that repeats it learns that its messages are lost, and gets no new ones for them.
+
+         queue      0 ───────────────────────────▶ 17          17
+         topic 3    ▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪  in `purge`    topic 9     empty: the same name, queues, groups, retention …
+
+A deleted topic takes its chunks, queues and history along, and of each group what it had there; a deleted group its
+positions, retries, owners and leases. Leases of either that end before their turn just go.
+"""
+
+from typing import Any
+
+from popmq_server.commands import PurgeTopic
+from popmq_server.delivery import fifo
+from popmq_server.errors import topic_not_found
+from popmq_server.lite import lite_removal
+from popmq_server.model.records import Topic, TopicStat
+from popmq_server.sending import delay, transaction
+from popmq_server.state.checkpoints import DONE
+from popmq_server.state.tx import Tx
+from popmq_server.storage.keys import STAT_KEY, SUB_OWNER, U32
+from popmq_server.storage.table import Table
+from popmq_server.topics import backlog, topic
+from popmq_server.topics.removal import OF_TOPIC, drop_range
+
+PURGE_KEYS_MAX = 1000
+
+#: Databases whose keys start with the group id, and then the topic id but for `own`.
+_OF_GROUP = ("rq", "fwait", "tok", "poff", "begin", "stat", "sub", "own")
+
+
+def purge_topic(tx: Tx, command: PurgeTopic) -> int:
+    """Drops all messages of a topic, at once for everybody; parked Pops go on to wait. How many it had."""
+    old = tx.topic(command.name)
+    if old is None:
+        raise topic_not_found(command.name, "name")
+    topic.flush(tx)  # what this commit has appended is of the old one
+    state, waiting = tx.state, tx.state.topic_stat.get(old.topic_id, TopicStat())
+    dropped = backlog.stored(state, old) + waiting.delayed + waiting.half
+    made = old._replace(topic_id=tx.next("entity"))
+    state.topics.pop(old.topic_id)
+    state.purges[old.topic_id] = "topic"
+    state.topics[made.topic_id] = made
+    state.ids[("t", made.name)] = made.topic_id
+    for queue in range(made.queues):
+        end = state.queue_max.get((old.topic_id, queue), 0)
+        state.queue_max[(made.topic_id, queue)] = state.queue_min[(made.topic_id, queue)] = end
+    state.total[made.topic_id] = state.total.get(old.topic_id, 0)
+    for group_id in state.topic_groups.get(old.topic_id, ()):
+        if group_id in state.groups:
+            _bind_anew(tx, group_id, old, made)
+    _keep_tokens(tx, old, made)
+    tx.wake(None, made.topic_id)
+    tx.arrive(made.topic_id, None)
+    return dropped
+
+
+def _bind_anew(tx: Tx, group_id: int, old: Topic, made: Topic) -> None:
+    """A group goes on at the ends. Its numbers stay: what it had not finished is as if it had never begun there."""
+    state, where = tx.state, (group_id, made.topic_id)
+    ends = [state.queue_max[(made.topic_id, queue)] for queue in range(made.queues)]
+    for queue, end in enumerate(ends):
+        tx.pass_to((*where, queue), end)
+    stat = state.stat[(group_id, old.topic_id)]
+    done = stat.acked + stat.dead + stat.expired + stat.quarantined + stat.filtered
+    state.stat[where] = stat._replace(retry=0, waiting=0, start=sum(ends) - done)
+    state.topic_groups[made.topic_id] = (*state.topic_groups.get(made.topic_id, ()), group_id)
+    subscription = state.subscriptions.get((group_id, old.topic_id))
+    if subscription is not None:
+        state.subscriptions[where] = subscription
+
+
+def _keep_tokens(tx: Tx, old: Topic, made: Topic) -> None:
+    """Each open token is a sealed one of the new topic, without its messages."""
+    state = tx.state
+    for key, token in list(state.tokens.items()):
+        if key[1] == old.topic_id and key[0] in state.groups:
+            kept = (key[0], made.topic_id, key[2])
+            state.tokens[kept] = token._replace(ck_id=0)
+            keys = state.owner_tokens.get(token.owner_id, ())
+            state.owner_tokens[token.owner_id] = tuple(kept if one == key else one for one in keys)
+
+
+def step(tx: Tx, entity_id: int, kind: str, keys_max: int = PURGE_KEYS_MAX) -> None:
+    """One piece of at most `keys_max` keys; with the last one the job goes too.
+
+    The tables forget the entity only when its ranges are gone, so that a restart in between finds the same job.
+    """
+    if kind == "lite":
+        left = lite_removal.step(tx, entity_id, keys_max)
+    else:
+        left = _drop_checkpoints(tx, entity_id, kind, keys_max)
+        if left and kind == "topic":
+            left = _drop_topic(tx, entity_id, lite_removal.step_orphans(tx, entity_id, left))
+        elif left:
+            for name in _OF_GROUP:
+                left = drop_range(tx, name, U32.pack(entity_id), left)
+        if left:
+            _forget(tx, entity_id, kind)
+    if left:
+        tx.state.purges.pop(entity_id)
+        tx.state.walked.pop((entity_id,))
+
+
+def _drop_topic(tx: Tx, topic_id: int, left: int) -> int:
+    """What a topic and its groups left; how many more keys may go in this piece."""
+    for group_id in tx.state.topic_groups.get(topic_id, ()):
+        for name in _OF_GROUP[:-1]:
+            left = drop_range(tx, name, STAT_KEY.pack(group_id, topic_id), left)
+    for name in OF_TOPIC:
+        left = drop_range(tx, name, U32.pack(topic_id), left)
+    return transaction.drop(tx, topic_id, delay.drop(tx, topic_id, left))
+
+
+def _drop_checkpoints(tx: Tx, entity_id: int, kind: str, left: int) -> int:
+    """Ends leases of the deleted, a piece of a walk over all; how many more keys may go in this one.
+
+    Nobody leases anything of what is deleted, so the walk is done once.
+    """
+    state, key = tx.state, (entity_id,)
+    start = state.walked.get(key, 0)
+    if start == DONE:
+        return left
+    found, after = state.ck.of(lambda *pair: entity_id in _entities(tx, pair, kind), start)
+    for ck_id in found:
+        if left <= 0:
+            state.walked[key] = ck_id
+            return 0
+        ck = state.ck[ck_id]
+        for sub, part in fifo.parts(tx, ck):
+            tx.hold(ck, part.undone & ~part.released, -1)
+            if part.released:
+                tx.loosen(ck.owner_id, -part.released.bit_count())
+            tx.set_lease(ck, sub, None)
+            left -= 1
+    state.walked[key] = after
+    return max(0, left) if after == DONE else 0
+
+
+def _entities(tx: Tx, pair: tuple[int, ...], kind: str) -> tuple[int, ...]:
+    """What a lease of a group in a topic goes with: its group, or its topic, or that which a lite topic belongs to."""
+    group_id, topic_id = pair
+    return (topic_id, tx.state.parent_of(topic_id)) if kind == "topic" else (group_id,)
+
+
+def _forget(tx: Tx, entity_id: int, kind: str) -> None:
+    """Takes the entity out of every table; what the ranges above removed from the store must not be written again."""
+    state = tx.state
+    place = 1 if kind == "topic" else 0
+    tables: tuple[Table[Any, Any] | dict[Any, Any], ...] = (
+        state.turns,
+        state.last_read,
+        state.queue_reads,
+        state.stat,
+        state.held,
+        state.poff,
+        state.passed,
+        state.in_flight,
+        state.tokens,
+        state.subscriptions,
+        state.waiting,
+        state.tied,
+        state.locks,
+        state.stopped,
+        state.unread,
+    )
+    _pop_where(tables, place, entity_id)
+    _pop_where((state.buckets,), 1 if kind == "topic" else 2, entity_id)
+    if kind == "topic":
+        _pop_where((state.queue_min, state.queue_max), 0, entity_id)
+        state.topic_groups.pop(entity_id)
+        state.total.pop(entity_id)
+        state.open_chunks.pop(entity_id)
+        state.lites.pop(entity_id)
+        for marks in (state.send_turns, state.trims, state.looked, state.trimmed, state.firsts):
+            marks.pop(entity_id, None)
+        state.topic_stat.pop(entity_id)
+        for owner_id, keys in list(state.owner_tokens.items()):
+            state.owner_tokens[owner_id] = tuple(key for key in keys if key[1] != entity_id)
+    else:
+        _forget_owners(tx, entity_id)
+        for topic_id, groups in list(state.topic_groups.items()):
+            state.topic_groups[topic_id] = tuple(group for group in groups if group != entity_id)
+
+
+def _pop_where(tables: tuple[Table[Any, Any] | dict[Any, Any], ...], place: int, entity_id: int) -> None:
+    for table in tables:
+        for key in list(table):
+            if key[place] == entity_id:
+                table.pop(key)
+
+
+def _forget_owners(tx: Tx, group_id: int) -> None:
+    """The owners of a deleted group, with their keys in the revive topic."""
+    state = tx.state
+    for key, owner in list(state.owners.items()):
+        if key[0] == group_id:
+            state.owners.pop(key)
+            state.owner_keys.pop(owner.owner_id)
+            state.owner_tokens.pop(owner.owner_id)
+            state.owned.pop(owner.owner_id)
+            state.loose.pop(owner.owner_id)
+            state.leases.pop((owner.owner_id, SUB_OWNER))

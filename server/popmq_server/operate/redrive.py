@@ -1,0 +1,330 @@
+"""Redrive: dead letters are delivered again, none lost and none twice.
+
+    %DLQ%group          one transaction                                      origin topic
+    letter ──┬──▶ a mark in `gone`: no number, no reader finds it any more
+             └──▶ a new record without the death, in a chunk that no queue names ◀── an entry of the retry topic,
+                                                                                     attempts 0 (FIFO: it waits)
+
+The record is new because a letter may outlive its origin's chunk. The entry says the place at which the message had
+stood, so `why` finds its whole life there. What dies again is a new letter. A crash between two pieces has done the one
+and not the other: who asks again goes on, since what is gone is not there any more.
+
+A letter stays whose origin is gone, or was deleted and made anew: a topic of that name that never had the message. Of a
+FIFO topic it is marked only, when its very message is on its way again anyhow (after a reset): one place, one message.
+
+With an empty group the letters are half messages that nobody ended: they are committed to their topics
+(end_transaction.py).
+"""
+
+from typing import NamedTuple
+
+from popmq_server.commands import Failure, FindLetters, Redrive, Redriven
+from popmq_server.delivery import deadletter, fifo, history, sweep
+from popmq_server.delivery.deadletter import Origin
+from popmq_server.delivery.subscription import bind
+from popmq_server.errors import Refused, group_not_found, topic_not_found
+from popmq_server.lite import lite_topics
+from popmq_server.model import fields
+from popmq_server.model.checkpoint import members_of
+from popmq_server.model.message import GIVE_UP_TOPIC, Outgoing, dead_letter_topic
+from popmq_server.model.records import Group, Subscription, Sweep, Topic
+from popmq_server.sending import delay, placing, unique
+from popmq_server.state.space import GROW, entries_bytes, messages_bytes
+from popmq_server.state.tx import Tx
+from popmq_server.storage.keys import FWAIT_KEY, RQ_KEY, RQ_VALUE, hash8
+from popmq_server.topics import index, log, topic
+from popmq_server.topics.log import Log, entries, over_hole
+
+#: Letters that one piece looks at, and bytes of those that it moves; one is always allowed.
+PIECE_LETTERS = 1000
+PIECE_BYTES = 8 << 20
+#: Steps of one search for letters by id (index.py).
+SEARCH_STEPS = 5000
+#: What the retry topic says of a message that was redriven.
+REASON = "redriven"
+
+
+class Letter(NamedTuple):
+    """A dead letter, opened: the message as it was, and where it came from."""
+
+    offset: int
+    message: Outgoing
+    origin: Origin
+
+
+class Chosen(NamedTuple):
+    """Letters to look at: (offset, position, size) of each.
+
+    `handled`: so many of the named offsets were looked up. `next`, `stop`: of all letters.
+    """
+
+    units: list[tuple[int, int, int]]
+    handled: int = 0
+    next: int = 0
+    stop: int = 0
+
+
+def redrive(tx: Tx, command: Redrive) -> Redriven:
+    """One piece. What cannot be redriven is told, and stays."""
+    group, letters = _letters_of(tx, command.group)
+    failures: list[Failure] = []
+    if command.offsets is None:
+        chosen = _following(tx, letters, command.start, command.stop)
+    else:
+        chosen = _named(tx, letters, command.offsets, failures)
+    by_origin: dict[int, list[Letter]] = {}
+    for unit in chosen.units:
+        _sort_in(tx, letters, unit, command, by_origin, failures)
+    counts: dict[str, int] = {}
+    sizes = [len(letter.message.data) for alike in by_origin.values() for letter in alike]
+    if not tx.room.has(GROW, messages_bytes(sizes) + entries_bytes(len(sizes), REASON)):
+        raise tx.room.refusal()
+    for topic_id, alike in by_origin.items():
+        origin = tx.state.topics[topic_id]
+        if group is None:
+            _commit(tx, origin, alike)
+        else:
+            _deliver(tx, group, origin, alike)
+        deadletter.mark_gone(tx, letters.topic_id, 0, [letter.offset for letter in alike])
+        counts[origin.name] = len(alike)
+    return Redriven(counts, failures, *chosen[1:])
+
+
+def _letters_of(tx: Tx, name: str) -> tuple[Group | None, Topic]:
+    """A group and its dead-letter topic; with an empty name the topic of what was given up."""
+    group = tx.group(name) if name else None
+    if name and group is None:
+        raise group_not_found(name)
+    found = tx.topic(dead_letter_topic(name) if name else GIVE_UP_TOPIC)
+    if found is None:
+        raise topic_not_found(dead_letter_topic(name) if name else GIVE_UP_TOPIC, "group")
+    return group, found
+
+
+def _following(tx: Tx, letters: Topic, start: int, stop: int) -> Chosen:
+    """The next letters from `start` on, those that are gone left out."""
+    where = (letters.topic_id, 0)
+    at = max(start, tx.state.queue_min.get(where, 0))
+    stop = stop or tx.state.queue_max.get(where, 0)
+    found, units, room = list[tuple[int, int, int]](), list[tuple[int, int, int]](), PIECE_BYTES
+    while at < stop and not found:
+        found = entries(tx.kv, *where, at, min(PIECE_LETTERS, stop - at))
+        at = at if found else over_hole(tx.kv, *where, at, stop)
+    gone = set(deadletter.gone(tx.kv, *where, at, at + PIECE_LETTERS))
+    for unit in found:
+        room -= 0 if unit[0] in gone else unit[2]
+        if units and room < 0:
+            break
+        at = unit[0] + 1
+        if unit[0] not in gone:
+            units.append(unit)
+    return Chosen(units, 0, at, max(at, stop))
+
+
+def _named(tx: Tx, letters: Topic, offsets: tuple[int, ...], failures: list[Failure]) -> Chosen:
+    """The letters at these offsets; what is not there is a failure."""
+    where, room, units = (letters.topic_id, 0), PIECE_BYTES, list[tuple[int, int, int]]()
+    seen: set[int] = set()
+    for handled, offset in enumerate(offsets[:PIECE_LETTERS]):
+        if offset in seen:
+            continue
+        seen.add(offset)
+        found = entries(tx.kv, *where, offset, 1)
+        if not found or deadletter.is_gone(tx.kv, *where, offset):
+            failures.append(
+                Failure(offset, "", _not_there(letters, offset, "was redriven" if found else "is not there"))
+            )
+            continue
+        room -= found[0][2]
+        if units and room < 0:
+            return Chosen(units, handled)
+        units += found
+    return Chosen(units, min(len(offsets), PIECE_LETTERS))
+
+
+def _not_there(letters: Topic, offset: int, how: str) -> Refused:
+    return Refused(
+        "MESSAGE_NOT_FOUND",
+        f"the letter at offset {offset} of {letters.name!r} {how}",
+        field="offsets",
+        action="look at the letters that are there: Browse, or popmq dlq show",
+    )
+
+
+def _sort_in(
+    tx: Tx,
+    letters: Topic,
+    unit: tuple[int, int, int],
+    command: Redrive,
+    by_origin: dict[int, list[Letter]],
+    failures: list[Failure],
+) -> None:
+    """Reads one letter, and puts it to those of its origin, or to the failures."""
+    offset, position, size = unit
+    read = Log(tx.kv).fetch(letters.topic_id, position, size)
+    opened = deadletter.opened(read[1]) if read else None
+    if opened is None:
+        failures.append(
+            Failure(offset, "", _not_there(letters, offset, "cannot be read: its stored bytes are damaged"))
+        )
+        return
+    letter = Letter(offset, fields.outgoing(opened[0]), opened[1])
+    message_id, origin = letter.message.message_id, letter.origin
+    if command.topic not in ("", origin.topic):
+        if command.offsets is not None:
+            why = _not_there(letters, offset, f"came from topic {origin.topic!r}")
+            failures.append(Failure(offset, message_id, why))
+        return
+    found = _origin_of(tx, letter)
+    if isinstance(found, Refused):
+        failures.append(Failure(offset, message_id, found))
+    else:
+        by_origin.setdefault(found.topic_id, []).append(letter)
+
+
+def _origin_of(tx: Tx, letter: Letter) -> Topic | Refused:
+    """The topic that a letter came from, if it is still that topic."""
+    origin = letter.origin
+    found = tx.topic(origin.topic)
+    if found is None:
+        return topic_not_found(origin.topic, "topic")
+    if found.type == "LITE":
+        return _lite_origin(tx, found, letter)
+    if found.created_ms > origin.dead_ms:
+        return Refused(
+            "TOPIC_NOT_FOUND",
+            f"topic {origin.topic!r} was deleted and made anew since this message died",
+            field="topic",
+            action="read the letter with Browse, and send its message to the new topic",
+        )
+    return found
+
+
+def _lite_origin(tx: Tx, parent: Topic, letter: Letter) -> Topic | Refused:
+    """The lite topic that a letter came from: one that was removed meanwhile has no place for it any more."""
+    name = letter.message.extra.lite_topic if letter.message.extra else ""
+    found = lite_topics.find(tx, parent, name)
+    if found is None or max(found.created_ms, parent.created_ms) > letter.origin.dead_ms:
+        return Refused(
+            "TOPIC_NOT_FOUND",
+            f"lite topic {name!r} of topic {parent.name!r} was removed since this message died",
+            field="topic",
+            action="read the letter with Browse, and send its message again",
+        )
+    return found
+
+
+# ── Delivery ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _deliver(tx: Tx, group: Group, origin: Topic, letters: list[Letter]) -> None:
+    """To the group's retry topic of the origin, attempts from 0; the death is taken back in the same breath."""
+    bind(tx, group, origin)
+    where = (group.group_id, origin.topic_id)
+    in_order = _in_order(tx, where, origin)
+    fresh = _not_coming(tx, where, letters) if in_order else letters
+    tx.count(where, dead=-len(letters), start=len(letters) - len(fresh))
+    places = topic.append_bare(tx, origin, tuple(letter.message for letter in fresh))
+    if in_order:
+        _line_up(tx, where, fresh, places)
+    else:
+        _to_retry(tx, where, fresh, places)
+    history.note(tx, where, [letter.origin[1:3] for letter in letters], history.REDRIVEN)
+    tx.wake(*where)
+
+
+def _in_order(tx: Tx, where: tuple[int, int], origin: Topic) -> bool:
+    """Whether messages wait in their message groups; a switch of the consume mode that moves them there moves these.
+
+    What a reset is still removing from there goes first: it could not tell these from those.
+    """
+    if not origin.in_order or tx.state.subscriptions.get(where, Subscription()).pulls:
+        return False
+    while (left := tx.state.sweeps.get(where, Sweep())).clear_lines:
+        sweep.step(tx, where)
+    return not left.to_lines
+
+
+def _to_retry(tx: Tx, where: tuple[int, int], letters: list[Letter], places: list[tuple[int, int]]) -> None:
+    """An entry of the retry topic for each."""
+    log, chunks = Log(tx.kv), dict[int, int]()
+    for position, _ in places:
+        chunk = log.chunk_of(position)
+        chunks[chunk] = chunks.get(chunk, 0) + 1
+    first = tx.next("rseq", len(letters))
+    for rseq, (letter, (position, size)) in enumerate(zip(letters, places, strict=True), first):
+        value = RQ_VALUE.pack(position, size, 0, letter.origin.queue, letter.origin.offset, 0, 0, 0)
+        tx.kv.put("rq", RQ_KEY.pack(*where, rseq), value + REASON.encode())
+    for chunk, count in chunks.items():
+        tx.pin(chunk, count)
+    tx.count(where, retry=len(letters))
+
+
+def _line_up(tx: Tx, where: tuple[int, int], letters: list[Letter], places: list[tuple[int, int]]) -> None:
+    """FIFO: it waits at its old place, in front of all that came later in its message group."""
+    for letter, (position, size) in zip(letters, places, strict=True):
+        key = _key(where, letter)
+        fifo.put(tx, where, fifo.Waiting(key, position, size, 0, letter.origin.queue, 0, 0, 0, 0, REASON))
+
+
+def _key(where: tuple[int, int], letter: Letter) -> bytes:
+    return FWAIT_KEY.pack(*where, fifo.message_group_hash(letter.message.data), letter.origin.offset)
+
+
+def _not_coming(tx: Tx, where: tuple[int, int], letters: list[Letter]) -> list[Letter]:
+    """Letters whose message is not delivered again anyhow: unread after a reset, waiting, leased, or a letter twice."""
+    held = _held(tx, where)
+    fresh: dict[bytes, Letter] = {}
+    for letter in letters:
+        queue, offset = place = letter.origin.queue, letter.origin.offset
+        unread = offset >= tx.state.poff.get((*where, queue), 0) and log.is_readable(tx.kv, where[1], queue, offset)
+        key = _key(where, letter)
+        if not unread and place not in held and tx.kv.get("fwait", key) is None:
+            fresh.setdefault(key, letter)
+    return list(fresh.values())
+
+
+def _held(tx: Tx, where: tuple[int, int]) -> set[tuple[int, int]]:
+    """(queue, offset) of what is leased or in backoff: one walk for a piece of letters, if the group holds anything."""
+    found = set[tuple[int, int]]()
+    if not any(tx.state.held.get(where, ())) and not any(key[:2] == where for key in tx.state.tokens):
+        return found
+    for ck in tx.state.ck.all_of(lambda *pair: pair == where):
+        for run, _, inside in ck.runs_with(fifo.undone(tx, ck)):
+            found |= {(run.queue, run.first + place) for place in members_of(inside)}
+    return found
+
+
+def _commit(tx: Tx, origin: Topic, letters: list[Letter]) -> None:
+    """Given-up half messages become visible, or delayed: a delay counts from now."""
+    visible: list[Outgoing] = []
+    for message in (letter.message for letter in letters):
+        asked = message.extra._replace(transaction=False) if message.extra else None
+        message = message._replace(extra=asked)
+        place = delay.keep(tx, origin, message)
+        if place is None:
+            visible.append(message)
+        else:
+            unique.Ids(tx, origin).remember(message, place)
+    for message, place in zip(visible, placing.append(tx, origin, list(enumerate(visible))), strict=True):
+        unique.Ids(tx, origin).remember(message, place)
+
+
+# ── By message id ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def find(tx: Tx, command: FindLetters) -> tuple[dict[int, str], int]:
+    """Letters that have one of these ids, a piece of the search; and where the next one goes on, 0 = all was seen."""
+    _, letters = _letters_of(tx, command.group)
+    wanted = {hash8(message_id): message_id for message_id in command.message_ids}
+    below = index.end(tx.kv, letters.topic_id) if command.below is None else command.below
+    hits, below, _ = index.search(tx.kv, letters.topic_id, frozenset(wanted), below, SEARCH_STEPS)
+    log, found = Log(tx.kv), dict[int, str]()
+    for hit in hits:
+        spot = index.spot(tx.kv, letters.topic_id, hit.position)
+        if spot is None or deadletter.is_gone(tx.kv, letters.topic_id, spot.queue, spot.offset):
+            continue
+        read = log.fetch(letters.topic_id, spot.position, spot.size)
+        if read is not None and fields.text(read[1], fields.MESSAGE_ID) == wanted[hit.name]:
+            found[spot.offset] = wanted[hit.name]
+    return found, below

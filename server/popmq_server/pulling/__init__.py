@@ -1,0 +1,1 @@
+"""Reading by queue and offset, without leases."""

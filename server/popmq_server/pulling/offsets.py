@@ -1,0 +1,262 @@
+"""Offsets: where queues begin and end, how far a group has come, and moving it.
+
+    UpdateOffsets   PULL      what its consumers have done; forward counts as acked, backward is read again
+    ResetOffsets    both      an operator's act: the group stands elsewhere, and has nothing of what it held there
+    CloneOffsets    both      the same, to where another group stands
+    QueryOffsets              the ends, the committed offset, the first offset stored at or after a time
+
+The committed offset of a group is the next offset that it pops or has to pull, one number for both modes. Of a retry
+topic it is the first entry that is left: entries are removed as they are done, so it never goes back.
+
+A reset is one transaction: positions move and what was held is void (invalidated.py). It is removed in pieces, and the
+answer to the client waits for the last of them. A sealed set of an owner loses what is void as torn, and never grows
+again.
+"""
+
+import logging
+
+from popmq_server.commands import CloneOffsets, OffsetsOfQueue, QueryOffsets, Reset, ResetOffsets, UpdateOffsets
+from popmq_server.commands import Sweep as SweepCommand
+from popmq_server.delivery import invalidated, sweep
+from popmq_server.delivery.pick import RetryEntry, take_retry_entry
+from popmq_server.delivery.subscription import ALL_QUEUES, begin_at, bind, expect_mode, offset_at, resolve
+from popmq_server.errors import Refused, invalid, topic_not_found
+from popmq_server.model.message import RETRY_PREFIX
+from popmq_server.model.records import Group, Topic
+from popmq_server.state.events import Event
+from popmq_server.state.tx import Tx
+from popmq_server.storage.keys import RQ_KEY, RQ_VALUE, STAT_KEY, U64
+from popmq_server.topics import backlog
+
+#: Entries of a retry topic that one command removes; the caller asks again for the rest.
+ENTRIES_MAX = 4096
+#: Queues that the line of a reset names.
+TOLD_MAX = 8
+
+
+def own_retry_topic(tx: Tx, name: str, group_name: str) -> tuple[Group, Topic]:
+    """The group and the topic in the name of a retry topic. Only this group, or nobody, may ask for it."""
+    group, topic = tx.retry_topic(name)
+    if group_name not in ("", group.name):
+        raise invalid(f"{name!r} is the retry topic of group {group.name!r}, not of {group_name!r}", field="group")
+    return group, topic
+
+
+def ends(tx: Tx, topic: Topic, queue: int) -> tuple[int, int]:
+    """The first offset of a queue, and the one that the next message gets."""
+    where = (topic.topic_id, queue)
+    return tx.state.queue_min.get(where, 0), tx.state.queue_max.get(where, 0)
+
+
+def retry_ends(tx: Tx, group: Group, topic: Topic) -> tuple[int, int]:
+    """The number of the first entry of a retry topic, and a number that no entry has had yet."""
+    most = tx.state.counters[""].rseq
+    first = tx.kv.first("rq", STAT_KEY.pack(group.group_id, topic.topic_id))
+    return (RQ_KEY.unpack(first[0])[2] if first else most), most
+
+
+# ── What the consumers of a group that pulls have done ───────────────────────────────────────────────────────────────
+
+
+def update(tx: Tx, command: UpdateOffsets) -> tuple[int, bool]:
+    """Moves committed offsets: (messages moved past, whether entries of a retry topic are left below the offset)."""
+    if command.topic.startswith(RETRY_PREFIX):
+        return _update_retry(tx, command)
+    group, topic = resolve(tx, command.topic, command.group)
+    expect_mode(tx, group, topic, "PULL")
+    tx.state.last_read[(group.group_id, topic.topic_id)] = tx.now_ms
+    for queue, offset in command.offsets.items():
+        check_offset(tx, topic, queue, offset, f"offsets[{queue}]")
+    return sum(commit(tx, group, topic, queue, offset) for queue, offset in command.offsets.items()), False
+
+
+def check_offset(tx: Tx, topic: Topic, queue: int, offset: int, field: str) -> None:
+    """Refuses a queue that the topic does not have, and an offset beyond its end."""
+    if queue >= topic.queues:
+        raise invalid(f"topic {topic.name!r} has {topic.queues} queues, no queue {queue}", field=field)
+    if offset > (most := ends(tx, topic, queue)[1]):
+        raise invalid(f"queue {queue} of topic {topic.name!r} ends at {most}, before {offset}", field=field)
+
+
+def commit(tx: Tx, group: Group, topic: Topic, queue: int, offset: int) -> int:
+    """Moves one committed offset, checked before; how many messages it moved past.
+
+    Below the first offset there is nothing to read: it is the same as the first one, where retention has put the group.
+    """
+    where = (group.group_id, topic.topic_id)
+    least, _ = ends(tx, topic, queue)
+    before = tx.state.poff.get((*where, queue), least)
+    moved = max(offset, least) - before
+    if moved > 0:
+        tx.count(where, acked=moved)
+    elif moved < 0:
+        tx.count(where, start=moved)
+    tx.pass_to((*where, queue), before + moved)
+    return max(0, moved)
+
+
+def _update_retry(tx: Tx, command: UpdateOffsets) -> tuple[int, bool]:
+    """Entries of a retry topic below the offset are done."""
+    group, topic = own_retry_topic(tx, command.topic, command.group)
+    expect_mode(tx, group, topic, "PULL")
+    where, most = (group.group_id, topic.topic_id), tx.state.counters[""].rseq
+    tx.state.last_read[where] = tx.now_ms
+    for queue, offset in command.offsets.items():
+        if queue:
+            raise invalid(f"a retry topic has queue 0, no queue {queue}", field=f"offsets[{queue}]")
+        if offset > most:
+            raise invalid(f"the entries of {command.topic!r} end at {most}, before {offset}", field="offsets[0]")
+    stop = STAT_KEY.pack(*where) + U64.pack(command.offsets[0])
+    done: list[RetryEntry] = []
+    for key, value in tx.kv.scan("rq", stop[:8]):
+        if key >= stop or len(done) == ENTRIES_MAX:
+            break
+        entry = RetryEntry(key, *RQ_VALUE.unpack_from(value))
+        if not invalidated.has_entry(tx.state, where, RQ_KEY.unpack(key)[2], entry.queue, entry.offset):
+            done.append(entry)
+    for entry in done:
+        take_retry_entry(tx, where, entry)
+    tx.count(where, acked=len(done))
+    return len(done), len(done) == ENTRIES_MAX
+
+
+# ── Where things stand ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def query(tx: Tx, command: QueryOffsets) -> list[OffsetsOfQueue]:
+    """Each queue of a topic, or the one of a retry topic. Changes nothing: the group's start is not fixed by a look."""
+    if command.topic.startswith(RETRY_PREFIX):
+        return _query_retry(tx, command)
+    topic = tx.topic(command.topic)
+    if topic is None:
+        raise topic_not_found(command.topic)
+    group = resolve(tx, command.topic, command.group)[0] if command.group else None
+    where = (group.group_id if group else 0, topic.topic_id)
+    found = []
+    for queue in range(topic.queues):
+        least, most = ends(tx, topic, queue)
+        committed = tx.state.poff.get((*where, queue), least) if where in tx.state.stat else -1
+        since = -1
+        if command.since_ms is not None:
+            since = offset_at(tx, topic.topic_id, queue, command.since_ms, least, most)
+        numbers = (
+            least_committed(tx, topic, queue),
+            read_ms(tx, where, queue),
+            backlog.bytes_of(tx.state, topic, most - max(committed, least)) if committed >= 0 else 0,
+        )
+        found.append(OffsetsOfQueue(queue, least, most, committed, since, *numbers))
+    return found
+
+
+def least_committed(tx: Tx, topic: Topic, queue: int) -> int:
+    """The least committed offset of all groups that have named a topic; -1 = none has (S2.50)."""
+    least = ends(tx, topic, queue)[0]
+    groups = (group_id for group_id in tx.state.topic_groups.get(topic.topic_id, ()) if group_id in tx.state.groups)
+    offsets = (tx.state.poff.get((group_id, topic.topic_id, queue), least) for group_id in groups)
+    return min((max(offset, least) for offset in offsets), default=-1)
+
+
+def read_ms(tx: Tx, where: tuple[int, int], queue: int) -> int:
+    """When a group last asked for messages of a queue, by itself or with all; 0 = not since the start (S0.10)."""
+    reads = tx.state.queue_reads.get(where, {})
+    return max(reads.get(queue, 0), reads.get(ALL_QUEUES, 0))
+
+
+def _query_retry(tx: Tx, command: QueryOffsets) -> list[OffsetsOfQueue]:
+    """One queue, between the first entry that is left and the number of the next one."""
+    group, topic = own_retry_topic(tx, command.topic, command.group)
+    if command.since_ms is not None:
+        raise invalid("the entries of a retry topic are not in the order of their time", field="timestamp_ms")
+    least, most = retry_ends(tx, group, topic)
+    known = bool(command.group) and (group.group_id, topic.topic_id) in tx.state.stat
+    return [OffsetsOfQueue(0, least, most, least if known else -1, -1)]
+
+
+# ── An operator moves a group ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def reset(tx: Tx, command: ResetOffsets) -> Reset:
+    """Moves a group to a position, of all queues or of some; what it held of these is dropped."""
+    group, topic = resolve(tx, command.topic, command.group)
+    wanted = dict(command.offsets or {})
+    for queue, offset in wanted.items():
+        field = f"offsets[{queue}]"
+        check_offset(tx, topic, queue, offset, field)
+        if offset < (least := ends(tx, topic, queue)[0]):
+            raise invalid(f"queue {queue} of topic {topic.name!r} begins at {least}, after {offset}", field=field)
+    bind(tx, group, topic, command.to)
+    if command.to is not None:
+        wanted = {queue: _start(tx, topic, queue, *command.to) for queue in range(topic.queues)}
+    return put_at(tx, group, topic, wanted, skips=command.to is not None and command.to[0] == "LATEST")
+
+
+def clone(tx: Tx, command: CloneOffsets) -> Reset:
+    """Moves a group to where another one stands. What that one has leased or will try again is not given along."""
+    group, topic = resolve(tx, command.topic, command.group)
+    source = resolve(tx, command.topic, command.from_group)[0] if tx.group(command.from_group) else None
+    if source is None:
+        raise Refused(
+            "GROUP_NOT_FOUND",
+            f"there is no group {command.from_group!r}",
+            field="from_group",
+            action=f"popmq group create {command.from_group}",
+        )
+    where = (source.group_id, topic.topic_id)
+    if where not in tx.state.stat:
+        raise invalid(f"group {source.name!r} has no position in topic {topic.name!r}", field="from_group")
+    wanted = {}
+    for queue in range(topic.queues):
+        least = ends(tx, topic, queue)[0]
+        wanted[queue] = max(least, tx.state.poff.get((*where, queue), least))
+    bind(tx, group, topic)
+    return put_at(tx, group, topic, wanted)
+
+
+def _start(tx: Tx, topic: Topic, queue: int, kind: str, since_ms: int) -> int:
+    """Where a StartFrom is in one queue."""
+    least, most = ends(tx, topic, queue)
+    found = {"EARLIEST": least, "LATEST": most}.get(kind)
+    return offset_at(tx, topic.topic_id, queue, since_ms, least, most) if found is None else found
+
+
+def put_at(tx: Tx, group: Group, topic: Topic, wanted: dict[int, int], *, skips: bool = False) -> Reset:
+    """The group stands at `wanted`; everything it held of these queues is void.
+
+    What it has passed since its start is what is accounted for, so the start moves with the position. `skips`: it is
+    put behind everything, which does not show in its position where a queue is empty.
+    """
+    where = (group.group_id, topic.topic_id)
+    _tell_moved(tx, group, topic, wanted)
+    for queue, offset in wanted.items():
+        before = tx.state.poff.get((*where, queue), 0)
+        tx.count(where, start=offset - before)
+        tx.pass_to((*where, queue), offset)
+        begin_at(tx, where, queue, offset, skips=skips)
+    bounds = tuple(0 if queue in wanted else -1 for queue in range(topic.queues))
+    firsts = [-1 if skips else ends(tx, topic, queue)[0] for queue in range(topic.queues)]
+    # Who goes to the first message of a queue goes to all that there is, also to what the queue does not have any more.
+    stays = tuple(0 if wanted.get(queue, 0) <= first else wanted[queue] for queue, first in enumerate(firsts))
+    sweep.void(tx, where, bounds, stays)
+    tx.wake(*where)
+    left = sweep.step(tx, where)
+    return Reset({queue: tx.state.poff.get((*where, queue), 0) for queue in range(topic.queues)}, left)
+
+
+def _tell_moved(tx: Tx, group: Group, topic: Topic, wanted: dict[int, int]) -> None:
+    """An operator's act stands in the log: without it nobody knows later why messages came again, or never."""
+    poff = tx.state.poff
+    befores = {queue: poff.get((group.group_id, topic.topic_id, queue), 0) for queue in wanted}
+    moved = {queue: (befores[queue], offset) for queue, offset in wanted.items() if befores[queue] != offset}
+    if moved:
+        first = sorted(moved.items())[:TOLD_MAX]
+        shown = ", ".join(f"queue {queue} {before} → {after}" for queue, (before, after) in first)
+        more = f" and {len(moved) - TOLD_MAX} queues more" if len(moved) > TOLD_MAX else ""
+        text = f"the offsets of group {group.name!r} in topic {topic.name!r} were reset: {shown}{more}"
+        messages = sum(abs(after - before) for before, after in moved.values())
+        tx.tell(Event("offset_reset", group.name, topic.name, messages, text, logging.INFO))
+
+
+def go_on(tx: Tx, command: SweepCommand) -> bool:
+    """One more piece of what a reset or a switch left to do; whether there is more."""
+    group, topic = tx.group(command.group), tx.topic(command.topic)
+    return group is not None and topic is not None and sweep.step(tx, (group.group_id, topic.topic_id))

@@ -1,0 +1,281 @@
+"""Pull: reading one queue from an offset on, with no lease. The caller keeps its own place; nothing is kept for it.
+
+    offset      below the first      first … next - 1            = next                  beyond
+                │                    │                           │                       │
+    status      OFFSET_TOO_SMALL     FOUND, or why there is      OFFSET_OVERFLOW_ONE     OFFSET_OVERFLOW_BADLY
+    next        the first            nothing: see below          the same                next
+
+    why there is nothing                        status                  next
+    the queue never had a message               NO_MESSAGE_IN_QUEUE     0
+    the topic has no such queue                 NO_MATCHED_LOGIC_QUEUE  0
+    the index has a hole there                  OFFSET_FOUND_NULL       behind it
+    none that was looked at matches the filter  NO_MATCHED_MESSAGE      behind what was looked at
+    none that was looked at can be read         MESSAGE_WAS_REMOVING    behind what was looked at
+
+An offset outside is always corrected: the reference leaves it to the kind of replica, and to settings (C.01, C.02). The
+last three are said only of an answer without messages (S0.40). The next offset is behind everything that was looked at,
+matching or not, so that no message is filtered twice (S0.41).
+
+A message in `%RETRY%group+topic` has the number of its entry for its offset. Numbers have gaps, so any number that was
+given out is a place to read from, and there is no first one to be below of.
+
+What waits for a message is the event loop's matter: broker.py.
+"""
+
+from popmq_server.commands import Pull, Pulled, UpdateOffsets
+from popmq_server.delivery import deadletter, invalidated
+from popmq_server.delivery.pick import REJECTIONS_MAX, SCAN_UNITS_MAX, SKIPS_MAX
+from popmq_server.delivery.subscription import expect_mode, note_read, refuse_lite, subscribe
+from popmq_server.errors import group_not_found, invalid, topic_not_found
+from popmq_server.filters import filter as filters
+from popmq_server.filters.filter import Filter
+from popmq_server.model.message import RETRY_PREFIX
+from popmq_server.model.records import Group, Topic
+from popmq_server.pulling import offsets
+from popmq_server.state.events import Event
+from popmq_server.state.tx import Tx
+from popmq_server.storage.keys import RQ_KEY, RQ_VALUE, STAT_KEY, U64
+from popmq_server.topics import permission, quarantine, quotas
+from popmq_server.topics.log import Log, entries, over_hole, tagged
+
+Row = tuple[bytes, int, int, int, int]
+#: Answers that correct the offset of who asked.
+CORRECTED = ("OFFSET_TOO_SMALL", "OFFSET_OVERFLOW_BADLY")
+
+
+def pull(tx: Tx, command: Pull) -> Pulled:
+    """Reads for a group that pulls, or for nobody; commits first when the request says so.
+
+    A group that pops is refused: what it read so would be handled once more by whoever pops it.
+    """
+    if command.topic.startswith(RETRY_PREFIX):
+        return _pull_retry(tx, command)
+    topic = tx.topic(command.topic)
+    if topic is None:
+        raise topic_not_found(command.topic)
+    refuse_lite(topic)
+    group = tx.group(command.group) if command.group else None
+    if command.group and group is None:
+        raise group_not_found(command.group)
+    permission.check_read(group, topic)
+    if group is not None:
+        expect_mode(tx, group, topic, "PULL")
+    least, most = offsets.ends(tx, topic, command.queue)
+    command = _within_quota(tx, group, topic, command, least <= command.offset < most)
+    wanted = _filter(tx, group, topic, command)
+    if group is not None:
+        note_read(tx, (group.group_id, topic.topic_id), (command.queue,))
+    acked = _commit(tx, group, topic, command)
+    return _counted(tx, group, topic, Reading(tx, topic, wanted, command).pulled()._replace(acked=acked))
+
+
+def _within_quota(tx: Tx, group: Group | None, topic: Topic, command: Pull, something: bool) -> Pull:
+    """As many messages as the topic gives the group now; Refused when there is something to read, and no token."""
+    allowed = quotas.pop_room(tx, group, topic) if group is not None else None
+    if group is not None and allowed == 0 and something:
+        raise quotas.no_token(tx, group, topic)
+    return command._replace(max_messages=min(command.max_messages, allowed)) if allowed else command
+
+
+def _counted(tx: Tx, group: Group | None, topic: Topic, pulled: Pulled) -> Pulled:
+    """What a group was given counts in the topic's quota; a reader without a group has none."""
+    if group is not None:
+        quotas.popped(tx, group, topic, len(pulled.rows))
+    return pulled
+
+
+def _filter(tx: Tx, group: Group | None, topic: Topic, command: Pull) -> Filter:
+    """The group's filter, fixed by its first request; of a reader without a group its own."""
+    asked = command.filter
+    if group is None:
+        return filters.make(*asked) if asked else filters.EVERYTHING
+    return subscribe(tx, group, topic, asked, replace=command.filter_wins)
+
+
+def _commit(tx: Tx, group: Group | None, topic: Topic, command: Pull) -> int:
+    """The offset that the request carries along (S0.18); how many messages it moved past."""
+    if command.commit_offset is None:
+        return 0
+    if group is None:
+        raise invalid("a reader without a group has no offset to commit", field="commit_offset")
+    offsets.check_offset(tx, topic, command.queue, command.commit_offset, "commit_offset")
+    return offsets.commit(tx, group, topic, command.queue, command.commit_offset)
+
+
+class Reading:
+    """One read of a queue: what it found, and how far it looked."""
+
+    def __init__(self, tx: Tx, topic: Topic, wanted: Filter, command: Pull) -> None:
+        self.tx = tx
+        self.topic = topic
+        self.wanted = wanted
+        self.group = command.group
+        self.queue = command.queue
+        self.offset = command.offset
+        self.messages_max = command.max_messages
+        self.bytes_left = command.max_bytes
+        self.log = Log(tx.kv)
+        self.rows: list[Row] = []
+        self.least, self.most = offsets.ends(tx, topic, command.queue)
+        self.units_left, self.rejections_left, self.skips_left = SCAN_UNITS_MAX, REJECTIONS_MAX, SKIPS_MAX
+        self.rejected = self.removed = 0
+        self.full = False
+        self.may_be_gone = deadletter.has_gone(tx, topic.topic_id)
+        self.damaged: list[tuple[int, int, int]] = []
+
+    def pulled(self) -> Pulled:
+        """The offset judged, then the queue read."""
+        outside = self._outside()
+        if outside is not None:
+            self._tell_corrected(*outside)
+            return Pulled(outside[0], [], outside[1], self.least, self.most)
+        self._read()
+        for place in self.damaged:
+            quarantine.report(self.tx, self.topic.topic_id, self.queue, *place)
+        return Pulled(self._status(), self.rows, self.offset, self.least, self.most, self.offset < self.most)
+
+    def _outside(self) -> tuple[str, int] | None:
+        """(status, next offset) when there is nothing to read at this place."""
+        if self.queue >= self.topic.queues:
+            return "NO_MATCHED_LOGIC_QUEUE", 0
+        if not self.most:
+            return "NO_MESSAGE_IN_QUEUE", 0
+        if self.offset < self.least:
+            return "OFFSET_TOO_SMALL", self.least
+        if self.offset == self.most:
+            return "OFFSET_OVERFLOW_ONE", self.most
+        return ("OFFSET_OVERFLOW_BADLY", self.most) if self.offset > self.most else None
+
+    def _tell_corrected(self, status: str, at: int) -> None:
+        """What is below the first offset is lost for who asks for it; an offset beyond the end came from elsewhere."""
+        if status in CORRECTED:
+            text = (
+                f"a pull of {f'group {self.group!r}' if self.group else 'a reader'} asked for offset {self.offset} of "
+                f"queue {self.queue} of topic {self.topic.name!r}, which has {self.least} to {self.most}: "
+                f"it goes on at {at}"
+            )
+            lost = max(0, at - self.offset)
+            self.tx.tell(Event("offset_corrected", self.group, self.topic.name, lost, text))
+
+    def _status(self) -> str:
+        if self.rows:
+            return "FOUND"
+        if self.rejected:
+            return "NO_MATCHED_MESSAGE"
+        return "MESSAGE_WAS_REMOVING" if self.removed else "OFFSET_FOUND_NULL"
+
+    def _read(self) -> None:
+        """Until the answer is full, the queue at its end, or enough was looked at; at a hole only what is before it."""
+        span, where = 0, (self.topic.topic_id, self.queue)
+        while self.offset < self.most and self.units_left > 0 and not self._ended():
+            room = self.messages_max - len(self.rows)
+            span = min(max(2 * span, room), self.most - self.offset, self.units_left)
+            units, behind = self._candidates(span if not self.wanted.everything else room)
+            if behind == self.offset:
+                if not (self.rows or self.rejected or self.removed):
+                    self.offset = over_hole(self.tx.kv, *where, self.offset, self.most)
+                return
+            self._take(units, behind)
+
+    def _ended(self) -> bool:
+        return self.full or min(self.messages_max - len(self.rows), self.rejections_left, self.skips_left) <= 0
+
+    def _candidates(self, count: int) -> tuple[list[tuple[int, int, int]], int]:
+        """The index stage: entries that may match among the next `count`, and the offset behind them."""
+        where = (self.tx.kv, self.topic.topic_id, self.queue, self.offset, count)
+        if self.wanted.hashes is not None:
+            units, behind = tagged(*where, self.wanted.hashes)
+        else:
+            units = entries(*where)
+            behind = self.offset + len(units)
+        self.units_left -= 0 if self.wanted.everything else behind - self.offset
+        return units, behind
+
+    def _take(self, units: list[tuple[int, int, int]], behind: int) -> None:
+        """The log stage: takes what can be read, matches and fits; the first always does."""
+        for found, position, size in units:
+            self._pass_over(found)
+            self.full = self.full or (bool(self.rows) and size > self.bytes_left)
+            if self._ended():
+                return
+            read = self.log.fetch(self.topic.topic_id, position, size)
+            self.offset = found + 1
+            if self.may_be_gone and deadletter.is_gone(self.tx.kv, self.topic.topic_id, self.queue, found):
+                self._miss()
+            elif read is None:
+                self._miss()
+                if self.log.chunk_of(position) >= 0:  # its chunk is there: it is damaged
+                    self.damaged.append((found, position, size))
+            elif self.wanted.everything or self.wanted.matches(read[1]):
+                self.rows.append((read[1], read[0], self.queue, found, 1))
+                self.bytes_left -= size
+            else:
+                self.rejected += 1
+                self.rejections_left -= 1
+        self._pass_over(behind)
+
+    def _pass_over(self, offset: int) -> None:
+        """What the index stage left out before `offset` does not match."""
+        self.rejected += offset - self.offset
+        self.offset = offset
+
+    def _miss(self) -> None:
+        """One more that cannot be read."""
+        self.removed += 1
+        self.skips_left -= 1
+
+
+# ── Retry topics ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _pull_retry(tx: Tx, command: Pull) -> Pulled:
+    """Entries from a number on; a message's attempt is the one that a pop would count."""
+    group, topic = offsets.own_retry_topic(tx, command.topic, command.group)
+    reader = group if command.group else None
+    permission.check_read(reader, topic)
+    if reader is not None:
+        expect_mode(tx, reader, topic, "PULL")
+    last = tx.kv.last("rq", STAT_KEY.pack(group.group_id, topic.topic_id))
+    something = last is not None and RQ_KEY.unpack(last[0])[2] >= command.offset and not command.queue
+    command = _within_quota(tx, reader, topic, command, something)
+    wanted = _filter(tx, reader, topic, command)
+    least, most = offsets.retry_ends(tx, group, topic)
+    if command.queue:
+        return Pulled("NO_MATCHED_LOGIC_QUEUE", [], 0, least, most)
+    acked, left = _commit_entries(tx, command)
+    if command.offset > most:
+        return Pulled("OFFSET_OVERFLOW_BADLY", [], most, least, most, False, acked, left)
+    rows, at, more = _read_entries(tx, (group.group_id, topic.topic_id), wanted, command)
+    status = "FOUND" if rows else "NO_MATCHED_MESSAGE" if at > command.offset else "OFFSET_OVERFLOW_ONE"
+    at = at if at > command.offset else most
+    return _counted(tx, reader, topic, Pulled(status, rows, at, least, most, more, acked, left))
+
+
+def _commit_entries(tx: Tx, command: Pull) -> tuple[int, bool]:
+    """Entries below the offset that the request carries along are done, a piece of them."""
+    if command.commit_offset is None:
+        return 0, False
+    if not command.group:
+        raise invalid("a reader without a group has no offset to commit", field="commit_offset")
+    return offsets.update(tx, UpdateOffsets(command.topic, command.group, {0: command.commit_offset}))
+
+
+def _read_entries(tx: Tx, where: tuple[int, int], wanted: Filter, command: Pull) -> tuple[list[Row], int, bool]:
+    """(rows, the number behind the last entry that was looked at, whether there may be more)."""
+    log, at, bytes_left = Log(tx.kv), command.offset, command.max_bytes
+    rows: list[Row] = []
+    start = RQ_KEY.pack(*where, command.offset)
+    for seen, (key, value) in enumerate(tx.kv.scan("rq", STAT_KEY.pack(*where), start)):
+        rseq = U64.unpack(key[8:])[0]
+        position, size, attempts, queue, offset, *_ = RQ_VALUE.unpack_from(value)
+        full = len(rows) == command.max_messages or (rows and size > bytes_left)
+        if full or seen >= REJECTIONS_MAX + command.max_messages:
+            return rows, at, True
+        at = rseq + 1
+        if invalidated.has_entry(tx.state, where, rseq, queue, offset):
+            continue
+        read = log.fetch(where[1], position, size)
+        if read is not None and (wanted.everything or wanted.matches(read[1])):
+            rows.append((read[1], read[0], 0, rseq, attempts + 1))
+            bytes_left -= size
+    return rows, at, False

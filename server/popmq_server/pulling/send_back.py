@@ -1,0 +1,178 @@
+"""Send-back: what a consumer that pulls does with a message that it could not do.
+
+    pulled from a queue          a new unit of work of the group: the queue's offset goes on without it       ┐
+    pulled from the retry topic  its entry leaves the retry topic                                             ├─▶
+                                                                                                              ┘
+          attempts left, a delay        CheckPoint of kind backoff, then retry topic
+          attempts left, no delay       retry topic
+          none left, or `reject`        dead-letter topic
+
+Found by its place, exactly or not at all: what retention has dropped is MESSAGE_NOT_FOUND, never its neighbour (D.22).
+Pulling a message from a queue is its first attempt, from the retry topic one more than its entry says; a consumer that
+tried it more often without asking the broker, in place, says how often. The message
+itself stays where it is, as for pops: a retry is a pointer. Everything of one request is one transaction, and OK is on
+disk. A consumer that repeats a send-back whose answer it has not seen sends the message back twice.
+"""
+
+import os
+from typing import NamedTuple
+
+from popmq_server.commands import SendBack, SentBack
+from popmq_server.delivery import deadletter, fifo, history, invalidated
+from popmq_server.delivery.lease import to_retry
+from popmq_server.delivery.pick import RetryEntry, take_retry_entry
+from popmq_server.delivery.subscription import expect_mode, resolve
+from popmq_server.errors import Refused, invalid
+from popmq_server.model.checkpoint import BACKOFF, CheckPoint, Lease, Run
+from popmq_server.model.records import Group, Topic
+from popmq_server.pulling.offsets import ends
+from popmq_server.state.tx import Tx
+from popmq_server.storage.keys import RQ_KEY, RQ_VALUE
+from popmq_server.topics.log import Log, entries
+
+NO_ATTEMPTS = "no attempts left"
+
+
+class Found(NamedTuple):
+    """A message that is there: its place as a run of one, its message group, and its entry if it is a retry."""
+
+    run: Run
+    message_group: bytes
+    entry: RetryEntry | None
+
+
+def send_back(tx: Tx, command: SendBack) -> list[tuple[int, bool] | Refused]:
+    """Gives pulled messages back; those that go the same way go together. `Later` for letters that are too many."""
+    group, topic = resolve(tx, command.topic, command.group)
+    expect_mode(tx, group, topic, "PULL")
+    tx.state.last_read[(group.group_id, topic.topic_id)] = tx.now_ms
+    results: list[tuple[int, bool] | Refused] = []
+    alike: dict[tuple[int, str, bool], list[Found]] = {}
+    seen: set[bytes] = set()
+    letters = deadletter.budget(tx)
+    for place, message in enumerate(command.messages):
+        try:
+            if isinstance(message, Refused):
+                raise message
+            found = _counted(_find(tx, group, topic, message, f"messages[{place}]"), message)
+            if found.entry is not None and found.entry.key in seen:
+                raise _gone(f"messages[{place}].offset", "it stands twice in the request")
+            dead = message.reject or found.run.attempts >= (message.max_attempts or group.max_attempts)
+            if dead and not letters.fits(found.run.size):
+                raise letters.refusal()
+        except Refused as refused:
+            results.append(refused)
+            continue
+        if found.entry is not None:
+            seen.add(found.entry.key)
+        delay_ms = 0 if dead else _delay_ms(group, message, found.run.attempts)
+        reason = message.reason or (NO_ATTEMPTS if dead and not message.reject else "")
+        alike.setdefault((delay_ms, reason, dead), []).append(found)
+        results.append((tx.now_ms + delay_ms, dead))
+    for (delay_ms, reason, dead), founds in alike.items():
+        _leave(tx, group, topic, founds, command.client_id, delay_ms, reason, dead)
+    return results
+
+
+def _counted(found: Found, message: SentBack) -> Found:
+    """With the attempts that its consumer counted, if these are more."""
+    return found._replace(run=found.run._replace(attempts=max(found.run.attempts, message.attempts)))
+
+
+def _delay_ms(group: Group, message: SentBack, attempts: int) -> int:
+    """What the consumer says, or the group's backoff by the attempts that were made."""
+    if message.delay_ms is not None:
+        return message.delay_ms
+    return group.delays_ms[min(attempts, len(group.delays_ms)) - 1]
+
+
+def _gone(field: str, why: str) -> Refused:
+    """There is no message at this place, or none that can be read."""
+    return Refused("MESSAGE_NOT_FOUND", why, field=field, action="drop the message: there is nothing to send back")
+
+
+def _find(tx: Tx, group: Group, topic: Topic, message: SentBack, field: str) -> Found:
+    """The message at a place, exactly; Refused when there is none, or none that can be read."""
+    found = _find_retry(tx, group, topic, message, field) if message.retry else _find_queued(tx, topic, message, field)
+    read = Log(tx.kv).fetch(topic.topic_id, found.run.position, found.run.size)
+    if read is None:
+        raise _gone(f"{field}.offset", "the message cannot be read any more")
+    return found._replace(message_group=fifo.message_group_hash(read[1]) if topic.in_order else b"")
+
+
+def _find_queued(tx: Tx, topic: Topic, message: SentBack, field: str) -> Found:
+    """By queue and offset. To pull it was its first attempt."""
+    if message.queue >= topic.queues:
+        why = f"topic {topic.name!r} has {topic.queues} queues, no queue {message.queue}"
+        raise invalid(why, field=f"{field}.queue")
+    least, most = ends(tx, topic, message.queue)
+    units = entries(tx.kv, topic.topic_id, message.queue, message.offset, 1) if message.offset < most else []
+    if not units:
+        raise _gone(f"{field}.offset", f"queue {message.queue} of topic {topic.name!r} has offsets {least}–{most - 1}")
+    _, position, size = units[0]
+    return Found(Run(message.queue, message.offset, 1, 1, position, size, tx.now_ms), b"", None)
+
+
+def _find_retry(tx: Tx, group: Group, topic: Topic, message: SentBack, field: str) -> Found:
+    """By the number of its entry in the retry topic."""
+    if message.queue:
+        raise invalid(f"a retry topic has queue 0, no queue {message.queue}", field=f"{field}.queue")
+    key = RQ_KEY.pack(group.group_id, topic.topic_id, message.offset)
+    value = tx.kv.get("rq", key)
+    where = (group.group_id, topic.topic_id)
+    if value is None or invalidated.has_entry(tx.state, where, message.offset, *RQ_VALUE.unpack_from(value)[3:5]):
+        raise _gone(f"{field}.offset", f"entry {message.offset} is not in the retry topic")
+    entry = RetryEntry(key, *RQ_VALUE.unpack_from(value))
+    run = Run(entry.queue, entry.offset, 1, entry.attempts + 1, entry.position, entry.size, entry.first_pop_ms)
+    return Found(run, b"", entry)
+
+
+def _leave(
+    tx: Tx, group: Group, topic: Topic, founds: list[Found], client: str, delay_ms: int, reason: str, dead: bool
+) -> None:
+    """Messages that go the same way, as the members of one CheckPoint; without a delay nobody stores it."""
+    where = (group.group_id, topic.topic_id)
+    ck = _checkpoint(tx, where, founds, client, reason, topic.in_order)
+    for found in founds:
+        if found.entry is not None:
+            take_retry_entry(tx, where, found.entry)
+        else:
+            tx.count(where, start=-1)
+    if dead:
+        deadletter.bury(tx, ck, ck.all_bits, reason, history.NO_LEASE)
+        return
+    back_ms = tx.now_ms + delay_ms if delay_ms else 0
+    history.write_members(tx, ck, ck.all_bits, history.NO_LEASE, history.SENT_BACK, reason, back_ms)
+    if delay_ms:
+        tx.state.ck[ck.ck_id] = ck
+        tx.set_lease(ck, 0, Lease(tx.now_ms + delay_ms, ck.all_bits))
+        tx.hold(ck, ck.all_bits, 1)
+    else:
+        to_retry(tx, ck, ck.all_bits, reason)
+
+
+def _checkpoint(
+    tx: Tx, where: tuple[int, int], founds: list[Found], client: str, reason: str, in_order: bool
+) -> CheckPoint:
+    """A CheckPoint of kind backoff: nobody has a handle on it."""
+    log = Log(tx.kv)
+    chunks: list[tuple[int, int]] = []
+    for place, found in enumerate(founds):
+        chunk = log.chunk_of(found.run.position)
+        if not chunks or chunks[-1][1] != chunk:
+            chunks.append((place, chunk))
+    return CheckPoint(
+        tx.next("ck_id"),
+        *where,
+        BACKOFF,
+        0,
+        int.from_bytes(os.urandom(8), "big"),
+        tx.now_ms,
+        "",
+        client,
+        reason,
+        tuple(found.run for found in founds),
+        len(founds),
+        tuple(chunks),
+        tuple(found.message_group for found in founds) if in_order else (),
+    )

@@ -1,0 +1,1 @@
+"""Dropping what is finished or too old."""

@@ -1,0 +1,205 @@
+"""Retention: chunks of the log go when their time has come.
+
+By default a chunk goes `keep_ms` after every group had moved past it, which marks tell (marks.py), and only if every
+group is past it at the moment it goes: what a group has not finished is kept, whoever went back and whoever came late.
+By age it goes `keep_ms` after it was stored, and what nobody had read is counted as expired. A chunk that a lease or a
+retry entry points into is skipped, not stopped at; of one that is held for long past its time the live records are
+copied, so that a forgotten lease does not hold a whole chunk (kept.py).
+
+    stored ──── every group moved past it ──── keep_ms ────▶ drop, if that is still so
+                          │ mark                        ├── pinned: skipped, looked at again each minute
+                                                        └── an hour later: live records → kept, the chunk goes
+
+A chunk that no queue names (`bare`: redriven messages) goes as soon as nothing points into it. One whose letters were
+all redriven goes REDRIVEN_KEEP_MS after the last of them: until then they tell `why`.
+
+A round goes over all topics once a minute, in pieces of LOOKS_MAX looks, whatever the number of topics and chunks:
+
+    for each topic by its id:  marks → drops → redriven letters        then bare chunks, then copies
+                               └── a piece that is full goes on here the next time
+"""
+
+from popmq_server.delivery import deadletter
+from popmq_server.model.records import Topic
+from popmq_server.retention.chunks import Chunk, chunks, drop, passed, pinned
+from popmq_server.retention.kept import Keeping
+from popmq_server.state import marks
+from popmq_server.state.tx import Tx
+from popmq_server.storage.keys import TOPIC_AT, U32
+from popmq_server.topics.catalog import KEEP_MS_DEFAULT
+from popmq_server.topics.topic import close
+
+#: Looks in one piece: some 10 ms. A chunk is one look, a topic and a chunk that goes are so many.
+LOOKS_MAX = 1000
+TOPIC_COST, DROP_COST = 3, 15
+#: Groups whose positions are compared with a chunk for the price of one more look.
+GROUPS_PER_LOOK = 8
+#: How long redriven letters are kept, and how often their chunks are looked for.
+REDRIVEN_KEEP_MS, LOOK_AGAIN_MS = KEEP_MS_DEFAULT, 3_600_000
+
+
+class Retention:
+    """Goes over everything; remembers where it stopped."""
+
+    def __init__(self) -> None:
+        self._phases = (self._go_over_topics, self._drop_bare, self._copy)
+        self._phase = 0
+        #: Looks that are left in this piece.
+        self._left = 0
+        #: The topic that the round has come to, which of its stages, and where in it.
+        self._topic_id = 0
+        self._stage = self._resume = 0
+        self._bare_at = b""
+        self._keeping = Keeping()
+        #: For each dead-letter topic not before when its redriven chunks are looked for.
+        self._letters: dict[int, int] = {}
+
+    def run(self, tx: Tx) -> bool:
+        """One piece; whether there is more to do in this round."""
+        self._left = LOOKS_MAX
+        while self._phase < len(self._phases):
+            if not self._phases[self._phase](tx):
+                return True
+            self._phase += 1
+        self._phase = 0
+        return False
+
+    def _go_over_topics(self, tx: Tx) -> bool:
+        """Topics in the order of their ids, as stored; whether the last one is done."""
+        while self._left > 0:
+            found = next(tx.kv.scan("topic", b"", U32.pack(self._topic_id)), None)
+            if found is None:
+                self._topic_id = self._stage = self._resume = 0
+                return True
+            topic_id = int(U32.unpack(found[0])[0])
+            if topic_id != self._topic_id:
+                self._topic_id, self._stage, self._resume = topic_id, 0, 0
+            self._left -= TOPIC_COST
+            if not self._look_at(tx, topic_id):
+                return False
+            self._topic_id, self._stage, self._resume = topic_id + 1, 0, 0
+        return False
+
+    def _look_at(self, tx: Tx, topic_id: int) -> bool:
+        """Goes on in one topic; whether it is done. A lite topic has the retention of its parent."""
+        topic = tx.state.topics.get(topic_id)
+        if topic is None or not tx.state.alive(topic_id):
+            return True
+        if topic.parent_id:
+            if tx.state.queue_min.get((topic.topic_id, 0), 0) == tx.state.queue_max.get((topic.topic_id, 0), 0):
+                return True
+            parent = tx.state.topics[topic.parent_id]
+            topic = topic._replace(by_age=parent.by_age, keep_ms=parent.keep_ms)
+        stages = (self._mark, self._drop, self._drop_redriven)
+        while self._stage < len(stages):
+            if not stages[self._stage](tx, topic):
+                return False
+            self._stage, self._resume = self._stage + 1, 0
+        return True
+
+    def _pay(self, tx: Tx, topic: Topic, cost: int = 1) -> bool:
+        """A look at a chunk; False when the piece is full before it."""
+        if self._left <= 0:
+            return False
+        self._left -= cost + len(tx.state.topic_groups.get(topic.topic_id, ())) // GROUPS_PER_LOOK
+        return True
+
+    def _mark(self, tx: Tx, topic: Topic) -> bool:
+        """Marks how far every group has moved; whether that is all.
+
+        Chunks that are pinned are passed as well: a mark says how far the groups have moved, a pin what must stay. A
+        look that takes several pieces moves the mark of its first one on.
+        """
+        marked_ms, at = marks.last(tx.kv, topic.topic_id)
+        goes_on = self._resume > 0 and self._resume == marked_ms
+        if topic.by_age or (not goes_on and 0 <= tx.now_ms - marked_ms < topic.keep_ms // marks.MARKS_MAX):
+            return True
+        close(tx, topic.topic_id)  # nothing may join a chunk that a mark says was passed
+        moved, done = at, True
+        for chunk in chunks(tx, topic.topic_id, at):
+            if not passed(tx, topic, chunk):
+                break
+            if not self._pay(tx, topic):
+                done = False
+                break
+            moved = chunk.position + chunk.bytes
+        if moved > at:
+            if goes_on:
+                tx.kv.delete("mark", TOPIC_AT.pack(topic.topic_id, marked_ms))
+            marks.put(tx.kv, topic.topic_id, tx.now_ms, moved)
+            self._resume = tx.now_ms
+        return done
+
+    def _drop(self, tx: Tx, topic: Topic) -> bool:
+        """Drops the chunks whose time has come, and notes those that are held; whether these are all."""
+        since_ms, ripe, done = tx.now_ms - topic.keep_ms, list[Chunk](), True
+        limit = 0 if topic.by_age else marks.limit(tx.kv, topic.topic_id, since_ms)
+        for chunk in chunks(tx, topic.topic_id, self._resume):
+            if topic.by_age:
+                stays = chunk.stored_ms > since_ms
+            else:
+                stays = chunk.position >= limit or not passed(tx, topic, chunk)
+            if stays:
+                break
+            if not self._pay(tx, topic):
+                self._resume, done = chunk.position, False
+                break
+            if pinned(tx, chunk):
+                self._keeping.note(tx, topic, chunk)
+            else:
+                self._left -= DROP_COST
+                ripe.append(chunk)
+        for chunk in ripe:
+            drop(tx, topic, chunk)
+        return done
+
+    def _drop_redriven(self, tx: Tx, topic: Topic) -> bool:
+        """Drops the chunks of letters that nobody can read any more, once an hour; whether these are all."""
+        if not deadletter.has_gone(tx, topic.topic_id) or tx.now_ms < self._letters.get(topic.topic_id, 0):
+            return True
+        ripe, done = list[Chunk](), True
+        for chunk in chunks(tx, topic.topic_id, self._resume):
+            if not self._pay(tx, topic):
+                self._resume, done = chunk.position, False
+                break
+            if chunk.ranges and not pinned(tx, chunk) and _is_redriven(tx, topic, chunk):
+                self._left -= DROP_COST
+                ripe.append(chunk)
+        for chunk in ripe:
+            drop(tx, topic, chunk)
+        if done:
+            self._letters[topic.topic_id] = tx.now_ms + LOOK_AGAIN_MS
+        return done
+
+    def _drop_bare(self, tx: Tx) -> bool:
+        """Drops the chunks without a queue into which nothing points; whether these are all."""
+        ripe, done = list[tuple[Topic, Chunk]](), True
+        for key, _ in tx.kv.scan("bare", b"", self._bare_at):
+            if self._left <= 0:
+                self._bare_at, done = key, False
+                break
+            self._left -= 1
+            topic_id, position = TOPIC_AT.unpack(key)
+            topic, chunk = tx.state.topics.get(topic_id), next(chunks(tx, topic_id, position), None)
+            if topic is not None and chunk is not None and not pinned(tx, chunk):
+                self._left -= DROP_COST
+                ripe.append((topic, chunk))
+        for topic, chunk in ripe:
+            drop(tx, topic, chunk)
+        if done:
+            self._bare_at = b""
+        return done
+
+    def _copy(self, tx: Tx) -> bool:
+        """What is held past its time, if that is to be looked for; whether that is all."""
+        self._left = self._keeping.run(tx, self._left)
+        return self._left > 0
+
+
+def _is_redriven(tx: Tx, topic: Topic, chunk: Chunk) -> bool:
+    """Whether all letters of a chunk were redriven, and not lately."""
+    for queue, first, count in chunk.ranges:
+        times = list(deadletter.gone_times(tx.kv, topic.topic_id, queue, first, first + count))
+        if len(times) < count or max(times) + REDRIVEN_KEEP_MS > tx.now_ms:
+            return False
+    return True

@@ -1,0 +1,1 @@
+"""Send, delayed messages, transactions, unique ids, limits of size."""

@@ -1,0 +1,168 @@
+"""Check-back: half messages that nobody ended are asked about, until they are given up.
+
+    writer                                    event loop                               producer
+    due, and a topic that somebody            producers.py: a live stream
+    can answer for  ───── Check ────────────▶ of the topic, in turn ────────────────▶ TransactionCheck
+    next check in 30 s                                │ written to the stream
+    CountChecks: one check more  ◀────────────────────┘
+    EndTransaction  ◀──────────────────────────────────────────────────────────────── COMMIT, ROLLBACK
+
+A check counts only when it was handed to a live stream (I.14, D.17, D.74): what was handed out here and found no
+stream, or a stream that broke, is simply looked at again in 30 s. With nobody to answer for a topic its half messages
+are not even looked at: `state.listened`, which the event loop keeps up to date by Listen commands, says for whose
+topics there is somebody who can take more. That is also how a slow producer holds back what it is asked.
+
+After 15 counted checks and 30 s more a half message is given up: a record with its origin, as a dead letter has, goes
+to TRANS_CHECK_MAX_TIME_TOPIC, and the half message is removed, in one transaction. Redriving it commits it (F.14). One
+that nobody ended within 72 h is given up as well, however often it was asked about: when its producers never come back
+it would stay for ever. Half messages of a topic stand in the order of their coming, so a look reads those that go and
+one more.
+"""
+
+from popmq_server.commands import Check, CountChecks, Listen
+from popmq_server.delivery.deadletter import origin_bytes
+from popmq_server.errors import invalid, topic_not_found
+from popmq_server.sending import transaction
+from popmq_server.sending.transaction import CHECK_EVERY_MS, CHECKS_MAX, GIVEN_UP, Half
+from popmq_server.state.jobs import RETRY_MS, Job, Timed
+from popmq_server.state.space import GROW, messages_bytes
+from popmq_server.state.tx import Tx
+from popmq_server.topics.catalog import ensure_give_up_topic
+from popmq_server.topics.topic import append
+
+#: In one transaction.
+CHECKS_AT_ONCE = 64
+CHECK_BYTES_MAX = 4 << 20
+GIVE_UPS_AT_ONCE = 100
+#: The reference discards a half message with its log file, after 72 h.
+HALF_KEEP_MS = 72 * 3_600_000
+#: Half messages that are too old are looked for so often.
+LOOK_EVERY_MS = 60_000
+
+
+class Checking(Job):
+    """When to look next, and one piece: what to ask, and what is given up."""
+
+    name = "checks of half messages"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._look_ms = 0
+
+    def next_ms(self, tx: Tx) -> int | None:
+        """When the first half message is asked about, or it is looked for old ones; None when there is none."""
+        times = [due_ms for lane, due_ms in tx.state.checks.items() if _is_heard(tx, lane)]
+        if any(True for _ in tx.state.checks):
+            times.append(self._look_ms)
+        return min(times, default=None)
+
+    def step(self, tx: Tx, did: Timed) -> None:
+        if not tx.room.has(GROW):  # nor could an answer be taken
+            self.postpone(tx.now_ms + RETRY_MS)
+            return
+        did.given_up.extend(_give_up(tx, self.at_most(GIVE_UPS_AT_ONCE)))
+        if self._look_ms <= tx.now_ms:
+            old = _give_up_old(tx, self.at_most(GIVE_UPS_AT_ONCE))
+            did.given_up.extend(old)
+            self._look_ms = tx.now_ms if old else tx.now_ms + LOOK_EVERY_MS
+        did.checks.extend(_hand_out(tx))
+        if tx.room.short and not (did.given_up or did.checks):
+            self.postpone(tx.now_ms + RETRY_MS)
+
+
+def _is_heard(tx: Tx, lane: int) -> bool:
+    """Whether somebody can answer for the topic; giving up needs nobody."""
+    topic = tx.state.topics.get(lane)
+    return lane == GIVEN_UP or (topic is not None and topic.name in tx.state.listened)
+
+
+def _hand_out(tx: Tx) -> list[Check]:
+    """Checks whose time has come, of the topics that wait longest first; their next one is in 30 s."""
+    lanes = sorted((due_ms, lane) for lane, due_ms in tx.state.checks.items() if lane and due_ms <= tx.now_ms)
+    checks: list[Check] = []
+    size = 0
+    for _, lane in lanes:
+        if not _is_heard(tx, lane):
+            continue
+        for half in transaction.due(tx, lane, CHECKS_AT_ONCE - len(checks)):
+            message = transaction.message_of(tx, half)
+            if message is None:
+                transaction.set_aside(tx, half)
+                continue
+            size += len(message.data)
+            if checks and size > CHECK_BYTES_MAX:
+                return checks
+            transaction.change(tx, half, half.checks, tx.now_ms + CHECK_EVERY_MS)
+            checks.append(Check(half.transaction, tx.state.topics[lane].name, half.checks + 1, message.data))
+    return checks
+
+
+def _give_up(tx: Tx, count: int) -> list[str]:
+    """Half messages whose checks are used up, to the topic for them; a sentence for each."""
+    reason = f"nobody ended the transaction in {CHECKS_MAX} checks"
+    halves = _that_fit(tx, transaction.due(tx, GIVEN_UP, count))
+    return [sentence for half in halves if (sentence := _bury(tx, half, reason))]
+
+
+def _that_fit(tx: Tx, halves: list[Half]) -> list[Half]:
+    """The first of them, within the bytes of one piece and the room of the store; one is always within the bytes."""
+    size = 0
+    for place, half in enumerate(halves):
+        message = transaction.message_of(tx, half)
+        size += len(message.data) if message else 0
+        if (place and size > CHECK_BYTES_MAX) or not tx.room.has(GROW, messages_bytes([2 * size])):
+            return halves[:place]
+    return halves
+
+
+def _give_up_old(tx: Tx, count: int) -> list[str]:
+    """The same for those that nobody ended in time; of each topic the oldest first."""
+    sentences: list[str] = []
+    for topic_id in [lane for lane in tx.state.checks if lane in tx.state.topics]:
+        halves = transaction.older(tx, topic_id, tx.now_ms - HALF_KEEP_MS, count - len(sentences))
+        for half in _that_fit(tx, halves):
+            reason = f"nobody ended the transaction in {HALF_KEEP_MS // 3_600_000} h, {half.checks} checks were told"
+            sentences += filter(None, [_bury(tx, half, reason)])
+    return sentences
+
+
+def _bury(tx: Tx, half: Half, reason: str) -> str:
+    """One of them; of a deleted topic nothing is kept."""
+    topic, message = tx.state.topics.get(half.topic_id), transaction.message_of(tx, half)
+    if topic is None:
+        transaction.remove(tx, half)
+        return ""
+    if message is None:
+        transaction.set_aside(tx, half)
+        return ""
+    origin = origin_bytes(topic.name, 0, 0, half.checks, half.stored_ms, "", reason, tx.now_ms)
+    append(tx, ensure_give_up_topic(tx), 0, (message._replace(data=message.data + origin, extra=None),))
+    transaction.remove(tx, half)
+    return f"topic {topic.name}: message {message.message_id!r} was given up: {reason}"
+
+
+def count(tx: Tx, command: CountChecks) -> None:
+    """A check was handed to a live producer. One that was counted before, or whose transaction ended, is not."""
+    for asked, number in command.checks:
+        half = transaction.find(tx, asked.topic_id, asked.txn_id)
+        if half is not None and half.nonce == asked.nonce and half.checks == number - 1 < CHECKS_MAX:
+            transaction.change(tx, half, number, half.next_ms)
+
+
+def listen(tx: Tx, command: Listen) -> None:
+    """Sets for whose topics somebody can answer; refuses a producer that names a topic without half messages.
+
+    No table: it says who is there now, which stays true when the commit that it came with fails.
+    """
+    for place, name in enumerate(command.joining):
+        field = f"hello.transaction_topics[{place}]"
+        topic = tx.topic(name)
+        if topic is None:
+            raise topic_not_found(name, field)
+        if topic.type == "NORMAL" or topic.is_dead_letter:
+            raise invalid(
+                f"topic {name!r} has type NORMAL: it takes no half messages",
+                field=field,
+                action="leave it out, or create a topic of another type, e.g. TRANSACTION",
+            )
+    tx.state.listened = command.topics

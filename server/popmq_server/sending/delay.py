@@ -1,0 +1,225 @@
+"""Delayed messages: what is not to be seen yet stands in `sched`, in the order of its time.
+
+    Send, commit ──▶ keep ──▶ its time has come?  ─ yes ─▶ visible at once (placing.append)
+                               │ no
+                               ▼
+        sched    clock + due + id + T → crc32, stored ms, nonce, message        tsched   T + clock + due + id → hash
+                  │                            │
+               recall: deleted              release_delayed.py: appended to its queue and deleted, in one transaction
+
+Any time up to 2^63 - 1 ms has its place: a key has no wheel to fit into and no level to be rounded to (F.01, D.72).
+Whoever waits costs no memory and nothing at start; the next due time is one look at the first key.
+
+Two clocks. A time that the sender named (deliver_at_ms) is wall time: it has come when the broker's clock and the wall
+clock have both reached it, so that a step of the wall clock, before a restart or while the broker runs, makes nothing
+early (D.73). A delay (delay_ms) is a length of time: it runs on the broker's clock alone, as leases do, and a wall
+clock that is set back for an hour does not hold it up.
+
+`tsched` costs one small key a message. It is there for what concerns one topic: its list, its removal, its count.
+"""
+
+import heapq
+import itertools
+import json
+import struct
+import zlib
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from popmq_server.commands import Place, Recall
+from popmq_server.errors import Refused, invalid, topic_not_found
+from popmq_server.model.handles import RecallHandle, nonce, recall_text
+from popmq_server.model.message import Outgoing, pack, packed_message_id, unpack
+from popmq_server.model.records import Topic
+from popmq_server.sending import unique
+from popmq_server.state.space import GROW, messages_bytes, value_bytes
+from popmq_server.state.tx import Tx
+from popmq_server.storage.keys import SCHED_KEY, TSCHED_KEY, U32, hash8
+from popmq_server.storage.lmdb import Transaction
+from popmq_server.topics import quarantine
+
+#: What a due time is compared with: both clocks (deliver_at_ms), or the broker's own (delay_ms).
+CLOCKS = BOTH_CLOCKS, OUR_CLOCK = 0, 1
+
+#: stored ms, nonce; before it a crc32 over it and all that follows, after it the packed message.
+_HEAD = struct.Struct(">QQ")
+#: In `meta`: by how much due times were moved back, each time.
+MOVES = b"moves"
+_HEAD_AT, _MESSAGE_AT = U32.size, U32.size + _HEAD.size
+
+
+#: (key, value) in `sched`.
+Entry = tuple[bytes, memoryview]
+
+
+class Delayed(NamedTuple):
+    """One row of a list."""
+
+    topic: str
+    message_id: str
+    due_ms: int
+    recall_handle: str
+    stored_ms: int
+
+
+def due_by(tx: Tx, clock: int) -> int:
+    """What is due at or before this time has come."""
+    return tx.now_ms if clock == OUR_CLOCK else min(tx.now_ms, tx.wall_ms)
+
+
+def keep(tx: Tx, topic: Topic, message: Outgoing) -> Place | None:
+    """Keeps a message until it is due; None when it is due now, which is also a time in the past."""
+    extra = message.extra
+    if extra is None or not (extra.due_ms or extra.delay_ms):
+        return None
+    clock, due_ms = (BOTH_CLOCKS, extra.due_ms) if extra.due_ms else (OUR_CLOCK, tx.now_ms + extra.delay_ms)
+    if due_ms <= due_by(tx, clock):
+        return None
+    tx.room.demand(GROW, messages_bytes([value_bytes(len(message.data))]))
+    handle = RecallHandle(topic.topic_id, clock, due_ms, tx.next("sched_id"), nonce())
+    body = _HEAD.pack(tx.now_ms, handle.nonce) + pack(message)
+    tx.kv.put("sched", _key(handle), U32.pack(zlib.crc32(body)) + body)
+    tx.kv.put("tsched", TSCHED_KEY.pack(*handle[:4]), hash8(message.message_id))
+    tx.count_topic(topic.topic_id, delayed=1)
+    return Place(recall_handle=recall_text(handle))
+
+
+def _key(handle: RecallHandle) -> bytes:
+    return SCHED_KEY.pack(handle.clock, handle.due_ms, handle.number, handle.topic_id)
+
+
+def note_move(kv: Transaction, by_ms: int) -> None:
+    """Due times of our clock moved back: handles that were given out before hold the old ones (rebase.py)."""
+    kv.put("meta", MOVES, json.dumps([*_moves(kv), by_ms]).encode())
+
+
+def _moves(kv: Transaction) -> list[int]:
+    raw = kv.get("meta", MOVES)
+    return [] if raw is None else list(json.loads(bytes(raw)))
+
+
+def _key_now(kv: Transaction, handle: RecallHandle) -> bytes:
+    """The key of a delayed message, also when its due time was moved since its handle was given out."""
+    key = _key(handle)
+    if handle.clock == BOTH_CLOCKS or kv.get("sched", key) is not None:
+        return key
+    moves = _moves(kv)
+    for first in range(len(moves)):  # one that is younger than a move was not moved by it
+        moved = _key(handle._replace(due_ms=max(0, handle.due_ms - sum(moves[first:]))))
+        if kv.get("sched", moved) is not None:
+            return moved
+    return key
+
+
+def read(raw: bytes) -> Outgoing | None:
+    """The message of a value of `sched`, or None when its bytes are not what was written."""
+    if len(raw) < _MESSAGE_AT or zlib.crc32(raw[_HEAD_AT:]) != U32.unpack_from(raw)[0]:
+        return None
+    return unpack(raw[_MESSAGE_AT:])
+
+
+def message_id_of(raw: memoryview) -> str:
+    """The message id of a value of `sched`, without a copy of the message."""
+    return packed_message_id(raw[_MESSAGE_AT:])
+
+
+def stored_ms_of(raw: memoryview) -> int:
+    """When a delayed message was stored."""
+    return int(_HEAD.unpack_from(raw, _HEAD_AT)[0])
+
+
+def remove(tx: Tx, key: bytes) -> None:
+    """Takes a delayed message out of the store, whatever becomes of it. Its topic's count is for who calls."""
+    clock, due_ms, number, topic_id = SCHED_KEY.unpack(key)
+    tx.kv.delete("sched", key)
+    tx.kv.delete("tsched", TSCHED_KEY.pack(topic_id, clock, due_ms, number))
+
+
+def recall(tx: Tx, command: Recall) -> str:
+    """Takes a delayed message back; its message id.
+
+    Recalls run before what time asks for, so in the commit of its due time a recall that came in time wins. Of a topic
+    that was deleted, or purged and so made anew, nothing is left to recall: MESSAGE_NOT_FOUND.
+    """
+    topic, handle = tx.topic(command.topic), command.handle
+    if topic is None:
+        raise topic_not_found(command.topic)
+    if handle.topic_id != topic.topic_id and (other := tx.state.topics.get(handle.topic_id)) is not None:
+        raise invalid(f"this recall handle is of topic {other.name!r}, not of {topic.name!r}", field="recall_handle")
+    key = _key_now(tx.kv, handle)
+    raw = tx.kv.get("sched", key) if handle.topic_id == topic.topic_id else None
+    if raw is None or _HEAD.unpack_from(raw, _HEAD_AT)[1] != handle.nonce:
+        raise Refused(
+            "MESSAGE_NOT_FOUND",
+            f"topic {topic.name!r} has no such delayed message: it was delivered, or recalled before",
+            field="recall_handle",
+            action="take it for sent; its consumers decide what becomes of it",
+        )
+    kept = bytes(raw)
+    message_id = packed_message_id(memoryview(kept)[_MESSAGE_AT:])
+    if read(kept) is None:
+        quarantine.set_aside_waiting(tx, topic.topic_id, handle.number, kept)
+    remove(tx, key)
+    tx.count_topic(topic.topic_id, delayed=-1)
+    unique.forget(tx, topic, message_id, recall_text(handle))
+    return message_id
+
+
+def waiting(kv: Transaction, clock: int) -> Iterator[Entry]:
+    """All that waits for a clock, soonest first. No put while it runs."""
+    return kv.scan("sched", bytes((clock,)))
+
+
+def by_due(entry: Entry) -> bytes:
+    """Due time and number: by it the entries of both clocks merge into one order."""
+    return entry[0][1:]
+
+
+def listed(tx: Tx, name: str, until_ms: int, count: int) -> tuple[list[Delayed], int]:
+    """(at most `count` delayed messages due before `until_ms` (0 = ever), soonest first; how many there are in all).
+
+    `name`: of a topic; "" = all.
+    """
+    topics = tx.state.topics
+    topic = tx.topic(name)
+    if name and topic is None:
+        raise topic_not_found(name)
+    found: list[Delayed] = []
+    for key, value in _of_topic(tx.kv, topic) if topic else _of_all(tx.kv):
+        clock, due_ms, number, topic_id = SCHED_KEY.unpack(key)
+        if len(found) == count or (until_ms and due_ms >= until_ms):
+            break
+        if topic_id in topics:
+            stored_ms, given = _HEAD.unpack_from(value, _HEAD_AT)
+            handle = recall_text(RecallHandle(topic_id, clock, due_ms, number, given))
+            message_id = packed_message_id(value[_MESSAGE_AT:])
+            found.append(Delayed(topics[topic_id].name, message_id, due_ms, handle, stored_ms))
+    return found, total(tx, topic)
+
+
+def _of_all(kv: Transaction) -> Iterator[Entry]:
+    """Entries of `sched`, soonest first."""
+    return heapq.merge(*(waiting(kv, clock) for clock in CLOCKS), key=by_due)
+
+
+def _of_topic(kv: Transaction, topic: Topic) -> Iterator[Entry]:
+    """Entries of `sched` of one topic, soonest first."""
+    ranges = (kv.scan("tsched", U32.pack(topic.topic_id) + bytes((clock,))) for clock in CLOCKS)
+    for key, _ in heapq.merge(*ranges, key=lambda entry: entry[0][5:]):
+        value = kv.get("sched", key[4:] + key[:4])
+        if value is not None:
+            yield key[4:] + key[:4], value
+
+
+def total(tx: Tx, topic: Topic | None) -> int:
+    """How many messages of a topic, or of all that exist, are delayed."""
+    ids = [topic.topic_id] if topic else [each.topic_id for each in tx.state.named_topics()]
+    return sum(stat.delayed for topic_id in ids if (stat := tx.state.topic_stat.get(topic_id)) is not None)
+
+
+def drop(tx: Tx, topic_id: int, messages_max: int) -> int:
+    """Removes up to `messages_max` delayed messages of a deleted topic; how many more might go."""
+    keys = [key for key, _ in itertools.islice(tx.kv.scan("tsched", U32.pack(topic_id)), messages_max)]
+    for key in keys:
+        remove(tx, key[4:] + key[:4])
+    return messages_max - len(keys)

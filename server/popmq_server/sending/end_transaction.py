@@ -1,0 +1,87 @@
+"""EndTransaction: a half message becomes visible or delayed, or is gone. Once, whoever asks and however often.
+
+    half is there    commit    → appended or scheduled, half removed, tdone put       one transaction
+                     rollback  → half removed, tdone put
+    tdone is there   the same decision → what the first caller was told;  the other one → TRANSACTION_ENDED
+    neither          TRANSACTION_NOT_FOUND
+
+Whoever comes first ends it: the producer, its answer to a check, or the give-up. All of them run in the writer, and
+what a client asks runs before what time asks for, so a commit that comes in the moment of the give-up wins.
+"""
+
+from popmq_server.commands import End, Ended, EndTransaction, Place
+from popmq_server.errors import Refused
+from popmq_server.model.handles import TransactionId, transaction_text
+from popmq_server.sending import delay, placing, transaction, unique
+from popmq_server.sending.transaction import Half
+from popmq_server.state.space import GROW, messages_bytes, value_bytes
+from popmq_server.state.tx import Tx
+
+
+def end(tx: Tx, command: EndTransaction) -> list[Ended | Refused]:
+    """Each entry on its own, in order; the same id twice in a request is a repetition."""
+    return [entry if isinstance(entry, Refused) else _end(tx, entry) for entry in command.ends]
+
+
+def _end(tx: Tx, entry: End) -> Ended | Refused:
+    asked = entry.transaction
+    half = transaction.find(tx, asked.topic_id, asked.txn_id)
+    if half is None or half.nonce != asked.nonce:
+        return _repeated(tx, entry)
+    if half.topic_id not in tx.state.topics:  # deleted, and not removed yet
+        return _not_found(asked)
+    if not entry.commit:
+        ended = Ended(transaction.message_id_of(tx, half), Place())
+        _rolled_back(tx, half, ended)
+        return ended
+    return _commit(tx, half)
+
+
+def _repeated(tx: Tx, entry: End) -> Ended | Refused:
+    """The answer to an end that comes again, while it is remembered."""
+    known = transaction.ended(tx, entry.transaction)
+    if known is None:
+        return _not_found(entry.transaction)
+    if known[0] != entry.commit:
+        was = "committed" if known[0] else "rolled back"
+        return Refused(
+            "TRANSACTION_ENDED",
+            f"the transaction of message {known[1].message_id!r} was {was}",
+            field="transaction_id",
+            action="decide once: find out who ended it the other way",
+        )
+    return known[1]
+
+
+def _not_found(asked: TransactionId) -> Refused:
+    return Refused(
+        "TRANSACTION_NOT_FOUND",
+        f"there is no transaction {transaction_text(asked)}",
+        field="transaction_id",
+        action="look into TRANS_CHECK_MAX_TIME_TOPIC: what was given up can be committed from there by redriving it",
+    )
+
+
+def _rolled_back(tx: Tx, half: Half, ended: Ended) -> None:
+    """Nobody will see it: its id is free again in topics that compare ids."""
+    transaction.remove(tx, half)
+    transaction.remember(tx, half, False, ended)
+    topic = tx.state.topics[half.topic_id]
+    unique.forget(tx, topic, ended.message_id, transaction_text(half.transaction))
+
+
+def _commit(tx: Tx, half: Half) -> Ended | Refused:
+    """To its queue, or to `sched` when it is due later: a delay counts from now."""
+    topic = tx.state.topics[half.topic_id]
+    message = transaction.message_of(tx, half)
+    if message is None:
+        transaction.set_aside(tx, half)
+        return _not_found(half.transaction)
+    if not tx.room.has(GROW, messages_bytes([value_bytes(len(message.data))])):
+        return tx.room.refusal()
+    transaction.remove(tx, half)
+    place = delay.keep(tx, topic, message) or placing.append(tx, topic, [(0, message)])[0]
+    ended = Ended(message.message_id, place)
+    transaction.remember(tx, half, True, ended)
+    unique.Ids(tx, topic).remember(message, place)
+    return ended

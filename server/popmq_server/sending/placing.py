@@ -1,0 +1,158 @@
+"""Where a message goes that asks for more than the next place: by the type of its topic.
+
+    plain                     the next queue in turn, with its neighbours of the request (topic.send does these itself)
+    message group   FIFO      the queue of the group's hash: one group, one queue, one order
+    priority        PRIORITY  the queue of its number; what is higher than the last queue goes there
+    lite topic      LITE      the one queue of the lite topic, which is made if it is not there (lite_topics.py)
+    delayed         any type but NORMAL: `sched`, until it is due (delay.py)
+    half message    any type but NORMAL: `half`, until it is committed (transaction.py); then delayed or visible
+    known id        topics with unique ids: stored once (unique.py)
+
+A topic refuses what its type does not keep a promise for, entry by entry; the neighbours go on.
+"""
+
+from popmq_server.commands import Place
+from popmq_server.errors import Refused, invalid
+from popmq_server.lite import lite_topics
+from popmq_server.model.message import Extra, Outgoing, check_lite_topic
+from popmq_server.model.records import Topic
+from popmq_server.sending import delay, transaction, unique
+from popmq_server.state.tx import Tx
+from popmq_server.storage.keys import U64, hash8
+from popmq_server.topics import quotas, topic
+
+_NONE = Extra()
+
+
+def is_plain(found: Topic, messages: tuple[Outgoing, ...]) -> bool:
+    """Whether a request needs nothing of this module: the way of most messages, kept short."""
+    if found.type in ("FIFO", "PRIORITY", "LITE") or found.unique_ids_ms:
+        return False
+    if found.message_bytes_max and any(quotas.too_large(found, message) for message in messages):
+        return False
+    return all(message.extra is None for message in messages)
+
+
+def place(tx: Tx, found: Topic, messages: tuple[Outgoing, ...]) -> tuple[Place | Refused, ...]:
+    """Stores the good ones; where each of them is, in order, or why it is refused."""
+    places: list[Place | Refused] = []
+    visible: list[tuple[int, Outgoing]] = []
+    repeats: list[tuple[int, int]] = []
+    ids = unique.Ids(tx, found)
+    for number, message in enumerate(messages):
+        done: Place | Refused | None = _refusal(found, message.extra or _NONE) or quotas.too_large(found, message)
+        done = done or _lite_quota(tx, found, message)
+        if done is None and (first := ids.first(message, number)) != number:
+            repeats.append((number, first))
+            done = Place()
+        done = done or ids.known(message)
+        if done is None and (done := _kept(tx, found, message)) is not None:
+            ids.remember(message, done)
+        elif done is None:
+            visible.append((number, message))
+        places.append(done or Place())
+    for number, stored in zip((number for number, _ in visible), append(tx, found, visible), strict=True):
+        places[number] = stored
+        ids.remember(messages[number], stored)
+    for number, first in repeats:
+        stored_once = places[first]
+        places[number] = stored_once._replace(duplicate=True) if isinstance(stored_once, Place) else stored_once
+    return tuple(places)
+
+
+def _refusal(found: Topic, extra: Extra) -> Refused | None:
+    """What the topic's type does not allow."""
+    if found.type == "LITE" or extra.lite_topic:
+        return _lite_refusal(found, extra)
+    wrong: tuple[str, str] | None = None
+    if bool(extra.message_group) != (found.type == "FIFO"):
+        wrong = (
+            "message_group",
+            "FIFO topics need one in every message" if found.type == "FIFO" else "needs a FIFO topic",
+        )
+    elif extra.priority and found.type != "PRIORITY":
+        wrong = "priority", "needs a PRIORITY topic"
+    elif found.type == "NORMAL" and (extra.due_ms or extra.delay_ms):
+        wrong = "deliver_at_ms" if extra.due_ms else "delay_ms", "needs a topic of another type, e.g. DELAY"
+    elif found.type == "NORMAL" and extra.transaction:
+        wrong = "transaction", "needs a topic of another type, e.g. TRANSACTION"
+    if wrong is None:
+        return None
+    return invalid(
+        f"topic {found.name!r} has type {found.type}: {wrong[0]} {wrong[1]}",
+        field=wrong[0],
+        action=f"correct the message, or create a topic of that type (popmq topic create --type …) for {wrong[0]}",
+    )
+
+
+def _lite_refusal(found: Topic, extra: Extra) -> Refused | None:
+    """Messages of LITE topics name their lite topic, and ask for nothing else."""
+    if found.type != "LITE":
+        why = f"topic {found.name!r} has type {found.type}, it has no lite topics"
+        return invalid(why, field="type", action="unset lite_topic, or send to a LITE topic")
+    if any(extra._replace(lite_topic="")):
+        why = f"topic {found.name!r} is LITE: no message group, priority, delay or transaction there"
+        return invalid(why, field="type", action="leave lite_topic alone set, or send to a topic of that type")
+    try:
+        check_lite_topic(extra.lite_topic)
+    except Refused as refused:
+        return refused
+    return None
+
+
+def _lite_quota(tx: Tx, found: Topic, message: Outgoing) -> Refused | None:
+    """Makes the lite topic of a message, if it is not there and there may be one more."""
+    if found.type != "LITE":
+        return None
+    made = lite_topics.ensure(tx, found, (message.extra or _NONE).lite_topic)
+    return made if isinstance(made, Refused) else None
+
+
+def _kept(tx: Tx, found: Topic, message: Outgoing) -> Place | None:
+    """The place of a message that is not visible yet; None for one that is."""
+    if message.extra is not None and message.extra.transaction:
+        return transaction.begin(tx, found, message)
+    return delay.keep(tx, found, message)
+
+
+def append(tx: Tx, found: Topic, messages: list[tuple[int, Outgoing]]) -> list[Place]:
+    """Makes messages visible, those of one queue together; where they are, in the order given."""
+    if found.type == "LITE":
+        return _append_lite(tx, found, messages)
+    turn = -1
+    queues: dict[int, list[int]] = {}
+    for rank, (_, message) in enumerate(messages):
+        extra = message.extra or _NONE
+        if found.type == "FIFO":
+            queue = queue_of(extra.message_group, found.queues)
+        elif found.type == "PRIORITY":
+            queue = min(extra.priority, found.queues - 1)
+        else:
+            queue = turn = turn if turn >= 0 else topic.rotate(tx, found)
+        queues.setdefault(queue, []).append(rank)
+    places = [Place()] * len(messages)
+    for queue, ranks in queues.items():
+        first = topic.append(tx, found, queue, tuple(messages[rank][1] for rank in ranks))
+        for step, rank in enumerate(ranks):
+            places[rank] = Place(queue, first + step)
+    return places
+
+
+def _append_lite(tx: Tx, found: Topic, messages: list[tuple[int, Outgoing]]) -> list[Place]:
+    """The same in lite topics, which are there by now: each has one queue."""
+    names: dict[str, list[int]] = {}
+    for rank, (_, message) in enumerate(messages):
+        names.setdefault((message.extra or _NONE).lite_topic, []).append(rank)
+    places = [Place()] * len(messages)
+    for name, ranks in names.items():
+        child = lite_topics.find(tx, found, name)
+        assert child is not None
+        first = topic.append(tx, child, 0, tuple(messages[rank][1] for rank in ranks))
+        for step, rank in enumerate(ranks):
+            places[rank] = Place(0, first + step)
+    return places
+
+
+def queue_of(message_group: str, queues: int) -> int:
+    """The queue of a message group: the same as long as the topic lives, since a FIFO topic keeps its queues."""
+    return int(U64.unpack(hash8(message_group))[0]) % queues

@@ -1,0 +1,112 @@
+"""Firing: delayed messages whose time has come are appended to their queues, in the order of their time.
+
+One call moves at most FIRE_MESSAGES_MAX messages in the transaction it is given: an append and a delete that are both
+true with the same commit, or neither, so a message gets into its queue exactly once (I.12). The writer calls again
+behind the clients' commands, so a mountain that is due in one moment, or was due while the broker was down, holds up no
+request; its order is that of the due times all the same.
+
+    sched   both clocks:  ▲due 10:00  ▲10:05  ▲10:05 …      merged by due time, while its clock has reached it
+            our clock:    ▲09:58  ▲10:02 …                  → a list for each topic → placing.append
+
+A wall clock that lags behind the broker's time holds up what waits for both. It may be set right at any moment, and
+nobody tells, so while such a message waits the clock is looked at every WALL_LOOK_MS.
+
+A full store fires nothing, as it lets nobody pop (space.py).
+"""
+
+import heapq
+import itertools
+from collections import Counter
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from popmq_server.model.message import Outgoing
+from popmq_server.sending import delay, placing
+from popmq_server.state.jobs import RETRY_MS, Job, Timed
+from popmq_server.state.space import GROW, MESSAGE_BYTES
+from popmq_server.state.tx import Tx
+from popmq_server.storage.keys import SCHED_KEY
+from popmq_server.topics import quarantine
+
+#: In one transaction; one message is always allowed.
+FIRE_MESSAGES_MAX = 1000
+FIRE_BYTES_MAX = 4 << 20
+#: How often a wall clock that lags is looked at: well under the lateness that we promise, and no work worth naming.
+WALL_LOOK_MS = 100
+
+
+class Firing(Job):
+    """When to look next, and one piece."""
+
+    name = "delayed messages"
+
+    def next_ms(self, tx: Tx) -> int | None:
+        """When the first delayed message is due, or is to be looked at; None when there is none."""
+        times = []
+        for clock in delay.CLOCKS:
+            first = tx.kv.first("sched", bytes((clock,)))
+            if first is not None:
+                due_ms = SCHED_KEY.unpack(first[0])[1]
+                lags_ms = due_ms - delay.due_by(tx, clock) if due_ms <= tx.now_ms else 0
+                times.append(tx.now_ms + min(lags_ms, WALL_LOOK_MS) if lags_ms > 0 else due_ms)
+        return min(times, default=None)
+
+    def step(self, tx: Tx, did: Timed) -> None:
+        due = _due(tx, self.at_most(FIRE_MESSAGES_MAX), self.at_most(FIRE_BYTES_MAX))
+        if due:
+            did.fired_late_ms.extend(_fire(tx, due))
+        else:
+            self.postpone(tx.now_ms + RETRY_MS)
+
+
+class _Due(NamedTuple):
+    """One entry of `sched`, copied: puts move what a scan has shown."""
+
+    key: bytes
+    raw: bytes
+
+
+def _fire(tx: Tx, due: list[_Due]) -> list[int]:
+    """Moves what is due to its queue, topic by topic; each topic's messages in the order of their time. How late."""
+    late_ms: list[int] = []
+    gone: Counter[int] = Counter()
+    ready: dict[int, list[Outgoing]] = {}
+    for key, raw in due:
+        clock, due_ms, number, topic_id = SCHED_KEY.unpack(key)
+        delay.remove(tx, key)
+        if topic_id not in tx.state.topics:
+            continue
+        gone[topic_id] += 1
+        message = delay.read(raw)
+        if message is None:
+            quarantine.set_aside_waiting(tx, topic_id, number, raw)
+            continue
+        ready.setdefault(topic_id, []).append(message)
+        late_ms.append(delay.due_by(tx, clock) - due_ms)
+    for topic_id, count in gone.items():
+        tx.count_topic(topic_id, delayed=-count)
+    for topic_id, messages in ready.items():
+        placing.append(tx, tx.state.topics[topic_id], list(enumerate(messages)))
+    return late_ms
+
+
+def _due(tx: Tx, messages_max: int, bytes_max: int) -> list[_Due]:
+    """The entries whose time has come, soonest first, within the bounds of one piece and the room of the store.
+
+    Each is stored once more before it goes from here.
+    """
+    found: list[_Due] = []
+    size = 0
+    for key, value in heapq.merge(*(_due_by(tx, clock) for clock in delay.CLOCKS), key=delay.by_due):
+        size += len(value)
+        size += MESSAGE_BYTES
+        if len(found) == messages_max or (found and size > bytes_max) or not tx.room.has(GROW, 2 * size):
+            break
+        found.append(_Due(key, bytes(value)))
+    return found
+
+
+def _due_by(tx: Tx, clock: int) -> Iterator[delay.Entry]:
+    """What of one clock's entries is due."""
+    until_ms = delay.due_by(tx, clock)
+    return itertools.takewhile(lambda entry: SCHED_KEY.unpack(entry[0])[1] <= until_ms, delay.waiting(tx.kv, clock))

@@ -1,0 +1,132 @@
+"""Send: a request becomes places in a topic, once however often it is tried.
+
+    Send ──▶ this request number was answered already?  ──▶ the first answer
+         ──▶ plain messages: one queue, in order            (topic.append)
+         ──▶ the others: by message group, priority, time   (placing.place)
+
+Producers are de-duplicated by request: a key for each message would cost more than the message (topic.py). A producer
+names itself once and numbers its requests; a number lies beside the producer's last one and is kept DEDUP_KEEP_MS.
+"""
+
+import json
+
+from popmq_server.commands import Place, Send, Sent
+from popmq_server.errors import Refused, invalid, topic_not_found
+from popmq_server.model.message import Outgoing
+from popmq_server.model.records import Topic
+from popmq_server.sending import placing, size_limit
+from popmq_server.state.tx import Tx
+from popmq_server.storage.keys import DEDUP_VALUE, U64, hash16
+from popmq_server.topics import permission, quotas
+from popmq_server.topics.topic import append, rotate
+
+#: How long a request number is remembered.
+DEDUP_KEEP_MS = 600_000
+
+
+def send(tx: Tx, command: Send) -> Sent:
+    """Stages the good entries of a request into one queue; a request number that was seen stores nothing."""
+    topic = tx.topic(command.topic)
+    if topic is None or topic.is_dead_letter:
+        raise topic_not_found(command.topic)
+    _check_types(topic, command.types)
+    messages = tuple(entry for entry in command.entries if isinstance(entry, Outgoing))
+    key = b""
+    if command.producer_id:
+        key = hash16(command.producer_id) + U64.pack(command.request_number)
+        if (seen := _seen(tx, key, topic, len(messages))) is not None:
+            return seen
+    permission.check_send(topic)  # behind the look for a repeat: what was stored before is told
+    if not messages:
+        return Sent(0, 0, False)
+    quotas.check_send(tx, topic, messages)
+    size_limit.make(tx, topic, messages)
+    if placing.is_plain(topic, messages):
+        queue = rotate(tx, topic)
+        sent = Sent(queue, append(tx, topic, queue, messages), False)
+    else:
+        sent = Sent(0, 0, False, placing.place(tx, topic, messages))
+    if topic.send_messages_per_s or topic.send_bytes_per_s:
+        quotas.sent(tx, topic, _stored(messages, sent.places))
+    if key:
+        head = DEDUP_VALUE.pack(tx.now_ms, topic.topic_id, sent.queue, sent.first, len(messages))
+        _remember(tx, key, head + _encoded(sent.places))
+    return sent
+
+
+def _check_types(topic: Topic, types: frozenset[str]) -> None:
+    """Refused for messages of another kind than the topic's, where the caller cares."""
+    if types and types != {topic.type}:
+        kinds = ", ".join(sorted(types))
+        raise invalid(
+            f"topic {topic.name!r} is of type {topic.type}, these messages are for {kinds}",
+            field="type",
+            action="send to a topic of that type: popmq topic create --type …",
+        )
+
+
+def _stored(messages: tuple[Outgoing, ...], places: tuple[Place | Refused, ...] | None) -> list[Outgoing]:
+    """The messages that are new in the topic."""
+    if places is None:
+        return list(messages)
+    pairs = zip(messages, places, strict=True)
+    return [message for message, place in pairs if isinstance(place, Place) and not place.duplicate]
+
+
+def _encoded(places: tuple[Place | Refused, ...] | None) -> bytes:
+    """What a repeated request is told of messages that do not follow each other in one queue."""
+    if places is None:
+        return b""
+    rows = [
+        [place.code, place.message, place.field, place.action] if isinstance(place, Refused) else place
+        for place in places
+    ]
+    return json.dumps(rows, ensure_ascii=False).encode()
+
+
+def _decoded(raw: memoryview) -> tuple[Place | Refused, ...] | None:
+    """The inverse of `_encoded`."""
+    if not raw:
+        return None
+    rows = json.loads(bytes(raw))
+    return tuple(Refused(row[0], row[1], field=row[2], action=row[3]) if len(row) == 4 else Place(*row) for row in rows)
+
+
+def _seen(tx: Tx, key: bytes, topic: Topic, count: int) -> Sent | None:
+    """The first answer to this request number, while it is remembered; Refused when it was another request."""
+    raw = tx.kv.get("dedup", key)
+    if raw is None:
+        return None
+    sent_ms, topic_id, queue, first, stored = DEDUP_VALUE.unpack_from(raw)
+    if tx.now_ms - sent_ms > DEDUP_KEEP_MS or topic_id not in tx.state.topics:
+        return None  # also when the topic was purged: nobody was told that the first try was stored
+    if (topic_id, stored) != (topic.topic_id, count):
+        raise Refused(
+            "REQUEST_NUMBER_REUSED",
+            "this request number was used for another topic or another number of messages",
+            field="request_number",
+            action="number each new request anew; repeat a number only for the same request",
+        )
+    return Sent(queue, first, True, _decoded(raw[DEDUP_VALUE.size :]))
+
+
+def _remember(tx: Tx, key: bytes, value: bytes) -> None:
+    """Puts the request beside the producer's last one, and drops up to two of its own that are too old.
+
+    A producer's numbers lie side by side and grow, so its oldest are at the front: no index by time is needed for
+    those who go on sending. Those who stopped are swept by housekeeping.
+    """
+    cursor = tx.kv.cursor("dedup")
+    stale: list[bytes] = []
+    if cursor.set_range(key[:16]):
+        for found in cursor.iternext(keys=True, values=True):
+            if (
+                bytes(found[0][:16]) != key[:16]
+                or len(stale) == 2
+                or tx.now_ms - U64.unpack_from(found[1])[0] <= DEDUP_KEEP_MS
+            ):
+                break
+            stale.append(bytes(found[0]))
+    for old in stale:
+        tx.kv.delete("dedup", old)
+    tx.kv.put("dedup", key, value)

@@ -1,0 +1,271 @@
+"""Half messages: stored, in no queue, until their transaction is committed or rolled back.
+
+    Send {transaction} ──▶ begin ──▶ half ──┬─ EndTransaction commit ──▶ visible, or delayed      end_transaction.py
+                                            ├─ EndTransaction rollback ─▶ gone
+                                            ├─ a live producer is asked every 30 s                check_back.py
+                                            └─ asked 15 times for nothing ──▶ TRANS_CHECK_MAX_TIME_TOPIC
+
+    half    T + txn id        → stored ms, nonce, delay, counted checks, next check
+    hmsg    T + txn id        → crc32, message         apart, since a check changes the row above and not this one
+    hdue    T + due + txn id  → nothing                when it is checked next
+            0 + due + txn id  → T                      all checks are used up: when it is given up
+    tdone   bucket + txn id   → how it ended           for an hour, so that a repeated end is answered as the first
+
+What is in none of these was never there, or was given up, or ended over an hour ago: TRANSACTION_NOT_FOUND.
+
+Checks stand by topic and not in one row by time: half messages of topics that no producer can answer for cost nothing,
+however many there are, and an idle broker stays idle. `state.checks` knows the first one of each topic.
+"""
+
+import heapq
+import itertools
+import struct
+import zlib
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from popmq_server.commands import Ended, Place
+from popmq_server.errors import topic_not_found
+from popmq_server.model.handles import TransactionId, nonce, transaction_text
+from popmq_server.model.message import Extra, Outgoing, pack, packed_message_id, unpack
+from popmq_server.model.records import Topic, TopicStat
+from popmq_server.state.space import GROW, messages_bytes, value_bytes
+from popmq_server.state.tx import Tx
+from popmq_server.storage.keys import HALF_KEY, HDUE_KEY, TDONE_KEY, U32
+from popmq_server.topics import quarantine
+
+#: The immunity of the reference, its pause between two checks, and how many there are before it gives up.
+FIRST_CHECK_MS = 6_000
+CHECK_EVERY_MS = 30_000
+CHECKS_MAX = 15
+#: How long it is remembered how a transaction ended.
+DONE_KEEP_MS = 3_600_000
+#: Ended transactions that one piece of housekeeping forgets.
+FORGET_MAX = 1000
+#: In `hdue`: the place of those that wait for nobody.
+GIVEN_UP = 0
+
+HALF = struct.Struct(">QQQHQ")
+HALF_STORED, HALF_NEXT = 0, 4
+#: commit, ended ms, nonce, queue, offset, letters of the recall handle; then that, then the message id.
+DONE = struct.Struct(">?QQIQB")
+DONE_ENDED = 1
+
+
+class Half(NamedTuple):
+    """One half message without its bytes. `delay_ms`: counted from the commit. `next_ms`: when it is looked at next."""
+
+    topic_id: int
+    txn_id: int
+    stored_ms: int
+    nonce: int
+    delay_ms: int
+    checks: int
+    next_ms: int
+
+    @property
+    def transaction(self) -> TransactionId:
+        return TransactionId(self.topic_id, self.txn_id, self.nonce)
+
+    @property
+    def key(self) -> bytes:
+        return HALF_KEY.pack(self.topic_id, self.txn_id)
+
+    @property
+    def waits_for(self) -> int:
+        """Whose producers are asked next: those of its topic, or nobody any more."""
+        return GIVEN_UP if self.checks >= CHECKS_MAX else self.topic_id
+
+
+class Listed(NamedTuple):
+    """One row of a list."""
+
+    topic: str
+    message_id: str
+    transaction_id: str
+    stored_ms: int
+    checks: int
+    next_check_ms: int
+
+
+def begin(tx: Tx, topic: Topic, message: Outgoing) -> Place:
+    """Keeps a half message until it is ended."""
+    tx.room.demand(GROW, messages_bytes([value_bytes(len(message.data))]))
+    extra = message.extra or Extra()
+    next_ms = tx.now_ms + (extra.check_after_ms or FIRST_CHECK_MS)
+    half = Half(topic.topic_id, tx.next("txn_id"), tx.now_ms, nonce(), extra.delay_ms, checks=0, next_ms=next_ms)
+    packed = pack(message)
+    tx.kv.put("hmsg", half.key, U32.pack(zlib.crc32(packed)) + packed)
+    _put(tx, half)
+    tx.count_topic(topic.topic_id, half=1)
+    return Place(transaction_id=transaction_text(half.transaction))
+
+
+def find(tx: Tx, topic_id: int, txn_id: int) -> Half | None:
+    """A half message that is not ended."""
+    raw = tx.kv.get("half", HALF_KEY.pack(topic_id, txn_id))
+    return None if raw is None else decode(topic_id, txn_id, raw)
+
+
+def decode(topic_id: int, txn_id: int, raw: bytes | memoryview) -> Half:
+    """A value of `half`."""
+    return Half(topic_id, txn_id, *HALF.unpack(raw))
+
+
+def read(raw: bytes | memoryview) -> Outgoing | None:
+    """The message of a value of `hmsg`, or None when its bytes are not what was written."""
+    if len(raw) < U32.size or zlib.crc32(raw[U32.size :]) != U32.unpack_from(raw)[0]:
+        return None
+    return unpack(bytes(raw[U32.size :]))
+
+
+def change(tx: Tx, half: Half, checks: int, next_ms: int) -> Half:
+    """The same half message, asked about so often, and looked at next then."""
+    changed = half._replace(checks=checks, next_ms=next_ms)
+    _unschedule(tx, half)
+    _put(tx, changed)
+    return changed
+
+
+def message_of(tx: Tx, half: Half) -> Outgoing | None:
+    """The message as it is committed, or None when its bytes are not what was written."""
+    raw = tx.kv.get("hmsg", half.key)
+    message = None if raw is None else read(raw)
+    if message is None:
+        return None
+    extra = (message.extra or Extra())._replace(transaction=False, delay_ms=half.delay_ms)
+    return message._replace(extra=extra if any(extra) else None)
+
+
+def message_id_of(tx: Tx, half: Half) -> str:
+    """The message id, without a copy of the message."""
+    raw = tx.kv.get("hmsg", half.key)
+    return "" if raw is None else packed_message_id(raw[U32.size :])
+
+
+def remove(tx: Tx, half: Half) -> None:
+    """Takes a half message out of the store, whatever becomes of it."""
+    tx.kv.delete("half", half.key)
+    tx.kv.delete("hmsg", half.key)
+    _unschedule(tx, half)
+    if half.topic_id in tx.state.topics:
+        tx.count_topic(half.topic_id, half=-1)
+
+
+def set_aside(tx: Tx, half: Half) -> None:
+    """Nobody can read it: it is kept in quarantine, reported, and out of everybody's way."""
+    raw = tx.kv.get("hmsg", half.key)
+    quarantine.set_aside_waiting(tx, half.topic_id, half.txn_id, b"" if raw is None else bytes(raw))
+    remove(tx, half)
+
+
+def _put(tx: Tx, half: Half) -> None:
+    tx.kv.put("half", half.key, HALF.pack(*half[2:]))
+    lane = half.waits_for
+    value = U32.pack(half.topic_id) if lane == GIVEN_UP else b""
+    tx.kv.put("hdue", HDUE_KEY.pack(lane, half.next_ms, half.txn_id), value)
+    first_ms = tx.state.checks.get(lane)
+    if first_ms is None or half.next_ms < first_ms:
+        tx.state.checks[lane] = half.next_ms
+
+
+def _unschedule(tx: Tx, half: Half) -> None:
+    """Takes its key out of `hdue`; when it was the first one, the next one is looked up."""
+    lane = half.waits_for
+    tx.kv.delete("hdue", HDUE_KEY.pack(lane, half.next_ms, half.txn_id))
+    if tx.state.checks.get(lane) == half.next_ms:
+        first = tx.kv.first("hdue", U32.pack(lane))
+        if first is None:
+            tx.state.checks.pop(lane)
+        else:
+            tx.state.checks[lane] = HDUE_KEY.unpack(first[0])[1]
+
+
+def due(tx: Tx, lane: int, count: int) -> list[Half]:
+    """Up to `count` half messages of a topic (or GIVEN_UP) whose time has come, soonest first."""
+    found: list[tuple[int, int]] = []
+    for key, value in tx.kv.scan("hdue", U32.pack(lane)):
+        _, due_ms, txn_id = HDUE_KEY.unpack(key)
+        if due_ms > tx.now_ms or len(found) == count:
+            break
+        found.append((lane or U32.unpack(value)[0], txn_id))
+    return [half for where in found if (half := find(tx, *where)) is not None]
+
+
+def older(tx: Tx, topic_id: int, before_ms: int, count: int) -> list[Half]:
+    """Up to `count` half messages of a topic that were stored by then, oldest first: their ids ascend with time."""
+    rows = itertools.islice(tx.kv.scan("half", U32.pack(topic_id)), count)
+    halves = (decode(topic_id, HALF_KEY.unpack(key)[1], value) for key, value in rows)
+    return list(itertools.takewhile(lambda half: half.stored_ms <= before_ms, halves))
+
+
+# ── How it ended ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def remember(tx: Tx, half: Half, commit: bool, ended: Ended) -> None:
+    """Notes how a transaction ended, and what its caller is told.
+
+    A bucket is as long as the time that is remembered: a look-up asks two of them, and what is too old lies in front.
+    """
+    handle = ended.place.recall_handle.encode()
+    head = DONE.pack(commit, tx.now_ms, half.nonce, ended.place.queue, ended.place.offset, len(handle))
+    key = TDONE_KEY.pack(tx.now_ms // DONE_KEEP_MS, half.txn_id)
+    tx.kv.put("tdone", key, b"".join((head, handle, ended.message_id.encode())))
+
+
+def ended(tx: Tx, transaction: TransactionId) -> tuple[bool, Ended] | None:
+    """(committed, what its caller was told) of a transaction that ended within the last hour."""
+    bucket = tx.now_ms // DONE_KEEP_MS
+    for at in (bucket, bucket - 1):
+        raw = tx.kv.get("tdone", TDONE_KEY.pack(at, transaction.txn_id))
+        if raw is None:
+            continue
+        commit, ended_ms, given, queue, offset, letters = DONE.unpack_from(raw)
+        if given == transaction.nonce and tx.now_ms - ended_ms < DONE_KEEP_MS:
+            texts = bytes(raw[DONE.size :])
+            return commit, Ended(texts[letters:].decode(), Place(queue, offset, texts[:letters].decode()))
+    return None
+
+
+def forget(tx: Tx) -> bool:
+    """Drops what is remembered too long, a piece of it; whether there may be more."""
+    stop = TDONE_KEY.pack(max(0, tx.now_ms // DONE_KEEP_MS - 1), 0)
+    old = [key for key, _ in itertools.islice(tx.kv.scan("tdone"), FORGET_MAX) if key < stop]
+    for key in old:
+        tx.kv.delete("tdone", key)
+    return len(old) == FORGET_MAX
+
+
+# ── Lists, and what is left of a deleted topic ───────────────────────────────────────────────────────────────────────
+
+
+def listed(tx: Tx, name: str, count: int) -> tuple[list[Listed], int]:
+    """(at most `count` half messages that are not ended, oldest first; how many there are). `name`: "" = of all."""
+    topic = tx.topic(name)
+    if name and topic is None:
+        raise topic_not_found(name)
+    topics = [topic] if topic else list(tx.state.named_topics())
+    counts = {found.topic_id: tx.state.topic_stat.get(found.topic_id, TopicStat()).half for found in topics}
+    names = {found.topic_id: found.name for found in topics}
+    ranges = (_ids(tx, topic_id) for topic_id, half in counts.items() if half)
+    rows = []
+    for txn_id, topic_id in itertools.islice(heapq.merge(*ranges), count):
+        if (half := find(tx, topic_id, txn_id)) is not None:
+            texts = names[topic_id], message_id_of(tx, half), transaction_text(half.transaction)
+            rows.append(Listed(*texts, half.stored_ms, half.checks, half.next_ms))
+    return rows, sum(counts.values())
+
+
+def _ids(tx: Tx, topic_id: int) -> Iterator[tuple[int, int]]:
+    """(txn id, topic id) of the half messages of a topic, oldest first."""
+    for key, _ in tx.kv.scan("half", U32.pack(topic_id)):
+        yield HALF_KEY.unpack(key)[1], topic_id
+
+
+def drop(tx: Tx, topic_id: int, messages_max: int) -> int:
+    """Removes up to `messages_max` half messages of a deleted topic; how many more might go."""
+    found = [txn_id for txn_id, _ in itertools.islice(_ids(tx, topic_id), messages_max)]
+    for txn_id in found:
+        if (half := find(tx, topic_id, txn_id)) is not None:
+            remove(tx, half)
+    return messages_max - len(found)

@@ -1,0 +1,129 @@
+"""Topics with unique ids: a message id is stored once in the topic's time; another Send of it gets the first place.
+
+    uid   T + end of the bucket in seconds [4] + hash16(id)  →  stored ms, queue, offset, kind, name
+
+    ──┬───────────┬───────────┬───────────┬──▶ time         a bucket is half the topic's time wide
+      old         │◀─── the topic's time ─┼─▶ now           three of them can hold an id that still counts
+      swept       look-ups                puts
+
+An id is one random key: the price that ordinary topics do not pay. Measured, 1,000 messages a commit, 2 cores:
+
+    messages/s                    ordinary topic    ids compared, none yet    with 1,000,000 ids
+    without fsync                 428,000           95,000                    52,000
+    with fsync                    209,000           40,000                    30,000
+
+and some 100 bytes of the store for each id. Buckets that are too old go from the front, in bounded pieces.
+
+A bucket's key says when it ends, so its ids are understood whatever the topic's time was when they came: a shorter time
+forgets at once what is older, a longer one still finds what was not swept yet. A message that never became visible
+(recalled, rolled back) gives its id free again.
+"""
+
+import struct
+
+from popmq_server.commands import Place
+from popmq_server.model.message import Outgoing
+from popmq_server.model.records import Topic
+from popmq_server.state.tx import Tx
+from popmq_server.storage.keys import U32, hash16
+
+#: Ids that one piece of housekeeping forgets.
+SWEEP_MAX = 2000
+
+#: T, end of the bucket in seconds; then the hash of the id.
+KEY_HEAD = struct.Struct(">II")
+#: stored ms, queue, offset, kind; then the recall handle or the transaction id.
+VALUE = struct.Struct(">QHQB")
+_VISIBLE, _DELAYED, _HALF = 0, 1, 2
+
+
+class Ids:
+    """What a request needs to know of the ids of its topic: which buckets there are, and which ids it had itself."""
+
+    def __init__(self, tx: Tx, topic: Topic) -> None:
+        self._tx = tx
+        self._topic = topic
+        self._numbers: dict[str, int] = {}
+        self._buckets = _buckets(tx, topic) if topic.unique_ids_ms else []
+
+    def first(self, message: Outgoing, number: int) -> int:
+        """The number of the first message of the request that has this id: its own, when it is the first."""
+        return self._numbers.setdefault(message.message_id, number) if self._topic.unique_ids_ms else number
+
+    def known(self, message: Outgoing) -> Place | None:
+        """Where a message of this id is, when it was stored in the topic's time: the last one of them.
+
+        All buckets are asked: when the topic's time was changed, the one that ends last need not be the youngest.
+        """
+        found = None
+        name = hash16(message.message_id) if self._buckets else b""
+        last_ms = self._tx.now_ms - self._topic.unique_ids_ms
+        for bucket in self._buckets:
+            raw = self._tx.kv.get("uid", bucket + name)
+            if raw is not None and (read := _read(raw))[0] > last_ms:
+                last_ms, found = read
+        return found
+
+    def remember(self, message: Outgoing, place: Place) -> None:
+        """Notes where a message is, in the bucket of now."""
+        if self._topic.unique_ids_ms:
+            width_s = -(-self._topic.unique_ids_ms // 2000)
+            bucket = _bucket(self._topic, (self._tx.now_ms // 1000 // width_s + 1) * width_s)
+            kind = _DELAYED if place.recall_handle else _HALF if place.transaction_id else _VISIBLE
+            text = place.recall_handle or place.transaction_id
+            head = VALUE.pack(self._tx.now_ms, place.queue, place.offset, kind)
+            self._tx.kv.put("uid", bucket + hash16(message.message_id), head + text.encode())
+
+
+def _read(raw: memoryview) -> tuple[int, Place]:
+    """(stored ms, where the first message of this id is)."""
+    stored_ms, queue, offset, kind = VALUE.unpack_from(raw)
+    text = bytes(raw[VALUE.size :]).decode()
+    return stored_ms, Place(queue, offset, text if kind == _DELAYED else "", text if kind == _HALF else "", True)
+
+
+def _bucket(topic: Topic, end_s: int) -> bytes:
+    return U32.pack(topic.topic_id) + U32.pack(end_s)
+
+
+def _buckets(tx: Tx, topic: Topic) -> list[bytes]:
+    """The buckets that may hold an id that still counts: those that did not end before the topic's time.
+
+    From each bucket one step to the next: no bucket is walked through.
+    """
+    found: list[bytes] = []
+    cursor, prefix = tx.kv.cursor("uid"), U32.pack(topic.topic_id)
+    end_s = max(0, tx.now_ms - topic.unique_ids_ms) // 1000
+    while cursor.set_range(prefix + U32.pack(end_s + 1)):
+        bucket = bytes(cursor.key()[:8])
+        if not bucket.startswith(prefix):
+            break
+        found.append(bucket)
+        end_s = U32.unpack_from(bucket, 4)[0]
+    return found
+
+
+def forget(tx: Tx, topic: Topic, message_id: str, name: str) -> None:
+    """Gives an id free whose message will never be visible; `name` is its recall handle or transaction id."""
+    for bucket in _buckets(tx, topic) if topic.unique_ids_ms else ():
+        key = bucket + hash16(message_id)
+        raw = tx.kv.get("uid", key)
+        if raw is not None and name in _read(raw)[1][2:4]:
+            tx.kv.delete("uid", key)
+
+
+def sweep(tx: Tx) -> bool:
+    """Forgets ids of buckets that are too old, a piece of them; whether there may be more."""
+    left = SWEEP_MAX
+    for topic in list(tx.state.named_topics()):
+        prefix, stale = U32.pack(topic.topic_id), list[bytes]()
+        for key, _ in tx.kv.scan("uid", prefix):
+            if len(stale) == left or U32.unpack_from(key, 4)[0] * 1000 + topic.unique_ids_ms > tx.now_ms:
+                break
+            stale.append(key)
+        for key in stale:
+            tx.kv.delete("uid", key)
+        left -= len(stale)
+        if not left:
+            return True
+    return False

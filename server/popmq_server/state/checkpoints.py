@@ -1,0 +1,170 @@
+"""The tables of CheckPoints and of their leases: they stay in the store, memory keeps what finds a lease.
+
+    ck       ck_id → CheckPoint           read by its key
+    leases   ck_id, sub → Lease           its key in `due` begins with its time, so memory keeps that: 8 bytes of
+                                          content for each lease, some 100 with what Python adds
+
+A store holds millions of leases, and a broker touches few of them in a second: a client acks what it popped a moment
+ago, which is among the recent entries (storage/table.py), and what time asks for is read in the order of its keys.
+"""
+
+import itertools
+import struct
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from popmq_server.model import checkpoint
+from popmq_server.model.checkpoint import CheckPoint, Lease
+from popmq_server.storage.keys import DUE_KEY, SUB_OWNER, U64
+from popmq_server.storage.lmdb import Transaction
+from popmq_server.storage.sharded import Sharded
+from popmq_server.storage.table import StoredTable
+
+#: Keys of the store that are unpacked together.
+BATCH = 4096
+#: CheckPoints that one piece of a walk looks at: some 5 ms.
+LOOKS_MAX = 2000
+#: Where a walk goes on that has come to its end.
+DONE = 1 << 63
+#: G, T of an encoded CheckPoint.
+_PAIR = struct.Struct(">xII")
+#: due ms, ck_id of a key of a lease, without its sub.
+_WHOLE = struct.Struct(">QQ2x")
+
+
+class CheckPoints(StoredTable[int, CheckPoint]):
+    """Table `ck`."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__(checkpoint.store_checkpoint)
+
+    def read(self, kv: Transaction, key: int) -> CheckPoint | None:
+        raw = kv.get("ck", U64.pack(key))
+        return None if raw is None else checkpoint.decode(key, raw)
+
+    def stored_keys(self) -> Iterator[int]:
+        assert self.kv is not None
+        return (U64.unpack(key)[0] for key in self.kv.keys("ck"))
+
+    def pair(self, ck_id: int) -> tuple[int, int]:
+        """G, T of a committed CheckPoint, without reading the rest of it; (0, 0) when it is not there."""
+        raw = self.kv.get("ck", U64.pack(ck_id)) if self.kv is not None else None
+        return (0, 0) if raw is None else _PAIR.unpack_from(raw)
+
+    def of(self, wanted: Callable[[int, int], bool], start: int) -> tuple[list[int], int]:
+        """The numbers of those, from `start` on, whose (G, T) is wanted, among LOOKS_MAX; where to go on, or DONE.
+
+        Those that are made while a walk goes on have higher numbers, so it comes to them as well.
+        """
+        assert self.kv is not None
+        found, last = list[int](), start
+        for seen, (key, value) in enumerate(self.kv.scan("ck", b"", U64.pack(start))):
+            last = U64.unpack(key)[0]
+            if seen == LOOKS_MAX:
+                return found, last
+            if wanted(*_PAIR.unpack_from(value)):
+                found.append(last)
+        made = [ck for ck_id, ck in self.changed_items() if ck is not None and ck_id >= start]
+        found += [ck.ck_id for ck in made if wanted(ck.group_id, ck.topic_id)]
+        return [ck_id for ck_id in dict.fromkeys(found) if ck_id in self], DONE
+
+    def all_of(self, wanted: Callable[[int, int], bool]) -> Iterator[CheckPoint]:
+        """All that are wanted: some 2 µs for each of the others, so nothing that is asked often may need it."""
+        start = 0
+        while start != DONE:
+            found, start = self.of(wanted, start)
+            yield from (self[ck_id] for ck_id in found)
+
+
+class Leases(StoredTable[tuple[int, int], Lease]):
+    """Table `leases`: the parts of all leases, and under SUB_OWNER the one key of each owner."""
+
+    __slots__ = ("_cks", "_split", "_whole")
+
+    def __init__(self, cks: CheckPoints) -> None:
+        super().__init__(self._put)
+        self._cks = cks
+        #: Committed due times: of whole CheckPoints, which may be millions, by ck_id; of the others by (ck_id, sub).
+        self._whole = Sharded[int, int]({})
+        self._split = Sharded[tuple[int, int], int]({})
+
+    def count(self) -> int:
+        """How many are committed, the keys of owners included."""
+        return len(self._whole) + len(self._split)
+
+    def load_keys(self, kv: Transaction) -> list[tuple[int, int]]:
+        """The scan at start; gives the keys that are not of a whole CheckPoint."""
+        keys, whole, split = kv.keys("due"), dict[int, int](), dict[tuple[int, int], int]()
+        while batch := b"".join(itertools.islice(keys, BATCH)):
+            if not any(batch[16 :: DUE_KEY.size]) and not any(batch[17 :: DUE_KEY.size]):  # the bytes of all subs
+                for due_ms, ck_id in _WHOLE.iter_unpack(batch):
+                    whole[ck_id] = due_ms
+                continue
+            for due_ms, ck_id, sub in DUE_KEY.iter_unpack(batch):
+                if sub:
+                    split[ck_id, sub] = due_ms
+                else:
+                    whole[ck_id] = due_ms
+        self._whole, self._split = Sharded(whole), Sharded(split)
+        return list(split)
+
+    def due_ms(self, key: tuple[int, int]) -> int | None:
+        """When a committed lease ends."""
+        ck_id, sub = key
+        found: int | None = self._split.get(key) if sub else self._whole.get(ck_id)
+        return found
+
+    def read(self, kv: Transaction, key: tuple[int, int]) -> Lease | None:
+        due_ms = self.due_ms(key)
+        if due_ms is None:
+            return None
+        if key[1] == SUB_OWNER:
+            return Lease(due_ms, 0)
+        return self._read(kv, key, due_ms, 0 if key[1] else self._cks[key[0]].members)
+
+    def whole(self, kv: Transaction, ck: CheckPoint) -> Lease | None:
+        """What is committed of a CheckPoint's members that were not split off: for the scan at start."""
+        due_ms = self._whole.get(ck.ck_id)
+        return None if due_ms is None else self._read(kv, (ck.ck_id, 0), due_ms, ck.members)
+
+    def _read(self, kv: Transaction, key: tuple[int, int], due_ms: int, members: int) -> Lease | None:
+        raw = kv.get("due", DUE_KEY.pack(due_ms, *key))
+        return None if raw is None else checkpoint.decode_lease(due_ms, key[1], raw, members)
+
+    def stored_keys(self) -> Iterator[tuple[int, int]]:
+        yield from ((ck_id, 0) for ck_id in self._whole)
+        yield from self._split
+
+    def __contains__(self, key: Any) -> bool:
+        if self._layer and key in self._layer:
+            return super().__contains__(key)
+        return key in self._split if key[1] else key[0] in self._whole
+
+    def pop(self, key: tuple[int, int]) -> None:
+        if key in self._split if key[1] else key[0] in self._whole:
+            super().pop(key)
+        else:
+            StoredTable.changes += 1
+            self._layer.pop(key, None)
+
+    def _put(self, tx: Transaction, key: tuple[int, int], _: Lease | None, now: Lease | None) -> None:
+        """A part that moves leaves its old key in the revive topic."""
+        ck_id, sub = key
+        before_ms = self.due_ms(key)
+        if before_ms is not None and (now is None or now.due_ms != before_ms):
+            tx.delete("due", DUE_KEY.pack(before_ms, ck_id, sub))
+        if now is not None:
+            value = b"" if sub == SUB_OWNER else checkpoint.encode_lease(sub, now, self._cks[ck_id].members)
+            tx.put("due", DUE_KEY.pack(now.due_ms, ck_id, sub), value)
+
+    def merge(self) -> None:
+        for key, value in self.changed_items():
+            table: Sharded[Any, int] = self._split if key[1] else self._whole
+            name = key if key[1] else key[0]
+            if value is None:
+                table.pop(name, None)
+            else:
+                table[name] = value.due_ms
+        super().merge()

@@ -1,0 +1,203 @@
+"""What follows from leases: sums that memory keeps, moved by `Tx.hold` and counted once at start.
+
+    held       G, T → messages leased, owned, in backoff     clients    G, client → messages leased to it
+    in_flight  G, T, Q → what is limited                      pins       chunk → leased messages in it
+    locks      G, T, message group → undone members           owned, loose, attempts, session_leases …
+
+The scan at start reads the keys of `due` and the heads of `ck`: a CheckPoint of one message has all that counts at
+fixed places. Others are decoded, which costs each of them some 10 µs, and may be a thousand messages.
+"""
+
+import itertools
+import operator
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, TypeVar
+
+from popmq_server.model import checkpoint
+from popmq_server.model.checkpoint import BACKOFF, FIFO, NAMED, SESSION, SINGLE, SINGLE_BYTES, CheckPoint, members_of
+from popmq_server.model.records import RETRY_QUEUE, Held
+from popmq_server.state import oldest_leased, session_ids
+from popmq_server.state.checkpoints import BATCH
+from popmq_server.storage.keys import SUB_OWNER, U64
+from popmq_server.storage.lmdb import Transaction
+
+if TYPE_CHECKING:
+    from popmq_server.state.state import State
+
+K = TypeVar("K")
+Sum = defaultdict[K, int]
+Entry = tuple[bytes, bytes]
+
+
+def _is_single(head: tuple[int, ...]) -> bool:
+    """Whether a CheckPoint has one message, no owner and no message group: then it is undone as long as it is there."""
+    version, _, _, kind, owner_id, runs, chunks, _, members, *_ = head
+    return (version, owner_id, runs, chunks, members) == (checkpoint.VERSION, 0, 1, 1, 1) and kind & ~SESSION != FIFO
+
+
+def attempt_key(group_id: int, topic_id: int, client: str, attempt_id: str) -> int:
+    """What a Pop that may be repeated is found by. Whoever finds a CheckPoint by it compares the texts.
+
+    A number, and not the texts: each lease of the SDK has one. Made of the texts as they are stored, which the scan at
+    start need not read for it.
+    """
+    return hash((group_id, topic_id, checkpoint.texts_of(attempt_id, client)))
+
+
+#: How the texts of a CheckPoint without an attempt id begin.
+_NO_ATTEMPT = b'["",'
+_FIRST = operator.itemgetter(0)
+
+
+def shifted(held: Held, kind: int, owner_id: int, count: int) -> Held:
+    """`held` with `count` (may be negative) members of a CheckPoint more."""
+    if owner_id:
+        return held._replace(owned=held.owned + count)
+    if kind == BACKOFF:
+        return held._replace(backoff=held.backoff + count)
+    return held._replace(ordinary=held.ordinary + count)
+
+
+def locked_counts(ck: CheckPoint, bits: int) -> dict[bytes, int]:
+    """How many members of `bits` hold the lock of each message group; none outside FIFO topics."""
+    found: dict[bytes, int] = {}
+    if ck.groups:
+        for member in members_of(bits):
+            message_group = ck.groups[member]
+            found[message_group] = found.get(message_group, 0) + 1
+    return found
+
+
+def queue_counts(ck: CheckPoint, bits: int) -> list[tuple[int, int]]:
+    """(queue or RETRY_QUEUE, members of `bits`) pairs, one for each run that has any."""
+    return [(RETRY_QUEUE if run.size else run.queue, inside.bit_count()) for run, _, inside in ck.runs_with(bits)]
+
+
+def load(state: "State", kv: Transaction) -> None:
+    """The scan at start."""
+    split: dict[int, list[int]] = {}
+    for ck_id, sub in state.leases.load_keys(kv):
+        if sub != SUB_OWNER:
+            split.setdefault(ck_id, []).append(sub)
+    for ck_id, subs in split.items():
+        if (parts := len(subs) + ((ck_id, 0) in state.leases)) > 1:
+            state.subs.load(ck_id, parts)
+    sums, entries = _Sums(state), kv.copies("ck")
+    while batch := list(itertools.islice(entries, BATCH)):
+        for key, value in sums.add_singles(batch):
+            ck = checkpoint.decode(U64.unpack(key)[0], memoryview(value))
+            sums.add(kv, ck, split.get(ck.ck_id, ()))
+    sums.tell()
+
+
+class _Sums:
+    """Counts CheckPoints in plain dictionaries, and hands the sums to the tables at the end."""
+
+    def __init__(self, state: "State") -> None:
+        self.state = state
+        self.held: Sum[tuple[int, int, int, int, int]] = defaultdict(int)  # G, T, kind, owner, queue or RETRY_QUEUE
+        self.pins: Sum[oldest_leased.Pinned] = defaultdict(int)  # G, T, chunk
+        self.clients: Sum[tuple[int, str]] = defaultdict(int)
+        self.locks: dict[tuple[int, int, bytes], tuple[int, int, int]] = {}
+        self.loose: Sum[int] = defaultdict(int)
+        self.attempts: dict[int, int] = {}
+        self.lite_attempts: defaultdict[int, list[int]] = defaultdict(list)
+        self.sessions: defaultdict[str, list[int]] = defaultdict(list)
+
+    def add_singles(self, batch: list[Entry]) -> list[Entry]:
+        """Counts the CheckPoints of one message; those that have more to them than their heads tell are given back.
+
+        Column by column, since a counter that is fed by a struct runs without a line of Python for each lease.
+        """
+        heads = b"".join([value[:SINGLE_BYTES] for _, value in batch])
+        counts, others = Counter(SINGLE.iter_unpack(heads)), list[Entry]()
+        if not all(map(_is_single, counts)):
+            single = list(map(_is_single, SINGLE.iter_unpack(heads)))
+            others = [entry for entry, is_single in zip(batch, single, strict=True) if not is_single]
+            batch = list(itertools.compress(batch, single))
+            heads = b"".join([value[:SINGLE_BYTES] for _, value in batch])
+            counts = Counter(SINGLE.iter_unpack(heads))
+        for (_, group_id, topic_id, kind, _, _, _, queue, _, size, chunk), count in counts.items():
+            self.held[group_id, topic_id, kind & ~SESSION, 0, RETRY_QUEUE if size else queue] += count
+            self.pins[group_id, topic_id, chunk] += count
+        self._name_singles(batch, heads, {head[1:4] for head in counts})
+        return others
+
+    def _name_singles(self, batch: list[Entry], heads: bytes, kinds: set[tuple[int, ...]]) -> None:
+        """What CheckPoints of one message are found by; nobody asks for backoff. `kinds`: their G, T, kind."""
+        if any(kind == BACKOFF for _, _, kind in kinds):
+            wanted = [kind != BACKOFF for _, _, kind in NAMED.iter_unpack(heads)]
+            batch = list(itertools.compress(batch, wanted))
+            heads = b"".join([value[:SINGLE_BYTES] for _, value in batch])
+        texts = [value[SINGLE_BYTES:] for _, value in batch]
+        ids = [ck_id for (ck_id,) in U64.iter_unpack(b"".join([key for key, _ in batch]))]
+        clients = checkpoint.clients_in(texts)
+        named = list(kinds) * len(batch) if len(kinds) == 1 else list(NAMED.iter_unpack(heads))
+        for (group_id, client), count in Counter(zip(map(_FIRST, named), clients, strict=True)).items():
+            self.clients[group_id, client] += count
+        has_attempt = [text[:4] != _NO_ATTEMPT for text in texts]
+        tried = [hash((group_id, topic_id, text)) for (group_id, topic_id, _), text in zip(named, texts, strict=True)]
+        self.attempts.update(itertools.compress(zip(tried, ids, strict=True), has_attempt))
+        if any(kind & SESSION or self.state.parent_of(topic_id) for _, topic_id, kind in kinds):
+            for row in zip(ids, named, clients, texts, strict=True):
+                self._name(*row)
+
+    def _name(self, ck_id: int, named: tuple[int, int, int], client: str, texts: bytes) -> None:
+        """What one CheckPoint is found by: its client, when the lease lives with it, and a Pop that is repeated."""
+        group_id, topic_id, kind = named
+        if kind & SESSION:
+            self.sessions[client].append(ck_id)
+        if not texts.startswith(_NO_ATTEMPT):
+            self.attempts[hash((group_id, topic_id, texts))] = ck_id
+            if parent := self.state.parent_of(topic_id):
+                self.lite_attempts[hash((group_id, parent, texts))].append(ck_id)
+
+    def add(self, kv: Transaction, ck: CheckPoint, subs: list[int] | tuple[()]) -> None:
+        """Any CheckPoint, by its parts: as Tx.hold counts a living one."""
+        bits = sum(1 << sub - 1 for sub in subs)
+        if (whole := self.state.leases.whole(kv, ck)) is not None:
+            bits |= whole.undone & ~whole.released
+            self.loose[ck.owner_id] += whole.released.bit_count()
+        where = (ck.group_id, ck.topic_id)
+        for queue, count in queue_counts(ck, bits):
+            self.held[*where, ck.kind, ck.owner_id, queue] += count
+        for chunk, count in ck.pinned(bits).items():
+            self.pins[*where, chunk] += count
+        for message_group, count in locked_counts(ck, bits).items():
+            before = self.locks.get((*where, message_group), (0, 0, 0))[0]
+            self.locks[*where, message_group] = (before + count, ck.owner_id, ck.part)
+        if ck.kind != BACKOFF:
+            self.clients[ck.group_id, ck.client] += bits.bit_count()
+        kind = ck.kind | SESSION if ck.session else ck.kind
+        self._name(ck.ck_id, (*where, kind), ck.client, checkpoint.texts_of(ck.attempt_id, ck.client, ck.reason))
+
+    def tell(self) -> None:
+        """Hands the sums to the tables."""
+        state = self.state
+        for (group_id, topic_id, kind, owner_id, queue), count in self.held.items():
+            for where in ((group_id, topic_id), (group_id, state.parent_of(topic_id))):
+                if where[1]:
+                    state.held.load(where, shifted(state.held.get(where, Held()), kind, owner_id, count))
+            if owner_id:
+                state.owned.load(owner_id, state.owned.get(owner_id, 0) + count)
+            elif kind != BACKOFF:
+                place = (group_id, topic_id, queue)
+                state.in_flight.load(place, state.in_flight.get(place, 0) + count)
+        state.loose.load_all({owner_id: count for owner_id, count in self.loose.items() if owner_id})
+        self._tell_pins()
+        state.clients.load_all(self.clients)
+        state.locks.load_all(self.locks)
+        state.attempts.load_all(self.attempts)
+        state.lite_attempts.load_all({key: tuple(sorted(ids)) for key, ids in self.lite_attempts.items()})
+        session_ids.load(state, self.sessions)
+
+    def _tell_pins(self) -> None:
+        """Messages under leases by chunk, and by group and topic; what a lite topic has counts for its parent too."""
+        pins: Sum[int] = defaultdict(int)
+        above: Sum[oldest_leased.Pinned] = defaultdict(int)
+        for (group_id, topic_id, chunk), count in self.pins.items():
+            pins[chunk] += count
+            if parent := self.state.parent_of(topic_id):
+                above[group_id, parent, chunk] += count
+        self.state.pins.load_all(pins)
+        oldest_leased.load(self.state, self.pins | above)

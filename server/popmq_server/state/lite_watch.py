@@ -1,0 +1,230 @@
+"""Who wants which lite topics: sets of names, and for each set the lite topics that have something for it.
+
+    watch   group, topic, client → names, until when                      SyncLiteSubscription, or the names of a Pop
+    line    of each watch: those of its names that a Pop would get something from, those first that wait longest
+
+    Send ─▶ a lite topic has a message ─┐
+    Ack  ─▶ its lock opens ─────────────┼─▶ judge ─▶ the lines of those who watch it, and who has to be woken
+    revive, release ─▶ it waits again ──┘
+
+So a Pop looks at what has something, never at all 2,000 names: the work follows the events. A line may name a lite
+topic that has nothing any more; the Pop that finds that out takes it off. It never lacks one that has something.
+
+Watches live in memory. They end when nobody refreshes them for a while, and with the process: clients tell their set
+anew every half minute. An aborted commit takes back every change of theirs (undo.py): a command that runs a second time
+must find the names as they were, or it would not see which of them are new to the group. Keys are names, not ids: a
+topic that is purged or made anew keeps those who wait for it.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+
+from popmq_server.errors import Refused
+from popmq_server.state.ready_groups import Line
+from popmq_server.state.undo import Undo
+from popmq_server.storage.keys import hash16
+
+#: group, topic, client.
+Key = tuple[str, str, str]
+#: What a parked Pop of lite topics waits for: (group, lot).
+Lot = tuple[str | None, str]
+
+#: How long a watch lives without a sign of its client. Clients tell theirs every 30 s.
+WATCH_MS = 75_000
+#: Names in all watches, of whoever: memory has an end.
+NAMES_MAX = 2_000_000
+
+
+def named(names: Iterable[str]) -> str:
+    """The client of a Pop that names its lite topics: all who name the same share one watch."""
+    return "\1" + hash16(*sorted(names)).hex()
+
+
+def lot_of(topic: str, client: str) -> str:
+    """Where Pops of a watch are parked, beside the names of topics."""
+    return f"{topic}\0{client}"
+
+
+def topic_of(lot: str) -> str:
+    """The topic of a lot."""
+    return lot.partition("\0")[0]
+
+
+class Watch:
+    """One set of names. `line` None: to be made from the tables. `evicted`: names that another client took over.
+
+    For `Watches` alone to change.
+    """
+
+    __slots__ = ("evicted", "line", "names", "until_ms")
+
+    def __init__(self, line: Line[str]) -> None:
+        self.names: dict[str, None] = {}
+        self.line: Line[str] | None = line
+        self.until_ms = 0
+        self.evicted: frozenset[str] = frozenset()
+
+
+class Watches:
+    """All watches, by key and by name. For the writer thread."""
+
+    def __init__(
+        self, topic_id: Callable[[str, str], int | None], deliverable: Callable[[str, int], bool], undo: Undo
+    ) -> None:
+        """`topic_id`: of a lite topic by the names of its parent and its own. `deliverable`: for a group, by id."""
+        self._topic_id = topic_id
+        self._deliverable = deliverable
+        self._undo = undo
+        self._watches: dict[Key, Watch] = {}
+        self._by_name: dict[tuple[str, str], dict[Key, None]] = {}
+        self._by_topic: dict[str, dict[Key, None]] = {}
+        #: Names in all watches.
+        self.names = 0
+
+    def get(self, key: Key, now_ms: int) -> Watch | None:
+        """A watch that lives."""
+        watch = self._watches.get(key)
+        return watch if watch is not None and watch.until_ms > now_ms else None
+
+    def refresh(self, key: Key, now_ms: int) -> Watch:
+        """A watch, made if there is none, with a life of WATCH_MS from now."""
+        watch = self.get(key, now_ms)
+        if watch is None:
+            self.drop(key)
+            watch = Watch(Line(self._undo))
+            self._put(key, watch)
+            self._undo.note(self._take, key)
+        self._set(watch, "until_ms", now_ms + WATCH_MS)
+        return watch
+
+    def _set(self, watch: Watch, field: str, value: object) -> None:
+        self._undo.note(setattr, watch, field, getattr(watch, field))
+        setattr(watch, field, value)
+
+    def _put(self, key: Key, watch: Watch) -> None:
+        self._watches[key] = watch
+        self._by_topic.setdefault(key[1], {})[key] = None
+
+    def _take(self, key: Key) -> None:
+        del self._watches[key]
+        _leave(self._by_topic, key[1], key)
+
+    def add(self, key: Key, names: Iterable[str]) -> bool:
+        """More names for a watch; whether one of them has something."""
+        watch, woken = self._watches[key], False
+        for name in names:
+            if name not in watch.names:
+                self._put_name(key, watch, name)
+                self._undo.note(self._take_name, key, watch, name)
+                woken |= self._judge(key, watch, name)
+        return woken
+
+    def _put_name(self, key: Key, watch: Watch, name: str) -> None:
+        watch.names[name] = None
+        self._by_name.setdefault((key[1], name), {})[key] = None
+        self.names += 1
+
+    def _take_name(self, key: Key, watch: Watch, name: str) -> None:
+        del watch.names[name]
+        _leave(self._by_name, (key[1], name), key)
+        self.names -= 1
+
+    def remove(self, key: Key, names: Iterable[str]) -> None:
+        """Fewer names."""
+        watch = self._watches.get(key)
+        for name in list(names) if watch is not None else ():
+            if watch is not None and name in watch.names:
+                if watch.line is not None:
+                    watch.line.stand(name, False)
+                self._take_name(key, watch, name)
+                self._undo.note(self._put_name, key, watch, name)
+
+    def evict(self, key: Key, names: Iterable[str]) -> None:
+        """Names that another client took over: all of them, whatever was noted before."""
+        if (watch := self._watches.get(key)) is not None:
+            self._set(watch, "evicted", frozenset(names))
+
+    def drop(self, key: Key) -> None:
+        """The client is gone."""
+        watch = self._watches.get(key)
+        if watch is not None:
+            self.remove(key, list(watch.names))
+            self._take(key)
+            self._undo.note(self._put, key, watch)
+
+    def drop_client(self, client: str) -> None:
+        """A client has ended."""
+        for key in [key for key in self._watches if key[2] == client]:
+            self.drop(key)
+
+    def check_room(self, fresh: int, now_ms: int) -> None:
+        """Raises Refused when so many more names are more than the broker keeps in memory."""
+        if self.names + fresh > NAMES_MAX:
+            self.expire(now_ms)
+        if self.names + fresh > NAMES_MAX:
+            raise Refused(
+                "LITE_SUBSCRIPTION_QUOTA",
+                f"the clients of this broker read {self.names} lite topics in all, at most {NAMES_MAX} may be",
+                field="lite_topics",
+                action="name fewer of them; those of a client that is gone are forgotten a minute later",
+            )
+
+    def expire(self, now_ms: int) -> None:
+        """Drops what nobody refreshed."""
+        for key in [key for key, watch in self._watches.items() if watch.until_ms <= now_ms]:
+            self.drop(key)
+
+    def watchers(self, topic: str, lite_topic: str, now_ms: int) -> list[Key]:
+        """Who watches a lite topic, of all groups."""
+        found = self._by_name.get((topic, lite_topic), ())
+        return [key for key in found if self._watches[key].until_ms > now_ms]
+
+    def lots_of(self, group: str | None, topic: str) -> set[Lot]:
+        """Where all Pops of lite topics of a topic are parked: its rules have changed."""
+        found = self._by_topic.get(topic, ())
+        return {(key[0], lot_of(*key[1:])) for key in found if group in (None, key[0])}
+
+    def judge(self, group: str | None, topic: str, lite_topic: str) -> set[Lot]:
+        """Something happened to a lite topic: the lines follow. The lots of those who get something from it now."""
+        woken = set[Lot]()
+        for key in self._by_name.get((topic, lite_topic), ()):
+            if group in (None, key[0]) and self._judge(key, self._watches[key], lite_topic):
+                woken.add((key[0], lot_of(*key[1:])))
+        return woken
+
+    def _judge(self, key: Key, watch: Watch, name: str) -> bool:
+        """Puts a name at the end of a line, or takes it out; whether it has something."""
+        topic_id = self._topic_id(key[1], name)
+        has = topic_id is not None and self._deliverable(key[0], topic_id)
+        if watch.line is not None:
+            watch.line.stand(name, has)
+        return has
+
+    def line(self, key: Key) -> Iterator[str]:
+        """The names of a watch that may have something, those first that wait longest. Changes are allowed."""
+        watch = self._watches.get(key)
+        if watch is None:
+            return iter(())
+        if watch.line is None:
+            self._set(watch, "line", Line[str](self._undo))
+            for name in watch.names:
+                self._judge(key, watch, name)
+        return iter(list(watch.line or ()))
+
+    def waiting(self, key: Key) -> int:
+        """How many names stand in a line."""
+        return sum(1 for _ in self.line(key))
+
+    def reset(self, group: str) -> None:
+        """A group is gone; one that is made anew under its name has read nothing."""
+        for key, watch in self._watches.items():
+            if key[0] == group:
+                self._set(watch, "line", None)
+
+
+def _leave(index: dict, value: object, key: Key) -> None:  # type: ignore[type-arg]
+    """Takes a key out of an index, and an empty place with it."""
+    place = index.get(value)
+    if place is not None:
+        place.pop(key, None)
+        if not place:
+            del index[value]

@@ -1,0 +1,447 @@
+"""What the broker knows: tables over the store.
+
+`State` is a write-through image of the small half of the store (positions, counters, owners); the large half (log,
+consume queue, retry entries) is read from LMDB when needed. CheckPoints and leases are tables like the others, but what
+is committed of them stays in the store (checkpoints.py). What changes it is a `Tx` (tx.py).
+
+At start one scan of ck, due, own, tok and a look at the ends of each queue rebuild everything; history is never read.
+
+    table          key → value                                                stored in
+    topics, groups id → settings                                              topic, group
+    ids            ("t" or "g", name) → id                                    name
+    lite_ids       parent T, lite topic → id                                  name
+    lites          parent T → how many lite topics, and their messages        follows
+    unread         G, parent T → messages of lite topics not popped yet       follows
+    purges         id → what of a deleted topic or group is still there       purge
+    queue_min      T, Q → first readable offset                               queue
+    queue_max      T, Q → next offset                                         follows from cq
+    poff           G, T, Q → next offset to pop                               poff
+    stat           G, T → counters                                            stat
+    subscriptions  G, T → filter, consume mode                                sub
+    sweeps         G, T → what a reset or a switch has left to do             sweep
+    topic_stat     T → counters of the topic                                  tstat
+    ck             ck_id → CheckPoint                                         ck
+    leases         ck_id, sub → Lease; owner id, SUB_OWNER → its own key      due
+    owners, tokens G, hash → Owner; G, T, hash → Token                        own, tok
+    total, passed  T, and G, T → sums of queue_max and of poff                follow
+    held, owned    G, T, and owner → messages under leases                    follow from ck and due
+    in_flight      G, T, Q → the same for ordinary pops: what is limited      follows
+    subs           ck_id → parts of its lease, where there are several        follows
+    unburied       ck_id, sub → members whose dead letter finds no room       nowhere: seen again by the revive
+    pins           chunk → leased messages in it                              follows
+    loose          owner → its messages in the retry topic, tied              follows
+    clients        G, client → messages leased to it                          follows
+    group_pins, span_chunks, spans    the same by group and topic: oldest_leased.py   follow
+    attempts       hash of G, T, client, attempt id → ck_id                   follows from ck
+    lite_attempts  hash of G, parent T, client, attempt id → ck_ids           the same
+    session_leases, session_spans    client → ck_ids of leases that live with it: session_ids.py      follow
+    checks         T (0: given up) → when its first half message is looked at follows from hdue
+    waiting, tied  G, T, message group → entries in fwait, and tied to owners follow from fwait
+    stopped        G, T, message group → (offset, why) of what stopped it     follows from fwait
+    locks          G, T, message group → undone members, owner, part          follows from ck and due
+    turns          G, T → which queues were served longest ago, and more       nowhere: turns.py
+    buckets        kind, T, G → tokens of a quota, and when that was          nowhere: full after a restart
+    open_chunks    T → the chunk that small commits share (topic.py)          nowhere: a restart begins new ones
+
+What follows is kept in tables all the same, so that an aborted commit takes it back with the rest. `check.differences`
+compares every table of a living broker with those of a fresh start.
+"""
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from popmq_server.model.checkpoint import CheckPoint
+from popmq_server.model.records import (
+    IN_FLIGHT_MAX,
+    SUBSCRIPTION_EXPIRY_MS,
+    Counters,
+    Group,
+    Held,
+    Lites,
+    OpenChunk,
+    Owner,
+    Stat,
+    Subscription,
+    Sweep,
+    Token,
+    Topic,
+    TopicStat,
+    Void,
+)
+from popmq_server.state import lease_sums
+from popmq_server.state.checkpoints import CheckPoints, Leases
+from popmq_server.state.lease_sums import attempt_key
+from popmq_server.state.lite_watch import Watches
+from popmq_server.state.ready_groups import Lines
+from popmq_server.state.turns import Turns
+from popmq_server.state.undo import Undo
+from popmq_server.storage.keys import (
+    CQ_ENTRY,
+    CQ_KEY,
+    FWAIT_KEY,
+    FWAIT_VALUE,
+    HDUE_KEY,
+    I64,
+    POFF_KEY,
+    QUEUE_ENDS,
+    QUEUE_KEY,
+    STAT_KEY,
+    U32,
+    U64,
+    hash8,
+)
+from popmq_server.storage.lmdb import Transaction
+from popmq_server.storage.rows import every_field, read_row, store_rows, without_defaults
+from popmq_server.storage.table import Table
+
+_COUNTERS = b"counters"
+#: Names of lite topics stand under this letter, with the id of their parent.
+LITE_NAME = b"l"
+#: What a group of an older store does not say.
+_OLDER_GROUP = {
+    "fifo": False,
+    "in_flight_max": IN_FLIGHT_MAX,
+    "stop_on_failure": False,
+    "lite_exclusive": False,
+    "consume_enable": True,
+    "subscription_expiry_ms": SUBSCRIPTION_EXPIRY_MS,
+}
+
+
+def _put_packed(name: str, pack: Callable[..., bytes], width: Callable[[Any], bytes]) -> Callable[..., None]:
+    """A store function for a table whose keys pack into fixed fields."""
+
+    def store(tx: Transaction, key: Any, _: Any, value: Any) -> None:
+        raw = pack(*key)
+        if value is None:
+            tx.delete(name, raw)
+        else:
+            tx.put(name, raw, width(value))
+
+    return store
+
+
+def _stat_bytes(stat: Stat | TopicStat) -> bytes:
+    """Signed: `start` goes below zero when a group that pulls sends back what it has not committed."""
+    return b"".join(map(I64.pack, stat))
+
+
+def _numbers(raw: bytes | memoryview, count: int) -> list[int]:
+    """`count` numbers; a store of an older format has fewer, the others begin at zero."""
+    return [I64.unpack_from(raw, 8 * place)[0] if 8 * place < len(raw) else 0 for place in range(count)]
+
+
+def _pair_key(key: tuple[int, int]) -> bytes:
+    return STAT_KEY.pack(*key)
+
+
+def _owner_key(key: tuple[int, bytes]) -> bytes:
+    return U32.pack(key[0]) + key[1]
+
+
+def _token_key(key: tuple[int, int, bytes]) -> bytes:
+    return STAT_KEY.pack(key[0], key[1]) + key[2]
+
+
+def _owner_fields(owner: Owner) -> dict[str, Any]:
+    """The hash of its name stands in its key."""
+    return owner._asdict() | {"key": ""}
+
+
+class State:
+    """All tables. `transactional` lists them in the order in which they are flushed."""
+
+    def __init__(self) -> None:
+        self.topics: Table[int, Topic] = Table(store_rows("topic", Topic, U32.pack, without_defaults))
+        self.groups: Table[int, Group] = Table(store_rows("group", Group, U32.pack, every_field))
+        self.ids: Table[tuple[str, str], int] = Table(_store_name)
+        self.lite_ids: Table[tuple[int, str], int] = Table(_store_lite_name)
+        self.purges: Table[int, str] = Table(_put_packed_id("purge", str.encode))
+        self.queue_min: Table[tuple[int, int], int] = Table(self._store_queue_ends)
+        self.poff: Table[tuple[int, int, int], int] = Table(_put_packed("poff", POFF_KEY.pack, U64.pack))
+        self.stat: Table[tuple[int, int], Stat] = Table(_put_packed("stat", STAT_KEY.pack, _stat_bytes))
+        self.subscriptions: Table[tuple[int, int], Subscription] = Table(
+            store_rows("sub", Subscription, _pair_key, every_field)
+        )
+        self.sweeps: Table[tuple[int, int], Sweep] = Table(store_rows("sweep", Sweep, _pair_key, every_field))
+        self.topic_stat: Table[int, TopicStat] = Table(_put_packed_id("tstat", _stat_bytes))
+        self.ck = CheckPoints()
+        self.leases = Leases(self.ck)
+        self.owners: Table[tuple[int, bytes], Owner] = Table(store_rows("own", Owner, _owner_key, _owner_fields))
+        self.tokens: Table[tuple[int, int, bytes], Token] = Table(store_rows("tok", Token, _token_key, every_field))
+        self.counters: Table[str, Counters] = Table(_store_counters)
+        # Memory only: follow from the tables above, or from the ends of the queues.
+        #: Sums over the queues: next offsets of a topic, next offsets to pop of a group in a topic. Their difference is
+        #: what the group has not popped yet, without a walk over the queues.
+        self.total: Table[int, int] = Table()
+        self.passed: Table[tuple[int, int], int] = Table()
+        self.queue_max: Table[tuple[int, int], int] = Table()
+        self.topic_groups: Table[int, tuple[int, ...]] = Table()
+        self._follow_leases()
+        self.checks: Table[int, int] = Table()
+        self.waiting: Table[tuple[int, int, bytes], int] = Table()
+        self.tied: Table[tuple[int, int, bytes], int] = Table()
+        self.locks: Table[tuple[int, int, bytes], tuple[int, int, int]] = Table()
+        self.stopped: Table[tuple[int, int, bytes], tuple[tuple[int, str], ...]] = Table()
+        #: What an abort takes back in what is no table.
+        self.undo = Undo()
+        self.lines = Lines(self.waiting, self.locks, self.stopped, self.undo)
+        self.lites: Table[int, Lites] = Table()
+        self.unread: Table[tuple[int, int], int] = Table()
+        self.lite_attempts: Table[int, tuple[int, ...]] = Table()
+        self.watches = Watches(self.watched_id, self.deliverable, self.undo)
+        self.owner_keys: Table[int, tuple[int, bytes]] = Table()
+        self.owner_tokens: Table[int, tuple[tuple[int, int, bytes], ...]] = Table()
+        #: Index blocks that were put since somebody looked whether they can be said together (index_merge.py).
+        self.fresh_blocks = 0
+        #: Whose turn it is in pops and in sends: a restart begins anew.
+        self.turns: Table[tuple[int, int], Turns] = Table()
+        self.send_turns: dict[int, int] = {}
+        #: Where pops go on in a retry topic that a reset made void, and of which voids that is true: invalidated.py.
+        self.void_begins: dict[tuple[int, int], tuple[tuple[Void, ...], bytes]] = {}
+        #: Tokens of quotas by (kind, T, G), in thousandths, and when that was: quotas.py. A restart fills them.
+        self.buckets: Table[tuple[int, int, int], tuple[int, int]] = Table()
+        #: Names of topics for whose half messages a live producer can answer (check_back.py): the event loop tells.
+        self.listened: frozenset[str] = frozenset()
+        #: Chunks whose pointers are being searched, and into which nothing has moved since: kept.py.
+        self.searched: set[int] = set()
+        self._begin_in_memory()
+        self.transactional: list[Table[Any, Any]] = [table for table in vars(self).values() if isinstance(table, Table)]
+        self.counters.load("", Counters())
+
+    def _follow_leases(self) -> None:
+        """What follows from CheckPoints and leases: lease_sums.py."""
+        self.held: Table[tuple[int, int], Held] = Table()
+        self.in_flight: Table[tuple[int, int, int], int] = Table()
+        self.owned: Table[int, int] = Table()
+        self.subs: Table[int, int] = Table()
+        self.pins: Table[int, int] = Table()
+        self.group_pins: Table[tuple[int, int, int], int] = Table()
+        self.span_chunks: Table[tuple[int, int, int], tuple[int, ...]] = Table()
+        self.spans: Table[tuple[int, int], tuple[int, ...]] = Table()
+        #: How far a walk over CheckPoints has come: of a removal by (id,), of a sweep by (G, T). A restart begins anew.
+        self.walked: Table[tuple[int, ...], int] = Table()
+        self.attempts: Table[int, int] = Table()
+        self.session_leases: Table[tuple[str, int], tuple[int, ...]] = Table()
+        self.session_spans: Table[tuple[str], tuple[int, ...]] = Table()
+        self.loose: Table[int, int] = Table()
+        self.clients: Table[tuple[int, str], int] = Table()
+
+    def _begin_in_memory(self) -> None:
+        """What a restart forgets: topics that are to be trimmed, for so many bytes more; where looking at their chunks
+        goes on; when that ended: size_limit.py, which looks over everything within a minute.
+        """
+        # Members whose lease has ended with no attempt left and whose dead letter finds no room; how many of a group in
+        # a topic. After a restart nobody knows of them before the revive has met them again.
+        self.unburied, self.unburied_count = Table[tuple[int, int], int](), Table[tuple[int, int], int]()
+        self.trims: dict[int, int] = {}
+        self.looked: dict[int, int] = {}
+        self.trimmed: dict[int, int] = {}
+        self.firsts: dict[int, int] = {}
+        #: The chunk of a topic that small commits share: topic.py.
+        self.open_chunks: Table[int, OpenChunk] = Table()
+        #: When a group last asked to read a topic, ms: expiry.py.
+        self.last_read: dict[tuple[int, int], int] = {}
+        #: The same by queue, of pops and pulls: subscription.note_read.
+        self.queue_reads: dict[tuple[int, int], dict[int, int]] = {}
+
+    def _store_queue_ends(self, tx: Transaction, key: tuple[int, int], _: int | None, least: int | None) -> None:
+        """The end is told by the last block, unless retention dropped that one and an earlier one is still held."""
+        if least is None:
+            tx.delete("queue", QUEUE_KEY.pack(*key))
+        else:
+            tx.put("queue", QUEUE_KEY.pack(*key), QUEUE_ENDS.pack(least, self.queue_max.get(key, least)))
+
+    def named_topics(self) -> Iterator[Topic]:
+        """All topics but lite ones, which may be many."""
+        return (self.topics[topic_id] for (kind, _), topic_id in self.ids.items() if kind == "t")
+
+    def alive(self, topic_id: int) -> bool:
+        """Whether a topic is there, and its parent if it is a lite one."""
+        topic = self.topics.get(topic_id)
+        return topic is not None and (not topic.parent_id or topic.parent_id in self.topics)
+
+    def parent_of(self, topic_id: int) -> int:
+        """The id of the topic that a lite topic belongs to; 0 for all others."""
+        topic = self.topics.get(topic_id)
+        return 0 if topic is None else topic.parent_id
+
+    def watched_id(self, topic_name: str, lite_topic: str) -> int | None:
+        """The id of a lite topic by names, None when it is not there."""
+        return self.lite_ids.get((self.ids.get(("t", topic_name), 0), lite_topic))
+
+    def deliverable(self, group_name: str, topic_id: int) -> bool:
+        """Whether a Pop of the group would get something from a lite topic now."""
+        topic, group_id = self.topics.get(topic_id), self.ids.get(("g", group_name))
+        if topic is None or group_id is None:
+            return False
+        where = (group_id, topic_id)
+        key = (*where, lite_hash(topic.lite_topic))
+        if key in self.locks or key in self.stopped or self.sweeps.get(where, _NO_SWEEP).hides:
+            return False
+        return key in self.waiting or self.total.get(topic_id, 0) > self.passed.get(where, 0)
+
+    def read_through(self, kv: Transaction | None) -> None:
+        """From now on committed leases are read through this transaction; None: it is over."""
+        self.ck.kv = self.leases.kv = kv
+
+    def tried(self, group_id: int, topic_id: int, client: str, attempt_id: str) -> CheckPoint | None:
+        """What is left of a Pop that a client repeats; of LITE topics: `lite_pop.py`."""
+        ck_id = self.attempts.get(attempt_key(group_id, topic_id, client, attempt_id))
+        ck = None if ck_id is None else self.ck.get(ck_id)
+        asked = (group_id, topic_id, client, attempt_id)
+        return ck if ck is not None and (ck.group_id, ck.topic_id, ck.client, ck.attempt_id) == asked else None
+
+    def torn(self, ck_id: int, member: int) -> bool:
+        """Whether an owner has lost a member of a CheckPoint for good: what is tied to it is not tied any more."""
+        part = self.leases.get((ck_id, 0))
+        return part is not None and bool(part.torn >> member & 1)
+
+    def load(self, tx: Transaction) -> None:
+        """The scan at start."""
+        if (raw := tx.get("meta", _COUNTERS)) is not None:
+            count = len(Counters._fields)
+            older = Counters(*_numbers(raw, count))
+            self.counters.load("", older._replace(sched_id=older.sched_id or 1, txn_id=older.txn_id or 1))
+        self._load_names(tx)
+        for _, value in tx.scan("topic"):
+            self._load_topic(tx, Topic(**read_row(Topic, value)))
+        for key, value in tx.scan("group"):
+            fields = _OLDER_GROUP | read_row(Group, value)
+            self.groups.load(U32.unpack(key)[0], Group(**fields | {"delays_ms": tuple(fields["delays_ms"])}))
+        for key, value in tx.scan("purge"):
+            self.purges.load(U32.unpack(key)[0], bytes(value).decode())
+        for key, value in tx.scan("poff"):
+            where, offset = POFF_KEY.unpack(key), U64.unpack(value)[0]
+            self.poff.load(where, offset)
+            self.passed.load(where[:2], self.passed.get(where[:2], 0) + offset)
+        for key, value in tx.scan("stat"):
+            self.load_stat(STAT_KEY.unpack(key), Stat(*_numbers(value, len(Stat._fields))))
+        for key, value in tx.scan("sub"):
+            self.subscriptions.load(STAT_KEY.unpack(key), Subscription(**read_row(Subscription, value)))
+        for key, value in tx.scan("sweep"):
+            self.sweeps.load(STAT_KEY.unpack(key), _sweep(read_row(Sweep, value)))
+        self._load_topic_stats(tx)
+        self._load_checks(tx)
+        self._load_owners(tx)
+        lease_sums.load(self, tx)
+        self._load_waiting(tx)
+        self._load_lites()
+
+    def _load_names(self, tx: Transaction) -> None:
+        """Names of lite topics stand under their parent's id, so nobody finds them once that is gone."""
+        for key, value in tx.scan("name"):
+            if key[:1] == LITE_NAME:
+                self.lite_ids.load((U32.unpack_from(key, 1)[0], key[5:].decode()), U32.unpack(value)[0])
+            else:
+                self.ids.load((chr(key[0]), key[1:].decode()), U32.unpack(value)[0])
+
+    def _load_topic(self, tx: Transaction, topic: Topic) -> None:
+        """Looks at both ends of each queue."""
+        self.topics.load(topic.topic_id, topic)
+        for queue in range(topic.queues):
+            prefix = QUEUE_KEY.pack(topic.topic_id, queue)
+            raw = tx.get("queue", prefix)
+            least, most = QUEUE_ENDS.unpack(raw) if raw is not None else (0, 0)
+            if last := tx.last("cq", prefix):
+                most = max(most, CQ_KEY.unpack(last[0])[2] + len(last[1]) // CQ_ENTRY.size)
+            self.queue_min.load((topic.topic_id, queue), least)
+            self.queue_max.load((topic.topic_id, queue), most)
+            self.total.load(topic.topic_id, self.total.get(topic.topic_id, 0) + most)
+
+    def _load_topic_stats(self, tx: Transaction) -> None:
+        """A topic of an older store has no counters yet: its bytes are those of its chunks."""
+        for key, value in tx.scan("tstat"):
+            self.topic_stat.load(U32.unpack(key)[0], TopicStat(*_numbers(value, len(TopicStat._fields))))
+        for topic_id in self.topics:
+            if topic_id not in self.topic_stat:
+                sizes = (U32.unpack_from(value, U64.size)[0] for _, value in tx.scan("idx", U32.pack(topic_id)))
+                self.topic_stat.load(topic_id, TopicStat(sum(sizes)))
+
+    def _load_checks(self, tx: Transaction) -> None:
+        """Looks at the first half message of each topic that has any, and of those that are to be given up."""
+        for lane in (0, *(topic_id for topic_id, stat in self.topic_stat.items() if stat.half)):
+            if first := tx.first("hdue", U32.pack(lane)):
+                self.checks.load(lane, HDUE_KEY.unpack(first[0])[1])
+
+    def load_stat(self, where: tuple[int, int], stat: Stat) -> None:
+        """A group in a topic exists as soon as it has counters there."""
+        self.stat.load(where, stat)
+        self.topic_groups.load(where[1], (*self.topic_groups.get(where[1], ()), where[0]))
+
+    def _load_owners(self, tx: Transaction) -> None:
+        """Owners, then their tokens, in the order of their keys."""
+        for key, value in tx.scan("own"):
+            owner = Owner(**read_row(Owner, value) | {"key": key[4:]})
+            self.owners.load((owner.group_id, owner.key), owner)
+            self.owner_keys.load(owner.owner_id, (owner.group_id, owner.key))
+        for key, value in tx.scan("tok"):
+            token = Token(**read_row(Token, value))
+            token_key = (*STAT_KEY.unpack(key[:8]), key[8:])
+            self.tokens.load(token_key, token)
+            self.owner_tokens.load(token.owner_id, (*self.owner_tokens.get(token.owner_id, ()), token_key))
+
+    def _load_waiting(self, tx: Transaction) -> None:
+        """What waits in FIFO topics, by message group."""
+        for key, value in tx.scan("fwait"):
+            *where, message_group, offset = FWAIT_KEY.unpack(key)
+            group = (*where, message_group)
+            self.waiting.load(group, self.waiting.get(group, 0) + 1)
+            *_, bound_ck, _, stopped = FWAIT_VALUE.unpack_from(value)
+            if bound_ck:
+                self.tied.load(group, self.tied.get(group, 0) + 1)
+            if stopped:
+                reason = bytes(value[FWAIT_VALUE.size :]).decode()
+                self.stopped.load(group, (*self.stopped.get(group, ()), (offset, reason)))
+
+    def _load_lites(self) -> None:
+        """What topics know of their lite topics in sum."""
+        for (parent, _), topic_id in self.lite_ids.items():
+            where = (topic_id, 0)
+            sums = self.lites.get(parent, Lites())
+            messages = sums.messages + self.queue_max.get(where, 0) - self.queue_min.get(where, 0)
+            self.lites.load(parent, Lites(sums.topics + 1, messages))
+            for group_id in self.topic_groups.get(topic_id, ()):
+                unread = self.total.get(topic_id, 0) - self.passed.get((group_id, topic_id), 0)
+                self.unread.load((group_id, parent), self.unread.get((group_id, parent), 0) + unread)
+
+
+def _put_packed_id(name: str, width: Callable[[Any], bytes]) -> Callable[..., None]:
+    def store(tx: Transaction, key: int, _: Any, value: Any) -> None:
+        if value is None:
+            tx.delete(name, U32.pack(key))
+        else:
+            tx.put(name, U32.pack(key), width(value))
+
+    return store
+
+
+def _store_name(tx: Transaction, key: tuple[str, str], _: int | None, value: int | None) -> None:
+    raw = key[0].encode() + key[1].encode()
+    if value is None:
+        tx.delete("name", raw)
+    else:
+        tx.put("name", raw, U32.pack(value))
+
+
+def _store_lite_name(tx: Transaction, key: tuple[int, str], _: int | None, value: int | None) -> None:
+    raw = LITE_NAME + U32.pack(key[0]) + key[1].encode()
+    if value is None:
+        tx.delete("name", raw)
+    else:
+        tx.put("name", raw, U32.pack(value))
+
+
+#: A lite topic's name as its one message group has it in keys.
+lite_hash = functools.lru_cache(maxsize=65536)(hash8)
+_NO_SWEEP = Sweep()
+
+
+def _store_counters(tx: Transaction, _: str, __: Any, value: Counters) -> None:
+    tx.put("meta", _COUNTERS, b"".join(map(U64.pack, value)))
+
+
+def _sweep(fields: dict[str, Any]) -> Sweep:
+    voids = (Void(ck_id, rseq, *map(tuple, offsets)) for ck_id, rseq, *offsets in fields["voids"])
+    return Sweep(**fields | {"voids": tuple(voids)})

@@ -1,0 +1,329 @@
+"""The unit of work: one group commit in the making.
+
+One LMDB transaction, the layers of all tables, the messages staged for the log, and who will have to be woken after the
+commit. Handlers (core.py) take it first and change the broker through it only; `flush` writes what the tables changed,
+`merge` makes it true, `abort` forgets it.
+"""
+
+from typing import Any
+
+from popmq_server.errors import Refused
+from popmq_server.model.checkpoint import BACKOFF, CheckPoint, Lease
+from popmq_server.model.message import RETRY_PREFIX
+from popmq_server.model.records import IN_FLIGHT_MAX, Group, Held, Lites, Topic, TopicStat
+from popmq_server.state import marks, oldest_leased, session_ids
+from popmq_server.state.events import Event
+from popmq_server.state.lease_sums import attempt_key, locked_counts, queue_counts, shifted
+from popmq_server.state.space import unlimited
+from popmq_server.state.state import State
+from popmq_server.storage.keys import U32, U64
+from popmq_server.storage.lmdb import Store
+from popmq_server.storage.table import Table, changed
+
+
+class Tx:
+    """One group commit in the making. Handlers take it first; nothing outlives it but what `commit` merges."""
+
+    __slots__ = (
+        "answered",
+        "arrived",
+        "coming",
+        "events",
+        "kv",
+        "letters",
+        "now_ms",
+        "room",
+        "staged",
+        "staged_count",
+        "state",
+        "wall_ms",
+        "woken",
+    )
+
+    def __init__(self, state: State, store: Store, now_ms: int, wall_ms: int | None = None) -> None:
+        """Begins an LMDB transaction; `now_ms` is the time of everything in this commit.
+
+        `wall_ms`: what the machine's clock shows, for delivery times given as wall time; None: the same.
+        """
+        self.state = state
+        self.kv = store.begin()
+        state.read_through(self.kv)
+        self.now_ms = now_ms
+        #: What may still be written: space.py.
+        self.room = unlimited()
+        self.wall_ms = now_ms if wall_ms is None else wall_ms
+        #: Messages on their way into the log, by topic: topic.py.
+        self.staged: dict[int, list[Any]] = {}
+        self.staged_count = 0
+        #: Bytes of them in topics with a limit of bytes: size_limit.py.
+        self.coming: dict[int, int] = {}
+        #: Bytes of messages that the commands of this group have answered: answers.py.
+        self.answered = 0
+        #: What of dead letters the commands of this transaction may still write (deadletter.Budget).
+        self.letters: Any = None
+        #: (group name or None for all groups, topic name): something there became deliverable.
+        self.woken: set[tuple[str | None, str]] = set()
+        #: (queue as text or None for all queues, topic name): what those look at who wait for one queue.
+        self.arrived: set[tuple[str | None, str]] = set()
+        #: What operators are told of after the commit: events.py.
+        self.events: list[Event] = []
+
+    @property
+    def dirty(self) -> int:
+        """Grows with everything that an abort would have to undo."""
+        return self.kv.writes + self.staged_count + Table.changes + self.state.undo.changes
+
+    def next(self, field: str, count: int = 1) -> int:
+        """Takes `count` numbers of a counter; the first of them.
+
+        Numbers are never given out twice, also when what they named is gone: a handle of an old CheckPoint must not
+        fit a new one.
+        """
+        counters = self.state.counters[""]
+        first: int = getattr(counters, field)
+        self.state.counters[""] = counters._replace(**{field: first + count})
+        return first
+
+    def topic(self, name: str) -> Topic | None:
+        """A topic by name, as this transaction sees it."""
+        topic_id = self.state.ids.get(("t", name))
+        return None if topic_id is None else self.state.topics[topic_id]
+
+    def group(self, name: str) -> Group | None:
+        """A group by name, as this transaction sees it."""
+        group_id = self.state.ids.get(("g", name))
+        return None if group_id is None else self.state.groups[group_id]
+
+    def retry_topic(self, name: str) -> tuple[Group, Topic]:
+        """The group and the topic of `%RETRY%group+topic`, or Refused."""
+        group_name, _, topic_name = name.removeprefix(RETRY_PREFIX).partition("+")
+        group, topic = self.group(group_name), self.topic(topic_name)
+        if group is None or topic is None:
+            missing = f"group create {group_name}" if group is None else f"topic create {topic_name}"
+            raise Refused("TOPIC_NOT_FOUND", f"there is no topic {name!r}", field="topic", action=f"popmq {missing}")
+        return group, topic
+
+    def wake(self, group_id: int | None, topic_id: int) -> None:
+        """After the commit one parked Pop of the group (None: of each group) in the topic is to look again."""
+        topic = self.state.topics.get(topic_id)
+        group = self.state.groups.get(group_id) if group_id is not None else None
+        if topic is None or (group_id is not None and group is None):
+            return
+        name = group.name if group else None
+        if topic.parent_id:
+            self.woken |= self.state.watches.judge(name, topic.name, topic.lite_topic)
+        else:
+            self.woken.add((name, topic.name))
+            self.woken |= self.state.watches.lots_of(name, topic.name)
+
+    def arrive(self, topic_id: int, queue: int | None) -> None:
+        """After the commit those are to look again who wait for the end of a queue (None: of each) to move."""
+        topic = self.state.topics.get(topic_id)
+        if topic is not None and not topic.parent_id:
+            self.arrived.add((None if queue is None else str(queue), topic.name))
+
+    def tell(self, event: Event) -> None:
+        """After the commit operators are told."""
+        self.events.append(event)
+
+    def count(self, where: tuple[int, int], **changes: int) -> None:
+        """Moves counters of one group in one topic; those of a lite topic are told of its parent in sum."""
+        stat = self.state.stat[where]
+        self.state.stat[where] = stat._replace(
+            **{name: getattr(stat, name) + change for name, change in changes.items()}
+        )
+        above = (where[0], self.state.parent_of(where[1]))
+        if above[1] and above in self.state.stat:
+            changes.pop("start", None)
+            self.count(above, **changes)
+
+    def count_topic(self, topic_id: int, **changes: int) -> None:
+        """Moves counters of a topic."""
+        stat = self.state.topic_stat.get(topic_id, TopicStat())
+        self.state.topic_stat[topic_id] = stat._replace(
+            **{name: getattr(stat, name) + change for name, change in changes.items()}
+        )
+        if parent := self.state.parent_of(topic_id):
+            self.count_topic(parent, **changes)
+
+    def count_lites(self, parent_id: int, topics: int, messages: int) -> None:
+        """Moves the sums of a topic over its lite topics; it has none for other topics (0)."""
+        if parent_id:
+            sums = self.state.lites.get(parent_id, Lites())
+            self.state.lites[parent_id] = Lites(sums.topics + topics, sums.messages + messages)
+
+    def count_unread(self, where: tuple[int, int], count: int) -> None:
+        """Moves what a group has not popped of a lite topic, in the sum of its parent; nothing for other topics."""
+        if parent := self.state.parent_of(where[1]):
+            above = (where[0], parent)
+            self.state.unread[above] = self.state.unread.get(above, 0) + count
+
+    def hold(self, ck: CheckPoint, bits: int, sign: int) -> None:
+        """Members of `ck` come under its lease (sign 1) or leave it (sign -1): every gauge that follows.
+
+        One place for all of them, so that they cannot drift apart: what a lease gains here it loses here.
+        """
+        state, where, moved = self.state, (ck.group_id, ck.topic_id), sign * bits.bit_count()
+        state.held[where] = shifted(state.held.get(where, Held()), ck.kind, ck.owner_id, moved)
+        if parent := state.parent_of(ck.topic_id):
+            above = (ck.group_id, parent)
+            state.held[above] = shifted(state.held.get(above, Held()), ck.kind, ck.owner_id, moved)
+        if ck.kind != BACKOFF:
+            self._count_client((ck.group_id, ck.client), moved)
+        if ck.owner_id:
+            state.owned[ck.owner_id] = state.owned.get(ck.owner_id, 0) + moved
+        elif ck.kind != BACKOFF:
+            group = state.groups.get(ck.group_id)
+            limit = group.in_flight_max if group else IN_FLIGHT_MAX
+            for queue, count in queue_counts(ck, bits):
+                before = state.in_flight.get((*where, queue), 0)
+                state.in_flight[(*where, queue)] = before + sign * count
+                if sign < 0 and before >= limit:
+                    self.wake(*where)
+        if ck.groups:
+            self._lock(ck, bits, sign)
+        self._hold_chunks(ck, bits, sign, parent)
+
+    def _hold_chunks(self, ck: CheckPoint, bits: int, sign: int, parent: int) -> None:
+        """Moves the numbers of leased messages by chunk: retention and the age of the oldest ask for them."""
+        state, where = self.state, (ck.group_id, ck.topic_id)
+        for chunk, count in ck.pinned(bits).items():
+            state.searched.discard(chunk)
+            left = state.pins.get(chunk, 0) + sign * count
+            if left:
+                state.pins[chunk] = left
+            else:  # one entry a commit would stay for ever
+                state.pins.pop(chunk)
+            oldest_leased.shift(state, where, chunk, sign * count)
+            if parent:
+                oldest_leased.shift(state, (ck.group_id, parent), chunk, sign * count)
+
+    def _count_client(self, key: tuple[int, str], moved: int) -> None:
+        """Moves what is leased to one client of a group. Nothing stays of a client without leases: they come and go."""
+        if left := self.state.clients.get(key, 0) + moved:
+            self.state.clients[key] = left
+        else:
+            self.state.clients.pop(key)
+
+    def _lock(self, ck: CheckPoint, bits: int, sign: int) -> None:
+        """FIFO: a message group is locked while any member of it is under a lease; opened, it may be its turn."""
+        group_id, topic_id, locks, waiting = ck.group_id, ck.topic_id, self.state.locks, self.state.waiting
+        for message_group, count in locked_counts(ck, bits).items():
+            key = (group_id, topic_id, message_group)
+            before = locks.get(key)
+            left = sign * count + (before[0] if before else 0)
+            if left:
+                locks[key] = (left, ck.owner_id, ck.part)
+            else:
+                locks.pop(key)
+            if (key in waiting and self.state.lines.judge(key)) or self.state.parent_of(topic_id):
+                self.wake(group_id, topic_id)
+
+    def pin(self, chunk: int, count: int) -> None:
+        """Moves the number of retry and waiting entries that point into a chunk: such a chunk is not dropped."""
+        key = U64.pack(chunk)
+        self.state.searched.discard(chunk)
+        raw = self.kv.get("pin", key)
+        left = (U32.unpack(raw)[0] if raw is not None else 0) + count
+        if left:
+            self.kv.put("pin", key, U32.pack(left))
+        elif raw is not None:
+            self.kv.delete("pin", key)
+
+    def pass_to(self, where: tuple[int, int, int], offset: int) -> None:
+        """A group moves in a queue. When it goes back, or comes, what it has before it was not passed by all groups."""
+        known, before = where in self.state.poff, self.state.poff.get(where, 0)
+        if offset == before and known:
+            return
+        self.state.poff[where] = offset
+        self.state.passed[where[:2]] = self.state.passed.get(where[:2], 0) + offset - before
+        self.count_unread(where[:2], before - offset)
+        if offset < before or not known:
+            marks.take_back(self.kv, where[1], where[2], offset)
+
+    def loosen(self, owner_id: int, count: int) -> None:
+        """Moves the number of an owner's members that stand in the retry topic, tied to their CheckPoint."""
+        self.state.loose[owner_id] = self.state.loose.get(owner_id, 0) + count
+
+    def set_lease(self, ck: CheckPoint, sub: int, lease: Lease | None) -> None:
+        """Puts or removes one part of a CheckPoint's lease; with the last part the CheckPoint goes.
+
+        `subs` counts the parts where there are several, so nobody has to look whether others are left. The whole (sub
+        0) is put when its CheckPoint is made, and the first part of one: what is put later was split off from others.
+        """
+        state, key = self.state, (ck.ck_id, sub)
+        had = key in state.leases
+        if (waiting := state.unburied.get(key)) is not None:
+            self.note_unburied(ck, sub, waiting & lease.undone if lease and lease.due_ms <= self.now_ms else 0)
+        if lease is not None:
+            state.leases[key] = lease
+            if sub and not had:
+                state.subs[ck.ck_id] = state.subs.get(ck.ck_id, 1) + 1
+        elif had:
+            state.leases.pop(key)
+            left = state.subs.get(ck.ck_id, 1) - 1
+            if left > 1:
+                state.subs[ck.ck_id] = left
+            elif left:
+                state.subs.pop(ck.ck_id)
+            else:
+                self._drop(ck)
+
+    def note_unburied(self, ck: CheckPoint, sub: int, bits: int) -> None:
+        """These members of a part are to be dead letters, and wait for room."""
+        state, key = self.state, (ck.ck_id, sub)
+        change = bits.bit_count() - state.unburied.get(key, 0).bit_count()
+        if bits:
+            state.unburied[key] = bits
+        else:
+            state.unburied.pop(key)
+        for topic_id in filter(None, (ck.topic_id, state.parent_of(ck.topic_id))):
+            where = (ck.group_id, topic_id)
+            if left := state.unburied_count.get(where, 0) + change:
+                state.unburied_count[where] = left
+            else:
+                state.unburied_count.pop(where)
+
+    def _drop(self, ck: CheckPoint) -> None:
+        self.state.ck.pop(ck.ck_id)
+        if ck.session:
+            session_ids.remove(self.state, ck.client, ck.ck_id)
+        if not ck.attempt_id:
+            return
+        tried = attempt_key(ck.group_id, ck.topic_id, ck.client, ck.attempt_id)
+        if self.state.attempts.get(tried) == ck.ck_id:
+            self.state.attempts.pop(tried)
+        if parent := self.state.parent_of(ck.topic_id):
+            self._drop_attempt(attempt_key(ck.group_id, parent, ck.client, ck.attempt_id), ck.ck_id)
+
+    def _drop_attempt(self, tried: int, ck_id: int) -> None:
+        """A Pop of lite topics has a CheckPoint for each of them: what is left of one attempt."""
+        left = tuple(each for each in self.state.lite_attempts.get(tried, ()) if each != ck_id)
+        if left:
+            self.state.lite_attempts[tried] = left
+        else:
+            self.state.lite_attempts.pop(tried)
+
+    def flush(self) -> None:
+        """Writes what the tables changed. Once, right before the commit.
+
+        The order is that of the tables in State: CheckPoints before their leases, which look at them for the number
+        of members.
+        """
+        for table in changed(self.state.transactional):
+            table.flush(self.kv)
+
+    def merge(self) -> None:
+        """What was committed becomes what everybody sees."""
+        for table in changed(self.state.transactional):
+            table.merge()
+        self.state.read_through(None)
+        self.state.undo.keep()
+
+    def abort(self) -> None:
+        """Nothing happened: the transaction and all layers are dropped, the rest is taken back."""
+        self.state.read_through(None)
+        self.kv.abort()
+        self.state.undo.take_back()
+        for table in self.state.transactional:
+            table.drop()

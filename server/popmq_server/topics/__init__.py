@@ -1,0 +1,1 @@
+"""Settings, log, index, quotas of topics."""

@@ -1,0 +1,192 @@
+"""Topics and groups: create, change, delete. Ids are never reused: what is made anew under an old name is new (I.22).
+
+A deleted name is gone at once; its ranges in the store go later, PURGE_KEYS_MAX keys in a transaction (purge.py).
+
+Creating what exists with the same settings succeeds, so that a program can create what it needs each time it starts.
+A group is not tied to topics: it is bound to one, and its start position fixed, when it first names it (pop.bind).
+"""
+
+from typing import Any
+
+from popmq_server.commands import CreateGroup, CreateTopic, DeleteGroup, DeleteTopic, UpdateGroup, UpdateTopic
+from popmq_server.errors import Refused, group_not_found, invalid, topic_not_found
+from popmq_server.model.checkpoint import Lease
+from popmq_server.model.message import GIVE_UP_TOPIC, dead_letter_topic
+from popmq_server.model.records import Group, Topic
+from popmq_server.state.tx import Tx
+from popmq_server.storage.keys import SUB_OWNER
+from popmq_server.topics import quotas
+from popmq_server.topics.topic import flush
+
+#: Queues share the load of many clients; one request goes to one of them.
+QUEUES_DEFAULT = 8
+#: A PRIORITY topic has a queue for each priority.
+QUEUES_PRIORITY = 10
+QUEUES_MAX = 1024
+UNIQUE_IDS_MS_MAX = 86_400_000
+BYTES_MAX_MIN = 1 << 20
+#: How long a topic keeps what every group has moved past.
+KEEP_MS_DEFAULT = 72 * 3_600_000
+KEEP_MS_MIN = 60_000
+KEEP_MS_MAX = 10 * 365 * 24 * 3_600_000
+#: The first delivery and the 16 retries of the reference.
+MAX_ATTEMPTS_DEFAULT = 17
+INVISIBLE_MS_DEFAULT = 60_000
+#: Delays before attempt 2, 3, …, the last repeats: the reference's table for pop consumers (model.md §6).
+DELAYS_MS_DEFAULT = tuple(
+    seconds * 1000 for seconds in (10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
+)
+
+
+def create_topic(tx: Tx, command: CreateTopic) -> tuple[Topic, bool]:
+    """Creating what exists with the same settings succeeds.
+
+    Settings that differ are refused rather than changed: an update says that it is one.
+    """
+    found = tx.topic(command.name)
+    if found is not None:
+        if tuple(getattr(found, field) for field in command._fields[1:]) != command[1:]:
+            raise Refused(
+                "ALREADY_EXISTS",
+                f"topic {command.name!r} exists with other settings: {found.type}, {found.queues} queues, retention "
+                f"{'by age ' if found.by_age else ''}{found.keep_ms} ms",
+                field="topic.name",
+                action=f"compare with: popmq topic describe {command.name}; update it, or name another",
+            )
+        return found, True
+    return _new_topic(tx, command), False
+
+
+def _new_topic(tx: Tx, settings: CreateTopic) -> Topic:
+    topic = Topic(topic_id=tx.next("entity"), created_ms=tx.now_ms, **settings._asdict())
+    tx.state.topics[topic.topic_id] = topic
+    tx.state.ids[("t", topic.name)] = topic.topic_id
+    return topic
+
+
+def ensure_dead_letter_topic(tx: Tx, group: Group) -> Topic:
+    """`%DLQ%group`, made with its group; it keeps what no group has finished, as every topic.
+
+    One queue: dead letters keep their order, and people read them from the first on.
+    """
+    name = dead_letter_topic(group.name)
+    return tx.topic(name) or _new_topic(tx, CreateTopic(name, 1, False, KEEP_MS_MAX))
+
+
+def ensure_give_up_topic(tx: Tx) -> Topic:
+    """Where half messages go that nobody ended after all checks."""
+    return tx.topic(GIVE_UP_TOPIC) or _new_topic(tx, CreateTopic(GIVE_UP_TOPIC, 1, False, KEEP_MS_MAX))
+
+
+def update_topic(tx: Tx, command: UpdateTopic) -> Topic:
+    """New queues start empty, for every group at their first offset."""
+    topic = tx.topic(command.name)
+    if topic is None:
+        raise topic_not_found(command.name, "topic.name")
+    if command.queues and command.queues < topic.queues:
+        raise invalid(
+            f"topic {topic.name!r} has {topic.queues} queues; their number can only grow", field="topic.queues"
+        )
+    if command.type not in ("", topic.type):
+        raise invalid(f"topic {topic.name!r} has type {topic.type}, which does not change", field="topic.type")
+    if topic.type == "LITE" and command.queues not in (0, topic.queues):
+        raise invalid(f"topic {topic.name!r} is LITE: each of its lite topics has one queue", field="topic.queues")
+    if topic.type == "FIFO" and command.queues not in (0, topic.queues):
+        raise invalid(
+            f"topic {topic.name!r} is FIFO: its {topic.queues} queues stay, since message groups are tied to them",
+            field="topic.queues",
+        )
+    if topic.type != "LITE" and "lite_ttl_ms" in dict(command.changes):
+        raise invalid(f"topic {topic.name!r} has type {topic.type}, it has no lite topics", field="topic.lite")
+    by_age, keep_ms = command.retention or (topic.by_age, topic.keep_ms)
+    changed = topic._replace(
+        queues=command.queues or topic.queues, by_age=by_age, keep_ms=keep_ms, **dict[str, Any](command.changes)
+    )
+    if any(getattr(changed, rate) != getattr(topic, rate) for rate in quotas.RATES):
+        quotas.forget(tx, topic.topic_id)
+    if changed.bytes_max:
+        tx.state.trims.setdefault(topic.topic_id, 0)
+    tx.state.topics[topic.topic_id] = changed
+    tx.wake(None, topic.topic_id)
+    tx.arrive(topic.topic_id, None)
+    return changed
+
+
+def delete_topic(tx: Tx, command: DeleteTopic) -> None:
+    """Forgets the name; parked Pops are woken to learn of it."""
+    topic = tx.topic(command.name)
+    if topic is None:
+        raise topic_not_found(command.name, "name")
+    flush(tx)  # what this commit has appended to it would otherwise be written behind its removal
+    tx.wake(None, topic.topic_id)
+    tx.arrive(topic.topic_id, None)
+    tx.state.ids.pop(("t", topic.name))
+    tx.state.topics.pop(topic.topic_id)
+    tx.state.purges[topic.topic_id] = "topic"
+
+
+def create_group(tx: Tx, command: CreateGroup) -> tuple[Group, bool]:
+    """Creating what exists with the same settings succeeds."""
+    found = tx.group(command.name)
+    if found is not None:
+        if found[1:-1] != tuple(command):
+            raise Refused(
+                "ALREADY_EXISTS",
+                f"group {command.name!r} exists with other settings",
+                field="group.name",
+                action=f"compare with: popmq group describe {command.name}; update it, or name another",
+            )
+        return found, True
+    group = Group(tx.next("entity"), *command, tx.now_ms)
+    tx.state.groups[group.group_id] = group
+    tx.state.ids[("g", group.name)] = group.group_id
+    ensure_dead_letter_topic(tx, group)
+    return group, False
+
+
+def create_default_group(tx: Tx, name: str) -> Group:
+    """A group as CreateGroup makes it with nothing set."""
+    return create_group(
+        tx, CreateGroup(name, MAX_ATTEMPTS_DEFAULT, DELAYS_MS_DEFAULT, INVISIBLE_MS_DEFAULT, 0, "EARLIEST", 0, False)
+    )[0]
+
+
+def update_group(tx: Tx, command: UpdateGroup) -> Group:
+    """Takes the changes as checked by the api; leases that exist keep their deadline."""
+    group = tx.group(command.name)
+    if group is None:
+        raise group_not_found(command.name, "group.name")
+    changed = group._replace(**command.changes)
+    tx.state.groups[group.group_id] = changed
+    for group_id, topic_id in tx.state.stat:
+        if group_id == group.group_id:  # more may be leased now
+            tx.wake(group_id, topic_id)
+            if changed.consume_enable != group.consume_enable:
+                tx.arrive(topic_id, None)  # held pulls of the group are told
+    if group.exclusive_owner and not changed.exclusive_owner:
+        _open_to_others(tx, group)
+    return changed
+
+
+def _open_to_others(tx: Tx, group: Group) -> None:
+    """Owners whose lease ended while they were exclusive give up now what they held."""
+    for key, owner in list(tx.state.owners.items()):
+        if key[0] == group.group_id and owner.released:
+            tx.state.owners[key] = owner._replace(released=False)
+            tx.state.leases[(owner.owner_id, SUB_OWNER)] = Lease(owner.lease_until_ms, 0)
+
+
+def delete_group(tx: Tx, command: DeleteGroup) -> None:
+    """Forgets the name, and the dead-letter topic with it."""
+    group = tx.group(command.name)
+    if group is None:
+        raise group_not_found(command.name, "name")
+    for group_id, topic_id in tx.state.stat:
+        if group_id == group.group_id:
+            tx.wake(group_id, topic_id)
+    tx.state.watches.reset(group.name)
+    tx.state.ids.pop(("g", group.name))
+    tx.state.groups.pop(group.group_id)
+    tx.state.purges[group.group_id] = "group"
+    if tx.topic(dead_letter_topic(group.name)) is not None:
+        delete_topic(tx, DeleteTopic(dead_letter_topic(group.name)))

@@ -1,0 +1,48 @@
+"""What operators allow: sending to a topic, reading it, reading by a group. The same for all callers.
+
+    Topic.permission      READ_WRITE   READ_ONLY    WRITE_ONLY   NO_ACCESS    Group.consume_enable false
+    Send                  yes          FORBIDDEN    yes          FORBIDDEN    yes
+    Pop, Pull,            yes          yes          FORBIDDEN    FORBIDDEN    FORBIDDEN
+    WaitAvailable
+
+All else goes on. What was accepted is kept as promised: delayed messages fire, half messages are committed or rolled
+back, leases end and are settled, messages are sent back, retried, buried and redriven. Looks are for operators.
+"""
+
+from popmq_server.errors import Refused
+from popmq_server.model.records import Group, Topic
+
+_WRITABLE, _READABLE = ("READ_WRITE", "WRITE_ONLY"), ("READ_WRITE", "READ_ONLY")
+
+
+def check_send(topic: Topic) -> None:
+    """Raises Refused FORBIDDEN when nobody may send to the topic."""
+    if topic.permission not in _WRITABLE:
+        raise _forbidden_topic(topic, "send to")
+
+
+def check_topic_read(topic: Topic) -> None:
+    """Raises Refused FORBIDDEN when nobody may read the topic."""
+    if topic.permission not in _READABLE:
+        raise _forbidden_topic(topic, "read")
+
+
+def check_read(group: Group | None, topic: Topic) -> None:
+    """Raises Refused FORBIDDEN when nobody may read the topic, or the group nothing. No group: a reader without one."""
+    check_topic_read(topic)
+    if group is not None and not group.consume_enable:
+        raise Refused(
+            "FORBIDDEN",
+            f"group {group.name!r} may not read: its consume_enable is off",
+            field="group",
+            action=f"popmq group update {group.name} --consume-enable",
+        )
+
+
+def _forbidden_topic(topic: Topic, what: str) -> Refused:
+    return Refused(
+        "FORBIDDEN",
+        f"nobody may {what} topic {topic.name!r}: its permission is {topic.permission}",
+        field="topic",
+        action=f"popmq topic update {topic.name} --permission READ_WRITE",
+    )

@@ -1,0 +1,127 @@
+"""Quotas: what a topic takes and gives in a second, and how large a message may be.
+
+                    rate × ms            a token is a message, or a byte
+    ──────────▶ ┌──────────────┐
+                │ ≤ one second │ ──▶ Send: as many as it stores · Pop: as many as it delivers, for each group
+                └──────────────┘
+
+A full bucket holds one second. A request that is larger than that passes when the bucket is full, and leaves a debt:
+the rate is kept all the same, and nobody is refused for ever. Tokens are counted in thousandths on the engine's clock,
+so a refusal tells exactly when the same request passes. Buckets live in memory: they are full after a restart, and when
+the quota is changed.
+
+A Pop that finds messages, but no token, holds nothing and says when the next one is there. Who waits for it stands in a
+lot of its own, which sends do not wake, and one is woken at that time: broker.py.
+"""
+
+from popmq_server.errors import Refused, invalid
+from popmq_server.model.fields import BODY, fields
+from popmq_server.model.message import Outgoing
+from popmq_server.model.records import Group, Topic
+from popmq_server.state.tx import Tx
+
+#: What a bucket counts; its key is (one of these, T, G or 0).
+SENT_MESSAGES, SENT_BYTES, POPPED_MESSAGES = 0, 1, 2
+Key = tuple[int, int, int]
+#: The fields of a topic that are its quota of rates: a change of one empties the buckets.
+RATES = ("send_messages_per_s", "send_bytes_per_s", "pop_messages_per_s")
+
+
+def _level(tx: Tx, key: Key, rate: int) -> int:
+    """Thousandths of tokens that are there now; below zero in debt."""
+    found = tx.state.buckets.get(key)
+    return rate * 1000 if found is None else min(rate * 1000, found[0] + rate * (tx.now_ms - found[1]))
+
+
+def _take(tx: Tx, key: Key, rate: int, count: int) -> None:
+    tx.state.buckets[key] = (_level(tx, key, rate) - count * 1000, tx.now_ms)
+
+
+def _wait_ms(tx: Tx, key: Key, rate: int, count: int) -> int:
+    """How long until `count` tokens may be taken; 0 = now."""
+    return max(0, -((_level(tx, key, rate) - min(count, rate) * 1000) // rate))
+
+
+def check_send(tx: Tx, topic: Topic, messages: tuple[Outgoing, ...]) -> None:
+    """Refused RATE_LIMITED when the topic takes no more now; nothing is counted yet."""
+    if not (topic.send_messages_per_s or topic.send_bytes_per_s):
+        return
+    asked = (
+        (SENT_MESSAGES, topic.send_messages_per_s, len(messages), "messages"),
+        (SENT_BYTES, topic.send_bytes_per_s, sum(len(message.data) for message in messages), "bytes"),
+    )
+    waits = [
+        (_wait_ms(tx, (kind, topic.topic_id, 0), rate, count), f"{rate} {what}")
+        for kind, rate, count, what in asked
+        if rate
+    ]
+    wait_ms, taken = max(waits)
+    if wait_ms:
+        raise _limited(f"topic {topic.name!r} takes {taken} a second", wait_ms)
+
+
+def sent(tx: Tx, topic: Topic, stored: list[Outgoing]) -> None:
+    """Counts what a Send stored."""
+    if topic.send_messages_per_s and stored:
+        _take(tx, (SENT_MESSAGES, topic.topic_id, 0), topic.send_messages_per_s, len(stored))
+    if topic.send_bytes_per_s and stored:
+        size = sum(len(message.data) for message in stored)
+        _take(tx, (SENT_BYTES, topic.topic_id, 0), topic.send_bytes_per_s, size)
+
+
+def too_large(topic: Topic, message: Outgoing) -> Refused | None:
+    """Why a message is refused that is larger than its topic allows. Most are told from their length alone."""
+    if not 0 < topic.message_bytes_max < len(message.data):
+        return None
+    size = [length for field, length, _, _ in fields(message.data) if field == BODY][-1]
+    if size <= topic.message_bytes_max:
+        return None
+    return invalid(
+        f"the body has {size} bytes, topic {topic.name!r} takes at most {topic.message_bytes_max}",
+        field="body",
+        action="send less, or raise the topic's quota.message_bytes",
+    )
+
+
+def pop_room(tx: Tx, group: Group, topic: Topic) -> int | None:
+    """How many messages the topic gives the group now; None = any number."""
+    rate = topic.pop_messages_per_s
+    return None if not rate else max(0, _level(tx, _popped(group, topic), rate) // 1000)
+
+
+def popped(tx: Tx, group: Group, topic: Topic, messages: int) -> None:
+    """Counts what a Pop delivered."""
+    if topic.pop_messages_per_s and messages:
+        _take(tx, _popped(group, topic), topic.pop_messages_per_s, messages)
+
+
+def next_ms(tx: Tx, group: Group, topic: Topic) -> int:
+    """When the topic gives the group its next message, now or later; 0 = it has no such quota."""
+    rate = topic.pop_messages_per_s
+    return tx.now_ms + _wait_ms(tx, _popped(group, topic), rate, 1) if rate else 0
+
+
+def no_token(tx: Tx, group: Group, topic: Topic) -> Refused:
+    """What a Pop is told that finds messages, but no token."""
+    why = f"topic {topic.name!r} gives group {group.name!r} {topic.pop_messages_per_s} messages a second"
+    return _limited(why, next_ms(tx, group, topic) - tx.now_ms)
+
+
+def _popped(group: Group, topic: Topic) -> Key:
+    return (POPPED_MESSAGES, topic.topic_id, group.group_id)
+
+
+def _limited(why: str, wait_ms: int) -> Refused:
+    return Refused("RATE_LIMITED", why, field="topic", action="retry after retry_after_ms", retry_after_ms=wait_ms)
+
+
+def forget_group(tx: Tx, group_id: int, topic_id: int) -> None:
+    """A group that comes back to a topic later begins with a full bucket."""
+    tx.state.buckets.pop((POPPED_MESSAGES, topic_id, group_id))
+
+
+def forget(tx: Tx, topic_id: int) -> None:
+    """The quota of a topic is another one: its buckets are new."""
+    for key in list(tx.state.buckets):
+        if key[1] == topic_id:
+            tx.state.buckets.pop(key)

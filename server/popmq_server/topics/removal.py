@@ -1,0 +1,40 @@
+"""Removes ranges of keys of what was deleted, a bounded number in a transaction, for purge.py and lite_removal.py."""
+
+from popmq_server.state.tx import Tx
+from popmq_server.storage.keys import TOPIC_AT, U64
+from popmq_server.topics.log import Log
+
+#: Databases whose keys start with the topic id.
+OF_TOPIC = ("cq", "idx", "widx", "bare", "mark", "queue", "hist", "quar", "uid", "gone", "tstat")
+
+
+def drop_range(tx: Tx, name: str, prefix: bytes, left: int) -> int:
+    """Removes up to `left` keys; how many more may go in this piece."""
+    if not left:
+        return 0
+    found: list[tuple[bytes, int]] = []
+    for key, value in tx.kv.scan(name, prefix):
+        if len(found) == left:
+            break
+        found.append((key, U64.unpack_from(value)[0] if name in ("rq", "fwait") else 0))
+    log = Log(tx.kv)
+    for key, position in found:
+        if name in ("rq", "fwait") and (chunk := log.chunk_of(position)) >= 0:
+            tx.pin(chunk, -1)
+        if name == "idx":
+            _drop_chunk(tx, TOPIC_AT.unpack(key)[1])
+        tx.kv.delete(name, key)
+    return left - len(found)
+
+
+def _drop_chunk(tx: Tx, position: int) -> None:
+    """A chunk of a deleted topic, with its pins and what of it had gone to `kept`."""
+    found = tx.kv.get("log", U64.pack(position))
+    tx.kv.delete("log", U64.pack(position))
+    tx.kv.delete("pin", U64.pack(position))
+    if found is None:
+        kept = [
+            key for key, value in tx.kv.scan("kept", b"", U64.pack(position)) if U64.unpack_from(value)[0] == position
+        ]
+        for key in kept:
+            tx.kv.delete("kept", key)

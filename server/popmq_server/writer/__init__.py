@@ -1,0 +1,1 @@
+"""The writer thread: commands in commit batches, periodic maintenance."""

@@ -1,0 +1,195 @@
+"""Rebase: sets stored times right after the wall clock was ahead and somebody set it back.
+
+    wall clock   ── right ──┐            ┌── right ──▶       a process takes the wall clock when it starts, and keeps
+                            └─ ahead ────┘                   its own time from then on (clock.py)
+    stored       times ≤ now: kept       times > now: less what the saved time is ahead by
+
+The last time that the store saved is the moment in which it stopped, by the wrong clock. What had a minute left then
+has a minute left now: every stored time behind now moves back by (saved time - wall clock). That is what waits (leases
+and backoff, owners, delays, checks of half messages), what is remembered for a while (request numbers, unique ids, ends
+of transactions, redriven letters, idle lite topics and subscriptions), and the times of chunks, by which retention and
+timestamps find them. Marks of retention are said anew (marks.py). Messages, retries and history go on telling the
+wrong time.
+
+A time that a sender named (deliver_at_ms) is wall time: it stays. A recall handle holds the due time of its message, so
+`recall` looks for one that moved under each amount that stands in `meta`.
+
+All in one transaction, before anything runs: after a crash in the middle nothing has happened, and the next start does
+it. It takes some 10 s for a million of what waits, or of chunks that were stored by the wrong clock.
+"""
+
+import itertools
+import json
+import logging
+import struct
+from collections.abc import Callable
+from typing import NamedTuple
+
+from popmq_server.errors import StartError
+from popmq_server.model import checkpoint
+from popmq_server.model.records import Counters
+from popmq_server.sending import delay, transaction, unique
+from popmq_server.storage.keys import DEDUP_VALUE, DUE_KEY, HDUE_KEY, NEVER, SCHED_KEY, TDONE_KEY, TSCHED_KEY, U64
+from popmq_server.storage.lmdb import MapFull, Store, Transaction
+from popmq_server.topics.topic import IDX_HEAD
+
+log = logging.getLogger("popmq.rebase")
+
+#: Rows that are read before they are changed.
+_ROWS = 1000
+_SAVED = Counters._fields.index("saved_ms") * U64.size
+
+Row = tuple[bytes, bytes]
+
+
+class Move(NamedTuple):
+    """By how much what is later than `now_ms` is moved."""
+
+    now_ms: int
+    by_ms: int
+
+    def __call__(self, ms: int) -> int:
+        return ms - self.by_ms if self.now_ms < ms < NEVER else ms
+
+    def seconds(self, seconds: int) -> int:
+        return self(seconds * 1000) // 1000
+
+    def fields(self, raw: bytes, layout: struct.Struct, *places: int) -> bytes:
+        """`raw` with these fields of its head moved."""
+        fields = list(layout.unpack_from(raw))
+        for place in places:
+            fields[place] = self(fields[place])
+        return layout.pack(*fields) + raw[layout.size :]
+
+
+def rebase(store: Store, now_ms: int, by_ms: int) -> None:
+    """Moves all stored times that are later than now. Raises StartError where there is no room for it."""
+    kv, move, count = store.begin(), Move(now_ms, by_ms), 0
+    try:
+        for name, change in _CHANGES.items():
+            count += _rewrite(kv, name, move, change)
+        counters = bytes(kv.get("meta", b"counters") or b"")
+        kv.put("meta", b"counters", counters[:_SAVED] + U64.pack(now_ms) + counters[_SAVED + U64.size :])
+        delay.note_move(kv, by_ms)
+        kv.commit()
+    except MapFull:
+        kv.abort()
+        raise StartError(
+            f"the time that was saved last is {by_ms / 1000:.0f} s ahead of this machine's clock, and there is no room "
+            "to set stored times right: start with a larger --max-size, or set the clock"
+        ) from None
+    log.warning(
+        "the time that was saved last is %.0f s ahead of this machine's clock, which was wrong then: "
+        "%d stored times were moved back by as much",
+        by_ms / 1000,
+        count,
+    )
+
+
+def _rewrite(kv: Transaction, name: str, move: Move, change: Callable[[Move, bytes, bytes], Row]) -> int:
+    """How many rows were changed. No key grows, so none of them is met twice."""
+    count, at = 0, b""
+    while rows := [(key, bytes(value)) for key, value in itertools.islice(kv.scan(name, b"", at), _ROWS)]:
+        for key, value in rows:
+            moved = change(move, key, value)
+            if moved != (key, value):
+                if moved[0] != key:
+                    kv.delete(name, key)
+                kv.put(name, *moved)
+                count += 1
+        at = rows[-1][0] + b"\0"
+    return count
+
+
+def _due(move: Move, key: bytes, value: bytes) -> Row:
+    due_ms, ck_id, sub = DUE_KEY.unpack(key)
+    return DUE_KEY.pack(move(due_ms), ck_id, sub), value
+
+
+def _ck(move: Move, key: bytes, value: bytes) -> Row:
+    return key, move.fields(value, checkpoint.HEAD, checkpoint.HEAD_POPPED)
+
+
+def _own(move: Move, key: bytes, value: bytes) -> Row:
+    return key, _json(move, value, "lease_until_ms", "last_seen_ms")
+
+
+def _topic(move: Move, key: bytes, value: bytes) -> Row:
+    return key, _json(move, value, "idle_ms")
+
+
+def _sub(move: Move, key: bytes, value: bytes) -> Row:
+    return key, _json(move, value, "idle_ms", "warned_ms")
+
+
+def _json(move: Move, value: bytes, *names: str) -> bytes:
+    fields = json.loads(value)
+    moved = fields | {name: move(fields[name]) for name in names if name in fields}
+    return value if moved == fields else json.dumps(moved, ensure_ascii=False).encode()
+
+
+def _sched(move: Move, key: bytes, value: bytes) -> Row:
+    clock, due_ms, number, topic_id = SCHED_KEY.unpack(key)
+    return (SCHED_KEY.pack(clock, move(due_ms), number, topic_id), value) if clock == delay.OUR_CLOCK else (key, value)
+
+
+def _tsched(move: Move, key: bytes, value: bytes) -> Row:
+    topic_id, clock, due_ms, number = TSCHED_KEY.unpack(key)
+    return (TSCHED_KEY.pack(topic_id, clock, move(due_ms), number), value) if clock == delay.OUR_CLOCK else (key, value)
+
+
+def _half(move: Move, key: bytes, value: bytes) -> Row:
+    return key, move.fields(value, transaction.HALF, transaction.HALF_STORED, transaction.HALF_NEXT)
+
+
+def _hdue(move: Move, key: bytes, value: bytes) -> Row:
+    lane, due_ms, txn_id = HDUE_KEY.unpack(key)
+    return HDUE_KEY.pack(lane, move(due_ms), txn_id), value
+
+
+def _tdone(move: Move, key: bytes, value: bytes) -> Row:
+    """The bucket follows from when it ended."""
+    moved = move.fields(value, transaction.DONE, transaction.DONE_ENDED)
+    if moved == value:
+        return key, value
+    ended_ms = transaction.DONE.unpack_from(moved)[transaction.DONE_ENDED]
+    return TDONE_KEY.pack(ended_ms // transaction.DONE_KEEP_MS, TDONE_KEY.unpack(key)[1]), moved
+
+
+def _uid(move: Move, key: bytes, value: bytes) -> Row:
+    """A bucket ends later than what is in it, so both move or the id stays."""
+    moved = move.fields(value, unique.VALUE, 0)
+    if moved == value:
+        return key, value
+    topic_id, end_s = unique.KEY_HEAD.unpack_from(key)
+    return unique.KEY_HEAD.pack(topic_id, move.seconds(end_s)) + key[unique.KEY_HEAD.size :], moved
+
+
+def _dedup(move: Move, key: bytes, value: bytes) -> Row:
+    return key, move.fields(value, DEDUP_VALUE, 0)
+
+
+def _gone(move: Move, key: bytes, value: bytes) -> Row:
+    return key, move.fields(value, U64, 0)
+
+
+def _idx(move: Move, key: bytes, value: bytes) -> Row:
+    return key, move.fields(value, IDX_HEAD, 0)
+
+
+_CHANGES: dict[str, Callable[[Move, bytes, bytes], Row]] = {
+    "due": _due,
+    "ck": _ck,
+    "own": _own,
+    "topic": _topic,
+    "sub": _sub,
+    "sched": _sched,
+    "tsched": _tsched,
+    "half": _half,
+    "hdue": _hdue,
+    "tdone": _tdone,
+    "uid": _uid,
+    "dedup": _dedup,
+    "gone": _gone,
+    "idx": _idx,
+}

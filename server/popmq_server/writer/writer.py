@@ -1,0 +1,160 @@
+"""The one writer thread: takes what waits, runs it as one group, answers after the commit.
+
+Commands wait in three lanes; a group takes acks first, then sends, then pops, so that pops never delay an ack. There is
+no artificial wait: while one commit is being synced, the next group gathers, so groups grow with the load and a lone
+caller waits for nobody. The thread sleeps until a command comes or
+the next lease is due, so an idle broker is idle.
+"""
+
+import itertools
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from popmq_server.clock import Clock, wait_until
+from popmq_server.commands import LANE_ACK, LANE_POP, LANE_SEND, LANES, Send
+from popmq_server.errors import unavailable
+from popmq_server.writer.answers import NEXT_GROUP
+from popmq_server.writer.core import Committed, Core
+
+log = logging.getLogger("popmq.writer")
+
+#: A group is at most so much (model.md §2).
+GROUP_COMMANDS_MAX = 1000
+GROUP_BYTES_MAX = 16 << 20
+#: Places in a group that a lane leaves to each lane behind it in which somebody waits.
+GROUP_SHARE = 64
+#: The thread looks at the clock at least so often, in seconds.
+IDLE_S = 3600.0
+
+#: Called on the writer thread with (tickets, what was committed): hands the answers over.
+Deliver = Callable[[list[Any], Committed], None]
+
+
+class Writer:
+    """Owns the thread. `submit` is for any thread; `deliver` and `failed` are called on the writer's."""
+
+    def __init__(self, core: Core, clock: Clock, deliver: Deliver, failed: Callable[[BaseException], None]) -> None:
+        self._core = core
+        self._clock = clock
+        self._deliver = deliver
+        self._failed = failed
+        self._lanes: tuple[deque[tuple[Any, Any]], ...] = (deque(), deque(), deque())
+        self._event = threading.Condition()
+        self._busy = False
+        self._stopping = False
+        self._thread = threading.Thread(target=self._loop, name="popmq-writer", daemon=True)
+        self._unsubscribe = clock.subscribe(self.settle)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def submit(self, command: Any, ticket: Any) -> None:
+        """Queues a command; `deliver` gets the ticket back with the answer.
+
+        After `stop` began, the answer is UNAVAILABLE at once: the caller finds another broker, or this one restarted.
+        """
+        with self._event:
+            if not self._stopping:
+                self._lanes[LANES.get(type(command), LANE_ACK)].append((command, ticket))
+                self._event.notify_all()
+                return
+        self._deliver([ticket], Committed([unavailable("the broker is stopping")], set(), False))
+
+    def settle(self) -> None:
+        """Returns when no command waits and nothing is due: what a fake clock waits for after it moved."""
+        with self._event:
+            self._event.notify_all()
+            self._event.wait_for(lambda: self._quiet() or not self._thread.is_alive(), timeout=60)
+
+    def _quiet(self) -> bool:
+        """No command waits or runs, and nothing is due."""
+        return not self._busy and not any(self._lanes) and not self._due()
+
+    def _due(self) -> bool:
+        """Whether a lease has ended or housekeeping is to be done."""
+        due_ms = self._core.next_due_ms
+        return due_ms is not None and due_ms <= self._clock.now_ms()
+
+    def stop(self) -> None:
+        """Answers what waits, then ends the thread."""
+        with self._event:
+            self._stopping = True
+            self._event.notify_all()
+        self._thread.join()
+        self._unsubscribe()
+
+    def _loop(self) -> None:
+        """The thread. It ends with the broker, or with a commit that cannot be trusted."""
+        try:
+            while (group := self._next_group()) is not None:
+                self._run(group)
+        except BaseException as error:
+            log.critical("the writer ends: %s", error)
+            self._failed(error)
+        finally:
+            self._leave()
+
+    def _leave(self) -> None:
+        """Nobody is left without an answer: what still waits, and whoever comes after, is told UNAVAILABLE."""
+        with self._event:
+            self._busy, self._stopping = False, True
+            left = [ticket for lane in self._lanes for _, ticket in lane]
+            for lane in self._lanes:
+                lane.clear()
+            self._event.notify_all()
+        if left:
+            refused = unavailable("the broker is stopping after a failed commit")
+            self._deliver(left, Committed([refused] * len(left), set(), False))
+
+    def _run(self, group: list[tuple[Any, Any]]) -> None:
+        """Runs one group and hands its answers over; after a failed commit every caller gets UNAVAILABLE.
+
+        A command that was put off comes first in the next group: its caller waits on, and hears nothing of it.
+        """
+        tickets = [ticket for _, ticket in group]
+        try:
+            committed = self._core.run([command for command, _ in group])
+        except BaseException:
+            refused = unavailable("a commit failed: nothing was promised, the broker restarts")
+            self._deliver(tickets, Committed([refused] * len(tickets), set(), False))
+            raise
+        ran = [result is not NEXT_GROUP for result in committed.results]
+        if not all(ran):
+            self._put_off([pair for pair, did in zip(group, ran, strict=True) if not did])
+            tickets = list(itertools.compress(tickets, ran))
+            committed = committed._replace(results=list(itertools.compress(committed.results, ran)))
+        self._deliver(tickets, committed)
+
+    def _put_off(self, pairs: list[tuple[Any, Any]]) -> None:
+        """These commands come before all others that wait in their lane."""
+        with self._event:
+            self._lanes[LANE_POP].extendleft(reversed(pairs))
+
+    def _next_group(self) -> list[tuple[Any, Any]] | None:
+        """Sleeps until there is something to do; None when the broker stops and all is answered."""
+        with self._event:
+            self._busy = False
+            while not any(self._lanes) and not self._due():
+                if self._stopping:
+                    return None
+                self._event.notify_all()
+                wait_until(self._event, self._clock, self._core.next_due_ms, IDLE_S)
+            self._busy = True
+            return self._take()
+
+    def _take(self) -> list[tuple[Any, Any]]:
+        """A group: the lanes in order, each with its share, bounded in commands and in bytes of sends."""
+        group: list[tuple[Any, Any]] = []
+        size = 0
+        for number, lane in enumerate(self._lanes):
+            kept = sum(min(len(behind), GROUP_SHARE) for behind in self._lanes[number + 1 :])
+            while lane and len(group) < GROUP_COMMANDS_MAX - kept:
+                if number == LANE_SEND and size > GROUP_BYTES_MAX:
+                    break
+                command, ticket = lane.popleft()
+                size += command.bytes if isinstance(command, Send) else 0
+                group.append((command, ticket))
+        return group

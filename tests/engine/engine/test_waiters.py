@@ -1,0 +1,362 @@
+"""The parking lot: no wake is lost, and none is kept by somebody who has gone (I.17)."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from popmq_server import commands as ask
+from popmq_server.clock import FakeClock
+from popmq_server.engine import waiters as lots
+from popmq_server.engine.broker import LOOK_MS, Broker
+from popmq_server.engine.metrics import Metrics
+from popmq_server.engine.waiters import Waiters
+from popmq_server.errors import Refused
+from popmq_server.options import Options
+from popmq_server.topics.catalog import KEEP_MS_MAX
+from popmq_server.writer.core import Committed
+from tests.engine.event_loop import LOST_S, turns
+from tests.engine.rig import MINUTE, SECOND, deliveries, sending, verdict
+from tests.engine.traffic import group
+
+KEY = ("g", "t")
+#: Nobody's commit takes so long.
+HELD_UP_S = 15
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def lot(clock: FakeClock) -> Waiters:
+    return Waiters(clock, wake_all=False)
+
+
+def parked(lot: Waiters, clock: FakeClock, wait_ms: int = MINUTE, key: tuple[str, str] = KEY) -> asyncio.Task[bool]:
+    return asyncio.ensure_future(lot.park(key, lot.generation(key), clock.now_ms() + wait_ms))
+
+
+async def test_a_commit_wakes_one_waiter_the_oldest(lot: Waiters, clock: FakeClock) -> None:
+    tasks = [parked(lot, clock) for _ in range(3)]
+    await turns()
+    lot.wake({KEY})
+    await turns()
+    assert [task.done() for task in tasks] == [True, False, False]
+    assert tasks[0].result()
+    assert lot.counts() == {KEY: 2}
+    lot.close()
+
+
+async def test_a_send_wakes_one_waiter_of_each_group_of_the_topic(lot: Waiters, clock: FakeClock) -> None:
+    keys = [("g", "t"), ("h", "t"), ("g", "u")]
+    tasks = [parked(lot, clock, key=key) for key in keys for _ in range(2)]
+    await turns()
+    lot.wake({(None, "t")})
+    await turns()
+    assert [task.done() for task in tasks] == [True, False, True, False, False, False]
+    lot.close()
+
+
+async def test_those_who_look_for_themselves_are_all_woken(clock: FakeClock) -> None:
+    lot = Waiters(clock, wake_all=True)
+    tasks = [parked(lot, clock) for _ in range(3)]
+    await turns()
+    lot.wake({KEY})
+    await turns()
+    assert all(task.done() and task.result() for task in tasks)
+
+
+@pytest.mark.parametrize("woken", [KEY, (None, "t")])
+async def test_what_came_between_the_look_and_the_parking_is_not_missed(
+    lot: Waiters, clock: FakeClock, woken: tuple[str | None, str]
+) -> None:
+    seen = lot.generation(KEY)
+    lot.wake({woken})
+    assert await lot.park(KEY, seen, clock.now_ms() + MINUTE)
+    assert lot.count == 0
+
+
+async def test_a_cancelled_waiter_hands_its_wake_on(lot: Waiters, clock: FakeClock) -> None:
+    first, second = parked(lot, clock), parked(lot, clock)
+    await turns()
+    lot.wake({KEY})
+    first.cancel()  # in the same turn of the loop
+    await turns()
+    assert first.cancelled()
+    assert second.done()
+    assert second.result()
+
+
+async def test_a_waiter_cancelled_while_it_waits_leaves_its_place(lot: Waiters, clock: FakeClock) -> None:
+    first, second = parked(lot, clock), parked(lot, clock)
+    await turns()
+    first.cancel()
+    await turns()
+    assert lot.count == 1
+    lot.wake({KEY})
+    await turns()
+    assert second.result()
+
+
+async def test_a_wait_ends_at_its_deadline_and_not_before(lot: Waiters, clock: FakeClock) -> None:
+    clock.subscribe(lot.tick)
+    short, long = parked(lot, clock, 5 * SECOND), parked(lot, clock, 6 * SECOND)
+    await turns()
+    clock.advance(5 * SECOND - 1)
+    await turns()
+    assert not short.done()
+    clock.advance(1)
+    await turns()
+    assert (short.done(), long.done()) == (True, False)
+    assert not short.result()
+    lot.wake({KEY})
+    await turns()
+    assert long.result()
+    assert lot.count == 0
+
+
+async def test_a_wake_is_not_spent_on_one_whose_time_is_over(lot: Waiters, clock: FakeClock) -> None:
+    clock.subscribe(lot.tick)
+    first, second = parked(lot, clock, SECOND), parked(lot, clock)
+    await turns()
+    clock.advance(SECOND)
+    lot.wake({KEY})  # before the first could leave
+    await turns()
+    assert not first.result()
+    assert second.result()
+
+
+async def test_a_deadline_that_has_passed_does_not_wait(lot: Waiters, clock: FakeClock) -> None:
+    assert not await lot.park(KEY, lot.generation(KEY), clock.now_ms())
+
+
+async def test_places_are_limited_and_a_full_lot_leaves_no_trace(
+    lot: Waiters, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lots, "WAITERS_PER_KEY_MAX", 2)
+    monkeypatch.setattr(lots, "WAITERS_MAX", 3)
+    tasks = [parked(lot, clock), parked(lot, clock), parked(lot, clock, key=("h", "t"))]
+    await turns()
+    for key in (KEY, ("new", "t")):
+        with pytest.raises(Refused) as refused:
+            await lot.park(key, lot.generation(key), clock.now_ms() + MINUTE)
+        assert refused.value.code == "POLLING_FULL"
+    assert lot.counts() == {KEY: 2, ("h", "t"): 1}
+    lot.close()
+    assert [await task for task in tasks] == [False] * 3
+    assert lot.counts() == {}
+
+
+# ── With the writer's thread ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+async def broker(tmp_path: Path, clock: FakeClock) -> AsyncIterator[Broker]:
+    """A whole engine, judged when it has stopped."""
+    broker = Broker(Options(tmp_path / "data", max_size=1 << 28, sync="none"), clock, Metrics())
+    await broker.execute(ask.CreateTopic("t", 2, False, KEEP_MS_MAX))
+    await broker.execute(group("g", 3))
+    yield broker
+    broker.close_waits()
+    await asyncio.to_thread(broker._writer.stop)
+    broken = verdict(broker.store, broker._core.state)
+    await broker.close()
+    assert broken == []
+
+
+async def all_parked(broker: Broker, count: int) -> None:
+    """Until so many Pops are parked: the writer answers them on its own thread, in its own time."""
+    async with asyncio.timeout(LOST_S):
+        while broker.waiters.count != count:
+            await turns()
+
+
+async def test_a_look_that_is_cut_short_goes_on_until_its_time_is_over_and_then_hands_its_wake_on(
+    broker: Broker, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With `wait_ms` 0 that is LOOK_MS. What is left to look at is for whoever waits."""
+    looks: list[int] = []
+
+    async def cut_short(command: ask.Pop) -> ask.Popped:
+        looks.append(clock.now_ms())
+        clock.advance(SECOND)
+        return ask.Popped([], 0, 0, 0, 0, 5, again=True)
+
+    other = parked(broker.waiters, clock)
+    await turns()
+    monkeypatch.setattr(broker, "execute", cut_short)
+    answer = await broker.pop(ask.Pop("t", "g"), 0)
+    assert (answer.rest, len(looks)) == (5, LOOK_MS // SECOND)
+    assert await other
+
+
+async def test_a_look_that_is_cancelled_hands_its_wake_on(
+    broker: Broker, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never(command: ask.Pop) -> ask.Popped:
+        await asyncio.get_running_loop().create_future()
+        raise AssertionError
+
+    other = parked(broker.waiters, clock)
+    monkeypatch.setattr(broker, "execute", never)
+    looking = asyncio.ensure_future(broker.pop(ask.Pop("t", "g"), MINUTE))
+    await turns()
+    looking.cancel()
+    assert await other
+
+
+class Consumer:
+    """Pops a few at a time, acks, and sometimes cancels a pop at any moment."""
+
+    def __init__(self, broker: Broker, chance: random.Random, got: list[tuple[str, int]], messages: int) -> None:
+        self.broker = broker
+        self.chance = chance
+        self.got = got
+        self.messages = messages
+
+    async def run(self) -> None:
+        while len(self.got) < self.messages:
+            rows = deliveries(await self.popped())
+            self.got.extend((row.body, row.attempt) for row in rows)
+            await self.broker.execute(ask.Ack("g", tuple(row.handle for row in rows)))
+        self.broker.close_waits()
+
+    async def popped(self) -> ask.Popped:
+        """Cancels and pops again until nobody cancels."""
+        while True:
+            asked = ask.Pop("t", "g", max_messages=1 + self.chance.randrange(3))
+            pop = asyncio.ensure_future(self.broker.pop(asked, MINUTE))
+            await turns(self.chance.randrange(200))
+            if pop.done() or self.chance.random() < 0.7:
+                return await pop
+            pop.cancel()
+            await asyncio.wait([pop])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+async def test_thousands_of_parked_pops_and_sends_lose_no_wake(broker: Broker, seed: int) -> None:
+    """The fake clock stands still, so that only a wake ends a wait."""
+    chance, messages = random.Random(seed), 2000
+    got: list[tuple[str, int]] = []
+
+    async def produce() -> None:
+        for number in range(messages):
+            await broker.execute(sending(f"m{number}"))
+            await turns(chance.randrange(8))
+
+    consumers = [Consumer(broker, chance, got, messages).run() for _ in range(20)]
+    async with asyncio.timeout(LOST_S):
+        await asyncio.gather(produce(), *consumers)
+    assert sorted(got) == sorted((f"m{number}", 1) for number in range(messages))
+
+
+async def test_a_burst_wakes_as_many_as_it_feeds(broker: Broker) -> None:
+    pops = [asyncio.ensure_future(broker.pop(ask.Pop("t", "g", max_messages=1), MINUTE)) for _ in range(10)]
+    await all_parked(broker, 10)
+    await broker.execute(sending(*"abcdefg"))
+    async with asyncio.timeout(LOST_S):
+        for fed in itertools.islice(asyncio.as_completed(pops), 7):
+            await fed
+    await all_parked(broker, 3)
+    assert sum(pop.done() for pop in pops) == 7
+
+
+async def test_a_parked_pop_gets_what_a_lease_gives_back_at_its_deadline(broker: Broker, clock: FakeClock) -> None:
+    await broker.execute(sending("a"))
+    await broker.pop(ask.Pop("t", "g", invisible_ms=10 * SECOND), 0)
+    waiting = asyncio.ensure_future(broker.pop(ask.Pop("t", "g"), MINUTE))
+    await all_parked(broker, 1)
+    clock.advance(10 * SECOND - 1)
+    await turns(10)
+    assert not waiting.done()
+    clock.advance(1)
+    async with asyncio.timeout(LOST_S):
+        assert [row.attempt for row in deliveries(await waiting)] == [2]
+
+
+async def test_the_writer_commits_on_while_the_loop_has_not_answered_yet(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S4.18: answers and wakes are the loop's. It stands still here, and the writer waits for nobody."""
+    committed, count = threading.Semaphore(0), broker.metrics.committed
+
+    def counted(told: Committed) -> None:
+        count(told)
+        committed.release()
+
+    monkeypatch.setattr(broker.metrics, "committed", counted)
+    for text in "abc":
+        broker._submit(sending(text))
+        assert committed.acquire(timeout=HELD_UP_S)
+
+
+async def test_a_refused_waiter_does_not_keep_the_wake_from_the_others(
+    broker: Broker, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that is all but full refuses pops. Whoever parks meanwhile is told, not left to wait."""
+    await broker.execute(sending("a"))
+    await broker.pop(ask.Pop("t", "g", invisible_ms=SECOND), 0)
+    pops = [asyncio.ensure_future(broker.pop(ask.Pop("t", "g"), MINUTE)) for _ in range(3)]
+    await all_parked(broker, 3)
+    monkeypatch.setattr(broker.store, "disk_free", lambda: 0)
+    monkeypatch.setattr(broker._core.space, "_turn", 0)
+    clock.advance(SECOND)
+    async with asyncio.timeout(LOST_S):
+        told = await asyncio.gather(*pops, return_exceptions=True)
+    assert [getattr(one, "code", "") for one in told] == ["STORAGE_FULL"] * 3
+
+
+# ── What those leave behind who have gone ────────────────────────────────────────────────────────────────────────────
+
+
+async def test_clients_that_came_once_leave_nothing_in_the_lot(lot: Waiters, clock: FakeClock) -> None:
+    """Each client of lite topics parks under a key of its own."""
+    for number in range(500):
+        key = ("g", f"chat\0client{number}")
+        task = parked(lot, clock, key=key)
+        await turns()
+        if number % 2:
+            task.cancel()
+        else:
+            lot.wake({key})
+        await turns()
+    assert (lot.counts(), lot._by_topic, lot.count) == ({}, {}, 0)
+
+
+async def test_waits_that_were_woken_do_not_stand_in_the_heap_until_their_deadline(
+    lot: Waiters, clock: FakeClock
+) -> None:
+    for wait_ms in (MINUTE, 10 * MINUTE) * 1000:
+        task = parked(lot, clock, wait_ms)
+        await turns()
+        lot.wake({KEY})
+        await turns()
+        assert task.result()
+    assert len(lot._deadlines) <= lots.OVER_MIN
+    late = parked(lot, clock)
+    await turns()
+    clock.advance(MINUTE)
+    lot.tick()
+    await turns()
+    assert late.result() is False, "who still waits keeps its deadline"
+
+
+async def test_forgotten_generations_lose_no_wake(
+    lot: Waiters, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What came between the look and the parking is not missed, though generations were forgotten meanwhile."""
+    monkeypatch.setattr(lots, "GENERATIONS_MAX", 3)
+    seen = lot.generation(("g", "never"))
+    for number in range(20):
+        lot.wake({(None, f"t{number}"), ("g", f"u{number}")})
+    assert len(lot._generations) + len(lot._topic_generations) <= 3 + 2
+    assert await lot.park(("g", "never"), seen, clock.now_ms() + MINUTE), "it looks once more"

@@ -1,0 +1,176 @@
+"""Where groups stand, when they read last, how much is before them; and that a moved offset is told."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from popmq_server import commands as ask
+from popmq_server.state import events
+from popmq_server.state.events import Event
+from tests.engine import work
+from tests.engine.conftest import MakeRig
+from tests.engine.pull_steps import commit, pull, pulling, reset
+from tests.engine.rig import DAY, MINUTE, SECOND, Rig, numbered, sealing
+
+
+@pytest.fixture(autouse=True)
+def quiet(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "popmq")
+
+
+def rows(rig: Rig, group: str = "g", topic: str = "t") -> list[ask.OffsetsOfQueue]:
+    return list(rig.do(ask.QueryOffsets(topic, group)))
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.name == "popmq.events"]
+
+
+def told(rig: Rig, command: Any) -> list[Event]:
+    return list(rig.commit(command).events)
+
+
+# ── The least offset of all groups ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_least_offset_of_all_groups_is_told_for_each_queue(rig: Rig) -> None:
+    rig.topic(queues=2)
+    assert [row.least_committed for row in rows(rig, "")] == [-1, -1]
+    for name in ("g", "h"):
+        rig.group(name)
+        rig.do(ask.Available("t", name))
+    for text in "abcd":
+        rig.send(text)
+    rig.pop(4, group="g")
+    rig.do(ask.Pop("t", "h", (0,), 1))
+    assert [row.least_committed for row in rows(rig, "")] == [1, 0]
+    rig.do(ask.DeleteGroup("h"))
+    assert [row.least_committed for row in rows(rig, "")] == [2, 2]
+
+
+# ── When a queue was read ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_last_pop_of_each_queue_is_kept_and_moves(rig: Rig) -> None:
+    rig.topic(queues=3)
+    rig.group()
+    assert [row.read_ms for row in rows(rig)] == [0, 0, 0]
+    rig.do(ask.Pop("t", "g", (1,)))
+    first = rig.now
+    assert [row.read_ms for row in rows(rig)] == [0, first, 0]
+    rig.advance(SECOND)
+    rig.do(ask.Pop("t", "g"))
+    assert [row.read_ms for row in rows(rig)] == [rig.now] * 3, "a pop that names no queue looks at all"
+    rig.advance(SECOND)
+    rig.do(ask.Pop("t", "g", (2,)))
+    assert [row.read_ms for row in rows(rig)] == [rig.now - SECOND, rig.now - SECOND, rig.now]
+    rig.advance(SECOND)
+    rig.do(ask.Pop("t", "g", (2,)))
+    assert [row.read_ms for row in rows(rig)] == [rig.now - 2 * SECOND, rig.now - 2 * SECOND, rig.now], "it moves"
+
+
+def test_the_last_pull_of_each_queue_is_kept_and_is_of_its_group(rig: Rig) -> None:
+    pulling(rig, queues=2).group("h")
+    rig.do(ask.Pull("t", "g", 1, 0))
+    rig.do(ask.Pull("t", "", 0, 0))
+    assert [row.read_ms for row in rows(rig)] == [0, rig.now]
+    assert [row.read_ms for row in rows(rig, "h")] == [0, 0]
+    rig.advance(SECOND)
+    rig.do(ask.Pull("t", "g", 1, 0))
+    assert [row.read_ms for row in rows(rig)] == [0, rig.now]
+
+
+def test_an_owners_pop_is_a_read_and_a_restart_forgets_them_all(rig: Rig) -> None:
+    rig.pair()
+    rig.attach()
+    rig.advance(MINUTE)
+    rig.do(sealing(1))
+    assert rows(rig)[0].read_ms == rig.now
+    rig.crash()
+    assert rows(rig)[0].read_ms == 0
+
+
+# ── Bytes ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_bytes_behind_are_the_mean_size_times_what_is_not_popped(rig: Rig) -> None:
+    rig.pair(queues=2)
+    for text in "abcdefgh":
+        rig.send(text)
+    size = rig.look("topics", "t")[0].bytes
+    assert rig.numbers().bytes_behind == size
+    rig.pop(4)
+    assert rig.numbers().bytes_behind == size // 2, "all of one size: exact"
+    assert sum(row.bytes_behind for row in rows(rig)) == size // 2
+    rig.pop(4)
+    assert rig.numbers().bytes_behind == 0
+
+
+def test_bytes_behind_cost_the_same_however_long_the_backlog(make_rig: MakeRig) -> None:
+    def query(messages: int) -> Callable[[], object]:
+        rig = make_rig(str(messages))
+        rig.pair()
+        for text in numbered("m", messages):
+            rig.send(text)
+        return lambda: rig.run(ask.QueryOffsets("t", "g"))
+
+    assert work.grows(query(20), query(200)) < 1.1
+
+
+# ── Moved offsets ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_offset_that_a_pull_has_to_correct_is_told(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    pulling(rig).send("a", "b")
+    (event,) = told(rig, ask.Pull("t", "g", 0, 12))
+    assert event[:4] == ("offset_corrected", "g", "t", 0)
+    assert lines(caplog) == [
+        "a pull of group 'g' asked for offset 12 of queue 0 of topic 't', which has 0 to 2: it goes on at 2"
+    ]
+    assert told(rig, ask.Pull("t", "g", 0, 2)) == []
+    assert pull(rig, 0).rows
+
+
+def test_what_retention_moves_is_told_with_what_was_lost(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    rig.topic("t", by_age=True, keep_ms=MINUTE)
+    rig.group()
+    rig.pop()
+    rig.send("a", "b", "c")
+    rig.ack(rig.pop(1))
+    rig.advance(10 * MINUTE)
+    assert rig.numbers().expired == 2
+    assert any("retention moved group 'g' in queue 0 of topic 't' from offset 1 to 3" in line for line in lines(caplog))
+
+
+def test_a_reset_is_told_with_where_it_was_and_is(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    pulling(rig).send("a", "b", "c")
+    commit(rig, 3)
+    reset(rig, ("EARLIEST", 0))
+    assert lines(caplog) == ["the offsets of group 'g' in topic 't' were reset: queue 0 3 → 0"]
+    reset(rig, ("EARLIEST", 0))
+    assert len(lines(caplog)) == 1, "nothing moved"
+    rig.group("h")
+    rig.do(ask.CloneOffsets("t", "g", "h"))
+    assert len(lines(caplog)) == 1
+
+
+def test_a_client_that_asks_wrongly_all_the_time_does_not_fill_the_log(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    pulling(rig).send("a")
+    for _ in range(50):
+        assert len(told(rig, ask.Pull("t", "g", 0, 9))) == 1, "the metric counts each"
+    rig.skip(events.QUIET_MS)
+    told(rig, ask.Pull("t", "g", 0, 9))
+    assert len(lines(caplog)) == 2
+    assert lines(caplog)[1].endswith("(and 49 more like this before)")
+
+
+def test_a_command_that_is_undone_tells_nothing(rig: Rig) -> None:
+    pulling(rig).send("a")
+    assert told(rig, ask.ResetOffsets("t", "nobody", ("EARLIEST", 0))) == []
+    rig.advance(DAY)

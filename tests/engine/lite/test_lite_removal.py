@@ -1,0 +1,214 @@
+"""Lite topics that go: idle, purged, deleted, dropped by retention; the numbers of those that stay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from popmq_server import commands as ask
+from tests.engine.lites import create, lite_rig, lites, pop, send, sending, sync, wait
+from tests.engine.rig import DAY, HOUR, MINUTE, SECOND, Rig, bodies, refusals
+from tests.engine.work import calls
+
+rig = pytest.fixture(lite_rig)
+
+
+def test_an_idle_lite_topic_goes_when_its_time_is_over(rig: Rig) -> None:
+    create(rig, "short", lite_ttl_ms=HOUR)
+    send(rig, "ann:1", "bob:1", topic="short")
+    rig.ack(pop(rig, "ann", topic="short"))
+    pop(rig, "bob", topic="short")
+    rig.advance(MINUTE)
+    rig.crash()
+    wait(rig, HOUR)
+    assert lites(rig, "short") == 1
+    assert rig.findings() == []
+    rig.ack(pop(rig, "bob", topic="short"))
+    wait(rig, HOUR)
+    assert lites(rig, "short") == 0
+    assert rig.look("topics", "short")[0][1:5:2] == (0, 0)
+    assert rig.numbers(topic="short").acked == 2
+    assert list(rig.read("cq")) == []
+
+
+def test_a_lite_topic_made_anew_begins_from_nothing(rig: Rig) -> None:
+    create(rig, "short", lite_ttl_ms=HOUR)
+    send(rig, "ann:1", topic="short")
+    late = pop(rig, "ann", topic="short")
+    rig.ack(late)
+    wait(rig, HOUR)
+    assert lites(rig, "short") == 0
+    send(rig, "ann:2", topic="short")
+    rows = pop(rig, "ann", topic="short")
+    assert [(row.body, row.offset) for row in rows] == [("ann:2", 0)]
+    assert refusals(rig.ack(late)) == ["HANDLE_LAPSED"]
+
+
+def test_what_is_watched_or_used_again_stays(rig: Rig) -> None:
+    create(rig, "short", lite_ttl_ms=10 * MINUTE)
+    send(rig, "ann:1", "bob:1", topic="short")
+    rig.ack(pop(rig, "ann", "bob", topic="short"))
+    for _ in range(20):
+        rig.advance(MINUTE)
+        rig.do(ask.SyncLite("short", "g", "c", "REPLACE", ("ann",)))
+    assert lites(rig, "short") == 1
+    rig.advance(8 * MINUTE)
+    send(rig, "ann:2", topic="short")
+    rig.ack(pop(rig, "ann", topic="short"))
+    for _ in range(9):
+        rig.advance(MINUTE)
+    assert lites(rig, "short") == 1
+    wait(rig, MINUTE)
+    assert lites(rig, "short") == 0
+
+
+def test_a_purged_topic_has_no_lite_topics_and_nothing_of_them_comes_back(rig: Rig) -> None:
+    sync(rig, "c", "ADD", "ann", "bob")
+    send(rig, "ann:1", "bob:1", "bob:2", "zoe:1")
+    rows = pop(rig, client_id="c", max_messages=2)
+    rig.release([row for row in rows if row.body == "bob:1"], delay_ms=SECOND)
+    assert rig.do(ask.PurgeTopic("chat")) == 4
+    assert refusals(rig.ack(rows)) == ["HANDLE_LAPSED"] * 2
+    assert lites(rig) == 0
+    rig.crash()
+    rig.settle()
+    rig.advance(HOUR)
+    sync(rig, "c", "ADD", "ann", "bob")
+    assert pop(rig, client_id="c") == []
+    send(rig, "ann:5")
+    assert bodies(pop(rig, client_id="c")) == ["ann:5"]
+    assert rig.numbers(topic="chat").in_flight == 1
+
+
+def test_a_purge_keeps_those_who_watch(rig: Rig) -> None:
+    sync(rig, "c", "ADD", "ann")
+    send(rig, "ann:1")
+    rig.do(ask.PurgeTopic("chat"))
+    assert pop(rig, client_id="c") == []
+    assert rig.commit(sending("ann:2")).woken == {("g", "chat\0c")}
+    assert bodies(pop(rig, client_id="c")) == ["ann:2"]
+    rig.settle()
+
+
+def test_a_deleted_topic_takes_its_lite_topics_along_in_pieces(rig: Rig) -> None:
+    for start in range(0, 1500, 500):
+        send(rig, *(f"n{number}:1" for number in range(start, start + 500)))
+    pop(rig, *(f"n{number}" for number in range(40)))
+    rig.do(ask.DeleteTopic("chat"))
+    rig.core.run([])
+    rig.crash()
+    rig.settle()
+    for name in ("log", "cq", "idx", "ck", "due", "queue", "fwait", "poff"):
+        assert rig.read(name) == [], name
+    assert [key for key, _ in rig.read("name") if key[:1] == b"l"] == []
+    create(rig)
+    send(rig, "n1:new")
+    assert bodies(pop(rig, "n1")) == ["n1:new"]
+
+
+def test_a_deleted_group_takes_what_it_had_in_lite_topics(rig: Rig) -> None:
+    rig.group("other")
+    send(rig, "ann:1", "bob:1")
+    pop(rig, "ann", "bob", group="other")
+    pop(rig, "ann")
+    rig.do(ask.DeleteGroup("other"))
+    rig.settle()
+    assert [row.group for row in rig.look("groups", "chat", "")] == ["g"]
+    rig.group("other")
+    assert bodies(pop(rig, "ann", "bob", group="other")) == ["ann:1", "bob:1"]
+
+
+def test_retention_drops_what_every_group_is_done_with(rig: Rig) -> None:
+    create(rig, "brief", lite_ttl_ms=30 * DAY)
+    rig.do(ask.UpdateTopic("brief", 0, (False, HOUR)))
+    send(rig, "ann:1", "bob:1", topic="brief")
+    rig.ack(pop(rig, "ann", topic="brief"))
+    pop(rig, "bob", topic="brief", invisible_ms=12 * HOUR)
+    wait(rig, HOUR)
+    found = rig.look("topics", "brief")[0]
+    assert (found.messages, found.lite_topics) == (1, 2)
+    send(rig, "ann:2", topic="brief")
+    assert [(row.body, row.offset) for row in pop(rig, "ann", topic="brief")] == [("ann:2", 1)]
+
+
+def test_a_topic_tells_the_sums_over_its_lite_topics(rig: Rig) -> None:
+    send(rig, *(f"ann:{number}" for number in range(5)), "bob:1", "nobody:1")
+    rows = pop(rig, "ann", "bob", max_messages=3)
+    rig.ack(rows[:1])
+    rig.release(rows[1:2], delay_ms=HOUR)
+    for _ in range(2):
+        numbers = rig.numbers(topic="chat")
+        told = (numbers.ready, numbers.in_flight, numbers.backoff, numbers.waiting, numbers.acked)
+        assert told[4] == 1
+        assert sum(told) == 6
+        assert numbers.oldest_ms > 0
+        rig.crash()
+    assert rig.look("topics", "chat")[0].messages == 7
+
+
+def test_a_lease_is_shown_with_the_name_of_the_topic(rig: Rig) -> None:
+    send(rig, "ann:1")
+    pop(rig, "ann", client_id="me")
+    leases, total, _ = rig.look("leases", "", "", 10)
+    assert [(lease.topic, lease.client, total) for lease in leases] == [("chat", "me", 1)]
+
+
+# ── Many at once ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def idle(rig: Rig, count: int) -> None:
+    """Lite topics that are all done, and whose time ends together."""
+    create(rig, "short", lite_ttl_ms=HOUR)
+    for first in range(0, count, 100):
+        send(rig, *(f"n{number}:1" for number in range(first, first + 100)), topic="short")
+        rig.ack(pop(rig, *(f"n{number}" for number in range(first, first + 100)), topic="short", max_messages=100))
+    for _ in range(2):
+        rig.advance(MINUTE)
+    rig.skip(HOUR)
+
+
+def pieces(rig: Rig) -> list[int]:
+    """The work of each commit that time asks for."""
+    found = []
+    while rig.due:
+        found.append(calls(lambda: rig.run()))
+    return found
+
+
+def test_idle_lite_topics_that_end_together_go_many_at_once_in_pieces_that_do_not_grow(
+    make_rig: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("popmq_server.lite.lite_topics.REMOVAL_KEYS_MAX", 300)
+    monkeypatch.setattr("popmq_server.retention.retention.LOOKS_MAX", 100)
+    small, large = make_rig("small"), make_rig("large")
+    for rig, count in ((small, 100), (large, 1000)):
+        rig.group("g")
+        idle(rig, count)
+    few, many = pieces(small), pieces(large)
+    assert (lites(small, "short"), lites(large, "short")) == (0, 0)
+    assert [large.read(name) for name in ("log", "purge", "hist", "queue")] == [[]] * 4
+    assert len(many) < 1000 / 10
+    assert sum(many) < 12 * sum(few)
+    assert max(many) < 1.5 * max(few)
+
+
+def test_a_large_idle_lite_topic_goes_piece_by_piece(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("popmq_server.lite.lite_topics.REMOVAL_KEYS_MAX", 10)
+    create(rig, "short", lite_ttl_ms=HOUR)
+    for number in range(30):
+        send(rig, f"ann:{number}", topic="short")
+        send(rig, f"bob:{number}", topic="short")
+    rig.ack(pop(rig, "ann", "bob", topic="short", max_messages=100))
+    while waiting := pop(rig, "ann", "bob", topic="short", max_messages=100):
+        rig.ack(waiting)
+    rig.advance(MINUTE)
+    rig.advance(MINUTE)
+    rig.skip(HOUR)
+    while rig.due:
+        rig.run()
+        assert rig.findings() == []
+        rig.crash()
+    rig.advance(MINUTE)
+    assert lites(rig, "short") == 0
+    assert [rig.read(name) for name in ("log", "idx", "cq", "purge")] == [[]] * 4

@@ -1,0 +1,276 @@
+"""Subscriptions that nobody reads any more expire: told before, counted, and never while anything is under way."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from popmq_server import commands as ask
+from popmq_server.operate import expiry
+from popmq_server.state.tx import Tx
+from tests.engine import lites, work
+from tests.engine.conftest import MakeRig
+from tests.engine.pull_steps import pulling
+from tests.engine.rig import DAY, HOUR, MINUTE, SECOND, Rig, bodies, numbered
+
+EXPIRY = 90 * DAY
+AHEAD = 7 * DAY
+
+
+@pytest.fixture(autouse=True)
+def quiet(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "popmq")
+
+
+@pytest.fixture
+def shop(rig: Rig) -> Rig:
+    """Group g has read one of three messages of topic t, group other none of them; an hour and more has gone by."""
+    rig.pair()
+    rig.group("other", subscription_expiry_ms=0)
+    rig.pop(group="other")
+    rig.send("a", "b", "c")
+    rig.ack(rig.pop(1))
+    pass_time(rig, 2 * HOUR)
+    return rig
+
+
+def pass_time(rig: Rig, ms: int) -> None:
+    """Time passes in steps that no look is missed by."""
+    step = max(HOUR, ms // 50)
+    while ms > 0:
+        rig.advance(min(step, ms))
+        ms -= step
+
+
+def subscribed(rig: Rig, group: str = "g", topic: str = "t") -> bool:
+    return bool([row for row in rig.look("groups", topic, "") if row.group == group])
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.name == "popmq.events"]
+
+
+def abandoned(rig: Rig, topic: str = "t") -> int:
+    return int(rig.look("topics", topic)[0].abandoned)
+
+
+def test_a_subscription_that_nobody_reads_is_warned_of_and_then_expires_with_what_it_lost(
+    shop: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    pass_time(shop, EXPIRY - AHEAD - DAY)
+    assert lines(caplog) == []
+    pass_time(shop, 2 * DAY)
+    (warning,) = lines(caplog)
+    assert "group 'g' has not read topic 't'" in warning
+    assert "it loses 2 messages" in warning
+    assert "--subscription-expiry 0s" in warning
+    pass_time(shop, AHEAD - 2 * DAY)
+    assert subscribed(shop)
+    pass_time(shop, 2 * DAY)
+    assert not subscribed(shop)
+    assert lines(caplog)[1:] == ["the subscription of group 'g' in topic 't' expired: 2 messages were not read"]
+    assert abandoned(shop) == 2
+    shop.crash()
+    assert abandoned(shop) == 2
+
+
+def test_numbers_tell_when_it_was_read_and_when_it_expires(shop: Rig) -> None:
+    shop.pop(group="other")
+    shop.run(ask.Pop("t", "g"))
+    read_ms = shop.now
+    assert (shop.numbers().read_ms, shop.numbers().expires_ms) == (read_ms, 0)
+    shop.change(shop.pop(), "release", delay_ms=0)
+    pass_time(shop, MINUTE)
+    shop.ack(shop.pop())
+    read_ms = shop.now
+    pass_time(shop, DAY)
+    assert shop.numbers().read_ms == read_ms
+    assert 0 <= shop.numbers().expires_ms - (read_ms + EXPIRY) <= HOUR
+
+
+def test_retention_does_not_wait_for_a_subscription_that_expired(shop: Rig) -> None:
+    shop.ack(shop.pop(group="other"), "other")
+    pass_time(shop, 80 * DAY)
+    assert len(shop.browse("t").rows) == 3, "g has not read them"
+    pass_time(shop, 20 * DAY)
+    assert not subscribed(shop)
+    assert shop.browse("t").rows == []
+
+
+def test_a_group_that_comes_back_is_new_in_the_topic(shop: Rig) -> None:
+    pass_time(shop, 100 * DAY)
+    assert not subscribed(shop)
+    assert bodies(shop.pop()) == ["a", "b", "c"], "group other has not read them yet"
+    assert shop.numbers().acked == 0
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["in time", "after the warning"])
+@pytest.mark.parametrize(
+    "use",
+    [
+        ask.Pop("t", "g", max_messages=1, invisible_ms=SECOND),
+        ask.Available("t", "g"),
+        ask.Attend("g", ("t",)),
+        ask.SetFilter("t", "g", ("tag", "*")),
+        ask.ResetOffsets("t", "g", ("EARLIEST", 0)),
+        ask.AttachOwner("g", "o", MINUTE, "t"),
+    ],
+    ids=lambda command: type(command).__name__,
+)
+def test_any_use_begins_the_time_anew(shop: Rig, use: Any, late: bool, caplog: pytest.LogCaptureFixture) -> None:
+    pass_time(shop, EXPIRY - (DAY if late else 10 * DAY))
+    assert bool(lines(caplog)) == late
+    shop.do(use)
+    pass_time(shop, 30 * DAY)
+    assert subscribed(shop)
+
+
+@pytest.mark.parametrize("use", [ask.Pull("t", "g", 0, 0), ask.UpdateOffsets("t", "g", {0: 1})], ids=["Pull", "Update"])
+def test_pulls_and_commits_are_uses(rig: Rig, use: Any) -> None:
+    pulling(rig).send("a", "b")
+    for _ in range(3):
+        pass_time(rig, EXPIRY - DAY)
+        rig.do(use)
+    assert subscribed(rig)
+    pass_time(rig, EXPIRY + DAY)
+    assert not subscribed(rig)
+
+
+def test_what_is_under_way_keeps_a_subscription(rig: Rig) -> None:
+    """A lease that is renewed, a delay, a retry."""
+    rig.pair(max_attempts=1000)
+    rig.send("a")
+    (held,) = rig.pop(invisible_ms=12 * HOUR)
+    for _ in range(300):
+        rig.advance(10 * HOUR)
+        rig.extend([held], 12 * HOUR)
+    assert subscribed(rig)
+    rig.release([held], delay_ms=12 * HOUR)
+    pass_time(rig, 200 * DAY)
+    assert subscribed(rig), "it is in the retry topic"
+    rig.ack(rig.pop())
+    pass_time(rig, EXPIRY + AHEAD + DAY)
+    assert not subscribed(rig)
+
+
+def test_zero_is_never(shop: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    pass_time(shop, 1000 * DAY)
+    assert subscribed(shop, "other")
+    assert not [line for line in lines(caplog) if "other" in line]
+
+
+def test_a_shorter_expiry_is_warned_of_first(shop: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    pass_time(shop, 30 * DAY)
+    shop.do(ask.UpdateGroup("g", {"subscription_expiry_ms": 10 * DAY}))
+    pass_time(shop, 2 * HOUR)
+    assert len(lines(caplog)) == 1
+    pass_time(shop, 2 * DAY)
+    assert subscribed(shop)
+    pass_time(shop, DAY)
+    assert not subscribed(shop)
+
+
+def test_a_longer_expiry_takes_the_warning_back(shop: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    pass_time(shop, EXPIRY - DAY)
+    shop.do(ask.UpdateGroup("g", {"subscription_expiry_ms": 200 * DAY}))
+    pass_time(shop, 50 * DAY)
+    assert subscribed(shop)
+    pass_time(shop, 58 * DAY)
+    assert subscribed(shop)
+    assert len(lines(caplog)) == 2
+    pass_time(shop, 7 * DAY)
+    assert not subscribed(shop)
+
+
+def test_a_broker_that_was_down_warns_first_and_gives_its_consumers_an_hour(make_rig: MakeRig) -> None:
+    rig = make_rig()
+    rig.pair()
+    rig.send("a")
+    pass_time(rig, DAY)
+    rig.skip(400 * DAY)
+    rig.crash()
+    pass_time(rig, 2 * DAY)
+    assert subscribed(rig), "it was not warned of"
+    rig.skip(400 * DAY)
+    rig.crash()
+    rig.advance(MINUTE)
+    rig.advance(30 * MINUTE)
+    assert subscribed(rig), "it was, but consumers need time to come back"
+    rig.pop()
+    pass_time(rig, DAY)
+    assert subscribed(rig)
+
+
+def test_restarts_do_not_keep_a_subscription_for_ever(rig: Rig) -> None:
+    rig.pair()
+    rig.send("a")
+    for _ in range(110):
+        pass_time(rig, DAY)
+        rig.crash()
+    assert not subscribed(rig)
+
+
+def test_reading_costs_no_write_and_an_idle_subscription_is_written_once(rig: Rig) -> None:
+    rig.pair()
+    before = rig.read("sub")
+    for _ in range(20):
+        rig.advance(30 * MINUTE)
+        assert not rig.commit(ask.Pop("t", "g")).wrote
+    assert rig.read("sub") == before
+    pass_time(rig, 2 * HOUR)
+    idle = rig.read("sub")
+    assert idle != before
+    pass_time(rig, 30 * DAY)
+    assert rig.read("sub") == idle
+
+
+def test_a_lite_topics_subscription_goes_with_those_of_its_lite_topics(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(expiry, "LITES_MAX", 2)
+    lites.create(rig)
+    rig.group("g")
+    rig.do(lites.popping("ann"))
+    lites.send(rig, *(f"{name}:1" for name in "abcde"))
+    lites.pop(rig, *"abcde", invisible_ms=SECOND)
+    pass_time(rig, DAY)
+    rig.ack(lites.pop(rig, *"abcde"))
+    lites.send(rig, *(f"{name}:2" for name in "abc"))
+    pass_time(rig, EXPIRY + AHEAD + DAY)
+    assert not subscribed(rig, topic="chat")
+    assert abandoned(rig, "chat") == 3
+    pass_time(rig, 10 * DAY)
+    assert lites.lites(rig) == 0, "nobody needs them now"
+
+
+def test_a_piece_of_a_look_costs_the_same_however_many_subscriptions_there_are(
+    make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def piece(groups: int) -> Callable[[], bool]:
+        rig = make_rig(str(groups))
+        rig.topic()
+        for name in numbered("g", groups):
+            rig.group(name)
+            rig.do(ask.Available("t", name))
+        job, tx = expiry.Expiry(rig.now), Tx(rig.core.state, rig.store, rig.now)
+        tx.abort()
+        job.run(tx)  # the first piece of a round also lists the topics
+        return lambda: job.run(tx)
+
+    monkeypatch.setattr(expiry, "LOOKS_MAX", 10)
+    assert work.grows(piece(20), piece(200)) < 1.2
+
+
+def test_a_round_in_pieces_looks_at_every_subscription(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(expiry, "LOOKS_MAX", 2)
+    for topic in ("t", "u", "v"):
+        rig.topic(topic)
+    for name in numbered("g", 5):
+        rig.group(name)
+        for topic in ("t", "u"):
+            rig.do(ask.Available(topic, name))
+    pass_time(rig, EXPIRY + AHEAD + DAY)
+    assert rig.look("groups", "", "") == []

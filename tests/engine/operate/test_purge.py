@@ -1,0 +1,164 @@
+"""What is deleted is gone at once, and in the end nothing of it is left in any database."""
+
+from __future__ import annotations
+
+import pytest
+
+from popmq_server import commands as ask
+from popmq_server.operate import purge
+from popmq_server.storage.keys import DATABASES
+from tests.engine.rig import HOUR, MINUTE, SECOND, Rig, bodies, numbered, refusal
+
+#: What a store has of its own, whatever was deleted.
+KEPT = {"meta"}
+
+
+def left(rig: Rig, *names: str) -> dict[str, int]:
+    """How many entries each database has, of those that have any."""
+    return {
+        name: len(rig.read(name)) for name in DATABASES if name not in KEPT and name not in names and rig.read(name)
+    }
+
+
+def lived(rig: Rig) -> None:
+    """A topic and a group with something in every database that deleting has to empty."""
+    rig.topic(queues=2)
+    rig.group(max_attempts=2)
+    for text in numbered("m", 12):
+        rig.send(text, producer="p", number=int(text[1:]) + 1)
+    rig.attach(topic="t")
+    rig.seal(1, max_messages=2)
+    rig.seal(1, chunk=1, max_messages=2)
+    rig.ack(rig.pop(1))
+    rig.reject(rig.pop(1))
+    rig.release(rig.pop(1), delay_ms=0)
+    rig.release(rig.pop(1), delay_ms=HOUR, reason="later")
+    rig.extend(rig.pop(2)[:1], HOUR)
+    rig.advance(MINUTE)
+
+
+def test_a_deleted_topic_leaves_nothing_but_the_group(rig: Rig) -> None:
+    lived(rig)
+    rig.do(ask.DeleteTopic("t"))
+    rig.do(ask.DeleteTopic("%DLQ%g"))
+    rig.advance(11 * MINUTE)  # request numbers go by their time
+    assert left(rig) == {"name": 1, "group": 1, "own": 1, "due": 1}
+
+
+def test_a_deleted_group_leaves_nothing_but_the_topic(rig: Rig) -> None:
+    lived(rig)
+    rig.do(ask.DeleteGroup("g"))
+    rig.advance(11 * MINUTE)
+    topic = {"name", "topic", "log", "cq", "idx", "tstat"}
+    assert set(left(rig)) <= topic | {"hist", "mark"}  # how leases ended goes with the chunks of the topic
+    assert {len(rig.read(name)) for name in ("name", "topic")} == {1}
+
+
+@pytest.mark.parametrize("kind", ["topic", "group"])
+def test_a_crash_between_any_two_pieces_of_a_purge_harms_nothing(
+    rig: Rig, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(purge, "PURGE_KEYS_MAX", 2)
+    lived(rig)
+    rig.do(ask.DeleteTopic("t") if kind == "topic" else ask.DeleteGroup("g"))
+    pieces = 0
+    while rig.read("purge"):
+        rig.crash()
+        rig.run()
+        assert rig.findings() == []
+        pieces += 1
+    assert pieces > 5
+    assert left(rig, "name", "topic", "group", "log", "cq", "idx", "hist", "mark", "dedup", "own", "due", "tstat") == {}
+
+
+def test_what_is_made_anew_under_an_old_name_is_new(rig: Rig) -> None:
+    lived(rig)
+    rig.run(ask.DeleteTopic("t"), ask.DeleteGroup("g"))
+    rig.topic()
+    rig.group()
+    assert rig.pop() == []
+    numbers = rig.numbers()
+    assert (numbers.ready, numbers.in_flight, numbers.retry, numbers.backoff, numbers.dead) == (0, 0, 0, 0, 0)
+    assert (numbers.acked, numbers.owners) == (0, 0)
+    rig.send("new")
+    assert [(row.body, row.offset, row.attempt) for row in rig.pop()] == [("new", 0, 1)]
+
+
+def test_old_handles_do_not_reach_into_what_was_made_anew(rig: Rig) -> None:
+    rig.pair()
+    rig.send("old")
+    rows = rig.pop()
+    rig.run(ask.DeleteGroup("g"))
+    rig.group()
+    assert refusal(rig.ack(rows)[0]) in ("HANDLE_LAPSED", "INVALID_HANDLE")
+    rig.settle()
+    assert refusal(rig.ack(rows)[0]) == "HANDLE_LAPSED"
+    assert bodies(rig.pop()) == ["old"]
+
+
+@pytest.mark.parametrize("lapsed", [False, True])
+def test_an_owner_outlives_a_topic_that_it_reads(rig: Rig, lapsed: bool) -> None:
+    rig.topic("t")
+    rig.topic("u")
+    rig.group()
+    for topic in "tu":
+        rig.send("a", topic=topic)
+    rig.attach(lease_ms=10 * SECOND)
+    rig.seal(1, topic="t")
+    rig.seal(1, topic="u")
+    if lapsed:
+        rig.advance(HOUR)
+    rig.do(ask.DeleteTopic("t"))
+    rig.settle()
+    assert rig.do(ask.RenewOwner("g", "o", 1, MINUTE))[0] == 1
+    rig.settle()
+    assert rig.ack_up_to(1) == 1
+    assert not rig.due
+
+
+def test_a_lease_that_ends_in_a_deleted_group_no_longer_holds_its_chunk(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.topic(keep_ms=MINUTE)
+    rig.group()
+    rig.send(*numbered("m", 20))
+    for place in range(20):
+        rig.popped(max_messages=1, invisible_ms=HOUR if place < 10 else SECOND)
+    rig.skip(SECOND)
+    monkeypatch.setattr(purge, "PURGE_KEYS_MAX", 10)  # the first ones go with the group, the others' time is over
+    rig.do(ask.DeleteGroup("g"))
+    for _ in range(4):
+        rig.advance(MINUTE)
+    assert rig.read("log") == []
+
+
+def test_a_purge_that_fails_is_put_off_and_holds_nobody_up(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It once was tried again at once, for ever, in the turn of the command that had come."""
+    lived(rig)
+    step, calls = purge.step, []
+
+    def broken(*asked: object) -> None:
+        calls.append(asked)
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(purge, "step", broken)
+    rig.do(ask.DeleteTopic("t"))
+    rig.topic("u")
+    rig.send("still served", topic="u")
+    assert len(calls) == 1
+    monkeypatch.setattr(purge, "step", step)
+    rig.advance(3 * MINUTE)
+    assert not rig.read("purge")
+
+
+def test_a_group_deleted_in_the_commit_that_buries_a_letter_leaves_no_chunk_behind(rig: Rig) -> None:
+    rig.pair()
+    rig.send("m")
+    rows = rig.pop()
+    rig.run(
+        ask.ChangeInvisibleTime("g", (ask.Change(rows[0].handle, "reject"),)),
+        ask.DeleteGroup("g"),
+        ask.DeleteTopic("t"),
+    )
+    rig.advance(11 * MINUTE)
+    assert left(rig) == {}

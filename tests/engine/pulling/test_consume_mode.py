@@ -1,0 +1,494 @@
+"""The consume mode of a group in a topic, switched while consumers of both kinds run (S1.03, S1.04, I.01, I.02)."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+
+from popmq_server import commands as ask
+from popmq_server.delivery import sweep
+from popmq_server.model.records import Subscription
+from tests.engine.pull_steps import (
+    RETRY,
+    commit,
+    committed,
+    finish,
+    places,
+    pull,
+    pulled_again,
+    pulling,
+    reset,
+    send_back,
+    sums,
+    switch,
+    texts,
+)
+from tests.engine.rig import DAY, HOUR, MINUTE, Delivery, Rig, bodies, deliveries, numbered, refusal, refusals, sealing
+from tests.engine.traffic_fifo import fifo_pair, send_fifo
+
+
+@pytest.fixture
+def shop(rig: Rig) -> Rig:
+    """Topic t with ten messages, and group g, which pops it."""
+    rig.pair()
+    rig.send(*numbered("m", 10))
+    return rig
+
+
+def mode(rig: Rig) -> str:
+    state = rig.core.state
+    return state.subscriptions.get((state.ids["g", "g"], state.ids["t", "t"]), Subscription()).mode
+
+
+# ── The setting ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_mode_is_of_one_group_in_one_topic_and_survives_a_crash(shop: Rig) -> None:
+    shop.topic("u")
+    shop.group("h")
+    changed = switch(shop, "PULL", share_number=3)
+    assert (changed.mode, changed.share_number) == ("PULL", 3)
+    shop.crash()
+    assert shop.numbers().mode == "PULL"
+    assert shop.run(ask.Pop("u", "g"), ask.Pop("t", "h"))[1].rows
+    assert refusal(shop.run(ask.Pop("t", "g"))[0]) == "WRONG_CONSUME_MODE"
+
+
+def test_the_same_mode_again_changes_nothing_and_a_share_number_alone_may_change(shop: Rig) -> None:
+    switch(shop, "PULL", share_number=1)
+    assert not shop.commit(ask.SetConsumeMode("t", "g", "PULL", 1)).wrote
+    assert switch(shop, "PULL", share_number=2).share_number == 2
+    assert not shop.commit(ask.SetConsumeMode("t", "g", "PULL", 2)).wrote
+
+
+def test_a_switch_fixes_the_start_of_the_group(rig: Rig) -> None:
+    """What is sent between the switch and the first pull is not skipped."""
+    rig.topic()
+    rig.group(start_from="LATEST")
+    rig.send("old")
+    switch(rig, "PULL")
+    rig.send("new")
+    assert committed(rig) == [1]
+    assert texts(pull(rig, 1)) == ["new"]
+
+
+def test_a_mode_keeps_the_filter_and_a_filter_the_mode(shop: Rig) -> None:
+    shop.do(ask.SetFilter("t", "g", ("tag", "x")))
+    assert switch(shop, "PULL").filter_text == "x"
+    assert shop.do(ask.SetFilter("t", "g", ("tag", "y"))).mode == "PULL"
+
+
+def test_names_are_checked(shop: Rig) -> None:
+    asked = [ask.SetConsumeMode("nobody", "g", "PULL"), ask.SetConsumeMode("t", "nobody", "PULL")]
+    assert refusals(shop.run(*asked)) == ["TOPIC_NOT_FOUND", "GROUP_NOT_FOUND"]
+
+
+def test_the_requests_of_the_other_mode_are_refused(shop: Rig) -> None:
+    shop.attach()
+    pops = [ask.Pop("t", "g"), sealing(1)]
+    pulled = [
+        ask.Pull("t", "g", 0, 0),
+        ask.Pull(RETRY, "g", 0, 0),
+        ask.UpdateOffsets("t", "g", {0: 0}),
+        ask.SendBack("t", "g", (ask.SentBack(0, 0),)),
+    ]
+    assert refusals(shop.run(*pulled)) == ["WRONG_CONSUME_MODE"] * 4
+    switch(shop, "PULL")
+    assert refusals(shop.run(*pops)) == ["WRONG_CONSUME_MODE"] * 2
+    assert refusals(shop.run(*pulled)) == [""] * 4
+    assert refusals(shop.run(ask.Available("t", "g"))) == [""]
+
+
+# ── POP → PULL ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_is_leased_goes_to_the_retry_topic_with_its_attempts(shop: Rig) -> None:
+    shop.release(shop.pop(1), delay_ms=0)
+    rows = [*shop.pop(5), *shop.pop(5)]
+    shop.ack(rows[:2])
+    shop.send("new")
+    assert sums(shop) == (1, 8, 0, 0, 2)
+    switch(shop, "PULL")
+    assert sums(shop) == (1, 0, 8, 0, 2)
+    assert committed(shop) == [10]
+    expected = sorted((row.body, row.attempt + 1) for row in rows[2:])
+    assert sorted(place[::2] for place in pulled_again(shop)) == expected
+    assert ("m0", 3) in expected
+    assert refusals(shop.ack(rows)) == ["HANDLE_LAPSED"] * 10
+    assert texts(pull(shop, 10)) == ["new"]
+
+
+def test_a_message_at_its_last_attempt_is_no_dead_letter_by_a_switch(rig: Rig) -> None:
+    rig.pair(max_attempts=1)
+    rig.send("a")
+    rig.pop()
+    switch(rig, "PULL")
+    assert [place[::2] for place in pulled_again(rig)] == [("a", 2)]
+    assert rig.numbers().dead == 0
+
+
+def test_what_is_in_backoff_comes_at_its_time(shop: Rig) -> None:
+    shop.release(shop.pop(2), delay_ms=HOUR)
+    switch(shop, "PULL")
+    assert (sums(shop), pulled_again(shop)) == ((8, 0, 0, 2, 0), [])
+    shop.advance(HOUR)
+    assert [place[::2] for place in pulled_again(shop)] == [("m0", 2), ("m1", 2)]
+
+
+def test_members_that_were_extended_alone_go_too(shop: Rig) -> None:
+    rows = shop.pop(3)
+    shop.extend(rows[1:2], HOUR)
+    switch(shop, "PULL")
+    assert sorted(place[0] for place in pulled_again(shop)) == ["m0", "m1", "m2"]
+    assert shop.read("ck") == shop.read("due") == []
+
+
+def test_leases_that_end_later_bring_nothing_twice(shop: Rig) -> None:
+    shop.pop(5)
+    switch(shop, "PULL")
+    shop.advance(DAY)
+    assert (len(pulled_again(shop)), sums(shop)) == (5, (5, 0, 5, 0, 0))
+
+
+# ── In pieces ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def half_way(shop: Rig, monkeypatch: pytest.MonkeyPatch) -> tuple[Rig, list[Delivery]]:
+    """A switch to PULL that has moved one of five leases of two messages."""
+    monkeypatch.setattr(sweep, "SWEEP_MAX", 2)
+    rows = [row for _ in range(5) for row in shop.pop(2)]
+    assert shop.do(ask.SetConsumeMode("t", "g", "PULL"))[1]
+    return shop, rows
+
+
+def test_what_has_not_moved_yet_can_be_acked_and_does_not_come_again(half_way: tuple[Rig, list[Delivery]]) -> None:
+    rig, rows = half_way
+    acked = [row.body for row, refused in zip(rows, rig.ack(rows), strict=True) if refused is None]
+    assert 0 < len(acked) < 10
+    finish(rig, True)
+    assert sorted([place[0] for place in pulled_again(rig)] + acked) == list(numbered("m", 10))
+
+
+def test_a_crash_between_two_pieces_loses_nothing(half_way: tuple[Rig, list[Delivery]]) -> None:
+    rig, _ = half_way
+    rig.crash()
+    rig.settle()
+    assert sorted(place[0] for place in pulled_again(rig)) == list(numbered("m", 10))
+    assert rig.read("sweep") == []
+
+
+def test_back_to_pop_before_all_has_moved_leaves_the_rest_leased(half_way: tuple[Rig, list[Delivery]]) -> None:
+    rig, rows = half_way
+    switch(rig, "POP")
+    acked = [row.body for row, refused in zip(rows, rig.ack(rows), strict=True) if refused is None]
+    assert acked
+    assert sorted(acked + bodies(rig.pop())) == list(numbered("m", 10))
+
+
+def test_a_reset_half_way_takes_what_has_moved_and_what_has_not(half_way: tuple[Rig, list[Delivery]]) -> None:
+    rig, rows = half_way
+    reset(rig, ("LATEST", 0))
+    assert (refusals(rig.ack(rows)), sums(rig)) == (["HANDLE_LAPSED"] * 10, (0, 0, 0, 0, 0))
+    assert pulled_again(rig) == []
+
+
+# ── PULL → POP ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_group_pops_on_from_its_committed_offset(rig: Rig) -> None:
+    pulling(rig).send(*numbered("m", 10))
+    assert len(pull(rig, 0).rows) == 10
+    commit(rig, 4)
+    switch(rig, "POP")
+    assert refusal(rig.run(ask.UpdateOffsets("t", "g", {0: 10}))[0]) == "WRONG_CONSUME_MODE"
+    rows = rig.pop()
+    assert [(row.body, row.attempt) for row in rows] == [(f"m{number}", 1) for number in range(4, 10)]
+    rig.ack(rows)
+    assert sums(rig) == (0, 0, 0, 0, 10)
+
+
+def test_what_was_sent_back_is_popped(rig: Rig) -> None:
+    pulling(rig).send("a", "b", "c")
+    commit(rig, 3)
+    send_back(rig, 0, delay_ms=0)
+    send_back(rig, 2, delay_ms=MINUTE)
+    switch(rig, "POP")
+    assert [(row.body, row.attempt) for row in rig.pop()] == [("a", 2)]
+    rig.advance(MINUTE)
+    assert ("c", 2) in [(row.body, row.attempt) for row in rig.pop()]
+
+
+def test_what_was_sent_back_and_not_committed_is_popped_once(rig: Rig) -> None:
+    """Its queue has it still: with the copy it would be finished twice."""
+    pulling(rig).send(*numbered("m", 5))
+    send_back(rig, 1, 3, delay_ms=0)
+    send_back(rig, 4, delay_ms=MINUTE)
+    commit(rig, 2)
+    switch(rig, "POP")
+    rows = rig.pop()
+    rig.ack(rows)
+    assert sorted((row.body, row.attempt) for row in rows) == [("m1", 2), ("m2", 1), ("m3", 1), ("m4", 1)]
+    rig.advance(HOUR)
+    assert (rig.pop(), sums(rig)) == ([], (0, 0, 0, 0, 6))
+
+
+def test_what_was_sent_back_from_where_the_group_stands_is_popped_once(rig: Rig) -> None:
+    """The first offset that is not committed is one of those that the queue has still."""
+    pulling(rig).send("m0", "m1")
+    send_back(rig, 1, delay_ms=0)
+    commit(rig, 1)
+    switch(rig, "POP")
+    assert rig.numbers().retry == 0
+    assert [(row.body, row.attempt) for row in rig.pop()] == [("m1", 1)]
+
+
+# ── Owners ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("released", [False, True], ids=["bound", "its lease ran out"])
+def test_sealed_sets_are_given_up_for_good(shop: Rig, released: bool) -> None:
+    shop.attach()
+    shop.ack(deliveries(shop.seal(1, max_messages=4))[:1])
+    if released:
+        shop.advance(MINUTE)
+    switch(shop, "PULL")
+    assert [place[0] for place in pulled_again(shop)] == ["m1", "m2", "m3"]
+    shop.do(ask.RenewOwner("g", "o", 1, HOUR))  # an owner that lives takes nothing back
+    shop.settle()
+    assert sums(shop) == (6, 0, 3, 0, 1)
+    switch(shop, "POP")
+    again = shop.seal(1)
+    assert (again.rows, again.sealed) == ([], (4, False, 3, 0))
+    assert len(shop.seal(2, max_messages=32).rows) == 9, "those that it had before too"
+    assert (shop.ack_up_to(1), shop.ack_up_to(2)) == (0, 9)
+
+
+@pytest.mark.parametrize("released", [False, True], ids=["bound", "its lease ran out"])
+def test_sealed_sets_of_a_fifo_topic_are_given_up_for_good(rig: Rig, released: bool) -> None:
+    fifo_pair(rig)
+    send_fifo(rig, "a1", "a2", "b1")
+    rig.attach()
+    rig.seal(1, max_messages=2)
+    rig.seal(1, chunk=1)
+    if released:
+        rig.advance(MINUTE)
+    switch(rig, "PULL")
+    assert sorted(place[0] for place in pulled_again(rig)) == ["a1", "a2", "b1"]
+    switch(rig, "POP")
+    assert rig.seal(1).sealed == (2, False, 2, 0)
+    assert bodies(deliveries(rig.seal(2))) == ["a1", "a2", "b1"]
+    assert (rig.ack_up_to(1), rig.ack_up_to(2)) == (0, 3)
+
+
+def test_an_owner_may_finish_what_has_not_moved_yet(shop: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweep, "SWEEP_MAX", 2)
+    shop.attach()
+    for chunk in range(5):
+        shop.seal(1, chunk=chunk, max_messages=2)
+    results = shop.run(ask.AckUpTo("g", "o", 1, 1), ask.SetConsumeMode("t", "g", "PULL"))
+    assert results[0][0] == 10
+    assert sums(shop) == (0, 0, 0, 0, 10)
+    assert pulled_again(shop) == []
+
+
+# ── FIFO topics ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_message_groups_go_to_the_retry_topic_in_their_order(rig: Rig) -> None:
+    fifo_pair(rig)
+    send_fifo(rig, "a1", "a2", "b1", "a3", "b2", "c1")
+    rig.release(rig.pop(1), delay_ms=MINUTE)  # a1 waits for its delay and keeps the lock
+    rig.pop(1)  # b1
+    rig.pop(1)  # c1
+    assert rig.numbers().waiting == 3
+    switch(rig, "PULL")
+    assert (rig.numbers().waiting, sums(rig)) == (0, (0, 0, 6, 0, 0))
+    order = [place[0] for place in pulled_again(rig)]
+    assert [text for text in order if text[0] == "a"] == ["a1", "a2", "a3"]
+    assert [text for text in order if text[0] == "b"] == ["b1", "b2"]
+    assert rig.core.state.locks.committed() == {}
+
+
+def test_message_groups_are_in_order_again_when_the_group_pops(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweep, "SWEEP_MAX", 3)
+    fifo_pair(rig)
+    send_fifo(rig, *numbered("a", 8), *numbered("b", 4))
+    rig.pop(1)
+    rig.pop(1)
+    switch(rig, "PULL")
+    send_fifo(rig, "a8", "b4")
+    changed, popped = rig.run(ask.SetConsumeMode("t", "g", "POP"), ask.Pop("t", "g"))
+    assert changed[1]
+    assert popped.rows == [], "not before everything stands in its line"
+    finish(rig, True)
+    got = list[str]()
+    while rows := rig.pop(3):
+        got += bodies(rows)
+        rig.ack(rows)
+    assert [text for text in got if text[0] == "a"] == list(numbered("a", 9))
+    assert [text for text in got if text[0] == "b"] == list(numbered("b", 5))
+    assert (rig.numbers().waiting, sums(rig)) == (0, (0, 0, 0, 0, 14))
+
+
+def test_a_set_is_not_sealed_as_the_end_while_message_groups_are_put_in_order(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fifo_pair(rig)
+    send_fifo(rig, *numbered("a", 6))
+    switch(rig, "PULL")
+    commit(rig, 6)
+    send_back(rig, *range(6), delay_ms=0)
+    rig.attach()
+    monkeypatch.setattr(sweep, "SWEEP_MAX", 2)
+    _, popped = rig.run(ask.SetConsumeMode("t", "g", "POP"), sealing(1))
+    assert popped.sealed == (0, False, 0, 0)
+    finish(rig, True)
+    assert bodies(deliveries(rig.seal(1, chunk=1))) == list(numbered("a", 6))
+
+
+def test_a_lease_of_a_fifo_topic_that_ends_while_the_group_pulls_goes_to_the_retry_topic(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweep, "SWEEP_MAX", 1)
+    fifo_pair(rig)
+    send_fifo(rig, "a1", "b1", "c1", "d1")
+    for _ in range(4):
+        rig.pop(1)
+    rig.do(ask.SetConsumeMode("t", "g", "PULL"))
+    rig.skip(MINUTE)
+    rig.settle()
+    assert sorted(place[0] for place in pulled_again(rig)) == ["a1", "b1", "c1", "d1"]
+
+
+def test_a_message_of_a_fifo_topic_that_was_sent_back_twice_waits_once(rig: Rig) -> None:
+    fifo_pair(rig)
+    switch(rig, "PULL")
+    send_fifo(rig, "a1", "a2")
+    commit(rig, 2)
+    send_back(rig, 1, delay_ms=0)
+    send_back(rig, 1, 0, delay_ms=0)
+    send_back(rig, 0, delay_ms=MINUTE)
+    switch(rig, "POP")
+    assert rig.numbers().waiting == 2
+    rig.advance(MINUTE)
+    assert rig.numbers().waiting == 2
+    rows = rig.pop()
+    assert bodies(rows) == ["a1", "a2"]
+    rig.ack(rows)
+    rig.advance(HOUR)
+    assert rig.pop() == []
+
+
+# ── Both kinds of consumers at once ──────────────────────────────────────────────────────────────────────────────────
+
+
+class Traffic:
+    """Consumers of both kinds and an owner, which know nothing of each other: who is refused waits for the next switch.
+
+    `finished`: how often each message was acked, by a handle or by a commit that passed it.
+    """
+
+    def __init__(self, rig: Rig, chance: random.Random, in_order: bool) -> None:
+        self.rig = rig
+        self.chance = chance
+        self.in_order = in_order
+        self.finished: Counter[str] = Counter()
+        self.leased: list[Delivery] = []
+        self.sent: list[str] = []
+        self.epoch = 0
+
+    def send(self) -> None:
+        texts = [f"{self.chance.choice('abc')}{len(self.sent) + step}" for step in range(3)]
+        self.sent += texts
+        send_fifo(self.rig, *texts) if self.in_order else self.rig.send(*texts)
+
+    def pop(self) -> None:
+        popped = self.rig.run(ask.Pop("t", "g", max_messages=3))[0]
+        if not refusal(popped):
+            self.leased += deliveries(popped)
+
+    def seal(self) -> None:
+        self.epoch += 1
+        popped = self.rig.run(sealing(self.epoch, max_messages=3))[0]
+        if not refusal(popped):
+            self.leased += deliveries(popped)
+
+    def renew(self) -> None:
+        """The owner lives: it takes back what it has lost and nobody has taken."""
+        self.rig.do(ask.RenewOwner("g", "o", 1, MINUTE))
+
+    def ack(self) -> None:
+        self.chance.shuffle(self.leased)
+        rows, self.leased = self.leased[:3], self.leased[3:]
+        self.finished.update(row.body for row, refused in zip(rows, self.rig.ack(rows), strict=True) if not refused)
+
+    def release(self) -> None:
+        self.rig.release([self.leased.pop() for _ in range(min(2, len(self.leased)))], delay_ms=0)
+
+    def pull(self) -> None:
+        """Reads on from the committed offset, sends one of the messages back, and commits behind the batch."""
+        queue = self.chance.randrange(2)
+        found = self.read(ask.Pull("t", "g", queue, committed(self.rig)[queue], max_messages=4))
+        if found is None or not found.rows:
+            return
+        back = self.chance.choice([row[3] for row in found.rows])
+        done = self.rig.run(
+            ask.SendBack("t", "g", (ask.SentBack(queue, back, delay_ms=self.chance.choice([0, MINUTE])),)),
+            ask.UpdateOffsets("t", "g", {queue: found.next_offset}),
+        )
+        if not refusal(done[1]):
+            self.finished.update(text for text, offset, _ in places(found) if offset != back)
+
+    def read(self, command: ask.Pull) -> ask.Pulled | None:
+        """None for a group that pops: not one message is given away twice."""
+        found: ask.Pulled = self.rig.run(command)[0]
+        assert refusal(found) == ("" if mode(self.rig) == "PULL" else "WRONG_CONSUME_MODE")
+        return None if refusal(found) else found
+
+    def pull_again(self) -> None:
+        found = self.read(ask.Pull(RETRY, "g", 0, 0, max_messages=2))
+        if found and found.rows and not refusal(self.rig.run(ask.UpdateOffsets(RETRY, "g", {0: found.next_offset}))[0]):
+            self.finished.update(texts(found))
+
+    def switch(self) -> None:
+        self.rig.run(ask.SetConsumeMode("t", "g", "POP" if mode(self.rig) == "PULL" else "PULL"))
+
+    def crash(self) -> None:
+        self.rig.crash()
+
+    def time(self) -> None:
+        self.rig.advance(self.chance.choice([1, MINUTE]))
+
+    def step(self) -> None:
+        names = ["send", "pop", "seal", "renew", "ack", "release", "pull", "pull_again", "switch", "crash", "time"]
+        weights = [3, 5, 2, 1, 5, 2, 6, 4, 2, 1, 1]
+        getattr(self, self.chance.choices(names, weights)[0])()
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("in_order", [False, True], ids=["NORMAL", "FIFO"])
+def test_with_both_kinds_of_consumers_crashes_and_switches_each_message_is_finished_exactly_once(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, in_order: bool, seed: int
+) -> None:
+    """A message that was sent back is finished when its retry is; nobody here dies between two of its own calls."""
+    monkeypatch.setattr(sweep, "SWEEP_MAX", 5)
+    if in_order:
+        fifo_pair(rig, queues=2, max_attempts=1000)
+    else:
+        rig.pair(queues=2, max_attempts=1000)
+    rig.attach()
+    traffic = Traffic(rig, random.Random(seed), in_order)
+    for _ in range(150):
+        traffic.step()
+        assert set(traffic.finished.values()) <= {1}
+        assert rig.findings() == []
+    switch(rig, "POP")
+    rig.advance(HOUR)
+    while rows := rig.pop(100):
+        rig.ack(rows)
+        traffic.finished.update(bodies(rows))
+    assert traffic.finished == Counter(traffic.sent)
+    assert (rig.numbers().dead, rig.numbers().waiting, sums(rig)[:4]) == (0, 0, (0, 0, 0, 0))

@@ -1,0 +1,448 @@
+"""The state machine: one broker, one model, and what the clients were told.
+
+Every step is one group of commands in the engine, then the same commands in the model (model.py), in the order of the
+lanes; afterwards numbers, positions, dead letters, wakes, all that waits and the store itself are compared. The steps
+are rules in modules by theme; machines.py says which machine has which.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import itertools
+import re
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, TypeVar
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RULE_MARKER, RuleBasedStateMachine, initialize, invariant
+
+from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_server import commands as ask
+from popmq_server.clock import FakeClock
+from popmq_server.errors import CommitFailed, Refused
+from popmq_server.model.handles import transaction_text
+from popmq_server.model.message import GIVE_UP_TOPIC, Extra, Handle, Outgoing, tag_hash
+from popmq_server.state.jobs import RETRY_MS
+from popmq_server.storage.keys import hash8
+from popmq_server.topics.catalog import KEEP_MS_MAX
+from popmq_server.topics.log import is_readable
+from popmq_server.writer.core import Committed
+from tests.engine.draws import DELAYS_MS, GROUPS, TOPICS
+from tests.engine.faults import Fault, failing
+from tests.engine.glance import Glance, glances
+from tests.engine.rig import HOUR, MINUTE, Rig, parsed
+from tests.engine.search import model
+from tests.engine.search import model_facts as facts
+from tests.engine.search.model_facts import QUIET_MS, Answer, Content, Letter, Seen, Stand, Where, must
+from tests.engine.steps import Draft, ListenStep, SendStep
+
+RECORD_HEAD = 20
+#: What is told of a half message that is given up for its age: topic and message id.
+OLD = re.compile(r"topic (\S+): message '(.*)' was given up: nobody ended the transaction in 72 h")
+M = TypeVar("M", bound="Broker")
+
+
+class Kind(NamedTuple):
+    """What a topic of the machine is."""
+
+    type: str
+    queues: int
+    unique_ms: int = 0
+
+
+KINDS = {
+    "normal": Kind("NORMAL", 3),
+    "unique": Kind("NORMAL", 2, MINUTE),
+    "fifo": Kind("FIFO", 2),
+    "delay": Kind("DELAY", 2),
+    "transaction": Kind("TRANSACTION", 2, HOUR),
+    "priority": Kind("PRIORITY", 3),
+}
+
+
+class Broker(RuleBasedStateMachine):
+    """What all machines share: how commands run in both, and what must hold after each step. It has no rules."""
+
+    #: What topics may be; drawn anew for every life of a topic.
+    kinds: ClassVar[tuple[str, ...]] = ("normal",)
+    keep_ms = KEEP_MS_MAX
+    #: Whether the model is told what retention drops.
+    forgets: ClassVar[bool] = False
+    #: Whether topics and groups come and go.
+    operated = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp(prefix="popmq-machine-"))
+        self.closing = contextlib.ExitStack()
+        self.closing.enter_context(glances())
+        self.rig = Rig(self.folder / "data", map_bytes=1 << 26)
+        self.model = model.Model(self.rig.now)
+        self.given: list[tuple[str, Handle]] = []  # by group, as the clients heard of them
+        self.recalls: list[tuple[str, str]] = []  # (topic, handle)
+        self.transactions: list[str] = []
+        self.checks: list[tuple[str, int]] = []
+        self.contents: dict[str, Content] = {}
+        self.stand = Stand([], [], set())
+        self.heard = True
+        self.positions: dict[tuple[str, str], ask.Position] = {}
+
+    @initialize(first=st.integers(0, 59), second=st.integers(0, 59))
+    def what_there_is(self, first: int, second: int) -> None:
+        for name, which in zip(TOPICS, (first, second), strict=True):
+            self.make_topic(name, self.kind(which))
+        for name in GROUPS:
+            self.make_group(name, 2, ("EARLIEST", 0), name == "b", name == "a_b")
+        for name in TOPICS:
+            self.run_group([SendStep(name, [Draft(message_group=one) for one in "aab"])], Fault.NONE)
+        if not self.operated:
+            for group, topic in itertools.product(GROUPS, TOPICS):
+                self.one(ask.Available(topic, group))
+                self.model.bind(group, topic)
+                self.after()
+
+    def kind(self, which: int) -> Kind:
+        return KINDS[self.kinds[which % len(self.kinds)]]
+
+    def kind_of(self, topic: str) -> str:
+        found = self.model.topics.get(topic)
+        return found.kind if found else "NORMAL"
+
+    def teardown(self) -> None:
+        self.closing.close()
+        self.rig.abandon()
+        shutil.rmtree(self.folder)
+
+    # ── What clients write and learn ─────────────────────────────────────────────────────────────────────────────
+
+    def written(self, topic: str, draft: Draft, long: bool) -> Outgoing:
+        """A message as the api makes it, fit for its topic unless the draft is odd."""
+        kind, odd = self.kind_of(topic), draft.odd
+        text = f"m{len(self.contents) + 1}" + "x" * (100 if long else 0)
+        later = kind != "NORMAL" or odd
+        how, wait_ms = draft.wait if later else ("", 0)
+        extra = Extra(
+            message_group=draft.message_group if (kind == "FIFO") != odd else "",
+            due_ms=self.rig.now + wait_ms if how == "due" else 0,
+            delay_ms=wait_ms if how == "delay" else 0,
+            priority=draft.priority if kind == "PRIORITY" or odd else 0,
+            transaction=draft.half and later,
+        )
+        name = f"id{draft.name}" if draft.name else text
+        made = pb.Message(
+            message_id=name,
+            body=text.encode(),
+            tag=draft.tag,
+            properties={} if draft.number is None else {"n": str(draft.number)},
+            message_group=extra.message_group,
+        )
+        data = made.SerializeToString()
+        size = len(data) + RECORD_HEAD
+        self.contents[text] = Content(
+            text,
+            name,
+            size,
+            extra.message_group,
+            draft.tag,
+            draft.number,
+            extra.priority,
+            extra.due_ms,
+            extra.delay_ms,
+            extra.transaction,
+        )
+        return Outgoing(data, tag_hash(draft.tag), (hash8(name),), name, extra if any(extra) else None)
+
+    def remember(self, group: str, answer: Any) -> None:
+        """What the clients know now; an answer that nobody heard teaches nothing."""
+        if self.heard and isinstance(answer, Answer):
+            self.given += [(group, Handle(answer.ck_id, row.member, answer.nonce)) for row in answer.rows]
+
+    def learn(self, topic: str, places: list[Where]) -> None:
+        self.recalls += [(topic, place.recall) for place in places if place.recall and not place.duplicate]
+        self.transactions += [place.transaction for place in places if place.transaction and not place.duplicate]
+
+    def owner(self, group: str, name: str) -> tuple[int, int]:
+        """(generation, acked epoch)"""
+        settings = self.model.groups.get(group)
+        found = settings.owners.get(name) if settings else None
+        return (found.generation, found.acked_epoch) if found else (1, 0)
+
+    def position(self, group: str, topic: str) -> ask.Position | None:
+        return self.positions.get((group, topic))
+
+    # ── Running ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def run_group(self, asked: list[Any], fault: Fault) -> None:
+        """One transaction of several commands, and the same in the model."""
+        commands = [step.command(self) for step in asked]
+        before, due = self.deliverable(), self.rig.due
+        watched = [with_glance(command) for command in commands]
+        with failing(self.rig.store, fault) as hit:
+            try:
+                committed = self.rig.commit(*itertools.chain.from_iterable(watched))
+            except CommitFailed:
+                self.rig.crash()
+                self.model.starts_again()
+                return
+        if hit.times and due:
+            self.model.quiet_until_ms = self.rig.now + QUIET_MS
+        told = iter(committed.results)
+        results = [(next(told), next(told) if len(few) > 1 else None) for few in watched]
+        self.judge_group(asked, commands, results, hit.times, committed)
+        if hit.times > 1:
+            self.pass_time(RETRY_MS)
+        else:
+            self.judge_wakes(before, committed.woken)
+
+    def judge_group(
+        self, asked: list[Any], commands: list[Any], results: list[tuple[Any, Any]], faults: int, committed: Committed
+    ) -> None:
+        """Lane by lane, and time behind the first.
+
+        After one fault what needs room is refused; after more of them nothing could be written, not even what time did.
+        """
+        for lane in range(3):
+            for step, command, (result, stand) in zip(asked, commands, results, strict=True):
+                if lane_of(command) != lane:
+                    continue
+                self.stand = stand
+                if faults > 1 and refused(result, "UNAVAILABLE"):
+                    if isinstance(step, ListenStep):  # who listens is on no disk
+                        step.judge(self, command, None)
+                elif faults and ask.needs_room(command):
+                    must(refused(result, "STORAGE_FULL"), "a full disk", result)
+                else:
+                    step.judge(self, command, result)
+            if lane == 0 and faults < 2:
+                self.time_in_model(committed)
+
+    def deliverable(self) -> dict[tuple[str, str], int]:
+        return {pair: self.model.deliverable(*pair) for pair in self.model.views}
+
+    def judge_wakes(self, before: dict[tuple[str, str], int], woken: set[tuple[str | None, str]]) -> None:
+        """Where nothing was deliverable somebody may be parked; where something is now, he is woken (I.17)."""
+        for (group, topic), count in self.deliverable().items():
+            if count and before.get((group, topic), -1) == 0:
+                must(bool({(group, topic), (None, topic)} & woken), "woken", group, topic, woken)
+
+    def one(self, command: Any) -> Any:
+        """A command alone: its result, or the code. Time comes before those that read the queues, as in a group."""
+        before = self.deliverable()
+        committed = self.rig.commit(command)
+        result = committed.results[0]
+        early = ask.LANES.get(type(command), ask.LANE_ACK) != ask.LANE_ACK
+        if early:
+            self.time_in_model(committed)
+        self.last = before, committed, early
+        return result.code if isinstance(result, Refused) else result
+
+    def after(self) -> None:
+        """The model took the command: then time, in both. An owner's new time counts from the next commit on."""
+        before, committed, early = self.last
+        if not early:
+            self.time_in_model(committed)
+        self.judge_wakes(before, committed.woken | self.settled())
+
+    # ── Time ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def time_in_model(self, committed: Committed) -> None:
+        """What the commit did because it was due; the engine tells where it put delayed messages, and what is left."""
+        if self.forgets:
+            self.learn_what_is_left()
+        checks = {(transaction_text(check.transaction), check.number) for check in committed.timed.checks}
+        self.checks += sorted(checks)
+        places: dict[str, facts.Place] = {}
+        for topic in {one.topic for one in self.model.ripe()}:
+            for queue, known in enumerate(self.model.topics[topic].queues):
+                for row in self.rig.browse(topic, queue, len(known)).rows:
+                    places[parsed(row[0]).body.decode()] = queue, row[3]
+        old = [(found[1], found[2]) for sentence in committed.timed.given_up if (found := OLD.match(sentence))]
+        self.model.timed(Seen(places, checks, old))
+
+    def learn_what_is_left(self) -> None:
+        """Retention had its turn: what can still be read of each topic."""
+        state = self.rig.core.state
+        with self.rig.reading() as kv:
+            for name, found in self.model.topics.items():
+                if (topic_id := state.ids.get(("t", name))) is not None:
+                    places = [(queue, one) for queue, rows in enumerate(found.queues) for one in range(len(rows))]
+                    readable = {place for place in places if is_readable(kv, topic_id, *place)}
+                    begin = [state.queue_min.get((topic_id, queue), 0) for queue in range(len(found.queues))]
+                    self.model.forget(name, begin, readable)
+
+    def settled(self) -> set[tuple[str | None, str]]:
+        """What time asks for, all of it; who was woken."""
+        woken: set[tuple[str | None, str]] = set()
+        while self.rig.due:
+            committed = self.rig.commit()
+            woken |= committed.woken
+            self.time_in_model(committed)
+        must(not self.model.timed(), "something is due in the model, and not in the engine")
+        return woken
+
+    def settle(self) -> None:
+        before = self.deliverable()
+        self.judge_wakes(before, self.settled())
+
+    def pass_time(self, ms: int) -> None:
+        self.rig.skip(ms)
+        self.model.pass_time(ms)
+
+    def step_wall(self, ms: int) -> None:
+        assert isinstance(self.rig.clock, FakeClock)
+        self.rig.clock.step_wall(ms)
+        self.model.wall_ahead_ms += ms
+
+    def restart(self, clean: bool) -> None:
+        if clean:
+            self.rig.restart()
+        else:
+            self.rig.crash()
+        self.model.starts_again()
+
+    # ── Topics and groups ────────────────────────────────────────────────────────────────────────────────────────
+
+    def make_topic(self, name: str, kind: Kind) -> None:
+        """Later than everything: a dead letter knows its topic by name, and by when it died."""
+        self.pass_time(1)
+        answer = self.one(ask.CreateTopic(name, kind.queues, False, self.keep_ms, kind.type, 0, kind.unique_ms))
+        expected = self.model.create_topic(name, kind.type, kind.queues, kind.unique_ms, self.keep_ms)
+        must(answer == expected if isinstance(answer, str) else not expected, "create topic", answer, expected)
+        self.after()
+
+    def start_of(self, start: tuple[str, int]) -> tuple[str, int]:
+        """What was forgotten has no time any more: where it may be, nobody begins at a time."""
+        return ("EARLIEST", 0) if self.forgets and start[0] == "TIMESTAMP" else start
+
+    def make_group(self, name: str, max_attempts: int, start: tuple[str, int], exclusive: bool, stops: bool) -> None:
+        start = self.start_of(start)
+        answer = self.one(
+            ask.CreateGroup(name, max_attempts, DELAYS_MS, MINUTE, 0, *start, exclusive, stop_on_failure=stops)
+        )
+        expected = self.model.create_group(name, facts.Group(max_attempts, DELAYS_MS, MINUTE, start, exclusive, stops))
+        must(answer == expected if isinstance(answer, str) else not expected, "create group", answer, expected)
+        self.after()
+
+    def change_group(self, name: str, max_attempts: int, exclusive: bool, stops: bool) -> None:
+        changed = {"max_attempts": max_attempts, "exclusive_owner": exclusive, "stop_on_failure": stops}
+        answer = self.one(ask.UpdateGroup(name, changed))
+        expected = self.model.change_group(name, max_attempts, exclusive, stops)
+        must(answer == expected if isinstance(answer, str) else not expected, "update group", answer, expected)
+        self.after()
+
+    # ── What must hold after every step ──────────────────────────────────────────────────────────────────────────
+
+    @invariant()
+    def everything_is_as_in_the_model(self) -> None:
+        self.topics_are_those_of_the_model()
+        self.numbers_are_those_of_the_model()
+        self.message_groups_are_those_of_the_model()
+        self.dead_letters_are_those_of_the_model()
+        self.what_is_not_visible_is_that_of_the_model()
+        findings = self.rig.findings()
+        must(not findings, *findings)
+
+    def topics_are_those_of_the_model(self) -> None:
+        """As long as the model's, so nothing was stored twice or from nowhere; and positions within."""
+        state = self.rig.core.state
+        for name, found in self.model.topics.items():
+            topic_id = state.ids[("t", name)]
+            ends = [state.queue_max.get((topic_id, queue), 0) for queue in range(len(found.queues))]
+            must(ends == list(map(len, found.queues)), "ends of queues", name, ends)
+        for (group, topic), view in self.model.views.items():
+            ids = state.ids[("g", group)], state.ids[("t", topic)]
+            must([state.poff.get((*ids, queue), 0) for queue in range(len(view.next))] == view.next, "poff", group)
+
+    def numbers_are_those_of_the_model(self) -> None:
+        rows = {(row.group, row.topic): row for row in self.rig.look("groups", "", "")}
+        ours = {pair: row for pair, row in rows.items() if not pair[1].startswith("%")}
+        must(ours.keys() == self.model.views.keys(), "groups in topics", ours, self.model.views)
+        for pair, row in ours.items():
+            expected = self.model.numbers(*pair)
+            shown = {name: getattr(row, name) for name in expected}
+            must(shown == expected, "numbers", pair, shown, expected)
+            must(row.mode == self.model.views[pair].mode, "consume mode", pair, row)
+
+    def message_groups_are_those_of_the_model(self) -> None:
+        for group, topic in self.model.views:
+            if self.kind_of(topic) == "FIFO":
+                rows, waiting, stopped = self.rig.look("message_groups", topic, group, 100, False)
+                expected = self.model.message_groups(group, topic)
+                must(sorted(map(tuple, rows)) == expected, "message groups", group, topic, rows, expected)
+                told = sum(row[1] for row in expected), sum(row[3] for row in expected)
+                must((waiting, stopped) == told, "message groups in all", group, topic, waiting, stopped)
+
+    def dead_letters_are_those_of_the_model(self) -> None:
+        for name, group in self.model.groups.items():
+            letters = [letter for _, letter in dead_letters(self.rig, name)]
+            must(sorted(letters) == sorted(group.dead), "dead letters", name, letters, group.dead)
+
+    def what_is_not_visible_is_that_of_the_model(self) -> None:
+        """Delayed and half messages, and those that were given up."""
+        if all(found.kind == "NORMAL" for found in self.model.topics.values()):
+            return
+        rows, total = self.rig.look("delayed", "", 0, 4096)
+        waiting = sorted(self.model.delayed.values(), key=lambda one: (one.due_ms, one.order))
+        expected = [(one.topic, one.content.name, one.due_ms, one.handle) for one in waiting]
+        must(([row[:4] for row in rows], total) == (expected, len(expected)), "delayed", rows, expected)
+        rows, total = self.rig.look("transactions", "", 4096)
+        halves = sorted(self.model.halves.values(), key=lambda one: one.order)
+        told = [(one.topic, one.content.name, one.name, one.checks, one.next_ms) for one in halves]
+        must(([(*row[:3], *row[4:]) for row in rows], total) == (told, len(told)), "half messages", rows, told)
+        if self.model.given_up:
+            letters = [parsed(row[0]) for row in self.rig.browse(GIVE_UP_TOPIC).rows]
+            given_up = [(one.body.decode(), one.dead_letter.topic, one.dead_letter.attempts) for one in letters]
+            must(sorted(given_up) == sorted(self.model.given_up), "given up", given_up, self.model.given_up)
+
+
+def choosing(*names: str) -> Callable[[type[M]], type[M]]:
+    """Of the rules that a machine inherits from others than its last base only these are drawn; the others are methods
+    as any, which rules call.
+    """
+
+    def chosen(machine: type[M]) -> type[M]:
+        own = vars(machine.__bases__[-1])
+        for name, found in inspect.getmembers(machine):
+            if hasattr(found, RULE_MARKER) and name not in own and name not in names:
+                setattr(machine, name, _plain(found))
+        return machine
+
+    return chosen
+
+
+def _plain(found: Callable[..., Any]) -> Callable[..., Any]:
+    """The same method without being a rule."""
+
+    def method(*arguments: Any, **named: Any) -> Any:
+        return found(*arguments, **named)
+
+    return method
+
+
+def with_glance(command: Any) -> list[Any]:
+    """A pop is followed by a look at where it left the group."""
+    return [command, Glance(command.topic, command.group)] if isinstance(command, ask.Pop) else [command]
+
+
+def refused(result: Any, code: str) -> bool:
+    return isinstance(result, Refused) and result.code == code
+
+
+def lane_of(command: Any) -> int:
+    """In one commit: what frees and asks, then sends, then pops."""
+    return {ask.Send: 1, ask.Pop: 2}.get(type(command), 0)
+
+
+def dead_letters(rig: Rig, group: str) -> list[tuple[int, Letter]]:
+    """The dead letters of a group, with their offsets."""
+    found = []
+    for row in rig.browse(f"%DLQ%{group}").rows:
+        letter = parsed(row[0])
+        told = letter.dead_letter
+        place = told.topic, told.queue, told.offset
+        found.append((row[3], Letter(letter.body.decode(), *place, told.attempts, told.reason, told.dead_ms)))
+    return found

@@ -1,0 +1,91 @@
+"""The machines: one model, searched from several sides, since one machine with every rule goes nowhere deeply."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
+
+from tests.engine import draws
+from tests.engine.draws import GROUPS
+from tests.engine.rig import HOUR, MINUTE
+from tests.engine.search.machine import choosing
+from tests.engine.search.machine_ages import CHOSEN, Ageing
+from tests.engine.search.machine_closing import Closing
+from tests.engine.search.machine_operators import Filtering, Moving, Operators, Repairing
+from tests.engine.search.machine_owners import Readers
+from tests.engine.search.machine_pulls import Pulling
+from tests.engine.search.machine_times import Timing
+from tests.engine.steps import AckStep, PopStep
+
+EVERY_KIND = ("normal", "unique", "fifo", "delay", "transaction", "priority")
+
+
+class Plain(Readers, Repairing, Closing, Operators):
+    """Ordinary topics: leases, retries, owners."""
+
+
+class Ordered(Readers, Repairing, Operators, Filtering):
+    """FIFO topics: order, locks, owners; messages that a filter passes over do not lock."""
+
+    kinds = ("fifo",)
+
+
+class Timed(Timing, Closing, Operators):
+    """Topics that keep messages for later."""
+
+    kinds = ("delay", "transaction", "fifo", "priority")
+
+
+class Moved(Readers, Filtering, Moving, Pulling):
+    """Groups that are moved, go over to pulling and back, and change their minds about what they want."""
+
+    kinds = ("normal", "fifo", "normal", "fifo", "priority")
+
+
+class Everything(Readers, Timing, Closing, Operators, Filtering, Moving, Pulling):
+    """All rules, over all types of topics."""
+
+    kinds = EVERY_KIND
+
+
+@choosing(*CHOSEN)
+class Aged(Readers, Ageing):
+    """Keep times of hours, by age or not; groups come late and are put back, letters outlive their messages."""
+
+    kinds = ("normal", "fifo", "normal")
+
+
+class Forgetful(Readers, Operators):
+    """Messages go a minute after every group has passed them. To groups that read from the start nothing is missing."""
+
+    kinds = ("normal", "fifo", "normal")
+    keep_ms = MINUTE
+    operated = False
+
+    @rule(
+        topic=draws.topics,
+        held=st.integers(0, 5),
+        unread=st.sampled_from([0, 0, 1]),
+        minutes=st.sampled_from([3, 3, 70]),
+    )
+    def everybody_reads_and_time_passes(self, topic: str, held: int, unread: int, minutes: int) -> None:
+        """Each group acks all but one, and may leave one unread; what is held is held for long."""
+        for group in GROUPS:
+            messages = max(1, self.model.ready(group, topic) - unread)
+            handles = self.popped(PopStep(topic, group, (), messages, invisible_ms=13 * HOUR))
+            self.commands([AckStep(group, [one for place, one in enumerate(handles) if place != held])])
+        self.much_time_passes(minutes)
+
+    @rule(topic=draws.topics, group=draws.groups, minutes=st.sampled_from([3, 70]))
+    def some_wait_for_what_is_held(self, topic: str, group: str, minutes: int) -> None:
+        """Nothing of it goes, however long it takes."""
+        handles = self.popped(PopStep(topic, group, (), 1, invisible_ms=13 * HOUR))
+        self.send_some(topic, [2], "a")
+        self.everybody_reads_and_time_passes(topic, 9, 0, minutes)
+        self.commands([AckStep(group, handles)])
+        self.pop_and_ack(group, topic, 32, False)
+
+    def much_time_passes(self, minutes: int) -> None:
+        for _ in range(3):
+            self.pass_time(minutes * MINUTE // 3)
+            self.settle()

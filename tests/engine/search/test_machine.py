@@ -1,0 +1,46 @@
+"""The engine does what the model does, whatever clients, operators, time, crashes and a bad disk do to it.
+
+One model (model.py) of all that the engine knows, and a machine for each side from which it is searched: machines.py.
+Lite topics have a model and a machine of their own: model_lites.py, machine_lites.py. So has a map that is nearly full:
+full_map.py, machine_full.py.
+`POPMQ_CAMPAIGN=whole` searches for minutes on end, with a new seed each time.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
+
+from tests.conftest import WHOLE
+from tests.engine.search.machine_full import Full
+from tests.engine.search.machine_lites import LiteLives
+from tests.engine.search.machines import Aged, Everything, Forgetful, Moved, Ordered, Plain, Timed
+
+#: Machines, and how many examples of each are searched when time is short.
+MACHINES: dict[type[RuleBasedStateMachine], int] = {
+    Plain: 50,
+    Ordered: 60,
+    Timed: 50,
+    Moved: 50,
+    Everything: 50,
+    Forgetful: 40,
+    Aged: 25,
+    LiteLives: 40,
+    Full: 8,
+}
+STEPS = 80 if WHOLE else 40
+
+
+@pytest.mark.slow
+# Some 40 s of CPU each: the limit leaves room for a machine that does other work as well.
+@pytest.mark.timeout(0 if WHOLE else 600)
+@pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: machine.__name__)
+def test_the_engine_does_what_the_model_does(
+    machine: type[RuleBasedStateMachine], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL, "popmq")
+    effort = settings(max_examples=3000 if WHOLE else MACHINES[machine], stateful_step_count=STEPS)
+    run_state_machine_as_test(machine, settings=effort)

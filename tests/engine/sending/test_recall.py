@@ -1,0 +1,231 @@
+"""Delayed messages that go before their time, recalled or with their topic; and all together (I.12, I.22, F.02)."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import random
+
+import pytest
+
+from popmq_server import commands as ask
+from popmq_server.commands import Place
+from popmq_server.errors import CommitFailed
+from popmq_server.operate.purge import PURGE_KEYS_MAX
+from tests.engine.faults import Fault, failing, killed_before_answer, killed_before_commit
+from tests.engine.rig import DAY, HOUR, MINUTE, SECOND, Rig, bodies, refusal
+from tests.engine.traffic_timing import (
+    TimedTraffic,
+    delayed,
+    fill,
+    handle_of,
+    later,
+    make_topic,
+    recall,
+    send,
+    step_wall,
+    texts,
+    timed_pair,
+    waiting,
+)
+
+YEAR = 365 * DAY
+FOREVER = (1 << 63) - 1
+
+
+@pytest.fixture(autouse=True)
+def quiet(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL, "popmq.core")
+
+
+# ── Recall ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def refused(rig: Rig, place: Place, topic: str = "t") -> str:
+    return refusal(rig.run(ask.Recall(topic, handle_of(place)))[0])
+
+
+def test_what_was_recalled_is_never_delivered(rig: Rig) -> None:
+    timed_pair(rig)
+    first, second = send(rig, later("a", delay_ms=SECOND), later("b", due_ms=rig.now + SECOND))
+    assert recall(rig, first) == "a"
+    assert waiting(rig) == (1, 0)
+    assert refused(rig, first) == "MESSAGE_NOT_FOUND"
+    rig.restart()
+    assert recall(rig, second) == "b"
+    rig.advance(DAY)
+    assert rig.pop() == []
+    assert rig.browse("t").next_offset == 0
+
+
+def test_what_was_delivered_cannot_be_recalled(rig: Rig) -> None:
+    timed_pair(rig)
+    (place,) = send(rig, later("a", delay_ms=SECOND))
+    rig.advance(SECOND)
+    assert refused(rig, place) == "MESSAGE_NOT_FOUND"
+    assert bodies(rig.pop()) == ["a"]
+
+
+def test_in_the_commit_of_its_time_a_recall_wins_and_the_answer_says_what_happened(rig: Rig) -> None:
+    """The race of I.12: one writer, so there is no moment in which both could be true."""
+    timed_pair(rig)
+    first, second = send(rig, later("a", delay_ms=SECOND), later("b", delay_ms=SECOND))
+    rig.skip(SECOND)
+    recalled, popped = rig.run(ask.Recall("t", handle_of(first)), ask.Pop("t", "g"))
+    assert recalled == "a"
+    assert [row[0] for row in popped.rows] == [later("b", delay_ms=SECOND).data]
+    assert refused(rig, second) == "MESSAGE_NOT_FOUND"
+
+
+def test_two_recalls_of_one_message_have_one_winner(rig: Rig) -> None:
+    timed_pair(rig)
+    (place,) = send(rig, later("a", delay_ms=SECOND))
+    first, second = rig.run(*[ask.Recall("t", handle_of(place))] * 2)
+    assert (first, refusal(second)) == ("a", "MESSAGE_NOT_FOUND")
+
+
+def test_a_recall_killed_before_its_commit_changed_nothing_and_after_it_is_final(rig: Rig) -> None:
+    timed_pair(rig)
+    (place,) = send(rig, later("a", delay_ms=SECOND))
+    killed_before_commit(rig, ask.Recall("t", handle_of(place)))
+    assert delayed(rig) == ["a"]
+    killed_before_answer(rig, ask.Recall("t", handle_of(place)))
+    rig.advance(SECOND)
+    assert rig.pop() == []
+
+
+@pytest.mark.parametrize("part", ["clock", "due_ms", "number", "nonce"])
+def test_a_forged_handle_takes_nothing_back(rig: Rig, part: str) -> None:
+    timed_pair(rig)
+    (place,) = send(rig, later("a", delay_ms=SECOND))
+    handle = handle_of(place)
+    forged = handle._replace(**{part: getattr(handle, part) ^ 1})
+    assert refusal(rig.run(ask.Recall("t", forged))[0]) == "MESSAGE_NOT_FOUND"
+    assert delayed(rig) == ["a"]
+
+
+def test_a_handle_is_good_in_its_own_topic_only(rig: Rig) -> None:
+    timed_pair(rig)
+    make_topic(rig, "u")
+    (place,) = send(rig, later("a", delay_ms=SECOND))
+    (result,) = rig.run(ask.Recall("u", handle_of(place)))
+    assert (refusal(result), result.field) == ("INVALID_FIELD", "recall_handle")
+    assert refused(rig, place, "nobody") == "TOPIC_NOT_FOUND"
+    assert delayed(rig) == ["a"]
+
+
+# ── Deleted topics (I.22) ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_topic_made_anew_gets_nothing_that_was_delayed_in_the_old_one(rig: Rig) -> None:
+    timed_pair(rig)
+    places = send(rig, later("old", delay_ms=SECOND), later("older", due_ms=rig.now + SECOND))
+    rig.run(ask.DeleteTopic("t"), ask.CreateTopic("t", 1, False, HOUR, "DELAY"))
+    assert (waiting(rig), delayed(rig), delayed(rig, "t")) == ((0, 0), [], [])
+    assert refused(rig, places[0]) == "MESSAGE_NOT_FOUND"
+    send(rig, later("new", delay_ms=SECOND))
+    rig.advance(SECOND)
+    assert texts(rig) == ["new"]
+    assert rig.read("sched") == rig.read("tsched") == []
+
+
+def test_what_is_due_before_its_deleted_topic_is_removed_just_goes(rig: Rig) -> None:
+    timed_pair(rig)
+    make_topic(rig, "u")
+    fill(rig, 3000, rig.now + SECOND)
+    send(rig, later("other", due_ms=rig.now + SECOND), topic="u")
+    rig.skip(SECOND)
+    rig.run(ask.DeleteTopic("t"), ask.CreateTopic("t", 1, False, HOUR, "DELAY"))
+    rig.settle()
+    assert texts(rig) == []
+    assert texts(rig, "u") == ["other"], "and holds up nobody"
+    assert rig.read("sched") == rig.read("tsched") == []
+
+
+def test_the_delayed_messages_of_a_deleted_topic_go_in_bounded_pieces(rig: Rig) -> None:
+    timed_pair(rig)
+    make_topic(rig, "u")
+    fill(rig, 2500, FOREVER)
+    send(rig, later("stays", due_ms=FOREVER), topic="u")
+    rig.do(ask.DeleteTopic("t"))
+    left = [len(rig.read("sched"))]
+    while rig.due:
+        rig.run()
+        left.append(len(rig.read("sched")))
+        rig.crash()
+    assert all(before - after <= PURGE_KEYS_MAX for before, after in itertools.pairwise(left))
+    assert left[-1] == 1
+    assert delayed(rig) == ["stays"]
+
+
+# ── All together ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_through_steps_of_the_clock_crashes_and_recalls_each_message_is_seen_once_and_in_time(
+    rig: Rig, seed: int
+) -> None:
+    """I.12 against a dict: what is due, what was recalled, what was seen and when."""
+    chance = random.Random(seed)
+    timed_pair(rig, queues=2)
+    due: dict[str, tuple[str, int, Place]] = {}
+    gone: set[str] = set()
+    seen: dict[str, int] = {}
+    for turn in range(150):
+        for place in range(chance.randint(0, 2)):
+            kind, wait_ms = chance.choice(["due_ms", "delay_ms"]), chance.choice([1, 50, SECOND, MINUTE])
+            text, at = f"{turn}.{place}", rig.now + wait_ms
+            (stored,) = send(rig, later(text, **{kind: at if kind == "due_ms" else wait_ms}))
+            if stored.recall_handle:
+                due[text] = kind, at, stored
+            else:
+                assert kind == "due_ms"
+                assert rig.clock.wall_ms() >= at
+        if due and chance.random() < 0.2:
+            text = chance.choice(list(due))
+            if not refused(rig, due[text][2]):
+                assert text not in seen
+                gone.add(text)
+            else:
+                assert text in seen or text in gone or rig.now >= due[text][1]
+        if chance.random() < 0.1:
+            step_wall(rig, chance.choice([-SECOND, SECOND, -50, 50]))
+        chance.choice([rig.crash, rig.restart] + 18 * [lambda: None])()
+        rig.advance(chance.choice([0, 1, 10, SECOND]))
+        for row in rig.pop(4096):
+            assert row.body not in seen, "once"
+            if row.body in due:
+                kind, at, _ = due[row.body]
+                assert row.stored_ms >= at
+                assert kind == "delay_ms" or rig.clock.wall_ms() >= at
+            seen[row.body] = rig.now
+    rig.advance(DAY)
+    seen |= {row.body: rig.now for row in rig.pop(4096)}
+    assert set(due) - gone <= set(seen)
+    assert not gone & set(seen)
+
+
+@pytest.mark.parametrize("fault", [fault for fault in Fault if fault is not Fault.NONE])
+def test_after_a_failed_commit_memory_is_what_a_fresh_start_would_find(rig: Rig, fault: Fault) -> None:
+    traffic = TimedTraffic(seed=3)
+    rig.run(*traffic.first())
+    struck = 0
+    for turn in range(150):
+        rig.skip(traffic.pause_ms())
+        traffic.now_ms = rig.now
+        commands = traffic.group()
+        with failing(rig.store, fault if turn % 3 == 0 else Fault.NONE) as hit:
+            try:
+                committed = rig.commit(*commands)
+            except CommitFailed:
+                committed = None
+        struck += bool(hit.times)
+        if hit.times:
+            assert rig.findings() == []
+        if committed is None:
+            rig.crash()
+        else:
+            traffic.checks += committed.timed.checks
+            traffic.learn(commands, committed.results)
+        rig.settle()
+    assert struck > 20

@@ -1,0 +1,56 @@
+"""The numbers that model.md and the contract promise, so that a slip in a constant is not carried into its own test."""
+
+from __future__ import annotations
+
+import pytest
+
+from popmq_server.api.native import admin
+from popmq_server.delivery import owner, revive
+from popmq_server.engine import broker, waiters
+from popmq_server.model import records
+from popmq_server.retention import kept
+from popmq_server.sending import send
+from popmq_server.state import space, turns
+from popmq_server.topics import catalog, topic
+from popmq_server.writer import core, writer
+
+KIB, MIB = 1 << 10, 1 << 20
+SECOND, MINUTE, HOUR, DAY = 1000, 60_000, 3_600_000, 86_400_000
+
+
+@pytest.mark.parametrize(
+    ("what", "number"),
+    [
+        (topic.CHUNK_BYTES_MAX, MIB),
+        (topic.BLOCK_ENTRIES_MAX, 4096),
+        (send.DEDUP_KEEP_MS, 10 * MINUTE),
+        (writer.GROUP_COMMANDS_MAX, 1000),
+        (writer.GROUP_BYTES_MAX, 16 * MIB),
+        (core.SAVE_TIME_MS, SECOND),
+        (revive.REVIVE_MEMBERS_MAX, 1000),
+        (turns.RETRY_FIRST_EVERY, 5),
+        (turns.LOW_FIRST_EVERY, 10),
+        (catalog.QUEUES_PRIORITY, 10),
+        (catalog.UNIQUE_IDS_MS_MAX, DAY),
+        (catalog.BYTES_MAX_MIN, MIB),
+        (admin.IN_FLIGHT_LIMIT_MAX, 1_000_000),
+        (records.IN_FLIGHT_MAX, 10_000),
+        (owner.OWNED_MAX, 1_000_000),
+        (owner.OWNER_KEEP_MS, 7 * DAY),
+        (catalog.KEEP_MS_DEFAULT, 72 * HOUR),
+        (catalog.MAX_ATTEMPTS_DEFAULT, 17),
+        (catalog.INVISIBLE_MS_DEFAULT, 60 * SECOND),
+        (kept.KEEP_COPY_AFTER_MS, HOUR),
+        (waiters.WAITERS_PER_KEY_MAX, 1024),
+        (waiters.WAITERS_MAX, 100_000),
+        (broker.WAITING_BYTES_MAX, 256 * MIB),
+        (space.DISK_FREE_STORE, 256 * MIB),
+        (space.DISK_FREE_GROW, 64 * MIB),
+    ],
+)
+def test_a_limit_is_what_was_promised(what: int, number: int) -> None:
+    assert what == number
+
+
+def test_sends_end_at_85_percent_of_the_map() -> None:
+    assert space.STORE_LEAVES == 0.15

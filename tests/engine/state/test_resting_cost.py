@@ -1,0 +1,195 @@
+"""What is at rest costs those who do not ask for it nothing: counted at two sizes ten times apart."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from popmq_server import commands as ask
+from popmq_server.clock import FakeClock
+from popmq_server.engine.waiters import Waiters
+from popmq_server.fsck.check import check
+from popmq_server.inspect import stats
+from popmq_server.inspect.stats import LeaseNumbers
+from popmq_server.state import checkpoints
+from popmq_server.state.lite_watch import lot_of
+from tests.engine.conftest import MakeRig
+from tests.engine.resting import leases
+from tests.engine.rig import MINUTE, Rig, bodies, numbered
+from tests.engine.work import calls, grows
+
+SMALL, LARGE = 200, 2000
+#: What one more level of a tree and the like may add.
+GROWTH_MAX = 1.1
+
+
+@pytest.fixture
+def pair(make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch) -> tuple[Rig, Rig]:
+    """A topic with a few messages, beside another one with few and with many leases; walks look at 100 in a piece."""
+    monkeypatch.setattr(checkpoints, "LOOKS_MAX", 100)
+    monkeypatch.setattr(stats, "LEASES_PIECE", 100)
+    rigs = leases(make_rig("small"), SMALL), leases(make_rig("large"), LARGE)
+    for rig in rigs:
+        rig.pair()
+        rig.send(*numbered("m", 20))
+        rig.pop(1)
+        rig.settle()
+        rig.restart()  # what was put last is in memory: of few leases that would be all of them
+    return rigs
+
+
+def piece(rig: Rig) -> int:
+    """What one piece of what time asks for costs."""
+    return calls(lambda: rig.core.run([]))
+
+
+def growth(rigs: tuple[Rig, Rig], action: Callable[[Rig], Any]) -> float:
+    small, large = rigs
+    return grows(lambda: action(small), lambda: action(large))
+
+
+ASKED: dict[str, Any] = {
+    "a scrape of all groups": ask.Look("groups", ("", "")),
+    "the numbers of one group": ask.Look("groups", ("t", "g")),
+    "the clients of one group": ask.Look("held_by", ("g",)),
+    "a piece of a list of leases": ask.Look("leases", ("", "", 10, b"")),
+    "a piece of a list of one group's leases": ask.Look("leases", ("t", "g", 10, b"")),
+    "a pop": ask.Pop("t", "g", (), 1, client_id="c", attempt_id="1"),
+    "a pop of many": ask.Pop("t", "g", (), 10),
+}
+
+
+@pytest.mark.parametrize("what", ASKED)
+def test_leases_of_others_cost_nothing(pair: tuple[Rig, Rig], what: str) -> None:
+    assert growth(pair, lambda rig: rig.run(ASKED[what])) < GROWTH_MAX
+
+
+def test_an_ack_costs_the_same_beside_leases_of_others(pair: tuple[Rig, Rig]) -> None:
+    rows = {id(rig): rig.pop(1) for rig in pair}
+    assert growth(pair, lambda rig: rig.ack(rows[id(rig)])) < GROWTH_MAX
+
+
+@pytest.mark.parametrize(
+    "command", [ask.PurgeTopic("t"), ask.DeleteTopic("t"), ask.DeleteGroup("g")], ids=["purge", "topic", "group"]
+)
+def test_each_piece_of_a_removal_is_bounded_whatever_others_lease(pair: tuple[Rig, Rig], command: Any) -> None:
+    pieces: list[int] = []
+    for rig in pair:
+        rig.do(command)
+        while list(rig.core.state.purges):
+            pieces.append(piece(rig))
+    assert max(pieces) < 3 * pieces[0]
+
+
+def test_a_reset_is_swept_in_bounded_pieces_whatever_others_lease(pair: tuple[Rig, Rig]) -> None:
+    pieces: list[int] = []
+    for rig in pair:
+        rig.pop(10)
+        rig.do(ask.ResetOffsets("t", "g", ("EARLIEST", 0)))
+        while list(rig.core.state.sweeps):
+            pieces.append(piece(rig))
+        assert len(rig.pop(100)) == 20
+    assert max(pieces) < 3 * min(pieces)
+
+
+def test_a_minute_costs_the_same_beside_leases_of_others(pair: tuple[Rig, Rig]) -> None:
+    def minute(rig: Rig) -> None:
+        rig.skip(MINUTE)
+        rig.core.run([])
+
+    for rig in pair:
+        rig.ack(rig.pop())
+    assert growth(pair, minute) < GROWTH_MAX
+
+
+def test_a_check_looks_at_a_lease_once_however_many_groups_there_are(make_rig: MakeRig) -> None:
+    def checked(name: str, groups: int, count: int) -> int:
+        rig = make_rig(name)
+        rig.topic()
+        for number in range(groups):
+            rig.group(f"g{number}")
+            rig.pop(group=f"g{number}")
+        leases(rig, count)
+        with rig.reading() as kv:
+            return calls(lambda: list(check(kv)))
+
+    few = checked("few", 2, 100) - checked("few, idle", 2, 0)
+    many = checked("many", 20, 100) - checked("many, idle", 20, 0)
+    assert many < GROWTH_MAX * few
+
+
+def test_a_heartbeat_costs_the_same_beside_many_groups(make_rig: MakeRig) -> None:
+    rigs = make_rig("small"), make_rig("large")
+    for rig, count in zip(rigs, (20, 200), strict=True):
+        for number in range(count):
+            rig.group(f"g{number}")
+    assert growth(rigs, lambda rig: rig.do(ask.Look("group_settings", ("g1",)))) < GROWTH_MAX
+
+
+def test_the_number_of_parked_pops_of_a_group_costs_the_same_beside_many_others() -> None:
+    waits: list[asyncio.Future[bool]] = []
+
+    async def parked(count: int) -> Waiters:
+        lot = Waiters(FakeClock(), wake_all=False)
+        for number in range(count):
+            key = (f"g{number}", lot_of("t", "c"))
+            waits.append(asyncio.ensure_future(lot.park(key, lot.generation(key), 1 << 60)))
+        await asyncio.sleep(0)
+        assert (lot.parked("g1", "t"), lot.parked("g", "t")) == (1, 0)
+        return lot
+
+    async def main() -> float:
+        small, large = await parked(20), await parked(200)
+        found = grows(lambda: small.parked("g1", "t"), lambda: large.parked("g1", "t"))
+        small.close()
+        large.close()
+        await asyncio.gather(*waits)
+        return found
+
+    assert asyncio.run(main()) == 1
+
+
+# ── The oldest message under a lease ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_oldest_leased_message_is_told_to_the_millisecond_whatever_order_acks_come_in(rig: Rig) -> None:
+    rig.pair()
+    times = []
+    for name in "abcd":
+        times.append(rig.now)
+        rig.send(name * 5000)
+        rig.skip(1000)
+    rows = [row for _ in range(4) for row in rig.pop(1)]
+    rig.send("later")
+    rig.pop(1)
+    for acked, oldest in ((1, 0), (0, 2), (3, 2)):
+        rig.ack([rows[acked]])
+        assert rig.numbers().oldest_ms == times[oldest]
+        rig.restart()
+        assert rig.numbers().oldest_ms == times[oldest]
+    rig.ack([rows[2]])
+    assert rig.numbers().oldest_ms > times[3]
+
+
+def test_a_list_of_leases_is_complete_over_its_pieces_and_soonest_first(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stats, "LEASES_PIECE", 7)
+    leases(rig, 30)
+    rig.pair()
+    rig.send(*numbered("m", 20))
+    wanted = []
+    for _ in range(20):
+        wanted.append(rig.pop(1)[0].handle.ck_id)
+        rig.skip(1)
+    found, met, after = list[LeaseNumbers](), 0, b""
+    while True:
+        rows, count, after = rig.do(ask.Look("leases", ("t", "g", 15 - len(found), after)))
+        found, met = found + rows, met + count
+        if not after:
+            break
+    assert ([row.ck_id for row in found], met) == (wanted[:15], 20)
+    assert bodies(rig.pop()) == []

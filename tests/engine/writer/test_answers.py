@@ -1,0 +1,168 @@
+"""The answers of one group of commands are bounded in bytes, whatever was asked; who is put off loses nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import tracemalloc
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from popmq_server import commands as ask
+from popmq_server.clock import FakeClock
+from popmq_server.engine.broker import Broker
+from popmq_server.engine.metrics import Metrics
+from popmq_server.options import Options
+from popmq_server.topics.catalog import KEEP_MS_MAX
+from popmq_server.writer import answers
+from popmq_server.writer.answers import NEXT_GROUP
+from tests.engine.event_loop import LOST_S, turns
+from tests.engine.faults import Fault, failing
+from tests.engine.rig import MINUTE, Rig, message, refusal, sealing
+from tests.engine.traffic import group
+
+MIB = 1 << 20
+BOUND = 4 * MIB
+COUNT = 20
+
+
+@pytest.fixture(autouse=True)
+def bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answers, "ANSWER_BYTES_MAX", BOUND)
+
+
+def large(number: int, message_id: str = "") -> ask.Send:
+    entry = message("x" * MIB, message_id or str(number))
+    return ask.Send("t", (entry,), "", 0, len(entry.data))
+
+
+@pytest.fixture
+def filled(rig: Rig) -> Rig:
+    """Twenty messages of 1 MiB; group g pops, group p pulls, owner o holds each of them by a token."""
+    rig.topic(queues=1)
+    rig.group("g")
+    rig.group("p")
+    rig.group("o")
+    rig.do(ask.SetConsumeMode("t", "p", "PULL"))
+    rig.attach("o", group="o", topic="t")
+    for number in range(COUNT):
+        rig.do(large(number))
+    for number in range(COUNT):
+        rig.do(sealing(number + 1, group="o", max_messages=1))
+    return rig
+
+
+ASKED: dict[str, Callable[[int], Any]] = {
+    "pop": lambda _: ask.Pop("t", "g", max_messages=1),
+    "replay": lambda _: ask.Pop("t", "g", max_messages=1, client_id="c", attempt_id="a"),
+    "token": lambda number: sealing(number + 1, group="o"),
+    "pull": lambda number: ask.Pull("t", "p", 0, number, max_messages=1),
+    "peek": lambda _: ask.Peek("t", "g", 1, 3 * MIB),
+    "look up": lambda number: ask.LookUp("t", str(number), "", 1, 3 * MIB),
+    "browse": lambda number: ask.Look("browse", ("t", 0, number, 1, 3 * MIB)),
+}
+
+
+@pytest.mark.parametrize("kind", ASKED)
+def test_one_group_answers_a_bounded_number_of_bytes_and_the_next_ones_the_others(filled: Rig, kind: str) -> None:
+    left = [ASKED[kind](number) for number in range(COUNT)]
+    groups = 0
+    while left:
+        results = filled.run(*left)
+        given = [answer for answer in results if answer is not NEXT_GROUP]
+        assert all(len(answer.rows) == 1 for answer in given)
+        assert BOUND <= sum(len(answer.rows[0][0]) for answer in given) <= BOUND + MIB + 1000 or len(given) == len(left)
+        left = [command for command, answer in zip(left, results, strict=True) if answer is NEXT_GROUP]
+        groups += 1
+    assert groups == COUNT // 4
+
+
+def test_all_kinds_share_one_bound(filled: Rig) -> None:
+    results = filled.run(*(make(number) for number in range(4) for make in ASKED.values()))
+    assert sum(result is not NEXT_GROUP for result in results) == 4
+
+
+def test_who_is_put_off_has_leased_nothing_and_moved_nothing(filled: Rig) -> None:
+    filled.run(*(ask.Pop("t", "g", max_messages=1) for _ in range(COUNT)))
+    assert filled.numbers("g").in_flight == 4
+
+
+def test_what_has_no_messages_in_its_answer_is_not_put_off(filled: Rig) -> None:
+    pops = [ask.Pop("t", "g", max_messages=8) for _ in range(COUNT)]
+    *_, offsets, ack = filled.run(*pops, ask.QueryOffsets("t", "p"), ask.Ack("g", ()))
+    assert offsets[0].max_offset == COUNT
+    assert ack.results == []
+
+
+def test_one_answer_is_always_given_whatever_its_size(filled: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answers, "ANSWER_BYTES_MAX", 1)
+    first, second = filled.run(ask.Pop("t", "g", max_messages=1), ask.Pop("t", "g", max_messages=1))
+    assert (len(first.rows), second) == (1, NEXT_GROUP)
+
+
+def test_the_bound_is_that_of_the_group_also_where_its_commands_commit_apart(filled: Rig) -> None:
+    """Beside one that cannot be written to a full disk each is tried alone."""
+    with failing(filled.store, Fault.FULL):
+        reset, *peeks = filled.run(ask.ResetOffsets("t", "g", ("LATEST", 0)), *map(ASKED["peek"], range(COUNT)))
+    assert refusal(reset) == "UNAVAILABLE"
+    assert sum(result is not NEXT_GROUP for result in peeks) == 4
+
+
+# ── Through the writer ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+    broker = Broker(Options(tmp_path / "data", max_size=1 << 28, sync="none"), FakeClock(), Metrics())
+    await broker.execute(ask.CreateTopic("t", 1, False, KEEP_MS_MAX))
+    await broker.execute(group("g", 3))
+    yield broker
+    await broker.close()
+
+
+async def test_all_who_ask_at_once_are_answered_in_their_order(broker: Broker) -> None:
+    """Nobody is told that there is nothing while there is something, and nobody has to ask again."""
+    for number in range(COUNT):
+        await broker.execute(large(number))
+    pops = [broker.pop(ask.Pop("t", "g", max_messages=1), 0) for _ in range(COUNT)]
+    popped = await asyncio.gather(*pops)
+    assert [answer.rows[0][3] for answer in popped] == list(range(COUNT))
+
+
+async def test_pulls_that_are_put_off_keep_their_wake(broker: Broker) -> None:
+    """One message wakes all who wait for its queue, and one group has not room for their answers."""
+    held = [asyncio.ensure_future(broker.pull(ask.Pull("t", "", 0, 0), MINUTE)) for _ in range(COUNT)]
+    async with asyncio.timeout(LOST_S):
+        while broker.pulls.lot.count != COUNT:
+            await turns()
+        await broker.execute(large(1))
+        pulled = await asyncio.gather(*held)
+    assert [len(answer.rows) for answer in pulled] == [1] * COUNT
+
+
+async def test_a_broker_that_stops_answers_those_who_were_put_off(broker: Broker) -> None:
+    for number in range(COUNT):
+        await broker.execute(large(number))
+    asked = [asyncio.ensure_future(broker.execute(ask.Peek("t", "g", 1, 3 * MIB))) for _ in range(COUNT)]
+    await asyncio.sleep(0)
+    await asyncio.to_thread(broker._writer.stop)
+    assert [len(answer.rows) for answer in await asyncio.gather(*asked)] == [1] * COUNT
+
+
+# ── Why ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_lives_of_many_large_messages_of_one_id_are_told_without_holding_their_bytes(rig: Rig) -> None:
+    rig.pair()
+    for number in range(COUNT):
+        rig.do(large(number, "same"))
+    found = tuple(rig.do(ask.Trace("same")).found)
+    assert len(found) == COUNT
+    tracemalloc.start()
+    lives = rig.do(ask.Why("same", found))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(lives) == COUNT
+    assert peak < 4 * MIB

@@ -1,0 +1,203 @@
+"""A commit that fails leaves memory as a fresh start would find it, and a command that fails harms nobody else.
+
+model.md §2: every k-th commit fails, in each way that a commit can fail, under random commands of every kind.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, NamedTuple
+
+import pytest
+
+from popmq_server import commands as ask
+from popmq_server.delivery import revive
+from popmq_server.delivery.deadletter import Budget
+from popmq_server.errors import CommitFailed, Refused
+from popmq_server.model.checkpoint import CheckPoint, Lease
+from popmq_server.state import jobs
+from popmq_server.state.tx import Tx
+from popmq_server.storage.lmdb import Transaction
+from popmq_server.writer import handlers
+from tests.engine.faults import Fault, failing, failing_put
+from tests.engine.rig import Rig, bodies, refusal, refusals, sending
+from tests.engine.traffic import Traffic
+
+
+@pytest.fixture(autouse=True)
+def quiet(caplog: pytest.LogCaptureFixture) -> None:
+    """Thousands of failures would be thousands of lines."""
+    caplog.set_level(logging.CRITICAL, "popmq")
+
+
+def begun(rig: Rig, seed: int) -> Traffic:
+    traffic = Traffic(seed)
+    rig.run(*traffic.first())
+    return traffic
+
+
+@pytest.mark.parametrize("fault", [fault for fault in Fault if fault is not Fault.NONE])
+@pytest.mark.parametrize("every", [1, 2, 5])
+def test_after_a_failed_commit_memory_is_what_a_fresh_start_would_find(rig: Rig, fault: Fault, every: int) -> None:
+    traffic = begun(rig, seed=every)
+    struck = 0
+    for turn in range(120):
+        rig.skip(traffic.pause_ms())
+        commands = traffic.group()
+        with failing(rig.store, fault if turn % every == 0 else Fault.NONE) as hit:
+            try:
+                results = rig.run(*commands)
+            except CommitFailed:
+                results = []
+        struck += bool(hit.times)
+        if hit.times:
+            assert rig.findings() == []
+        if fault is Fault.IO and hit.times:
+            assert not results, "a commit that cannot be trusted must not be answered"
+            rig.crash()
+        else:
+            traffic.learn(commands, results)
+        rig.settle()
+    assert struck > 60 / every
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_after_a_put_into_a_full_map_memory_is_what_a_fresh_start_would_find(rig: Rig, seed: int) -> None:
+    traffic = begun(rig, seed)
+    struck = 0
+    for turn in range(150):
+        rig.skip(traffic.pause_ms())
+        commands = traffic.group()
+        with failing_put(1 + turn % 23) as hit:
+            results = rig.run(*commands)
+        struck += hit.times
+        if hit.times:
+            assert rig.findings() == []
+        traffic.learn(commands, results)
+        rig.settle()
+    assert struck > 30
+
+
+def test_a_failed_commit_with_room_on_the_disk_is_final(rig: Rig) -> None:
+    rig.pair()
+    with failing(rig.store, Fault.IO) as hit, pytest.raises(CommitFailed):
+        rig.run(sending("a"))
+    assert hit.times == 1, "an fsync that failed is not tried again"
+    rig.crash()
+    assert rig.pop() == []
+
+
+@pytest.mark.parametrize("fault", [Fault.FULL_ONCE, Fault.MAP_ONCE])
+def test_a_full_disk_refuses_what_needs_room_and_takes_acks(rig: Rig, fault: Fault) -> None:
+    rig.pair()
+    rig.send("a", "b")
+    rows = rig.pop(1)
+    with failing(rig.store, fault):
+        sent, acked, popped = rig.run(sending("c"), ask.Ack("g", (rows[0].handle,)), ask.Pop("t", "g", max_messages=1))
+    assert refusals([sent, popped]) == ["STORAGE_FULL", "STORAGE_FULL"]
+    assert acked.results == [None]
+    assert bodies(rig.pop()) == ["b"]
+
+
+def test_a_disk_that_takes_nothing_answers_unavailable_and_is_asked_again_later(rig: Rig) -> None:
+    rig.pair()
+    rig.send("a")
+    rows = rig.pop(1, invisible_ms=1000)
+    rig.skip(1000)
+    with failing(rig.store, Fault.FULL) as hit:
+        assert refusal(rig.run(ask.Ack("g", (rows[0].handle,)))[0]) == "UNAVAILABLE"
+        assert hit.times == 3, "together, then the ack and the lease apart"
+        assert not rig.due, "the writer does not spin on a full disk"
+    rig.advance(jobs.RETRY_MS)
+    assert [(row.body, row.attempt) for row in rig.pop()] == [("a", 2)]
+
+
+# ── One command fails ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Poison(NamedTuple):
+    """Writes everywhere, and raises."""
+
+    error: Exception
+
+
+def poison(tx: Tx, command: Poison) -> Any:
+    tx.kv.put("rq", b"poison", b"poison")
+    tx.state.poff[(9, 9, 9)] = 9
+    tx.next("rseq")
+    tx.staged[9] = []
+    tx.wake(None, 1)
+    raise command.error
+
+
+@pytest.mark.parametrize("lane", [ask.LANE_ACK, ask.LANE_SEND, ask.LANE_POP])
+@pytest.mark.parametrize(
+    ("error", "code"), [(RuntimeError("bug"), "INTERNAL"), (Refused("BUSY", "no"), "BUSY")], ids=["bug", "refusal"]
+)
+def test_a_poisoned_command_fails_alone(
+    rig: Rig, lane: int, error: Exception, code: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(handlers.HANDLERS, Poison, poison)
+    monkeypatch.setitem(ask.LANES, Poison, lane)
+    rig.pair()
+    rig.send("a")
+    row = rig.pop()[0]
+    results = rig.run(
+        Poison(error), ask.Ack("g", (row.handle,)), sending("b"), Poison(error), ask.Pop("t", "g"), Poison(error)
+    )
+    assert [refusal(results[place]) for place in (0, 3, 5)] == [code] * 3
+    assert results[1].results == [None]
+    assert not results[2].duplicate
+    assert len(results[4].rows) == 1
+    assert rig.read("rq") == []
+    assert rig.findings() == []
+
+
+def test_a_put_that_finds_the_map_full_refuses_its_command_alone(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(handlers.HANDLERS, Poison, lambda tx, command: tx.kv.put("rq", b"x", b"x"))
+    rig.pair()
+    with failing_put(1):
+        full, _ = rig.run(Poison(RuntimeError()), sending("a"))
+    assert refusal(full) == "STORAGE_FULL"
+    assert bodies(rig.pop()) == ["a"]
+
+
+def test_a_lease_that_cannot_be_revived_waits_and_the_others_do_not(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig.pair()
+    rig.send("a", "b")
+    bad = rig.popped(max_messages=1).ck_id
+    rig.popped(max_messages=1)
+    expire = revive.expire
+
+    def fail(tx: Tx, ck: CheckPoint, sub: int, part: Lease, members_max: int, letters: Budget) -> int:
+        if ck.ck_id == bad:
+            raise RuntimeError("bug")
+        return expire(tx, ck, sub, part, members_max, letters)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(revive, "expire", fail)
+        rig.advance(60_000)
+        assert bodies(rig.pop()) == ["b"]
+        assert rig.core.stuck == 1
+    rig.advance(jobs.POSTPONE_MS)
+    assert bodies(rig.pop(queues=(0,))) == ["a", "b"]
+
+
+def test_nothing_is_answered_from_a_transaction_that_was_thrown_away(rig: Rig) -> None:
+    rig.pair()
+    rig.send("a")
+    commit = Transaction.commit
+    seen: list[int] = []
+
+    def once(transaction: Transaction) -> None:
+        if not seen:
+            seen.append(1)
+            raise RuntimeError("killed between flush and commit")
+        commit(transaction)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Transaction, "commit", once)
+        with pytest.raises(RuntimeError):
+            rig.run(ask.Pop("t", "g"))
+    assert rig.findings() == []
+    assert [(row.body, row.attempt) for row in rig.pop()] == [("a", 1)]

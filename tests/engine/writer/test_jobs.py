@@ -1,0 +1,123 @@
+"""What time asks for is done by jobs, and one that fails stops no other: each has a postponement of its own."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from popmq_server import commands as ask
+from popmq_server.delivery import sweep
+from popmq_server.model.records import Sweep
+from popmq_server.operate import purge
+from popmq_server.state import jobs
+from popmq_server.state.jobs import Job
+from tests.engine.faults import failing_put
+from tests.engine.rig import DAY, HOUR, MINUTE, SECOND, Rig, bodies
+
+ALWAYS = {
+    "purge": (purge, "step"),
+    "sweep": (sweep, "step"),
+}
+
+
+@pytest.fixture(autouse=True)
+def quiet(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL, "popmq")
+
+
+def fail(*_: Any) -> None:
+    raise RuntimeError("bug")
+
+
+def minutes(rig: Rig, count: int) -> None:
+    for _ in range(count):
+        rig.advance(MINUTE)
+
+
+@pytest.mark.parametrize("which", ALWAYS)
+def test_a_purge_or_a_sweep_that_always_raises_does_not_stop_retention(
+    rig: Rig, which: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.topic("t", by_age=True, keep_ms=HOUR)
+    rig.topic("other")
+    rig.group("g")
+    rig.pop()
+    rig.send("a", "b")
+    with monkeypatch.context() as patched:
+        patched.setattr(*ALWAYS[which], fail)
+        rig.do(ask.DeleteTopic("other"))
+        rig.core.state.sweeps.load((10, 11), odd_sweep())
+        rig.advance(SECOND)
+        rig.skip(2 * HOUR)
+        minutes(rig, 5)
+        assert rig.browse("t").rows == []
+    rig.core.state.sweeps._base = {}
+    minutes(rig, 2)
+    assert rig.read("purge") == []
+
+
+def odd_sweep() -> Sweep:
+    """A sweep of what is not there: it has one step, which forgets it."""
+    return Sweep(looked_at=1, to_retry=True)
+
+
+def test_of_two_deleted_topics_one_that_cannot_be_removed_does_not_hold_up_the_other(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in "ab":
+        rig.topic(name)
+        rig.send("x", topic=name)
+    bad = rig.core.state.ids[("t", "a")]
+    step = purge.step
+
+    def only_others(tx: Any, entity_id: int, *how: Any) -> None:
+        if entity_id == bad:
+            fail()
+        step(tx, entity_id, *how)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(purge, "step", only_others)
+        rig.run(ask.DeleteTopic("a"), ask.DeleteTopic("b"))  # so that the one that fails is the first of both
+        rig.advance(SECOND)
+        assert len(rig.read("purge")) == 1
+        assert len(rig.read("log")) == 1
+    rig.advance(jobs.POSTPONE_MS)
+    assert rig.read("log") == []
+
+
+def test_each_job_that_raises_is_postponed_alone(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All jobs of the broker but the leases' fail for a day, and leases end in time all the same."""
+    rig.pair()
+    rig.send("a")
+    broken = [job for job in rig.core.timetable.jobs if job.name != "lease"]
+    assert len(broken) >= 10
+    with monkeypatch.context() as patched:
+        for job in broken:
+            patched.setattr(job, "next_ms", lambda tx: tx.now_ms)
+            patched.setattr(job, "step", fail)
+        for _ in range(10):
+            assert bodies(rig.pop(invisible_ms=SECOND)) == ["a"]
+            rig.advance(SECOND)
+        assert rig.core.stuck <= len(broken)
+    assert isinstance(broken[0], Job)
+    rig.advance(DAY)
+
+
+def test_a_piece_that_meets_a_full_map_is_tried_again_smaller_and_grows_back(rig: Rig) -> None:
+    rig.pair()
+    count = 64
+    rig.send(*(str(number) for number in range(count)))
+    for _ in range(count):
+        rig.pop(1, invisible_ms=SECOND)
+    rig.skip(SECOND)
+    reviving = rig.core.timetable.jobs[-1]
+    before = reviving.at_most(1000)
+    with failing_put(20):
+        rig.run()
+    assert reviving.at_most(1000) == before // 2
+    assert not rig.due, "it does not spin"
+    rig.advance(jobs.RETRY_MS)
+    assert reviving.at_most(1000) == before
+    assert rig.numbers().retry == count
