@@ -94,7 +94,7 @@ def _demand(tx: Tx, messages: tuple[Outgoing, ...]) -> None:
 
 
 def flush(tx: Tx) -> None:
-    """Writes everything staged so far; a topic that then exceeds its limit of bytes is trimmed later (size_limit.py)."""
+    """Writes everything staged so far; a topic that then exceeds its byte limit is trimmed later (size_limit.py)."""
     for topic_id, requests in tx.staged.items():
         for chunk, size in _chunks(requests):
             _write_chunk(tx, topic_id, chunk, size)
