@@ -149,7 +149,7 @@ class History:
 
     def end(self) -> None:
         """A rollback is never refused for lack of room."""
-        for text in self.chance.sample(sorted(self.halves), min(3, len(self.halves))):
+        for text in self.chance.sample(sorted(self.halves, key=self.halves.__getitem__), min(3, len(self.halves))):
             commit = self.chance.random() < 0.7
             transaction = read_transaction(text)
             assert transaction is not None

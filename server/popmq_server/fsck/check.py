@@ -63,14 +63,18 @@ def check_folder(folder: pathlib.Path) -> list[str]:
 def check(kv: Transaction) -> Iterator[str]:
     """Every broken invariant, as sentences.
 
-    The state is loaded as at a start: a store that cannot be loaded is broken in a way that no sentence helps.
+    The state is loaded as at a start. A row that stops the start is one finding; the rest cannot be checked then.
     """
     lost = list(_check_lost(kv))
     yield from lost
     if lost:  # nor could a broker start on it
         return
     state = State()
-    state.load(kv)
+    try:
+        state.load(kv)
+    except StartError as unreadable:
+        yield str(unreadable)
+        return
     state.read_through(kv)
     try:
         yield from _check_loaded(kv, state)

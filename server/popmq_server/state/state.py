@@ -92,7 +92,7 @@ from popmq_server.storage.keys import (
     hash8,
 )
 from popmq_server.storage.lmdb import Transaction
-from popmq_server.storage.rows import every_field, read_row, store_rows, without_defaults
+from popmq_server.storage.rows import RowReader, every_field, read_row, store_rows, without_defaults
 from popmq_server.storage.table import Table
 
 _COUNTERS = b"counters"
@@ -299,39 +299,47 @@ class State:
         return part is not None and bool(part.torn >> member & 1)
 
     def load(self, tx: Transaction) -> None:
-        """The scan at start."""
+        """The scan at start. Raises StartError, which names the row, when one cannot be read."""
+        rows = RowReader(tx)
+        try:
+            self._load(tx, rows)
+        except RowReader.ERRORS as error:
+            raise rows.unreadable(error) from error
+
+    def _load(self, tx: Transaction, rows: RowReader) -> None:
         if (raw := tx.get("meta", _COUNTERS)) is not None:
             count = len(Counters._fields)
             older = Counters(*_numbers(raw, count))
             self.counters.load("", older._replace(sched_id=older.sched_id or 1, txn_id=older.txn_id or 1))
-        self._load_names(tx)
-        for _, value in tx.scan("topic"):
+        self._load_names(rows)
+        for _, value in rows.scan("topic"):
             self._load_topic(tx, Topic(**read_row(Topic, value)))
-        for key, value in tx.scan("group"):
+        for key, value in rows.scan("group"):
             fields = _OLDER_GROUP | read_row(Group, value)
             self.groups.load(U32.unpack(key)[0], Group(**fields | {"delays_ms": tuple(fields["delays_ms"])}))
-        for key, value in tx.scan("purge"):
+        for key, value in rows.scan("purge"):
             self.purges.load(U32.unpack(key)[0], bytes(value).decode())
-        for key, value in tx.scan("poff"):
+        for key, value in rows.scan("poff"):
             where, offset = POFF_KEY.unpack(key), U64.unpack(value)[0]
             self.poff.load(where, offset)
             self.passed.load(where[:2], self.passed.get(where[:2], 0) + offset)
-        for key, value in tx.scan("stat"):
+        for key, value in rows.scan("stat"):
             self.load_stat(STAT_KEY.unpack(key), Stat(*_numbers(value, len(Stat._fields))))
-        for key, value in tx.scan("sub"):
+        for key, value in rows.scan("sub"):
             self.subscriptions.load(STAT_KEY.unpack(key), Subscription(**read_row(Subscription, value)))
-        for key, value in tx.scan("sweep"):
+        for key, value in rows.scan("sweep"):
             self.sweeps.load(STAT_KEY.unpack(key), _sweep(read_row(Sweep, value)))
-        self._load_topic_stats(tx)
+        self._load_topic_stats(tx, rows)
         self._load_checks(tx)
-        self._load_owners(tx)
+        self._load_owners(rows)
+        rows.at = ("ck", b"")
         lease_sums.load(self, tx)
-        self._load_waiting(tx)
+        self._load_waiting(rows)
         self._load_lites()
 
-    def _load_names(self, tx: Transaction) -> None:
+    def _load_names(self, rows: RowReader) -> None:
         """Names of lite topics stand under their parent's id, so nobody finds them once that is gone."""
-        for key, value in tx.scan("name"):
+        for key, value in rows.scan("name"):
             if key[:1] == LITE_NAME:
                 self.lite_ids.load((U32.unpack_from(key, 1)[0], key[5:].decode()), U32.unpack(value)[0])
             else:
@@ -350,9 +358,9 @@ class State:
             self.queue_max.load((topic.topic_id, queue), most)
             self.total.load(topic.topic_id, self.total.get(topic.topic_id, 0) + most)
 
-    def _load_topic_stats(self, tx: Transaction) -> None:
+    def _load_topic_stats(self, tx: Transaction, rows: RowReader) -> None:
         """A topic of an older store has no counters yet: its bytes are those of its chunks."""
-        for key, value in tx.scan("tstat"):
+        for key, value in rows.scan("tstat"):
             self.topic_stat.load(U32.unpack(key)[0], TopicStat(*_numbers(value, len(TopicStat._fields))))
         for topic_id in self.topics:
             if topic_id not in self.topic_stat:
@@ -370,21 +378,21 @@ class State:
         self.stat.load(where, stat)
         self.topic_groups.load(where[1], (*self.topic_groups.get(where[1], ()), where[0]))
 
-    def _load_owners(self, tx: Transaction) -> None:
+    def _load_owners(self, rows: RowReader) -> None:
         """Owners, then their tokens, in the order of their keys."""
-        for key, value in tx.scan("own"):
+        for key, value in rows.scan("own"):
             owner = Owner(**read_row(Owner, value) | {"key": key[4:]})
             self.owners.load((owner.group_id, owner.key), owner)
             self.owner_keys.load(owner.owner_id, (owner.group_id, owner.key))
-        for key, value in tx.scan("tok"):
+        for key, value in rows.scan("tok"):
             token = Token(**read_row(Token, value))
             token_key = (*STAT_KEY.unpack(key[:8]), key[8:])
             self.tokens.load(token_key, token)
             self.owner_tokens.load(token.owner_id, (*self.owner_tokens.get(token.owner_id, ()), token_key))
 
-    def _load_waiting(self, tx: Transaction) -> None:
+    def _load_waiting(self, rows: RowReader) -> None:
         """What waits in FIFO topics, by message group."""
-        for key, value in tx.scan("fwait"):
+        for key, value in rows.scan("fwait"):
             *where, message_group, offset = FWAIT_KEY.unpack(key)
             group = (*where, message_group)
             self.waiting.load(group, self.waiting.get(group, 0) + 1)

@@ -6,9 +6,11 @@ setting is lost. The stored row itself remembers the unknown fields, so memory a
 """
 
 import json
-from collections.abc import Callable
+import struct
+from collections.abc import Callable, Iterator
 from typing import Any
 
+from popmq_server.errors import StartError
 from popmq_server.storage.lmdb import Transaction
 from popmq_server.storage.table import StoreChange
 
@@ -49,3 +51,27 @@ def without_defaults(value: Any) -> dict[str, Any]:
     """For rows that are many, as those of lite topics."""
     usual = value._field_defaults
     return {name: field for name, field in value._asdict().items() if name not in usual or usual[name] != field}
+
+
+class RowReader:
+    """Scans tables at a start and remembers the last row, so that the error of a failed start can name it."""
+
+    #: What code that unpacks a damaged row raises.
+    ERRORS = (ValueError, LookupError, TypeError, AttributeError, struct.error)
+
+    def __init__(self, tx: Transaction) -> None:
+        self.tx = tx
+        self.at = ("meta", b"")
+
+    def scan(self, name: str) -> Iterator[tuple[bytes, memoryview]]:
+        for key, value in self.tx.scan(name):
+            self.at = (name, bytes(key))
+            yield key, value
+
+    def unreadable(self, error: Exception) -> StartError:
+        name, key = self.at
+        row = f"row {key.hex()} of table {name!r}" if key else f"a row of table {name!r}"
+        return StartError(
+            f"{row} cannot be read ({error}): the store is damaged; start on a backup, "
+            "or with the release that wrote this store if it is a later one"
+        )
