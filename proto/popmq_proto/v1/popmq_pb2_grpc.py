@@ -174,7 +174,7 @@ class BrokerServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ChangeInvisibleTime(self, request, context):
-        """Moves the deadline of deliveries (extend), gives them back (release) or sends them to the dead-letter topic
+        """Moves the deadline of deliveries (extend), releases them, or sends them to the dead-letter topic
         (reject). Errors: GROUP_NOT_FOUND, INVALID_FIELD; per entry: INVALID_HANDLE, HANDLE_LAPSED, INVALID_FIELD.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -1195,7 +1195,7 @@ class AdminServicer(object):
 
     def UpdateTopic(self, request, context):
         """Replaces the settings that may change: queues (upwards only, not of FIFO topics), retention, quota, unique ids;
-        what is unset stays as it was.
+        unset fields keep their value.
         Errors: TOPIC_NOT_FOUND, INVALID_FIELD.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
