@@ -1,13 +1,14 @@
-"""Dead letters: a new record in `%DLQ%group`, so that it pins nothing and outlives its origin.
+"""Dead letters: new records in `%DLQ%group`, which pin no chunk and outlive the original message.
 
 The stored bytes are the message as received plus one more field, `dead_letter`: in protobuf a message followed by a
-field is the message with that field set, so nothing is decoded or encoded again. The core knows no generated code;
-these few bytes are written by hand and a test reads them with the generated class.
+field is the message with that field set, so nothing is decoded or encoded again. The core uses no generated code;
+this module encodes these few bytes itself, and a test reads them with the generated class.
 
-    bury     member of a lease ─────▶ letter            (lease.py, revive.py)
-    redrive  letter ─────▶ retry topic of its origin    (redrive.py); the letter stays, marked in `gone`
+    bury     member of a CheckPoint ─▶ dead letter              (lease.py, revive.py, message_groups.py, send_back.py)
+    redrive  dead letter ─▶ retry topic of its origin           (redrive.py); the dead letter stays, marked in `gone`
 
-Whoever reads a dead-letter topic steps over what is gone, and it is in no number: TopicStat.redriven counts the marks.
+Readers of a dead letter topic skip redriven dead letters, and its numbers leave them out: TopicStat.redriven counts
+the marks.
 """
 
 from collections.abc import Iterator
@@ -29,16 +30,16 @@ from popmq_server.topics.catalog import ensure_dead_letter_topic
 from popmq_server.topics.log import Log, located
 from popmq_server.topics.topic import append
 
-#: Bytes of messages that one piece makes dead letters of; one message is always allowed.
+#: Bytes of messages that one piece moves to dead letter topics; one message is always allowed.
 BURY_BYTES_MAX = 4 << 20
-#: What a letter says of its origin, at most: names, and a reason of 4 KiB.
+#: Size of a dead letter's origin, at most: names, and a reason of 4 KiB.
 ORIGIN_BYTES = 5 << 10
-#: Fields of popmq.v1.DeadLetter that are texts.
+#: Text fields of popmq.v1.DeadLetter.
 _ORIGIN_TEXTS = (1, 6, 7)
 
 
 class Origin(NamedTuple):
-    """Where a dead letter came from and why: popmq.v1.DeadLetter."""
+    """The origin of a dead letter and its reason: popmq.v1.DeadLetter."""
 
     topic: str = ""
     queue: int = 0
@@ -51,10 +52,10 @@ class Origin(NamedTuple):
 
 
 def bury(tx: Tx, ck: CheckPoint, bits: int, reason: str, lease: Lease | None = None, how: int = history.DEAD) -> None:
-    """Moves members, already out of their lease, to the dead-letter topic of their group.
+    """Moves members, already out of their lease, to the dead letter topic of their group.
 
-    Rows of history are written for each of them, with the reason that the dead letter carries too. `lease`: the one
-    that they left; without it they are told to have left when it ended. `how`: DEAD or REJECTED.
+    Writes a history row for each, with the reason that the dead letter carries too. `lease`: the lease that they left;
+    without it the rows have the current time as its deadline. `how`: DEAD or REJECTED.
     """
     group = tx.state.groups[ck.group_id]
     topic = tx.state.topics[ck.topic_id]
@@ -77,20 +78,20 @@ def bury(tx: Tx, ck: CheckPoint, bits: int, reason: str, lease: Lease | None = N
 
 
 class Budget:
-    """What of dead letters one piece may write: bounded in bytes, and by the room that the store has.
+    """The dead letters that one piece may write: bounded in bytes and by the room of the store.
 
-    A letter has all the bytes of its message, so a bound of members alone would be gigabytes.
+    A dead letter has all bytes of its message, so a bound of members alone would allow gigabytes.
     """
 
     def __init__(self, tx: Tx, bytes_max: int = BURY_BYTES_MAX) -> None:
         self._tx = tx
         self._bytes_max = bytes_max
         self._taken = 0
-        #: Whether a letter was left for a later piece; whether one found no room in the store.
+        #: Whether a dead letter was left for a later piece; whether one found no room in the store.
         self.full = self.no_room = False
 
     def fitting(self, ck: CheckPoint, bits: int) -> int:
-        """The first members of `bits` whose letters may be written now; they count as written."""
+        """The first members of `bits` whose dead letters may be written now; they count as written."""
         fits = 0
         for (_, _, _, size), member in zip(located(self._tx, ck, bits), members_of(bits), strict=True):
             if not self.fits(size):
@@ -99,7 +100,7 @@ class Budget:
         return fits
 
     def fits(self, size: int) -> bool:
-        """Whether a letter of so many bytes may be written now; then it counts as written."""
+        """Whether a dead letter of `size` bytes may be written now; if so, it counts as written."""
         if self._taken and self._taken + size > self._bytes_max:
             self.full = True
             return False
@@ -110,12 +111,12 @@ class Budget:
         return True
 
     def refusal(self) -> Refused:
-        """Why a letter was not written now."""
+        """The error for a dead letter that was not written."""
         return self._tx.room.refusal() if self.no_room else Later()
 
 
 def budget(tx: Tx) -> Budget:
-    """What all commands of a transaction together may write of dead letters."""
+    """The budget that all commands of a transaction share."""
     if tx.letters is None:
         tx.letters = Budget(tx)
     found: Budget = tx.letters
@@ -142,9 +143,9 @@ def origin_bytes(
 
 
 def opened(letter: bytes) -> tuple[bytes, Origin] | None:
-    """The message as it was before it died, and where it came from; None for what is no dead letter.
+    """The original message of a dead letter, and its origin; None if it is no dead letter.
 
-    Only its last death is taken off: what was popped from a dead-letter topic and died there was a letter before.
+    Removes only the last `dead_letter` field: a message popped from a dead letter topic may become one again.
     """
     at = None
     for field, length, start, end in fields.fields(letter):
@@ -161,17 +162,17 @@ def opened(letter: bytes) -> tuple[bytes, Origin] | None:
 
 
 def has_gone(tx: Tx, topic_id: int) -> bool:
-    """Whether any letter of a topic was redriven: most topics need no further look."""
+    """Whether any dead letter of a topic was redriven: most topics need no further check."""
     return tx.state.topic_stat.get(topic_id, TopicStat()).redriven > 0
 
 
 def is_gone(kv: Transaction, topic_id: int, queue: int, offset: int) -> bool:
-    """Whether a letter was redriven."""
+    """Whether a dead letter was redriven."""
     return kv.get("gone", CQ_KEY.pack(topic_id, queue, offset)) is not None
 
 
 def gone(kv: Transaction, topic_id: int, queue: int, first: int, stop: int) -> Iterator[int]:
-    """The offsets of a queue from `first` up to `stop` whose letters were redriven."""
+    """The offsets of redriven dead letters in a queue, from `first` up to but not including `stop`."""
     for key, _ in kv.scan("gone", QUEUE_KEY.pack(topic_id, queue), CQ_KEY.pack(topic_id, queue, first)):
         offset: int = CQ_KEY.unpack(key)[2]
         if offset >= stop:
@@ -180,7 +181,7 @@ def gone(kv: Transaction, topic_id: int, queue: int, first: int, stop: int) -> I
 
 
 def gone_times(kv: Transaction, topic_id: int, queue: int, first: int, stop: int) -> Iterator[int]:
-    """When the letters from `first` up to `stop` that were redriven were."""
+    """The times at which the dead letters from `first` up to but not including `stop` were redriven."""
     for key, value in kv.scan("gone", QUEUE_KEY.pack(topic_id, queue), CQ_KEY.pack(topic_id, queue, first)):
         if CQ_KEY.unpack(key)[2] >= stop:
             return
@@ -188,7 +189,7 @@ def gone_times(kv: Transaction, topic_id: int, queue: int, first: int, stop: int
 
 
 def gone_ahead(tx: Tx, where: tuple[int, int], upto: Position | None = None) -> int:
-    """How many redriven letters a group has still before it in a dead-letter topic, below `upto`."""
+    """The number of redriven dead letters that a group has not passed yet, below `upto`."""
     group_id, topic_id = where
     if not has_gone(tx, topic_id):
         return 0
@@ -202,14 +203,14 @@ def gone_ahead(tx: Tx, where: tuple[int, int], upto: Position | None = None) -> 
 
 
 def mark_gone(tx: Tx, topic_id: int, queue: int, offsets: list[int]) -> None:
-    """These letters were redriven: nobody reads them here any more."""
+    """Marks dead letters as redriven: readers skip them from now on."""
     for offset in offsets:
         tx.kv.put("gone", CQ_KEY.pack(topic_id, queue, offset), U64.pack(tx.now_ms))
     tx.count_topic(topic_id, redriven=len(offsets))
 
 
 def forget_gone(tx: Tx, topic_id: int, queue: int, offsets: list[int]) -> None:
-    """Retention has passed these letters, with their marks."""
+    """Removes the marks of dead letters that retention dropped."""
     for offset in offsets:
         tx.kv.delete("gone", CQ_KEY.pack(topic_id, queue, offset))
     if offsets:

@@ -1,28 +1,28 @@
-"""FIFO topics: order by message group, not by queue, kept across retries, and one stuck message group stops no other.
+"""FIFO topics: order within each message group, also across retries; a blocked message group blocks no other.
 
-    fwait   G + T + message group [8] + offset [8] → where the message lies, attempts, whom it is tied to, stopped
+    fwait   G + T + message group [8] + offset [8] → position of the message, attempts, tie to a CheckPoint, stopped
 
-                     Pop                                   Ack: the last one opens the lock
+                     Pop                                   Ack: the last one releases the lock
     unread (cq) ───────────────▶ leased, its message group locked ─────────────────▶ done
         │                          │
-        │ locked, or others of     │ released or timed out: back at its own offset; what was
-        │ its group wait already   │ behind it in the lease goes back as well, uncounted
+        │ locked, or others of     │ released or expired: back at its own offset; members behind
+        │ its group wait already   │ it in the lease go back as well, uncounted
         ▼                          ▼
       waiting (fwait) ◀────────────┘          a head in backoff keeps the lock
         │
-        └──▶ the next Pop takes it when it is its turn: from the front of its message group
+        └──▶ the next Pop takes it when its message group is ready, from the front of the group
 
-A message group is locked while any of its messages is under a lease or in backoff: at most one batch of it is out. A
-batch may hold several of them, in order. Reading goes past what cannot be delivered and parks it, so the position moves
-on and other message groups are found behind it. `state.lines` remembers which message groups have something waiting and
-no lock, in the order in which they became so.
+A message group is locked while any of its messages is under a lease or in backoff, so one batch of it is out at most. A
+batch may hold several of its messages, in order. A pop parks messages that it cannot deliver yet and reads on, so the
+position moves and the pop finds other message groups behind them. `state.lines` keeps the ready message groups, those
+with waiting messages and no lock or stop, in the order in which they became ready.
 
-What a pop takes and parks is chosen in fifo_pick.py. Message groups are known by 8 bytes of their hash, which also
-gives the queue. Two groups with one hash would share a lock and a line: still in order, only less parallel.
+fifo_pick.py chooses the messages that a pop takes and parks. The broker identifies a message group by 8 bytes of its
+hash, which also gives the queue. Two groups with one hash share a lock and a line: still in order, only less parallel.
 
-For tokens the lock belongs to (owner, part): later chunks of the part may take more of the group. When the owner's
-lease ends its members wait at their own offsets, tied to their CheckPoint. Whoever then takes one of the group tears
-all that are tied behind it: the owner could not take them back without overtaking.
+For tokens the lock belongs to (owner, part): later chunks of the part may take more of the message group. When the
+owner's lease ends, its members wait at their own offsets, tied to their CheckPoint. A pop that then takes a message of
+the group tears all tied members behind it: if the owner took them back, it would get them out of order.
 """
 
 import functools
@@ -38,12 +38,12 @@ from popmq_server.storage.table import Table
 from popmq_server.topics.log import Log, located
 
 _PLAIN = Subscription()
-#: Why a message that nobody has tried comes back.
+#: The reason of a message that waits again although no client has processed it.
 BEHIND = "the message before it in its message group failed"
 
 
 class Waiting(NamedTuple):
-    """A message that waits for its turn: a pointer into the log."""
+    """A waiting message: a pointer into the log."""
 
     key: bytes
     position: int
@@ -58,7 +58,7 @@ class Waiting(NamedTuple):
 
     @property
     def offset(self) -> int:
-        """Its place in its queue, which is its place in its message group too."""
+        """Its offset in its queue, which also gives its order in its message group."""
         return int(FWAIT_KEY.unpack(self.key)[3])
 
     @property
@@ -67,7 +67,7 @@ class Waiting(NamedTuple):
 
 
 def waiting_of(key: bytes, value: bytes | memoryview) -> Waiting:
-    """An entry of `fwait`."""
+    """Decodes an entry of `fwait`."""
     raw = bytes(value)
     position, size, attempts, queue, first_pop_ms, *tie, stopped = FWAIT_VALUE.unpack_from(raw)
     reason = raw[FWAIT_VALUE.size :].decode()
@@ -75,30 +75,30 @@ def waiting_of(key: bytes, value: bytes | memoryview) -> Waiting:
 
 
 def prefix_of(where: tuple[int, int], message_group: bytes = b"") -> bytes:
-    """What the keys of a group in a topic, or of one message group, begin with."""
+    """The key prefix of a group in a topic, or of one message group."""
     return STAT_KEY.pack(*where) + message_group
 
 
 def message_group_hash(data: bytes) -> bytes:
-    """The message group of stored message bytes, as 8 bytes; a lite topic is one."""
+    """The message group of a stored message, as 8 bytes of its hash; a lite topic is one message group."""
     return _hashed(fields.raw(data, fields.MESSAGE_GROUP) or fields.raw(data, fields.LITE_TOPIC))
 
 
 @functools.lru_cache(maxsize=65536)
 def _hashed(message_group: bytes) -> bytes:
-    """Message groups come again and again; a look costs a fifth of the hash."""
+    """Message groups repeat; a cache hit costs a fifth of the hash."""
     return hash8(message_group.decode())
 
 
 def keeps_order(tx: Tx, ck: CheckPoint) -> bool:
-    """Whether members that come back wait in their message groups: in FIFO topics, unless the group pulls."""
+    """Whether returned members wait in their message groups: in FIFO topics, unless the group pulls."""
     if not ck.groups:
         return False
     return not tx.state.subscriptions.get((ck.group_id, ck.topic_id), _PLAIN).pulls
 
 
 def put(tx: Tx, where: tuple[int, int], entry: Waiting) -> None:
-    """An entry comes to wait. A group that pulled may have sent a message back twice: then it waits once."""
+    """Adds a waiting entry. A group that pulled may have sent a message back twice: it then waits once."""
     if tx.state.subscriptions.get(where, _PLAIN).pulled and tx.kv.get("fwait", entry.key) is not None:
         tx.count(where, start=1)
         return
@@ -109,21 +109,21 @@ def put(tx: Tx, where: tuple[int, int], entry: Waiting) -> None:
 
 
 def remove(tx: Tx, where: tuple[int, int], entry: Waiting) -> None:
-    """An entry does not wait any more."""
+    """Removes a waiting entry."""
     tx.kv.delete("fwait", entry.key)
     _pin(tx, entry.position, -1)
     _moved(tx, where, entry, -1)
 
 
 def _pin(tx: Tx, position: int, count: int) -> None:
-    """What waits holds its chunk, as a retry entry does."""
+    """Moves the pins of a waiting entry's chunk: waiting entries pin chunks, as retry entries do."""
     chunk = Log(tx.kv).chunk_of(position)
     if chunk >= 0:
         tx.pin(chunk, count)
 
 
 def _moved(tx: Tx, where: tuple[int, int], entry: Waiting, count: int) -> None:
-    """Counts, and looks whether it is the message group's turn."""
+    """Moves the counters of the message group and wakes a Pop when an entry makes the group ready."""
     key = (*where, entry.message_group)
     _add(tx.state.waiting, key, count)
     if entry.bound_ck:
@@ -136,7 +136,7 @@ def _moved(tx: Tx, where: tuple[int, int], entry: Waiting, count: int) -> None:
 
 
 def _note_stop(tx: Tx, key: tuple[int, int, bytes], entry: Waiting, count: int) -> None:
-    """A message group may be stopped by more than one of its messages: those of one lease fail apart."""
+    """Records stops: several messages may stop one message group, as members of one lease fail separately."""
     left = tuple(one for one in tx.state.stopped.get(key, ()) if one[0] != entry.offset)
     if count > 0:
         left = tuple(sorted((*left, (entry.offset, entry.reason))))
@@ -147,7 +147,7 @@ def _note_stop(tx: Tx, key: tuple[int, int, bytes], entry: Waiting, count: int) 
 
 
 def _add(table: Table[tuple[int, int, bytes], int], key: tuple[int, int, bytes], count: int) -> None:
-    """Moves a count; zero is no entry."""
+    """Moves a count; removes the entry at zero."""
     left = table.get(key, 0) + count
     if left:
         table[key] = left
@@ -156,7 +156,7 @@ def _add(table: Table[tuple[int, int, bytes], int], key: tuple[int, int, bytes],
 
 
 def tear(tx: Tx, where: tuple[int, int], taken: Waiting) -> None:
-    """An entry was taken: if it was tied to its owner it is torn, and so are all that are tied behind it."""
+    """Tears a taken entry from its owner's CheckPoint, and all tied entries of the message group behind it."""
     if taken.bound_ck:
         _tear_bit(tx, taken)
     if not tx.state.tied.get((*where, taken.message_group)):
@@ -175,7 +175,7 @@ def tear(tx: Tx, where: tuple[int, int], taken: Waiting) -> None:
 
 
 def _tear_bit(tx: Tx, entry: Waiting) -> None:
-    """The CheckPoint that an entry was tied to loses the member."""
+    """Marks the member of an entry as torn in the CheckPoint to which the entry was tied."""
     lease = tx.state.leases.get((entry.bound_ck, 0))
     bit = 1 << entry.bound_member
     if lease is None or not lease.released & bit:
@@ -189,9 +189,9 @@ def _tear_bit(tx: Tx, entry: Waiting) -> None:
 def put_back(
     tx: Tx, ck: CheckPoint, bits: int, reason: str, tried: int, *, bound: bool = False, stopped: int = 0
 ) -> None:
-    """Members, already out of their lease, wait again at their own offsets.
+    """Puts members, already out of their lease, back to wait at their own offsets.
 
-    `tried`: those whose attempt counts; the others get it back, unless they stay `bound` to their owner's CheckPoint.
+    `tried`: members whose attempt counts; the others get it back, unless they stay `bound` to their owner's CheckPoint.
     `stopped`: members that stop their message group.
     """
     tx.room.demand(MOVE, entries_bytes(bits.bit_count(), reason))
@@ -206,7 +206,7 @@ def put_back(
 
 
 def take_back(tx: Tx, ck: CheckPoint, bits: int) -> None:
-    """Entries of members that are tied to `ck` leave; it has them again, or they are done."""
+    """Removes the waiting entries of members of `ck`: they return to its lease, or are done."""
     where = (ck.group_id, ck.topic_id)
     for (_, offset, _, _), member in zip(located(tx, ck, bits), members_of(bits), strict=True):
         key = FWAIT_KEY.pack(*where, ck.groups[member], offset)
@@ -216,7 +216,7 @@ def take_back(tx: Tx, ck: CheckPoint, bits: int) -> None:
 
 
 def parts(tx: Tx, ck: CheckPoint) -> list[tuple[int, Lease]]:
-    """(sub, part) of each part of a CheckPoint's lease; mostly there is one."""
+    """(sub, part) of each part of a CheckPoint's lease; usually there is one."""
     if ck.ck_id not in tx.state.subs and (whole := tx.state.leases.get((ck.ck_id, 0))):
         return [(0, whole)]
     found = ((sub, tx.state.leases.get((ck.ck_id, sub))) for sub in range(ck.members + 1))
@@ -224,12 +224,12 @@ def parts(tx: Tx, ck: CheckPoint) -> list[tuple[int, Lease]]:
 
 
 def undone(tx: Tx, ck: CheckPoint) -> int:
-    """All members of a CheckPoint that are not done, in whatever part of its lease."""
+    """The bits of all undone members of a CheckPoint, in any part of its lease."""
     return sum(part.undone for _, part in parts(tx, ck))
 
 
 def heads(ck: CheckPoint, among: int) -> int:
-    """The first member of each message group in `among`: the one that was tried."""
+    """The first member of each message group in `among`: the only one that counts as tried."""
     found, seen = 0, set()
     for member in members_of(among):
         if ck.groups[member] not in seen:
@@ -239,7 +239,7 @@ def heads(ck: CheckPoint, among: int) -> int:
 
 
 def followers(ck: CheckPoint, among: int, failed: int) -> int:
-    """Those of `among` that come behind a member of `failed` in its message group."""
+    """The members of `among` that follow a member of `failed` in its message group."""
     first: dict[bytes, int] = {}
     for member in members_of(failed):
         first.setdefault(ck.groups[member], member)
@@ -247,7 +247,7 @@ def followers(ck: CheckPoint, among: int, failed: int) -> int:
 
 
 def stopped(tx: Tx, where: tuple[int, int], message_group: bytes) -> list[Waiting]:
-    """The entries that stop a message group, the first of them first; others of it may wait in front of them."""
+    """The entries that stop a message group, by offset; other entries of it may wait in front of them."""
     keys = (
         FWAIT_KEY.pack(*where, message_group, offset) for offset, _ in tx.state.stopped.get((*where, message_group), ())
     )

@@ -1,11 +1,11 @@
-"""FifoPick: what a pop of a FIFO topic will take, chosen by reading only, as Pick does (pick.py).
+"""FifoPick: chooses the messages of a pop of a FIFO topic by reading only, as Pick does (pick.py).
 
-    fwait ─ message groups whose turn it is ──▶ rows                       apply: taken entries go, parked ones come
-    cq ──── the first of a free message group ▶ rows                       lease: their message groups are locked
+    fwait ─ ready message groups ─────────────▶ rows                       apply: removes taken, adds parked entries
+    cq ──── the first of a free message group ▶ rows                       lease: locks their message groups
        └─── of one that waits or is locked ───▶ parked in fwait
 
-Every second pop begins with the queues, so that neither starves the other (turns.py), and a message group gets a share
-of the batch before it gets more: a hot one does not keep the others out.
+Every second pop begins with the queues, so that neither source starves the other (turns.py). Each ready message group
+first gets only a share of the batch, so that one with a large backlog leaves room for others.
 """
 
 from popmq_server.commands import Position
@@ -18,17 +18,17 @@ from popmq_server.model.records import RETRY_QUEUE, Group, Stat, Topic
 from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import FWAIT_KEY
 
-#: Messages of a group in a topic that wait at most: beyond it reading stops until some are done.
+#: Waiting messages of a group in a topic beyond which pops stop reading the queues until some are taken.
 WAITING_MAX = 100_000
-#: Messages that one pop parks at most; the rest is for the next one.
+#: Messages that one pop parks at most; the next one continues behind them.
 PARKS_MAX = 1_000
-#: A message group's share of a batch while others may have messages too: one of so many.
+#: The share of a batch that one waiting message group gets before others: 1 / SHARE_OF_BATCH.
 SHARE_OF_BATCH = 8
 _NONE = Stat()
 
 
 class FifoPick(Pick):
-    """A plan over message groups. `part`: of the token, whose later chunks may take on where its earlier ones are."""
+    """A plan over message groups. `part`: the token's part, whose later chunks may take more of its message groups."""
 
     def __init__(
         self,
@@ -45,11 +45,11 @@ class FifoPick(Pick):
         self.part = 0
         self.groups: list[bytes] = []  # the message group of each row
         self.where = (group.group_id, topic.topic_id)
-        self._mine: set[bytes] = set()  # message groups of which this pop takes something
-        self._taken: dict[bytes, Waiting] = {}  # by key; with those that do not match
+        self._mine: set[bytes] = set()  # message groups of the taken messages
+        self._taken: dict[bytes, Waiting] = {}  # by key; includes messages that do not match or cannot be read
         self._from_lines = 0
         self._parked: list[Waiting] = []
-        self._behind: dict[bytes, int] = {}  # how many of a message group wait, as this plan leaves it
+        self._behind: dict[bytes, int] = {}  # waiting messages of a message group after this plan
         self._waiting = tx.state.stat[self.where].waiting if self.where in tx.state.stat else 0
 
     @property
@@ -57,15 +57,15 @@ class FifoPick(Pick):
         return super().cut or len(self._parked) >= PARKS_MAX
 
     def allowed(self, queue: int) -> int:
-        """What waits may be taken in two steps of one plan."""
+        """As in Pick, less the waiting messages that an earlier step of this plan has taken."""
         return super().allowed(queue) - (self._from_lines if queue == RETRY_QUEUE and self.in_flight_max else 0)
 
     def has_retries(self) -> bool:
-        """Whether it is the turn of a message group that waits."""
+        """Whether a message group with waiting messages is ready."""
         return self.tx.state.lines.count(self.where) > 0
 
     def take_retry(self) -> bool:
-        """Takes from the message groups that wait without a lock, those first that wait longest; whether it got any."""
+        """Takes from the ready message groups, the longest ready first; returns whether it took or dropped any."""
         share, before = max(1, self.messages_max // SHARE_OF_BATCH), len(self._taken)
         for message_group in self.tx.state.lines.of(self.where):
             if not self.room:
@@ -74,13 +74,13 @@ class FifoPick(Pick):
         return len(self._taken) > before
 
     def take_more(self) -> None:
-        """What waits of the message groups of which something was taken."""
+        """Fills the batch with waiting messages of the message groups from which it has taken some."""
         for message_group in list(self._mine):
             if self._behind.get(message_group, 0):
                 self._take_waiting(message_group, self.room)
 
     def _take_waiting(self, message_group: bytes, count: int) -> None:
-        """Takes up to `count` of one message group, from the front on; what does not match is none of them."""
+        """Takes up to `count` messages of one message group, from the front; drops those that do not match."""
         count = min(count, self.allowed(RETRY_QUEUE))
         for key, value in self.tx.kv.scan("fwait", fifo.prefix_of(self.where, message_group)):
             if key in self._taken:
@@ -93,7 +93,7 @@ class FifoPick(Pick):
             count -= self._take_entry(message_group, entry)
 
     def _take_entry(self, message_group: bytes, entry: Waiting) -> bool:
-        """Whether one waiting message was taken; what cannot be read leaves too, or it would stay in front for ever."""
+        """Whether one waiting message was taken. Removes an unreadable one, which would otherwise block its group."""
         self._taken[entry.key] = entry
         self._behind[message_group] = self._waits(message_group) - 1
         read = self.log.fetch(self.topic.topic_id, entry.position, entry.size)
@@ -111,18 +111,18 @@ class FifoPick(Pick):
         return True
 
     def _waits(self, message_group: bytes) -> int:
-        """How many of a message group wait, as far as this plan has come."""
+        """Waiting messages of a message group, with the changes of this plan."""
         return self._behind.get(message_group, self.tx.state.waiting.get((*self.where, message_group), 0))
 
     def _is_tied(self, entry: Waiting) -> bool:
-        """Whether an entry is tied to a CheckPoint of the owner that asks: it comes back by its own token."""
+        """Whether an entry is tied to a CheckPoint of the requesting owner: its own token returns it."""
         return bool(self.owner_id) and self.returns_to(entry.bound_ck, entry.bound_member)
 
     def _is_below(self, entry: Waiting) -> bool:
         return self.upto is None or entry.offset < self.upto.queues.get(entry.queue, 0)
 
     def take_queue(self, queue: int) -> None:
-        """Reads on in one queue: takes what may be taken and parks the rest."""
+        """Reads one queue from the group's position: takes messages of free message groups and parks the others."""
         offset = start = self._start(queue)
         stop = self._stop(queue)
         rows_max = len(self.rows) + min(self.room, self.allowed(queue))
@@ -140,7 +140,7 @@ class FifoPick(Pick):
     def _read_units(
         self, queue: int, offset: int, units: list[tuple[int, int, int]], behind: int, rows_max: int
     ) -> int:
-        """The offset behind what was taken, parked or passed over. A run is a stretch that was taken, without a gap."""
+        """The offset behind the messages that were taken, parked or skipped. A run has consecutive taken offsets."""
         first, waits = offset, self.tx.state.stat.get(self.where, _NONE).waiting - len(self._taken)
         for found, position, size in units:
             if found > offset:
@@ -164,7 +164,7 @@ class FifoPick(Pick):
         return offset
 
     def _read_unit(self, queue: int, offset: int, position: int, size: int) -> bool | None:
-        """Whether one message was taken; None when it does not fit any more."""
+        """Whether one message was taken; None when it does not fit the bytes that are left."""
         read = self.log.fetch(self.topic.topic_id, position, size)
         if read is None:
             self._skip(queue, offset, position, size)
@@ -184,7 +184,7 @@ class FifoPick(Pick):
         return True
 
     def _is_free(self, message_group: bytes) -> bool:
-        """Whether the next unread message of a message group may be taken: none before it waits or is with others."""
+        """Whether the next unread message of a message group is free: no earlier one waits or is leased elsewhere."""
         if (self._waiting or self._behind) and self._waits(message_group):
             return False
         if message_group in self._mine:
@@ -198,7 +198,7 @@ class FifoPick(Pick):
         self._parked.append(Waiting(key, position, size, 0, queue, 0, 0, 0, 0, ""))
 
     def more_retries(self) -> bool:
-        """Whether an applied pick left message groups whose turn it is, and which are not the asking owner's."""
+        """Whether an applied pick left ready message groups whose front is not tied to the requesting owner."""
         for message_group in self.tx.state.lines.of(self.where):
             entry = fifo.front(self.tx, self.where, message_group)
             if entry is not None and not self._is_tied(entry) and self._is_below(entry):
@@ -206,11 +206,11 @@ class FifoPick(Pick):
         return False
 
     def rest(self, queues: range | tuple[int, ...]) -> int:
-        """What is unread, and one for each message group whose turn it is: what else waits comes after these."""
+        """Unread messages, and one for each ready message group: its other messages wait behind that one."""
         return super().rest(queues) + self.tx.state.lines.count(self.where)
 
     def apply(self) -> None:
-        """Taken entries go and parked ones come; the locks follow from the lease."""
+        """Removes taken entries and adds parked ones; the lease sets the locks."""
         super().apply()
         for entry in self._taken.values():
             fifo.remove(self.tx, self.where, entry)

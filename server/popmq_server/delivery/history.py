@@ -1,12 +1,12 @@
-"""How leases ended: one row for each run of each lease that is over (history_rows.py: how rows are stored).
+"""Lease history: one row for each run of each lease that has ended (history_rows.py stores them).
 
     hist   T + Q + offset + ck_id + sub → G, how, popped ms, due ms, ended ms, count,
                                           attempt, renewals, renewed ms, back ms, done bits, client, reason
 
-`popmq why` reads them for a message from its place in its queue (why.py). A row with a `sub` speaks of members that
-left on their own (released, rejected, split off) and wins over the row of the whole batch. Rows go when retention
-passes them. Renewals are told by the lease's own key, which moves with each anyway: `why` knows the last one and how
-many there were, and no renewal costs a put.
+`popmq why` reads the rows of a message by its queue and offset (why.py). A row with a `sub` covers a member that left
+its lease alone (released, rejected, split off) and takes precedence over the row of the batch. Retention drops rows
+together with their messages. The lease itself counts its renewals and keeps the time of the last one: each renewal
+rewrites the lease's key anyway, so it needs no put of its own.
 """
 
 from collections.abc import Iterable
@@ -30,18 +30,18 @@ HOW_NAMES = {
     REDRIVEN: "redriven",
 }
 
-#: For members of a CheckPoint that nobody popped: sent back, or buried by an operator. Their rows tell of no pop.
+#: For members of a CheckPoint that nobody popped: sent back, or dead by an operator's command. Their rows have no pop.
 NO_LEASE = Lease(0, 0)
-#: A row speaks of so many offsets at most, so a message's rows begin at most so far before it.
+#: A row covers at most this many offsets, so a message's rows begin at most this far before it.
 REACH = 4096
-#: What a row takes besides its reason.
+#: Size of a row, without its reason.
 ROW_BYTES = 128
-#: Rows that are looked at for one message.
+#: Rows and blocks that one lookup reads at most.
 ROWS_MAX = 50_000
 
 
 def write(tx: Tx, ck: CheckPoint, lease: Lease, sub: int, how: int, reason: str = "") -> None:
-    """The lease of a part is over. Members not in `lease.undone` were done before; those in it ended by `how`."""
+    """Writes the rows of a part whose lease ended: `how` for members in `lease.undone`, done for the others."""
     if sub:
         write_members(tx, ck, 1 << sub - 1, lease, how, reason)
         return
@@ -52,7 +52,7 @@ def write(tx: Tx, ck: CheckPoint, lease: Lease, sub: int, how: int, reason: str 
 
 
 def write_members(tx: Tx, ck: CheckPoint, bits: int, lease: Lease, how: int, reason: str, back_ms: int = 0) -> None:
-    """Members that left their lease alone, each with a row of its own. `back_ms`: when they are visible again."""
+    """Writes one row for each member that left its lease alone. `back_ms`: when it becomes visible again."""
     for run, start, inside in ck.runs_with(bits):
         for place in members_of(inside):
             first, sub = run.first + place, start + place + 1
@@ -72,9 +72,9 @@ def _put(
     reason: str,
     back_ms: int = 0,
 ) -> None:
-    """One row. `undone`: the members of the stretch that were not done when it was written.
+    """Writes one row. `undone`: bits of the members that were not done.
 
-    In a store that is all but full no row is written: what a row tells is worth less than the ack that it tells of.
+    Writes nothing when the store is almost full: the ack itself is worth more than its history.
     """
     if not tx.room.take(MOVE, ROW_BYTES + value_bytes(len(reason))):
         return
@@ -102,7 +102,7 @@ def _put(
 def note(
     tx: Tx, where: tuple[int, int], places: Iterable[tuple[int, int]], how: int, reason: str = "", back_ms: int = 0
 ) -> None:
-    """Something that happened to messages at (queue, offset) under no lease: a row of its own for each."""
+    """Writes one row for each message at (queue, offset) to which something happened outside a lease."""
     group_id, topic_id = where
     for queue, offset in places:
         row = Row(group_id, offset, 1, tx.next("ck_id"), 0, how, 0, 0, tx.now_ms, 0, "", reason, back_ms=back_ms)
@@ -110,5 +110,5 @@ def note(
 
 
 def rows(kv: Transaction, topic_id: int, queue: int, offset: int) -> list[Row]:
-    """The rows that speak of a message, by where they begin."""
+    """The rows that cover a message, in the order of their first offsets."""
     return history_rows.of_message(kv, topic_id, queue, offset, REACH, ROWS_MAX)

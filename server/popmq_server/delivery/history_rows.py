@@ -1,17 +1,17 @@
-"""How rows of history are stored: those of neighbours in a queue together, some twenty bytes each.
+"""Storage of history rows: rows of neighbouring messages share a block and take some twenty bytes each.
 
     hist   T + Q + offset + ck_id + sub of the first row → a block:
            version [1] · crc32 of the rest [4] · span [2] · ended ms of the first row [8] · bytes of texts [2],
            texts, rows
 
-           rows     ▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪ ◀── the next row of an offset from here on, until the block has BLOCK_BYTES_MAX
-           offsets  │ first …                │ first + span: behind all of which the rows speak
+           rows     ▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪ ◀── the next row at or after `first` is appended, up to BLOCK_BYTES_MAX
+           offsets  │ first …                │ first + span: the end of the last offset that a row covers
 
-A row alone would take 24 bytes of key, 10 of LMDB, the client's name and whatever its page wastes: 150 bytes for a
-message that is popped and acked alone. In a block its numbers are written as differences to those of the first row, in
-7 bits a byte, and a text (client, reason) once. A block of more than half a page has a page of its own, which it fills.
+A row alone would take 24 bytes of key, 10 of LMDB, the client's name and the unused rest of its page: 150 bytes for a
+message that is popped and acked alone. A block stores its numbers as differences to those of the first row, in 7 bits
+a byte, and each text (client, reason) once. A block of more than half a page has a page of its own, which it fills.
 
-A value that begins with 0 is a row of formats 1 and 2 alone: their first field was a group id below 2^24.
+A value that begins with 0 is a single row of format 1 or 2: their first field was a group id below 2^24.
 """
 
 import contextlib
@@ -24,9 +24,9 @@ from typing import NamedTuple
 from popmq_server.storage.keys import HIST_KEY, QUEUE_KEY
 from popmq_server.storage.lmdb import Transaction
 
-#: What LMDB stores in one page of its own: 4,096 bytes without its 16.
+#: The value that fits one overflow page of LMDB: 4,096 bytes without its 16.
 BLOCK_BYTES_MAX = 4080
-#: Offsets in one block, from its first: how far readers go back for the block of a message.
+#: The rows of a block begin at most this far after its first offset, so readers go back this far and a row's length.
 SPAN_MAX = 4096
 #: A block's first byte.
 _BLOCK = 1
@@ -35,22 +35,22 @@ _HEAD = struct.Struct(">HQH")  # span, ended ms of the first row, bytes of texts
 
 #: Formats 1 and 2. G, how, popped ms, due ms, ended ms, count; then done bits, then client, NUL, reason.
 _OLD_HEAD = struct.Struct(">IBQQQH")
-#: Rows whose `how` has this bit have more behind the head: attempt, renewals, renewed ms, back ms.
+#: Rows whose `how` has this bit have four more fields behind the head: attempt, renewals, renewed ms, back ms.
 _OLD_MORE = struct.Struct(">HHQQ")
 _OLD_HAS_MORE = 0x80
 
-#: The first number of a row: how the lease ended, and which of the others are there.
+#: The first number of a row: how the lease ended, and flags of the optional numbers.
 _HOW = 0x07
 _HAS_SUB, _HAS_POP, _HAS_DUE, _HAS_RENEWALS, _HAS_BACK = 0x08, 0x10, 0x20, 0x40, 0x80
-#: The last one: which of the members were done.
+#: The last number of a row: which members were done.
 _NONE_DONE, _ALL_DONE, _SOME_DONE = 0, 1, 2
 
 
 class Row(NamedTuple):
     """One row. `done`: a bit for each of `length` offsets from `first` on; the others ended by `how`.
 
-    `popped_ms` 0: it was under no lease. `due_ms`: the lease's last deadline, 0 when it was its owner's. `attempt` 0: a
-    row of an older store. `renewed_ms`: the last of `renewals`. `back_ms`: released with a delay until then.
+    `popped_ms` 0: the message was under no lease. `due_ms`: the lease's last deadline, 0 when its owner had it.
+    `attempt` 0: a row of an older store. `renewed_ms`: time of the last renewal. `back_ms`: end of a release's delay.
     """
 
     group_id: int
@@ -72,17 +72,17 @@ class Row(NamedTuple):
 
     @property
     def stop(self) -> int:
-        """The offset behind the last of which it speaks."""
+        """The offset behind the last one that it covers."""
         return self.first + self.length
 
 
 def add(kv: Transaction, topic_id: int, queue: int, row: Row) -> None:
-    """Stores a row: behind those of the block before its offset, or as the first one of a new block."""
+    """Appends a row to the block at or before its offset, or begins a new block with it."""
     key = HIST_KEY.pack(topic_id, queue, row.first, row.ck_id, row.sub)
     last = HIST_KEY.pack(topic_id, queue, row.first, (1 << 64) - 1, (1 << 16) - 1)
     found = kv.floor("hist", last, QUEUE_KEY.pack(topic_id, queue))
     if found is not None and row.first - HIST_KEY.unpack(found[0])[2] <= SPAN_MAX:
-        with contextlib.suppress(ValueError):  # a row of an older format, or a damaged block: the checker's to report
+        with contextlib.suppress(ValueError):  # a row of an older format, or a damaged block: `popmq check` reports it
             longer = _longer(found[0], _opened(bytes(found[1])), row)
             if len(longer) <= BLOCK_BYTES_MAX or found[0] == key:
                 kv.put("hist", found[0], longer)
@@ -91,7 +91,7 @@ def add(kv: Transaction, topic_id: int, queue: int, row: Row) -> None:
 
 
 def _opened(raw: bytes) -> bytes:
-    """A block without its seal. Raises ValueError: damaged, or no block."""
+    """A block without its seal. Raises ValueError when the value is damaged or no block."""
     if raw[0] != _BLOCK or len(raw) < _SEAL.size + _HEAD.size:
         raise ValueError("not a block of history")
     body = raw[_SEAL.size :]
@@ -101,7 +101,7 @@ def _opened(raw: bytes) -> bytes:
 
 
 def _longer(key: bytes, block: bytes, row: Row) -> bytes:
-    """A block with one row more, sealed."""
+    """Appends a row to a block that has no seal, and seals it."""
     span, base_ms, size = _HEAD.unpack_from(block)
     _, _, first, ck_id, _ = HIST_KEY.unpack(key)
     texts, rows = block[_HEAD.size : _HEAD.size + size], block[_HEAD.size + size :]
@@ -119,7 +119,7 @@ def _longer(key: bytes, block: bytes, row: Row) -> bytes:
 
 
 def _pack(row: Row, first: int, ck_id: int, base_ms: int, texts: list[int]) -> bytes:
-    """A row in a block whose first one has this offset, CheckPoint and time."""
+    """Encodes a row for a block whose first row has this offset, CheckPoint and time."""
     flags, more = row.how, list[int]()
     if row.sub:
         flags |= _HAS_SUB
@@ -144,7 +144,7 @@ def _pack(row: Row, first: int, ck_id: int, base_ms: int, texts: list[int]) -> b
 
 
 def _packed(numbers: Iterable[int]) -> bytearray:
-    """Seven bits a byte, the lowest first; the eighth says that there are more."""
+    """Encodes numbers in seven bits a byte, the lowest first; the eighth bit is set when more bytes follow."""
     found = bytearray()
     for number in numbers:
         while number > 0x7F:
@@ -155,7 +155,7 @@ def _packed(numbers: Iterable[int]) -> bytearray:
 
 
 def _signed(number: int) -> int:
-    """Small numbers of either sign as small numbers."""
+    """Maps a signed number to an unsigned one; the lowest bit is the sign."""
     return number << 1 if number >= 0 else -number << 1 | 1
 
 
@@ -164,7 +164,7 @@ def _unsigned(number: int) -> int:
 
 
 def stop_of(key: bytes, raw: memoryview | bytes) -> int:
-    """The offset behind all of which a stored value speaks."""
+    """The offset behind the last one that a stored value covers."""
     first = int(HIST_KEY.unpack(key)[2])
     if raw[0] == 0:
         return first + int(_OLD_HEAD.unpack_from(raw)[5])
@@ -172,12 +172,12 @@ def stop_of(key: bytes, raw: memoryview | bytes) -> int:
 
 
 def read(key: bytes, raw: memoryview | bytes) -> list[Row]:
-    """The rows of a stored value, as they were put. Raises ValueError when it is damaged."""
+    """The rows of a stored value, in the order in which they were added. Raises ValueError when it is damaged."""
     return [_old_row(key, raw)] if raw[0] == 0 else list(_rows(key, _opened(bytes(raw))))
 
 
 def _readable(key: bytes, raw: memoryview) -> list[Row]:
-    """The rows of a stored value, none of a damaged one: what is known besides is told all the same."""
+    """The rows of a stored value; none of a damaged one, so that callers still get the rows of other values."""
     try:
         return read(key, raw)
     except ValueError:
@@ -206,7 +206,7 @@ def _rows(key: bytes, raw: bytes) -> Iterator[Row]:
 
 
 class _Numbers:
-    """Reads what `_packed` wrote."""
+    """Decodes the numbers that `_packed` encoded."""
 
     __slots__ = ("_raw", "at")
 
@@ -224,7 +224,7 @@ class _Numbers:
         return number | byte << shift
 
     def done(self, length: int) -> int:
-        """Which of so many members were done."""
+        """Decodes the bits of the done members, of `length` members."""
         how = self.next()
         if how != _SOME_DONE:
             return (1 << length) - 1 if how == _ALL_DONE else 0
@@ -233,7 +233,7 @@ class _Numbers:
 
 
 def _texts(raw: bytes) -> list[str]:
-    """Each with its length before it; the first of all is the empty one."""
+    """The texts of a block, each stored behind its length; text 0 is the empty one, which is not stored."""
     found, numbers = [""], _Numbers(raw, 0)
     while numbers.at < len(raw):
         size = numbers.next()
@@ -256,10 +256,10 @@ def _old_row(key: bytes, raw: memoryview | bytes) -> Row:
 
 
 def of_message(kv: Transaction, topic_id: int, queue: int, offset: int, reach: int, rows_max: int) -> list[Row]:
-    """The rows that speak of a message; `reach`: of how many offsets a row may speak.
+    """The rows that cover a message; `reach`: how many offsets a row covers at most.
 
-    A walk over the blocks that begin at most a row and a block before it; those that end before it are not read. What
-    was written twice counts as it was written last.
+    Scans the blocks that begin at most `reach` + SPAN_MAX before the message and decodes those that reach it. Of rows
+    that were written twice the last one counts. Stops after `rows_max` rows and blocks.
     """
     start = HIST_KEY.pack(topic_id, queue, max(0, offset - reach - SPAN_MAX), 0, 0)
     stop = HIST_KEY.pack(topic_id, queue, offset + 1, 0, 0)

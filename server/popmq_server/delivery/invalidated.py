@@ -1,18 +1,18 @@
-"""What a group has lost by a reset, before it is removed.
+"""Void messages: a reset took them from a group, and the sweep has not removed them yet.
 
-    ResetOffsets ──▶ positions move, a Void is noted         one transaction, however much the group holds
+    ResetOffsets ──▶ positions move, a Void is recorded      one transaction, whatever the group holds
                      │
-                     ├─ from here on: no handle of it is good, no pop takes it, no lease of it comes back
+                     ├─ from here on: handles of void messages lapse, no pop takes them, no ended lease returns them
                      ▼
-                 sweep.py removes it, in pieces; counters go with it
+                 sweep.py removes them in pieces and adjusts the counters
 
-A Void names leases and retry entries by the numbers that were given out until then, so what comes later is not in it.
-A switch from PULL to POP notes one as well: for copies that were sent back of messages that were not committed, since
-the queue will deliver these.
+A Void covers the leases and retry entries whose numbers were allocated before it, so later ones are not part of it.
+A switch from PULL to POP records one as well: the queue delivers messages that were not committed, so copies of them
+that clients sent back are void.
 
-What a group is to read again comes from its queue, so what it held of it is dropped. A redriven message may be in no
-queue any more: its chunk had gone before. It is void like the rest until the sweep comes to it, which puts it back into
-the retry topic instead of dropping it (`staying`), unless the group was moved past its place.
+The group reads its messages again from the queue, so the sweep drops the leases and entries that it held. A redriven
+message may be in no queue any more, because retention dropped its chunk. It is void until the sweep reaches it; the
+sweep then returns it to the retry topic (`staying`), unless the reset moved the group past it.
 """
 
 from popmq_server.model.checkpoint import CheckPoint, members_of
@@ -26,7 +26,7 @@ _NONE = Sweep()
 
 
 def of_checkpoint(state: State, ck: CheckPoint) -> int:
-    """The members of a CheckPoint that are void, as bits."""
+    """The void members of a CheckPoint, as bits."""
     found = 0
     for void in state.sweeps.get((ck.group_id, ck.topic_id), _NONE).voids:
         if ck.ck_id >= void.ck_id:
@@ -39,29 +39,29 @@ def of_checkpoint(state: State, ck: CheckPoint) -> int:
 
 
 def has_entry(state: State, where: tuple[int, int], rseq: int, queue: int, offset: int) -> bool:
-    """Whether an entry of a retry topic, of the message at `offset` of `queue`, is void."""
+    """Whether the retry entry `rseq`, which points to the message at `offset` of `queue`, is void."""
     return any(rseq < void.rseq and void.covers(queue, offset) for void in state.sweeps.get(where, _NONE).voids)
 
 
 def begin(state: State, where: tuple[int, int]) -> bytes:
-    """From which key on a retry topic may have entries that are not void.
+    """The key from which a retry topic may have entries that are not void.
 
-    A sweep takes seconds to come to the last void entry. Until then pops go on where one of them has come to, or each
-    would step over all of them.
+    A sweep takes seconds to reach the last void entry. Until then each pop starts where an earlier one stopped, so
+    that it does not scan all void entries again.
     """
     noted, key = state.void_begins.get(where, (None, b""))
     return key if noted is not None and noted == state.sweeps.get(where, _NONE).voids else b""
 
 
 def begin_behind(state: State, where: tuple[int, int], key: bytes) -> None:
-    """All entries up to this one are void; that stays so until the sweep has removed them, or another reset came."""
+    """Records that all entries up to this one are void; valid until the sweep has removed them or another reset."""
     state.void_begins[where] = state.sweeps.get(where, _NONE).voids, key + b"\0"
 
 
 def stays(tx: Tx, where: tuple[int, int], queue: int, offset: int) -> bool:
-    """Whether a void message is kept: redriven, in no queue any more, and not passed by where the group was moved.
+    """Whether a void message is kept: its queue does not have it any more, and no reset moved the group past it.
 
-    Only chunks of redriven messages may outlive the place of a message: topics without one need no look.
+    Only chunks of redriven messages can outlive the queue entries of their messages, so other topics are not checked.
     """
     if tx.kv.first("bare", U32.pack(where[1])) is None:
         return False
@@ -70,7 +70,7 @@ def stays(tx: Tx, where: tuple[int, int], queue: int, offset: int) -> bool:
 
 
 def staying(tx: Tx, ck: CheckPoint, bits: int) -> int:
-    """Those of void members that are kept, as bits."""
+    """The void members in `bits` that are kept, as bits."""
     found, where = 0, (ck.group_id, ck.topic_id)
     for run, start, inside in ck.runs_with(bits):
         for place in members_of(inside):
@@ -80,5 +80,5 @@ def staying(tx: Tx, ck: CheckPoint, bits: int) -> int:
 
 
 def hides(state: State, where: tuple[int, int]) -> bool:
-    """Whether pops of a group in a topic find nothing until its message groups stand in order."""
+    """Whether pops of a group in a topic return nothing because a sweep is rebuilding the order of message groups."""
     return state.sweeps.get(where, _NONE).hides

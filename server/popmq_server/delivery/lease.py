@@ -1,16 +1,16 @@
-"""What a client does with its deliveries: ack, extend, release, reject.
+"""Operations on leases: ack, extend, release, reject.
 
 A handle names member i of a CheckPoint. The member is under sub i + 1 when its lease was changed alone, else it is bit
-i of sub 0. An ack is good while the member is undone, even a little after its due time: the writer takes acks and the
+i of sub 0. An ack is valid while the member is undone, even a little after its due time: the writer runs acks and the
 revive one after the other, so exactly one of them wins (I.16). A late ack gets HANDLE_LAPSED and changes nothing.
 
-    ack      the bit is set; with the last bit of the last part the CheckPoint goes and `hist` says how it ended
-    extend   all that is undone: the part's key moves. Some of it: each member gets a key of its own, same handle
+    ack      sets the bit; the last bit of the last part removes the CheckPoint and writes `hist`
+    extend   all undone members: moves the part's key. Some of them: each gets a key of its own, same handle
     release  the member leaves. No attempt left: dead letter. No delay: retry topic. A delay: a CheckPoint of kind
-             backoff, which nobody has a handle on, waits for its due time
-    reject   dead letter, now
+             backoff, for which no handle exists, waits for its due time
+    reject   moves the member to the dead letter topic at once
 
-Entries of one request that name the same part and want the same are one change.
+Entries of one request that name the same part and make the same change are applied together.
 """
 
 import os
@@ -30,7 +30,7 @@ from popmq_server.topics.log import Log, located
 
 
 class Found(NamedTuple):
-    """An undone member, and which part of its CheckPoint's lease it is under."""
+    """An undone member and its part of the CheckPoint's lease."""
 
     ck: CheckPoint
     sub: int
@@ -40,8 +40,8 @@ class Found(NamedTuple):
 def find(tx: Tx, group: Group, handle: Handle, field: str) -> Found:
     """The member that a handle names, or Refused.
 
-    Checked in the order in which a caller can do something about it: over, not ours, not this group's, over after
-    all.
+    Order of the checks: the CheckPoint is finished; the handle is not of this broker; not of this group; the topic is
+    gone; the member is void; done or released.
     """
     ck = tx.state.ck.get(handle.ck_id)
     if ck is None and handle.ck_id < tx.state.counters[""].ck_id:
@@ -51,7 +51,7 @@ def find(tx: Tx, group: Group, handle: Handle, field: str) -> Found:
     if ck.group_id != group.group_id:
         raise bad_handle(field, f"this delivery belongs to another group than {group.name!r}")
     bit = 1 << handle.member
-    if not tx.state.alive(ck.topic_id):  # deleted or purged: what is left of it is being removed
+    if not tx.state.alive(ck.topic_id):  # deleted or purged: its data is being removed
         raise lapsed(field)
     if invalidated.of_checkpoint(tx.state, ck) & bit:
         raise lapsed(field)
@@ -64,7 +64,7 @@ def find(tx: Tx, group: Group, handle: Handle, field: str) -> Found:
 
 
 def ack(tx: Tx, command: Ack) -> Acked:
-    """Finishes deliveries; one entry for each handle."""
+    """Acks deliveries; the answer has one entry for each handle."""
     group = tx.group(command.group)
     if group is None:
         raise group_not_found(command.group)
@@ -92,9 +92,9 @@ def ack(tx: Tx, command: Ack) -> Acked:
 
 
 def finish(tx: Tx, ck: CheckPoint, sub: int, bits: int) -> None:
-    """Members are done: their bits are set, the counters move, and with the last one the lease is history.
+    """Marks members as done and moves the counters; the last one ends the lease and writes its history row.
 
-    An owner's CheckPoint stays, empty or not, until AckUpTo: its token still answers with what was sealed.
+    An owner's CheckPoint stays, empty or not, until AckUpTo: a repeated Pop of its token still needs it.
     """
     tx.hold(ck, bits, -1)
     tx.count((ck.group_id, ck.topic_id), acked=bits.bit_count())
@@ -108,7 +108,7 @@ def finish(tx: Tx, ck: CheckPoint, sub: int, bits: int) -> None:
 
 
 def change(tx: Tx, command: ChangeInvisibleTime) -> list[tuple[int, bool] | Refused]:
-    """Extends, releases or rejects deliveries; entries of one CheckPoint that want the same are done together."""
+    """Extends, releases or rejects deliveries; applies equal changes of one CheckPoint part together."""
     group = tx.group(command.group)
     if group is None:
         raise group_not_found(command.group)
@@ -141,10 +141,10 @@ def change(tx: Tx, command: ChangeInvisibleTime) -> list[tuple[int, bool] | Refu
 def _apply(
     tx: Tx, group: Group, entry: Change, founds: list[tuple[int, Found]], results: list[tuple[int, bool] | Refused]
 ) -> None:
-    """One kind of change for members of one part of one CheckPoint; fills in their results.
+    """Applies one kind of change to members of one part of one CheckPoint and fills in their results.
 
-    A member that is to be a dead letter is Later when this transaction has written enough of them: the broker asks
-    again. It is refused when the store has no room for it.
+    A member that must become a dead letter gets Later when this transaction has written enough of them: the broker
+    runs it again. It is refused when the store has no room for it.
     """
     ck, sub = founds[0][1].ck, founds[0][1].sub
     if ck.groups:
@@ -171,7 +171,10 @@ def _apply(
 def _with_room(
     tx: Tx, group: Group, entry: Change, founds: list[tuple[int, Found]], results: list[tuple[int, bool] | Refused]
 ) -> list[tuple[int, Found]]:
-    """Those that may leave their lease now. Of a message group whose head may not die now nobody leaves."""
+    """The members that may leave their lease now, by room and dead letter budget; refuses the others.
+
+    When the head of a message group must become a dead letter but may not yet, the whole message group stays.
+    """
     if not founds:
         return founds
     if not tx.room.has(MOVE, entries_bytes(len(founds), entry.reason)):
@@ -200,9 +203,9 @@ def _with_room(
 
 
 def _extend(tx: Tx, ck: CheckPoint, sub: int, bits: int, invisible_ms: int) -> int:
-    """Moving all that is undone moves one small key; moving some of it splits them off, one by one.
+    """Extends members. Extending all undone members moves one small key; extending some splits off each of them.
 
-    So does moving all of what lives with its client: it has a time of its own from here on.
+    Extending all members of a session lease splits them off, too: they have their own deadlines from here on.
     """
     due_ms = tx.now_ms + invisible_ms
     part = tx.state.leases[(ck.ck_id, sub)]
@@ -214,7 +217,7 @@ def _extend(tx: Tx, ck: CheckPoint, sub: int, bits: int, invisible_ms: int) -> i
         tx.set_lease(ck, member + 1, renewed._replace(undone=1 << member))
     left = part.undone & ~bits
     if not left and part.undone != ck.all_bits:
-        history.write(tx, ck, part._replace(undone=bits), sub, history.ACKED)  # of those that were done before
+        history.write(tx, ck, part._replace(undone=bits), sub, history.ACKED)  # of members done before
     tx.set_lease(ck, sub, part._replace(undone=left) if left else None)
     return due_ms
 
@@ -222,9 +225,7 @@ def _extend(tx: Tx, ck: CheckPoint, sub: int, bits: int, invisible_ms: int) -> i
 def _release(
     tx: Tx, group: Group, entry: Change, ck: CheckPoint, sub: int, bits: int, founds: list[tuple[int, Found]]
 ) -> dict[int, tuple[int, bool]]:
-    """Members without an attempt left are buried, the others wait for their delay or go straight to the retry
-    topic.
-    """
+    """Moves members without an attempt left to the dead letter topic, the others to backoff or the retry topic."""
     if ck.groups:
         return _release_in_order(tx, group, entry, ck, sub, bits, founds)
     dead = 0 if entry.uncounted else exhausted(ck, bits, group.max_attempts)
@@ -256,7 +257,7 @@ def _release(
 def _still_held(
     tx: Tx, founds: list[tuple[int, Found]], results: list[tuple[int, bool] | Refused]
 ) -> list[tuple[int, Found]]:
-    """Those that an earlier entry of the request has not taken back with its message group; the others have lapsed."""
+    """The members that earlier entries of the request did not release with their message group; the others lapsed."""
     held = []
     for place, found in founds:
         part = tx.state.leases.get((found.ck.ck_id, found.sub))
@@ -270,10 +271,10 @@ def _still_held(
 def _release_in_order(
     tx: Tx, group: Group, entry: Change, ck: CheckPoint, sub: int, bits: int, founds: list[tuple[int, Found]]
 ) -> dict[int, tuple[int, bool]]:
-    """FIFO: the first of each message group has failed, those behind it in the lease were not tried and wait again.
+    """FIFO: the first member of each message group failed; those behind it in the lease wait again, uncounted.
 
-    One without an attempt left is buried, and the message group goes on with what the client still has of it; or, in a
-    group that stops on failure, it waits at the front until an operator resumes its message group.
+    A failed member without an attempt left becomes a dead letter, and the client keeps the members behind it that it
+    did not release. In a group that stops on failure it waits at the front until an operator resumes the message group.
     """
     failed = fifo.heads(ck, bits)
     dead = 0 if entry.uncounted else exhausted(ck, failed, group.max_attempts)
@@ -301,7 +302,7 @@ def _release_in_order(
 
 
 def _back_in_order(tx: Tx, group: Group, entry: Change, ck: CheckPoint, bit: int) -> int:
-    """The head of a message group comes back after its delay, which keeps the lock; when."""
+    """Returns the head of a message group after its delay, which keeps the lock; returns when it is visible again."""
     delay_ms = entry.delay_ms
     if delay_ms is None:
         attempts = ck.attempts_of(bit.bit_length() - 1)
@@ -314,7 +315,7 @@ def _back_in_order(tx: Tx, group: Group, entry: Change, ck: CheckPoint, bit: int
 
 
 def _leave_alone(tx: Tx, ck: CheckPoint, sub: int, bits: int) -> None:
-    """Members leave their part; the row that says how is written by the caller for each of them."""
+    """Removes members from their part; the caller writes a history row for each."""
     tx.hold(ck, bits, -1)
     part = tx.state.leases[(ck.ck_id, sub)]
     left = part.undone & ~bits
@@ -324,17 +325,17 @@ def _leave_alone(tx: Tx, ck: CheckPoint, sub: int, bits: int) -> None:
 
 
 def exhausted(ck: CheckPoint, bits: int, max_attempts: int) -> int:
-    """Those members of `bits` that have no attempt left.
+    """The members of `bits` that have no attempt left.
 
-    Attempts are one number for each run, since the members of a run were popped by the same commits.
+    A run has one number of attempts, since the same commits popped its members.
     """
     return sum(inside << start for run, start, inside in ck.runs_with(bits) if run.attempts >= max_attempts)
 
 
 def _back_off(tx: Tx, ck: CheckPoint, bits: int, due_ms: int, uncounted: bool, reason: str) -> None:
-    """A CheckPoint of kind backoff: nobody has a handle on it, at its due time its members go to the retry topic.
+    """Moves members to a new CheckPoint of kind backoff; at its due time they go to the retry topic.
 
-    The old handles are dead with the old bits: the new CheckPoint has a nonce that nobody was told.
+    The old handles lapse, and no client knows the nonce of the new CheckPoint, so no handle names its members.
     """
     tx.room.demand(MOVE, entries_bytes(bits.bit_count()))
     runs = take_runs(ck, bits, uncounted)
@@ -362,7 +363,7 @@ def _back_off(tx: Tx, ck: CheckPoint, bits: int, due_ms: int, uncounted: bool, r
 def take_runs(ck: CheckPoint, bits: int, uncounted: bool) -> tuple[Run, ...]:
     """The members of `bits` as runs of their own.
 
-    Neighbours that leave together stay one run, so a released batch does not become a record for each message.
+    Neighbours that leave together stay one run, so a released batch does not become one run per message.
     """
     runs: list[Run] = []
     for run, _, inside in ck.runs_with(bits):
@@ -379,7 +380,7 @@ def take_runs(ck: CheckPoint, bits: int, uncounted: bool) -> tuple[Run, ...]:
 
 
 def take_chunks(ck: CheckPoint, bits: int) -> tuple[tuple[int, int], ...]:
-    """Where the members of `bits` lie, counted anew."""
+    """(member, chunk) pairs of the members of `bits`, renumbered from 0."""
     chunks: list[tuple[int, int]] = []
     for place, member in enumerate(members_of(bits)):
         chunk = ck.chunk_of(member)
@@ -398,9 +399,10 @@ def _stretches(numbers: list[int]) -> Iterable[tuple[int, int]]:
 
 
 def to_retry(tx: Tx, ck: CheckPoint, bits: int, reason: str, *, uncounted: bool = False, bound: bool = False) -> int:
-    """Puts members, already out of their lease, into the retry topic; the number of the first entry.
+    """Puts members, already out of their lease, into the retry topic; returns the number of the first entry.
 
-    `bound`: the entries stay tied to their owner's CheckPoint, which may take them back.
+    FIFO: they wait in their message groups instead (0). `bound`: the entries stay tied to their owner's CheckPoint,
+    which may take them back.
     """
     if fifo.keeps_order(tx, ck):
         fifo.put_back(tx, ck, bits, reason, 0 if uncounted else bits, bound=bound)

@@ -1,28 +1,28 @@
-"""Owners and sealed tokens: leases that outlive a process.
+"""Owners and sealed tokens: leases that survive a restart of their reader.
 
-    own   G + hash16(owner) → generation, lease until, acked epoch, last seen       one key of it in `due`
+    own   G + hash16(owner) → generation, lease until, acked epoch, last seen       one key per owner in `due`
     tok   G + T + hash16(owner, epoch, part, chunk) → ck_id or none, count, end
 
                Pop with a new token                 AckUpTo(epoch)
     ready ─────────────────────────────▶  BOUND  ──────────────────────▶ done
                                           ▲    │                          ▲
-        the owner lives again: take back  │    │ the owner's lease ends   │ AckUpTo, late
+        the owner renews: take back       │    │ the owner's lease ends   │ AckUpTo, late
                                           │    ▼                          │
                                          RELEASED ────────────────────────┘
                                             │  in the retry topic, tied to its CheckPoint
                                             ▼
-                                          TORN: somebody else popped it
+                                          TORN: another client popped it
 
-The CheckPoint of a token has its bitmap under due = NEVER: its lease is its owner's, and RenewOwner moves one key.
-A CheckPoint is released whole and taken back whole, so the retry entry of each member follows from one number.
-What a reader may rely on, after the rules R1–R8 of the experiments with Spark's readers:
+The CheckPoint of a token has its bitmap under due = NEVER: its deadline is the owner's, and RenewOwner moves one key.
+A CheckPoint is released whole and taken back whole, so the number of one retry entry gives those of all members.
+Guarantees to readers:
 
-    seal     a set is durable before it is answered, an empty one too: a repeated read never grows
-    replay   the same members less what is done, in the same order; attempts do not count up; never a dead letter
-    end      is true only when every queue and the retry topic had nothing more, or the share was full
-    fence    AttachOwner raises the generation; older ones are told FENCED, in every call
-    finish   AckUpTo is idempotent, also late; a Pop of a finished epoch is told EPOCH_ALREADY_ACKED
-    theft    after the lease others may pop; the next replay says how many were stolen (`torn`)
+    seal     a set is durable before it is returned, an empty one too: a repeated read never grows
+    replay   the same members without the done ones, in the same order; attempts do not increase; no dead letters
+    end      true only when every queue and the retry topic had nothing more, or the share was full
+    fence    AttachOwner raises the generation; every call of an older one is refused with FENCED
+    finish   AckUpTo is idempotent, also late; a Pop of a finished epoch is refused with EPOCH_ALREADY_ACKED
+    torn     after the lease ended other clients may pop members; the next replay returns their number (`torn`)
 """
 
 import itertools
@@ -52,14 +52,14 @@ from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import NEVER, RQ_KEY, STAT_KEY, SUB_OWNER, U64, hash16
 from popmq_server.topics import catalog, permission, quotas
 
-#: An owner that nobody has heard of for so long is dropped, with its tokens.
+#: The broker drops an owner, with its tokens, this long after its last request.
 OWNER_KEEP_MS = 7 * 24 * 3_600_000
-#: Messages bound to one owner.
+#: Messages that one owner holds at most.
 OWNED_MAX = 1_000_000
 
 
 def _find(tx: Tx, group_name: str, name: str, generation: int) -> tuple[Group, Owner]:
-    """The group and its owner, for a request of this generation (0: an operator, whatever it is). Else FENCED."""
+    """The group and its owner, or Refused: FENCED for an older generation. `generation` 0: an operator's request."""
     group = tx.group(group_name)
     if group is None:
         raise group_not_found(group_name)
@@ -81,7 +81,7 @@ def _find(tx: Tx, group_name: str, name: str, generation: int) -> tuple[Group, O
 
 
 def _put(tx: Tx, owner: Owner) -> Owner:
-    """Stores an owner, and its one key in `due`: when its lease ends, when it is forgotten, or now, to take back."""
+    """Stores an owner and its key in `due`: the end of its lease, the time to drop it, or now to take members back."""
     tx.state.owners[(owner.group_id, owner.key)] = owner
     due_ms = owner.last_seen_ms + OWNER_KEEP_MS if owner.released else owner.lease_until_ms
     if owner.lease_until_ms > tx.now_ms and tx.state.loose.get(owner.owner_id, 0) > 0:
@@ -91,10 +91,10 @@ def _put(tx: Tx, owner: Owner) -> Owner:
 
 
 def attach(tx: Tx, command: AttachOwner) -> tuple[int, int, int]:
-    """Makes or takes over an owner; requests of older generations are fenced from now on.
+    """Creates or takes over an owner; requests of older generations are fenced from now on.
 
-    The group's start position is fixed here too: a Spark query names its topic before it reads, and what is sent in
-    between belongs to it.
+    Also fixes the group's start position: a Spark query names its topic before it reads, and must get the messages
+    that are sent in between.
     """
     topic = tx.topic(command.topic) if command.topic else None
     if command.topic and topic is None:
@@ -126,9 +126,9 @@ def attach(tx: Tx, command: AttachOwner) -> tuple[int, int, int]:
 
 
 def renew(tx: Tx, command: RenewOwner) -> tuple[int, int, int]:
-    """Moves the lease of all that is bound. What was released meanwhile stays so until its token is popped again.
+    """Moves the deadline of all bound members. `lapse` soon takes back released members that nobody has popped.
 
-    One small key moves, whatever the owner holds: that is why members of a token have no deadline of their own.
+    Moves one small key, whatever the owner holds: for this the members of a token have no deadline of their own.
     """
     _, owner = _find(tx, command.group, command.owner, command.generation)
     owner = _put(
@@ -142,10 +142,10 @@ def renew(tx: Tx, command: RenewOwner) -> tuple[int, int, int]:
 
 
 def ack_up_to(tx: Tx, command: AckUpTo) -> tuple[int, int, dict[str, int]]:
-    """Finishes the tokens of all epochs up to one, late or not; a second time it finds nothing to do.
+    """Finishes the tokens of all epochs up to `command.epoch`, late or not. Idempotent.
 
-    Work is a few operations for each CheckPoint, not for each message; an owner with a million messages in flight has
-    some thousand of them.
+    Costs a few operations for each CheckPoint, plus one or two for each released message; an owner with a million
+    messages in flight has some thousand CheckPoints.
     """
     _, owner = _find(tx, command.group, command.owner, command.generation)
     topics: dict[str, int] = {}
@@ -165,7 +165,7 @@ def ack_up_to(tx: Tx, command: AckUpTo) -> tuple[int, int, dict[str, int]]:
 
 
 def _finish(tx: Tx, token: Token) -> int:
-    """All that a token still holds is acked, bound or in the retry topic; the torn are not its own any more."""
+    """Acks all members that a token still holds, bound or released; torn members are no longer its own."""
     ck = tx.state.ck.get(token.ck_id) if token.ck_id else None
     if ck is None:
         return 0
@@ -179,9 +179,9 @@ def _finish(tx: Tx, token: Token) -> int:
 
 
 def release(tx: Tx, command: ReleaseOwner) -> int:
-    """Ends the owner's lease now: what it holds becomes visible, at once or in the next transactions.
+    """Ends the owner's lease now: the revive then releases its members in bounded pieces (not of exclusive groups).
 
-    An operator's call too: the key in `due` is set to now, so the revive does the work in bounded pieces.
+    Operators call this too.
     """
     _, owner = _find(tx, command.group, command.owner, command.generation)
     held = tx.state.owned.get(owner.owner_id, 0)
@@ -190,10 +190,10 @@ def release(tx: Tx, command: ReleaseOwner) -> int:
 
 
 def lapse(tx: Tx, owner_id: int, members_max: int) -> int:
-    """The owner's key in `due` came up; members moved, at least 1.
+    """Handles an owner's key in `due`; returns the number of members moved, at least 1.
 
-    It lives: what it lost and nobody popped comes back. Its lease ended: what it holds is released. Nobody has heard of
-    it for days: it is dropped.
+    While the lease lasts: takes back released members that nobody popped. After its end: releases the members that the
+    owner holds. OWNER_KEEP_MS after the last request: drops the owner.
     """
     where = tx.state.owner_keys.get(owner_id)
     if where is None:
@@ -216,7 +216,7 @@ def lapse(tx: Tx, owner_id: int, members_max: int) -> int:
 
 
 def _reclaim(tx: Tx, owner: Owner, members_max: int) -> int:
-    """Takes back whole CheckPoints until `members_max` is reached; how many members."""
+    """Takes back whole CheckPoints until `members_max` is reached; returns the number of members."""
     moved = 0
     for key in tx.state.owner_tokens.get(owner.owner_id, ()):
         ck = tx.state.ck.get(tx.state.tokens[key].ck_id)
@@ -228,7 +228,7 @@ def _reclaim(tx: Tx, owner: Owner, members_max: int) -> int:
 
 
 def _bind_again(tx: Tx, ck: CheckPoint, part: Lease) -> Lease:
-    """What a CheckPoint has in the retry topic is under its owner's lease again."""
+    """Puts the released members of a CheckPoint under its owner's lease again."""
     _take_back(tx, ck, part)
     tx.hold(ck, part.released, 1)
     part = part._replace(released=0, released_at=0, released_first=0)
@@ -255,7 +255,7 @@ def _release_members(tx: Tx, owner: Owner, members_max: int) -> tuple[int, bool]
 
 
 def _take_back(tx: Tx, ck: CheckPoint, part: Lease) -> None:
-    """Removes the retry entries of all members that are still there."""
+    """Removes the retry entries (FIFO: waiting entries) of all members that are still released."""
     if not part.released:
         return
     if ck.groups:
@@ -273,9 +273,9 @@ def _take_back(tx: Tx, ck: CheckPoint, part: Lease) -> None:
 
 
 def _drop(tx: Tx, owner: Owner, members_max: int) -> int:
-    """Owner, tokens and CheckPoints go, in pieces; what is still bound (exclusive groups) becomes an ordinary retry.
+    """Removes owner, tokens and CheckPoints in pieces; members still bound (exclusive groups) go to the retry topic.
 
-    The retry entries of released members stay and become ordinary ones: their tie names a CheckPoint that is gone.
+    The retry entries of released members stay and become ordinary ones, as their CheckPoint does not exist any more.
     """
     moved = 0
     keys = tx.state.owner_tokens.get(owner.owner_id, ())
@@ -305,9 +305,9 @@ def _drop(tx: Tx, owner: Owner, members_max: int) -> int:
 
 
 def pop(tx: Tx, command: Pop, ask: PopToken) -> Popped:
-    """The set of a token: sealed now, or as it was sealed, less what is done, torn or unreadable.
+    """The set of a token: sealed now, or as it was sealed, without done, torn and unreadable members.
 
-    Every Pop of a live generation also renews the owner's lease: a reader that reads is alive.
+    Every accepted Pop of the current generation also renews the owner's lease.
     """
     group, topic = resolve(tx, command.topic, command.group)
     queues_of(topic, command.queues)
@@ -335,9 +335,9 @@ def pop(tx: Tx, command: Pop, ask: PopToken) -> Popped:
 
 
 def _replay(tx: Tx, owner: Owner, token: Token) -> Popped:
-    """The members that are not done, in the order of the first answer, uncounted."""
+    """The undone members in the order of the first answer; attempts do not increase."""
     if not token.ck_id:
-        sealed = (token.members, token.end, 0, token.members)  # it had some, when its topic was purged
+        sealed = (token.members, token.end, 0, token.members)  # `members` > 0: its topic was purged
         return Popped([], 0, 0, tx.now_ms, owner.lease_until_ms, 0, True, sealed)
     ck = tx.state.ck[token.ck_id]
     part = tx.state.leases[(ck.ck_id, 0)]
@@ -366,10 +366,10 @@ def _seal(
     key: tuple[int, int, bytes],
     wanted: Filter,
 ) -> Popped:
-    """The first Pop of a token: what it takes, be it nothing, is bound to it before the answer leaves.
+    """The first Pop of a token: binds the messages that it takes, perhaps none, before it is answered.
 
-    The record of the token is put also when nothing was taken. A sink may have remembered the epoch as done with an
-    empty part; a repeat that filled it would have its rows skipped by the sink, and then acked: lost.
+    It stores the token even when it took nothing. A sink may have recorded the epoch as done with an empty part; if a
+    repeat filled that part, the sink would skip its rows and then ack them, so they would be lost.
     """
     others = tx.state.owner_tokens.get(owner.owner_id, ())
     queues = queues_of(topic, command.queues)
@@ -404,7 +404,7 @@ def _seal(
 
 
 def _check_limits(tx: Tx, command: Pop, ask: PopToken, group: Group, topic: Topic, owner: Owner) -> None:
-    """Refused when the owner holds all that one owner may, or when there is something for a new token, but no quota."""
+    """Raises Refused when the owner holds OWNED_MAX messages, or when there are messages to take but no quota."""
     owned = tx.state.owned.get(owner.owner_id, 0)
     if owned >= OWNED_MAX:
         raise Refused(
@@ -423,7 +423,7 @@ def _check_limits(tx: Tx, command: Pop, ask: PopToken, group: Group, topic: Topi
 
 
 def _room(tx: Tx, command: Pop, ask: PopToken, topic: Topic, others: tuple[tuple[int, int, bytes], ...]) -> int:
-    """How many messages a new token may take of its share."""
+    """How many messages a new token may take, within what is left of its share."""
     room = command.max_messages
     if ask.share:
         sealed = (tx.state.tokens[other] for other in others if other[1] == topic.topic_id)
@@ -433,9 +433,9 @@ def _room(tx: Tx, command: Pop, ask: PopToken, topic: Topic, others: tuple[tuple
 
 
 def at_end(pick: Pick, queues: range | tuple[int, ...]) -> bool:
-    """Whether an applied pick left nothing in its queues and in the retry topic, as far as its `upto` goes.
+    """Whether an applied pick left nothing below `upto` in its queues and in the retry topic.
 
-    The owner's own entries in the retry topic do not count: they come back by their tokens, not by this one.
+    The owner's own entries in the retry topic do not count: their own tokens return them, not this one.
     """
     state, where = pick.tx.state, (pick.group.group_id, pick.topic.topic_id)
     if invalidated.hides(state, where):
@@ -463,7 +463,7 @@ def retries_below(tx: Tx, where: tuple[int, int], upto: Position | None) -> int:
 
 
 def available(tx: Tx, command: Available) -> tuple[int, Position]:
-    """Deliverable now, as far as `upto` goes, and the position that a bounded read may go up to."""
+    """The number of messages deliverable now below `upto`, and the current end as a position for a bounded read."""
     group, topic = resolve(tx, command.topic, command.group)
     permission.check_read(group, topic)
     bind(tx, group, topic)

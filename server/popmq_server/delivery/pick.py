@@ -1,12 +1,13 @@
-"""Pick: what a pop will take, chosen by reading only.
+"""Pick: chooses the messages of a pop by reading only.
 
           index stage    log stage                           apply
-    cq ─────▶ tagged ─────▶ passes ─────▶ rows, runs, chunks ───────▶ poff moves, retry entries go, what was passed
-    rq ───────────────────▶ passes ─────▶                             over is counted (pop.lease leases the rows)
+    cq ─────▶ tagged ─────▶ passes ─────▶ rows, runs, chunks ───────▶ moves poff, removes retry entries, counts
+    rq ───────────────────▶ passes ─────▶                             skipped messages (pop.lease leases the rows)
 
-A pick can be dropped without a trace until `apply`. What it cannot read it steps over and counts, so that one damaged
-record stands in nobody's way. What the group's filter does not match it passes over for good: no CheckPoint, no lease,
-a number (I.27). Both are bounded in one pick; one that is cut short goes on behind the others that wait (I.18).
+A pick writes nothing before `apply`, so it can be dropped. It skips and counts unreadable messages, so that a damaged
+record does not block a queue. It skips messages that the group's filter does not match for good: they are counted, but
+get no CheckPoint and no lease (I.27). One pick skips a bounded number of both; a Pop whose pick reached the bound and
+found nothing runs again behind the other waiting commands (I.18).
 """
 
 from collections.abc import Iterator
@@ -23,13 +24,13 @@ from popmq_server.storage.keys import RQ_VALUE, STAT_KEY, U64
 from popmq_server.topics import quarantine
 from popmq_server.topics.log import Log, entries, over_hole, tagged
 
-#: Retry entries of its own that an owner's pop steps over at most.
+#: Retry entries tied to the requesting owner that its pop skips at most.
 OWN_ENTRIES_MAX = 10_000
-#: Void retry entries that one pop steps over at most (3 ms); the next one goes on behind them.
+#: Void retry entries that one pop skips at most (3 ms); the next one continues behind them.
 VOIDS_MAX = 2_000
-#: Unreadable messages that one pop steps over at most; the rest is for the next one.
+#: Unreadable messages and holes that one pop skips at most; the next one continues behind them.
 SKIPS_MAX = 10_000
-#: Entries of the consume queue that one pick with a filter looks at (1 ms), messages that it reads and rejects (10 ms).
+#: Entries of the consume queue that one pick with a filter scans (1 ms), messages that it reads and rejects (10 ms).
 SCAN_UNITS_MAX = 16_000
 REJECTIONS_MAX = 1_000
 
@@ -52,7 +53,7 @@ class RetryEntry(NamedTuple):
 
 
 class Pick:
-    """What a pop will take: collected by reading only, so that it can be dropped without a trace."""
+    """The messages that a pop will take, collected by reading only, so that the plan can be dropped."""
 
     def __init__(
         self,
@@ -65,9 +66,9 @@ class Pick:
         owner_id: int = 0,
         wanted: Filter = EVERYTHING,
     ) -> None:
-        """`upto`: nothing at or beyond this position. `owner_id`: whose own retry entries are stepped over.
+        """`upto`: take nothing at or beyond this position. `owner_id`: skip retry entries tied to this owner.
 
-        `wanted`: what does not match is passed over for good.
+        `wanted`: the filter; messages that do not match are skipped for good.
         """
         self.tx = tx
         self.group = group
@@ -85,36 +86,36 @@ class Pick:
         self.retries: list[RetryEntry] = []
         self.expired = 0
         self.damaged: list[tuple[int, int, int, int]] = []
-        self.own = 0  # retry entries of the asking owner that were stepped over
+        self.own = 0  # retry entries tied to the requesting owner, skipped
         self.voids_left = VOIDS_MAX
-        self.skipped = 0  # messages that cannot be read, and holes
-        self.gone = 0  # dead letters that were redriven: nobody's any more
+        self.skipped = 0  # unreadable messages, redriven dead letters and holes
+        self.gone = 0  # redriven dead letters
         self._may_be_gone = deadletter.has_gone(tx, topic.topic_id)
         self.filtered = 0  # messages that do not match
-        self.dropped: list[RetryEntry] = []  # those among them that stood in the retry topic
+        self.dropped: list[RetryEntry] = []  # retry entries of messages that do not match, or were redriven
         self.units_left = SCAN_UNITS_MAX
         self.rejections_left = REJECTIONS_MAX
-        self.full = False  # by bytes: what is left was not looked at
+        self.full = False  # the next message exceeds the bytes
         self.in_flight_max: int | None = None  # leases of the group in each queue; None: no limit
-        self.served: list[int] = []  # queues in which it got on
-        self.turns: Turns | None = None  # those behind this plan
-        #: Where queues begin for a plan that is never applied: a look of a group without a position, or that goes on.
+        self.served: list[int] = []  # queues in which the position moves
+        self.turns: Turns | None = None  # the turns after this plan
+        #: Start offsets of a plan that is never applied: a Peek of a group without a position, or a later piece of one.
         self.begins: dict[int, int] = {}
 
     @property
     def room(self) -> int:
-        """How many messages still fit; none once the bytes are used up."""
+        """How many more messages fit by number; none when the bytes are used up."""
         return 0 if self.full else self.messages_max - len(self.rows)
 
     def allowed(self, queue: int) -> int:
-        """How many messages of a queue, or of the retry topic, may be leased yet."""
+        """How many more messages of a queue, or of the retry topic, may be leased."""
         if self.in_flight_max is None:
             return self.room
         key = (self.group.group_id, self.topic.topic_id, queue)
         return self.in_flight_max - self.tx.state.in_flight.get(key, 0)
 
     def has(self, queue: int) -> bool:
-        """Whether there is anything to read in a queue."""
+        """Whether a queue has unread messages for this plan."""
         where = (self.topic.topic_id, queue)
         begin = self.begins.get(queue, self.tx.state.poff.get((self.group.group_id, *where), 0))
         return begin < self._stop(queue)
@@ -130,12 +131,12 @@ class Pick:
 
     @property
     def cut(self) -> bool:
-        """Whether it stopped looking, and not for lack of messages."""
+        """Whether the plan stopped at a bound of skipped or scanned messages."""
         return self.skipped >= SKIPS_MAX or self.units_left <= 0 or self.rejections_left <= 0
 
     @property
     def unfinished(self) -> bool:
-        """Whether another look may find what this one has not come to."""
+        """Whether another plan may find messages that this one did not reach."""
         return self.cut or self.voids_left <= 0
 
     @property
@@ -143,7 +144,7 @@ class Pick:
         return self.full or self.cut
 
     def _take(self, position: int, size: int, read: tuple[int, bytes], queue: int, offset: int, attempt: int) -> None:
-        """Adds one message to the plan, and the chunk it lies in, which its lease will pin."""
+        """Adds one message to the plan, and its chunk, which the lease will pin."""
         chunk = self.log.chunk_of(position)
         if not self.chunks or self.chunks[-1][1] != chunk:
             self.chunks.append((len(self.rows), chunk))
@@ -151,21 +152,21 @@ class Pick:
         self.bytes_left -= size
 
     def _fits(self, size: int) -> bool:
-        """One message is always allowed."""
+        """Whether a message fits the bytes that are left. The first message of a plan always does."""
         self.full = bool(self.rows) and size > self.bytes_left
         return not self.full
 
     def take_queue(self, queue: int) -> None:
         """Takes from one queue, beginning at poff.
 
-        The first message is always taken, so a message larger than the bound does not stand in the way for ever.
+        The first message of a plan is always taken, so that a message larger than the byte limit cannot block a queue.
         """
         offset = start = self._start(queue)
         rows_max = len(self.rows) + min(self.allowed(queue), self.room)
         stop = self._stop(queue)
         span = 0
         while (room := min(rows_max - len(self.rows), stop - offset)) > 0 and not self._ended:
-            # Small steps first: where most messages match, few entries need to be looked at.
+            # Small steps first: where most messages match, few entries need to be scanned.
             span = min(max(2 * span, room), stop - offset)
             units, behind = self._candidates(queue, offset, room if self.wanted.everything else span)
             if behind > offset:
@@ -180,7 +181,7 @@ class Pick:
             self.served.append(queue)
 
     def _candidates(self, queue: int, offset: int, count: int) -> tuple[list[tuple[int, int, int]], int]:
-        """The index stage: entries that may match among the next `count`, and the offset behind what was looked at."""
+        """The index stage: entries that may match among the next `count`, and the offset behind the scanned ones."""
         topic_id, hashes = self.topic.topic_id, self.wanted.hashes
         if not self.wanted.everything:
             count = min(count, self.units_left)
@@ -195,9 +196,9 @@ class Pick:
     def _take_units(
         self, queue: int, offset: int, units: list[tuple[int, int, int]], behind: int, rows_max: int
     ) -> int:
-        """Takes what of `units` matches, can be read and fits; the offset behind it.
+        """Takes the messages of `units` that match, can be read and fit; returns the offset behind the last one.
 
-        What lies between them up to `behind` does not match. A run is a stretch of messages without a gap.
+        Messages between the units, and up to `behind`, do not match. A run has consecutive offsets.
         """
         first = offset
         for found, position, size in units:
@@ -225,7 +226,7 @@ class Pick:
         return offset
 
     def _is_gone(self, queue: int, offset: int) -> bool:
-        """Whether this is a dead letter that was redriven; the group steps over it as if it had begun behind it."""
+        """Whether this is a redriven dead letter; it counts as if the group had begun behind it."""
         if not self._may_be_gone or not deadletter.is_gone(self.tx.kv, self.topic.topic_id, queue, offset):
             return False
         self.skipped += 1
@@ -233,7 +234,7 @@ class Pick:
         return True
 
     def passes(self, data: bytes) -> bool:
-        """The log stage: whether a message is wanted. One that is not counts as filtered: ask once for each."""
+        """The log stage: whether a message matches. Counts one that does not, so call it once for each message."""
         if self.wanted.everything or self.wanted.matches(data):
             return True
         self.filtered += 1
@@ -241,7 +242,7 @@ class Pick:
         return False
 
     def _start(self, queue: int) -> int:
-        """Where the group is in a queue; over what retention dropped it steps, and counts it."""
+        """The position of the group in a queue, behind messages that retention dropped, which it counts."""
         state, topic_id = self.tx.state, self.topic.topic_id
         least = state.queue_min.get((topic_id, queue), 0)
         offset = self.begins.get(queue, state.poff.get((self.group.group_id, topic_id, queue), least))
@@ -249,7 +250,7 @@ class Pick:
         return max(offset, least)
 
     def _over_hole(self, queue: int, offset: int, stop: int) -> int:
-        """The first offset up to `stop` that still stands in the consume queue; what is missing has expired."""
+        """The next offset up to `stop` that is in the consume queue; counts the missing ones: dropped or redriven."""
         topic_id = self.topic.topic_id
         stop = over_hole(self.tx.kv, topic_id, queue, offset, stop)
         gone = sum(1 for _ in deadletter.gone(self.tx.kv, topic_id, queue, offset, stop)) if self._may_be_gone else 0
@@ -259,7 +260,7 @@ class Pick:
         return stop
 
     def _skip(self, queue: int, offset: int, position: int, size: int) -> None:
-        """A message that cannot be read: gone with its chunk (expired), or damaged."""
+        """Counts a message that cannot be read: retention dropped its chunk, or it is damaged."""
         self.skipped += 1
         if self.log.chunk_of(position) < 0:
             self.expired += 1
@@ -271,10 +272,10 @@ class Pick:
             self.runs.append(Run(queue, first, stop - first, 1))
 
     def take_retry(self) -> bool:
-        """Takes from the retry topic, oldest first; whether it got on there.
+        """Takes from the retry topic, oldest entry first; returns whether the plan removes entries.
 
-        An entry whose message cannot be read is taken too and counted, or it would stay at the head of the retry
-        topic; so is one that does not match any more, since the filter was replaced (T.06).
+        It also takes and counts an entry whose message cannot be read, since it would otherwise stay at the head of the
+        retry topic, and an entry whose message does not match any more because the filter was replaced.
         """
         rows_max = len(self.rows) + min(self.allowed(RETRY_QUEUE), self.room)
         if not self.has_retries():
@@ -296,10 +297,10 @@ class Pick:
         return bool(self.retries or self.dropped)
 
     def take_more(self) -> None:
-        """A last look at what was begun: FIFO topics only."""
+        """Takes more of the message groups that the plan has begun: FIFO topics only."""
 
     def _retry_entries(self) -> Iterator[RetryEntry]:
-        """From the oldest on; not those that the asking owner itself is about to take back."""
+        """The entries, oldest first, without void ones and those that the requesting owner is about to take back."""
         where = (self.group.group_id, self.topic.topic_id)
         prefix = STAT_KEY.pack(*where)
         self.own, leading = 0, True
@@ -321,20 +322,20 @@ class Pick:
             leading = False
 
     def more_retries(self) -> bool:
-        """Whether an applied pick left entries that it might have taken; too many to look at count as some."""
+        """Whether an applied pick left entries that it could take; true also when it skipped too many to know."""
         if not self.tx.state.stat[(self.group.group_id, self.topic.topic_id)].retry:
             return False
         return next(self._retry_entries(), None) is not None or self.own > OWN_ENTRIES_MAX or self.voids_left <= 0
 
     def returns_to(self, ck_id: int, member: int) -> bool:
-        """Whether the owner that asks is about to take back what is tied to this member of a CheckPoint."""
+        """Whether the requesting owner is about to take back the entry tied to this member of a CheckPoint."""
         ck, part = self.tx.state.ck.get(ck_id), self.tx.state.leases.get((ck_id, 0))
         if ck is None or part is None or ck.owner_id != self.owner_id:
             return False
         return bool(part.released >> member & 1)
 
     def rest(self, queues: range | tuple[int, ...]) -> int:
-        """Messages that the queues and the retry topic still have, once this is applied."""
+        """Messages that are left in the queues and the retry topic after `apply`."""
         state, where = self.tx.state, (self.group.group_id, self.topic.topic_id)
         if len(queues) == self.topic.queues:
             return state.total.get(where[1], 0) - state.passed.get(where, 0) + state.stat[where].retry
@@ -342,7 +343,7 @@ class Pick:
         return tops - sum(state.poff.get((*where, queue), 0) for queue in queues) + state.stat[where].retry
 
     def apply(self) -> None:
-        """Writes what is true whether or not anything was taken: positions, retry entries, what could not be read."""
+        """Writes positions, counters, removed retry entries and damaged messages, whether or not rows were taken."""
         tx, where = self.tx, (self.group.group_id, self.topic.topic_id)
         for queue, offset in self.poff.items():
             tx.pass_to((*where, queue), offset)
@@ -357,9 +358,9 @@ class Pick:
 
 
 def take_retry_entry(tx: Tx, where: tuple[int, int], entry: RetryEntry) -> None:
-    """An entry leaves the retry topic for another reader; an owner that was to have it learns that it is torn.
+    """Removes an entry that is popped from the retry topic; the owner to which it was tied loses the member (`torn`).
 
-    Its attempt was counted when it was popped; the next CheckPoint carries it on.
+    `entry.attempts` counts the earlier deliveries; the next CheckPoint continues from it.
     """
     tx.kv.delete("rq", entry.key)
     unpin_retry(tx, entry.position)
@@ -374,7 +375,7 @@ def take_retry_entry(tx: Tx, where: tuple[int, int], entry: RetryEntry) -> None:
 
 
 def unpin_retry(tx: Tx, position: int) -> None:
-    """One retry entry less points at this position."""
+    """Removes the pin of one retry entry from the chunk at this position."""
     chunk = Log(tx.kv).chunk_of(position)
     if chunk >= 0:
         tx.pin(chunk, -1)

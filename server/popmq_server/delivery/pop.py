@@ -1,25 +1,25 @@
-"""Pop: which messages a group gets next, and the lease on them.
+"""Pop: chooses the next messages of a group and leases them.
 
                      select                     lease
     ready, retry  ──────────▶  Pick (a plan)  ──────────▶  CheckPoint + due + poff     one transaction
 
     ready    cq at and above poff                        retry    rq, the retry topic
-    leased   a member of a CheckPoint, undone            backoff  the same, CheckPoint of kind backoff
+    leased   an undone member of a CheckPoint            backoff  the same, CheckPoint of kind backoff
     done     its bit is set, or its CheckPoint is gone
 
-    who moves a message            where
+    transition                     where
     ready → leased                 pop.pop            (owners: owner.pop)
     retry → leased                 pop.pop
     leased → leased, later due     lease.change       extend
     leased → done                  lease.ack
     leased → backoff, retry, dead  lease.change       release, reject
-    leased → retry, dead           revive.revive      the lease ran out
-    backoff → retry                revive.revive      the delay is over
+    leased → retry, dead           revive.revive      the lease expired
+    backoff → retry                revive.revive      the delay ended
 
-One pop in five starts with the retry topic; the others fill up with it when there is room. Which queue comes first,
-and that none waits for long, is said in turns.py. `rest` is what the visited queues still have,
-whether it matches the group's filter or not. A pop that stepped over all that it may step over and found nothing says
-`again`: it goes on behind the others that wait.
+One pop in five starts with the retry topic; the others fill up with it when there is room (FIFO: every second one).
+turns.py sets the order of the queues and bounds their waiting time. `rest` counts the messages that the visited queues
+still have, whether or not they match the group's filter. A pop that skipped as many messages as it may and found none
+sets `again`: it runs again behind the other waiting commands.
 """
 
 import os
@@ -41,16 +41,16 @@ from popmq_server.state.tx import Tx
 from popmq_server.topics import permission, quotas
 from popmq_server.topics.log import Log, located
 
-#: When to try again where too much is leased: an ack may come at any time.
+#: When to try again after IN_FLIGHT_LIMIT: an ack may come at any time.
 IN_FLIGHT_RETRY_MS = 1000
 _NO_TURNS = Turns()
 
 
 def pop(tx: Tx, command: Pop) -> Popped:
-    """Leases what is deliverable; an empty answer leases nothing.
+    """Leases deliverable messages; an empty answer leases nothing.
 
-    Nothing is written before everything is chosen: `Pick` only reads, `apply` moves positions, `lease` makes the
-    CheckPoint. When something is left behind, the commit wakes the next waiter: chain waking (S1.42).
+    No message moves before all are chosen: `Pick` only reads, `apply` moves positions, `lease` creates the CheckPoint.
+    When messages are left, the commit wakes the next parked Pop: chain waking (S1.42).
     """
     group, topic = resolve(tx, command.topic, command.group, "lite_topics")
     queues = queues_of(topic, command.queues)
@@ -73,7 +73,7 @@ def pop(tx: Tx, command: Pop) -> Popped:
     ck = None
     if pick.rows:
         ck = lease(tx, pick, Lease(due_ms, 0), command.client_id, command.attempt_id, session=command.session)
-    rest = pick.rest(tuple(queues))  # behind the lease: what that locks is nobody else's turn
+    rest = pick.rest(tuple(queues))  # after the lease: message groups that it locks are not ready
     token_ms = quotas.next_ms(tx, group, topic) if rest else 0
     if ck is None:
         return _nothing(pick, queues, rest, token_ms)
@@ -83,7 +83,7 @@ def pop(tx: Tx, command: Pop) -> Popped:
 
 
 def _nothing(pick: Pick, queues: range | tuple[int, ...], rest: int, token_ms: int) -> Popped:
-    """An empty answer: there is nothing, or not all was looked at, or there is something that may not be leased now."""
+    """An empty answer: no messages, or the pick reached a bound, or a quota or limit allows no lease now."""
     refusal = None
     if rest and not pick.messages_max:
         refusal = quotas.no_token(pick.tx, pick.group, pick.topic)
@@ -93,7 +93,7 @@ def _nothing(pick: Pick, queues: range | tuple[int, ...], rest: int, token_ms: i
 
 
 def _all_leased(pick: Pick, queues: range | tuple[int, ...]) -> Refused | None:
-    """Refused when wherever there are messages so many are leased that no more may be."""
+    """Refused when every source that has messages has reached the group's limit of leased messages."""
     group = pick.group
     state, where = pick.tx.state, (group.group_id, pick.topic.topic_id)
     filled = [queue for queue in queues if _behind(state, where, queue)]
@@ -117,12 +117,12 @@ def _behind(state: State, where: tuple[int, int], queue: int) -> bool:
 
 
 def picking(topic: Topic) -> type[Pick]:
-    """How messages of a topic are chosen."""
+    """The class of plans for a topic."""
     return FifoPick if topic.type == "FIFO" else Pick
 
 
 def choose(pick: Pick, queues: range | tuple[int, ...], in_flight_max: int | None) -> None:
-    """One round over the retry topic and the queues, until the pick is full; whose turn it is, turns.py says."""
+    """One round over the retry topic and the queues in the order of turns.py, until the pick is full."""
     where = (pick.group.group_id, pick.topic.topic_id)
     if invalidated.hides(pick.tx.state, where):
         return
@@ -143,7 +143,7 @@ def choose(pick: Pick, queues: range | tuple[int, ...], in_flight_max: int | Non
 
 
 def _gives_way(pick: Pick, turns: Turns, visits: Sequence[int]) -> int | None:
-    """The queue that retries come before in this pop, None when it is the turn of the queues."""
+    """The queue that this pop visits first after the retries; None when queues come before retries."""
     if not turns.retries_due(pick.topic) or not pick.has_retries() or pick.allowed(RETRY_QUEUE) <= 0:
         return None
     first = next((queue for queue in visits if pick.has(queue) and pick.allowed(queue) > 0), None)
@@ -153,7 +153,7 @@ def _gives_way(pick: Pick, turns: Turns, visits: Sequence[int]) -> int | None:
 def lease(
     tx: Tx, pick: Pick, part: Lease, client: str, attempt_id: str, owner_id: int = 0, *, session: bool = False
 ) -> CheckPoint:
-    """Puts what was picked under one CheckPoint; `part` says until when, `session` that it lives with its client."""
+    """Leases the picked messages under one CheckPoint. `part`: its deadline. `session`: it lives with its client."""
     kind = RETRY if len(pick.retries) == len(pick.runs) and pick.retries else NORMAL
     groups, part_number = tuple[bytes, ...](), 0
     if isinstance(pick, FifoPick):
@@ -187,7 +187,7 @@ def lease(
 
 
 def queues_of(topic: Topic, named: tuple[int, ...]) -> range | tuple[int, ...]:
-    """The queues to visit: those that are named, or all. Refused for one that the topic does not have."""
+    """The queues to visit: the named ones, or all. Raises Refused for a queue that the topic does not have."""
     for place, queue in enumerate(named):
         if queue >= topic.queues:
             raise Refused(
@@ -200,9 +200,9 @@ def queues_of(topic: Topic, named: tuple[int, ...]) -> range | tuple[int, ...]:
 
 
 def _replay(tx: Tx, ck: CheckPoint) -> Popped:
-    """The same messages that are not done yet, uncounted: the answer to a repeated attempt id.
+    """The answer to a repeated attempt id: the same messages without the done ones; attempts do not increase.
 
-    Members whose lease was changed alone are among them; the deadline that is told is the earliest of all.
+    It includes members whose lease was changed alone; the returned deadline is the earliest of all.
     """
     parts = [part for sub in range(ck.members + 1) if (part := tx.state.leases.get((ck.ck_id, sub)))]
     rows, _ = read_members(tx, ck, sum(part.undone for part in parts))
@@ -211,7 +211,7 @@ def _replay(tx: Tx, ck: CheckPoint) -> Popped:
 
 
 def read_members(tx: Tx, ck: CheckPoint, bits: int) -> tuple[list[tuple[bytes, int, int, int, int, int]], int]:
-    """Rows of the members in `bits`, and how many of them cannot be read."""
+    """Rows of the members in `bits`, and the number of unreadable members."""
     log, rows, lost = Log(tx.kv), [], 0
     for (run, offset, position, size), member in zip(located(tx, ck, bits), members_of(bits), strict=True):
         read = log.fetch(ck.topic_id, position, size)

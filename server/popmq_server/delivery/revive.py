@@ -1,16 +1,16 @@
-"""The revive: what is due leaves its lease.
+"""The revive: ends due leases and moves their members on.
 
-One piece moves at most REVIVE_MEMBERS_MAX members in the transaction it is given, in the order of their due times, and
-writes at most BURY_BYTES_MAX of dead letters; the next piece comes after the clients' commands, so that a mountain of
-equal deadlines never holds up a request. A lease that is cut by these bounds goes on in the next piece.
+In the given transaction one piece moves at most REVIVE_MEMBERS_MAX members, in the order of their due times, and writes
+at most BURY_BYTES_MAX of dead letters. The next piece runs after the clients' commands, so a large backlog of equal
+deadlines does not delay a request. A lease that exceeds these bounds continues in the next piece.
 
-    an undone member of a batch     → retry topic, or the dead-letter topic after its last attempt
+    an undone member of a batch     → retry topic, or the dead letter topic after its last attempt
     a member in backoff             → retry topic
     an owner's lease                → owner.lapse
 
-A timeout waits no longer than the lease itself did: the backoff table is for releases. Attempts are committed pops, so
-what happens after the last one is decided here and in a release, nowhere else. The reference pairs records of pops and
-acks after the fact; here the bitmap that an ack sets is the one that the revive reads.
+A message whose lease expired is visible again at once: the backoff table is for releases. An attempt is a committed
+pop, so only the revive and a release decide what follows the last attempt. The revive reads the bitmap that acks set;
+Apache RocketMQ instead matches its records of pops and acks afterwards.
 """
 
 from collections.abc import Hashable
@@ -25,19 +25,19 @@ from popmq_server.state.space import GROW, MOVE, entries_bytes
 from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import DUE_KEY, NEVER, SUB_OWNER
 
-#: Bounds of one transaction: members that are moved, and leases that they belonged to. A lease costs some 45 µs
-#: whatever its size, so a quarter of the members keeps a piece near 10 ms; requests that come meanwhile wait for one.
+#: Bounds of one transaction: members that are moved, and leases that are read. A lease costs some 45 µs whatever its
+#: size, so a quarter of the members keeps a piece near 10 ms; a request waits for one piece at most.
 REVIVE_MEMBERS_MAX = 1000
 REVIVE_LEASES_MAX = 250
 EXPIRED_REASON = "lease expired"
 
 
 class Reviving(Job):
-    """Moves what is due, up to the bounds. A lease that fails is postponed, and the others do not wait for it.
+    """Revives due leases, up to the bounds. A lease that fails is postponed and does not block other leases.
 
-    A lease whose dead letters find no room stays as it is and is stepped over: `_from` is the key in `due` behind the
-    last of these, so that thousands of them cost nothing. From RETRY_MS later on, when there is room, all are looked at
-    again.
+    A lease whose dead letters find no room stays as it is and is skipped: `_from` is the key in `due` behind the last
+    such lease, so that thousands of them cost nothing. Every RETRY_MS the job tests for room, and when there is some
+    begins with the first lease again.
     """
 
     name = "lease"
@@ -96,9 +96,9 @@ class Reviving(Job):
             self.postpone(tx.now_ms + 1)
 
     def _steps_over(self, tx: Tx, ck_id: int, sub: int, due_ms: int) -> bool:
-        """The next piece begins behind a lease that waits for room.
+        """Makes the next piece begin behind a lease that waits for room; returns whether it does.
 
-        Only a lease of the past is stepped over: what is put into `due` from now on comes behind it.
+        Skips only a lease that was due before now: keys that are put into `due` from now on sort behind it.
         """
         if due_ms >= tx.now_ms:
             return False
@@ -108,14 +108,14 @@ class Reviving(Job):
 
 
 def put_off(tx: Tx, key: tuple[int, int], due_ms: int) -> None:
-    """Looks at a lease that failed again later. It stays leased, and does not block other leases."""
+    """Postpones a lease that failed. It stays leased and does not block other leases."""
     part = tx.state.leases.get(key)
     if part is not None:
         tx.state.leases[key] = part._replace(due_ms=due_ms)
 
 
 def next_due_ms(tx: Tx, start: bytes = b"") -> int | None:
-    """When the next lease ends, as committed or flushed, of those from `start` on."""
+    """The deadline of the first lease from `start` on, as committed or flushed; None without one."""
     first = next(tx.kv.scan("due", b"", start), None)
     if first is None:
         return None
@@ -124,14 +124,14 @@ def next_due_ms(tx: Tx, start: bytes = b"") -> int | None:
 
 
 def revive(tx: Tx, ck_id: int, sub: int, part: Lease, members_max: int, letters: deadletter.Budget) -> int:
-    """One lease that is due: an owner's, or a part of a CheckPoint's. How many members moved."""
+    """Ends one due lease, an owner's or a part of a CheckPoint's; returns the number of moved members."""
     if sub == SUB_OWNER:
         return owner.lapse(tx, ck_id, members_max)
     return expire(tx, tx.state.ck[ck_id], sub, part, members_max, letters)
 
 
 def _due(tx: Tx, start: bytes, leases_max: int) -> list[tuple[int, int]]:
-    """Keys of the revive topic from `start` on whose time has come, soonest first, as committed."""
+    """(ck_id, sub) of the due leases from `start` on, soonest first, as committed or flushed."""
     found: list[tuple[int, int]] = []
     for key, _ in tx.kv.scan("due", b"", start):
         due_ms, ck_id, sub = DUE_KEY.unpack(key)
@@ -142,7 +142,7 @@ def _due(tx: Tx, start: bytes, leases_max: int) -> list[tuple[int, int]]:
 
 
 class Fate(NamedTuple):
-    """What becomes of members whose lease has ended. Those that are not `tried` get their attempt back."""
+    """What follows for members whose lease ended. Members that are not `tried` get their attempt back."""
 
     tried: int
     dead: int
@@ -150,9 +150,10 @@ class Fate(NamedTuple):
 
 
 def expire(tx: Tx, ck: CheckPoint, sub: int, part: Lease, members_max: int, letters: deadletter.Budget) -> int:
-    """The lease of a part ran out: at most `members_max` of its undone members move on; how many did.
+    """Ends the lease of a part: moves at most `members_max` of its undone members on; returns their number.
 
-    Dead letters that `letters` does not allow stay under the lease: for the next piece, or until there is room.
+    Members whose dead letters exceed the budget `letters` stay under the lease until the next piece, or until there is
+    room.
     """
     group = tx.state.groups.get(ck.group_id)
     if group is None or not tx.state.alive(ck.topic_id):
@@ -164,7 +165,7 @@ def expire(tx: Tx, ck: CheckPoint, sub: int, part: Lease, members_max: int, lett
     in_order = fifo.keeps_order(tx, ck)
     fate = _fate(tx, ck, part.undone, group, in_order)
     bits = _some(part.undone & ~fate.dead, members_max, last=in_order)
-    if bits == part.undone & ~fate.dead:  # what is to die comes behind the others, which may leave without room
+    if bits == part.undone & ~fate.dead:  # dead letters come last: the others need no such room
         dead = letters.fitting(ck, _some(fate.dead, members_max - bits.bit_count()))
         tx.note_unburied(ck, sub, fate.dead & ~dead if letters.no_room else 0)
         bits |= dead
@@ -175,10 +176,10 @@ def expire(tx: Tx, ck: CheckPoint, sub: int, part: Lease, members_max: int, lett
 
 
 def _some(bits: int, count: int, *, last: bool = False) -> int:
-    """`count` members of `bits`, the first or the last.
+    """`count` members of `bits`, the first or the last ones.
 
-    In order a lease is emptied from its end: the head of a message group, by which the others know that they were not
-    tried, leaves after them, and until then its message group stays locked.
+    FIFO leases are emptied from the end. The head of a message group leaves last: as long as it is there the members
+    behind it count as not tried, and its message group stays locked.
     """
     if bits.bit_count() <= count:
         return bits
@@ -187,7 +188,7 @@ def _some(bits: int, count: int, *, last: bool = False) -> int:
 
 
 def _fate(tx: Tx, ck: CheckPoint, bits: int, group: Group, in_order: bool) -> Fate:
-    """Of a message group only the first member in the lease was tried; outside FIFO topics each was."""
+    """In FIFO topics only the first undone member of each message group counts as tried; elsewhere every member."""
     if ck.kind == BACKOFF:
         return Fate(bits, 0, 0)
     tried = fifo.heads(ck, fifo.undone(tx, ck)) & bits if in_order else bits
@@ -197,7 +198,9 @@ def _fate(tx: Tx, ck: CheckPoint, bits: int, group: Group, in_order: bool) -> Fa
 
 
 def _leave(tx: Tx, ck: CheckPoint, sub: int, part: Lease, bits: int) -> None:
-    """Members leave their lease. The row of the whole would not tell those of a piece from finished ones."""
+    """Removes members from their lease. Members of a piece get their own history rows: one row of the batch could not
+    tell them from done members.
+    """
     left = part.undone & ~bits
     tx.hold(ck, bits, -1)
     if left and ck.kind != BACKOFF:
@@ -208,7 +211,7 @@ def _leave(tx: Tx, ck: CheckPoint, sub: int, part: Lease, bits: int) -> None:
 
 
 def _move_on(tx: Tx, ck: CheckPoint, bits: int, fate: Fate, in_order: bool) -> None:
-    """Members, already out of their lease: dead letters, retry topic, or back into their message group."""
+    """Moves members, already out of their lease, to the dead letter topic, the retry topic or their message group."""
     dead = fate.dead & bits
     if dead:
         deadletter.bury(tx, ck, dead, (ck.reason or EXPIRED_REASON) if in_order else EXPIRED_REASON)

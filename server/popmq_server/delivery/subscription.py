@@ -1,16 +1,16 @@
-"""A group in a topic: where it begins, and which filter it has.
+"""Subscriptions: the start position and the filter of a group in a topic.
 
-    who names the group and the topic     position                       filter
-    the first Pop                         where the group starts         its own, or every message: fixed from here on
-    WaitAvailable, AttachOwner            where the group starts         left open for the first Pop
-    a later Pop without a filter          goes on                        the one that is fixed
-    a later Pop with the same filter      goes on                        the same, however it is written
-    a later Pop with another filter       FILTER_CONFLICT, nothing happens
-    the same with Pop.filter_wins         goes on                        its own, from here on: apache.rocketmq.v2
-    SetFilter                             where the group starts, or goes on: what it has passed does not come back
+    request                               position                       filter
+    the first Pop                         start of the group             its own, or every message: fixed from here on
+    WaitAvailable, AttachOwner            start of the group             left open for the first Pop
+    a later Pop without a filter          unchanged                      the fixed one
+    a later Pop with the same filter      unchanged                      the same, however it is written
+    a later Pop with another filter       FILTER_CONFLICT, nothing changes
+    the same with Pop.filter_wins         unchanged                      its own, from here on: apache.rocketmq.v2
+    SetFilter                             start of the group, or unchanged: skipped messages do not come back
 
-Messages that do not match are passed over for the group for good, so consumers of one group that filter differently
-would take messages from each other: the reference lets the last one win, here the other one is told.
+A group skips messages that do not match for good. Consumers of one group with different filters would therefore lose
+messages to each other. In Apache RocketMQ the last filter wins; PopMQ refuses a request with another filter.
 """
 
 from collections.abc import Iterable
@@ -25,19 +25,19 @@ from popmq_server.storage.keys import CQ_KEY, POFF_KEY, QUEUE_KEY, TOPIC_AT, U32
 from popmq_server.topics import index
 from popmq_server.topics.log import entries
 
-#: In State.queue_reads: a Pop that names no queue.
+#: Key in State.queue_reads for a Pop that names no queue.
 ALL_QUEUES = -1
-#: "Every message", said by somebody; nothing at all is Subscription.filter_kind "".
+#: An explicit filter that matches every message; Subscription.filter_kind "" means that no filter is fixed yet.
 EVERY_MESSAGE = ("tag", "*")
-#: An offset that no queue reaches.
+#: An offset beyond the end of every queue.
 NOWHERE = 1 << 63
 
 
 def resolve(tx: Tx, topic_name: str, group_name: str, lite_field: str = "topic") -> tuple[Group, Topic]:
-    """The group and the topic of these names, or Refused; a LITE topic has no queues to read.
+    """Returns the group and the topic, or raises Refused; a LITE topic has no queues to read.
 
-    The order of the checks is the same in every call: the topic, the group, its kind, the permission, the consume mode,
-    the filter. A caller with several faults always learns of the same one first.
+    Every call validates in the same order: topic, group, topic type, permission, consume mode, filter. A request with
+    several errors always gets the same one.
     """
     group, topic = tx.group(group_name), tx.topic(topic_name)
     if topic is None:
@@ -49,7 +49,7 @@ def resolve(tx: Tx, topic_name: str, group_name: str, lite_field: str = "topic")
 
 
 def refuse_lite(topic: Topic, field: str = "topic") -> None:
-    """Raises Refused for a topic whose messages are all in its lite topics."""
+    """Raises Refused for a LITE topic: all its messages are in its lite topics."""
     if topic.type == "LITE":
         raise invalid(
             f"topic {topic.name!r} has type LITE: its messages are read by the names of its lite topics",
@@ -71,9 +71,9 @@ def expect_mode(tx: Tx, group: Group, topic: Topic, mode: str) -> None:
 
 
 def filter_for(tx: Tx, group: Group, topic: Topic, asked: tuple[str, str] | None) -> Filter:
-    """The filter of a request: its own if the group has none, else the group's, which must say the same.
+    """The filter that applies to a request: the group's, or the request's own if the group has none.
 
-    Changes nothing. Raises Refused FILTER_CONFLICT.
+    Changes nothing. Raises Refused FILTER_CONFLICT when both exist and differ.
     """
     fixed = tx.state.subscriptions.get((group.group_id, topic.topic_id), Subscription())
     if not fixed.filter_kind:
@@ -91,9 +91,10 @@ def filter_for(tx: Tx, group: Group, topic: Topic, asked: tuple[str, str] | None
 
 
 def subscribe(tx: Tx, group: Group, topic: Topic, asked: tuple[str, str] | None, *, replace: bool = False) -> Filter:
-    """The same, and fixed by this request if it is the first, or if it is to `replace` what there is.
+    """Like `filter_for`, but fixes the filter if the group has none, or if `replace` is set and it differs.
 
-    Refuses before it writes. Who waits with a filter that was replaced so is not told: he would replace it back.
+    Binds the group, too. Refuses before it writes. Parked Pops with a replaced filter are not woken: they would replace
+    it back.
     """
     fixed = tx.state.subscriptions.get((group.group_id, topic.topic_id), Subscription())
     if replace and asked is not None:
@@ -108,7 +109,7 @@ def subscribe(tx: Tx, group: Group, topic: Topic, asked: tuple[str, str] | None,
 
 
 def set_filter(tx: Tx, command: SetFilter) -> Subscription:
-    """Replaces the filter. Who waits with the old one is told at once, one after another."""
+    """Replaces the filter and wakes the parked Pops of the group, one after another."""
     group, topic = resolve(tx, command.topic, command.group)
     made = filters.make(*command.filter)
     bind(tx, group, topic)
@@ -125,10 +126,10 @@ def _fix(tx: Tx, group: Group, topic: Topic, made: Filter) -> Subscription:
 
 
 def bind(tx: Tx, group: Group, topic: Topic, start: tuple[str, int] | None = None) -> None:
-    """Fixes where a group starts in a topic, when it names the topic for the first time.
+    """Fixes the start position of a group in a topic when a request names both for the first time.
 
-    At the first naming, not at the first message: what is sent between the two is not skipped. Queues that a topic
-    gets later begin at their first offset for everybody.
+    Messages sent between this request and the first delivery are not skipped. Queues that are added to the topic later
+    begin at their first offset for every group.
     """
     where = (group.group_id, topic.topic_id)
     if not topic.parent_id:
@@ -145,14 +146,14 @@ def bind(tx: Tx, group: Group, topic: Topic, start: tuple[str, int] | None = Non
 
 
 def note_read(tx: Tx, where: tuple[int, int], queues: Iterable[int]) -> None:
-    """A group asks for messages of these queues now. In memory: an empty Pop writes nothing (S0.10)."""
+    """Records when the group last read these queues. In memory only: an empty Pop writes nothing (S0.10)."""
     reads = tx.state.queue_reads.setdefault(where, {})
     for queue in queues:
         reads[queue] = tx.now_ms
 
 
 def starts(tx: Tx, group: Group, topic: Topic, start: tuple[str, int] | None = None) -> dict[int, int]:
-    """Where a group would start in each queue, if it named the topic now for the first time."""
+    """The offset in each queue at which a group would start if it named the topic now for the first time."""
     kind, since_ms = start or (group.start_from, group.start_ms)
     found = {}
     for queue in range(topic.queues):
@@ -164,9 +165,9 @@ def starts(tx: Tx, group: Group, topic: Topic, start: tuple[str, int] | None = N
 
 
 def begin_at(tx: Tx, where: tuple[int, int], queue: int, offset: int, *, skips: bool = False) -> None:
-    """Notes where a group began, or was put: `why` tells of what is before it that the group never had it.
+    """Stores the offset at which a group began or to which it was moved; `why` reports earlier ones as "before start".
 
-    `skips`: also of what was there before the first message that is left.
+    `skips`: store it even when the queue has no messages before it.
     """
     key = POFF_KEY.pack(*where, queue)
     if offset > (0 if skips else tx.state.queue_min.get((where[1], queue), 0)):
@@ -176,16 +177,16 @@ def begin_at(tx: Tx, where: tuple[int, int], queue: int, offset: int, *, skips: 
 
 
 def begun_at(tx: Tx, where: tuple[int, int], queue: int) -> int:
-    """The offset at which a group began in a queue; 0 for the first that there was."""
+    """The offset at which a group began in a queue; 0 when none is stored."""
     raw = tx.kv.get("begin", POFF_KEY.pack(*where, queue))
     return 0 if raw is None else int(U64.unpack(raw)[0])
 
 
 def offset_at(tx: Tx, topic_id: int, queue: int, since_ms: int, low: int, high: int) -> int:
-    """The first offset stored at or after a time: store times never fall within a queue, so halving finds it.
+    """The first offset stored at or after a time: a binary search, since store times never decrease within a queue.
 
-    Of a damaged message the time is that of its chunk. Where retention left a hole, what is behind it speaks for it:
-    what is held before a hole may be as young as asked for.
+    A damaged message has the time of its chunk. An offset in a hole that retention left has the time of the first
+    message behind the hole: messages before a hole may be as young as `since_ms`.
     """
     found = high
     while low < high:
@@ -201,7 +202,7 @@ def offset_at(tx: Tx, topic_id: int, queue: int, since_ms: int, low: int, high: 
 
 
 def _first_from(tx: Tx, topic_id: int, queue: int, offset: int) -> tuple[int, int]:
-    """The first offset of a queue from `offset` on that is there, and when it was stored."""
+    """The first existing offset of a queue from `offset` on, and its store time."""
     unit = entries(tx.kv, topic_id, queue, offset, 1)
     if not unit:
         behind = next(tx.kv.scan("cq", QUEUE_KEY.pack(topic_id, queue), CQ_KEY.pack(topic_id, queue, offset)), None)

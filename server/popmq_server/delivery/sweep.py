@@ -1,14 +1,15 @@
-"""Sweeps: what a reset or a switch of the consume mode leaves to do for a group in a topic, in bounded pieces.
+"""Sweeps: finish a reset or a switch of the consume mode for a group in a topic, in bounded pieces.
 
-    voids        leases, retry entries and waiting messages that a reset took away      → removed       (invalidated.py)
-    to_retry     POP → PULL: what is leased, and what waits in a message group           → retry topic
+    voids        leases, retry entries and waiting messages that a reset voided          → removed      (invalidated.py)
+    to_retry     POP → PULL: leased messages, and those waiting in a message group       → retry topic
     to_lines     PULL → POP of a FIFO topic: retry entries                               → wait in their message group
 
-The command that begins a sweep does its first piece, its caller asks for the others before it is answered, and what a
-crash left over is taken up by housekeeping. Between two pieces everything holds: what is void has no effect already,
-what is leased can be acked until it has moved, and pops of a FIFO topic find nothing until its order is made (`hides`).
+The command that begins a sweep does its first piece. Its caller requests the other pieces before it answers, and
+housekeeping continues a sweep after a crash. The state is consistent between two pieces: void messages have no effect,
+a leased message can be acked until it has moved, and pops of a FIFO topic return nothing until its order is rebuilt
+(`hides`).
 
-What is removed lowers the number of messages that the group has to account for: `start` of its counters goes up.
+Removed messages no longer count for the group: the counter `start` grows by their number.
 """
 
 import itertools
@@ -29,21 +30,21 @@ from popmq_server.topics.log import Log
 
 T = TypeVar("T")
 
-#: Members and entries that one piece moves or removes; whole CheckPoints, so it may be one of them more.
+#: Members and entries that one piece moves or removes; it takes whole parts of leases, so the last one may exceed it.
 SWEEP_MAX = 1000
-#: A lease costs as much as so many members, however few it has.
+#: The least that a lease counts towards SWEEP_MAX, in members.
 LEASE_COST = 4
-#: Retry entries that one piece looks at.
+#: Retry entries that one piece reads.
 LOOK_MAX = 10_000
 SWITCHED = "the group pulls now"
 MOVED = "the group was moved"
 
 
 def void(tx: Tx, where: tuple[int, int], bounds: tuple[int, ...], stays: tuple[int, ...] = ()) -> None:
-    """From now on the group has nothing of messages at or above the bounds: no lease, no retry, nothing that waits.
+    """Voids the group's leases, retry entries and waiting entries of messages at or above the bounds.
 
-    Owners lose theirs at once: a sealed set never grows again, its token tells them as torn. `stays`: what no queue has
-    any more is kept from these offsets on (records.Void).
+    Owners lose such members at once: a sealed set never grows again, and its token reports them as torn. `stays`: from
+    these offsets on, messages that no queue has any more are kept (records.Void).
     """
     state, stat = tx.state, tx.state.stat[where]
     if not (stat.retry or stat.waiting or any(state.held.get(where, Held()))):
@@ -62,7 +63,7 @@ def void(tx: Tx, where: tuple[int, int], bounds: tuple[int, ...], stays: tuple[i
 
 
 def _keep(tx: Tx, ck: CheckPoint, bits: int) -> int:
-    """Those of void members, already out of their lease, that are kept: they go to the retry topic."""
+    """Puts the void members that are kept, already out of their lease, into the retry topic; returns their bits."""
     kept = invalidated.staying(tx, ck, bits)
     if kept:
         to_retry(tx, ck, kept, ck.reason or MOVED)
@@ -73,13 +74,13 @@ def _keep(tx: Tx, ck: CheckPoint, bits: int) -> int:
 
 
 def _tell_dropped(tx: Tx, where: tuple[int, int], places: list[tuple[int, int]]) -> None:
-    """Redriven messages may have been among these: that the group gave them up is told nowhere else."""
+    """Writes history rows in topics with redriven messages: nothing else records that the group lost those."""
     if places and tx.kv.first("bare", U32.pack(where[1])) is not None:
         history.note(tx, where, places, history.RELEASED, MOVED)
 
 
 def _disown(tx: Tx, ck: CheckPoint, bits: int) -> int:
-    """An owner loses members for good; those of them that were under its lease."""
+    """Removes members from an owner for good; returns the bits of those that were under its lease."""
     part = tx.state.leases[(ck.ck_id, 0)]
     bits &= part.undone
     bound, loose = bits & ~part.released, bits & part.released
@@ -91,7 +92,7 @@ def _disown(tx: Tx, ck: CheckPoint, bits: int) -> int:
 
 
 def drop_members(tx: Tx, ck: CheckPoint, sub: int, bits: int) -> int:
-    """Removes void members of one part of a lease; how many."""
+    """Removes void members from one part of a lease; returns their number."""
     part = tx.state.leases[(ck.ck_id, sub)]
     tx.hold(ck, bits, -1)
     kept = _keep(tx, ck, bits)
@@ -104,7 +105,7 @@ def drop_members(tx: Tx, ck: CheckPoint, sub: int, bits: int) -> int:
 
 
 def step(tx: Tx, where: tuple[int, int]) -> bool:
-    """One piece; whether something is left."""
+    """Does one piece; returns whether more is left."""
     found = tx.state.sweeps.get(where)
     if found is None:
         return False
@@ -123,7 +124,7 @@ def step(tx: Tx, where: tuple[int, int]) -> bool:
 
 
 class _Piece:
-    """One piece. Each method does what `left` allows, and says whether nothing more of its kind is there."""
+    """One piece. Each method does as much as `left` allows, and returns whether its kind of work is finished."""
 
     def __init__(self, tx: Tx, where: tuple[int, int], sweep: Sweep) -> None:
         self.tx = tx
@@ -133,7 +134,7 @@ class _Piece:
         self.looked_at = sweep.looked_at
 
     def run(self) -> Sweep:
-        """Void things first: nothing of them may be moved. What remains to be done."""
+        """Does the piece, void messages first, since they must not be moved; returns the remaining work."""
         sweep = self.sweep
         if sweep.clear_lines and self.clear_lines():
             sweep = sweep._replace(clear_lines=False)
@@ -147,7 +148,7 @@ class _Piece:
         return sweep._replace(looked_at=self.looked_at if sweep.voids else 0)
 
     def _leases(self) -> Iterator[tuple[CheckPoint, int, Lease]]:
-        """The parts of leases of the group in the topic: a piece of a walk over all, until `left` is used up."""
+        """The lease parts of the group in the topic: continues a walk over all CheckPoints until `left` is used up."""
         state, where = self.tx.state, self.where
         found, after = state.ck.of(lambda *pair: pair == where, state.walked.get(where, 0))
         for ck_id in found:
@@ -159,7 +160,7 @@ class _Piece:
         state.walked[where] = after
 
     def _walked(self) -> bool:
-        """Whether the walk over leases has come to its end; where nothing is held it needs none."""
+        """Whether the walk over leases is finished; a group that holds nothing needs none."""
         state = self.tx.state
         if state.walked.get(self.where, 0) == DONE:
             return True
@@ -169,7 +170,7 @@ class _Piece:
         return state.walked.get(self.where, 0) == DONE
 
     def drop_leases(self) -> bool:
-        """Void members leave their leases."""
+        """Removes void members from their leases."""
         for ck, sub, part in () if self._walked() else self._leases():
             bits = part.undone & invalidated.of_checkpoint(self.tx.state, ck)
             if bits and not ck.owner_id:
@@ -177,7 +178,7 @@ class _Piece:
         return self._walked()
 
     def drop_retries(self) -> bool:
-        """Void entries leave the retry topic."""
+        """Removes void entries from the retry topic."""
         tx, stop = self.tx, max(void.rseq for void in self.sweep.voids)
         stale: list[tuple[bytes, int]] = []
         places: list[tuple[int, int]] = []
@@ -204,7 +205,7 @@ class _Piece:
         return done
 
     def clear_lines(self) -> bool:
-        """Void messages do not wait any more. Pops find nothing meanwhile, so none of them came later."""
+        """Removes void waiting entries. Pops return nothing meanwhile, so they park no entry during the sweep."""
         found, done = self._waiting(
             lambda entry: (
                 any(noted.covers(entry.queue, entry.offset) for noted in self.sweep.voids)
@@ -218,10 +219,10 @@ class _Piece:
         return done
 
     def leased_to_retry(self) -> bool:
-        """What is leased goes to the retry topic, with the attempts it had.
+        """Moves leased messages to the retry topic with their attempts.
 
-        What is in backoff stays there until its time; in FIFO topics it goes too, or it would come behind those that
-        wait for it.
+        Messages in backoff stay there until their delay ends. In FIFO topics they move too, since they would otherwise
+        come behind the messages that wait for them.
         """
         for ck, sub, part in () if self._walked() else self._leases():
             bits = part.undone & ~part.released
@@ -240,9 +241,9 @@ class _Piece:
         return self._walked()
 
     def waiting_to_retry(self) -> bool:
-        """What waits for its turn in a message group goes to the retry topic, in the order of the group.
+        """Moves waiting messages to the retry topic, in the order of their message groups.
 
-        Owners have lost theirs before, so what was tied is not any more.
+        Owners have lost their members before, so no entry is tied any more.
         """
         if not self.tx.state.stat[self.where].waiting:
             return True
@@ -255,19 +256,19 @@ class _Piece:
         return done
 
     def _waiting(self, wanted: Callable[[Waiting], bool]) -> tuple[list[Waiting], bool]:
-        """As many waiting entries as may be taken now, and whether these are all."""
+        """As many waiting entries as `left` allows, and whether these are all."""
         scan = (fifo.waiting_of(key, value) for key, value in self.tx.kv.scan("fwait", fifo.prefix_of(self.where)))
         return self._allowed(filter(wanted, scan))
 
     def _allowed(self, found: Iterator[T]) -> tuple[list[T], bool]:
-        """As many as may be taken now, and whether these are all."""
+        """As many items as `left` allows, and whether these are all."""
         allowed = max(0, self.left)
         taken = list(itertools.islice(found, allowed + 1))
         self.left -= min(len(taken), allowed)
         return taken[:allowed], len(taken) <= allowed
 
     def retry_to_lines(self) -> bool:
-        """Entries of the retry topic go to wait in their message groups: pops of FIFO topics look nowhere else."""
+        """Moves retry entries to wait in their message groups: pops of FIFO topics do not read the retry topic."""
         scan = self.tx.kv.scan("rq", STAT_KEY.pack(*self.where))
         found, done = self._allowed((key, bytes(value)) for key, value in scan)
         for key, value in found:
@@ -275,7 +276,7 @@ class _Piece:
         return done
 
     def _to_line(self, key: bytes, value: bytes) -> None:
-        """One entry; what cannot be read leaves too, counted, or it would stop its message group for ever."""
+        """Moves one entry. Removes and counts an unreadable one, whose message group is unknown."""
         tx, log = self.tx, Log(self.tx.kv)
         position, size, attempts, queue, offset, first_pop_ms, *_ = RQ_VALUE.unpack_from(value)
         read, gone = log.fetch(self.where[1], position, size), log.chunk_of(position) < 0
@@ -293,7 +294,7 @@ class _Piece:
 
 
 def _pointing_at(tx: Tx, where: tuple[int, int], entries: list[Waiting]) -> CheckPoint:
-    """Entries as the members of a CheckPoint that is never stored."""
+    """Wraps entries as the members of a CheckPoint that is never stored."""
     log = Log(tx.kv)
     runs = tuple(
         Run(entry.queue, entry.offset, 1, entry.attempts, entry.position, entry.size, entry.first_pop_ms)
