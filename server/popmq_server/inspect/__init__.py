@@ -1,1 +1,1 @@
-"""Questions that change nothing: numbers, messages, leases, why."""
+"""Read-only queries: statistics, messages, leases, the state of a message."""

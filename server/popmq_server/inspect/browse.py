@@ -1,11 +1,12 @@
-"""Browse: messages by position, with no lease and no effect.
+"""Browse: reads messages by position; takes no lease and changes nothing.
 
-    topic, %DLQ%group           by offset in one queue; redriven letters and what cannot be read are stepped over
-    %RETRY%group+topic          by entry number, as the entries came; pointers are followed to their messages
-    %RETRY%group+FIFO topic     what waits in order of its place; an entry's number is its queue × 2^47 + its offset
+    topic, %DLQ%group           by offset in one queue; skips redriven dead letters and unreadable messages
+    %RETRY%group+topic          by entry number, oldest entry first; reads the messages that the entries point to
+    %RETRY%group+FIFO topic     waiting messages by queue and offset; an entry's number is its queue × 2^47 + its offset
                                 (a group that pulls has entries as in other topics)
 
-A page ends when it has what was asked for, or after LOOKS_MAX steps: `next_offset` is always where to go on.
+A page ends when it has the requested messages or bytes, a page of a queue also after LOOKS_MAX steps. `next_offset` is
+where the next page begins.
 """
 
 import heapq
@@ -19,7 +20,7 @@ from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import RQ_KEY, RQ_VALUE, STAT_KEY, U64
 from popmq_server.topics.log import Log, entries, over_hole
 
-#: Messages and holes that one page looks at.
+#: Messages and holes that one page of a queue reads.
 LOOKS_MAX = 10_000
 #: The part of an entry's number that is the offset, in a FIFO retry topic.
 OFFSET_BITS = 47
@@ -35,7 +36,7 @@ class Page(NamedTuple):
 
 
 def browse(tx: Tx, name: str, queue: int, offset: int, messages_max: int, bytes_max: int) -> Page:
-    """A page of a topic's queue from an offset on, or of a retry topic."""
+    """A page of a topic's queue from an offset on, or of a retry topic from an entry number on."""
     if name.startswith(RETRY_PREFIX):
         group, topic = tx.retry_topic(name)
         how = tx.state.subscriptions.get((group.group_id, topic.topic_id), Subscription())
@@ -90,9 +91,9 @@ def _retries(tx: Tx, group: Group, topic: Topic, rseq: int, messages_max: int, b
 
 
 def _waiting(tx: Tx, group: Group, topic: Topic, number: int, messages_max: int, bytes_max: int) -> Page:
-    """What waits in a FIFO topic, by place.
+    """The waiting messages of a FIFO topic, by queue and offset.
 
-    The keys stand by message group, so all of them are looked at; there are at most WAITING_MAX (fifo_pick.py).
+    The keys are sorted by message group, so it reads all of them. Pops park none beyond WAITING_MAX (fifo_pick.py).
     """
     where = (group.group_id, topic.topic_id)
     log, at = Log(tx.kv), number

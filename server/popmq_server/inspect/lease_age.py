@@ -1,4 +1,4 @@
-"""How old the oldest message is that a group has under leases: oldest_leased.py knows the chunk, this looks into it."""
+"""The age of the oldest message that a group has leased: oldest_leased.py finds the chunk, this module reads it."""
 
 from popmq_server.model.checkpoint import members_of
 from popmq_server.model.message import RECORD
@@ -8,15 +8,15 @@ from popmq_server.storage.keys import U64
 from popmq_server.storage.lmdb import Transaction
 from popmq_server.topics.log import Log, located_in
 
-#: A scrape asks for each group in each topic, so looks at all leases are for a broker that has few.
+#: A metrics scrape reads each group in each topic, so it scans all leases only when the broker has few.
 EXACT_LEASES = 200
 
 
 def stored_ms(kv: Transaction, state: State, where: tuple[int, int]) -> int:
-    """When the oldest message was stored that a group has under a lease in a topic; 0 = it has none.
+    """The store time of the oldest message that a group has leased in a topic; 0 = it has none.
 
-    To the millisecond while the broker has at most EXACT_LEASES. Beside more of them, of a chunk that several small
-    commits share, its first message tells, stored at most OPEN_MS_MAX earlier (topic.py).
+    Exact while the broker has at most EXACT_LEASES leases. With more it is the store time of the chunk's first message:
+    at most OPEN_MS_MAX earlier, in a chunk that several small commits share (topic.py).
     """
     position = oldest_leased.chunk(state, where)
     if position is not None and state.leases.count() <= EXACT_LEASES and (exact := _first(kv, state, where, position)):
@@ -26,7 +26,7 @@ def stored_ms(kv: Transaction, state: State, where: tuple[int, int]) -> int:
 
 
 def _first(kv: Transaction, state: State, where: tuple[int, int], position: int) -> int:
-    """When the first leased message of a chunk was stored: by a look at each of the few leases that there are."""
+    """The store time of the first leased message of a chunk, by a scan of all leases."""
     log, times = Log(kv), list[int]()
     for ck in state.ck.all_of(lambda group_id, topic_id: where in _wheres(state, group_id, topic_id)):
         parts = (state.leases.get((ck.ck_id, sub)) for sub in range(ck.members + 1))
@@ -42,6 +42,6 @@ def _wheres(state: State, group_id: int, topic_id: int) -> tuple[tuple[int, int]
 
 
 def _kept(kv: Transaction, position: int) -> memoryview | None:
-    """The first record that is left of a chunk whose live records were copied: chunk position [8], record."""
+    """The first record left of a chunk whose live records were copied to `kept`: chunk position [8], record."""
     found = next(kv.scan("kept", b"", U64.pack(position)), None)
     return None if found is None else found[1][U64.size :]

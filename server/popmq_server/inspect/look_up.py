@@ -1,9 +1,9 @@
-"""LookUp: messages of a topic by message id or key, the newest first, with no effect.
+"""LookUp: messages of a topic by message id or key, the newest first; read-only.
 
-    the name's hash ──▶ index.search ──▶ hits ──▶ the text of each is compared ──▶ rows
+    hash of the id or key ──▶ index.search ──▶ hits ──▶ compare the text of each ──▶ rows
 
-Redriven letters are left out, and what cannot be read is stepped over. A piece takes STEPS index blocks and reads
-READS_MAX messages at most; whoever wants more asks again from where it stopped.
+It skips redriven dead letters and unreadable messages. A piece searches about STEPS index blocks and reads READS_MAX
+messages at most; the caller continues with `below` of the answer.
 """
 
 from collections.abc import Callable
@@ -19,14 +19,14 @@ from popmq_server.topics import index
 from popmq_server.topics.index import Hit, Spot
 from popmq_server.topics.log import Log
 
-#: Index blocks that one piece looks at: some 10 ms.
+#: Index blocks that one piece searches: some 10 ms.
 STEPS = 5000
-#: Messages that one piece reads.
+#: Messages that one piece reads at most.
 READS_MAX = 1000
 
 
 def look_up(tx: Tx, command: LookUp) -> LookedUp:
-    """One piece."""
+    """Runs one piece."""
     topic = tx.topic(command.topic)
     if topic is None:
         raise topic_not_found(command.topic)
@@ -42,7 +42,7 @@ def look_up(tx: Tx, command: LookUp) -> LookedUp:
 
 
 def _rows(tx: Tx, topic: Topic, command: LookUp, hits: list[Hit], below: int) -> LookedUp:
-    """Reads the hits; what was stored before `from_ms` ends the search."""
+    """Reads the hits; a message stored before `from_ms` ends the search."""
     log, is_meant = Log(tx.kv), _meant(command)
     rows: list[tuple[bytes, int, int, int, int]] = []
     room = command.bytes_max
@@ -69,7 +69,7 @@ def _is_gone(tx: Tx, topic: Topic, spot: Spot) -> bool:
 
 
 def _meant(command: LookUp) -> Callable[[bytes], bool]:
-    """Whether the bytes of a message have the name itself, not only its hash."""
+    """A predicate: whether the bytes of a message have the id or key itself, not only its hash."""
     if command.message_id:
         return lambda data: fields.text(data, fields.MESSAGE_ID) == command.message_id
     return lambda data: command.key in fields.texts(data, fields.KEYS)

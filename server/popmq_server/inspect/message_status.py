@@ -1,14 +1,17 @@
-"""How a message stands for a group, as one word and as a sentence; of these the first that is true:
+"""The state of a message for a group, as one word and one sentence. The first of these that applies:
 
 leased, backoff            a CheckPoint of the group holds it
-waiting, stopped           FIFO: an entry of its message group
-ready                      the group has not come to it, or pulls and has not committed it
-retry                      an entry of the retry topic points at it
-dead                       its letter is in the dead-letter topic
+waiting, stopped           FIFO: it has a waiting entry in its message group
+ready                      the group has not reached it, or pulls and has not committed it
+retry                      an entry of the retry topic points to it
+dead                       the dead letter topic has its dead letter
 quarantined                its stored bytes are damaged
-acked                      a CheckPoint or the last row of its history says so
-pulled, before start       by the offsets of the group
-filtered, expired          what else can have become of a message that the group has passed
+acked, dead                its last event: acked; dead or rejected
+before start               the group began behind it
+expired                    retention dropped it, and no event is known
+filtered                   it does not match the group's filter
+pulled                     the group pulls, or did so once
+expired, acked             any other message that the group has passed: with known events; without
 """
 
 from datetime import UTC, datetime
@@ -23,17 +26,17 @@ from popmq_server.model.records import Group, Subscription, Topic
 from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import CQ_KEY, FWAIT_KEY, RQ_KEY, RQ_VALUE, STAT_KEY, U16, U64
 
-#: Retry entries that are looked at for one question; where a retry topic has more, the history decides.
+#: Retry entries that one request reads; where a retry topic has more, the last event decides.
 RETRIES_MAX = 20_000
-#: Where queue and offset stand in an entry of the retry topic.
+#: The bytes of queue and offset in an entry of the retry topic.
 _PLACE_AT = slice(14, 24)
 
 
 class Subject(NamedTuple):
-    """A message for which somebody asks, and a group.
+    """A message and the group whose view of it is requested.
 
-    `data`: its bytes, perhaps those of its letter; None when nobody has them. `lost`: its own record is gone,
-    `damaged`: it cannot be read.
+    `data`: its bytes, perhaps from its dead letter; None when no record has them. `lost`: its own record is gone;
+    `damaged`: its own record cannot be read.
     """
 
     group: Group
@@ -59,7 +62,7 @@ Standing = tuple[str, str]
 def standing(
     tx: Tx, subject: Subject, held: list[Held], letters: list[Letter], events: list[Event], looks: list[int]
 ) -> Standing:
-    """The state and its sentence. `looks`: retry entries that may still be looked at, all groups together."""
+    """The state and its sentence. `looks`: retry entries that may still be read, for all groups together."""
     last = next((event.what for event in reversed(events) if event.what != "sent"), "")
     return (
         _held(tx, subject, held)
@@ -72,7 +75,7 @@ def standing(
 
 
 def _held(tx: Tx, subject: Subject, held: list[Held]) -> Standing | None:
-    """Under a lease, or in backoff."""
+    """leased or backoff, if a CheckPoint holds the message."""
     for one in held:
         part = part_of(tx, one)
         if part is None or (part.released | invalidated.of_checkpoint(tx.state, one.ck)) & one.bit:
@@ -89,7 +92,7 @@ def _held(tx: Tx, subject: Subject, held: list[Held]) -> Standing | None:
 
 
 def _waiting(tx: Tx, subject: Subject) -> Standing | None:
-    """FIFO: passed over, or given back, and not its turn yet."""
+    """waiting or stopped, if the message has a waiting entry: FIFO topics and lite topics."""
     if not subject.topic.in_order or subject.data is None:
         return None
     message_group = fifo.message_group_hash(subject.data)
@@ -111,7 +114,7 @@ def _waiting(tx: Tx, subject: Subject) -> Standing | None:
 
 
 def _ahead(tx: Tx, subject: Subject) -> Standing | None:
-    """The group has not come to it."""
+    """ready, if the group has not reached the message."""
     state, topic_id = tx.state, subject.topic.topic_id
     at = state.poff.get((*subject.where, subject.queue), state.queue_min.get((topic_id, subject.queue), 0))
     if subject.offset < at or subject.damaged or subject.lost:
@@ -128,7 +131,7 @@ def _ahead(tx: Tx, subject: Subject) -> Standing | None:
 
 
 def _retry(tx: Tx, subject: Subject, last: str, looks: list[int]) -> Standing | None:
-    """An entry of the retry topic; where there are too many to look at what happened last decides."""
+    """retry, if an entry of the retry topic points to the message; the last event decides when there are too many."""
     if not tx.state.stat[subject.where].retry or last in ("acked", "dead", "rejected"):
         return None
     place = U16.pack(subject.queue) + U64.pack(subject.offset)
@@ -151,7 +154,7 @@ def _retry(tx: Tx, subject: Subject, last: str, looks: list[int]) -> Standing | 
 
 
 def _dead(tx: Tx, subject: Subject, letters: list[Letter]) -> Standing | None:
-    """Its letter, if nobody has redriven it."""
+    """dead, if the message has a dead letter that was not redriven."""
     name = dead_letter_topic(subject.group.name)
     for letter in letters:
         if not letter.gone_ms:
@@ -164,7 +167,7 @@ def _dead(tx: Tx, subject: Subject, letters: list[Letter]) -> Standing | None:
 
 
 def _passed(tx: Tx, subject: Subject, events: list[Event], last: str) -> Standing:
-    """The group has passed it and has it nowhere any more."""
+    """The state of a message that the group has passed and does not hold."""
     if tx.kv.get("quar", CQ_KEY.pack(subject.topic.topic_id, subject.queue, subject.offset)) or subject.damaged:
         return "quarantined", f"the stored bytes of {subject.place} are damaged: kept, reported, not delivered"
     if last == "acked":
@@ -179,7 +182,7 @@ def _passed(tx: Tx, subject: Subject, events: list[Event], last: str) -> Standin
 
 
 def _gone(tx: Tx, subject: Subject, last: str) -> Standing:
-    """What leaves no trace of its own."""
+    """The states that follow from settings and missing records, not from an event."""
     fixed = _subscription(tx, subject)
     if subject.lost and not last:
         return "expired", "retention has dropped it, and what became of it before is not known any more"
@@ -202,5 +205,5 @@ def client_of(name: str) -> str:
 
 
 def time_of(ms: int) -> str:
-    """A time as people read it: UTC, to the millisecond."""
+    """An ISO 8601 time in UTC, to the millisecond."""
     return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

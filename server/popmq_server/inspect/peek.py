@@ -1,11 +1,11 @@
-"""Peek: what a group's next Pop would deliver, with no effect: the plan of a pop, never applied.
+"""Peek: the messages that a group's next Pop would deliver: the plan of a pop, never applied.
 
     Pop     choose ─▶ apply ─▶ lease         positions, turns, attempts, CheckPoint
     Peek    choose ─▶ rows                   nothing, not even a turn
 
-A group that has not named the topic yet is shown what it would get, and is not bound to it. A plan that was cut short
-before it found anything goes on from where it stopped, in another piece; of a FIFO topic the first piece is all, since
-what a second one may take depends on what the first would have parked.
+A group that has not named the topic yet gets the messages from its start position, and is not bound to the topic. When
+a plan reaches a bound before it finds a message, another piece continues where it stopped. Not in a FIFO topic, where
+a second piece would depend on the messages that the first one parks.
 """
 
 from popmq_server.commands import Peek, Peeked
@@ -15,7 +15,7 @@ from popmq_server.state.tx import Tx
 
 
 def peek(tx: Tx, command: Peek) -> Peeked:
-    """One piece."""
+    """Runs one piece."""
     group, topic = resolve(tx, command.topic, command.group)
     wanted = filter_for(tx, group, topic, command.filter)
     where = (group.group_id, topic.topic_id)

@@ -1,6 +1,6 @@
-"""Numbers and looks: questions that change nothing. They run among the commands, so they see one consistent state.
+"""Statistics and lists, read-only. They run between the commands, so each sees one consistent state.
 
-`look(tx, Look("groups", (topic, group)))` calls the function of that name here.
+`look(tx, Look("groups", (topic, group)))` calls the function that `_LOOKS` has under this name.
 """
 
 import itertools
@@ -26,20 +26,20 @@ from popmq_server.storage.keys import DUE_KEY, FWAIT_VALUE, NEVER, RQ_VALUE, STA
 from popmq_server.topics.backlog import bytes_of, ready, stored
 from popmq_server.topics.log import Log, entries
 
-#: Entries of a retry topic among which the oldest message is looked for.
+#: Retry entries, and waiting entries, that the search for the oldest message reads.
 OLDEST_RETRIES = 1000
-#: Leases that one piece of a list looks at, and what a row costs, where a lease that is only counted is one look.
+#: Steps of one piece of the list of leases: a key in `due` costs one step, a row LEASE_ROW_COST more.
 LEASES_PIECE, LEASE_ROW_COST = 2000, 7
 
 
 class GroupNumbers(NamedTuple):
     """One group in one topic.
 
-    ready + in_flight + retry + backoff + waiting is what it still has to do: not popped, leased, in the retry topic,
-    until the end of a delay, until its turn (FIFO; `stopped` counts message groups). `dead` is what its dead-letter
-    topic holds, from all topics. acked, expired, quarantined and filtered count since the group named the topic.
-    `oldest_ms`: when the oldest unfinished message was stored, 0 = none. With a filter `ready` and `oldest_ms` are
-    estimates: whether what is not popped yet matches is not known.
+    The unfinished messages are ready (not popped) + in_flight (leased) + retry (in the retry topic) + backoff (delayed)
+    + waiting (FIFO, in message groups; `stopped` counts message groups). `dead`: messages in the group's dead letter
+    topic, from all topics. acked, expired, quarantined and filtered count since the group named the topic.
+    `oldest_ms`: store time of the oldest unfinished message, 0 = none. With a filter `ready` and `oldest_ms` are
+    estimates: the broker does not know whether messages that are not popped yet match.
     """
 
     group: str
@@ -58,17 +58,17 @@ class GroupNumbers(NamedTuple):
     waiting: int = 0
     stopped: int = 0
     mode: str = "POP"
-    delayed: int = 0  # of the topic: no group has them yet
-    read_ms: int = 0  # when it was read last; 0 = not since the start, and it is not idle
-    expires_ms: int = 0  # when its subscription expires, if nobody reads it; 0 = it does not
+    delayed: int = 0  # of the topic: not visible to any group yet
+    read_ms: int = 0  # when the group last read the topic; 0 = not since the start, and it is not idle
+    expires_ms: int = 0  # when the subscription expires without a read; 0 = never
     bytes_behind: int = 0  # an estimate: bytes_of
-    unburied: int = 0  # among in_flight: to be dead letters when the store has room
+    unburied: int = 0  # in_flight messages that become dead letters when the store has room
 
 
 class TopicNumbers(NamedTuple):
-    """One topic: messages stored and readable by position, (queue, min, max) of each queue, what is not visible yet.
+    """One topic: messages readable by position, (queue, min, max) of each queue, delayed and half messages.
 
-    Of a LITE topic the sums over its lite topics, and how many these are.
+    A LITE topic has the sums over its lite topics, and their number.
     """
 
     topic: Topic
@@ -85,7 +85,7 @@ class LeaseNumbers(NamedTuple):
     """One part of a CheckPoint's lease.
 
     `members` were popped together, `undone` of them are under this part now. `owner`: set when the deadline is an
-    owner's. `kind`: normal, retry, backoff.
+    owner's. `kind`: normal, retry, fifo, backoff.
     """
 
     ck_id: int
@@ -105,9 +105,9 @@ def look(tx: Tx, command: Look) -> Any:
 
 
 def _pairs(tx: Tx, topic_name: str, group_name: str) -> list[tuple[Group, Topic]]:
-    """Groups with the topics they have named, by name; Refused for names that do not exist.
+    """(group, topic) for each topic that a group has named, sorted by name; Refused for names that do not exist.
 
-    A retry topic has one pair, its own.
+    A retry topic has one pair: its group and its topic.
     """
     if topic_name.startswith(RETRY_PREFIX):
         pair = tx.retry_topic(topic_name)
@@ -128,7 +128,7 @@ def _pairs(tx: Tx, topic_name: str, group_name: str) -> list[tuple[Group, Topic]
 
 
 def groups(tx: Tx, topic_name: str, group_name: str) -> list[GroupNumbers]:
-    """Numbers of every group in every topic it has named, or of the named ones."""
+    """The numbers of every group in every topic that it has named, limited to the requested topic and group."""
     pairs = _pairs(tx, topic_name, group_name)
     owners = Counter(group_id for group_id, _ in tx.state.owners)
     return [_group_numbers(tx, group, topic, owners[group.group_id]) for group, topic in pairs]
@@ -164,25 +164,25 @@ def _group_numbers(tx: Tx, group: Group, topic: Topic, owners: int) -> GroupNumb
 
 
 def _stopped(state: State, where: tuple[int, int]) -> int:
-    """Message groups that a failure stopped; the message that did it waits."""
+    """The number of message groups stopped by a failure; the failed message waits."""
     return sum(1 for key in state.stopped if key[:2] == where or (key[0], state.parent_of(key[1])) == where)
 
 
 def _dead(tx: Tx, group: Group) -> int:
-    """What the dead-letter topic of a group holds, from all topics."""
+    """The number of messages in the dead letter topic of a group, from all topics."""
     topic = tx.topic(dead_letter_topic(group.name))
     return stored(tx.state, topic) if topic else 0
 
 
 def _oldest_ms(tx: Tx, group: Group, topic: Topic, leased: int) -> int:
-    """When the oldest unfinished message was stored: of each queue, the retry topic and the leases the first counts."""
+    """The store time of the oldest unfinished message: in the queues, retry and waiting entries, and leases."""
     state, log = tx.state, Log(tx.kv)
     units: list[tuple[int, int]] = []
     for queue in range(topic.queues):
         least = state.queue_min.get((topic.topic_id, queue), 0)
         offset = max(least, state.poff.get((group.group_id, topic.topic_id, queue), least))
         units += [unit[1:] for unit in entries(tx.kv, topic.topic_id, queue, offset, 1)]
-    # Entries stand in the order of their release, so each has to be looked at; positions grow with the time of storing.
+    # Entries are in the order of their release, so each must be read; positions grow with the store time.
     retries = itertools.islice(tx.kv.scan("rq", STAT_KEY.pack(group.group_id, topic.topic_id)), OLDEST_RETRIES)
     if first := min((RQ_VALUE.unpack_from(value)[:2] for _, value in retries), default=None):
         units.append(first)
@@ -196,7 +196,7 @@ def _oldest_ms(tx: Tx, group: Group, topic: Topic, leased: int) -> int:
 
 
 def topics(tx: Tx, name: str) -> list[TopicNumbers]:
-    """Numbers of all topics, by name, or of one; of a retry topic when it is named."""
+    """The numbers of all topics, sorted by name, or of one topic or retry topic."""
     if name.startswith(RETRY_PREFIX):
         return [_retry_topic(tx, name)]
     if name and tx.topic(name) is None:
@@ -207,7 +207,7 @@ def topics(tx: Tx, name: str) -> list[TopicNumbers]:
 
 
 def _retry_topic(tx: Tx, name: str) -> TopicNumbers:
-    """A retry topic as a topic of one queue, by the numbers of its entries. It has no bytes of its own."""
+    """A retry topic as a topic of one queue with entry numbers as offsets. It has no bytes of its own."""
     group, topic = tx.retry_topic(name)
     stat = tx.state.stat.get((group.group_id, topic.topic_id), Stat())
     page = browse(tx, name, 0, 0, 0, 0)
@@ -224,7 +224,7 @@ def _topic_numbers(state: State, topic: Topic) -> TopicNumbers:
 
 
 def held_by(tx: Tx, group_name: str) -> dict[tuple[str, str], int]:
-    """How many messages are leased to each client, by (group, client), of one group or all."""
+    """The number of messages leased to each client, by (group, client), of one group or all."""
     if group_name and tx.group(group_name) is None:
         raise group_not_found(group_name)
     names = {group_id: group.name for group_id, group in tx.state.groups.items() if group_name in ("", group.name)}
@@ -237,13 +237,13 @@ def _queues(state: State, topic: Topic) -> list[tuple[int, int, int]]:
 
 
 def subscriptions(tx: Tx, group_name: str) -> list[tuple[str, Subscription]]:
-    """(topic, how the group reads it) of each topic that a group has named, by name."""
+    """(topic name, subscription) of each topic that a group has named, sorted by name."""
     pairs = [(topic, (group.group_id, topic.topic_id)) for group, topic in _pairs(tx, "", group_name)]
     return [(topic.name, tx.state.subscriptions.get(where, Subscription())) for topic, where in pairs]
 
 
 def group_settings(tx: Tx, name: str) -> list[Group]:
-    """All groups by name, or one."""
+    """The settings of all groups, sorted by name, or of one."""
     if name and tx.group(name) is None:
         raise group_not_found(name)
     one = tx.group(name) if name else None
@@ -253,9 +253,9 @@ def group_settings(tx: Tx, name: str) -> list[Group]:
 def leases(
     tx: Tx, topic_name: str, group_name: str, leases_max: int, after: bytes = b""
 ) -> tuple[list[LeaseNumbers], int, bytes]:
-    """A piece of a walk over the revive topic, soonest first: at most `leases_max` rows, how many leases this piece has
-    met, and where the next one goes on, b"" = these were all. CheckPoints of an owner have no time of their own: they
-    come where the key of their owner stands.
+    """One piece of the list of leases, soonest deadline first: at most `leases_max` rows, the number of leases that the
+    piece found, and the key at which the next piece begins (b"" = no more). CheckPoints of an owner have no deadline of
+    their own: they are listed at the key of their owner.
     """
     _pairs(tx, topic_name, group_name)
     group, topic = tx.group(group_name) if group_name else None, tx.topic(topic_name) if topic_name else None
@@ -277,7 +277,7 @@ def leases(
 
 
 def _bound_to(tx: Tx, owner_id: int) -> list[tuple[int, int]]:
-    """The CheckPoints that have something under an owner's lease."""
+    """(ck_id, sub) of the CheckPoints that have members under an owner's lease."""
     found = []
     for token in tx.state.owner_tokens.get(owner_id, ()):
         key = (tx.state.tokens[token].ck_id, 0)
@@ -288,13 +288,13 @@ def _bound_to(tx: Tx, owner_id: int) -> list[tuple[int, int]]:
 
 
 def _due_ms(tx: Tx, ck: CheckPoint, due_ms: int) -> int:
-    """When a lease ends: for an owner's CheckPoint when its owner's does."""
+    """The deadline of a lease; for an owner's CheckPoint that of its owner."""
     key = tx.state.owner_keys.get(ck.owner_id) if due_ms == NEVER else None
     return tx.state.owners[key].lease_until_ms if key else due_ms
 
 
 def _is_of(tx: Tx, pair: tuple[int, int], topic: Topic | None, group: Group | None) -> bool:
-    """Whether a lease is of this group and topic, None: of any that is there."""
+    """Whether a lease belongs to this topic and group, which must exist; None: any."""
     group_id, topic_id = pair
     if group_id not in tx.state.groups or topic_id not in tx.state.topics:
         return False
@@ -303,7 +303,7 @@ def _is_of(tx: Tx, pair: tuple[int, int], topic: Topic | None, group: Group | No
 
 
 def _lease_numbers(tx: Tx, ck_id: int, sub: int) -> LeaseNumbers:
-    """An owner's CheckPoint is shown with its owner's deadline."""
+    """The row of one part; an owner's CheckPoint has its owner's deadline."""
     ck, part = tx.state.ck[ck_id], tx.state.leases[(ck_id, sub)]
     due_ms = _due_ms(tx, ck, part.due_ms)
     group, topic = tx.state.groups[ck.group_id], tx.state.topics[ck.topic_id]
@@ -323,7 +323,7 @@ def _lease_numbers(tx: Tx, ck_id: int, sub: int) -> LeaseNumbers:
 
 
 def owners(tx: Tx, group_name: str) -> list[tuple[Any, str, int, int]]:
-    """(owner, group name, open tokens, messages bound and undone) of one group or all."""
+    """(owner, group name, open tokens, undone messages) of one group or all."""
     if group_name and tx.group(group_name) is None:
         raise group_not_found(group_name)
     found = []
@@ -338,7 +338,7 @@ def owners(tx: Tx, group_name: str) -> list[tuple[Any, str, int, int]]:
 
 
 def store(tx: Tx) -> tuple[int, int]:
-    """(pages of the data file that hold something, records in quarantine)."""
+    """(used pages of the data file, records in quarantine)."""
     return tx.kv.used_pages(), sum(1 for _ in tx.kv.scan("quar"))
 
 

@@ -1,10 +1,10 @@
-"""What happened to one message in one group, from what the store remembers of it.
+"""The events of one message in one group, from the stored records.
 
-    hist rows of its place     leases that ended: popped, renewed, and how it ended      ┐
-    CheckPoints that hold it   leases that live                                          ├─▶ events, oldest first
-    its dead letter, if any    died, redriven                                            ┘
+    hist rows of its place     ended leases: popped, renewed, and how it ended           ┐
+    CheckPoints that hold it   current leases                                            ├─▶ events, oldest first
+    its dead letter, if any    dead, redriven                                            ┘
 
-A row of a batch and one of a member that left it alone speak of the same lease; what the member's own says wins.
+A row of a batch and the row of a member that left it alone are of the same lease; the member's own takes precedence.
 """
 
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ from popmq_server.topics.index import Spot
 
 
 class Event(NamedTuple):
-    """One thing that happened. `time_ms` 0: not known yet (a member of a batch that lives was acked)."""
+    """One event. `time_ms` 0: not known yet (the ack of a member whose batch is not finished)."""
 
     time_ms: int
     what: str  # sent, popped, renewed, acked, released, expired, rejected, dead, redriven, sent back
@@ -31,7 +31,7 @@ class Event(NamedTuple):
 
 
 class GroupLife(NamedTuple):
-    """How a message stands for one group, and why."""
+    """The state of a message for one group, its explanation and its events."""
 
     group: str
     state: str
@@ -40,7 +40,7 @@ class GroupLife(NamedTuple):
 
 
 class MessageLife(NamedTuple):
-    """One stored message. `place`: stored, delayed, half, given up; `due_ms` of what is not to be seen yet."""
+    """One stored message. `place`: stored, delayed, half, given up. `due_ms`: of a delayed or half message, else 0."""
 
     topic: str
     queue: int
@@ -52,7 +52,7 @@ class MessageLife(NamedTuple):
 
 
 class Held(NamedTuple):
-    """A message as a member of a CheckPoint that lives, done or not."""
+    """A message as a member of an existing CheckPoint, done or not."""
 
     ck: CheckPoint
     run: Run
@@ -60,7 +60,7 @@ class Held(NamedTuple):
 
 
 class Letter(NamedTuple):
-    """A dead letter of a message: where it is, and when it was redriven (0: it was not)."""
+    """A dead letter of a message: its place, its origin, and when it was redriven (0: it was not)."""
 
     topic_id: int
     spot: Spot
@@ -71,7 +71,7 @@ class Letter(NamedTuple):
 def events_of(
     tx: Tx, offset: int, stored_ms: int, rows: Iterable[Row], held: Iterable[Held], letters: Iterable[Letter]
 ) -> list[Event]:
-    """What happened to a message in one group, oldest first; what has no time yet stands last."""
+    """The events of a message in one group, oldest first; events without a time come last."""
     found = [Event(stored_ms, "sent")] if stored_ms else []
     by_lease: dict[int, list[Row]] = {}
     for row in rows:
@@ -86,7 +86,7 @@ def events_of(
 
 
 def _of_lease(rows: list[Row], offset: int) -> list[Event]:
-    """A lease that ended for the message."""
+    """The events of a lease that ended for the message."""
     own = next((row for row in rows if row.sub), None)
     batch = next((row for row in rows if not row.sub), None)
     found = _popped_row(own or rows[0])
@@ -112,7 +112,7 @@ def _popped_row(row: Row) -> list[Event]:
 
 
 def _popped(popped_ms: int, client: str, due_ms: int, attempt: int, renewals: int, renewed_ms: int) -> list[Event]:
-    """The pop and the last renewal; of a lease that was renewed only the last deadline is known."""
+    """The pop and the last renewal; a renewed lease keeps only its last deadline."""
     if not renewals:
         return [Event(popped_ms, "popped", client, due_ms, attempt)]
     times = f"renewed {renewals} times" if renewals > 1 else ""
@@ -126,7 +126,7 @@ def _ended(row: Row) -> Event:
 
 
 def _of_living(tx: Tx, held: Held, rows: list[Row]) -> list[Event]:
-    """A lease that lives. A member that has left it, into backoff perhaps, has a row that says so."""
+    """The events of a current lease; none for a member that left it (to backoff, for example): it has its own row."""
     ck = held.ck
     if ck.kind == BACKOFF or any(row.sub for row in rows):
         return []
@@ -140,7 +140,7 @@ def _of_living(tx: Tx, held: Held, rows: list[Row]) -> list[Event]:
 
 
 def part_of(tx: Tx, held: Held) -> Lease | None:
-    """The part of a lease under which a member is undone; None when it is done, or has left."""
+    """The part of a lease under which a member is undone; None when it is done or has left."""
     ck_id, member = held.ck.ck_id, held.bit.bit_length() - 1
     for sub in (0, member + 1):
         part = tx.state.leases.get((ck_id, sub))
@@ -150,7 +150,7 @@ def part_of(tx: Tx, held: Held) -> Lease | None:
 
 
 def due_of(tx: Tx, ck: CheckPoint, part: Lease) -> int:
-    """When a lease ends: for an owner's CheckPoint when its owner's does."""
+    """The deadline of a lease; for an owner's CheckPoint that of its owner."""
     if part.due_ms != NEVER:
         return part.due_ms
     key = tx.state.owner_keys.get(ck.owner_id)
@@ -158,7 +158,7 @@ def due_of(tx: Tx, ck: CheckPoint, part: Lease) -> int:
 
 
 def _of_letter(letter: Letter, known: list[Event]) -> list[Event]:
-    """What a dead letter tells that no row does any more: rows go with the chunk of the message."""
+    """The events of a dead letter that no row has any more: retention drops rows with the chunk of the message."""
     origin, found = letter.origin, list[Event]()
     if not any(event.what == "dead" and event.time_ms == origin.dead_ms for event in known):
         found.append(Event(origin.dead_ms, "dead", origin.last_client, 0, origin.attempts, origin.reason))

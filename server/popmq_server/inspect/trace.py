@@ -1,10 +1,10 @@
-"""Trace: everything that is stored under a message id, found in pieces between others' commands.
+"""Trace: finds everything stored under a message id, in pieces between other commands.
 
     stage 0   index blocks of each topic, the newest topic first   ─▶ messages in the log, and dead letters
     stage 1   tsched                                               ─▶ delayed messages
     stage 2   hmsg                                                 ─▶ half messages
 
-Where a stage goes on is a key: of a stage 0 the topic and the position below which it has not looked yet.
+A stage continues at a key. That of stage 0 is the topic and the position below which it has not searched yet.
 """
 
 import itertools
@@ -17,15 +17,15 @@ from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import TOPIC_AT, U32, U64, hash8
 from popmq_server.topics import index
 
-#: Index blocks that one piece looks at, and what a topic costs beside its blocks.
+#: Index blocks that one piece reads, and the cost of a topic besides its blocks.
 STEPS, TOPIC_STEPS = 5000, 2
-#: Delayed or half messages that one piece looks at, and how many delayed ones at once.
+#: Delayed or half messages that one piece reads, and the number of delayed ones read at once.
 ROWS_MAX, ROWS_AT_ONCE = 20_000, 1000
 LOG, DELAYED, HALF = 0, 1, 2
 
 
 def trace(tx: Tx, command: Trace) -> Traced:
-    """One piece."""
+    """Runs one piece."""
     if command.topic and tx.topic(command.topic) is None:
         raise topic_not_found(command.topic)
     if command.group and tx.group(command.group) is None:
@@ -42,7 +42,7 @@ def trace(tx: Tx, command: Trace) -> Traced:
 
 
 def _topics(tx: Tx, command: Trace) -> list[int]:
-    """Where a message of this id may be: the named topic, or all, and the dead-letter topics of those who read it."""
+    """The topics to search: the named one, or all, and the dead letter topics of the groups that read it."""
     state = tx.state
     topic = tx.topic(command.topic) if command.topic else None
     groups = state.topic_groups.get(topic.topic_id, ()) if topic else list(state.groups)
@@ -56,7 +56,7 @@ def _topics(tx: Tx, command: Trace) -> list[int]:
 
 
 def _in_log(tx: Tx, topics: list[int], wanted: bytes, key: bytes) -> tuple[list[Spotted], bytes | None]:
-    """Stage 0: what is found, and where to go on; None when all topics were looked through."""
+    """Stage 0: the hits, and the key to continue at; None when all topics were searched."""
     found, steps = list[Spotted](), STEPS
     begun, at = TOPIC_AT.unpack(key) if key else (1 << 32, 0)
     for topic_id in topics:
@@ -72,7 +72,7 @@ def _in_log(tx: Tx, topics: list[int], wanted: bytes, key: bytes) -> tuple[list[
 
 
 def _in_rows(tx: Tx, stage: int, topic_name: str, wanted: bytes, key: bytes) -> tuple[list[Spotted], bytes | None]:
-    """Stages 1 and 2: a walk over the small rows of what is not to be seen yet."""
+    """Stages 1 and 2: scans the small rows of delayed or half messages."""
     topic = tx.topic(topic_name) if topic_name else None
     counts = [topic.topic_id] if topic else list(tx.state.topics)
     if not any(tx.state.topic_stat.get(each, TopicStat())[stage] for each in counts):
@@ -84,7 +84,7 @@ def _in_rows(tx: Tx, stage: int, topic_name: str, wanted: bytes, key: bytes) -> 
 
 
 def _delayed(tx: Tx, wanted: bytes, prefix: bytes, start: bytes) -> tuple[list[bytes], bytes | None]:
-    """Keys of delayed messages that have the hash. Their values are hashes: many at once are looked through as text."""
+    """Keys of delayed messages that have the hash. Values are hashes: it joins many and searches them as one text."""
     cursor = tx.kv.cursor("tsched")
     found: list[bytes] = []
     more, looked = cursor.set_range(start), 0

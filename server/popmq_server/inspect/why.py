@@ -1,12 +1,12 @@
-"""Why is my message not here? The lives of what a trace has found under a message id (trace.py).
+"""`popmq why`: the state and history of each message that a trace found under a message id (trace.py).
 
-    a message       ─▶ for each group of its topic: what happened (timeline.py), how it stands (message_status.py)
-    a dead letter   ─▶ belongs to the life of its message; when that is gone it speaks for it
-    delayed, half   ─▶ when it is due, or asked about next
-    given up        ─▶ in the topic for these, from where it can be committed
+    a message       ─▶ for each group of its topic: its events (timeline.py) and state (message_status.py)
+    a dead letter   ─▶ part of the history of its message; reported alone when the message is gone
+    delayed, half   ─▶ its delivery time, or its next check back
+    given up        ─▶ in the topic for these, from which it can be committed
 
-All is put together in one look, so it is true for one moment. A letter has a life of its own only where somebody reads
-its dead-letter topic; one that was redriven has none any more.
+One transaction reads everything, so the answer is consistent. A dead letter is also a message of its own if a group
+reads its dead letter topic or the request names that topic, unless it was redriven.
 """
 
 from collections.abc import Iterable
@@ -28,14 +28,14 @@ from popmq_server.topics import index
 from popmq_server.topics.index import Spot
 from popmq_server.topics.log import Log
 
-#: Lives that are told of one id. Ids are to be unique: more are a mistake of whoever makes them.
+#: Stored messages reported for one id. Ids should be unique: more are an error of the producers.
 LIVES_MAX = 100
 
 
 class Stored(NamedTuple):
-    """A message in the log. Not readable: `lost` (its chunk went, retries of it may live) or damaged.
+    """A message in the log. Not readable: `lost` (its chunk was dropped, it may still be a retry) or damaged.
 
-    Its bytes are read anew by whoever needs them: an id may stand in a thousand places, of 4 MiB each.
+    It does not keep its bytes; callers read them again: one id may have a thousand messages of 4 MiB each.
     """
 
     topic: Topic
@@ -49,7 +49,7 @@ class Stored(NamedTuple):
 
 
 def lives(tx: Tx, command: Why) -> list[MessageLife]:
-    """Newest first; Refused MESSAGE_NOT_FOUND when there is none."""
+    """All messages of the id, newest first; raises Refused MESSAGE_NOT_FOUND when there is none."""
     log = [found for spotted in command.found if spotted.stage == LOG and (found := _stored(tx, command, spotted))]
     letters = [letter for found in log if (letter := _letter(tx, found)) is not None]
     own = [found for found in log[:LIVES_MAX] if _has_life(tx, command, found)]
@@ -72,7 +72,7 @@ def lives(tx: Tx, command: Why) -> list[MessageLife]:
 
 
 def _stored(tx: Tx, command: Why, spotted: Spotted) -> Stored | None:
-    """What stands at a position of the log, if it has the id: of what cannot be read the hash has to do."""
+    """The message at a position of the log, if it has the id; of an unreadable one only the hash is known to match."""
     topic = tx.state.topics.get(spotted.topic_id)
     spot = index.spot(tx.kv, spotted.topic_id, U64.unpack(spotted.key)[0])
     if topic is None or spot is None:
@@ -93,7 +93,7 @@ def _read(tx: Tx, topic_id: int, spot: Spot) -> bytes | None:
 
 
 def _has_life(tx: Tx, command: Why, found: Stored) -> bool:
-    """Whether a stored message is told for itself."""
+    """Whether a stored message is reported as a message of its own."""
     if found.topic.name == GIVE_UP_TOPIC:
         return False
     if command.topic not in ("", found.topic.name):
@@ -104,11 +104,11 @@ def _has_life(tx: Tx, command: Why, found: Stored) -> bool:
     return read and not _gone_ms(tx, found)
 
 
-# ── Letters ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Dead letters ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _letter(tx: Tx, found: Stored) -> Letter | None:
-    """A dead letter of a group, opened."""
+    """The dead letter that a stored message is, with its origin; None if it is none."""
     data = _read(tx, found.topic.topic_id, found.spot) if found.topic.is_dead_letter and found.readable else None
     opened = deadletter.opened(data) if data is not None else None
     if opened is None:
@@ -117,18 +117,18 @@ def _letter(tx: Tx, found: Stored) -> Letter | None:
 
 
 def _gone_ms(tx: Tx, found: Stored) -> int:
-    """When a letter was redriven; 0 = it was not."""
+    """When a dead letter was redriven; 0 = it was not."""
     raw = tx.kv.get("gone", CQ_KEY.pack(found.topic.topic_id, found.spot.queue, found.spot.offset))
     return 0 if raw is None else int(U64.unpack(raw)[0])
 
 
 def _place(letter: Letter) -> tuple[str, int, int]:
-    """Where the message of a letter had stood."""
+    """The place of the original message of a dead letter."""
     return letter.origin.topic, letter.origin.queue, letter.origin.offset
 
 
 def _is_of(letter: Letter, found: Stored) -> bool:
-    """Whether a letter is of this very message, not of one that stood there before the topic was made anew."""
+    """Whether a dead letter is of this message, not of one at the same place before the topic was created again."""
     return _place(letter) == found.place and letter.origin.dead_ms >= found.topic.created_ms
 
 
@@ -137,7 +137,7 @@ def _group_of(tx: Tx, letter: Letter) -> Group | None:
 
 
 def _told_by_letters(tx: Tx, command: Why, letters: list[Letter]) -> list[MessageLife]:
-    """Messages that are gone themselves, by the place at which they had stood."""
+    """Messages that are gone themselves and known only from dead letters, one for each original place."""
     by_place: dict[tuple[str, int, int], list[Letter]] = {}
     for letter in letters:
         if command.topic in ("", letter.origin.topic):
@@ -162,7 +162,7 @@ def _told_by_letters(tx: Tx, command: Why, letters: list[Letter]) -> list[Messag
 def _group_told_by_letters(
     tx: Tx, group: Group, topic: Topic | None, queue: int, offset: int, letters: list[Letter]
 ) -> GroupLife:
-    """As far as letters know; the message is gone, and so may be its topic."""
+    """The state for a group as far as dead letters tell it; the message is gone, and perhaps its topic."""
     if topic is None or (group.group_id, topic.topic_id) not in tx.state.stat:
         state = "expired" if all(letter.gone_ms for letter in letters) else "dead"
         why = f"its topic {letters[0].origin.topic!r} was deleted, its dead letter is all that is known of it"
@@ -181,14 +181,14 @@ def _group_told_by_letters(
 
 
 def _holding(tx: Tx, found: list[Stored]) -> dict[tuple[int, int, int], list[Held]]:
-    """The CheckPoints that hold these messages; nobody looks where nothing is held."""
+    """The CheckPoints that hold these messages; skips topics without leases."""
     leased = {topic_id for (_, topic_id), held in tx.state.held.items() if any(held)}
     places = {(one.topic.topic_id, one.spot.queue, one.spot.offset) for one in found if one.topic.topic_id in leased}
     return _held_by(tx, places)
 
 
 def _held_by(tx: Tx, places: Iterable[tuple[int, int, int]]) -> dict[tuple[int, int, int], list[Held]]:
-    """One pass over all CheckPoints: no table says which of them holds a message."""
+    """The CheckPoints that hold the messages at these places: one pass over all, as no table maps messages to them."""
     wanted: dict[tuple[int, int], list[int]] = {}
     for topic_id, queue, offset in places:
         wanted.setdefault((topic_id, queue), []).append(offset)
@@ -213,7 +213,7 @@ def _life(
     held: dict[tuple[int, int, int], list[Held]],
     looks: list[int],
 ) -> MessageLife:
-    """A message for each group that reads its topic, or for the one that is asked about."""
+    """The state of a message for each group that reads its topic, or for the requested group."""
     topic, spot = found.topic, found.spot
     rows = history.rows(tx.kv, topic.topic_id, spot.queue, spot.offset)
     own = [letter for letter in letters if _is_of(letter, found)]
@@ -242,7 +242,7 @@ def _given_up(found: Stored) -> MessageLife:
 
 
 def _not_visible(tx: Tx, command: Why, spotted: Spotted) -> MessageLife | None:
-    """A delayed message with its time, or a half one with its next check; None when it has gone on meanwhile."""
+    """A delayed message with its due time, or a half one with its next check back; None when it has moved meanwhile."""
     topic = tx.state.topics.get(spotted.topic_id)
     if topic is None or spotted.stage == LOG:
         return None
