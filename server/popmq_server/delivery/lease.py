@@ -4,7 +4,7 @@ A handle names member i of a CheckPoint. The member is under sub i + 1 when its 
 i of sub 0. An ack is valid while the member is undone, even a little after its due time: the writer runs acks and the
 revive one after the other, so exactly one of them wins (I.16). A late ack gets HANDLE_LAPSED and changes nothing.
 
-    ack      sets the bit; the last bit of the last part removes the CheckPoint and writes `hist`
+    ack      sets the bit; the last bit of a part writes `hist`, that of the last part removes the CheckPoint
     extend   all undone members: moves the part's key. Some of them: each gets a key of its own, same handle
     release  the member leaves. No attempt left: dead letter. No delay: retry topic. A delay: a CheckPoint of kind
              backoff, for which no handle exists, waits for its due time

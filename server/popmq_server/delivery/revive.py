@@ -198,8 +198,9 @@ def _fate(tx: Tx, ck: CheckPoint, bits: int, group: Group, in_order: bool) -> Fa
 
 
 def _leave(tx: Tx, ck: CheckPoint, sub: int, part: Lease, bits: int) -> None:
-    """Removes members from their lease. Members of a piece get their own history rows: one row of the batch could not
-    tell them from done members.
+    """Removes members from their lease.
+
+    When others stay, each gets its own history row: the later row of the batch cannot tell them from done members.
     """
     left = part.undone & ~bits
     tx.hold(ck, bits, -1)
