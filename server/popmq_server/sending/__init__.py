@@ -1,1 +1,1 @@
-"""Send, delayed messages, transactions, unique ids, limits of size."""
+"""Send: plain and delayed messages, transactions, unique ids, size limits."""

@@ -1,22 +1,22 @@
-"""Check-back: half messages that nobody ended are asked about, until they are given up.
+"""Check back: asks producers how their half messages ended, and gives up those that nobody ends.
 
     writer                                    event loop                               producer
-    due, and a topic that somebody            producers.py: a live stream
-    can answer for  ───── Check ────────────▶ of the topic, in turn ────────────────▶ TransactionCheck
+    a half message is due, and                producers.py: a live stream
+    a producer listens ──── Check ──────────▶ of the topic, in turn ────────────────▶ TransactionCheck
     next check in 30 s                                │ written to the stream
     CountChecks: one check more  ◀────────────────────┘
     EndTransaction  ◀──────────────────────────────────────────────────────────────── COMMIT, ROLLBACK
 
-A check counts only when it was handed to a live stream (I.14, D.17, D.74): what was handed out here and found no
-stream, or a stream that broke, is simply looked at again in 30 s. With nobody to answer for a topic its half messages
-are not even looked at: `state.listened`, which the event loop keeps up to date by Listen commands, says for whose
-topics there is somebody who can take more. That is also how a slow producer holds back what it is asked.
+A check counts only after it was written to a live stream (I.14, D.17, D.74). If no stream takes it, or the stream
+breaks, the half message is checked again in 30 s. While no producer listens for a topic, its half messages are not
+checked at all: `state.listened` holds the topics whose producers can take more checks, and the event loop updates it
+with Listen commands. A slow producer limits its own checks in this way.
 
-After 15 counted checks and 30 s more a half message is given up: a record with its origin, as a dead letter has, goes
-to TRANS_CHECK_MAX_TIME_TOPIC, and the half message is removed, in one transaction. Redriving it commits it (F.14). One
-that nobody ended within 72 h is given up as well, however often it was asked about: when its producers never come back
-it would stay for ever. Half messages of a topic stand in the order of their coming, so a look reads those that go and
-one more.
+After 15 counted checks and 30 s more, the broker gives a half message up: one transaction appends a record with its
+origin, like that of a dead letter, to TRANS_CHECK_MAX_TIME_TOPIC and removes the half message. A redrive commits it.
+The broker also gives up half messages older than 72 h, whatever their number of checks: without this, those of
+producers that never return would stay forever. `half` is in order of arrival, so a search reads the old ones and one
+more.
 """
 
 from popmq_server.commands import Check, CountChecks, Listen
@@ -36,12 +36,12 @@ CHECK_BYTES_MAX = 4 << 20
 GIVE_UPS_AT_ONCE = 100
 #: The reference discards a half message with its log file, after 72 h.
 HALF_KEEP_MS = 72 * 3_600_000
-#: Half messages that are too old are looked for so often.
+#: How often half messages that are too old are searched for.
 LOOK_EVERY_MS = 60_000
 
 
 class Checking(Job):
-    """When to look next, and one piece: what to ask, and what is given up."""
+    """Schedules checks. One step selects half messages to check and gives up on those that are used up or too old."""
 
     name = "checks of half messages"
 
@@ -50,14 +50,14 @@ class Checking(Job):
         self._look_ms = 0
 
     def next_ms(self, tx: Tx) -> int | None:
-        """When the first half message is asked about, or it is looked for old ones; None when there is none."""
+        """When the next check, or the next search for old half messages, is due; None without half messages."""
         times = [due_ms for lane, due_ms in tx.state.checks.items() if _is_heard(tx, lane)]
         if any(True for _ in tx.state.checks):
             times.append(self._look_ms)
         return min(times, default=None)
 
     def step(self, tx: Tx, did: Timed) -> None:
-        if not tx.room.has(GROW):  # nor could an answer be taken
+        if not tx.room.has(GROW):  # an answer could not be stored either
             self.postpone(tx.now_ms + RETRY_MS)
             return
         did.given_up.extend(_give_up(tx, self.at_most(GIVE_UPS_AT_ONCE)))
@@ -71,13 +71,13 @@ class Checking(Job):
 
 
 def _is_heard(tx: Tx, lane: int) -> bool:
-    """Whether somebody can answer for the topic; giving up needs nobody."""
+    """Whether a live producer can answer for the topic. Giving up needs none."""
     topic = tx.state.topics.get(lane)
     return lane == GIVEN_UP or (topic is not None and topic.name in tx.state.listened)
 
 
 def _hand_out(tx: Tx) -> list[Check]:
-    """Checks whose time has come, of the topics that wait longest first; their next one is in 30 s."""
+    """Returns due checks, the topic with the earliest first, and schedules the next check of each in 30 s."""
     lanes = sorted((due_ms, lane) for lane, due_ms in tx.state.checks.items() if lane and due_ms <= tx.now_ms)
     checks: list[Check] = []
     size = 0
@@ -98,14 +98,14 @@ def _hand_out(tx: Tx) -> list[Check]:
 
 
 def _give_up(tx: Tx, count: int) -> list[str]:
-    """Half messages whose checks are used up, to the topic for them; a sentence for each."""
+    """Gives up half messages without checks left; returns a log line for each."""
     reason = f"nobody ended the transaction in {CHECKS_MAX} checks"
     halves = _that_fit(tx, transaction.due(tx, GIVEN_UP, count))
     return [sentence for half in halves if (sentence := _bury(tx, half, reason))]
 
 
 def _that_fit(tx: Tx, halves: list[Half]) -> list[Half]:
-    """The first of them, within the bytes of one piece and the room of the store; one is always within the bytes."""
+    """The first of them that fit the byte limit of one piece and the free room; one always fits the byte limit."""
     size = 0
     for place, half in enumerate(halves):
         message = transaction.message_of(tx, half)
@@ -116,7 +116,7 @@ def _that_fit(tx: Tx, halves: list[Half]) -> list[Half]:
 
 
 def _give_up_old(tx: Tx, count: int) -> list[str]:
-    """The same for those that nobody ended in time; of each topic the oldest first."""
+    """Gives up half messages older than HALF_KEEP_MS, the oldest of each topic first; returns a log line for each."""
     sentences: list[str] = []
     for topic_id in [lane for lane in tx.state.checks if lane in tx.state.topics]:
         halves = transaction.older(tx, topic_id, tx.now_ms - HALF_KEEP_MS, count - len(sentences))
@@ -127,7 +127,7 @@ def _give_up_old(tx: Tx, count: int) -> list[str]:
 
 
 def _bury(tx: Tx, half: Half, reason: str) -> str:
-    """One of them; of a deleted topic nothing is kept."""
+    """Moves one half message to the give-up topic, with its origin; removes that of a deleted topic."""
     topic, message = tx.state.topics.get(half.topic_id), transaction.message_of(tx, half)
     if topic is None:
         transaction.remove(tx, half)
@@ -142,7 +142,7 @@ def _bury(tx: Tx, half: Half, reason: str) -> str:
 
 
 def count(tx: Tx, command: CountChecks) -> None:
-    """A check was handed to a live producer. One that was counted before, or whose transaction ended, is not."""
+    """Counts checks that were written to a live stream; skips those already counted or of ended transactions."""
     for asked, number in command.checks:
         half = transaction.find(tx, asked.topic_id, asked.txn_id)
         if half is not None and half.nonce == asked.nonce and half.checks == number - 1 < CHECKS_MAX:
@@ -150,9 +150,9 @@ def count(tx: Tx, command: CountChecks) -> None:
 
 
 def listen(tx: Tx, command: Listen) -> None:
-    """Sets for whose topics somebody can answer; refuses a producer that names a topic without half messages.
+    """Sets the topics that live producers can answer for; refuses a producer that names a topic without half messages.
 
-    No table: it says who is there now, which stays true when the commit that it came with fails.
+    Not stored: it describes the live producers, which remains true if the commit fails.
     """
     for place, name in enumerate(command.joining):
         field = f"hello.transaction_topics[{place}]"

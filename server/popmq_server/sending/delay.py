@@ -1,21 +1,21 @@
-"""Delayed messages: what is not to be seen yet stands in `sched`, in the order of its time.
+"""Delayed messages: `sched` holds messages that are not visible yet, ordered by due time.
 
-    Send, commit ──▶ keep ──▶ its time has come?  ─ yes ─▶ visible at once (placing.append)
+    Send, commit ──▶ keep ──▶ due already?  ─ yes ─▶ visible at once (placing.append)
                                │ no
                                ▼
         sched    clock + due + id + T → crc32, stored ms, nonce, message        tsched   T + clock + due + id → hash
                   │                            │
-               recall: deleted              release_delayed.py: appended to its queue and deleted, in one transaction
+               recall: deleted              release_delayed.py: appended to its queue and deleted in one transaction
 
-Any time up to 2^63 - 1 ms has its place: a key has no wheel to fit into and no level to be rounded to (F.01, D.72).
-Whoever waits costs no memory and nothing at start; the next due time is one look at the first key.
+Due times up to 2^63 - 1 ms are exact: the key holds the full time, no timer wheel and no delay level rounds it (D.72).
+Delayed messages use no memory and no time at start; the next due time is one read of the first key.
 
-Two clocks. A time that the sender named (deliver_at_ms) is wall time: it has come when the broker's clock and the wall
-clock have both reached it, so that a step of the wall clock, before a restart or while the broker runs, makes nothing
-early (D.73). A delay (delay_ms) is a length of time: it runs on the broker's clock alone, as leases do, and a wall
-clock that is set back for an hour does not hold it up.
+There are two clocks. A time that the sender named (deliver_at_ms) is wall time: it is due when both the broker's clock
+and the wall clock have reached it, so a step of the wall clock, before a restart or at run time, delivers nothing early
+(D.73). A delay (delay_ms) is a duration: it runs on the broker's clock alone, like leases, so a wall clock that is set
+back by an hour does not hold it up.
 
-`tsched` costs one small key a message. It is there for what concerns one topic: its list, its removal, its count.
+`tsched` costs one small key per message. It serves the list, the removal and the count of one topic's messages.
 """
 
 import heapq
@@ -38,12 +38,12 @@ from popmq_server.storage.keys import SCHED_KEY, TSCHED_KEY, U32, hash8
 from popmq_server.storage.lmdb import Transaction
 from popmq_server.topics import quarantine
 
-#: What a due time is compared with: both clocks (deliver_at_ms), or the broker's own (delay_ms).
+#: Which clock a due time is compared with: both (deliver_at_ms), or the broker's own (delay_ms).
 CLOCKS = BOTH_CLOCKS, OUR_CLOCK = 0, 1
 
-#: stored ms, nonce; before it a crc32 over it and all that follows, after it the packed message.
+#: stored ms, nonce. A crc32 over these and the packed message comes before them, the packed message after.
 _HEAD = struct.Struct(">QQ")
-#: In `meta`: by how much due times were moved back, each time.
+#: In `meta`: by how many ms each rebase moved due times back.
 MOVES = b"moves"
 _HEAD_AT, _MESSAGE_AT = U32.size, U32.size + _HEAD.size
 
@@ -53,7 +53,7 @@ Entry = tuple[bytes, memoryview]
 
 
 class Delayed(NamedTuple):
-    """One row of a list."""
+    """One row of a list of delayed messages."""
 
     topic: str
     message_id: str
@@ -63,12 +63,12 @@ class Delayed(NamedTuple):
 
 
 def due_by(tx: Tx, clock: int) -> int:
-    """What is due at or before this time has come."""
+    """The current time of a clock: messages due at or before it are due."""
     return tx.now_ms if clock == OUR_CLOCK else min(tx.now_ms, tx.wall_ms)
 
 
 def keep(tx: Tx, topic: Topic, message: Outgoing) -> Place | None:
-    """Keeps a message until it is due; None when it is due now, which is also a time in the past."""
+    """Stores a message until it is due. None if it is due already, as one with a time in the past is."""
     extra = message.extra
     if extra is None or not (extra.due_ms or extra.delay_ms):
         return None
@@ -89,7 +89,7 @@ def _key(handle: RecallHandle) -> bytes:
 
 
 def note_move(kv: Transaction, by_ms: int) -> None:
-    """Due times of our clock moved back: handles that were given out before hold the old ones (rebase.py)."""
+    """Records that due times of our clock moved back: handles issued before hold the old times (rebase.py)."""
     kv.put("meta", MOVES, json.dumps([*_moves(kv), by_ms]).encode())
 
 
@@ -99,12 +99,12 @@ def _moves(kv: Transaction) -> list[int]:
 
 
 def _key_now(kv: Transaction, handle: RecallHandle) -> bytes:
-    """The key of a delayed message, also when its due time was moved since its handle was given out."""
+    """The key of a delayed message, even if a rebase moved its due time after its handle was issued."""
     key = _key(handle)
     if handle.clock == BOTH_CLOCKS or kv.get("sched", key) is not None:
         return key
     moves = _moves(kv)
-    for first in range(len(moves)):  # one that is younger than a move was not moved by it
+    for first in range(len(moves)):  # a message stored after a move was not affected by it
         moved = _key(handle._replace(due_ms=max(0, handle.due_ms - sum(moves[first:]))))
         if kv.get("sched", moved) is not None:
             return moved
@@ -112,34 +112,34 @@ def _key_now(kv: Transaction, handle: RecallHandle) -> bytes:
 
 
 def read(raw: bytes) -> Outgoing | None:
-    """The message of a value of `sched`, or None when its bytes are not what was written."""
+    """Decodes a value of `sched`; None if its checksum does not match."""
     if len(raw) < _MESSAGE_AT or zlib.crc32(raw[_HEAD_AT:]) != U32.unpack_from(raw)[0]:
         return None
     return unpack(raw[_MESSAGE_AT:])
 
 
 def message_id_of(raw: memoryview) -> str:
-    """The message id of a value of `sched`, without a copy of the message."""
+    """The message id in a value of `sched`, without copying the message."""
     return packed_message_id(raw[_MESSAGE_AT:])
 
 
 def stored_ms_of(raw: memoryview) -> int:
-    """When a delayed message was stored."""
+    """When a delayed message was stored, from its value in `sched`."""
     return int(_HEAD.unpack_from(raw, _HEAD_AT)[0])
 
 
 def remove(tx: Tx, key: bytes) -> None:
-    """Takes a delayed message out of the store, whatever becomes of it. Its topic's count is for who calls."""
+    """Removes a delayed message from the store. The caller updates the topic's count."""
     clock, due_ms, number, topic_id = SCHED_KEY.unpack(key)
     tx.kv.delete("sched", key)
     tx.kv.delete("tsched", TSCHED_KEY.pack(topic_id, clock, due_ms, number))
 
 
 def recall(tx: Tx, command: Recall) -> str:
-    """Takes a delayed message back; its message id.
+    """Removes a delayed message before it is due; returns its message id.
 
-    Recalls run before what time asks for, so in the commit of its due time a recall that came in time wins. Of a topic
-    that was deleted, or purged and so made anew, nothing is left to recall: MESSAGE_NOT_FOUND.
+    Recalls run before periodic maintenance, so a recall in the commit batch of the due time wins. A deleted or purged
+    topic has no messages to recall: MESSAGE_NOT_FOUND.
     """
     topic, handle = tx.topic(command.topic), command.handle
     if topic is None:
@@ -166,19 +166,19 @@ def recall(tx: Tx, command: Recall) -> str:
 
 
 def waiting(kv: Transaction, clock: int) -> Iterator[Entry]:
-    """All that waits for a clock, soonest first. No put while it runs."""
+    """Delayed messages of one clock, soonest first. Do not put while it runs."""
     return kv.scan("sched", bytes((clock,)))
 
 
 def by_due(entry: Entry) -> bytes:
-    """Due time and number: by it the entries of both clocks merge into one order."""
+    """Sort key, due time and number: merges the entries of both clocks into one order."""
     return entry[0][1:]
 
 
 def listed(tx: Tx, name: str, until_ms: int, count: int) -> tuple[list[Delayed], int]:
-    """(at most `count` delayed messages due before `until_ms` (0 = ever), soonest first; how many there are in all).
+    """(at most `count` delayed messages due before `until_ms` (0 = no bound), soonest first; the total number).
 
-    `name`: of a topic; "" = all.
+    `name`: one topic; "" = all.
     """
     topics = tx.state.topics
     topic = tx.topic(name)
@@ -198,12 +198,12 @@ def listed(tx: Tx, name: str, until_ms: int, count: int) -> tuple[list[Delayed],
 
 
 def _of_all(kv: Transaction) -> Iterator[Entry]:
-    """Entries of `sched`, soonest first."""
+    """All entries of `sched`, soonest first."""
     return heapq.merge(*(waiting(kv, clock) for clock in CLOCKS), key=by_due)
 
 
 def _of_topic(kv: Transaction, topic: Topic) -> Iterator[Entry]:
-    """Entries of `sched` of one topic, soonest first."""
+    """One topic's entries of `sched`, soonest first."""
     ranges = (kv.scan("tsched", U32.pack(topic.topic_id) + bytes((clock,))) for clock in CLOCKS)
     for key, _ in heapq.merge(*ranges, key=lambda entry: entry[0][5:]):
         value = kv.get("sched", key[4:] + key[:4])
@@ -212,13 +212,13 @@ def _of_topic(kv: Transaction, topic: Topic) -> Iterator[Entry]:
 
 
 def total(tx: Tx, topic: Topic | None) -> int:
-    """How many messages of a topic, or of all that exist, are delayed."""
+    """The number of delayed messages of one topic, or of all existing topics."""
     ids = [topic.topic_id] if topic else [each.topic_id for each in tx.state.named_topics()]
     return sum(stat.delayed for topic_id in ids if (stat := tx.state.topic_stat.get(topic_id)) is not None)
 
 
 def drop(tx: Tx, topic_id: int, messages_max: int) -> int:
-    """Removes up to `messages_max` delayed messages of a deleted topic; how many more might go."""
+    """Removes up to `messages_max` delayed messages of a deleted topic; returns how many more may be removed."""
     keys = [key for key, _ in itertools.islice(tx.kv.scan("tsched", U32.pack(topic_id)), messages_max)]
     for key in keys:
         remove(tx, key[4:] + key[:4])

@@ -1,12 +1,12 @@
-"""EndTransaction: a half message becomes visible or delayed, or is gone. Once, whoever asks and however often.
+"""EndTransaction: commits or rolls back a half message, once, whoever asks and however often.
 
-    half is there    commit    → appended or scheduled, half removed, tdone put       one transaction
+    half exists      commit    → appended or scheduled, half removed, tdone put       one transaction
                      rollback  → half removed, tdone put
-    tdone is there   the same decision → what the first caller was told;  the other one → TRANSACTION_ENDED
+    tdone exists     the same decision → the first answer again;  the other one → TRANSACTION_ENDED
     neither          TRANSACTION_NOT_FOUND
 
-Whoever comes first ends it: the producer, its answer to a check, or the give-up. All of them run in the writer, and
-what a client asks runs before what time asks for, so a commit that comes in the moment of the give-up wins.
+Whichever comes first ends it: the producer's request, its answer to a check, or the broker giving up. All run in the
+writer, client commands before periodic maintenance, so a commit in the same commit batch as the give-up wins.
 """
 
 from popmq_server.commands import End, Ended, EndTransaction, Place
@@ -19,7 +19,7 @@ from popmq_server.state.tx import Tx
 
 
 def end(tx: Tx, command: EndTransaction) -> list[Ended | Refused]:
-    """Each entry on its own, in order; the same id twice in a request is a repetition."""
+    """Ends each entry on its own, in order; the same id twice in a request is a repetition."""
     return [entry if isinstance(entry, Refused) else _end(tx, entry) for entry in command.ends]
 
 
@@ -38,7 +38,7 @@ def _end(tx: Tx, entry: End) -> Ended | Refused:
 
 
 def _repeated(tx: Tx, entry: End) -> Ended | Refused:
-    """The answer to an end that comes again, while it is remembered."""
+    """The answer to a repeated end, while the first one is remembered."""
     known = transaction.ended(tx, entry.transaction)
     if known is None:
         return _not_found(entry.transaction)
@@ -63,7 +63,7 @@ def _not_found(asked: TransactionId) -> Refused:
 
 
 def _rolled_back(tx: Tx, half: Half, ended: Ended) -> None:
-    """Nobody will see it: its id is free again in topics that compare ids."""
+    """Removes the half message; in topics with unique ids its id can be used again."""
     transaction.remove(tx, half)
     transaction.remember(tx, half, False, ended)
     topic = tx.state.topics[half.topic_id]
@@ -71,7 +71,7 @@ def _rolled_back(tx: Tx, half: Half, ended: Ended) -> None:
 
 
 def _commit(tx: Tx, half: Half) -> Ended | Refused:
-    """To its queue, or to `sched` when it is due later: a delay counts from now."""
+    """Appends to a queue, or to `sched` if a delay remains: a delay counts from the commit."""
     topic = tx.state.topics[half.topic_id]
     message = transaction.message_of(tx, half)
     if message is None:

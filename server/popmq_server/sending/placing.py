@@ -1,14 +1,14 @@
-"""Where a message goes that asks for more than the next place: by the type of its topic.
+"""Places messages by the type of their topic, where plain sends need more than the next queue.
 
-    plain                     the next queue in turn, with its neighbours of the request (topic.send does these itself)
+    plain                     the next queue in turn, together with its request (topic.py does this itself)
     message group   FIFO      the queue of the group's hash: one group, one queue, one order
-    priority        PRIORITY  the queue of its number; what is higher than the last queue goes there
-    lite topic      LITE      the one queue of the lite topic, which is made if it is not there (lite_topics.py)
+    priority        PRIORITY  the queue of its number; higher numbers go to the last queue
+    lite topic      LITE      the one queue of the lite topic, created if it does not exist (lite_topics.py)
     delayed         any type but NORMAL: `sched`, until it is due (delay.py)
     half message    any type but NORMAL: `half`, until it is committed (transaction.py); then delayed or visible
     known id        topics with unique ids: stored once (unique.py)
 
-A topic refuses what its type does not keep a promise for, entry by entry; the neighbours go on.
+A topic refuses entries that its type does not support; the other entries of the request are stored.
 """
 
 from popmq_server.commands import Place
@@ -25,7 +25,7 @@ _NONE = Extra()
 
 
 def is_plain(found: Topic, messages: tuple[Outgoing, ...]) -> bool:
-    """Whether a request needs nothing of this module: the way of most messages, kept short."""
+    """Whether a request needs nothing from this module: the fast path of most messages."""
     if found.type in ("FIFO", "PRIORITY", "LITE") or found.unique_ids_ms:
         return False
     if found.message_bytes_max and any(quotas.too_large(found, message) for message in messages):
@@ -34,7 +34,7 @@ def is_plain(found: Topic, messages: tuple[Outgoing, ...]) -> bool:
 
 
 def place(tx: Tx, found: Topic, messages: tuple[Outgoing, ...]) -> tuple[Place | Refused, ...]:
-    """Stores the good ones; where each of them is, in order, or why it is refused."""
+    """Stores the valid messages; returns the place of each, in order, or why it is refused."""
     places: list[Place | Refused] = []
     visible: list[tuple[int, Outgoing]] = []
     repeats: list[tuple[int, int]] = []
@@ -61,7 +61,7 @@ def place(tx: Tx, found: Topic, messages: tuple[Outgoing, ...]) -> tuple[Place |
 
 
 def _refusal(found: Topic, extra: Extra) -> Refused | None:
-    """What the topic's type does not allow."""
+    """Why the topic's type does not allow a message, or None."""
     if found.type == "LITE" or extra.lite_topic:
         return _lite_refusal(found, extra)
     wrong: tuple[str, str] | None = None
@@ -86,7 +86,7 @@ def _refusal(found: Topic, extra: Extra) -> Refused | None:
 
 
 def _lite_refusal(found: Topic, extra: Extra) -> Refused | None:
-    """Messages of LITE topics name their lite topic, and ask for nothing else."""
+    """Messages of LITE topics name their lite topic and may not set any other type-specific field."""
     if found.type != "LITE":
         why = f"topic {found.name!r} has type {found.type}, it has no lite topics"
         return invalid(why, field="type", action="unset lite_topic, or send to a LITE topic")
@@ -101,7 +101,7 @@ def _lite_refusal(found: Topic, extra: Extra) -> Refused | None:
 
 
 def _lite_quota(tx: Tx, found: Topic, message: Outgoing) -> Refused | None:
-    """Makes the lite topic of a message, if it is not there and there may be one more."""
+    """Creates the lite topic of a message if needed; the refusal if the quota is used up."""
     if found.type != "LITE":
         return None
     made = lite_topics.ensure(tx, found, (message.extra or _NONE).lite_topic)
@@ -109,14 +109,14 @@ def _lite_quota(tx: Tx, found: Topic, message: Outgoing) -> Refused | None:
 
 
 def _kept(tx: Tx, found: Topic, message: Outgoing) -> Place | None:
-    """The place of a message that is not visible yet; None for one that is."""
+    """Stores a half or delayed message; returns its place, None for a visible message."""
     if message.extra is not None and message.extra.transaction:
         return transaction.begin(tx, found, message)
     return delay.keep(tx, found, message)
 
 
 def append(tx: Tx, found: Topic, messages: list[tuple[int, Outgoing]]) -> list[Place]:
-    """Makes messages visible, those of one queue together; where they are, in the order given."""
+    """Makes messages visible, those of one queue together; returns their places in the given order."""
     if found.type == "LITE":
         return _append_lite(tx, found, messages)
     turn = -1
@@ -139,7 +139,7 @@ def append(tx: Tx, found: Topic, messages: list[tuple[int, Outgoing]]) -> list[P
 
 
 def _append_lite(tx: Tx, found: Topic, messages: list[tuple[int, Outgoing]]) -> list[Place]:
-    """The same in lite topics, which are there by now: each has one queue."""
+    """The same for lite topics, which exist by now: each has one queue."""
     names: dict[str, list[int]] = {}
     for rank, (_, message) in enumerate(messages):
         names.setdefault((message.extra or _NONE).lite_topic, []).append(rank)
@@ -154,5 +154,5 @@ def _append_lite(tx: Tx, found: Topic, messages: list[tuple[int, Outgoing]]) -> 
 
 
 def queue_of(message_group: str, queues: int) -> int:
-    """The queue of a message group: the same as long as the topic lives, since a FIFO topic keeps its queues."""
+    """The queue of a message group. It stays the same for the topic's life: a FIFO topic's queue count is fixed."""
     return int(U64.unpack(hash8(message_group))[0]) % queues

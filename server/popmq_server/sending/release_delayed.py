@@ -1,17 +1,17 @@
-"""Firing: delayed messages whose time has come are appended to their queues, in the order of their time.
+"""Releases delayed messages: appends due messages to their queues, in order of due time.
 
-One call moves at most FIRE_MESSAGES_MAX messages in the transaction it is given: an append and a delete that are both
-true with the same commit, or neither, so a message gets into its queue exactly once (I.12). The writer calls again
-behind the clients' commands, so a mountain that is due in one moment, or was due while the broker was down, holds up no
-request; its order is that of the due times all the same.
+One call moves at most FIRE_MESSAGES_MAX messages. The append and the delete share one transaction, so a message gets
+into its queue exactly once (I.12). The writer repeats the call between client commands, so a large backlog of due
+messages, also one that came due while the broker was down, does not delay requests. Messages still leave in order of
+their due times.
 
-    sched   both clocks:  ▲due 10:00  ▲10:05  ▲10:05 …      merged by due time, while its clock has reached it
-            our clock:    ▲09:58  ▲10:02 …                  → a list for each topic → placing.append
+    sched   both clocks:  ▲due 10:00  ▲10:05  ▲10:05 …      merged by due time, up to the time of its clock
+            our clock:    ▲09:58  ▲10:02 …                  → one list per topic → placing.append
 
-A wall clock that lags behind the broker's time holds up what waits for both. It may be set right at any moment, and
-nobody tells, so while such a message waits the clock is looked at every WALL_LOOK_MS.
+A wall clock behind the broker's time holds up the messages that need both clocks. It may be corrected at any moment
+without notice, so while such a message is overdue, the job checks the wall clock every WALL_LOOK_MS.
 
-A full store fires nothing, as it lets nobody pop (space.py).
+A full store releases nothing, just as it refuses Pops (space.py).
 """
 
 import heapq
@@ -28,20 +28,20 @@ from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import SCHED_KEY
 from popmq_server.topics import quarantine
 
-#: In one transaction; one message is always allowed.
+#: Per transaction; one message is always allowed.
 FIRE_MESSAGES_MAX = 1000
 FIRE_BYTES_MAX = 4 << 20
-#: How often a wall clock that lags is looked at: well under the lateness that we promise, and no work worth naming.
+#: How often to check a lagging wall clock: well below the promised lateness, at negligible cost.
 WALL_LOOK_MS = 100
 
 
 class Firing(Job):
-    """When to look next, and one piece."""
+    """Schedules the release of delayed messages; one step is one piece."""
 
     name = "delayed messages"
 
     def next_ms(self, tx: Tx) -> int | None:
-        """When the first delayed message is due, or is to be looked at; None when there is none."""
+        """When the first delayed message is due, or its clock is to be checked again; None without any."""
         times = []
         for clock in delay.CLOCKS:
             first = tx.kv.first("sched", bytes((clock,)))
@@ -60,14 +60,14 @@ class Firing(Job):
 
 
 class _Due(NamedTuple):
-    """One entry of `sched`, copied: puts move what a scan has shown."""
+    """One entry of `sched`, copied: later puts move the bytes that a scan returned."""
 
     key: bytes
     raw: bytes
 
 
 def _fire(tx: Tx, due: list[_Due]) -> list[int]:
-    """Moves what is due to its queue, topic by topic; each topic's messages in the order of their time. How late."""
+    """Moves due messages to their queues, each topic's in order of due time; returns the lateness of each in ms."""
     late_ms: list[int] = []
     gone: Counter[int] = Counter()
     ready: dict[int, list[Outgoing]] = {}
@@ -91,9 +91,9 @@ def _fire(tx: Tx, due: list[_Due]) -> list[int]:
 
 
 def _due(tx: Tx, messages_max: int, bytes_max: int) -> list[_Due]:
-    """The entries whose time has come, soonest first, within the bounds of one piece and the room of the store.
+    """Due entries, soonest first, within the limits of one piece and the free room.
 
-    Each is stored once more before it goes from here.
+    Checks the room for twice their size: each is stored a second time.
     """
     found: list[_Due] = []
     size = 0
@@ -107,6 +107,6 @@ def _due(tx: Tx, messages_max: int, bytes_max: int) -> list[_Due]:
 
 
 def _due_by(tx: Tx, clock: int) -> Iterator[delay.Entry]:
-    """What of one clock's entries is due."""
+    """The due entries of one clock."""
     until_ms = delay.due_by(tx, clock)
     return itertools.takewhile(lambda entry: SCHED_KEY.unpack(entry[0])[1] <= until_ms, delay.waiting(tx.kv, clock))

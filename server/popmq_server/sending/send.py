@@ -1,11 +1,11 @@
-"""Send: a request becomes places in a topic, once however often it is tried.
+"""Send: stores a request's messages in a topic, once, however often the request is retried.
 
-    Send ──▶ this request number was answered already?  ──▶ the first answer
+    Send ──▶ request number answered before?            ──▶ the first answer
          ──▶ plain messages: one queue, in order            (topic.append)
          ──▶ the others: by message group, priority, time   (placing.place)
 
-Producers are de-duplicated by request: a key for each message would cost more than the message (topic.py). A producer
-names itself once and numbers its requests; a number lies beside the producer's last one and is kept DEDUP_KEEP_MS.
+Producers are deduplicated by request: one key per message would cost more than the message (topic.py). A producer has
+one id and numbers its requests; `dedup` stores the numbers of one producer side by side for DEDUP_KEEP_MS.
 """
 
 import json
@@ -25,7 +25,7 @@ DEDUP_KEEP_MS = 600_000
 
 
 def send(tx: Tx, command: Send) -> Sent:
-    """Stages the good entries of a request into one queue; a request number that was seen stores nothing."""
+    """Stages the valid entries of a request; a repeated request number stores nothing."""
     topic = tx.topic(command.topic)
     if topic is None or topic.is_dead_letter:
         raise topic_not_found(command.topic)
@@ -36,7 +36,7 @@ def send(tx: Tx, command: Send) -> Sent:
         key = hash16(command.producer_id) + U64.pack(command.request_number)
         if (seen := _seen(tx, key, topic, len(messages))) is not None:
             return seen
-    permission.check_send(topic)  # behind the look for a repeat: what was stored before is told
+    permission.check_send(topic)  # after the look for a repeat: a stored request still gets its answer
     if not messages:
         return Sent(0, 0, False)
     quotas.check_send(tx, topic, messages)
@@ -55,7 +55,7 @@ def send(tx: Tx, command: Send) -> Sent:
 
 
 def _check_types(topic: Topic, types: frozenset[str]) -> None:
-    """Refused for messages of another kind than the topic's, where the caller cares."""
+    """Refuses messages of another type than the topic's, if the caller named types."""
     if types and types != {topic.type}:
         kinds = ", ".join(sorted(types))
         raise invalid(
@@ -66,7 +66,7 @@ def _check_types(topic: Topic, types: frozenset[str]) -> None:
 
 
 def _stored(messages: tuple[Outgoing, ...], places: tuple[Place | Refused, ...] | None) -> list[Outgoing]:
-    """The messages that are new in the topic."""
+    """The messages that were new to the topic."""
     if places is None:
         return list(messages)
     pairs = zip(messages, places, strict=True)
@@ -74,7 +74,7 @@ def _stored(messages: tuple[Outgoing, ...], places: tuple[Place | Refused, ...] 
 
 
 def _encoded(places: tuple[Place | Refused, ...] | None) -> bytes:
-    """What a repeated request is told of messages that do not follow each other in one queue."""
+    """The places for the answer to a repeated request, if they are not consecutive in one queue."""
     if places is None:
         return b""
     rows = [
@@ -93,13 +93,13 @@ def _decoded(raw: memoryview) -> tuple[Place | Refused, ...] | None:
 
 
 def _seen(tx: Tx, key: bytes, topic: Topic, count: int) -> Sent | None:
-    """The first answer to this request number, while it is remembered; Refused when it was another request."""
+    """The first answer to this request number while it is remembered; Refused if the number was of another request."""
     raw = tx.kv.get("dedup", key)
     if raw is None:
         return None
     sent_ms, topic_id, queue, first, stored = DEDUP_VALUE.unpack_from(raw)
     if tx.now_ms - sent_ms > DEDUP_KEEP_MS or topic_id not in tx.state.topics:
-        return None  # also when the topic was purged: nobody was told that the first try was stored
+        return None  # also after a purge: no producer was told that the first try was stored
     if (topic_id, stored) != (topic.topic_id, count):
         raise Refused(
             "REQUEST_NUMBER_REUSED",
@@ -111,10 +111,10 @@ def _seen(tx: Tx, key: bytes, topic: Topic, count: int) -> Sent | None:
 
 
 def _remember(tx: Tx, key: bytes, value: bytes) -> None:
-    """Puts the request beside the producer's last one, and drops up to two of its own that are too old.
+    """Stores the request number, and drops up to two of the same producer that are too old.
 
-    A producer's numbers lie side by side and grow, so its oldest are at the front: no index by time is needed for
-    those who go on sending. Those who stopped are swept by housekeeping.
+    A producer's numbers ascend, so its oldest keys come first: active producers need no index by time. Housekeeping
+    removes the numbers of producers that stopped.
     """
     cursor = tx.kv.cursor("dedup")
     stale: list[bytes] = []

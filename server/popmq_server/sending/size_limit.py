@@ -1,15 +1,15 @@
-"""Retention by size: a topic with `bytes_max` makes room before it stores, or refuses to.
+"""Retention by size: a topic with `bytes_max` drops old messages before it stores new ones, or refuses the Send.
 
     Send ──▶ it fits ───────────────────────────────────────────────▶ stored
-         ──▶ the oldest that may go are enough ──▶ they go ─────────▶ stored      the same transaction
+         ──▶ droppable chunks are enough ──▶ they are dropped ──────▶ stored      the same transaction
          ──▶ they are not ──▶ STORAGE_FULL, naming the group that holds the most
 
-    may go     what every group has moved past; by_age whatever is oldest, and the unread of it is counted as expired
-    may not    a chunk that a lease or an entry of a retry topic points into: it is skipped, not stopped at
+    droppable      what every group has passed; by_age the oldest, whose unread messages are counted as expired
+    not droppable  a chunk that a lease or an entry of a retry topic points into: the search skips it and goes on
 
-So a send never passes the limit. What the broker itself appends (dead letters, messages that became due) is stored all
-the same, and the topic is trimmed in the next transaction; so is one whose limit was lowered. Each piece looks at
-CHUNKS_MAX chunks. Bytes are those of the chunks (records.TopicStat), not of keys and indexes.
+A Send never exceeds the limit. What the broker itself appends (dead letters, delayed messages) is stored in any case,
+and the next transaction trims the topic; a topic whose limit was lowered is trimmed too. Each piece looks at CHUNKS_MAX
+chunks. Sizes are those of the chunks (records.TopicStat), without keys and indexes.
 """
 
 from popmq_server.errors import Refused, invalid, storage_full
@@ -21,16 +21,16 @@ from popmq_server.state.tx import Tx
 from popmq_server.topics import backlog
 from popmq_server.topics.topic import flush
 
-#: Chunks that one piece looks at.
+#: Chunks that one piece examines.
 CHUNKS_MAX = 200
-#: Chunks of other topics that one piece steps over to find those of a LITE topic: some 5 ms.
+#: Chunks of other topics that one piece skips to find those of a LITE topic: some 5 ms.
 OTHERS_MAX = 2000
-#: A topic in which nothing could go is looked through again, beyond one piece, at most so often.
+#: Minimum time between two searches, beyond one piece, of a topic without droppable chunks.
 TRIM_AGAIN_MS = 1000
 
 
 def make(tx: Tx, topic: Topic, messages: tuple[Outgoing, ...]) -> None:
-    """Room for a request, before anything of it is stored; Refused when there is none, and then nothing has changed."""
+    """Makes room for a request before any of it is stored. Refused if it cannot; nothing has changed then."""
     if not topic.bytes_max:
         return
     size = sum(len(message.data) + RECORD.size for message in messages)
@@ -45,9 +45,9 @@ def make(tx: Tx, topic: Topic, messages: tuple[Outgoing, ...]) -> None:
 
 
 def _free(tx: Tx, topic: Topic, size: int) -> None:
-    """Drops what is needed.
+    """Drops chunks until `size` bytes fit.
 
-    What this commit has staged is written first, if it may go too: a burst into a topic that forgets is not refused.
+    Flushes this commit's staged messages first if they may be dropped too: a burst into such a topic is not refused.
     """
     over = _over(tx, topic, size)
     if over <= 0:
@@ -64,13 +64,13 @@ def _free(tx: Tx, topic: Topic, size: int) -> None:
 
 
 def _over(tx: Tx, topic: Topic, size: int) -> int:
-    """By how much `size` bytes more would pass the limit."""
+    """By how many bytes `size` more would exceed the limit."""
     stored = tx.state.topic_stat.get(topic.topic_id, TopicStat()).bytes
     return stored + tx.coming.get(topic.topic_id, 0) + size - topic.bytes_max
 
 
 def _forgets(tx: Tx, topic: Topic) -> bool:
-    """Whether what nobody has read may go."""
+    """Whether retention may drop messages that no group has read."""
     return topic.by_age or not tx.state.topic_groups.get(topic.topic_id)
 
 
@@ -79,11 +79,11 @@ def _sum(found: list[tuple[Topic, Chunk]]) -> int:
 
 
 def spare(tx: Tx, topic: Topic, wanted: int) -> list[tuple[Topic, Chunk]]:
-    """Chunks that may go, the oldest first, until they have `wanted` bytes; fewer when there are no more.
+    """Droppable chunks, oldest first, until they have `wanted` bytes; fewer if there are no more.
 
-    Looks at CHUNKS_MAX chunks; where all of these are not enough the next look goes on, remembered in memory. Of a LITE
-    topic each lite topic has read its own as far as it has: one that has not does not end the search. Its chunks lie
-    among those of other topics, which are stepped over once: the next search begins at the first that is its own.
+    Looks at CHUNKS_MAX chunks; the next search continues where this one stopped, remembered in memory. In a LITE topic
+    an undroppable chunk does not end the search, since each lite topic has its own positions. Chunks of other topics
+    lie in between; they are skipped once: later searches start at the first chunk of this topic.
     """
     state, topic_id = tx.state, topic.topic_id
     found, looked, others = list[tuple[Topic, Chunk]](), 0, 0
@@ -110,9 +110,9 @@ def spare(tx: Tx, topic: Topic, wanted: int) -> list[tuple[Topic, Chunk]]:
 
 
 def _full(tx: Tx, topic: Topic, size: int) -> Refused:
-    """Why there is no room, and who could make it. When not all was looked at, housekeeping begins to trim at once."""
+    """The refusal, naming who could make room. After an incomplete search, housekeeping starts to trim at once."""
     state, topic_id = tx.state, topic.topic_id
-    state.firsts.pop(topic_id, None)  # an aborted commit may have moved it too far
+    state.firsts.pop(topic_id, None)  # an aborted commit may have advanced it too far
     if topic_id in state.looked and tx.now_ms - state.trimmed.get(topic_id, 0) >= TRIM_AGAIN_MS:
         state.looked.pop(topic_id)
         state.trims[topic_id] = max(size, state.trims.get(topic_id, 0))
@@ -126,7 +126,7 @@ def _full(tx: Tx, topic: Topic, size: int) -> Refused:
 
 
 def trim(tx: Tx) -> bool:
-    """One piece for each topic that is to be trimmed; whether there is more to do now."""
+    """Trims each marked topic by one piece; returns whether there is more to do now."""
     state = tx.state
     for topic_id, size in list(state.trims.items()):
         topic = state.topics.get(topic_id)
@@ -142,7 +142,7 @@ def trim(tx: Tx) -> bool:
 
 
 def look_over(tx: Tx) -> None:
-    """Once a minute: topics beyond their limit that nobody sends to are trimmed too."""
+    """Once a minute, marks topics that are over their limit for trimming, even without Sends."""
     for topic in tx.state.named_topics():
         if topic.bytes_max and _over(tx, topic, 0) > 0:
             tx.state.trims.setdefault(topic.topic_id, 0)

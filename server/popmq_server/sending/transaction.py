@@ -1,20 +1,20 @@
 """Half messages: stored, in no queue, until their transaction is committed or rolled back.
 
     Send {transaction} ──▶ begin ──▶ half ──┬─ EndTransaction commit ──▶ visible, or delayed      end_transaction.py
-                                            ├─ EndTransaction rollback ─▶ gone
+                                            ├─ EndTransaction rollback ─▶ removed
                                             ├─ a live producer is asked every 30 s                check_back.py
-                                            └─ asked 15 times for nothing ──▶ TRANS_CHECK_MAX_TIME_TOPIC
+                                            └─ 15 checks without an end ──▶ TRANS_CHECK_MAX_TIME_TOPIC
 
     half    T + txn id        → stored ms, nonce, delay, counted checks, next check
-    hmsg    T + txn id        → crc32, message         apart, since a check changes the row above and not this one
-    hdue    T + due + txn id  → nothing                when it is checked next
-            0 + due + txn id  → T                      all checks are used up: when it is given up
-    tdone   bucket + txn id   → how it ended           for an hour, so that a repeated end is answered as the first
+    hmsg    T + txn id        → crc32, message         separate, since a check rewrites the row above and not this one
+    hdue    T + due + txn id  → nothing                time of the next check
+            0 + due + txn id  → T                      all checks are used up: time of the give-up
+    tdone   bucket + txn id   → how it ended           for an hour, so that a repeated end gets the first answer
 
-What is in none of these was never there, or was given up, or ended over an hour ago: TRANSACTION_NOT_FOUND.
+A transaction in none of these never existed, was given up, or ended over an hour ago: TRANSACTION_NOT_FOUND.
 
-Checks stand by topic and not in one row by time: half messages of topics that no producer can answer for cost nothing,
-however many there are, and an idle broker stays idle. `state.checks` knows the first one of each topic.
+Checks are ordered per topic, not globally by time: half messages of topics without a live producer cost nothing,
+however many there are, and an idle broker stays idle. `state.checks` holds the first due time of each topic.
 """
 
 import heapq
@@ -34,26 +34,26 @@ from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import HALF_KEY, HDUE_KEY, TDONE_KEY, U32
 from popmq_server.topics import quarantine
 
-#: The immunity of the reference, its pause between two checks, and how many there are before it gives up.
+#: The reference's immunity time, its pause between two checks, and its number of checks before it gives up.
 FIRST_CHECK_MS = 6_000
 CHECK_EVERY_MS = 30_000
 CHECKS_MAX = 15
-#: How long it is remembered how a transaction ended.
+#: How long the outcome of a transaction is remembered.
 DONE_KEEP_MS = 3_600_000
-#: Ended transactions that one piece of housekeeping forgets.
+#: Outcomes that one piece of housekeeping drops.
 FORGET_MAX = 1000
-#: In `hdue`: the place of those that wait for nobody.
+#: In `hdue`: the lane of half messages that wait for the give-up.
 GIVEN_UP = 0
 
 HALF = struct.Struct(">QQQHQ")
 HALF_STORED, HALF_NEXT = 0, 4
-#: commit, ended ms, nonce, queue, offset, letters of the recall handle; then that, then the message id.
+#: commit, ended ms, nonce, queue, offset, length of the recall handle; then the handle, then the message id.
 DONE = struct.Struct(">?QQIQB")
 DONE_ENDED = 1
 
 
 class Half(NamedTuple):
-    """One half message without its bytes. `delay_ms`: counted from the commit. `next_ms`: when it is looked at next."""
+    """One half message without its bytes. `delay_ms` counts from the commit. `next_ms`: time of the next check."""
 
     topic_id: int
     txn_id: int
@@ -73,12 +73,12 @@ class Half(NamedTuple):
 
     @property
     def waits_for(self) -> int:
-        """Whose producers are asked next: those of its topic, or nobody any more."""
+        """The lane of its next check: its topic, or GIVEN_UP once all checks are used up."""
         return GIVEN_UP if self.checks >= CHECKS_MAX else self.topic_id
 
 
 class Listed(NamedTuple):
-    """One row of a list."""
+    """One row of a list of half messages."""
 
     topic: str
     message_id: str
@@ -89,7 +89,7 @@ class Listed(NamedTuple):
 
 
 def begin(tx: Tx, topic: Topic, message: Outgoing) -> Place:
-    """Keeps a half message until it is ended."""
+    """Stores a half message until its transaction ends."""
     tx.room.demand(GROW, messages_bytes([value_bytes(len(message.data))]))
     extra = message.extra or Extra()
     next_ms = tx.now_ms + (extra.check_after_ms or FIRST_CHECK_MS)
@@ -102,25 +102,25 @@ def begin(tx: Tx, topic: Topic, message: Outgoing) -> Place:
 
 
 def find(tx: Tx, topic_id: int, txn_id: int) -> Half | None:
-    """A half message that is not ended."""
+    """A half message whose transaction has not ended."""
     raw = tx.kv.get("half", HALF_KEY.pack(topic_id, txn_id))
     return None if raw is None else decode(topic_id, txn_id, raw)
 
 
 def decode(topic_id: int, txn_id: int, raw: bytes | memoryview) -> Half:
-    """A value of `half`."""
+    """Decodes a value of `half`."""
     return Half(topic_id, txn_id, *HALF.unpack(raw))
 
 
 def read(raw: bytes | memoryview) -> Outgoing | None:
-    """The message of a value of `hmsg`, or None when its bytes are not what was written."""
+    """Decodes a value of `hmsg`; None if its checksum does not match."""
     if len(raw) < U32.size or zlib.crc32(raw[U32.size :]) != U32.unpack_from(raw)[0]:
         return None
     return unpack(bytes(raw[U32.size :]))
 
 
 def change(tx: Tx, half: Half, checks: int, next_ms: int) -> Half:
-    """The same half message, asked about so often, and looked at next then."""
+    """Stores the new number of checks and the time of the next one."""
     changed = half._replace(checks=checks, next_ms=next_ms)
     _unschedule(tx, half)
     _put(tx, changed)
@@ -128,7 +128,7 @@ def change(tx: Tx, half: Half, checks: int, next_ms: int) -> Half:
 
 
 def message_of(tx: Tx, half: Half) -> Outgoing | None:
-    """The message as it is committed, or None when its bytes are not what was written."""
+    """The message as it will be committed; None if its checksum does not match."""
     raw = tx.kv.get("hmsg", half.key)
     message = None if raw is None else read(raw)
     if message is None:
@@ -138,13 +138,13 @@ def message_of(tx: Tx, half: Half) -> Outgoing | None:
 
 
 def message_id_of(tx: Tx, half: Half) -> str:
-    """The message id, without a copy of the message."""
+    """The message id, without copying the message."""
     raw = tx.kv.get("hmsg", half.key)
     return "" if raw is None else packed_message_id(raw[U32.size :])
 
 
 def remove(tx: Tx, half: Half) -> None:
-    """Takes a half message out of the store, whatever becomes of it."""
+    """Removes a half message from the store."""
     tx.kv.delete("half", half.key)
     tx.kv.delete("hmsg", half.key)
     _unschedule(tx, half)
@@ -153,7 +153,7 @@ def remove(tx: Tx, half: Half) -> None:
 
 
 def set_aside(tx: Tx, half: Half) -> None:
-    """Nobody can read it: it is kept in quarantine, reported, and out of everybody's way."""
+    """Moves an unreadable half message to quarantine, which reports it, so that it does not block others."""
     raw = tx.kv.get("hmsg", half.key)
     quarantine.set_aside_waiting(tx, half.topic_id, half.txn_id, b"" if raw is None else bytes(raw))
     remove(tx, half)
@@ -170,7 +170,7 @@ def _put(tx: Tx, half: Half) -> None:
 
 
 def _unschedule(tx: Tx, half: Half) -> None:
-    """Takes its key out of `hdue`; when it was the first one, the next one is looked up."""
+    """Deletes its key from `hdue`; if it was the lane's first, finds the new first due time."""
     lane = half.waits_for
     tx.kv.delete("hdue", HDUE_KEY.pack(lane, half.next_ms, half.txn_id))
     if tx.state.checks.get(lane) == half.next_ms:
@@ -182,7 +182,7 @@ def _unschedule(tx: Tx, half: Half) -> None:
 
 
 def due(tx: Tx, lane: int, count: int) -> list[Half]:
-    """Up to `count` half messages of a topic (or GIVEN_UP) whose time has come, soonest first."""
+    """Up to `count` due half messages of a topic (or GIVEN_UP), soonest first."""
     found: list[tuple[int, int]] = []
     for key, value in tx.kv.scan("hdue", U32.pack(lane)):
         _, due_ms, txn_id = HDUE_KEY.unpack(key)
@@ -193,19 +193,19 @@ def due(tx: Tx, lane: int, count: int) -> list[Half]:
 
 
 def older(tx: Tx, topic_id: int, before_ms: int, count: int) -> list[Half]:
-    """Up to `count` half messages of a topic that were stored by then, oldest first: their ids ascend with time."""
+    """Up to `count` half messages of a topic stored by `before_ms`, oldest first: their ids ascend with time."""
     rows = itertools.islice(tx.kv.scan("half", U32.pack(topic_id)), count)
     halves = (decode(topic_id, HALF_KEY.unpack(key)[1], value) for key, value in rows)
     return list(itertools.takewhile(lambda half: half.stored_ms <= before_ms, halves))
 
 
-# ── How it ended ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Outcomes ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def remember(tx: Tx, half: Half, commit: bool, ended: Ended) -> None:
-    """Notes how a transaction ended, and what its caller is told.
+    """Stores how a transaction ended, with the answer for repeated requests.
 
-    A bucket is as long as the time that is remembered: a look-up asks two of them, and what is too old lies in front.
+    A bucket spans DONE_KEEP_MS: a look-up reads two buckets, and the oldest outcomes come first in `tdone`.
     """
     handle = ended.place.recall_handle.encode()
     head = DONE.pack(commit, tx.now_ms, half.nonce, ended.place.queue, ended.place.offset, len(handle))
@@ -214,7 +214,7 @@ def remember(tx: Tx, half: Half, commit: bool, ended: Ended) -> None:
 
 
 def ended(tx: Tx, transaction: TransactionId) -> tuple[bool, Ended] | None:
-    """(committed, what its caller was told) of a transaction that ended within the last hour."""
+    """(committed, the first answer) of a transaction that ended within the last hour."""
     bucket = tx.now_ms // DONE_KEEP_MS
     for at in (bucket, bucket - 1):
         raw = tx.kv.get("tdone", TDONE_KEY.pack(at, transaction.txn_id))
@@ -228,7 +228,7 @@ def ended(tx: Tx, transaction: TransactionId) -> tuple[bool, Ended] | None:
 
 
 def forget(tx: Tx) -> bool:
-    """Drops what is remembered too long, a piece of it; whether there may be more."""
+    """Drops one piece of outdated outcomes; returns whether there may be more."""
     stop = TDONE_KEY.pack(max(0, tx.now_ms // DONE_KEEP_MS - 1), 0)
     old = [key for key, _ in itertools.islice(tx.kv.scan("tdone"), FORGET_MAX) if key < stop]
     for key in old:
@@ -236,11 +236,11 @@ def forget(tx: Tx) -> bool:
     return len(old) == FORGET_MAX
 
 
-# ── Lists, and what is left of a deleted topic ───────────────────────────────────────────────────────────────────────
+# ── Lists, and removal with a deleted topic ──────────────────────────────────────────────────────────────────────────
 
 
 def listed(tx: Tx, name: str, count: int) -> tuple[list[Listed], int]:
-    """(at most `count` half messages that are not ended, oldest first; how many there are). `name`: "" = of all."""
+    """(at most `count` open half messages, oldest first; the total number). `name`: "" = all topics."""
     topic = tx.topic(name)
     if name and topic is None:
         raise topic_not_found(name)
@@ -263,7 +263,7 @@ def _ids(tx: Tx, topic_id: int) -> Iterator[tuple[int, int]]:
 
 
 def drop(tx: Tx, topic_id: int, messages_max: int) -> int:
-    """Removes up to `messages_max` half messages of a deleted topic; how many more might go."""
+    """Removes up to `messages_max` half messages of a deleted topic; returns how many more may be removed."""
     found = [txn_id for txn_id, _ in itertools.islice(_ids(tx, topic_id), messages_max)]
     for txn_id in found:
         if (half := find(tx, topic_id, txn_id)) is not None:

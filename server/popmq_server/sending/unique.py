@@ -1,22 +1,22 @@
-"""Topics with unique ids: a message id is stored once in the topic's time; another Send of it gets the first place.
+"""Unique ids: a topic stores a message id once within its `unique_ids_ms`; a repeated Send gets the first place.
 
     uid   T + end of the bucket in seconds [4] + hash16(id)  →  stored ms, queue, offset, kind, name
 
-    ──┬───────────┬───────────┬───────────┬──▶ time         a bucket is half the topic's time wide
-      old         │◀─── the topic's time ─┼─▶ now           three of them can hold an id that still counts
+    ──┬───────────┬───────────┬───────────┬──▶ time         a bucket spans half of unique_ids_ms
+      old         │◀── unique_ids_ms ─────┼─▶ now           three buckets can hold ids that are still valid
       swept       look-ups                puts
 
-An id is one random key: the price that ordinary topics do not pay. Measured, 1,000 messages a commit, 2 cores:
+An id costs one random key, which ordinary topics do not pay. Measured, 1,000 messages a commit, 2 cores:
 
     messages/s                    ordinary topic    ids compared, none yet    with 1,000,000 ids
     without fsync                 428,000           95,000                    52,000
     with fsync                    209,000           40,000                    30,000
 
-and some 100 bytes of the store for each id. Buckets that are too old go from the front, in bounded pieces.
+and some 100 bytes of the store per id. Housekeeping removes outdated buckets from the front, in bounded pieces.
 
-A bucket's key says when it ends, so its ids are understood whatever the topic's time was when they came: a shorter time
-forgets at once what is older, a longer one still finds what was not swept yet. A message that never became visible
-(recalled, rolled back) gives its id free again.
+A bucket's key holds its end, so its ids stay valid if `unique_ids_ms` changes: a shorter time ignores older ids at
+once, a longer one still finds what was not swept yet. A message that never became visible (recalled, rolled back)
+releases its id.
 """
 
 import struct
@@ -27,7 +27,7 @@ from popmq_server.model.records import Topic
 from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import U32, hash16
 
-#: Ids that one piece of housekeeping forgets.
+#: Ids that one piece of housekeeping removes.
 SWEEP_MAX = 2000
 
 #: T, end of the bucket in seconds; then the hash of the id.
@@ -38,7 +38,7 @@ _VISIBLE, _DELAYED, _HALF = 0, 1, 2
 
 
 class Ids:
-    """What a request needs to know of the ids of its topic: which buckets there are, and which ids it had itself."""
+    """The known ids of a request's topic: its valid buckets, and the ids within the request itself."""
 
     def __init__(self, tx: Tx, topic: Topic) -> None:
         self._tx = tx
@@ -47,13 +47,13 @@ class Ids:
         self._buckets = _buckets(tx, topic) if topic.unique_ids_ms else []
 
     def first(self, message: Outgoing, number: int) -> int:
-        """The number of the first message of the request that has this id: its own, when it is the first."""
+        """The number of the request's first message with this id: its own, if it is the first."""
         return self._numbers.setdefault(message.message_id, number) if self._topic.unique_ids_ms else number
 
     def known(self, message: Outgoing) -> Place | None:
-        """Where a message of this id is, when it was stored in the topic's time: the last one of them.
+        """The place of the latest message stored with this id within `unique_ids_ms`, or None.
 
-        All buckets are asked: when the topic's time was changed, the one that ends last need not be the youngest.
+        Reads all buckets: after `unique_ids_ms` has changed, the bucket that ends last need not be the newest.
         """
         found = None
         name = hash16(message.message_id) if self._buckets else b""
@@ -65,7 +65,7 @@ class Ids:
         return found
 
     def remember(self, message: Outgoing, place: Place) -> None:
-        """Notes where a message is, in the bucket of now."""
+        """Stores the place of a message in the current bucket."""
         if self._topic.unique_ids_ms:
             width_s = -(-self._topic.unique_ids_ms // 2000)
             bucket = _bucket(self._topic, (self._tx.now_ms // 1000 // width_s + 1) * width_s)
@@ -76,7 +76,7 @@ class Ids:
 
 
 def _read(raw: memoryview) -> tuple[int, Place]:
-    """(stored ms, where the first message of this id is)."""
+    """(stored ms, the place of the first message with this id)."""
     stored_ms, queue, offset, kind = VALUE.unpack_from(raw)
     text = bytes(raw[VALUE.size :]).decode()
     return stored_ms, Place(queue, offset, text if kind == _DELAYED else "", text if kind == _HALF else "", True)
@@ -87,9 +87,9 @@ def _bucket(topic: Topic, end_s: int) -> bytes:
 
 
 def _buckets(tx: Tx, topic: Topic) -> list[bytes]:
-    """The buckets that may hold an id that still counts: those that did not end before the topic's time.
+    """The buckets that may hold valid ids: those that end after `unique_ids_ms` ago.
 
-    From each bucket one step to the next: no bucket is walked through.
+    Seeks from each bucket to the next without reading its ids.
     """
     found: list[bytes] = []
     cursor, prefix = tx.kv.cursor("uid"), U32.pack(topic.topic_id)
@@ -104,7 +104,7 @@ def _buckets(tx: Tx, topic: Topic) -> list[bytes]:
 
 
 def forget(tx: Tx, topic: Topic, message_id: str, name: str) -> None:
-    """Gives an id free whose message will never be visible; `name` is its recall handle or transaction id."""
+    """Releases the id of a message that never becomes visible; `name` is its recall handle or transaction id."""
     for bucket in _buckets(tx, topic) if topic.unique_ids_ms else ():
         key = bucket + hash16(message_id)
         raw = tx.kv.get("uid", key)
@@ -113,7 +113,7 @@ def forget(tx: Tx, topic: Topic, message_id: str, name: str) -> None:
 
 
 def sweep(tx: Tx) -> bool:
-    """Forgets ids of buckets that are too old, a piece of them; whether there may be more."""
+    """Removes one piece of outdated ids; returns whether there may be more."""
     left = SWEEP_MAX
     for topic in list(tx.state.named_topics()):
         prefix, stale = U32.pack(topic.topic_id), list[bytes]()
