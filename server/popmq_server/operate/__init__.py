@@ -1,1 +1,1 @@
-"""Orders of operators: redrive, purge, resume; expiry of idle subscriptions."""
+"""Operator commands (redrive, purge, resume) and the expiry of idle subscriptions."""

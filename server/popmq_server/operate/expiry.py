@@ -1,16 +1,16 @@
-"""Idle subscriptions: without a bound, one that nobody reads any more would keep its messages for ever.
+"""Expiry of idle subscriptions: without a limit, a subscription that nobody reads would keep its messages forever.
 
     read ──── nobody reads ────▶ idle ─────── warned ──── `ahead` ──▶ removed: subscription_expiry_ms after the read
-      ▲      IDLE_AFTER_MS        │ idle_ms   │ warned_ms           what it had not read: TopicStat.abandoned
+      ▲      IDLE_AFTER_MS        │ idle_ms   │ warned_ms           its unread messages: TopicStat.abandoned
       └──── any read, heartbeat, change of its offsets or settings ◀──┘
 
-A subscription is a group in a topic that it has named. It is in use while somebody reads it (State.last_read), and
-while it has leases, retries, backoffs, messages that wait for their turn, or a sweep. Once it is removed the topic does
-not know the group: retention does not wait for it, and if it comes back it is new there.
+A subscription is a group in a topic that it has named. It is in use while a client reads it (State.last_read), and
+while it has leases, retries, backoffs, waiting messages or a sweep. After the removal the topic no longer knows the
+group: retention does not wait for it, and if it returns, it starts as a new group.
 
-The last read is in memory, and `idle_ms` is stored only once a subscription is idle: reading costs no write. Whatever
-a restart forgets makes a subscription expire later, never earlier. None expires that was not warned of `ahead` before,
-nor in the first hour of a broker that was down: its consumers must have time to come back.
+The last read is in memory, and `idle_ms` is stored only once a subscription is idle: reading costs no write. What a
+restart forgets can only delay the expiry, never advance it. A subscription expires only after a warning `ahead` of
+time, and never in the first hour after a start: its consumers must have time to return.
 """
 
 from collections import deque
@@ -24,29 +24,29 @@ from popmq_server.storage.keys import STAT_KEY
 from popmq_server.topics import quotas
 from popmq_server.topics.removal import drop_range
 
-#: Bounds of `subscription_expiry_ms`, where it is not 0.
+#: Limits of `subscription_expiry_ms`, where it is not 0.
 EXPIRY_MS_MIN, EXPIRY_MS_MAX = 3_600_000, 10 * 365 * 86_400_000
-#: How long before it expires a subscription is warned of: a week, or a quarter of a short expiry.
+#: How long before its expiry a subscription is warned: a week, or a quarter of a short expiry.
 AHEAD_MS_MAX = 7 * 86_400_000
-#: How often all subscriptions are looked at.
+#: Interval between two rounds over all subscriptions.
 LOOK_EVERY_MS = 600_000
-#: A subscription that was read within this time is in use: nothing is written for it.
+#: A subscription read within this time is in use; nothing is written for it.
 IDLE_AFTER_MS = 3_600_000
-#: A broker that was down gives its consumers so much time.
+#: No subscription expires this soon after a start.
 GRACE_MS = 3_600_000
-#: Subscriptions looked at in one piece, and those of lite topics that one piece removes.
+#: Subscriptions that one piece looks at, and subscriptions of lite topics that one piece removes.
 LOOKS_MAX, LITES_MAX = 500, 200
 
 Where = tuple[int, int]
 
 
 def ahead_ms(expiry_ms: int) -> int:
-    """How long before its end a subscription is warned of."""
+    """How long before its expiry a subscription is warned."""
     return min(AHEAD_MS_MAX, expiry_ms // 4)
 
 
 def expires_ms(group: Group, subscription: Subscription, read_ms: int) -> int:
-    """When a subscription expires, if nobody reads it until then; 0 = never, or it is in use."""
+    """When a subscription expires unless somebody reads it; 0 = never, or it is in use."""
     if not subscription.idle_ms or read_ms > subscription.idle_ms or not group.subscription_expiry_ms:
         return 0
     ahead = ahead_ms(group.subscription_expiry_ms)
@@ -55,7 +55,7 @@ def expires_ms(group: Group, subscription: Subscription, read_ms: int) -> int:
 
 
 def attend(tx: Tx, command: Attend) -> None:
-    """Members of a group are there, and may read these topics."""
+    """Notes that live members of a group may read these topics."""
     group = tx.group(command.group)
     for topic in filter(None, map(tx.topic, command.topics)):
         if group is not None:
@@ -63,28 +63,28 @@ def attend(tx: Tx, command: Attend) -> None:
 
 
 def in_use(tx: Tx, where: Where) -> bool:
-    """Whether a subscription has anything under way."""
+    """Whether a subscription has leases, retries, backoffs, waiting messages or a sweep."""
     stat = tx.state.stat.get(where, Stat())
     return bool(stat.retry or stat.waiting or any(tx.state.held.get(where, Held())) or where in tx.state.sweeps)
 
 
 class Expiry:
-    """Looks over all subscriptions. A job of housekeeping.py."""
+    """Checks all subscriptions in rounds. A job of housekeeping.py."""
 
     def __init__(self, now_ms: int) -> None:
         self._started_ms = now_ms
         self._look_ms = now_ms
-        #: Topics that this round has not looked at yet; one that it looks at, and the groups of it that are left.
+        #: Topics left in this round; the current topic, and its groups that are left.
         self._round: deque[int] = deque()
         self._topic_id = 0
         self._groups: deque[int] = deque()
-        #: When a subscription was last seen with something under way.
+        #: When a round last saw a subscription in use.
         self._used: dict[Where, int] = {}
-        #: Of a subscription of a LITE topic that is being removed: its lite topics that are left.
+        #: For each subscription of a LITE topic under removal: its remaining lite topics.
         self._lites: dict[Where, deque[int]] = {}
 
     def run(self, tx: Tx) -> bool:
-        """One piece; whether there is more to do now."""
+        """Runs one piece; returns whether there is more to do now."""
         if not self._round and not self._groups:
             if tx.now_ms < self._look_ms:
                 return False
@@ -105,11 +105,11 @@ class Expiry:
         return True
 
     def _look_at(self, tx: Tx, group: Group, topic: Topic) -> bool:
-        """Moves one subscription on; whether its removal has to go on."""
+        """Updates one subscription; returns whether its removal has to continue."""
         where = (group.group_id, topic.topic_id)
         now = tx.state.subscriptions.get(where, Subscription())
         used_ms = max(tx.state.last_read.get(where, 0), self._used.get(where, 0))
-        if in_use(tx, where) or not (used_ms or now.idle_ms):  # nothing is known since the start: as if it was used now
+        if in_use(tx, where) or not (used_ms or now.idle_ms):  # nothing known since the start counts as used now
             used_ms = self._used[where] = tx.now_ms
         if used_ms > now.idle_ms:
             after = now._replace(idle_ms=used_ms if tx.now_ms - used_ms >= IDLE_AFTER_MS else 0, warned_ms=0)
@@ -123,7 +123,7 @@ class Expiry:
         return False
 
     def _warned(self, tx: Tx, group: Group, topic: Topic, now: Subscription) -> Subscription:
-        """Tells of a subscription that will expire; one that has more time again is to be told of anew."""
+        """Warns before a subscription expires; drops the warning if a new setting leaves it more time."""
         expiry = group.subscription_expiry_ms
         if not expiry or tx.now_ms - now.idle_ms < expiry - ahead_ms(expiry):
             return now._replace(warned_ms=0)
@@ -141,7 +141,7 @@ class Expiry:
         return warned
 
     def _remove(self, tx: Tx, group: Group, topic: Topic) -> bool:
-        """One piece of a removal; whether there is more. Of a LITE topic its lite topics go first."""
+        """Removes one piece; returns whether there is more. A LITE topic's lite topics go first."""
         where = (group.group_id, topic.topic_id)
         if topic.type == "LITE":
             if where not in self._lites:
@@ -164,7 +164,7 @@ class Expiry:
 
 
 def unread(tx: Tx, group: Group, topic: Topic) -> int:
-    """Messages that a group has not read yet."""
+    """The number of messages that a group has not read yet."""
     where = (group.group_id, topic.topic_id)
     if topic.type == "LITE":
         return tx.state.unread.get(where, 0)
@@ -172,7 +172,7 @@ def unread(tx: Tx, group: Group, topic: Topic) -> int:
 
 
 def _forget(tx: Tx, where: Where) -> None:
-    """The group has no position in the topic any more. Nothing of it is under way: there are only numbers."""
+    """Removes the group's position in the topic. The subscription is not in use, so there are only counters."""
     state, topic = tx.state, tx.state.topics.get(where[1])
     if topic is None or where not in state.stat:
         return

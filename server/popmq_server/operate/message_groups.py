@@ -1,12 +1,12 @@
-"""Message groups as an operator sees them: what waits, what is locked, what a failure stopped; and going on again.
+"""Message groups for operators: lists waiting, locked and stopped ones, and resumes stopped ones.
 
-stopped ──── resume ────────▶ its head is tried anew, its attempts from 0
-        ──── dead letter ───▶ the head goes to the dead-letter topic, the message group goes on behind it
+stopped ──── resume ────────▶ its head is delivered again, its attempts from 0
+        ──── dead letter ───▶ the head goes to the dead letter topic, the message group continues behind it
 
-Mostly it is the head that stopped it. Messages of one lease may fail apart, though: then what failed last stands in
-front of what stopped the message group, or both did; resume lets all of them go on.
+Usually only the head has stopped it. But messages of one lease may fail separately: then a later failure stands in
+front of the message that stopped the message group, or both stopped it; resume releases all of them.
 
-Of a LITE topic each lite topic is one message group, by its name.
+In a LITE topic each lite topic is one message group, with its name.
 """
 
 import os
@@ -27,7 +27,7 @@ from popmq_server.topics.log import Log, located
 
 
 class MessageGroupNumbers(NamedTuple):
-    """One message group: `waiting` for its turn, `leased` undone under leases and in backoff, stopped and why."""
+    """One message group: `waiting` messages, `leased` ones (undone, or in backoff), whether it is stopped, and why."""
 
     name: str
     waiting: int
@@ -39,7 +39,7 @@ class MessageGroupNumbers(NamedTuple):
 def listed(
     tx: Tx, topic_name: str, group_name: str, groups_max: int, stopped_only: bool
 ) -> tuple[list[MessageGroupNumbers], int, int]:
-    """At most `groups_max` message groups, the stopped first; how many messages wait in all, how many are stopped."""
+    """(at most `groups_max` message groups, stopped first; the number of waiting messages; of stopped groups)."""
     group, topic = tx.group(group_name), tx.topic(topic_name)
     if group is None or topic is None or topic.type != "LITE":
         group, topic = resolve(tx, topic_name, group_name)
@@ -69,7 +69,7 @@ def listed(
 
 
 def _names(tx: Tx, topic: Topic, where: tuple[int, int], wanted: set[bytes]) -> dict[bytes, str]:
-    """The texts of hashed message groups, read from one of their messages each, waiting or leased."""
+    """The names of hashed message groups, each read from one of its waiting or leased messages."""
     log, names = Log(tx.kv), dict[bytes, str]()
     places: dict[bytes, tuple[int, int]] = {}
     for message_group in wanted:
@@ -88,9 +88,9 @@ def _names(tx: Tx, topic: Topic, where: tuple[int, int], wanted: set[bytes]) -> 
 
 
 def resume(tx: Tx, command: ResumeMessageGroup) -> bool:
-    """Lets a stopped message group go on; Refused MESSAGE_NOT_FOUND when it is not stopped.
+    """Resumes a stopped message group; Refused MESSAGE_NOT_FOUND if it is not stopped.
 
-    Whether something is left, since one transaction writes only so many bytes of dead letters.
+    Returns whether stopped messages are left: one transaction writes only so many bytes of dead letters.
     """
     group, topic = tx.group(command.group), tx.topic(command.topic)
     if group is not None and topic is not None and topic.type == "LITE":
@@ -124,7 +124,7 @@ def resume(tx: Tx, command: ResumeMessageGroup) -> bool:
 
 
 def _bury(tx: Tx, where: tuple[int, int], entry: Waiting) -> None:
-    """What stopped a message group goes to the dead-letter topic, as a CheckPoint of its own that nobody stores."""
+    """Moves a stopped message to the dead letter topic, as the only member of a CheckPoint that is not stored."""
     run = Run(entry.queue, entry.offset, 1, entry.attempts, entry.position, entry.size, entry.first_pop_ms)
     chunk = Log(tx.kv).chunk_of(entry.position)
     nonce = int.from_bytes(os.urandom(8), "big")

@@ -1,18 +1,18 @@
-"""Removes what a deleted topic or group left in the store, PURGE_KEYS_MAX keys in a transaction.
+"""Removes the remains of deleted topics and groups from the store, PURGE_KEYS_MAX keys per transaction.
 
-The name is gone since the delete, and ids are never reused, so nobody can meet what is still there. The job is a record
-in `purge`: a restart goes on with it.
+The delete has removed the name, and ids are never reused, so no client can reach the rest. The job is a record in
+`purge`, so it continues after a restart.
 
-A purged topic is made anew, under its name and with its settings: its messages are those of a topic that is deleted,
-and nothing of them can come back, be it delayed, half, leased or sent once more. Its offsets go on: queues begin where
-the old ones ended, and groups, with their numbers and filters, stand at these ends. A sealed token of an owner stays
+PurgeTopic replaces a topic by a new one with its name and settings. The old topic's messages go as those of a deleted
+topic and cannot return, whether delayed, half, leased or sent again. Offsets continue: queues begin where the old ones
+ended, and groups keep their counters and filters, with their positions at these ends. A sealed token of an owner stays
 sealed: a reader that repeats it learns that its messages are lost, and gets no new ones for them.
 
          queue      0 ───────────────────────────▶ 17          17
          topic 3    ▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪  in `purge`    topic 9     empty: the same name, queues, groups, retention …
 
-A deleted topic takes its chunks, queues and history along, and of each group what it had there; a deleted group its
-positions, retries, owners and leases. Leases of either that end before their turn just go.
+Removing a topic removes its chunks, queues and history, and each group's state in it; removing a group removes its
+positions, retries, owners and leases. Leases of either are dropped without a revive.
 """
 
 from typing import Any
@@ -32,16 +32,16 @@ from popmq_server.topics.removal import OF_TOPIC, drop_range
 
 PURGE_KEYS_MAX = 1000
 
-#: Databases whose keys start with the group id, and then the topic id but for `own`.
+#: Databases whose keys start with the group id and, except in `own`, the topic id.
 _OF_GROUP = ("rq", "fwait", "tok", "poff", "begin", "stat", "sub", "own")
 
 
 def purge_topic(tx: Tx, command: PurgeTopic) -> int:
-    """Drops all messages of a topic, at once for everybody; parked Pops go on to wait. How many it had."""
+    """Drops all messages of a topic for all groups at once; returns their number. Parked Pops keep waiting."""
     old = tx.topic(command.name)
     if old is None:
         raise topic_not_found(command.name, "name")
-    topic.flush(tx)  # what this commit has appended is of the old one
+    topic.flush(tx)  # what this commit has appended belongs to the old topic
     state, waiting = tx.state, tx.state.topic_stat.get(old.topic_id, TopicStat())
     dropped = backlog.stored(state, old) + waiting.delayed + waiting.half
     made = old._replace(topic_id=tx.next("entity"))
@@ -63,7 +63,7 @@ def purge_topic(tx: Tx, command: PurgeTopic) -> int:
 
 
 def _bind_anew(tx: Tx, group_id: int, old: Topic, made: Topic) -> None:
-    """A group goes on at the ends. Its numbers stay: what it had not finished is as if it had never begun there."""
+    """Moves a group to the ends of the new topic. Its counters stay; its start moves past what it had not finished."""
     state, where = tx.state, (group_id, made.topic_id)
     ends = [state.queue_max[(made.topic_id, queue)] for queue in range(made.queues)]
     for queue, end in enumerate(ends):
@@ -78,7 +78,7 @@ def _bind_anew(tx: Tx, group_id: int, old: Topic, made: Topic) -> None:
 
 
 def _keep_tokens(tx: Tx, old: Topic, made: Topic) -> None:
-    """Each open token is a sealed one of the new topic, without its messages."""
+    """Binds each open token to the new topic, sealed and without messages."""
     state = tx.state
     for key, token in list(state.tokens.items()):
         if key[1] == old.topic_id and key[0] in state.groups:
@@ -89,9 +89,9 @@ def _keep_tokens(tx: Tx, old: Topic, made: Topic) -> None:
 
 
 def step(tx: Tx, entity_id: int, kind: str, keys_max: int = PURGE_KEYS_MAX) -> None:
-    """One piece of at most `keys_max` keys; with the last one the job goes too.
+    """Removes at most `keys_max` keys; the last piece also removes the job.
 
-    The tables forget the entity only when its ranges are gone, so that a restart in between finds the same job.
+    The tables forget the entity only after its ranges are removed, so a restart in between finds the same job.
     """
     if kind == "lite":
         left = lite_removal.step(tx, entity_id, keys_max)
@@ -110,7 +110,7 @@ def step(tx: Tx, entity_id: int, kind: str, keys_max: int = PURGE_KEYS_MAX) -> N
 
 
 def _drop_topic(tx: Tx, topic_id: int, left: int) -> int:
-    """What a topic and its groups left; how many more keys may go in this piece."""
+    """Removes the keys of a topic and of its groups in it; returns how many more may go in this piece."""
     for group_id in tx.state.topic_groups.get(topic_id, ()):
         for name in _OF_GROUP[:-1]:
             left = drop_range(tx, name, STAT_KEY.pack(group_id, topic_id), left)
@@ -120,9 +120,9 @@ def _drop_topic(tx: Tx, topic_id: int, left: int) -> int:
 
 
 def _drop_checkpoints(tx: Tx, entity_id: int, kind: str, left: int) -> int:
-    """Ends leases of the deleted, a piece of a walk over all; how many more keys may go in this one.
+    """Ends leases of a deleted entity, one piece of a walk over all; returns how many more keys may go in this piece.
 
-    Nobody leases anything of what is deleted, so the walk is done once.
+    Nobody can create new leases of a deleted entity, so one walk is enough.
     """
     state, key = tx.state, (entity_id,)
     start = state.walked.get(key, 0)
@@ -145,13 +145,13 @@ def _drop_checkpoints(tx: Tx, entity_id: int, kind: str, left: int) -> int:
 
 
 def _entities(tx: Tx, pair: tuple[int, ...], kind: str) -> tuple[int, ...]:
-    """What a lease of a group in a topic goes with: its group, or its topic, or that which a lite topic belongs to."""
+    """The entities whose removal ends a lease: its group, or its topic and the parent if that is a lite topic."""
     group_id, topic_id = pair
     return (topic_id, tx.state.parent_of(topic_id)) if kind == "topic" else (group_id,)
 
 
 def _forget(tx: Tx, entity_id: int, kind: str) -> None:
-    """Takes the entity out of every table; what the ranges above removed from the store must not be written again."""
+    """Removes the entity from every table, so that nothing writes the removed ranges again."""
     state = tx.state
     place = 1 if kind == "topic" else 0
     tables: tuple[Table[Any, Any] | dict[Any, Any], ...] = (
@@ -198,7 +198,7 @@ def _pop_where(tables: tuple[Table[Any, Any] | dict[Any, Any], ...], place: int,
 
 
 def _forget_owners(tx: Tx, group_id: int) -> None:
-    """The owners of a deleted group, with their keys in the revive topic."""
+    """Removes the owners of a deleted group, with their leases."""
     state = tx.state
     for key, owner in list(state.owners.items()):
         if key[0] == group_id:

@@ -1,18 +1,18 @@
-"""Redrive: dead letters are delivered again, none lost and none twice.
+"""Redrive: delivers dead letters again, without loss or duplicates.
 
     %DLQ%group          one transaction                                      origin topic
-    letter ──┬──▶ a mark in `gone`: no number, no reader finds it any more
-             └──▶ a new record without the death, in a chunk that no queue names ◀── an entry of the retry topic,
-                                                                                     attempts 0 (FIFO: it waits)
+    dead letter ─┬─▶ a mark in `gone`: readers skip it, and it is not counted
+                 └─▶ a new record without the origin, in a chunk that no queue names ◀── an entry of the retry topic,
+                                                                                         attempts 0 (FIFO: it waits)
 
-The record is new because a letter may outlive its origin's chunk. The entry says the place at which the message had
-stood, so `why` finds its whole life there. What dies again is a new letter. A crash between two pieces has done the one
-and not the other: who asks again goes on, since what is gone is not there any more.
+The record is new because a dead letter may outlive its origin's chunk. The entry holds the message's old queue and
+offset, so `why` finds its whole history there. If it fails again, it becomes a new dead letter. A redrive takes several
+pieces; after a crash between two, a repeated request continues with the dead letters that are left.
 
-A letter stays whose origin is gone, or was deleted and made anew: a topic of that name that never had the message. Of a
-FIFO topic it is marked only, when its very message is on its way again anyhow (after a reset): one place, one message.
+A dead letter stays if its origin topic was deleted, or deleted and created again: the new topic never had the message.
+In a FIFO topic it is only marked if its message will be delivered anyway (after a reset): one place, one message.
 
-With an empty group the letters are half messages that nobody ended: they are committed to their topics
+With an empty group name, the dead letters are given-up half messages: they are committed to their topics
 (end_transaction.py).
 """
 
@@ -35,17 +35,17 @@ from popmq_server.storage.keys import FWAIT_KEY, RQ_KEY, RQ_VALUE, hash8
 from popmq_server.topics import index, log, topic
 from popmq_server.topics.log import Log, entries, over_hole
 
-#: Letters that one piece looks at, and bytes of those that it moves; one is always allowed.
+#: Dead letters that one piece looks at, and bytes of those that it moves; one is always allowed.
 PIECE_LETTERS = 1000
 PIECE_BYTES = 8 << 20
-#: Steps of one search for letters by id (index.py).
+#: Steps of one search for dead letters by id (index.py).
 SEARCH_STEPS = 5000
-#: What the retry topic says of a message that was redriven.
+#: The reason in the retry topic's entry of a redriven message.
 REASON = "redriven"
 
 
 class Letter(NamedTuple):
-    """A dead letter, opened: the message as it was, and where it came from."""
+    """A decoded dead letter: the original message, and its origin."""
 
     offset: int
     message: Outgoing
@@ -53,9 +53,9 @@ class Letter(NamedTuple):
 
 
 class Chosen(NamedTuple):
-    """Letters to look at: (offset, position, size) of each.
+    """Dead letters to look at: (offset, position, size) of each.
 
-    `handled`: so many of the named offsets were looked up. `next`, `stop`: of all letters.
+    `handled`: how many of the named offsets were looked up. `next`, `stop`: the range, if all are redriven.
     """
 
     units: list[tuple[int, int, int]]
@@ -65,7 +65,7 @@ class Chosen(NamedTuple):
 
 
 def redrive(tx: Tx, command: Redrive) -> Redriven:
-    """One piece. What cannot be redriven is told, and stays."""
+    """Redrives one piece. Dead letters that cannot be redriven are reported as failures, and stay."""
     group, letters = _letters_of(tx, command.group)
     failures: list[Failure] = []
     if command.offsets is None:
@@ -91,7 +91,7 @@ def redrive(tx: Tx, command: Redrive) -> Redriven:
 
 
 def _letters_of(tx: Tx, name: str) -> tuple[Group | None, Topic]:
-    """A group and its dead-letter topic; with an empty name the topic of what was given up."""
+    """A group and its dead letter topic; for an empty name, the topic of given-up half messages."""
     group = tx.group(name) if name else None
     if name and group is None:
         raise group_not_found(name)
@@ -102,7 +102,7 @@ def _letters_of(tx: Tx, name: str) -> tuple[Group | None, Topic]:
 
 
 def _following(tx: Tx, letters: Topic, start: int, stop: int) -> Chosen:
-    """The next letters from `start` on, those that are gone left out."""
+    """The next dead letters from `start` on, without those that are gone."""
     where = (letters.topic_id, 0)
     at = max(start, tx.state.queue_min.get(where, 0))
     stop = stop or tx.state.queue_max.get(where, 0)
@@ -122,7 +122,7 @@ def _following(tx: Tx, letters: Topic, start: int, stop: int) -> Chosen:
 
 
 def _named(tx: Tx, letters: Topic, offsets: tuple[int, ...], failures: list[Failure]) -> Chosen:
-    """The letters at these offsets; what is not there is a failure."""
+    """The dead letters at these offsets; a missing one is a failure."""
     where, room, units = (letters.topic_id, 0), PIECE_BYTES, list[tuple[int, int, int]]()
     seen: set[int] = set()
     for handled, offset in enumerate(offsets[:PIECE_LETTERS]):
@@ -159,7 +159,7 @@ def _sort_in(
     by_origin: dict[int, list[Letter]],
     failures: list[Failure],
 ) -> None:
-    """Reads one letter, and puts it to those of its origin, or to the failures."""
+    """Reads one dead letter and adds it to those of its origin, or to the failures."""
     offset, position, size = unit
     read = Log(tx.kv).fetch(letters.topic_id, position, size)
     opened = deadletter.opened(read[1]) if read else None
@@ -183,7 +183,7 @@ def _sort_in(
 
 
 def _origin_of(tx: Tx, letter: Letter) -> Topic | Refused:
-    """The topic that a letter came from, if it is still that topic."""
+    """The topic that a dead letter came from, unless that was deleted or created again."""
     origin = letter.origin
     found = tx.topic(origin.topic)
     if found is None:
@@ -201,7 +201,7 @@ def _origin_of(tx: Tx, letter: Letter) -> Topic | Refused:
 
 
 def _lite_origin(tx: Tx, parent: Topic, letter: Letter) -> Topic | Refused:
-    """The lite topic that a letter came from: one that was removed meanwhile has no place for it any more."""
+    """The lite topic that a dead letter came from, unless that was removed since."""
     name = letter.message.extra.lite_topic if letter.message.extra else ""
     found = lite_topics.find(tx, parent, name)
     if found is None or max(found.created_ms, parent.created_ms) > letter.origin.dead_ms:
@@ -218,7 +218,7 @@ def _lite_origin(tx: Tx, parent: Topic, letter: Letter) -> Topic | Refused:
 
 
 def _deliver(tx: Tx, group: Group, origin: Topic, letters: list[Letter]) -> None:
-    """To the group's retry topic of the origin, attempts from 0; the death is taken back in the same breath."""
+    """Puts the messages in the group's retry topic of the origin, attempts from 0, and reverts the counts as dead."""
     bind(tx, group, origin)
     where = (group.group_id, origin.topic_id)
     in_order = _in_order(tx, where, origin)
@@ -234,9 +234,9 @@ def _deliver(tx: Tx, group: Group, origin: Topic, letters: list[Letter]) -> None
 
 
 def _in_order(tx: Tx, where: tuple[int, int], origin: Topic) -> bool:
-    """Whether messages wait in their message groups; a switch of the consume mode that moves them there moves these.
+    """Whether to queue directly in the message groups; a running switch to POP moves those in the retry topic there.
 
-    What a reset is still removing from there goes first: it could not tell these from those.
+    First finishes what a reset is still removing there: it could not tell these messages from the others.
     """
     if not origin.in_order or tx.state.subscriptions.get(where, Subscription()).pulls:
         return False
@@ -246,7 +246,7 @@ def _in_order(tx: Tx, where: tuple[int, int], origin: Topic) -> bool:
 
 
 def _to_retry(tx: Tx, where: tuple[int, int], letters: list[Letter], places: list[tuple[int, int]]) -> None:
-    """An entry of the retry topic for each."""
+    """Puts an entry in the retry topic for each message, and pins the chunks."""
     log, chunks = Log(tx.kv), dict[int, int]()
     for position, _ in places:
         chunk = log.chunk_of(position)
@@ -261,7 +261,7 @@ def _to_retry(tx: Tx, where: tuple[int, int], letters: list[Letter], places: lis
 
 
 def _line_up(tx: Tx, where: tuple[int, int], letters: list[Letter], places: list[tuple[int, int]]) -> None:
-    """FIFO: it waits at its old place, in front of all that came later in its message group."""
+    """FIFO: each waits at its old offset, in front of later messages of its message group."""
     for letter, (position, size) in zip(letters, places, strict=True):
         key = _key(where, letter)
         fifo.put(tx, where, fifo.Waiting(key, position, size, 0, letter.origin.queue, 0, 0, 0, 0, REASON))
@@ -272,7 +272,7 @@ def _key(where: tuple[int, int], letter: Letter) -> bytes:
 
 
 def _not_coming(tx: Tx, where: tuple[int, int], letters: list[Letter]) -> list[Letter]:
-    """Letters whose message is not delivered again anyhow: unread after a reset, waiting, leased, or a letter twice."""
+    """Dead letters whose message is not delivered anyway, because it is unread (after a reset), waiting or leased."""
     held = _held(tx, where)
     fresh: dict[bytes, Letter] = {}
     for letter in letters:
@@ -285,7 +285,7 @@ def _not_coming(tx: Tx, where: tuple[int, int], letters: list[Letter]) -> list[L
 
 
 def _held(tx: Tx, where: tuple[int, int]) -> set[tuple[int, int]]:
-    """(queue, offset) of what is leased or in backoff: one walk for a piece of letters, if the group holds anything."""
+    """(queue, offset) of leased messages and those in backoff: one walk per piece, if the group has any."""
     found = set[tuple[int, int]]()
     if not any(tx.state.held.get(where, ())) and not any(key[:2] == where for key in tx.state.tokens):
         return found
@@ -296,7 +296,7 @@ def _held(tx: Tx, where: tuple[int, int]) -> set[tuple[int, int]]:
 
 
 def _commit(tx: Tx, origin: Topic, letters: list[Letter]) -> None:
-    """Given-up half messages become visible, or delayed: a delay counts from now."""
+    """Commits given-up half messages: they become visible, or delayed: a delay counts from now."""
     visible: list[Outgoing] = []
     for message in (letter.message for letter in letters):
         asked = message.extra._replace(transaction=False) if message.extra else None
@@ -314,7 +314,7 @@ def _commit(tx: Tx, origin: Topic, letters: list[Letter]) -> None:
 
 
 def find(tx: Tx, command: FindLetters) -> tuple[dict[int, str], int]:
-    """Letters that have one of these ids, a piece of the search; and where the next one goes on, 0 = all was seen."""
+    """One piece of the search for dead letters with these ids, and where to continue; 0 = all were searched."""
     _, letters = _letters_of(tx, command.group)
     wanted = {hash8(message_id): message_id for message_id in command.message_ids}
     below = index.end(tx.kv, letters.topic_id) if command.below is None else command.below
