@@ -1,1 +1,1 @@
-"""Dropping what is finished or too old."""
+"""Retention: drops chunks that are finished or too old."""

@@ -1,8 +1,8 @@
-"""Chunks of a topic's log: finding them, what holds them, and dropping one with all that belongs to it.
+"""Chunks of a topic's log: reading them, their pins, and dropping one with everything that belongs to it.
 
-With a chunk go its index block, its consume-queue values, its history and quarantine rows, and the first readable
-offset of each of its queues moves up to the next block that is left; marks of redriven letters (`gone`) go with it.
-Retention drops chunks when their time has come (retention.py), and before it for room (size_limit.py).
+Dropping a chunk also removes its index block, its consume-queue values, its history and quarantine rows, and marks of
+redriven dead letters (`gone`); the first readable offset of each of its queues moves up to the next remaining block.
+retention.py drops chunks by time, size_limit.py drops them earlier to make room.
 """
 
 import bisect
@@ -18,12 +18,12 @@ from popmq_server.storage.keys import CQ_ENTRY, CQ_KEY, NEVER, QUEUE_KEY, TOPIC_
 from popmq_server.topics import index
 from popmq_server.topics.topic import IDX_HEAD, IDX_RANGE, written
 
-#: History rows removed with one chunk; more are left to the next chunk of the queue.
+#: History rows removed with one chunk; a later chunk of the queue removes the rest.
 HISTORY_MAX = 10_000
 
 
 class Chunk(NamedTuple):
-    """What `idx` says of a chunk."""
+    """A decoded value of `idx`."""
 
     position: int
     stored_ms: int
@@ -32,7 +32,7 @@ class Chunk(NamedTuple):
 
 
 def chunks(tx: Tx, topic_id: int, start: int) -> Iterator[Chunk]:
-    """The chunks of a topic from a position on."""
+    """The chunks of a topic, from a position on."""
     for key, value in tx.kv.scan("idx", U32.pack(topic_id), TOPIC_AT.pack(topic_id, start)):
         stored_ms, size, count = IDX_HEAD.unpack_from(value)
         raw = value[IDX_HEAD.size : IDX_HEAD.size + count * IDX_RANGE.size]
@@ -40,9 +40,10 @@ def chunks(tx: Tx, topic_id: int, start: int) -> Iterator[Chunk]:
 
 
 def chunks_of(tx: Tx, topic: Topic, start: int) -> Iterator[tuple[Topic | None, Chunk]]:
-    """The chunks of a topic from a position on, with the topic that each belongs to: of a LITE topic a lite topic.
+    """The chunks of a topic from a position on, each with its topic; in a LITE topic that is a lite topic.
 
-    These lie among others' in the log, oldest first; a chunk of somebody else has no owner here, and only a position.
+    Chunks of lite topics lie among those of other topics in the log, oldest first; those of other topics have no owner
+    here, only a position.
     """
     if topic.type != "LITE":
         yield from ((topic, chunk) for chunk in chunks(tx, topic.topic_id, start))
@@ -56,7 +57,7 @@ def chunks_of(tx: Tx, topic: Topic, start: int) -> Iterator[tuple[Topic | None, 
 
 
 def passed(tx: Tx, topic: Topic, chunk: Chunk) -> bool:
-    """Whether every group of the topic has popped (or skipped) all of a chunk."""
+    """Whether every group of the topic has popped (or skipped) all messages of a chunk."""
     for group_id in tx.state.topic_groups.get(topic.topic_id, ()):
         if group_id not in tx.state.groups:
             continue
@@ -72,13 +73,13 @@ def pinned(tx: Tx, chunk: Chunk) -> bool:
 
 
 def pins(tx: Tx, position: int) -> tuple[int, int]:
-    """How many leased messages lie in a chunk, and how many entries outside the queues point into it."""
+    """(leased messages in a chunk, entries outside the queues that point into it)."""
     raw = tx.kv.get("pin", U64.pack(position))
     return tx.state.pins.get(position, 0), 0 if raw is None else int(U32.unpack(raw)[0])
 
 
 def drop(tx: Tx, topic: Topic, chunk: Chunk) -> None:
-    """Removes a chunk and all that belongs to it; groups that had not read it lose it, counted."""
+    """Removes a chunk and all that belongs to it; unread messages of groups are counted as expired."""
     tx.kv.delete("log", U64.pack(chunk.position))
     tx.kv.delete("idx", TOPIC_AT.pack(topic.topic_id, chunk.position))
     tx.count_topic(topic.topic_id, bytes=-chunk.bytes)
@@ -95,10 +96,10 @@ def drop(tx: Tx, topic: Topic, chunk: Chunk) -> None:
 
 
 def _forget(tx: Tx, name: str, topic_id: int, queue: int, first: int, end: int) -> None:
-    """Removes what is told of a queue up to `end`, at most HISTORY_MAX; what is left over goes with a later chunk.
+    """Removes rows of a queue up to `end`, at most HISTORY_MAX; a later chunk removes the rest.
 
-    It begins behind the last block before `first` that is still there: also where a lease that ended later was written
-    down after its chunk had gone. Blocks of history that speak of what is left stay until that goes.
+    Starts behind the last remaining block before `first`, so that it finds history of leases that ended after their
+    chunk was dropped. History blocks that also cover remaining messages stay until those are dropped.
     """
     before = tx.kv.floor("cq", CQ_KEY.pack(topic_id, queue, first), QUEUE_KEY.pack(topic_id, queue))
     begin = CQ_KEY.unpack(before[0])[2] + len(before[1]) // CQ_ENTRY.size if before else 0
@@ -116,14 +117,14 @@ def _forget(tx: Tx, name: str, topic_id: int, queue: int, first: int, end: int) 
 
 
 def _raise_min(tx: Tx, topic: Topic, queue: int) -> None:
-    """The first readable offset follows the first block that is left; whoever was before it has lost messages,
-    counted.
+    """Moves the first readable offset up to the first remaining block; groups before it lose messages, counted as
+    expired.
     """
     where = (topic.topic_id, queue)
     first = tx.kv.first("cq", QUEUE_KEY.pack(*where))
     least = CQ_KEY.unpack(first[0])[2] if first else written(tx, *where)
     before = tx.state.queue_min.get(where, 0)
-    tx.state.queue_min[where] = max(least, before)  # also when it stays: with it the end of the queue is written
+    tx.state.queue_min[where] = max(least, before)  # also if unchanged: this writes the end of the queue as well
     if least <= before:
         return
     tx.count_lites(topic.parent_id, 0, before - least)
@@ -139,7 +140,7 @@ def _raise_min(tx: Tx, topic: Topic, queue: int) -> None:
 
 
 def _tell_expired(tx: Tx, group_id: int, topic: Topic, queue: int, offset: int, least: int, lost: int) -> None:
-    """Operators are told of what a group lost by retention."""
+    """Reports the messages that a group lost by retention."""
     group = tx.state.groups.get(group_id)
     if group is not None and lost:
         text = (
@@ -150,7 +151,7 @@ def _tell_expired(tx: Tx, group_id: int, topic: Topic, queue: int, offset: int, 
 
 
 def _kept(tx: Tx, chunk: Chunk) -> Iterator[tuple[bytes, memoryview]]:
-    """What of a chunk went to `kept`."""
+    """Rows of `kept` that came from a chunk."""
     for key, value in tx.kv.scan("kept", b"", U64.pack(chunk.position)):
         if U64.unpack(key)[0] >= chunk.position + chunk.bytes:
             return

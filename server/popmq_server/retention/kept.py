@@ -1,18 +1,18 @@
-"""Records that outlive their chunk: live ones are copied to `kept`, so that a few do not hold a whole chunk.
+"""Copies the live records of chunks that stay pinned to `kept`, so that a few records do not hold a whole chunk.
 
-    kept   position → chunk position, record      readers look there when the chunk is not in the log (topic.Log)
+    kept   position → chunk position, record      readers look here if the chunk is not in the log (log.py)
 
-Retention notes chunks that are held KEEP_COPY_AFTER_MS past their time. Then one search goes over whatever may point
-into them, once for all of them and in pieces between the clients' commands:
+Retention notes chunks that are still pinned KEEP_COPY_AFTER_MS past their time. Then one search covers everything that
+may point into them, once for all noted chunks and in pieces between client commands:
 
     rq, fwait   of the groups of their topics          each entry points at a record
     due, ck     if a lease holds one of them           each undone member lies in a chunk
 
-Meanwhile messages move: from a lease to the retry topic, from there to another lease, perhaps behind the place where
-the search is. A chunk is copied only if nothing that points into it has moved since the search began (State.searched,
-which tx.hold and tx.pin take it from) and if as many pointers were found as its pins count: then these are all there
-are. Any other chunk stays, and the next search looks at it again. So does one whose live records are most of it: to
-copy these would free nothing.
+Meanwhile messages move: from a lease to the retry topic, from there to another lease, perhaps to a place that the
+search has passed already. So a chunk is copied only if nothing that points into it has moved since the search began
+(tx.hold and tx.pin remove it from State.searched) and if the search found as many pointers as the chunk has pins: then
+it knows all of them. Any other chunk stays for the next search. So does one that is mostly live records: copying those
+would free nothing.
 """
 
 import bisect
@@ -27,21 +27,21 @@ from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import DUE_KEY, STAT_KEY, SUB_OWNER, U64
 from popmq_server.topics.log import located_in
 
-#: How long after its time a chunk may be held as a whole, and how often such chunks are searched for.
+#: How long past its time a pinned chunk stays whole, and the interval between two searches.
 KEEP_COPY_AFTER_MS = 3_600_000
-#: Pointers that one search remembers, some 200 bytes each: the chunks beyond are left to the next one.
+#: Pointers that one search remembers, some 200 bytes each; chunks beyond that wait for the next search.
 POINTERS_MAX = 100_000
-#: What a lease and a copied record cost, where a retry entry costs one look.
+#: The cost of a lease and of a copied record, in looks; a retry entry costs one.
 LEASE_COST, COPY_COST = 5, 3
 #: `rq` and `fwait` begin with the position and the size of a record.
 _POINTER = struct.Struct(">QI")
-#: A part of a CheckPoint's lease, and a member of it: what tells pointers of leases apart, also when the lease moves.
+#: CheckPoint id and member: identifies a pointer of a lease, even if the lease moves.
 _MEMBER = struct.Struct(">QH")
 
 
 @dataclass
 class _Held:
-    """A chunk that is held: who points into it, and the records (position → size) that they point at."""
+    """A pinned chunk: the pointers into it, and the records (position → size) that they point at."""
 
     size: int
     pointers: set[bytes] = field(default_factory=set)
@@ -49,7 +49,7 @@ class _Held:
 
 
 class Keeping:
-    """The search, and the copies."""
+    """Searches for pointers into noted chunks, and copies their live records."""
 
     def __init__(self) -> None:
         self._not_before_ms = 0
@@ -57,14 +57,14 @@ class Keeping:
         self._topics: set[int] = set()
         self._expected = 0
         self._leased = False
-        #: (database, prefix) of what is left to go over, and where in the first of them; None: it has not begun.
+        #: (database, prefix) of the remaining search, and the key to continue at; None: not started.
         self._sources: list[tuple[str, bytes]] | None = None
         self._at = b""
         self._starts: list[int] = []
         self._left = 0
 
     def note(self, tx: Tx, topic: Topic, chunk: Chunk) -> None:
-        """A chunk that is held past its time; it is searched if that may free something."""
+        """Notes a chunk that is pinned past its time, if copying it may free space."""
         if tx.now_ms < max(self._not_before_ms, chunk.stored_ms + topic.keep_ms + KEEP_COPY_AFTER_MS):
             return
         leased, entries = pins(tx, chunk.position)
@@ -81,7 +81,7 @@ class Keeping:
             self._leased |= leased > 0
 
     def run(self, tx: Tx, left: int) -> int:
-        """One piece of so many looks; how many are left, 0 when there is more to do."""
+        """Runs one piece of `left` looks; returns how many are left, 0 if there is more to do."""
         self._left = left
         if not self._held:
             return left
@@ -100,7 +100,7 @@ class Keeping:
         return max(1, self._left)
 
     def _begin(self, tx: Tx) -> None:
-        """From here on a chunk into which something moved is not copied."""
+        """Starts a search: from here on, a chunk into which something moves is not copied."""
         tx.state.searched = set(self._held)
         self._starts = sorted(self._held)
         pairs = ((group, topic) for topic in self._topics for group in tx.state.topic_groups.get(topic, ()))
@@ -116,7 +116,7 @@ class Keeping:
         self._sources, self._starts = None, []
 
     def _walk(self, tx: Tx, name: str, prefix: bytes) -> bool:
-        """Goes on in one database; whether it is at its end."""
+        """Continues in one database; returns whether it is finished."""
         for key, value in tx.kv.scan(name, prefix, self._at):
             if self._left <= 0:
                 self._at = key
@@ -130,7 +130,7 @@ class Keeping:
         return True
 
     def _see_lease(self, tx: Tx, key: bytes, value: memoryview) -> None:
-        """The undone members of a part of a lease, those that lie in chunks that are searched."""
+        """Records the undone members in one part of a lease that lie in noted chunks."""
         due_ms, ck_id, sub = DUE_KEY.unpack(key)
         raw = tx.kv.get("ck", U64.pack(ck_id)) if sub != SUB_OWNER else None
         ck = None if raw is None else checkpoint.decode(ck_id, raw)
@@ -144,7 +144,7 @@ class Keeping:
             self._see(_MEMBER.pack(ck_id, member), *unit[2:])
 
     def _see(self, pointer: bytes, position: int, size: int) -> None:
-        """Somebody points at a record."""
+        """Records a pointer to a record."""
         place = bisect.bisect_right(self._starts, position) - 1
         start = self._starts[place] if place >= 0 else position
         held = self._held.get(start)
@@ -153,7 +153,7 @@ class Keeping:
             held.live[position] = size
 
     def _copy(self, tx: Tx, position: int, held: _Held) -> None:
-        """Copies the live records of a chunk and lets the chunk itself go, if all that point into it are known."""
+        """Copies the live records of a chunk and removes the chunk from the log, if all pointers into it are known."""
         self._left -= 1
         raw = tx.kv.get("log", U64.pack(position))
         if raw is None or position not in tx.state.searched or len(held.pointers) != sum(pins(tx, position)):

@@ -1,22 +1,22 @@
-"""Retention: chunks of the log go when their time has come.
+"""Retention: drops chunks of the log by time.
 
-By default a chunk goes `keep_ms` after every group had moved past it, which marks tell (marks.py), and only if every
-group is past it at the moment it goes: what a group has not finished is kept, whoever went back and whoever came late.
-By age it goes `keep_ms` after it was stored, and what nobody had read is counted as expired. A chunk that a lease or a
-retry entry points into is skipped, not stopped at; of one that is held for long past its time the live records are
-copied, so that a forgotten lease does not hold a whole chunk (kept.py).
+By default a chunk is dropped `keep_ms` after every group had passed it, which marks record (marks.py), and only if
+every group is still past it: retention keeps what a group has not finished, also after a reset, and for groups that
+came later. By age, a chunk is dropped `keep_ms` after it was stored, and its unread messages are counted as expired. A
+chunk that a lease or a retry entry points into is skipped, and the search goes on; if it stays pinned for long, its
+live records are copied, so that a forgotten lease does not hold a whole chunk (kept.py).
 
-    stored ──── every group moved past it ──── keep_ms ────▶ drop, if that is still so
-                          │ mark                        ├── pinned: skipped, looked at again each minute
-                                                        └── an hour later: live records → kept, the chunk goes
+    stored ──── every group has passed it ────── keep_ms ────▶ dropped, if that still holds
+                          │ mark                        ├── pinned: skipped, checked again each minute
+                                                        └── an hour later: live records → kept, the rest is dropped
 
-A chunk that no queue names (`bare`: redriven messages) goes as soon as nothing points into it. One whose letters were
-all redriven goes REDRIVEN_KEEP_MS after the last of them: until then they tell `why`.
+A chunk that no queue names (`bare`: redriven messages) is dropped as soon as nothing points into it. A chunk of dead
+letters that were all redriven is dropped REDRIVEN_KEEP_MS after the last redrive: until then `why` reads them.
 
-A round goes over all topics once a minute, in pieces of LOOKS_MAX looks, whatever the number of topics and chunks:
+A round covers all topics once a minute, in pieces of LOOKS_MAX looks, however many topics and chunks there are:
 
     for each topic by its id:  marks → drops → redriven letters        then bare chunks, then copies
-                               └── a piece that is full goes on here the next time
+                               └── a full piece continues here the next time
 """
 
 from popmq_server.delivery import deadletter
@@ -29,33 +29,33 @@ from popmq_server.storage.keys import TOPIC_AT, U32
 from popmq_server.topics.catalog import KEEP_MS_DEFAULT
 from popmq_server.topics.topic import close
 
-#: Looks in one piece: some 10 ms. A chunk is one look, a topic and a chunk that goes are so many.
+#: Looks in one piece: some 10 ms. A chunk costs one look; a topic and a dropped chunk cost more.
 LOOKS_MAX = 1000
 TOPIC_COST, DROP_COST = 3, 15
-#: Groups whose positions are compared with a chunk for the price of one more look.
+#: Groups whose positions are compared with a chunk at the cost of one more look.
 GROUPS_PER_LOOK = 8
-#: How long redriven letters are kept, and how often their chunks are looked for.
+#: How long redriven dead letters are kept, and the interval between searches for their chunks.
 REDRIVEN_KEEP_MS, LOOK_AGAIN_MS = KEEP_MS_DEFAULT, 3_600_000
 
 
 class Retention:
-    """Goes over everything; remembers where it stopped."""
+    """Runs rounds in pieces; remembers where the last piece stopped."""
 
     def __init__(self) -> None:
         self._phases = (self._go_over_topics, self._drop_bare, self._copy)
         self._phase = 0
-        #: Looks that are left in this piece.
+        #: Looks left in this piece.
         self._left = 0
-        #: The topic that the round has come to, which of its stages, and where in it.
+        #: The current topic of the round, its stage, and the position in that stage.
         self._topic_id = 0
         self._stage = self._resume = 0
         self._bare_at = b""
         self._keeping = Keeping()
-        #: For each dead-letter topic not before when its redriven chunks are looked for.
+        #: For each dead letter topic: the earliest time of the next search for redriven chunks.
         self._letters: dict[int, int] = {}
 
     def run(self, tx: Tx) -> bool:
-        """One piece; whether there is more to do in this round."""
+        """Runs one piece; returns whether there is more to do in this round."""
         self._left = LOOKS_MAX
         while self._phase < len(self._phases):
             if not self._phases[self._phase](tx):
@@ -65,7 +65,7 @@ class Retention:
         return False
 
     def _go_over_topics(self, tx: Tx) -> bool:
-        """Topics in the order of their ids, as stored; whether the last one is done."""
+        """Goes through topics in the order of their stored ids; returns whether the last one is done."""
         while self._left > 0:
             found = next(tx.kv.scan("topic", b"", U32.pack(self._topic_id)), None)
             if found is None:
@@ -81,7 +81,7 @@ class Retention:
         return False
 
     def _look_at(self, tx: Tx, topic_id: int) -> bool:
-        """Goes on in one topic; whether it is done. A lite topic has the retention of its parent."""
+        """Continues in one topic; returns whether it is done. A lite topic has its parent's retention."""
         topic = tx.state.topics.get(topic_id)
         if topic is None or not tx.state.alive(topic_id):
             return True
@@ -98,23 +98,23 @@ class Retention:
         return True
 
     def _pay(self, tx: Tx, topic: Topic, cost: int = 1) -> bool:
-        """A look at a chunk; False when the piece is full before it."""
+        """Pays for a look at a chunk; False if the piece was full before it."""
         if self._left <= 0:
             return False
         self._left -= cost + len(tx.state.topic_groups.get(topic.topic_id, ())) // GROUPS_PER_LOOK
         return True
 
     def _mark(self, tx: Tx, topic: Topic) -> bool:
-        """Marks how far every group has moved; whether that is all.
+        """Marks how far every group has moved; returns whether the topic is done.
 
-        Chunks that are pinned are passed as well: a mark says how far the groups have moved, a pin what must stay. A
-        look that takes several pieces moves the mark of its first one on.
+        Pinned chunks count as passed too: a mark records how far the groups have moved, a pin what must stay. A stage
+        that takes several pieces advances the mark of its first one.
         """
         marked_ms, at = marks.last(tx.kv, topic.topic_id)
         goes_on = self._resume > 0 and self._resume == marked_ms
         if topic.by_age or (not goes_on and 0 <= tx.now_ms - marked_ms < topic.keep_ms // marks.MARKS_MAX):
             return True
-        close(tx, topic.topic_id)  # nothing may join a chunk that a mark says was passed
+        close(tx, topic.topic_id)  # nothing may join a chunk that a mark records as passed
         moved, done = at, True
         for chunk in chunks(tx, topic.topic_id, at):
             if not passed(tx, topic, chunk):
@@ -131,7 +131,7 @@ class Retention:
         return done
 
     def _drop(self, tx: Tx, topic: Topic) -> bool:
-        """Drops the chunks whose time has come, and notes those that are held; whether these are all."""
+        """Drops due chunks and notes pinned ones; returns whether the topic is done."""
         since_ms, ripe, done = tx.now_ms - topic.keep_ms, list[Chunk](), True
         limit = 0 if topic.by_age else marks.limit(tx.kv, topic.topic_id, since_ms)
         for chunk in chunks(tx, topic.topic_id, self._resume):
@@ -154,7 +154,7 @@ class Retention:
         return done
 
     def _drop_redriven(self, tx: Tx, topic: Topic) -> bool:
-        """Drops the chunks of letters that nobody can read any more, once an hour; whether these are all."""
+        """Once an hour, drops chunks whose dead letters were all redriven; returns whether the topic is done."""
         if not deadletter.has_gone(tx, topic.topic_id) or tx.now_ms < self._letters.get(topic.topic_id, 0):
             return True
         ripe, done = list[Chunk](), True
@@ -172,7 +172,7 @@ class Retention:
         return done
 
     def _drop_bare(self, tx: Tx) -> bool:
-        """Drops the chunks without a queue into which nothing points; whether these are all."""
+        """Drops bare chunks that nothing points into; returns whether all were checked."""
         ripe, done = list[tuple[Topic, Chunk]](), True
         for key, _ in tx.kv.scan("bare", b"", self._bare_at):
             if self._left <= 0:
@@ -191,13 +191,13 @@ class Retention:
         return done
 
     def _copy(self, tx: Tx) -> bool:
-        """What is held past its time, if that is to be looked for; whether that is all."""
+        """Runs the search for pinned chunks past their time, and the copies; returns whether it is done."""
         self._left = self._keeping.run(tx, self._left)
         return self._left > 0
 
 
 def _is_redriven(tx: Tx, topic: Topic, chunk: Chunk) -> bool:
-    """Whether all letters of a chunk were redriven, and not lately."""
+    """Whether all dead letters of a chunk were redriven, the last one REDRIVEN_KEEP_MS ago."""
     for queue, first, count in chunk.ranges:
         times = list(deadletter.gone_times(tx.kv, topic.topic_id, queue, first, first + count))
         if len(times) < count or max(times) + REDRIVEN_KEEP_MS > tx.now_ms:
