@@ -1,19 +1,19 @@
-"""The consume mode of a group in a topic: POP with leases, PULL with offsets. Switched while consumers run.
+"""The consume mode of a group in a topic: POP with leases, or PULL with offsets. It can change while consumers run.
 
                       POP ─────────────────────────────▶ PULL
     not popped yet    poff: the next offset to pop         the same number: the committed offset
-    leased            CheckPoints, sets of owners          retry topic, with the attempts that were counted
-    retry, backoff    stay                                 are read as %RETRY%group+topic
-    acked             does not come again
+    leased            CheckPoints, sets of owners          moved to the retry topic, with their counted attempts
+    retry, backoff    unchanged                            read as %RETRY%group+topic
+    acked             not delivered again
 
                       PULL ────────────────────────────▶ POP
-    not committed     is popped: what was pulled of it comes again, as for any consumer that died
-    sent back         is popped from the retry topic, unless it was not committed either: then its queue has it
-    committed         does not come again
+    not committed     popped: messages that were pulled but not committed come again, as after a consumer's crash
+    sent back         popped from the retry topic, unless not committed either: then its queue delivers it
+    committed         not delivered again
 
-From the switch on the requests of the other mode are refused, so nothing is finished twice: a handle whose message has
-gone to the retry topic has lapsed, and an offset of a group that pops is not moved by a client. In a FIFO topic the
-order of the message groups is made anew by a switch to POP (sweep.py).
+After the switch the broker refuses requests of the other mode, so nothing is finished twice: the handle of a message in
+the retry topic is invalid, and a client cannot move the offset of a group that pops. A switch of a FIFO topic to POP
+restores the order of its message groups (sweep.py).
 """
 
 from popmq_server.commands import SetConsumeMode
@@ -25,7 +25,7 @@ from popmq_server.state.tx import Tx
 
 
 def set_consume_mode(tx: Tx, command: SetConsumeMode) -> tuple[Subscription, bool]:
-    """Sets mode and share number; whether something is still on its way. The same again changes nothing."""
+    """Sets mode and share number; returns whether moves are left to do. Idempotent."""
     group, topic = resolve(tx, command.topic, command.group)
     where = (group.group_id, topic.topic_id)
     if command.start is not None and where in tx.state.stat:
@@ -42,7 +42,7 @@ def set_consume_mode(tx: Tx, command: SetConsumeMode) -> tuple[Subscription, boo
     if after != before:
         tx.state.subscriptions[where] = after
     if after.mode != before.mode:
-        tx.wake(*where)  # Pops and Pulls that wait are refused now
+        tx.wake(*where)  # waiting Pops and Pulls are refused now
         tx.arrive(topic.topic_id, None)
         if after.pulls:
             _to_pull(tx, where)
@@ -52,14 +52,14 @@ def set_consume_mode(tx: Tx, command: SetConsumeMode) -> tuple[Subscription, boo
 
 
 def _to_pull(tx: Tx, where: tuple[int, int]) -> None:
-    """What is leased moves; message groups that were being put in order stay in the retry topic."""
+    """Moves leased messages to the retry topic; message groups that were being put in order stay there."""
     left = tx.state.sweeps.get(where, Sweep())
     tx.state.sweeps[where] = left._replace(to_retry=True, to_lines=False)
     tx.state.walked.pop(where)
 
 
 def _to_pop(tx: Tx, where: tuple[int, int], queues: int, in_order: bool) -> None:
-    """Copies of what is not committed are void: the queue delivers it anyway."""
+    """Voids entries of messages that are not committed: the queue delivers those anyway."""
     left = tx.state.sweeps.get(where, Sweep())
     if left.to_retry:
         tx.state.sweeps[where] = left._replace(to_retry=False)
@@ -71,9 +71,9 @@ def _to_pop(tx: Tx, where: tuple[int, int], queues: int, in_order: bool) -> None
 
 
 def terms(tx: Tx, group_name: str, names: tuple[str, ...]) -> dict[str, Terms]:
-    """What the assignment of a group in each of these topics depends on; topics that do not exist are left out.
+    """The queue count, mode and share number of a group in each of these topics; leaves out missing topics.
 
-    Of a question about one topic that is looked for first, as everywhere (subscription.resolve).
+    If the only topic is missing, that is reported before a missing group, as in subscription.resolve.
     """
     group, topics = tx.group(group_name), list(filter(None, map(tx.topic, names)))
     if group is None and len(names) == 1 and not topics:

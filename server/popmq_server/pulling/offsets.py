@@ -1,16 +1,16 @@
-"""Offsets: where queues begin and end, how far a group has come, and moving it.
+"""Offsets: where queues begin and end, a group's positions, and moving them.
 
-    UpdateOffsets   PULL      what its consumers have done; forward counts as acked, backward is read again
-    ResetOffsets    both      an operator's act: the group stands elsewhere, and has nothing of what it held there
-    CloneOffsets    both      the same, to where another group stands
+    UpdateOffsets   PULL      a client commits; forward counts as acked, backward is read again
+    ResetOffsets    both      an operator moves the group; what it held in the moved queues is void
+    CloneOffsets    both      the same, to the position of another group
     QueryOffsets              the ends, the committed offset, the first offset stored at or after a time
 
-The committed offset of a group is the next offset that it pops or has to pull, one number for both modes. Of a retry
-topic it is the first entry that is left: entries are removed as they are done, so it never goes back.
+A group's committed offset is the next offset that it pops or pulls, the same number in both modes. In a retry topic it
+is the first remaining entry: finished entries are removed, so it never goes back.
 
-A reset is one transaction: positions move and what was held is void (invalidated.py). It is removed in pieces, and the
-answer to the client waits for the last of them. A sealed set of an owner loses what is void as torn, and never grows
-again.
+A reset is one transaction: it moves the positions and voids what the group held (invalidated.py). Later pieces remove
+the voided messages, and the client's answer waits for the last piece. A sealed set of an owner loses voided messages as
+torn, and never grows again.
 """
 
 import logging
@@ -28,14 +28,14 @@ from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import RQ_KEY, RQ_VALUE, STAT_KEY, U64
 from popmq_server.topics import backlog
 
-#: Entries of a retry topic that one command removes; the caller asks again for the rest.
+#: Entries of a retry topic that one command removes; the caller repeats the command for the rest.
 ENTRIES_MAX = 4096
-#: Queues that the line of a reset names.
+#: Queues that the log line of a reset names.
 TOLD_MAX = 8
 
 
 def own_retry_topic(tx: Tx, name: str, group_name: str) -> tuple[Group, Topic]:
-    """The group and the topic in the name of a retry topic. Only this group, or nobody, may ask for it."""
+    """The group and topic in the name of a retry topic. Refuses any other group; "" is no group."""
     group, topic = tx.retry_topic(name)
     if group_name not in ("", group.name):
         raise invalid(f"{name!r} is the retry topic of group {group.name!r}, not of {group_name!r}", field="group")
@@ -43,23 +43,23 @@ def own_retry_topic(tx: Tx, name: str, group_name: str) -> tuple[Group, Topic]:
 
 
 def ends(tx: Tx, topic: Topic, queue: int) -> tuple[int, int]:
-    """The first offset of a queue, and the one that the next message gets."""
+    """The first offset of a queue, and the offset of the next message."""
     where = (topic.topic_id, queue)
     return tx.state.queue_min.get(where, 0), tx.state.queue_max.get(where, 0)
 
 
 def retry_ends(tx: Tx, group: Group, topic: Topic) -> tuple[int, int]:
-    """The number of the first entry of a retry topic, and a number that no entry has had yet."""
+    """The number of the first entry of a retry topic, and the next entry number to be assigned."""
     most = tx.state.counters[""].rseq
     first = tx.kv.first("rq", STAT_KEY.pack(group.group_id, topic.topic_id))
     return (RQ_KEY.unpack(first[0])[2] if first else most), most
 
 
-# ── What the consumers of a group that pulls have done ───────────────────────────────────────────────────────────────
+# ── Commits of groups that pull ──────────────────────────────────────────────────────────────────────────────────────
 
 
 def update(tx: Tx, command: UpdateOffsets) -> tuple[int, bool]:
-    """Moves committed offsets: (messages moved past, whether entries of a retry topic are left below the offset)."""
+    """Moves committed offsets; returns (messages moved past, whether retry entries are left below the offset)."""
     if command.topic.startswith(RETRY_PREFIX):
         return _update_retry(tx, command)
     group, topic = resolve(tx, command.topic, command.group)
@@ -79,9 +79,9 @@ def check_offset(tx: Tx, topic: Topic, queue: int, offset: int, field: str) -> N
 
 
 def commit(tx: Tx, group: Group, topic: Topic, queue: int, offset: int) -> int:
-    """Moves one committed offset, checked before; how many messages it moved past.
+    """Moves one committed offset, already validated; returns how many messages it moved past.
 
-    Below the first offset there is nothing to read: it is the same as the first one, where retention has put the group.
+    An offset below the first one counts as the first one, where retention has put the group.
     """
     where = (group.group_id, topic.topic_id)
     least, _ = ends(tx, topic, queue)
@@ -96,7 +96,7 @@ def commit(tx: Tx, group: Group, topic: Topic, queue: int, offset: int) -> int:
 
 
 def _update_retry(tx: Tx, command: UpdateOffsets) -> tuple[int, bool]:
-    """Entries of a retry topic below the offset are done."""
+    """Finishes entries of a retry topic below the offset."""
     group, topic = own_retry_topic(tx, command.topic, command.group)
     expect_mode(tx, group, topic, "PULL")
     where, most = (group.group_id, topic.topic_id), tx.state.counters[""].rseq
@@ -120,11 +120,11 @@ def _update_retry(tx: Tx, command: UpdateOffsets) -> tuple[int, bool]:
     return len(done), len(done) == ENTRIES_MAX
 
 
-# ── Where things stand ───────────────────────────────────────────────────────────────────────────────────────────────
+# ── Queries ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def query(tx: Tx, command: QueryOffsets) -> list[OffsetsOfQueue]:
-    """Each queue of a topic, or the one of a retry topic. Changes nothing: the group's start is not fixed by a look."""
+    """Answers for each queue of a topic, or the one of a retry topic. Does not fix the group's start."""
     if command.topic.startswith(RETRY_PREFIX):
         return _query_retry(tx, command)
     topic = tx.topic(command.topic)
@@ -149,7 +149,7 @@ def query(tx: Tx, command: QueryOffsets) -> list[OffsetsOfQueue]:
 
 
 def least_committed(tx: Tx, topic: Topic, queue: int) -> int:
-    """The least committed offset of all groups that have named a topic; -1 = none has (S2.50)."""
+    """The least committed offset of all groups that have named a topic; -1 = no group has (S2.50)."""
     least = ends(tx, topic, queue)[0]
     groups = (group_id for group_id in tx.state.topic_groups.get(topic.topic_id, ()) if group_id in tx.state.groups)
     offsets = (tx.state.poff.get((group_id, topic.topic_id, queue), least) for group_id in groups)
@@ -157,13 +157,13 @@ def least_committed(tx: Tx, topic: Topic, queue: int) -> int:
 
 
 def read_ms(tx: Tx, where: tuple[int, int], queue: int) -> int:
-    """When a group last asked for messages of a queue, by itself or with all; 0 = not since the start (S0.10)."""
+    """When a group last asked for messages of a queue, alone or among all; 0 = not since the start (S0.10)."""
     reads = tx.state.queue_reads.get(where, {})
     return max(reads.get(queue, 0), reads.get(ALL_QUEUES, 0))
 
 
 def _query_retry(tx: Tx, command: QueryOffsets) -> list[OffsetsOfQueue]:
-    """One queue, between the first entry that is left and the number of the next one."""
+    """One queue, from the first remaining entry to the number of the next one."""
     group, topic = own_retry_topic(tx, command.topic, command.group)
     if command.since_ms is not None:
         raise invalid("the entries of a retry topic are not in the order of their time", field="timestamp_ms")
@@ -172,11 +172,11 @@ def _query_retry(tx: Tx, command: QueryOffsets) -> list[OffsetsOfQueue]:
     return [OffsetsOfQueue(0, least, most, least if known else -1, -1)]
 
 
-# ── An operator moves a group ────────────────────────────────────────────────────────────────────────────────────────
+# ── Operators move a group ───────────────────────────────────────────────────────────────────────────────────────────
 
 
 def reset(tx: Tx, command: ResetOffsets) -> Reset:
-    """Moves a group to a position, of all queues or of some; what it held of these is dropped."""
+    """Moves a group in all queues or in some; voids what it held in these."""
     group, topic = resolve(tx, command.topic, command.group)
     wanted = dict(command.offsets or {})
     for queue, offset in wanted.items():
@@ -191,7 +191,7 @@ def reset(tx: Tx, command: ResetOffsets) -> Reset:
 
 
 def clone(tx: Tx, command: CloneOffsets) -> Reset:
-    """Moves a group to where another one stands. What that one has leased or will try again is not given along."""
+    """Moves a group to the position of another one, without that one's leased messages and retries."""
     group, topic = resolve(tx, command.topic, command.group)
     source = resolve(tx, command.topic, command.from_group)[0] if tx.group(command.from_group) else None
     if source is None:
@@ -213,17 +213,17 @@ def clone(tx: Tx, command: CloneOffsets) -> Reset:
 
 
 def _start(tx: Tx, topic: Topic, queue: int, kind: str, since_ms: int) -> int:
-    """Where a StartFrom is in one queue."""
+    """The offset of a StartFrom in one queue."""
     least, most = ends(tx, topic, queue)
     found = {"EARLIEST": least, "LATEST": most}.get(kind)
     return offset_at(tx, topic.topic_id, queue, since_ms, least, most) if found is None else found
 
 
 def put_at(tx: Tx, group: Group, topic: Topic, wanted: dict[int, int], *, skips: bool = False) -> Reset:
-    """The group stands at `wanted`; everything it held of these queues is void.
+    """Moves the group to `wanted` and voids everything it held in these queues.
 
-    What it has passed since its start is what is accounted for, so the start moves with the position. `skips`: it is
-    put behind everything, which does not show in its position where a queue is empty.
+    The counters cover what the group has passed since its start, so the start moves with the position. `skips`: it goes
+    behind all messages, which its position does not show in an empty queue.
     """
     where = (group.group_id, topic.topic_id)
     _tell_moved(tx, group, topic, wanted)
@@ -234,7 +234,7 @@ def put_at(tx: Tx, group: Group, topic: Topic, wanted: dict[int, int], *, skips:
         begin_at(tx, where, queue, offset, skips=skips)
     bounds = tuple(0 if queue in wanted else -1 for queue in range(topic.queues))
     firsts = [-1 if skips else ends(tx, topic, queue)[0] for queue in range(topic.queues)]
-    # Who goes to the first message of a queue goes to all that there is, also to what the queue does not have any more.
+    # A reset to the first message of a queue keeps also those held messages that the queue no longer has.
     stays = tuple(0 if wanted.get(queue, 0) <= first else wanted[queue] for queue, first in enumerate(firsts))
     sweep.void(tx, where, bounds, stays)
     tx.wake(*where)
@@ -243,7 +243,7 @@ def put_at(tx: Tx, group: Group, topic: Topic, wanted: dict[int, int], *, skips:
 
 
 def _tell_moved(tx: Tx, group: Group, topic: Topic, wanted: dict[int, int]) -> None:
-    """An operator's act stands in the log: without it nobody knows later why messages came again, or never."""
+    """Logs an operator's reset: it explains later why messages came again, or never."""
     poff = tx.state.poff
     befores = {queue: poff.get((group.group_id, topic.topic_id, queue), 0) for queue in wanted}
     moved = {queue: (befores[queue], offset) for queue, offset in wanted.items() if befores[queue] != offset}
@@ -257,6 +257,6 @@ def _tell_moved(tx: Tx, group: Group, topic: Topic, wanted: dict[int, int]) -> N
 
 
 def go_on(tx: Tx, command: SweepCommand) -> bool:
-    """One more piece of what a reset or a switch left to do; whether there is more."""
+    """Runs one more piece of a reset or a switch; returns whether there is more."""
     group, topic = tx.group(command.group), tx.topic(command.topic)
     return group is not None and topic is not None and sweep.step(tx, (group.group_id, topic.topic_id))

@@ -1,25 +1,25 @@
-"""Pull: reading one queue from an offset on, with no lease. The caller keeps its own place; nothing is kept for it.
+"""Pull: reads one queue from an offset on, without a lease. The caller keeps its own position; the broker stores none.
 
     offset      below the first      first … next - 1            = next                  beyond
                 │                    │                           │                       │
     status      OFFSET_TOO_SMALL     FOUND, or why there is      OFFSET_OVERFLOW_ONE     OFFSET_OVERFLOW_BADLY
-    next        the first            nothing: see below          the same                next
+    next        the first            see below                   the same                next
 
-    why there is nothing                        status                  next
+    no messages because                         status                  next
     the queue never had a message               NO_MESSAGE_IN_QUEUE     0
     the topic has no such queue                 NO_MATCHED_LOGIC_QUEUE  0
     the index has a hole there                  OFFSET_FOUND_NULL       behind it
-    none that was looked at matches the filter  NO_MATCHED_MESSAGE      behind what was looked at
-    none that was looked at can be read         MESSAGE_WAS_REMOVING    behind what was looked at
+    no examined message matches the filter      NO_MATCHED_MESSAGE      behind the examined ones
+    no examined message can be read             MESSAGE_WAS_REMOVING    behind the examined ones
 
-An offset outside is always corrected: the reference leaves it to the kind of replica, and to settings (C.01, C.02). The
-last three are said only of an answer without messages (S0.40). The next offset is behind everything that was looked at,
-matching or not, so that no message is filtered twice (S0.41).
+An offset outside the queue is always corrected; in the reference that depends on the kind of replica and on settings.
+Only answers without messages have the last three statuses (S0.40). The next offset is behind everything that was
+examined, matching or not, so that no message is filtered twice (S0.41).
 
-A message in `%RETRY%group+topic` has the number of its entry for its offset. Numbers have gaps, so any number that was
-given out is a place to read from, and there is no first one to be below of.
+The offset of a message in `%RETRY%group+topic` is the number of its entry. Numbers have gaps, so a pull may start at
+any number up to the next one, and no offset is too small.
 
-What waits for a message is the event loop's matter: broker.py.
+The event loop holds Pulls that wait for messages: held_pulls.py.
 """
 
 from popmq_server.commands import Pull, Pulled, UpdateOffsets
@@ -39,14 +39,14 @@ from popmq_server.topics import permission, quarantine, quotas
 from popmq_server.topics.log import Log, entries, over_hole, tagged
 
 Row = tuple[bytes, int, int, int, int]
-#: Answers that correct the offset of who asked.
+#: Statuses of answers that correct the requested offset.
 CORRECTED = ("OFFSET_TOO_SMALL", "OFFSET_OVERFLOW_BADLY")
 
 
 def pull(tx: Tx, command: Pull) -> Pulled:
-    """Reads for a group that pulls, or for nobody; commits first when the request says so.
+    """Reads for a group that pulls, or without a group; commits first if the request says so.
 
-    A group that pops is refused: what it read so would be handled once more by whoever pops it.
+    Refuses a group that pops: its consumers would process the messages a second time.
     """
     if command.topic.startswith(RETRY_PREFIX):
         return _pull_retry(tx, command)
@@ -70,7 +70,7 @@ def pull(tx: Tx, command: Pull) -> Pulled:
 
 
 def _within_quota(tx: Tx, group: Group | None, topic: Topic, command: Pull, something: bool) -> Pull:
-    """As many messages as the topic gives the group now; Refused when there is something to read, and no token."""
+    """Limits the request to the group's quota; Refused if there are messages but no tokens."""
     allowed = quotas.pop_room(tx, group, topic) if group is not None else None
     if group is not None and allowed == 0 and something:
         raise quotas.no_token(tx, group, topic)
@@ -78,14 +78,14 @@ def _within_quota(tx: Tx, group: Group | None, topic: Topic, command: Pull, some
 
 
 def _counted(tx: Tx, group: Group | None, topic: Topic, pulled: Pulled) -> Pulled:
-    """What a group was given counts in the topic's quota; a reader without a group has none."""
+    """Charges the messages to the group's quota; a reader without a group has none."""
     if group is not None:
         quotas.popped(tx, group, topic, len(pulled.rows))
     return pulled
 
 
 def _filter(tx: Tx, group: Group | None, topic: Topic, command: Pull) -> Filter:
-    """The group's filter, fixed by its first request; of a reader without a group its own."""
+    """The group's filter, fixed by its first request; without a group, the request's own."""
     asked = command.filter
     if group is None:
         return filters.make(*asked) if asked else filters.EVERYTHING
@@ -93,7 +93,7 @@ def _filter(tx: Tx, group: Group | None, topic: Topic, command: Pull) -> Filter:
 
 
 def _commit(tx: Tx, group: Group | None, topic: Topic, command: Pull) -> int:
-    """The offset that the request carries along (S0.18); how many messages it moved past."""
+    """Commits the offset in the request (S0.18); returns how many messages it moved past."""
     if command.commit_offset is None:
         return 0
     if group is None:
@@ -103,7 +103,7 @@ def _commit(tx: Tx, group: Group | None, topic: Topic, command: Pull) -> int:
 
 
 class Reading:
-    """One read of a queue: what it found, and how far it looked."""
+    """One read of a queue: the messages found, and how far it got."""
 
     def __init__(self, tx: Tx, topic: Topic, wanted: Filter, command: Pull) -> None:
         self.tx = tx
@@ -124,7 +124,7 @@ class Reading:
         self.damaged: list[tuple[int, int, int]] = []
 
     def pulled(self) -> Pulled:
-        """The offset judged, then the queue read."""
+        """Checks the offset, then reads the queue."""
         outside = self._outside()
         if outside is not None:
             self._tell_corrected(*outside)
@@ -135,7 +135,7 @@ class Reading:
         return Pulled(self._status(), self.rows, self.offset, self.least, self.most, self.offset < self.most)
 
     def _outside(self) -> tuple[str, int] | None:
-        """(status, next offset) when there is nothing to read at this place."""
+        """(status, next offset) if there is nothing to read at this offset."""
         if self.queue >= self.topic.queues:
             return "NO_MATCHED_LOGIC_QUEUE", 0
         if not self.most:
@@ -147,7 +147,7 @@ class Reading:
         return ("OFFSET_OVERFLOW_BADLY", self.most) if self.offset > self.most else None
 
     def _tell_corrected(self, status: str, at: int) -> None:
-        """What is below the first offset is lost for who asks for it; an offset beyond the end came from elsewhere."""
+        """Reports a corrected offset: the caller lost messages, or used an offset that is not from this queue."""
         if status in CORRECTED:
             text = (
                 f"a pull of {f'group {self.group!r}' if self.group else 'a reader'} asked for offset {self.offset} of "
@@ -165,7 +165,7 @@ class Reading:
         return "MESSAGE_WAS_REMOVING" if self.removed else "OFFSET_FOUND_NULL"
 
     def _read(self) -> None:
-        """Until the answer is full, the queue at its end, or enough was looked at; at a hole only what is before it."""
+        """Reads until the answer is full, the queue ends, or a limit is used up; skips a hole only at the start."""
         span, where = 0, (self.topic.topic_id, self.queue)
         while self.offset < self.most and self.units_left > 0 and not self._ended():
             room = self.messages_max - len(self.rows)
@@ -181,7 +181,7 @@ class Reading:
         return self.full or min(self.messages_max - len(self.rows), self.rejections_left, self.skips_left) <= 0
 
     def _candidates(self, count: int) -> tuple[list[tuple[int, int, int]], int]:
-        """The index stage: entries that may match among the next `count`, and the offset behind them."""
+        """The index stage: returns entries among the next `count` that may match, and the offset behind them."""
         where = (self.tx.kv, self.topic.topic_id, self.queue, self.offset, count)
         if self.wanted.hashes is not None:
             units, behind = tagged(*where, self.wanted.hashes)
@@ -192,7 +192,7 @@ class Reading:
         return units, behind
 
     def _take(self, units: list[tuple[int, int, int]], behind: int) -> None:
-        """The log stage: takes what can be read, matches and fits; the first always does."""
+        """The log stage: takes messages that can be read, match and fit; the first always fits."""
         for found, position, size in units:
             self._pass_over(found)
             self.full = self.full or (bool(self.rows) and size > self.bytes_left)
@@ -204,7 +204,7 @@ class Reading:
                 self._miss()
             elif read is None:
                 self._miss()
-                if self.log.chunk_of(position) >= 0:  # its chunk is there: it is damaged
+                if self.log.chunk_of(position) >= 0:  # the chunk exists: the record is damaged
                     self.damaged.append((found, position, size))
             elif self.wanted.everything or self.wanted.matches(read[1]):
                 self.rows.append((read[1], read[0], self.queue, found, 1))
@@ -215,12 +215,12 @@ class Reading:
         self._pass_over(behind)
 
     def _pass_over(self, offset: int) -> None:
-        """What the index stage left out before `offset` does not match."""
+        """Counts entries before `offset` as rejected: the index stage left them out."""
         self.rejected += offset - self.offset
         self.offset = offset
 
     def _miss(self) -> None:
-        """One more that cannot be read."""
+        """Counts a message that cannot be read."""
         self.removed += 1
         self.skips_left -= 1
 
@@ -229,7 +229,7 @@ class Reading:
 
 
 def _pull_retry(tx: Tx, command: Pull) -> Pulled:
-    """Entries from a number on; a message's attempt is the one that a pop would count."""
+    """Reads entries from a number on; the attempt of a message is the one that a Pop would count."""
     group, topic = offsets.own_retry_topic(tx, command.topic, command.group)
     reader = group if command.group else None
     permission.check_read(reader, topic)
@@ -252,7 +252,7 @@ def _pull_retry(tx: Tx, command: Pull) -> Pulled:
 
 
 def _commit_entries(tx: Tx, command: Pull) -> tuple[int, bool]:
-    """Entries below the offset that the request carries along are done, a piece of them."""
+    """Finishes one piece of the entries below the request's commit offset."""
     if command.commit_offset is None:
         return 0, False
     if not command.group:
@@ -261,7 +261,7 @@ def _commit_entries(tx: Tx, command: Pull) -> tuple[int, bool]:
 
 
 def _read_entries(tx: Tx, where: tuple[int, int], wanted: Filter, command: Pull) -> tuple[list[Row], int, bool]:
-    """(rows, the number behind the last entry that was looked at, whether there may be more)."""
+    """(rows, the number behind the last examined entry, whether there may be more)."""
     log, at, bytes_left = Log(tx.kv), command.offset, command.max_bytes
     rows: list[Row] = []
     start = RQ_KEY.pack(*where, command.offset)

@@ -1,17 +1,17 @@
-"""Send-back: what a consumer that pulls does with a message that it could not do.
+"""Send-back: a consumer that pulls returns messages that it failed to process.
 
-    pulled from a queue          a new unit of work of the group: the queue's offset goes on without it       ┐
+    pulled from a queue          counts as new work of the group: the queue's offset moves on without it      ┐
     pulled from the retry topic  its entry leaves the retry topic                                             ├─▶
                                                                                                               ┘
           attempts left, a delay        CheckPoint of kind backoff, then retry topic
           attempts left, no delay       retry topic
-          none left, or `reject`        dead-letter topic
+          none left, or `reject`        dead letter topic
 
-Found by its place, exactly or not at all: what retention has dropped is MESSAGE_NOT_FOUND, never its neighbour (D.22).
-Pulling a message from a queue is its first attempt, from the retry topic one more than its entry says; a consumer that
-tried it more often without asking the broker, in place, says how often. The message
-itself stays where it is, as for pops: a retry is a pointer. Everything of one request is one transaction, and OK is on
-disk. A consumer that repeats a send-back whose answer it has not seen sends the message back twice.
+A message is found by its exact place or not at all: one that retention dropped is MESSAGE_NOT_FOUND, never its
+neighbour (D.22). A pull from a queue is the first attempt, one from the retry topic is one more than its entry holds; a
+consumer that retried locally reports its own number. The message itself stays where it is, as for Pops: a retry is a
+pointer. One request is one transaction, and OK means that it is on disk. A consumer that repeats a send-back because it
+missed the answer sends the message back twice.
 """
 
 import os
@@ -34,7 +34,7 @@ NO_ATTEMPTS = "no attempts left"
 
 
 class Found(NamedTuple):
-    """A message that is there: its place as a run of one, its message group, and its entry if it is a retry."""
+    """A message that exists: its place as a run of one, its message group, and its entry if it is a retry."""
 
     run: Run
     message_group: bytes
@@ -42,7 +42,7 @@ class Found(NamedTuple):
 
 
 def send_back(tx: Tx, command: SendBack) -> list[tuple[int, bool] | Refused]:
-    """Gives pulled messages back; those that go the same way go together. `Later` for letters that are too many."""
+    """Sends pulled messages back, grouped by delay, reason and outcome; `Later` beyond the limit of dead letters."""
     group, topic = resolve(tx, command.topic, command.group)
     expect_mode(tx, group, topic, "PULL")
     tx.state.last_read[(group.group_id, topic.topic_id)] = tx.now_ms
@@ -75,24 +75,24 @@ def send_back(tx: Tx, command: SendBack) -> list[tuple[int, bool] | Refused]:
 
 
 def _counted(found: Found, message: SentBack) -> Found:
-    """With the attempts that its consumer counted, if these are more."""
+    """Uses the consumer's number of attempts if it is larger."""
     return found._replace(run=found.run._replace(attempts=max(found.run.attempts, message.attempts)))
 
 
 def _delay_ms(group: Group, message: SentBack, attempts: int) -> int:
-    """What the consumer says, or the group's backoff by the attempts that were made."""
+    """The consumer's delay, or the group's backoff for the number of attempts."""
     if message.delay_ms is not None:
         return message.delay_ms
     return group.delays_ms[min(attempts, len(group.delays_ms)) - 1]
 
 
 def _gone(field: str, why: str) -> Refused:
-    """There is no message at this place, or none that can be read."""
+    """MESSAGE_NOT_FOUND: there is no message at this place, or none that can be read."""
     return Refused("MESSAGE_NOT_FOUND", why, field=field, action="drop the message: there is nothing to send back")
 
 
 def _find(tx: Tx, group: Group, topic: Topic, message: SentBack, field: str) -> Found:
-    """The message at a place, exactly; Refused when there is none, or none that can be read."""
+    """The message at exactly this place; Refused if there is none, or it cannot be read."""
     found = _find_retry(tx, group, topic, message, field) if message.retry else _find_queued(tx, topic, message, field)
     read = Log(tx.kv).fetch(topic.topic_id, found.run.position, found.run.size)
     if read is None:
@@ -101,7 +101,7 @@ def _find(tx: Tx, group: Group, topic: Topic, message: SentBack, field: str) -> 
 
 
 def _find_queued(tx: Tx, topic: Topic, message: SentBack, field: str) -> Found:
-    """By queue and offset. To pull it was its first attempt."""
+    """Finds a message by queue and offset; the pull was its first attempt."""
     if message.queue >= topic.queues:
         why = f"topic {topic.name!r} has {topic.queues} queues, no queue {message.queue}"
         raise invalid(why, field=f"{field}.queue")
@@ -114,7 +114,7 @@ def _find_queued(tx: Tx, topic: Topic, message: SentBack, field: str) -> Found:
 
 
 def _find_retry(tx: Tx, group: Group, topic: Topic, message: SentBack, field: str) -> Found:
-    """By the number of its entry in the retry topic."""
+    """Finds a message by the number of its entry in the retry topic."""
     if message.queue:
         raise invalid(f"a retry topic has queue 0, no queue {message.queue}", field=f"{field}.queue")
     key = RQ_KEY.pack(group.group_id, topic.topic_id, message.offset)
@@ -130,7 +130,7 @@ def _find_retry(tx: Tx, group: Group, topic: Topic, message: SentBack, field: st
 def _leave(
     tx: Tx, group: Group, topic: Topic, founds: list[Found], client: str, delay_ms: int, reason: str, dead: bool
 ) -> None:
-    """Messages that go the same way, as the members of one CheckPoint; without a delay nobody stores it."""
+    """Moves messages with the same outcome as members of one CheckPoint, which is stored only for a delay."""
     where = (group.group_id, topic.topic_id)
     ck = _checkpoint(tx, where, founds, client, reason, topic.in_order)
     for found in founds:
@@ -154,7 +154,7 @@ def _leave(
 def _checkpoint(
     tx: Tx, where: tuple[int, int], founds: list[Found], client: str, reason: str, in_order: bool
 ) -> CheckPoint:
-    """A CheckPoint of kind backoff: nobody has a handle on it."""
+    """A CheckPoint of kind backoff; no client has a handle on it."""
     log = Log(tx.kv)
     chunks: list[tuple[int, int]] = []
     for place, found in enumerate(founds):
