@@ -1,1 +1,1 @@
-"""Lite topics: many small topics below one parent."""
+"""Lite topics: many small topics under one parent."""

@@ -1,12 +1,12 @@
-"""Pop of lite topics: a batch from those of a client's that have something, each under a CheckPoint of its own.
+"""Pop of lite topics: one batch from several ready lite topics of a client, each under its own CheckPoint.
 
     line of the watch:  bob, alice, zoe        bob ──▶ LitePick ──▶ CheckPoint, its message group locked ┐
                                                alice ──▶ …                                                ├─▶ one answer
                                                … until the batch is full                                  ┘
 
-A lite topic gets at most its share of a batch while others have something too. What is locked is left alone: nothing is
-parked, since the lock opens for all of it at once. With an attempt id the same undone messages come again, of all lite
-topics; what had been empty is not remembered.
+A lite topic gets at most its share of a batch while others are ready too. A Pop skips locked lite topics: it parks
+nothing, since the lock covers the whole lite topic. A repeated attempt id gets the same undone messages again, from all
+lite topics; lite topics that were empty are not part of the attempt.
 """
 
 from popmq_server.commands import Pop, Popped
@@ -24,15 +24,15 @@ from popmq_server.state.state import lite_hash
 from popmq_server.state.tx import Tx
 from popmq_server.topics import permission, quotas
 
-#: A lite topic's share of a batch while others may have messages too: one of so many.
+#: One lite topic's share of a batch while others may have messages too: one part in this many.
 SHARE_OF_BATCH = 8
 
 
 class LitePick(FifoPick):
-    """A plan for one lite topic: what waits for its turn, then what is unread."""
+    """A plan for one lite topic: waiting messages first, then unread ones."""
 
     def __init__(self, tx: Tx, group: Group, topic: Topic, messages_max: int, bytes_max: int, *, first: bool) -> None:
-        """`first`: of the answer, whose first message is always allowed."""
+        """`first`: the first lite topic of the answer, whose first message always fits."""
         super().__init__(tx, group, topic, messages_max, bytes_max)
         self._first = first
 
@@ -41,7 +41,7 @@ class LitePick(FifoPick):
         return not self.full
 
     def take(self, in_flight_max: int) -> None:
-        """All of it is one message group, which is free: nothing has to be parked."""
+        """Takes messages. The whole lite topic is one message group and is free, so nothing has to be parked."""
         self.in_flight_max = in_flight_max
         if invalidated.hides(self.tx.state, self.where):
             return
@@ -53,17 +53,17 @@ class LitePick(FifoPick):
 
 
 def client_of(command: Pop) -> str:
-    """Whose watch a Pop asks for: its client's, or that of all who name the same lite topics."""
+    """The watch that a Pop reads: its client's, or that shared by all Pops that name the same lite topics."""
     return named(command.lite) if command.lite else command.client_id
 
 
 def lot(command: Pop) -> str:
-    """Where a Pop waits, in place of a topic's name."""
+    """The key under which a Pop waits, in place of a topic name."""
     return command.topic if command.lite is None else lot_of(command.topic, client_of(command))
 
 
 def pop(tx: Tx, command: Pop) -> Popped:
-    """Leases what is deliverable in the lite topics that the command names, or its client has subscribed to."""
+    """Leases deliverable messages of the lite topics that the command names, or its client has subscribed to."""
     group, parent = lite_topics.resolve(tx, command.topic, command.group)
     permission.check_read(group, parent)
     if command.queues or command.filter is not None:
@@ -93,9 +93,9 @@ def pop(tx: Tx, command: Pop) -> Popped:
 
 
 def _watch(tx: Tx, key: Key, names: tuple[str, ...]) -> None:
-    """A sign of life of a client, or the watch of those who name these lite topics.
+    """Refreshes the watch of a client, or creates and refreshes that of Pops with these names.
 
-    A Pop does not make the watch of a client: what it reads only SyncLite knows, and who has told nothing gets nothing.
+    A Pop does not create a client's watch: only SyncLite sets its names; without them the client gets nothing.
     """
     watches = tx.state.watches
     if not names:
@@ -109,7 +109,7 @@ def _watch(tx: Tx, key: Key, names: tuple[str, ...]) -> None:
 
 
 def _take(tx: Tx, group: Group, parent: Topic, key: Key, command: Pop, room: int) -> list[Popped]:
-    """An answer for each lite topic that gave something, or of which not all was looked at."""
+    """Returns a part for each lite topic that gave messages, or in which the search was cut short."""
     watches, parts, bytes_left = tx.state.watches, list[Popped](), command.max_bytes
     line = list(watches.line(key))
     due_ms = tx.now_ms + (command.invisible_ms or group.invisible_ms)
@@ -130,7 +130,7 @@ def _take(tx: Tx, group: Group, parent: Topic, key: Key, command: Pop, room: int
 
 
 def _leased(tx: Tx, pick: LitePick, due_ms: int, command: Pop) -> list[Popped]:
-    """What a pick has taken, under a lease."""
+    """Leases the picked messages."""
     if pick.rows:
         ck = lease(tx, pick, Lease(due_ms, 0), command.client_id, command.attempt_id, session=command.session)
         return [Popped(pick.rows, ck.ck_id, ck.nonce, tx.now_ms, due_ms, 0, type=pick.topic.type)]
@@ -138,7 +138,7 @@ def _leased(tx: Tx, pick: LitePick, due_ms: int, command: Pop) -> list[Popped]:
 
 
 def _joined(tx: Tx, parts: list[Popped], rest: int, replay: bool = False) -> Popped:
-    """One answer. Its deadline is the earliest; `rest` counts lite topics, each of which has a message or more."""
+    """Joins the parts into one answer, with the earliest deadline; `rest` counts lite topics with messages."""
     leased = tuple(part for part in parts if part.rows)
     rows = [row for part in leased for row in part.rows]
     popped_ms = min((part.popped_ms for part in leased), default=tx.now_ms)
@@ -148,7 +148,7 @@ def _joined(tx: Tx, parts: list[Popped], rest: int, replay: bool = False) -> Pop
 
 
 def _replay(tx: Tx, command: Pop, ck_ids: tuple[int, ...]) -> list[Popped]:
-    """What an attempt has leased and is not done yet, uncounted."""
+    """The undone messages of an attempt, without counting a new one."""
     found = []
     for ck_id in ck_ids:
         ck = tx.state.ck[ck_id]

@@ -1,12 +1,11 @@
-"""Removes lite topics: idle ones, and all of a topic that was deleted or purged.
+"""Removes lite topics: idle ones, and all of a deleted or purged topic.
 
-    remove   idle ──▶ its name is gone, its numbers leave those of its parent, and so do its keys, if they fit a piece
-             they do not ──▶ `purge` 12 → lite
-    step     keys of a large one, a piece                            its tables with the last piece
-    orphans  the same for those whose parent is gone: nobody can name them, their leases were dropped before
+    remove   idle ──▶ its name is removed, its counts leave its parent's; so do its keys if they fit into the piece
+             otherwise ──▶ `purge` 12 → lite
+    step     removes keys of a large one in pieces; the last piece clears its tables
+    orphans  the same for lite topics of a removed parent: no client can name them, their leases were dropped before
 
-Tables are left by key, not by a walk: a walk for each of 100,000 lite topics would be a walk over everything, 100,000
-times.
+Tables are cleared by key, not by a walk: a walk for each of 100,000 lite topics would be 100,000 walks over everything.
 """
 
 from typing import Any
@@ -18,15 +17,15 @@ from popmq_server.storage.keys import STAT_KEY, U32
 from popmq_server.storage.table import Table
 from popmq_server.topics.removal import OF_TOPIC, drop_range
 
-#: What removing one takes at least of the keys that a piece may remove.
+#: The minimum that one removal takes from the keys of a piece.
 KEYS_EACH = 10
 
 
 def remove(tx: Tx, topic: Topic, left: int) -> int:
-    """An idle lite topic is not there any more; how many more keys may go in this piece.
+    """Removes an idle lite topic; returns how many more keys may go in this piece.
 
-    Small ones go whole and many in one piece, since 100,000 may end together. Of one that is too large for what is left
-    of the piece the rest goes as of any deleted topic. Its number is never given again.
+    One piece removes many small lite topics whole, since 100,000 may end together. If one is too large for the rest of
+    the piece, `step` removes the rest later, as for any deleted topic. Its id is never reused.
     """
     _retire(tx, topic)
     left = step(tx, topic.topic_id, left)
@@ -36,7 +35,7 @@ def remove(tx: Tx, topic: Topic, left: int) -> int:
 
 
 def _retire(tx: Tx, topic: Topic) -> None:
-    """Its name is gone, and its numbers leave those of its parent."""
+    """Removes its name, and subtracts its counts from its parent's."""
     state, where = tx.state, (topic.topic_id, 0)
     state.lite_ids.pop((topic.parent_id, topic.lite_topic))
     stored = state.queue_max.get(where, 0) - state.queue_min.get(where, 0)
@@ -47,7 +46,7 @@ def _retire(tx: Tx, topic: Topic) -> None:
 
 
 def step(tx: Tx, topic_id: int, left: int) -> int:
-    """One piece of a retired one; how many more keys may go in it, 0 = it is not done."""
+    """Removes one piece of a retired lite topic; returns how many more keys may go in it, 0 = it is not done."""
     left = _drop_keys(tx, topic_id, left)
     if left:
         _forget(tx, topic_id)
@@ -55,7 +54,7 @@ def step(tx: Tx, topic_id: int, left: int) -> int:
 
 
 def step_orphans(tx: Tx, parent_id: int, left: int) -> int:
-    """One piece of all lite topics of a topic that is gone; how many more keys may go in it."""
+    """Removes one piece of a removed topic's lite topics; returns how many more keys may go in it."""
     rows = tx.kv.scan("name", LITE_NAME + U32.pack(parent_id))
     found = list[tuple[str, int]]()
     for key, value in rows:
@@ -74,10 +73,10 @@ def step_orphans(tx: Tx, parent_id: int, left: int) -> int:
 
 
 def _drop_keys(tx: Tx, topic_id: int, left: int) -> int:
-    """What stands in the store under one lite topic; how many more keys may go in this piece.
+    """Removes the keys of one lite topic; returns how many more keys may go in this piece.
 
-    What the tables know of it is left to `_forget`, so that a restart between two pieces finds the same lite topic.
-    Retries and what waits are looked for only where the group's counters tell of some: a look costs more than a count.
+    `_forget` clears the tables later, so that a restart between two pieces finds the same lite topic. Searches retries
+    and waiting messages only if the group's counters show any: a search costs more than a look at a counter.
     """
     for group_id in tx.state.topic_groups.get(topic_id, ()):
         stat = tx.state.stat.get((group_id, topic_id))
@@ -91,7 +90,7 @@ def _drop_keys(tx: Tx, topic_id: int, left: int) -> int:
 
 
 def _forget(tx: Tx, topic_id: int) -> None:
-    """Takes it out of every table that may know it."""
+    """Removes it from every table that may contain it."""
     state, topic = tx.state, tx.state.topics.get(topic_id)
     for group_id in state.topic_groups.get(topic_id, ()):
         where = (group_id, topic_id)

@@ -1,15 +1,16 @@
-"""Subscriptions to lite topics: the set of names of a client, told by the client, kept in memory (lite_watch.py).
+"""Subscriptions to lite topics: a client reports its set of names, which stays in memory (lite_watch.py).
 
-    ADD      more names; `start` says where the group begins in them     a client that subscribes
-    REPLACE  these and no others; also the client's sign of life         each 30 s
+    ADD      more names; `start` sets where the group begins in them      a client that subscribes
+    REPLACE  exactly these names; also keeps the subscription alive       each 30 s
     REMOVE   fewer names
     DROP     the client has left
 
-A group begins in a lite topic where its settings say, mostly at the first message; one that is made later begins with
-its first message for all groups whose clients watch the name then. A name need not exist to be subscribed to.
+A group begins in a lite topic where its settings say, usually at the first message. If a lite topic is created later,
+all groups whose clients watch its name begin at its first message. A client may subscribe to names that do not exist.
 
-Where lite topics are exclusive (`lite_exclusive`), a name belongs to the client that added it last. The others are told
-and it is remembered: their REPLACE does not get it back, only an ADD does. Nor does a REPLACE take what another has.
+If lite topics are exclusive (`lite_exclusive`), a name belongs to the client that added it last. The broker notifies
+the others and remembers it: only an ADD gets a name back, a REPLACE does not. Nor does a REPLACE take a name of another
+client.
 """
 
 from collections.abc import Iterable
@@ -24,12 +25,12 @@ from popmq_server.pulling import offsets
 from popmq_server.state.lite_watch import Key, Watch, lot_of
 from popmq_server.state.tx import Tx
 
-#: Names of one client: what it is told, and what is let pass beyond it.
+#: Names per client: the documented limit, and the tolerance beyond it.
 NAMES_PER_CLIENT, SLACK = 2000, 300
 
 
 def sync(tx: Tx, command: SyncLite) -> LiteSynced:
-    """Changes the set of a client. Refuses before anything changes."""
+    """Changes the set of a client. Refuses before it changes anything."""
     group, parent = lite_topics.resolve(tx, command.topic, command.group)
     key = (group.name, parent.name, command.client)
     names = dict.fromkeys(check_lite_topic(name) for name in command.names)
@@ -59,7 +60,7 @@ def sync(tx: Tx, command: SyncLite) -> LiteSynced:
 
 
 def _remove(tx: Tx, key: Key, names: Iterable[str], action: str) -> LiteSynced:
-    """Fewer names, or none any more."""
+    """Removes names, or the whole set."""
     if action == "DROP":
         tx.state.watches.drop(key)
     else:
@@ -71,7 +72,7 @@ def _remove(tx: Tx, key: Key, names: Iterable[str], action: str) -> LiteSynced:
 def _begin_all(
     tx: Tx, group: Group, parent: Topic, fresh: list[str], names: Iterable[str], start: tuple[str, int] | None
 ) -> None:
-    """Fixes where the group begins in lite topics that are there; where `start` says, in all that were named now."""
+    """Fixes where the group begins in existing lite topics; `start` applies to all `names`, also known ones."""
     for name in fresh:
         if (topic := lite_topics.find(tx, parent, name)) is not None:
             bind(tx, group, topic)
@@ -92,13 +93,13 @@ def _check_quota(count: int) -> None:
 
 
 def _others(tx: Tx, key: Key, name: str) -> list[Key]:
-    """Clients of the same group that have a name."""
+    """Other clients of the same group that have this name."""
     found = tx.state.watches.watchers(key[1], name, tx.now_ms)
     return [other for other in found if other[0] == key[0] and other != key]
 
 
 def _take_over(tx: Tx, key: Key, watch: Watch, names: dict[str, None]) -> list[tuple[str, str]]:
-    """An ADD where lite topics are exclusive: who loses what."""
+    """An ADD with exclusive lite topics: takes names from other clients; returns (client, name) pairs they lose."""
     watches, lost = tx.state.watches, dict[Key, list[str]]()
     watches.evict(key, watch.evicted - names.keys())
     for name in names:
@@ -112,8 +113,8 @@ def _take_over(tx: Tx, key: Key, watch: Watch, names: dict[str, None]) -> list[t
 
 
 def _not_mine(tx: Tx, key: Key, watch: Watch, names: dict[str, None]) -> set[str]:
-    """A REPLACE where lite topics are exclusive: names that another client has; lost ones that are asked for no more
-    are forgotten.
+    """A REPLACE with exclusive lite topics: returns names that belong to other clients; forgets lost names that the
+    client no longer asks for.
     """
     lost = watch.evicted & names.keys()
     lost |= {name for name in names if name not in watch.names and _others(tx, key, name)}
@@ -122,7 +123,7 @@ def _not_mine(tx: Tx, key: Key, watch: Watch, names: dict[str, None]) -> set[str
 
 
 def _begin(tx: Tx, group: Group, topic: Topic, start: tuple[str, int], fresh: bool) -> None:
-    """Puts a group where a subscription wants it to begin; what it held there is dropped, as by a reset."""
+    """Moves a group to where a subscription wants it to begin; voids what it held, as a reset does."""
     (kind, number), (least, most) = start, offsets.ends(tx, topic, 0)
     now = tx.state.poff.get((group.group_id, topic.topic_id, 0), least)
     wanted = {

@@ -1,22 +1,22 @@
-"""Lite topics: a topic of type LITE is a parent, and each name that a message gives is a small topic of its own.
+"""Lite topics: a topic of type LITE is a parent; each lite topic name in a message is a small topic of its own.
 
     chat (LITE, id 7)                        name        l + 7 + alice → 12
       ├── alice   id 12  ▪▪▪▪▪               topic       12 → its record: parent 7, one queue, a lock for each group
       ├── bob     id 13  ▪▪                  log, cq …   as of any topic, by its own id
       └── …       id n
-    stat, held, bytes of 7: what its lite topics have in sum, moved in the same transactions (tx.py)
+    stat, held, bytes of 7: the sums over its lite topics, updated in the same transactions (tx.py)
 
-    first Send ─▶ made ─▶ messages, subscribers ─▶ idle: nothing to do for a group, nobody watches it
-                   ▲                                 │ lite_ttl_ms later
-                   └───────── a Send makes it anew ◀─┴─▶ removed (lite_removal.py)
+    first Send ─▶ created ─▶ messages, subscribers ─▶ idle: no group has work in it, no client watches it
+                   ▲                                    │ lite_ttl_ms later
+                   └────────── a Send creates it again ◀┴─▶ removed (lite_removal.py)
 
-A lite topic is one message group: a group has one batch of it out at a time, and the next one comes when that is acked
-or back (fifo.py). lite_watch.py knows who reads which and what has something, lite_pop.py delivers, lite_sync.py takes
-subscriptions. The parent has no messages of its own; its limits, retention and quotas count for all together, and what
-happens to it by name happens to them: purged or deleted, its id is gone, and nobody can name them any more.
+A lite topic is one message group: a group leases one batch of it at a time, and gets the next one when that is acked or
+returned (fifo.py). lite_watch.py knows which clients read which lite topics and which are ready, lite_pop.py delivers,
+lite_sync.py handles subscriptions. The parent has no messages of its own; its limits, retention and quotas apply to all
+lite topics together. Purging or deleting it removes its id, so no client can name its lite topics any more.
 
-Whether one is idle is looked at once a minute, in pieces: the time stands in its record, so a restart does not begin it
-again. Nothing else ever walks over all of them.
+A job looks for idle lite topics once a minute, in pieces. The record stores since when one is idle, so a restart does
+not reset it.
 """
 
 import itertools
@@ -30,16 +30,16 @@ from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import FWAIT_VALUE, STAT_KEY, U32
 from popmq_server.topics.log import Log, entries
 
-#: Lite topics of one topic, if its settings do not say otherwise, and at most.
+#: Lite topics of one topic, by default and at most.
 TOPICS_DEFAULT, TOPICS_MAX = 100_000, 1_000_000
-#: How long an idle lite topic stays: as long as messages that every group is done with.
+#: How long an idle lite topic stays: as long as messages that every group has finished.
 TTL_MS_DEFAULT = 72 * 3_600_000
 TTL_MS_MIN = 60_000
-#: Lite topics looked at in one piece, and keys removed with those that go: some 10 ms each.
+#: Lite topics checked in one piece, and keys removed with idle ones: some 10 ms each.
 LOOKS_MAX, REMOVAL_KEYS_MAX = 250, 1000
-#: Lite topics among which the oldest message is looked for, and those of them that are read.
+#: Lite topics searched for the oldest message, and those of them that are read.
 OLDEST_LOOKS, OLDEST_READS = 10_000, 500
-#: When to try again where a topic has all the lite topics that it may have.
+#: The retry delay if a topic has reached its limit of lite topics.
 QUOTA_RETRY_MS = 60_000
 
 
@@ -60,13 +60,13 @@ def resolve(tx: Tx, topic_name: str, group_name: str) -> tuple[Group, Topic]:
 
 
 def find(tx: Tx, parent: Topic, name: str) -> Topic | None:
-    """A lite topic by name."""
+    """A lite topic by name, or None."""
     topic_id = tx.state.lite_ids.get((parent.topic_id, name))
     return None if topic_id is None else tx.state.topics[topic_id]
 
 
 def ensure(tx: Tx, parent: Topic, name: str) -> Topic | Refused:
-    """A lite topic that is about to get a message: made if it is not there, in use again if it was idle."""
+    """The lite topic for a new message: created if it does not exist, no longer idle if it was."""
     found = find(tx, parent, name)
     if found is None:
         return _make(tx, parent, name)
@@ -76,7 +76,7 @@ def ensure(tx: Tx, parent: Topic, name: str) -> Topic | Refused:
 
 
 def _make(tx: Tx, parent: Topic, name: str) -> Topic | Refused:
-    """A new one. Groups that watch the name begin there with its first message."""
+    """Creates a lite topic. Groups that watch the name begin there at its first message."""
     state, count = tx.state, tx.state.lites.get(parent.topic_id, Lites()).topics
     if count >= (parent.lite_topics_max or TOPICS_DEFAULT):
         return Refused(
@@ -107,16 +107,16 @@ def _make(tx: Tx, parent: Topic, name: str) -> Topic | Refused:
 
 
 class Upkeep:
-    """Looks over all lite topics, once a tick: which are idle, and for how long. A job of housekeeping.py.
+    """Finds and removes idle lite topics, once a tick. A job of housekeeping.py.
 
-    It follows their names in the store, so that neither a look nor a round has a list of all of them to make.
+    It scans their names in the store, so neither a piece nor a round builds a list of all of them.
     """
 
     def __init__(self) -> None:
         self._at = b""
 
     def run(self, tx: Tx) -> bool:
-        """One piece; whether there is more to look at."""
+        """Runs one piece; returns whether there is more to look at."""
         if not self._at:
             tx.state.watches.expire(tx.now_ms)
         names = tx.kv.scan("name", LITE_NAME, self._at)
@@ -132,10 +132,10 @@ class Upkeep:
 
 
 def _look_at(tx: Tx, topic_id: int, left: int) -> int:
-    """A lite topic that was idle for so long goes; how many more keys may be removed in this piece."""
+    """Updates a lite topic's idle time, or removes it when that is up; returns how many more keys may be removed."""
     topic = tx.state.topics.get(topic_id)
     parent = tx.state.topics.get(topic.parent_id) if topic is not None else None
-    if topic is None or parent is None:  # removed meanwhile, or about to be
+    if topic is None or parent is None:  # already removed, or about to be
         return left
     if is_needed(tx, topic):
         if topic.idle_ms:
@@ -148,9 +148,9 @@ def _look_at(tx: Tx, topic_id: int, left: int) -> int:
 
 
 def oldest(tx: Tx, group: Group, parent: Topic) -> int:
-    """When the oldest message was stored that a group has not done, leases left out; 0 = none.
+    """When the oldest message was stored that a group has not done, leases excluded; 0 = none.
 
-    An estimate where there are very many: those that were made first are looked at, and of what waits the first.
+    An estimate if there are very many: it looks at the lite topics created first, and at their first waiting message.
     """
     state, log, found = tx.state, Log(tx.kv), list[int]()
     names = (topic_id for (parent_id, _), topic_id in state.lite_ids.items() if parent_id == parent.topic_id)
@@ -169,7 +169,7 @@ def oldest(tx: Tx, group: Group, parent: Topic) -> int:
 
 
 def is_needed(tx: Tx, topic: Topic) -> bool:
-    """Whether somebody watches a lite topic, or a group has something to do in it."""
+    """Whether a client watches a lite topic, or a group has work in it."""
     state, topic_id = tx.state, topic.topic_id
     if state.watches.watchers(topic.name, topic.lite_topic, tx.now_ms):
         return True
