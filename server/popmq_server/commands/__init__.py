@@ -1,9 +1,9 @@
-"""What can be asked of the engine: one frozen class for each command, and for each answer that has a shape.
+"""Commands of the engine: one frozen class for each command, and for each structured answer (after the →).
 
-Commands carry names and plain numbers, checked against the limits by whoever makes them (api/); the engine checks what
-needs its state. All times are ms. Answers of entries are values or `Refused` objects, in the order of the request.
+Commands carry names and plain numbers, validated by the modules that create them (api/); the engine checks what needs
+its state. All times are ms. Answers for entries are values or `Refused` objects, in the order of the request.
 
-One module for each family; core.HANDLERS says who does what. Every command belongs to a lane, see below.
+One module for each family; handlers.py maps each command to its function. Every command belongs to a lane, see below.
 """
 
 from typing import Any
@@ -131,17 +131,17 @@ __all__ = [
     "needs_room",
 ]
 
-#: Taken first: what frees, then what stores, then what hands out, so that waiting Pops never delay an Ack.
+#: The order within a commit batch: first what frees, then what stores, then what delivers: Pops never delay an Ack.
 LANE_ACK, LANE_SEND, LANE_POP = 0, 1, 2
 LANES: dict[type, int] = {Send: LANE_SEND, Pop: LANE_POP}
-#: These read the queues, so they come after what others of their group store.
+#: These read the queues, so they run after what others of their batch store.
 LANES |= dict.fromkeys((Pull, QueryOffsets, ResetOffsets, CloneOffsets, SetConsumeMode, SyncLite), LANE_POP)
 LANES |= dict.fromkeys((Redrive, FindLetters, LookUp, Peek, Trace, Why, Look), LANE_POP)
 _NEED_ROOM = (Send, Pop, Redrive, CreateTopic, CreateGroup, AttachOwner)
 
 
 def needs_room(command: Any) -> bool:
-    """Whether a command is refused as a whole when the store has no room. A rollback frees some."""
+    """Whether a command is refused as a whole if the store has no room. A rollback frees room."""
     if isinstance(command, EndTransaction):
         return any(isinstance(end, End) and end.commit for end in command.ends)
     return isinstance(command, _NEED_ROOM)

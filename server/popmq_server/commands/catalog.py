@@ -1,4 +1,4 @@
-"""What can be asked about topics and groups: see catalog.py. All times are ms."""
+"""Commands on topics and groups: see catalog.py. All times are ms."""
 
 from typing import Any, NamedTuple
 
@@ -25,10 +25,10 @@ class CreateTopic(NamedTuple):
 
 
 class UpdateTopic(NamedTuple):
-    """→ Topic. `queues` 0 and `retention` None: as they were; `retention` is (by age, keep ms).
+    """→ Topic. `queues` 0 and `retention` None: unchanged; `retention` is (by age, keep ms).
 
-    `changes`: other fields of records.Topic that may change, with their new values. `type`: "" or what it must be: it
-    cannot change.
+    `changes`: new values of other fields of records.Topic that may change. `type`: the type that the topic must have,
+    "" = any: it cannot change.
     """
 
     name: str
@@ -47,13 +47,13 @@ class DeleteTopic(NamedTuple):
 class CreateGroup(NamedTuple):
     """→ (Group, whether it existed).
 
-    `delays_ms`: backoff before attempt 2, 3, …, the last repeats. `share_number`: 0 = everybody reads every queue.
-    `start_from`: EARLIEST, LATEST or TIMESTAMP (`start_ms`), where the group begins in a topic that it names first.
-    `exclusive_owner`: what an owner's token holds is not popped by others after its lease. `fifo`: told to clients.
-    `in_flight_max`: leased messages in one queue. `stop_on_failure`: a message without attempts left stops its message
-    group (FIFO) instead of going to the dead-letter topic. `lite_exclusive`: a lite topic has one client of the group.
-    `consume_enable`: false: it may not read.
-    `subscription_expiry_ms`: a topic that it has not read for so long is its own no more; 0 = never.
+    `delays_ms`: backoff before attempt 2, 3, …, the last repeats. `share_number`: 0 = all members read every queue.
+    `start_from`: EARLIEST, LATEST or TIMESTAMP (`start_ms`): where the group begins in a topic that it names first.
+    `exclusive_owner`: other consumers do not pop what an owner's token holds after its lease. `fifo`: reported to
+    clients. `in_flight_max`: leased messages in one queue. `stop_on_failure`: a message without attempts left stops its
+    message group (FIFO) instead of going to the dead letter topic. `lite_exclusive`: only one client of the group reads
+    a lite topic. `consume_enable`: if false, the group may not read.
+    `subscription_expiry_ms`: idle time after which its subscription of a topic is removed; 0 = never.
     """
 
     name: str
@@ -73,7 +73,7 @@ class CreateGroup(NamedTuple):
 
 
 class UpdateGroup(NamedTuple):
-    """→ Group. `changes` are fields of state.Group."""
+    """→ Group. `changes` are fields of records.Group."""
 
     name: str
     changes: dict[str, Any]

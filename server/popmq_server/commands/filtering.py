@@ -1,4 +1,4 @@
-"""What can be asked about filters: see subscription.py."""
+"""Commands on filters: see subscription.py."""
 
 from typing import NamedTuple
 

@@ -1,7 +1,7 @@
-"""What can be asked about dead letters and single messages: see redrive.py, look_up.py, why.py, peek.py.
+"""Commands on dead letters and single messages: see redrive.py, look_up.py, why.py, peek.py.
 
-Searches and redrives are done in pieces: a command does what fits in a transaction beside those of others, and its
-answer says where the next one goes on.
+Searches and redrives run in pieces: a command does what fits into a transaction beside other commands, and its answer
+holds the place to continue at.
 """
 
 from typing import NamedTuple
@@ -10,10 +10,10 @@ from popmq_server.errors import Refused
 
 
 class Redrive(NamedTuple):
-    """→ Redriven. A piece of a group's dead letters is delivered again; group "": given-up half messages are committed.
+    """→ Redriven. Redrives one piece of a group's dead letters; group "": commits given-up half messages.
 
-    `offsets`: these letters; None: those from `start` up to `stop` (0: the end as it is now). `topic`: only those that
-    came from this topic; "" = all.
+    `offsets`: these dead letters; None: those from `start` up to `stop` (0: the current end). `topic`: only those from
+    this topic; "" = all.
     """
 
     group: str
@@ -24,7 +24,7 @@ class Redrive(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """A letter that stays, and why."""
+    """A dead letter that stays, and why."""
 
     offset: int
     message_id: str
@@ -32,10 +32,10 @@ class Failure(NamedTuple):
 
 
 class Redriven(NamedTuple):
-    """`topics`: how many messages of each origin. `failures`: letters that stay.
+    """`topics`: the number of messages of each origin. `failures`: dead letters that stay.
 
-    `done`: how many of the named offsets were handled. `next`, `stop`: of all letters, where the next piece goes on,
-    and the end; all is done when they meet.
+    `done`: how many of the named offsets were handled. `next`, `stop`: if all are redriven, where the next piece
+    continues, and the end; the redrive is done when they are equal.
     """
 
     topics: dict[str, int]
@@ -46,7 +46,7 @@ class Redriven(NamedTuple):
 
 
 class FindLetters(NamedTuple):
-    """→ (offset by offset, the message id of each letter that has one of them; where to go on, 0 = all was seen)."""
+    """→ ({offset: message id} of matching dead letters, where to continue, 0 = all were searched)."""
 
     group: str
     message_ids: frozenset[str]
@@ -54,9 +54,10 @@ class FindLetters(NamedTuple):
 
 
 class LookUp(NamedTuple):
-    """→ LookedUp. Messages of a topic by message id, or by key, the newest first; one of the two is set.
+    """→ LookedUp. A topic's messages by message id or by key, newest first; exactly one of the two is set.
 
-    `from_ms`, `until_ms`: stored in this time, both included; 0 = no bound. `below`: where the last piece stopped.
+    `from_ms`, `until_ms`: only messages stored in this time, inclusive; 0 = no bound. `below`: where the last piece
+    stopped.
     """
 
     topic: str
@@ -70,9 +71,9 @@ class LookUp(NamedTuple):
 
 
 class LookedUp(NamedTuple):
-    """`rows`: (message bytes, stored ms, queue, offset, 0). `below`: where to go on; 0 = all was seen.
+    """`rows`: (message bytes, stored ms, queue, offset, 0). `below`: where to continue; 0 = all were searched.
 
-    `full`: it ended because of the bounds on the answer.
+    `full`: the limits on the answer ended the search.
     """
 
     rows: list[tuple[bytes, int, int, int, int]]
@@ -81,9 +82,9 @@ class LookedUp(NamedTuple):
 
 
 class Peek(NamedTuple):
-    """→ Peeked. What the group's next Pop would deliver; nothing changes. `filter`: (kind, text), None = the group's.
+    """→ Peeked. What the group's next Pop would deliver; changes nothing. `filter`: (kind, text), None = the group's.
 
-    `begins`: where a look that goes on begins, by queue; None for the first one.
+    `begins`: where to continue a search, by queue; None for a new one.
     """
 
     topic: str
@@ -95,16 +96,16 @@ class Peek(NamedTuple):
 
 
 class Peeked(NamedTuple):
-    """`rows` as those of Popped. `begins`: nothing was found yet, but not all was looked at: go on there."""
+    """`rows` as those of Popped. `begins`: nothing was found yet, but the search is not complete: continue there."""
 
     rows: list[tuple[bytes, int, int, int, int, int]]
     begins: dict[int, int] | None
 
 
 class Trace(NamedTuple):
-    """→ Traced. A piece of the search for everything that is stored under a message id.
+    """→ Traced. One piece of the search for everything stored under a message id.
 
-    `topic`: "" = all; `group`: whose dead letters; "" = all. `at`: (stage, key) where the last piece stopped.
+    `topic`: "" = all; `group`: only its dead letters; "" = all. `at`: (stage, key) where the last piece stopped.
     """
 
     message_id: str
@@ -114,7 +115,7 @@ class Trace(NamedTuple):
 
 
 class Spotted(NamedTuple):
-    """Something that is stored under an id: in the log (`key` is its position, 8 bytes), delayed or half."""
+    """A place stored under an id: in the log (`key` is its position, 8 bytes), delayed or half."""
 
     stage: int
     topic_id: int
@@ -122,14 +123,14 @@ class Spotted(NamedTuple):
 
 
 class Traced(NamedTuple):
-    """`at`: where the next piece goes on; None = all was seen."""
+    """`at`: where the next piece continues; None = all were searched."""
 
     found: list[Spotted]
     at: tuple[int, bytes] | None
 
 
 class Why(NamedTuple):
-    """→ list of life.MessageLife. The lives of what a trace has found."""
+    """→ list of timeline.MessageLife: the histories of the messages that a trace has found."""
 
     message_id: str
     found: tuple[Spotted, ...]

@@ -1,9 +1,9 @@
-"""What can be asked about what a topic holds: see purge.py."""
+"""Commands on the contents of a topic: see purge.py."""
 
 from typing import NamedTuple
 
 
 class PurgeTopic(NamedTuple):
-    """→ how many messages were dropped: those that could be read by position, and the delayed and half ones."""
+    """→ the number of dropped messages: those readable by position, the delayed and the half ones."""
 
     name: str

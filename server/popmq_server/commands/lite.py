@@ -1,13 +1,13 @@
-"""What can be asked about lite topics: see lite_sync.py; a Pop of them is a Pop with `lite`."""
+"""Commands on lite topics: see lite_sync.py; a Pop of them is a Pop with `lite`."""
 
 from typing import NamedTuple
 
 
 class SyncLite(NamedTuple):
-    """→ LiteSynced. The lite topics of `topic` that a client of `group` reads from now on, for some 75 s.
+    """→ LiteSynced. Sets the lite topics of `topic` that a client of `group` reads for the next 75 s or so.
 
-    `action`: ADD, REMOVE, REPLACE (all), DROP (the client has left). `start`: where the group begins in those that are
-    added, (LAST, MIN, MAX, OFFSET, TAIL or TIMESTAMP, number); None or LAST: where it is, or at its own start.
+    `action`: ADD, REMOVE, REPLACE (all), DROP (the client has left). `start`: where the group begins in the added ones,
+    (LAST, MIN, MAX, OFFSET, TAIL or TIMESTAMP, number); None or LAST: where it is, or at its own start.
     """
 
     topic: str
@@ -19,9 +19,9 @@ class SyncLite(NamedTuple):
 
 
 class LiteSynced(NamedTuple):
-    """How many names the client has now; (client, lite topic) pairs that are not that client's (any more).
+    """The client's number of names; (client, lite topic) pairs of clients that have lost, or do not get, that name.
 
-    Only in groups whose lite topics are exclusive: the latest subscriber has them, the others are to be told.
+    Only in groups with exclusive lite topics: the latest subscriber has the name, the others are to be notified.
     """
 
     names: int

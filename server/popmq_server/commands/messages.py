@@ -1,4 +1,4 @@
-"""Send, pop, ack, change: what can be asked about messages."""
+"""Commands on messages: Send, Pop, Ack, ChangeInvisibleTime."""
 
 from typing import NamedTuple
 
@@ -7,12 +7,12 @@ from popmq_server.model.message import Handle, Outgoing
 
 
 class Send(NamedTuple):
-    """→ Sent. Stores messages in one queue, in order.
+    """→ Sent. Stores the valid messages of a request.
 
-    `entries`: for each message of the request, in its order, the checked message or why it is refused.
-    `producer_id`, `request_number`: both or neither; a number seen in the last 10 minutes is answered as it was.
-    `bytes`: of all messages, counted against what may wait for the writer. `types`: the types of topic that the
-    messages are for, when only a topic of just that type may take them.
+    `entries`: for each message of the request, in its order, the validated message or why it is refused.
+    `producer_id`, `request_number`: both or neither; a repeated number gets its first answer for 10 minutes.
+    `bytes`: the size of all messages, counted against what may wait for the writer. `types`: the topic types that the
+    messages are for, if only such a topic may take them.
     """
 
     topic: str
@@ -26,7 +26,7 @@ class Send(NamedTuple):
 class Place(NamedTuple):
     """Where one message is: in a queue, or, with a recall handle or a transaction id, not in one yet.
 
-    `duplicate`: its id was known, this is where the first one is.
+    `duplicate`: the id was known, this is the place of the first message.
     """
 
     queue: int = 0
@@ -37,9 +37,9 @@ class Place(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """`first` is the offset of the first stored message; the stored ones follow each other in `queue`.
+    """`first` is the offset of the first stored message; the others follow it in `queue`.
 
-    `places`: for each good entry of the request where it is, or why it is refused; None when the two numbers say it.
+    `places`: the place of each valid entry, or why it is refused; None if `queue` and `first` are enough.
     """
 
     queue: int
@@ -49,9 +49,9 @@ class Sent(NamedTuple):
 
 
 class Position(NamedTuple):
-    """A place in a topic for one group: the next offset of each queue, and the next entry of the retry topic.
+    """A group's position in a topic: the next offset of each queue, and the next entry of the retry topic.
 
-    As a bound (`upto`) it excludes what it names: a queue that it does not name is read not at all.
+    As a bound (`upto`) it is exclusive, and queues that it does not name are not read at all.
     """
 
     queues: dict[int, int]
@@ -61,8 +61,8 @@ class Position(NamedTuple):
 class PopToken(NamedTuple):
     """A sealed token: see owner.py.
 
-    `generation`: of the owner, from AttachOwner. `share`: at most so many messages in all chunks of (epoch, part), 0 =
-    no bound. `upto`: nothing at or beyond it. Both matter only when the token is new.
+    `generation`: the owner's, from AttachOwner. `share`: the maximum of messages in all chunks of (epoch, part), 0 = no
+    bound. `upto`: nothing at or beyond it. Both matter only for a new token.
     """
 
     owner: str
@@ -75,14 +75,14 @@ class PopToken(NamedTuple):
 
 
 class Pop(NamedTuple):
-    """→ Popped. Leases what is deliverable.
+    """→ Popped. Leases deliverable messages.
 
-    `filter_wins`: the filter replaces the group's instead of being refused. `session`: the lease lives with
-    `client_id`, see session_lease.py. `give_back`: undone when its caller has gone, in spite of an attempt id.
-    `queues`: empty = all, with the start rotated. `max_bytes`: soft, one message is always allowed. `invisible_ms`: 0 =
-    the group's own. `attempt_id`: with `client_id` names this try, so that a repeat gets the same messages. `filter`:
-    (kind, text) of an expression, None = the group's own. `lite`: of a LITE topic these lite topics, or, when empty,
-    those that the client has subscribed to (SyncLite).
+    `filter_wins`: the filter replaces the group's instead of being refused. `session`: the lease lasts as long as
+    `client_id` is alive, see session_lease.py. `give_back`: released if the caller is gone, even with an attempt id.
+    `queues`: empty = all, with a rotating start. `max_bytes`: soft, one message is always allowed. `invisible_ms`: 0 =
+    the group's own. `attempt_id`: with `client_id` identifies this try, so that a repeat gets the same messages.
+    `filter`: the (kind, text) of an expression, None = the group's own. `lite`: these lite topics of a LITE topic; if
+    empty, those that the client has subscribed to (SyncLite).
     """
 
     topic: str
@@ -104,12 +104,12 @@ class Pop(NamedTuple):
 class Popped(NamedTuple):
     """What a Pop leased; empty `rows` lease nothing.
 
-    `rows`: (message bytes, stored ms, queue, offset, attempt, member); a handle is made of (ck_id, member, nonce).
-    `rest`: messages that the visited queues still have. `replay`: the answer to an attempt id or token that was known.
-    `sealed`: with a token (messages sealed at first, end, stolen, lost). `again`: nothing was found yet, but not
-    all was looked at: ask again at once. `refusal`: why nothing was leased although
-    messages are there, for who waits no longer. `token_ms`: when the topic's quota gives the next one. `type`: the
-    topic's. `parts`: of lite topics, each with a CheckPoint and rows of its own; `rows` are then those of all.
+    `rows`: (message bytes, stored ms, queue, offset, attempt, member); a handle consists of (ck_id, member, nonce).
+    `rest`: messages left in the visited queues. `replay`: the answer to a known attempt id or token.
+    `sealed`: with a token (messages sealed at first, end, stolen, lost). `again`: nothing was found yet, but the search
+    is not complete: ask again at once. `refusal`: why nothing was leased although there are messages, once the Pop
+    waits no longer. `token_ms`: when the topic's quota has its next token. `type`: the topic's. `parts`: for lite
+    topics, each with its own CheckPoint and rows; `rows` are then those of all parts.
     """
 
     rows: list[tuple[bytes, int, int, int, int, int]]
@@ -128,19 +128,19 @@ class Popped(NamedTuple):
 
     @property
     def leases(self) -> tuple["Popped", ...]:
-        """The answer by CheckPoints: handles are made of these."""
+        """The parts of the answer, one for each CheckPoint; handles are made from these."""
         return self.parts or (self,)
 
 
 class Acked(NamedTuple):
-    """None or Refused for each handle; how many messages of each topic are done."""
+    """None or Refused for each handle; the number of finished messages of each topic."""
 
     results: list[Refused | None]
     topics: dict[str, int]
 
 
 class Ack(NamedTuple):
-    """→ Acked. Finishes deliveries of `group`; a handle that could not be read is its Refused."""
+    """→ Acked. Finishes deliveries of `group`; an unreadable handle is replaced by its Refused."""
 
     group: str
     handles: tuple[Handle | Refused, ...]
@@ -150,7 +150,7 @@ class Change(NamedTuple):
     """One entry of ChangeInvisibleTime.
 
     `kind`: extend (`delay_ms` is the new lease), release (`delay_ms` until it is visible; None: the group's backoff by
-    attempts; 0: at once), reject. `uncounted`: the attempt is given back. `reason`: kept with the message.
+    attempts; 0: at once), reject. `uncounted`: the attempt does not count. `reason`: stored with the message.
     """
 
     handle: Handle

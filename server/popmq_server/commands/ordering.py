@@ -1,12 +1,12 @@
-"""What can be asked about message groups of FIFO topics: see message_groups.py."""
+"""Commands on message groups of FIFO topics: see message_groups.py."""
 
 from typing import NamedTuple
 
 
 class ResumeMessageGroup(NamedTuple):
-    """→ whether something is left: ask again.
+    """→ whether stopped messages are left: repeat the command.
 
-    `dead_letter`: the stopped head goes to the dead-letter topic; else it is tried anew, attempts from 0.
+    `dead_letter`: the stopped head goes to the dead letter topic; otherwise it is delivered again, attempts from 0.
     """
 
     topic: str

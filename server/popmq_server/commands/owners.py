@@ -1,4 +1,4 @@
-"""What can be asked of owners, and about what is there: see owner.py, stats.py."""
+"""Commands on owners, and queries of the state: see owner.py, stats.py."""
 
 from typing import Any, NamedTuple
 
@@ -8,8 +8,8 @@ from popmq_server.commands.messages import Position
 class AttachOwner(NamedTuple):
     """→ (generation, acked epoch, queues of the topic).
 
-    `topic`, `start`: fix the group's position there, if it has none; "" = no topic. `create_group`: with default
-    settings, when there is none.
+    `topic`, `start`: fix the group's position there, if it has none; "" = no topic. `create_group`: create a missing
+    group with default settings.
     """
 
     group: str
@@ -21,7 +21,7 @@ class AttachOwner(NamedTuple):
 
 
 class RenewOwner(NamedTuple):
-    """→ (open tokens, bound messages, lease until ms). Moves the lease of all that the owner holds."""
+    """→ (open tokens, bound messages, lease until ms). Extends the lease on everything that the owner holds."""
 
     group: str
     owner: str
@@ -30,7 +30,7 @@ class RenewOwner(NamedTuple):
 
 
 class AckUpTo(NamedTuple):
-    """→ (messages finished by this call, acked epoch, messages finished of each topic)."""
+    """→ (messages finished by this call, acked epoch, finished messages of each topic)."""
 
     group: str
     owner: str
@@ -39,7 +39,7 @@ class AckUpTo(NamedTuple):
 
 
 class ReleaseOwner(NamedTuple):
-    """→ messages made visible. `generation` 0: whatever it is."""
+    """→ messages made visible. `generation` 0: any."""
 
     group: str
     owner: str
@@ -55,7 +55,7 @@ class Available(NamedTuple):
 
 
 class Look(NamedTuple):
-    """A question that changes nothing → what stats.py's function of this name answers."""
+    """A query that changes nothing → the answer of the function of this name in stats.py."""
 
     what: str
     arguments: tuple[Any, ...] = ()

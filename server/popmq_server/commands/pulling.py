@@ -1,7 +1,7 @@
-"""What can be asked about reading by queue and offset: see pull.py, offsets.py, send_back.py, consume_mode.py.
+"""Commands for reading by queue and offset: see pull.py, offsets.py, send_back.py, consume_mode.py.
 
-`topic` of Pull, UpdateOffsets and QueryOffsets may be `%RETRY%group+topic`: its entries are read by their numbers, as
-offsets of queue 0.
+`topic` of Pull, UpdateOffsets and QueryOffsets may be `%RETRY%group+topic`: entries then have their numbers as offsets
+of queue 0.
 """
 
 from typing import NamedTuple
@@ -12,8 +12,8 @@ from popmq_server.errors import Refused
 class Pull(NamedTuple):
     """→ Pulled. Reads one queue from `offset` on; no lease.
 
-    `group` "": a reader without a group. `filter`: (kind, text), None = the group's own. `commit_offset`: of the queue,
-    committed before it is read. `filter_wins`: the filter replaces the group's instead of being refused.
+    `group` "": a reader without a group. `filter`: (kind, text), None = the group's own. `commit_offset`: committed in
+    the queue before the read. `filter_wins`: the filter replaces the group's instead of being refused.
     """
 
     topic: str
@@ -30,9 +30,9 @@ class Pull(NamedTuple):
 class Pulled(NamedTuple):
     """What a Pull found: `status` is a name of popmq.v1.PullStatus.
 
-    `rows`: (message bytes, stored ms, queue, offset, attempt). `next_offset`: behind all that was looked at. `more`:
-    the queue goes on behind it. `acked`: messages that `commit_offset` moved past. `left`: not all of them yet
-    (of a retry topic): UpdateOffsets does the rest.
+    `rows`: (message bytes, stored ms, queue, offset, attempt). `next_offset`: behind everything examined. `more`: the
+    queue has messages behind it. `acked`: messages that `commit_offset` moved past. `left`: entries of a retry topic
+    are left below it: finish them with UpdateOffsets.
     """
 
     status: str
@@ -46,7 +46,7 @@ class Pulled(NamedTuple):
 
 
 class UpdateOffsets(NamedTuple):
-    """→ (messages moved past, whether some are left: ask again). Moves committed offsets, by queue."""
+    """→ (messages moved past, whether some are left: repeat the command). Moves committed offsets, by queue."""
 
     topic: str
     group: str
@@ -54,7 +54,7 @@ class UpdateOffsets(NamedTuple):
 
 
 class QueryOffsets(NamedTuple):
-    """→ a list of OffsetsOfQueue. `group` "": no committed offsets. `since_ms` None: not asked."""
+    """→ a list of OffsetsOfQueue. `group` "": no committed offsets. `since_ms` None: no search by time."""
 
     topic: str
     group: str = ""
@@ -62,10 +62,10 @@ class QueryOffsets(NamedTuple):
 
 
 class OffsetsOfQueue(NamedTuple):
-    """One queue: first and next offset, what the group has committed, the first offset stored at or after the time.
+    """One queue: first and next offset, the group's committed offset, the first offset stored at or after the time.
 
     -1: the group has no position in the topic; no time was asked. `least_committed`: of all groups, -1 = there is none.
-    `read_ms`: when the group last read the queue, 0 = not since the start. `bytes_behind`: see stats.bytes_of.
+    `read_ms`: when the group last read the queue, 0 = not since the start. `bytes_behind`: see backlog.bytes_of.
     """
 
     queue: int
@@ -79,7 +79,7 @@ class OffsetsOfQueue(NamedTuple):
 
 
 class ResetOffsets(NamedTuple):
-    """→ Reset. `to`: (name of a StartFrom, ms), of all queues; or `offsets` of some queues."""
+    """→ Reset. `to`: (name of a StartFrom, ms), for all queues; or `offsets` of some queues."""
 
     topic: str
     group: str
@@ -88,7 +88,7 @@ class ResetOffsets(NamedTuple):
 
 
 class CloneOffsets(NamedTuple):
-    """→ Reset. The offsets of `from_group` for `group`."""
+    """→ Reset. Copies the offsets of `from_group` to `group`."""
 
     topic: str
     from_group: str
@@ -96,16 +96,16 @@ class CloneOffsets(NamedTuple):
 
 
 class Reset(NamedTuple):
-    """The group's next offset of each queue. `left`: what it held is not removed altogether yet: Sweep."""
+    """The group's next offset of each queue. `left`: some of what it held is not removed yet: continue with Sweep."""
 
     offsets: dict[int, int]
     left: bool
 
 
 class SetConsumeMode(NamedTuple):
-    """→ (Subscription, whether some of what it held is still on its way: Sweep). `mode`: POP or PULL.
+    """→ (Subscription, whether some messages are still to be moved: continue with Sweep). `mode`: POP or PULL.
 
-    `start`: (name of a StartFrom, ms) of a group that is new in the topic; refused for another one.
+    `start`: (name of a StartFrom, ms) of a group that is new in the topic; refused for any other.
     """
 
     topic: str
@@ -116,24 +116,24 @@ class SetConsumeMode(NamedTuple):
 
 
 class Attend(NamedTuple):
-    """→ None. Members of the group are there, and may read these topics: their subscriptions are in use."""
+    """→ None. Live members of the group may read these topics: their subscriptions are in use."""
 
     group: str
     topics: tuple[str, ...]
 
 
 class Sweep(NamedTuple):
-    """→ whether something is left. One piece of what a reset or a switch of the consume mode has left to do."""
+    """→ whether something is left. Runs one piece of the work that a reset or a switch of the consume mode left."""
 
     topic: str
     group: str
 
 
 class SentBack(NamedTuple):
-    """One message that could not be done: by queue and offset, or by its number in the retry topic.
+    """One message that a consumer failed to process: by queue and offset, or by its number in the retry topic.
 
-    `delay_ms` None: the group's backoff by attempts. `reject`: to the dead-letter topic.
-    `attempts`: deliveries so far as its consumer counts them, 0 = as the broker does. `max_attempts` 0: the group's.
+    `delay_ms` None: the group's backoff by attempts. `reject`: to the dead letter topic.
+    `attempts`: deliveries so far by its consumer's count, 0 = by the broker's. `max_attempts` 0: the group's.
     """
 
     queue: int
@@ -149,7 +149,7 @@ class SentBack(NamedTuple):
 class SendBack(NamedTuple):
     """→ list of (visible ms, dead lettered) or Refused, one for each message, in order.
 
-    `Later` for those whose dead letters were too many for one commit: the broker asks again for them.
+    `Later` for those that exceed the limit of dead letters of one commit: the broker repeats the command for them.
     """
 
     topic: str

@@ -1,15 +1,15 @@
-"""What can be asked about leases that live with their client: see session_lease.py.
+"""Commands on session leases, which last as long as their client is alive: see session_lease.py.
 
-Both go in pieces: the answer is (leases moved, where to go on). The caller asks again with `after` until that is 0.
+Both run in pieces: the answer is (leases moved, where to continue). The caller repeats them with `after` until it is 0.
 """
 
 from typing import NamedTuple
 
 
 class RenewSession(NamedTuple):
-    """→ (leases moved, `after` of the next piece or 0). The client was heard of: its leases last `lease_ms` from now.
+    """→ (leases moved, `after` of the next piece or 0). The client is alive: its leases last `lease_ms` from now.
 
-    `cap_ms`: no lease lasts longer than so much after its pop, however lively its client is.
+    `cap_ms`: no lease lasts longer than this after its pop, even if its client stays alive.
     """
 
     client: str

@@ -1,9 +1,9 @@
-"""What can be asked about the store as a whole."""
+"""Commands on the whole store."""
 
 from typing import NamedTuple
 
 
 class SetMaxSize(NamedTuple):
-    """→ None. Another limit of the data file, in bytes; it runs between two transactions (core.py)."""
+    """→ None. Sets a new limit of the data file, in bytes; runs between two transactions (core.py)."""
 
     size: int

@@ -1,4 +1,4 @@
-"""What can be asked of delayed messages and transactions: see delay.py, end_transaction.py, check_back.py."""
+"""Commands on delayed messages and transactions: see delay.py, end_transaction.py, check_back.py."""
 
 from typing import NamedTuple
 
@@ -8,36 +8,36 @@ from popmq_server.model.handles import RecallHandle, TransactionId
 
 
 class Recall(NamedTuple):
-    """→ the message id. Takes a delayed message back: it will never be delivered."""
+    """→ the message id. Removes a delayed message before it is due: it will never be delivered."""
 
     topic: str
     handle: RecallHandle
 
 
 class End(NamedTuple):
-    """One entry of EndTransaction: `commit`, or roll back."""
+    """One entry of EndTransaction: commit, or roll back if `commit` is false."""
 
     transaction: TransactionId
     commit: bool
 
 
 class Ended(NamedTuple):
-    """How an entry ended: the message, and after a commit its place."""
+    """The outcome of an entry: the message, and its place after a commit."""
 
     message_id: str
     place: Place
 
 
 class EndTransaction(NamedTuple):
-    """→ list of Ended or Refused, one for each entry, in order; an id that could not be read is its Refused."""
+    """→ list of Ended or Refused, one for each entry, in order; an unreadable id is replaced by its Refused."""
 
     ends: tuple[End | Refused, ...]
 
 
 class Check(NamedTuple):
-    """A question for a producer: what became of this half message?
+    """A check back: asks a producer how the transaction of this half message ended.
 
-    `number`: this check's, from 1. `data`: popmq.v1.Message. Handed out by the writer (core.Committed.checks).
+    `number`: the check's number, from 1. `data`: popmq.v1.Message. The writer returns checks in `Timed.checks`.
     """
 
     transaction: TransactionId
@@ -47,15 +47,15 @@ class Check(NamedTuple):
 
 
 class CountChecks(NamedTuple):
-    """→ None. These checks were handed to a live producer: (transaction, number of the check) each."""
+    """→ None. Counts checks that were written to a live stream, as (transaction, number of the check)."""
 
     checks: tuple[tuple[TransactionId, int], ...]
 
 
 class Listen(NamedTuple):
-    """→ None. `topics`: all names of topics for whose half messages a live producer can answer now.
+    """→ None. `topics`: all topics for whose half messages a live producer can answer now.
 
-    `joining`: the names that a new producer has given; Refused when one of them has no half messages.
+    `joining`: the topics that a new producer has named; Refused if one of them takes no half messages.
     """
 
     topics: frozenset[str]
