@@ -1,13 +1,13 @@
-"""What is said of a filter that cannot be used, and where in its text."""
+"""The refusal of an invalid filter, with the place in its text."""
 
 from popmq_server.errors import Refused
 
-#: Of either kind of filter.
+#: Limit for both kinds of filter.
 TEXT_BYTES_MAX = 8 << 10
 
 
 def refusal(kind: str, text: str, offset: int, why: str, action: str = "") -> Refused:
-    """FILTER_INVALID with a place: lines and columns from 1, the offset in characters from 0."""
+    """FILTER_INVALID with a place: line and column from 1, offset in characters from 0."""
     line = text.count("\n", 0, offset) + 1
     column = offset - (text.rfind("\n", 0, offset) + 1) + 1
     return Refused(

@@ -1,9 +1,9 @@
-"""A filter: made once from its text, then asked for every message.
+"""A filter: built once from its text, then evaluated for every message.
 
-    index stage   `hashes`: a message whose tag hash is not among them is passed over without being read
-    log stage     `matches`: the decision over the stored bytes of the message
+    index stage   `hashes`: skips a message without reading it if its tag hash is not among them
+    log stage     `matches`: decides on the stored bytes of the message
 
-The texts of two filters may differ though they say the same; `normal` is what is compared.
+Filters with different texts may be equivalent; `normal` is compared.
 """
 
 import functools
@@ -16,17 +16,17 @@ from popmq_server.filters.errors import TEXT_BYTES_MAX, refusal
 from popmq_server.model import fields
 from popmq_server.model.message import tag_hash
 
-#: Distinct texts that are kept ready, those that were refused among them.
+#: Distinct texts in the cache, refused ones included.
 READY_MAX = 1000
-#: What SQL sees of a message beside its properties, under the reference's names; these win over properties.
+#: Names that SQL uses for a message's tag and keys, as in the reference; they override properties.
 TAGS, KEYS = "TAGS", "KEYS"
 
 
 class Filter(NamedTuple):
-    """What a group wants of a topic.
+    """The messages of a topic that a group reads.
 
-    `kind`: tag or sql92; "" = every message. `text`: as it was written. `normal`: equal for texts that say the same.
-    `hashes`: of the tags that can match, None = any. `matches`: whether the bytes of a popmq.v1.Message are wanted.
+    `kind`: tag or sql92; "" = every message. `text`: as written. `normal`: equal for equivalent texts.
+    `hashes`: of the tags that can match, None = any. `matches`: whether the bytes of a popmq.v1.Message match.
     """
 
     kind: str
@@ -37,11 +37,11 @@ class Filter(NamedTuple):
 
     @property
     def everything(self) -> bool:
-        """Whether every message passes, so that nobody needs to look."""
+        """Whether every message passes, so that no stage has to check."""
         return not self.kind
 
     def same(self, other: "Filter") -> bool:
-        """Whether two filters say the same, however they are written."""
+        """Whether two filters are equivalent, however they are written."""
         return (self.kind, self.normal) == (other.kind, other.normal)
 
     def __str__(self) -> str:
@@ -52,7 +52,7 @@ EVERYTHING = Filter("", "", "", None, lambda data: True)
 
 
 def make(kind: str, text: str) -> Filter:
-    """The filter of a kind ("tag", "sql92" or "") and a text. Raises Refused FILTER_INVALID with the place."""
+    """Builds a filter from a kind ("tag", "sql92" or "") and a text. Raises Refused FILTER_INVALID with the place."""
     made = _made(kind, text)
     if isinstance(made, Filter):
         return made
@@ -61,7 +61,7 @@ def make(kind: str, text: str) -> Filter:
 
 @functools.lru_cache(maxsize=READY_MAX)
 def _made(kind: str, text: str) -> Filter | Refused:
-    """Refusals are kept too: a consumer that retries a bad filter costs one parse."""
+    """Caches refusals too: a consumer that retries a bad filter costs one parse."""
     try:
         return {"tag": _of_tags, "sql92": _of_sql}[kind](text) if kind else EVERYTHING
     except Refused as refused:
@@ -85,9 +85,9 @@ def _of_sql(text: str) -> Filter:
 
 
 def visible(data: bytes) -> dict[str, str]:
-    """What SQL sees of a message: its properties, its tag as TAGS, its keys joined by spaces as KEYS.
+    """The variables of SQL: a message's properties, its tag as TAGS, its keys joined by spaces as KEYS.
 
-    What a message does not have is not there: NULL.
+    A missing one is NULL.
     """
     found: dict[str, str] = {}
     tag_text, keys = "", []

@@ -1,12 +1,13 @@
-"""Three-valued logic, and what a text is worth beside a number or a truth value.
+"""Three-valued logic, and how a text compares with a number or a truth value.
 
     NOT     AND   T F N     OR    T F N        any comparison with NULL is NULL, on whichever side it stands
     T → F    T    T F N      T    T T T
     F → T    F    F F F      F    T F N        Values: texts, numbers, True, False, and None for NULL.
     N → N    N    N F N      N    T N N
 
-All properties are texts. Beside a number a text is read as a number, beside a truth value as one; a text that is not
-one is NULL there, never an error: one strange message must not stop a filter, nor hide what an OR beside it says.
+All properties are texts. Compared with a number, a text is read as a number; compared with a truth value, as a truth
+value. If it cannot be read as one, it is NULL, never an error: one odd message must not stop a filter, nor change the
+result of the other side of an OR.
 """
 
 import re
@@ -17,19 +18,19 @@ Number: TypeAlias = int | float
 Truth: TypeAlias = bool | None
 Value: TypeAlias = str | Number | Truth
 Properties: TypeAlias = Mapping[str, str]
-#: A part of an expression, ready to run on the properties of a message: to a Value, or to TRUE, FALSE or NULL.
+#: A compiled part of an expression: maps a message's properties to a Value, or to TRUE, FALSE or NULL.
 Run: TypeAlias = Callable[[Properties], Any]
 Decide: TypeAlias = Callable[[Properties], Truth]
 
-# What Python reads as a number beyond these ("nan", "1_000", " 5", digits of other scripts) is a text here. Whole
-# numbers of more than 64 bits are read as doubles, like decimals.
+# Python accepts more numbers than these ("nan", "1_000", " 5", digits of other scripts); they are texts here. Whole
+# numbers of more than 19 digits are read as doubles, like decimals.
 _WHOLE = re.compile(r"[+-]?[0-9]{1,19}\Z")
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\Z")
 _TRUTHS = {"true": True, "false": False}
 
 
 def number(text: str) -> Number | None:
-    """The number that a text says: whole if it is one, else a double; None for anything else."""
+    """The number in a text: whole if it is one, else a double; None for anything else."""
     if _WHOLE.match(text):
         return int(text)
     return float(text) if _DECIMAL.match(text) else None
@@ -41,7 +42,7 @@ def truth(text: str) -> Truth:
 
 
 def beside(text: str, other: Value) -> Value:
-    """What a text is worth where it meets a value that is not a text."""
+    """Converts a text for a comparison with a value that is not a text."""
     if isinstance(other, bool):
         return truth(text)
     return None if other is None else number(text)
@@ -69,7 +70,7 @@ def opposite(decide: Decide) -> Decide:
 
 
 def every(parts: Iterable[Decide]) -> Decide:
-    """AND of any number of parts, from the left, until one is FALSE."""
+    """AND of any number of parts, from the left, up to the first FALSE."""
     decided = tuple(parts)
 
     def run(properties: Properties) -> Truth:
@@ -86,7 +87,7 @@ def every(parts: Iterable[Decide]) -> Decide:
 
 
 def some(parts: Iterable[Decide]) -> Decide:
-    """OR of any number of parts, from the left, until one is TRUE."""
+    """OR of any number of parts, from the left, up to the first TRUE."""
     decided = tuple(parts)
 
     def run(properties: Properties) -> Truth:

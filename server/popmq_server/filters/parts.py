@@ -1,12 +1,12 @@
-"""Trees of the SQL92 grammar → closures over the properties of a message.
+"""Compiles trees of the SQL92 grammar into closures over the properties of a message.
 
     a > 5 AND b IN ('x', 'y')
 
     conditions ──▶ every(…)          each node becomes a Part: a function from a message's properties to a value,
-    ├─ greater ──▶ │ 5 < number(a)   and what is known of that value before any message is seen: its sort, and for
-    └─ one_of  ──▶ └ b in {x, y}     literals the value itself
+    ├─ greater ──▶ │ 5 < number(a)   and what is known without a message: the sort of the value, and for literals
+    └─ one_of  ──▶ └ b in {x, y}     the value itself
 
-What cannot be meant is refused here, with its place in the text: texts have no order, nothing is equal to NULL.
+Refuses meaningless expressions, with their place in the text: texts have no order, nothing is equal to NULL.
 """
 
 import math
@@ -23,7 +23,7 @@ from popmq_server.filters import logic
 from popmq_server.filters.errors import refusal
 from popmq_server.filters.logic import Decide, Number, Properties, Run, Truth
 
-#: Texts of one IN.
+#: Maximum number of texts in one IN.
 LIST_MAX = 256
 _WHOLE_MAX = 1 << 63
 
@@ -31,7 +31,7 @@ SyntaxTree: TypeAlias = Tree[Token]
 
 
 class Sort(Enum):
-    """What a part gives, NULL aside."""
+    """The type of a part's value, apart from NULL."""
 
     PROPERTY = "a property"
     TEXT = "a text"
@@ -41,7 +41,7 @@ class Sort(Enum):
 
 
 class Part(NamedTuple):
-    """A part of an expression. `value` counts only where `constant` is set."""
+    """A compiled part of an expression. `value` is valid only if `constant` is set."""
 
     sort: Sort
     run: Run
@@ -50,7 +50,7 @@ class Part(NamedTuple):
 
 
 class Builder(Interpreter[Token, Part]):
-    """Trees → Parts: one method for each rule of the grammar, named like it."""
+    """Visits trees and returns Parts: one method for each rule of the grammar, with its name."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -59,7 +59,7 @@ class Builder(Interpreter[Token, Part]):
         return refusal("sql92", self._text, tree.meta.start_pos, why, action)
 
     def _part(self, tree: SyntaxTree, place: int = 0) -> tuple[SyntaxTree, Part]:
-        """A child of a node, as it stands in the text and as it runs."""
+        """A child of a node, and its compiled Part."""
         child = tree.children[place]
         assert isinstance(child, Tree)
         return child, self.visit(child)
@@ -67,9 +67,9 @@ class Builder(Interpreter[Token, Part]):
     # ── Conditions ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def decision(self, tree: SyntaxTree) -> Decide:
-        """A part where TRUE or FALSE is asked for: a condition, or a property, whose text is neither.
+        """Compiles a part in the place of a condition: a condition, or a property, which is FALSE, or NULL if absent.
 
-        So a property alone is never TRUE, and `NOT a` says that a is present.
+        So a property alone is never TRUE, and `NOT a` means that a is present.
         """
         part: Part = self.visit(tree)
         if part.sort in (Sort.TRUTH, Sort.NULL):
@@ -102,7 +102,7 @@ class Builder(Interpreter[Token, Part]):
         return Part(Sort.TRUTH, logic.opposite(self._equality(tree)))
 
     def _equality(self, tree: SyntaxTree) -> Decide:
-        """Refused: NULL, to which nothing is equal, and a truth value beside another literal."""
+        """Refuses NULL, since nothing is equal to it, and a truth value next to a literal of another sort."""
         sides = [self._part(tree, place) for place in (0, 1)]
         for child, part in sides:
             if part.constant and part.value is None:
@@ -152,7 +152,7 @@ class Builder(Interpreter[Token, Part]):
         return logic.every((_ordered(value, operator.ge, low), _ordered(value, operator.le, high)))
 
     def _number(self, tree: SyntaxTree, place: int) -> Part:
-        """A side of `>` and its kin: a number, or a property, whose text is read as one. Texts have no order."""
+        """An operand of `>` and the like: a number, or a property whose text is read as one. Texts have no order."""
         child, part = self._part(tree, place)
         if part.sort is Sort.NUMBER:
             return part
@@ -199,7 +199,7 @@ class Builder(Interpreter[Token, Part]):
         return self._search(tree, str.endswith, False)
 
     def _search(self, tree: SyntaxTree, finds: Callable[[str, str], bool], wanted: bool) -> Part:
-        """Either form is FALSE, not NULL, where there is no text to look in or nothing to look for."""
+        """Both forms are FALSE, not NULL, if the property is absent or the searched text is empty."""
         run, looked_for = self._part(tree)[1].run, _unquoted(str(tree.children[1]))
         if not looked_for:
             return Part(Sort.TRUTH, lambda properties: False)
@@ -216,7 +216,7 @@ class Builder(Interpreter[Token, Part]):
         return self._part(tree)[1]
 
     def minus(self, tree: SyntaxTree) -> Part:
-        """Of a number. A property is a text, and a text has no opposite: NULL."""
+        """Negates a number. A property is a text, which has no negative: NULL."""
         part = self._part(tree)[1]
         if part.constant and part.sort is Sort.NUMBER:
             return _literal(Sort.NUMBER, -part.value)
@@ -267,5 +267,5 @@ def _literal(sort: Sort, value: Any) -> Part:
 
 
 def _unquoted(quoted: str) -> str:
-    """Two quotes within a text are one."""
+    """Removes the quotes; two quotes inside a text are one."""
     return quoted[1:-1].replace("''", "'")

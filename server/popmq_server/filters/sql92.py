@@ -1,7 +1,7 @@
-"""SQL92 filters: text → tree (sql92.lark, an LALR grammar) → nested closures (parts.py). No `eval`, no tree later.
+"""SQL92 filters: text → tree (sql92.lark, an LALR grammar) → nested closures (parts.py), without `eval`.
 
-What can be seen to be wrong in the text alone is refused when the filter is made, with the place in the text and what
-could stand there. What depends on a message is TRUE, FALSE or NULL (logic.py).
+Mistakes in the text alone are refused when the filter is built, with the place in the text and the words that would fit
+there. What depends on a message is TRUE, FALSE or NULL (logic.py).
 """
 
 import functools
@@ -15,9 +15,9 @@ from popmq_server.filters.errors import TEXT_BYTES_MAX, refusal
 from popmq_server.filters.logic import Decide
 from popmq_server.filters.parts import Builder, SyntaxTree
 
-#: Operators and parentheses within each other.
+#: Maximum nesting of operators and parentheses.
 DEPTH_MAX = 64
-#: What is not a word of the grammar.
+#: Tokens that `written` keeps as they are; others are words of the grammar.
 _EXACT = {"NAME", "TEXT", "WHOLE", "DECIMAL"}
 _SHOWN = {
     "NAME": "a property",
@@ -49,16 +49,16 @@ _CURES = {
 
 @functools.cache
 def _parser() -> Lark:
-    """Made at the first SQL filter, in 30 ms.
+    """Builds the parser at the first SQL filter, in 30 ms.
 
-    The basic lexer cuts the text without looking at what would fit, so that `ORb` is a name everywhere.
+    The basic lexer splits the text without regard to the grammar, so that `ORb` is a name everywhere.
     """
     grammar = Path(__file__).with_name("sql92.lark").read_text(encoding="utf-8")
     return Lark(grammar, parser="lalr", lexer="basic", propagate_positions=True)
 
 
 def compiled(text: str) -> Decide:
-    """The decision over a message's properties. Raises Refused FILTER_INVALID with the place in the text."""
+    """Compiles the decision over a message's properties. Raises Refused FILTER_INVALID with the place in the text."""
     tree = _parsed(text)
     _check_depth(text, tree)
     return Builder(text).decision(tree)
@@ -76,12 +76,12 @@ def _parsed(text: str) -> SyntaxTree:
 
 
 def written(text: str) -> str:
-    """The words of a text that parses, one way to write it: comments, blanks and the case of words do not count."""
+    """The normal form of a valid text: comments, blanks and the case of keywords do not matter."""
     return " ".join(token if token.type in _EXACT else token.upper() for token in _parser().lex(text))
 
 
 def _unexpected(text: str, error: UnexpectedInput) -> Refused:
-    """What stands there, what could stand there, and the cure where the mistake is a common one."""
+    """The found token, the expected ones, and a hint for common mistakes."""
     offset = error.pos_in_stream or 0
     if isinstance(error, UnexpectedCharacters):
         return refusal("sql92", text, offset, _odd_character(text, offset), _CURES.get(text[offset], ""))
@@ -104,7 +104,7 @@ def _odd_character(text: str, offset: int) -> str:
 
 
 def _check_depth(text: str, tree: SyntaxTree) -> None:
-    """Bounds what the steps after this one may recurse into; the parser itself does not recurse."""
+    """Limits the recursion of the later steps; the parser itself does not recurse."""
     waiting = [(tree, 1)]
     while waiting:
         node, depth = waiting.pop()

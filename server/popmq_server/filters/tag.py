@@ -1,11 +1,11 @@
-"""Tags: one word of a message, and lists of them in filters.
+"""Tags: a message has at most one; a filter has a list of them.
 
     ""  "*"        every message, with a tag or without
-    "a || b"       messages whose tag is a or b; blanks around a tag and empty places do not count
+    "a || b"       messages whose tag is a or b; blanks around a tag and empty list entries are ignored
     "* || a"       in a list `*` is a tag like any other
 
-The consume queue holds eight bytes of hash for each message, so a scan for tags reads no message that it does not want;
-two tags of one hash are told apart by their text.
+The consume queue holds an eight-byte tag hash for each message, so a scan for tags reads only messages whose hash
+matches; their texts tell apart tags with the same hash.
 """
 
 from popmq_server.errors import Refused
@@ -14,7 +14,7 @@ from popmq_server.model.message import TAG_BYTES_MAX
 
 ALL = "*"
 SEPARATOR = "||"
-#: Tags in one list.
+#: Maximum number of tags in one list.
 TAGS_MAX = 256
 
 
@@ -30,7 +30,7 @@ def fault(tag: str) -> str:
 
 
 def parse(text: str) -> tuple[str, ...] | None:
-    """The tags of a list, sorted, each once; None = every message. Raises Refused FILTER_INVALID."""
+    """The tags of a list, sorted, without duplicates; None = every message. Raises Refused FILTER_INVALID."""
     if text.strip() in ("", ALL):
         return None
     tags: set[str] = set()
@@ -54,5 +54,5 @@ def _refused(text: str, offset: int, why: str) -> Refused:
 
 
 def written(tags: tuple[str, ...]) -> str:
-    """One way to write a list, whichever way it was written; a list of `*` alone is not "every message"."""
+    """The normal form of a list; a list with only the tag `*` is not "every message"."""
     return f" {SEPARATOR} ".join(tags) if tags != (ALL,) else f"{ALL} {SEPARATOR} {ALL}"
