@@ -1,7 +1,7 @@
-"""A gRPC server on asyncio, in plain Python: HTTP/2 made for gRPC, nothing else.
+"""A gRPC server on asyncio, in plain Python: only the part of HTTP/2 that gRPC needs.
 
-What came in one turn of the event loop is answered with one write, header blocks that repeat are known by their bytes,
-and messages of a stream share DATA frames. Every buffer and every wait has a bound (limits.py).
+It answers everything that came in one turn of the event loop with one write, recognises repeated header blocks by their
+bytes, and puts several messages of a stream into one DATA frame. Every buffer and every wait has a limit (limits.py).
 """
 
 from popmq_http2.call import Call

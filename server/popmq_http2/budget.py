@@ -1,18 +1,18 @@
-"""The budget of a connection: points that frames cost which are cheap for a client and not for us (limits.py)."""
+"""The budget of a connection: a client pays points for frames that are cheap for it and not for us (limits.py)."""
 
 from time import monotonic
 
 from popmq_http2.frames import ENHANCE_YOUR_CALM, ConnectionFault
 from popmq_http2.limits import Limits
 
-#: Points that come back with a call that was answered in full, and with this many bytes that were sent: clients that
-#: work send window updates and pings because of it.
+#: Points earned by a call that was answered in full, and by this many sent bytes: working clients send window updates
+#: and pings because of them.
 CALL_POINTS = 8
 POINT_BYTES = 1024
 
 
 class Budget:
-    """A token bucket. The time is looked at only when it seems empty."""
+    """A token bucket. Reads the time only when it seems empty."""
 
     __slots__ = ("_filled_s", "_limits", "_points")
 
@@ -22,17 +22,17 @@ class Budget:
         self._filled_s = monotonic()
 
     def spend(self, what: str, points: int = 1) -> None:
-        """Takes points. Raises ConnectionFault when there are not enough."""
+        """Spends points. Raises ConnectionFault if there are not enough."""
         self._points -= points
         if self._points < 0:
             self._fill(what)
 
     def earn(self, points: int) -> None:
-        """Gives points back for work that was done."""
+        """Returns points for finished work."""
         self._points = min(self._points + points, self._limits.budget)
 
     def _fill(self, what: str) -> None:
-        """Points come back with time: computed here, where they are needed, instead of by a timer."""
+        """Refills by elapsed time, only when needed, instead of by a timer."""
         now = monotonic()
         back = int((now - self._filled_s) * self._limits.budget_per_s)
         if back < 1:

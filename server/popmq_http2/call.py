@@ -1,8 +1,8 @@
-"""One call: what its handler sees of it, and what the connection keeps of its stream.
+"""One call: its interface for the handler, and the connection's state of its stream.
 
-client half open ── DATA … END_STREAM ──▶ half closed ── trailers of ours ──▶ closed
-     │                                                                          ▲
-     └── RST_STREAM, the connection's end: the handler is cancelled ────────────┘
+client half open ── DATA … END_STREAM ──▶ half closed ── our trailers ──▶ closed
+     │                                                                      ▲
+     └── RST_STREAM, end of the connection: the handler is cancelled ───────┘
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ log = logging.getLogger("popmq_http2")
 
 
 class Call:
-    """A call under way. Handlers use the first half; the second belongs to the connection.
+    """A call in progress. Handlers use the first half; the second belongs to the connection.
 
-    One object for the call and its stream: a call is short, and each object of it is made and freed thousands of times
-    a second. What may be asked of it is what grpcio's context has, as far as it makes sense here.
+    One object serves the call and its stream: calls are short, and each object is created and freed thousands of times
+    a second. Its methods are those of grpcio's context that apply here.
     """
 
     __slots__ = (
@@ -73,10 +73,10 @@ class Call:
         self._initial: Metadata = ()
         self._trailing: Metadata = ()
         self._waiter: asyncio.Future[None] | None = None
-        #: Bytes that the client and we may send still; what content-length says is left, or below 0.
+        #: Bytes that the client and we may still send; the rest of the content-length, or below 0 without one.
         self.window_in, self.window_out, self.body_left = window_in, window_out, head.length
         #: The response: whether its head has left; what was written since the last flush, and what a flush left over;
-        #: the trailers' block, once the call has ended.
+        #: the trailers' block once the call has ended.
         self.begun = False
         self.fresh: list[bytes] = []
         self.pending = memoryview(b"")
@@ -84,7 +84,7 @@ class Call:
         self.ending: bytes | None = None
         #: Whether it waits for the next flush; whether its stream is closed.
         self.in_line = self.is_over = False
-        #: Whether the answer is HTTP without gRPC, which has no trailers.
+        #: Whether the answer is plain HTTP, which has no trailers.
         self.plain = False
         self.method: Method | None = None
         self.streams: Streams | None = None
@@ -99,11 +99,11 @@ class Call:
         return self.head.path
 
     def invocation_metadata(self) -> Metadata:
-        """What the client sent along: (name, value) pairs, names that end with "-bin" have bytes."""
+        """The client's metadata: (name, value) pairs, names that end with "-bin" have bytes."""
         return self.head.metadata
 
     def time_remaining(self) -> float | None:
-        """Seconds to the deadline; None without one."""
+        """Seconds until the deadline; None without one."""
         return None if self._deadline_s is None else max(0.0, self._deadline_s - monotonic())
 
     def peer(self) -> str:
@@ -111,42 +111,42 @@ class Call:
         return self._outlet.peer
 
     def add_done_callback(self, callback: Callable[[Call], Any]) -> None:
-        """Calls `callback(call)` once the call is over, however it ends; at once when it is."""
+        """Calls `callback(call)` once the call is over, however it ends; immediately if it is already."""
         if self.is_over:
             callback(self)
         else:
             self._callbacks.append(callback)
 
     async def abort(self, code: Any, message: str = "", metadata: Metadata = ()) -> NoReturn:
-        """Ends the call with a status: raises Aborted. `code`: a Code, or whatever has its number first in `value`."""
+        """Ends the call with a status: raises Aborted. `code`: a Code, or an object whose `value` starts with one."""
         raise Aborted(_code(code), message, metadata)
 
     async def send_initial_metadata(self, metadata: Iterable[tuple[str, str | bytes]]) -> None:
-        """Sends the head of the response now, not with the first message. Raises ValueError for what cannot be sent.
+        """Sends the head of the response now, before the first message. Raises ValueError if it cannot be sent.
 
-        A client of a stream that is silent at first learns by it that it has been heard.
+        It tells the client of a stream without messages yet that its call has arrived.
         """
         self._initial = tuple(metadata)
-        written(self._initial)  # raises here, in the handler, what cannot be sent
+        written(self._initial)  # raises here, in the handler
         self._outlet.begin(self)
 
     def set_trailing_metadata(self, metadata: Metadata) -> None:
-        """What the client gets with the status."""
+        """Sets metadata that is sent with the status."""
         self._trailing = tuple(metadata)
 
     async def write(self, message: bytes) -> None:
-        """Sends one message; waits while the client takes none of those before."""
+        """Sends one message; waits while the client does not take the earlier ones."""
         self._outlet.write(self, message)
         if self.queued > self._outlet.write_ahead_bytes:
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
 
     def __aiter__(self) -> Call:
-        """The messages of a client that streams them."""
+        """Iterates over the messages of a client stream."""
         return self
 
     async def __anext__(self) -> bytes:
-        """Waits for the next message. What is taken here the client may send anew: a slow handler slows its client."""
+        """Waits for the next message. Returns its window to the client: a slow handler slows its client down."""
         while not self.inbox.messages:
             if self.inbox.ended:
                 raise StopAsyncIteration
@@ -159,19 +159,19 @@ class Call:
     # ── For the connection ───────────────────────────────────────────────────────────────────────────────────────────
 
     def put(self, message: bytes) -> None:
-        """Sends a message without waiting: the only one of its call."""
+        """Sends the only message of a call, without waiting."""
         self._outlet.write(self, message)
 
     def end(self, code: Code, message: str, metadata: Metadata = ()) -> None:
-        """Ends the call, behind all messages; nothing happens when it has ended before."""
+        """Ends the call after all messages; has no effect on an ended call."""
         self._outlet.end(self, code, message, metadata)
 
     def initial_block(self) -> bytes:
-        """Metadata at the head of the response."""
+        """The header block of the initial metadata."""
         return encode(written(self._initial)) if self._initial else b""
 
     def trailers_block(self, code: Code, message: str, metadata: Metadata) -> bytes:
-        """The end of the response: INTERNAL when the handler set metadata that HTTP/2 cannot carry."""
+        """The block that ends the response: INTERNAL if the handler set metadata that HTTP/2 cannot carry."""
         try:
             return encode(trailers(code, message, (*self._trailing, *metadata)))
         except ValueError:
@@ -183,13 +183,13 @@ class Call:
         return bool(self._trailing)
 
     def wake(self) -> None:
-        """The handler goes on: a message came, or what it wrote was taken."""
+        """Wakes the handler: a message came, or the client took what it wrote."""
         waiter, self._waiter = self._waiter, None
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
     def over(self) -> None:
-        """The stream is closed: nothing of it is kept, and whoever wanted to know is told."""
+        """Frees the state of a closed stream and runs the done callbacks."""
         self.is_over = True
         self.wake()
         if self.timer is not None:
@@ -203,6 +203,6 @@ class Call:
 
 
 def _code(code: Any) -> Code:
-    """grpcio's codes have (number, name) as their value; handlers that were written for it go on to work."""
+    """Converts grpcio's codes, whose value is (number, name): handlers written for grpcio continue to work."""
     value = getattr(code, "value", code)
     return Code(value[0] if isinstance(value, tuple) else value)

@@ -1,11 +1,11 @@
-"""One connection: bytes in, frames that concern it as a whole, keepalive, and its end.
+"""One connection: received bytes, frames that concern the connection as a whole, keepalive, and its end.
 
-What the protocol forbids ends the stream (StreamFault) or the connection (ConnectionFault), as RFC 9113 says for each
-case; where it leaves the choice, the connection ends. Frames that ask for work without giving any take points of the
-budget, and so does every mistake.
+A violation of the protocol ends the stream (StreamFault) or the connection (ConnectionFault), as RFC 9113 requires for
+each case; where it leaves the choice, the connection ends. Frames that ask for work without giving any cost points of
+the budget, and so does every violation.
 
-    open ── go_away: GOAWAY 2^31 - 1, PING ─▶ its answer: GOAWAY with the last stream ─▶ the last call ends ─▶ closed
-      └──── a fault: GOAWAY with its code ───────────────────────────────────────────────────────────────────▶
+    open ── go_away: GOAWAY 2^31 - 1, PING ─▶ PING answered: GOAWAY with the last stream ─▶ last call ends ─▶ closed
+      └──── a fault: GOAWAY with its code ────────────────────────────────────────────────────────────────────▶
 """
 
 from __future__ import annotations
@@ -59,16 +59,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("popmq_http2")
 
-#: What our own PINGs carry.
+#: The payloads of our own PINGs.
 _KEEPALIVE, _GOING = b"keepaliv", b"going..."
-#: A point of the budget for so many bytes of SETTINGS, and for so many calls whose windows they change.
+#: One point of the budget pays for this many bytes of SETTINGS, or calls whose windows they change.
 _SETTINGS_BYTES, _CALLS_PER_POINT = 64, 50
 
 
 class Connection(asyncio.Protocol):
-    """The protocol of one connection: what asyncio calls, what each type of frame does, and how it ends.
+    """The protocol of one connection: callbacks of asyncio, a handler for each type of frame, and the end.
 
-    There is one timer, which looks every half minute whether the client has begun, lives, and takes what it asked for.
+    One timer, at the keepalive intervals, checks whether the client has begun, is alive, and takes what it asked for.
     """
 
     def __init__(self, server: Server) -> None:
@@ -96,7 +96,7 @@ class Connection(asyncio.Protocol):
         self._asked_s: float | None = None
         self._timer: asyncio.TimerHandle | None = None
 
-    # ── asyncio's side ───────────────────────────────────────────────────────────────────────────────────────────────
+    # ── Callbacks of asyncio ─────────────────────────────────────────────────────────────────────────────────────────
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -116,9 +116,9 @@ class Connection(asyncio.Protocol):
         self._streams.open_window()
 
     def data_received(self, data: bytes) -> None:
-        """All frames that came, and what follows from them; the answers leave when the event loop's turn ends.
+        """Handles all received frames; the answers leave at the end of the event loop's turn.
 
-        A bug here must not leave a connection that nobody reads: it ends, and is logged.
+        A bug here must not leave a connection that nobody reads: it is logged, and the connection ends.
         """
         self._heard_s, self._asked_s = monotonic(), None
         try:
@@ -130,18 +130,18 @@ class Connection(asyncio.Protocol):
             self._break(ConnectionFault(INTERNAL_ERROR, "a bug of the server"))
 
     def eof_received(self) -> bool:
-        """A client that sends no more wants no answers either: gRPC knows no half-open connections."""
+        """Closes the connection: a gRPC client that stops sending wants no answers either."""
         return False
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Handlers of what was open are cancelled: nobody waits for their answers."""
+        """Cancels the handlers of open calls: nobody waits for their answers."""
         if self._timer is not None:
             self._timer.cancel()
         self._streams.drop_all()
         self._server.left(self)
 
     def pause_writing(self) -> None:
-        """The socket takes no more for now: answers wait, frames are read on."""
+        """Holds answers back while the socket is full; frames are still read."""
         self._outlet.pause()
 
     def resume_writing(self) -> None:
@@ -150,7 +150,7 @@ class Connection(asyncio.Protocol):
     # ── Frames ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _on_headers(self, flags: int, stream_id: int, payload: bytes) -> None:
-        """Until a block is whole, the reader lets only its CONTINUATION through."""
+        """Handles a header block; until it is complete, the reader accepts only its CONTINUATION."""
         self._reader.block = self._streams.on_headers(flags, stream_id, payload)
 
     def _on_continuation(self, flags: int, stream_id: int, payload: bytes) -> None:
@@ -163,7 +163,7 @@ class Connection(asyncio.Protocol):
             self._streams.on_block(block.flags, stream_id, whole)
 
     def _on_priority(self, flags: int, stream_id: int, payload: bytes) -> None:
-        """Read as far as the protocol wants it checked; nothing follows from it."""
+        """Validates a PRIORITY frame as the protocol requires, and ignores it."""
         self._budget.spend("PRIORITY")
         if not stream_id:
             raise ConnectionFault(PROTOCOL_ERROR, "PRIORITY of no stream")
@@ -173,7 +173,7 @@ class Connection(asyncio.Protocol):
             raise StreamFault(stream_id, PROTOCOL_ERROR, "a stream depends on itself")
 
     def _on_settings(self, flags: int, stream_id: int, payload: bytes) -> None:
-        """The client's settings hold from here on; its answer to ours needs none."""
+        """Applies the client's settings and acknowledges them; an acknowledgement of ours needs no answer."""
         if stream_id:
             raise ConnectionFault(PROTOCOL_ERROR, "SETTINGS of a stream")
         if flags & ACK:
@@ -195,10 +195,10 @@ class Connection(asyncio.Protocol):
         self._outlet.control(frame(SETTINGS, ACK, 0))
 
     def _set(self, number: int, value: int) -> None:
-        """One setting, its last value of a frame; those that limit only clients are not kept.
+        """Applies one setting, its last value in a frame; ignores those that limit only clients.
 
-        Another window touches every open call, so its price grows with them: else one cheap frame would cost 10,000
-        steps, and a frame full of them millions.
+        A new window changes every open call, so its price grows with their number: otherwise one cheap frame would cost
+        10,000 steps, and a frame full of them millions.
         """
         if number == INITIAL_WINDOW_SIZE:
             self._budget.spend("SETTINGS of open streams", len(self._streams.calls) // _CALLS_PER_POINT)
@@ -217,7 +217,7 @@ class Connection(asyncio.Protocol):
         raise ConnectionFault(PROTOCOL_ERROR, "a client does not push")
 
     def _on_ping(self, flags: int, stream_id: int, payload: bytes) -> None:
-        """The answer to the PING behind our GOAWAY says that the client has read it: no new streams are under way."""
+        """Answers a PING. The answer to the one after our GOAWAY shows that the client has read the GOAWAY."""
         if stream_id:
             raise ConnectionFault(PROTOCOL_ERROR, "PING of a stream")
         if len(payload) != 8:
@@ -229,7 +229,7 @@ class Connection(asyncio.Protocol):
             self._say_last()
 
     def _on_goaway(self, flags: int, stream_id: int, payload: bytes) -> None:
-        """The client wants no streams of ours, which there never are; its own end as they are."""
+        """Validates the client's GOAWAY: we open no streams, and its own streams continue to their ends."""
         self._budget.spend("GOAWAY")
         if stream_id:
             raise ConnectionFault(PROTOCOL_ERROR, "GOAWAY of a stream")
@@ -237,7 +237,7 @@ class Connection(asyncio.Protocol):
             raise ConnectionFault(FRAME_SIZE_ERROR, "a GOAWAY has 8 bytes and more")
 
     def _on_window(self, flags: int, stream_id: int, payload: bytes) -> None:
-        """More may be sent; of a stream that has ended it means nothing."""
+        """Widens the connection's or a stream's window; ignores ended streams."""
         if len(payload) != 4:
             raise ConnectionFault(FRAME_SIZE_ERROR, "a WINDOW_UPDATE has 4 bytes")
         self._budget.spend("WINDOW_UPDATE")
@@ -256,7 +256,7 @@ class Connection(asyncio.Protocol):
     # ── Keepalive and the end ────────────────────────────────────────────────────────────────────────────────────────
 
     def _look(self) -> None:
-        """Now and then: has the client begun, does it live, does it take what it asked for?"""
+        """Called by the timer: has the client begun, is it alive, does it take what it asked for?"""
         now, limits = monotonic(), self._limits
         stalled = self._outlet.holds_back and now - self._outlet.moved_s > limits.stalled_s
         silent = self._asked_s is not None and now - self._asked_s >= limits.keepalive_timeout_s
@@ -272,19 +272,19 @@ class Connection(asyncio.Protocol):
         self._timer = asyncio.get_running_loop().call_later(wait_s, self._look)
 
     def _closed(self, call: Call) -> None:
-        """The last frame of a call was given out."""
+        """Called after the last frame of a call; ends a closing connection after its last call."""
         self._streams.closed(call)
         if self._streams.closing and not self._streams.calls:
             asyncio.get_running_loop().call_soon(self._end)
 
     def flush(self) -> None:
-        """Writes now what would be written at the end of this turn of the loop."""
+        """Writes now what would be written at the end of this turn of the event loop."""
         self._outlet.flush()
 
     def go_away(self) -> None:
-        """Takes no new calls and ends with the last one that is open.
+        """Refuses new calls and ends the connection after the last open one.
 
-        What was on its way when the client heard of it is refused, and tried again elsewhere (RFC 9113, section 6.8).
+        The client retries refused calls, which were under way before it read the GOAWAY (RFC 9113, section 6.8).
         """
         if not self._streams.closing:
             self._streams.closing = True
@@ -298,7 +298,7 @@ class Connection(asyncio.Protocol):
         self._outlet.control(frame(GOAWAY, 0, 0, U32.pack(self._streams.last_id) + U32.pack(NO_ERROR)))
 
     def end_calls(self) -> None:
-        """The time to end is over: what is still open is told so, and the connection closed."""
+        """Ends the calls that are still open after the grace period, and closes the connection."""
         self._streams.end_all(Code.UNAVAILABLE, "the server is stopping")
         self._end()
 
@@ -309,7 +309,7 @@ class Connection(asyncio.Protocol):
         self._end()
 
     def _end(self) -> None:
-        """Closes when all that was written has left; a client that takes nothing is not waited for."""
+        """Closes once everything has been written; aborts after a while if the client does not take it."""
         self._reader.stop()
         self._outlet.flush()
         if self._transport is not None and not self._transport.is_closing():
@@ -318,7 +318,7 @@ class Connection(asyncio.Protocol):
 
 
 def _peer(transport: asyncio.Transport) -> str:
-    """As grpcio writes addresses."""
+    """The address in grpcio's format."""
     name: Any = transport.get_extra_info("peername")
     if not isinstance(name, tuple):
         return "unix:"

@@ -1,10 +1,10 @@
-"""Frames out of bytes: the preface, frames that come in pieces, and header blocks that come in several frames.
+"""Reads frames from bytes: the preface, frames that arrive in pieces, and header blocks in several frames.
 
     client    PRI * HTTP/2.0 … · SETTINGS · frame · frame · …
     frame     length [3] · type [1] · flags [1] · stream [4] · payload
     block     HEADERS · CONTINUATION · … · CONTINUATION with END_HEADERS, with no other frame between them
 
-A frame longer than the limit is refused by its head, before anything of it is kept.
+It refuses a frame longer than the limit by its header, before it keeps any of it.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,14 +27,14 @@ from popmq_http2.frames import (
 )
 from popmq_http2.limits import Limits
 
-#: (flags, stream, payload) → what the frame does. Raises ConnectionFault or StreamFault.
+#: (flags, stream, payload): handles a frame. Raises ConnectionFault or StreamFault.
 Take = Callable[[int, int, bytes], None]
 
 
 class FrameReader:
-    """Gives each whole frame to the function for its type; `reset` is told of mistakes that end one stream only.
+    """Passes each whole frame to the function for its type; `reset` gets faults that end one stream only.
 
-    Bytes of a frame that is not whole are kept as they came and joined once, when enough are there.
+    It keeps the bytes of an incomplete frame as they came and joins them once, when there are enough.
     """
 
     __slots__ = ("_budget", "_frame_bytes", "_have", "_need", "_pieces", "_reset", "_step", "_take", "block")
@@ -47,23 +47,23 @@ class FrameReader:
         self._take = take
         self._reset = reset
         self._step: Callable[[bytes, int], int] = self._preface
-        #: Bytes of a frame that has not come whole, how many there are, and how many it needs.
+        #: Pieces of an incomplete frame, their size, and the size that it needs.
         self._pieces: list[bytes] = []
         self._have = 0
         self._need = len(PREFACE)
-        #: The header block whose last frame has not come; while there is one, only its CONTINUATION may come.
+        #: The incomplete header block; while there is one, only its CONTINUATION may come.
         self.block: Block | None = None
 
     @property
     def begun(self) -> bool:
-        """Whether the client has sent its preface and SETTINGS.
+        """Whether the client has sent its preface and the start of its SETTINGS.
 
-        Whoever stops in the middle of a frame or of a header block cannot answer a PING, and is let go for that.
+        A client that stops in the middle of a frame or of a header block fails the next PING: keepalive ends it.
         """
         return self._step == self._frames
 
     def feed(self, data: bytes) -> None:
-        """Takes what came. Raises ConnectionFault."""
+        """Reads the received bytes. Raises ConnectionFault."""
         if self._pieces:
             self._pieces.append(data)
             self._have += len(data)
@@ -75,11 +75,11 @@ class FrameReader:
             self._pieces, self._have = [data[at:]], len(data) - at
 
     def stop(self) -> None:
-        """Whatever still comes is not looked at."""
+        """Ignores all further bytes."""
         self._step, self._pieces = _nothing, []
 
     def _preface(self, data: bytes, at: int) -> int:
-        """The first bytes of a client that speaks HTTP/2."""
+        """Expects the preface of HTTP/2."""
         if len(data) < len(PREFACE) and PREFACE.startswith(data):
             return at
         if not data.startswith(PREFACE):
@@ -88,7 +88,7 @@ class FrameReader:
         return self._first(data, len(PREFACE))
 
     def _first(self, data: bytes, at: int) -> int:
-        """The first frame has to be SETTINGS."""
+        """Expects SETTINGS as the first frame."""
         if len(data) - at >= HEAD_BYTES:
             if data[at + 3] != SETTINGS or data[at + 4] & ACK:
                 raise ConnectionFault(PROTOCOL_ERROR, "the first frame is not SETTINGS")
@@ -98,7 +98,7 @@ class FrameReader:
         return at
 
     def _frames(self, data: bytes, at: int) -> int:
-        """All whole frames; where the first one begins that is not whole."""
+        """Handles all whole frames; returns where the first incomplete one begins."""
         end, take, most = len(data), self._take, self._frame_bytes
         while end - at >= HEAD_BYTES:
             high, low, kind, flags, stream_id = HEAD.unpack_from(data, at)
@@ -136,7 +136,7 @@ class Block:
         self.flags = flags  # of its HEADERS frame
 
     def add(self, stream_id: int, flags: int, payload: bytes) -> bytes | None:
-        """One frame of it; the whole block with the last. Raises ConnectionFault."""
+        """Adds one frame; returns the whole block with the last one. Raises ConnectionFault."""
         if stream_id != self.stream_id:
             raise ConnectionFault(PROTOCOL_ERROR, "a header block is continued on another stream")
         self._pieces.append(payload)

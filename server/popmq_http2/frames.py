@@ -1,15 +1,15 @@
-"""Frames of HTTP/2 (RFC 9113): their head, their types and flags, and the errors of the protocol."""
+"""Frames of HTTP/2 (RFC 9113): header, types and flags, and the errors of the protocol."""
 
 import struct
 
-#: length [3], type [1], flags [1], stream [4]: the length as a short and a byte.
+#: length [3], type [1], flags [1], stream [4]; the length is split into a short and a byte.
 HEAD = struct.Struct(">HBBBI")
 HEAD_BYTES = HEAD.size
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = range(10)
 
-# Flags. ACK and END_STREAM are the same bit, of different types of frame.
+# Flags. ACK and END_STREAM are the same bit, in different frame types.
 END_STREAM = ACK = 0x1
 END_HEADERS = 0x4
 PADDED = 0x8
@@ -24,7 +24,7 @@ HEADER_TABLE_SIZE, ENABLE_PUSH, MAX_CONCURRENT_STREAMS, INITIAL_WINDOW_SIZE = ra
 MAX_FRAME_SIZE, MAX_HEADER_LIST_SIZE = 5, 6
 
 WINDOW_MAX = (1 << 31) - 1
-#: What both sides may do before the first SETTINGS.
+#: Defaults for both sides before the first SETTINGS.
 DEFAULT_WINDOW = 65_535
 DEFAULT_FRAME = 16_384
 FRAME_MAX = (1 << 24) - 1
@@ -34,7 +34,7 @@ SETTING = struct.Struct(">HI")
 
 
 class ConnectionFault(Exception):
-    """What ends a connection: a GOAWAY with `code` goes out, then it is closed."""
+    """Ends a connection: sends a GOAWAY with `code`, then closes it."""
 
     def __init__(self, code: int, why: str) -> None:
         super().__init__(why)
@@ -42,7 +42,7 @@ class ConnectionFault(Exception):
 
 
 class StreamFault(Exception):
-    """What ends one stream: a RST_STREAM with `code`; the others of the connection go on."""
+    """Ends one stream: sends a RST_STREAM with `code`; the connection's other streams continue."""
 
     def __init__(self, stream_id: int, code: int, why: str) -> None:
         super().__init__(why)
@@ -51,13 +51,13 @@ class StreamFault(Exception):
 
 
 def frame(kind: int, flags: int, stream_id: int, payload: bytes = b"") -> bytes:
-    """A whole frame."""
+    """A complete frame."""
     length = len(payload)
     return HEAD.pack(length >> 8, length & 0xFF, kind, flags, stream_id) + payload
 
 
 def head(length: int, kind: int, flags: int, stream_id: int) -> bytes:
-    """The head of a frame whose payload follows."""
+    """The header of a frame whose payload follows."""
     return HEAD.pack(length >> 8, length & 0xFF, kind, flags, stream_id)
 
 

@@ -1,13 +1,13 @@
-"""Header blocks (RFC 7541): the decoder of one connection, and the few blocks that a gRPC server writes.
+"""Header blocks (RFC 7541): the decoder of one connection, and an encoder for the few blocks that a gRPC server writes.
 
     block      1xxxxxxx                 a pair of the tables, by its index
-               01xxxxxx  name value     a pair, which is put into the dynamic table
-               001xxxxx                 another size of the dynamic table; only where a block begins
-               000xxxxx  name value     a pair that is not remembered
+               01xxxxxx  name value     a pair that is added to the dynamic table
+               001xxxxx                 a new size of the dynamic table; only at the start of a block
+               000xxxxx  name value     a pair that is not added
 
-A client that calls one method again and again sends the same bytes: once its pairs are in the table a block is a row of
-indexes. Such a block changes no table, so it means the same until some other block changes one: `Decoder.version` tells
-whoever remembers blocks by their bytes when to forget them.
+A client that repeats a method sends the same bytes again: once its pairs are in the table, a block consists of indexes.
+Such a block changes no table, so it means the same until another block changes one: `Decoder.version` tells caches of
+blocks when to drop their entries.
 """
 
 from popmq_http2.huffman import decode as decode_huffman
@@ -42,24 +42,24 @@ STATIC: tuple[Header, ...] = (
     ).split()),
 )  # fmt: skip
 _STATIC_COUNT = len(STATIC)
-#: What an entry takes of a table's size beside its letters (RFC 7541, section 4.1).
+#: Size of a table entry beside its name and value (RFC 7541, section 4.1).
 _ENTRY_BYTES = 32
-#: The table that we let a client use: the default of HTTP/2.
+#: The maximum size of a client's table: the default of HTTP/2.
 TABLE_BYTES = 4096
-#: A number of more octets than this is none that we take: 2^28 is far above every length.
+#: Maximum number of further octets in a number: 2^28 is far above every length.
 _NUMBER_OCTETS_MAX = 4
 
 
 class CompressionError(Exception):
-    """The block cannot be decoded; the tables of both sides may differ from now on, so the connection is over."""
+    """The block cannot be decoded; the tables of both sides may differ from now on, so the connection ends."""
 
 
 class TooManyHeaders(Exception):
-    """The pairs of a block together are larger than what is taken: few bytes can name many large pairs."""
+    """The pairs of a block together exceed the limit: few bytes can name many large pairs."""
 
 
 class Decoder:
-    """The tables of one connection, as its client's encoder has them."""
+    """Decodes the header blocks of one connection, with the dynamic table of its client's encoder."""
 
     # Entries are appended, and the index counts from the end: no entry moves when one is added.
     __slots__ = ("_bytes", "_bytes_max", "_table", "version")
@@ -68,11 +68,11 @@ class Decoder:
         self._table: list[Header] = []  # the newest last
         self._bytes = 0
         self._bytes_max = TABLE_BYTES
-        #: Grows with every change of the table.
+        #: Increases with every change of the table.
         self.version = 0
 
     def decode(self, block: bytes, list_bytes_max: int) -> list[Header]:
-        """The pairs of a block. Raises CompressionError, TooManyHeaders."""
+        """Returns the pairs of a block. Raises CompressionError, TooManyHeaders."""
         try:
             return self._decode(block, list_bytes_max)
         except IndexError:
@@ -104,7 +104,7 @@ class Decoder:
         return headers
 
     def _entry(self, index: int) -> Header:
-        """The static table first, then the dynamic one, its newest entry first."""
+        """Looks up an index: the static table first, then the dynamic one, newest entry first."""
         if 0 < index <= _STATIC_COUNT:
             return STATIC[index - 1]
         place = index - _STATIC_COUNT
@@ -113,7 +113,7 @@ class Decoder:
         return self._table[-place]
 
     def _literal(self, block: bytes, at: int, bits: int) -> tuple[Header, int]:
-        """A pair that is written out, its name perhaps by an index."""
+        """Reads a literal pair, whose name may be an index."""
         index, at = _number(block, at, bits)
         if index:
             name = self._entry(index)[0]
@@ -123,7 +123,7 @@ class Decoder:
         return (name, value), at
 
     def _resize(self, block: bytes, at: int) -> int:
-        """The client uses less of the table than it may, or more again."""
+        """Changes the size of the table, up to TABLE_BYTES."""
         size, at = _number(block, at, 5)
         if size > TABLE_BYTES:
             raise CompressionError(f"a table of {size} bytes was never agreed")
@@ -132,13 +132,13 @@ class Decoder:
         return at
 
     def _add(self, header: Header) -> None:
-        """An entry larger than the table empties it and is not kept (RFC 7541, section 4.4)."""
+        """Adds an entry. One larger than the table empties it and is not kept (RFC 7541, section 4.4)."""
         self._bytes += len(header[0]) + len(header[1]) + _ENTRY_BYTES
         self._table.append(header)
         self._evict()
 
     def _evict(self) -> None:
-        """The oldest entries go until the others fit."""
+        """Removes the oldest entries until the others fit."""
         self.version += 1
         gone = 0
         while self._bytes > self._bytes_max:
@@ -149,7 +149,7 @@ class Decoder:
 
 
 def _number(block: bytes, at: int, bits: int) -> tuple[int, int]:
-    """(a number whose first `bits` bits end the byte at `at`, where it ends). IndexError: it does not end."""
+    """(a number that starts in the last `bits` bits of the byte at `at`, where it ends). IndexError: incomplete."""
     most = (1 << bits) - 1
     number = block[at] & most
     at += 1
@@ -165,7 +165,7 @@ def _number(block: bytes, at: int, bits: int) -> tuple[int, int]:
 
 
 def _text(block: bytes, at: int) -> tuple[bytes, int]:
-    """(a text, where it ends)."""
+    """(a string, where it ends)."""
     huffman = block[at] & 0x80
     length, at = _number(block, at, 7)
     raw = block[at : at + length]
@@ -175,17 +175,17 @@ def _text(block: bytes, at: int) -> tuple[bytes, int]:
 
 
 def encode(headers: list[Header]) -> bytes:
-    """A block of pairs that no table remembers: what a server writes now and then, errors and metadata."""
+    """Encodes pairs without the table, for blocks that a server writes rarely: errors and metadata."""
     return b"".join(b"\0" + _written(name) + _written(value) for name, value in headers)
 
 
 def remembered(name: bytes, value: bytes) -> bytes:
-    """A pair that the reader puts into its table, where it has the index 62 until another one is added."""
+    """Encodes a pair that the reader adds to its table, with index 62 until another one is added."""
     return b"\x40" + _written(name) + _written(value)
 
 
 def resized(size: int) -> bytes:
-    """What a block has to begin with after the reader asked for a smaller table."""
+    """The prefix of the next block after the reader has asked for a smaller table."""
     number = bytearray(_written_number(size, 5))
     number[0] |= 0x20
     return bytes(number)

@@ -1,16 +1,16 @@
 """Huffman decoding of header strings (RFC 7541, appendix B).
 
-The code is canonical, so the length of each symbol's code is all there is to know: codes of one length are consecutive
-numbers in the order of their symbols, and the first code of a length follows from the last one of the length before.
+The code is canonical, so the code lengths of the symbols define it: codes of one length are consecutive numbers in the
+order of their symbols, and the first code of a length follows from the last one of the length before.
 
-Strings are decoded four bits at a time. A state is an inner node of the code's tree; a step from a state with four bits
-gives the next state, the symbols that were completed on the way (at most one: the shortest code has five bits), and
-whether the string may end there: what is left at the end must be at most seven bits of ones, the start of EOS.
+The decoder consumes four bits at a time. A state is an inner node of the code's tree; a step from a state with four
+bits yields the next state, the completed symbols (at most one: the shortest code has five bits), and whether the string
+may end there: the rest must be at most seven one-bits, the start of EOS.
 """
 
 import functools
 
-#: Bits of the code of each byte, and of EOS, which stands last.
+#: Code length of each byte, and of EOS, which comes last.
 _LENGTHS = bytes.fromhex(
     "0d171c1c1c1c1c1c1c181e1c1c1e1c1c1c1c1c1c1c1c1e1c1c1c1c1c1c1c1c1c060a0a0c0d06080b0a0a080b0806060605050506060606"
     "06060607080f060c0a0d06070707070707070707070707070707070707070707070807080d130d0e060f05060506050606060507070606"
@@ -19,16 +19,16 @@ _LENGTHS = bytes.fromhex(
     "1c1b1b1b14181415161515171616191918181a171a1b1a1a1b1b1b1b1b1c1b1b1b1b1b1a1e"
 )
 _EOS = 256
-#: Decoded strings that are remembered, and how long one may be: header values repeat, and a look-up is 20 times faster.
+#: Decoded strings in the cache, and their maximum length: header values repeat, and a look-up is 20 times faster.
 _KNOWN_MAX, _KNOWN_BYTES = 4096, 128
 
 
-#: (next state, symbols completed, whether the string may end here). State -1: EOS was met, which no string may hold.
+#: (next state, completed symbols, whether the string may end here). State -1: EOS, which no string may contain.
 Step = tuple[int, bytes, bool]
 
 
 def _codes() -> dict[tuple[int, int], int]:
-    """(length, code) → symbol. The first code of a length is the one after the last shorter one, shifted."""
+    """(length, code) → symbol. The first code of a length is the successor of the last shorter one, shifted."""
     found: dict[tuple[int, int], int] = {}
     code = length = 0
     for symbol in sorted(range(len(_LENGTHS)), key=lambda symbol: (_LENGTHS[symbol], symbol)):
@@ -41,9 +41,9 @@ def _codes() -> dict[tuple[int, int], int]:
 
 @functools.cache
 def _steps() -> list[tuple[Step, ...]]:
-    """The steps of each state, made when the first string is decoded (20 ms).
+    """The steps of each state, built when the first string is decoded (20 ms).
 
-    States are prefixes of codes, numbered in the order in which they are found.
+    States are prefixes of codes, numbered in the order of discovery.
     """
     codes = _codes()
     prefixes: list[tuple[int, int]] = [(0, 0)]
@@ -74,7 +74,7 @@ _known: dict[bytes, bytes] = {}
 
 
 def decode(raw: bytes) -> bytes:
-    """The string. Raises ValueError: EOS inside, or padding that is none."""
+    """Decodes a string. Raises ValueError for EOS inside, or invalid padding."""
     if (known := _known.get(raw)) is not None:
         return known
     text, state, may_end, steps = bytearray(), 0, True, _steps()

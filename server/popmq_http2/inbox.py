@@ -1,8 +1,8 @@
-"""What a client sends on one stream: bytes of DATA frames in, messages out.
+"""The messages that a client sends on one stream: bytes of DATA frames in, messages out.
 
-    message    compressed [1] · length [4] · bytes         as many as the client likes, cut into frames anywhere
+    message    compressed [1] · length [4] · bytes         any number of them, split into frames anywhere
 
-Bytes that no handler has taken count in `Buffered`, over all connections: who would pass its bound is refused.
+`Buffered` counts bytes that no handler has taken, on all connections: a stream that exceeds its limit is refused.
 """
 
 import zlib
@@ -12,13 +12,13 @@ from popmq_http2.limits import Limits
 from popmq_http2.status import Aborted, Code
 
 PREFIX_BYTES = 5
-#: What a message takes in memory beside its bytes: an object and its place in a queue.
+#: Memory of a message beside its bytes: an object and its place in a queue.
 _MESSAGE_BYTES = 48
 _GZIP = 16 + zlib.MAX_WBITS
 
 
 class Buffered:
-    """Bytes of requests that wait in memory, of all connections of a server."""
+    """Bytes of requests in memory, on all connections of a server."""
 
     __slots__ = ("bytes",)
 
@@ -29,8 +29,8 @@ class Buffered:
 class Inbox:
     """The messages of one stream. `ended`: no more will come.
 
-    A message may be larger than the window of its stream, so the window is given back while it comes (outlet.py); what
-    is bounded is the message, and what all streams hold together.
+    A message may be larger than the window of its stream, so the window is returned while it arrives (outlet.py); the
+    limits apply to the message, and to what all streams hold together.
     """
 
     __slots__ = ("_buffered", "_encoding", "_limits", "_need", "_pieces", "_size", "ended", "messages", "waiting")
@@ -39,20 +39,20 @@ class Inbox:
         self._limits = limits
         self._buffered = buffered
         self._encoding = encoding
-        #: Bytes of the message that has not come whole, how many there are, and how many it takes to go on.
+        #: Pieces of the incomplete message, their size, and the size that is needed to continue.
         self._pieces: list[bytes] = []
         self._size = 0
         self._need = PREFIX_BYTES
         self.messages: deque[bytes] = deque()
-        #: Bytes of whole messages that no handler has taken, their prefixes included: for these the client gets no
-        #: window back. Prefixes count, or a client could send empty messages without end to a handler that waits.
+        #: Bytes of whole messages that no handler has taken, with their prefixes: the client gets no window back for
+        #: these. Prefixes count, or a client could send endless empty messages to a handler that waits.
         self.waiting = 0
         self.ended = False
 
     def add(self, data: bytes) -> None:
-        """Takes bytes of a DATA frame. Raises Aborted: too large, too much, cannot be unpacked.
+        """Takes bytes of a DATA frame. Raises Aborted for a message that is too large or unreadable, or a full buffer.
 
-        Pieces of a message are joined once, when it is whole: joining them as they come would be quadratic.
+        Joins the pieces of a message once, when it is complete: joining them as they arrive would be quadratic.
         """
         self._buffered.bytes += len(data)
         self._size += len(data)
@@ -63,27 +63,27 @@ class Inbox:
             self._cut(data if len(self._pieces) == 1 else b"".join(self._pieces))
 
     def end(self) -> None:
-        """The client sends no more. Raises Aborted in the middle of a message."""
+        """Notes that the client sends no more. Raises Aborted in the middle of a message."""
         self.ended = True
         if self._size:
             raise Aborted(Code.INTERNAL, "the request ends in the middle of a message")
 
     def take(self) -> bytes:
-        """The next message. IndexError when there is none."""
+        """Removes and returns the next message. Raises IndexError if there is none."""
         message = self.messages.popleft()
         self.waiting -= len(message) + PREFIX_BYTES
         self._buffered.bytes -= len(message) + _MESSAGE_BYTES
         return message
 
     def clear(self) -> None:
-        """Nobody wants what is left."""
+        """Drops the remaining messages and bytes."""
         while self.messages:
             self.take()
         self._buffered.bytes -= self._size
         self._pieces, self._size, self._need = [], 0, PREFIX_BYTES
 
     def _cut(self, joined: bytes) -> None:
-        """Takes all whole messages off what has come, without copying what is left for each of them."""
+        """Cuts all whole messages off the joined bytes; copies the rest once, not for each message."""
         at, end, self._need = 0, len(joined), PREFIX_BYTES
         while end - at >= PREFIX_BYTES:
             length = int.from_bytes(joined[at + 1 : at + PREFIX_BYTES], "big")
@@ -101,7 +101,7 @@ class Inbox:
         self._pieces = [joined[at:]] if at < end else []
 
     def _keep(self, flag: int, message: bytes) -> None:
-        """A whole message waits for its handler."""
+        """Queues a whole message for the handler."""
         if flag:
             message = self._unpacked(flag, message)
         self.waiting += len(message) + PREFIX_BYTES
@@ -109,9 +109,9 @@ class Inbox:
         self.messages.append(message)
 
     def _unpacked(self, flag: int, message: bytes) -> bytes:
-        """A message that came compressed.
+        """Unpacks a compressed message.
 
-        No more of it is unpacked than a message may have: a few bytes of gzip can be the size of memory.
+        Unpacks at most the size of one message: a few bytes of gzip can expand to fill the memory.
         """
         if flag != 1 or self._encoding != b"gzip":
             raise Aborted(Code.INTERNAL, f"a compressed message (flag {flag}) with grpc-encoding {self._encoding!r}")

@@ -1,13 +1,13 @@
-"""What a connection writes: all that came up in one turn of the event loop leaves with one write.
+"""The writer of a connection: everything from one turn of the event loop leaves with one write.
 
     handlers ── write, end ──▶ fresh bytes of each call ──┐
     frames that are answered (SETTINGS, PING, windows) ───┴─ at the end of the turn: flush ──▶ one transport.write
 
-    flush: head, DATA frames as far as the windows of call and connection go, trailers, one call after the other and at
-    most TURN_BYTES of each, so that a large answer does not hold up small ones
+    flush: head, DATA frames as far as the windows of call and connection allow, trailers; one call after the other, at
+    most TURN_BYTES of each, so that a large answer does not block small ones
 
-A call without a window waits for its WINDOW_UPDATE; one that the connection's window stopped waits in line. While the
-transport is full nothing but answers to frames is added.
+A call without a window waits for its WINDOW_UPDATE; one stopped by the connection's window waits in line. While the
+transport is full, only answers to frames are added.
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ from popmq_http2.limits import Limits
 from popmq_http2.status import Code, Metadata
 
 TURN_BYTES = 256 << 10
-#: The transport says that it is full from here on.
+#: The size of the transport's buffer above which it reports that it is full.
 TRANSPORT_BYTES = 1 << 20
 
 _STATUS_200 = b"\x88"
 _CONTENT_TYPE: Header = (b"content-type", b"application/grpc")
 _OK: Header = (b"grpc-status", b"0")
-#: What both take in the reader's table.
+#: The size of both entries in the reader's table.
 _REMEMBERED_BYTES = sum(len(name) + len(value) + 32 for name, value in (_CONTENT_TYPE, _OK))
 _END = END_HEADERS | END_STREAM
 
 
 class _Blocks:
-    """The two header blocks of nearly every answer, by two entries in the reader's table.
+    """The two header blocks of almost every answer, encoded with two entries in the reader's table.
 
-    Each is put there by the first block that has it. `known` counts them: the one that was added last has index 62.
+    The first block that contains an entry adds it. `_known` counts them: the entry added last has index 62.
     """
 
     __slots__ = ("_known", "_prefix", "_remember")
@@ -67,7 +67,7 @@ class _Blocks:
         self._prefix = b""
 
     def resize(self, table_bytes: int) -> None:
-        """The reader's table is smaller: the next block has to say so first."""
+        """Handles a new size of the reader's table; the next block has to start with a smaller one."""
         if table_bytes < TABLE_BYTES or self._prefix:
             self._prefix = resized(min(table_bytes, TABLE_BYTES))
         if table_bytes < _REMEMBERED_BYTES:
@@ -92,7 +92,7 @@ class _Blocks:
         return self._with(remembered(*_OK))
 
     def plain(self, block: bytes) -> bytes:
-        """A block that touches no table."""
+        """A block that changes no table."""
         return self._with(block)
 
     def _with(self, block: bytes) -> bytes:
@@ -101,7 +101,7 @@ class _Blocks:
 
 
 class Outlet:
-    """The writing half of a connection. `closed(call)` is called when a call's last frame was given out."""
+    """The writing half of a connection. Calls `closed(call)` after it wrote the last frame of a call."""
 
     def __init__(self, limits: Limits, budget: Budget, closed: Callable[[Call], None]) -> None:
         self._loop = asyncio.get_running_loop()
@@ -111,14 +111,14 @@ class Outlet:
         self._out: list[bytes | memoryview] = []
         self._scheduled = self._full = False
         self._dirty: deque[Call] = deque()
-        self._starved: deque[Call] = deque()  # by the connection's window
+        self._starved: deque[Call] = deque()  # stopped by the connection's window
         self._blocks = _Blocks()
         self._stream_window = limits.stream_window
         self.write_ahead_bytes = limits.write_ahead_bytes
         self.peer = ""
-        #: Bytes of answers that have not left.
+        #: Bytes of answers that were not written yet.
         self.unsent = 0
-        #: When the client last took something of what was waiting.
+        #: When the client last took some of the waiting bytes.
         self.moved_s = monotonic()
         self.window = DEFAULT_WINDOW
         self.call_window = DEFAULT_WINDOW  # of new calls
@@ -128,21 +128,21 @@ class Outlet:
         transport.set_write_buffer_limits(TRANSPORT_BYTES)
         self._transport, self.peer = transport, peer
 
-    # ── What goes out ────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── Output ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def control(self, raw: bytes) -> None:
-        """A frame of no call, or the reset of one."""
+        """Writes a frame of the connection, or the reset of a stream."""
         self._out.append(raw)
         self._schedule()
 
     def begin(self, call: Call) -> None:
-        """The head of a response, before there is a message."""
+        """Writes the head of a response before its first message."""
         if not call.begun and call.ending is None:
             self._begin(call)
             self._schedule()
 
     def write(self, call: Call, message: bytes) -> None:
-        """A message, behind those that wait."""
+        """Queues a message."""
         if call.ending is not None:
             return
         size = len(message)
@@ -152,7 +152,7 @@ class Outlet:
         self._add(call)
 
     def end(self, call: Call, code: Code, message: str = "", metadata: Metadata = ()) -> None:
-        """The status, behind all messages."""
+        """Queues the status, after all messages."""
         if call.ending is not None:
             return
         plain = code is Code.OK and not message and not metadata and not call.has_trailing
@@ -160,9 +160,9 @@ class Outlet:
         self._add(call)
 
     def end_plainly(self, call: Call, status: int, why: str) -> None:
-        """An answer of HTTP to what is no call of gRPC, so that a browser or a probe shows what is wrong.
+        """Answers a request that is not gRPC with plain HTTP, so that a browser or a probe shows the mistake.
 
-        It has no trailers, so its last DATA frame ends the stream.
+        The answer has no trailers, so its last DATA frame ends the stream.
         """
         headers = [(b":status", b"%d" % status), (b"content-type", b"text/plain; charset=utf-8")]
         self._headers(call, self._blocks.plain(encode(headers)), END_HEADERS)
@@ -173,32 +173,32 @@ class Outlet:
         self._add(call)
 
     def discard(self, call: Call) -> None:
-        """Forgets what a call that is over had still to send."""
+        """Drops what a finished call still had to send."""
         self.unsent -= call.queued
         if call.ending is None:
             call.ending = b""
 
     def give_back(self, call: Call) -> None:
-        """Lets the client send more on a stream, once half its window is used up.
+        """Widens a stream's window once half of it is used up.
 
-        What no message is complete with yet may be sent again at once, or a message larger than the window never came.
+        Bytes of an incomplete message count as taken; otherwise a message larger than the window could never arrive.
         """
         back = self._stream_window - call.window_in - call.inbox.waiting
         if back >= self._stream_window // 2 and not call.inbox.ended:
             call.window_in += back
             self.control(frame(WINDOW_UPDATE, 0, call.stream_id, U32.pack(back)))
 
-    # ── What the client says of it ───────────────────────────────────────────────────────────────────────────────────
+    # ── Flow control ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def widen(self, size: int) -> None:
-        """WINDOW_UPDATE of the connection: what it stopped goes on."""
+        """WINDOW_UPDATE of the connection: stopped calls continue."""
         self.window += size
         if self.window > WINDOW_MAX:
             raise ConnectionFault(FLOW_CONTROL_ERROR, "the window of the connection is larger than 2^31 - 1")
         self._schedule()
 
     def widen_call(self, call: Call, size: int) -> None:
-        """WINDOW_UPDATE of a stream, or other SETTINGS of all (`size` may be negative)."""
+        """WINDOW_UPDATE of a stream, or a changed setting for all streams (`size` may be negative)."""
         call.window_out += size
         if call.window_out > WINDOW_MAX:
             raise StreamFault(call.stream_id, FLOW_CONTROL_ERROR, "the window of a stream is larger than 2^31 - 1")
@@ -206,40 +206,40 @@ class Outlet:
             self._add(call)
 
     def resize_table(self, table_bytes: int) -> None:
-        """The client's header table is of another size."""
+        """Handles a new size of the client's header table."""
         self._blocks.resize(table_bytes)
 
     @property
     def holds_back(self) -> bool:
-        """Whether more waits for the client than one that reads would leave."""
+        """Whether more bytes wait for the client than one that reads would leave."""
         return self._full or self.unsent > self.write_ahead_bytes
 
     def pause(self) -> None:
-        """The transport is full."""
+        """The transport reports that it is full."""
         self._full, self.moved_s = True, monotonic()
 
     def resume(self) -> None:
-        """The transport has room again."""
+        """The transport reports that it has room again."""
         self._full, self.moved_s = False, monotonic()
         self._schedule()
 
     # ── Flushing ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _add(self, call: Call) -> None:
-        """The call stands in line for the next flush, once."""
+        """Puts a call in line for the next flush, once."""
         if not call.in_line:
             call.in_line = True
             self._dirty.append(call)
         self._schedule()
 
     def _schedule(self) -> None:
-        """`call_soon` runs behind whatever else became ready in this turn: their answers leave with this write."""
+        """Schedules a flush. `call_soon` runs it after all that is ready in this turn, so one write serves all."""
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self.flush)
 
     def flush(self) -> None:
-        """Writes what there is. Whatever the transport has no room for waits for `resume`."""
+        """Writes everything that may leave. What the transport has no room for waits for `resume`."""
         self._scheduled = False
         self._relieve()
         for _ in range(len(self._dirty)):
@@ -257,9 +257,9 @@ class Outlet:
             self._schedule()
 
     def _relieve(self) -> None:
-        """Calls that the connection's window stopped stand in line again, no more of them than it lets write now.
+        """Puts calls that the connection's window stopped back in line, only as many as it now allows to write.
 
-        With all of them, each WINDOW_UPDATE of a byte would cost a step for every open call.
+        With all of them, each WINDOW_UPDATE of one byte would cost a step for every open call.
         """
         room = self.window
         while self._starved and room > 0:
@@ -269,7 +269,7 @@ class Outlet:
                 self._add(call)
 
     def _begin(self, call: Call) -> None:
-        """The head of a response."""
+        """Writes the head of a response."""
         call.begun = True
         block, extra = self._blocks.begin(), call.initial_block()
         self._headers(call, block + extra, END_HEADERS)
@@ -278,7 +278,7 @@ class Outlet:
         self._out += (head(len(block), HEADERS, flags, call.stream_id), block)
 
     def _pump(self, call: Call) -> None:
-        """The frames of one call that may leave now."""
+        """Writes the frames of one call that may leave now."""
         if call.fresh:
             self._pump_messages(call)
         if call.pending:
@@ -287,7 +287,7 @@ class Outlet:
             self._finish(call)
 
     def _pump_messages(self, call: Call) -> None:
-        """What was written since the last time, as one run of bytes."""
+        """Joins what was written since the last flush into one run of bytes."""
         if not call.begun:
             self._begin(call)
         joined = b"".join((call.pending, *call.fresh)) if call.pending else b"".join(call.fresh)
@@ -295,7 +295,7 @@ class Outlet:
         call.pending = memoryview(joined)
 
     def _pump_pending(self, call: Call) -> None:
-        """DATA frames, as far as both windows go; what is left stands in line again, or waits for its window."""
+        """Writes DATA frames as far as both windows allow; the rest goes back in line, or waits for its window."""
         pending, at = call.pending, 0
         stop = min(len(pending), self.window, call.window_out, TURN_BYTES)
         while at < stop:
@@ -311,7 +311,7 @@ class Outlet:
                 self._starved.append(call)
 
     def _moved(self, call: Call, size: int) -> None:
-        """Bytes of a call were given out: a handler that wrote too far ahead goes on."""
+        """Accounts for written bytes of a call; wakes a handler that has written too far ahead."""
         self.window -= size
         self.unsent -= size
         self.moved_s = monotonic()
@@ -323,7 +323,7 @@ class Outlet:
             call.wake()
 
     def _finish(self, call: Call) -> None:
-        """The trailers; with them the head, if there was none. What the client still sends is not wanted."""
+        """Writes the trailers, and the head if it was not written yet; tells a client that still sends to stop."""
         ending = call.ending or b""
         if call.plain:
             self._out.append(head(0, DATA, END_STREAM, call.stream_id))

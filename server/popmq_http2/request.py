@@ -1,8 +1,8 @@
-"""The head of a request: what its header block says, checked once for each block that differs.
+"""The head of a request: validates its header block, once for each distinct block.
 
-no valid HTTP/2       Malformed: the stream is reset                       pseudo-headers, names, values, te
+not valid HTTP/2      Malformed: the stream is reset                       pseudo-headers, names, values, te
 valid, but not gRPC   answered as plain HTTP, with 405 or 415              another method than POST, a content-type
-gRPC, but not sound   ended with a status, the handler is not called       a timeout or bytes that cannot be read
+gRPC, but invalid     ended with a status, the handler is not called       an unreadable timeout or metadata value
 """
 
 from typing import NamedTuple
@@ -10,27 +10,27 @@ from typing import NamedTuple
 from popmq_http2.hpack import Header
 from popmq_http2.status import Code, Metadata, read
 
-#: Headers of a single connection, which HTTP/2 does not have (RFC 9113, section 8.2.2).
+#: Connection-specific headers, which HTTP/2 forbids (RFC 9113, section 8.2.2).
 _CONNECTION = {b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"}
 _PSEUDO = {b":method", b":path", b":scheme", b":authority"}
-#: Read here, and no metadata of the call.
+#: Headers that are read here and are not metadata of the call.
 _OURS = {b"te", b"content-type", b"grpc-timeout", b"grpc-encoding", b"grpc-accept-encoding", b"content-length"}
-#: Letters of a header's name: no capitals, no white space, none that ends a line.
+#: Letters of a header name: no capitals, no white space, no line ends.
 _NAME_LETTERS = frozenset(b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz")
 _UNITS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 _TIMEOUT_DIGITS_MAX = 8
-#: Of a content-length: 2^63 has 19.
+#: Digits of a content-length: 2^63 has 19.
 _LENGTH_DIGITS_MAX = 19
 
 
 class Malformed(Exception):
-    """No valid request of HTTP/2: the stream is reset."""
+    """The request is not valid HTTP/2: its stream is reset."""
 
 
 class Head(NamedTuple):
-    """`length`: content-length, or -1. `refusal`: how the call ends without a handler: (status, why).
+    """`length`: content-length, or -1. `refusal`: (status, why) of a call that ends without a handler.
 
-    `http_status`: above 200 for what is no call of gRPC at all, and is answered as plain HTTP.
+    `http_status`: above 200 for a request that is not gRPC and is answered as plain HTTP.
     """
 
     path: str
@@ -43,7 +43,7 @@ class Head(NamedTuple):
 
 
 def head(headers: list[Header]) -> Head:
-    """A request by its headers. Raises Malformed."""
+    """Reads the headers of a request. Raises Malformed."""
     pseudo: dict[bytes, bytes] = {}
     found: dict[bytes, bytes] = {}
     others: list[Header] = []
@@ -64,7 +64,7 @@ def head(headers: list[Header]) -> Head:
 
 
 def _checked(pseudo: dict[bytes, bytes], found: dict[bytes, bytes], others: list[Header]) -> Head:
-    """What is valid HTTP/2 may still be no call of gRPC. Raises Malformed."""
+    """Checks whether valid HTTP/2 is a valid gRPC call. Raises Malformed for an invalid content-length."""
     refusal: tuple[Code, str] | None = None
     http_status, metadata, timeout_s, length = 200, Metadata(()), None, _length(found.get(b"content-length"))
     try:
@@ -81,7 +81,7 @@ def _checked(pseudo: dict[bytes, bytes], found: dict[bytes, bytes], others: list
 
 
 def check_trailers(headers: list[Header]) -> None:
-    """What a client may say behind its messages: no pseudo-headers. Raises Malformed."""
+    """Validates a client's trailers: no pseudo-headers. Raises Malformed."""
     for name, value in headers:
         if name[:1] == b":":
             raise Malformed("a pseudo-header in trailers")
@@ -98,7 +98,7 @@ def _check(name: bytes, value: bytes) -> None:
 
 
 def _length(text: bytes | None) -> int:
-    """The content-length, -1 without one. Raises Malformed for what is no number (int() takes signs and blanks)."""
+    """The content-length, -1 without one. Raises Malformed if it is not a number (int() accepts signs and blanks)."""
     if text is None:
         return -1
     if not text.isdigit() or len(text) > _LENGTH_DIGITS_MAX:
@@ -107,7 +107,7 @@ def _length(text: bytes | None) -> int:
 
 
 def _timeout(text: bytes) -> float:
-    """Seconds of a grpc-timeout."""
+    """The seconds of a grpc-timeout. Raises ValueError."""
     digits, unit = text[:-1], text[-1:]
     if not digits.isdigit() or len(digits) > _TIMEOUT_DIGITS_MAX or unit not in _UNITS:
         raise ValueError(f"grpc-timeout {text!r}: at most {_TIMEOUT_DIGITS_MAX} digits and one of H M S m u n")

@@ -1,4 +1,4 @@
-"""A gRPC server: methods by their full names, ports, the handlers' tasks, and the end.
+"""A gRPC server: methods by their full names, ports, tasks of the handlers, and shutdown.
 
     async def echo(request: bytes, call: Call) -> bytes: ...
 
@@ -6,8 +6,8 @@
     port = await server.listen("127.0.0.1", 0)
     await server.stop(grace_s=5)
 
-Handlers get and give bytes: what is in a message is not ours to know. One that raises Aborted (or awaits `call.abort`)
-ends its call with that status; any other exception is logged and ends it with UNKNOWN.
+Handlers take and return bytes: the server does not look into messages. A handler that raises Aborted (or awaits
+`call.abort`) ends its call with that status; any other exception is logged and ends it with UNKNOWN.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from popmq_http2.streams import Streams
 
 log = logging.getLogger("popmq_http2")
 
-#: Connections that the system keeps for us while we are busy.
+#: Connections that the operating system queues until we accept them.
 _BACKLOG = 1024
 
 
 @dataclass(frozen=True)
 class Method:
-    """How a method is called. `streams_in`: its handler gets the Call alone, and reads messages off it.
+    """How a method is called. `streams_in`: its handler gets only the Call, and reads messages from it.
 
     `streams_out`: its handler is an async generator of messages, or a coroutine that writes to the call.
     """
@@ -69,7 +69,7 @@ class Server:
     """All connections of all ports. Make and use it inside one event loop."""
 
     def __init__(self, find: Callable[[str], Method | None], limits: Limits | None = None) -> None:
-        """`find`: the method of a path, None for one that is not there."""
+        """`find`: returns the method of a path, or None."""
         self.limits = limits or Limits()
         self.buffered = Buffered()
         self._find = find
@@ -80,14 +80,14 @@ class Server:
         self._quiet.set()
 
     async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
-        """Opens a port; the one that was opened. Raises OSError. `tls` needs "h2" among its ALPN protocols."""
+        """Opens a port and returns it. Raises OSError. `tls` needs "h2" among its ALPN protocols."""
         bound = socket.create_server((host, port), backlog=_BACKLOG)
         await self.serve(bound, tls)
         opened: int = bound.getsockname()[1]
         return opened
 
     async def serve(self, listening: socket.socket, tls: ssl.SSLContext | None = None) -> None:
-        """Serves on a socket that listens, which is closed with the server."""
+        """Serves on a listening socket, which the server closes when it stops."""
         options: dict[str, Any] = {} if tls is None else {"ssl_handshake_timeout": self.limits.handshake_s}
         listener = await self._loop.create_server(
             lambda: Connection(self), sock=listening, ssl=tls, backlog=_BACKLOG, **options
@@ -95,7 +95,7 @@ class Server:
         self._listeners.append(listener)
 
     async def stop(self, grace_s: float) -> None:
-        """Takes no new calls, lets running ones end for at most `grace_s` seconds, then closes everything."""
+        """Refuses new calls, gives running calls at most `grace_s` seconds, then closes everything."""
         for listener in self._listeners:
             listener.close()
         for connection in list(self._connections):
@@ -111,18 +111,18 @@ class Server:
     # ── For connections ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def joined(self, connection: Connection) -> None:
-        """A new connection, to be ended by `stop`."""
+        """Registers a new connection; `stop` will end it."""
         self._connections.add(connection)
         self._quiet.clear()
 
     def left(self, connection: Connection) -> None:
-        """It has ended; with the last one `stop` has."""
+        """Removes an ended connection; the last one ends the wait of `stop`."""
         self._connections.discard(connection)
         if not self._connections:
             self._quiet.set()
 
     def opened(self, streams: Streams, call: Call) -> None:
-        """A new call: its deadline runs, and its handler once it has what it needs."""
+        """Starts a new call: its deadline, and its handler once the request is there."""
         method = self._find(call.path)
         if method is None:
             call.end(Code.UNIMPLEMENTED, f"there is no method {call.path}")
@@ -136,7 +136,7 @@ class Server:
             self.fed(call)
 
     def fed(self, call: Call) -> None:
-        """Messages came, or their end."""
+        """Handles new messages of a call, or their end."""
         method = call.method
         if call.task is not None:
             call.wake()
@@ -147,12 +147,12 @@ class Server:
                 call.end(Code.INTERNAL, f"{call.path} takes one message, {len(call.inbox.messages)} came")
 
     def _start(self, call: Call, method: Method) -> None:
-        """A task of its own for each handler: it is what a deadline or a reset cancels."""
+        """Starts the handler in its own task, which a deadline or a reset cancels."""
         assert call.streams is not None
         call.streams.started(call, self._loop.create_task(self._run(call, method)))
 
     async def _run(self, call: Call, method: Method) -> None:
-        """One handler, and what becomes of how it ends."""
+        """Runs one handler and ends its call with the outcome."""
         try:
             asked = (call,) if method.streams_in else (call.inbox.take(), call)
             if not method.streams_out:
@@ -171,7 +171,7 @@ class Server:
 
 
 async def _stream(call: Call, answer: Any) -> None:
-    """What an async generator gives is written; a coroutine writes by itself."""
+    """Writes what an async generator yields; a coroutine writes by itself."""
     if not hasattr(answer, "__anext__"):
         await answer
         return

@@ -1,7 +1,7 @@
-"""Which values of a client's SETTINGS are forbidden (RFC 9113, section 6.5.2).
+"""Validates a client's SETTINGS (RFC 9113, section 6.5.2).
 
-A server needs three of them: how much it may send ahead, in frames of which size, and how large the client's header
-table is. The others are about pushed streams, which gRPC does not have, or advice.
+The server needs three of them: how much it may send ahead, the frame size, and the size of the client's header table.
+The others concern pushed streams, which gRPC does not use, or are advice.
 """
 
 from popmq_http2.frames import (
@@ -18,7 +18,7 @@ from popmq_http2.frames import (
 
 
 def checked(number: int, value: int) -> None:
-    """Raises ConnectionFault for a value that the protocol forbids; unknown settings are fine."""
+    """Raises ConnectionFault for a value that the protocol forbids; ignores unknown settings."""
     if number == ENABLE_PUSH and value > 1:
         raise ConnectionFault(PROTOCOL_ERROR, f"ENABLE_PUSH is 0 or 1, not {value}")
     if number == INITIAL_WINDOW_SIZE and value > WINDOW_MAX:

@@ -1,4 +1,4 @@
-"""Status codes of gRPC, and how a call's end is written as trailers."""
+"""Status codes of gRPC, and the trailers that end a call."""
 
 import base64
 import enum
@@ -28,11 +28,11 @@ class Code(enum.IntEnum):
     UNAUTHENTICATED = 16
 
 
-#: (name, value): a name that ends with "-bin" has bytes, all others have text.
+#: (name, value): a name that ends with "-bin" has bytes, any other has text.
 Metadata = tuple[tuple[str, str | bytes], ...]
 
 
-#: What a call's end says by itself.
+#: Headers that the server writes itself.
 _RESERVED = {"grpc-status", "grpc-message", "content-type", "te"}
 
 
@@ -47,7 +47,7 @@ class Aborted(Exception):
 
 
 def trailers(code: Code, message: str, metadata: Metadata = ()) -> list[Header]:
-    """What ends a call."""
+    """The trailers that end a call."""
     found = [(b"grpc-status", b"%d" % code)]
     if message:
         found.append((b"grpc-message", _escaped(message)))
@@ -60,14 +60,14 @@ def written(metadata: Metadata) -> list[Header]:
 
 
 def read(name: bytes, value: bytes) -> tuple[str, str | bytes]:
-    """One header as metadata. Raises ValueError: bytes that are no base64."""
+    """One header as metadata. Raises ValueError for invalid base64."""
     if name.endswith(b"-bin"):
         return name.decode("ascii"), base64.b64decode(value + b"=" * (-len(value) % 4), validate=True)
     return name.decode("ascii"), value.decode("latin-1")
 
 
 def _name(name: str) -> bytes:
-    """Header names of HTTP/2 are lower case; a few of them have a meaning of their own in gRPC."""
+    """Header names of HTTP/2 are lower case; gRPC reserves a few of them."""
     if not name or name != name.lower() or name[0] == ":" or name in _RESERVED:
         raise ValueError(f"{name!r} is no name of metadata: use lower-case letters, digits, '-', '_' and '.'")
     return name.encode("ascii")
@@ -85,6 +85,6 @@ def _value(name: str, value: str | bytes) -> bytes:
 
 
 def _escaped(message: str) -> bytes:
-    """Percent-encoding of all but printable ASCII, as gRPC has it."""
+    """Percent-encodes everything but printable ASCII, as gRPC requires."""
     raw = message.encode()
     return b"".join(b"%c" % byte if 0x20 <= byte <= 0x7E and byte != 0x25 else b"%%%02X" % byte for byte in raw)

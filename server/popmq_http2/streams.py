@@ -1,16 +1,16 @@
-"""The streams of one connection: calls are opened, fed and ended by the frames that name a stream.
+"""The streams of one connection: frames that name a stream open, feed and end calls.
 
     HEADERS, CONTINUATION ─▶ block ─▶ Head ─▶ Call ─▶ handler's task
     DATA ──────────────────────────────────▶ its Inbox ──┘
-    RST_STREAM, a deadline, the connection's end ─▶ the task is cancelled
+    RST_STREAM, a deadline, end of the connection ─▶ the task is cancelled
 
-What is wrong with a stream, and what follows from it (RFC 9113, section 5.1):
+The answers to frames that cannot be handled (RFC 9113, section 5.1):
 
     a frame on a stream that …               is answered by
     its client ended or reset                STREAM_CLOSED: of the stream for DATA, of the connection for HEADERS
-    we ended, and its client was sending     nothing, it may have been under way; a point of the budget
+    we ended while its client was sending    nothing, it may have been under way; it costs a point of the budget
     was never open                           PROTOCOL_ERROR of the connection
-    is too much, while the server is full    REFUSED_STREAM: clients of gRPC try again
+    exceeds the number of calls              REFUSED_STREAM: gRPC clients retry
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("popmq_http2")
 
-#: Streams that we have ended while the client may not know it yet: what it still sends on them is no mistake.
+#: Streams that we ended before the client may know it: further frames on these are no violation.
 _ENDED_MAX = 1_000
-#: Blocks of headers that are known by their bytes, and how long one may be.
+#: Header blocks in the cache, and their maximum size.
 _BLOCKS_MAX, _BLOCK_BYTES = 128, 1024
 _PRIORITY_BYTES = 5
 
@@ -65,8 +65,8 @@ _PRIORITY_BYTES = 5
 class Streams:
     """The calls of a connection. `closing`: new ones are refused.
 
-    A stream is in `calls` from its HEADERS until its last frame was given out or it was reset. One that we ended before
-    its client had finished is remembered for a while, since frames of it may be under way.
+    A stream is in `calls` from its HEADERS until its last frame was written or it was reset. If we end one before its
+    client has finished, its id stays in `_ended` for a while, since frames of it may be under way.
     """
 
     def __init__(self, server: Server, budget: Budget, outlet: Outlet) -> None:
@@ -86,16 +86,16 @@ class Streams:
     # ── DATA ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def open_window(self) -> None:
-        """Lets the client send more than the protocol's default."""
+        """Raises the window of the connection above the protocol's default."""
         self._grant(self._limits.connection_window - DEFAULT_WINDOW)
 
     def _grant(self, size: int) -> None:
-        """WINDOW_UPDATE of the connection."""
+        """Sends WINDOW_UPDATE for the connection."""
         self._window_in += size
         self._outlet.control(frame(WINDOW_UPDATE, 0, 0, U32.pack(size)))
 
     def on_data(self, flags: int, stream_id: int, payload: bytes) -> None:
-        """The connection's window is given back at once: the streams' windows and Buffered bound what is held."""
+        """Handles DATA. Refills the connection's window at once: stream windows and Buffered limit what is held."""
         size, ends = len(payload), bool(flags & END_STREAM)
         self._window_in -= size
         if self._window_in < 0:
@@ -115,7 +115,7 @@ class Streams:
         self._feed(call, data, ends)
 
     def _feed(self, call: Call, data: bytes, ends: bool) -> None:
-        """Gives a call what its client sent; what is no call of gRPC is read to its end and then answered."""
+        """Passes received bytes to a call; a request that is not gRPC is read to its end and then answered."""
         if call.body_left >= 0:
             call.body_left -= len(data)
             if call.body_left < 0 or (ends and call.body_left):
@@ -140,7 +140,7 @@ class Streams:
     # ── HEADERS ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def on_headers(self, flags: int, stream_id: int, payload: bytes) -> Block | None:
-        """A header block; what there is of one that is continued."""
+        """Handles a header block; returns it if it is incomplete."""
         if not stream_id & 1:
             raise ConnectionFault(PROTOCOL_ERROR, f"a client cannot open stream {stream_id}")
         if flags & PADDED:
@@ -159,7 +159,7 @@ class Streams:
         return block
 
     def on_block(self, flags: int, stream_id: int, block: bytes) -> None:
-        """A whole header block: of a new stream, or the trailers of an open one."""
+        """Handles a whole header block: of a new stream, or the trailers of an open one."""
         if len(block) > self._limits.header_block_bytes:
             raise ConnectionFault(ENHANCE_YOUR_CALM, "the headers of a request are too large")
         if stream_id <= self.last_id:
@@ -176,7 +176,7 @@ class Streams:
         self._open(stream_id, read, bool(flags & END_STREAM))
 
     def _head(self, block: bytes) -> Head:
-        """What a block says. One that changed no table is known by its bytes until another one changes a table."""
+        """Decodes a block. Caches the result if the block changed no table, until another block changes one."""
         known = self._heads.get(block)
         if known is not None:
             return known
@@ -189,7 +189,7 @@ class Streams:
         return read
 
     def _pairs(self, block: bytes) -> list[Header]:
-        """The headers of a block. An error is one of the connection: both sides' tables would differ from here on."""
+        """Decodes the headers of a block. An error ends the connection, since both sides' tables would then differ."""
         version = self._decoder.version
         try:
             pairs = self._decoder.decode(block, self._limits.headers_bytes)
@@ -202,8 +202,8 @@ class Streams:
         return pairs
 
     def _on_trailers(self, flags: int, stream_id: int, block: bytes) -> None:
-        """A second header block of a stream: gRPC's clients send none, HTTP/2 allows one at the end."""
-        pairs = self._pairs(block)  # also of a stream that is not open: the tables have to go on
+        """Handles a second header block of a stream: gRPC clients send none, HTTP/2 allows one at the end."""
+        pairs = self._pairs(block)  # also for a closed stream: the tables must stay in step
         call = self.calls.get(stream_id)
         if call is None or call.inbox.ended:
             self._not_open(stream_id, call, "HEADERS")
@@ -217,7 +217,7 @@ class Streams:
         self._feed(call, b"", True)
 
     def _open(self, stream_id: int, read: Head, ends: bool) -> None:
-        """A new call: served, or answered at once with the reason why not."""
+        """Opens a call: serves it, or answers at once why not."""
         limits, outlet = self._limits, self._outlet
         inbox = Inbox(limits, self._server.buffered, read.encoding)
         call = self.calls[stream_id] = Call(outlet, stream_id, read, inbox, limits.stream_window, outlet.call_window)
@@ -233,7 +233,7 @@ class Streams:
             self._server.opened(self, call)
 
     def _refuse(self, call: Call) -> None:
-        """Answers what is no call, once the client has sent all of it."""
+        """Answers an invalid request once the client has sent all of it."""
         if call.inbox.ended and call.head.refusal is not None:
             if call.head.http_status == 200:
                 self._outlet.end(call, *call.head.refusal)
@@ -241,7 +241,7 @@ class Streams:
                 self._outlet.end_plainly(call, call.head.http_status, call.head.refusal[1])
 
     def _not_open(self, stream_id: int, call: Call | None, what: str) -> None:
-        """A frame on a stream that its client has ended, or that we have, or that was never there."""
+        """Handles a frame on a stream that its client or we have ended, or that never existed."""
         if call is None and stream_id not in self._ended and (stream_id > self.last_id or not stream_id & 1):
             raise ConnectionFault(PROTOCOL_ERROR, f"{what} on stream {stream_id}, which is not open")
         self._budget.spend(f"{what} on ended streams")
@@ -254,7 +254,7 @@ class Streams:
     # ── Ends ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def on_reset(self, flags: int, stream_id: int, payload: bytes) -> None:
-        """The client has cancelled a call. It costs a point: to open and reset costs the client next to nothing."""
+        """Cancels a call for its client. It costs a point: opening and resetting is almost free for the client."""
         if len(payload) != 4:
             raise ConnectionFault(FRAME_SIZE_ERROR, "a RST_STREAM frame has 4 bytes")
         if not stream_id or stream_id > self.last_id:
@@ -264,7 +264,7 @@ class Streams:
             self._drop(call)
 
     def reset(self, fault: StreamFault) -> None:
-        """A mistake on one stream costs as much as a reset by its client: both make us begin in vain."""
+        """Resets a stream after a fault. It costs as much as a reset by the client: both waste our work."""
         self._budget.spend("what is no valid request")
         log.debug("stream %d of %s: %s", fault.stream_id, self._outlet.peer, fault)
         self._outlet.control(frame(RST_STREAM, 0, fault.stream_id, U32.pack(fault.code)))
@@ -274,7 +274,7 @@ class Streams:
             self._ended.append(fault.stream_id)
 
     def started(self, call: Call, task: asyncio.Task[None]) -> None:
-        """A handler runs: it counts among the calls until it has ended, also when its stream was reset before."""
+        """Counts a running handler until it ends, even if its stream is reset before."""
         call.task = task
         self._running += 1
         task.add_done_callback(self._stopped)
@@ -283,31 +283,31 @@ class Streams:
         self._running -= 1
 
     def expire(self, call: Call) -> None:
-        """The deadline has come."""
+        """Ends a call whose deadline has passed."""
         self._outlet.end(call, Code.DEADLINE_EXCEEDED, "the deadline has passed")
         _cancel(call)
 
-    # A call leaves `calls` in exactly two ways: here, when its last frame was given out, and in _drop.
+    # A call leaves `calls` in exactly two ways: here, after its last frame was written, and in _drop.
     def closed(self, call: Call) -> None:
-        """Its last frame was given out. A client that was still sending does not know it yet."""
+        """Removes a finished call. If its client was still sending, it does not know the end yet."""
         if not call.inbox.ended:
             self._ended.append(call.stream_id)
         del self.calls[call.stream_id]
         call.over()
 
     def end_all(self, code: Code, why: str) -> None:
-        """Ends the calls that are open, with a status."""
+        """Ends all open calls with a status."""
         for call in list(self.calls.values()):
             self._outlet.end(call, code, why)
             _cancel(call)
 
     def drop_all(self) -> None:
-        """The connection is gone."""
+        """Drops all calls after the connection is lost."""
         for call in list(self.calls.values()):
             self._drop(call)
 
     def _drop(self, call: Call) -> None:
-        """The client does not want it any more."""
+        """Drops a call whose answer is not wanted any more, and cancels its handler."""
         self._outlet.discard(call)
         del self.calls[call.stream_id]
         _cancel(call)
@@ -320,7 +320,7 @@ def _cancel(call: Call) -> None:
 
 
 def unpadded(payload: bytes) -> bytes:
-    """What is left of a frame without its padding. Raises ConnectionFault."""
+    """The payload of a frame without its padding. Raises ConnectionFault."""
     if not payload or payload[0] >= len(payload):
         raise ConnectionFault(PROTOCOL_ERROR, "more padding than there are bytes")
     return payload[1 : len(payload) - payload[0]]
