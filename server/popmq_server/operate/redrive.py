@@ -234,7 +234,7 @@ def _deliver(tx: Tx, group: Group, origin: Topic, letters: list[Letter]) -> None
 
 
 def _in_order(tx: Tx, where: tuple[int, int], origin: Topic) -> bool:
-    """Whether to queue directly in the message groups; a running switch to POP moves those in the retry topic there.
+    """Whether to put messages in their message groups; during a switch to POP, the sweep moves them there later.
 
     First finishes what a reset is still removing there: it could not tell these messages from the others.
     """
@@ -272,7 +272,7 @@ def _key(where: tuple[int, int], letter: Letter) -> bytes:
 
 
 def _not_coming(tx: Tx, where: tuple[int, int], letters: list[Letter]) -> list[Letter]:
-    """Dead letters whose message is not delivered anyway, because it is unread (after a reset), waiting or leased."""
+    """Dead letters, each once, whose message is neither unread (after a reset) nor waiting nor leased."""
     held = _held(tx, where)
     fresh: dict[bytes, Letter] = {}
     for letter in letters:
