@@ -1,1 +1,1 @@
-"""The seam, and the embedded broker behind it: what runs on the event loop."""
+"""The Engine interface and the embedded broker behind it; both run on the event loop."""

@@ -1,9 +1,9 @@
-"""Backups of a running broker: the pieces of one copy, at a bounded rate, to whoever takes them.
+"""Backups of a running broker: streams the pieces of one copy to the client at a bounded rate.
 
     Backup ─▶ Copy (storage/backup.py) ─▶ piece ─▶ client, then a pause that keeps the rate ─▶ piece … ─▶ end, sha256
 
-The writer is not held. The copy is given up when the client takes nothing for STALL_S, and when it costs the broker too
-much: then it is refused in the middle, and what the client has is no backup.
+A backup does not block the writer. The broker aborts the copy when the client takes no piece for STALL_S, or when the
+copy costs the broker too much (`Copy.cost`). The stream then fails midway, and the partial file is not a backup.
 """
 
 import asyncio
@@ -15,14 +15,14 @@ from popmq_server.errors import Refused
 from popmq_server.storage.backup import Copy
 from popmq_server.storage.lmdb import DiskFault, Store
 
-#: A client that takes nothing for so long has left, or hangs.
+#: The copy is aborted when the client takes no piece for this long: it has left, or hangs.
 STALL_S = 60.0
-#: How often it is looked at whether a backup costs too much.
+#: Interval between checks of a running copy.
 WATCH_S = 0.25
 
 
 class Piece(NamedTuple):
-    """`about_bytes`: in the first piece, what the file will have. The last piece has `length` and `sha256`, no data."""
+    """The first piece has `about_bytes`, the expected file size; the last has `length` and `sha256`, but no data."""
 
     data: bytes = b""
     about_bytes: int = 0
@@ -31,7 +31,7 @@ class Piece(NamedTuple):
 
 
 class _Watch:
-    """Ends a copy that nobody takes, or that costs too much."""
+    """Aborts a copy that the client stopped reading, or that costs too much."""
 
     def __init__(self, copy: Copy) -> None:
         self._copy = copy
@@ -59,15 +59,15 @@ class _Watch:
 async def backup(
     store: Store, bytes_per_s: int, used_pages: Callable[[], Awaitable[int]]
 ) -> AsyncGenerator[Piece, None]:
-    """The pieces of a copy of the store as it is now. Raises Refused: BUSY, STORAGE_FULL.
+    """Yields the pieces of a copy of the store as it is now. Raises Refused: BUSY, STORAGE_FULL.
 
-    `used_pages` is asked of the writer: no other thread may read the map.
+    `used_pages` asks the writer, because no other thread may read the map.
     """
     if store.copies:
         raise Refused(
             "BUSY", "another backup is running", retry_after_ms=10_000, action="wait until it has ended, or end it"
         )
-    copy = Copy(store)  # a process is started in a millisecond or two
+    copy = Copy(store)  # starts a process, which takes a millisecond or two
     watch = _Watch(copy)
     try:
         yield Piece(about_bytes=await used_pages() * store.page_bytes)
@@ -87,7 +87,7 @@ async def backup(
 
 
 async def _paced(copy: Copy, bytes_per_s: int) -> AsyncGenerator[bytes, None]:
-    """Each piece when those before it have had their time; a client that was late is not hurried on."""
+    """Delays each piece so that the rate holds. After a slow read by the client it does not send faster to catch up."""
     loop = asyncio.get_running_loop()
     due = loop.time()
     while data := await asyncio.to_thread(copy.read):

@@ -1,7 +1,7 @@
-"""The embedded engine: one store, one writer, one event loop. Owns what lives, and the order of opening and closing.
+"""The embedded engine: one store, one writer, one event loop. Owns all live components and their open and close order.
 
 open    lock the folder → open the store → scan → writer thread        (the api opens its port after that, last)
-close   (the api has closed its port) → wake the parked → writer drains → store syncs → folder free
+close   (the api has closed its port) → wake the parked → writer drains → store syncs → folder unlocked
 """
 
 import asyncio
@@ -50,14 +50,14 @@ from popmq_server.writer.writer import Writer
 
 log = logging.getLogger("popmq.broker")
 
-#: Bytes of requests that wait for the writer; more are refused with a hint.
+#: Bytes of requests queued for the writer; beyond this `execute` refuses with BUSY.
 WAITING_BYTES_MAX = 256 << 20
-#: How long a Pop that does not wait may look for a message that matches.
+#: How long a Pop without a wait time may search for a matching message.
 LOOK_MS = 2_000
 
 
 class Ticket(NamedTuple):
-    """A command on its way through the writer."""
+    """The future and the size of a command that was submitted to the writer."""
 
     future: "asyncio.Future[Any]"
     bytes: int
@@ -65,7 +65,7 @@ class Ticket(NamedTuple):
 
 
 class Broker:
-    """The embedded engine (engine.py). Make and use it inside one event loop."""
+    """The embedded implementation of Engine (engine.py). Make and use it inside one event loop."""
 
     def __init__(self, options: Options, clock: Clock, metrics: Metrics) -> None:
         self.clock = clock
@@ -73,11 +73,11 @@ class Broker:
         self._loop = asyncio.get_running_loop()
         named = not isinstance(options.max_size, Unnamed)
         self._core = Core(Store(options.data, options.max_size, options.sync, named=named), clock)
-        #: Pops of all queues: one of them is enough for what one commit brings.
+        #: Pops of all queues: a commit wakes one per group.
         self.waiters = Waiters(clock, wake_all=False)
-        #: Pops of named queues, and those who only look: each has to see for itself.
+        #: Pops of specific queues, and WaitAvailable: a commit wakes all of them, and each checks for itself.
         self.watchers = Waiters(clock, wake_all=True)
-        #: Pops of either kind that found messages, but no token of their topic's quota: they wait for the time.
+        #: Pops of either kind that found messages but no token of the topic's quota; they wait for the next token.
         self.limited = Waiters(clock, wake_all=False)
         self.pulls = HeldPulls(clock, self.execute)
         self.consumers = Consumers(clock, self.execute)
@@ -90,12 +90,12 @@ class Broker:
         self._writer.start()
 
     def _deliver(self, tickets: list[Any], committed: Committed) -> None:
-        """On the writer thread: one turn of the loop answers the whole group."""
+        """Called on the writer thread; schedules one loop callback for the whole commit."""
         self.metrics.committed(committed)
         self._loop.call_soon_threadsafe(self._answer, tickets, committed)
 
     def _answer(self, tickets: list[Any], committed: Committed) -> None:
-        """One turn of the loop for a whole group: answers first, then those who have to look again."""
+        """Resolves the futures of one commit batch, then wakes the waiters that have to look again."""
         for ticket, result in zip(tickets, committed.results, strict=True):
             self._waiting_bytes -= ticket.bytes
             if ticket.future.done():
@@ -115,7 +115,7 @@ class Broker:
             self.producers.hand(committed.timed.checks)
 
     def _failed(self, error: BaseException) -> None:
-        """On the writer thread: a commit failed for good, the process has to end."""
+        """Called on the writer thread: a commit failed for good, and the process has to end."""
 
         def tell() -> None:
             if not self.failed.done():
@@ -124,14 +124,14 @@ class Broker:
         self._loop.call_soon_threadsafe(tell)
 
     def _clock_moved(self) -> None:
-        """On the thread that moved a fake clock: deadlines of waits are looked at in the loop."""
+        """Called on the thread that moved a fake clock; the loop then checks the deadlines of waits."""
         for lot in (self.waiters, self.watchers, self.limited, self.pulls.lot):
             self._loop.call_soon_threadsafe(lot.tick)
 
     async def execute(self, command: Any) -> Any:
         """Runs one command; the answer has been committed. Raises Refused.
 
-        What waits is bounded in bytes, not in calls: a caller is told BUSY before the process runs out of memory.
+        Queued requests are bounded in bytes, not in calls: callers get BUSY before the process runs out of memory.
         """
         size = command.bytes if isinstance(command, Send) else 0
         if self._waiting_bytes + size > WAITING_BYTES_MAX:
@@ -148,13 +148,13 @@ class Broker:
             result = await ticket.future
             return await self._rest(command, result) if isinstance(command, ChangeInvisibleTime | SendBack) else result
         except asyncio.CancelledError:
-            # The answer may have come in the same turn of the loop: then `_answer` saw a caller who was still there.
+            # If the answer came in the same turn of the loop, `_answer` still saw a caller and released nothing.
             if ticket.future.done() and not ticket.future.cancelled() and ticket.future.exception() is None:
                 self._give_back(command, ticket.future.result())
             raise
 
     async def _rest(self, command: ChangeInvisibleTime | SendBack, results: list[Any]) -> list[Any]:
-        """Asks again for the entries that one commit was too small for, until each has its answer."""
+        """Resubmits the entries that did not fit into one commit, until each has its answer."""
         while left := [place for place, result in enumerate(results) if isinstance(result, Later)]:
             if isinstance(command, SendBack):
                 again: Any = command._replace(messages=tuple(command.messages[place] for place in left))
@@ -167,25 +167,25 @@ class Broker:
         return results
 
     async def pop(self, command: Pop, wait_ms: int) -> Popped:
-        """Pop, parked while there is nothing; a token's answer never waits, since its set is sealed.
+        """Pops, and parks while no message is deliverable. A Pop with a token never parks, because its set is sealed.
 
-        Each look is a command like any other. Between two looks nothing is held, no read transaction and no thread: a
-        parked Pop is a future and its place in a lot. A look that a sparse filter cut short goes on at once, behind
-        what others have asked meanwhile: it parks only where all was looked at (D.55). Who has waited in vain although
-        messages are there is refused.
+        Each look is an ordinary command. Between two looks a parked Pop holds no read transaction and no thread, only a
+        future and an entry in a lot. A look that a sparse filter cut short is repeated at once, behind the commands
+        submitted meanwhile: a Pop parks only after it has searched everything (D.55). When the wait ends although
+        messages are there, the Pop is refused with the reason.
         """
         key = (command.group, lite_pop.lot(command))
         deadline_ms = self.clock.now_ms() + wait_ms
         look_until_ms = self.clock.now_ms() + max(wait_ms, LOOK_MS)
         lot = self.watchers if command.queues else self.waiters
-        chained = False  # woken for a token: whatever is not taken of them is for the next one
+        chained = False  # after a wait for a quota token the next token wakes the next waiter
         while True:
             seen = {here: here.generation(key) for here in (lot, self.limited)}
             try:
                 popped: Popped = await self.execute(command)
             except (Refused, asyncio.CancelledError):
                 for here in seen:
-                    here.hand_on(key)  # a wake must not end with one who was refused or left: the next one looks
+                    here.hand_on(key)  # a refused or cancelled Pop must not swallow a wake
                 raise
             if popped.again and self.clock.now_ms() < look_until_ms:
                 continue
@@ -202,9 +202,9 @@ class Broker:
     async def _park(
         self, key: Key, lot: Waiters, popped: Popped, seen: dict[Waiters, tuple[int, int]], deadline_ms: int
     ) -> bool:
-        """Waits for messages, or for the time of the next token; whether to look again.
+        """Waits for messages, or for the next quota token. True: look again.
 
-        A token that is there at the very end of the wait is taken.
+        A token that becomes available exactly at the deadline still counts.
         """
         if popped.token_ms <= popped.popped_ms:
             return await lot.park(key, seen[lot], deadline_ms)
@@ -215,9 +215,10 @@ class Broker:
         return woken or popped.token_ms <= self.clock.now_ms()
 
     def _give_back(self, command: Any, result: Any) -> None:
-        """Nobody waits for this answer any more: what it leased is visible again at once, uncounted.
+        """Releases what a Pop leased when its caller has left: visible again at once, attempt not counted.
 
-        Not with an attempt id or a token: there the caller may ask again for the same messages.
+        With a token, or with an attempt id unless `give_back` is set, it keeps the lease: the caller may retry the Pop
+        and get the same messages.
         """
         if not isinstance(result, Popped) or not result.rows or command.token is not None:
             return
@@ -225,14 +226,14 @@ class Broker:
             self._submit(give_back(command, result))
 
     def _submit(self, command: Any) -> "asyncio.Future[Any]":
-        """Runs a command whose answer nobody has to wait for."""
+        """Submits a command whose answer nobody awaits."""
         future = self._loop.create_future()
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
         self._writer.submit(command, Ticket(future, 0, command))
         return future
 
     async def wait_available(self, command: Available, min_ready: int, wait_ms: int) -> Any:
-        """(ready, Position), once there are `min_ready` messages or the time is over. Takes no wake from a Pop."""
+        """Returns (ready, Position) once `min_ready` messages are there or the wait ends. Takes no wake from a Pop."""
         key = (command.group, command.topic)
         deadline_ms = self.clock.now_ms() + wait_ms
         while True:
@@ -242,18 +243,18 @@ class Broker:
                 return answer
 
     async def pull(self, command: Pull, wait_ms: int) -> Pulled:
-        """Pull, held while its queue is at its end."""
+        """Pulls, and waits up to `wait_ms` while the queue is at its end."""
         return await self.pulls.pull(command, wait_ms)
 
     async def set_consume_mode(self, command: SetConsumeMode) -> Subscription:
-        """Switches, and answers when everything stands where the other mode finds it."""
+        """Switches the consume mode; returns when everything leased before has been moved for the new mode."""
         changed: Subscription
         changed, left = await self.execute(command)
         await self._sweep(command.topic, command.group, left)
         return changed
 
     async def move(self, command: ResetOffsets | CloneOffsets) -> dict[int, int]:
-        """Resets or clones offsets, and answers when nothing of what the group held is left; its next offsets."""
+        """Resets or clones offsets; returns the next offsets once everything that the group held before is removed."""
         reset: Reset = await self.execute(command)
         await self._sweep(command.topic, command.group, reset.left)
         return reset.offsets
@@ -265,69 +266,69 @@ class Broker:
     async def assignment(
         self, topic: str, group: str, client: str, strategy: str = "", broadcast: bool = False
     ) -> Assignment:
-        """The queues that a client is to read."""
+        """Returns the queues assigned to a client."""
         return await self.consumers.assignment(topic, group, client, strategy, broadcast)
 
     async def heartbeat(
         self, group: str, client: str, topics: frozenset[str], goodbye: bool, versioned: bool = True
     ) -> int:
-        """Keeps or ends a session."""
+        """Renews or ends a session."""
         return await self.consumers.heartbeat(group, client, topics, goodbye, versioned)
 
     async def lock_queues(self, topic: str, group: str, client: str, queues: tuple[int, ...]) -> list[int]:
-        """Takes or renews queues for a client; those that it has now."""
+        """Locks or renews queues for a client; returns all that it holds now."""
         return await self.consumers.lock(topic, group, client, queues)
 
     async def unlock_queues(self, topic: str, group: str, client: str, queues: tuple[int, ...]) -> None:
-        """Gives queues free; none named: all of the client's."""
+        """Unlocks queues of the client; an empty tuple unlocks all of them."""
         await self.consumers.unlock(topic, group, client, queues)
 
     async def clients(self, group: str) -> tuple[list[Consumer], list[StreamNumbers]]:
-        """Consumers of one group or all, and, for all, the streams of producers, which have no group."""
+        """Consumers of one group or of all; for all, also the producer streams, which have no group."""
         consumers = await self.consumers.listed(group)
         return consumers, [] if group else self.producers.streams()
 
     def forget(self, *, group: str = "", topic: str = "") -> None:
-        """What was deleted has no locks any more."""
+        """Drops the queue locks of a deleted group or topic."""
         self.consumers.locks.forget(group=group, topic=topic)
 
     async def join(self, client: str, topics: tuple[str, ...]) -> Stream:
-        """A live producer that can answer for half messages of these topics, until `leave`."""
+        """Registers a live producer that answers checks for these topics, until `leave`."""
         stream = Stream(client, frozenset(topics), self.clock.now_ms())
         self.producers.join(stream)
         self._listened = self.producers.listened()
         try:
             await self.execute(Listen(self._listened, topics))
         except BaseException:
-            self._listened = None  # the command was not done: the writer may know another set
+            self._listened = None  # the command failed: the writer may know another set
             self.leave(stream)
             raise
         return stream
 
     def leave(self, stream: Stream) -> None:
-        """The producer is gone, or never came: forgotten at once."""
+        """Unregisters a producer. Also correct for one that `join` failed to register."""
         self.producers.leave(stream)
 
     def _tell_listened(self) -> None:
-        """Lets the writer know for whose half messages somebody can take a check now."""
+        """Sends the writer the topics whose half messages a producer can check now."""
         listened = self.producers.listened()
         if listened != self._listened:
             self._listened = listened
             self._submit(Listen(listened))
 
     async def next_check(self, stream: Stream) -> Check | None:
-        """The next check to write to a producer; None when the stream is over."""
+        """Returns the next check to write to a producer; None when the stream has ended."""
         return await self.producers.next_check(stream)
 
     def checked(self, check: Check) -> None:
-        """A check was written to a live producer: it counts."""
+        """Counts a check that was written to a live producer."""
         self.producers.written(check)
         counted = self._submit(CountChecks(((check.transaction, check.number),)))
         counted.add_done_callback(lambda _: self.producers.counted(check))
         self.metrics.checks.inc()
 
     def backup(self, bytes_per_s: int) -> AsyncGenerator[Piece, None]:
-        """A copy of the store; the writer goes on."""
+        """Streams a copy of the store; the writer continues."""
         return backup(self.store, bytes_per_s, self._used_pages)
 
     async def _used_pages(self) -> int:
@@ -341,11 +342,11 @@ class Broker:
 
     @property
     def store(self) -> Store:
-        """The open store: for figures."""
+        """The open store, for statistics."""
         return self._core.store
 
     def close_waits(self) -> None:
-        """Answers the parked, and ends the streams of producers: the broker stops."""
+        """Answers the parked calls and ends the producer streams: the broker stops."""
         self.waiters.close()
         self.watchers.close()
         self.limited.close()
@@ -353,7 +354,7 @@ class Broker:
         self.producers.close()
 
     async def close(self) -> None:
-        """Answers what waits for the writer, then gives the folder free."""
+        """Lets the writer drain, then closes the store and unlocks the folder."""
         self.close_waits()
         self._unsubscribe()
         await asyncio.to_thread(self._writer.stop)
@@ -361,7 +362,7 @@ class Broker:
 
 
 def _waited(popped: Popped, now_ms: int) -> Popped:
-    """The answer of a Pop that waits no longer: empty, or why it got none of the messages that are there."""
+    """The answer of a Pop whose wait is over: empty, or the refusal that explains why it got no message."""
     if popped.refusal is None:
         return popped
     if popped.token_ms > popped.popped_ms:
@@ -370,7 +371,7 @@ def _waited(popped: Popped, now_ms: int) -> Popped:
 
 
 def give_back(command: Pop, popped: Popped) -> ChangeInvisibleTime:
-    """The command that undoes a Pop whose caller has gone."""
+    """The command that undoes a Pop whose caller has left."""
     changes = tuple(
         Change(Handle(leased.ck_id, row[5], leased.nonce), "release", 0, True, "the caller went away")
         for leased in popped.leases

@@ -1,11 +1,11 @@
-"""The consumers of groups as the broker knows them: who lives, who reads which queue, who has locked one.
+"""The live consumers of groups: their sessions, queue assignments and queue locks.
 
     Heartbeat ──▶ sessions ─┐
-    SetConsumeMode,         ├─▶ QueryAssignment     computed when asked: no client ever waits for another
+    SetConsumeMode,         ├─▶ QueryAssignment     computed on request: no client waits for another
     queues, share number ───┘
     LockQueues ──▶ locks
 
-For one event loop, all in memory. What depends on the store is asked from the engine.
+For one event loop, all in memory. The engine answers whatever depends on the store.
 """
 
 from collections.abc import Awaitable, Callable
@@ -21,7 +21,7 @@ from popmq_server.model.records import Terms
 
 
 class Consumer(NamedTuple):
-    """A client with a session; `in_flight`: messages leased to it in this group."""
+    """A client with a session. `in_flight`: messages leased to it in this group."""
 
     client: str
     group: str
@@ -30,24 +30,24 @@ class Consumer(NamedTuple):
     in_flight: int
 
 
-#: How often the writer is told that a group has members, well below any expiry; and what is remembered of it.
+#: How often the writer learns that a group has members (well below any expiry), and how many entries are remembered.
 ATTEND_EVERY_MS = 600_000
 ATTENDED_MAX = 10_000
 
 
 class Consumers:
-    """`execute`: runs a command of the engine."""
+    """`execute` runs a command of the engine."""
 
     def __init__(self, clock: Clock, execute: Callable[[Any], Awaitable[Any]]) -> None:
         self.sessions = Sessions(clock)
         self.locks = QueueLocks(clock)
         self._clock = clock
         self._execute = execute
-        #: When the writer was told last that a group has members who may read these topics.
+        #: When the last Attend was sent, by group and the topics that its members may read.
         self._attended: dict[tuple[str, frozenset[str]], int] = {}
 
     async def _terms(self, group: str, topic: str) -> Terms:
-        """What counts for one group in one topic. Raises Refused for names that do not exist."""
+        """The settings that decide a group's assignment in one topic. Raises Refused for names that do not exist."""
         terms: dict[str, Terms] = await self._execute(Look("terms", (group, (topic,))))
         if topic not in terms:
             raise topic_not_found(topic)
@@ -56,7 +56,7 @@ class Consumers:
     async def assignment(
         self, topic: str, group: str, client: str, strategy: str = "", broadcast: bool = False
     ) -> Assignment:
-        """The queues of one client. Of a retry topic there is one queue, for one of the clients that read its topic."""
+        """The queues of one client. A retry topic has one queue, assigned to one of the clients that read its topic."""
         read, queues = topic, 0
         if topic.startswith(RETRY_PREFIX):
             name, _, read = topic.removeprefix(RETRY_PREFIX).partition("+")
@@ -77,9 +77,9 @@ class Consumers:
     async def heartbeat(
         self, group: str, client: str, topics: frozenset[str], goodbye: bool, versioned: bool = True
     ) -> int:
-        """Keeps or ends a session, and with it the client's locks; the version of all assignments of the group.
+        """Renews a session, or ends it together with its locks; returns the version of the group's assignments.
 
-        The version looks at every client of the group: 0 for who does not want it.
+        The version costs a look-up of the terms of all topics of the group; with `versioned` False it is 0.
         """
         await self._execute(Look("group_settings", (group,)))
         self.sessions.heartbeat(group, client, topics, goodbye)
@@ -91,7 +91,7 @@ class Consumers:
         return self.sessions.version(group, await self._execute(Look("terms", (group, self.sessions.topics(group)))))
 
     async def _attend(self, group: str, topics: frozenset[str]) -> None:
-        """Lets the writer know now and then that a group has members, so that what it may read does not expire."""
+        """Tells the writer now and then that a group has members, so that its subscriptions do not expire."""
         now_ms, key = self._clock.now_ms(), (group, topics)
         if topics and now_ms - self._attended.get(key, 0) >= ATTEND_EVERY_MS:
             if len(self._attended) >= ATTENDED_MAX:
@@ -100,12 +100,12 @@ class Consumers:
             self._attended[key] = now_ms
 
     async def lock(self, topic: str, group: str, client: str, queues: tuple[int, ...]) -> list[int]:
-        """Takes or renews queues; those that the client has now."""
+        """Locks or renews queues; returns all that the client holds now."""
         await self._check_queues(topic, group, queues)
         return self.locks.lock(group, topic, client, queues)
 
     async def unlock(self, topic: str, group: str, client: str, queues: tuple[int, ...]) -> None:
-        """Gives queues free."""
+        """Unlocks queues."""
         await self._check_queues(topic, group, queues)
         self.locks.unlock(group, topic, client, queues)
 
@@ -118,7 +118,7 @@ class Consumers:
                 raise invalid(why, field=f"queues[{place}]")
 
     async def listed(self, group: str) -> list[Consumer]:
-        """The live clients of one group or all, with what each of them holds."""
+        """The live clients of one group or of all, each with its messages in flight."""
         held: dict[tuple[str, str], int] = await self._execute(Look("held_by", (group,)))
         return [
             Consumer(client, name, tuple(sorted(session.topics)), session.last_ms, held.get((name, client), 0))

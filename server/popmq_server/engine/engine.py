@@ -1,6 +1,6 @@
-"""The Engine: the one seam between the faces (api/) and whatever stores messages.
+"""The Engine: the one interface between the protocols (api/) and the message store.
 
-A face turns requests into commands (commands.py) and answers into responses; it holds no rules. The embedded engine
+A protocol turns requests into commands (commands/) and answers into responses; it holds no rules. The embedded engine
 (broker.py) runs commands on the local store.
 """
 
@@ -26,62 +26,62 @@ from popmq_server.model.records import Subscription
 
 
 class Engine(Protocol):
-    """What a face may ask. Every method raises `Refused` for what is not done."""
+    """What a protocol may call. Every method raises `Refused` for a request that is not executed."""
 
     async def execute(self, command: Any) -> Any:
         """Runs one command; the answer is durable."""
 
     async def pop(self, command: Pop, wait_ms: int) -> Popped:
-        """Pop, waiting up to `wait_ms` when there is nothing."""
+        """Pops, waiting up to `wait_ms` while no message is deliverable."""
 
     async def wait_available(self, command: Available, min_ready: int, wait_ms: int) -> Any:
         """Waits until a group has `min_ready` deliverable messages: (ready, Position)."""
 
     async def pull(self, command: Pull, wait_ms: int) -> Pulled:
-        """Pull, waiting up to `wait_ms` at the end of the queue."""
+        """Pulls, waiting up to `wait_ms` at the end of the queue."""
 
     async def set_consume_mode(self, command: SetConsumeMode) -> Subscription:
-        """Switches between POP and PULL; returns when all that was held stands where the other mode finds it."""
+        """Switches between POP and PULL; returns when everything leased before has been moved for the new mode."""
 
     async def move(self, command: ResetOffsets | CloneOffsets) -> dict[int, int]:
-        """Resets or clones offsets; returns the next ones when what was held is gone."""
+        """Resets or clones offsets; returns the next offsets once everything that the group held before is removed."""
 
     async def assignment(
         self, topic: str, group: str, client: str, strategy: str = "", broadcast: bool = False
     ) -> Assignment:
-        """The queues that a client is to read, by a strategy where its group pulls."""
+        """Returns the queues assigned to a client; `strategy` applies where its group pulls."""
 
     async def lock_queues(self, topic: str, group: str, client: str, queues: tuple[int, ...]) -> list[int]:
-        """Takes or renews queues for a client; those that it has now."""
+        """Locks or renews queues for a client; returns all that it holds now."""
 
     async def unlock_queues(self, topic: str, group: str, client: str, queues: tuple[int, ...]) -> None:
-        """Gives queues free."""
+        """Unlocks queues of a client."""
 
     async def clients(self, group: str) -> tuple[list[Consumer], list[StreamNumbers]]:
         """Consumers with a session, and streams of producers."""
 
     def forget(self, *, group: str = "", topic: str = "") -> None:
-        """A group or a topic was deleted: what lives in memory under its name goes."""
+        """Drops in-memory state of a deleted group or topic."""
 
     async def heartbeat(
         self, group: str, client: str, topics: frozenset[str], goodbye: bool, versioned: bool = True
     ) -> int:
-        """Keeps or ends a session; the version of the group's membership, or 0 when it is not asked for."""
+        """Renews or ends a session; returns the version of the group's assignments, or 0 with `versioned` False."""
 
     async def join(self, client: str, topics: tuple[str, ...]) -> Stream:
-        """A live producer, which is asked about half messages of these topics until `leave`."""
+        """Registers a live producer that answers checks for half messages of these topics, until `leave`."""
 
     def leave(self, stream: Stream) -> None:
-        """The producer is gone."""
+        """Unregisters a producer."""
 
     async def next_check(self, stream: Stream) -> Check | None:
-        """Waits for what to ask the producer next; None when the stream is over."""
+        """Waits for the next check to write to a producer; None when the stream has ended."""
 
     def checked(self, check: Check) -> None:
-        """It was asked."""
+        """Reports that the check was written to the producer."""
 
     def backup(self, bytes_per_s: int) -> AsyncGenerator[Piece, None]:
-        """A copy of all that is stored now, in pieces."""
+        """A copy of everything stored now, in pieces."""
 
     def gauges(self, group: str, topic: str) -> tuple[int, int]:
         """(parked Pops, sessions) of a group in a topic."""

@@ -1,18 +1,18 @@
-"""Pulls that wait: held at the end of their queue until it moves on (S4.01–S4.15).
+"""Long polling of pulls: a Pull at the end of its queue waits until the queue grows (S4.01–S4.15).
 
     Pull ──▶ look ──▶ messages, or an offset to correct ─────────────────────────────────────▶ answer
               ▲  │
-              │  ├──▶ nothing matched, or could be read, and there is more ──▶ go on behind it
+              │  ├──▶ nothing matched, or could be read, and there is more ──▶ continue behind it
               │  │
-              │  └──▶ at the end ──▶ held: no command, no thread ──▶ its time is over ───────▶ answer
-              └───────────────────── the queue got something ◀─┘
+              │  └──▶ at the end ──▶ held: no command, no thread ──▶ deadline ───────────────▶ answer
+              └───────────────────── the queue grew ◀──────────┘
 
-Those who wait for one queue stand together and are woken together by a commit that makes it longer: each reads for
-itself, and takes nothing from the others. A commit to another queue wakes nobody here. As for Pops (waiters.py) a
-generation that is compared before parking makes a lost wake impossible, without a periodic look.
+A commit that extends a queue wakes all Pulls held on it; each reads for itself and takes nothing from the others. A
+commit to another queue wakes none of them. As for Pops (waiters.py), comparing a generation before parking excludes a
+lost wake, so no periodic look is needed.
 
-A request is held once, until its own deadline: woken and left empty-handed, since nothing matched, it goes on waiting
-behind what it has looked at. What was looked at is not lost: the answer's next offset is behind it.
+A request is held until its own deadline: when it is woken and finds no match, it waits again, behind what it has read.
+The answer's next offset is behind everything that was read, so the next Pull does not read it again.
 """
 
 from collections.abc import Awaitable, Callable, Collection
@@ -23,14 +23,14 @@ from popmq_server.commands import Pull, Pulled, UpdateOffsets
 from popmq_server.engine.waiters import Waiters
 from popmq_server.model.message import RETRY_PREFIX
 
-#: There is nothing yet, and there may be (S4.06).
+#: The queue has no message at this offset yet, and may get one (S4.06).
 AT_THE_END = frozenset({"NO_MESSAGE_IN_QUEUE", "OFFSET_OVERFLOW_ONE"})
-#: There is nothing here, and perhaps behind it.
+#: No message was returned from here, but there may be one behind it.
 PASSED_OVER = frozenset({"OFFSET_FOUND_NULL", "NO_MATCHED_MESSAGE", "MESSAGE_WAS_REMOVING"})
 
 
 class HeldPulls:
-    """`execute`: runs a command of the engine. For one event loop."""
+    """`execute` runs a command of the engine. For one event loop."""
 
     def __init__(self, clock: Clock, execute: Callable[[Any], Awaitable[Any]]) -> None:
         self._clock = clock
@@ -38,7 +38,7 @@ class HeldPulls:
         self.lot = Waiters(clock, wake_all=True, what="Pulls of queue")
 
     async def pull(self, command: Pull, wait_ms: int) -> Pulled:
-        """Reads, held for at most `wait_ms` where there is nothing. The offset to commit goes with the first look."""
+        """Reads; waits at most `wait_ms` while there is nothing. Only the first look commits the request's offset."""
         deadline_ms = self._clock.now_ms() + wait_ms
         key, acked, passed = _key(command), 0, ""
         while True:
@@ -55,7 +55,7 @@ class HeldPulls:
                 return answer
 
     async def _commit_rest(self, command: Pull, pulled: Pulled) -> int:
-        """Many entries of a retry topic are done in pieces; how many more were."""
+        """Commits the remaining entries of a retry topic piece by piece; returns how many more were acked."""
         acked, left = 0, pulled.left
         while left and command.commit_offset is not None:
             offsets = {command.queue: command.commit_offset}
@@ -64,15 +64,15 @@ class HeldPulls:
         return acked
 
     def wake(self, arrived: Collection[tuple[str | None, str]], woken: set[tuple[str | None, str]]) -> None:
-        """After a commit: queues that became longer, and groups that have something new in their retry topics."""
+        """After a commit: wakes Pulls of queues that grew, and of retry topics that have something new."""
         retries = {(RETRY_PREFIX + group, topic) for group, topic in woken if group is not None}
         self.lot.wake(retries.union(arrived))
 
 
 def _waits(command: Pull, pulled: Pulled) -> bool:
-    """Whether an answer without messages is one to wait for: not where the caller has to learn another offset.
+    """Whether to wait after an answer without messages: not when the caller has to correct its offset.
 
-    An empty queue is waited for at its begin: another offset there is as wrong as one beyond the end (S2.37).
+    An empty queue is waited for at offset 0 only: any other offset there is as wrong as one beyond the end (S2.37).
     """
     if pulled.status == "NO_MESSAGE_IN_QUEUE":
         return command.offset == 0
@@ -80,7 +80,7 @@ def _waits(command: Pull, pulled: Pulled) -> bool:
 
 
 def _key(command: Pull) -> tuple[str, str]:
-    """Where it stands: by queue and topic, or by retry topic."""
+    """Where a Pull waits: (queue, topic), or (retry topic of the group, topic)."""
     if command.topic.startswith(RETRY_PREFIX):
         group, _, topic = command.topic.removeprefix(RETRY_PREFIX).partition("+")
         return RETRY_PREFIX + group, topic

@@ -1,7 +1,7 @@
-"""Every counter and gauge, in one place; docs/metrics.md lists them, and a test compares.
+"""All counters and gauges; docs/metrics.md lists them, and a test compares the two.
 
-Counters move where things happen; what the store knows (groups, space) is asked from the engine when somebody scrapes.
-Labels are RPC names, codes of the contract, and names of topics and groups that exist: no caller can invent one.
+Counters are incremented where things happen; group and store numbers are asked from the engine at each scrape. Labels
+are RPC names, codes of the contract, and names of existing topics and groups, so no caller can create label values.
 """
 
 import contextlib
@@ -42,12 +42,12 @@ _TOPIC_GAUGES = {
 }
 
 
-#: Refusals that a setting of a topic or group made; others of these codes speak of the store, and have no such field.
+#: Codes of refusals by a limit of a topic or group; refusals by the store use some of them too, without that field.
 _LIMITS = frozenset({"RATE_LIMITED", "IN_FLIGHT_LIMIT", "STORAGE_FULL"})
 
 
 class Seen(NamedTuple):
-    """What a scrape asks from the engine."""
+    """The engine's numbers for one scrape."""
 
     now_ms: int
     topics: list[TopicNumbers]
@@ -102,9 +102,9 @@ class Metrics:
         self.commits = 0
 
     def committed(self, committed: Committed) -> None:
-        """Counts one group; called on the writer thread.
+        """Counts one commit; called on the writer thread.
 
-        prometheus-client's counters lock for themselves.
+        prometheus-client's counters are thread-safe.
         """
         if committed.wrote:
             self.commits += 1
@@ -122,7 +122,7 @@ class Metrics:
 
     @contextlib.contextmanager
     def limits(self, group: str, topic: str) -> Iterator[None]:
-        """Counts what is refused by a limit of a topic or group; the refusals tell that their names exist."""
+        """Counts refusals by a limit of a topic or group; such a refusal proves that the names exist."""
         try:
             yield
         except Refused as refused:
@@ -131,12 +131,12 @@ class Metrics:
             raise
 
     def watch(self, ask: Callable[[], Seen], parked: Callable[[], float]) -> None:
-        """Where the numbers come from that are looked up at each scrape."""
+        """Registers the sources of the numbers that are read at each scrape."""
         self.waiters.set_function(parked)
         self.registry.register(_Asked(ask))
 
     def forget(self, *, group: str = "", topic: str = "") -> None:
-        """Drops the series of a deleted group or topic: names that come and go must not add up."""
+        """Drops the series of a deleted group or topic, so that short-lived names do not accumulate."""
         families = {self.requests: "method", self.messages: "method", self.bytes: "method"}
         families |= {self.pulls: "status", self.limited: "code", self.events: "event", self.event_messages: "event"}
         for family, kind in families.items():
@@ -147,18 +147,18 @@ class Metrics:
                     family.remove(*labels)
 
     def serve(self, port: int) -> None:
-        """Answers scrapes on the loopback. Raises OSError when the port is taken."""
+        """Serves scrapes on the loopback interface. Raises OSError when the port is taken."""
         self._server, _ = start_http_server(port, addr="127.0.0.1", registry=self.registry)
 
     def close(self) -> None:
-        """Ends the scrape port."""
+        """Closes the scrape port."""
         if self._server is not None:
             threading.Thread(target=self._server.shutdown, daemon=True).start()
             self._server.server_close()
 
 
 class _Asked:
-    """A collector of what the engine knows."""
+    """A collector that reads the engine's numbers."""
 
     def __init__(self, ask: Callable[[], Seen]) -> None:
         self._ask = ask
@@ -181,7 +181,7 @@ class _Asked:
 
 
 def _topic_families(seen: Seen) -> Iterator[Metric]:
-    """A gauge family for each number of a topic; dead-letter topics are told with their groups."""
+    """A gauge family for each number of a topic; dead-letter topics are reported with their groups."""
     for name, text in _TOPIC_GAUGES.items():
         family = GaugeMetricFamily(f"popmq_topic_{name}", text, labels=("topic",))
         for row in seen.topics:
@@ -214,7 +214,7 @@ def _group_families(seen: Seen) -> Iterator[Metric]:
         age_ms = max(0, seen.now_ms - row.oldest_ms) if row.oldest_ms else 0
         oldest.add_metric((row.group, row.topic), age_ms / 1000)
     yield oldest
-    # A group has one dead-letter topic for all its topics, so this has no topic: a sum over topics would count twice.
+    # A group has one dead-letter topic for all its topics; with a topic label, a sum over topics would count it twice.
     dead = GaugeMetricFamily("popmq_group_dead", "Messages in the dead-letter topic", labels=("group",))
     for group, count in {row.group: row.dead for row in seen.groups}.items():
         dead.add_metric((group,), count)

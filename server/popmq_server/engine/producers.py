@@ -1,15 +1,15 @@
-"""Live producers of transactions: one Stream for each open Session, and which of them is asked about a half message.
+"""Live producers of transactions: one Stream for each open Session, and which Stream gets the check of a half message.
 
-    Session opened, hello ──▶ join        checks of its topics come to it, in turn with the other streams of the topic
-    stream closed, broken ──▶ leave       at once; what waited in it was never handed over, and does not count
+    Session opened, hello ──▶ join        receives checks of its topics, round-robin with the topic's other streams
+    stream closed, broken ──▶ leave       at once; checks queued in it were not written, and do not count
 
     writer ── checks ──▶ hand ──▶ Stream: at most CHECKS_QUEUED_MAX wait ──▶ written to the client ──▶ counted
-                                     full? the next stream of the topic; all full: the writer is told to hold its checks
+                                     full? the next stream of the topic; all full: the writer stops sending checks
 
-A check that was taken to be written, but is not counted yet, holds its number: when the writer asks about the same half
-message again meanwhile, it does not know of the first one and gives the number once more. That one is not handed on.
+Between being taken for writing and being counted, a check reserves its number. The writer does not know of it yet and
+may issue the same number for that half message again; `hand` drops the duplicate.
 
-For one event loop. What is here is lost with the process, as the streams are.
+For one event loop. Nothing here outlives the process, as the streams do not either.
 """
 
 import asyncio
@@ -20,13 +20,13 @@ from typing import NamedTuple
 from popmq_server.commands import Check
 from popmq_server.errors import Refused, unavailable
 
-#: Checks that wait for a slow producer; more are for another one, or for later.
+#: Checks queued for a slow producer; further checks go to another producer, or come later.
 CHECKS_QUEUED_MAX = 128
 CHECKS_QUEUED_BYTES_MAX = 8 << 20
 
 
 class StreamNumbers(NamedTuple):
-    """A live stream, for lists."""
+    """A live stream, as listings show it."""
 
     client_id: str
     topics: tuple[str, ...]
@@ -34,21 +34,21 @@ class StreamNumbers(NamedTuple):
 
 
 class Stream:
-    """One live producer. `next` is for who writes to it; everybody else only offers, or ends it."""
+    """One live producer. Only its writer calls `next`; everyone else offers checks or ends it."""
 
     def __init__(self, client_id: str, topics: frozenset[str], since_ms: int) -> None:
         self.client_id = client_id
         self.topics = topics
         self.since_ms = since_ms
         self.full = False
-        self._waiting: dict[int, Check] = {}  # by txn id, in the order of their coming
+        self._waiting: dict[int, Check] = {}  # by txn id, in order of arrival
         self._bytes = 0
         self._something = asyncio.Event()
         self._ended = False
         self._refused: Refused | None = None
 
     def offer(self, check: Check) -> bool:
-        """Takes a check to be written, unless it is full. One that waits here already needs no second place."""
+        """Queues a check, unless the stream is full or ended. A check that is queued already takes no second place."""
         if self.full or self._ended:
             return False
         if check.transaction.txn_id not in self._waiting:
@@ -59,20 +59,20 @@ class Stream:
         return True
 
     def withdraw(self, txn_id: int) -> None:
-        """It waits in another stream now."""
+        """Removes a check that moved to another stream."""
         if (check := self._waiting.pop(txn_id, None)) is not None:
             self._freed(check)
 
     def _freed(self, check: Check) -> None:
-        """A place is free. A full stream takes checks again when half of its places are, so that the writer is not
-        told at every one.
+        """Frees the check's place. A full stream accepts checks again once it is half empty, so that the writer is not
+        notified for every single place.
         """
         self._bytes -= len(check.data)
         if len(self._waiting) <= CHECKS_QUEUED_MAX // 2 and self._bytes <= CHECKS_QUEUED_BYTES_MAX // 2:
             self.full = False
 
     async def next(self) -> Check | None:
-        """The next check to write; None when the stream has ended. Raises the Refused that it was ended with."""
+        """The next check to write; None when the stream has ended. Raises the Refused that `end` was called with."""
         while not self._ended and not self._waiting:
             self._something.clear()
             await self._something.wait()
@@ -85,27 +85,27 @@ class Stream:
         return check
 
     def end(self, refused: Refused | None = None) -> None:
-        """Nothing more is written to it. The first end counts."""
+        """Stops writing to the stream. Only the first call counts."""
         if not self._ended:
             self._ended, self._refused = True, refused
             self._something.set()
 
 
 class Producers:
-    """All live streams; `changed` is called when another set of topics has somebody who can take checks."""
+    """All live streams. `changed` is called when the set of topics whose streams accept checks may have changed."""
 
     def __init__(self, changed: Callable[[], None]) -> None:
         self._changed = changed
         self._streams: list[Stream] = []
         self._by_topic: dict[str, deque[Stream]] = {}
-        #: By txn id: in which stream a check waits to be written; one that is handed out again moves to another one.
+        #: By txn id: the stream in which a check is queued; a check that the writer repeats moves to another stream.
         self._waits: dict[int, Stream] = {}
         #: By txn id: the number of a check that is not counted yet, and the stream that is writing it (None: written).
         self._uncounted: dict[int, tuple[int, Stream | None]] = {}
         self._closed = False
 
     def join(self, stream: Stream) -> None:
-        """Raises Refused when the broker stops."""
+        """Raises Refused when the broker is stopping."""
         if self._closed:
             raise unavailable("the broker is stopping")
         self._streams.append(stream)
@@ -113,7 +113,7 @@ class Producers:
             self._by_topic.setdefault(name, deque()).append(stream)
 
     def leave(self, stream: Stream) -> None:
-        """Forgets a stream and what waits in it. A second time does nothing."""
+        """Drops a stream and the checks queued in it. Idempotent."""
         stream.end()
         if stream not in self._streams:
             return
@@ -129,10 +129,10 @@ class Producers:
         self._changed()
 
     def hand(self, checks: list[Check]) -> None:
-        """Offers each check to the streams of its topic, beginning with the one whose turn it is."""
+        """Offers each check to the streams of its topic, round-robin."""
         for check in checks:
             if check.number <= self._uncounted.get(check.transaction.txn_id, (0, None))[0]:
-                continue  # the same number was told, or is about to be
+                continue  # a check with this number is being written, or was
             lot = self._by_topic.get(check.topic, deque())
             for _ in range(len(lot)):
                 stream = lot[0]
@@ -153,9 +153,9 @@ class Producers:
                 self._changed()
 
     async def next_check(self, stream: Stream) -> Check | None:
-        """`Stream.next`; with the place that becomes free the topics may have room again.
+        """Like `Stream.next`, and reports when the stream has room again.
 
-        Until it is `counted`, or its stream ends before it was `written`, nobody else is asked with its number.
+        The check's number stays reserved until it is `counted`, or until its stream ends before it was `written`.
         """
         full = stream.full
         check = await stream.next()
@@ -167,26 +167,26 @@ class Producers:
         return check
 
     def written(self, check: Check) -> None:
-        """It was written, whatever becomes of its stream: it will be counted."""
+        """Marks a check as written; it will be counted whatever happens to its stream."""
         self._uncounted[check.transaction.txn_id] = check.number, None
 
     def counted(self, check: Check) -> None:
-        """The store knows of it; what the writer hands out from now on has the next number."""
+        """Releases the check's number: the store has counted it, and the writer issues the next number from now on."""
         if self._uncounted.get(check.transaction.txn_id, (0, None))[0] == check.number:
             del self._uncounted[check.transaction.txn_id]
 
     def listened(self) -> frozenset[str]:
-        """The topics that somebody can take checks of now."""
+        """The topics with at least one stream that accepts checks."""
         return frozenset().union(*(stream.topics for stream in self._streams if not stream.full))
 
     def streams(self) -> list[StreamNumbers]:
-        """The live streams, in the order of their coming."""
+        """The live streams, oldest first."""
         return [
             StreamNumbers(stream.client_id, tuple(sorted(stream.topics)), stream.since_ms) for stream in self._streams
         ]
 
     def close(self) -> None:
-        """Ends all streams, and lets nobody join any more: the broker stops."""
+        """Ends all streams and refuses new ones: the broker stops."""
         self._closed = True
         for stream in self._streams:
             stream.end(unavailable("the broker is stopping"))

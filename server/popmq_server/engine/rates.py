@@ -1,4 +1,4 @@
-"""Rates over the last minute: counts by second in a ring, for the event loop's thread."""
+"""Message rates over the last minute: counts by second in a ring. For the event loop's thread."""
 
 from popmq_server.clock import Clock
 
@@ -22,7 +22,7 @@ class Rates:
                 self._forget(ring, second)
 
     def per_second(self, what: str, group: str, topic: str) -> float:
-        """Messages a second over the last WINDOW_S seconds, the quiet ones included."""
+        """Messages per second over the last WINDOW_S seconds, idle ones included."""
         ring = self._rings.get((what, group, topic))
         if not ring:
             return 0.0
@@ -30,7 +30,7 @@ class Rates:
         return sum(ring.values()) / WINDOW_S
 
     def forget(self, *, group: str = "", topic: str = "") -> None:
-        """A group or a topic was deleted: one made later under its name is a new one."""
+        """Drops the counts of a deleted group or topic: one created later under that name starts at zero."""
         for key in [key for key in self._rings if (group and key[1] == group) or (topic and key[2] == topic)]:
             del self._rings[key]
 

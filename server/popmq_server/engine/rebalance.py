@@ -1,17 +1,17 @@
-"""Who reads which queue: the strategies, as pure functions, and the sessions that they are asked for.
+"""Queue assignment: the strategies, as pure functions, and the client sessions that they work on.
 
     consume mode POP     assign       a share number s: each queue is read by 1 + s clients (S1.27–S1.34); 0: by all
-    consume mode PULL    allocate     each queue belongs to one client, by the strategy that is asked for (S3.19–S3.23)
+    consume mode PULL    allocate     each queue belongs to one client, by the requested strategy (S3.19–S3.23)
 
     8 queues, 3 clients      AVG        0 1 2 │ 3 4 5 │ 6 7          equal stretches, the first get the remainder
                              CIRCLE     0 3 6 │ 1 4 7 │ 2 5          dealt out one by one
                              CONSISTENT_HASH                         few queues move when a client comes or goes
                              MACHINE_ROOM                            equal shares of rooms, then of their clients
-                             CONFIG                                  a list of the client's own: never asked for
+                             CONFIG                                  a list of the client's own: never requested
 
-The same result wherever it is computed: both lists are sorted. What cannot be answered is "not known", which is not the
-same as no queues (S1.22): then a client keeps what it had. Sessions live in memory: after a restart clients heartbeat
-again, and until then a Pop works all the same, since assignment is advice about load, not ownership.
+The result depends only on the input: both lists are sorted. "Not known" differs from "no queues" (S1.22): a client
+that gets it keeps its queues. Sessions live in memory. After a restart clients send heartbeats again; until then Pops
+work all the same, since assignment balances load and grants no ownership.
 """
 
 import bisect
@@ -28,12 +28,12 @@ HEARTBEAT_MS = 30_000
 #: Places of each client on the ring of CONSISTENT_HASH.
 VIRTUAL_NODES = 10
 
-#: Queues in their order, clients in their order (each once), and one of them → its queues.
+#: (queues in order, clients in order and without duplicates, one of the clients) → that client's queues.
 Strategy = Callable[[Sequence[int], Sequence[str], str], tuple[int, ...]]
 
 
 class Assignment(NamedTuple):
-    """`known` False: keep what you had. `all`: pop without naming queues. Else exactly `queues`."""
+    """`known` False: keep the current queues. `all`: pop without naming queues. Otherwise exactly `queues`."""
 
     known: bool
     all: bool
@@ -48,7 +48,7 @@ NOT_KNOWN = Assignment(False, False, ())
 
 
 def assign(queues: int, clients: Sequence[str], client: str, share_number: int) -> Assignment:
-    """The queues of one client that pops; clients that are unknown yet are told so."""
+    """The queues of one client that pops; NOT_KNOWN for a client without a session."""
     ring = sorted(set(clients))
     if client not in ring:
         return NOT_KNOWN
@@ -64,7 +64,7 @@ def assign(queues: int, clients: Sequence[str], client: str, share_number: int) 
 
 
 def average(queues: int, clients: int, place: int) -> range:
-    """The share of one client when queues are dealt out in equal stretches (S3.19); who comes after the last, none."""
+    """The share of the client at `place` when queues are dealt out in equal stretches (S3.19); may be empty."""
     size, more = divmod(queues, clients)
     start = place * size + min(place, more)
     return range(start, start + size + (place < more))
@@ -74,7 +74,7 @@ def average(queues: int, clients: int, place: int) -> range:
 
 
 def allocate(queues: int, clients: Sequence[str], client: str, strategy: str) -> Assignment:
-    """The queues of one client that pulls; not known: its session, or the strategy (S1.26, S1.28)."""
+    """The queues of one client that pulls; not known without a session, or with an unknown strategy (S1.26, S1.28)."""
     ring = sorted(set(clients))
     chosen = STRATEGIES.get(strategy or "AVG")
     if client not in ring or chosen is None:
@@ -83,14 +83,14 @@ def allocate(queues: int, clients: Sequence[str], client: str, strategy: str) ->
 
 
 def _checked(queues: Sequence[int], clients: Sequence[str], client: str) -> bool:
-    """Whether the client is one of them; ValueError for what no allocation can be made of (S1.34)."""
+    """Whether the client is in the list. Raises ValueError for empty input (S1.34)."""
     if not client or not queues or not clients:
         raise ValueError("an allocation needs a client with a name, clients and queues")
     return client in clients
 
 
 def by_average(queues: Sequence[int], clients: Sequence[str], client: str) -> tuple[int, ...]:
-    """AVG (S3.19): one stretch each; the first clients get one queue more where they do not come out even."""
+    """AVG (S3.19): one stretch each; the first clients get one queue more when the numbers do not divide evenly."""
     if not _checked(queues, clients, client):
         return ()
     return tuple(queues[at] for at in average(len(queues), len(clients), clients.index(client)))
@@ -104,9 +104,9 @@ def by_circle(queues: Sequence[int], clients: Sequence[str], client: str) -> tup
 
 
 def by_consistent_hash(queues: Sequence[int], clients: Sequence[str], client: str) -> tuple[int, ...]:
-    """CONSISTENT_HASH (S3.21): the client of the next place on the ring; each client has VIRTUAL_NODES places.
+    """CONSISTENT_HASH (S3.21): each queue goes to the next place on the ring; each client has VIRTUAL_NODES places.
 
-    Who joins takes queues from others and moves nothing between these. Shares are less even than those of the others.
+    A joining client takes queues from others and moves none between these. Shares are less even than with the others.
     """
     if not _checked(queues, clients, client):
         return ()
@@ -120,7 +120,7 @@ def by_consistent_hash(queues: Sequence[int], clients: Sequence[str], client: st
 
 
 def by_config(wanted: Sequence[int]) -> Strategy:
-    """CONFIG (S3.22): the queues that the client was given, as far as the topic has them."""
+    """CONFIG (S3.22): the configured queues that the topic has."""
 
     def configured(queues: Sequence[int], clients: Sequence[str], client: str) -> tuple[int, ...]:
         return tuple(sorted(set(wanted) & set(queues))) if _checked(queues, clients, client) else ()
@@ -129,10 +129,10 @@ def by_config(wanted: Sequence[int]) -> Strategy:
 
 
 def by_machine_room(queues: Sequence[int], clients: Sequence[str], client: str) -> tuple[int, ...]:
-    """MACHINE_ROOM (S3.23): a client is called room@name; without a room it is in the one that has no name.
+    """MACHINE_ROOM (S3.23): client ids have the form room@name; ids without a room share the room "".
 
-    The reference has brokers in rooms, and a client reads those of its own. Here is one broker, so its queues are dealt
-    out to the rooms, in equal stretches; the clients of a room share these, the remainder one by one.
+    In the reference, brokers are in rooms and a client reads those of its own. PopMQ is one broker, so its queues are
+    dealt out to the rooms in equal stretches; the clients of a room share these, the remainder one by one.
     """
     if not _checked(queues, clients, client):
         return ()
@@ -143,7 +143,7 @@ def by_machine_room(queues: Sequence[int], clients: Sequence[str], client: str) 
 
 
 def shared_room(queues: Sequence[int], clients: Sequence[str], client: str) -> tuple[int, ...]:
-    """The queues of one room for one of its clients: equal stretches, then one each of what is left over."""
+    """One client's share of its room's queues: equal stretches, then one each of the remainder."""
     size, more = divmod(len(queues), len(clients))
     place = clients.index(client)
     left_over = queues[size * len(clients) + place : size * len(clients) + place + 1] if place < more else []
@@ -151,11 +151,11 @@ def shared_room(queues: Sequence[int], clients: Sequence[str], client: str) -> t
 
 
 def _room_of(client: str) -> str:
-    """The room in a client id; "" for one that names none."""
+    """The room in a client id; "" without one."""
     return client.partition("@")[0] if "@" in client else ""
 
 
-#: What QueryAssignment can be asked for. CONFIG needs no broker: the list is the client's own.
+#: Strategies of QueryAssignment. CONFIG never reaches the broker: the list is the client's own.
 STRATEGIES: dict[str, Strategy] = {
     "AVG": by_average,
     "CIRCLE": by_circle,
@@ -175,10 +175,10 @@ class Session(NamedTuple):
 
 
 class _Members:
-    """The sessions of one group, those first that were heard of longest ago, and what follows from all of them.
+    """The sessions of one group, least recently renewed first, with their topics and a digest.
 
-    Both are kept as sessions come and go: each of 2,000 clients sends a heartbeat every 30 s, and a walk over all of
-    them for each took a third of the event loop.
+    Both are updated incrementally: 2,000 clients send a heartbeat every 30 s each, and recomputing them from all
+    sessions every time took a third of the event loop.
     """
 
     __slots__ = ("digest", "sessions", "topics")
@@ -186,7 +186,7 @@ class _Members:
     def __init__(self) -> None:
         self.sessions: dict[str, Session] = {}
         self.topics: Counter[str] = Counter()
-        #: The sum of a hash of each client with its topics: who they are, in whatever order they came.
+        #: The sum of a hash of each client and its topics: identifies the members, independent of their order.
         self.digest = 0
 
     def put(self, client: str, session: Session) -> None:
@@ -210,7 +210,7 @@ _NOBODY = _Members()
 
 
 class Sessions:
-    """Live clients by group; for one event loop."""
+    """Live clients by group. For one event loop."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -226,14 +226,14 @@ class Sessions:
             members.put(client, Session(topics, self._clock.now_ms()))
 
     def version(self, group: str, terms: Mapping[str, Terms]) -> int:
-        """A number that is another one whenever an assignment could be another one; a restart does not change it."""
+        """A number that changes whenever an assignment may change; a restart does not change it."""
         members = self._alive(group)
         known = [(topic, terms.get(topic)) for topic in sorted(members.topics)]
         text = repr((len(members.sessions), members.digest, known))
         return int.from_bytes(hash8(text), "big") >> 1
 
     def _alive(self, group: str) -> _Members:
-        """Live sessions of a group; those that fell silent are dropped when somebody looks."""
+        """The members of a group, without sessions that have timed out: these are dropped here."""
         members = self._groups.get(group, _NOBODY)
         oldest_ms = self._clock.now_ms() - SESSION_MS
         while members.sessions:
@@ -253,7 +253,7 @@ class Sessions:
         return tuple(self._alive(group).topics)
 
     def count(self, group: str) -> int:
-        """Live clients of a group."""
+        """The number of live clients of a group."""
         return len(self._alive(group).sessions)
 
     def listed(self, group: str) -> list[tuple[str, str, Session]]:

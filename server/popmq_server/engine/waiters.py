@@ -1,17 +1,17 @@
 """The parking lot of long polls: park, wake one, hand on, undo.
 
-A Pop that found nothing parks only if nothing became deliverable since it looked: each (group, topic) has a generation,
-which a commit that makes something deliverable raises. Generations, parking and waking all happen in the event loop,
-so between the look at the number and the parking no wake can be lost (I.17). A commit wakes one waiter for each group;
-a woken Pop that leaves something behind wakes the next through its own commit, a cancelled one hands the wake on. Those
-who want less than everything (named queues) or nothing (WaitAvailable) stand in a lot of their own and are all woken.
+A Pop that found nothing parks only if nothing became deliverable since its look: each (group, topic) has a generation,
+which a commit that makes a message deliverable raises. Comparing the generation, parking and waking all happen in the
+event loop, so no wake is lost between the comparison and the parking (I.17). A commit wakes one waiter for each group.
+A woken Pop that leaves messages behind wakes the next through its own commit; a cancelled one hands the wake on. Pops
+of specific queues and WaitAvailable use a separate lot, in which all waiters are woken.
 
-Why no wake is lost: a Pop notes the generation, runs in some commit N and finds nothing. Whatever became deliverable in
-N or before was seen by it, since sends and releases of a group run before its pops. What comes in N + 1 raises the
-generation in a later turn of the loop: either before the Pop looks at it again, and then it does not park, or after it
-parked, and then it stands in the lot that is woken.
+Why no wake is lost: a Pop notes the generation, runs in some commit N and finds nothing. It has seen all that became
+deliverable up to N, since sends and releases of a group run before its pops. Whatever commit N + 1 makes deliverable
+raises the generation in a later turn of the loop: either before the Pop compares it, and then it does not park, or
+after it parked, and then it is in the lot that is woken.
 
-Waiting costs nothing outside: no read transaction, no thread, one timer for the earliest deadline.
+A waiting call holds no read transaction and no thread; each lot has one timer, for its earliest deadline.
 """
 
 import asyncio
@@ -25,9 +25,9 @@ from popmq_server.state.lite_watch import topic_of
 
 WAITERS_PER_KEY_MAX = 1024
 WAITERS_MAX = 100_000
-#: Keys, and topics, whose generation is remembered: clients of lite topics come and go.
+#: Generations remembered, of keys and of topics: clients of lite topics come and go.
 GENERATIONS_MAX = 100_000
-#: Deadlines of waits that are over stay in the heap until they are this many and half of it.
+#: Base of the heap size at which deadlines of finished waits are removed: see `Waiters._push`.
 OVER_MIN = 64
 
 Key = tuple[str, str]  # group, topic
@@ -53,19 +53,19 @@ class Waiters:
         self._closed = False
         self._alarms: dict[Key, int] = {}
         self.count = 0
-        #: The same by group and topic, those of a LITE topic together.
+        #: The count by (group, topic); lite topics count for their LITE topic.
         self._counts: dict[Key, int] = {}
 
     def generation(self, key: Key) -> tuple[int, int]:
-        """What to compare before parking."""
+        """The pair to compare before parking."""
         return self._generations.get(key, self._floor), self._topic_generations.get(key[1], self._floor)
 
     def counts(self) -> dict[Key, int]:
-        """How many Pops are parked, by (group, topic)."""
+        """The number of parked Pops by (group, topic)."""
         return {key: len(lot) for key, lot in self._parked.items()}
 
     def parked(self, group: str, topic: str) -> int:
-        """How many Pops of a group are parked on a topic, or on lite topics of it."""
+        """The number of Pops of a group that are parked on a topic or on its lite topics."""
         return self._counts.get((group, topic), 0)
 
     def _count(self, key: Key, count: int) -> None:
@@ -77,10 +77,10 @@ class Waiters:
             del self._counts[named]
 
     async def park(self, key: Key, seen: tuple[int, int], deadline_ms: int) -> bool:
-        """Waits until woken (True) or until the deadline (False). True at once when something came since `seen`.
+        """Waits until woken (True) or until the deadline (False). Returns True at once if the generation is not `seen`.
 
-        `seen` must have been taken before the look that found nothing. Cancelled while it was being woken, a waiter
-        hands the wake on: it was meant for somebody who is there.
+        Take `seen` before the look that found nothing. A waiter that is cancelled while it is being woken hands the
+        wake on, so that the wake reaches a waiter that is still there.
         """
         if self.generation(key) != seen:
             return True
@@ -102,8 +102,8 @@ class Waiters:
             self._leave(key, number)
 
     def _push(self, at_ms: int, number: int, future: "asyncio.Future[bool]") -> None:
-        """Notes a deadline. One that was woken before it leaves no trace for long: the heap is cleared of such when it
-        has become twice as large as what was left the last time.
+        """Adds a deadline. Finished waits are removed from the heap when it has grown to twice its size after the last
+        clean-up, plus OVER_MIN.
         """
         if len(self._deadlines) >= self._deadlines_max:
             self._deadlines = [one for one in self._deadlines if not one[2].done()]
@@ -113,7 +113,7 @@ class Waiters:
         self._set_timer()
 
     def _lot(self, key: Key) -> OrderedDict[int, "asyncio.Future[bool]"]:
-        """Where to park; Refused POLLING_FULL when there is no place."""
+        """The waiters of a key. Raises Refused POLLING_FULL when it may take no more."""
         parked = len(self._parked.get(key, ()))
         if parked >= WAITERS_PER_KEY_MAX or self.count >= WAITERS_MAX:
             raise Refused(
@@ -127,7 +127,7 @@ class Waiters:
         return lot
 
     def _leave(self, key: Key, number: int) -> None:
-        """Takes a waiter out, woken or not, and an empty lot with it."""
+        """Removes a waiter, woken or not, and its lot when that is empty."""
         lot = self._parked.get(key)
         if lot is not None:
             if lot.pop(number, None) is not None:
@@ -140,12 +140,12 @@ class Waiters:
                     del self._by_topic[key[1]]
 
     def wake(self, woken: set[tuple[str | None, str]]) -> None:
-        """After a commit: one waiter for each group that has something new.
+        """After a commit: wakes one waiter for each group that has something new.
 
-        The generations move even when nobody is parked: somebody may be on the way.
+        Raises generations even when nobody is parked: a Pop may be about to park.
         """
         if len(self._generations) + len(self._topic_generations) > GENERATIONS_MAX:
-            # Who is on the way looks once more.
+            # A Pop that is about to park looks once more.
             self._generations, self._topic_generations, self._floor = {}, {}, next(self._stamps)
         for group, topic in woken:
             if group is None:
@@ -157,7 +157,7 @@ class Waiters:
                 self._wake_key((group, topic))
 
     def _wake_key(self, key: Key) -> None:
-        """The oldest waiter, or all of them where each has to see for itself."""
+        """Wakes the oldest waiter, or all of them in a `wake_all` lot."""
         self.hand_on(key)
         while self._wake_all and self._parked.get(key):
             self.hand_on(key)
@@ -173,7 +173,7 @@ class Waiters:
                 return
 
     def wake_at(self, key: Key, at_ms: int) -> None:
-        """Wakes the oldest waiter of a key at a time, or now: one alarm for each key, the earlier of two."""
+        """Wakes the oldest waiter of a key at a time, or now. One alarm per key counts: the earliest."""
         if at_ms <= self._clock.now_ms():
             self.hand_on(key)
             return
@@ -191,7 +191,7 @@ class Waiters:
         self._push(at_ms, next(self._numbers), alarm)
 
     def look_again(self, topic: str) -> None:
-        """Wakes everybody who waits on a topic: what they waited for has other rules now."""
+        """Wakes all waiters of a topic, because its settings changed."""
         self._topic_generations[topic] = next(self._stamps)
         for key in list(self._by_topic.get(topic, ())):
             while self._parked.get(key):
@@ -207,7 +207,7 @@ class Waiters:
         self._set_timer()
 
     def _set_timer(self) -> None:
-        """One timer, for the earliest deadline; a fake clock calls `tick` itself."""
+        """Sets one timer for the earliest deadline; a fake clock calls `tick` itself."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -216,7 +216,7 @@ class Waiters:
             self._timer = asyncio.get_running_loop().call_later(delay_s, self.tick)
 
     def close(self) -> None:
-        """Ends all waits, and lets nobody wait any more: the broker stops."""
+        """Ends all waits and refuses new ones: the broker stops."""
         self._closed = True
         for _, _, future in self._deadlines:
             if not future.done():
