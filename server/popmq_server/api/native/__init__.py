@@ -1,1 +1,1 @@
-"""Popmq.v1: requests become commands, answers become responses."""
+"""Popmq.v1: turns requests into commands and answers into responses."""

@@ -1,4 +1,4 @@
-"""popmq.v1.Admin: topics, groups, numbers."""
+"""popmq.v1.Admin: topics, groups, statistics."""
 
 from google.protobuf.message import Message
 
@@ -36,10 +36,9 @@ IN_FLIGHT_LIMIT_MAX = 1_000_000
 
 
 class AdminService:
-    """The control plane. `native` lends its way of showing a group's numbers.
+    """The control plane. `native` formats a group's numbers.
 
-    Settings are checked here and compared by the engine, which alone knows what exists. What these methods change is
-    durable when they answer, like everything else.
+    This service validates settings; the engine compares them with what exists. Changes are durable when it answers.
     """
 
     def __init__(self, engine: Engine, native: NativeService, store: Store, metrics: Metrics, rates: Rates) -> None:
@@ -50,7 +49,7 @@ class AdminService:
         self._rates = rates
 
     async def CreateTopic(self, raw: bytes) -> Message:
-        """A topic with its settings, or the one that exists with the same; other settings: ALREADY_EXISTS."""
+        """Creates a topic, or returns the existing one with equal settings; with other settings: ALREADY_EXISTS."""
         topic = read(pb.CreateTopicRequest, raw).topic
         kind = _type(topic.type)
         by_age, keep_ms, bytes_max = _retention(topic.retention)
@@ -76,7 +75,7 @@ class AdminService:
         return pb.CreateTopicResponse(topic=_topic(made), existed=existed)
 
     async def UpdateTopic(self, raw: bytes) -> Message:
-        """Replaces what may change; `queues` 0 and an unset retention leave things as they are."""
+        """Replaces the settings that may change; `queues` 0 and unset fields keep their values."""
         topic = read(pb.UpdateTopicRequest, raw).topic
         check_range(topic.queues, "topic.queues", 0, catalog.QUEUES_MAX)
         retention, changes = None, dict[str, int | str]()
@@ -106,7 +105,7 @@ class AdminService:
         return pb.GetTopicResponse(topic=_topic(found.topic), queues=_queues(found.queues))
 
     async def ListTopics(self, raw: bytes) -> Message:
-        """All topics by name; dead-letter topics only when asked for."""
+        """All topics by name; dead-letter topics only on request."""
         hidden = read(pb.ListTopicsRequest, raw).dead_letter_topics
         rows = await self._engine.execute(Look("topics", ("",)))
         return pb.ListTopicsResponse(
@@ -114,26 +113,26 @@ class AdminService:
         )
 
     async def DeleteTopic(self, raw: bytes) -> Message:
-        """The name is free at once; what it held is removed behind the clients' commands (purge.py)."""
+        """Frees the name at once; the topic's data is removed later, between clients' commands (purge.py)."""
         name = requests.topic_name(read(pb.DeleteTopicRequest, raw).name, "name")
         await self._engine.execute(commands.DeleteTopic(name))
         self._forget(topic=name)
         return pb.DeleteTopicResponse()
 
     async def CreateGroup(self, raw: bytes) -> Message:
-        """A group with its dead-letter topic, or the one that exists with the same settings."""
+        """Creates a group with its dead-letter topic, or returns the existing one with equal settings."""
         group = read(pb.CreateGroupRequest, raw).group
         made, existed = await self._engine.execute(_create_group(group))
         return pb.CreateGroupResponse(group=_group(made), existed=existed)
 
     async def UpdateGroup(self, raw: bytes) -> Message:
-        """Replaces all settings: what the request leaves unset becomes the default again."""
+        """Replaces all settings; fields that the request leaves unset return to their defaults."""
         wanted = _create_group(read(pb.UpdateGroupRequest, raw).group)
         made = await self._engine.execute(commands.UpdateGroup(wanted.name, wanted._asdict()))
         return pb.UpdateGroupResponse(group=_group(made))
 
     async def GetGroup(self, raw: bytes) -> Message:
-        """Settings, and the group's numbers in each topic that it has named."""
+        """Settings, and the group's numbers in each topic that it has used."""
         name = requests.group_name(read(pb.GetGroupRequest, raw).name, "name")
         with requests.paths(group="name"):
             group = (await self._engine.execute(Look("group_settings", (name,))))[0]
@@ -153,7 +152,7 @@ class AdminService:
         )
 
     async def DeleteGroup(self, raw: bytes) -> Message:
-        """Positions, leases, retries and dead letters go with it."""
+        """Also deletes the group's positions, leases, retries and dead letters."""
         name = requests.group_name(read(pb.DeleteGroupRequest, raw).name, "name")
         await self._engine.execute(commands.DeleteGroup(name))
         self._forget(group=name)
@@ -161,13 +160,13 @@ class AdminService:
         return pb.DeleteGroupResponse()
 
     def _forget(self, *, group: str = "", topic: str = "") -> None:
-        """What this process has counted goes with what was deleted."""
+        """Drops what this process counted and holds in memory for the deleted name."""
         self._metrics.forget(group=group, topic=topic)
         self._rates.forget(group=group, topic=topic)
         self._engine.forget(group=group, topic=topic)
 
     async def GetStats(self, raw: bytes) -> Message:
-        """Numbers of topics, groups and the store; each pair of lists is one look at one state."""
+        """Numbers of topics, groups and the store. Each part is a consistent view; the parts may differ in time."""
         request = read(pb.GetStatsRequest, raw)
         topic = requests.browsed_name(request.topic) if request.topic else ""
         group = requests.group_name(request.group) if request.group else ""
@@ -193,7 +192,7 @@ class AdminService:
         )
 
     async def _store_stats(self) -> pb.StoreStats:
-        """Bytes, not pages; fsyncs are commits unless `--sync none` leaves them out."""
+        """Sizes in bytes. Each commit is one fsync, except with `--sync none`."""
         pages, quarantined = await self._engine.execute(Look("store"))
         return pb.StoreStats(
             map_bytes=self._store.map_bytes,
@@ -205,13 +204,13 @@ class AdminService:
         )
 
     async def SetMaxSize(self, raw: bytes) -> Message:
-        """Another limit of the data file, at once and for later starts."""
+        """Changes the limit of the data file, at once and for later starts."""
         asked = read(pb.SetMaxSizeRequest, raw).map_bytes
         await self._engine.execute(commands.SetMaxSize(check_range(asked, "map_bytes", MAX_SIZE_MIN, MAX_SIZE_MAX)))
         return pb.SetMaxSizeResponse(store=await self._store_stats())
 
     async def Browse(self, raw: bytes) -> Message:
-        """Messages by position, with no lease; `%RETRY%group+topic` by the numbers of its entries."""
+        """Messages by position, without a lease; `%RETRY%group+topic` is browsed by entry number."""
         request = read(pb.BrowseRequest, raw)
         name = requests.browsed_name(request.topic)
         count = check_range(request.max_messages, "max_messages", 1, requests.ENTRIES_MAX, requests.POP_MESSAGES)
@@ -228,7 +227,7 @@ class AdminService:
         )
 
     async def _leases(self, topic: str, group: str, count: int) -> tuple[list[LeaseNumbers], int]:
-        """The first leases, and how many there are: asked piece by piece, with others' commands in between."""
+        """The first `count` leases, and how many there are. Works piece by piece, with other commands in between."""
         rows, total, after = list[LeaseNumbers](), 0, b""
         while True:
             asked = (topic, group, count - len(rows), after)
@@ -238,7 +237,7 @@ class AdminService:
                 return rows, total
 
     async def ListLeases(self, raw: bytes) -> Message:
-        """The revive topic as people see it: soonest first, and how many there are in all."""
+        """The leases that the revive topic holds: soonest first, and their total number."""
         request = read(pb.ListLeasesRequest, raw)
         count = check_range(request.max_leases, "max_leases", 1, requests.ENTRIES_MAX, LEASES_DEFAULT)
         topic, group = _optional_names(request)
@@ -261,7 +260,7 @@ class AdminService:
         return pb.ListLeasesResponse(leases=leases, total=total)
 
     async def ListOwners(self, raw: bytes) -> Message:
-        """Owners with what they hold; an operator releases one with ReleaseOwner and generation 0."""
+        """Owners and what they hold; an operator releases one by ReleaseOwner with generation 0."""
         group_name = read(pb.ListOwnersRequest, raw).group
         rows = await self._engine.execute(Look("owners", (requests.group_name(group_name) if group_name else "",)))
         owners = [
@@ -282,7 +281,7 @@ class AdminService:
 
 
 def _type(kind: int) -> str:
-    """The name of a topic type; unset is NORMAL."""
+    """The name of a topic type; unset means NORMAL."""
     if kind not in pb.TopicType.values():
         raise invalid(f"there is no topic type {kind}", field="topic.type")
     return str(pb.TopicType.Name(kind or pb.NORMAL))
@@ -295,7 +294,7 @@ def _permission(permission: int) -> str:
 
 
 def _quota(quota: pb.Quota) -> dict[str, int]:
-    """What a topic takes, by the fields of records.Topic; 0 = no limit."""
+    """The quota as fields of records.Topic; 0 = no limit."""
     check_range(quota.message_bytes, "topic.quota.message_bytes", 0, BODY_BYTES_MAX)
     return {
         "send_messages_per_s": quota.send_messages_per_s,
@@ -306,7 +305,7 @@ def _quota(quota: pb.Quota) -> dict[str, int]:
 
 
 def _lite(topic: pb.Topic, kind: str) -> dict[str, int]:
-    """What a LITE topic lets its messages make, by the fields of records.Topic; nothing for other types."""
+    """Settings of a LITE topic as fields of records.Topic; empty for other types."""
     if kind != "LITE":
         if topic.HasField("lite"):
             raise invalid(f"a {kind} topic has no lite topics", field="topic.lite", action="leave it unset")
@@ -327,13 +326,13 @@ def _unique_ids_ms(topic: pb.Topic) -> int:
 
 
 def _optional_names(request: pb.ListLeasesRequest) -> tuple[str, str]:
-    """(topic, group) of a request in which an empty name stands for all."""
+    """(topic, group) of a request; an empty name means all."""
     topic = requests.topic_name(request.topic) if request.topic else ""
     return topic, requests.group_name(request.group) if request.group else ""
 
 
 def _retention(retention: pb.Retention) -> tuple[bool, int, int]:
-    """(by age, ms to keep, bytes to keep) with the default for 0 ms, or Refused."""
+    """(by age, ms to keep, bytes to keep); 0 ms becomes the default. Raises Refused."""
     keep_ms = check_range(
         retention.keep_ms, "topic.retention.keep_ms", catalog.KEEP_MS_MIN, catalog.KEEP_MS_MAX, catalog.KEEP_MS_DEFAULT
     )
@@ -344,7 +343,7 @@ def _retention(retention: pb.Retention) -> tuple[bool, int, int]:
 
 
 def _create_group(group: pb.Group) -> commands.CreateGroup:
-    """Checked settings of a group; all times ms. Raises Refused with the path of the field."""
+    """Validates the settings of a group; all times ms. Raises Refused with the path of the field."""
     delays = tuple(group.backoff.delays_ms) or catalog.DELAYS_MS_DEFAULT
     check_range(len(delays), "group.backoff.delays_ms", 1, DELAYS_MAX)
     for place, delay_ms in enumerate(delays):
@@ -371,7 +370,7 @@ def _create_group(group: pb.Group) -> commands.CreateGroup:
 
 
 def _expiry_ms(group: pb.Group) -> int:
-    """0 is never, and unset the default."""
+    """0 means never; unset means the default."""
     if not group.HasField("subscription_expiry_ms"):
         return SUBSCRIPTION_EXPIRY_MS
     field, bounds = "group.subscription_expiry_ms", (expiry.EXPIRY_MS_MIN, expiry.EXPIRY_MS_MAX)
@@ -406,7 +405,7 @@ def _queues(queues: list[tuple[int, int, int]]) -> list[pb.QueueStats]:
 
 
 def _group(group: Group) -> pb.Group:
-    """Settings as the contract shows them."""
+    """Settings in the form of the contract."""
     made = pb.Group(
         name=group.name,
         max_attempts=group.max_attempts,

@@ -10,18 +10,18 @@ from popmq_server.api.native.requests import read
 from popmq_server.engine.engine import Engine
 from popmq_server.model.message import check_range
 
-#: Bytes a second. Slower than the least a backup would hold freed pages for days.
+#: Bytes per second. A slower backup would keep freed pages from reuse for days.
 RATE_MIN, RATE_DEFAULT, RATE_MAX = 1 << 20, 64 << 20, 1 << 40
 
 
 class BackupService:
-    """One call for each backup; it lasts as long as the copy."""
+    """One call per backup; it lasts as long as the copy."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     async def Backup(self, raw: bytes) -> AsyncGenerator[Message, None]:
-        """The file in pieces of 1 MiB, then its length and checksum."""
+        """Streams the file in pieces of 1 MiB, then its length and checksum."""
         asked = read(pb.BackupRequest, raw).bytes_per_s
         rate = check_range(asked, "bytes_per_s", RATE_MIN, RATE_MAX, RATE_DEFAULT)
         async with contextlib.aclosing(self._engine.backup(rate)) as pieces:

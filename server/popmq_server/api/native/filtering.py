@@ -1,6 +1,6 @@
 """popmq.v1.Admin: the filter of a group in a topic.
 
-docs/filters.md says what filters mean, subscription.py whose they are.
+docs/filters.md describes filters; subscription.py stores them.
 """
 
 from google.protobuf.message import Message
@@ -14,13 +14,13 @@ from popmq_server.engine.engine import Engine
 
 
 class FilteringService:
-    """Replaces filters; Pop, Pull and Peek name theirs in the request."""
+    """Sets a group's filter; Pop, Pull and Peek name theirs in the request."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     async def SetFilter(self, raw: bytes) -> Message:
-        """From the next Pop on. What was passed over does not come back; retries are filtered too."""
+        """Applies from the next Pop on. Messages already filtered out do not come back; retries are filtered too."""
         request = read(pb.SetFilterRequest, raw)
         wanted = requests.wanted(request) or EVERY_MESSAGE
         topic, group = requests.topic_name(request.topic), requests.group_name(request.group)

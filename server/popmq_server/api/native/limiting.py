@@ -1,4 +1,4 @@
-"""popmq.v1.Admin: emptying a topic. Quotas and limits themselves are fields of topics and groups: admin.py."""
+"""popmq.v1.Admin: emptying a topic. Quotas and limits are fields of topics and groups: admin.py."""
 
 from google.protobuf.message import Message
 
@@ -10,13 +10,13 @@ from popmq_server.engine.engine import Engine
 
 
 class LimitingService:
-    """PurgeTopic; purge.py says what it leaves and what it keeps."""
+    """PurgeTopic; purge.py describes what it removes and what it keeps."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     async def PurgeTopic(self, raw: bytes) -> Message:
-        """Gone at once for everybody; the space is freed behind the clients' commands."""
+        """Removes the messages for everybody at once; the space is freed between clients' commands."""
         name = requests.topic_name(read(pb.PurgeTopicRequest, raw).name, "name")
         dropped = await self._engine.execute(commands.PurgeTopic(name))
         return pb.PurgeTopicResponse(dropped=dropped)

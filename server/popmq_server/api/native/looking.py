@@ -1,9 +1,9 @@
-"""popmq.v1: single messages, looked up, looked at, and dead letters redriven. docs/dead-letters.md, docs/why.md.
+"""popmq.v1: looking up and inspecting single messages, redriving dead letters. docs/dead-letters.md, docs/why.md.
 
     Peek                  peek.py              Why   trace.py, then why.py
     LookUp                look_up.py           RedriveDeadLetters   redrive.py
 
-All of them are done in pieces of some milliseconds, with others' commands between: the loops over the pieces are here.
+Each call runs as pieces of some milliseconds, with other commands in between; the loops over the pieces are here.
 """
 
 from collections.abc import Iterable
@@ -22,12 +22,12 @@ from popmq_server.errors import Refused, invalid
 from popmq_server.inspect.timeline import MessageLife
 from popmq_server.model.message import KEY_BYTES_MAX, MESSAGE_ID_BYTES_MAX, check_range, check_text
 
-#: Places of one id that a Why looks into.
+#: Places of one id that a Why examines.
 SPOTS_MAX = 1000
 
 
 class LookingService:
-    """`native` lends its way of counting."""
+    """`native` counts requests and messages."""
 
     def __init__(self, engine: Engine, native: NativeService, metrics: Metrics) -> None:
         self._engine = engine
@@ -35,7 +35,7 @@ class LookingService:
         self._metrics = metrics
 
     async def Peek(self, raw: bytes) -> bytes:
-        """What the next Pop would deliver, joined from stored bytes."""
+        """The messages that the next Pop would deliver, joined from stored bytes."""
         request = read(pb.PeekRequest, raw)
         count = check_range(request.max_messages, "max_messages", 1, ENTRIES_MAX, POP_MESSAGES)
         topic, group = requests.topic_name(request.topic), requests.group_name(request.group)
@@ -46,7 +46,7 @@ class LookingService:
         return b"".join(responses.deliveries(b"\x0a", (row[:5] for row in answer.rows)))
 
     async def LookUp(self, raw: bytes) -> bytes:
-        """By id or key; ends early only when the answer is full."""
+        """Finds messages by id or key; stops before the end only when the answer is full."""
         command = _look_up(read(pb.LookUpRequest, raw))
         rows: list[tuple[bytes, int, int, int, int]] = []
         while True:
@@ -62,7 +62,7 @@ class LookingService:
         return b"".join(responses.deliveries(b"\x0a", rows)) + more
 
     async def Why(self, raw: bytes) -> Message:
-        """Searches all that may hold the message, then tells its lives as they are at one moment."""
+        """Finds every place that may hold the message, then reads all its lives in one consistent view."""
         request = read(pb.WhyRequest, raw)
         message_id = check_text(request.message_id, "message_id", MESSAGE_ID_BYTES_MAX, required=True)
         topic = requests.topic_name(request.topic) if request.topic else ""
@@ -77,7 +77,7 @@ class LookingService:
         return pb.WhyResponse(lives=[_life(life) for life in lives])
 
     async def RedriveDeadLetters(self, raw: bytes) -> Message:
-        """Some or all, until all are done. A crash on the way leaves the rest where it is: ask again."""
+        """Redrives some or all dead letters. After a crash midway the rest is still there: call again."""
         request = read(pb.RedriveDeadLettersRequest, raw)
         group = requests.group_name(request.group) if request.group else ""
         topic = requests.topic_name(request.topic) if request.topic else ""
@@ -100,7 +100,7 @@ class LookingService:
         return pb.RedriveDeadLettersResponse(redriven=sum(counts.values()), failures=_failures(failures))
 
     async def _find(self, group: str, message_ids: frozenset[str]) -> dict[int, str]:
-        """The letters of these ids, by offset."""
+        """The dead letters with these ids, by offset."""
         found: dict[int, str] = {}
         command = FindLetters(group, message_ids)
         while message_ids and command.below != 0:
@@ -112,14 +112,14 @@ class LookingService:
     async def _redrive_named(
         self, command: Redrive, offsets: tuple[int, ...], counts: dict[str, int], failures: list[Failure]
     ) -> None:
-        """The letters at these offsets, piece by piece."""
+        """Redrives the dead letters at these offsets, piece by piece."""
         while offsets:
             answer = await self._engine.execute(command._replace(offsets=offsets))
             _add(counts, failures, answer)
             offsets = offsets[answer.done :]
 
     async def _redrive_all(self, command: Redrive, counts: dict[str, int], failures: list[Failure]) -> None:
-        """From the first letter to the one that was the last when it began; what dies meanwhile stays."""
+        """Redrives up to the dead letter that was last at the start; later ones stay."""
         while True:
             answer = await self._engine.execute(command)
             _add(counts, failures, answer)
@@ -129,14 +129,14 @@ class LookingService:
 
 
 def _add(counts: dict[str, int], failures: list[Failure], answer: Redriven) -> None:
-    """Sums up a piece. Failures are told one by one as far as a request could name them."""
+    """Adds a piece to the sums. Reports at most ENTRIES_MAX failures, as many as a request may name."""
     for topic, redriven in answer.topics.items():
         counts[topic] = counts.get(topic, 0) + redriven
     failures += answer.failures[: max(0, ENTRIES_MAX - len(failures))]
 
 
 def _look_up(request: pb.LookUpRequest) -> LookUp:
-    """One of the two names, and a time that is one."""
+    """Validates the request: exactly one of id and key, and `until_ms` not before `from_ms`."""
     if bool(request.message_id) == bool(request.key):
         raise invalid("message_id and key are both set, or none is", field="message_id", action="set one of them")
     from_ms = check_range(request.from_ms, "from_ms", 0, INT64_MAX)
@@ -152,7 +152,7 @@ def _look_up(request: pb.LookUpRequest) -> LookUp:
 
 
 def _named(request: pb.RedriveDeadLettersRequest) -> tuple[list[int], frozenset[str]]:
-    """Offsets and message ids, checked one by one."""
+    """Offsets and message ids, each validated."""
     check_range(len(request.offsets), "offsets", 0, ENTRIES_MAX)
     check_range(len(request.message_ids), "message_ids", 0, ENTRIES_MAX)
     for place, offset in enumerate(request.offsets):
@@ -177,7 +177,7 @@ def _failures(failures: Iterable[Failure]) -> list[pb.RedriveFailure]:
 
 
 def _life(life: MessageLife) -> pb.MessageLife:
-    """The same words, in the contract's messages."""
+    """Converts a life to the contract's message."""
     made = pb.MessageLife(**life._asdict() | {"groups": []})
     for group in life.groups:
         told = made.groups.add(group=group.group, state=group.state, explanation=group.explanation)

@@ -1,4 +1,4 @@
-"""popmq.v1.Broker: the data plane, one short method a call. No rules here: requests.py checks, the engine decides."""
+"""popmq.v1.Broker: the data plane, one short method per call. requests.py validates, the engine decides."""
 
 from collections.abc import Iterable
 
@@ -18,9 +18,9 @@ from popmq_server.model.message import Outgoing, check_range, check_text
 
 
 class NativeService:
-    """The methods take request bytes and give response bytes or messages: server.py wires them by name.
+    """Methods take request bytes and return response bytes or messages; server.py wires them by name.
 
-    Every method gives what was committed; a refusal is raised and put on the wire by server.py, in one place.
+    Every method returns only what was committed. It raises refusals; server.py alone puts them on the wire.
     """
 
     def __init__(self, engine: Engine, clock: Clock, metrics: Metrics, rates: Rates) -> None:
@@ -42,13 +42,13 @@ class NativeService:
             self._metrics.bytes.labels(method, group, topic).inc(size)
 
     def _refused(self, entries: Iterable[object]) -> None:
-        """Counts entries that were refused while their request was not."""
+        """Counts the refused entries of a request that was served."""
         for entry in entries:
             if isinstance(entry, Refused):
                 self._metrics.refusals.labels(entry.code).inc()
 
     async def Send(self, raw: bytes) -> bytes:
-        """Stores the good messages of a request; bad ones are refused entry by entry."""
+        """Stores the valid messages of a request; invalid ones are refused one by one."""
         command = requests.send(raw)
         with self._metrics.limits("", command.topic):
             answer = await self._engine.execute(command)
@@ -61,7 +61,7 @@ class NativeService:
         return responses.sent(command, answer)
 
     async def Pop(self, raw: bytes) -> bytes:
-        """Leases a batch, parked while there is nothing; the answer is joined from stored bytes."""
+        """Leases a batch, parked while nothing is deliverable; the answer is joined from stored bytes."""
         request = requests.read(pb.PopRequest, raw)
         command = requests.pop(request)
         paths = requests.paths(owner="token.owner", generation="token.generation")
@@ -72,7 +72,7 @@ class NativeService:
         return responses.popped(answer, request.format == pb.FORMAT_COLUMNS)
 
     async def Ack(self, raw: bytes) -> Message:
-        """Finishes deliveries; an empty list of results says that all of them were."""
+        """Finishes deliveries; an empty list of results means that all succeeded."""
         command = requests.ack(requests.read(pb.AckRequest, raw))
         answer = await self._engine.execute(command)
         self._refused(answer.results)
@@ -82,7 +82,7 @@ class NativeService:
         return responses.acked(answer.results)
 
     async def ChangeInvisibleTime(self, raw: bytes) -> Message:
-        """Extends, releases or rejects, each entry on its own."""
+        """Extends, releases or rejects leases, each entry on its own."""
         command = requests.change_invisible_time(requests.read(pb.ChangeInvisibleTimeRequest, raw))
         answer = await self._engine.execute(command)
         self._refused(answer)
@@ -102,14 +102,14 @@ class NativeService:
         return pb.HeartbeatResponse(interval_ms=HEARTBEAT_MS, assignment_version=version)
 
     async def AttachOwner(self, raw: bytes) -> Message:
-        """Makes or takes over an owner: older generations are fenced from here on."""
+        """Creates or takes over an owner; this fences older generations."""
         command = requests.attach_owner(requests.read(pb.AttachOwnerRequest, raw))
         generation, acked_epoch, queues = await self._engine.execute(command)
         self.served("AttachOwner", command.group, command.topic)
         return pb.AttachOwnerResponse(generation=generation, acked_epoch=acked_epoch, queues=queues)
 
     async def RenewOwner(self, raw: bytes) -> Message:
-        """Moves the lease of all that the owner holds by one small key."""
+        """Extends the lease of everything that the owner holds, by writing one small key."""
         request = requests.read(pb.RenewOwnerRequest, raw)
         lease_ms = requests.invisible_ms(request.lease_ms, "lease_ms", None)
         generation = requests.generation(request.generation)
@@ -119,7 +119,7 @@ class NativeService:
         return pb.RenewOwnerResponse(tokens=tokens, messages=messages, lease_until_ms=until_ms)
 
     async def AckUpTo(self, raw: bytes) -> Message:
-        """Finishes all tokens of epochs up to one; a repeat finds nothing to do."""
+        """Finishes all tokens up to an epoch. Idempotent."""
         request = requests.read(pb.AckUpToRequest, raw)
         epoch = check_range(request.epoch, "epoch", 1, requests.INT64_MAX)
         group, generation = requests.group_name(request.group), requests.generation(request.generation)
@@ -140,31 +140,31 @@ class NativeService:
         return pb.ReleaseOwnerResponse(released=released)
 
     async def WaitAvailable(self, raw: bytes) -> Message:
-        """Waits without a lease: takes no wake-up from a Pop, holds no read transaction."""
+        """Waits without a lease. Takes no wake from a Pop and holds no read transaction."""
         request = requests.read(pb.WaitAvailableRequest, raw)
         check_range(request.wait_ms, "wait_ms", 0, requests.WAIT_MS_MAX)
         upto_asked = requests.position(request.upto, "upto") if request.HasField("upto") else None
         topic, group = requests.topic_name(request.topic), requests.group_name(request.group)
         command = Available(topic, group, upto_asked)
         ready, upto = await self._engine.wait_available(command, request.min_ready, request.wait_ms)
-        # Nothing, when the group was deleted and made anew since: it has not named the topic yet.
+        # Empty when the group was deleted and created anew meanwhile: it has not used the topic yet.
         rows = await self._engine.execute(Look("groups", (topic, group)))
         self.served("WaitAvailable", group, topic)
         stats = self.group_stats(rows[0]) if rows else pb.GroupStats(group=group, topic=topic)
         return pb.WaitAvailableResponse(ready=ready, upto=responses.position(upto), stats=stats)
 
     def group_stats(self, row: GroupNumbers) -> pb.GroupStats:
-        """Numbers of the engine, with the rates and gauges of this process."""
+        """The engine's numbers, with the rates and gauges of this process."""
         rates = self._rate(row, "Pop", "Pull"), self._rate(row, "Ack", "UpdateOffsets")
         return responses.group_stats(row, self._clock.now_ms(), rates, self._engine.gauges(row.group, row.topic))
 
     def _rate(self, row: GroupNumbers, *methods: str) -> float:
-        """What a group has moved by these calls, a second: it pops a topic or pulls it."""
+        """Messages per second that a group moved by these calls; a group either pops or pulls a topic."""
         return sum(self._rates.per_second(method, row.group, row.topic) for method in methods)
 
 
 def _stored_sizes(command: Send, answer: Sent) -> list[int]:
-    """Bytes of each message that was stored; with places each tells for itself."""
+    """Bytes of each stored message, without refused ones and duplicates."""
     good = [entry for entry in command.entries if isinstance(entry, Outgoing)]
     places = answer.places or (Place(),) * len(good)
     return [

@@ -13,13 +13,13 @@ MESSAGE_GROUPS_DEFAULT = 100
 
 
 class OrderingService:
-    """What an operator sees of message groups, and does about those that a failure stopped."""
+    """Lists message groups, and resumes those that a failure stopped."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     async def ListMessageGroups(self, raw: bytes) -> Message:
-        """The stopped ones first."""
+        """Stopped message groups first."""
         request = read(pb.ListMessageGroupsRequest, raw)
         topic, group = requests.topic_name(request.topic), requests.group_name(request.group)
         count = check_range(
@@ -37,7 +37,7 @@ class OrderingService:
         return pb.ListMessageGroupsResponse(message_groups=shown, waiting=waiting, stopped=stopped)
 
     async def ResumeMessageGroup(self, raw: bytes) -> Message:
-        """The head of a stopped message group is tried anew, or dead-lettered; the message group goes on."""
+        """Retries the head of a stopped message group, or dead-letters it; the message group continues."""
         request = read(pb.ResumeMessageGroupRequest, raw)
         topic, group = requests.topic_name(request.topic), requests.group_name(request.group)
         name = check_text(request.message_group, "message_group", MESSAGE_GROUP_BYTES_MAX, required=True)

@@ -1,4 +1,4 @@
-"""popmq.v1: reading by queue and offset, and who reads which queue. docs/pull.md says what it means.
+"""popmq.v1: reading by queue and offset, and queue assignment. docs/pull.md describes both.
 
 Pull                            broker.pull, pull.py      QueryAssignment, LockQueues …    consumers.py
 UpdateOffsets, QueryOffsets …   offsets.py                SetConsumeMode                   consume_mode.py
@@ -33,12 +33,12 @@ from popmq_server.topics import catalog
 #: Queues that one request may name.
 QUEUES_MAX = catalog.QUEUES_MAX
 SHARE_NUMBER_MAX = 10_000
-#: Deliveries that a consumer may have counted: 16 bits hold them with those that may follow.
+#: Attempts that a consumer may report: with the attempts that may follow they fit into 16 bits.
 ATTEMPTS_MAX = 10_000
 
 
 class PullingService:
-    """`native` lends its way of counting what a group has moved."""
+    """`native` counts requests and messages."""
 
     def __init__(self, engine: Engine, native: NativeService, metrics: Metrics) -> None:
         self._engine = engine
@@ -62,7 +62,7 @@ class PullingService:
         return responses.pulled(answer)
 
     async def UpdateOffsets(self, raw: bytes) -> Message:
-        """Moves committed offsets; many entries of a retry topic go in pieces, and the answer waits for the last."""
+        """Moves committed offsets. Many entries of a retry topic take several commands; the answer follows the last."""
         request = read(pb.UpdateOffsetsRequest, raw)
         topic, group = requests.browsed_name(request.topic), requests.group_name(request.group)
         command = UpdateOffsets(topic, group, _offsets(request.offsets))
@@ -74,7 +74,7 @@ class PullingService:
         return pb.UpdateOffsetsResponse()
 
     async def QueryOffsets(self, raw: bytes) -> Message:
-        """The ends of each queue, what a group has committed, and where a time begins."""
+        """The ends of each queue, the group's committed offset, and the first offset at a time."""
         request = read(pb.QueryOffsetsRequest, raw)
         since_ms = None
         if request.HasField("timestamp_ms"):
@@ -84,7 +84,7 @@ class PullingService:
         return pb.QueryOffsetsResponse(queues=[pb.QueueOffsets(**row._asdict()) for row in rows])
 
     async def SendBack(self, raw: bytes) -> Message:
-        """Gives pulled messages back, each entry on its own."""
+        """Sends pulled messages back for a retry, each entry on its own."""
         request = read(pb.SendBackRequest, raw)
         check_range(len(request.messages), "messages", 1, requests.ENTRIES_MAX)
         entries = tuple(_sent_back(entry, f"messages[{place}]") for place, entry in enumerate(request.messages))
@@ -98,10 +98,10 @@ class PullingService:
         self._native.moved("SendBack", group, topic, sum(isinstance(entry, tuple) for entry in answer))
         return pb.SendBackResponse(results=responses.changed(answer).results)
 
-    # ── Who reads what ───────────────────────────────────────────────────────────────────────────────────────────
+    # ── Assignment, locks, sessions ──────────────────────────────────────────────────────────────────────────────
 
     async def QueryAssignment(self, raw: bytes) -> Message:
-        """The broker-side rebalance, computed when asked: no client ever waits for another."""
+        """The broker-side rebalance, computed on request: no client waits for another."""
         request = read(pb.QueryAssignmentRequest, raw)
         client = _client(request.client_id)
         topic, group = requests.browsed_name(request.topic), requests.group_name(request.group)
@@ -110,7 +110,7 @@ class PullingService:
         return pb.QueryAssignmentResponse(known=found.known, all=found.all, queues=found.queues, mode=found.mode)
 
     async def LockQueues(self, raw: bytes) -> Message:
-        """Takes or renews queues for one client; all that it has now."""
+        """Locks or renews queues for one client; returns all that it holds now."""
         request = read(pb.LockQueuesRequest, raw)
         check_range(len(request.queues), "queues", 1, QUEUES_MAX)
         topic, group = requests.topic_name(request.topic), requests.group_name(request.group)
@@ -119,7 +119,7 @@ class PullingService:
         return pb.LockQueuesResponse(queues=held, lock_ms=LOCK_MS)
 
     async def UnlockQueues(self, raw: bytes) -> Message:
-        """Gives queues free; none named: all of the client's."""
+        """Unlocks queues; an empty list unlocks all of the client's."""
         request = read(pb.UnlockQueuesRequest, raw)
         check_range(len(request.queues), "queues", 0, QUEUES_MAX)
         topic, group = requests.topic_name(request.topic), requests.group_name(request.group)
@@ -127,7 +127,7 @@ class PullingService:
         return pb.UnlockQueuesResponse()
 
     async def ListSessions(self, raw: bytes) -> Message:
-        """Consumers with what is leased to them; and the streams of producers, which belong to no group."""
+        """Consumers with their messages in flight, and the producer streams, which have no group."""
         group = read(pb.ListSessionsRequest, raw).group
         consumers, streams = await self._engine.clients(requests.group_name(group) if group else "")
         sessions = [
@@ -146,10 +146,10 @@ class PullingService:
         ]
         return pb.ListSessionsResponse(sessions=sessions)
 
-    # ── An operator's acts ───────────────────────────────────────────────────────────────────────────────────────
+    # ── Operators' calls ─────────────────────────────────────────────────────────────────────────────────────────
 
     async def SetConsumeMode(self, raw: bytes) -> Message:
-        """Switches a group in a topic; the answer waits until what was leased stands in the retry topic."""
+        """Switches a group in a topic; the answer comes when everything leased has been moved for the new mode."""
         request = read(pb.SetConsumeModeRequest, raw)
         if request.mode not in pb.ConsumeMode.values():
             raise invalid(f"there is no consume mode {request.mode}", field="mode")
@@ -161,7 +161,7 @@ class PullingService:
         return pb.SetConsumeModeResponse(subscription=responses.subscription(topic, changed))
 
     async def ResetOffsets(self, raw: bytes) -> Message:
-        """Moves a group; the answer waits until nothing of what it held is left."""
+        """Moves a group; the answer comes when everything that it held before is removed."""
         request = read(pb.ResetOffsetsRequest, raw)
         if request.HasField("to") == bool(request.offsets):
             raise invalid("name either a position or the offsets of queues", field="to")
@@ -171,7 +171,7 @@ class PullingService:
         return pb.ResetOffsetsResponse(offsets=await self._engine.move(ResetOffsets(topic, group, to, offsets)))
 
     async def CloneOffsets(self, raw: bytes) -> Message:
-        """Moves a group to where another one stands."""
+        """Moves a group to the position of another."""
         request = read(pb.CloneOffsetsRequest, raw)
         from_group = requests.group_name(request.from_group, "from_group")
         command = CloneOffsets(requests.topic_name(request.topic), from_group, requests.group_name(request.group))
@@ -179,7 +179,7 @@ class PullingService:
 
 
 def _pull(request: pb.PullRequest) -> Pull:
-    """Zeros become defaults; everything else out of range is refused, never clamped."""
+    """Zeros become defaults; any other value out of range is refused, never clamped."""
     commit_offset = None
     if request.HasField("commit_offset"):
         commit_offset = check_range(request.commit_offset, "commit_offset", 0, INT64_MAX)
@@ -196,13 +196,13 @@ def _pull(request: pb.PullRequest) -> Pull:
 
 
 def _offsets(offsets: Mapping[int, int]) -> dict[int, int]:
-    """Queues with their offsets, or Refused."""
+    """Offsets by queue, validated. Raises Refused."""
     check_range(len(offsets), "offsets", 1, QUEUES_MAX)
     return {queue: check_range(offset, f"offsets[{queue}]", 0, INT64_MAX) for queue, offset in offsets.items()}
 
 
 def _sent_back(entry: pb.SentBack, field: str) -> SentBack | Refused:
-    """One message, or its refusal in its place: its neighbours go on."""
+    """One message, or its refusal: the other entries are still processed."""
     try:
         delay_ms = None
         if entry.HasField("delay_ms"):
@@ -226,5 +226,5 @@ def _client(client: str) -> str:
 
 
 def _read_topic(topic: str) -> str:
-    """The topic that a retry topic belongs to: metrics know topics by their own names."""
+    """The topic of a retry topic, or the topic itself: metrics have no series for retry topics."""
     return topic.rpartition("+")[2] if topic.startswith(RETRY_PREFIX) else topic

@@ -13,7 +13,7 @@ from popmq_server.model.records import Subscription
 
 
 def sent(command: Send, answer: Sent) -> bytes:
-    """A SendResponse, encoded by hand as `_rows` is: the stored messages follow each other from `answer.first` on.
+    """A SendResponse, encoded by hand as in `_rows`: stored messages have consecutive offsets from `answer.first` on.
 
     SendResult: 1 error · 2 message_id · 3 queue · 4 offset.
     """
@@ -35,7 +35,7 @@ def sent(command: Send, answer: Sent) -> bytes:
 
 
 def _placed(command: Send, answer: Sent) -> bytes:
-    """A SendResponse of messages that went each its own way."""
+    """A SendResponse of messages that have a Place each."""
     places = iter(answer.places or ())
     results = []
     for number, entry in enumerate(command.entries):
@@ -50,7 +50,7 @@ def _placed(command: Send, answer: Sent) -> bytes:
 
 
 def place(found: Place, message_id: str) -> pb.SendResult:
-    """Where one message is."""
+    """The SendResult of one stored message."""
     return pb.SendResult(
         message_id=message_id,
         queue=found.queue,
@@ -62,9 +62,9 @@ def place(found: Place, message_id: str) -> pb.SendResult:
 
 
 def popped(answer: Popped, columns: bool) -> bytes:
-    """A PopResponse, joined from stored bytes: messages are not decoded on their way (but for columns).
+    """A PopResponse, joined from stored bytes: messages are decoded for columns only.
 
-    Fields of one message may come in pieces: protobuf parsers put them together, so the rest is simply appended.
+    Protobuf parsers merge the fields of a message wherever they stand, so the other fields are simply appended.
     """
     rest = pb.PopResponse(
         popped_ms=answer.popped_ms, invisible_until_ms=answer.due_ms, rest=answer.rest, replay=answer.replay
@@ -79,7 +79,7 @@ def popped(answer: Popped, columns: bool) -> bytes:
 
 
 def _rows(answer: Popped) -> list[bytes]:
-    """PopResponse.deliveries, encoded by hand: measured 2 µs a message, 5 µs through protobuf objects.
+    """PopResponse.deliveries, encoded by hand: measured 2 µs per message, 5 µs through protobuf objects.
 
     Delivery: 1 message · 2 handle · 3 attempt · 4 queue · 5 offset · 6 stored_ms. A test reads it with generated code.
     """
@@ -95,7 +95,7 @@ def _rows(answer: Popped) -> list[bytes]:
 
 
 def pulled(answer: Pulled) -> bytes:
-    """A PullResponse, joined as a PopResponse is: 1 status · 2 deliveries; these have no handle."""
+    """A PullResponse, joined like a PopResponse: 1 status · 2 deliveries, which have no handle."""
     rest = pb.PullResponse(
         status=answer.status,
         next_offset=answer.next_offset,
@@ -106,7 +106,7 @@ def pulled(answer: Pulled) -> bytes:
 
 
 def deliveries(field: bytes, rows: Iterable[tuple[bytes, int, int, int, int]]) -> list[bytes]:
-    """Deliveries without handles, encoded by hand as `_rows` are. `field`: the key of the field that they stand in."""
+    """Deliveries without handles, encoded by hand as in `_rows`. `field`: the protobuf key of the repeated field."""
     parts: list[bytes] = []
     for data, stored_ms, queue, offset, attempt in rows:
         head = b"\x0a" + varint(len(data))
@@ -126,7 +126,7 @@ def _stored(stored_ms: int) -> bytes:
 
 
 def _columns(answer: Popped) -> pb.Columns:
-    """The same rows by field. Messages are decoded here: the one place where the broker looks inside to answer."""
+    """The same rows by column. This is the only answer for which the broker decodes messages."""
     messages = [pb.Message.FromString(row[0]) for row in answer.rows]
     rows = answer.rows
     return pb.Columns(
@@ -149,7 +149,7 @@ def _handles(answer: Popped) -> list[str]:
 
 
 def acked(answer: list[Refused | None]) -> pb.AckResponse:
-    """No entry when all succeeded: a batch's answer is a few bytes."""
+    """No results when all succeeded, which keeps a batch's answer to a few bytes."""
     if not any(answer):
         return pb.AckResponse()
     return pb.AckResponse(
@@ -173,7 +173,7 @@ def position(answer: Position) -> pb.Position:
 
 
 def subscription(topic: str, row: Subscription) -> pb.Subscription:
-    """How a group reads a topic; no filter as long as nobody has fixed one."""
+    """How a group reads a topic; without a filter until one is set."""
     made = pb.Subscription(topic=topic, mode=row.mode, share_number=row.share_number)
     if row.filter_kind:
         setattr(made.filter, row.filter_kind, row.filter_text)
@@ -181,7 +181,7 @@ def subscription(topic: str, row: Subscription) -> pb.Subscription:
 
 
 def group_stats(row: GroupNumbers, now_ms: int, rates: tuple[float, float], gauges: tuple[int, int]) -> pb.GroupStats:
-    """`rates` are (popped, acked) a second, `gauges` (parked Pops, sessions)."""
+    """`rates`: (popped, acked) per second. `gauges`: (parked Pops, sessions)."""
     return pb.GroupStats(
         group=row.group,
         topic=row.topic,

@@ -1,14 +1,14 @@
-"""popmq.v1.Broker.Session: the stream on which producers of transactions are asked what became of half messages.
+"""popmq.v1.Broker.Session: the stream on which the broker asks producers for the outcome of half messages.
 
     client                              broker
-    hello (client id, topics)  ───────▶ known topics that take half messages? else the stream is refused
+    hello (client id, topics)  ───────▶ known topics that take half messages? otherwise refuses the stream
                                ◀─────── welcome
                                ◀─────── check              a check counts once it was written
-    checked (COMMIT, ROLLBACK) ───────▶ EndTransaction     what came meanwhile goes into one command
-    checked (unspecified)      ───────▶ nothing: asked again later
+    checked (COMMIT, ROLLBACK) ───────▶ EndTransaction     answers that queued up share one command
+    checked (unspecified)      ───────▶ nothing: checked again later
 
-A stream is forgotten in the moment it ends, whoever ends it: the client by closing it or by going away, the broker by
-stopping or because of a request that is none.
+A stream is unregistered as soon as it ends: when the client closes it or disappears, and when the broker stops or
+receives an invalid request on it.
 """
 
 import asyncio
@@ -31,19 +31,19 @@ from popmq_server.model.message import check_range, check_text
 
 log = logging.getLogger("popmq.api")
 
-#: What a client has answered, and how it ended: None when it closed the stream in order.
+#: The client's answers, then how its side ended: None when it closed the stream in order.
 Answers = asyncio.Queue[End | Refused | None]
 
 
 class SessionService:
-    """One call of `Session` for each stream; it lasts as long as the stream."""
+    """One call of `Session` per stream; it lasts as long as the stream."""
 
     def __init__(self, engine: Engine, metrics: Metrics) -> None:
         self._engine = engine
         self._metrics = metrics
 
     async def Session(self, raws: AsyncIterator[bytes]) -> AsyncGenerator[Message, None]:
-        """Hello, welcome, then checks as they come. Answers are read and done beside it, by two tasks."""
+        """Hello, welcome, then checks as they come. Two tasks read and process the client's answers meanwhile."""
         client, topics = await _hello(raws)
         stream = await self._engine.join(client, topics)
         answers: Answers = asyncio.Queue(requests.ENTRIES_MAX)
@@ -62,7 +62,7 @@ class SessionService:
                 task.cancel()
 
     async def _end_answered(self, answers: Answers, stream: Stream) -> None:
-        """Ends the transactions that were answered; when there are no more answers, the stream."""
+        """Ends the transactions that the client decided, and the stream when there are no more answers."""
         try:
             while True:
                 taken = [await answers.get()]
@@ -78,9 +78,9 @@ class SessionService:
             stream.end(Refused("INTERNAL", "the broker failed on this Session", action="report it with its log"))
 
     async def _end(self, ends: tuple[End, ...]) -> None:
-        """What cannot be done is counted and otherwise let go: the half message is there, and asked about again.
+        """Counts failures and ignores them otherwise: the half message is still there, and is checked again.
 
-        Mostly somebody ended it meanwhile, the other way or long ago.
+        Mostly the transaction has been ended meanwhile, the other way or long ago.
         """
         try:
             results = await self._engine.execute(EndTransaction(ends))
@@ -108,7 +108,7 @@ async def _hello(raws: AsyncIterator[bytes]) -> tuple[str, tuple[str, ...]]:
 
 
 async def _read_answers(raws: AsyncIterator[bytes], answers: Answers) -> None:
-    """Queues what the client answers, and at last how it ended. A full queue holds the client back."""
+    """Queues the client's answers, then how its side ended. A full queue applies backpressure to the client."""
     try:
         async for raw in raws:
             request = read(pb.SessionRequest, raw)

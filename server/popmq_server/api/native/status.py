@@ -1,7 +1,7 @@
 """Refusals on the wire: google.rpc.Status with one popmq.v1.ErrorInfo in `grpc-status-details-bin`.
 
-The form is gRPC's richer error model, so the stock helpers of each language read it (grpcio-status, StatusProto,
-status.FromError …). ErrorInfo is our own and not google.rpc's, because it carries what to do and when to retry.
+This is gRPC's richer error model, so the stock helpers of each language read it (grpcio-status, StatusProto,
+status.FromError …). ErrorInfo is PopMQ's own rather than google.rpc's, because it carries an action and a retry time.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ from google.rpc import status_pb2
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.errors import Refused
 
-#: popmq.v1.Code → gRPC status, as the contract's comments say; a test reads them there.
+#: popmq.v1.Code → gRPC status, as in the contract's comments; a test compares the two.
 STATUS_OF_CODE = {
     "INVALID_FIELD": grpc.StatusCode.INVALID_ARGUMENT,
     "TOPIC_NOT_FOUND": grpc.StatusCode.NOT_FOUND,
@@ -48,17 +48,17 @@ STATUS_OF_CODE = {
 }
 
 
-#: What to do about a refusal that does not say it itself: the limits of all fields stand in the contract.
+#: The action of refusals that name none: the contract documents the limits of all fields.
 _ACTION = "give the field a value that the contract allows, and send the request again"
 
 
-#: A status travels in trailers, of which gRPC takes 8 KiB in all: the message stands in them three times, once with
-#: three letters for each byte that is not ASCII.
+#: A status travels in trailers, which gRPC limits to 8 KiB in all. They hold the message three times, once with
+#: three characters for each byte that is not ASCII.
 _TEXT_BYTES_MAX = 500
 
 
 def _short(text: str) -> str:
-    """A text that quotes what a caller sent may be as long as that; its beginning says enough."""
+    """Truncates a text that quotes what a caller sent."""
     raw = text.encode()
     return text if len(raw) <= _TEXT_BYTES_MAX else raw[:_TEXT_BYTES_MAX].decode(errors="ignore") + "…"
 
@@ -76,7 +76,7 @@ def error_info(refused: Refused) -> pb.ErrorInfo:
 
 
 async def refuse(context: Any, refused: Refused) -> None:
-    """Ends the call with the refusal; does not return."""
+    """Aborts the call with the refusal; does not return."""
     status = STATUS_OF_CODE[refused.code]
     detail = any_pb2.Any()
     detail.Pack(error_info(refused))

@@ -1,9 +1,9 @@
-"""popmq.v1: delayed messages and transactions. docs/delay.md and docs/transactions.md say what they mean.
+"""popmq.v1: delayed messages and transactions. docs/delay.md and docs/transactions.md describe them.
 
     Recall            delay.recall                 ListDelayed         delay.listed
-    EndTransaction    ending.end                   ListTransactions    transaction.listed
+    EndTransaction    end_transaction.end          ListTransactions    transaction.listed
 
-The stream on which producers are asked is in sessions.py.
+The stream that asks producers for decisions is in sessions.py.
 """
 
 from google.protobuf.message import Message
@@ -19,19 +19,19 @@ from popmq_server.errors import Refused, invalid
 from popmq_server.model.handles import read_recall, read_transaction
 from popmq_server.model.message import check_range
 
-#: Rows of a list, when nothing is said.
+#: Default number of rows in a list.
 ROWS_DEFAULT = 100
 
 
 class TimingService:
-    """What is not visible yet: taken back, ended, listed."""
+    """Recalls, ends and lists messages that are not visible yet."""
 
     def __init__(self, engine: Engine, metrics: Metrics) -> None:
         self._engine = engine
         self._metrics = metrics
 
     async def Recall(self, raw: bytes) -> Message:
-        """Takes a delayed message back; OK: it will never be delivered."""
+        """Recalls a delayed message; OK means that it will never be delivered."""
         request = read(pb.RecallRequest, raw)
         topic, handle = requests.topic_name(request.topic), read_recall(request.recall_handle)
         if handle is None:
@@ -54,13 +54,13 @@ class TimingService:
         return pb.EndTransactionResponse(results=[self._ended(entry, place) for place, entry in enumerate(answer)])
 
     def _served(self, method: str, topic: str, messages: int) -> None:
-        """Counts a call by the names in it, as native.py does."""
+        """Counts a call by the names in it, like native.py."""
         self._metrics.requests.labels(method, "", topic).inc()
         if messages:
             self._metrics.messages.labels(method, "", topic).inc(messages)
 
     def _ended(self, entry: Ended | Refused, number: int) -> pb.SendResult:
-        """One result; refused entries are counted as those of other calls are."""
+        """Converts one result; counts a refused entry, as other calls do."""
         if not isinstance(entry, Refused):
             return responses.place(entry.place, entry.message_id)
         self._metrics.refusals.labels(entry.code).inc()
@@ -69,7 +69,7 @@ class TimingService:
         return pb.SendResult(error=error_info(entry))
 
     async def ListDelayed(self, raw: bytes) -> Message:
-        """What is due when, soonest first."""
+        """Delayed messages, soonest first."""
         request = read(pb.ListDelayedRequest, raw)
         count = check_range(request.max_messages, "max_messages", 1, requests.ENTRIES_MAX, ROWS_DEFAULT)
         until_ms = check_range(request.until_ms, "until_ms", 0, requests.INT64_MAX)
@@ -78,7 +78,7 @@ class TimingService:
         return pb.ListDelayedResponse(messages=[pb.DelayedMessage(**row._asdict()) for row in rows], total=total)
 
     async def ListTransactions(self, raw: bytes) -> Message:
-        """Half messages that nobody has ended, oldest first."""
+        """Half messages whose transaction is not ended, oldest first."""
         request = read(pb.ListTransactionsRequest, raw)
         count = check_range(request.max_messages, "max_messages", 1, requests.ENTRIES_MAX, ROWS_DEFAULT)
         topic = requests.topic_name(request.topic) if request.topic else ""
@@ -87,7 +87,7 @@ class TimingService:
 
 
 def _end(entry: pb.TransactionEnd, field: str) -> End | Refused:
-    """One entry, or its refusal in its place."""
+    """One entry, or its refusal."""
     try:
         return decided(entry, field)
     except Refused as refused:
@@ -95,7 +95,7 @@ def _end(entry: pb.TransactionEnd, field: str) -> End | Refused:
 
 
 def decided(entry: pb.TransactionEnd | pb.TransactionChecked, field: str) -> End:
-    """A decision about a transaction. Raises Refused for what cannot be one."""
+    """A decision about a transaction. Raises Refused for a malformed id or resolution."""
     transaction = read_transaction(entry.transaction_id)
     if transaction is None:
         raise invalid(
