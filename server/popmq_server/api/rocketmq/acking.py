@@ -1,17 +1,17 @@
-"""What a client does with its deliveries: AckMessage, ChangeInvisibleDuration, ForwardMessageToDeadLetterQueue.
+"""What clients do with deliveries: AckMessage, ChangeInvisibleDuration, ForwardMessageToDeadLetterQueue.
 
-    the handle is              ack                       dead letter               another time
+    the handle is              ack                       dead letter               new time
     of a live delivery         OK                        OK                        OK
-    of one that was done       OK, while remembered      OK                        INVALID_RECEIPT_HANDLE
+    of a finished delivery     OK, while remembered      OK                        INVALID_RECEIPT_HANDLE
     lapsed, forged, damaged    INVALID_RECEIPT_HANDLE    INVALID_RECEIPT_HANDLE    INVALID_RECEIPT_HANDLE
 
-The handle is the same through all changes of the time, so it is answered as it came, also with a refusal: clients go on
-with what is answered. Entries of an ack are answered in their places, with one code where all fared alike, since
-clients take MULTIPLE_RESULTS for success.
+A change of the time keeps the handle, so every answer echoes it, refusals too: clients continue with the handle in the
+answer. An ack has one result per entry, and one overall code if all results agree, since clients take MULTIPLE_RESULTS
+for success.
 
-Clients repeat a call until they hear one of these two codes, some a dead letter until they hear OK. A done delivery is
-told from a lapsed one by memory (remembered.py), a dead letter also by looking for it: it outlives a restart. The
-history could tell of acks too, but a look into it costs what an ack may not, and late acks come in storms.
+Clients repeat a call until they get one of these two codes, some repeat a dead letter until they get OK. The broker
+tells a finished delivery from a lapsed one by memory (remembered.py), a dead letter also by looking for it, which works
+after a restart. The history knows of acks too, but a look-up costs too much for an ack, and late acks come in storms.
 """
 
 from popmq_proto.rocketmq import definition_pb2 as pb
@@ -31,12 +31,12 @@ from popmq_server.errors import Refused, lapsed
 from popmq_server.model.message import Handle, read_handle
 
 _MIXED = pb.Status(code=pb.MULTIPLE_RESULTS, message="see the entries")
-#: Delays under this are none at all: Node's push consumers take the seconds of a backoff for milliseconds.
+#: A shorter delay counts as none: Node's push consumers send the seconds of a backoff as milliseconds.
 NO_DELAY_MS = 10_000
 
 
 class AckService:
-    """`held`: what was given out to clients that name no handle."""
+    """`held`: handles delivered to clients that do not send handles."""
 
     def __init__(self, engine: Engine, clients: Clients, held: Held, native: NativeService, metrics: Metrics) -> None:
         self._engine = engine
@@ -47,7 +47,7 @@ class AckService:
         self._finished = Finished()
 
     async def AckMessage(self, request: rpc.AckMessageRequest, call: Call) -> rpc.AckMessageResponse:
-        """An entry for each entry, in their order."""
+        """Acks each entry; returns one result per entry, in order."""
         topic, group = _names(request, call)
         if not 0 < len(request.entries) <= ENTRIES_MAX:
             raise Declined(pb.BAD_REQUEST, f"{len(request.entries)} entries, allowed are 1–{ENTRIES_MAX}")
@@ -84,7 +84,7 @@ class AckService:
     async def ChangeInvisibleDuration(
         self, request: rpc.ChangeInvisibleDurationRequest, call: Call
     ) -> rpc.ChangeInvisibleDurationResponse:
-        """The lease ends so long from now, 0: now. The handle stays the same."""
+        """The lease ends invisible_duration from now; 0 releases the message. The handle stays the same."""
         client = self._clients.heard(call)
         topic, group = _names(request, call)
         invisible_ms = request.invisible_duration.ToMilliseconds()
@@ -92,7 +92,7 @@ class AckService:
             raise Declined(pb.ILLEGAL_INVISIBLE_TIME, f"invisible_duration is {invisible_ms} ms, 0 to 12 h are allowed")
         handle = read_handle(request.receipt_handle, "receipt_handle")
         change = _changed(handle, invisible_ms, call, client)
-        if request.suspend:  # of the whole lite topic: what is behind it goes back, and nobody gets any of it meanwhile
+        if request.suspend:  # suspends the whole lite topic: later messages go back, none is delivered meanwhile
             change = Change(handle, "release", invisible_ms)
         await self._change(topic, group, change)
         return rpc.ChangeInvisibleDurationResponse(status=OK, receipt_handle=request.receipt_handle)
@@ -100,7 +100,7 @@ class AckService:
     async def ForwardMessageToDeadLetterQueue(
         self, request: rpc.ForwardMessageToDeadLetterQueueRequest, call: Call
     ) -> rpc.ForwardMessageToDeadLetterQueueResponse:
-        """The client gives up on a message. OK also when it did so before."""
+        """Moves a message to the dead letter topic because the client gave up. OK also for a repeat."""
         topic, group = _names(request, call)
         text = request.receipt_handle or self._held.find(leases.holder(call.client_id), group, request.message_id)
         reason = f"the client gave up after {request.delivery_attempt} of {request.max_delivery_attempts} attempts"
@@ -113,7 +113,7 @@ class AckService:
         return rpc.ForwardMessageToDeadLetterQueueResponse(status=OK)
 
     async def _change(self, topic: str, group: str, change: Change) -> None:
-        """One change, or Refused."""
+        """Executes one change. Raises Refused."""
         try:
             (result,) = await self._engine.execute(ChangeInvisibleTime(group, (change,)))
         except Refused as refused:
@@ -126,8 +126,9 @@ class AckService:
         self._native.moved("ChangeInvisibleTime", group, "", 1)
 
     async def _check_topic(self, topic: str) -> None:
-        """A handle knows its topic, so only who has none is told that the topic in the request is none. Of a topic that
-        was deleted leases are over: that answer lets clients drop what they hold, the other one has them ask for ever.
+        """Raises Refused when the topic in the request does not exist. Called for invalid handles only: a valid one
+        names its topic. Leases of a deleted topic are lapsed: at that answer clients drop them, at TOPIC_NOT_FOUND they
+        retry for ever.
         """
         await self._engine.execute(Look("topics", (topic,)))
 
@@ -141,7 +142,7 @@ def _names(request: object, call: Call) -> tuple[str, str]:
 
 
 def _over(refused: Refused) -> Refused:
-    """What a refused request means for its handles: those of a group that was deleted are over. Else raises it."""
+    """The refusal for each handle when a request was refused: handles of a deleted group are lapsed. Else raises it."""
     if refused.code != "GROUP_NOT_FOUND":
         raise refused
     return lapsed("receipt_handle")
@@ -155,8 +156,8 @@ def _handle(text: str) -> Handle | Refused:
 
 
 def _changed(handle: Handle, invisible_ms: int, call: Call, client: Client) -> Change:
-    """Node's push consumers say 0, or milliseconds, when they mean the group's backoff: theirs is not to retry at
-    once, for ever.
+    """Node's push consumers send 0, or milliseconds, when they mean the group's backoff; taken literally, they would
+    retry at once, for ever.
     """
     if call.is_node and client.renews and invisible_ms < NO_DELAY_MS:
         return Change(handle, "release", None)

@@ -1,4 +1,4 @@
-"""What comes with a call beside its request: the headers of the client."""
+"""The client's headers, which come with each call."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -7,15 +7,15 @@ from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_server.access import access_keys
 from popmq_server.api.rocketmq.status import Declined
 
-#: Client ids hold a host's name, a process and a number; each lease keeps one.
+#: Client ids hold a host name, a process id and a number; each lease stores one.
 CLIENT_ID_LETTERS_MAX = 512
 
 
 class Call(NamedTuple):
     """Header values are opaque texts, "" when absent.
 
-    `language`: JAVA, GO, PYTHON, RUST, DOTNET, CPP, HTTP (that is Node). `remaining_s`: until the client's deadline,
-    None without one.
+    `language`: JAVA, GO, PYTHON, RUST, DOTNET, CPP, HTTP (that is Node). `remaining_s`: seconds until the client's
+    deadline, None without one.
     """
 
     client_id: str
@@ -28,8 +28,8 @@ class Call(NamedTuple):
         return self.language == "HTTP"
 
     def check(self) -> None:
-        """Raises Refused for who has no access key, and Declined CLIENT_ID_REQUIRED: what the broker knows of a client
-        is kept under its id.
+        """Raises Refused for callers without an access key, and Declined CLIENT_ID_REQUIRED: the broker keeps a
+        client's state under its id.
         """
         access_keys.caller()
         if not self.client_id.strip():
@@ -39,7 +39,7 @@ class Call(NamedTuple):
 
 
 def call_of(context: Any) -> Call:
-    """The headers of a call."""
+    """Reads the headers of a call."""
     headers = dict(context.invocation_metadata() or ())
 
     def text(name: str) -> str:

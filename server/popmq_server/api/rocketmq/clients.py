@@ -1,12 +1,12 @@
-"""Who is connected: what this face remembers of each client, by its id.
+"""Connected clients: the state of each client, by its id.
 
-    any call            heard           the client lives, and what is leased to it with it
+    any call            heard           the client is alive, and its session leases are renewed
     Telemetry           settings, streams
-    settings, a send    produces        it can be asked about half messages of these topics, while it has a stream
-    120 s of silence    forgotten, when there are too many the longest silent first
+    settings, a send    produces        it can answer checks of half messages of these topics, while it has a stream
+    120 s of silence    forgotten, unless it has a stream; when there are too many, the longest silent first
 
-Connections say nothing: clients open several of them, and some give them up and come back. Nothing that a call needs is
-only here: after a restart of the broker clients go on that never tell their settings again.
+Connections carry no state: clients open several of them, and some drop one and return. No call depends on this state
+alone, since after a restart of the broker some clients never send their settings again.
 """
 
 import asyncio
@@ -32,25 +32,25 @@ from popmq_server.model.handles import transaction_text
 
 log = logging.getLogger("popmq.api")
 
-#: A client that was not heard of for so long is forgotten.
+#: A client without a call and without a stream is forgotten after this.
 SILENCE_MS = 120_000
-#: Clients that are remembered. Some programs make an id for each call.
+#: The number of clients remembered. Some programs make an id for each call.
 CLIENTS_MAX = 20_000
-#: Topics that one client may answer for, or read.
+#: The number of topics that one client may produce to, or read.
 TOPICS_MAX = 1024
-#: How long a client may think about a question, in seconds.
+#: How long the broker waits for a client's answer, in seconds.
 ANSWER_S = 5.0
 
 
 class Outlet:
-    """One Telemetry stream: commands to its client, one at a time."""
+    """One Telemetry stream: sends commands to its client, one at a time."""
 
     def __init__(self, write: Callable[[bytes], Any]) -> None:
         self._write = write
         self._turn = asyncio.Lock()
 
     async def write(self, command: rpc.TelemetryCommand) -> None:
-        """Returns when it was handed to the connection; raises when that is gone."""
+        """Returns when the command was passed to the connection; raises when that is closed."""
         async with self._turn:
             await self._write(command.SerializeToString())
 
@@ -63,9 +63,9 @@ class Client:
         self.language = ""
         self.heard_ms = 0
         self.renewed_ms = 0
-        self.agreed = False  # it was told settings that hold here
-        self.timeout_ms = 0  # of its calls, 0 = it did not say
-        self.group = ""  # of a consumer, the engine's name
+        self.agreed = False  # it got settings from this broker
+        self.timeout_ms = 0  # of its calls, 0 = unknown
+        self.group = ""  # of a consumer, in the engine's form
         self.topics: frozenset[str] = frozenset()  # that it reads
         self.outlets: list[Outlet] = []
         self.is_lite = False  # it has subscribed to lite topics
@@ -75,7 +75,7 @@ class Client:
 
 
 class Clients:
-    """All of them, for one event loop."""
+    """All clients, for one event loop."""
 
     def __init__(self, engine: Engine, clock: Clock) -> None:
         self._engine = engine
@@ -84,11 +84,11 @@ class Clients:
         self._swept_ms = 0
         self._renewals = leases.Renewals(engine)
         self._questions: dict[str, asyncio.Future[tuple[str, str]]] = {}  # by nonce
-        #: Set when the broker stops: streams end then, in order.
+        #: Set when the broker stops: streams then end in order.
         self.closed = asyncio.Event()
 
     def heard(self, call: Call) -> Client:
-        """Notes a sign of life."""
+        """Records that the client is alive, and renews its session leases."""
         now_ms = self._clock.now_ms()
         name = _named(call.client_id)
         client = self._clients.get(name)
@@ -104,7 +104,7 @@ class Clients:
         return client
 
     async def renewed(self, client_id: str) -> None:
-        """Returns when what this client holds lasts longer, for it was heard of."""
+        """Returns when the renewal of this client's leases, if one is under way, has ended."""
         await self._renewals.over(client_id)
 
     def _sweep(self, now_ms: int) -> None:
@@ -115,10 +115,10 @@ class Clients:
                 del self._clients[name]
 
     def _make_room(self) -> None:
-        """Forgets who was silent longest, and has no stream: some at once, so that a flood of ids does not look through
-        all of them each time.
+        """Forgets the longest silent clients without a stream: many at once, so that a flood of new ids does not scan
+        all clients each time.
 
-        A client that is heard of again has lost nothing that a call needs; its Settings come again by themselves.
+        A forgotten client that returns has lost nothing that a call needs; it sends its settings again by itself.
         """
         if len(self._clients) >= CLIENTS_MAX:
             silent = [name for name, client in self._clients.items() if not client.outlets]
@@ -133,29 +133,29 @@ class Clients:
         return client
 
     def held_by(self, holder: str) -> Client | None:
-        """The client of this name in the engine: see leases.holder."""
+        """The client of a holder name (see leases.holder), or None."""
         key, _, name = holder.partition("/")
         return self._clients.get(("", holder)) or self._clients.get((key, name))
 
     async def tell(self, client: Client, command: rpc.TelemetryCommand) -> None:
-        """Hands a command to a client. Raises Refused UNAVAILABLE when none of its streams takes it."""
+        """Sends a command to a client. Raises Refused UNAVAILABLE when none of its streams takes it."""
         await _tell(client, command)
 
     # ── Streams ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def attach(self, client: Client, outlet: Outlet) -> None:
-        """A Telemetry stream was opened."""
+        """Registers an open Telemetry stream."""
         client.outlets.append(outlet)
         for topic in sorted(client.produces):
             await self._answer_for(client, topic)
 
     def detach(self, client: Client, outlet: Outlet) -> None:
-        """It has ended. With the last one nobody can be asked."""
+        """Removes an ended stream. Without a stream the client gets no checks."""
         client.outlets.remove(outlet)
         if not client.outlets:
             self._stop_answering(client)
 
-    # ── Questions of an operator ─────────────────────────────────────────────────────────────────────────────────
+    # ── Requests of an operator ──────────────────────────────────────────────────────────────────────────────────
 
     async def stack(self, client_id: str) -> tuple[str, str]:
         """(code, text): the stacks of a client's threads."""
@@ -164,7 +164,7 @@ class Clients:
         return await self._question(client_id, nonce, command)
 
     async def verify(self, client_id: str, message: pb.Message) -> tuple[str, str]:
-        """(code, text): how a push consumer fared with a message."""
+        """(code, text): whether a push consumer could handle a message."""
         nonce = uuid.uuid4().hex
         verify = rpc.VerifyMessageCommand(nonce=nonce, message=message)
         return await self._question(client_id, nonce, rpc.TelemetryCommand(verify_message_command=verify))
@@ -188,7 +188,7 @@ class Clients:
             del self._questions[nonce]
 
     def answered(self, command: rpc.TelemetryCommand) -> None:
-        """An answer, if somebody waits for it. One client answers a verification with the command itself."""
+        """Passes an answer to the call that waits for it. One client answers a verification with the command itself."""
         kind = command.WhichOneof("command")
         nonce = getattr(getattr(command, kind), "nonce", "") if kind else ""
         future = self._questions.get(nonce)
@@ -200,10 +200,10 @@ class Clients:
     # ── Half messages ────────────────────────────────────────────────────────────────────────────────────────────
 
     async def produces(self, client: Client, topic: str) -> None:
-        """It publishes to this topic, so it may be asked about the topic's half messages."""
+        """The client publishes to this topic, so it may get checks of the topic's half messages."""
         if topic in client.produces or len(client.produces) < TOPICS_MAX:
             client.produces.add(topic)
-            await self._answer_for(client, topic)  # again: the topic may be younger than the first word of it
+            await self._answer_for(client, topic)  # again: the topic may have been created since the last attempt
 
     async def _answer_for(self, client: Client, topic: str) -> None:
         if topic in client.answering or not client.outlets:
@@ -211,7 +211,7 @@ class Clients:
         try:
             stream = await self._engine.join(client.client_id, (topic,))
         except Refused:
-            return  # a topic without half messages, or none at all
+            return  # not a topic of half messages, or no topic
         if topic in client.answering or not client.outlets:
             self._engine.leave(stream)
             return
@@ -224,10 +224,10 @@ class Clients:
         client.answering.clear()
 
     async def _ask(self, client: Client, stream: Stream) -> None:
-        """Hands checks to the client; one counts when it was written.
+        """Sends checks to the client; a check counts once it was written.
 
-        When the client cannot be asked any more it leaves, so that the checks of its topic go to other producers; with
-        its next stream, or its next word about the topic, it is asked again.
+        When the client cannot be reached it leaves, so that other producers get the checks of its topic; it joins again
+        with its next stream, or its next call about the topic.
         """
         try:
             while (check := await self._engine.next_check(stream)) is not None and client.outlets:
@@ -245,15 +245,15 @@ class Clients:
 
 
 def _named(client_id: str) -> tuple[str, str]:
-    """Ids can be guessed: a client of another access key is another one, whatever it calls itself."""
+    """Ids can be guessed, so the same id under another access key is another client."""
     key = access_keys.caller()
     return key.name if key else "", client_id
 
 
 async def _tell(client: Client, command: rpc.TelemetryCommand) -> None:
-    """Hands a command to the newest stream that takes it. Raises Refused UNAVAILABLE when none does.
+    """Sends a command on the newest stream that takes it. Raises Refused UNAVAILABLE when none does.
 
-    Clients that reconnect may have a stream that is dead beside one that lives, and the dead one may be the newer.
+    After a reconnect a dead stream may stand beside a live one, and the dead one may be the newer.
     """
     for outlet in reversed(client.outlets[:]):
         try:
@@ -266,7 +266,7 @@ async def _tell(client: Client, command: rpc.TelemetryCommand) -> None:
 
 
 def _check(check: Check, now_ms: int) -> rpc.TelemetryCommand:
-    """The question, with the whole message: clients read it as one that they receive."""
+    """The check, with the whole message: clients read it as one that they receive."""
     row = Row(check.data, now_ms, 0, 0, 1)
     message = delivered(row, resource_of(check.topic), "TRANSACTION")
     command = rpc.RecoverOrphanedTransactionCommand(message=message, transaction_id=transaction_text(check.transaction))

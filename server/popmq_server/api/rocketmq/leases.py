@@ -1,8 +1,8 @@
-"""Session leases, as this face has them: what a push consumer holds lasts as long as the client is heard of.
+"""Session leases of push consumers: they last as long as the client makes calls.
 
     ReceiveMessage with auto_renew     Pop.session under `holder`      LEASE_MS from now on
     any call of the client             `Renewals`                      LEASE_MS from then on, CAP_MS after the pop
-    NotifyClientTermination            `release`                       back at once
+    NotifyClientTermination            `release`                       visible again at once
 
 See session_lease.py.
 """
@@ -16,35 +16,35 @@ from popmq_server.access import access_keys
 from popmq_server.commands import ReleaseSession, RenewSession
 from popmq_server.engine.engine import Engine
 
-#: So long after the last sign of life a message is another client's.
+#: The lease ends this long after the client's last call; then other clients get the message.
 LEASE_MS = 60_000
-#: A listener that takes longer than this for one message is taken to be stuck, however lively its client is.
+#: A listener that takes longer than this for one message counts as stuck, even if its client still makes calls.
 CAP_MS = 3 * 3_600_000
-#: A client is renewed once in this time at most, however much it says.
+#: Minimum interval between two renewals of one client.
 EVERY_MS = 15_000
 
 
 def holder(client_id: str) -> str:
-    """Whose leases these are. Ids can be guessed: with access keys each key has clients of its own."""
+    """The name under which a client holds leases. Ids can be guessed, so each access key has its own clients."""
     key = access_keys.caller()
     return f"{key.name}/{client_id}" if key else client_id
 
 
 class Renewals:
-    """Renewals on their way: a call does not wait for the one that it began, but for a heartbeat's answer."""
+    """Renewals under way. Only a heartbeat's answer waits for them; other calls do not."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._running: dict[str, asyncio.Future[None]] = {}  # the last one of each holder
 
     def begin(self, client_id: str) -> None:
-        """The client was heard of."""
+        """Starts a renewal for a client that made a call."""
         name, task = holder(client_id), asyncio.ensure_future(renew(self._engine, client_id))
         self._running[name] = task
         task.add_done_callback(functools.partial(self._ended, name))
 
     async def over(self, client_id: str) -> None:
-        """Returns when what the client began is done, or has failed."""
+        """Returns when the client's latest renewal is done, or has failed."""
         if task := self._running.get(holder(client_id)):
             await asyncio.wait((task,))
 
@@ -52,23 +52,23 @@ class Renewals:
         if self._running.get(name) is task:
             del self._running[name]
         if not task.cancelled():
-            task.exception()  # the broker is busy, or stops: the next sign of life tries again
+            task.exception()  # the broker is busy, or stops: the client's next call tries again
 
 
 async def renew(engine: Engine, client_id: str) -> None:
-    """The client was heard of."""
+    """Renews the leases of a client."""
     name = holder(client_id)
     await _all(engine, lambda after: RenewSession(name, LEASE_MS, CAP_MS, after))
 
 
 async def release(engine: Engine, client_id: str) -> None:
-    """The client has ended."""
+    """Ends the leases of a client that has ended."""
     name = holder(client_id)
     await _all(engine, lambda after: ReleaseSession(name, after))
 
 
 async def _all(engine: Engine, piece: Callable[[int], Any]) -> None:
-    """Piece by piece, behind what others ask meanwhile."""
+    """Runs a command piece by piece, with other commands in between."""
     _, after = await engine.execute(piece(0))
     while after:
         _, after = await engine.execute(piece(after))

@@ -1,16 +1,16 @@
-"""Lite topics: SyncLiteSubscription, and which topics are read by them.
+"""Lite topics: SyncLiteSubscription, and pops of LITE topics.
 
-    PARTIAL_ADD       ADD, with where the group begins          COMPLETE_ADD      REPLACE, each 30 s: a sign of life
+    PARTIAL_ADD       ADD, with where the group begins          COMPLETE_ADD      REPLACE, each 30 s, as a keep-alive
     PARTIAL_REMOVE    REMOVE                                    COMPLETE_REMOVE   DROP
 
     offset_option     policy LAST, MIN, MAX · offset n · tail_n: n before where the group is · timestamp ms
 
-NotifyClientTermination drops the set as well. A ReceiveMessage of a LITE topic gets what its client has subscribed to,
-of all lite topics together. Whether a topic is one the engine says when it is popped as another; that is remembered,
-so only the first receive asks twice.
+NotifyClientTermination drops the set as well. ReceiveMessage of a LITE topic pops all lite topics that its client has
+subscribed to. The engine's refusal of a plain Pop reveals that a topic is LITE; the service remembers that, so only the
+first receive needs two Pops.
 
-Where lite topics are exclusive, clients that lost one are told, as far as they understand it: Go's other clients would
-end at this command, and Python and Node ignore it.
+Where lite topics are exclusive, a client that lost one is notified, if its language handles the command: Go's other
+clients would end at it, and Python and Node ignore it.
 """
 
 import asyncio
@@ -36,12 +36,12 @@ _ACTIONS = {
 _POLICIES = {pb.OffsetOption.LAST: "LAST", pb.OffsetOption.MIN: "MIN", pb.OffsetOption.MAX: "MAX"}
 _KINDS = {"offset": "OFFSET", "tail_n": "TAIL", "timestamp": "TIMESTAMP"}
 _TOLD = ("JAVA", "GO", "DOTNET")
-#: Topics of which it is remembered that they are LITE.
+#: The number of topics remembered as LITE.
 TOPICS_MAX = 10_000
 
 
 class LiteService:
-    """The engine has the names; here is only remembered which topics are LITE."""
+    """The engine stores the subscriptions; this service only remembers which topics are LITE."""
 
     def __init__(self, engine: Engine, clients: Clients) -> None:
         self._engine = engine
@@ -52,7 +52,7 @@ class LiteService:
     async def SyncLiteSubscription(
         self, request: rpc.SyncLiteSubscriptionRequest, call: Call
     ) -> rpc.SyncLiteSubscriptionResponse:
-        """Changes the set of a client, which is to pop what it names."""
+        """Changes the set of lite topics that a client pops."""
         client = self._clients.heard(call)
         topic, group = topic_name(request.topic, call.namespace), group_name(request.group, call.namespace)
         action = _ACTIONS.get(request.action)
@@ -69,14 +69,14 @@ class LiteService:
         return rpc.SyncLiteSubscriptionResponse(status=OK)
 
     async def pop(self, command: Pop, waiting_ms: int) -> Popped:
-        """A Pop of whatever type the topic has."""
+        """Pops a topic, LITE or not."""
         if command.topic in self._topics:
             try:
                 return await self._engine.pop(_of_lites(command), waiting_ms)
             except Refused as refused:
                 if (refused.code, refused.field) != ("INVALID_FIELD", "topic"):
                     raise
-                self._topics.discard(command.topic)  # deleted, and made anew as another type
+                self._topics.discard(command.topic)  # deleted, and created anew with another type
         try:
             return await self._engine.pop(command, waiting_ms)
         except Refused as refused:
@@ -90,7 +90,7 @@ class LiteService:
             self._topics.add(topic)
 
     def _tell(self, holder: str, name: str) -> None:
-        """A client that knows the command hears that it has lost a lite topic."""
+        """Notifies a client that it has lost a lite topic, if its language handles the command."""
         client = self._clients.held_by(holder)
         if client is not None and client.is_lite and client.language in _TOLD:
             notify = rpc.NotifyUnsubscribeLiteCommand(lite_topic=name)
@@ -102,16 +102,16 @@ class LiteService:
     def _told(self, task: asyncio.Future[Any]) -> None:
         self._telling.discard(task)
         if not task.cancelled():
-            task.exception()  # the stream broke: the client's next REPLACE does not get it back all the same
+            task.exception()  # the stream broke; the client's next REPLACE does not get the lite topic back anyway
 
 
 def _of_lites(command: Pop) -> Pop:
-    """The filter of a lite consumer says nothing, and queues there are none."""
+    """The Pop without filter and queues, which mean nothing for lite topics."""
     return command._replace(lite=(), filter=None, filter_wins=False, queues=())
 
 
 def _start(option: pb.OffsetOption) -> tuple[str, int]:
-    """Where the group is to begin. Raises Declined for what is none."""
+    """Where the group is to begin. Raises Declined for an unknown policy or a negative number."""
     kind = option.WhichOneof("offset_type")
     if kind is None or kind == "policy":
         name = _POLICIES.get(option.policy)

@@ -1,19 +1,19 @@
-"""Messages of both protocols: what this one calls something, and the field of popmq.v1.Message that keeps it.
+"""Message formats: the fields of this protocol, and the fields of popmq.v1.Message that store them.
 
     topic, body, tag, keys, message_id, message_group, born_host, lite_topic, priority     the same
     user_properties             properties
     body_encoding GZIP          encoding GZIP, or ZLIB when its bytes begin like zlib's: both are GZIP here
     born_timestamp              born_ms
     delivery_timestamp          deliver_at_ms
-    trace_context               trace_context.traceparent, whatever it is
+    trace_context               trace_context.traceparent, unchecked
     orphaned_transaction…       check_after_ms
     message_type                follows from the others: `kind_of`
 
-Checks come in the order of the reference, so that a message with two faults gets the same code. What only PopMQ bounds
-(keys, names of properties, the length of a tag) is checked behind them, by the rules of popmq.v1.
+Checks have the order of the reference, so that a message with two faults gets the same code. Limits that only PopMQ
+has (keys, names of properties, the length of a tag) are checked after them, by the rules of popmq.v1.
 
-A body travels as it came: it is never unpacked. An encoding that this protocol has no name for (ZSTD, LZ4) is told by
-the user property `popmq-encoding`.
+A body is never unpacked. Encodings without a name in this protocol (ZSTD, LZ4) are reported in the user property
+`popmq-encoding`.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ from popmq_server.api.rocketmq.status import Declined
 from popmq_server.errors import Refused
 from popmq_server.model.message import BODY_BYTES_MAX, DEAD_LETTER_PREFIX, RETRY_PREFIX, Outgoing
 
-#: Limits of the reference, as far as they are tighter than ours.
+#: Limits of the reference that are tighter than PopMQ's.
 PROPERTIES_MAX = 128
 PROPERTIES_BYTES_MAX = 16 << 10
 MESSAGE_GROUP_BYTES_MAX = 63
@@ -40,7 +40,7 @@ TIME_MS_MAX = 253_402_300_799_999
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _LITE_TOPIC = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
-#: Properties by which the reference keeps its own words: a user's would be mistaken for them elsewhere.
+#: Property names that the reference uses itself: there, a user's property would be taken for the system's.
 _RESERVED_PROPERTY = re.compile(
     r"(TRACE_ON|MSG_REGION|KEYS|TAGS|WAIT|DELAY|RETRY_TOPIC|REAL_TOPIC|REAL_QID|TRAN_MSG|PGROUP|MIN_OFFSET|"
     r"MAX_OFFSET|BUYER_ID|ORIGIN_MESSAGE_ID|TRANSFER_FLAG|CORRECTION_FLAG|MQ2_FLAG|RECONSUME_TIME|UNIQ_KEY|"
@@ -63,7 +63,7 @@ TYPE_NUMBERS = {name: number for number, name in _TYPES.items()}
 
 
 class Row(NamedTuple):
-    """A message as the engine delivers it; `handle` "": no lease."""
+    """A message as the engine delivers it; without a lease `handle` is ""."""
 
     data: bytes
     stored_ms: int
@@ -74,7 +74,7 @@ class Row(NamedTuple):
 
 
 def outgoing(message: pb.Message) -> Outgoing:
-    """A checked message on its way into the log. Raises Declined, in the order of the reference's checks."""
+    """Validates a message and converts it for storage. Raises Declined, in the order of the reference's checks."""
     system = message.system_properties
     _check_body(message.body)
     _check_words(system)
@@ -93,7 +93,7 @@ def outgoing(message: pb.Message) -> Outgoing:
 
 
 def kind_of(message: pb.Message) -> str:
-    """The type of topic that a message is for: from what it asks for, as the reference tells it."""
+    """The type of topic that a message needs, derived from its fields as in the reference."""
     system = message.system_properties
     if system.message_type == pb.TRANSACTION:
         return "TRANSACTION"
@@ -107,12 +107,12 @@ def kind_of(message: pb.Message) -> str:
 
 
 def time_ms(time: Timestamp) -> int:
-    """Any time that a client may say, in ms, as far as there are such times: protobuf's own way raises for others."""
+    """A client's timestamp in ms, clamped to the valid range: protobuf's own conversion raises for times outside it."""
     return min(max(0, time.seconds * 1000 + time.nanos // 1_000_000), TIME_MS_MAX)
 
 
 def takes_any(topic: str) -> bool:
-    """Retry and dead-letter topics have no type of their own."""
+    """Whether the topic is a retry or dead-letter topic: these have no type of their own."""
     return topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX))
 
 
@@ -168,7 +168,7 @@ def _check_properties(message: pb.Message) -> None:
 
 
 def _stored(message: pb.Message) -> native.Message:
-    """The same message in the words of popmq.v1; empty fields stay unset, so that equal messages have equal bytes."""
+    """The message as a popmq.v1.Message; empty fields stay unset, so that equal messages have equal bytes."""
     system = message.system_properties
     stored = native.Message(
         message_id=system.message_id,
@@ -195,7 +195,7 @@ def _stored(message: pb.Message) -> native.Message:
 
 
 def delivered(row: Row, topic: pb.Resource, topic_type: str) -> pb.Message:
-    """A stored message as clients of this protocol get it. `topic_type`: of the topic that it was read from."""
+    """A stored message in this protocol's format. `topic_type`: the type of the topic that it was read from."""
     stored = native.Message.FromString(row.data)
     system = pb.SystemProperties(
         keys=stored.keys,
@@ -224,7 +224,7 @@ def delivered(row: Row, topic: pb.Resource, topic_type: str) -> pb.Message:
 
 
 def _add_rare(system: pb.SystemProperties, stored: native.Message) -> None:
-    """Fields whose presence says something."""
+    """Sets the fields whose presence has a meaning."""
     if stored.tag:
         system.tag = stored.tag
     if stored.message_group:

@@ -1,11 +1,11 @@
-"""Names of topics and groups: a Resource of this protocol, and the engine's name for it.
+"""Names of topics and groups: maps Resources of this protocol to names of the engine.
 
     namespace "", name "orders"          orders
-    namespace "shop", name "orders"      shop.orders         no name of this protocol has a dot: nothing collides
+    namespace "shop", name "orders"      shop.orders         names of this protocol have no dot, so none collide
     namespace "shop", name "%DLQ%bill"   %DLQ%shop.bill      the dead letters of the group shop.bill
 
 Some clients put the namespace into each Resource, some only into a header: the Resource's own wins. An answer echoes
-the Resource of its request wherever there is one, since one client takes its namespace from what the broker says.
+the Resource of its request wherever there is one, since one client takes its namespace from the broker's answers.
 """
 
 import re
@@ -56,8 +56,8 @@ def _name(resource: pb.Resource, namespace: str, code: pb.Code, what: str, lette
 
 
 def resource_of(name: str) -> pb.Resource:
-    """The Resource of an engine's name: for messages that nobody has named in a request. What has a dot is in a
-    namespace, also for clients that say theirs in no header: without one they could not have named it.
+    """The Resource of an engine's name, for messages that no request has named. The part before the last dot is the
+    namespace, even for clients that send none in a header: the name was created with one.
     """
     prefix = next((prefix for prefix in _PREFIXES if name.startswith(prefix)), "")
     namespace, _, bare = name.removeprefix(prefix).rpartition(".")

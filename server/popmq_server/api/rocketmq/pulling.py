@@ -1,15 +1,15 @@
-"""Reading by queue and offset: PullMessage, UpdateOffset, GetOffset, QueryOffset. docs/pull.md says what it means.
+"""Reading by queue and offset: PullMessage, UpdateOffset, GetOffset, QueryOffset. docs/pull.md describes pulling.
 
     status OK · message · … · next_offset       status MESSAGE_NOT_FOUND or ILLEGAL_OFFSET · next_offset
 
     this protocol              popmq.v1
     PullMessage                Pull, without an offset to commit; the filter of the request wins
     UpdateOffset               UpdateOffsets of one queue
-    GetOffset, QueryOffset     QueryOffsets: what is committed, the ends, the first offset at a time
-    next_offset                behind all that was looked at; where the queue begins or ends, if the offset is not in it
+    GetOffset, QueryOffset     QueryOffsets: the committed offset, the ends, the first offset at a time
+    next_offset                behind everything that was read; the queue's begin or end, if the offset is not in it
 
-The first PullMessage or UpdateOffset of a group that has no position in the topic makes it a group that pulls there, as
-the SDK's pull consumer does it. To a group that pops both are refused with PRECONDITION_FAILED until an operator
+The first PullMessage or UpdateOffset of a group without a position in the topic sets the group's consume mode there to
+PULL, as the SDK's pull consumer does. A group that pops gets PRECONDITION_FAILED for both calls, until an operator
 switches it.
 """
 
@@ -33,7 +33,7 @@ from popmq_server.errors import Refused
 
 T = TypeVar("T")
 
-#: Pairs of group and topic that are known to have a position.
+#: The number of (group, topic) pairs remembered as having a position.
 BEGUN_MAX = 10_000
 _ILLEGAL = frozenset({"OFFSET_TOO_SMALL", "OFFSET_OVERFLOW_BADLY"})
 _NOTHING = pb.Status(code=pb.MESSAGE_NOT_FOUND, message="no new message")
@@ -52,7 +52,7 @@ class PullService:
     async def PullMessage(
         self, request: rpc.PullMessageRequest, call: Call
     ) -> AsyncGenerator[rpc.PullMessageResponse, None]:
-        """Status first, then the messages, then the offset to go on at."""
+        """Streams the status, then the messages, then the next offset."""
         command = _pull(request, call)
         waiting_ms = wait_ms(request, call, self._clients.heard(call))
         with self._metrics.limits(command.group, command.topic):
@@ -67,7 +67,7 @@ class PullService:
         yield rpc.PullMessageResponse(next_offset=pulled.next_offset)
 
     async def UpdateOffset(self, request: rpc.UpdateOffsetRequest, call: Call) -> rpc.UpdateOffsetResponse:
-        """What the group has done of a queue: it goes on here. Backward too, as with the reference's clients."""
+        """Commits the group's offset of a queue, backward too, as in the reference."""
         topic, group, queue = _names(request, call)
         if request.offset < 0:
             raise Declined(pb.ILLEGAL_OFFSET, f"the offset is {request.offset}")
@@ -89,7 +89,7 @@ class PullService:
         self._native.served("UpdateOffsets", command.group, command.topic)
 
     async def GetOffset(self, request: rpc.GetOffsetRequest, call: Call) -> rpc.GetOffsetResponse:
-        """Where the group goes on."""
+        """Returns the committed offset."""
         topic, group, queue = _names(request, call)
         row = await self._queue(topic, group, queue)
         if row.committed < 0:
@@ -110,10 +110,10 @@ class PullService:
         found = {pb.BEGINNING: row.min_offset, pb.END: row.max_offset}.get(policy, row.at_timestamp)
         return rpc.QueryOffsetResponse(status=OK, offset=found)
 
-    # ── What the engine knows ────────────────────────────────────────────────────────────────────────────────────
+    # ── Calls to the engine ──────────────────────────────────────────────────────────────────────────────────────
 
     async def _pulling(self, command: Pull | UpdateOffsets, act: Callable[[], Awaitable[T]]) -> T:
-        """Runs what only a group that pulls may ask for."""
+        """Runs a call that only groups in PULL mode may make, after `_begin`."""
         where = (command.topic, command.group)
         known = where[::-1] in self._begun
         await self._begin(*where)
@@ -122,14 +122,14 @@ class PullService:
         except Refused as refused:
             if not known or refused.code != "WRONG_CONSUME_MODE":
                 raise
-        self._begun.pop(where[::-1], None)  # the topic or the group may have been made anew since
+        self._begun.pop(where[::-1], None)  # the topic or the group may have been deleted and created anew
         await self._begin(*where)
         return await act()
 
     async def _begin(self, topic: str, group: str) -> None:
-        """A group without a position pulls from here on; one that has a position stays what it is.
+        """Sets a group without a position to PULL; a group with a position keeps its mode.
 
-        Asked once for each pair: a position is never lost but with its group or topic.
+        Checked once for each pair: a group loses its position only when it or the topic is deleted.
         """
         if (group, topic) in self._begun:
             return
@@ -141,7 +141,7 @@ class PullService:
             self._begun.popitem(last=False)
 
     async def _queue(self, topic: str, group: str, queue: int, since_ms: int | None = None) -> OffsetsOfQueue:
-        """The offsets of a queue that exists, `at_timestamp` if a time is asked. Raises Declined BAD_REQUEST."""
+        """The offsets of a queue, with `at_timestamp` if a time is given. Raises Declined BAD_REQUEST."""
         rows: list[OffsetsOfQueue] = await self._engine.execute(QueryOffsets(topic, group, since_ms))
         found = next((row for row in rows if row.queue == queue), None)
         if found is None:
@@ -161,9 +161,9 @@ class PullService:
 
 
 def _judged(pulled: Pulled, command: Pull) -> pb.Status:
-    """What was found, in a word of this protocol. Raises Declined for a queue that the topic does not have.
+    """The status of a Pull in this protocol. Raises Declined for a queue that the topic does not have.
 
-    Why there is nothing (a filter, a hole, damage) has no word here: the next offset leads past it.
+    The protocol has no code for the cause of an empty answer (a filter, a hole, damage); the next offset is behind it.
     """
     if pulled.status == "NO_MATCHED_LOGIC_QUEUE":
         raise _no_queue(command.topic, command.queue)

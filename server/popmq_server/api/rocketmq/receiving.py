@@ -1,21 +1,21 @@
-"""Messages out: ReceiveMessage.
+"""Delivers messages: ReceiveMessage.
 
     status OK · message · message · … · delivery_timestamp        or      status MESSAGE_NOT_FOUND · delivery_timestamp
 
-The wait is what the client asks for, at most 20 s and a margin less than its deadline, so that "nothing" arrives before
-the client gives up. What a client that has gone was not told is visible again at once. The message that it was being
-told counts as tried and is back after a pause: one that a client cannot take, since it is larger than what its gRPC
-reads, must end among the dead letters and not go round for ever.
+The wait is what the client asks for, at most 20 s, and MARGIN_MS less than its deadline: an empty answer arrives before
+the client gives up. When a client breaks off, messages not yet sent are released at once, attempt not counted. The
+message being sent counts as an attempt and returns after a pause: one that is too large for the client's gRPC must end
+as a dead letter and not be delivered for ever.
 
-    auto_renew                a session lease: it lives with the client (leases.py), whatever invisible_duration says
+    auto_renew                a session lease, which lasts as long as the client (leases.py); ignores invisible_duration
     else                      invisible_duration, 1 s – 12 h
-    filter_expression         replaces the group's: other consumers of the group that ask for another one replace it
-                              back, as in the reference, and the log says so
-    attempt_id                the same again gets the same messages again, while they are leased
-    message_queue             its topic; its id is looked at where a share number is set only
-    batch_size                1–32, and what is unset or beyond is 32
+    filter_expression         replaces the group's filter: consumers of one group with different filters replace each
+                              other's, as in the reference, and the log warns of it
+    attempt_id                a repeat gets the same messages, while they are leased
+    message_queue             its topic; its id counts only where a share number is set
+    batch_size                1–32; 32 when unset or larger
 
-Errors are a status, too, and the stream ends with gRPC's OK: clients shun an endpoint where calls fail as calls.
+An error is a status too, and the stream ends with gRPC's OK: clients avoid an endpoint whose calls fail in gRPC.
 """
 
 import asyncio
@@ -46,12 +46,12 @@ from popmq_server.model.message import Handle, make_handle
 MESSAGES_MAX = 32
 BYTES_MAX = 16 << 20
 POLL_MS_MAX = 20_000
-#: So long before the client's deadline the answer is on its way.
+#: The answer is sent this long before the client's deadline.
 MARGIN_MS = 400
-#: The timeout of other calls, of which half is taken off the deadline when the client names no poll time.
+#: Default timeout of a client's other calls: when it names no poll time, half of this is taken off its deadline.
 REQUEST_TIMEOUT_MS = 3_000
 ATTEMPT_ID_MAX = 256
-#: When a message comes back that a client did not take to its end: the reference's pause.
+#: When a message returns whose delivery the client broke off: the reference's pause.
 BROKEN_OFF_MS = 1_000
 _KINDS = {pb.TAG: "tag", pb.SQL: "sql92"}
 
@@ -59,9 +59,9 @@ _NOTHING = pb.Status(code=pb.MESSAGE_NOT_FOUND, message="no new message")
 
 
 class ReceiveService:
-    """One generator for each stream, closed by service.py whoever ends it: what it yields is written there.
+    """One generator per stream. service.py writes what it yields, and closes it however the stream ends.
 
-    `held`: what it gave out to clients that will not name handles.
+    `held`: handles delivered to clients that do not send handles.
     """
 
     def __init__(
@@ -87,9 +87,9 @@ class ReceiveService:
     async def ReceiveMessage(
         self, request: rpc.ReceiveMessageRequest, call: Call
     ) -> AsyncGenerator[rpc.ReceiveMessageResponse, None]:
-        """Status first, then the messages, then the time.
+        """Streams the status, then the messages, then the time.
 
-        A message counts as written when the next one is asked for: until then the stream may have broken off.
+        A message counts as written when the next one is requested: before that the stream may have broken off.
         """
         client = self._clients.heard(call)
         command = await self._pop(request, call)
@@ -97,7 +97,7 @@ class ReceiveService:
         waiting_ms = wait_ms(request, call, client)
         with self._metrics.limits(command.group, command.topic):
             popped = await self._lite.pop(command, waiting_ms)
-        if command.filter is not None:  # of who may receive here, in a topic and a group that there are
+        if command.filter is not None:  # after the Pop, which checked the names and the access key
             self._filters.used(command.group, command.topic, filters.make(*command.filter), self._clock.now_ms())
         begun = written = 0
         try:
@@ -116,7 +116,7 @@ class ReceiveService:
         yield time
 
     async def _pop(self, request: rpc.ReceiveMessageRequest, call: Call) -> Pop:
-        """Raises Declined for what the protocol does not allow."""
+        """The Pop for a request. Raises Declined for what the protocol does not allow."""
         topic = topic_name(request.message_queue.topic, call.namespace)
         group = group_name(request.group, call.namespace)
         wanted = _filter(request)
@@ -139,14 +139,14 @@ class ReceiveService:
         )
 
     async def _queues(self, queue: int, topic: str, group: str, call: Call) -> tuple[int, ...]:
-        """A queue that is named is meant only where a share number is set; else any will do.
+        """The queue to pop; empty for any queue. A named queue counts only where a share number is set.
 
-        Node names queue 0 whatever it was told, and so do all clients of FIFO topics, where it stands for any.
+        Node always names queue 0, and so do all clients of FIFO topics, where it stands for any queue.
         """
         if queue < 0 or call.is_node:
             return ()
         terms = await self._engine.execute(Look("terms", (group, (topic,))))
-        if topic not in terms or not terms[topic].share_number:  # the Pop says that there is no such topic
+        if topic not in terms or not terms[topic].share_number:  # the Pop refuses an unknown topic
             return ()
         rows = await self._engine.execute(Look("topics", (topic,)))
         return () if rows[0].topic.type == "FIFO" else (queue,)
@@ -163,9 +163,10 @@ class ReceiveService:
         return message
 
     def _give_back(self, command: Pop, popped: Popped, written: int, begun: int) -> None:
-        """The client has gone. What was begun and not written may have arrived, or be why it has gone: it counts.
+        """Releases what the client did not get. A message being written may have arrived, or be why the client left:
+        its attempt counts.
 
-        Nobody waits for it: the generator is being closed, perhaps by a cancellation, and may not be held up.
+        Runs in the background: the generator is being closed, perhaps by a cancellation, and must not block.
         """
         handles = [Handle(leased.ck_id, row[5], leased.nonce) for leased in popped.leases for row in leased.rows]
         tried = (Change(one, "release", BROKEN_OFF_MS, False, "the client broke off") for one in handles[written:begun])
@@ -177,7 +178,7 @@ class ReceiveService:
     def _given_back(self, task: asyncio.Future[Any]) -> None:
         self._giving_back.discard(task)
         if not task.cancelled():
-            task.exception()  # the broker stops, or the group is gone: leases end by themselves
+            task.exception()  # the broker stops, or the group was deleted: the leases expire
 
     def _count(self, command: Pop, popped: Popped) -> None:
         self._native.served("Pop", command.group, command.topic)
@@ -186,7 +187,7 @@ class ReceiveService:
 
 
 def filter_of(expression: pb.FilterExpression) -> tuple[str, str]:
-    """(kind, text), checked. Raises Declined or Refused for ILLEGAL_FILTER_EXPRESSION."""
+    """(kind, text) of a valid filter. Raises Declined or Refused; both become ILLEGAL_FILTER_EXPRESSION."""
     if expression.type == pb.FILTER_TYPE_UNSPECIFIED and not expression.expression.strip():
         return "tag", "*"
     kind = _KINDS.get(expression.type)
@@ -197,7 +198,7 @@ def filter_of(expression: pb.FilterExpression) -> tuple[str, str]:
 
 
 def _filter(request: rpc.ReceiveMessageRequest) -> tuple[str, str] | None:
-    """None when none is named: the group's own."""
+    """The filter of a request; None means the group's own."""
     return filter_of(request.filter_expression) if request.HasField("filter_expression") else None
 
 
@@ -209,9 +210,9 @@ def _invisible_ms(asked: Duration) -> int:
 
 
 def wait_ms(request: Any, call: Call, client: Client) -> int:
-    """How long to wait, in ms. A deadline that is near makes the answer early, never an error.
+    """How long to wait, in ms. A near deadline shortens the wait and is never an error.
 
-    The reference refuses what leaves less than 5 s, so its clients cannot wait for a second or two.
+    The reference refuses a deadline that leaves less than 5 s, so its clients cannot wait for a second or two.
     """
     remaining_s = call.remaining_s()
     remaining_ms = POLL_MS_MAX + MARGIN_MS if remaining_s is None else int(remaining_s * 1000)
@@ -219,9 +220,9 @@ def wait_ms(request: Any, call: Call, client: Client) -> int:
 
 
 def _poll_ms(request: Any, remaining_ms: int, client: Client) -> int:
-    """The poll time that a request names, or what its deadline leaves. Raises Declined ILLEGAL_POLLING_TIME.
+    """The poll time of a request, or the time that its deadline leaves. Raises Declined ILLEGAL_POLLING_TIME.
 
-    Clients that name none set the deadline to their poll time and the timeout of other calls.
+    Clients that name no poll time set the deadline to the poll time plus the timeout of other calls.
     """
     if not request.HasField("long_polling_timeout"):
         return max(0, remaining_ms - (client.timeout_ms or REQUEST_TIMEOUT_MS) // 2)

@@ -1,11 +1,11 @@
-"""What this process remembers of deliveries, for repeats; bounded, and forgotten by a restart.
+"""In-memory records of deliveries, for repeated calls. Bounded, and lost at a restart.
 
-    Finished   handles whose message was acked or dead lettered: the engine says HANDLE_LAPSED of these and of those
-               whose lease ran out alike, but a client that repeats a call whose answer it lost did nothing wrong
-    Held       the handle by message id, for the one client that names no handle
-    Filters    which filter a group used last
+    Finished   handles whose message was acked or dead-lettered: the engine answers HANDLE_LAPSED for these and for
+               expired leases alike, but a client that repeats a call whose answer it lost did nothing wrong
+    Held       the handle by message id, for the one client that sends no handle
+    Filters    the filter that a group used last
 
-Clients repeat within seconds, so some ten thousand are minutes' worth. What is forgotten is answered
+Clients repeat within seconds, and some ten thousand handles are minutes' worth. A forgotten handle is answered with
 INVALID_RECEIPT_HANDLE, which ends the repeats as well.
 """
 
@@ -19,12 +19,12 @@ log = logging.getLogger("popmq.api")
 FINISHED_MAX = 65_536
 HELD_MAX = 20_000
 FILTERS_MAX = 10_000
-#: Two filters of one group and topic within this time are told, once in this time.
+#: Two filters of one group and topic within this time cause a warning, at most once in this time.
 FILTERS_MS = 60_000
 
 
 class Finished:
-    """Handles of done messages, with the group that was allowed to do it."""
+    """Handles of finished messages, each with the group that finished it."""
 
     def __init__(self) -> None:
         self._groups: OrderedDict[str, str] = OrderedDict()
@@ -39,7 +39,7 @@ class Finished:
 
 
 class Held:
-    """The newest handle of a message, by who holds it and its message id."""
+    """The newest handle of a message, by holder, group and message id."""
 
     def __init__(self) -> None:
         self._handles: OrderedDict[tuple[str, str, str], str] = OrderedDict()
@@ -50,18 +50,18 @@ class Held:
             self._handles.popitem(last=False)
 
     def find(self, client_id: str, group: str, message_id: str) -> str:
-        """ "" when nobody remembers."""
+        """ "" when unknown."""
         return self._handles.get((client_id, group, message_id), "")
 
 
 class Filters:
-    """The filter that each group used last in each topic, when, and when a change was told last."""
+    """The last filter of each group and topic, when it was used, and when a change was logged last."""
 
     def __init__(self) -> None:
         self._last: OrderedDict[tuple[str, str], tuple[filters.Filter, int, int]] = OrderedDict()
 
     def used(self, group: str, topic: str, wanted: filters.Filter, now_ms: int) -> None:
-        """Warns of two consumers of one group that take messages from each other."""
+        """Warns when two consumers of one group use different filters."""
         before, seen_ms, told_ms = self._last.pop((group, topic), (wanted, now_ms, -FILTERS_MS))
         if not before.same(wanted) and now_ms - seen_ms < FILTERS_MS and now_ms - told_ms >= FILTERS_MS:
             told_ms = now_ms

@@ -1,10 +1,11 @@
-"""Where a topic is: QueryRoute, and what a push consumer polls: QueryAssignment.
+"""Routes and assignments: QueryRoute, and QueryAssignment, which push consumers poll.
 
 There is one broker, and clients reach it already: the route echoes the endpoints that the client itself used, so it
-works through address translation, in containers, and by names that only the client knows.
+works through address translation, in containers, and with names that only the client knows.
 
-Clients compare a new route or assignment with the old one, and begin anew what differs: answers are the same each time.
-One of them reads queue 0 only, so every topic has it, and whoever names it is served from all queues.
+Clients compare a new route or assignment with the old one and restart what differs, so answers must be stable. One of
+them reads queue 0 only; every topic has that queue, and a Pop of it gets messages of all queues, unless a share number
+is set.
 """
 
 import ipaddress
@@ -21,9 +22,9 @@ from popmq_server.engine.engine import Engine
 from popmq_server.model.records import Topic
 from popmq_server.topics import permission
 
-#: The name of the one broker: clients tell brokers apart by it.
+#: The broker's name in routes: clients tell brokers apart by it.
 BROKER = "popmq"
-#: Bounds of what a client says of how it came: each queue of a route repeats it.
+#: Limits of the endpoints that a client sends: each queue of a route repeats them.
 ADDRESSES_MAX, HOST_LETTERS_MAX = 64, 255
 PERMISSIONS = {"READ_WRITE": pb.READ_WRITE, "READ_ONLY": pb.READ, "WRITE_ONLY": pb.WRITE, "NO_ACCESS": pb.NONE}
 #: In an assignment: any queue.
@@ -31,14 +32,14 @@ ANY_QUEUE = -1
 
 
 class RouteService:
-    """`advertise` says where this broker is, for clients that do not tell how they reach it."""
+    """`advertise` sets the broker's address, for clients that do not send the endpoints they used."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._advertised = pb.Endpoints()
 
     def advertise(self, host: str, port: int) -> None:
-        """A broker that listens on all addresses of its machine is reached by the machine's name."""
+        """A broker that listens on all addresses advertises the machine's name."""
         try:
             ip = ipaddress.ip_address(host)
         except ValueError:
@@ -50,17 +51,17 @@ class RouteService:
         self._advertised = pb.Endpoints(scheme=scheme, addresses=[pb.Address(host=host, port=port)])
 
     async def QueryRoute(self, request: rpc.QueryRouteRequest, call: Call) -> rpc.QueryRouteResponse:
-        """One entry for each queue, in their order, always the same."""
+        """One entry per queue, in order, always the same."""
         endpoints = self._endpoints(request.endpoints)
         topic = await self._topic(topic_name(request.topic, call.namespace))
         queues = [_queue(request.topic, number, topic, endpoints) for number in range(topic.queues)]
         return rpc.QueryRouteResponse(status=OK, message_queues=queues)
 
     async def QueryAssignment(self, request: rpc.QueryAssignmentRequest, call: Call) -> rpc.QueryAssignmentResponse:
-        """Every consumer polls the whole topic: the broker hands each message to one of them.
+        """Assigns the whole topic to every consumer: the broker delivers each message to one of them.
 
-        Where queues are shared, by the group or by SetConsumeMode, a consumer that sends heartbeats is given queues of
-        its own and some of others. In a group that pulls each queue belongs to one consumer.
+        Where queues are shared, by the group or by SetConsumeMode, a consumer that sends heartbeats gets queues of its
+        own and some of others. In a group that pulls, each queue belongs to one consumer.
         """
         endpoints = self._endpoints(request.endpoints)
         name, group = topic_name(request.topic, call.namespace), group_name(request.group, call.namespace)
@@ -72,9 +73,9 @@ class RouteService:
         return rpc.QueryAssignmentResponse(status=OK, assignments=[pb.Assignment(message_queue=one) for one in queues])
 
     async def _assigned(self, topic: Topic, group: str, call: Call) -> tuple[int, ...]:
-        """Numbers of queues. ReceiveMessage looks at them where queues are shared only.
+        """Queue numbers; ReceiveMessage uses them only where a share number is set.
 
-        A group that pulls gives none to a client that has sent no heartbeat yet: all would be others' as well.
+        In a group that pulls, a client without a heartbeat yet gets no queues: all belong to other clients.
         """
         found = await self._engine.assignment(topic.name, group, call.client_id)
         if found.mode == "PULL":
@@ -89,7 +90,7 @@ class RouteService:
         return topic
 
     def _endpoints(self, asked: pb.Endpoints) -> pb.Endpoints:
-        """Raises Declined ILLEGAL_ACCESS_POINT for what no client can have connected to."""
+        """The endpoints for the answer. Raises Declined ILLEGAL_ACCESS_POINT when no client can have used them."""
         if not asked.addresses or asked.scheme == pb.ADDRESS_SCHEME_UNSPECIFIED:
             return self._advertised
         if asked.scheme == pb.DOMAIN_NAME and len(asked.addresses) > 1:
@@ -103,7 +104,7 @@ class RouteService:
 
 
 def _queue(resource: pb.Resource, number: int, topic: Topic, endpoints: pb.Endpoints) -> pb.MessageQueue:
-    """Dead letters are for readers only: the broker alone writes them."""
+    """Dead-letter topics are read-only for clients: only the broker writes to them."""
     allowed = PERMISSIONS[topic.permission]
     return pb.MessageQueue(
         topic=resource,

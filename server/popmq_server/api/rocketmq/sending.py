@@ -1,13 +1,13 @@
-"""Messages in, and what becomes of those that nobody sees yet: SendMessage, RecallMessage, EndTransaction.
+"""Stores messages, and ends delayed ones and transactions: SendMessage, RecallMessage, EndTransaction.
 
-    SendMessage      all messages checked ──▶ one Send ──▶ an entry for each; the status is theirs, if they agree
+    SendMessage      all messages checked ──▶ one Send ──▶ one entry each, and their common status if they agree
     delayed          the entry has a recall handle     ──▶ RecallMessage, once
     half             the entry has a transaction id    ──▶ EndTransaction, by the producer or after a check-back
 
-Official clients send one message a request and read one entry. Their own choice of a queue is not looked at: each
-language hashes message groups in its own way, so only the broker's choice keeps the order across languages. A send that
-is tried again after a lost answer has the same message id and is stored again, as with the reference; topics with
-unique ids (docs/protocol.md) store it once.
+Official clients send one message per request and read one entry. The broker ignores the queue that a client chose:
+each language hashes message groups in its own way, so only the broker's choice keeps the order across languages. A send
+that is retried after a lost answer has the same message id and is stored again, as in the reference; topics with unique
+ids (docs/protocol.md) store it once.
 """
 
 from popmq_proto.rocketmq import definition_pb2 as pb
@@ -28,7 +28,7 @@ from popmq_server.model.message import Outgoing, check_messages_total
 
 
 class SendService:
-    """The producer's calls."""
+    """The calls of producers."""
 
     def __init__(self, engine: Engine, clients: Clients, native: NativeService, metrics: Metrics) -> None:
         self._engine = engine
@@ -37,7 +37,7 @@ class SendService:
         self._metrics = metrics
 
     async def SendMessage(self, request: rpc.SendMessageRequest, call: Call) -> rpc.SendMessageResponse:
-        """All messages are good and of the topic's type, or the request is refused as a whole."""
+        """Stores all messages, or refuses the request as a whole if one is invalid or not of the topic's type."""
         command = _send(request, call)
         if "TRANSACTION" in command.types:
             await self._clients.produces(self._clients.heard(call), command.topic)
@@ -62,7 +62,7 @@ class SendService:
         self._native.moved("Send", "", command.topic, len(sizes), sum(sizes))
 
     async def RecallMessage(self, request: rpc.RecallMessageRequest, call: Call) -> rpc.RecallMessageResponse:
-        """OK: it will never be delivered."""
+        """OK means that the message will never be delivered."""
         name = topic_name(request.topic, call.namespace)
         handle = read_recall(request.recall_handle)
         rows = await self._engine.execute(Look("topics", (name,)))
@@ -74,7 +74,7 @@ class SendService:
         return rpc.RecallMessageResponse(status=OK, message_id=message_id)
 
     async def EndTransaction(self, request: rpc.EndTransactionRequest, call: Call) -> rpc.EndTransactionResponse:
-        """Not decided is no answer: the producer is asked again later."""
+        """Commits or rolls back. An unspecified resolution changes nothing: the broker checks back later."""
         topic_name(request.topic, call.namespace)
         transaction = read_transaction(request.transaction_id)
         if transaction is None:
@@ -88,7 +88,7 @@ class SendService:
 
 
 def _send(request: rpc.SendMessageRequest, call: Call) -> Send:
-    """Raises Declined for the first message that is not good."""
+    """Raises Declined for the first invalid message."""
     if not request.messages:
         raise Declined(pb.MESSAGE_CORRUPTED, "there is no message in the request")
     names = {topic_name(message.topic, call.namespace) for message in request.messages}
@@ -103,7 +103,7 @@ def _send(request: rpc.SendMessageRequest, call: Call) -> Send:
 
 
 def _places(answer: Sent, outgoing: list[Outgoing]) -> list[Place | Refused]:
-    """Where each message is; messages without a place of their own follow each other in one queue."""
+    """The place of each message; without `answer.places` the messages have consecutive offsets in one queue."""
     if answer.places is not None:
         return list(answer.places)
     return [Place(answer.queue, answer.first + number) for number in range(len(outgoing))]

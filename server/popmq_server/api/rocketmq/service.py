@@ -1,13 +1,13 @@
-"""apache.rocketmq.v2.MessagingService beside popmq.v1, over the same engine.
+"""apache.rocketmq.v2.MessagingService, served beside popmq.v1 over the same engine.
 
 grpcio ── bytes ──▶ Face ── request, Call ──▶ the part that has the method ── commands ──▶ Engine
                       │
-                      └─ what a part raises becomes the Status of the answer: a call never fails as a call
+                      └─ an exception of a part becomes the Status of the answer: a call never fails in gRPC
 
 routes.py      QueryRoute, QueryAssignment            telemetry.py   Telemetry, Heartbeat, NotifyClientTermination
 sending.py     SendMessage, RecallMessage,            receiving.py   ReceiveMessage
                EndTransaction                         acking.py      AckMessage, ChangeInvisibleDuration, Forward…
-pulling.py     PullMessage and the offsets            lite_topics.py        SyncLiteSubscription
+pulling.py     PullMessage and the offsets            lite.py        SyncLiteSubscription
 """
 
 import asyncio
@@ -41,7 +41,7 @@ from popmq_server.errors import Refused
 log = logging.getLogger("popmq.api")
 
 SERVICE = rpc.DESCRIPTOR.services_by_name["MessagingService"]
-#: Names of these calls among the metrics, beside those of popmq.v1.
+#: Prefix of these calls' names in the metrics, which hold those of popmq.v1 too.
 _PREFIX = "v2."
 
 Unary = Callable[[Any, Call], Awaitable[Message]]
@@ -51,7 +51,7 @@ Streaming = Callable[[Any, Call], AsyncGenerator[Message, None]]
 class Face:
     """The service over one engine.
 
-    `native` lends its way of counting; `began` is told of each call, so that a stop waits for its answer.
+    `native` counts requests and messages. `began` registers each call, so that a stop waits for its answer.
     """
 
     def __init__(
@@ -73,11 +73,11 @@ class Face:
         )
 
     def close(self) -> None:
-        """The broker stops: streams that would last as long as their clients end."""
+        """Ends the streams that last as long as their clients: the broker stops."""
         self.clients.closed.set()
 
     def handlers(self) -> Any:
-        """The generic handler for grpcio: every method of the contract, or the start fails."""
+        """The generic handler for grpcio, with every method of the contract."""
         methods: dict[str, Any] = {}
         for method in SERVICE.methods:
             call: Any = next((getattr(part, method.name) for part in self._parts if hasattr(part, method.name)), None)
@@ -93,7 +93,7 @@ class Face:
         return grpc.method_handlers_generic_handler(SERVICE.full_name, methods)
 
     def _unary(self, name: str, method: Unary, kind: Any, answer: Any) -> Callable[[bytes, Any], Awaitable[bytes]]:
-        """One call; its answer has a status whatever happens."""
+        """Handles a unary call; its answer always has a status."""
 
         async def handle(raw: bytes, context: Any) -> bytes:
             began = stopwatch()
@@ -119,7 +119,7 @@ class Face:
     def _streaming(
         self, name: str, method: Streaming, kind: Any, answer: Any
     ) -> Callable[[bytes, Any], Awaitable[None]]:
-        """One call with several answers, written here: so whoever ends it, the part is closed at once."""
+        """Handles a server-streaming call. It writes the answers itself: a part is closed as soon as its stream ends."""
 
         async def handle(raw: bytes, context: Any) -> None:
             began = stopwatch()
@@ -136,7 +136,7 @@ class Face:
             except asyncio.CancelledError:
                 self._metrics.calls.labels(_PREFIX + name, "CANCELLED").inc()
                 raise
-            except grpc.aio.InternalError:  # the client has gone, or cannot take what it was told
+            except grpc.aio.InternalError:  # the client has gone, or cannot take a message
                 self._metrics.calls.labels(_PREFIX + name, "CANCELLED").inc()
             except Exception as error:
                 response = answer(status=self._failed(name, error, call))
@@ -148,7 +148,7 @@ class Face:
         return handle
 
     def _failed(self, name: str, error: Exception, call: Call) -> pb.Status:
-        """The status of what a part raised; a bug is logged."""
+        """The status for an exception of a part; logs bugs."""
         if isinstance(error, Refused):
             self._metrics.refusals.labels(error.code).inc()
         elif not isinstance(error, Declined):
@@ -160,14 +160,14 @@ class Face:
 
 
 def _mirror(response: Any, kind: Any, raw: bytes) -> None:
-    """Clients take the handle out of an answer whatever its status says: it must not get lost."""
+    """Copies the receipt handle into a failed answer: clients read it there whatever the status is."""
     if "receipt_handle" in response.DESCRIPTOR.fields_by_name:
         with contextlib.suppress(DecodeError):
             response.receipt_handle = kind.FromString(raw).receipt_handle
 
 
 def _read(kind: Any, raw: bytes) -> Any:
-    """The request; what this protocol does not know is not kept, for parts of requests are answered many times."""
+    """Parses the request. Drops unknown fields, because answers repeat parts of requests many times."""
     try:
         request = kind.FromString(raw)
         request.DiscardUnknownFields()
@@ -177,5 +177,5 @@ def _read(kind: Any, raw: bytes) -> Any:
 
 
 async def _unserved(request: Any, call: Call) -> Message:
-    """Being built."""
+    """Answers calls that are not implemented."""
     raise Declined(pb.NOT_IMPLEMENTED, "this call is not served yet")

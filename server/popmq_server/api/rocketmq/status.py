@@ -1,15 +1,15 @@
-"""What went wrong, as apache.rocketmq.v2 says it: a Status in the answer, while the call itself ends with gRPC's OK.
+"""Errors of apache.rocketmq.v2: a Status in the answer, while the call itself ends with gRPC's OK.
 
-    Declined    this face refuses: a text or a number that the protocol does not allow
-    Refused     the engine refuses: `code_of` says which code stands for it
+    Declined    refused by this protocol's code: a value that the protocol does not allow
+    Refused     refused by the engine: `code_of` maps it to a code
 
-Every code here can be provoked: docs/rocketmq.md lists them with what does.
+Every code here can be provoked: docs/rocketmq.md lists each with its causes.
 """
 
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_server.errors import BrokerError, Refused
 
-#: popmq.v1.Code → apache.rocketmq.v2.Code. What a client may try again is TOO_MANY_REQUESTS: they back off then.
+#: popmq.v1.Code → apache.rocketmq.v2.Code. Retryable refusals are TOO_MANY_REQUESTS, at which clients back off.
 _CODES = {
     "TOPIC_NOT_FOUND": pb.TOPIC_NOT_FOUND,
     "GROUP_NOT_FOUND": pb.CONSUMER_GROUP_NOT_FOUND,
@@ -34,7 +34,7 @@ _CODES = {
     "UNSUPPORTED": pb.NOT_IMPLEMENTED,
     "INVALID_FIELD": pb.BAD_REQUEST,
 }
-#: INVALID_FIELD by the field that it names.
+#: Codes for INVALID_FIELD, by the field at fault.
 _FIELDS = {
     "topic": pb.ILLEGAL_TOPIC,
     "group": pb.ILLEGAL_CONSUMER_GROUP,
@@ -49,7 +49,7 @@ _FIELDS = {
     "lite_topics": pb.ILLEGAL_TOPIC,
     "recall_handle": pb.BAD_REQUEST,
 }
-#: The Rust client ends its process at a code that it does not know.
+#: Replacements for Rust: its client ends its process at a code that it does not know.
 _FOR_RUST = {
     pb.ILLEGAL_OFFSET: pb.BAD_REQUEST,
     pb.ILLEGAL_LITE_TOPIC: pb.BAD_REQUEST,
@@ -64,7 +64,7 @@ OK = pb.Status(code=pb.OK, message="OK")
 
 
 class Declined(BrokerError):
-    """A request that this face refuses before the engine hears of it."""
+    """A request that this protocol's code refuses before it reaches the engine."""
 
     def __init__(self, code: pb.Code, message: str) -> None:
         super().__init__(message)
@@ -73,7 +73,7 @@ class Declined(BrokerError):
 
 
 def code_of(refused: Refused) -> pb.Code:
-    """The code that stands for a refusal of the engine."""
+    """The code for a refusal of the engine."""
     if refused.code == "INVALID_FIELD":
         field = refused.field.rpartition("].")[2].partition("[")[0]
         return _FIELDS.get(field, pb.BAD_REQUEST)
@@ -81,7 +81,7 @@ def code_of(refused: Refused) -> pb.Code:
 
 
 def status_of(error: Exception, language: str = "") -> pb.Status:
-    """The Status of what was declined or refused; of anything else, a bug, the caller learns nothing."""
+    """The Status for an exception; for a bug it reveals no details to the caller."""
     if isinstance(error, Declined):
         code, message = error.code, error.message
     elif isinstance(error, Refused):

@@ -1,16 +1,16 @@
-"""The stream between a client and the broker, and how clients come and go: Telemetry, Heartbeat, termination.
+"""The stream between a client and the broker, and the client's life cycle: Telemetry, Heartbeat, termination.
 
 client                              broker
-settings ─────────────────────────▶ remembered, merged with what holds here
+settings ─────────────────────────▶ merged with the broker's settings
          ◀───────────────────────── status OK, settings                      each time
          ◀───────────────────────── recover_orphaned_transaction_command     clients.py
 
-What is merged, and who depends on it:
+Merged settings, and the clients that depend on them:
 
     producer     exponential backoff        clients of three languages refuse to start without one
                  max_body_size > 0          0 would forbid every send
     consumer     the group's backoff        in whole seconds, since one client reads no finer; exponential for Node
-                 fifo                       decides once, at the start, whether a client hands out in order
+                 fifo                       read once, at the start: whether a client delivers in order
                  long polling > 0           unset is a loop without a pause in one client
 """
 
@@ -44,9 +44,9 @@ RECEIVE_BATCH = 32
 LONG_POLLING_S = 20
 LITE_SUBSCRIPTIONS = 2000
 LITE_TOPIC_SIZE = 64
-#: Delays of a group that has none of its own, in seconds: the reference's.
+#: The reference's delays in seconds, for an unknown group or one with the default delays.
 LADDER_S: tuple[int, ...] = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
-#: Bounds of the labels that a client may tell about itself.
+#: Limits of a client's properties.
 PROPERTIES_MAX, PROPERTIES_BYTES_MAX, PROPERTY_VALUE_MAX = 32, 4 << 10, 256
 _PROPERTY = re.compile(r"(?!rocketmq\.)[a-zA-Z][a-zA-Z0-9_.-]{0,63}\Z")
 _CONSUMERS = frozenset(
@@ -55,14 +55,14 @@ _CONSUMERS = frozenset(
 
 
 class TelemetryService:
-    """One call of `Telemetry` for each stream; it lasts as long as the stream."""
+    """One call of `Telemetry` per stream; it lasts as long as the stream."""
 
     def __init__(self, engine: Engine, clients: Clients) -> None:
         self._engine = engine
         self._clients = clients
 
     async def Telemetry(self, requests: AsyncIterator[bytes], context: Any) -> None:
-        """Lasts as long as the client wants. The headers leave at once: one client waits for them before it speaks."""
+        """Runs until the client ends the stream. Sends the headers at once, because one client waits for them."""
         await context.send_initial_metadata(())
         call = call_of(context)
         try:
@@ -83,9 +83,9 @@ class TelemetryService:
             self._clients.detach(client, outlet)
 
     async def _listen(self, requests: AsyncIterator[bytes], call: Call, client: Client, outlet: Outlet) -> None:
-        """Until the client ends the stream, is gone, or its first settings are refused.
+        """Reads until the client ends the stream, has gone, or its first settings are refused.
 
-        Go waits for settings without limit as long as the stream lasts; that it ends lets the start fail.
+        Go waits for settings without limit while the stream is open; ending the stream makes its start fail.
         """
         async for raw in requests:
             self._clients.heard(call)
@@ -93,7 +93,7 @@ class TelemetryService:
                 return
 
     async def _take(self, raw: bytes, call: Call, client: Client, outlet: Outlet) -> bool:
-        """One command of the client. False when it leaves a client without any settings that were agreed."""
+        """Processes one command. False when the client has no agreed settings afterwards."""
         try:
             command = rpc.TelemetryCommand.FromString(raw)
         except DecodeError:
@@ -116,7 +116,7 @@ class TelemetryService:
     # ── Settings ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _agree(self, asked: pb.Settings, call: Call, client: Client) -> pb.Settings:
-        """What the client sent, with what the broker decides written over it."""
+        """The client's settings, with the broker's decisions written over them."""
         _check_properties(asked)
         if max(len(asked.publishing.topics), len(asked.subscription.subscriptions)) > TOPICS_MAX:
             raise Declined(pb.BAD_REQUEST, f"settings name at most {TOPICS_MAX} topics")
@@ -155,7 +155,7 @@ class TelemetryService:
         self._merge_backoff(agreed.backoff_policy, group, call)
 
     def _merge_backoff(self, policy: pb.RetryPolicy, group: Group | None, call: Call) -> None:
-        """Whole seconds, from 1 on: one client reads nothing finer."""
+        """Whole seconds, at least 1: one client reads nothing finer."""
         policy.max_attempts = group.max_attempts if group else PRODUCER_ATTEMPTS
         if call.is_node:
             policy.exponential_backoff.initial.FromSeconds(LADDER_S[1])
@@ -174,8 +174,8 @@ class TelemetryService:
             groups: list[Group] = await self._engine.execute(Look("group_settings", (name,)))
         except Refused as refused:
             if refused.code != "GROUP_NOT_FOUND":
-                raise  # some clients take the first settings for good: none are better than wrong ones
-            return None  # ReceiveMessage says so
+                raise  # some clients keep the first settings: none are better than wrong ones
+            return None  # ReceiveMessage reports it
         return groups[0]
 
     async def _ordered(self, topics: frozenset[str]) -> bool:
@@ -191,10 +191,10 @@ class TelemetryService:
                 return True
         return False
 
-    # ── Life ─────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── Life cycle ───────────────────────────────────────────────────────────────────────────────────────────────
 
     async def Heartbeat(self, request: rpc.HeartbeatRequest, call: Call) -> rpc.HeartbeatResponse:
-        """Also for a client that was never heard of: after a restart of the broker that is everybody."""
+        """Accepts unknown clients too: after a restart of the broker all clients are unknown."""
         if request.client_type == pb.CLIENT_TYPE_UNSPECIFIED:
             raise Declined(pb.UNRECOGNIZED_CLIENT_TYPE, "client_type is unset")
         client = self._clients.heard(call)
@@ -209,7 +209,7 @@ class TelemetryService:
     async def NotifyClientTermination(
         self, request: rpc.NotifyClientTerminationRequest, call: Call
     ) -> rpc.NotifyClientTerminationResponse:
-        """OK also for who is not known: nobody needs to ask again."""
+        """OK for an unknown client too, so that it need not call again."""
         client = self._clients.forget(call.client_id)
         await leases.release(self._engine, call.client_id)
         if client is not None and client.group:
@@ -224,7 +224,7 @@ class TelemetryService:
 
 
 def _check_properties(settings: pb.Settings) -> None:
-    """Labels of a client, within the bounds that the protocol gives them."""
+    """Checks a client's properties against the limits of the protocol."""
     properties = settings.client_properties
     total = sum(len(name.encode()) + len(value.encode()) for name, value in properties.items())
     good = all(_PROPERTY.match(name) and len(value) <= PROPERTY_VALUE_MAX for name, value in properties.items())
