@@ -1,1 +1,1 @@
-"""The gRPC server: ports, authentication, transports, and the two protocols below it."""
+"""The gRPC server: ports, authentication, transports, and the two protocols served on them."""

@@ -1,7 +1,7 @@
-"""popmq.v1: what an operator asks of official RocketMQ 5 clients, over the streams that they keep open.
+"""popmq.v1: an operator's requests to official RocketMQ 5 clients, sent over the clients' Telemetry streams.
 
-GetClientStack    where the client's threads are
-VerifyMessage     whether a push consumer can handle a message: it is handed to its listener once, out of turn
+GetClientStack    the stacks of the client's threads
+VerifyMessage     whether a push consumer can handle a message: its listener gets the message once, out of turn
 """
 
 from google.protobuf.message import Message
@@ -20,21 +20,21 @@ from popmq_server.model.message import check_range, check_text
 
 
 class AskingService:
-    """`clients`: those of the other face."""
+    """`clients`: the clients of apache.rocketmq.v2."""
 
     def __init__(self, engine: Engine, clients: Clients) -> None:
         self._engine = engine
         self._clients = clients
 
     async def GetClientStack(self, raw: bytes) -> Message:
-        """What the client says, at most 5 s later."""
+        """Returns the client's answer, after at most 5 s."""
         access_keys.check(access_keys.Need("admin"))
         request = read(pb.GetClientStackRequest, raw)
         code, text = await self._clients.stack(_client_id(request.client_id))
         return pb.GetClientStackResponse(code=code, text=text)
 
     async def VerifyMessage(self, raw: bytes) -> Message:
-        """How the client fared with the message, at most 5 s later."""
+        """Returns whether the client handled the message, after at most 5 s."""
         access_keys.check(access_keys.Need("admin"))
         request = read(pb.VerifyMessageRequest, raw)
         client_id = _client_id(request.client_id)

@@ -1,7 +1,7 @@
-"""Who calls: asked once for each call and stream, of every service on every port, before its handler is looked for.
+"""Authentication: identifies the caller of each call and stream, on every port, before its handler is looked up.
 
-call ──▶ Authentication ──▶ CALLER (access_keys.py) ──▶ handler ──▶ Guarded: what the caller may
-              └─ nobody ──▶ UNAUTHENTICATED, whatever was called; apache.rocketmq.v2 says it itself, in its answers
+call ──▶ Authentication ──▶ CALLER (access_keys.py) ──▶ handler ──▶ Guarded: checks the caller's permissions
+              └─ no key ──▶ UNAUTHENTICATED, for any method; apache.rocketmq.v2 reports it in its own answers
 """
 
 from collections.abc import Awaitable, Callable
@@ -16,17 +16,17 @@ from popmq_server.errors import Refused
 
 
 class Authentication(grpc.aio.ServerInterceptor):  # type: ignore[misc, unused-ignore]
-    """`answers_itself`: the beginning of the methods whose face refuses by itself, by `access.caller`."""
+    """`answers_itself`: the path prefix of methods that refuse by themselves, through `access_keys.caller`."""
 
     def __init__(self, keys: Keys, metrics: Metrics, answers_itself: str) -> None:
         self._keys = keys
         self._metrics = metrics
         self._answers_itself = answers_itself
-        # A stream of both sides fits every call: it reads nothing, and ends before it answers.
+        # A bidirectional stream fits every call: it reads nothing, and aborts before it answers.
         self._refusing: Any = grpc.stream_stream_rpc_method_handler(_refuse)
 
     async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], details: Any) -> Any:
-        """The handler, in a context that knows the caller: grpcio runs it in the same task."""
+        """Sets CALLER and returns the handler; grpcio runs it in the same task, so it sees the caller."""
         authorization = date_time = ""
         for name, value in details.invocation_metadata:
             if name == "authorization":

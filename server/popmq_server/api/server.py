@@ -1,4 +1,4 @@
-"""The gRPC server: build, bind, drain. `grpc.so_reuseport` is 0, always: with grpcio's default a second broker would
+"""The gRPC server: build, bind, drain. `grpc.so_reuseport` is always 0: with grpcio's default a second broker would
 bind the same port, and messages would seem to vanish.
 """
 
@@ -56,13 +56,13 @@ _OPTIONS = (
     ("grpc.max_send_message_length", -1),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
-    # A machine that went away without a word: its streams end after this, not after the two hours of the default.
+    # Streams of a machine that disappeared end after this, not after the two hours of the default.
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 20_000),
 )
 _SERVICES = ("Broker", "Admin")
 
-#: How long a stop waits when only streams are open that nobody will end, in seconds.
+#: How long a stop waits for the remaining streams once every counted call has been answered, in seconds.
 _STREAMS_S = 0.25
 
 Method = Callable[[bytes], Awaitable[Message | bytes]]
@@ -70,19 +70,19 @@ StreamMethod = Callable[[AsyncIterator[bytes]], AsyncGenerator[Message, None]]
 
 
 async def _unserved(raw: Any) -> Any:
-    """Being built."""
+    """Answers calls that are not implemented."""
     raise Refused("UNSUPPORTED", "this call is not served yet")
 
 
 class Server:
     """A bound port with both services, health and reflection over one engine.
 
-    Requests and responses are bytes to grpcio: parsing inside the handler makes a malformed request a typed refusal
-    instead of a broken call, and lets Send and Pop keep the bytes of messages as they are.
+    grpcio passes requests and responses as bytes. Parsing inside the handler turns a malformed request into a typed
+    refusal instead of a failed call, and lets Send and Pop keep the bytes of messages as they are.
     """
 
     def __init__(self, broker: Broker, metrics: Metrics, keys: Keys | None = None, transport: str = TRANSPORT) -> None:
-        """With `keys` every call needs one, and no part gets the engine but behind them."""
+        """With `keys` every call needs an access key, and every service gets the engine wrapped in Guarded."""
         self._metrics = metrics
         asked = [Authentication(keys, metrics, f"/{SERVICE.full_name}/")] if keys else []
         self._server = _transport(transport, asked)
@@ -113,13 +113,13 @@ class Server:
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         names = [*(f"popmq.v1.{name}" for name in _SERVICES), SERVICE.full_name]
         names += [health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME]
-        # What reflection.enable_server_reflection does, which asks of what class the server is.
+        # Same as reflection.enable_server_reflection, which checks the class of the server.
         reflection_pb2_grpc.add_ServerReflectionServicer_to_server(
             reflection.aio.ReflectionServicer(names, pool=_described()), self._server
         )
 
     def _add(self, name: str, parts: tuple[Any, ...]) -> None:
-        """Handlers by name from the descriptor, each from the part that has it; what nobody wrote fails at start."""
+        """Registers the methods of a service, each from the part that implements it; others answer UNSUPPORTED."""
         handlers: dict[str, Any] = {}
         for method in pb.DESCRIPTOR.services_by_name[name].methods:
             call: Any = next((getattr(part, method.name) for part in parts if hasattr(part, method.name)), _unserved)
@@ -134,15 +134,15 @@ class Server:
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(f"popmq.v1.{name}", handlers),))
 
     def _unary(self, name: str, call: Method) -> Callable[[bytes, Any], Awaitable[Any]]:
-        """One call: timed, counted, its refusal put on the wire; a bug is answered INTERNAL and logged.
+        """Handles a unary call: times it, counts it, puts its refusal on the wire; logs a bug and answers INTERNAL.
 
-        The only place where exceptions meet the wire, so no method can forget to count, or leak a traceback to a
+        Exceptions of unary calls meet the wire only here, so no method can forget to count, or leak a traceback to a
         client.
         """
         seconds, counted = self._metrics.call_seconds.labels(name), self._metrics.calls.labels(name, "OK")
 
         async def handle(raw: bytes, context: Any) -> Any:
-            """Timed from arrival to answer, the wait of a long poll included."""
+            """Times the call from arrival to answer, the wait of a long poll included."""
             began = stopwatch()
             self._began(context)
             try:
@@ -181,10 +181,10 @@ class Server:
         await refuse(context, refused)
 
     def _stream(self, name: str, call: StreamMethod) -> Callable[[Any, Any], Awaitable[None]]:
-        """A stream, of both sides or of ours: it lasts as long as its client, so a stop does not wait for it.
+        """Handles a streaming call. It lasts as long as its client, so a stop does not wait for it.
 
-        What `call` gives is written here rather than yielded to grpcio: so whoever ends the stream, and in whatever
-        moment, `call` is closed at once, and it goes on behind a `yield` only when the response was written.
+        The handler writes the responses itself instead of yielding them to grpcio. So `call` is closed as soon as the
+        stream ends, at any moment, and it continues after a `yield` only when the response was written.
         """
 
         async def handle(asked: Any, context: Any) -> None:
@@ -210,7 +210,7 @@ class Server:
         return handle
 
     def open(self, host: str, port: int) -> int:
-        """Binds the port without TLS; the one that was bound. Nobody is served before `start`."""
+        """Binds the port without TLS; returns the port bound. Serves nobody before `start`."""
         python = isinstance(self._server, PythonTransport)
         add = self._server.open if python else _by_address(self._server.add_insecure_port)
         bound = self._bound(add, (host, port), "port", "--port or --host")
@@ -218,7 +218,7 @@ class Server:
         return bound
 
     def open_tls(self, host: str, port: int, certificate: Certificate) -> None:
-        """Binds the port with TLS. Each new connection asks for the certificate; grpcio asks on a thread of its own."""
+        """Binds the port with TLS. Each new connection asks for the certificate, with grpcio on a thread of its own."""
         add: Callable[[str, int], int]
         if isinstance(self._server, PythonTransport):
             add = functools.partial(self._server.open, tls=tls_context(certificate))
@@ -229,7 +229,7 @@ class Server:
         self._bound(add, (host, port), "TLS port", "--tls-port or --host; --tls-port 0 serves no TLS")
 
     def _bound(self, add: Callable[[str, int], int], where: tuple[str, int], what: str, cure: str) -> int:
-        """grpcio reports a port that cannot be bound as 0 or as RuntimeError, depending on the version."""
+        """Binds a port. grpcio reports failure as 0 or as RuntimeError, depending on the version; raises StartError."""
         try:
             bound = add(*where)
         except RuntimeError:
@@ -242,16 +242,16 @@ class Server:
         return bound
 
     async def start(self) -> None:
-        """Serves on the ports that were opened, last of all."""
+        """Serves on the open ports; the last step of a start."""
         await self._server.start()
         await self._health.set("", health_pb2.HealthCheckResponse.SERVING)
         for name in _SERVICES:
             await self._health.set(f"popmq.v1.{name}", health_pb2.HealthCheckResponse.SERVING)
 
     async def stop(self, grace_s: float) -> None:
-        """Takes no new calls, lets running ones end for at most `grace_s`.
+        """Refuses new calls and lets running ones end for at most `grace_s`.
 
-        Streams that stay open (a health watch lasts as long as its client) are not waited for.
+        Does not wait for streams that stay open (a health watch lasts as long as its client).
         """
         await self._health.enter_graceful_shutdown()
         self._face.close()
@@ -263,19 +263,19 @@ class Server:
 
 
 def _transport(name: str, interceptors: list[Authentication]) -> Any:
-    """What serves the ports."""
+    """The server that serves the ports."""
     if name == "python":
         return PythonTransport(interceptors, Limits(message_bytes=MESSAGE_BYTES))
     return grpc.aio.server(options=_OPTIONS, interceptors=interceptors)
 
 
 def _by_address(add: Callable[[str], int]) -> Callable[[str, int], int]:
-    """grpcio takes host and port as one text."""
+    """Adapts grpcio, which takes host and port as one text."""
     return lambda host, port: add(address(host, port))
 
 
 def _described() -> DescriptorPool:
-    """All that is served, for reflection: the two protocols are defined in pools of their own."""
+    """The descriptors of all services, for reflection: the two protocols are defined in pools of their own."""
     pool = DescriptorPool()
     well_known = (duration_pb2, timestamp_pb2)
     for module in (*well_known, pb, definition_pb2, service_pb2, health_pb2, reflection_pb2):
@@ -288,7 +288,7 @@ def _configuration(pair: Pair) -> Any:
 
 
 def _replaced(certificate: Certificate) -> Any:
-    """What grpcio wants to hear: None = the same as before."""
+    """The new certificate for grpcio; None means unchanged."""
     pair = certificate.replaced()
     return None if pair is None else _configuration(pair)
 

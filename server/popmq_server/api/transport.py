@@ -1,11 +1,11 @@
-"""The transports behind one port: grpcio's server, or popmq_http2's with the handlers that were written for grpcio.
+"""The two transports: grpcio's server, or popmq_http2's, which runs handlers written for grpcio.
 
     Server ── add_generic_rpc_handlers, ports ──▶ grpc.aio.server          --transport grpcio
                                              └──▶ PythonTransport          --transport python
                                                    path ─▶ RpcMethodHandler ─▶ popmq_http2.Method
 
-PythonTransport has those methods of grpc.aio.Server that are used here. A handler sees a popmq_http2.Call as its
-context, which has the methods of grpcio's that handlers use.
+PythonTransport implements those methods of grpc.aio.Server that PopMQ calls. A handler's context is a
+popmq_http2.Call, which implements the methods of grpcio's context that the handlers call.
 """
 
 import os
@@ -27,14 +27,14 @@ _BACKLOG = 1024
 
 
 class Details(NamedTuple):
-    """What an interceptor is told of a call."""
+    """A call as interceptors see it."""
 
     method: str
     invocation_metadata: Any
 
 
 class PythonTransport:
-    """popmq_http2 with grpcio's registration. Make it inside the event loop."""
+    """popmq_http2 with grpcio's registration methods. Make it inside the event loop."""
 
     def __init__(self, interceptors: Sequence[Any], limits: Limits) -> None:
         self._interceptors = interceptors
@@ -47,10 +47,10 @@ class PythonTransport:
         self._generic += handlers
 
     def add_registered_method_handlers(self, service: str, handlers: Any) -> None:
-        """grpcio looks methods up by this as well; they are all among the generic handlers."""
+        """Does nothing: grpcio registers these methods as generic handlers as well."""
 
     def open(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
-        """Binds a port, to be served from `start` on; the one that was bound. Raises RuntimeError, as grpcio does."""
+        """Binds a port, served from `start` on; returns the port bound. Raises RuntimeError, as grpcio does."""
         try:
             bound = _bound(host.strip("[]"), port)
         except OSError as error:
@@ -64,7 +64,7 @@ class PythonTransport:
             await self._server.serve(*self._sockets.pop(0))
 
     async def stop(self, grace_s: float) -> None:
-        """Ports that were bound and never served are closed as well."""
+        """Also closes ports that were bound and never served."""
         for bound, _ in self._sockets:
             bound.close()
         await self._server.stop(grace_s)
@@ -81,7 +81,7 @@ class PythonTransport:
         return known
 
     async def _asked(self, handler: Any, call: Call) -> Any:
-        """The handler that the interceptors let the call have: this one, or one that refuses."""
+        """The handler that the interceptors return for the call: this one, or one that refuses."""
 
         async def continuation(_: Any) -> Any:
             return handler
@@ -92,7 +92,7 @@ class PythonTransport:
         return handler
 
     async def _unknown(self, call: Call) -> None:
-        """Who may not call is told so, whatever was called."""
+        """Answers unknown methods; unauthenticated callers get their refusal first, as for any method."""
         handler = await self._asked(None, call)
         if handler is not None:
             await handler.stream_stream(call, call)
@@ -100,7 +100,7 @@ class PythonTransport:
 
 
 def _method(handler: Any, asked: Callable[[Any, Call], Any]) -> Method:
-    """A handler of grpcio as a method; `asked` says whether a call gets it, or one that refuses."""
+    """Wraps a handler of grpcio as a method; `asked` returns the handler for a call, or one that refuses."""
     decode, encode = handler.request_deserializer, handler.response_serializer
 
     async def run(*given: Any) -> Any:
@@ -148,13 +148,13 @@ class _Encoding:
 
 
 def _bound(host: str, port: int) -> socket.socket:
-    """A socket that listens; raises OSError. `reuse_port` stays off: a second broker must not bind the same port."""
+    """A listening socket; raises OSError. `reuse_port` stays off: a second broker must not bind the same port."""
     family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
     return socket.create_server((host, port), family=family, backlog=_BACKLOG)
 
 
 def tls_context(certificate: Certificate) -> ssl.SSLContext:
-    """A context that asks for the certificate at each new connection: files may be replaced while we serve."""
+    """A context that checks for a new certificate at each connection: files may be replaced at any time."""
     contexts = [_context(certificate.pair)]
 
     def choose(connection: ssl.SSLObject, _: str | None, __: ssl.SSLContext) -> None:
@@ -168,7 +168,7 @@ def tls_context(certificate: Certificate) -> ssl.SSLContext:
 
 
 def _context(pair: Pair) -> ssl.SSLContext:
-    """Python reads a certificate from files only; these are seen by nobody else, and gone at once."""
+    """Loads a pair. Python reads certificates from files only: these have mode 600, and are deleted at once."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.set_alpn_protocols(_ALPN)
     with tempfile.TemporaryDirectory(prefix="popmq-") as folder:
