@@ -119,7 +119,7 @@ class Face:
     def _streaming(
         self, name: str, method: Streaming, kind: Any, answer: Any
     ) -> Callable[[bytes, Any], Awaitable[None]]:
-        """Handles a server-streaming call. It writes the answers itself: a part is closed as soon as its stream ends."""
+        """Handles a server-streaming call. It writes the answers itself; a part is closed once the stream ends."""
 
         async def handle(raw: bytes, context: Any) -> None:
             began = stopwatch()
