@@ -1,1 +1,1 @@
-"""Access keys, the check of each command against them, the TLS certificate."""
+"""Access keys, the permission check of each command, the TLS certificate."""

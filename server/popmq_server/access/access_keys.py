@@ -1,11 +1,11 @@
-"""Access keys: who calls, how a call proves it, and what a key allows. docs/security.md is the page for operators.
+"""Access keys: who calls, how a call proves it, and what a key allows. docs/security.md is the operators' guide.
 
     x-mq-date-time, authorization ──▶ Keys.caller ──▶ CALLER ──▶ guarded.py, before every command of the engine
-    --access-keys FILE ──▶ Keys         the key, or why there is none; of this call and of the tasks that it starts
+    --access-keys FILE ──▶ Keys         the key, or the refusal; for this call and the tasks that it starts
 
-The scheme is that of the RocketMQ 5 clients, for both faces: HMAC-SHA1 with the secret over the bytes of x-mq-date-time
-as they came. Clients sign a local time as if it were UTC, so no clock is compared: whoever reads the headers on the way
-can use them, therefore TLS. The secret is in memory and in the file, and in no text that this module makes.
+Both protocols use the scheme of the RocketMQ 5 clients: HMAC-SHA1 with the secret over the bytes of x-mq-date-time as
+received. Clients sign a local time as if it were UTC, so the broker compares no clock: whoever intercepts the headers
+can replay them, therefore use TLS. The secret is in memory and in the file, and in no text that this module makes.
 """
 
 import contextvars
@@ -28,9 +28,9 @@ log = logging.getLogger("popmq.access")
 
 ALGORITHM = "MQv2-HMAC-SHA1"
 SECRET_LETTERS_MIN = 8
-#: How often the file of the keys is looked at, in seconds, while calls come.
+#: Minimum interval between checks of the key file, in seconds; calls trigger them.
 LOOK_EVERY_S = 1.0
-#: Signatures that were proved, and answers to "may it?": forgotten all at once when there are so many.
+#: Size of each cache (proved signatures, a key's decisions); a full cache is cleared.
 REMEMBERED_MAX = 4096
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -40,9 +40,9 @@ _SIGNATURE = re.compile(r"[0-9A-Fa-f]{40}")
 
 
 class Need(NamedTuple):
-    """What a command takes. `topic`, `group`: "" = one that the key may, whichever it is.
+    """A permission that a command needs. `topic`, `group`: "" = any that the key allows.
 
-    `permission`: send, receive, admin; describe: any right on the topic; known: any key. `or_admin`: admin will do too.
+    `permission`: send, receive, admin; describe: any right on the topic; known: any key. `or_admin`: or admin.
     """
 
     permission: str
@@ -51,7 +51,7 @@ class Need(NamedTuple):
     or_admin: bool = False
 
     def __str__(self) -> str:
-        """As it could stand in `allow`."""
+        """As an entry of `allow`."""
         if self.permission in ("send", "describe"):
             return f"send:{self.topic or '*'}"
         if self.permission == "receive":
@@ -60,9 +60,9 @@ class Need(NamedTuple):
 
 
 class Grant(NamedTuple):
-    """One entry of `allow`: a permission, and a name or the beginning of names (`ord*`) each.
+    """One entry of `allow`: a permission with a topic and a group, each a name, a prefix (`ord*`) or `*`.
 
-    admin is for operators and their tools: it neither sends nor takes messages away from anybody, but looks at all.
+    admin is for operators and their tools: it reads everything, but neither sends messages nor takes any.
     """
 
     permission: str
@@ -70,7 +70,7 @@ class Grant(NamedTuple):
     group: str = "*"
 
     def covers(self, need: Need) -> bool:
-        """Whether it is enough for `need`."""
+        """Whether the grant suffices for `need`."""
         if self.permission == "*":
             return need.permission in ("send", "receive", "admin", "describe")
         if self.permission == "admin":
@@ -81,12 +81,12 @@ class Grant(NamedTuple):
 
 
 def _matches(pattern: str, name: str) -> bool:
-    """Whether a pattern covers a name; no name asks whether there is any that it covers, and there always is."""
+    """Whether a pattern covers a name; true for no name, since every pattern covers some name."""
     return not name or pattern == name or (pattern.endswith("*") and name.startswith(pattern[:-1]))
 
 
 def read_grant(text: str) -> Grant:
-    """An entry of `allow`. Raises ValueError with what could stand there."""
+    """Parses an entry of `allow`. Raises ValueError that lists the valid forms."""
     found = _GRANT.fullmatch(text)
     if found is None or (found[1] == "send" and found[3]):
         raise ValueError(f"{text!r} is not send:TOPIC, receive:TOPIC/GROUP, admin or *; names may end with *")
@@ -94,9 +94,9 @@ def read_grant(text: str) -> Grant:
 
 
 class Key:
-    """One access key. Its secret is not shown by anything.
+    """One access key. No output shows its secret.
 
-    It never changes: another secret or another grant is another Key, so that what was decided stays right.
+    Immutable: a changed secret or grant makes another Key, so cached decisions stay valid.
     """
 
     __slots__ = ("_decided", "_secret", "grants", "name")
@@ -111,15 +111,15 @@ class Key:
         return f"<access key {self.name}>"
 
     def same(self, other: "Key") -> bool:
-        """Whether a file that was read again says the same of it."""
+        """Whether the other key has the same name, secret and grants."""
         return (self.name, self._secret, self.grants) == (other.name, other._secret, other.grants)
 
     def signed(self, date_time: str, signature: bytes) -> bool:
-        """Whether the signature is this key's; takes the same time for every wrong one."""
+        """Whether the signature is this key's; compares in constant time."""
         return hmac.compare_digest(hmac.digest(self._secret, date_time.encode(), "sha1"), signature)
 
     def may(self, need: Need) -> bool:
-        """Whether one of its grants is enough."""
+        """Whether one of its grants suffices."""
         decided = self._decided.get(need)
         if decided is None:
             if need.permission == "known":
@@ -130,12 +130,12 @@ class Key:
         return decided
 
 
-#: Who makes the call that runs: a key; why there is none; None where nobody asks, since there are no access keys.
+#: The caller of the running call: a key, or the refusal; None where there are no access keys.
 CALLER: contextvars.ContextVar[Key | Refused | None] = contextvars.ContextVar("popmq_caller", default=None)
 
 
 def caller() -> Key | None:
-    """Who calls; None = nobody asks. Raises Refused UNAUTHENTICATED. A face asks this first, whatever the call does."""
+    """The caller's key; None without access keys. Raises Refused UNAUTHENTICATED. apache.rocketmq.v2 checks this first."""
     found = CALLER.get()
     if isinstance(found, Refused):
         raise found
@@ -143,14 +143,14 @@ def caller() -> Key | None:
 
 
 def check(need: Need) -> None:
-    """For what reaches no command of the engine. Raises Refused UNAUTHENTICATED, PERMISSION_DENIED."""
+    """Checks calls that run no command of the engine. Raises Refused UNAUTHENTICATED, PERMISSION_DENIED."""
     key = caller()
     if key is not None and not key.may(need):
         raise denied(key, need)
 
 
 def denied(key: Key, need: Need) -> Refused:
-    """The cure is a line in the broker's file."""
+    """The refusal names the grant that is missing in the broker's file."""
     return Refused(
         "PERMISSION_DENIED",
         f"the access key {key.name!r} does not allow this call",
@@ -159,7 +159,7 @@ def denied(key: Key, need: Need) -> Refused:
 
 
 def unauthenticated(why: str) -> Refused:
-    """The same answer to an unknown name and to a wrong secret: names are not told to who has none."""
+    """`why` is the same for an unknown name and a wrong secret, so that callers cannot probe for names."""
     return Refused(
         "UNAUTHENTICATED", why, action="call with an access key of this broker, and sign with its secret as it is now"
     )
@@ -193,12 +193,12 @@ class Keys:
         return key
 
     def holds(self, key: Key) -> bool:
-        """Whether the key is still what the file says: a stream may be older than the file."""
+        """Whether the file still contains this key: a stream may be older than the file."""
         return self._keys.get(key.name) is key
 
     def _prove(self, authorization: str, date_time: str) -> Key:
-        """The whole way. A name that is not there is compared too, with a secret that nobody has: no answer comes
-        faster, and a caller learns no names by a stopwatch.
+        """Verifies a signature. For an unknown name it compares with a random secret, so that the response time does
+        not reveal which names exist.
         """
         if not authorization:
             raise unauthenticated("this broker takes calls with an access key only, and none came with this one")
@@ -211,7 +211,7 @@ class Keys:
         return key
 
     def _look_again(self) -> None:
-        """A file that was replaced counts from here on; one that is broken is told once, and changes nothing."""
+        """Loads the file if it was replaced. An unusable file is logged once, and the old keys stay."""
         self._looked_s = stopwatch()
         seen = version(self._path)
         if seen == self._seen:
@@ -231,11 +231,11 @@ class Keys:
 
 
 def _parts(authorization: str) -> tuple[str, bytes | None]:
-    """(name, signature) of `MQv2-HMAC-SHA1 Credential=NAME[/…], SignedHeaders=…, Signature=HEX`; None: it is none."""
+    """(name, signature) of `MQv2-HMAC-SHA1 Credential=NAME[/…], SignedHeaders=…, Signature=HEX`; None: malformed."""
     algorithm, _, rest = authorization.partition(" ")
     items = dict(item.strip().partition("=")[::2] for item in rest.split(","))
     signature = items.get("Signature", "")
-    # Hex of either case, as clients differ; a value is cut at the first "=" only, as the reference cuts it.
+    # Clients differ in the case of hex digits; a value is cut at the first "=" only, as in the reference.
     if algorithm != ALGORITHM or not _SIGNATURE.fullmatch(signature):
         return "", None
     return items.get("Credential", "").partition("/")[0], bytes.fromhex(signature)
@@ -245,7 +245,7 @@ def _parts(authorization: str) -> tuple[str, bytes | None]:
 
 
 def read(path: pathlib.Path) -> dict[str, Key]:
-    """The keys of a file by name. Raises ValueError: one sentence, which quotes no secret."""
+    """Reads the keys of a file, by name. Raises ValueError: one sentence, which quotes no secret."""
     try:
         with path.open("rb") as file:
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
@@ -264,7 +264,7 @@ def read(path: pathlib.Path) -> dict[str, Key]:
 
 
 def _key(path: pathlib.Path, name: str, table: Any) -> Key:
-    """One table of the file. Raises ValueError."""
+    """Reads one table of the file. Raises ValueError."""
     if not isinstance(table, dict) or set(table) != {"secret", "allow"}:
         raise ValueError(f"{path}: [{name}] is not a table with secret and allow, and nothing else")
     secret, allow = table["secret"], table["allow"]
@@ -279,14 +279,14 @@ def _key(path: pathlib.Path, name: str, table: Any) -> Key:
 
 
 def check_name(name: str) -> str:
-    """The name of a key. Raises ValueError."""
+    """Validates the name of a key. Raises ValueError."""
     if not _NAME.fullmatch(name):
         raise ValueError("a key's name has 1–64 letters, digits, '_' and '-'")
     return name
 
 
 def stanza(name: str, allow: Iterable[str]) -> str:
-    """A new key with a random secret, as it stands in the file. Raises ValueError for what cannot stand there."""
+    """A new key with a random secret, as TOML. Raises ValueError for an invalid name or entry."""
     texts = list(allow)
     for text in texts:
         read_grant(text)

@@ -1,11 +1,11 @@
-"""The certificate of the TLS port: where it comes from, and which one a new connection gets.
+"""The certificate of the TLS port: its source, and the pair that a new connection gets.
 
     --tls-cert, --tls-key  ─┐
-                            ├─▶ read, proved to fit ─▶ Certificate ─▶ asked at every new connection
-    DIR/development-*.pem ──┘                              │
-    made once, mode 600                files replaced? ────┘  good: the new pair; broken: the old one, logged
+                            ├─▶ read, checked to match ─▶ Certificate ─▶ asked at every new connection
+    DIR/development-*.pem ──┘                                 │
+    made once, mode 600                files replaced? ───────┘  valid: the new pair; unusable: the old one, logged
 
-A development certificate is signed by itself, for this machine's names. Clients that verify have to be given its file.
+A development certificate is self-signed, for this machine's names. Clients that verify it need its file.
 """
 
 import contextlib
@@ -32,16 +32,16 @@ log = logging.getLogger("popmq.tls")
 
 DEVELOPMENT_CERT = "development-cert.pem"
 DEVELOPMENT_KEY = "development-key.pem"
-#: A development certificate is for machines whose clocks nobody looks after.
+#: Long, because nobody maintains development certificates.
 _DAYS = 3650
-#: What files can be that are not a certificate and its key; TypeError: the key has a password.
+#: Exceptions for files that are not a certificate and its key; TypeError: the key has a password.
 FAULTS = (OSError, ValueError, TypeError, UnsupportedAlgorithm)
 _COMMON_NAME_MAX = 64
 _DNS_NAME_MAX = 253
 
 
 class Pair(NamedTuple):
-    """A certificate chain and its private key, as PEM. Never logged: half of it is a secret."""
+    """A certificate chain and its private key, as PEM. Never logged: the key is a secret."""
 
     chain: bytes
     key: bytes
@@ -51,7 +51,7 @@ class Pair(NamedTuple):
 
 
 class Certificate:
-    """The pair of two files, read again when one of them is replaced. May be asked from any thread."""
+    """The pair of two files, read again when one of them is replaced. Thread-safe."""
 
     def __init__(self, cert: pathlib.Path, key: pathlib.Path, clock: Clock) -> None:
         """Raises StartError when the files are not a certificate and its key."""
@@ -69,9 +69,9 @@ class Certificate:
             log.warning("the certificate %s has run out: clients that verify it will not connect", cert)
 
     def replaced(self) -> Pair | None:
-        """The new pair, once, when the files were replaced by a good one; None: go on with what you have.
+        """The new pair, once, after the files were replaced by a valid one; None: no change.
 
-        A pair that does not fit is looked at again when one of its files changes: they are replaced one by one.
+        Files are replaced one by one: an unusable pair is read again when one of its files changes.
         """
         with self._lock:
             if (seen := self._look()) == self._seen:
@@ -91,20 +91,20 @@ class Certificate:
             return pair
 
     def _look(self) -> tuple[Version, Version]:
-        """Both files, since either may be replaced alone."""
+        """The versions of both files, since either may be replaced alone."""
         return version(self.cert), version(self._key)
 
 
 def development(folder: pathlib.Path, host: str, clock: Clock) -> Certificate:
-    """The certificate that `folder` keeps for itself; made when there is none, or when it has run out.
+    """The development certificate in `folder`; made when it is missing, or no longer valid.
 
-    `host` is what the broker listens on. Raises StartError.
+    `host` is the broker's listen address. Raises StartError.
     """
     cert, key = folder / DEVELOPMENT_CERT, folder / DEVELOPMENT_KEY
     try:
         if not (cert.exists() and key.exists()) or _ends(cert.read_bytes()) <= _now(clock):
             pair = _make(_names(host), _now(clock))
-            # The certificate comes last: with it the pair is whole, and without it both are made again.
+            # The certificate is written last: if it exists, the pair is complete; otherwise both are made again.
             cert.unlink(missing_ok=True)
             _write(key, pair.key)
             _write(cert, pair.chain)
@@ -118,8 +118,8 @@ def development(folder: pathlib.Path, host: str, clock: Clock) -> Certificate:
 
 
 def _read(cert: pathlib.Path, key: pathlib.Path) -> Pair:
-    """Both files, proved to belong together. Raises one of FAULTS."""
-    # What is proved here is what is served: the files are not read a second time.
+    """Reads both files and checks that they match. Raises one of FAULTS."""
+    # The broker serves the bytes checked here: it does not read the files again.
     pair = Pair(cert.read_bytes(), key.read_bytes())
     served = x509.load_pem_x509_certificates(pair.chain)[0]
     if serialization.load_pem_private_key(pair.key, None).public_key() != served.public_key():
@@ -128,22 +128,22 @@ def _read(cert: pathlib.Path, key: pathlib.Path) -> Pair:
 
 
 def _why(error: BaseException) -> str:
-    """One sentence, of the faults of a file with its name."""
+    """One sentence about the fault; for an OSError with the file's name."""
     return f"{error.strerror}: {error.filename}" if isinstance(error, OSError) else str(error).rstrip(".")
 
 
 def _ends(chain: bytes) -> datetime:
-    """When it runs out. Raises ValueError for what is no certificate."""
+    """The end of the certificate's validity. Raises ValueError if it is malformed."""
     return x509.load_pem_x509_certificate(chain).not_valid_after_utc
 
 
 def _now(clock: Clock) -> datetime:
-    """What the machine's clock shows: that is what clients compare a certificate with."""
+    """The wall clock, with which clients compare a certificate."""
     return datetime.fromtimestamp(clock.wall_ms() / 1000, UTC)
 
 
 def _names(host: str) -> list[x509.GeneralName]:
-    """By what clients of this machine may call it."""
+    """The names by which clients may call this machine."""
     texts = ["localhost", "127.0.0.1", "::1", host.strip("[]"), socket.gethostname()]
     names: list[x509.GeneralName] = []
     for text in dict.fromkeys(texts):
@@ -159,7 +159,7 @@ def _names(host: str) -> list[x509.GeneralName]:
 
 
 def _make(names: list[x509.GeneralName], now: datetime) -> Pair:
-    """Signed by itself, and no authority: some TLS libraries refuse an authority that serves."""
+    """Self-signed, and not a CA: some TLS libraries refuse a CA certificate from a server."""
     key = ec.generate_private_key(ec.SECP256R1())
     common = f"PopMQ development, {socket.gethostname()}"[:_COMMON_NAME_MAX]
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
@@ -185,7 +185,7 @@ def _make(names: list[x509.GeneralName], now: datetime) -> Pair:
 
 
 def _write(path: pathlib.Path, content: bytes) -> None:
-    """The whole file or none, mode 600 from its first moment."""
+    """Writes the file atomically, with mode 600 from creation."""
     draft = path.with_suffix(".tmp")
     with contextlib.suppress(FileNotFoundError):
         draft.unlink()

@@ -1,16 +1,16 @@
 """Files that operators replace while the broker runs: its certificate and its access keys.
 
-They are looked at when they are needed and not by a thread: `version` costs one call of the system.
+Callers compare versions when they need the file; there is no thread. `version` costs one system call.
 """
 
 import pathlib
 
-#: What is different after a file was replaced or written to; None: there is no such file.
+#: Changes when a file is replaced or written to; None: there is no such file.
 Version = tuple[int, int, int] | None
 
 
 def version(path: pathlib.Path) -> Version:
-    """The version of a file as it is now."""
+    """The current version of a file."""
     try:
         stat = path.stat()
     except OSError:

@@ -1,14 +1,14 @@
-"""The Engine behind access keys: before each command stands what it needs, for both faces in the same place.
+"""The Engine behind access keys: checks what each command needs, for both protocols in one place.
 
-    api/ ── command ──▶ Guarded: NEEDS, LOOKS ── the caller's key may? ──▶ Engine
+    api/ ── command ──▶ Guarded: NEEDS, LOOKS ── does the caller's key allow it? ──▶ Engine
 
     send       Send, Recall, EndTransaction, a producer's stream       by topic
-    receive    all that reads, acks, moves the offsets of a group      by topic and group; what names handles by group
-    admin      topics, groups, repairs; and looking at everything
-    lists      show what the key may see                               ROWS
+    receive    reads, acks, offsets of a group                         by topic and group; commands by handle: by group
+    admin      topics, groups, repairs; and reading everything
+    lists      contain only rows that the key may see                  ROWS
 
-A handle, a recall handle or a transaction id is worth as much as the delivery or the send that gave it: they cannot be
-guessed. What is not in the tables is done for nobody. Work that the broker does by itself does not pass here.
+Handles, recall handles and transaction ids cannot be guessed, so each proves the delivery or send that it came from. A
+command that is missing in the tables is refused. The broker's own work does not pass through Guarded.
 """
 
 from collections.abc import AsyncGenerator, Callable
@@ -41,13 +41,13 @@ from popmq_server.model.records import Subscription
 Needs = tuple[Need, ...]
 
 ADMIN = (Need("admin"),)
-#: Any key will do.
+#: Any key suffices.
 KNOWN = (Need("known"),)
-#: No key will do: no grant covers it, not even `*`.
+#: No key suffices: no grant covers it, not even `*`.
 NOBODY = (Need("nobody"),)
 
 
-# Words for the tables below. `or_admin`: what operators do in place of a client, or only look at.
+# Helpers for the tables below. `or_admin`: calls that operators make for a client, or that only read.
 
 
 def _send(topic: str, or_admin: bool = False) -> Needs:
@@ -55,7 +55,7 @@ def _send(topic: str, or_admin: bool = False) -> Needs:
 
 
 def _receive(topic: str, group: str, or_admin: bool = False) -> Needs:
-    """Reading a topic; a retry topic belongs to the pair that its name says."""
+    """Reading a topic; a retry topic belongs to the topic and group in its name."""
     if not topic.startswith(RETRY_PREFIX):
         return (Need("receive", topic, group, or_admin),)
     its_group, _, its_topic = topic.removeprefix(RETRY_PREFIX).partition("+")
@@ -64,17 +64,17 @@ def _receive(topic: str, group: str, or_admin: bool = False) -> Needs:
 
 
 def _look(topic: str, group: str) -> Needs:
-    """Looking at messages; without a topic at those of all."""
+    """Reading messages; without a topic, those of all topics."""
     return _receive(topic, group, or_admin=True) if topic else ADMIN
 
 
 def _describe(topic: str) -> Needs:
-    """That a topic is there, and its settings: for whoever does anything with it."""
+    """A topic's existence and settings: any right on the topic suffices."""
     return _look(topic, "") if topic.startswith(RETRY_PREFIX) else (Need("describe", topic),)
 
 
 def _of_group(command: Any) -> Needs:
-    """Commands that name deliveries by handles, or an owner: they know their topic, and the group is named."""
+    """Commands with handles, or with an owner: these determine the topic, and the command names the group."""
     return _receive("", command.group)
 
 
@@ -87,7 +87,7 @@ def _of_pair_or_admin(command: Any) -> Needs:
 
 
 def _looks(command: Look) -> Needs:
-    """A question is as secret as what it asks for."""
+    """A Look needs what the data that it reads needs."""
     needs = LOOKS.get(command.what)
     return NOBODY if needs is None else needs(*command.arguments)
 
@@ -96,15 +96,15 @@ def _admin(_: Any) -> Needs:
     return ADMIN
 
 
-#: What each command needs. Those marked by _admin that no face sends (Sweep, Listen, …) are the broker's own.
+#: What each command needs. Commands under _admin that no protocol sends (Sweep, Listen, …) are the broker's own.
 NEEDS: dict[type, Callable[[Any], Needs]] = {
     commands.Send: lambda command: _send(command.topic),
     commands.Recall: lambda command: _send(command.topic, or_admin=True),
-    EndTransaction: lambda _: _send("", or_admin=True),  # and the topics of its transactions: Guarded.execute
+    EndTransaction: lambda _: _send("", or_admin=True),  # and send on the topics of its transactions: Guarded.execute
     Pop: _of_pair,
     Pull: _of_pair,
     commands.Ack: _of_group,
-    commands.RenewSession: lambda _: KNOWN,  # of a client of the same key: the face names it so
+    commands.RenewSession: lambda _: KNOWN,  # the holder's name contains the access key: leases.holder
     commands.ReleaseSession: lambda _: KNOWN,
     commands.ChangeInvisibleTime: _of_group,
     commands.AttachOwner: _of_pair,
@@ -118,7 +118,7 @@ NEEDS: dict[type, Callable[[Any], Needs]] = {
     commands.QueryOffsets: _of_pair_or_admin,
     commands.SendBack: _of_pair,
     commands.SyncLite: _of_pair,
-    commands.RenewSession: lambda _: KNOWN,  # by names that the face makes of the access key and the client's id
+    commands.RenewSession: lambda _: KNOWN,  # as above
     commands.ReleaseSession: lambda _: KNOWN,
     commands.Peek: _of_pair_or_admin,
     commands.LookUp: lambda command: _look(command.topic, ""),
@@ -154,11 +154,11 @@ def _group(group: str) -> Needs:
 
 
 def _named_group(group: str, *_: Any) -> Needs:
-    """Of one group; lists of all that cannot be cut by rows are for admin."""
+    """Numbers of one group; lists of all groups that ROWS does not filter are for admin."""
     return _group(group) if group else ADMIN
 
 
-#: The same for each question of stats.py, by its arguments.
+#: What each Look needs, by its arguments.
 LOOKS: dict[str, Callable[..., Needs]] = {
     "topics": lambda topic: _describe(topic) if topic else KNOWN,
     "groups": lambda topic, group: (
@@ -178,7 +178,7 @@ LOOKS: dict[str, Callable[..., Needs]] = {
     "store": lambda: KNOWN,
 }
 
-#: Of these lists a key sees the rows that it could have asked for by name.
+#: In these lists a key sees the rows that it could have asked for by name.
 ROWS: dict[str, Callable[[Any], Needs]] = {
     "topics": lambda row: _describe(row.topic.name),
     "groups": lambda row: _receive(row.topic, row.group, or_admin=True),
@@ -187,18 +187,18 @@ ROWS: dict[str, Callable[[Any], Needs]] = {
 
 
 class Guarded:
-    """An engine that does what the caller's key allows. Every method raises Refused UNAUTHENTICATED, PERMISSION_DENIED.
+    """An Engine that enforces the caller's key. Every method raises Refused UNAUTHENTICATED, PERMISSION_DENIED.
 
-    It inherits nothing: a method that the protocol gets later is not there for the faces until it is written here.
+    It inherits nothing: a method added to Engine is unavailable to the protocols until it is written here.
     """
 
     def __init__(self, engine: Engine, keys: Keys) -> None:
         self._engine = engine
         self._keys = keys
-        self._topics: dict[int, str] = {}  # names by id, for ever: ids are given once
+        self._topics: dict[int, str] = {}  # names by id, never removed: ids are not reused
 
     def _caller(self) -> Key:
-        """Who calls, if the file of the keys still says so."""
+        """The caller's key, if the key file still contains it."""
         key = CALLER.get()
         if isinstance(key, Refused):
             raise key
@@ -207,7 +207,7 @@ class Guarded:
         return key
 
     def _allow(self, needs: Needs) -> Key:
-        """The caller's key, if it allows all that is needed: the one gate that everything here passes."""
+        """The caller's key, if it covers all needs. The check behind almost every method here."""
         key = self._caller()
         for need in needs:
             if not key.may(need):
@@ -215,7 +215,7 @@ class Guarded:
         return key
 
     async def execute(self, command: Any) -> Any:
-        """One command; of lists the rows that the key may see."""
+        """Executes one command; lists contain only the rows that the key may see."""
         key = self._allow(NEEDS.get(type(command), lambda _: NOBODY)(command))
         if isinstance(command, EndTransaction):
             await self._allow_ends(command)
@@ -224,7 +224,7 @@ class Guarded:
         return answer if visible is None else [row for row in answer if all(map(key.may, visible(row)))]
 
     async def _allow_ends(self, command: EndTransaction) -> None:
-        """A transaction belongs to its topic. One whose topic is gone is for the engine to refuse."""
+        """Checks the topic of each transaction. The engine refuses one whose topic is deleted."""
         topic_ids = {end.transaction.topic_id for end in command.ends if not isinstance(end, Refused)}
         if not topic_ids <= self._topics.keys():
             rows = await self._engine.execute(Look("topics", ("",)))
@@ -233,88 +233,88 @@ class Guarded:
             self._allow(_send(self._topics[topic_id], or_admin=True))
 
     async def pop(self, command: Pop, wait_ms: int) -> Popped:
-        """Pop; a key that is withdrawn meanwhile still gets what it waits for."""
+        """Needs receive. A key that is withdrawn while the Pop waits still gets its messages."""
         self._allow(_of_pair(command))
         return await self._engine.pop(command, wait_ms)
 
     async def wait_available(self, command: Available, min_ready: int, wait_ms: int) -> Any:
-        """As receive."""
+        """Needs receive."""
         self._allow(_of_pair(command))
         return await self._engine.wait_available(command, min_ready, wait_ms)
 
     async def pull(self, command: Pull, wait_ms: int) -> Pulled:
-        """As receive."""
+        """Needs receive."""
         self._allow(_of_pair(command))
         return await self._engine.pull(command, wait_ms)
 
     async def set_consume_mode(self, command: SetConsumeMode) -> Subscription:
-        """As receive: a new group that pulls says so first."""
+        """Needs receive, or admin: a new group that pulls sets its own mode."""
         self._allow(_of_pair_or_admin(command))
         return await self._engine.set_consume_mode(command)
 
     async def move(self, command: ResetOffsets | CloneOffsets) -> dict[int, int]:
-        """For admin."""
+        """Needs admin."""
         self._allow(ADMIN)
         return await self._engine.move(command)
 
     async def assignment(
         self, topic: str, group: str, client: str, strategy: str = "", broadcast: bool = False
     ) -> Assignment:
-        """As receive."""
+        """Needs receive."""
         self._allow(_receive(topic, group))
         return await self._engine.assignment(topic, group, client, strategy, broadcast)
 
     async def lock_queues(self, topic: str, group: str, client: str, queues: tuple[int, ...]) -> list[int]:
-        """As receive."""
+        """Needs receive."""
         self._allow(_receive(topic, group))
         return await self._engine.lock_queues(topic, group, client, queues)
 
     async def unlock_queues(self, topic: str, group: str, client: str, queues: tuple[int, ...]) -> None:
-        """As receive."""
+        """Needs receive."""
         self._allow(_receive(topic, group))
         await self._engine.unlock_queues(topic, group, client, queues)
 
     async def clients(self, group: str) -> tuple[list[Consumer], list[StreamNumbers]]:
-        """Of one group; those of all are for admin."""
+        """Needs receive, or admin, on the group; needs admin for all groups."""
         self._allow(_named_group(group))
         return await self._engine.clients(group)
 
     def forget(self, *, group: str = "", topic: str = "") -> None:
-        """For admin."""
+        """Needs admin."""
         self._allow(ADMIN)
         self._engine.forget(group=group, topic=topic)
 
     async def heartbeat(
         self, group: str, client: str, topics: frozenset[str], goodbye: bool, versioned: bool = True
     ) -> int:
-        """As receive, of every topic."""
+        """Needs receive on every topic."""
         self._allow(tuple(need for topic in sorted(topics) or [""] for need in _receive(topic, group)))
         return await self._engine.heartbeat(group, client, topics, goodbye, versioned)
 
     async def join(self, client: str, topics: tuple[str, ...]) -> Stream:
-        """As send, of every topic: checks hold whole messages."""
+        """Needs send on every topic: checks contain whole messages."""
         self._allow(tuple(need for topic in topics for need in _send(topic)) or _send(""))
         return await self._engine.join(client, topics)
 
     def leave(self, stream: Stream) -> None:
-        """For whoever has the stream, also when the key is gone."""
+        """Needs nothing: the caller owns the stream, even if its key is gone."""
         self._engine.leave(stream)
 
     async def next_check(self, stream: Stream) -> Check | None:
-        """As send; a key that was withdrawn gets no message any more."""
+        """Needs send. A withdrawn key gets no more messages."""
         check = await self._engine.next_check(stream)
         self._allow(tuple(need for topic in stream.topics for need in _send(topic)))
         return check
 
     def checked(self, check: Check) -> None:
-        """For whoever has the check."""
+        """Needs nothing: the caller owns the check."""
         self._engine.checked(check)
 
     def backup(self, bytes_per_s: int) -> AsyncGenerator[Piece, None]:
-        """For admin: it holds every message."""
+        """Needs admin: a backup contains every message."""
         self._allow(ADMIN)
         return self._engine.backup(bytes_per_s)
 
     def gauges(self, group: str, topic: str) -> tuple[int, int]:
-        """Numbers beside a row of `groups`."""
+        """Needs nothing: the numbers accompany a row of `groups`."""
         return self._engine.gauges(group, topic)
