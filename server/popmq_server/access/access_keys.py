@@ -135,7 +135,7 @@ CALLER: contextvars.ContextVar[Key | Refused | None] = contextvars.ContextVar("p
 
 
 def caller() -> Key | None:
-    """The caller's key; None without access keys. Raises Refused UNAUTHENTICATED. apache.rocketmq.v2 checks this first."""
+    """The caller's key; None without access keys. Raises Refused UNAUTHENTICATED."""
     found = CALLER.get()
     if isinstance(found, Refused):
         raise found
