@@ -16,15 +16,15 @@ from popmq_server.serving import Serving
 
 EXIT_IO = 74
 EXIT_CONFIG = 78
-#: Python hands the interpreter from thread to thread after so long, in seconds. With the default of 5 ms the event loop
-#: and the writer wait for each other: 64 single senders had p99 58 ms, with 1 ms 15 ms (architecture.md §5).
+#: Interval in seconds at which Python switches threads. With the default of 5 ms the event loop and the writer wait for
+#: each other: 64 single senders had p99 58 ms, with 1 ms 15 ms.
 SWITCH_INTERVAL_S = 0.001
 
 log = logging.getLogger("popmq")
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Serves until a signal; the exit code."""
+    """Serves until a signal; returns the exit code."""
     options = parse(argv)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
@@ -36,9 +36,9 @@ def main(argv: list[str] | None = None) -> int:
 
 
 async def _serve(options: Options) -> int:
-    """Runs one broker until SIGTERM, SIGINT or a failed commit; the exit code.
+    """Runs one broker until SIGTERM, SIGINT or a failed commit; returns the exit code.
 
-    A signal closes the port, lets running calls end (options.DRAIN_S) and gives the folder free.
+    On a signal it closes the port, lets running calls end (options.DRAIN_S) and unlocks the folder.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -53,22 +53,22 @@ async def _serve(options: Options) -> int:
         if serving.broker.failed.done():
             log.critical("%s; a restart recovers what is on disk", serving.broker.failed.result())
             return EXIT_IO
-        # To the log, not to stdout: whoever waited for the line above may have closed its end.
+        # To the log, not to stdout: the reader of the lines above may have closed the pipe.
         log.info("stopping: running calls end, then the folder is free")
     return 0
 
 
 def _settle() -> None:
-    """What a start made stays until the end, so no collection of garbage need look at it.
+    """Excludes the objects made by the start from garbage collection; they live until the process ends.
 
-    That of the oldest generation would hold the writer up for 30 ms: modules alone are 50,000 objects.
+    A collection of the oldest generation would block the writer for 30 ms: the modules alone are 50,000 objects.
     """
     gc.collect()
     gc.freeze()
 
 
 def _said(options: Options, serving: Serving) -> str:
-    """What serves where. One text: who has read its first line may close the other end."""
+    """The lines that report the open ports. One text: a reader may close the pipe after the first line."""
     lines = [f"ready on {address(options.host, serving.port)}"]
     if serving.certificate is not None:
         made = "" if options.tls_cert else ", made for development"

@@ -1,15 +1,15 @@
-"""Time is a parameter: one Clock, handed to everything that asks what time it is.
+"""Time is a parameter: everything that needs the time gets a Clock.
 
 Leases, backoff and retries run on a monotonic clock, anchored at start to max(wall clock, saved time): a step of the
-wall clock while the broker runs moves nothing (I.30). Times are milliseconds since 1970 UTC.
+wall clock while the broker runs changes nothing (I.30). Times are milliseconds since 1970 UTC.
 
     wall clock steps while running     nothing happens
-    … back before a restart            the saved time wins: time stands on the monotonic clock from there, never early
-    … ahead before a restart           leases are over by as much: the wall clock is all that a new process knows
-    a saved time over an hour ahead    reported; the wall clock is taken, stored times are set right (rebase.py)
+    … back before a restart            the saved time counts: broker time continues from there, nothing is early
+    … ahead before a restart           leases expire early by as much: a new process knows only the wall clock
+    a saved time over an hour ahead    reported; the wall clock counts, stored times are corrected (rebase.py)
 
-One thing follows the wall clock as well: a delivery time that was given as wall time (delay.py). It has come when both
-clocks say so, therefore `wall_ms`, which may step in either direction at any moment.
+`wall_ms` follows the wall clock, and may step in either direction at any moment. It serves delivery times that were
+given as wall time, which are due when both clocks have passed them (delay.py), and certificates.
 """
 
 import asyncio
@@ -18,31 +18,31 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-#: A saved time further ahead of the wall clock than this is a wall clock that was wrong then; it is not believed.
+#: A saved time further ahead of the wall clock than this is ignored: it came from a wrong wall clock.
 SAVED_AHEAD_MAX_MS = 3_600_000
 
 
 class Clock(Protocol):
-    """What the broker asks of time."""
+    """The time source of the broker."""
 
     def ahead_ms(self, saved_ms: int) -> int:
-        """By how much a saved time is ahead, when that is so much that it is not believed; else 0."""
+        """By how much a saved time is ahead, if that is too much to trust it; else 0."""
 
     def anchor(self, saved_ms: int) -> None:
         """Called once at start with the time that the store saved last (0 = none)."""
 
     def now_ms(self) -> int:
-        """The broker's time: never goes back while the process lives."""
+        """The broker's time; never goes back while the process lives."""
 
     def wall_ms(self) -> int:
-        """What the machine's clock shows now: nothing may count on it but delivery times given as wall time."""
+        """The machine's clock, for delivery times given as wall time, and for certificates; for nothing else."""
 
     def subscribe(self, moved: Callable[[], None]) -> Callable[[], None]:
-        """`moved` is called when time jumps (a fake clock only); call the answer to end that."""
+        """Calls `moved` when time jumps (a fake clock only); returns a function that unsubscribes."""
 
 
 class SystemClock:
-    """The real clock. `wall` and `monotonic` are parameters of the tests."""
+    """The real clock. `wall` and `monotonic` are parameters for tests."""
 
     def __init__(self, wall: Callable[[], float] = time.time, monotonic: Callable[[], int] = time.monotonic_ns) -> None:
         self._wall = wall
@@ -55,7 +55,7 @@ class SystemClock:
         return ahead_ms if ahead_ms > SAVED_AHEAD_MAX_MS else 0
 
     def anchor(self, saved_ms: int) -> None:
-        """Sets the origin to max(wall clock, `saved_ms`), unless that is not to be believed."""
+        """Sets the origin to max(wall clock, `saved_ms`), unless `saved_ms` is too far ahead."""
         if self.ahead_ms(saved_ms):
             saved_ms = 0
         self._origin_ms = max(self.wall_ms(), saved_ms) - self._monotonic() // 1_000_000
@@ -71,7 +71,7 @@ class SystemClock:
 
 
 class FakeClock:
-    """Time that moves when told to. `advance` returns when all who subscribed have caught up with it."""
+    """A clock that only `advance` moves. `advance` returns when all subscribers have caught up."""
 
     def __init__(self, start_ms: int = 1_700_000_000_000) -> None:
         self._now_ms = start_ms
@@ -79,11 +79,11 @@ class FakeClock:
         self._moved: list[Callable[[], None]] = []
 
     def ahead_ms(self, saved_ms: int) -> int:
-        """It does not go back, so it is never wrong."""
+        """Always 0: a fake clock does not go back."""
         return 0
 
     def anchor(self, saved_ms: int) -> None:
-        """A restart on the same fake clock goes on where the store was."""
+        """A restart on the same fake clock continues where the store was."""
         self._now_ms = max(self._now_ms, saved_ms)
 
     def now_ms(self) -> int:
@@ -93,7 +93,7 @@ class FakeClock:
         return self._now_ms + self._wall_ahead_ms
 
     def step_wall(self, ms: int) -> None:
-        """Somebody sets the machine's clock, forward or (ms < 0) back. Nobody is told, as with a real one."""
+        """Sets the machine's clock, forward or (ms < 0) back. Subscribers are not called, as with a real clock."""
         self._wall_ahead_ms += ms
 
     def subscribe(self, moved: Callable[[], None]) -> Callable[[], None]:
@@ -101,7 +101,7 @@ class FakeClock:
         return lambda: self._moved.remove(moved) if moved in self._moved else None
 
     def advance(self, ms: int) -> None:
-        """Moves time forward by `ms` ≥ 0; whatever became due has been committed when this returns."""
+        """Moves time forward by `ms` ≥ 0; everything due by then has been committed when this returns."""
         if ms < 0:
             raise ValueError("time does not go back")
         self._now_ms += ms
@@ -110,7 +110,7 @@ class FakeClock:
 
 
 def stopwatch() -> float:
-    """Seconds on a monotonic clock: for figures, never for decisions."""
+    """Seconds on a monotonic clock: for measurements, never for decisions."""
     return time.perf_counter()
 
 
@@ -126,5 +126,5 @@ def wait_until(event: threading.Condition, clock: Clock, due_ms: int | None, idl
 
 
 async def pause(seconds: float) -> None:
-    """Keeps a rate on the real clock: nothing that a client is promised depends on it."""
+    """Sleeps on the real clock, to keep a rate: no promise to a client depends on it."""
     await asyncio.sleep(max(0.0, seconds))

@@ -1,4 +1,4 @@
-"""A whole broker in this process, on threads of its own: for tests, notebooks, programs that bring their queue."""
+"""A whole broker in this process, on its own threads: for tests, notebooks, programs with a broker of their own."""
 
 import asyncio
 import pathlib
@@ -16,8 +16,8 @@ MAX_SIZE = Unnamed(1 << 30)
 class EmbeddedBroker:
     """`with EmbeddedBroker(folder) as broker: Client(broker.endpoint)`.
 
-    `data`: the data folder. `clock`: a FakeClock for tests. The others are the flags of `popmq serve`, but that no port
-    is opened unasked. Raises StartError from `start`.
+    `data`: the data folder. `clock`: a FakeClock for tests. The others are the flags of `popmq serve`, with defaults of
+    their own: any free port, no TLS, no metrics. Raises StartError from `start`.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class EmbeddedBroker:
 
     @property
     def endpoint(self) -> str:
-        """host:port, once started; of the TLS port when it is the only one."""
+        """host:port, once started; the TLS port's when it is the only one."""
         return address(self._options.host, self.port)
 
     @property
@@ -68,7 +68,7 @@ class EmbeddedBroker:
         return self
 
     async def _serve(self) -> None:
-        """The broker's own event loop, on its own thread."""
+        """Runs the broker's own event loop, on its own thread."""
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
         try:
@@ -81,9 +81,9 @@ class EmbeddedBroker:
             self._ready.set()
 
     def stop(self) -> None:
-        """Drains and gives the folder free; a second call does nothing.
+        """Drains, closes the store and unlocks the folder. Idempotent.
 
-        Parked Pops are answered empty, running calls get a few seconds.
+        Parked Pops are answered empty; running calls get a few seconds.
         """
         if self._thread is not None and self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stop.set)

@@ -1,7 +1,7 @@
-"""What the broker refuses, and why.
+"""Errors of the broker.
 
     BrokerError
-    ├── Refused            the request is at fault, or cannot be served now: typed, answered, changes nothing
+    ├── Refused            a request is invalid, or cannot be served now: typed, answered, changes nothing
     ├── StartError         the broker cannot start: one sentence with the cure, exit code 78 (EX_CONFIG)
     └── CommitFailed       a commit failed although the disk has room: the process ends with code 74 (EX_IOERR)
 
@@ -16,19 +16,19 @@ RETRYABLE = frozenset(
 
 
 class BrokerError(Exception):
-    """Everything this package raises on purpose."""
+    """Base class of the errors that this package raises."""
 
 
 class StartError(BrokerError):
-    """The broker cannot start; the message says what to do."""
+    """The broker cannot start; the message names the cure."""
 
 
 class CommitFailed(BrokerError):
-    """A commit failed with room on the disk. It is not tried again: a restart recovers what is on disk."""
+    """A commit failed with room on the disk. It is not retried: a restart recovers the data on disk."""
 
 
 class Refused(BrokerError):
-    """A request, or one entry of it, that is not done. `action` says what the caller can do about it."""
+    """A request, or one entry of it, that is not executed. `action` says what the caller can do about it."""
 
     def __init__(self, code: str, message: str, *, field: str = "", action: str = "", retry_after_ms: int = 0) -> None:
         super().__init__(message)
@@ -48,24 +48,24 @@ invalid = functools.partial(Refused, "INVALID_FIELD")
 
 
 def topic_not_found(name: str, field: str = "topic") -> Refused:
-    """The cure is the command that makes it."""
+    """The action is the command that creates the topic."""
     return Refused("TOPIC_NOT_FOUND", f"there is no topic {name!r}", field=field, action=f"popmq topic create {name}")
 
 
 def group_not_found(name: str, field: str = "group") -> Refused:
-    """The cure is the command that makes it."""
+    """The action is the command that creates the group."""
     return Refused("GROUP_NOT_FOUND", f"there is no group {name!r}", field=field, action=f"popmq group create {name}")
 
 
 def bad_handle(field: str, why: str) -> Refused:
-    """Not a handle, damaged, or of another group."""
+    """Malformed, damaged, or of another group."""
     return Refused(
         "INVALID_HANDLE", why, field=field, action="pass a handle exactly as Pop gave it, with the group that popped"
     )
 
 
 def lapsed(field: str) -> Refused:
-    """A late ack is a normal outcome, not an accident: it has a name and changes nothing."""
+    """A late ack is a normal outcome: it has its own code and changes nothing."""
     return Refused(
         "HANDLE_LAPSED",
         "this delivery is over: it was acked, released or rejected, or its lease ran out",
@@ -75,12 +75,12 @@ def lapsed(field: str) -> Refused:
 
 
 def unavailable(why: str) -> Refused:
-    """Nothing was promised; the same request may be sent again."""
+    """The same request may be sent again."""
     return Refused("UNAVAILABLE", why, action="retry with backoff", retry_after_ms=200)
 
 
 class NoRoom(Refused):
-    """STORAGE_FULL: the store has no room for this. `why` has the figures."""
+    """STORAGE_FULL: the store has no room for this. `why` contains the figures."""
 
     def __init__(self, why: str) -> None:
         super().__init__(
@@ -92,7 +92,7 @@ class NoRoom(Refused):
 
 
 class Later(Refused):
-    """BUSY: the transaction has done enough of its kind. The broker asks again for those entries (broker.py)."""
+    """BUSY: the entry's dead letters did not fit into this commit. The broker resubmits the entry (broker.py)."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -104,5 +104,5 @@ class Later(Refused):
 
 
 def storage_full(why: str) -> Refused:
-    """No room for new messages; `why` has the figures."""
+    """No room for new messages; `why` contains the figures."""
     return NoRoom(why)

@@ -1,4 +1,4 @@
-"""Every knob of the broker: default, unit, limit, flag."""
+"""All options of the broker: default, unit, limit, flag."""
 
 import argparse
 import os
@@ -8,38 +8,38 @@ from typing import NamedTuple
 
 
 class Unnamed(int):
-    """A default that nobody asked for.
+    """A default, as opposed to a value that the user named.
 
-    A port: where it is taken the broker starts without it, and says so; a second broker on one machine names its
-    `--port`, and must not fail for ports that it never heard of. The limit of the data file: one that was set while the
-    broker ran holds instead.
+    A port: if it is taken, the broker starts without it and reports so. The user of a second broker on one machine
+    names its `--port`, and it must not fail for ports that nobody named. The limit of the data file: a limit that was
+    set while the broker ran takes precedence.
     """
 
 
 HOST = "127.0.0.1"
 PORT = 8081
-#: Some official clients insist on TLS and want it without being configured.
+#: Some official clients use TLS unless configured otherwise, so it is on by default.
 TLS_PORT = Unnamed(8082)
 METRICS_PORT = Unnamed(9464)
 DATA = pathlib.Path("popmq-data")
 MAX_SIZE = Unnamed(64 << 30)
 MAX_SIZE_MIN = 16 << 20
-#: Half of what a process can address, since the whole map is one mapping.
+#: Half of a process's address space, since the whole map is one mapping.
 MAX_SIZE_MAX = 64 << 40
 #: How long a stopping broker lets running calls end, in seconds.
 DRAIN_S = 5.0
 
 
-#: How calls come in: grpcio's server, or our own (popmq_http2).
+#: The gRPC server: grpcio's, or PopMQ's own (popmq_http2).
 TRANSPORTS = ("grpcio", "python")
 TRANSPORT = os.environ.get("POPMQ_TRANSPORT", "grpcio")
 
 
 class Options(NamedTuple):
-    """What `popmq serve` takes.
+    """The options of `popmq serve`.
 
-    `max_size` bounds the data file; it is address space, not disk, so the default is generous. `sync` is what an OK
-    means: only `full` survives a power cut whole.
+    `max_size` bounds the data file; it is address space, not disk, so the default is generous. `sync` decides what an
+    OK guarantees: only with `full` all answered writes survive a power failure.
     """
 
     data: pathlib.Path = DATA
@@ -50,9 +50,9 @@ class Options(NamedTuple):
     sync: str = "full"  # full: fsync before every OK; meta, none: see `--help`
     tls_port: int = 0  # 0 = off; `popmq serve` opens TLS_PORT
     tls_only: bool = False  # `port` stays closed
-    tls_cert: pathlib.Path | None = None  # None: one for development, made in the data folder
+    tls_cert: pathlib.Path | None = None  # None: a development certificate, made in the data folder
     tls_key: pathlib.Path | None = None
-    access_keys: pathlib.Path | None = None  # None: whoever reaches a port may do everything
+    access_keys: pathlib.Path | None = None  # None: anyone who reaches a port may do everything
     transport: str = TRANSPORT
 
 
@@ -65,7 +65,7 @@ _SIZE = re.compile(r"(\d{1,20}(?:\.\d{1,20})?)\s*(?:([KMGT])(?:IB)?)?", re.ASCII
 
 
 def size(text: str) -> int:
-    """Bytes from `1073741824`, `512MiB`, `1.5GiB`. Raises argparse.ArgumentTypeError."""
+    """Parses a size in bytes: `1073741824`, `512MiB`, `1.5GiB`. Raises argparse.ArgumentTypeError."""
     found = _SIZE.fullmatch(text.strip())
     if found is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not a size: name bytes, or KiB, MiB, GiB, TiB, e.g. 20GiB")
@@ -81,14 +81,14 @@ def _max_size(text: str) -> int:
 
 
 def _port(text: str) -> int:
-    """A port, or 0 for what the flag says about 0."""
+    """A port, or 0, whose meaning depends on the flag."""
     if not text.isascii() or not text.isdecimal() or len(text) > 5 or int(text) > 65535:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port: 0–65535")
     return int(text)
 
 
 def parse(argv: list[str] | None = None) -> Options:
-    """Flags → Options; exits with a usage message when they do not fit."""
+    """Flags → Options; exits with a usage message when they are invalid."""
     parser = argparse.ArgumentParser(prog="popmq serve", description="Serve a PopMQ broker from one data folder.")
     parser.add_argument(
         "--data",
@@ -136,7 +136,7 @@ def parse(argv: list[str] | None = None) -> Options:
 
 
 def _add_secure(parser: argparse.ArgumentParser) -> None:
-    """TLS, and who may do what."""
+    """Adds the flags for TLS and access keys."""
     parser.add_argument(
         "--tls-port",
         type=_port,
@@ -160,7 +160,7 @@ def _add_secure(parser: argparse.ArgumentParser) -> None:
 
 
 def _fault(options: Options) -> str:
-    """What is wrong with flags that do not fit together; "" = nothing."""
+    """The fault of flags that contradict each other; "" = none."""
     if bool(options.tls_cert) != bool(options.tls_key):
         return "--tls-cert and --tls-key belong together: name both files, or neither"
     if options.transport not in TRANSPORTS:  # a default from the environment is not checked by argparse

@@ -1,4 +1,4 @@
-"""One broker with its ports, inside an event loop: what `popmq serve` and `popmq.testing` both run."""
+"""One broker with its ports, inside an event loop: used by `popmq serve` and `popmq.testing`."""
 
 import asyncio
 import errno
@@ -18,14 +18,14 @@ from popmq_server.options import DRAIN_S, Options, Unnamed
 
 log = logging.getLogger("popmq")
 
-#: A scrape that the engine does not answer in so many seconds fails.
+#: A scrape fails if the engine does not answer within this many seconds.
 SCRAPE_S = 5.0
 
 
 class Serving:
-    """`async with`: everything open on entry, the port last; all closed on exit, the port first.
+    """`async with`: opens everything on entry, the port last; closes everything on exit, the port first.
 
-    A failure on the way in closes what was open and raises StartError with the cure.
+    A failure on entry closes what was open, and raises; StartError names the cure.
     """
 
     def __init__(self, options: Options, clock: Clock) -> None:
@@ -33,11 +33,11 @@ class Serving:
         self._clock = clock
         self.port = options.tls_port  # the TLS port, when it is the only one
         self.certificate: pathlib.Path | None = None
-        #: What nobody asked for and is not served, since its port is taken: (what, its flag, the port).
+        #: Default ports that are not served, because they are taken: (purpose, flag, port).
         self.left_out: list[tuple[str, str, int]] = []
 
     async def __aenter__(self) -> "Serving":
-        """Keys, store, scan, writer, scrape port, and the port last: who connects finds a broker that is ready."""
+        """Opens keys, store, scan, writer, scrape port, and the port last, so that clients meet a ready broker."""
         options = self._options
         metrics = Metrics(synced=options.sync != "none")
         keys = Keys(options.access_keys) if options.access_keys else None
@@ -58,7 +58,7 @@ class Serving:
         return self
 
     def _serve_tls(self) -> None:
-        """Opens the port with TLS. Who names a certificate, or wants no other port, has asked for it."""
+        """Opens the TLS port. A port in use is an error only if a flag asked for TLS."""
         options, made = self._options, self._certificate()
         asked = options.tls_only or options.tls_cert is not None or not isinstance(options.tls_port, Unnamed)
         try:
@@ -71,14 +71,14 @@ class Serving:
             self.certificate = made.cert
 
     def _certificate(self) -> Certificate:
-        """The given one, or one for development that the data folder keeps."""
+        """The configured certificate, or the development certificate in the data folder."""
         options = self._options
         if options.tls_cert and options.tls_key:
             return Certificate(options.tls_cert, options.tls_key, self._clock)
         return development(options.data, options.host, self._clock)
 
     def _serve_metrics(self, port: int) -> None:
-        """Opens the scrape port. A scrape asks the engine among the commands, so its numbers fit together."""
+        """Opens the scrape port. A scrape gets the engine's numbers by Look commands."""
         loop, broker = asyncio.get_running_loop(), self.broker
 
         async def look() -> Seen:
@@ -109,7 +109,7 @@ class Serving:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """In reverse: parked Pops, the port, the scrape port, the writer, the store."""
+        """Closes in reverse: parked Pops, the port, the scrape port, the writer, the store."""
         self.broker.close_waits()
         await self._server.stop(DRAIN_S)
         self._metrics.close()
