@@ -29,7 +29,7 @@ class Engine(Protocol):
     """What a protocol may call. Every method raises `Refused` for a request that is not executed."""
 
     async def execute(self, command: Any) -> Any:
-        """Runs one command; the answer is durable."""
+        """Runs one command; the answer has been committed."""
 
     async def pop(self, command: Pop, wait_ms: int) -> Popped:
         """Pops, waiting up to `wait_ms` while no message is deliverable."""

@@ -1,4 +1,4 @@
-"""The parking lot of long polls: park, wake one, hand on, undo.
+"""Long polls: parks calls that wait, wakes them after commits, and hands unused wakes on.
 
 A Pop that found nothing parks only if nothing became deliverable since its look: each (group, topic) has a generation,
 which a commit that makes a message deliverable raises. Comparing the generation, parking and waking all happen in the

@@ -38,7 +38,7 @@ IN_FLIGHT_LIMIT_MAX = 1_000_000
 class AdminService:
     """The control plane. `native` formats a group's numbers.
 
-    This service validates settings; the engine compares them with what exists. Changes are durable when it answers.
+    This service validates settings; the engine compares them with what exists. Changes are committed when it answers.
     """
 
     def __init__(self, engine: Engine, native: NativeService, store: Store, metrics: Metrics, rates: Rates) -> None:
