@@ -4,7 +4,7 @@
     consume mode PULL    allocate     each queue belongs to one client, by the requested strategy (S3.19–S3.23)
 
     8 queues, 3 clients      AVG        0 1 2 │ 3 4 5 │ 6 7          equal stretches, the first get the remainder
-                             CIRCLE     0 3 6 │ 1 4 7 │ 2 5          dealt out one by one
+                             CIRCLE     0 3 6 │ 1 4 7 │ 2 5          assigned one by one
                              CONSISTENT_HASH                         few queues move when a client comes or goes
                              MACHINE_ROOM                            equal shares of rooms, then of their clients
                              CONFIG                                  a list of the client's own: never requested
@@ -64,7 +64,7 @@ def assign(queues: int, clients: Sequence[str], client: str, share_number: int) 
 
 
 def average(queues: int, clients: int, place: int) -> range:
-    """The share of the client at `place` when queues are dealt out in equal stretches (S3.19); may be empty."""
+    """The share of the client at `place` when queues are assigned in equal stretches (S3.19); may be empty."""
     size, more = divmod(queues, clients)
     start = place * size + min(place, more)
     return range(start, start + size + (place < more))
@@ -132,7 +132,7 @@ def by_machine_room(queues: Sequence[int], clients: Sequence[str], client: str) 
     """MACHINE_ROOM (S3.23): client ids have the form room@name; ids without a room share the room "".
 
     In the reference, brokers are in rooms and a client reads those of its own. PopMQ is one broker, so its queues are
-    dealt out to the rooms in equal stretches; the clients of a room share these, the remainder one by one.
+    assigned to the rooms in equal stretches; the clients of a room share these, the remainder one by one.
     """
     if not _checked(queues, clients, client):
         return ()
