@@ -1,28 +1,28 @@
-"""Group commit: all commands that wait run in one transaction; they are answered after its commit.
+"""Group commit: runs a batch of commands in one transaction; the answers are sent after its commit.
 
-    run:  acks, renewals …  →  revive, housekeeping  →  sends  →  chunks written  →  pops  →  flush  →  commit  →  merge
+    run:  acks, renewals …  →  revive, housekeeping  →  sends  →  write chunks  →  pops  →  flush  →  commit  →  merge
 
-A command that raises after it wrote is taken out and answered, and the others run again in a fresh transaction: one bad
-request cannot hurt its neighbours (I.28). A commit that fails while the disk is full refuses what needs room and tries
-the rest once; one that fails with room on the disk is final: CommitFailed, and a restart recovers what is on disk.
+If a command raises after it wrote, `Core` answers it and runs the other commands again in a new transaction, so one bad
+request does not affect the rest of its batch. If a commit fails because the map or the disk is full, `Core` retries the
+batch in parts, then without commands that need room. If the disk has room the failure is final: CommitFailed.
 
-What fails, and what becomes of the others:
+Failures, and what happens to the rest of the batch:
 
     a command refuses before it wrote      it is answered, nothing else happens
-    a command refuses or raises later      it is answered, the group runs again without it
-    there is no room for it (space.py)     STORAGE_FULL; a job is postponed by RETRY_MS
-    the map is full at a put               the same, for the command or the job that met it
-    a piece of a job raises                the job, or the lease or topic that it was at, is postponed: jobs.py
-    the commit meets a full map or disk    the reserve of the disk is given back, and the group runs apart:
+    a command refuses or raises later      it is answered, the batch runs again without it
+    no room for a command (space.py)       STORAGE_FULL; a job is postponed by RETRY_MS
+    the map is full at a put               the same, for the command or job that made the put
+    a piece of a job raises                the job, or its lease or topic that failed, is postponed: jobs.py
+    the commit meets a full map or disk    the disk reserve is released, and the batch runs in parts:
 
-        acks … │ job │ job │ … │ sends, pops      a transaction each, without what needs room; of commands whose
-                                                  transaction fails as well each is tried alone, then UNAVAILABLE;
+        acks … │ job │ job │ … │ sends, pops      one transaction each; if it fails, the commands run again without
+                                                  those that need room, then one by one, then UNAVAILABLE;
                                                   a job is postponed, and its next piece is smaller
 
-    the store is nearly full (space.tight) each group runs apart, with what needs as much room as is left
+    the store is nearly full (space.tight) each batch runs in parts, within the room that is left
     the commit fails with room on disk     UNAVAILABLE for all, and the process ends
 
-No thread and no socket here: `Core.run` is a function of (store, commands, clock), which is how the tests drive it.
+This module uses no thread and no socket: tests call `Core.run` with a store, commands and a clock.
 """
 
 import itertools
@@ -49,33 +49,33 @@ from popmq_server.writer.handlers import HANDLERS
 
 log = logging.getLogger("popmq.core")
 
-#: Commands of a group that could not be written one by one before the others are given up.
+#: Consecutive failures of single commands after which the rest of the batch is not tried.
 GIVE_UP_AFTER = 3
-#: What a Pop writes besides its members: CheckPoint, lease, positions.
+#: Bytes that a Pop writes besides its members: CheckPoint, lease, positions.
 POP_BYTES = 16 << 10
-#: The broker's time is saved at most so often.
+#: Minimum interval between two saves of the broker's time.
 SAVE_TIME_MS = 1000
 
 
 class Committed(NamedTuple):
-    """What one `run` did."""
+    """The outcome of one `run`."""
 
-    results: list[Any]  # an answer or an exception for each command, or answers.NEXT_GROUP: it was not run
+    results: list[Any]  # for each command an answer, an exception, or answers.NEXT_GROUP: it did not run
     woken: set[tuple[str | None, str]]
     wrote: bool  # whether there was anything to commit
-    seconds: float = 0.0  # the whole group, fsync included
+    seconds: float = 0.0  # the whole batch, fsync included
     timed: Timed = Timed([], [], [], [])
     arrived: Collection[tuple[str | None, str]] = ()  # queues that became longer
     events: Sequence[Event] = ()  # for the metrics; they are in the log already
 
 
 class _Group:
-    """Commands that run together, and the answer of each."""
+    """The commands of one commit batch, and the answer of each."""
 
     def __init__(self, commands: list[Any]) -> None:
         self.commands = commands
         self.results: list[Any] = [None] * len(commands)
-        #: Bytes of messages in the answers of its transactions that have ended: answers.py.
+        #: Message bytes in the answers of its committed transactions: answers.py.
         self.answered = 0
 
     def lane(self, place: int) -> int:
@@ -90,7 +90,7 @@ def _nothing(_: Tx) -> Timed:
 
 
 def _joined(results: list[Any], parts: list[Committed]) -> Committed:
-    """What several transactions of one group did."""
+    """The combined outcome of several transactions of one batch."""
     timed = Timed(
         *(list(itertools.chain.from_iterable(kind)) for kind in zip(*(part.timed for part in parts), strict=True))
     )
@@ -102,7 +102,7 @@ def _joined(results: list[Any], parts: list[Committed]) -> Committed:
 
 
 def _refusal(tx: Tx, command: Any) -> Refused | None:
-    """Whether there is room for a command; what else it writes it asks for itself."""
+    """The refusal of a command that has no room, or None. Handlers check the room for anything else they write."""
     if isinstance(command, Send):
         fits = tx.room.has(space.STORE, command.bytes + space.MESSAGE_BYTES * len(command.entries))
     elif isinstance(command, Pop):
@@ -123,10 +123,10 @@ class _Poisoned(Exception):
 
 
 class Core:
-    """The engine without threads: owns the state, runs commands in groups."""
+    """The engine without threads: owns the state, runs commands in commit batches."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
-        """Scans what must be known (never history); the clock is anchored to the saved time."""
+        """Loads the state (never history) and anchors the clock to the saved time."""
         self.store = store
         self.clock = clock
         self.state = State()
@@ -146,7 +146,7 @@ class Core:
         self._look_ahead()
 
     def _load(self) -> None:
-        """Reads the state. A store that cannot be read keeps its format, for the release that wrote it."""
+        """Loads the state. If this fails the store keeps its format, for the release that wrote it."""
         saved_ms = self._read()
         if ahead_ms := self.clock.ahead_ms(saved_ms):
             rebase.rebase(self.store, saved_ms - ahead_ms, ahead_ms)
@@ -156,7 +156,7 @@ class Core:
         self.store.adopt()
 
     def _read(self) -> int:
-        """Loads the state; the time that was saved last."""
+        """Loads the state; returns the last saved time."""
         tx = self.store.begin(write=False, views=False)
         try:
             self.state.load(tx)
@@ -168,7 +168,7 @@ class Core:
         return Tx(self.state, self.store, self.clock.now_ms(), self.clock.wall_ms())
 
     def _look_ahead(self) -> None:
-        """At start: what became due while nobody was there is due now."""
+        """Computes `next_due_ms` from the timetable: at start, and after jobs that ran in transactions of their own."""
         tx = self._begin()
         try:
             self.next_due_ms = self.timetable.next_ms(tx)
@@ -176,9 +176,9 @@ class Core:
             tx.abort()
 
     def run(self, commands: list[Any]) -> Committed:
-        """Runs a group; every command gets an answer or an exception. Raises CommitFailed: end the process.
+        """Runs a batch; every command gets an answer or an exception. On CommitFailed the process must end.
 
-        `order` is stable within a lane, so requests of one client keep their order.
+        The sort is stable, so commands of one lane keep their order.
         """
         group = _Group(commands)
         order = sorted(range(len(commands)), key=group.lane)
@@ -195,7 +195,7 @@ class Core:
         return self._apart(group, order, shut)._replace(seconds=stopwatch() - began)
 
     def _between(self, group: "_Group", order: list[int]) -> list[int]:
-        """Runs what moves the map, which no transaction may be open for; the places of the other commands."""
+        """Runs SetMaxSize commands, which need that no transaction is open; returns the places of the others."""
         others = []
         for place in order:
             command = group.commands[place]
@@ -206,7 +206,7 @@ class Core:
         return others
 
     def _set_max_size(self, size: int) -> Refused | None:
-        """What the store holds has to fit. A failure leaves everything as it was. Raises CommitFailed."""
+        """Sets the map size; refuses one below the pages in use. A failure changes nothing. Raises CommitFailed."""
         before, reached = self.store.map_bytes, self.store.pages_reached * self.store.page_bytes
         with reading(self.store) as kv:
             used = kv.used_pages() * self.store.page_bytes
@@ -230,9 +230,9 @@ class Core:
         return None
 
     def _attempt(self, group: "_Group", order: list[int], time: "_TimesWork", *, shut: bool = False) -> Committed:
-        """One transaction of commands and of what time asks for. Raises MapFull or DiskFault when its commit does.
+        """One transaction of commands and due jobs. Raises MapFull or DiskFault when its commit does.
 
-        The loop ends because each round takes a command out of `order`, or postpones a job or a lease.
+        The loop ends because each round removes a command from `order`, or postpones a job or an item of it.
         """
         while True:
             tx = self._begin_with_room(shut)
@@ -253,7 +253,7 @@ class Core:
                 raise
 
     def _begin_with_room(self, shut: bool) -> Tx:
-        """A transaction that knows its room. Where pages that were given back are missed they are waited for."""
+        """Begins a transaction with its Room. If freed pages are needed, makes a commit first that releases them."""
         tx = self._begin()
         tx.room = self.space.room(tx.kv, self._holder, shut=shut)
         if self.space.recovers:
@@ -273,8 +273,8 @@ class Core:
         return backlog.greatest_backlog(self.state)
 
     def _run(self, tx: Tx, group: "_Group", order: list[int], time: "_TimesWork") -> Timed:
-        """Runs the commands lane by lane; time has its turn between acks and sends, so that an ack beats the
-        revive.
+        """Runs the commands lane by lane. Due jobs run between acks and sends, so an ack in this batch takes effect
+        before the revive.
         """
         timed: Timed | None = None
         for place in order:
@@ -298,9 +298,9 @@ class Core:
     # ── When the store is nearly full ────────────────────────────────────────────────────────────────────────────
 
     def _apart(self, group: "_Group", order: list[int], shut: bool) -> Committed:
-        """Acks, each job that is due, and the other commands, in transactions of their own, in the usual order.
+        """Runs acks, each due job, and the other commands in separate transactions, in the usual order.
 
-        So whoever meets a lack of pages at its commit is known, and is tried again alone or smaller.
+        This isolates the part whose commit lacks pages, so it can be retried alone or with smaller bounds.
         """
         acks = [place for place in order if group.lane(place) == LANE_ACK]
         parts = [self._alone(group, acks, shut)]
@@ -319,7 +319,7 @@ class Core:
             tx.abort()
 
     def _job_alone(self, job: jobs.Job, shut: bool) -> Committed:
-        """One piece of one job. One that cannot be committed is postponed, and smaller the next time."""
+        """One piece of one job. If its commit fails the job is postponed, and its next piece is smaller."""
 
         def piece(tx: Tx) -> Timed:
             did = Timed([], [], [], [])
@@ -335,7 +335,7 @@ class Core:
             return Committed([], set(), False)
 
     def _alone(self, group: "_Group", order: list[int], shut: bool) -> Committed:
-        """Commands without time's work: together, then without what needs room, then one by one."""
+        """Runs commands without jobs: together, then refusing those that need room, then one by one."""
         for closed in (False, True)[shut:] if order else ():
             try:
                 return self._attempt(group, order, _nothing, shut=closed)
@@ -348,7 +348,7 @@ class Core:
         return Committed(group.results, set(), False)
 
     def _one_by_one(self, group: "_Group", order: list[int]) -> Committed:
-        """After GIVE_UP_AFTER that failed in a row the others are not tried: each try is a write to a sick disk."""
+        """Stops after GIVE_UP_AFTER consecutive failures: each try is a write to a failing disk."""
         parts: list[Committed] = []
         failed = 0
         for place in order:
@@ -363,8 +363,8 @@ class Core:
     # ── Commands and time ────────────────────────────────────────────────────────────────────────────────────────
 
     def _handle(self, tx: Tx, command: Any, place: int, results: list[Any]) -> Any:
-        """One command. It may raise before it wrote (a plain refusal) or after (the group must run again without
-        it).
+        """Runs one command; returns its answer or refusal. Raises _Poisoned if it failed after it wrote, or the map is
+        full.
         """
         before = tx.dirty
         try:
@@ -386,20 +386,20 @@ class Core:
         return results[place]
 
     def _report(self, failure: jobs.JobFailed) -> None:
-        """A full map is no fault of the broker, and is told where commands are refused for it."""
+        """Logs and counts a failed job. A full map is not a fault of the broker; refused commands report it."""
         if not failure.full:
             self.stuck += 1
             log.exception("%s failed; it is tried again in %d s", failure, jobs.POSTPONE_MS // 1000)
 
     def _timed(self, tx: Tx) -> Timed:
-        """What time asks for, in bounded pieces."""
+        """Runs one bounded piece of each due job."""
         did = Timed([], [], [], [])
         if self.next_due_ms is not None and self.next_due_ms <= tx.now_ms:
             self.timetable.run(tx, did)
         return did
 
     def _after_fault(self, fault: Exception) -> None:
-        """A commit failed: the disk's reserve is given to the next. Raises CommitFailed when the disk has room."""
+        """After a failed commit: releases the disk reserve for the next. Raises CommitFailed if the disk has room."""
         full = isinstance(fault, MapFull) or self.store.disk_free() < space.DISK_FREE_STORE
         log.error("a commit failed: %s; %s", fault, "trying apart what frees room" if full else "ending")
         if not full:
@@ -408,8 +408,8 @@ class Core:
         self.store.end_copies("a commit found no room")
 
     def _commit(self, tx: Tx, results: list[Any], timed: Timed) -> Committed:
-        """Puts what the tables changed, syncs, and only then lets memory know. A group that wrote nothing syncs
-        nothing.
+        """Flushes the tables, commits with a sync, and only then merges the changes into memory. A batch that wrote
+        nothing makes no commit.
         """
         state = tx.state
         wrote = tx.kv.writes > 0 or bool(changed(state.transactional))
@@ -426,11 +426,11 @@ class Core:
                 log.warning("%s", sentence)
         else:
             self.next_due_ms = self.timetable.next_ms(tx)
-            tx.merge()  # a sign of life of a watch has nothing to commit, and is true all the same
+            tx.merge()  # keeps a refreshed watch: it lives in memory only
             tx.abort()
         self._reporter.report(tx.events, tx.now_ms)
         return Committed(results, tx.woken, wrote, timed=timed, arrived=tx.arrived, events=tx.events)
 
     def close(self) -> None:
-        """Gives the data folder free; what was answered is on disk."""
+        """Closes the store; everything that was answered is on disk."""
         self.store.close()

@@ -1,4 +1,6 @@
-"""Which function runs which command: each takes the transaction and the command, and answers or raises Refused."""
+"""Which function runs which command: each takes the transaction and the command, and returns an answer or raises
+Refused.
+"""
 
 from collections.abc import Callable
 from typing import Any

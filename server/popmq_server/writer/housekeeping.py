@@ -1,11 +1,11 @@
-"""Jobs that tidy up: removal of what was deleted, sweeps, trims, and once a minute retention, request numbers, ids and
-transactions that are too old, and subscriptions that nobody reads.
+"""Maintenance jobs: removal of deleted topics and groups, sweeps, trims; and once a minute retention, lite topic and
+size checks, and removal of old request numbers, unique ids, ended transactions and idle subscriptions.
 
-Each is a job of its own (jobs.py): one that fails stops no other. No piece does more than a bounded amount in the
-transaction that it is given; what is left goes on in the next one, behind the clients' commands.
+Each is a separate job (jobs.py), so a failing job does not stop the others. Each piece does a bounded amount of work in
+the transaction that it is given; the next piece runs in a later transaction, after the clients' commands.
 
-Where the last piece stopped is remembered in memory only: after a restart, or a commit that failed, a piece is done
-again, which finds less to do.
+The position of the last piece is kept in memory only. A piece repeated after a restart or a failed commit finds less to
+do.
 """
 
 from collections.abc import Callable, Hashable, Iterable
@@ -21,12 +21,12 @@ from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import DEDUP_VALUE
 
 TICK_MS = 60_000
-#: Request numbers looked at in one piece.
+#: Request numbers checked in one piece.
 DEDUP_SWEEP = 1000
 
 
 def jobs(now_ms: int) -> tuple[Job, ...]:
-    """All of them. What was deleted goes first: it may be large."""
+    """All maintenance jobs. Removal comes first: deleted topics may be large."""
     minutely: tuple[tuple[str, Callable[[Tx], bool]], ...] = (
         ("retention", retention.Retention().run),
         ("request numbers", Requests().forget),
@@ -40,12 +40,12 @@ def jobs(now_ms: int) -> tuple[Job, ...]:
 
 
 def _soonest(job: Job, tx: Tx, items: Iterable[Hashable]) -> int | None:
-    """Now, when an item is there that is not postponed."""
+    """When the first item is due: now, or when its postponement ends; None if there are no items."""
     return min((max(tx.now_ms, job.not_before(item)) for item in items), default=None)
 
 
 class Purging(Job):
-    """Removes what a deleted topic or group left: one piece of one of them."""
+    """Removes the records of deleted topics and groups, one piece of one of them at a time."""
 
     name = "removal of what was deleted"
 
@@ -61,7 +61,7 @@ class Purging(Job):
 
 
 class Sweeping(Job):
-    """Goes on with a reset or a switch of the consume mode whose caller has gone."""
+    """Continues resets and consume mode switches in the background, so they finish without their caller."""
 
     name = "sweep"
 
@@ -77,7 +77,7 @@ class Sweeping(Job):
 
 
 class Trimming(Job):
-    """Makes topics fit their limit of bytes."""
+    """Trims topics to their size limit."""
 
     name = "trim"
 
@@ -89,9 +89,9 @@ class Trimming(Job):
 
 
 class Minutely(Job):
-    """Begins once a minute, and goes on until `piece` says that nothing more is to do now.
+    """Starts once a minute and runs in each transaction until `piece` returns False.
 
-    One that has ended does not begin again before the next minute, since some go round over what has to stay.
+    It then pauses for a minute, because some pieces visit entries again that they must keep.
     """
 
     def __init__(self, what: str, piece: Callable[[Tx], bool], now_ms: int) -> None:
@@ -109,13 +109,13 @@ class Minutely(Job):
 
 
 class Requests:
-    """Request numbers of producers."""
+    """Removes old request numbers of producers."""
 
     def __init__(self) -> None:
         self._at = b""
 
     def forget(self, tx: Tx) -> bool:
-        """Drops request numbers that are too old; whether there are more to look at."""
+        """Drops request numbers older than DEDUP_KEEP_MS; returns whether there are more to check."""
         stale = []
         for seen, (key, value) in enumerate(tx.kv.scan("dedup", b"", self._at)):
             if seen == DEDUP_SWEEP:

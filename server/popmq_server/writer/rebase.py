@@ -1,21 +1,21 @@
-"""Rebase: sets stored times right after the wall clock was ahead and somebody set it back.
+"""Rebase: corrects stored times after the wall clock was ahead and was set back.
 
     wall clock   ── right ──┐            ┌── right ──▶       a process takes the wall clock when it starts, and keeps
                             └─ ahead ────┘                   its own time from then on (clock.py)
-    stored       times ≤ now: kept       times > now: less what the saved time is ahead by
+    stored       times ≤ now: kept       times > now: moved back by (saved time - wall clock)
 
-The last time that the store saved is the moment in which it stopped, by the wrong clock. What had a minute left then
-has a minute left now: every stored time behind now moves back by (saved time - wall clock). That is what waits (leases
-and backoff, owners, delays, checks of half messages), what is remembered for a while (request numbers, unique ids, ends
-of transactions, redriven letters, idle lite topics and subscriptions), and the times of chunks, by which retention and
-timestamps find them. Marks of retention are said anew (marks.py). Messages, retries and history go on telling the
-wrong time.
+The last saved time is about when the broker stopped, by the wrong clock. A lease that had a minute left then has a
+minute left now: every stored time after now moves back by (saved time - wall clock). This covers timers (leases and
+backoff, owners, delays, checks of half messages), records that are kept for a while (request numbers, unique ids, ended
+transactions, redriven dead letters, idle lite topics and subscriptions), and the times of chunks, which retention and
+lookups by timestamp use. The next mark of retention replaces those ahead of the clock (marks.py). Messages, retry
+entries and history keep the wrong times.
 
-A time that a sender named (deliver_at_ms) is wall time: it stays. A recall handle holds the due time of its message, so
-`recall` looks for one that moved under each amount that stands in `meta`.
+A delivery time set by the sender (deliver_at_ms) is wall time and stays. A recall handle holds the due time of its
+message, so `recall` also looks for the message at each amount that `meta` lists.
 
-All in one transaction, before anything runs: after a crash in the middle nothing has happened, and the next start does
-it. It takes some 10 s for a million of what waits, or of chunks that were stored by the wrong clock.
+Rebase is one transaction before anything else runs: after a crash in the middle nothing has changed, and the next start
+repeats it. It takes some 10 s for a million timers, or chunks that were stored by the wrong clock.
 """
 
 import itertools
@@ -35,7 +35,7 @@ from popmq_server.topics.topic import IDX_HEAD
 
 log = logging.getLogger("popmq.rebase")
 
-#: Rows that are read before they are changed.
+#: Rows that are read at once before they are changed.
 _ROWS = 1000
 _SAVED = Counters._fields.index("saved_ms") * U64.size
 
@@ -43,7 +43,7 @@ Row = tuple[bytes, bytes]
 
 
 class Move(NamedTuple):
-    """By how much what is later than `now_ms` is moved."""
+    """Moves times after `now_ms` back by `by_ms`; NEVER stays."""
 
     now_ms: int
     by_ms: int
@@ -55,7 +55,7 @@ class Move(NamedTuple):
         return self(seconds * 1000) // 1000
 
     def fields(self, raw: bytes, layout: struct.Struct, *places: int) -> bytes:
-        """`raw` with these fields of its head moved."""
+        """Returns `raw` with these fields of its head moved."""
         fields = list(layout.unpack_from(raw))
         for place in places:
             fields[place] = self(fields[place])
@@ -63,7 +63,7 @@ class Move(NamedTuple):
 
 
 def rebase(store: Store, now_ms: int, by_ms: int) -> None:
-    """Moves all stored times that are later than now. Raises StartError where there is no room for it."""
+    """Moves all stored times that are later than `now_ms`. Raises StartError if there is no room for it."""
     kv, move, count = store.begin(), Move(now_ms, by_ms), 0
     try:
         for name, change in _CHANGES.items():
@@ -87,7 +87,7 @@ def rebase(store: Store, now_ms: int, by_ms: int) -> None:
 
 
 def _rewrite(kv: Transaction, name: str, move: Move, change: Callable[[Move, bytes, bytes], Row]) -> int:
-    """How many rows were changed. No key grows, so none of them is met twice."""
+    """Rewrites a table; returns the number of changed rows. No key grows, so no row is visited twice."""
     count, at = 0, b""
     while rows := [(key, bytes(value)) for key, value in itertools.islice(kv.scan(name, b"", at), _ROWS)]:
         for key, value in rows:
@@ -148,7 +148,7 @@ def _hdue(move: Move, key: bytes, value: bytes) -> Row:
 
 
 def _tdone(move: Move, key: bytes, value: bytes) -> Row:
-    """The bucket follows from when it ended."""
+    """The bucket in the key follows from the end time of the transaction."""
     moved = move.fields(value, transaction.DONE, transaction.DONE_ENDED)
     if moved == value:
         return key, value
@@ -157,7 +157,7 @@ def _tdone(move: Move, key: bytes, value: bytes) -> Row:
 
 
 def _uid(move: Move, key: bytes, value: bytes) -> Row:
-    """A bucket ends later than what is in it, so both move or the id stays."""
+    """A bucket ends later than its ids, so the id decides: both move, or both stay."""
     moved = move.fields(value, unique.VALUE, 0)
     if moved == value:
         return key, value

@@ -1,4 +1,4 @@
-"""The timetable: all jobs in the order in which they have their turn, and one piece of a job (jobs.py)."""
+"""The timetable: all jobs in the order in which they run (jobs.py)."""
 
 from popmq_server.state.jobs import Job, Timed
 from popmq_server.state.tx import Tx
@@ -6,7 +6,7 @@ from popmq_server.topics import topic
 
 
 class Timetable:
-    """All jobs, in the order in which they have their turn."""
+    """All jobs, in the order in which they run."""
 
     def __init__(self, jobs: tuple[Job, ...]) -> None:
         self.jobs = jobs
@@ -17,25 +17,25 @@ class Timetable:
         return min(times, default=None)
 
     def due(self, tx: Tx) -> list[Job]:
-        """The jobs that have a piece to do now."""
+        """The jobs that have a due piece."""
         times = ((job, job.next_ms(tx)) for job in self.jobs if not job.waits(tx))
         return [job for job, due_ms in times if due_ms is not None and due_ms <= tx.now_ms]
 
     def run(self, tx: Tx, did: Timed) -> None:
-        """A piece of each job that is due. Raises JobFailed."""
+        """Runs a piece of each due job. Raises JobFailed."""
         for job in self.due(tx):
             step(job, tx, did)
 
     def committed(self) -> None:
-        """What was run is on disk."""
+        """Tells the jobs that their pieces are on disk."""
         for job in self.jobs:
             job.committed()
 
 
 def step(job: Job, tx: Tx, did: Timed) -> None:
-    """One piece of one job. Raises JobFailed.
+    """Runs one piece of one job. Raises JobFailed.
 
-    Where room is scarce the messages that it appended are written at once: a lack of pages is then known to be its.
+    If room is scarce it writes the messages that the piece appended at once, so a lack of pages is attributed to it.
     """
     job.begun()
     with job.apart():

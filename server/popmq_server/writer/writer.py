@@ -1,9 +1,9 @@
-"""The one writer thread: takes what waits, runs it as one group, answers after the commit.
+"""The writer thread: takes the waiting commands, runs them as one commit batch, answers after the commit.
 
-Commands wait in three lanes; a group takes acks first, then sends, then pops, so that pops never delay an ack. There is
-no artificial wait: while one commit is being synced, the next group gathers, so groups grow with the load and a lone
-caller waits for nobody. The thread sleeps until a command comes or
-the next lease is due, so an idle broker is idle.
+Commands wait in three lanes. A batch takes acks first, then sends, then pops, so pops never delay an ack. The thread
+does not wait to fill a batch: commands that arrive while a commit is being synced form the next one, so batches grow
+with the load and a single caller is served at once. The thread sleeps until a command arrives or a job is due, so an
+idle broker uses no CPU.
 """
 
 import itertools
@@ -21,20 +21,22 @@ from popmq_server.writer.core import Committed, Core
 
 log = logging.getLogger("popmq.writer")
 
-#: A group is at most so much (model.md §2).
+#: Limits of one commit batch.
 GROUP_COMMANDS_MAX = 1000
 GROUP_BYTES_MAX = 16 << 20
-#: Places in a group that a lane leaves to each lane behind it in which somebody waits.
+#: Places in a batch that a lane leaves to each later lane with waiting commands.
 GROUP_SHARE = 64
-#: The thread looks at the clock at least so often, in seconds.
+#: Maximum sleep of the thread, in seconds.
 IDLE_S = 3600.0
 
-#: Called on the writer thread with (tickets, what was committed): hands the answers over.
+#: Called with (tickets, Committed): passes the answers to the callers.
 Deliver = Callable[[list[Any], Committed], None]
 
 
 class Writer:
-    """Owns the thread. `submit` is for any thread; `deliver` and `failed` are called on the writer's."""
+    """Owns the thread. Any thread may call `submit`. The writer thread calls `failed`, and `deliver` except for
+    commands submitted after `stop`.
+    """
 
     def __init__(self, core: Core, clock: Clock, deliver: Deliver, failed: Callable[[BaseException], None]) -> None:
         self._core = core
@@ -52,9 +54,9 @@ class Writer:
         self._thread.start()
 
     def submit(self, command: Any, ticket: Any) -> None:
-        """Queues a command; `deliver` gets the ticket back with the answer.
+        """Queues a command; `deliver` gets the ticket with the answer.
 
-        After `stop` began, the answer is UNAVAILABLE at once: the caller finds another broker, or this one restarted.
+        After `stop` began, the answer is UNAVAILABLE at once, so the caller can retry at another broker or later.
         """
         with self._event:
             if not self._stopping:
@@ -64,7 +66,7 @@ class Writer:
         self._deliver([ticket], Committed([unavailable("the broker is stopping")], set(), False))
 
     def settle(self) -> None:
-        """Returns when no command waits and nothing is due: what a fake clock waits for after it moved."""
+        """Returns when no command waits and nothing is due. A fake clock calls it after each move."""
         with self._event:
             self._event.notify_all()
             self._event.wait_for(lambda: self._quiet() or not self._thread.is_alive(), timeout=60)
@@ -74,12 +76,12 @@ class Writer:
         return not self._busy and not any(self._lanes) and not self._due()
 
     def _due(self) -> bool:
-        """Whether a lease has ended or housekeeping is to be done."""
+        """Whether a job is due."""
         due_ms = self._core.next_due_ms
         return due_ms is not None and due_ms <= self._clock.now_ms()
 
     def stop(self) -> None:
-        """Answers what waits, then ends the thread."""
+        """Answers the waiting commands, then ends the thread."""
         with self._event:
             self._stopping = True
             self._event.notify_all()
@@ -87,7 +89,7 @@ class Writer:
         self._unsubscribe()
 
     def _loop(self) -> None:
-        """The thread. It ends with the broker, or with a commit that cannot be trusted."""
+        """The thread's main loop. It ends on `stop`, or after a failed commit or any other exception."""
         try:
             while (group := self._next_group()) is not None:
                 self._run(group)
@@ -98,7 +100,7 @@ class Writer:
             self._leave()
 
     def _leave(self) -> None:
-        """Nobody is left without an answer: what still waits, and whoever comes after, is told UNAVAILABLE."""
+        """Answers the commands that still wait, and all later ones, with UNAVAILABLE."""
         with self._event:
             self._busy, self._stopping = False, True
             left = [ticket for lane in self._lanes for _, ticket in lane]
@@ -110,9 +112,9 @@ class Writer:
             self._deliver(left, Committed([refused] * len(left), set(), False))
 
     def _run(self, group: list[tuple[Any, Any]]) -> None:
-        """Runs one group and hands its answers over; after a failed commit every caller gets UNAVAILABLE.
+        """Runs one batch and delivers its answers; after a failed commit every caller gets UNAVAILABLE.
 
-        A command that was put off comes first in the next group: its caller waits on, and hears nothing of it.
+        Deferred commands go into the next batch; their callers keep waiting.
         """
         tickets = [ticket for _, ticket in group]
         try:
@@ -129,12 +131,12 @@ class Writer:
         self._deliver(tickets, committed)
 
     def _put_off(self, pairs: list[tuple[Any, Any]]) -> None:
-        """These commands come before all others that wait in their lane."""
+        """Queues deferred commands before the others of their lane."""
         with self._event:
             self._lanes[LANE_POP].extendleft(reversed(pairs))
 
     def _next_group(self) -> list[tuple[Any, Any]] | None:
-        """Sleeps until there is something to do; None when the broker stops and all is answered."""
+        """Sleeps until there is a command or a due job; None when the broker stops and all commands are answered."""
         with self._event:
             self._busy = False
             while not any(self._lanes) and not self._due():
@@ -146,7 +148,7 @@ class Writer:
             return self._take()
 
     def _take(self) -> list[tuple[Any, Any]]:
-        """A group: the lanes in order, each with its share, bounded in commands and in bytes of sends."""
+        """Takes a batch from the lanes in order, each with its share, limited in commands and in bytes of sends."""
         group: list[tuple[Any, Any]] = []
         size = 0
         for number, lane in enumerate(self._lanes):
