@@ -1,1 +1,1 @@
-"""What the broker knows in memory, and the transaction that changes it with the store."""
+"""The broker's state in memory, and the transaction that changes it together with the store."""

@@ -1,11 +1,11 @@
-"""The tables of CheckPoints and of their leases: they stay in the store, memory keeps what finds a lease.
+"""The tables of CheckPoints and of their leases: the entries stay in the store, memory keeps the due times.
 
     ck       ck_id → CheckPoint           read by its key
-    leases   ck_id, sub → Lease           its key in `due` begins with its time, so memory keeps that: 8 bytes of
-                                          content for each lease, some 100 with what Python adds
+    leases   ck_id, sub → Lease           its key in `due` begins with its due time, so memory keeps that: 8 bytes of
+                                          content for each lease, some 100 with Python's overhead
 
-A store holds millions of leases, and a broker touches few of them in a second: a client acks what it popped a moment
-ago, which is among the recent entries (storage/table.py), and what time asks for is read in the order of its keys.
+A store holds millions of leases, and a broker uses few of them per second: a client acks messages that it popped a
+moment ago, whose leases are among the recent entries (table.py), and the revive reads due leases in key order.
 """
 
 import itertools
@@ -20,15 +20,15 @@ from popmq_server.storage.lmdb import Transaction
 from popmq_server.storage.sharded import Sharded
 from popmq_server.storage.table import StoredTable
 
-#: Keys of the store that are unpacked together.
+#: Keys or entries of the store that the scan at start processes together.
 BATCH = 4096
-#: CheckPoints that one piece of a walk looks at: some 5 ms.
+#: CheckPoints that one piece of a walk visits: some 5 ms.
 LOOKS_MAX = 2000
-#: Where a walk goes on that has come to its end.
+#: The next position of a walk that is complete.
 DONE = 1 << 63
 #: G, T of an encoded CheckPoint.
 _PAIR = struct.Struct(">xII")
-#: due ms, ck_id of a key of a lease, without its sub.
+#: due ms, ck_id of a lease's key, without its sub.
 _WHOLE = struct.Struct(">QQ2x")
 
 
@@ -49,14 +49,15 @@ class CheckPoints(StoredTable[int, CheckPoint]):
         return (U64.unpack(key)[0] for key in self.kv.keys("ck"))
 
     def pair(self, ck_id: int) -> tuple[int, int]:
-        """G, T of a committed CheckPoint, without reading the rest of it; (0, 0) when it is not there."""
+        """G, T of a committed CheckPoint, without decoding the rest; (0, 0) if it does not exist."""
         raw = self.kv.get("ck", U64.pack(ck_id)) if self.kv is not None else None
         return (0, 0) if raw is None else _PAIR.unpack_from(raw)
 
     def of(self, wanted: Callable[[int, int], bool], start: int) -> tuple[list[int], int]:
-        """The numbers of those, from `start` on, whose (G, T) is wanted, among LOOKS_MAX; where to go on, or DONE.
+        """Visits up to LOOKS_MAX CheckPoints from `start` on; returns the ids of those whose (G, T) is wanted, and the
+        next position, or DONE.
 
-        Those that are made while a walk goes on have higher numbers, so it comes to them as well.
+        CheckPoints that are created during a walk have higher ids, so the walk reaches them.
         """
         assert self.kv is not None
         found, last = list[int](), start
@@ -71,7 +72,7 @@ class CheckPoints(StoredTable[int, CheckPoint]):
         return [ck_id for ck_id in dict.fromkeys(found) if ck_id in self], DONE
 
     def all_of(self, wanted: Callable[[int, int], bool]) -> Iterator[CheckPoint]:
-        """All that are wanted: some 2 µs for each of the others, so nothing that is asked often may need it."""
+        """All wanted CheckPoints. Each unwanted one costs some 2 µs, so frequent operations must not use it."""
         start = 0
         while start != DONE:
             found, start = self.of(wanted, start)
@@ -79,23 +80,23 @@ class CheckPoints(StoredTable[int, CheckPoint]):
 
 
 class Leases(StoredTable[tuple[int, int], Lease]):
-    """Table `leases`: the parts of all leases, and under SUB_OWNER the one key of each owner."""
+    """Table `leases`: the parts of all leases, and under SUB_OWNER the key of each owner."""
 
     __slots__ = ("_cks", "_split", "_whole")
 
     def __init__(self, cks: CheckPoints) -> None:
         super().__init__(self._put)
         self._cks = cks
-        #: Committed due times: of whole CheckPoints, which may be millions, by ck_id; of the others by (ck_id, sub).
+        #: Committed due times: of whole CheckPoints (sub 0), which may be millions, by ck_id; else by (ck_id, sub).
         self._whole = Sharded[int, int]({})
         self._split = Sharded[tuple[int, int], int]({})
 
     def count(self) -> int:
-        """How many are committed, the keys of owners included."""
+        """Number of committed leases, keys of owners included."""
         return len(self._whole) + len(self._split)
 
     def load_keys(self, kv: Transaction) -> list[tuple[int, int]]:
-        """The scan at start; gives the keys that are not of a whole CheckPoint."""
+        """The scan at start; returns the keys with a sub other than 0."""
         keys, whole, split = kv.keys("due"), dict[int, int](), dict[tuple[int, int], int]()
         while batch := b"".join(itertools.islice(keys, BATCH)):
             if not any(batch[16 :: DUE_KEY.size]) and not any(batch[17 :: DUE_KEY.size]):  # the bytes of all subs
@@ -111,7 +112,7 @@ class Leases(StoredTable[tuple[int, int], Lease]):
         return list(split)
 
     def due_ms(self, key: tuple[int, int]) -> int | None:
-        """When a committed lease ends."""
+        """When a committed lease expires; None if there is none."""
         ck_id, sub = key
         found: int | None = self._split.get(key) if sub else self._whole.get(ck_id)
         return found
@@ -125,7 +126,7 @@ class Leases(StoredTable[tuple[int, int], Lease]):
         return self._read(kv, key, due_ms, 0 if key[1] else self._cks[key[0]].members)
 
     def whole(self, kv: Transaction, ck: CheckPoint) -> Lease | None:
-        """What is committed of a CheckPoint's members that were not split off: for the scan at start."""
+        """The committed lease of the members that were not split off (sub 0): for the scan at start."""
         due_ms = self._whole.get(ck.ck_id)
         return None if due_ms is None else self._read(kv, (ck.ck_id, 0), due_ms, ck.members)
 
@@ -150,7 +151,7 @@ class Leases(StoredTable[tuple[int, int], Lease]):
             self._layer.pop(key, None)
 
     def _put(self, tx: Transaction, key: tuple[int, int], _: Lease | None, now: Lease | None) -> None:
-        """A part that moves leaves its old key in the revive topic."""
+        """Writes one part. When its due time changes it deletes the old key first."""
         ck_id, sub = key
         before_ms = self.due_ms(key)
         if before_ms is not None and (now is None or now.due_ms != before_ms):

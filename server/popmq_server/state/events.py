@@ -1,6 +1,6 @@
-"""Events: what happened to a group that its operator has to know, told once in the log and counted in the metrics.
+"""Events that the operator of a group must know: logged with a rate limit, all counted in the metrics.
 
-handler ──▶ Tx.tell ──▶ after the commit: Reporter ──▶ log, at most one line a minute for each of a kind
+handler ──▶ Tx.tell ──▶ after the commit: Reporter ──▶ log, at most one line a minute per kind, group and topic
                                                   └──▶ Committed.events ──▶ metrics.py, all of them
 """
 
@@ -9,14 +9,14 @@ from typing import NamedTuple
 
 log = logging.getLogger("popmq.events")
 
-#: An event of one kind, group and topic is logged once in this time; the next line says how many there were.
+#: Events of one kind, group and topic are logged once in this time; the next line has the number of the others.
 QUIET_MS = 60_000
-#: Kinds, groups and topics that are remembered; then all are forgotten, and a line may come early.
+#: Limit of remembered (kind, group, topic) entries. At the limit all are dropped, so a line may come early.
 REMEMBERED_MAX = 10_000
 
 
 class Event(NamedTuple):
-    """`kind`: a word for the metrics. `messages`: how many it is about. `text`: one sentence, without a full stop."""
+    """`kind`: the metric label. `messages`: number of affected messages. `text`: one sentence, without a full stop."""
 
     kind: str
     group: str
@@ -27,14 +27,14 @@ class Event(NamedTuple):
 
 
 class Reporter:
-    """Writes events to the log. On the writer's thread."""
+    """Writes events to the log. Used by the writer thread only."""
 
     def __init__(self) -> None:
-        #: (kind, group, topic) → when the last line was written, and events since.
+        #: (kind, group, topic) → time of the last line, number of events since.
         self._told: dict[tuple[str, str, str], tuple[int, int]] = {}
 
     def report(self, events: list[Event], now_ms: int) -> None:
-        """One line for each event, but for those that follow another one of their kind too soon."""
+        """Logs each event, except those within QUIET_MS after a line for the same kind, group and topic."""
         for event in events:
             key = (event.kind, event.group, event.topic)
             told_ms, more = self._told.get(key, (now_ms - QUIET_MS, 0))

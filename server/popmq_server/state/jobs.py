@@ -1,16 +1,16 @@
-"""Periodic maintenance: jobs that run in bounded pieces, each postponed by itself when it fails.
+"""Periodic maintenance: jobs that run in bounded pieces; a failing job is postponed without the others.
 
-    Job.next_ms   when there is a piece to do         Timetable.next_ms   the soonest of all: the writer's timer
-    Job.step      one piece, in a given transaction   Timetable.run       a piece of each job that is due (timetable.py)
+    Job.next_ms   when a piece is due                 Timetable.next_ms   the earliest of all: the writer's timer
+    Job.step      one piece, in a given transaction   Timetable.run       a piece of each due job (timetable.py)
 
 A piece that raises aborts the transaction that it shares with commands and other jobs. `JobFailed` names the job, and
-the item of it where the job has items (a lease, a deleted topic). That item, or the whole job, is postponed and the
-others run again, so no piece can hold up another for ever:
+the item if the job has items (a lease, a deleted topic). `Core` postpones that item, or the whole job, and runs the
+others again, so a failing piece does not block them:
 
-    it raised              POSTPONE_MS, and it is reported
-    it met a full map      RETRY_MS, with half of its bounds; after each piece that was committed the bounds grow again
+    it raised              POSTPONE_MS, and it is logged
+    it met a full map      RETRY_MS, with its limits halved; each committed piece doubles them again
 
-Postponements are in memory only: a restart tries at once.
+Postponements are in memory only: after a restart each job is tried at once.
 """
 
 import abc
@@ -23,25 +23,25 @@ from popmq_server.errors import NoRoom
 from popmq_server.state.tx import Tx
 from popmq_server.storage.lmdb import MapFull
 
-#: What raised is tried again after so long.
+#: Delay before a job or item that raised is tried again.
 POSTPONE_MS = 60_000
-#: What found no room is tried again after so long: room may come with any ack.
+#: Delay before a job or item that found no room is tried again: any ack may free room.
 RETRY_MS = 1000
-#: The bounds of a job are halved at most so often: 4,096 members are then one.
+#: Maximum number of times the limits of a job are halved: 4,096 members become one.
 HALVINGS_MAX = 12
 
 
 class Timed(NamedTuple):
-    """What the jobs did in one commit group: to leases, delayed messages and half messages."""
+    """The work of the jobs in one commit batch: on leases, delayed messages and half messages."""
 
-    late_ms: list[int]  # how late each revived lease was
-    fired_late_ms: list[int]  # the same of each delayed message
-    checks: list[Check]  # for live producers
-    given_up: list[str]  # half messages, one sentence each
+    late_ms: list[int]  # how late each lease was revived
+    fired_late_ms: list[int]  # how late each delayed message was released
+    checks: list[Check]  # checks of half messages, for live producers
+    given_up: list[str]  # half messages that were given up, one sentence each
 
 
 class JobFailed(Exception):
-    """A piece raised: the transaction cannot be used. `item`: of the job what failed, None = all of it."""
+    """A piece raised: the transaction must be aborted. `item`: the failed item of the job; None = the whole job."""
 
     def __init__(self, job: "Job", item: Hashable, *, full: bool) -> None:
         super().__init__(f"{job.name} {item}" if item is not None else job.name)
@@ -53,7 +53,7 @@ class JobFailed(Exception):
 class Job(abc.ABC):
     """One kind of periodic work."""
 
-    #: For reports.
+    #: For logs.
     name: str
 
     def __init__(self) -> None:
@@ -63,26 +63,26 @@ class Job(abc.ABC):
 
     @abc.abstractmethod
     def next_ms(self, tx: Tx) -> int | None:
-        """When there is a piece to do; None: nothing waits for the time."""
+        """When the next piece is due; None: there is none."""
 
     @abc.abstractmethod
     def step(self, tx: Tx, did: Timed) -> None:
-        """One bounded piece. Whatever it raises postpones the job, or the item that `apart` names."""
+        """Runs one bounded piece. An exception postpones the job, or the item that `apart` names."""
 
     def at_most(self, bound: int) -> int:
-        """A bound of this job, halved as often as it met a full map; at least 1."""
+        """A limit of this job, halved once for each time it met a full map; at least 1."""
         return max(1, bound >> self._halvings)
 
     def postpone(self, until_ms: int, item: Hashable = None) -> None:
-        """Nothing of the job, or of the item, is tried before this time."""
+        """Postpones the job, or the item, until this time."""
         self._not_before[item] = until_ms
 
     def not_before(self, item: Hashable = None) -> int:
-        """Until when it is postponed; 0 = it is not."""
+        """When its postponement ends; 0 = it is not postponed."""
         return self._not_before.get(item, 0)
 
     def waits(self, tx: Tx, item: Hashable = None) -> bool:
-        """Whether it is postponed still. What is over is forgotten, so items that are gone do not add up."""
+        """Whether it is still postponed. Drops a postponement that has ended."""
         if not self._not_before:
             return False
         if self._not_before.get(item, 0) > tx.now_ms:
@@ -92,7 +92,7 @@ class Job(abc.ABC):
 
     @contextlib.contextmanager
     def apart(self, item: Hashable = None) -> Iterator[None]:
-        """Whatever is raised in here is the fault of this item, and of no other. Raises JobFailed."""
+        """Attributes any exception in this context to the item: raises JobFailed."""
         try:
             yield
         except JobFailed:
@@ -101,7 +101,9 @@ class Job(abc.ABC):
             raise JobFailed(self, item, full=isinstance(error, MapFull | NoRoom)) from error
 
     def failed(self, failure: JobFailed, now_ms: int) -> None:
-        """Puts off what failed. A full map puts off the job, until it was tried with the smallest bounds."""
+        """Postpones the failed item. After a full map it postpones the whole job and halves its limits, until they are
+        at the minimum.
+        """
         self._stepped = False
         if failure.full and self._halvings < HALVINGS_MAX:
             self._halvings += 1
@@ -110,11 +112,11 @@ class Job(abc.ABC):
             self.postpone(now_ms + (RETRY_MS if failure.full else POSTPONE_MS), failure.item)
 
     def begun(self) -> None:
-        """A piece of it is in the transaction."""
+        """Notes that a piece of it is in the transaction."""
         self._stepped = True
 
     def committed(self) -> None:
-        """The transaction was committed: a piece of this size fits."""
+        """After the commit of its piece: doubles the limits again, since a piece of this size fits."""
         if self._stepped and self._halvings:
             self._halvings -= 1
         self._stepped = False

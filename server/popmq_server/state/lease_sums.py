@@ -1,11 +1,11 @@
-"""What follows from leases: sums that memory keeps, moved by `Tx.hold` and counted once at start.
+"""Sums over leases, in memory: `Tx.hold` updates them, the scan at start counts them.
 
     held       G, T → messages leased, owned, in backoff     clients    G, client → messages leased to it
-    in_flight  G, T, Q → what is limited                      pins       chunk → leased messages in it
+    in_flight  G, T, Q → leased messages, for the limit       pins       chunk → leased messages in it
     locks      G, T, message group → undone members           owned, loose, attempts, session_leases …
 
-The scan at start reads the keys of `due` and the heads of `ck`: a CheckPoint of one message has all that counts at
-fixed places. Others are decoded, which costs each of them some 10 µs, and may be a thousand messages.
+The scan at start reads the keys of `due` and the entries of `ck`. A CheckPoint of one message has the counted fields at
+fixed offsets. The others are decoded: some 10 µs each, for up to a thousand messages.
 """
 
 import itertools
@@ -30,27 +30,27 @@ Entry = tuple[bytes, bytes]
 
 
 def _is_single(head: tuple[int, ...]) -> bool:
-    """Whether a CheckPoint has one message, no owner and no message group: then it is undone as long as it is there."""
+    """Whether a CheckPoint has one message, no owner and no message group: it then exists only while that is undone."""
     version, _, _, kind, owner_id, runs, chunks, _, members, *_ = head
     return (version, owner_id, runs, chunks, members) == (checkpoint.VERSION, 0, 1, 1, 1) and kind & ~SESSION != FIFO
 
 
 def attempt_key(group_id: int, topic_id: int, client: str, attempt_id: str) -> int:
-    """What a Pop that may be repeated is found by. Whoever finds a CheckPoint by it compares the texts.
+    """The key that finds the CheckPoint of a repeated Pop. Keys may collide, so callers compare the texts.
 
-    A number, and not the texts: each lease of the SDK has one. Made of the texts as they are stored, which the scan at
-    start need not read for it.
+    A hash takes less memory than the texts: each lease of the SDK has a key. It covers the texts as stored, so the scan
+    at start does not parse them.
     """
     return hash((group_id, topic_id, checkpoint.texts_of(attempt_id, client)))
 
 
-#: How the texts of a CheckPoint without an attempt id begin.
+#: The beginning of the texts of a CheckPoint without an attempt id.
 _NO_ATTEMPT = b'["",'
 _FIRST = operator.itemgetter(0)
 
 
 def shifted(held: Held, kind: int, owner_id: int, count: int) -> Held:
-    """`held` with `count` (may be negative) members of a CheckPoint more."""
+    """`held` plus `count` (may be negative) members of a CheckPoint."""
     if owner_id:
         return held._replace(owned=held.owned + count)
     if kind == BACKOFF:
@@ -59,7 +59,7 @@ def shifted(held: Held, kind: int, owner_id: int, count: int) -> Held:
 
 
 def locked_counts(ck: CheckPoint, bits: int) -> dict[bytes, int]:
-    """How many members of `bits` hold the lock of each message group; none outside FIFO topics."""
+    """For each message group the number of members of `bits` that hold its lock; empty outside FIFO topics."""
     found: dict[bytes, int] = {}
     if ck.groups:
         for member in members_of(bits):
@@ -69,7 +69,7 @@ def locked_counts(ck: CheckPoint, bits: int) -> dict[bytes, int]:
 
 
 def queue_counts(ck: CheckPoint, bits: int) -> list[tuple[int, int]]:
-    """(queue or RETRY_QUEUE, members of `bits`) pairs, one for each run that has any."""
+    """(queue or RETRY_QUEUE, number of members of `bits`), one for each run that has any."""
     return [(RETRY_QUEUE if run.size else run.queue, inside.bit_count()) for run, _, inside in ck.runs_with(bits)]
 
 
@@ -91,7 +91,7 @@ def load(state: "State", kv: Transaction) -> None:
 
 
 class _Sums:
-    """Counts CheckPoints in plain dictionaries, and hands the sums to the tables at the end."""
+    """Counts CheckPoints in plain dictionaries; `tell` loads the sums into the tables."""
 
     def __init__(self, state: "State") -> None:
         self.state = state
@@ -105,9 +105,9 @@ class _Sums:
         self.sessions: defaultdict[str, list[int]] = defaultdict(list)
 
     def add_singles(self, batch: list[Entry]) -> list[Entry]:
-        """Counts the CheckPoints of one message; those that have more to them than their heads tell are given back.
+        """Counts the CheckPoints of one message; returns the others, whose heads do not have all fields.
 
-        Column by column, since a counter that is fed by a struct runs without a line of Python for each lease.
+        It works column by column: a Counter over `iter_unpack` executes no Python code per lease.
         """
         heads = b"".join([value[:SINGLE_BYTES] for _, value in batch])
         counts, others = Counter(SINGLE.iter_unpack(heads)), list[Entry]()
@@ -124,7 +124,7 @@ class _Sums:
         return others
 
     def _name_singles(self, batch: list[Entry], heads: bytes, kinds: set[tuple[int, ...]]) -> None:
-        """What CheckPoints of one message are found by; nobody asks for backoff. `kinds`: their G, T, kind."""
+        """Indexes CheckPoints of one message, except backoff, by client and attempt. `kinds`: their G, T, kind."""
         if any(kind == BACKOFF for _, _, kind in kinds):
             wanted = [kind != BACKOFF for _, _, kind in NAMED.iter_unpack(heads)]
             batch = list(itertools.compress(batch, wanted))
@@ -143,7 +143,7 @@ class _Sums:
                 self._name(*row)
 
     def _name(self, ck_id: int, named: tuple[int, int, int], client: str, texts: bytes) -> None:
-        """What one CheckPoint is found by: its client, when the lease lives with it, and a Pop that is repeated."""
+        """Indexes one CheckPoint: by its client, if the lease is bound to the session, and by its attempt."""
         group_id, topic_id, kind = named
         if kind & SESSION:
             self.sessions[client].append(ck_id)
@@ -153,7 +153,7 @@ class _Sums:
                 self.lite_attempts[hash((group_id, parent, texts))].append(ck_id)
 
     def add(self, kv: Transaction, ck: CheckPoint, subs: list[int] | tuple[()]) -> None:
-        """Any CheckPoint, by its parts: as Tx.hold counts a living one."""
+        """Counts any CheckPoint by its parts, as Tx.hold does."""
         bits = sum(1 << sub - 1 for sub in subs)
         if (whole := self.state.leases.whole(kv, ck)) is not None:
             bits |= whole.undone & ~whole.released
@@ -172,7 +172,7 @@ class _Sums:
         self._name(ck.ck_id, (*where, kind), ck.client, checkpoint.texts_of(ck.attempt_id, ck.client, ck.reason))
 
     def tell(self) -> None:
-        """Hands the sums to the tables."""
+        """Loads the sums into the tables."""
         state = self.state
         for (group_id, topic_id, kind, owner_id, queue), count in self.held.items():
             for where in ((group_id, topic_id), (group_id, state.parent_of(topic_id))):
@@ -192,7 +192,7 @@ class _Sums:
         session_ids.load(state, self.sessions)
 
     def _tell_pins(self) -> None:
-        """Messages under leases by chunk, and by group and topic; what a lite topic has counts for its parent too."""
+        """Leased messages by chunk, and by group and topic; those of a lite topic count for its parent too."""
         pins: Sum[int] = defaultdict(int)
         above: Sum[oldest_leased.Pinned] = defaultdict(int)
         for (group_id, topic_id, chunk), count in self.pins.items():

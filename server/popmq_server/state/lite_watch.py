@@ -1,19 +1,19 @@
-"""Who wants which lite topics: sets of names, and for each set the lite topics that have something for it.
+"""Watches: the lite topics that each client reads, and which of them have deliverable messages.
 
     watch   group, topic, client → names, until when                      SyncLiteSubscription, or the names of a Pop
-    line    of each watch: those of its names that a Pop would get something from, those first that wait longest
+    line    of each watch: its lite topics with deliverable messages, longest waiting first
 
     Send ─▶ a lite topic has a message ─┐
-    Ack  ─▶ its lock opens ─────────────┼─▶ judge ─▶ the lines of those who watch it, and who has to be woken
+    Ack  ─▶ its lock is released ───────┼─▶ judge ─▶ updates the lines of its watchers, returns the lots to wake
     revive, release ─▶ it waits again ──┘
 
-So a Pop looks at what has something, never at all 2,000 names: the work follows the events. A line may name a lite
-topic that has nothing any more; the Pop that finds that out takes it off. It never lacks one that has something.
+A Pop visits only the lite topics in its line, not all 2,000 names. A line may contain a lite topic that has nothing
+deliverable any more; the Pop that finds it removes it. A line never lacks a lite topic with deliverable messages.
 
-Watches live in memory. They end when nobody refreshes them for a while, and with the process: clients tell their set
-anew every half minute. An aborted commit takes back every change of theirs (undo.py): a command that runs a second time
-must find the names as they were, or it would not see which of them are new to the group. Keys are names, not ids: a
-topic that is purged or made anew keeps those who wait for it.
+Watches are in memory only. A watch ends if its client does not refresh it, and a restart drops all: clients send
+their set every half minute. An aborted commit undoes all changes (undo.py): a command that runs again must find the
+names as they were, to see which of them are new to the group. Keys are names, not ids: watches remain when a topic is
+purged or created again.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -25,22 +25,22 @@ from popmq_server.storage.keys import hash16
 
 #: group, topic, client.
 Key = tuple[str, str, str]
-#: What a parked Pop of lite topics waits for: (group, lot).
+#: The key under which Pops of lite topics are parked: (group, lot).
 Lot = tuple[str | None, str]
 
-#: How long a watch lives without a sign of its client. Clients tell theirs every 30 s.
+#: Life of a watch without a refresh. Clients refresh theirs every 30 s.
 WATCH_MS = 75_000
-#: Names in all watches, of whoever: memory has an end.
+#: Limit of the names in all watches together, to bound memory.
 NAMES_MAX = 2_000_000
 
 
 def named(names: Iterable[str]) -> str:
-    """The client of a Pop that names its lite topics: all who name the same share one watch."""
+    """The client key of a Pop that names its lite topics: all Pops with the same names share one watch."""
     return "\1" + hash16(*sorted(names)).hex()
 
 
 def lot_of(topic: str, client: str) -> str:
-    """Where Pops of a watch are parked, beside the names of topics."""
+    """The lot in which Pops of a watch are parked; it cannot equal the name of a topic."""
     return f"{topic}\0{client}"
 
 
@@ -50,9 +50,9 @@ def topic_of(lot: str) -> str:
 
 
 class Watch:
-    """One set of names. `line` None: to be made from the tables. `evicted`: names that another client took over.
+    """One set of names. `line` None: must be built from the tables. `evicted`: names that another client took over.
 
-    For `Watches` alone to change.
+    Only `Watches` changes it.
     """
 
     __slots__ = ("evicted", "line", "names", "until_ms")
@@ -70,7 +70,9 @@ class Watches:
     def __init__(
         self, topic_id: Callable[[str, str], int | None], deliverable: Callable[[str, int], bool], undo: Undo
     ) -> None:
-        """`topic_id`: of a lite topic by the names of its parent and its own. `deliverable`: for a group, by id."""
+        """`topic_id`: (parent name, lite topic) → id. `deliverable`: (group, topic id) → whether a Pop would get a
+        message.
+        """
         self._topic_id = topic_id
         self._deliverable = deliverable
         self._undo = undo
@@ -81,12 +83,12 @@ class Watches:
         self.names = 0
 
     def get(self, key: Key, now_ms: int) -> Watch | None:
-        """A watch that lives."""
+        """A watch that was refreshed within WATCH_MS, or None."""
         watch = self._watches.get(key)
         return watch if watch is not None and watch.until_ms > now_ms else None
 
     def refresh(self, key: Key, now_ms: int) -> Watch:
-        """A watch, made if there is none, with a life of WATCH_MS from now."""
+        """Returns a watch, created if there is none, and extends it to WATCH_MS from now."""
         watch = self.get(key, now_ms)
         if watch is None:
             self.drop(key)
@@ -109,7 +111,7 @@ class Watches:
         _leave(self._by_topic, key[1], key)
 
     def add(self, key: Key, names: Iterable[str]) -> bool:
-        """More names for a watch; whether one of them has something."""
+        """Adds names to a watch; returns whether one of the new ones has deliverable messages."""
         watch, woken = self._watches[key], False
         for name in names:
             if name not in watch.names:
@@ -129,7 +131,7 @@ class Watches:
         self.names -= 1
 
     def remove(self, key: Key, names: Iterable[str]) -> None:
-        """Fewer names."""
+        """Removes names from a watch."""
         watch = self._watches.get(key)
         for name in list(names) if watch is not None else ():
             if watch is not None and name in watch.names:
@@ -139,12 +141,12 @@ class Watches:
                 self._undo.note(self._put_name, key, watch, name)
 
     def evict(self, key: Key, names: Iterable[str]) -> None:
-        """Names that another client took over: all of them, whatever was noted before."""
+        """Sets the names that another client took over, in place of any earlier ones."""
         if (watch := self._watches.get(key)) is not None:
             self._set(watch, "evicted", frozenset(names))
 
     def drop(self, key: Key) -> None:
-        """The client is gone."""
+        """Removes a watch and its names."""
         watch = self._watches.get(key)
         if watch is not None:
             self.remove(key, list(watch.names))
@@ -152,12 +154,12 @@ class Watches:
             self._undo.note(self._put, key, watch)
 
     def drop_client(self, client: str) -> None:
-        """A client has ended."""
+        """Removes all watches of a client."""
         for key in [key for key in self._watches if key[2] == client]:
             self.drop(key)
 
     def check_room(self, fresh: int, now_ms: int) -> None:
-        """Raises Refused when so many more names are more than the broker keeps in memory."""
+        """Raises Refused if `fresh` more names would exceed NAMES_MAX."""
         if self.names + fresh > NAMES_MAX:
             self.expire(now_ms)
         if self.names + fresh > NAMES_MAX:
@@ -169,22 +171,22 @@ class Watches:
             )
 
     def expire(self, now_ms: int) -> None:
-        """Drops what nobody refreshed."""
+        """Drops watches that were not refreshed in time."""
         for key in [key for key, watch in self._watches.items() if watch.until_ms <= now_ms]:
             self.drop(key)
 
     def watchers(self, topic: str, lite_topic: str, now_ms: int) -> list[Key]:
-        """Who watches a lite topic, of all groups."""
+        """The watches of a lite topic, of all groups."""
         found = self._by_name.get((topic, lite_topic), ())
         return [key for key in found if self._watches[key].until_ms > now_ms]
 
     def lots_of(self, group: str | None, topic: str) -> set[Lot]:
-        """Where all Pops of lite topics of a topic are parked: its rules have changed."""
+        """The lots of all Pops on lite topics of a topic, to wake them after a change of the topic."""
         found = self._by_topic.get(topic, ())
         return {(key[0], lot_of(*key[1:])) for key in found if group in (None, key[0])}
 
     def judge(self, group: str | None, topic: str, lite_topic: str) -> set[Lot]:
-        """Something happened to a lite topic: the lines follow. The lots of those who get something from it now."""
+        """Updates the lines after a change of a lite topic; returns the lots that can now get a message from it."""
         woken = set[Lot]()
         for key in self._by_name.get((topic, lite_topic), ()):
             if group in (None, key[0]) and self._judge(key, self._watches[key], lite_topic):
@@ -192,7 +194,7 @@ class Watches:
         return woken
 
     def _judge(self, key: Key, watch: Watch, name: str) -> bool:
-        """Puts a name at the end of a line, or takes it out; whether it has something."""
+        """Adds a name to the end of the line, or removes it; returns whether it has deliverable messages."""
         topic_id = self._topic_id(key[1], name)
         has = topic_id is not None and self._deliverable(key[0], topic_id)
         if watch.line is not None:
@@ -200,7 +202,7 @@ class Watches:
         return has
 
     def line(self, key: Key) -> Iterator[str]:
-        """The names of a watch that may have something, those first that wait longest. Changes are allowed."""
+        """The names in the line of a watch, longest waiting first. The line may change during the iteration."""
         watch = self._watches.get(key)
         if watch is None:
             return iter(())
@@ -211,18 +213,18 @@ class Watches:
         return iter(list(watch.line or ()))
 
     def waiting(self, key: Key) -> int:
-        """How many names stand in a line."""
+        """Number of names in the line of a watch."""
         return sum(1 for _ in self.line(key))
 
     def reset(self, group: str) -> None:
-        """A group is gone; one that is made anew under its name has read nothing."""
+        """Discards the lines of a deleted group: a new group of that name has read nothing."""
         for key, watch in self._watches.items():
             if key[0] == group:
                 self._set(watch, "line", None)
 
 
 def _leave(index: dict, value: object, key: Key) -> None:  # type: ignore[type-arg]
-    """Takes a key out of an index, and an empty place with it."""
+    """Removes a key from an index, and its entry once that is empty."""
     place = index.get(value)
     if place is not None:
         place.pop(key, None)

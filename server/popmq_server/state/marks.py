@@ -1,16 +1,16 @@
-"""Marks: when every group of a topic had moved past what.
+"""Marks: the times at which every group of a topic had passed a position of the log.
 
     mark   T + time → position      since that time every group of T has been past all chunks before the position
 
-A mark tells *when* a chunk was passed. It stays true only while nobody goes back, so whoever goes back, or comes late,
-takes back the marks that are not true any more (`take_back`, called where a group's position moves: tx.pass_to):
+A mark records *when* a chunk was passed. It is true only while no group moves back. A group that moves back, or is
+new to the topic, lowers or removes the marks that are no longer true (`take_back`, called by tx.pass_to):
 
     marks            10:00 → 40     11:00 → 70     12:00 → 90
     at 12:30 a group goes back to a message in chunk 55
-    marks            10:00 → 40     11:00 → 55                chunks before 55 keep their time, the others begin anew
+    marks            10:00 → 40     11:00 → 55                chunks before 55 keep their time, the others begin again
 
-Marks of a topic grow with time and with position. They stand apart by a MARKS_MAXth of the topic's keep time, so a look
-and a take-back are bounded however long messages are kept.
+Marks of a topic increase in time and in position. The interval between two is the topic's keep time / MARKS_MAX, so the
+cost of `limit` and `take_back` is bounded for any keep time.
 """
 
 import itertools
@@ -18,21 +18,23 @@ import itertools
 from popmq_server.storage.keys import CQ_ENTRY, CQ_KEY, QUEUE_KEY, TOPIC_AT, U32, U64
 from popmq_server.storage.lmdb import Transaction
 
-#: Marks of one topic. What is passed between two marks goes with the later one: at most a thousandth of the keep time
-#: too late.
+#: Marks of one topic. A chunk passed between two marks counts as passed at the later one: at most a thousandth of the
+#: keep time too late.
 MARKS_MAX = 1000
-#: Marks that are no longer needed, removed in one look: a store of an earlier release may have one for each minute.
+#: Obsolete marks removed by one `limit`: a store of an earlier release may have one for each minute.
 STALE_MAX = 200
 
 
 def last(kv: Transaction, topic_id: int) -> tuple[int, int]:
-    """(time, position) of the newest mark; zeros when there is none."""
+    """(time, position) of the newest mark; zeros if there is none."""
     found = kv.last("mark", U32.pack(topic_id))
     return (TOPIC_AT.unpack(found[0])[1], U64.unpack(found[1])[0]) if found else (0, 0)
 
 
 def put(kv: Transaction, topic_id: int, now_ms: int, position: int) -> None:
-    """Every group is past all chunks before the position. Marks of a clock that was ahead are said anew."""
+    """Adds a mark: every group is past all chunks before the position. It replaces marks of later times, which a clock
+    that was ahead wrote.
+    """
     key = TOPIC_AT.pack(topic_id, now_ms)
     for ahead in [found for found, _ in kv.scan("mark", U32.pack(topic_id), key)]:
         kv.delete("mark", ahead)
@@ -40,8 +42,8 @@ def put(kv: Transaction, topic_id: int, now_ms: int, position: int) -> None:
 
 
 def limit(kv: Transaction, topic_id: int, since_ms: int) -> int:
-    """The position before which every group has been past everything since a time. Marks before the one that says so
-    are of no more use and go.
+    """The position that every group has been past since a time; 0 if there is no such mark. Removes up to STALE_MAX
+    older marks, which are obsolete.
     """
     prefix = U32.pack(topic_id)
     found = kv.floor("mark", TOPIC_AT.pack(topic_id, max(0, since_ms)), prefix)
@@ -55,7 +57,7 @@ def limit(kv: Transaction, topic_id: int, since_ms: int) -> int:
 
 
 def take_back(kv: Transaction, topic_id: int, queue: int, offset: int) -> None:
-    """A group stands at an offset: no mark may say that it is past what lies there, or behind."""
+    """After a group moved to an offset: lowers or removes the marks beyond the chunk of that offset."""
     position = _chunk_at(kv, topic_id, queue, offset) if last(kv, topic_id)[1] else None
     if position is None:
         return
@@ -68,7 +70,7 @@ def take_back(kv: Transaction, topic_id: int, queue: int, offset: int) -> None:
 
 
 def _chunk_at(kv: Transaction, topic_id: int, queue: int, offset: int) -> int | None:
-    """The position of the chunk with the first message of a queue at an offset or behind it; None: there is none."""
+    """The position of the chunk with the first message of a queue at or after an offset; None: there is none."""
     prefix = QUEUE_KEY.pack(topic_id, queue)
     block = kv.floor("cq", CQ_KEY.pack(topic_id, queue, offset), prefix)
     if block is not None and offset >= CQ_KEY.unpack(block[0])[2] + len(block[1]) // CQ_ENTRY.size:
@@ -77,6 +79,6 @@ def _chunk_at(kv: Transaction, topic_id: int, queue: int, offset: int) -> int | 
         block = next(kv.scan("cq", prefix, CQ_KEY.pack(topic_id, queue, offset)), None)
     if block is None:
         return None
-    # A consume-queue value points into one chunk: the one that was written with it.
+    # All entries of a consume-queue block point into one chunk: the one written with it.
     chunk = kv.floor("idx", TOPIC_AT.pack(topic_id, CQ_ENTRY.unpack_from(block[1])[0]), U32.pack(topic_id))
     return None if chunk is None else int(TOPIC_AT.unpack(chunk[0])[1])

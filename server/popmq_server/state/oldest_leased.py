@@ -1,12 +1,12 @@
-"""Which chunk holds the oldest message that a group has under leases in a topic, without a walk over the leases.
+"""Finds the chunk of the oldest message that a group has under a lease in a topic, without a walk over the leases.
 
     group_pins   G, T, chunk → leased messages in it         from 0 and to 0 ──┐
     span_chunks  G, T, span → its chunks that have any       ascending    ◀────┤
     spans        G, T → spans that have any                  ascending    ◀────┘
 
-Positions in the log grow with the time of storing, so the lowest chunk is the oldest. A span is so many bytes of the
-log that a sorted tuple of its chunks is short, and so is one of all the spans that a group has messages of: a tuple is
-copied when a chunk begins or ceases to hold messages of the group, which is once for many messages.
+Positions in the log increase with the store time, so the lowest chunk is the oldest. The span size keeps both tuples
+short: the chunks of a span, and the spans of a group. A tuple is copied only when a chunk gets its first or loses its
+last leased message of the group.
 """
 
 from typing import TYPE_CHECKING
@@ -16,14 +16,14 @@ from popmq_server.storage import sorted_numbers
 if TYPE_CHECKING:
     from popmq_server.state.state import State
 
-#: A span is 4 MiB: a terabyte of leased messages has as many spans as such a span can have chunks of one page.
+#: A span is 4 MiB of the log; a terabyte has 262,144 spans.
 SPAN_BITS = 22
 
 Pinned = tuple[int, int, int]
 
 
 def shift(state: "State", where: tuple[int, int], chunk: int, count: int) -> None:
-    """So many messages of a chunk come under leases of a group, or leave them."""
+    """Adds `count` (may be negative) to the leased messages of a group in a chunk."""
     key = (*where, chunk)
     before = state.group_pins.get(key, 0)
     if before + count:
@@ -37,13 +37,15 @@ def shift(state: "State", where: tuple[int, int], chunk: int, count: int) -> Non
 
 
 def chunk(state: "State", where: tuple[int, int]) -> int | None:
-    """The chunk of the oldest message that a group has under a lease in a topic; of a LITE topic in any of its own."""
+    """The chunk of the oldest message that a group has under a lease in a topic, for a LITE topic in any of its lite
+    topics; None if there is none.
+    """
     spans = state.spans.get(where)
     return state.span_chunks[(*where, spans[0])][0] if spans else None
 
 
 def load(state: "State", counted: dict[Pinned, int]) -> None:
-    """At start: from the messages that are leased, by group, topic and chunk."""
+    """At start: loads the tables from the leased messages by group, topic and chunk."""
     chunks: dict[tuple[int, int], list[int]] = {}
     for group_id, topic_id, position in counted:
         chunks.setdefault((group_id, topic_id), []).append(position)

@@ -1,11 +1,11 @@
-"""Whose turn it is in a FIFO topic: message groups with something waiting and no lock, oldest first.
+"""Ready message groups of FIFO topics: they have waiting messages, no lock, and are not stopped; oldest first.
 
-    waiting  (G, T, message group) → entries in fwait          locks    → undone members under leases, and whose
-    stopped  (G, T, message group) → by what, and why          ready = waiting, not locked, not stopped
+    waiting  (G, T, message group) → entries in fwait          locks    → undone members under leases, owner, part
+    stopped  (G, T, message group) → offsets and reasons       ready = waiting, not locked, not stopped
 
-What is ready follows from these three tables; only the order in which groups became ready is kept here. An aborted
-commit puts it back as it was (undo.py): else groups that run twice would serve the same message group each time. A
-restart forgets it: it is made again from the tables.
+These three tables determine which message groups are ready; this module keeps only the order in which they became
+ready. An aborted commit restores the order (undo.py): otherwise a batch that runs twice would change it twice. After a
+restart it is built from the tables.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,7 +20,7 @@ M = TypeVar("M")
 
 
 class Line(Generic[M]):
-    """Members in the order in which they came. An abort puts each back in its place."""
+    """Members in the order of their arrival. An abort restores the order."""
 
     __slots__ = ("_came", "_next", "_sorted", "_undo")
 
@@ -31,7 +31,7 @@ class Line(Generic[M]):
         self._sorted = True
 
     def stand(self, member: M, ready: bool) -> None:
-        """Puts a member at the end, unless it is there, or takes it out."""
+        """Adds a member to the end, unless it is present, or removes it."""
         if ready and member not in self._came:
             self._came[member] = self._next
             self._next += 1
@@ -47,7 +47,7 @@ class Line(Generic[M]):
         self._sorted = False
 
     def __iter__(self) -> Iterator[M]:
-        """Those first that wait longest. No change while it runs."""
+        """Longest waiting first. The line must not change during the iteration."""
         if not self._sorted:
             self._came = dict(sorted(self._came.items(), key=lambda one: one[1]))
             self._sorted = True
@@ -77,7 +77,7 @@ class Lines:
         return key in self._waiting and key not in self._locks and key not in self._stopped
 
     def judge(self, key: Key) -> bool:
-        """Puts a message group at the end of its line, or takes it out, by what the tables say; whether it is ready."""
+        """Adds a message group to the end of its line, or removes it, by the tables; returns whether it is ready."""
         ready, where = self._ready(key), key[:2]
         line = self._lines.get(where)
         if line is not None:
@@ -85,11 +85,11 @@ class Lines:
         return ready
 
     def of(self, where: tuple[int, int]) -> Iterator[bytes]:
-        """The ready message groups, those first that wait longest. No change while it runs."""
+        """The ready message groups, longest waiting first. The line must not change during the iteration."""
         return iter(self._line(where))
 
     def _line(self, where: tuple[int, int]) -> Line[bytes]:
-        """A line, made from the tables when somebody asks for the first time."""
+        """A line; the first access builds it from the tables."""
         line = self._lines.get(where)
         if line is None:
             line = Line(self._undo, (key[2] for key in self._waiting if key[:2] == where and self._ready(key)))
@@ -98,5 +98,5 @@ class Lines:
         return line
 
     def count(self, where: tuple[int, int]) -> int:
-        """How many message groups are ready."""
+        """Number of ready message groups."""
         return len(self._line(where))

@@ -1,10 +1,11 @@
-"""What the broker knows: tables over the store.
+"""The broker's state: tables over the store.
 
-`State` is a write-through image of the small half of the store (positions, counters, owners); the large half (log,
-consume queue, retry entries) is read from LMDB when needed. CheckPoints and leases are tables like the others, but what
-is committed of them stays in the store (checkpoints.py). What changes it is a `Tx` (tx.py).
+`State` is a write-through image of the small tables of the store (positions, counters, owners); the large ones (log,
+consume queue, retry entries) are read from LMDB when needed. CheckPoints and leases have tables like the others, but
+their committed entries stay in the store (checkpoints.py). A `Tx` changes the state (tx.py).
 
-At start one scan of ck, due, own, tok and a look at the ends of each queue rebuild everything; history is never read.
+At start one scan of the small tables, ck and due, and the two ends of each queue rebuild everything; history is never
+read. "follows" marks tables that the store does not have: they follow from others.
 
     table          key → value                                                stored in
     topics, groups id → settings                                              topic, group
@@ -12,39 +13,39 @@ At start one scan of ck, due, own, tok and a look at the ends of each queue rebu
     lite_ids       parent T, lite topic → id                                  name
     lites          parent T → how many lite topics, and their messages        follows
     unread         G, parent T → messages of lite topics not popped yet       follows
-    purges         id → what of a deleted topic or group is still there       purge
+    purges         id → kind of a deleted topic or group not yet removed      purge
     queue_min      T, Q → first readable offset                               queue
     queue_max      T, Q → next offset                                         follows from cq
     poff           G, T, Q → next offset to pop                               poff
     stat           G, T → counters                                            stat
     subscriptions  G, T → filter, consume mode                                sub
-    sweeps         G, T → what a reset or a switch has left to do             sweep
+    sweeps         G, T → remaining work of a reset or consume mode switch    sweep
     topic_stat     T → counters of the topic                                  tstat
     ck             ck_id → CheckPoint                                         ck
     leases         ck_id, sub → Lease; owner id, SUB_OWNER → its own key      due
     owners, tokens G, hash → Owner; G, T, hash → Token                        own, tok
     total, passed  T, and G, T → sums of queue_max and of poff                follow
     held, owned    G, T, and owner → messages under leases                    follow from ck and due
-    in_flight      G, T, Q → the same for ordinary pops: what is limited      follows
+    in_flight      G, T, Q → the same for ordinary pops, for the limit        follows
     subs           ck_id → parts of its lease, where there are several        follows
-    unburied       ck_id, sub → members whose dead letter finds no room       nowhere: seen again by the revive
+    unburied       ck_id, sub → members whose dead letter finds no room       nowhere: the revive finds them again
     pins           chunk → leased messages in it                              follows
     loose          owner → its messages in the retry topic, tied              follows
     clients        G, client → messages leased to it                          follows
     group_pins, span_chunks, spans    the same by group and topic: oldest_leased.py   follow
     attempts       hash of G, T, client, attempt id → ck_id                   follows from ck
     lite_attempts  hash of G, parent T, client, attempt id → ck_ids           the same
-    session_leases, session_spans    client → ck_ids of leases that live with it: session_ids.py      follow
-    checks         T (0: given up) → when its first half message is looked at follows from hdue
+    session_leases, session_spans    client → ck_ids of leases bound to its session: session_ids.py   follow
+    checks         T (0: given up) → due time of its first half message       follows from hdue
     waiting, tied  G, T, message group → entries in fwait, and tied to owners follow from fwait
-    stopped        G, T, message group → (offset, why) of what stopped it     follows from fwait
+    stopped        G, T, message group → (offset, reason) of what stopped it  follows from fwait
     locks          G, T, message group → undone members, owner, part          follows from ck and due
-    turns          G, T → which queues were served longest ago, and more       nowhere: turns.py
-    buckets        kind, T, G → tokens of a quota, and when that was          nowhere: full after a restart
+    turns          G, T → order of its queues, least recently served first    nowhere: turns.py
+    buckets        kind, T, G → tokens of a quota, and as of when             nowhere: full after a restart
     open_chunks    T → the chunk that small commits share (topic.py)          nowhere: a restart begins new ones
 
-What follows is kept in tables all the same, so that an aborted commit takes it back with the rest. `check.differences`
-compares every table of a living broker with those of a fresh start.
+Derived values are tables too, so an aborted commit drops their changes with the others. `check.differences` compares
+the tables of a running broker with those of a fresh start.
 """
 
 import functools
@@ -96,9 +97,9 @@ from popmq_server.storage.rows import RowReader, every_field, read_row, store_ro
 from popmq_server.storage.table import Table
 
 _COUNTERS = b"counters"
-#: Names of lite topics stand under this letter, with the id of their parent.
+#: Key prefix of the names of lite topics, before the id of their parent.
 LITE_NAME = b"l"
-#: What a group of an older store does not say.
+#: Defaults for fields that a group of an older store lacks.
 _OLDER_GROUP = {
     "fifo": False,
     "in_flight_max": IN_FLIGHT_MAX,
@@ -123,12 +124,12 @@ def _put_packed(name: str, pack: Callable[..., bytes], width: Callable[[Any], by
 
 
 def _stat_bytes(stat: Stat | TopicStat) -> bytes:
-    """Signed: `start` goes below zero when a group that pulls sends back what it has not committed."""
+    """Signed: `start` goes below zero when a PULL group sends back messages that it has not committed."""
     return b"".join(map(I64.pack, stat))
 
 
 def _numbers(raw: bytes | memoryview, count: int) -> list[int]:
-    """`count` numbers; a store of an older format has fewer, the others begin at zero."""
+    """`count` numbers; a store of an older format has fewer, the missing ones are zero."""
     return [I64.unpack_from(raw, 8 * place)[0] if 8 * place < len(raw) else 0 for place in range(count)]
 
 
@@ -145,7 +146,7 @@ def _token_key(key: tuple[int, int, bytes]) -> bytes:
 
 
 def _owner_fields(owner: Owner) -> dict[str, Any]:
-    """The hash of its name stands in its key."""
+    """The fields of an owner without its hash, which its key has."""
     return owner._asdict() | {"key": ""}
 
 
@@ -171,9 +172,9 @@ class State:
         self.owners: Table[tuple[int, bytes], Owner] = Table(store_rows("own", Owner, _owner_key, _owner_fields))
         self.tokens: Table[tuple[int, int, bytes], Token] = Table(store_rows("tok", Token, _token_key, every_field))
         self.counters: Table[str, Counters] = Table(_store_counters)
-        # Memory only: follow from the tables above, or from the ends of the queues.
+        # Memory only: these follow from the tables above, or from the ends of the queues.
         #: Sums over the queues: next offsets of a topic, next offsets to pop of a group in a topic. Their difference is
-        #: what the group has not popped yet, without a walk over the queues.
+        #: the group's backlog, without a walk over the queues.
         self.total: Table[int, int] = Table()
         self.passed: Table[tuple[int, int], int] = Table()
         self.queue_max: Table[tuple[int, int], int] = Table()
@@ -184,7 +185,7 @@ class State:
         self.tied: Table[tuple[int, int, bytes], int] = Table()
         self.locks: Table[tuple[int, int, bytes], tuple[int, int, int]] = Table()
         self.stopped: Table[tuple[int, int, bytes], tuple[tuple[int, str], ...]] = Table()
-        #: What an abort takes back in what is no table.
+        #: Undo log for state that is not a table.
         self.undo = Undo()
         self.lines = Lines(self.waiting, self.locks, self.stopped, self.undo)
         self.lites: Table[int, Lites] = Table()
@@ -193,25 +194,25 @@ class State:
         self.watches = Watches(self.watched_id, self.deliverable, self.undo)
         self.owner_keys: Table[int, tuple[int, bytes]] = Table()
         self.owner_tokens: Table[int, tuple[tuple[int, int, bytes], ...]] = Table()
-        #: Index blocks that were put since somebody looked whether they can be said together (index_merge.py).
+        #: Index blocks written since the last search for blocks to merge (index_merge.py).
         self.fresh_blocks = 0
-        #: Whose turn it is in pops and in sends: a restart begins anew.
+        #: The turns of queues in pops and in sends; a restart resets them.
         self.turns: Table[tuple[int, int], Turns] = Table()
         self.send_turns: dict[int, int] = {}
-        #: Where pops go on in a retry topic that a reset made void, and of which voids that is true: invalidated.py.
+        #: The next position of pops in a retry topic that a reset made void, with its voids: invalidated.py.
         self.void_begins: dict[tuple[int, int], tuple[tuple[Void, ...], bytes]] = {}
-        #: Tokens of quotas by (kind, T, G), in thousandths, and when that was: quotas.py. A restart fills them.
+        #: Tokens of quotas by (kind, T, G), in thousandths, and as of when: quotas.py. A restart fills them.
         self.buckets: Table[tuple[int, int, int], tuple[int, int]] = Table()
-        #: Names of topics for whose half messages a live producer can answer (check_back.py): the event loop tells.
+        #: Names of topics with a live producer that can answer check backs (check_back.py); set by the event loop.
         self.listened: frozenset[str] = frozenset()
-        #: Chunks whose pointers are being searched, and into which nothing has moved since: kept.py.
+        #: Chunks whose pointers are being searched, without a new lease or pin since: kept.py.
         self.searched: set[int] = set()
         self._begin_in_memory()
         self.transactional: list[Table[Any, Any]] = [table for table in vars(self).values() if isinstance(table, Table)]
         self.counters.load("", Counters())
 
     def _follow_leases(self) -> None:
-        """What follows from CheckPoints and leases: lease_sums.py."""
+        """Creates the tables that follow from CheckPoints and leases: lease_sums.py."""
         self.held: Table[tuple[int, int], Held] = Table()
         self.in_flight: Table[tuple[int, int, int], int] = Table()
         self.owned: Table[int, int] = Table()
@@ -220,7 +221,7 @@ class State:
         self.group_pins: Table[tuple[int, int, int], int] = Table()
         self.span_chunks: Table[tuple[int, int, int], tuple[int, ...]] = Table()
         self.spans: Table[tuple[int, int], tuple[int, ...]] = Table()
-        #: How far a walk over CheckPoints has come: of a removal by (id,), of a sweep by (G, T). A restart begins anew.
+        #: Position of a walk over CheckPoints: of a removal by (id,), of a sweep by (G, T). A restart begins again.
         self.walked: Table[tuple[int, ...], int] = Table()
         self.attempts: Table[int, int] = Table()
         self.session_leases: Table[tuple[str, int], tuple[int, ...]] = Table()
@@ -229,11 +230,11 @@ class State:
         self.clients: Table[tuple[int, str], int] = Table()
 
     def _begin_in_memory(self) -> None:
-        """What a restart forgets: topics that are to be trimmed, for so many bytes more; where looking at their chunks
-        goes on; when that ended: size_limit.py, which looks over everything within a minute.
+        """Creates the state that a restart drops. `trims`, `looked`, `trimmed`, `firsts`: size_limit.py, which restores
+        them within a minute.
         """
-        # Members whose lease has ended with no attempt left and whose dead letter finds no room; how many of a group in
-        # a topic. After a restart nobody knows of them before the revive has met them again.
+        # Members of expired leases with no attempt left, whose dead letter finds no room; and their number by group and
+        # topic. After a restart they are unknown until the revive meets them again.
         self.unburied, self.unburied_count = Table[tuple[int, int], int](), Table[tuple[int, int], int]()
         self.trims: dict[int, int] = {}
         self.looked: dict[int, int] = {}
@@ -247,32 +248,32 @@ class State:
         self.queue_reads: dict[tuple[int, int], dict[int, int]] = {}
 
     def _store_queue_ends(self, tx: Transaction, key: tuple[int, int], _: int | None, least: int | None) -> None:
-        """The end is told by the last block, unless retention dropped that one and an earlier one is still held."""
+        """Stores both ends. The last block gives the upper end, unless retention dropped it and kept an earlier one."""
         if least is None:
             tx.delete("queue", QUEUE_KEY.pack(*key))
         else:
             tx.put("queue", QUEUE_KEY.pack(*key), QUEUE_ENDS.pack(least, self.queue_max.get(key, least)))
 
     def named_topics(self) -> Iterator[Topic]:
-        """All topics but lite ones, which may be many."""
+        """All topics except lite topics, which may be many."""
         return (self.topics[topic_id] for (kind, _), topic_id in self.ids.items() if kind == "t")
 
     def alive(self, topic_id: int) -> bool:
-        """Whether a topic is there, and its parent if it is a lite one."""
+        """Whether a topic exists, and the parent of a lite topic too."""
         topic = self.topics.get(topic_id)
         return topic is not None and (not topic.parent_id or topic.parent_id in self.topics)
 
     def parent_of(self, topic_id: int) -> int:
-        """The id of the topic that a lite topic belongs to; 0 for all others."""
+        """The id of a lite topic's parent; 0 for all other topics."""
         topic = self.topics.get(topic_id)
         return 0 if topic is None else topic.parent_id
 
     def watched_id(self, topic_name: str, lite_topic: str) -> int | None:
-        """The id of a lite topic by names, None when it is not there."""
+        """The id of a lite topic by names; None if it does not exist."""
         return self.lite_ids.get((self.ids.get(("t", topic_name), 0), lite_topic))
 
     def deliverable(self, group_name: str, topic_id: int) -> bool:
-        """Whether a Pop of the group would get something from a lite topic now."""
+        """Whether a Pop of the group would get a message from a lite topic now."""
         topic, group_id = self.topics.get(topic_id), self.ids.get(("g", group_name))
         if topic is None or group_id is None:
             return False
@@ -283,18 +284,18 @@ class State:
         return key in self.waiting or self.total.get(topic_id, 0) > self.passed.get(where, 0)
 
     def read_through(self, kv: Transaction | None) -> None:
-        """From now on committed leases are read through this transaction; None: it is over."""
+        """Sets the transaction through which committed CheckPoints and leases are read; None: no transaction."""
         self.ck.kv = self.leases.kv = kv
 
     def tried(self, group_id: int, topic_id: int, client: str, attempt_id: str) -> CheckPoint | None:
-        """What is left of a Pop that a client repeats; of LITE topics: `lite_pop.py`."""
+        """The CheckPoint of a Pop that a client repeats, or None. For LITE topics see lite_pop.py."""
         ck_id = self.attempts.get(attempt_key(group_id, topic_id, client, attempt_id))
         ck = None if ck_id is None else self.ck.get(ck_id)
         asked = (group_id, topic_id, client, attempt_id)
         return ck if ck is not None and (ck.group_id, ck.topic_id, ck.client, ck.attempt_id) == asked else None
 
     def torn(self, ck_id: int, member: int) -> bool:
-        """Whether an owner has lost a member of a CheckPoint for good: what is tied to it is not tied any more."""
+        """Whether an owner has lost a member of a CheckPoint for good: entries tied to it are then free."""
         part = self.leases.get((ck_id, 0))
         return part is not None and bool(part.torn >> member & 1)
 
@@ -338,7 +339,7 @@ class State:
         self._load_lites()
 
     def _load_names(self, rows: RowReader) -> None:
-        """Names of lite topics stand under their parent's id, so nobody finds them once that is gone."""
+        """Loads the names. Those of lite topics have their parent's id, so they are not found once that is deleted."""
         for key, value in rows.scan("name"):
             if key[:1] == LITE_NAME:
                 self.lite_ids.load((U32.unpack_from(key, 1)[0], key[5:].decode()), U32.unpack(value)[0])
@@ -346,7 +347,7 @@ class State:
                 self.ids.load((chr(key[0]), key[1:].decode()), U32.unpack(value)[0])
 
     def _load_topic(self, tx: Transaction, topic: Topic) -> None:
-        """Looks at both ends of each queue."""
+        """Loads a topic and both ends of each queue."""
         self.topics.load(topic.topic_id, topic)
         for queue in range(topic.queues):
             prefix = QUEUE_KEY.pack(topic.topic_id, queue)
@@ -359,7 +360,7 @@ class State:
             self.total.load(topic.topic_id, self.total.get(topic.topic_id, 0) + most)
 
     def _load_topic_stats(self, tx: Transaction, rows: RowReader) -> None:
-        """A topic of an older store has no counters yet: its bytes are those of its chunks."""
+        """Loads the counters. A topic of an older store has none: its size is the sum of its chunks."""
         for key, value in rows.scan("tstat"):
             self.topic_stat.load(U32.unpack(key)[0], TopicStat(*_numbers(value, len(TopicStat._fields))))
         for topic_id in self.topics:
@@ -368,18 +369,18 @@ class State:
                 self.topic_stat.load(topic_id, TopicStat(sum(sizes)))
 
     def _load_checks(self, tx: Transaction) -> None:
-        """Looks at the first half message of each topic that has any, and of those that are to be given up."""
+        """Loads the due time of the first half message of each topic, and of those that must be given up."""
         for lane in (0, *(topic_id for topic_id, stat in self.topic_stat.items() if stat.half)):
             if first := tx.first("hdue", U32.pack(lane)):
                 self.checks.load(lane, HDUE_KEY.unpack(first[0])[1])
 
     def load_stat(self, where: tuple[int, int], stat: Stat) -> None:
-        """A group in a topic exists as soon as it has counters there."""
+        """Loads counters. A group belongs to a topic as soon as it has counters there."""
         self.stat.load(where, stat)
         self.topic_groups.load(where[1], (*self.topic_groups.get(where[1], ()), where[0]))
 
     def _load_owners(self, rows: RowReader) -> None:
-        """Owners, then their tokens, in the order of their keys."""
+        """Loads owners, then their tokens, in the order of their keys."""
         for key, value in rows.scan("own"):
             owner = Owner(**read_row(Owner, value) | {"key": key[4:]})
             self.owners.load((owner.group_id, owner.key), owner)
@@ -391,7 +392,7 @@ class State:
             self.owner_tokens.load(token.owner_id, (*self.owner_tokens.get(token.owner_id, ()), token_key))
 
     def _load_waiting(self, rows: RowReader) -> None:
-        """What waits in FIFO topics, by message group."""
+        """Loads the waiting entries of FIFO topics, by message group."""
         for key, value in rows.scan("fwait"):
             *where, message_group, offset = FWAIT_KEY.unpack(key)
             group = (*where, message_group)
@@ -404,7 +405,7 @@ class State:
                 self.stopped.load(group, (*self.stopped.get(group, ()), (offset, reason)))
 
     def _load_lites(self) -> None:
-        """What topics know of their lite topics in sum."""
+        """Loads the sums of topics over their lite topics."""
         for (parent, _), topic_id in self.lite_ids.items():
             where = (topic_id, 0)
             sums = self.lites.get(parent, Lites())
@@ -441,7 +442,7 @@ def _store_lite_name(tx: Transaction, key: tuple[int, str], _: int | None, value
         tx.put("name", raw, U32.pack(value))
 
 
-#: A lite topic's name as its one message group has it in keys.
+#: The hash of a lite topic's name: the key of its one message group.
 lite_hash = functools.lru_cache(maxsize=65536)(hash8)
 _NO_SWEEP = Sweep()
 

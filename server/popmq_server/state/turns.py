@@ -1,24 +1,24 @@
-"""Turns: in which order a pop visits the queues of a topic, and when the retry topic comes before them.
+"""Turns: the order in which a pop visits the queues of a topic, and when it visits the retry topic first.
 
-    NORMAL, FIFO   the queue that was served longest ago first
-    PRIORITY       high to low; one pop in ten the queue that was served longest ago first
-    retries        one pop in five begins with the retry topic; in FIFO topics one in two with the message groups whose
-                   turn it is. A queue gives way to them once, then it is served
+    NORMAL, FIFO   the least recently served queue first
+    PRIORITY       high to low; one pop in ten the least recently served queue first
+    retries        one pop in five begins with the retry topic; in FIFO topics one in two with the ready message
+                   groups. A queue gives way to them once, then it is served
 
-Every number here belongs to one source, never to "the n-th pop": pops that come in a fixed pattern would else always
-meet the same source. With one counter for both choices, five queues and a retry backlog, queue 0 was never served.
+Each counter belongs to one source, not to "the n-th pop": otherwise pops in a fixed pattern would always meet the same
+source. With one counter for both choices, five queues and a retry backlog, queue 0 was never served.
 
-A pop that takes something is a turn. Of pops that name queue q (all do that name none) while it has something:
+A pop that takes a message is a turn. Of the pops that name queue q (or no queue) while q has messages:
 
-    another queue      is served before q at most once, since it then stands behind q      n - 1 pops
+    another queue      is served before q at most once, since it is behind q afterwards    n - 1 pops
     the retry topic    comes before q, and before each of those, at most once              n pops
     PRIORITY           nine pops may take from higher queues before each of those          10 × (n - 1) pops
 
-So q waits at most 2n - 1 pops (PRIORITY: 11n) and, when all name the same queues, n - 1 + n/4. The retry topic waits at
-most 4 pops (FIFO: 1) and one more for each queue that gave way and was not served yet: 4 + n; when all name the same
-queues no queue waits that gave way before, so 5. Queues that may lease no more are passed over.
+So q waits at most 2n - 1 pops (PRIORITY: 11n) and, if all pops name the same queues, n - 1 + n/4. The retry topic waits
+at most 4 pops (FIFO: 1) and one more for each queue that gave way and was not served yet: 4 + n; if all pops name the
+same queues, no such queue is left, so 5. Queues at their in-flight limit are skipped.
 
-Kept in memory, in a table, so that a pop that runs again has the same turn. A restart begins anew.
+Turns are in a table in memory, so a pop that runs again has the same turn. A restart resets them.
 """
 
 from collections.abc import Sequence
@@ -26,23 +26,23 @@ from typing import NamedTuple
 
 from popmq_server.model.records import Topic
 
-#: One pop in so many begins with the retry topic (S1.36); in FIFO topics with message groups that wait for their turn.
+#: One pop in this many begins with the retry topic; in FIFO topics with ready message groups.
 RETRY_FIRST_EVERY, LINE_FIRST_EVERY = 5, 2
-#: PRIORITY: one pop in so many begins with the queue that was served longest ago.
+#: PRIORITY: one pop in this many begins with the least recently served queue.
 LOW_FIRST_EVERY = 10
 
 
 class Turns(NamedTuple):
     """The turns of one group in one topic."""
 
-    turn: int = 0  # pops that took something
+    turn: int = 0  # pops that took a message
     retried: int = 0  # the turn in which retries were served last
-    order: tuple[int, ...] = ()  # the queues, those first that were served longest ago
-    gave_way: frozenset[int] = frozenset()  # queues that retries came before, since they were served
-    passed: tuple[int, ...] = ()  # PRIORITY, by queue: pops that named it since one began with what was longest ago
+    order: tuple[int, ...] = ()  # the queues, least recently served first
+    gave_way: frozenset[int] = frozenset()  # queues that gave way to retries since they were served last
+    passed: tuple[int, ...] = ()  # PRIORITY, by queue: pops since one began with the least recently served
 
     def visits(self, topic: Topic, queues: range | tuple[int, ...]) -> Sequence[int]:
-        """The queues in the order of the next pop's visits; queues that a topic got later come first."""
+        """The queues in the order in which the next pop visits them; queues added to the topic later come first."""
         order = self._whole(topic)
         if not isinstance(queues, range):
             order = tuple(queue for queue in order if queue in queues)
@@ -59,16 +59,16 @@ class Turns(NamedTuple):
         return any(queue < known and self.passed[queue] >= LOW_FIRST_EVERY - 1 for queue in queues)
 
     def retries_due(self, topic: Topic) -> bool:
-        """Whether the next pop is one that begins with retries."""
+        """Whether the next pop begins with retries."""
         every = LINE_FIRST_EVERY if topic.type == "FIFO" else RETRY_FIRST_EVERY
         return self.turn + 1 - self.retried >= every
 
     def after(
         self, topic: Topic, visits: Sequence[int], served: Sequence[int], *, retried: bool, gave_way: int | None
     ) -> "Turns":
-        """The turns behind a pop that took something: from these queues, from the retry topic, or both.
+        """The turns after a pop that took messages from the queues `served`, the retry topic, or both.
 
-        `gave_way`: the queue that would have been the first, had retries not come before it.
+        `gave_way`: the queue that would have been visited first, if retries had not come before it.
         """
         waiting = self.gave_way if gave_way is None else self.gave_way | {gave_way}
         return Turns(
@@ -88,7 +88,7 @@ class Turns(NamedTuple):
 
 
 def _behind(order: tuple[int, ...], served: Sequence[int]) -> tuple[int, ...]:
-    """The order in which `served` come last. Mostly it is one queue, near the front."""
+    """The order with `served` moved to the end. Mostly it is one queue, near the front."""
     if len(served) == 1:
         place = order.index(served[0])
         return (*order[:place], *order[place + 1 :], served[0])

@@ -1,8 +1,8 @@
-"""The unit of work: one group commit in the making.
+"""The unit of work: the transaction of one commit batch.
 
-One LMDB transaction, the layers of all tables, the messages staged for the log, and who will have to be woken after the
-commit. Handlers (core.py) take it first and change the broker through it only; `flush` writes what the tables changed,
-`merge` makes it true, `abort` forgets it.
+It has one LMDB transaction, the layers of all tables, the messages staged for the log, and the waiters to wake after
+the commit. Handlers (handlers.py) take it as their first argument and change the broker only through it. `flush` writes
+the changes of the tables, `merge` makes them visible, `abort` drops them.
 """
 
 from typing import Any
@@ -22,7 +22,7 @@ from popmq_server.storage.table import Table, changed
 
 
 class Tx:
-    """One group commit in the making. Handlers take it first; nothing outlives it but what `commit` merges."""
+    """The transaction of one commit batch. Only what `merge` keeps outlives it."""
 
     __slots__ = (
         "answered",
@@ -43,41 +43,40 @@ class Tx:
     def __init__(self, state: State, store: Store, now_ms: int, wall_ms: int | None = None) -> None:
         """Begins an LMDB transaction; `now_ms` is the time of everything in this commit.
 
-        `wall_ms`: what the machine's clock shows, for delivery times given as wall time; None: the same.
+        `wall_ms`: the machine's clock, for delivery times given as wall time; None: the same as `now_ms`.
         """
         self.state = state
         self.kv = store.begin()
         state.read_through(self.kv)
         self.now_ms = now_ms
-        #: What may still be written: space.py.
+        #: Bytes that may still be written: space.py.
         self.room = unlimited()
         self.wall_ms = now_ms if wall_ms is None else wall_ms
-        #: Messages on their way into the log, by topic: topic.py.
+        #: Messages to be written to the log, by topic: topic.py.
         self.staged: dict[int, list[Any]] = {}
         self.staged_count = 0
         #: Bytes of them in topics with a limit of bytes: size_limit.py.
         self.coming: dict[int, int] = {}
-        #: Bytes of messages that the commands of this group have answered: answers.py.
+        #: Message bytes in the answers of this batch: answers.py.
         self.answered = 0
-        #: What of dead letters the commands of this transaction may still write (deadletter.Budget).
+        #: The dead letters that the commands of this transaction may still write (deadletter.Budget).
         self.letters: Any = None
-        #: (group name or None for all groups, topic name): something there became deliverable.
+        #: (group name or None for all groups, topic name or lot) with newly deliverable messages.
         self.woken: set[tuple[str | None, str]] = set()
-        #: (queue as text or None for all queues, topic name): what those look at who wait for one queue.
+        #: (queue as text or None for all queues, topic name) whose end moved: wakes those that wait for a queue.
         self.arrived: set[tuple[str | None, str]] = set()
-        #: What operators are told of after the commit: events.py.
+        #: Events to report to operators after the commit: events.py.
         self.events: list[Event] = []
 
     @property
     def dirty(self) -> int:
-        """Grows with everything that an abort would have to undo."""
+        """A number that grows with every change that an abort would undo."""
         return self.kv.writes + self.staged_count + Table.changes + self.state.undo.changes
 
     def next(self, field: str, count: int = 1) -> int:
-        """Takes `count` numbers of a counter; the first of them.
+        """Takes `count` numbers of a counter; returns the first.
 
-        Numbers are never given out twice, also when what they named is gone: a handle of an old CheckPoint must not
-        fit a new one.
+        Numbers are never reused, not even after a removal: a handle of an old CheckPoint must not fit a new one.
         """
         counters = self.state.counters[""]
         first: int = getattr(counters, field)
@@ -104,7 +103,7 @@ class Tx:
         return group, topic
 
     def wake(self, group_id: int | None, topic_id: int) -> None:
-        """After the commit one parked Pop of the group (None: of each group) in the topic is to look again."""
+        """After the commit one parked Pop of the group (None: of each group) on the topic is tried again."""
         topic = self.state.topics.get(topic_id)
         group = self.state.groups.get(group_id) if group_id is not None else None
         if topic is None or (group_id is not None and group is None):
@@ -117,17 +116,17 @@ class Tx:
             self.woken |= self.state.watches.lots_of(name, topic.name)
 
     def arrive(self, topic_id: int, queue: int | None) -> None:
-        """After the commit those are to look again who wait for the end of a queue (None: of each) to move."""
+        """After the commit the requests that wait for new messages in a queue (None: in each) are tried again."""
         topic = self.state.topics.get(topic_id)
         if topic is not None and not topic.parent_id:
             self.arrived.add((None if queue is None else str(queue), topic.name))
 
     def tell(self, event: Event) -> None:
-        """After the commit operators are told."""
+        """Reports an event to operators after the commit."""
         self.events.append(event)
 
     def count(self, where: tuple[int, int], **changes: int) -> None:
-        """Moves counters of one group in one topic; those of a lite topic are told of its parent in sum."""
+        """Adds to counters of one group in one topic; for a lite topic also to those of its parent, except `start`."""
         stat = self.state.stat[where]
         self.state.stat[where] = stat._replace(
             **{name: getattr(stat, name) + change for name, change in changes.items()}
@@ -138,7 +137,7 @@ class Tx:
             self.count(above, **changes)
 
     def count_topic(self, topic_id: int, **changes: int) -> None:
-        """Moves counters of a topic."""
+        """Adds to counters of a topic; for a lite topic also to those of its parent."""
         stat = self.state.topic_stat.get(topic_id, TopicStat())
         self.state.topic_stat[topic_id] = stat._replace(
             **{name: getattr(stat, name) + change for name, change in changes.items()}
@@ -147,21 +146,21 @@ class Tx:
             self.count_topic(parent, **changes)
 
     def count_lites(self, parent_id: int, topics: int, messages: int) -> None:
-        """Moves the sums of a topic over its lite topics; it has none for other topics (0)."""
+        """Adds to the sums of a topic over its lite topics; does nothing for parent 0."""
         if parent_id:
             sums = self.state.lites.get(parent_id, Lites())
             self.state.lites[parent_id] = Lites(sums.topics + topics, sums.messages + messages)
 
     def count_unread(self, where: tuple[int, int], count: int) -> None:
-        """Moves what a group has not popped of a lite topic, in the sum of its parent; nothing for other topics."""
+        """Adds to a group's unread messages in the parent of a lite topic; does nothing for other topics."""
         if parent := self.state.parent_of(where[1]):
             above = (where[0], parent)
             self.state.unread[above] = self.state.unread.get(above, 0) + count
 
     def hold(self, ck: CheckPoint, bits: int, sign: int) -> None:
-        """Members of `ck` come under its lease (sign 1) or leave it (sign -1): every gauge that follows.
+        """Members of `ck` come under its lease (sign 1) or leave it (sign -1): updates all sums over leases.
 
-        One place for all of them, so that they cannot drift apart: what a lease gains here it loses here.
+        This is the only place that updates them, so they stay consistent.
         """
         state, where, moved = self.state, (ck.group_id, ck.topic_id), sign * bits.bit_count()
         state.held[where] = shifted(state.held.get(where, Held()), ck.kind, ck.owner_id, moved)
@@ -185,28 +184,28 @@ class Tx:
         self._hold_chunks(ck, bits, sign, parent)
 
     def _hold_chunks(self, ck: CheckPoint, bits: int, sign: int, parent: int) -> None:
-        """Moves the numbers of leased messages by chunk: retention and the age of the oldest ask for them."""
+        """Updates the numbers of leased messages by chunk, for retention and the age of the oldest lease."""
         state, where = self.state, (ck.group_id, ck.topic_id)
         for chunk, count in ck.pinned(bits).items():
             state.searched.discard(chunk)
             left = state.pins.get(chunk, 0) + sign * count
             if left:
                 state.pins[chunk] = left
-            else:  # one entry a commit would stay for ever
+            else:  # entries of zero would add up
                 state.pins.pop(chunk)
             oldest_leased.shift(state, where, chunk, sign * count)
             if parent:
                 oldest_leased.shift(state, (ck.group_id, parent), chunk, sign * count)
 
     def _count_client(self, key: tuple[int, str], moved: int) -> None:
-        """Moves what is leased to one client of a group. Nothing stays of a client without leases: they come and go."""
+        """Updates the number of messages leased to one client of a group; drops the entry at zero, as clients leave."""
         if left := self.state.clients.get(key, 0) + moved:
             self.state.clients[key] = left
         else:
             self.state.clients.pop(key)
 
     def _lock(self, ck: CheckPoint, bits: int, sign: int) -> None:
-        """FIFO: a message group is locked while any member of it is under a lease; opened, it may be its turn."""
+        """FIFO: a message group is locked while any member of it is under a lease; once unlocked it may be ready."""
         group_id, topic_id, locks, waiting = ck.group_id, ck.topic_id, self.state.locks, self.state.waiting
         for message_group, count in locked_counts(ck, bits).items():
             key = (group_id, topic_id, message_group)
@@ -220,7 +219,7 @@ class Tx:
                 self.wake(group_id, topic_id)
 
     def pin(self, chunk: int, count: int) -> None:
-        """Moves the number of retry and waiting entries that point into a chunk: such a chunk is not dropped."""
+        """Adds to the number of retry and waiting entries that point into a chunk; a pinned chunk is not dropped."""
         key = U64.pack(chunk)
         self.state.searched.discard(chunk)
         raw = self.kv.get("pin", key)
@@ -231,7 +230,7 @@ class Tx:
             self.kv.delete("pin", key)
 
     def pass_to(self, where: tuple[int, int, int], offset: int) -> None:
-        """A group moves in a queue. When it goes back, or comes, what it has before it was not passed by all groups."""
+        """Sets the offset of a group in a queue. Takes back marks beyond it if the group moves back, or is new."""
         known, before = where in self.state.poff, self.state.poff.get(where, 0)
         if offset == before and known:
             return
@@ -242,14 +241,14 @@ class Tx:
             marks.take_back(self.kv, where[1], where[2], offset)
 
     def loosen(self, owner_id: int, count: int) -> None:
-        """Moves the number of an owner's members that stand in the retry topic, tied to their CheckPoint."""
+        """Adds to the number of an owner's members in the retry topic, tied to their CheckPoint."""
         self.state.loose[owner_id] = self.state.loose.get(owner_id, 0) + count
 
     def set_lease(self, ck: CheckPoint, sub: int, lease: Lease | None) -> None:
-        """Puts or removes one part of a CheckPoint's lease; with the last part the CheckPoint goes.
+        """Puts or removes one part of a CheckPoint's lease; removing the last part removes the CheckPoint.
 
-        `subs` counts the parts where there are several, so nobody has to look whether others are left. The whole (sub
-        0) is put when its CheckPoint is made, and the first part of one: what is put later was split off from others.
+        `subs` counts the parts if there are several, so the check for the last part needs no scan. The whole (sub 0) is
+        put first, when its CheckPoint is created; later parts are split off from others.
         """
         state, key = self.state, (ck.ck_id, sub)
         had = key in state.leases
@@ -270,7 +269,7 @@ class Tx:
                 self._drop(ck)
 
     def note_unburied(self, ck: CheckPoint, sub: int, bits: int) -> None:
-        """These members of a part are to be dead letters, and wait for room."""
+        """Sets the members of a part whose dead letters wait for room."""
         state, key = self.state, (ck.ck_id, sub)
         change = bits.bit_count() - state.unburied.get(key, 0).bit_count()
         if bits:
@@ -297,7 +296,7 @@ class Tx:
             self._drop_attempt(attempt_key(ck.group_id, parent, ck.client, ck.attempt_id), ck.ck_id)
 
     def _drop_attempt(self, tried: int, ck_id: int) -> None:
-        """A Pop of lite topics has a CheckPoint for each of them: what is left of one attempt."""
+        """Removes a CheckPoint from its attempt: a Pop on lite topics has one for each of them."""
         left = tuple(each for each in self.state.lite_attempts.get(tried, ()) if each != ck_id)
         if left:
             self.state.lite_attempts[tried] = left
@@ -305,23 +304,22 @@ class Tx:
             self.state.lite_attempts.pop(tried)
 
     def flush(self) -> None:
-        """Writes what the tables changed. Once, right before the commit.
+        """Writes the changes of the tables, once, right before the commit.
 
-        The order is that of the tables in State: CheckPoints before their leases, which look at them for the number
-        of members.
+        The order is that of the tables in State: CheckPoints before their leases, which need their number of members.
         """
         for table in changed(self.state.transactional):
             table.flush(self.kv)
 
     def merge(self) -> None:
-        """What was committed becomes what everybody sees."""
+        """Makes the committed changes visible to later transactions."""
         for table in changed(self.state.transactional):
             table.merge()
         self.state.read_through(None)
         self.state.undo.keep()
 
     def abort(self) -> None:
-        """Nothing happened: the transaction and all layers are dropped, the rest is taken back."""
+        """Drops the transaction and all layers, and undoes the changes outside the tables."""
         self.state.read_through(None)
         self.kv.abort()
         self.state.undo.take_back()

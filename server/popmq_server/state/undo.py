@@ -1,12 +1,12 @@
-"""What an abort takes back in memory that is not a table: ordered lines, watches, turns.
+"""Undo log for state in memory that is not a table: ordered lines, watches, turns of sends.
 
-Tables (storage/table.py) keep an uncommitted layer. A structure whose order matters has none: it changes at once and
-notes here how to undo each change.
+Tables (table.py) have an uncommitted layer. Ordered structures have none: they change at once and note here how to undo
+each change.
 
-    judge("bob")   line: ann, bob     note(take bob out)
-    commit         keep(): the notes go           abort    take_back(): the notes run, the last one first
+    judge("bob")   line: ann, bob     note(remove bob)
+    commit         keep(): drops the notes        abort    take_back(): runs the notes, the last one first
 
-A group of commands may run several times before it is committed: the same changes are made and undone each time.
+A batch may run several times before it is committed: the same changes are made and undone each time.
 """
 
 from collections.abc import Callable
@@ -20,20 +20,20 @@ class Undo:
 
     def __init__(self) -> None:
         self._steps: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
-        #: Grows with every note: whoever compares it before and after knows whether anything was changed.
+        #: Number of notes so far: comparing it before and after shows whether anything changed.
         self.changes = 0
 
     def note(self, step: Callable[..., Any], *arguments: Any) -> None:
-        """`step(*arguments)` undoes what was just changed."""
+        """Notes that `step(*arguments)` undoes the last change."""
         self.changes += 1
         self._steps.append((step, arguments))
 
     def keep(self) -> None:
-        """What was changed is true."""
+        """After a commit: drops the notes."""
         self._steps.clear()
 
     def take_back(self) -> None:
-        """What was changed is not true: everything is as it was before the transaction."""
+        """After an abort: runs the notes, which restores the state before the transaction."""
         while self._steps:
             step, arguments = self._steps.pop()
             step(*arguments)
