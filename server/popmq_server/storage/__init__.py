@@ -1,1 +1,1 @@
-"""Keys, formats, tables, the one door to LMDB."""
+"""The data folder, keys, formats and tables; lmdb.py is the only module that opens LMDB."""

@@ -1,14 +1,14 @@
-"""A copy of the open store, written by LMDB in a process of its own and read piece by piece through a pipe.
+"""A copy of the open store, written by LMDB in a separate process and read in pieces through a pipe.
 
-    copying process: LMDB, one read transaction ──▶ pipe ──▶ read() ──▶ whoever takes the backup, at its rate
+    copying process: LMDB, one read transaction ──▶ pipe ──▶ read() ──▶ the backup client, at its rate
 
-The copy is compacted (no free pages) and consistent: it is the last commit before it began, and the writer goes on
-meanwhile. It is a process since py-lmdb lets no write transaction abort while a copy runs in the same one, and the
-writer aborts whatever had nothing to write.
+The copy is compacted (no free pages) and consistent: it has the last commit before it began, and the writer continues
+meanwhile. It needs a separate process because py-lmdb cannot abort a write transaction while a copy runs in the same
+process, and the writer aborts transactions that wrote nothing.
 
-While it runs no page that a later commit frees can be used again, for the copy may still need it: the file grows by
-what is written. So a copy is ended when it costs too much (`cost`), and when a commit finds no room (core.py): what it
-holds is free then. A copy that was ended is an error on the other side, never a shorter file.
+While a copy runs, pages that later commits free cannot be reused, since the copy may still need them: the file grows
+with each write. A copy is therefore ended if it costs too much (`cost`), and if a commit finds no room (core.py); this
+releases its pages. The reader of an ended copy gets an error, never a shorter file.
 """
 
 import hashlib
@@ -21,14 +21,14 @@ from typing import IO, cast
 
 from popmq_server.storage.lmdb import DISK_FREE_SEND, DiskFault, Store, copy_environment
 
-#: What is read and sent at once: large for the disk, small beside the 16 MiB of a request.
+#: Bytes read and sent at once: large for the disk, small beside the 16 MiB of a request.
 PIECE_BYTES = 1 << 20
-#: A copy may let the file grow by this share of what the map has left beyond where it began.
+#: During a copy the file may grow by this share of the map that was left when it began.
 GROWTH_SHARE_MAX = 0.5
 
 
 class Copy:
-    """One copy under way. `read` is for one thread, which waits; the rest is for any."""
+    """One running copy. One thread calls `read`, which blocks; any thread may call the rest."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -48,7 +48,7 @@ class Copy:
         store.copies.append(self)
 
     def read(self) -> bytes:
-        """The next piece, b"" at the end. Raises DiskFault: the copy was ended, or failed."""
+        """Returns the next piece, b"" at the end. Raises DiskFault if the copy was ended, or failed."""
         parts: list[bytes] = []
         missing, pipe = PIECE_BYTES, cast("IO[bytes]", self._process.stdout)
         while missing and (part := pipe.read(missing)):
@@ -62,17 +62,17 @@ class Copy:
         return piece
 
     def _told(self) -> str:
-        """The last line that the process wrote about its end."""
+        """The last line of the process's standard error."""
         lines = cast("IO[bytes]", self._process.stderr).read().decode(errors="replace").strip().splitlines()
         return lines[-1] if lines else f"the copying process ended with {self._process.returncode}"
 
     @property
     def sha256(self) -> bytes:
-        """Of everything that was read."""
+        """Digest of all bytes read so far."""
         return self._digest.digest()
 
     def cost(self) -> str:
-        """Why the copy costs the broker too much; "" while it does not."""
+        """The reason why the copy costs the broker too much, or ""."""
         grown = self._store.pages_reached - self._pages
         if grown > (self._store.map_pages - self._pages) * GROWTH_SHARE_MAX:
             return (
@@ -83,9 +83,10 @@ class Copy:
         return ""
 
     def end(self, why: str) -> None:
-        """Lets go of what the copy holds; `read` raises, unless everything was read. A second call does nothing.
+        """Ends the copy and releases its pages; `read` raises, unless it has read everything. A second call does
+        nothing.
 
-        A process that was killed leaves its place among the readers taken, until somebody looks who is still there.
+        A killed process leaves its slot in LMDB's reader table occupied until `forget_dead_readers`.
         """
         with self._ending:
             if self not in self._store.copies:
@@ -97,14 +98,14 @@ class Copy:
             self._store.copies.remove(self)
 
     def close(self) -> None:
-        """When nobody reads any more."""
+        """Ends the copy and closes its pipes, after the last `read`."""
         self.end("nobody reads it any more")
         for pipe in (self._process.stdout, self._process.stderr):
             cast("IO[bytes]", pipe).close()
 
 
 def main() -> int:
-    """The copying process: the store of the folder to standard output. Not 0: it is not whole."""
+    """The copying process: writes the store of the folder to standard output. Nonzero exit: it is incomplete."""
     try:
         copy_environment(pathlib.Path(sys.argv[1]), int(sys.argv[2]), sys.stdout.fileno())
     except DiskFault as error:

@@ -1,4 +1,4 @@
-"""The data folder: which files are ours, who has it, and what the system lets us do there."""
+"""The data folder: its files, its lock, and what the system permits there."""
 
 import fcntl
 import mmap
@@ -11,18 +11,18 @@ from popmq_server.storage.reserve import RESERVE_FILE
 
 DATA_FILE = "popmq.mdb"
 LOCK_FILE = "popmq.lock"
-#: A compacted copy in the making (compact.py); what is left of one that was interrupted is of no use to anybody.
+#: An unfinished compacted copy (compact.py); the rest of an interrupted one is useless.
 COMPACT_FILE = "popmq.mdb.compact"
-#: Files of ours; a folder that holds others and no data file is not a PopMQ data folder.
+#: Files of PopMQ; a folder with other files and no data file is not a PopMQ data folder.
 OUR_FILES = {DATA_FILE, DATA_FILE + "-lock", LOCK_FILE, RESERVE_FILE, COMPACT_FILE}
 
 
 class NoMapping(Exception):
-    """The system gives this process no mapping of the size; nothing has changed."""
+    """The system refuses this process a mapping of the size; nothing has changed."""
 
 
 def lock_folder(folder: pathlib.Path) -> int:
-    """The descriptor that holds the folder for this process. The lock file says who holds it."""
+    """Locks the folder for this process; returns the lock's descriptor. The lock file has the process id."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         foreign = sorted(path.name for path in folder.iterdir() if path.name not in OUR_FILES)
@@ -58,9 +58,9 @@ def sync_folder(folder: pathlib.Path) -> None:
 
 
 def try_mapping(folder: pathlib.Path, size: int) -> None:
-    """Maps a file of the size, without blocks, where the data file is, and lets it go. Raises NoMapping.
+    """Maps a sparse file of the size in the data folder, and unmaps it. Raises NoMapping.
 
-    Address space has limits (`ulimit -v`), and so have the files of a file system, 16 TiB on ext4.
+    Address space has limits (`ulimit -v`), and so have files, 16 TiB on ext4.
     """
     try:
         with tempfile.TemporaryFile(dir=folder) as file:

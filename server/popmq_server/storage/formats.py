@@ -1,24 +1,24 @@
-"""The formats of the store: what each of them changed, and how a later one may change something.
+"""The formats of the store: the changes in each, and how to make the next one.
 
-The number of the newest one stands in `meta`. A store of a number that is not here is refused, by name; one of an
-older number is read as it is, and gets the newest number when its state was read (`Store.adopt`): a start that fails on
-an older store leaves it to the release that wrote it.
+`meta` has the format number of the store. A store with an unknown number is refused. A store with an older number is
+read as it is, and gets the newest number once its state was read (`Store.adopt`): if the start fails, the release that
+wrote the store can still open it.
 
-A new number is needed when an older release would misread what a newer one writes. It is **not** needed for
+A new number is needed if an older release would misread the data of a newer one. It is **not** needed for
 
-    a new field of a JSON row           rows.py keeps fields that it does not know, and fills in what a row lacks
-    a new counter behind the others     a missing one is zero (state.py:_numbers)
-    a new database that an older release may leave out without being wrong
+    a new field of a JSON row           rows.py keeps fields that it does not know; missing ones get defaults
+    a new counter after the others      a missing one is zero (state.py:_numbers)
+    a new database that an older release may ignore without being wrong
 
-What stands in large numbers is never rewritten when a store is opened, so each value whose layout may change says which
-layout it has, and a later release reads the old ones beside its own:
+Tables with many rows are never rewritten when a store is opened. So each value whose layout may change has a layout
+version, and a later release reads the old layouts as well as its own:
 
     record      the first byte of its length (message.py:record)      0: earlier formats wrote a length below 2^24 there
     history     its first byte (history_rows.py:add)                   1; 0 in formats 1 and 2: a group id below 2^24
     CheckPoint  its first byte (checkpoint.py:encode)                  1; 2 in FIFO topics, since format 2
 
 To change a layout: give the value a new version, read the old ones as well, add a row to FORMATS, and keep a store of
-the release before in tests/stores (`python -m tests.stores.make`).
+the previous release in tests/stores (`python -m tests.stores.make`).
 """
 
 from typing import NamedTuple
@@ -27,7 +27,7 @@ from popmq_server.errors import StartError
 
 
 class Format(NamedTuple):
-    """One number, and what a release of the format before it would misread."""
+    """A format number, and the changes that a release of the previous format would misread."""
 
     number: int
     changed: str
@@ -38,12 +38,12 @@ FORMATS = (
     Format(2, "FIFO, delayed and half messages, filters, pull, look-ups by key, sweeps, lite topics; CheckPoint 2"),
     Format(3, "history: rows of neighbours in one value (history_rows.py)"),
 )
-#: What this release writes.
+#: The format that this release writes.
 FORMAT = FORMATS[-1].number
 
 
 def readable(folder: str, number: int) -> int:
-    """The number of a store, if this release reads it. Raises StartError."""
+    """Returns the number of a store if this release reads it. Raises StartError."""
     if number not in {known.number for known in FORMATS}:
         raise StartError(
             f"{folder} has store format {number}, this release reads formats {FORMATS[0].number} to {FORMAT}: "

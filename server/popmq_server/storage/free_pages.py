@@ -1,13 +1,13 @@
-"""Which pages of the data file the next write transaction may take, read from the file itself.
+"""Counts the pages that the next write transaction may take, from the data file itself.
 
-LMDB writes a changed page beside the old one, so a delete needs pages too; and what a commit frees comes back two
-commits later, or when the oldest reader has ended. No call of LMDB tells how many pages that leaves. Its file does:
+LMDB writes a changed page to a new place, so a delete needs pages too; pages that a commit frees are reusable two
+commits later, or when the oldest reader has ended. LMDB has no call for the number of available pages; its file has it:
 
     meta page 0 or 1, the newer ──▶ last page of the file                the rest of the map is free
                                └──▶ root of the free list: a B-tree of commit number → the pages that it freed
 
-Only counts are read: one page a node, and 8 bytes of each long list. The layout is that of LMDB's data format 1 (lmdb
-0.9, the one that py-lmdb is built with); of any other format nothing is told.
+Only counts are read: one page per node, and 8 bytes of each long list. The layout is that of LMDB's data format 1 (lmdb
+0.9, the one that py-lmdb is built with); for any other format the result is None, or 0 for `last_page`.
 """
 
 import os
@@ -28,17 +28,17 @@ _NO_PAGE = 0xFFFFFFFFFFFFFFFF
 
 
 class FreePages(NamedTuple):
-    """Pages that the next write transaction may take, as far as they were counted, and those that come later."""
+    """Pages that the next write transaction may take, as far as they were counted, and pages available later."""
 
-    tail: int  # of the map behind the end of the file: taking them needs disk
+    tail: int  # of the map after the end of the file: taking them needs disk
     reusable: int  # inside the file
-    pending: int  # freed by the last commit, or still read by somebody
+    pending: int  # freed by the last commit, or still visible to a reader
 
 
 def count(handle: int, page_bytes: int, map_pages: int, oldest_reader: int | None, enough: int) -> FreePages | None:
-    """Counts up to `enough` pages; None for a file that this does not understand.
+    """Counts up to `enough` pages; None for a file of another format.
 
-    `oldest_reader`: the commit that the oldest reader sees, None = there is none.
+    `oldest_reader`: the commit that the oldest reader sees, None = there is no reader.
     """
     newest = _newest(handle, page_bytes)
     if newest is None:
@@ -57,13 +57,13 @@ def count(handle: int, page_bytes: int, map_pages: int, oldest_reader: int | Non
 
 
 def last_page(handle: int, page_bytes: int) -> int:
-    """Number of the last page that the last commit reached, 0 for a file that this does not understand."""
+    """Number of the last page as of the last commit, 0 for a file of another format."""
     newest = _newest(handle, page_bytes)
     return 0 if newest is None else newest[1]
 
 
 def _newest(handle: int, page_bytes: int) -> tuple[int, int, int] | None:
-    """What the newer meta page says."""
+    """The fields of the newer meta page."""
     metas = [_read_meta(handle, place * page_bytes) for place in range(2)]
     return max((meta for meta in metas if meta is not None), default=None)
 

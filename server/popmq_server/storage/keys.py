@@ -1,7 +1,7 @@
-"""Every key and every fixed value of the store, drawn once.
+"""Every key and every fixed value of the store.
 
     G group id [4] · T topic id [4] · Q queue [2] · numbers big-endian, so that key order is number or time order.
-    Ids are never reused: a deleted and re-created topic never meets old state.
+    Ids are never reused: a deleted and re-created topic never has old state.
 
     database  key                           value
     meta      text                          format number (formats.py), counters
@@ -10,7 +10,7 @@
     group     G                             JSON settings
     log       position [8]                  the records of one commit and topic, back to back: one chunk
     cq        T + Q + first offset [8]      n × (position [8], size [4], tag hash [8])
-    idx       T + position [8]              what the chunk holds: ranges of offsets, sorted hashes of ids and keys
+    idx       T + position [8]              index of a chunk: ranges of offsets, sorted hashes of ids and keys
     mark      T + time [8]                  position [8]: since then every group is past it (marks.py)
     queue     T + Q                         first readable offset [8], next offset when it was written [8]
     dedup     producer hash [16] + no. [8]  time [8], T, Q, first offset [8], count [4]
@@ -23,26 +23,26 @@
     rq        G + T + rseq [8]              retry entry: a pointer into the log
     pin       chunk position [8]            retry entries that point into the chunk [4]
     kept      position [8]                  a record that outlived its chunk: chunk position [8], record
-    hist      T + Q + offset [8] + ck_id [8] + sub [2]  how leases of these messages ended (history_rows.py)
+    hist      T + Q + offset [8] + ck_id [8] + sub [2]  outcomes of leases of these messages (history_rows.py)
     quar      T + Q + offset [8]            position [8], size [4] of a record whose checksum is wrong
     purge     id [4]                        a deleted topic or group whose ranges are not all removed yet
     sub       G + T                         JSON: filter, consume mode (records.Subscription)
-    sweep     G + T                         JSON: what a reset or a switch of the mode has left to do (sweep.py)
+    sweep     G + T                         JSON: remaining work of a reset or consume mode switch (sweep.py)
     tstat     T                             counters of a topic, 8 bytes each
     sched     clock [1] + due [8] + id [8] + T  crc32, stored ms, nonce, then the delayed message (delay.py)
     tsched    T + clock + due + id          hash of its message id [8]: the delayed messages of a topic
     half      T + txn id [8]                stored ms, nonce, delay, counted checks, next check (transaction.py)
     hmsg      T + txn id                    crc32, then the half message
-    hdue      T + due [8] + txn id          the topic's T: when a half message is checked next; T 0: given up then
-    tdone     time bucket [4] + txn id      how and when a transaction ended, and what its caller was told
-    fwait     G + T + message group [8] + offset [8]  FIFO: a message that waits for its turn (fifo.py)
+    hdue      T + due [8] + txn id          the topic's T: next check of a half message; T 0: it is given up then
+    tdone     time bucket [4] + txn id      how and when a transaction ended, and the answer to its caller
+    fwait     G + T + message group [8] + offset [8]  FIFO: a message waiting in its message group (fifo.py)
     uid       T + time bucket [4] + id hash [16]      where a message id was stored (unique.py)
-    gone      T + Q + offset [8]            when [8] a dead letter was redriven: it is not read any more (redrive.py)
-    bare      T + position [8]              nothing: a chunk that no queue names, of redriven messages
-    widx      T + position [8]              how far it reaches [8], names of many small index blocks (index.py)
-    begin     G + T + Q                     the offset [8] at which a group began, where it is not the first
+    gone      T + Q + offset [8]            when [8] a dead letter was redriven: it is no longer read (redrive.py)
+    bare      T + position [8]              empty: a chunk of redriven messages that no queue refers to
+    widx      T + position [8]              its end [8], merged names of many small index blocks (index.py)
+    begin     G + T + Q                     the offset [8] at which a group began, if not the first
 
-What is reserved for later work: stage.
+Reserved: stage.
 """
 
 import hashlib
@@ -96,7 +96,7 @@ I64 = struct.Struct(">q")
 
 #: T + Q + first offset.
 CQ_KEY = struct.Struct(">IHQ")
-#: position, size, tag hash: the unit of the consume queue, as in the reference (S0.33).
+#: position, size, tag hash: an entry of the consume queue, as in RocketMQ.
 CQ_ENTRY = struct.Struct(">QIQ")
 #: T + Q.
 QUEUE_KEY = struct.Struct(">IH")
@@ -114,7 +114,7 @@ DUE_KEY = struct.Struct(">QQH")
 RQ_KEY = struct.Struct(">IIQ")
 #: position, size, attempts, origin queue, origin offset, first pop, bound ck_id (0 = none) and member; then the reason.
 RQ_VALUE = struct.Struct(">QIHHQQQH")
-#: clock, due, id, T. What waits for both clocks (deliver_at_ms) stands before what waits for ours (delay_ms).
+#: clock, due, id, T. Messages that wait for both clocks (deliver_at_ms) come before those for ours (delay_ms).
 SCHED_KEY = struct.Struct(">BQQI")
 #: T, clock, due, id.
 TSCHED_KEY = struct.Struct(">IBQQ")
@@ -133,17 +133,17 @@ HIST_KEY = struct.Struct(">IHQQH")
 #: time, T, Q, first offset, count.
 DEDUP_VALUE = struct.Struct(">QIHQI")
 
-#: `sub` of an owner's one key in `due`; members of a batch have index + 1, a whole batch 0.
+#: `sub` of an owner's key in `due`; a member that was split off has its index + 1, a whole CheckPoint 0.
 SUB_OWNER = 0xFFFF
-#: The due time of what has no deadline of its own: its lease is its owner's.
+#: The due time of members without a deadline of their own: their owner's lease decides.
 NEVER = 1 << 63
 
 
 def hash16(*parts: str | int) -> bytes:
-    """A key part of fixed width for names of any length."""
+    """A key field of fixed width for names of any length."""
     return hashlib.blake2b("\0".join(map(str, parts)).encode(), digest_size=16).digest()
 
 
 def hash8(text: str) -> bytes:
-    """What look-up blocks are sorted by; also the tag hash of the consume queue. Never 0 for a text."""
+    """The hash by which index blocks are sorted; also the tag hash of the consume queue."""
     return hashlib.blake2b(text.encode(), digest_size=8).digest()

@@ -1,8 +1,8 @@
-"""The one door to LMDB: open a data folder, begin, commit, measure.
+"""All access to LMDB: open a data folder, begin, commit, measure.
 
-One process owns the environment (a lock file says so), one thread writes. `writemap` is off: with it fsync is two to
-three times slower, and a stray pointer could harm the file. py-lmdb reports a full disk at commit as
-`lmdb.Error: Input/output error`, and a full map as MapFullError; both become errors of our own here.
+One process owns the environment (it holds a lock file), one thread writes. `writemap` is off: with it fsync is two to
+three times slower, and a stray pointer could damage the file. py-lmdb reports a full disk at commit as
+`lmdb.Error: Input/output error`, and a full map as MapFullError; this module raises DiskFault and MapFull instead.
 """
 
 import contextlib
@@ -26,10 +26,10 @@ DISK_FREE_SEND = 256 << 20
 
 #: LMDB gives a compacted copy this number of transactions.
 _TXN_OF_COPY = 1
-#: Where `meta` has the number of the format.
+#: The key of the format number in `meta`.
 _FORMAT = b"format"
-#: Databases whose new keys are greater than all that they have: told so, LMDB fills a page before it begins the next.
-#: Otherwise it halves a full one, and keys that ascend leave each half as it is.
+#: Databases whose new keys are greater than all others: with `append` LMDB fills a page before it begins the next.
+#: Otherwise it splits a full page in halves, and ascending keys never fill the lower half.
 _ASCENDING = frozenset({"log"})
 
 
@@ -38,27 +38,27 @@ class MapFull(Exception):
 
 
 class DiskFault(Exception):
-    """A commit failed. Whether the disk is full is `Store.disk_free`'s to say."""
+    """A commit or a copy failed. `Store.disk_free` shows whether the disk is full."""
 
 
 class Reader(Protocol):
-    """Who keeps a read transaction open for long: a backup."""
+    """Keeps a read transaction open for long: a backup."""
 
     def end(self, why: str) -> None:
-        """Lets go."""
+        """Ends the read transaction."""
 
 
 class Store:
-    """An open data folder. Transactions and everything else that reads the map are for the thread that writes, which
+    """An open data folder. Only the writer thread may use transactions and other methods that read the map, since it
     may move the map between two transactions.
 
-    Anybody may ask `disk_free`, `pages_reached` and the plain attributes: they do not read the map. Nothing may fork
-    while it is open: LMDB locks belong to the process.
+    Any thread may use `disk_free`, `pages_reached` and the plain attributes: they do not read the map. The process must
+    not fork while the store is open: LMDB locks belong to the process.
     """
 
     def __init__(self, folder: pathlib.Path, map_bytes: int, sync: str, *, named: bool = True) -> None:
-        """`map_bytes`: the limit of the data file, unless another one was set while a broker ran (max_size.py).
-        `named`: whether somebody asked for it. Raises StartError: in use, not ours, another format, not readable.
+        """`map_bytes`: the limit of the data file, unless an operator set another one (max_size.py). `named`: whether
+        `--max-size` was given. Raises StartError: in use, not a PopMQ folder, another format, not readable.
         """
         self.folder = folder
         self.map_bytes = map_bytes
@@ -76,16 +76,16 @@ class Store:
         except BaseException:
             os.close(self._lock)
             raise
-        #: Copies under way: they keep freed pages from being used again.
+        #: Running copies: they prevent the reuse of freed pages.
         self.copies: list[Reader] = []
-        #: For looks that do not need the map (free_pages.py).
+        #: For reads that do not need the map (free_pages.py).
         self._file = os.open(folder / DATA_FILE, os.O_RDONLY | os.O_CLOEXEC)
         self.reserve = Reserve(folder, wanted=sync != "none")
 
     def _check_length(self) -> None:
-        """Refuses a copy that was cut short: LMDB would open it, and the process die when it reads what is missing.
+        """Refuses a truncated copy: LMDB would open it, and the process would crash when it reads a missing page.
 
-        Only a copy that nobody has written to yet is as long as it says: a living file may end before its last page.
+        Only a copy that was not written to yet must have its full length: any other file may end before its last page.
         """
         info = self._env.info()
         size, told = (self.folder / DATA_FILE).stat().st_size, (int(info["last_pgno"]) + 1) * self.page_bytes
@@ -96,7 +96,7 @@ class Store:
             )
 
     def _take_set_size(self) -> None:
-        """The limit that was set while a broker ran, where it still holds. Raises StartError."""
+        """Applies the limit that an operator set while a broker ran, if it still holds. Raises StartError."""
         with self._env.begin() as txn:
             try:
                 raw = txn.get(max_size.ROW, db=self._env.open_db(b"meta", txn=txn, create=False))
@@ -114,7 +114,7 @@ class Store:
                 ) from error
 
     def _open_databases(self) -> dict[str, Any]:
-        """All databases, made in one commit when they are new. Refuses a store of another format."""
+        """Opens all databases; creates missing ones in one commit. Refuses a store of an unknown format."""
         with self._env.begin(write=True) as txn:
             new = txn.stat()["entries"] == 0
             meta = self._env.open_db(b"meta", txn=txn)
@@ -132,7 +132,9 @@ class Store:
         return readable(str(self.folder), keys.U32.unpack(found)[0])
 
     def adopt(self) -> None:
-        """Says that the store is of this release's format: once its state was read, and before anything is written."""
+        """Sets the format number to this release's, and drops a size that no longer holds. Called once the state was
+        read, before other writes (but `rebase`).
+        """
         if self._format != FORMAT:
             tx = self.begin()
             tx.put("meta", _FORMAT, keys.U32.pack(FORMAT))
@@ -142,7 +144,7 @@ class Store:
             self._forget_set_size()
 
     def _forget_set_size(self) -> None:
-        """`--max-size` names another one. A map too full for this keeps the row; the flag holds all the same."""
+        """Deletes a set size that `--max-size` replaced. If the map is too full the row stays; the flag still holds."""
         tx = self.begin()
         try:
             tx.delete("meta", max_size.ROW)
@@ -152,9 +154,10 @@ class Store:
         self._set_size = None
 
     def set_max_size(self, size: int) -> None:
-        """Another limit of the data file, at once and for later starts. Between two transactions.
+        """Sets the limit of the data file, at once and for later starts. Only between two transactions.
 
-        The map first: a full one has no room for the row. Raises NoMapping, MapFull, DiskFault; then nothing changed.
+        It resizes the map first: a full map has no room for the row. If it raises NoMapping, MapFull or DiskFault,
+        nothing changed.
         """
         before = self.map_bytes
         if size > before:
@@ -172,10 +175,9 @@ class Store:
         self._set_size = row
 
     def _resize(self, size: int) -> None:
-        """Moves the map: LMDB lets the old mapping go before it makes the new one, so whether the system gives one is
-        tried before.
+        """Moves the map. LMDB unmaps the old one before it maps the new one, so callers use `try_mapping` first.
 
-        A file that is longer stays so, and its map as long; what may be stored follows from `map_bytes` (space.py).
+        A longer file keeps its length, and so does its map; `map_bytes` limits further writes (space.py).
         """
         if self._own_readers():
             raise RuntimeError("the map cannot be moved under an open transaction")
@@ -183,14 +185,14 @@ class Store:
         self.map_bytes = size
 
     def begin(self, write: bool = True, *, views: bool = True) -> "Transaction":
-        """A transaction; reads of a write transaction see its own puts. Without `views` it gives copies: for the scan
-        at start, where making a view of a small value costs more than copying it.
+        """Begins a transaction; reads of a write transaction see its own puts. Without `views` it returns copies: for
+        the scan at start, where a view of a small value costs more than a copy.
         """
         txn = self._env.begin(write=write, buffers=True) if views else self._env.begin(write=write, buffers=False)
         return Transaction(txn, self._db, views)
 
     def used_pages(self, tx: "Transaction") -> int:
-        """Pages that hold data, of all databases."""
+        """Pages with data, of all databases."""
         return tx.used_pages()
 
     @property
@@ -200,15 +202,15 @@ class Store:
 
     @property
     def pages_reached(self) -> int:
-        """Pages of the file, free ones included; a commit uses new ones when no free one may be used yet."""
+        """Pages of the file, free ones included; a commit takes new ones if no free page is reusable yet."""
         return free_pages.last_page(self._file, self.page_bytes) + 1
 
     def free_pages(self, enough: int) -> FreePages | None:
-        """Pages that the running, or the next, write transaction may take; counted up to `enough`. None: unknown."""
+        """Pages that the current, or next, write transaction may take; counted up to `enough`. None: unknown."""
         return free_pages.count(self._file, self.page_bytes, self.map_pages, self._oldest_reader(), enough)
 
     def _oldest_reader(self) -> int | None:
-        """The commit that the oldest open read transaction sees: what was freed since then is not reusable."""
+        """The commit that the oldest open read transaction sees: pages freed since then are not reusable."""
         return min((commit for _, commit in self._readers()), default=None)
 
     def _own_readers(self) -> int:
@@ -231,16 +233,16 @@ class Store:
         return shutil.disk_usage(self.folder).free
 
     def end_copies(self, why: str) -> None:
-        """Ends every copy under way: what they hold is free for the next commits."""
+        """Ends all running copies: later commits can reuse their pages."""
         for copy in tuple(self.copies):
             copy.end(why)
 
     def forget_dead_readers(self) -> None:
-        """Pages that a process read which was killed are free again."""
+        """Clears the reader slots of killed processes: the pages that they read become reusable."""
         self._env.reader_check()
 
     def close(self) -> None:
-        """Syncs what a relaxed mode has not, and gives the folder free."""
+        """Syncs what a relaxed sync mode has not, closes the store, and unlocks the folder."""
         self.end_copies("the broker is stopping")
         self._env.sync(True)
         os.close(self._file)
@@ -249,7 +251,7 @@ class Store:
 
 
 class Transaction:
-    """One LMDB transaction over all databases. The values it gives are views: good until the next put."""
+    """One LMDB transaction over all databases. It returns values as views, which are valid until the next put."""
 
     __slots__ = ("_db", "_txn", "_views", "writes")
 
@@ -260,11 +262,11 @@ class Transaction:
         self.writes = 0
 
     def get(self, name: str, key: bytes) -> memoryview | None:
-        """The value, or None. Good until the next put."""
+        """The value, or None. Valid until the next put."""
         return cast("memoryview | None", self._txn.get(key, db=self._db[name]))
 
     def put(self, name: str, key: bytes, value: bytes) -> None:
-        """Raises MapFull; the transaction is then good for nothing but an abort."""
+        """Puts an entry. After MapFull the transaction must be aborted."""
         self.writes += 1
         try:
             if name in _ASCENDING and self._txn.put(key, value, append=True, db=self._db[name]):
@@ -274,7 +276,7 @@ class Transaction:
             raise MapFull from error
 
     def delete(self, name: str, key: bytes) -> bool:
-        """Whether the key was there."""
+        """Deletes an entry; returns whether it existed."""
         self.writes += 1
         try:
             return bool(self._txn.delete(key, db=self._db[name]))
@@ -282,7 +284,7 @@ class Transaction:
             raise MapFull from error
 
     def cursor(self, name: str) -> lmdb.Cursor:
-        """A cursor over one database; its views are good until the next put."""
+        """A cursor over one database; its views are valid until the next put."""
         return self._txn.cursor(db=self._db[name])
 
     def first(self, name: str, prefix: bytes = b"") -> tuple[bytes, memoryview] | None:
@@ -299,7 +301,7 @@ class Transaction:
     def floor(self, name: str, key: bytes, prefix: bytes = b"") -> tuple[bytes, memoryview] | None:
         """The entry with the greatest key ≤ `key` that starts with `prefix`.
 
-        LMDB has no such call: the first key ≥, then one step back.
+        LMDB has no such call: this goes to the first key ≥, then one step back.
         """
         cursor = self.cursor(name)
         if cursor.set_range(key) and cursor.key() == key:
@@ -310,7 +312,7 @@ class Transaction:
         return (found, cast(memoryview, cursor.value())) if found.startswith(prefix) else None
 
     def scan(self, name: str, prefix: bytes = b"", start: bytes = b"") -> Iterator[tuple[bytes, memoryview]]:
-        """Entries in key order from max(prefix, start), while they start with `prefix`. No put while it runs.
+        """Entries in key order from max(prefix, start), while they start with `prefix`. No put during the iteration.
 
         A put would move the pages under the cursor: collect first, then change.
         """
@@ -324,18 +326,18 @@ class Transaction:
             more = cursor.next()
 
     def keys(self, name: str) -> Iterator[memoryview]:
-        """All keys of a database, without their values: a third of the cost of a scan. No put while it runs."""
+        """All keys of a database, without their values: a third of the cost of a scan. No put during the iteration."""
         cursor = self.cursor(name)
         return cast("Iterator[memoryview]", cursor.iternext(keys=True, values=False) if cursor.first() else iter(()))
 
     def copies(self, name: str) -> Iterator[tuple[bytes, bytes]]:
-        """All entries of a database, copied. No put while it runs."""
+        """All entries of a database, copied. No put during the iteration."""
         cursor = self.cursor(name)
         entries = cast("Iterator[tuple[bytes, bytes]]", cursor.iternext() if cursor.first() else iter(()))
         return entries if not self._views else ((bytes(key), bytes(value)) for key, value in entries)
 
     def used_pages(self) -> int:
-        """Pages that hold data, summed over the databases: free pages of the file are not counted."""
+        """Pages with data, summed over the databases: free pages of the file are not counted."""
         total = 0
         for db in self._db.values():
             stat = self._txn.stat(db)
@@ -343,7 +345,7 @@ class Transaction:
         return total
 
     def commit(self) -> None:
-        """Syncs. Raises MapFull or DiskFault; then nothing of the transaction is there."""
+        """Commits, with a sync unless sync is "none". If it raises MapFull or DiskFault, nothing was committed."""
         try:
             self._txn.commit()
         except lmdb.MapFullError as error:
@@ -356,7 +358,7 @@ class Transaction:
 
 
 def _open_environment(folder: pathlib.Path, map_bytes: int, sync: str) -> lmdb.Environment:
-    """One writer and short reads: no read-ahead, since pops read what was written last or long ago."""
+    """Opens LMDB for one writer and short reads. No read-ahead: pops read recent messages, or very old ones."""
     try:
         return lmdb.open(
             str(folder / DATA_FILE),
@@ -378,7 +380,7 @@ def _open_environment(folder: pathlib.Path, map_bytes: int, sync: str) -> lmdb.E
 def copy_environment(folder: pathlib.Path, map_bytes: int, handle: int) -> None:
     """Writes a compacted copy of a store that another process has open into an open file. Raises DiskFault.
 
-    `map_bytes`: what that process maps. With less, the copy would be refused after a commit that made the file longer.
+    `map_bytes`: the map size of that process. A smaller map would fail after a commit that made the file longer.
     """
     path = str(folder / DATA_FILE)
     try:
@@ -390,7 +392,7 @@ def copy_environment(folder: pathlib.Path, map_bytes: int, handle: int) -> None:
 
 @contextlib.contextmanager
 def reading_copy(path: pathlib.Path) -> Iterator[Transaction]:
-    """A read transaction over a copy that nobody else uses."""
+    """A read transaction over a copy that no other process uses."""
     env = lmdb.open(str(path), subdir=False, readonly=True, lock=False, max_dbs=len(keys.DATABASES), readahead=False)
     try:
         with env.begin(buffers=True) as txn:
@@ -401,7 +403,7 @@ def reading_copy(path: pathlib.Path) -> Iterator[Transaction]:
 
 @contextlib.contextmanager
 def reading(store: Store) -> Iterator[Transaction]:
-    """A read transaction, always closed: an old reader would stop page reuse and let the file grow."""
+    """A read transaction that is always closed: an old reader would prevent page reuse and let the file grow."""
     tx = store.begin(write=False)
     try:
         yield tx

@@ -1,14 +1,14 @@
-"""The limit of the data file: what `--max-size` names, or what an operator set later while the broker ran.
+"""The limit of the data file: the value of `--max-size`, or a size that an operator set while the broker ran.
 
-The last decision holds. A size that was set stands in `meta`, beside what `--max-size` named at that time; it holds for
-later starts until `--max-size` names something else. So a service whose unit file names the old size keeps the new one
-over a restart, and whoever edits the unit file gets what it says.
+The last change holds. `meta` stores the set size with the value that `--max-size` had at that time; it holds for later
+starts until `--max-size` has another value. So a service whose unit file has the old size keeps the new one after a
+restart, and an edit of the unit file takes effect.
 """
 
 import json
 from typing import NamedTuple
 
-#: The row of `meta`. A release that does not know it leaves it alone and goes by its flag.
+#: The key in `meta`. A release that does not know it ignores the row and uses its flag.
 ROW = b"max_size"
 
 
@@ -16,10 +16,10 @@ class SetSize(NamedTuple):
     """A size that was set while a broker ran, in bytes."""
 
     size: int
-    named: int  # by --max-size at that time; 0 = the flag was left out
+    named: int  # the value of --max-size at that time; 0 = the flag was omitted
 
     def holds(self, named: int) -> bool:
-        """Whether it still holds for a start whose `--max-size` names this; 0 = the flag is left out."""
+        """Whether it still holds for a start with this `--max-size`; 0 = the flag is omitted."""
         return named in (0, self.named)
 
     def packed(self) -> bytes:
@@ -27,6 +27,6 @@ class SetSize(NamedTuple):
 
 
 def read(raw: bytes) -> SetSize:
-    """Raises ValueError, KeyError or TypeError for what is no such row."""
+    """Decodes the row. Raises ValueError, KeyError or TypeError for invalid data."""
     fields = json.loads(raw)
     return SetSize(int(fields["size"]), int(fields["named"]))

@@ -1,8 +1,8 @@
-"""Disk kept back for the day when the disk is full.
+"""Disk space reserved for a full disk.
 
-An ack needs a few pages: LMDB writes a changed page beside the old one, and at a full disk there may be none. So a file
-of RESERVE_BYTES holds room that nobody else can take; when a commit meets a full disk it is given back, the commit is
-tried again, and once there is room it is filled again.
+An ack needs a few pages: LMDB writes a changed page to a new place, and a full disk may have none. So a file of
+RESERVE_BYTES reserves space. When a commit meets a full disk, `Core` releases the reserve and tries the commit again;
+once there is room the file is filled again.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ RESERVE_BYTES = 32 << 20
 
 
 class Reserve:
-    """The file; `wanted` False (a store that does not sync) keeps none."""
+    """The reserve file; with `wanted` False (a store that does not sync) there is none."""
 
     def __init__(self, folder: pathlib.Path, *, wanted: bool) -> None:
         self._path = folder / RESERVE_FILE
@@ -22,7 +22,7 @@ class Reserve:
         self._held = False
 
     def fill(self, disk_free: int, disk_free_min: int) -> None:
-        """Takes the room, when that leaves at least `disk_free_min` bytes to others. No room is no error."""
+        """Allocates the file if that leaves at least `disk_free_min` bytes free. Ignores a lack of room."""
         if self._held or not self._wanted or disk_free < disk_free_min + RESERVE_BYTES:
             return
         with contextlib.suppress(OSError):
@@ -34,7 +34,7 @@ class Reserve:
                 os.close(handle)
 
     def give(self) -> None:
-        """Gives the room back to the disk: to the next commit."""
+        """Releases the space, for the next commit."""
         self._held = False
         with contextlib.suppress(OSError):
             os.truncate(self._path, 0)

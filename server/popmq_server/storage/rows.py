@@ -1,8 +1,8 @@
 """Rows of settings as JSON: topics, groups, subscriptions, owners, tokens.
 
-A row is read by the names of its fields. What it lacks is the record's default; what only a later release knows is left
-out when the row is read and **kept when it is written**: after a step back to an older release and forward again, no
-setting is lost. The stored row itself remembers the unknown fields, so memory and aborted commits need not.
+A row is read by the names of its fields. Missing fields get the record's defaults. Fields of a later release are
+skipped when the row is read and **kept when it is written**: a downgrade and a later upgrade lose no setting. A write
+takes the unknown fields from the stored row, so memory does not keep them.
 """
 
 import json
@@ -18,7 +18,7 @@ from popmq_server.storage.table import StoreChange
 def store_rows(
     name: str, record: Any, pack: Callable[[Any], bytes], said: Callable[[Any], dict[str, Any]]
 ) -> StoreChange:
-    """A store function for a table of `record`s (NamedTuples); `said` chooses the fields that are written."""
+    """A store function for a table of `record`s (NamedTuples); `said` returns the fields to write."""
     known = frozenset(record._fields)
 
     def store(tx: Transaction, key: Any, _: Any, value: Any) -> None:
@@ -48,7 +48,7 @@ def every_field(value: Any) -> dict[str, Any]:
 
 
 def without_defaults(value: Any) -> dict[str, Any]:
-    """For rows that are many, as those of lite topics."""
+    """The fields that differ from their defaults: for tables of many rows, such as lite topics."""
     usual = value._field_defaults
     return {name: field for name, field in value._asdict().items() if name not in usual or usual[name] != field}
 

@@ -1,10 +1,10 @@
-"""A mapping whose growth never holds its thread up: a dict of a million entries takes some 70 ms to be made larger.
+"""A mapping that grows without long pauses: resizing a dict of a million entries takes some 70 ms.
 
-    first    the entries that were there before, in one dict: changed and removed, never added to, so never made larger
-    shards   what came later, by hash: a dict of a thousandth of the entries is made larger in a thousandth of the time
+    first    the initial entries, in one dict: changed and removed, never added to, so it is never resized
+    shards   later entries, by hash: a dict of a thousandth of the entries is resized in a thousandth of the time
 
-A table that was loaded at start, or has become large, becomes the `first` of such a mapping without a copy. A look-up
-costs a look into one shard more than a dict does: some 0.2 µs.
+The dict of a table that was loaded at start, or has become large, becomes `first` without a copy. A look-up also visits
+one shard, which costs some 0.2 µs more than a dict.
 """
 
 from collections.abc import Iterator
@@ -13,19 +13,19 @@ from typing import Any, Generic, TypeVar
 K = TypeVar("K")
 V = TypeVar("V")
 
-#: A power of two. Each of ten million entries in so many dicts is one of 10,000, which take 0.3 ms to be made larger.
+#: A power of two. Ten million entries in this many dicts are 10,000 each, which take 0.3 ms to resize.
 SHARDS = 1024
 _MASK = SHARDS - 1
 _NONE: Any = object()
 
 
 class Sharded(Generic[K, V]):
-    """What tables need of a dict."""
+    """The part of the dict interface that tables need."""
 
     __slots__ = ("_first", "_shards")
 
     def __init__(self, first: dict[K, V]) -> None:
-        """Takes `first` over."""
+        """Takes ownership of `first`."""
         self._first = first
         self._shards: list[dict[K, V]] = [{} for _ in range(SHARDS)]
 
@@ -48,14 +48,14 @@ class Sharded(Generic[K, V]):
             return shard.pop(key)
         value = self._first.pop(key, default)
         if not self._first:
-            self._first = {}  # an empty dict keeps the memory that it had
+            self._first = {}  # an emptied dict keeps its memory
         return value
 
     def __len__(self) -> int:
         return len(self._first) + sum(map(len, self._shards))
 
     def items(self) -> Iterator[tuple[K, V]]:
-        """No change while it runs."""
+        """All entries. No change during the iteration."""
         yield from self._first.items()
         for shard in self._shards:
             yield from shard.items()

@@ -1,4 +1,4 @@
-"""Sorted numbers of a key in two levels of tables: a change copies a short tuple, however many numbers there are.
+"""Sorted numbers of a key in two levels of tables: a change copies only a short tuple.
 
 numbers    key, span → its numbers        ascending        span = number >> bits: at most 2^bits numbers
 spans      key → its spans                ascending        copied when a span gets its first or loses its last
@@ -23,7 +23,7 @@ def remove(numbers: Numbers, spans: Numbers, key: tuple[Any, ...], number: int, 
 
 
 def load(numbers: Numbers, spans: Numbers, found: dict[Any, list[int]], bits: int) -> None:
-    """At start: the numbers of each key, in any order."""
+    """At start: loads the numbers of each key, given in any order."""
     by_span: dict[tuple[Any, ...], list[int]] = {}
     for key, each in found.items():
         for number in sorted(each):
@@ -36,7 +36,7 @@ def load(numbers: Numbers, spans: Numbers, found: dict[Any, list[int]], bits: in
 
 
 def behind(numbers: Numbers, spans: Numbers, key: tuple[Any, ...], number: int, bits: int, most: int) -> list[int]:
-    """At most so many numbers of a key that are greater than one."""
+    """At most `most` numbers of a key that are greater than `number`, in ascending order."""
     held, found = spans.get(key, ()), list[int]()
     for place in range(bisect.bisect_left(held, number >> bits), len(held)):
         inside = numbers[(*key, held[place])]
@@ -47,7 +47,7 @@ def behind(numbers: Numbers, spans: Numbers, key: tuple[Any, ...], number: int, 
 
 
 def _insert(table: Numbers, key: Any, number: int) -> bool:
-    """Adds a number to a sorted tuple; whether there were others."""
+    """Adds a number to a sorted tuple; returns whether there were others."""
     held = table.get(key, ())
     place = bisect.bisect_left(held, number)
     table[key] = (*held[:place], number, *held[place:])
@@ -55,7 +55,7 @@ def _insert(table: Numbers, key: Any, number: int) -> bool:
 
 
 def _take(table: Numbers, key: Any, number: int) -> bool:
-    """Takes a number out of a sorted tuple; whether others are left."""
+    """Removes a number from a sorted tuple; returns whether others are left."""
     held = table[key]
     place = bisect.bisect_left(held, number)
     left = held[:place] + held[place + 1 :]

@@ -1,19 +1,19 @@
 """Write-through tables: state in memory with an uncommitted layer above it.
 
-A transaction reads through the layer and writes into it. `flush` puts what changed into LMDB, once for each key however
-often it changed; `merge` makes the layer the truth after the commit; `drop` forgets it after an abort. Values must be
-immutable, or an abort could not undo them. A table without a `store` function lives in memory only.
+A transaction reads through the layer and writes into it. `flush` puts each changed key into LMDB once, however often it
+changed; `merge` moves the layer into the committed entries after the commit; `drop` discards it after an abort. Values
+must be immutable, or an abort could not undo changes. A table without a `store` function is in memory only.
 
     poff = Table(store)      poff[g, t, q] = 7        a layer above the committed 5
                              poff[g, t, q] → 7        inside the transaction
     flush(tx)                one put, though it changed in ten commands
-    commit, merge()          7 for everybody          or abort, drop(): 5, as if nothing had been
+    commit, merge()          7 is committed           or abort, drop(): 5 as before
 
-A StoredTable has the same layer, but its committed entries stay in the store and are read through the transaction of
-the moment: memory does not grow with them.
+A StoredTable has the same layer, but its committed entries stay in the store and are read through the current
+transaction: memory does not grow with them.
 
-Compared with undo logs or copies of the state this costs one more look-up for a read while something is uncommitted,
-and nothing else.
+Compared with undo logs or copies of the state, the only cost is one more look-up per read while the table has
+uncommitted changes.
 """
 
 from collections.abc import Callable, Iterator
@@ -30,14 +30,14 @@ D = TypeVar("D")
 _GONE: Any = object()
 _NONE: Any = object()
 
-#: (tx, key, value before or None, value now or None) → writes the change.
+#: Called with (tx, key, value before or None, value now or None): writes the change.
 StoreChange = Callable[[Transaction, Any, Any, Any], None]
 
 
-#: Entries of one generation that a StoredTable keeps as objects, and those of one commit more: what was put or read
-#: last. Two generations of leases and their CheckPoints are some 12 MiB, whatever the store holds.
+#: Recently used entries that a StoredTable keeps as objects in one generation; one commit may exceed it. Two
+#: generations of leases and their CheckPoints are some 12 MiB, for any size of the store.
 RECENT_MAX = 4096
-#: A table of more entries grows in shards: to make a dict of so many larger takes a millisecond.
+#: A table of more entries grows in shards: resizing a dict of this many takes a millisecond.
 LARGE = 16_384
 
 
@@ -46,7 +46,7 @@ class Table(Generic[K, V]):
 
     __slots__ = ("_base", "_layer", "_store")
 
-    #: Counts every change of every table: whoever compares it before and after knows whether anything was touched.
+    #: Counts the changes of all tables: comparing it before and after shows whether anything changed.
     changes: ClassVar[int] = 0
 
     def __init__(self, store: StoreChange | None = None) -> None:
@@ -78,7 +78,7 @@ class Table(Generic[K, V]):
         self._layer[key] = value
 
     def pop(self, key: K) -> None:
-        """Removes `key` if it is there."""
+        """Removes `key` if it exists."""
         Table.changes += 1
         if key in self._base:
             self._layer[key] = _GONE
@@ -86,7 +86,7 @@ class Table(Generic[K, V]):
             self._layer.pop(key, None)
 
     def items(self) -> Iterator[tuple[K, V]]:
-        """All entries, the layer's first; the table may change while it is read."""
+        """All entries, the layer's first; the table may change during the iteration."""
         for key, value in list(self._layer.items()):
             if value is not _GONE:
                 yield key, value
@@ -95,7 +95,7 @@ class Table(Generic[K, V]):
                 yield key, value
 
     def __iter__(self) -> Iterator[K]:
-        """All keys, as `items`; no pair is made for each: of 100,000 entries that is most of the cost."""
+        """All keys, in the order of `items`, without creating pairs: for 100,000 entries these are most of the cost."""
         for key, value in list(self._layer.items()):
             if value is not _GONE:
                 yield key
@@ -111,7 +111,7 @@ class Table(Generic[K, V]):
         self._base[key] = value
 
     def load_all(self, entries: dict[K, V]) -> None:
-        """Sets all committed values, which the caller does not change any more: for the scan at start."""
+        """Sets all committed values: for the scan at start. The caller must not change `entries` afterwards."""
         self._base = entries if entries.__class__ is dict else dict(entries)
 
     @property
@@ -119,18 +119,18 @@ class Table(Generic[K, V]):
         return bool(self._layer)
 
     def changed_items(self) -> Iterator[tuple[K, V | None]]:
-        """What is not committed yet; None: removed."""
+        """Uncommitted entries; None: removed."""
         return iter([(key, None if value is _GONE else value) for key, value in self._layer.items()])
 
     def flush(self, tx: Transaction) -> None:
-        """Writes each changed key once. Memory follows only with `merge`."""
+        """Writes each changed key once. The committed entries change only in `merge`."""
         if self._store is None:
             return
         for key, value in self._layer.items():
             self._store(tx, key, self._base.get(key), None if value is _GONE else value)
 
     def merge(self) -> None:
-        """The layer becomes the truth: after the commit."""
+        """After the commit: moves the layer into the committed entries."""
         if self._base.__class__ is dict and len(self._base) > LARGE:
             self._base = Sharded(self._base)
         for key, value in self._layer.items():
@@ -141,24 +141,24 @@ class Table(Generic[K, V]):
         self._layer.clear()
 
     def drop(self) -> None:
-        """The layer is forgotten: after an abort."""
+        """After an abort: discards the layer."""
         self._layer.clear()
 
     def committed(self) -> dict[K, V]:
-        """A copy of the committed entries: for comparisons in tests and the checker."""
+        """A copy of the committed entries: for comparisons in tests and fsck."""
         return dict(self._base.items())
 
 
 def changed(tables: list[Table[Any, Any]]) -> list[Table[Any, Any]]:
-    """Those of many tables that have a layer. Each commit asks three times, so no call is made for a table."""
+    """The tables with uncommitted changes. Each commit needs this up to three times, so it makes no call per table."""
     return [table for table in tables if table._layer]
 
 
 class StoredTable(Table[K, V]):
-    """A table whose committed entries are read from the store when somebody asks for them.
+    """A table whose committed entries are read from the store on access.
 
-    Those that were put or read last are kept as objects, in two generations: when the younger one is full the older one
-    is forgotten. `kv` is the transaction to read through; without one nobody may ask.
+    Recently put or read entries are kept as objects, in two generations: when the younger one is full the older one is
+    dropped. `kv` is the transaction to read through; without one such a read raises RuntimeError.
     """
 
     __slots__ = ("_older", "kv")
@@ -170,11 +170,11 @@ class StoredTable(Table[K, V]):
         self.kv: Transaction | None = None
 
     def read(self, kv: Transaction, key: K) -> V | None:
-        """One committed entry, from the store."""
+        """Reads one committed entry from the store."""
         raise NotImplementedError
 
     def stored_keys(self) -> Iterator[K]:
-        """The keys of all committed entries. A walk over what may be millions: for checkers and tests."""
+        """The keys of all committed entries, which may be millions: for fsck and tests."""
         raise NotImplementedError
 
     @overload
@@ -190,7 +190,7 @@ class StoredTable(Table[K, V]):
         return default if value is _GONE else value
 
     def _committed(self, key: K) -> V | None:
-        """What is not among the youngest; an entry that was read is among them from now on."""
+        """A committed entry that is not in the younger generation; adds it there."""
         value = self._older.get(key) if self._older else None
         if value is None and (value := self._fetch(key)) is not None:
             self._make_room()
@@ -203,7 +203,7 @@ class StoredTable(Table[K, V]):
         return self.read(self.kv, key)
 
     def _make_room(self) -> None:
-        """The younger generation is full: the older one is forgotten."""
+        """If the younger generation is full, drops the older one and begins a new one."""
         if len(self._base) >= RECENT_MAX:
             self._older, self._base = self._base, {}
 
@@ -231,7 +231,7 @@ class StoredTable(Table[K, V]):
             self._store(tx, key, None, value)
 
     def merge(self) -> None:
-        """As in every table; of a changed entry no copy stays in the older generation."""
+        """As in Table; also removes changed entries from the older generation."""
         for key, value in self._layer.items():
             if self._older:
                 self._older.pop(key, None)
@@ -243,6 +243,6 @@ class StoredTable(Table[K, V]):
         self._make_room()
 
     def committed(self) -> dict[K, V]:
-        """What the broker believes to be committed: the recent entries as it knows them, the others as stored."""
+        """The committed entries as the broker sees them: recent ones from memory, the others from the store."""
         found = {key: self._fetch(key) for key in self.stored_keys()}
         return {key: value for key, value in (found | self._older | self._base).items() if value is not None}
