@@ -1,1 +1,1 @@
-"""Topics, groups, messages, CheckPoints as values."""
+"""Value types: topics, groups, messages, CheckPoints, handles."""

@@ -1,12 +1,13 @@
-"""CheckPoints: what one Pop leased, and what of it is not done yet.
+"""CheckPoints: the messages that one Pop leased, and those of them that are not done yet.
 
     ck    ck_id → G, T, kind, owner, nonce, popped ms, attempt id or token hash, client, runs       immutable
-          a bit of `kind` says that the lease lives with its client (session_lease.py)
-    due   due ms + ck_id + sub → done bitmap                                                        what moves
+          a bit of `kind` marks a lease bound to its client's session (session_lease.py)
+    due   due ms + ck_id + sub → done bitmap                                                        mutable
 
-A batch is one CheckPoint of some 60 bytes whatever its size: its members are *runs* of consecutive offsets of a queue,
-or single entries taken from the retry topic. Member i is bit i. `sub` 0 is the batch; a member whose lease was changed
-alone is split off under sub = i + 1. With the last undone bit of the last sub the CheckPoint is gone.
+A batch from one queue is one CheckPoint of some 60 bytes for any size: its members are *runs* of consecutive offsets of
+a queue, or single entries from the retry topic. Member i is bit i. `sub` 0 is the batch; a member whose lease was
+changed alone is split off under sub = i + 1. When the last undone bit of the last sub is done, the CheckPoint is
+removed.
 """
 
 import bisect
@@ -24,34 +25,34 @@ from popmq_server.storage.lmdb import Transaction
 
 NORMAL, RETRY, FIFO, BACKOFF = 0, 1, 2, 3
 KIND_NAMES = ("normal", "retry", "fifo", "backoff")
-#: Stored with the kind: the lease lives with its client.
+#: Flag stored with the kind: the lease is bound to its client's session.
 SESSION = 0x80
 
 MEMBERS_MAX = 4096
-#: Texts of CheckPoints that are kept ready: of those that are popped and acked now, some 1 MiB.
+#: Cached texts of recently used CheckPoints: some 1 MiB.
 TEXTS_MAX = 8192
 
 HEAD = struct.Struct(">BIIBQQQHH")  # version, G, T, kind, owner id, nonce, popped ms, runs, chunks
-#: Its field that says when.
+#: The index of popped ms in HEAD.
 HEAD_POPPED = 6
 _RUN = struct.Struct(">HQHHQIQ")  # queue, first offset, count, attempts, position, size, first pop ms
 _CHUNK = struct.Struct(">HQ")  # first member, chunk position
-_RENEWED = struct.Struct(">HQ")  # renewals, when the last one was
-#: The second has, before the texts, a part [4] and 8 bytes for each member: its message group.
+_RENEWED = struct.Struct(">HQ")  # renewals, time of the last one
+#: VERSION_FIFO has, before the texts, a part [4] and for each member the hash [8] of its message group.
 VERSION, VERSION_FIFO = 1, 2
 
 
-#: Made once: `json.dumps` makes an encoder for each call with options, which costs more than these texts.
+#: One shared encoder: `json.dumps` with options creates one per call, which costs more than encoding these texts.
 _write_json = json.JSONEncoder(ensure_ascii=False).encode
-#: Head, run and chunk of a CheckPoint of one run: what sums need of them, by columns. The texts follow.
+#: Bytes of head, run and chunk of a CheckPoint with one run and one chunk. The texts follow.
 SINGLE_BYTES = HEAD.size + _RUN.size + _CHUNK.size
-#: Version, G, T, kind, owner id; runs, chunks, queue; members of the run; size; chunk position.
+#: The fields for sums: version, G, T, kind, owner id; runs, chunks, queue; members of the run; size; chunk position.
 SINGLE = struct.Struct(">BIIBQ16xHHH8xH10xI10xQ")
 NAMED = struct.Struct(">xIIB72x")  # G, T, kind
 
 
 class Run(NamedTuple):
-    """Members with consecutive offsets and one number of attempts. `size` 0: positions are in the consume queue."""
+    """Members with consecutive offsets and the same attempt number. `size` 0: the consume queue has the positions."""
 
     queue: int
     first: int
@@ -64,10 +65,10 @@ class Run(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class CheckPoint:
-    """The immutable half. `chunks`: (first member, chunk position) pairs, which retention's pins follow from.
+    """The immutable part. `chunks`: (first member, chunk position) pairs, from which the pins of chunks follow.
 
-    A batch of retries has a run, and perhaps a chunk, for each member, and each member may be acked alone: whatever is
-    asked of a few members must not walk all runs, or a batch of thousands costs millions of steps.
+    A batch of retries has a run, and perhaps a chunk, for each member, and each member may be acked alone. Methods on a
+    few members must not walk all runs, or a batch of thousands costs millions of steps.
     """
 
     ck_id: int
@@ -85,7 +86,7 @@ class CheckPoint:
     chunks: tuple[tuple[int, int], ...]
     groups: tuple[bytes, ...] = ()  # FIFO topics: the message group of each member, hashed
     part: int = 0  # of the token, in FIFO topics: its later chunks may have more of these message groups
-    session: bool = False  # the lease lives with its client
+    session: bool = False  # the lease is bound to its client's session
 
     @property
     def all_bits(self) -> int:
@@ -101,20 +102,20 @@ class CheckPoint:
         return [*(start for start, _ in self.chunks), self.members]
 
     def runs_with(self, bits: int) -> Iterator[tuple[Run, int, int]]:
-        """(run, its first member, those of `bits` in it, from its first on) of each run that has any."""
+        """(run, its first member, the part of `bits` in it, shifted to begin there) of each run that has any."""
         for place, start, inside in _spans(self._run_starts, bits):
             yield self.runs[place], start, inside
 
     def attempts_of(self, member: int) -> int:
-        """Which delivery of its message a member is."""
+        """The attempt number of a member."""
         return self.runs[bisect.bisect_right(self._run_starts, member) - 1].attempts
 
     def chunk_of(self, member: int) -> int:
-        """The chunk that a member lies in."""
+        """The position of a member's chunk."""
         return self.chunks[bisect.bisect_right(self._chunk_starts, member) - 1][1]
 
     def pinned(self, bits: int) -> dict[int, int]:
-        """How many members of `bits` lie in each chunk."""
+        """For each chunk the number of members of `bits` in it."""
         found: dict[int, int] = {}
         for place, _, inside in _spans(self._chunk_starts, bits):
             chunk = self.chunks[place][1]
@@ -123,7 +124,7 @@ class CheckPoint:
 
 
 def _spans(starts: list[int], bits: int) -> Iterator[tuple[int, int, int]]:
-    """(place, start, bits inside) of each span from one start to the next that has any of `bits`."""
+    """(index, start, bits inside) of each span from one start to the next that has any of `bits`."""
     base = 0
     while bits:
         place = bisect.bisect_right(starts, base + (bits & -bits).bit_length() - 1) - 1
@@ -135,9 +136,9 @@ def _spans(starts: list[int], bits: int) -> Iterator[tuple[int, int, int]]:
 
 
 class Lease(NamedTuple):
-    """The half that moves: until when, and who is not done. The middle four are for owners (owner.py).
+    """The mutable part: the deadline, and the undone members. The middle four fields are for owners (owner.py).
 
-    Bits are those of the CheckPoint's members, also in a part that was split off. The last two tell `why` of renewals.
+    Bits are those of the CheckPoint's members, also in a part that was split off. `why` shows the last two fields.
     """
 
     due_ms: int
@@ -145,20 +146,20 @@ class Lease(NamedTuple):
     torn: int = 0
     released: int = 0  # undone members that are in the retry topic
     released_first: int = 0  # rseq of the lowest of `released_at`
-    released_at: int = 0  # what was released together, so that the rseq of each member follows
+    released_at: int = 0  # members that were released together, which gives the rseq of each
     renewals: int = 0
     renewed_ms: int = 0  # when it was last renewed; 0 = never
 
     def renewed(self, now_ms: int, due_ms: int) -> "Lease":
-        """The same with another deadline."""
+        """The same lease with another deadline, one more renewal."""
         return self._replace(due_ms=due_ms, renewals=min(self.renewals + 1, 0xFFFF), renewed_ms=now_ms)
 
 
 def members_of(bits: int) -> list[int]:
-    """The numbers of the bits that are set, ascending.
+    """The indexes of the set bits, ascending.
 
-    A single one and a full prefix are the common cases; else the digits are read as text, since shifting a number
-    of thousands of bits once for each bit is quadratic.
+    A single bit and a full prefix are the common cases. Otherwise it reads the digits as text, since shifting a number
+    of thousands of bits once per bit is quadratic.
     """
     if bits & (bits + 1) == 0:
         return list(range(bits.bit_length()))
@@ -169,7 +170,7 @@ def members_of(bits: int) -> list[int]:
 
 
 def encode(ck: CheckPoint) -> bytes:
-    """head · runs · chunks · JSON of [attempt id, client, reason]."""
+    """head · runs · chunks · in FIFO topics part and message groups · JSON of [attempt id, client, reason]."""
     texts = texts_of(ck.attempt_id, ck.client, ck.reason)
     head = HEAD.pack(
         VERSION_FIFO if ck.groups else VERSION,
@@ -188,7 +189,7 @@ def encode(ck: CheckPoint) -> bytes:
 
 
 def decode(ck_id: int, raw: memoryview) -> CheckPoint:
-    """Back again. Raises StartError for a version that this release does not know."""
+    """The inverse of `encode`. Raises StartError for a version that this release does not know."""
     version, group_id, topic_id, kind, owner_id, nonce, popped_ms, run_count, chunk_count = HEAD.unpack_from(raw)
     if version not in (VERSION, VERSION_FIFO):
         raise StartError(f"CheckPoint {ck_id} has version {version}, which this release does not know")
@@ -225,14 +226,16 @@ def decode(ck_id: int, raw: memoryview) -> CheckPoint:
 
 @functools.lru_cache(maxsize=TEXTS_MAX)
 def texts_of(attempt_id: str, client: str, reason: str = "") -> bytes:
-    """How a CheckPoint ends. A pop needs it to look for its attempt id and to be stored, its ack to forget it again."""
+    """The encoded texts at the end of a CheckPoint. Cached: a pop needs them for its attempt key and to be stored, an
+    ack to remove that key.
+    """
     return _write_json([attempt_id, client, reason]).encode()
 
 
 def clients_in(texts: list[bytes]) -> list[str]:
-    """The client that each of these texts names.
+    """The clients in these texts.
 
-    Where nothing is escaped no quote is part of a text, and splitting takes a fifth of the time of a parser.
+    Without escapes no text contains a quote, and splitting takes a fifth of the time of a parser.
     """
     if b"\\" in b"".join(texts):
         return [json.loads(text)[1] for text in texts]
@@ -244,7 +247,7 @@ def clients_in(texts: list[bytes]) -> list[str]:
 def encode_lease(sub: int, lease: Lease, count: int) -> bytes:
     """The value of a `due` entry: done bits, and for an owner's CheckPoint torn and released ones.
 
-    Done bits, not undone ones: a new lease is all zeros. One that was renewed says so behind them.
+    It has done bits, not undone ones, so a new lease is all zeros. Renewals follow the bits.
     """
     renewed = _RENEWED.pack(lease.renewals, lease.renewed_ms) if lease.renewals else b""
     if sub:
@@ -258,7 +261,7 @@ def encode_lease(sub: int, lease: Lease, count: int) -> bytes:
 
 
 def decode_lease(due_ms: int, sub: int, raw: memoryview, count: int) -> Lease:
-    """Back from a `due` entry: its key says until when, its value who is done."""
+    """The inverse of `encode_lease`; the deadline and the sub come from the key."""
     width = 1 if sub else (count + 7) // 8
     renewals, renewed_ms = _RENEWED.unpack_from(raw, width) if due_ms != NEVER and len(raw) > width else (0, 0)
     if sub:

@@ -1,9 +1,9 @@
-"""Reading popmq.v1.Message from its stored bytes, field by field, without generated code.
+"""Reads fields of popmq.v1.Message from its stored bytes, without generated code.
 
-The engine stores messages as opaque bytes. The few things that it must see (message group, properties for filters, the
-id of a dead letter) are read here, straight from the wire format: a field is a varint `number << 3 | type`, then a
-varint (type 0), 8 bytes (1), a length and so many bytes (2), or 4 bytes (5). A test reads the same bytes with the
-generated class. Bytes that are not a message cannot come here: they were parsed when they were sent.
+The engine stores messages as opaque bytes. This module reads the few fields that the engine needs (message group,
+properties for filters, the id of a dead letter) from the wire format: a field is a varint `number << 3 | type`, then a
+varint (type 0), 8 bytes (1), a length and that many bytes (2), or 4 bytes (5). A test compares the results with the
+generated class. The bytes are always a valid message: they were parsed when they were sent.
 """
 
 from collections.abc import Iterator
@@ -19,8 +19,8 @@ DELIVER_AT_MS, PRIORITY, TRANSACTION, DELAY_MS, DEAD_LETTER, LITE_TOPIC = 7, 8, 
 def fields(data: bytes) -> Iterator[tuple[int, int, int, int]]:
     """(number, value or length, start of the field, end of the field) of each field, in the order of the bytes.
 
-    Of a field with a length the payload is the last `length` bytes before its end; of one without, the value is the
-    varint, or 0 for fixed widths, which the contract does not use.
+    The payload of a field with a length is the last `length` bytes before its end. For other fields the value is the
+    varint, or 0 for fixed widths, which popmq.v1.Message does not use.
     """
     place, size = 0, len(data)
     while place < size:
@@ -39,7 +39,7 @@ def fields(data: bytes) -> Iterator[tuple[int, int, int, int]]:
 
 
 def _varint(data: bytes, place: int) -> tuple[int, int]:
-    """(value, place behind it)."""
+    """(value, index after it)."""
     value = data[place]
     if value < 0x80:
         return value, place + 1
@@ -55,8 +55,8 @@ def _varint(data: bytes, place: int) -> tuple[int, int]:
 
 
 def raw(data: bytes, number: int) -> bytes:
-    """The bytes of the last text field of this number, or none: on the way of every pop of a FIFO topic, so without
-    a generator, and with the short varints that nearly all are read in place.
+    """The bytes of the last text field of this number, or b"". Every pop of a FIFO topic calls it, so it uses no
+    generator, and reads one-byte varints inline.
     """
     place, size, found = 0, len(data), b""
     while place < size:
@@ -99,7 +99,7 @@ def texts(data: bytes, number: int) -> list[str]:
 
 
 def integer(data: bytes, number: int) -> int:
-    """The last value of a varint field (never negative in the contract), or 0."""
+    """The last value of a varint field (never negative in popmq.v1.Message), or 0."""
     found = 0
     for field, value, _, _ in fields(data):
         if field == number:
@@ -120,7 +120,7 @@ def properties(data: bytes) -> dict[str, str]:
 def pair(entry: bytes) -> tuple[str, str]:
     """Key and value of one entry of a map of texts.
 
-    Key first, both under 128 bytes, is how nearly all of them are written: no loop for these.
+    Nearly all entries have the key first, and both under 128 bytes: these need no loop.
     """
     size = len(entry)
     behind = 2 + entry[1] if size > 3 and entry[0] == 0x0A and entry[1] < 0x80 else size
@@ -130,7 +130,7 @@ def pair(entry: bytes) -> tuple[str, str]:
 
 
 def outgoing(data: bytes) -> Outgoing:
-    """A stored message as it was when it was sent: what the indexes need, and what it asks for."""
+    """A stored message as an Outgoing again: with the fields for the indexes, and its options."""
     numbers = {DELIVER_AT_MS: 0, DELAY_MS: 0, PRIORITY: 0, TRANSACTION: 0}
     words = {MESSAGE_ID: "", TAG: "", MESSAGE_GROUP: "", LITE_TOPIC: ""}
     keys: list[str] = []

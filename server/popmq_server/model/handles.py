@@ -1,10 +1,10 @@
-"""Opaque texts for things that a client must name later: a delayed message, a transaction.
+"""Opaque handles of delayed messages and transactions, which a client sends back later.
 
-    base64 of: version [1] · what names the thing · nonce [8] · check [3]
+    base64 of: version [1] · fields of the key · nonce [8] · check [3]
 
-Like the handle of a delivery (message.py): the nonce is stored with the thing and makes the text unguessable, the check
-tells a damaged text, which is a bug of its caller, from one whose thing is gone, which is everyday life. The number of
-letters differs with what is named, so no text passes for one of another kind.
+As in the handle of a delivery (message.py), the nonce is stored with the message and makes the handle unguessable. The
+check distinguishes a damaged handle, which is a bug of the caller, from one whose message no longer exists, which is
+normal. Each kind has a different length, so a handle is never read as one of another kind.
 """
 
 import binascii
@@ -18,7 +18,7 @@ _CHECK_BYTES = 3
 
 
 class RecallHandle(NamedTuple):
-    """Names one delayed message: all of its key in `sched`, so that a recall is one look-up."""
+    """Identifies a delayed message by its full key in `sched`, so a recall is one look-up."""
 
     topic_id: int
     clock: int
@@ -28,7 +28,7 @@ class RecallHandle(NamedTuple):
 
 
 class TransactionId(NamedTuple):
-    """Names one half message."""
+    """Identifies a half message."""
 
     topic_id: int
     txn_id: int
@@ -40,7 +40,7 @@ _TRANSACTION = struct.Struct(">BIQQ")
 
 
 def nonce() -> int:
-    """Eight bytes that nobody can guess."""
+    """Eight random bytes from the system."""
     return int.from_bytes(os.urandom(8), "big")
 
 
@@ -50,7 +50,7 @@ def recall_text(handle: RecallHandle) -> str:
 
 
 def read_recall(text: str) -> RecallHandle | None:
-    """None for what `recall_text` cannot have made."""
+    """The handle, or None for a text that `recall_text` cannot have returned."""
     fields = _read(text, _RECALL)
     return None if fields is None else RecallHandle(*fields)
 
@@ -61,7 +61,7 @@ def transaction_text(transaction: TransactionId) -> str:
 
 
 def read_transaction(text: str) -> TransactionId | None:
-    """None for what `transaction_text` cannot have made."""
+    """The transaction id, or None for a text that `transaction_text` cannot have returned."""
     fields = _read(text, _TRANSACTION)
     return None if fields is None else TransactionId(*fields)
 
@@ -71,7 +71,7 @@ def _text(raw: bytes) -> str:
 
 
 def _read(text: str, layout: struct.Struct) -> tuple[int, ...] | None:
-    """The fields after the version, or None. Strict, so that one thing has one text."""
+    """The fields after the version, or None. Strict, so each handle has exactly one text."""
     if len(text) != (layout.size + _CHECK_BYTES) // 3 * 4:
         return None
     try:

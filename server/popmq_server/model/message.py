@@ -1,11 +1,12 @@
-"""One message as the store sees it: a few scalars and opaque bytes.
+"""A message in the store: a few scalars and opaque bytes.
 
     record in the log     crc32 [4] · version [1] · length [3] · T [4] · stored ms [8] · popmq.v1.Message as received
                           the crc covers everything after itself
     handle (28 letters)   base64 of: version [1] · ck_id [8] · member [2] · nonce [8] · check [2]
 
-A handle names one delivery: member `member` of CheckPoint `ck_id`. It has no time, topic or offset in it, so it lives
-through renewals and restarts (I.15). The nonce makes it unguessable, the check tells a damaged one from a dead one.
+A handle identifies one delivery: member `member` of CheckPoint `ck_id`. It contains no time, topic or offset, so it
+stays valid after renewals and restarts. The nonce makes it unguessable. The check distinguishes a damaged handle from
+one whose lease no longer exists.
 """
 
 import binascii
@@ -19,14 +20,14 @@ from popmq_server.storage.keys import hash8
 
 #: crc32, version and length, T, stored ms.
 RECORD = struct.Struct(">IIIQ")
-#: Where the length of a record ends and its version begins.
+#: Lengths of records are below this; the version is in the bits above.
 LENGTH_END = 1 << 24
 _RECORD_BODY = struct.Struct(">IIQ")
 _HANDLE = struct.Struct(">BQHQ")
 _HANDLE_VERSION = 1
 _HANDLE_LETTERS = 28
 
-#: Limits of a message (model.md §5).
+#: Limits of a message.
 BODY_BYTES_MAX = 4 << 20
 MESSAGE_ID_BYTES_MAX = 128
 TAG_BYTES_MAX = 64
@@ -47,16 +48,16 @@ _NAME = re.compile(r"[A-Za-z0-9_.\-]+\Z")
 _LITE_NAME = re.compile(r"[A-Za-z0-9_\-]+\Z")
 DEAD_LETTER_PREFIX = "%DLQ%"
 RETRY_PREFIX = "%RETRY%"
-#: Half messages that nobody ended after all checks; the name is the reference's.
+#: The topic of half messages that were given up after all checks; RocketMQ uses the same name.
 GIVE_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 
 
 class Extra(NamedTuple):
-    """What few messages ask for.
+    """Options that few messages have.
 
-    `message_group`: FIFO topics. `due_ms`: not before this time, 0 = at once; `delay_ms`: the same from when it is
-    stored. `priority`: PRIORITY topics, from 0. `transaction`: a half message until it is committed, and
-    `check_after_ms` how long after it is stored it is asked about first, 0 = as usual. `lite_topic`: LITE topics.
+    `message_group`: FIFO topics. `due_ms`: earliest delivery time, 0 = at once; `delay_ms`: the same, relative to the
+    store time. `priority`: PRIORITY topics, from 0. `transaction`: a half message until it is committed;
+    `check_after_ms`: delay of its first check after the store time, 0 = the default. `lite_topic`: LITE topics.
     """
 
     message_group: str = ""
@@ -69,23 +70,23 @@ class Extra(NamedTuple):
 
 
 class Outgoing(NamedTuple):
-    """A checked message on its way into the log.
+    """A validated message to be stored.
 
-    The engine looks at nothing else of it: body and properties are opaque from here on.
+    Sending uses only these fields: body and properties are opaque bytes in `data`.
     """
 
     data: bytes  # popmq.v1.Message
     tag_hash: bytes
-    hashes: tuple[bytes, ...]  # of the message id and the keys: what look-ups find it by
+    hashes: tuple[bytes, ...]  # of the message id and the keys, for look-ups
     message_id: str
-    extra: Extra | None = None  # None for most: a place in the rotation, now
+    extra: Extra | None = None  # None for most: any queue, deliverable at once
 
 
 _PACKED = struct.Struct(">8sBBIQHB")  # tag hash, hashes, flags, priority, due ms, lengths of id and message group
 
 
 def pack(message: Outgoing) -> bytes:
-    """A message that waits outside the log (delayed, half), as bytes; `unpack` is its inverse."""
+    """Encodes a message that is stored outside the log (delayed, half); `unpack` is its inverse."""
     extra = message.extra or Extra()
     texts = message.message_id.encode(), extra.message_group.encode()
     head = _PACKED.pack(
@@ -101,7 +102,9 @@ def pack(message: Outgoing) -> bytes:
 
 
 def unpack(raw: bytes) -> Outgoing:
-    """A message as it was packed, but for a relative delay: that is for whoever keeps the message to remember."""
+    """Decodes a packed message. `delay_ms`, `check_after_ms` and `lite_topic` are not packed: callers store those they
+    need.
+    """
     tag, hashes, transaction, priority, due_ms, id_length, group_length = _PACKED.unpack_from(raw)
     start = _PACKED.size
     names = tuple(raw[start + 8 * place : start + 8 * place + 8] for place in range(hashes))
@@ -113,19 +116,19 @@ def unpack(raw: bytes) -> Outgoing:
 
 
 def packed_id_hash(raw: memoryview) -> bytes:
-    """The hash of the message id of what `pack` made."""
+    """The hash of the message id of a packed message."""
     return bytes(raw[_PACKED.size : _PACKED.size + 8])
 
 
 def packed_message_id(raw: memoryview) -> str:
-    """The message id of what `pack` made, without a copy of the body: for lists."""
+    """The message id of a packed message, without a copy of the body: for lists."""
     _, hashes, _, _, _, id_length, _ = _PACKED.unpack_from(raw)
     start = _PACKED.size + 8 * hashes
     return bytes(raw[start : start + id_length]).decode(errors="replace")
 
 
 class Handle(NamedTuple):
-    """What a handle says."""
+    """The fields of a handle."""
 
     ck_id: int
     member: int
@@ -136,17 +139,17 @@ def record(topic_id: int, stored_ms: int, data: bytes) -> tuple[bytes, bytes]:
     """The header of a record and its data: `b"".join` of both is the record.
 
     The version is 0, so version and length are packed as one number: a message is shorter than LENGTH_END. A later
-    release that lays records out otherwise says so in that byte (storage/formats.py).
+    release with another layout sets the version byte (formats.py).
     """
     body = _RECORD_BODY.pack(len(data), topic_id, stored_ms)
     return struct.pack(">I", zlib.crc32(data, zlib.crc32(body))) + body, data
 
 
 def read_record(raw: memoryview, topic_id: int) -> tuple[int, bytes] | None:
-    """(stored ms, message bytes) of a record, or None when its bytes are not what was written.
+    """(stored ms, message bytes) of a record, or None if it is damaged.
 
-    A version other than 0 makes the length a wrong one: what this release cannot read is quarantined, never delivered.
-    The topic is compared as well: a pointer that leads into another topic's chunk finds nothing.
+    A version other than 0 makes the length wrong, so a record that this release cannot read is quarantined, never
+    delivered. The topic is compared too, so a pointer into another topic's chunk finds nothing.
     """
     if len(raw) < RECORD.size:
         return None
@@ -172,7 +175,7 @@ _SHORT = [bytes((value,)) for value in range(0x80)]
 
 
 def tag_hash(tag: str) -> bytes:
-    """Eight bytes for the consume queue; zeros = no tag. The exact text is compared by the filter."""
+    """Eight bytes for the consume queue; zeros = no tag. The filter compares the exact text."""
     return hash8(tag) if tag else bytes(8)
 
 
@@ -183,9 +186,9 @@ def make_handle(ck_id: int, member: int, nonce: int) -> str:
 
 
 def read_handle(text: str, field: str = "handles") -> Handle:
-    """Raises Refused INVALID_HANDLE for what cannot have been made by `make_handle`.
+    """Decodes a handle. Raises Refused INVALID_HANDLE for a text that `make_handle` cannot have returned.
 
-    Damaged and dead are different answers: a damaged handle is a bug of its caller, a dead one is everyday life.
+    A damaged handle is a bug of the caller. A valid handle whose lease no longer exists is normal and not refused here.
     """
     if len(text) != _HANDLE_LETTERS:
         raise bad_handle(field, f"a handle has {_HANDLE_LETTERS} letters, this has {len(text)}")
@@ -204,7 +207,7 @@ def _check(raw: bytes) -> bytes:
 
 
 def check_name(name: str, field: str, letters_max: int) -> str:
-    """A name of a topic or group, or Refused."""
+    """Validates the name of a topic or group. Raises Refused."""
     if not name:
         raise invalid(f"{field} is empty", field=field, action="name it")
     if len(name) > letters_max:
@@ -219,7 +222,7 @@ def check_name(name: str, field: str, letters_max: int) -> str:
 
 
 def check_lite_topic(name: str, field: str = "lite_topic") -> str:
-    """A name of a lite topic, or Refused."""
+    """Validates the name of a lite topic. Raises Refused."""
     if not name:
         raise invalid(f"{field} is empty", field=field, action="name the lite topic")
     if not _LITE_NAME.match(name) or len(name) > LITE_TOPIC_BYTES_MAX:
@@ -232,7 +235,7 @@ def check_lite_topic(name: str, field: str = "lite_topic") -> str:
 
 
 def check_text(text: str, field: str, bytes_max: int, *, required: bool = False) -> str:
-    """A short text of a request, or Refused."""
+    """Validates a short text of a request. Raises Refused."""
     if required and not text:
         raise invalid(f"{field} is empty", field=field)
     if len(text) * 4 > bytes_max and len(text.encode()) > bytes_max:
@@ -243,7 +246,7 @@ def check_text(text: str, field: str, bytes_max: int, *, required: bool = False)
 
 
 def check_range(value: int, field: str, low: int, high: int, default: int | None = None) -> int:
-    """`value`, or `default` for 0 where there is one; Refused when it is outside low..high."""
+    """`value`, or for 0 `default` if there is one. Raises Refused if it is outside low..high."""
     if value == 0 and default is not None:
         return default
     if not low <= value <= high:
@@ -252,12 +255,12 @@ def check_range(value: int, field: str, low: int, high: int, default: int | None
 
 
 def dead_letter_topic(group: str) -> str:
-    """The name of the dead-letter topic of a group."""
+    """The name of the dead letter topic of a group."""
     return DEAD_LETTER_PREFIX + group
 
 
 def check_messages_total(count: int, total_bytes: int, count_max: int, bytes_max: int) -> None:
-    """The bounds of one Send, or Refused."""
+    """Validates the limits of one Send. Raises Refused."""
     check_range(count, "messages", 1, count_max)
     if total_bytes > bytes_max:
         raise Refused(

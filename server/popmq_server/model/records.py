@@ -1,7 +1,7 @@
-"""What there is: topics, groups, owners, tokens, and the numbers that are kept of them.
+"""Records: topics, groups, owners, tokens, and their counters.
 
-Plain immutable records. Tables (state.py) hold them, so an aborted commit can take every change back; the store keeps
-them as JSON or packed numbers (storage/keys.py).
+All records are immutable. The tables of state.py hold them, so an aborted commit can undo each change; the store has
+them as JSON or packed numbers (keys.py).
 """
 
 from typing import NamedTuple
@@ -10,17 +10,17 @@ from popmq_server.model.message import DEAD_LETTER_PREFIX
 
 #: Leased messages of a group in one queue, for ordinary pops.
 IN_FLIGHT_MAX = 10_000
-#: A subscription that nobody reads expires after so long by default: expiry.py. What expires is lost for its group.
+#: Default time after which an idle subscription is removed (expiry.py). Its unread messages are lost for the group.
 SUBSCRIPTION_EXPIRY_MS = 90 * 86_400_000
-#: What was popped from the retry topic counts as leased from this queue: else messages that nobody acks would go round
-#: and make place for ever new ones.
+#: Messages popped from the retry topic count as leased from this queue: otherwise messages that are never acked would
+#: be retried and make room for ever more new ones.
 RETRY_QUEUE = 0xFFFF
 
 
 class Topic(NamedTuple):
     """Settings of a topic; times in ms.
 
-    `by_age`: retention counts from the time of storing, read or not; else from when every group has moved past.
+    `by_age`: retention counts from the store time, read or not; otherwise from when every group has passed a message.
     """
 
     topic_id: int
@@ -31,16 +31,16 @@ class Topic(NamedTuple):
     created_ms: int
     type: str = "NORMAL"  # NORMAL, FIFO, DELAY, TRANSACTION, PRIORITY, LITE
     bytes_max: int = 0  # retention by size
-    unique_ids_ms: int = 0  # a message id is stored once in this time
+    unique_ids_ms: int = 0  # within this time a message id is stored only once
     send_messages_per_s: int = 0
     send_bytes_per_s: int = 0
     message_bytes_max: int = 0
     pop_messages_per_s: int = 0
     lite_topics_max: int = 0  # LITE
-    lite_ttl_ms: int = 0  # LITE: a lite topic goes when it was idle for so long
+    lite_ttl_ms: int = 0  # LITE: an idle lite topic is removed after this time
     parent_id: int = 0  # of a lite topic, which has the name of its parent: see lite_topics.py
     lite_topic: str = ""
-    idle_ms: int = 0  # since when nobody needs a lite topic; 0 = it is in use, or nobody has looked
+    idle_ms: int = 0  # since when a lite topic is idle; 0 = in use, or not checked yet
     permission: str = "READ_WRITE"  # or READ_ONLY, WRITE_ONLY, NO_ACCESS: permission.py
 
     @property
@@ -54,7 +54,7 @@ class Topic(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Settings of a group; times in ms. The fields are those of commands.CreateGroup, which explains them."""
+    """Settings of a group; times in ms. The fields are those of commands.CreateGroup, which describes them."""
 
     group_id: int
     name: str
@@ -75,11 +75,11 @@ class Group(NamedTuple):
 
 
 class Subscription(NamedTuple):
-    """How a group reads a topic: what a Pop or an operator has fixed.
+    """Settings of a group's subscription to a topic, made by a Pop or an operator.
 
     `filter_kind`: "" (all), "tag", "sql92"; `filter_text` normalised. `mode`: POP or PULL. `share_number`
     0: the group's. `pulled`: it was PULL at some time, so a message may have been sent back twice.
-    `idle_ms`: when it was read last, once that is an hour ago; 0 = it is in use. `warned_ms`: when its expiry was told.
+    `idle_ms`: time of the last read, once that is an hour ago; 0 = in use. `warned_ms`: time of the expiry warning.
     """
 
     filter_kind: str = ""
@@ -96,11 +96,11 @@ class Subscription(NamedTuple):
 
 
 class Void(NamedTuple):
-    """What a group has lost in a topic, whether it is removed already or not: see invalidated.py.
+    """The entries of a group in a topic that a reset made void, removed already or not: see invalidated.py.
 
-    Leases and retry entries that were there then, by their numbers: those of messages at or above the bound of their
-    queue. `bounds`: by queue; -1 = nothing of it. `stays`: by queue; messages that their queue does not have any more
-    are not lost from this offset on, since nobody could read them again. Empty: none of them is lost.
+    `ck_id`, `rseq`: leases and retry entries with lower numbers existed at the reset; they are void if their message is
+    at or above the bound of its queue. `bounds`: by queue; -1 = none of it. `stays`: by queue; entries of messages that
+    left their queue stay from this offset on, since the group could not read them again. Empty: all of these stay.
     """
 
     ck_id: int
@@ -109,19 +109,19 @@ class Void(NamedTuple):
     stays: tuple[int, ...] = ()
 
     def covers(self, queue: int, offset: int) -> bool:
-        """Whether a message is among them, if it was held then."""
+        """Whether the entry of a message is void, if it existed at the reset."""
         return queue < len(self.bounds) and 0 <= self.bounds[queue] <= offset
 
     def keeps(self, queue: int, offset: int) -> bool:
-        """Whether it is kept all the same when its queue does not have it any more."""
+        """Whether the entry of a message stays valid if its queue no longer has the message."""
         return queue >= len(self.stays) or self.stays[queue] <= offset
 
 
 class Sweep(NamedTuple):
-    """What a reset or a switch of the consume mode has left to do: see sweep.py. No field is set: nothing.
+    """The remaining work of a reset or a consume mode switch: see sweep.py. No field is set: none.
 
-    `looked_at`: retry entries below are not void. `to_retry`: what is leased or waits goes to the retry topic.
-    `to_lines`: what stands in the retry topic goes to wait in its message group. `clear_lines`: what waits is void.
+    `looked_at`: retry entries below are not void. `to_retry`: leased and waiting messages move to the retry topic.
+    `to_lines`: retry entries move to wait in their message groups. `clear_lines`: waiting messages are void.
     """
 
     voids: tuple[Void, ...] = ()
@@ -132,29 +132,29 @@ class Sweep(NamedTuple):
 
     @property
     def hides(self) -> bool:
-        """Whether the order of message groups is being made: until then nobody pops."""
+        """Whether the sweep still rebuilds the order of message groups: until it ends pops return nothing."""
         return self.to_lines or self.clear_lines
 
 
 class Lites(NamedTuple):
-    """The lite topics of a topic: how many there are, and the messages that they store."""
+    """The number of lite topics of a topic, and of the messages that they store."""
 
     topics: int = 0
     messages: int = 0
 
 
 class TopicStat(NamedTuple):
-    """Counters of a topic, moved in the transaction that moves the messages."""
+    """Counters of a topic, updated in the transaction that moves the messages."""
 
     bytes: int = 0  # of its chunks in the log
     delayed: int = 0
     half: int = 0
-    redriven: int = 0  # of a dead-letter topic: letters that were redriven and still stand in the log
-    abandoned: int = 0  # what groups had not read when their subscriptions expired: expiry.py
+    redriven: int = 0  # of a dead letter topic: redriven dead letters that are still in the log
+    abandoned: int = 0  # messages that groups had not read when their idle subscriptions were removed: expiry.py
 
 
 class OpenChunk(NamedTuple):
-    """The last chunk of a topic, while small commits may still be stored behind what it has: see topic.py."""
+    """The last chunk of a topic, while small commits may still append to it: see topic.py."""
 
     position: int
     bytes: int
@@ -162,20 +162,20 @@ class OpenChunk(NamedTuple):
 
 
 class Stat(NamedTuple):
-    """Counters of one group in one topic, moved in the transaction that moves the messages."""
+    """Counters of one group in one topic, updated in the transaction that moves the messages."""
 
     retry: int = 0  # entries in the retry topic
     acked: int = 0
     dead: int = 0
     expired: int = 0
     quarantined: int = 0
-    start: int = 0  # sum of the offsets at which the group began: what it has passed since is in one of the others
-    filtered: int = 0  # passed over because they did not match the filter
+    start: int = 0  # sum of the offsets at which the group began: messages passed since are in the other counters
+    filtered: int = 0  # skipped because they did not match the filter
     waiting: int = 0  # FIFO: entries of `fwait`
 
 
 class Held(NamedTuple):
-    """How many messages of a group in a topic are under a lease; follows from `ck` and `due`."""
+    """Numbers of messages of a group in a topic under leases; they follow from `ck` and `due`."""
 
     ordinary: int = 0
     owned: int = 0
@@ -185,7 +185,7 @@ class Held(NamedTuple):
 class Owner(NamedTuple):
     """A durable reader of a group: see owner.py.
 
-    `released`: its lease ended and what it held is in the retry topic (or, in an exclusive group, just unattended).
+    `released`: its lease expired; its messages are in the retry topic (in an exclusive group they stay leased to it).
     """
 
     owner_id: int
@@ -202,7 +202,7 @@ class Owner(NamedTuple):
 class Token(NamedTuple):
     """A sealed pop of an owner.
 
-    `ck_id` 0: the set is empty, and stays so. `end`: there was nothing more for this epoch when it was sealed.
+    `ck_id` 0: the set is empty, and stays so. `end`: there were no more messages for this epoch when it was sealed.
     """
 
     owner_id: int
@@ -215,7 +215,7 @@ class Token(NamedTuple):
 
 
 class Counters(NamedTuple):
-    """Numbers that only grow."""
+    """Counters that only grow, except that `saved_ms` is set back by rebase.py."""
 
     position: int = 0  # of the next record
     ck_id: int = 1
@@ -227,7 +227,7 @@ class Counters(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """What the assignment of a group in a topic depends on, beside the clients."""
+    """The inputs of the assignment of a group's queues in a topic, besides the clients."""
 
     queues: int
     mode: str  # POP or PULL
