@@ -1,1 +1,1 @@
-"""Settings, log, index, quotas of topics."""
+"""Topics: settings, log, index, quotas."""

@@ -1,27 +1,27 @@
-"""How much a topic stores, and how much of it a group has still to do."""
+"""Sizes: the messages that a topic stores, and a group's backlog of them."""
 
 from popmq_server.model.records import Held, Lites, Topic, TopicStat
 from popmq_server.state.state import State
 
 
 def ready(state: State, group_id: int, topic: Topic) -> int:
-    """Messages that a group has not popped yet; of a LITE topic those of the lite topics that it has named."""
+    """Messages that a group has not popped yet; for a LITE topic those of the lite topics that it has named."""
     if topic.type == "LITE":
         return state.unread.get((group_id, topic.topic_id), 0)
     return state.total.get(topic.topic_id, 0) - state.passed.get((group_id, topic.topic_id), 0)
 
 
 def bytes_of(state: State, topic: Topic, messages: int) -> int:
-    """About how many bytes so many messages of a topic have: by the mean of those that it stores, at most all of them.
+    """Estimates the bytes of `messages` messages from the topic's mean size; at most all bytes of the topic.
 
-    An exact number would need the size of each, in a walk over the backlog, or a second sum in each entry of the queue.
+    An exact number would need a walk over the backlog, or a second sum in each entry of the queue.
     """
     held, size = stored(state, topic), state.topic_stat.get(topic.topic_id, TopicStat()).bytes
     return min(size, round(messages * size / held)) if held > 0 else 0
 
 
 def stored(state: State, topic: Topic) -> int:
-    """Messages of a topic that can be read by position; dead letters that were redriven cannot."""
+    """Number of messages that a topic stores, without redriven dead letters."""
     if topic.type == "LITE":
         return state.lites.get(topic.topic_id, Lites()).messages
     held = sum(
@@ -32,9 +32,9 @@ def stored(state: State, topic: Topic) -> int:
 
 
 def greatest_backlog(state: State, topic_id: int = 0) -> str:
-    """Who holds the most, of all topics or of one: for the refusal of a full store or topic.
+    """The group with the largest backlog, in all topics or one: for the refusal of a full store or topic.
 
-    A walk over all groups, done only when a send is refused.
+    It walks over all groups, and runs only for a refusal.
     """
     best = (0, "")
     topics = [topic_id] if topic_id else [topic.topic_id for topic in state.named_topics()]

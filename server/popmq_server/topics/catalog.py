@@ -1,9 +1,10 @@
-"""Topics and groups: create, change, delete. Ids are never reused: what is made anew under an old name is new (I.22).
+"""Topics and groups: create, change, delete. Ids are never reused: a topic created again under an old name has no old
+state.
 
-A deleted name is gone at once; its ranges in the store go later, PURGE_KEYS_MAX keys in a transaction (purge.py).
+A deleted name is removed at once; purge.py removes its ranges in the store later, PURGE_KEYS_MAX keys per transaction.
 
-Creating what exists with the same settings succeeds, so that a program can create what it needs each time it starts.
-A group is not tied to topics: it is bound to one, and its start position fixed, when it first names it (pop.bind).
+Creating a topic or group that exists with the same settings succeeds, so a program can create what it needs at each
+start. A group is bound to a topic, and gets its start position there, when it first names the topic (subscription.py).
 """
 
 from typing import Any
@@ -18,31 +19,28 @@ from popmq_server.storage.keys import SUB_OWNER
 from popmq_server.topics import quotas
 from popmq_server.topics.topic import flush
 
-#: Queues share the load of many clients; one request goes to one of them.
+#: Queues spread the load of many clients; each request goes to one of them.
 QUEUES_DEFAULT = 8
 #: A PRIORITY topic has a queue for each priority.
 QUEUES_PRIORITY = 10
 QUEUES_MAX = 1024
 UNIQUE_IDS_MS_MAX = 86_400_000
 BYTES_MAX_MIN = 1 << 20
-#: How long a topic keeps what every group has moved past.
+#: How long a topic keeps messages that every group has passed.
 KEEP_MS_DEFAULT = 72 * 3_600_000
 KEEP_MS_MIN = 60_000
 KEEP_MS_MAX = 10 * 365 * 24 * 3_600_000
-#: The first delivery and the 16 retries of the reference.
+#: The first delivery and 16 retries, as in RocketMQ.
 MAX_ATTEMPTS_DEFAULT = 17
 INVISIBLE_MS_DEFAULT = 60_000
-#: Delays before attempt 2, 3, …, the last repeats: the reference's table for pop consumers (model.md §6).
+#: Delays before attempt 2, 3, …, the last repeats: RocketMQ's table for pop consumers.
 DELAYS_MS_DEFAULT = tuple(
     seconds * 1000 for seconds in (10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 )
 
 
 def create_topic(tx: Tx, command: CreateTopic) -> tuple[Topic, bool]:
-    """Creating what exists with the same settings succeeds.
-
-    Settings that differ are refused rather than changed: an update says that it is one.
-    """
+    """Returns (topic, whether it existed). A topic with other settings is refused: only an update changes settings."""
     found = tx.topic(command.name)
     if found is not None:
         if tuple(getattr(found, field) for field in command._fields[1:]) != command[1:]:
@@ -65,21 +63,21 @@ def _new_topic(tx: Tx, settings: CreateTopic) -> Topic:
 
 
 def ensure_dead_letter_topic(tx: Tx, group: Group) -> Topic:
-    """`%DLQ%group`, made with its group; it keeps what no group has finished, as every topic.
+    """`%DLQ%group`, created with its group; retention keeps its unfinished messages, as in every topic.
 
-    One queue: dead letters keep their order, and people read them from the first on.
+    It has one queue, so dead letters keep their order and operators read them from the first on.
     """
     name = dead_letter_topic(group.name)
     return tx.topic(name) or _new_topic(tx, CreateTopic(name, 1, False, KEEP_MS_MAX))
 
 
 def ensure_give_up_topic(tx: Tx) -> Topic:
-    """Where half messages go that nobody ended after all checks."""
+    """The topic for half messages that were given up after all checks."""
     return tx.topic(GIVE_UP_TOPIC) or _new_topic(tx, CreateTopic(GIVE_UP_TOPIC, 1, False, KEEP_MS_MAX))
 
 
 def update_topic(tx: Tx, command: UpdateTopic) -> Topic:
-    """New queues start empty, for every group at their first offset."""
+    """Changes settings. New queues are empty, and every group begins at their first offset."""
     topic = tx.topic(command.name)
     if topic is None:
         raise topic_not_found(command.name, "topic.name")
@@ -113,11 +111,11 @@ def update_topic(tx: Tx, command: UpdateTopic) -> Topic:
 
 
 def delete_topic(tx: Tx, command: DeleteTopic) -> None:
-    """Forgets the name; parked Pops are woken to learn of it."""
+    """Removes the name and schedules the purge; wakes parked Pops, which are then refused."""
     topic = tx.topic(command.name)
     if topic is None:
         raise topic_not_found(command.name, "name")
-    flush(tx)  # what this commit has appended to it would otherwise be written behind its removal
+    flush(tx)  # messages staged for it would otherwise be written after its removal
     tx.wake(None, topic.topic_id)
     tx.arrive(topic.topic_id, None)
     tx.state.ids.pop(("t", topic.name))
@@ -126,7 +124,7 @@ def delete_topic(tx: Tx, command: DeleteTopic) -> None:
 
 
 def create_group(tx: Tx, command: CreateGroup) -> tuple[Group, bool]:
-    """Creating what exists with the same settings succeeds."""
+    """Returns (group, whether it existed). A group with other settings is refused."""
     found = tx.group(command.name)
     if found is not None:
         if found[1:-1] != tuple(command):
@@ -145,14 +143,14 @@ def create_group(tx: Tx, command: CreateGroup) -> tuple[Group, bool]:
 
 
 def create_default_group(tx: Tx, name: str) -> Group:
-    """A group as CreateGroup makes it with nothing set."""
+    """A group with the default settings."""
     return create_group(
         tx, CreateGroup(name, MAX_ATTEMPTS_DEFAULT, DELAYS_MS_DEFAULT, INVISIBLE_MS_DEFAULT, 0, "EARLIEST", 0, False)
     )[0]
 
 
 def update_group(tx: Tx, command: UpdateGroup) -> Group:
-    """Takes the changes as checked by the api; leases that exist keep their deadline."""
+    """Applies changes that the API has validated; existing leases keep their deadlines."""
     group = tx.group(command.name)
     if group is None:
         raise group_not_found(command.name, "group.name")
@@ -162,14 +160,14 @@ def update_group(tx: Tx, command: UpdateGroup) -> Group:
         if group_id == group.group_id:  # more may be leased now
             tx.wake(group_id, topic_id)
             if changed.consume_enable != group.consume_enable:
-                tx.arrive(topic_id, None)  # held pulls of the group are told
+                tx.arrive(topic_id, None)  # wakes held pulls of the group
     if group.exclusive_owner and not changed.exclusive_owner:
         _open_to_others(tx, group)
     return changed
 
 
 def _open_to_others(tx: Tx, group: Group) -> None:
-    """Owners whose lease ended while they were exclusive give up now what they held."""
+    """Schedules the release of messages held by owners whose lease expired while the group was exclusive."""
     for key, owner in list(tx.state.owners.items()):
         if key[0] == group.group_id and owner.released:
             tx.state.owners[key] = owner._replace(released=False)
@@ -177,7 +175,7 @@ def _open_to_others(tx: Tx, group: Group) -> None:
 
 
 def delete_group(tx: Tx, command: DeleteGroup) -> None:
-    """Forgets the name, and the dead-letter topic with it."""
+    """Removes the name, deletes the dead letter topic, and schedules the purge."""
     group = tx.group(command.name)
     if group is None:
         raise group_not_found(command.name, "name")

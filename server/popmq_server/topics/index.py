@@ -1,17 +1,16 @@
-"""Look-ups by message id and key: where the messages of a name lie, the newest first.
+"""Look-ups by message id and key: finds the positions of messages, the newest first.
 
     idx    T + position → ranges of offsets, sorted (hash, place) of one chunk          put with the chunk (topic.py)
     widx   T + position → how far it reaches, sorted (hash, position)                   put behind the clients' commands
 
 A topic that was filled message by message has an index block for each: a walk over a million of them takes more than a
-second. So neighbouring blocks are merged in the background (index_merge.py): one *wide* block for NAMES_MAX names, when
-they are small. Where they are large already an empty wide block says so, and the walk looks at them one by one. What is
-newest is under no wide block yet: less than BLOCKS_MAX, and what came in the last seconds.
+second. So a job merges small neighbouring blocks (index_merge.py): one *wide* block for some NAMES_MAX names. Over
+large blocks it puts an empty wide block, and the walk visits them one by one. The newest blocks are not merged yet.
 
-              widx: names of 2,048 blocks   │ widx: none, blocks are large │  tail: not said together yet
+              widx: names of 2,048 blocks   │ widx: none, blocks are large │  tail: not merged yet
     idx:  ▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪ │ ███ ███ ███ ███ ███ ███ ███ │  ▪▪▪▪▪▪▪▪▪     ◀── the walk begins here
 
-A hash is eight bytes of an id or a key: whoever searches compares the text of what is found.
+Names are eight-byte hashes of an id or a key, so callers compare the text of each hit.
 """
 
 import struct
@@ -24,20 +23,19 @@ from popmq_server.storage.lmdb import Transaction
 from popmq_server.topics.log import Log
 from popmq_server.topics.topic import IDX_HEAD, IDX_RANGE, OPEN_BYTES_MAX
 
-#: A wide block says the names of so many index blocks, or so many names, whichever comes first.
+#: A wide block covers this many index blocks, or this many names, whichever comes first.
 BLOCKS_MAX = 2048
 NAMES_MAX = 8192
-#: Index blocks with so many names on average are looked at one by one: to say a name again costs 0.6 µs, to look at a
-#: block 2 µs.
+#: Index blocks with this many names on average are not merged: copying a name takes 0.6 µs, visiting a block 2 µs.
 NAMES_LARGE = 32
-#: Up to so many names are looked for by halving, more by looking at each entry.
+#: Up to this many names are found by binary search, more by a scan of the entries.
 HALVING_MAX = 16
-#: A block of so many bytes is searched as text first: a microsecond at most.
+#: A block of up to this many bytes is first searched as a byte string: a microsecond at most.
 SMALL_BYTES = 1024
 
-#: An entry of `idx` and of `widx`: the hash of an id or key, and where it is.
+#: An entry of `idx` and of `widx`: the hash of an id or key, and its place or position.
 NAME, WIDE_NAME = struct.Struct(">8sI"), struct.Struct(">8sQ")
-#: A wide block's head: the position behind the last chunk that it speaks of.
+#: Head of a wide block: the position after the last chunk that it covers.
 WIDE_HEAD = U64
 
 
@@ -49,7 +47,7 @@ class Hit(NamedTuple):
 
 
 class Spot(NamedTuple):
-    """Where a message is, from its position: all that its index block and its queue say of it."""
+    """The place of a message: the data that its index block and its queue have."""
 
     position: int
     size: int
@@ -61,9 +59,9 @@ class Spot(NamedTuple):
 def search(
     kv: Transaction, topic_id: int, wanted: frozenset[bytes], below: int, steps: int
 ) -> tuple[list[Hit], int, int]:
-    """Hits below a position, the newest first; where to go on (0 = all was seen), steps left.
+    """Hits below a position, the newest first; the position to continue below (0 = complete), steps left.
 
-    A step is an index block; so no search takes the writer for long.
+    A step is one index block, which bounds the writer's time in a search.
     """
     hits: list[Hit] = []
     while steps > 0 and below > 0:
@@ -87,9 +85,9 @@ def search(
 def _walk(
     kv: Transaction, topic_id: int, wanted: frozenset[bytes], low: int, below: int, steps: int
 ) -> tuple[list[Hit], int, int]:
-    """The index blocks of chunks from `low` up to `below`, the newest first.
+    """Searches the index blocks of chunks from `low` up to `below`, the newest first.
 
-    Most blocks do not have the name, and most are small: these are passed over as text, a microsecond each.
+    Most blocks lack the name, and most are small: a byte search skips them, in a microsecond each.
     """
     hits, limit = list[Hit](), below
     only = next(iter(wanted)) if len(wanted) == 1 else b""
@@ -114,7 +112,7 @@ def _walk(
 
 
 def _named(raw: bytes | memoryview, entry: struct.Struct, wanted: frozenset[bytes]) -> list[tuple[bytes, int]]:
-    """The entries of a sorted block that have one of the names, each once."""
+    """The distinct entries of a sorted block with one of the names."""
     if len(wanted) > HALVING_MAX or len(raw) <= SMALL_BYTES:
         return list({found for found in entry.iter_unpack(raw) if found[0] in wanted})
     found: set[tuple[bytes, int]] = set()
@@ -127,7 +125,7 @@ def _named(raw: bytes | memoryview, entry: struct.Struct, wanted: frozenset[byte
 
 
 def _first(raw: bytes | memoryview, width: int, name: int) -> int:
-    """Where the first entry of a name is in a sorted block, or would be. Names as numbers: their order is the same."""
+    """Byte offset of the first entry ≥ `name` in a sorted block. Numbers have the same order as their bytes."""
     low, high = 0, len(raw) // width
     while low < high:
         middle = (low + high) // 2
@@ -139,7 +137,7 @@ def _first(raw: bytes | memoryview, width: int, name: int) -> int:
 
 
 def spot(kv: Transaction, topic_id: int, position: int) -> Spot | None:
-    """The place of the record at a position, by its index block and its queue; None when they are gone."""
+    """The place of the record at a position, from its index block and its queue; None if they were dropped."""
     block = kv.floor("idx", TOPIC_AT.pack(topic_id, position), U32.pack(topic_id))
     if block is None:
         return None
@@ -155,10 +153,10 @@ def spot(kv: Transaction, topic_id: int, position: int) -> Spot | None:
 
 
 def stored_ms(kv: Transaction, topic_id: int, position: int, size: int, head: memoryview) -> int:
-    """When a message was stored, by its own record if several commits share its chunk (`head`: the index block).
+    """The store time of a message; from its own record if several commits share its chunk (`head`: the index block).
 
-    Of one that cannot be read it is known when the last message of its chunk was stored, OPEN_MS_MAX later at most. A
-    record whose time is behind that has the time of a wrong clock: only the block's was set right (rebase.py).
+    For an unreadable record it is the time of the last message of its chunk, at most OPEN_MS_MAX later. A record with a
+    later time than that has the time of a wrong clock: rebase.py corrects only that of the block.
     """
     last_ms, chunk_bytes, _ = IDX_HEAD.unpack_from(head)
     read = Log(kv).fetch(topic_id, position, size) if chunk_bytes <= OPEN_BYTES_MAX else None
@@ -166,7 +164,7 @@ def stored_ms(kv: Transaction, topic_id: int, position: int, size: int, head: me
 
 
 def _entry_at(raw: memoryview, position: int) -> tuple[int, int] | None:
-    """(number, size) of the entry that points at a position: they ascend within one value of the consume queue."""
+    """(index, size) of the entry that points at a position. Positions ascend within one value of the consume queue."""
     low, high = 0, len(raw) // CQ_ENTRY.size
     while low < high:
         middle = (low + high) // 2
@@ -178,9 +176,9 @@ def _entry_at(raw: memoryview, position: int) -> tuple[int, int] | None:
 
 
 def before(kv: Transaction, topic_id: int, until_ms: int) -> int:
-    """A position below which everything lies that was stored by a time: store times grow with positions.
+    """The end of the chunks with messages stored up to `until_ms`: store times increase with positions.
 
-    The chunk that it falls into is below it as a whole.
+    The chunk that was being filled at that time is included as a whole.
     """
     prefix = U32.pack(topic_id)
     first = kv.first("idx", prefix)
@@ -199,7 +197,7 @@ def before(kv: Transaction, topic_id: int, until_ms: int) -> int:
 
 
 def end(kv: Transaction, topic_id: int) -> int:
-    """The position behind the newest chunk of a topic; 0 when it has none."""
+    """The position after the newest chunk of a topic; 0 if it has none."""
     last = kv.last("idx", U32.pack(topic_id))
     return 0 if last is None else int(TOPIC_AT.unpack(last[0])[1] + IDX_HEAD.unpack_from(last[1])[1])
 
@@ -208,13 +206,13 @@ def end(kv: Transaction, topic_id: int) -> int:
 
 
 def said_up_to(kv: Transaction, topic_id: int) -> int:
-    """The position up to which wide blocks speak of a topic."""
+    """The position up to which wide blocks cover a topic."""
     last = kv.last("widx", U32.pack(topic_id))
     return int(WIDE_HEAD.unpack_from(last[1])[0]) if last else 0
 
 
 def widen(tx: Tx, topic_id: int) -> bool:
-    """Says the blocks behind the last wide one together, once there are enough; whether it did."""
+    """Puts a wide block over the blocks after the last one, if there are enough; returns whether it did."""
     start = said_up_to(tx.kv, topic_id)
     names: list[bytes] = []
     blocks, begin, stop = 0, 0, 0
@@ -231,7 +229,7 @@ def widen(tx: Tx, topic_id: int) -> bool:
 
 
 def blocks_from(tx: Tx, topic_id: int, start: int) -> Iterator[tuple[int, int, memoryview]]:
-    """(position, bytes of the chunk, names) of each index block from a position on, up to the chunk that is open."""
+    """(position, bytes of the chunk, names) of each index block from a position on, up to the open chunk."""
     still_open = tx.state.open_chunks.get(topic_id)
     for key, value in tx.kv.scan("idx", U32.pack(topic_id), TOPIC_AT.pack(topic_id, start)):
         position = TOPIC_AT.unpack(key)[1]
@@ -242,7 +240,7 @@ def blocks_from(tx: Tx, topic_id: int, start: int) -> Iterator[tuple[int, int, m
 
 
 def forget(tx: Tx, topic_id: int) -> None:
-    """Removes the wide blocks that speak only of chunks that are gone."""
+    """Removes the wide blocks that cover only dropped chunks."""
     first = tx.kv.first("idx", U32.pack(topic_id))
     least = TOPIC_AT.unpack(first[0])[1] if first else None
     stale = []

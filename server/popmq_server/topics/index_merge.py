@@ -1,8 +1,8 @@
 """Merges small index blocks in the background: see index.py.
 
-Some seconds after FRESH_MIN blocks were put each topic that got messages is looked at: what is new is counted, and
-when there is enough for a wide block one is put, one in a transaction. What was counted is remembered in memory only;
-after a restart it is counted again.
+After FRESH_MIN new blocks, and at least WIDEN_MS after the last round, the job visits each topic with new messages: it
+counts the new blocks, and puts a wide block if there are enough, at most one per transaction. The counts are in memory
+only; after a restart it counts again.
 """
 
 from typing import NamedTuple
@@ -12,14 +12,14 @@ from popmq_server.state.space import GROW
 from popmq_server.state.tx import Tx
 from popmq_server.topics import index
 
-#: How long after the last look, at least.
+#: Minimum time between two rounds.
 WIDEN_MS = 5_000
-#: Index blocks of all topics that are worth a look.
+#: Minimum of new index blocks, of all topics together, for a round.
 FRESH_MIN = 256
 
 
 class Tail(NamedTuple):
-    """What of a topic is under no wide block: counted up to a position. `total`: what the topic had got then."""
+    """The blocks of a topic without a wide block, counted up to position `seen`. `total`: the topic's messages then."""
 
     total: int
     seen: int
@@ -28,7 +28,7 @@ class Tail(NamedTuple):
 
 
 class Widening(Job):
-    """When the next look is due, and what the last ones have counted."""
+    """The job that puts wide blocks. Keeps the counts of earlier rounds."""
 
     name = "index blocks"
 
@@ -39,11 +39,11 @@ class Widening(Job):
         self._more = False
 
     def next_ms(self, tx: Tx) -> int | None:
-        """When to look next; None as long as little is new, so that an idle broker is idle."""
+        """When the next round is due; None while few blocks are new, so an idle broker does nothing."""
         return self._due_ms if self._more or tx.state.fresh_blocks >= FRESH_MIN else None
 
     def step(self, tx: Tx, did: Timed) -> None:
-        if not tx.room.has(GROW):  # it stores names once more, and only makes looks faster
+        if not tx.room.has(GROW):  # wide blocks need space and only make look-ups faster
             self.postpone(tx.now_ms + POSTPONE_MS)
             return
         self._more = any(self._look_at(tx, topic.topic_id) for topic in list(tx.state.named_topics()))
@@ -54,7 +54,7 @@ class Widening(Job):
                 del self._tails[deleted]
 
     def _look_at(self, tx: Tx, topic_id: int) -> bool:
-        """Counts what a topic has got; whether a wide block was put, which is a piece."""
+        """Counts the new blocks of a topic; returns whether it put a wide block, which ends the piece."""
         total = tx.state.total.get(topic_id, 0)
         tail = self._tails.get(topic_id)
         if tail is not None and tail.total == total:

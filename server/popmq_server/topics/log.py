@@ -1,7 +1,7 @@
-"""Reading a topic: the entries of its queues, and the records that they point to.
+"""Reads a topic: the entries of its queues, and the records that they point to.
 
-entries → (offset, position, size) of a queue from an offset on; tagged → of those with one of some tags
-fetch   → the message at a position, its checksum compared
+entries → (offset, position, size) of a queue from an offset on; tagged → only those with one of some tags
+fetch   → the message at a position, with its checksum verified
 """
 
 import struct
@@ -14,16 +14,16 @@ from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import CQ_ENTRY, CQ_KEY, U64
 from popmq_server.storage.lmdb import Transaction
 
-#: An entry of the consume queue, its tag hash as bytes.
+#: An entry of the consume queue with its tag hash as bytes; only the tag hash.
 _WITH_TAG, _ONLY_TAG = struct.Struct(">QI8s"), struct.Struct(">12x8s")
 
 
 def _pieces(
     kv: Transaction, topic_id: int, queue: int, offset: int, count: int
 ) -> Iterator[tuple[int, int, bytes | memoryview]]:
-    """(first offset, offset behind, raw entries) of up to `count` entries of a queue from `offset` on; stops at a hole.
+    """(first offset, end offset, raw entries) of up to `count` entries of a queue from `offset` on; stops at a hole.
 
-    One value holds up to BLOCK_ENTRIES_MAX entries, so a batch is one or two reads of the tree.
+    One value has up to BLOCK_ENTRIES_MAX entries, so a batch usually needs one or two values.
     """
     prefix = CQ_KEY.pack(topic_id, queue, offset)
     cursor = kv.cursor("cq")
@@ -56,7 +56,7 @@ def entries(kv: Transaction, topic_id: int, queue: int, offset: int, count: int)
 
 
 def is_readable(kv: Transaction, topic_id: int, queue: int, offset: int) -> bool:
-    """Whether a queue has a message at an offset, and its record is still stored: whoever comes there gets it."""
+    """Whether a queue has a message at an offset, and its record is still stored."""
     found = entries(kv, topic_id, queue, offset, 1)
     return bool(found) and Log(kv).chunk_of(found[0][1]) >= 0
 
@@ -64,9 +64,9 @@ def is_readable(kv: Transaction, topic_id: int, queue: int, offset: int) -> bool
 def tagged(
     kv: Transaction, topic_id: int, queue: int, offset: int, count: int, hashes: frozenset[bytes]
 ) -> tuple[list[tuple[int, int, int]], int]:
-    """Those of `entries` whose tag hash is among `hashes`, and the offset behind all that was looked at.
+    """The `entries` whose tag hash is in `hashes`, and the offset after the last scanned entry.
 
-    A piece without any is passed over in C, 0.05 µs an entry: a sparse filter looks at nothing else.
+    A piece without any is skipped in C, at 0.05 µs per entry, which keeps sparse filters fast.
     """
     found: list[tuple[int, int, int]] = []
     for first, behind, raw in _pieces(kv, topic_id, queue, offset, count):
@@ -83,7 +83,7 @@ def located(tx: Tx, ck: CheckPoint, bits: int) -> list[tuple[Run, int, int, int]
 
 
 def located_in(kv: Transaction, ck: CheckPoint, bits: int) -> list[tuple[Run, int, int, int]]:
-    """`located`, for readers that have no unit of work."""
+    """`located`, for readers without a Tx."""
     found = []
     for run, _, inside in ck.runs_with(bits):
         if run.size:
@@ -94,7 +94,7 @@ def located_in(kv: Transaction, ck: CheckPoint, bits: int) -> list[tuple[Run, in
 
 
 def _located_run(kv: Transaction, topic_id: int, run: Run, places: list[int]) -> Iterator[tuple[Run, int, int, int]]:
-    """Retention drops a chunk whose members are all done, so a run may have holes between those that are not."""
+    """Locates members of one run. It may have holes: retention drops a chunk once all its members are done."""
     while places:
         first = places[0]
         units = entries(kv, topic_id, run.queue, run.first + first, places[-1] - first + 1)
@@ -107,9 +107,9 @@ def _located_run(kv: Transaction, topic_id: int, run: Run, places: list[int]) ->
 
 
 class Log:
-    """Reads records by position; remembers the last chunk, since neighbours are mostly asked for next.
+    """Reads records by position; keeps the last chunk, since the next record is mostly in the same one.
 
-    Good until the next put of the transaction, as the views of LMDB are.
+    Valid until the next put of the transaction, like LMDB's views.
     """
 
     __slots__ = ("_chunk", "_kv", "_start", "_stop")
@@ -120,14 +120,14 @@ class Log:
         self._chunk = memoryview(b"")
 
     def chunk_of(self, position: int) -> int:
-        """The position under which the chunk of a record stands, or stood before the record was kept; -1 = gone."""
+        """The position of a record's chunk, or of its former chunk if the record is in `kept`; -1 = neither exists."""
         if self._load(position):
             return self._start
         kept = self._kv.get("kept", U64.pack(position))
         return -1 if kept is None else int(U64.unpack_from(kept)[0])
 
     def _load(self, position: int) -> bool:
-        """Makes the chunk of a position the current one; False when it is not in the log."""
+        """Makes the chunk of a position the current one; False if it is not in the log."""
         if not self._start <= position < self._stop:
             found = self._kv.floor("log", U64.pack(position))
             if found is None or (start := U64.unpack(found[0])[0]) + len(found[1]) <= position:
@@ -136,7 +136,7 @@ class Log:
         return True
 
     def fetch(self, topic_id: int, position: int, size: int) -> tuple[int, bytes] | None:
-        """(stored ms, message bytes), or None when the record is gone or damaged."""
+        """(stored ms, message bytes), or None if the record was dropped or is damaged."""
         if self._load(position):
             return read_record(self._chunk[position - self._start : position - self._start + size], topic_id)
         kept = self._kv.get("kept", U64.pack(position))
@@ -144,7 +144,7 @@ class Log:
 
 
 def over_hole(kv: Transaction, topic_id: int, queue: int, offset: int, stop: int) -> int:
-    """The first offset from `offset` on that still stands in the consume queue, at most `stop`."""
+    """The first offset of the next consume-queue block at or after `offset`, at most `stop`."""
     cursor = kv.cursor("cq")
     if cursor.set_range(CQ_KEY.pack(topic_id, queue, offset)):
         found_topic, found_queue, first = CQ_KEY.unpack(cursor.key())

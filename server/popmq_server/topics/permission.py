@@ -1,12 +1,13 @@
-"""What operators allow: sending to a topic, reading it, reading by a group. The same for all callers.
+"""Permissions that operators set: sending to a topic, reading it, reading by a group. They apply to all callers.
 
     Topic.permission      READ_WRITE   READ_ONLY    WRITE_ONLY   NO_ACCESS    Group.consume_enable false
     Send                  yes          FORBIDDEN    yes          FORBIDDEN    yes
     Pop, Pull,            yes          yes          FORBIDDEN    FORBIDDEN    FORBIDDEN
     WaitAvailable
 
-All else goes on. What was accepted is kept as promised: delayed messages fire, half messages are committed or rolled
-back, leases end and are settled, messages are sent back, retried, buried and redriven. Looks are for operators.
+All other operations continue for accepted messages: delayed messages are released, half messages are committed or
+rolled back, leases are acked or expire, messages are sent back, retried, moved to the dead letter topic and redriven.
+Peek, Browse and other inspection commands need no permission: they are for operators.
 """
 
 from popmq_server.errors import Refused
@@ -16,19 +17,19 @@ _WRITABLE, _READABLE = ("READ_WRITE", "WRITE_ONLY"), ("READ_WRITE", "READ_ONLY")
 
 
 def check_send(topic: Topic) -> None:
-    """Raises Refused FORBIDDEN when nobody may send to the topic."""
+    """Raises Refused FORBIDDEN if the topic does not permit sends."""
     if topic.permission not in _WRITABLE:
         raise _forbidden_topic(topic, "send to")
 
 
 def check_topic_read(topic: Topic) -> None:
-    """Raises Refused FORBIDDEN when nobody may read the topic."""
+    """Raises Refused FORBIDDEN if the topic does not permit reads."""
     if topic.permission not in _READABLE:
         raise _forbidden_topic(topic, "read")
 
 
 def check_read(group: Group | None, topic: Topic) -> None:
-    """Raises Refused FORBIDDEN when nobody may read the topic, or the group nothing. No group: a reader without one."""
+    """Raises Refused FORBIDDEN if the topic or the group does not permit reads. None: a reader without a group."""
     check_topic_read(topic)
     if group is not None and not group.consume_enable:
         raise Refused(

@@ -1,4 +1,4 @@
-"""Records whose bytes are not what was written: kept, counted, reported, never delivered, never dropped silently."""
+"""Quarantine of damaged records: they are recorded, counted and logged, never delivered, never dropped silently."""
 
 import logging
 
@@ -7,19 +7,19 @@ from popmq_server.storage.keys import CQ_KEY, U32, U64
 
 log = logging.getLogger("popmq.quarantine")
 
-#: The place of what was never in a queue, nor in the log.
+#: Queue and position of a message that was never in a queue or in the log.
 NO_QUEUE = 0xFFFF
 NO_POSITION = (1 << 64) - 1
 
 
 def set_aside(tx: Tx, group_id: int, topic_id: int, queue: int, offset: int, position: int, size: int) -> None:
-    """A message that a group has reached and nobody can read: it leaves the group's way, and its place is kept."""
+    """Quarantines a damaged message that a group has reached: counts it for the group, and reports it."""
     tx.count((group_id, topic_id), quarantined=1)
     report(tx, topic_id, queue, offset, position, size)
 
 
 def report(tx: Tx, topic_id: int, queue: int, offset: int, position: int, size: int) -> None:
-    """A message that somebody came upon and nobody can read: its place is kept, and told when it is first seen."""
+    """Records the place of a damaged message, and logs it when it is first found."""
     key = CQ_KEY.pack(topic_id, queue, offset)
     if tx.kv.get("quar", key) is not None:
         return
@@ -35,7 +35,7 @@ def report(tx: Tx, topic_id: int, queue: int, offset: int, position: int, size: 
 
 
 def set_aside_waiting(tx: Tx, topic_id: int, number: int, raw: bytes) -> None:
-    """A delayed or half message that nobody can read: its bytes stay in a queue that no topic has."""
+    """Quarantines a damaged delayed or half message: keeps its bytes, under NO_QUEUE."""
     key = CQ_KEY.pack(topic_id, NO_QUEUE, number)
     tx.kv.put("quar", key, U64.pack(NO_POSITION) + U32.pack(len(raw)) + raw)
     log.error(

@@ -1,17 +1,17 @@
-"""Quotas: what a topic takes and gives in a second, and how large a message may be.
+"""Quotas: limits of the send and pop rates of a topic, and of the message size.
 
                     rate × ms            a token is a message, or a byte
     ──────────▶ ┌──────────────┐
                 │ ≤ one second │ ──▶ Send: as many as it stores · Pop: as many as it delivers, for each group
                 └──────────────┘
 
-A full bucket holds one second. A request that is larger than that passes when the bucket is full, and leaves a debt:
-the rate is kept all the same, and nobody is refused for ever. Tokens are counted in thousandths on the engine's clock,
-so a refusal tells exactly when the same request passes. Buckets live in memory: they are full after a restart, and when
-the quota is changed.
+A full bucket has the tokens of one second. A larger request passes when the bucket is full, and leaves a debt: this
+keeps the rate, and no request is refused for ever. Tokens are counted in thousandths on the engine's clock, so a
+refusal has the exact time after which the same request passes. Buckets are in memory: they are full after a restart,
+and after a change of the quota.
 
-A Pop that finds messages, but no token, holds nothing and says when the next one is there. Who waits for it stands in a
-lot of its own, which sends do not wake, and one is woken at that time: broker.py.
+A Pop that finds messages, but no token, leases nothing and returns the time of the next token. Waiting Pops are parked
+in a separate lot, which sends do not wake; one is woken at that time: broker.py.
 """
 
 from popmq_server.errors import Refused, invalid
@@ -20,15 +20,15 @@ from popmq_server.model.message import Outgoing
 from popmq_server.model.records import Group, Topic
 from popmq_server.state.tx import Tx
 
-#: What a bucket counts; its key is (one of these, T, G or 0).
+#: Kinds of buckets; the key of a bucket is (kind, T, G or 0).
 SENT_MESSAGES, SENT_BYTES, POPPED_MESSAGES = 0, 1, 2
 Key = tuple[int, int, int]
-#: The fields of a topic that are its quota of rates: a change of one empties the buckets.
+#: The rate quotas of a topic: a change of one resets all its buckets to full.
 RATES = ("send_messages_per_s", "send_bytes_per_s", "pop_messages_per_s")
 
 
 def _level(tx: Tx, key: Key, rate: int) -> int:
-    """Thousandths of tokens that are there now; below zero in debt."""
+    """Available tokens in thousandths; below zero in debt."""
     found = tx.state.buckets.get(key)
     return rate * 1000 if found is None else min(rate * 1000, found[0] + rate * (tx.now_ms - found[1]))
 
@@ -38,12 +38,12 @@ def _take(tx: Tx, key: Key, rate: int, count: int) -> None:
 
 
 def _wait_ms(tx: Tx, key: Key, rate: int, count: int) -> int:
-    """How long until `count` tokens may be taken; 0 = now."""
+    """Time until `count` tokens may be taken; 0 = now."""
     return max(0, -((_level(tx, key, rate) - min(count, rate) * 1000) // rate))
 
 
 def check_send(tx: Tx, topic: Topic, messages: tuple[Outgoing, ...]) -> None:
-    """Refused RATE_LIMITED when the topic takes no more now; nothing is counted yet."""
+    """Raises Refused RATE_LIMITED if the quota has too few tokens; takes none."""
     if not (topic.send_messages_per_s or topic.send_bytes_per_s):
         return
     asked = (
@@ -61,7 +61,7 @@ def check_send(tx: Tx, topic: Topic, messages: tuple[Outgoing, ...]) -> None:
 
 
 def sent(tx: Tx, topic: Topic, stored: list[Outgoing]) -> None:
-    """Counts what a Send stored."""
+    """Takes tokens for the messages that a Send stored."""
     if topic.send_messages_per_s and stored:
         _take(tx, (SENT_MESSAGES, topic.topic_id, 0), topic.send_messages_per_s, len(stored))
     if topic.send_bytes_per_s and stored:
@@ -70,7 +70,7 @@ def sent(tx: Tx, topic: Topic, stored: list[Outgoing]) -> None:
 
 
 def too_large(topic: Topic, message: Outgoing) -> Refused | None:
-    """Why a message is refused that is larger than its topic allows. Most are told from their length alone."""
+    """The refusal of a message with a larger body than its topic permits, or None. Short messages need no parsing."""
     if not 0 < topic.message_bytes_max < len(message.data):
         return None
     size = [length for field, length, _, _ in fields(message.data) if field == BODY][-1]
@@ -84,25 +84,25 @@ def too_large(topic: Topic, message: Outgoing) -> Refused | None:
 
 
 def pop_room(tx: Tx, group: Group, topic: Topic) -> int | None:
-    """How many messages the topic gives the group now; None = any number."""
+    """How many messages the quota permits the group now; None = any number."""
     rate = topic.pop_messages_per_s
     return None if not rate else max(0, _level(tx, _popped(group, topic), rate) // 1000)
 
 
 def popped(tx: Tx, group: Group, topic: Topic, messages: int) -> None:
-    """Counts what a Pop delivered."""
+    """Takes tokens for the messages that a Pop delivered."""
     if topic.pop_messages_per_s and messages:
         _take(tx, _popped(group, topic), topic.pop_messages_per_s, messages)
 
 
 def next_ms(tx: Tx, group: Group, topic: Topic) -> int:
-    """When the topic gives the group its next message, now or later; 0 = it has no such quota."""
+    """When the quota permits the group its next message, now or later; 0 = the topic has no such quota."""
     rate = topic.pop_messages_per_s
     return tx.now_ms + _wait_ms(tx, _popped(group, topic), rate, 1) if rate else 0
 
 
 def no_token(tx: Tx, group: Group, topic: Topic) -> Refused:
-    """What a Pop is told that finds messages, but no token."""
+    """The refusal of a Pop that finds messages, but no token."""
     why = f"topic {topic.name!r} gives group {group.name!r} {topic.pop_messages_per_s} messages a second"
     return _limited(why, next_ms(tx, group, topic) - tx.now_ms)
 
@@ -116,12 +116,12 @@ def _limited(why: str, wait_ms: int) -> Refused:
 
 
 def forget_group(tx: Tx, group_id: int, topic_id: int) -> None:
-    """A group that comes back to a topic later begins with a full bucket."""
+    """Drops the group's bucket: if it returns to the topic later it begins with a full one."""
     tx.state.buckets.pop((POPPED_MESSAGES, topic_id, group_id))
 
 
 def forget(tx: Tx, topic_id: int) -> None:
-    """The quota of a topic is another one: its buckets are new."""
+    """Drops the buckets of a topic, after a change of its quota: new ones are full."""
     for key in list(tx.state.buckets):
         if key[1] == topic_id:
             tx.state.buckets.pop(key)

@@ -1,4 +1,4 @@
-"""Removes ranges of keys of what was deleted, a bounded number in a transaction, for purge.py and lite_removal.py."""
+"""Removes keys of deleted topics and groups, a bounded number per transaction, for purge.py and lite_removal.py."""
 
 from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import TOPIC_AT, U64
@@ -9,7 +9,7 @@ OF_TOPIC = ("cq", "idx", "widx", "bare", "mark", "queue", "hist", "quar", "uid",
 
 
 def drop_range(tx: Tx, name: str, prefix: bytes, left: int) -> int:
-    """Removes up to `left` keys; how many more may go in this piece."""
+    """Removes up to `left` keys; returns how many more this piece may remove."""
     if not left:
         return 0
     found: list[tuple[bytes, int]] = []
@@ -28,7 +28,7 @@ def drop_range(tx: Tx, name: str, prefix: bytes, left: int) -> int:
 
 
 def _drop_chunk(tx: Tx, position: int) -> None:
-    """A chunk of a deleted topic, with its pins and what of it had gone to `kept`."""
+    """Removes a chunk of a deleted topic, with its pins and its records in `kept`."""
     found = tx.kv.get("log", U64.pack(position))
     tx.kv.delete("log", U64.pack(position))
     tx.kv.delete("pin", U64.pack(position))

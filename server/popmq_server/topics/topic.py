@@ -1,24 +1,23 @@
-"""Appending to a topic: which queue, which offset, and how messages get into the log.
+"""Appends to a topic: assigns queues and offsets, and writes messages to the log.
 
-    append  → stage: queue and offset are given, the bytes wait in `tx.staged`
-    flush   → all that was staged for one topic becomes one chunk (≤ 1 MiB), one consume-queue value for each queue,
-              one index block: three puts for a commit, whatever the number of messages
+    append  → stages messages: assigns offsets in a queue, keeps the bytes in `tx.staged`
+    flush   → writes the staged messages of one topic as one chunk (≤ 1 MiB), one consume-queue value for each queue,
+              one index block: three puts for a commit to one queue, for any number of messages
 
-log.py reads what is written here.
-The position of a message in the one logical byte stream is its address everywhere.
+log.py reads these values. The position of a message in the log, one logical byte stream, is its address everywhere.
 
     staged:  T ─┬─ request A: queue 3, offsets 10–13          chunk of T:  A0 A1 A2 A3 B0 B1 C0    (commit order)
                 ├─ request B: queue 5, offsets 7–8            cq T 3 10 → A0 A1 A2 A3, C0
                 └─ request C: queue 3, offset 14              cq T 5 7  → B0 B1
 
-Messages that are sent one by one would take a page each, or two. So a chunk that is small stays open: what the next
-commits store of the topic goes behind it, into the same three values, until it has OPEN_BYTES_MAX or is old (_open_ms).
-Its positions are reserved when it begins, so topics that are sent to in turn each have their own.
+Messages that are sent one by one would take a page each, or two. So a small chunk stays open: the next commits append
+messages of the topic to it, in the same values, until it has OPEN_BYTES_MAX or is too old (_open_ms). Its positions are
+reserved when it begins, so interleaved sends to several topics do not split it.
 
     log   0 ▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪ (T 1)   32,752 ▪▪▪▪▪▪ open (T 2)       65,504 ▪▪▪ open (T 1)
 
 There is no key per message: measured, one random key each takes sends from 270,000/s to 39,000/s at a million entries.
-That is why look-ups by message id or key go through one sorted block a chunk.
+So look-ups by message id or key use one sorted block per chunk.
 """
 
 import struct
@@ -31,15 +30,15 @@ from popmq_server.state.space import GROW, messages_bytes
 from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import CQ_ENTRY, CQ_KEY, TOPIC_AT, U64
 
-#: A chunk is one LMDB value; more bytes of one commit and topic become more chunks.
+#: A chunk is one LMDB value; a commit with more bytes for a topic writes several chunks.
 CHUNK_BYTES_MAX = 1 << 20
 #: Entries in one consume-queue value.
 BLOCK_ENTRIES_MAX = 4096
-#: Bytes of a chunk that several commits share. LMDB stores a value of more than half a page in whole pages, 16 bytes of
-#: which are its own: eight full pages. Each commit writes the chunk anew, so it should not be much larger.
+#: Bytes of a chunk that several commits share. LMDB stores a value of more than half a page in whole pages, with a
+#: header of 16 bytes: this fills eight pages. Each commit rewrites the chunk, so it should not be much larger.
 OPEN_BYTES_MAX = (32 << 10) - 16
-#: How long a chunk stays open: a thousandth of the time that its topic keeps messages, since retention drops whole
-#: chunks, with their last message; within these bounds. Retention looks once a minute.
+#: How long a chunk stays open: a thousandth of the topic's keep time, within these limits, since retention drops whole
+#: chunks, by their last message. Retention runs once a minute.
 OPEN_MS_MIN, OPEN_MS_MAX, OPEN_SHARE = 60_000, 600_000, 1000
 
 #: stored ms of the last message, bytes of the chunk, ranges; then (Q, first offset, count) each; then sorted
@@ -58,7 +57,7 @@ class Staged(NamedTuple):
 
 
 def rotate(tx: Tx, topic: Topic) -> int:
-    """The next start queue: one request goes to one queue, so that it is one block."""
+    """The next queue in rotation. All messages of a request go to one queue, so they are in one block."""
     turn = tx.state.send_turns.get(topic.topic_id, 0)
     tx.state.send_turns[topic.topic_id] = turn + 1
     tx.state.undo.note(tx.state.send_turns.__setitem__, topic.topic_id, turn)
@@ -66,9 +65,9 @@ def rotate(tx: Tx, topic: Topic) -> int:
 
 
 def append(tx: Tx, topic: Topic, queue: int, messages: tuple[Outgoing, ...]) -> int:
-    """Stages messages for a queue; the offset of the first.
+    """Stages messages for a queue; returns the offset of the first.
 
-    The offset is given before the bytes are written; both become true with the same commit, or neither. Refused when
+    It assigns offsets before the bytes are written; the same commit makes both durable, or neither. Raises Refused if
     the store has no room for them.
     """
     _demand(tx, messages)
@@ -88,13 +87,13 @@ def append(tx: Tx, topic: Topic, queue: int, messages: tuple[Outgoing, ...]) -> 
 
 
 def _demand(tx: Tx, messages: tuple[Outgoing, ...]) -> None:
-    """The one gate for bytes of messages: whoever stores some needs room for them (space.py)."""
+    """Takes room for the bytes of messages before they are stored, or raises Refused (space.py)."""
     if not tx.room.plenty:
         tx.room.demand(GROW, messages_bytes([len(message.data) for message in messages]))
 
 
 def flush(tx: Tx) -> None:
-    """Writes everything staged so far; a topic that then exceeds its byte limit is trimmed later (size_limit.py)."""
+    """Writes all staged messages; a topic that then exceeds its size limit is trimmed later (size_limit.py)."""
     for topic_id, requests in tx.staged.items():
         for chunk, size in _chunks(requests):
             _write_chunk(tx, topic_id, chunk, size)
@@ -105,13 +104,13 @@ def flush(tx: Tx) -> None:
 
 
 def written(tx: Tx, topic_id: int, queue: int) -> int:
-    """The next offset of a queue, without what is only staged yet."""
+    """The next offset of a queue, without staged messages."""
     staged = (request.first for request in tx.staged.get(topic_id, ()) if request.queue == queue)
     return min(staged, default=tx.state.queue_max.get((topic_id, queue), 0))
 
 
 def _chunks(requests: list[Staged]) -> Iterator[tuple[list[Staged], int]]:
-    """Cuts what one topic got into pieces of at most CHUNK_BYTES_MAX and BLOCK_ENTRIES_MAX, each with its bytes."""
+    """Splits the staged messages of one topic into (piece, bytes) of at most CHUNK_BYTES_MAX and BLOCK_ENTRIES_MAX."""
     piece: list[Staged] = []
     size = count = 0
     for queue, first, messages in requests:
@@ -129,9 +128,9 @@ def _chunks(requests: list[Staged]) -> Iterator[tuple[list[Staged], int]]:
 
 
 def _write_chunk(tx: Tx, topic_id: int, requests: list[Staged], size: int) -> None:
-    """One log value, one consume-queue value a queue, one index block; or those of the open chunk become longer.
+    """Writes one log value, one consume-queue value per queue, one index block; or appends to those of the open chunk.
 
-    Positions are given here, in the order of staging, so that neighbours of a queue lie beside each other.
+    It assigns positions in the order of staging, so messages of one request are adjacent.
     """
     chunk = _chunk_for(tx, topic_id, size)
     parts: list[bytes] = []
@@ -151,7 +150,7 @@ def _write_chunk(tx: Tx, topic_id: int, requests: list[Staged], size: int) -> No
 
 
 def _chunk_for(tx: Tx, topic_id: int, size: int) -> OpenChunk:
-    """Where `size` bytes go: behind what the topic's open chunk has, or into a new chunk, open if it is small."""
+    """The chunk for `size` bytes: the topic's open chunk, or a new one, which stays open if it is small."""
     found = tx.state.open_chunks.get(topic_id)
     if (
         found is not None
@@ -170,13 +169,13 @@ def _chunk_for(tx: Tx, topic_id: int, size: int) -> OpenChunk:
 
 
 def _open_ms(tx: Tx, topic_id: int) -> int:
-    """How long a chunk of a topic stays open; a lite topic keeps its messages as its parent does."""
+    """How long a chunk of a topic stays open; a lite topic has the keep time of its parent."""
     topic = tx.state.topics.get(tx.state.parent_of(topic_id) or topic_id)
     return 0 if topic is None else min(OPEN_MS_MAX, max(OPEN_MS_MIN, topic.keep_ms // OPEN_SHARE))
 
 
 def close(tx: Tx, topic_id: int) -> None:
-    """What a topic gets from here on goes into another chunk: for whoever notes where its last one ends."""
+    """Closes the open chunk of a topic: later messages go into another one."""
     tx.state.open_chunks.pop(topic_id)
 
 
@@ -188,7 +187,7 @@ def _put_chunk(
     blocks: dict[int, tuple[int, list[bytes]]],
     names: list[bytes],
 ) -> None:
-    """Puts records, (first offset, entries) of each queue and names behind what the chunk has of them."""
+    """Puts records, (first offset, entries) of each queue and names, appended to those that the chunk has."""
     log_key, idx_key = U64.pack(chunk.position), TOPIC_AT.pack(topic_id, chunk.position)
     ranges: dict[int, tuple[int, int]] = {}
     if chunk.bytes:
@@ -221,23 +220,23 @@ def _stored(tx: Tx, name: str, key: bytes) -> bytes:
 
 
 def _block(raw: bytes) -> tuple[dict[int, tuple[int, int]], list[bytes]]:
-    """An index block again: (first offset, count) of each queue, and the names with their places."""
+    """Decodes an index block: (first offset, count) of each queue, and the names with their places."""
     stop = IDX_HEAD.size + IDX_HEAD.unpack_from(raw)[2] * IDX_RANGE.size
     ranges = {queue: (first, count) for queue, first, count in IDX_RANGE.iter_unpack(raw[IDX_HEAD.size : stop])}
     return ranges, [raw[at : at + NAME_BYTES] for at in range(stop, len(raw), NAME_BYTES)]
 
 
 def append_bare(tx: Tx, topic: Topic, messages: tuple[Outgoing, ...]) -> list[tuple[int, int]]:
-    """Stores messages in chunks that no queue names: whoever is to read them points at them. (position, size) of each.
+    """Stores messages in chunks that no queue refers to; returns the (position, size) of each, for the entries.
 
-    At once, since a pointer needs the position. No look-up finds them: they are copies of what has a place of its own.
-    Such a chunk goes as soon as nothing points into it any more (retention.py).
+    It writes them at once, since an entry needs the position. Look-ups do not find them: they are copies of messages
+    that have a place in a queue. Retention drops such a chunk once no entry points into it (retention.py).
     """
     places: list[tuple[int, int]] = []
     if not messages:  # an empty chunk would have the position of the next one
         return places
     _demand(tx, messages)
-    close(tx, topic.topic_id)  # positions of a topic grow with the time of storing
+    close(tx, topic.topic_id)  # positions of a topic increase with the store time
     for pieces, size in _chunks([Staged(0, 0, messages)]):
         chunk = OpenChunk(tx.next("position", size), 0, tx.now_ms)
         position, parts = chunk.position, list[bytes]()
