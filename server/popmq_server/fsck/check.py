@@ -8,7 +8,7 @@
     not visible yet      check_timing.py
     lite topics          check_lite.py
 
-It reads only, and nothing here is used by the broker that it judges but the formats.
+It repairs nothing. It loads the tables as a starting broker does (state.py).
 """
 
 import argparse
@@ -85,7 +85,7 @@ def check(kv: Transaction) -> Iterator[str]:
 
 
 def _check_loaded(kv: Transaction, state: State) -> Iterator[str]:
-    """The invariants that a broker's state is needed for."""
+    """Checks the invariants that need the loaded state."""
     yield from check_lite.check(kv, state)
     check_lite.leave_out_orphans(state)
     yield from _check_log(kv, state)
@@ -159,7 +159,7 @@ def _check_records(
 
 
 def _why_unread(record: memoryview, version: int) -> str:
-    """A newer release may have written it: its bytes are those that it wrote, in a layout that is not known here."""
+    """The reason: a record of a newer release has a valid checksum, but an unknown version."""
     if version and zlib.crc32(record[4:]) == RECORD.unpack_from(record)[0]:
         return f"has version {version}, which this release does not know"
     return "does not match its checksum"
@@ -391,10 +391,10 @@ def _check_bytes(kv: Transaction, state: State) -> Iterator[str]:
 
 
 def differences(kv: Transaction, live: State) -> list[str]:
-    """What the tables of a running broker say otherwise than those of a fresh start (I.21), between its transactions.
+    """Compares the tables of a running broker, between its transactions, with those of a fresh start.
 
-    Rotation turns, tokens of quotas, open chunks, the places of walks and what waits for its burial are left out: that
-    a restart loses them harms nothing.
+    It skips turns, quota tokens, open chunks, positions of walks and dead letters that wait for room: a restart may
+    lose them.
     """
     fresh = State()
     fresh.load(kv)
@@ -421,7 +421,7 @@ def _differences(live: State, fresh: State) -> list[str]:
 
 
 def _plain(table: dict[Any, Any]) -> dict[Any, Any]:
-    """Without what is only a zero, and without what only memory knows."""
+    """The table without entries that are zero or empty, with sorted tuples."""
     plain = {}
     for key, value in table.items():
         if (any(value) if isinstance(value, tuple) else value) or isinstance(value, CheckPoint):
@@ -430,7 +430,7 @@ def _plain(table: dict[Any, Any]) -> dict[Any, Any]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """`python -m popmq_server.storage.check DIR`: 0 sound, 1 broken, 78 cannot be opened."""
+    """`python -m popmq_server.fsck.check DIR`: 0 sound, 1 broken, 78 cannot be opened."""
     parser = argparse.ArgumentParser(prog="popmq check", description="Check the data folder of a stopped broker.")
     parser.add_argument("data", type=pathlib.Path, metavar="DIR")
     try:

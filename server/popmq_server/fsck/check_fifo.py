@@ -1,4 +1,4 @@
-"""`popmq check` for FIFO topics: what waits, what is locked, and that both are true."""
+"""fsck for FIFO topics: waiting entries, their message groups, offsets and counts."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ def count_waiting(
     held: Counter[tuple[int, int]],
     released: dict[tuple[int, int], int],
 ) -> Iterator[str]:
-    """Adds what waits to `held`; a tied entry must have been released by its CheckPoint."""
+    """Adds waiting entries to `held`; a tied entry must have been released by its CheckPoint."""
     log, count = Log(kv), 0
     for key, value in kv.scan("fwait", STAT_KEY.pack(*where)):
         _, _, message_group, offset = FWAIT_KEY.unpack(key)

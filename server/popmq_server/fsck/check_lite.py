@@ -65,7 +65,7 @@ def _check_group(name: str, stat: Stat, found: Counter[str]) -> Iterator[str]:
 
 
 def leave_out_orphans(state: State) -> None:
-    """Lite topics whose parent is gone are being removed, as the parent itself: nothing is said of them."""
+    """Drops lite topics of a deleted parent from the state: they are being removed, so they are not checked."""
     for topic_id in list(state.topics):
         if not state.alive(topic_id):
             state.topics.pop(topic_id)

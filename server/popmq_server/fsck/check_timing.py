@@ -5,7 +5,7 @@
     tdone                a transaction that ended has no half message left: visible if and only if committed
     counters             delayed and half of a topic equal a scan
 
-What is left of a topic that is being removed is not judged.
+Topics that are being removed are not checked.
 """
 
 from collections import Counter
@@ -94,7 +94,7 @@ def _check_strays(kv: Transaction, halves: dict[tuple[int, int], Half]) -> Itera
 
 
 def _check_ended(kv: Transaction, halves: dict[tuple[int, int], Half]) -> Iterator[str]:
-    """What ended is over."""
+    """An ended transaction has no half message."""
     open_ids = {txn_id for _, txn_id in halves}
     for key, _ in kv.scan("tdone"):
         txn_id = TDONE_KEY.unpack(key)[1]

@@ -1,4 +1,4 @@
-"""`popmq compact`: gives the free pages of a stopped store back to the disk.
+"""`popmq compact`: releases the free pages of a stopped store to the disk.
 
 A running broker uses freed pages again, but its file does not shrink. This writes a copy without them beside it,
 compares the copy with the original entry by entry, and puts it in its place:
@@ -147,7 +147,7 @@ def _differences(ours: Transaction, theirs: Transaction) -> Iterator[str]:
 
 
 def _same(one: tuple[bytes, memoryview] | None, other: tuple[bytes, memoryview] | None) -> bool:
-    """As bytes: views are compared letter by letter, 30 s for a gigabyte."""
+    """Compares as bytes: views are compared item by item, 30 s for a gigabyte."""
     if one is None or other is None:
         return one is other
     return one[0] == other[0] and bytes(one[1]) == bytes(other[1])
@@ -159,7 +159,7 @@ def _tell(done: int, total: int) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """`python -m popmq_server.storage.compact DIR`: 0 done, 1 broken invariants, 78 cannot be done."""
+    """`python -m popmq_server.fsck.compact DIR`: 0 done, 1 broken invariants, 78 cannot be done."""
     parser = argparse.ArgumentParser(prog="popmq compact", description="Shrink the data file of a stopped broker.")
     parser.add_argument("data", type=pathlib.Path, metavar="DIR")
     folder = parser.parse_args(argv).data
