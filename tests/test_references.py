@@ -38,8 +38,6 @@ VARIABLES = {
     "tag",
 }
 ENDINGS = {"py", "md", "proto", "lark", "toml", "txt"}
-#: Stale references in Python, without folders: to be mended where they stand. A line goes with its reference.
-STALE = {line for line in (ROOT / "tests" / "stale_references.txt").read_text().splitlines() if line}
 
 
 class Reference(NamedTuple):
@@ -98,11 +96,6 @@ def dangling(references: Iterable[Reference]) -> list[str]:
     ]
 
 
-def short(told: str) -> str:
-    """Without folders, so that a module that moves keeps its line in the list of stale references."""
-    return re.sub(r"[^\s:]+/", "", told)
-
-
 def files_named(path: Path) -> Iterator[Reference]:
     for place, text in prose(path):
         yield from (Reference(place, file, name or "") for file, name in FILE.findall(text))
@@ -128,11 +121,7 @@ def test_files_that_a_page_names_are_there(path: Path) -> None:
 
 def test_files_that_python_prose_names_are_there() -> None:
     assert len(in_python()) > 100
-    assert [told for told in dangling(in_python()) if short(told) not in STALE] == []
-
-
-def test_a_stale_reference_that_was_mended_leaves_the_list() -> None:
-    assert sorted(STALE - {short(told) for told in dangling(in_python())}) == []
+    assert dangling(in_python()) == []
 
 
 @pytest.mark.parametrize(

@@ -42,18 +42,7 @@ BANNED = (
 #: Rooms of Python code, and how many places of each word are left there at most, in tens. A number only goes down.
 LEFT: dict[str, dict[str, int]] = {
     "sdk": {"told": 20, "given back": 10, "letter": 10, "expired": 10, "deal out": 10},
-    "server": {
-        "letter": 90,
-        "told": 70,
-        "given back": 20,
-        "expired": 10,
-        "bury": 10,
-        "handed out": 10,
-        "what time": 10,
-        "nobody's": 10,
-        "commit group": 10,
-        "deal out": 10,
-    },
+    "server": {"letter": 20, "told": 10, "given back": 10, "expired": 10, "bury": 10},
     "spark_connector": {},
 }
 

@@ -376,7 +376,7 @@ async def test_a_send_back_that_fails_is_tried_again_and_nothing_is_lost(
     wire.plan["SendBack"] = [REFUSE] * 1000
     async with member.pull_consume(TOPIC, GROUP) as consumer:
         await take(consumer, guard, 1, fails=["bad"])
-        await eventually(lambda: told(caplog, "cannot send messages back, tried again"))
+        await eventually(lambda: told(caplog, "cannot send messages back, next try in"))
         wire.plan["SendBack"].clear()
         await eventually(lambda: given_back(advance, client))
         await advance(10.0)

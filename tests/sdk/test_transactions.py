@@ -245,7 +245,7 @@ async def test_a_checker_of_a_topic_that_is_not_there_says_so_and_waits_for_it(
         return "commit"
 
     connect().transaction_checker("refunds", check)
-    await eventually(lambda: logged(caplog, "nobody answers for transactions of refunds"))
+    await eventually(lambda: logged(caplog, "checks of transactions of refunds cannot be answered"))
     await client.create_topic("refunds", type="DELAY")
     await client.send("refunds", popmq.Message("half", transaction=True))
     await until_ended(checks)

@@ -79,7 +79,7 @@ def pins(tx: Tx, position: int) -> tuple[int, int]:
 
 
 def drop(tx: Tx, topic: Topic, chunk: Chunk) -> None:
-    """Removes a chunk and all that belongs to it; unread messages of groups are counted as expired."""
+    """Removes a chunk and all that belongs to it; unread messages of groups are counted as `expired`."""
     tx.kv.delete("log", U64.pack(chunk.position))
     tx.kv.delete("idx", TOPIC_AT.pack(topic.topic_id, chunk.position))
     tx.count_topic(topic.topic_id, bytes=-chunk.bytes)

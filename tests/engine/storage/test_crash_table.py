@@ -1,4 +1,4 @@
-"""What a crash leaves, line by line (broker-semantics.md 5.15): before the commit nothing, after it everything."""
+"""What a crash leaves, line by line: before the commit nothing, after it everything."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from tests.engine.pull_steps import committed, finish, pull, texts
 from tests.engine.rig import HOUR, MINUTE, Rig, bodies, message, numbered
 from tests.engine.traffic_timing import delayed, ending, halves
 
-STORES = Path(__file__).parent.parent / "stores"
+STORES = Path(__file__).parents[2] / "stores"
 KEPT = {int(path.name.split(".")[0].removeprefix("format-")): path for path in sorted(STORES.glob("format-*.mdb.xz"))}
 SINCE_2 = [number for number in KEPT if number >= 2]
 #: What a store cannot show at rest: room for later work, what lasts for a moment, and what needs thousands of messages.

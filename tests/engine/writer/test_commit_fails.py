@@ -1,6 +1,6 @@
 """A commit that fails leaves memory as a fresh start would find it, and a command that fails harms nobody else.
 
-model.md §2: every k-th commit fails, in each way that a commit can fail, under random commands of every kind.
+Every k-th commit fails, in each way that a commit can fail, under random commands of every kind.
 """
 
 from __future__ import annotations
