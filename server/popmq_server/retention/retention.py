@@ -2,7 +2,7 @@
 
 By default a chunk is dropped `keep_ms` after every group had passed it, which marks record (marks.py), and only if
 every group is still past it: retention keeps what a group has not finished, also after a reset, and for groups that
-came later. By age, a chunk is dropped `keep_ms` after it was stored, and its unread messages are counted as `expired`. A
+came later. By age, a chunk is dropped `keep_ms` after it was stored; its unread messages are counted as `expired`. A
 chunk that a lease or a retry entry points into is skipped, and the search goes on; if it stays pinned for long, its
 live records are copied, so that a forgotten lease does not hold a whole chunk (kept.py).
 

@@ -1,4 +1,4 @@
-"""The numbers that the contract and the documents promise, so that a slip in a constant is not carried into its own test."""
+"""The numbers that contract and documents promise, so that a slip in a constant is not carried into its own test."""
 
 from __future__ import annotations
 
