@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import itertools
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -129,15 +130,24 @@ def test_a_client_that_leaves_ends_the_copy(broker: EmbeddedBroker, client: popm
     assert client.backup(lambda data: None, rate=FAST) > 6 * MIB, "the next one is not refused for long"
 
 
-def test_one_backup_at_a_time(client: popmq.Client) -> None:
+def test_one_backup_at_a_time(client: popmq.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker sends the second piece only after the second backup was refused."""
     fill(client, 4)
     refused: list[errors.PopMQError] = []
+    pieces, answered = itertools.count(), threading.Event()
+
+    async def until_refused(_: float) -> None:
+        if next(pieces) > 0:
+            await asyncio.to_thread(answered.wait, 30)
+
+    monkeypatch.setattr(backups, "pause", until_refused)
 
     def second(_: bytes) -> None:
         if not refused:
             with pytest.raises(errors.Busy) as error:
                 client.backup(lambda data: None)
             refused.append(error.value)
+            answered.set()
 
     client.backup(second, rate=FAST)
     assert "another backup is running" in str(refused[0])
