@@ -84,21 +84,16 @@ def test_the_number_is_rewritten_only_after_the_state_was_read(folder: Path) -> 
     key, row = rig.read("topic")[0]
     rig.write(lambda kv: kv.put("topic", key, b"{"))
     rig.core.close()
-    with pytest.raises(ValueError, match="Expecting"):
+    with pytest.raises(StartError, match="Expecting"):
         Rig(folder)
     assert stored_format(folder) == 1, "the release that wrote it can still open it"
-    assert check_folder_raises(folder)
+    assert [finding for finding in check_folder(folder) if "of table 'topic' cannot be read" in finding]
+    assert stored_format(folder) == 1, "the check changes nothing"
     mend(folder, lambda kv: kv.put("topic", key, row))
     assert check_folder(folder) == []
     assert stored_format(folder) == 1, "looking changes nothing"
     Rig(folder).core.close()
     assert stored_format(folder) == formats.FORMAT
-
-
-def check_folder_raises(folder: Path) -> bool:
-    with pytest.raises(ValueError, match="Expecting"):
-        check_folder(folder)
-    return stored_format(folder) == 1
 
 
 def mend(folder: Path, change: Any) -> None:
