@@ -56,14 +56,14 @@ async def test_streams_of_all_kinds(channel: Any) -> None:
     assert await channel.stream_unary("/t.Echo/count")(iter([b"a"] * 1000)) == b"1000"
     large = [bytes([number]) * MIB for number in range(8)]
     back = channel.stream_stream("/t.Echo/back")(iter(large))
-    assert dict(await back.initial_metadata()) == {"hello": "there"}
+    assert dict(list(await back.initial_metadata())) == {"hello": "there"}
     assert [message async for message in back] == large
 
 
 async def test_metadata_goes_both_ways_bytes_included(channel: Any, echo: Echo) -> None:
     call = unary(channel, "say")(b"x", metadata=(("who", "me"), ("raw-bin", b"\0\xfe\xff")))
     assert await call == b"x"
-    assert dict(await call.trailing_metadata()) == {"seen": "yes", "seen-bin": b"\0\xff"}
+    assert dict(list(await call.trailing_metadata())) == {"seen": "yes", "seen-bin": b"\0\xff"}
     assert (echo.metadata["who"], echo.metadata["raw-bin"]) == ("me", b"\0\xfe\xff")
     assert echo.ended == ["/t.Echo/say"]
 
