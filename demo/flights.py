@@ -56,7 +56,7 @@ class Flights:
             known = {name: text for name, text in row.items() if text != UNKNOWN}
             fields = {name: text if name in TEXTS else int(text) for name, text in known.items()}
             flight, carrier = row["carrier"] + row["flight"], row["carrier"]
-            yield popmq.Message.from_json({"row": number, **fields}, key=flight, tag=carrier)
+            yield popmq.Message.json({"row": number, **fields}, key=flight, tag=carrier)
 
     def carriers(self) -> dict[str, Carrier]:
         """Flights and delays by carrier, straight from the CSV."""

@@ -3,12 +3,12 @@
 import itertools
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from popmq._calls import ENTRIES_MAX, Call, error_of, moment_ms, ms, read_delivery
 from popmq.errors import InvalidField, PopMQError
-from popmq.message import DELAY_LEVELS, Message, SendReceipt
+from popmq.message import BODY_TYPES, DELAY_LEVELS, Body, Message, SendReceipt, wrong_body
 from popmq.transaction import Resolution, TransactionCheck
 from popmq_proto.v1 import popmq_pb2 as pb
 
@@ -42,14 +42,28 @@ class Numbering:
         return next(self._requests)
 
 
-def message_rows(messages: Iterable[Message | bytes | str], message_id: Callable[[], str]) -> list[pb.Message]:
-    """Messages as the contract's. Raises InvalidField for a body that would not pass the transport."""
+def listed(messages: Message | Body | Iterable[Message | Body]) -> tuple[list[Message | Body], bool]:
+    """What `send` was given as a list, and whether it was one message. Raises TypeError.
+
+    A dict is iterable too, but its keys are not what its caller wants to send.
+    """
+    if isinstance(messages, (Message, *BODY_TYPES)):
+        return [messages], True
+    if isinstance(messages, Mapping) or not isinstance(messages, Iterable):
+        raise wrong_body(messages, "the message")
+    return list(messages), False
+
+
+def message_rows(messages: Iterable[Message | Body], message_id: Callable[[], str]) -> list[pb.Message]:
+    """Messages as the contract's. Raises InvalidField for a body that would not pass the transport; TypeError."""
     born_ms = int(time.time() * 1000)
     return [_message_row(message, message_id, born_ms, index) for index, message in enumerate(messages)]
 
 
-def _message_row(message: Message | bytes | str, message_id: Callable[[], str], born_ms: int, index: int) -> pb.Message:
+def _message_row(message: Message | Body, message_id: Callable[[], str], born_ms: int, index: int) -> pb.Message:
     if not isinstance(message, Message):
+        if not isinstance(message, BODY_TYPES):
+            raise wrong_body(message, f"messages[{index}]")
         message = Message(message)
     body = message.body.encode() if isinstance(message.body, str) else bytes(message.body)
     if len(body) > BODY_BYTES_MAX:

@@ -17,6 +17,18 @@ DELAY_LEVELS: Mapping[str, float] = {
 }
 
 
+#: What may be the body of a message. A str is sent as UTF-8.
+Body = bytes | bytearray | memoryview | str
+BODY_TYPES = (bytes, bytearray, memoryview, str)
+
+
+def wrong_body(value: object, place: str = "the body of a message") -> TypeError:
+    """The error for a value that is no body: bytes(5) would be five zero bytes, and list({…}) the keys of a dict."""
+    return TypeError(
+        f"{place} is of type {type(value).__name__}: give str or bytes, or popmq.Message.json(value) to send it as JSON"
+    )
+
+
 def _moment(ms: int) -> datetime:
     return datetime.fromtimestamp(ms / 1000, UTC)
 
@@ -35,15 +47,16 @@ class Message:
 
         Message(b"…", key="AA1", tag="AA")
         Message("text")                                  # as UTF-8
-        Message.from_json({"flight": 1}, key="AA1")
+        Message.json({"flight": 1}, key="AA1")           # any value that JSON has; `delivery.json()` reads it
         Message("later", delay="10m")                    # or seconds; or deliver_at=datetime(2030, 1, 1, tzinfo=UTC)
 
-    The broker stores it byte for byte and never looks into `body` (1 byte – 4 MiB). What it may ask for depends on the
+    The broker stores it byte for byte and never looks into `body` (1 byte – 4 MiB). Any other type of body is a
+    TypeError. What it may ask for depends on the
     type of its topic: a FIFO topic wants a `message_group`, a PRIORITY topic knows `priority`, a LITE topic wants a
     `lite_topic`, and all but NORMAL and LITE ones take delayed messages and transactions.
     """
 
-    body: bytes | str
+    body: Body
     key: str = ""  # for look-ups, ≤ 128 bytes
     tag: str = ""  # one word for filters, ≤ 64 bytes
     properties: Mapping[str, str] = field(default_factory=dict)  # ≤ 128, ≤ 64 KiB in all
@@ -59,10 +72,17 @@ class Message:
     born_ms: int = 0  # when it was created; 0: when it is sent
     lite_topic: str = ""  # LITE topics: the small ordered topic that it is for; ≤ 64 letters, digits, `_` and `-`
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.body, BODY_TYPES):
+            raise wrong_body(self.body)
+
     @classmethod
-    def from_json(cls, value: object, **fields: Any) -> "Message":
-        """A message whose body is `value` as compact JSON; `fields` as of the class."""
+    def json(cls, value: object, **fields: Any) -> "Message":
+        """A message whose body is `value` as compact JSON; `fields` as of the class. Raises TypeError, ValueError."""
         return cls(json.dumps(value, separators=(",", ":"), ensure_ascii=False), **fields)
+
+    #: The earlier name of `json`.
+    from_json = json
 
 
 @dataclass(frozen=True, slots=True)

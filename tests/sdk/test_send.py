@@ -32,7 +32,7 @@ async def test_many_messages_of_one_send_keep_their_order_in_one_queue(client: A
 
 async def test_everything_that_a_message_carries_arrives(client: Any) -> None:
     trace = popmq.TraceContext("00-" + "a" * 32 + "-" + "b" * 16 + "-01", "vendor=1")
-    message = popmq.Message.from_json(
+    message = popmq.Message.json(
         {"flight": "AA1"},
         key="AA1",
         more_keys=("JFK", "LAX"),
@@ -134,3 +134,26 @@ async def test_a_list_heavier_than_a_request_may_be_is_cut(client: Any) -> None:
 async def test_an_encoding_that_does_not_exist_is_refused(client: Any) -> None:
     with pytest.raises(errors.InvalidField, match="ROT13"):
         await client.send(TOPIC, popmq.Message(b"x", encoding="ROT13"))
+
+
+@pytest.mark.parametrize("value", [{"order": 1}, 5, None, 1.5, True, object()], ids=lambda value: type(value).__name__)
+async def test_what_is_no_message_is_a_type_error_that_says_what_to_write(client: Any, value: Any) -> None:
+    for given in (value, [b"first", value]):
+        with pytest.raises(TypeError, match=rf"{type(value).__name__}: give str or bytes, or popmq\.Message\.json"):
+            await client.send(TOPIC, given)
+    with pytest.raises(TypeError, match=r"Message\.json"):
+        popmq.Message(value)
+    assert await bodies(client) == []
+
+
+async def test_an_object_is_sent_as_json_and_read_as_json(client: Any) -> None:
+    for value in ({"order": 1, "to": "Jürgen"}, [1, 2, 3], 5, None):
+        await client.send(TOPIC, popmq.Message.json(value, key="k"))
+        (delivery,) = await client.pop(TOPIC, GROUP)
+        assert (delivery.json(), delivery.key) == (value, "k")
+
+
+async def test_every_kind_of_bytes_is_one_message(client: Any) -> None:
+    for body in (b"body", bytearray(b"body"), memoryview(b"body")):
+        assert isinstance(await client.send(TOPIC, body), popmq.SendReceipt)
+    assert await bodies(client) == [b"body"] * 3

@@ -11,7 +11,7 @@ from popmq._async.checker import Checker
 from popmq._async.wire import Wire
 from popmq._calls import all_or_raise
 from popmq.errors import PartlyRefused, PopMQError
-from popmq.message import Message, SendReceipt
+from popmq.message import Body, Message, SendReceipt
 from popmq.transaction import OnCheck, Resolution
 
 log = logging.getLogger("popmq.transactions")
@@ -36,24 +36,21 @@ class AsyncTransaction:
         self._ended = False
 
     @overload
-    async def send(self, messages: Message | bytes | str) -> SendReceipt: ...  # type: ignore[overload-overlap]
+    async def send(self, messages: Message | Body) -> SendReceipt: ...  # type: ignore[overload-overlap]
 
     @overload
-    async def send(self, messages: Iterable[Message | bytes | str]) -> list[SendReceipt]: ...
+    async def send(self, messages: Iterable[Message | Body]) -> list[SendReceipt]: ...
 
-    async def send(
-        self, messages: Message | bytes | str | Iterable[Message | bytes | str]
-    ) -> SendReceipt | list[SendReceipt]:
+    async def send(self, messages: Message | Body | Iterable[Message | Body]) -> SendReceipt | list[SendReceipt]:
         """Stores one half message or many, as `client.send` does; returns the receipt or the receipts.
 
         Raises what `client.send` raises.
         """
         if self._ended:
             raise RuntimeError("this transaction is over: its messages need another one")
-        one = isinstance(messages, (Message, bytes, str))
-        rows: Any = [messages] if one else messages
+        given, one = _send_calls.listed(messages)
         try:
-            sent: list[SendReceipt] = await self._client.send(self.topic, [_half(message) for message in rows])
+            sent: list[SendReceipt] = await self._client.send(self.topic, [_half(message) for message in given])
         except PartlyRefused as error:
             self.receipts += [result for result in error.results if isinstance(result, SendReceipt)]
             raise
@@ -147,5 +144,5 @@ class AsyncTransactions:
         return results[0] if one else results
 
 
-def _half(message: Message | bytes | str) -> Message:
+def _half(message: Message | Body) -> Message:
     return replace(message, transaction=True) if isinstance(message, Message) else Message(message, transaction=True)

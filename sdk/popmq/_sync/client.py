@@ -32,7 +32,7 @@ from popmq._sync.transactions import Transactions
 from popmq._sync.wire import Wire
 from popmq.config import DEFAULT_ENDPOINT, Retry, Timeouts
 from popmq.errors import PopMQError
-from popmq.message import Delivery, Message, SendReceipt
+from popmq.message import Body, Delivery, Message, SendReceipt
 from popmq.stats import ClientStats
 from popmq.topic import Assignment, Session
 
@@ -112,24 +112,24 @@ class Client(Admin, Transactions, Subscriptions, Inspection, Pulling, Owners):
 
     # A str is also an Iterable[str], and so the overloads of this class overlap; the first one wins, as it should.
     @overload
-    def send(self, topic: str, messages: Message | bytes | str) -> SendReceipt: ...  # type: ignore[overload-overlap]
+    def send(self, topic: str, messages: Message | Body) -> SendReceipt: ...  # type: ignore[overload-overlap]
 
     @overload
-    def send(self, topic: str, messages: Iterable[Message | bytes | str]) -> list[SendReceipt]: ...
+    def send(self, topic: str, messages: Iterable[Message | Body]) -> list[SendReceipt]: ...
 
-    def send(
-        self, topic: str, messages: Message | bytes | str | Iterable[Message | bytes | str]
-    ) -> SendReceipt | list[SendReceipt]:
+    def send(self, topic: str, messages: Message | Body | Iterable[Message | Body]) -> SendReceipt | list[SendReceipt]:
         """Stores one message, or many in order; returns when they are on the broker's disk.
 
         Sends of all threads and tasks that meet are gathered into one request; one caller alone never waits for others.
         A send that is tried again, also over a restart of the broker, is stored once. Messages of one message group
         keep the order in which this client was given them.
-        Raises PartlyRefused when some of many were refused; TopicNotFound, StorageFull, RateLimited, …;
-        DeadlineExceeded when it is not known whether the message was stored.
+        Objects are sent as JSON: `send(topic, Message.json({"order": 1}))`.
+        Raises TypeError for what is neither Message, text nor bytes, and then sends nothing; PartlyRefused when some of
+        many were refused; TopicNotFound, StorageFull, RateLimited, …; DeadlineExceeded when it is not known whether the
+        message was stored.
         """
-        one = isinstance(messages, (Message, bytes, str))
-        rows = _send_calls.message_rows([messages] if one else messages, self._parts.numbering.message_id)  # type: ignore[list-item, arg-type]
+        given, one = _send_calls.listed(messages)
+        rows = _send_calls.message_rows(given, self._parts.numbering.message_id)
         results: list[Any] = []
         for run, size in _send_calls.cut(rows):
             try:

@@ -12,7 +12,7 @@ from popmq._calls import all_or_raise
 from popmq._sync.checker import Checker
 from popmq._sync.wire import Wire
 from popmq.errors import PartlyRefused, PopMQError
-from popmq.message import Message, SendReceipt
+from popmq.message import Body, Message, SendReceipt
 from popmq.transaction import OnCheck, Resolution
 
 log = logging.getLogger("popmq.transactions")
@@ -37,24 +37,21 @@ class Transaction:
         self._ended = False
 
     @overload
-    def send(self, messages: Message | bytes | str) -> SendReceipt: ...  # type: ignore[overload-overlap]
+    def send(self, messages: Message | Body) -> SendReceipt: ...  # type: ignore[overload-overlap]
 
     @overload
-    def send(self, messages: Iterable[Message | bytes | str]) -> list[SendReceipt]: ...
+    def send(self, messages: Iterable[Message | Body]) -> list[SendReceipt]: ...
 
-    def send(
-        self, messages: Message | bytes | str | Iterable[Message | bytes | str]
-    ) -> SendReceipt | list[SendReceipt]:
+    def send(self, messages: Message | Body | Iterable[Message | Body]) -> SendReceipt | list[SendReceipt]:
         """Stores one half message or many, as `client.send` does; returns the receipt or the receipts.
 
         Raises what `client.send` raises.
         """
         if self._ended:
             raise RuntimeError("this transaction is over: its messages need another one")
-        one = isinstance(messages, (Message, bytes, str))
-        rows: Any = [messages] if one else messages
+        given, one = _send_calls.listed(messages)
         try:
-            sent: list[SendReceipt] = self._client.send(self.topic, [_half(message) for message in rows])
+            sent: list[SendReceipt] = self._client.send(self.topic, [_half(message) for message in given])
         except PartlyRefused as error:
             self.receipts += [result for result in error.results if isinstance(result, SendReceipt)]
             raise
@@ -148,5 +145,5 @@ class Transactions:
         return results[0] if one else results
 
 
-def _half(message: Message | bytes | str) -> Message:
+def _half(message: Message | Body) -> Message:
     return replace(message, transaction=True) if isinstance(message, Message) else Message(message, transaction=True)
