@@ -38,7 +38,7 @@ def test_what_was_answered_survives_a_power_cut(tmp_path: Path, scale: Scale, sh
     show(table(scale.seed, verdicts))
     assert len(verdicts) == scale.pick(short=10, whole=200)
     assert not any(verdict["findings"] for verdict in verdicts), table(scale.seed, verdicts)
-    assert sum(verdict["answered"] for verdict in verdicts) > 1000, "cuts before any answer prove nothing"
+    assert sum(verdict["answered"] for verdict in verdicts) > 10 * len(verdicts), "cuts before any answer prove nothing"
 
 
 @pytest.mark.chaos

@@ -112,7 +112,7 @@ def test_half_a_key_and_a_file_that_is_not_there_are_told_when_the_client_is_mad
 async def test_a_certificate_that_is_not_trusted_and_a_port_without_tls_are_told_with_the_cure(
     connect: Connect, broker: EmbeddedBroker
 ) -> None:
-    quick = popmq.Timeouts.all(0.3)
+    quick = popmq.Timeouts.all(1.0)
     with pytest.raises(errors.Unavailable, match="trust the broker's certificate by tls_ca"):
         await connect(broker.tls_endpoint, tls=True, timeouts=quick, **ROOT).list_topics()
     with pytest.raises(errors.Unavailable, match="that port is without TLS"):

@@ -254,7 +254,7 @@ async def test_a_checker_of_a_topic_that_is_not_there_says_so_and_waits_for_it(
 async def test_a_rollback_that_does_not_reach_the_broker_leaves_the_error_of_the_block(
     connect: Connect, client: Any, until_ended: Any, popmq_broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    short = connect(timeouts=popmq.Timeouts.all(0.2))
+    short = connect(timeouts=popmq.Timeouts(settle=0.2))
     checks: list[int] = []
 
     async def pay() -> None:
