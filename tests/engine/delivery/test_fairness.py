@@ -182,7 +182,7 @@ def play(rig: Rig, scene: Scene, queue_bound: int, retry_bound: int) -> None:
 @example(one_by_one(10, (), then="release"))
 @example(one_by_one(2, (0,), (1,)))
 @example(one_by_one(5, (0,), (1,), (2,), (3,), (4,), then="release"))
-@settings(max_examples=25)
+@settings(max_examples=10)
 def test_no_queue_and_no_retry_waits_for_long(scene: Scene) -> None:
     count = scene.queues
     bounds = (
@@ -195,7 +195,7 @@ def test_no_queue_and_no_retry_waits_for_long(scene: Scene) -> None:
 @given(scenes())
 @example(one_by_one(5, ()))
 @example(one_by_one(3, (0,), (1, 2), (1,)))
-@settings(max_examples=20)
+@settings(max_examples=6)
 def test_no_queue_of_a_priority_topic_and_no_retry_waits_for_long(scene: Scene) -> None:
     with opened(scene, "PRIORITY") as rig:
         play(rig, scene, 11 * scene.queues, 4 + scene.queues)
@@ -204,7 +204,7 @@ def test_no_queue_of_a_priority_topic_and_no_retry_waits_for_long(scene: Scene) 
 @given(scenes())
 @example(one_by_one(8, ()))
 @example(one_by_one(2, (0,), (1,)))
-@settings(max_examples=20)
+@settings(max_examples=6)
 def test_no_queue_of_a_fifo_topic_and_no_waiting_message_group_waits_for_long(scene: Scene) -> None:
     scene = scene._replace(filtered=False)
     with opened(scene, "FIFO") as rig:
@@ -229,7 +229,7 @@ lite_clients = st.builds(
 
 
 @given(st.lists(lite_clients, min_size=1, max_size=5), st.integers(1, 40), st.integers(0, 39))
-@settings(max_examples=15)
+@settings(max_examples=6)
 def test_no_lite_topic_waits_longer_than_each_other_one_takes_a_turn(
     clients: list[LiteClient], count: int, hot: int
 ) -> None:

@@ -21,21 +21,21 @@ from tests.engine.search.machines import Aged, Everything, Forgetful, Moved, Ord
 
 #: Machines, and how many examples of each are searched when time is short.
 MACHINES: dict[type[RuleBasedStateMachine], int] = {
-    Plain: 50,
-    Ordered: 60,
-    Timed: 50,
-    Moved: 50,
-    Everything: 50,
-    Forgetful: 40,
-    Aged: 25,
-    LiteLives: 40,
-    Full: 8,
+    Plain: 15,
+    Ordered: 20,
+    Timed: 15,
+    Moved: 15,
+    Everything: 15,
+    Forgetful: 12,
+    Aged: 8,
+    LiteLives: 15,
+    Full: 4,
 }
 STEPS = 80 if WHOLE else 40
 
 
 @pytest.mark.slow
-# Some 40 s of CPU each: the limit leaves room for a machine that does other work as well.
+# Some 10 s of CPU each: the limit leaves room for a machine that does other work as well.
 @pytest.mark.timeout(0 if WHOLE else 600)
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: machine.__name__)
 def test_the_engine_does_what_the_model_does(
