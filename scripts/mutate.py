@@ -41,8 +41,8 @@ COPIED = (*ROOMS, "tests", "harness", "docs", "scripts", "bench", "demo", "pypro
 #: Seconds after which a test that hangs has failed, and those that its whole run may take.
 HANGING_S, TEST_S = 30, 90
 WORKERS = 2
-#: Mutations in one share: with the run of their tests without a change, at most 40 s of CPU; pytest starts in 4 s.
-SHARE = 5
+#: Mutations in one share: with the run of their tests without a change, at most 25 s of CPU; pytest starts in 4 s.
+SHARE = 3
 DAY_S = 86_400
 PASSED, FAILED = 0, 1  # exit codes of pytest; the others say that nothing was tested
 

@@ -9,7 +9,7 @@ import pytest
 import popmq
 from popmq import errors
 from tests.sdk.conftest import GROUP, eventually
-from tests.sdk.pulls import committed, next_of, pulling, queues_of, soon, take
+from tests.sdk.pulls import committed, handle, later, next_of, pulling, queues_of, soon, take
 
 NARROW = "narrow"
 
@@ -112,7 +112,7 @@ async def test_a_message_that_cannot_be_sent_back_because_of_the_switch_is_not_h
 
 
 async def test_a_consumer_that_missed_a_switch_forth_and_back_begins_where_the_group_stands(
-    narrow: Any, guard: Any
+    narrow: Any, guard: Any, advance: Any
 ) -> None:
     """What was popped meanwhile is done: a commit of what it had pulled before would bring it again."""
     await narrow.send(NARROW, [f"m{number}" for number in range(4)])
@@ -124,7 +124,9 @@ async def test_a_consumer_that_missed_a_switch_forth_and_back_begins_where_the_g
         await narrow.send(NARROW, "new")
         seen: list[str] = []
         while "new" not in seen:
-            seen += await take(consumer, guard, 1)
+            waiting = soon(consumer)
+            await eventually(partial(later, advance, waiting))  # one that saw the switch looks again after 20 s
+            seen.append((await handle(guard, await waiting)).text())
     assert (await committed(narrow, NARROW)) == {0: 5}
     assert "m0" not in seen
 
