@@ -19,6 +19,7 @@ from popmq_server.delivery import history
 from popmq_server.errors import Later, Refused
 from popmq_server.model import fields
 from popmq_server.model.checkpoint import CheckPoint, Lease, members_of
+from popmq_server.model.ids import GroupTopic
 from popmq_server.model.message import Outgoing, varint
 from popmq_server.model.records import TopicStat
 from popmq_server.state.space import GROW, messages_bytes
@@ -188,7 +189,7 @@ def gone_times(kv: Transaction, topic_id: int, queue: int, first: int, stop: int
         yield int(U64.unpack(value)[0])
 
 
-def gone_ahead(tx: Tx, where: tuple[int, int], upto: Position | None = None) -> int:
+def gone_ahead(tx: Tx, where: GroupTopic, upto: Position | None = None) -> int:
     """The number of redriven dead letters that a group has not passed yet, below `upto`."""
     group_id, topic_id = where
     if not has_gone(tx, topic_id):

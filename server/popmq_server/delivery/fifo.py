@@ -30,6 +30,7 @@ from typing import NamedTuple
 
 from popmq_server.model import fields
 from popmq_server.model.checkpoint import CheckPoint, Lease, members_of
+from popmq_server.model.ids import GroupTopic, MessageGroup
 from popmq_server.model.records import Subscription
 from popmq_server.state.space import MOVE, entries_bytes
 from popmq_server.state.tx import Tx
@@ -74,7 +75,7 @@ def waiting_of(key: bytes, value: bytes | memoryview) -> Waiting:
     return Waiting(key, position, size, attempts, queue, first_pop_ms, tie[0], tie[1], stopped, reason)
 
 
-def prefix_of(where: tuple[int, int], message_group: bytes = b"") -> bytes:
+def prefix_of(where: GroupTopic, message_group: bytes = b"") -> bytes:
     """The key prefix of a group in a topic, or of one message group."""
     return STAT_KEY.pack(*where) + message_group
 
@@ -97,7 +98,7 @@ def keeps_order(tx: Tx, ck: CheckPoint) -> bool:
     return not tx.state.subscriptions.get((ck.group_id, ck.topic_id), _PLAIN).pulls
 
 
-def put(tx: Tx, where: tuple[int, int], entry: Waiting) -> None:
+def put(tx: Tx, where: GroupTopic, entry: Waiting) -> None:
     """Adds a waiting entry. A group that pulled may have sent a message back twice: it then waits once."""
     if tx.state.subscriptions.get(where, _PLAIN).pulled and tx.kv.get("fwait", entry.key) is not None:
         tx.count(where, start=1)
@@ -108,7 +109,7 @@ def put(tx: Tx, where: tuple[int, int], entry: Waiting) -> None:
     _moved(tx, where, entry, 1)
 
 
-def remove(tx: Tx, where: tuple[int, int], entry: Waiting) -> None:
+def remove(tx: Tx, where: GroupTopic, entry: Waiting) -> None:
     """Removes a waiting entry."""
     tx.kv.delete("fwait", entry.key)
     _pin(tx, entry.position, -1)
@@ -122,7 +123,7 @@ def _pin(tx: Tx, position: int, count: int) -> None:
         tx.pin(chunk, count)
 
 
-def _moved(tx: Tx, where: tuple[int, int], entry: Waiting, count: int) -> None:
+def _moved(tx: Tx, where: GroupTopic, entry: Waiting, count: int) -> None:
     """Moves the counters of the message group and wakes a Pop when an entry makes the group ready."""
     key = (*where, entry.message_group)
     _add(tx.state.waiting, key, count)
@@ -135,7 +136,7 @@ def _moved(tx: Tx, where: tuple[int, int], entry: Waiting, count: int) -> None:
         tx.wake(*where)
 
 
-def _note_stop(tx: Tx, key: tuple[int, int, bytes], entry: Waiting, count: int) -> None:
+def _note_stop(tx: Tx, key: MessageGroup, entry: Waiting, count: int) -> None:
     """Records stops: several messages may stop one message group, as members of one lease fail separately."""
     left = tuple(one for one in tx.state.stopped.get(key, ()) if one[0] != entry.offset)
     if count > 0:
@@ -146,7 +147,7 @@ def _note_stop(tx: Tx, key: tuple[int, int, bytes], entry: Waiting, count: int) 
         tx.state.stopped.pop(key)
 
 
-def _add(table: Table[tuple[int, int, bytes], int], key: tuple[int, int, bytes], count: int) -> None:
+def _add(table: Table[MessageGroup, int], key: MessageGroup, count: int) -> None:
     """Moves a count; removes the entry at zero."""
     left = table.get(key, 0) + count
     if left:
@@ -155,7 +156,7 @@ def _add(table: Table[tuple[int, int, bytes], int], key: tuple[int, int, bytes],
         table.pop(key)
 
 
-def tear(tx: Tx, where: tuple[int, int], taken: Waiting) -> None:
+def tear(tx: Tx, where: GroupTopic, taken: Waiting) -> None:
     """Tears a taken entry from its owner's CheckPoint, and all tied entries of the message group behind it."""
     if taken.bound_ck:
         _tear_bit(tx, taken)
@@ -246,7 +247,7 @@ def followers(ck: CheckPoint, among: int, failed: int) -> int:
     return sum(1 << member for member in members_of(among) if first.get(ck.groups[member], member) < member)
 
 
-def stopped(tx: Tx, where: tuple[int, int], message_group: bytes) -> list[Waiting]:
+def stopped(tx: Tx, where: GroupTopic, message_group: bytes) -> list[Waiting]:
     """The entries that stop a message group, by offset; other entries of it may wait in front of them."""
     keys = (
         FWAIT_KEY.pack(*where, message_group, offset) for offset, _ in tx.state.stopped.get((*where, message_group), ())
@@ -254,7 +255,7 @@ def stopped(tx: Tx, where: tuple[int, int], message_group: bytes) -> list[Waitin
     return [waiting_of(key, value) for key in keys if (value := tx.kv.get("fwait", key)) is not None]
 
 
-def front(tx: Tx, where: tuple[int, int], message_group: bytes) -> Waiting | None:
+def front(tx: Tx, where: GroupTopic, message_group: bytes) -> Waiting | None:
     """The first waiting entry of a message group."""
     found = tx.kv.first("fwait", prefix_of(where, message_group))
     return None if found is None else waiting_of(*found)

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from popmq_server.delivery import history_rows
 from popmq_server.delivery.history_rows import Row
 from popmq_server.model.checkpoint import CheckPoint, Lease, Run, members_of
+from popmq_server.model.ids import GroupTopic
 from popmq_server.state.space import MOVE, value_bytes
 from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import NEVER
@@ -100,7 +101,7 @@ def _put(
 
 
 def note(
-    tx: Tx, where: tuple[int, int], places: Iterable[tuple[int, int]], how: int, reason: str = "", back_ms: int = 0
+    tx: Tx, where: GroupTopic, places: Iterable[tuple[int, int]], how: int, reason: str = "", back_ms: int = 0
 ) -> None:
     """Writes one row for each message at (queue, offset) to which something happened outside a lease."""
     group_id, topic_id = where

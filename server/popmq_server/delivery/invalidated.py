@@ -16,6 +16,7 @@ sweep then returns it to the retry topic (`staying`), unless the reset moved the
 """
 
 from popmq_server.model.checkpoint import CheckPoint, members_of
+from popmq_server.model.ids import GroupTopic
 from popmq_server.model.records import Sweep
 from popmq_server.state.state import State
 from popmq_server.state.tx import Tx
@@ -38,12 +39,12 @@ def of_checkpoint(state: State, ck: CheckPoint) -> int:
     return found
 
 
-def has_entry(state: State, where: tuple[int, int], rseq: int, queue: int, offset: int) -> bool:
+def has_entry(state: State, where: GroupTopic, rseq: int, queue: int, offset: int) -> bool:
     """Whether the retry entry `rseq`, which points to the message at `offset` of `queue`, is void."""
     return any(rseq < void.rseq and void.covers(queue, offset) for void in state.sweeps.get(where, _NONE).voids)
 
 
-def begin(state: State, where: tuple[int, int]) -> bytes:
+def begin(state: State, where: GroupTopic) -> bytes:
     """The key from which a retry topic may have entries that are not void.
 
     A sweep takes seconds to reach the last void entry. Until then each pop starts where an earlier one stopped, so
@@ -53,12 +54,12 @@ def begin(state: State, where: tuple[int, int]) -> bytes:
     return key if noted is not None and noted == state.sweeps.get(where, _NONE).voids else b""
 
 
-def begin_behind(state: State, where: tuple[int, int], key: bytes) -> None:
+def begin_behind(state: State, where: GroupTopic, key: bytes) -> None:
     """Records that all entries up to this one are void; valid until the sweep has removed them or another reset."""
     state.void_begins[where] = state.sweeps.get(where, _NONE).voids, key + b"\0"
 
 
-def stays(tx: Tx, where: tuple[int, int], queue: int, offset: int) -> bool:
+def stays(tx: Tx, where: GroupTopic, queue: int, offset: int) -> bool:
     """Whether a void message is kept: its queue does not have it any more, and no reset moved the group past it.
 
     Only chunks of redriven messages can outlive the queue entries of their messages, so other topics are not checked.
@@ -79,6 +80,6 @@ def staying(tx: Tx, ck: CheckPoint, bits: int) -> int:
     return found
 
 
-def hides(state: State, where: tuple[int, int]) -> bool:
+def hides(state: State, where: GroupTopic) -> bool:
     """Whether pops of a group in a topic return nothing because a sweep is rebuilding the order of message groups."""
     return state.sweeps.get(where, _NONE).hides

@@ -47,6 +47,7 @@ from popmq_server.delivery.subscription import ALL_QUEUES, bind, expect_mode, no
 from popmq_server.errors import Refused, group_not_found, invalid, topic_not_found
 from popmq_server.filters.filter import Filter
 from popmq_server.model.checkpoint import CheckPoint, Lease, members_of
+from popmq_server.model.ids import GroupTopic
 from popmq_server.model.records import Group, Owner, Stat, Token, Topic
 from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import NEVER, RQ_KEY, STAT_KEY, SUB_OWNER, U64, hash16
@@ -449,7 +450,7 @@ def at_end(pick: Pick, queues: range | tuple[int, ...]) -> bool:
     return not pick.more_retries()
 
 
-def retries_below(tx: Tx, where: tuple[int, int], upto: Position | None) -> int:
+def retries_below(tx: Tx, where: GroupTopic, upto: Position | None) -> int:
     """Retry entries of a group in a topic with numbers below `upto`'s."""
     total = tx.state.stat[where].retry
     if upto is None or not total:

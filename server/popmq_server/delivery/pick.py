@@ -17,6 +17,7 @@ from popmq_server.commands import Position
 from popmq_server.delivery import deadletter, invalidated
 from popmq_server.filters.filter import EVERYTHING, Filter
 from popmq_server.model.checkpoint import Run
+from popmq_server.model.ids import GroupTopic
 from popmq_server.model.records import RETRY_QUEUE, Group, Stat, Topic
 from popmq_server.state.turns import Turns
 from popmq_server.state.tx import Tx
@@ -357,7 +358,7 @@ class Pick:
             quarantine.set_aside(tx, *where, queue, offset, position, size)
 
 
-def take_retry_entry(tx: Tx, where: tuple[int, int], entry: RetryEntry) -> None:
+def take_retry_entry(tx: Tx, where: GroupTopic, entry: RetryEntry) -> None:
     """Removes an entry that is popped from the retry topic; the owner to which it was tied loses the member (`torn`).
 
     `entry.attempts` counts the earlier deliveries; the next CheckPoint continues from it.

@@ -32,6 +32,7 @@ from popmq_server.delivery.pick import Pick
 from popmq_server.delivery.subscription import ALL_QUEUES, expect_mode, note_read, resolve, subscribe
 from popmq_server.errors import Refused
 from popmq_server.model.checkpoint import FIFO, NORMAL, RETRY, CheckPoint, Lease, members_of
+from popmq_server.model.ids import GroupTopic
 from popmq_server.model.records import RETRY_QUEUE, Topic
 from popmq_server.state import session_ids
 from popmq_server.state.lease_sums import attempt_key
@@ -111,7 +112,7 @@ def _all_leased(pick: Pick, queues: range | tuple[int, ...]) -> Refused | None:
     )
 
 
-def _behind(state: State, where: tuple[int, int], queue: int) -> bool:
+def _behind(state: State, where: GroupTopic, queue: int) -> bool:
     """Whether a group has not read all of a queue."""
     return state.poff.get((*where, queue), 0) < state.queue_max.get((where[1], queue), 0)
 

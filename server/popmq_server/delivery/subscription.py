@@ -19,6 +19,7 @@ from popmq_server.commands import SetFilter
 from popmq_server.errors import Refused, group_not_found, invalid, topic_not_found
 from popmq_server.filters import filter as filters
 from popmq_server.filters.filter import Filter
+from popmq_server.model.ids import GroupTopic
 from popmq_server.model.records import Group, Stat, Subscription, Topic
 from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import CQ_KEY, POFF_KEY, QUEUE_KEY, TOPIC_AT, U32, U64
@@ -145,7 +146,7 @@ def bind(tx: Tx, group: Group, topic: Topic, start: tuple[str, int] | None = Non
     tx.state.stat[where] = Stat(start=sum(begins.values()))
 
 
-def note_read(tx: Tx, where: tuple[int, int], queues: Iterable[int]) -> None:
+def note_read(tx: Tx, where: GroupTopic, queues: Iterable[int]) -> None:
     """Records when the group last read these queues. In memory only: an empty Pop writes nothing (S0.10)."""
     reads = tx.state.queue_reads.setdefault(where, {})
     for queue in queues:
@@ -164,7 +165,7 @@ def starts(tx: Tx, group: Group, topic: Topic, start: tuple[str, int] | None = N
     return found
 
 
-def begin_at(tx: Tx, where: tuple[int, int], queue: int, offset: int, *, skips: bool = False) -> None:
+def begin_at(tx: Tx, where: GroupTopic, queue: int, offset: int, *, skips: bool = False) -> None:
     """Stores the offset at which a group began or to which it was moved; `why` reports earlier ones as "before start".
 
     `skips`: store it even when the queue has no messages before it.
@@ -176,7 +177,7 @@ def begin_at(tx: Tx, where: tuple[int, int], queue: int, offset: int, *, skips: 
         tx.kv.delete("begin", key)
 
 
-def begun_at(tx: Tx, where: tuple[int, int], queue: int) -> int:
+def begun_at(tx: Tx, where: GroupTopic, queue: int) -> int:
     """The offset at which a group began in a queue; 0 when none is stored."""
     raw = tx.kv.get("begin", POFF_KEY.pack(*where, queue))
     return 0 if raw is None else int(U64.unpack(raw)[0])

@@ -21,6 +21,7 @@ from popmq_server.delivery.fifo import Waiting
 from popmq_server.delivery.lease import to_retry
 from popmq_server.delivery.pick import unpin_retry
 from popmq_server.model.checkpoint import BACKOFF, CheckPoint, Lease, Run, members_of
+from popmq_server.model.ids import GroupTopic
 from popmq_server.model.records import Held, Sweep, Void
 from popmq_server.state.checkpoints import DONE
 from popmq_server.state.tx import Tx
@@ -40,7 +41,7 @@ SWITCHED = "the group pulls now"
 MOVED = "the group was moved"
 
 
-def void(tx: Tx, where: tuple[int, int], bounds: tuple[int, ...], stays: tuple[int, ...] = ()) -> None:
+def void(tx: Tx, where: GroupTopic, bounds: tuple[int, ...], stays: tuple[int, ...] = ()) -> None:
     """Voids the group's leases, retry entries and waiting entries of messages at or above the bounds.
 
     Owners lose such members at once: a sealed set never grows again, and its token reports them as torn. `stays`: from
@@ -73,7 +74,7 @@ def _keep(tx: Tx, ck: CheckPoint, bits: int) -> int:
     return kept
 
 
-def _tell_dropped(tx: Tx, where: tuple[int, int], places: list[tuple[int, int]]) -> None:
+def _tell_dropped(tx: Tx, where: GroupTopic, places: list[tuple[int, int]]) -> None:
     """Writes history rows in topics with redriven messages: nothing else records that the group lost those."""
     if places and tx.kv.first("bare", U32.pack(where[1])) is not None:
         history.note(tx, where, places, history.RELEASED, MOVED)
@@ -104,7 +105,7 @@ def drop_members(tx: Tx, ck: CheckPoint, sub: int, bits: int) -> int:
     return bits.bit_count()
 
 
-def step(tx: Tx, where: tuple[int, int]) -> bool:
+def step(tx: Tx, where: GroupTopic) -> bool:
     """Does one piece; returns whether more is left."""
     found = tx.state.sweeps.get(where)
     if found is None:
@@ -126,7 +127,7 @@ def step(tx: Tx, where: tuple[int, int]) -> bool:
 class _Piece:
     """One piece. Each method does as much as `left` allows, and returns whether its kind of work is finished."""
 
-    def __init__(self, tx: Tx, where: tuple[int, int], sweep: Sweep) -> None:
+    def __init__(self, tx: Tx, where: GroupTopic, sweep: Sweep) -> None:
         self.tx = tx
         self.where = where
         self.sweep = sweep
@@ -293,7 +294,7 @@ class _Piece:
             quarantine.set_aside(tx, *self.where, queue, offset, position, size)
 
 
-def _pointing_at(tx: Tx, where: tuple[int, int], entries: list[Waiting]) -> CheckPoint:
+def _pointing_at(tx: Tx, where: GroupTopic, entries: list[Waiting]) -> CheckPoint:
     """Wraps entries as the members of a CheckPoint that is never stored."""
     log = Log(tx.kv)
     runs = tuple(

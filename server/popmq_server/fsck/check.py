@@ -23,6 +23,7 @@ from typing import Any
 from popmq_server.errors import StartError
 from popmq_server.fsck import check_fifo, check_history, check_letters, check_lite, check_timing
 from popmq_server.model.checkpoint import CheckPoint, members_of
+from popmq_server.model.ids import GroupId, GroupTopic, TopicId
 from popmq_server.model.message import LENGTH_END, RECORD, read_record
 from popmq_server.sending import delay
 from popmq_server.state.state import State
@@ -281,7 +282,7 @@ def _check_groups(kv: Transaction, state: State) -> Iterator[str]:
             yield f"{where}: passed {passed - stat.start} messages, finished {done}, holds {held.total()}"
 
 
-def one_place(state: State, where: tuple[int, int]) -> bool:
+def one_place(state: State, where: GroupTopic) -> bool:
     """Whether each message of a group is in one place: not where it pulled, nor before a reset has been swept up.
 
     What is sent back of a message that is not committed, and what a reset made void, has a copy in the queue.
@@ -321,8 +322,8 @@ def _places(kv: Transaction, ck: CheckPoint, bits: int) -> Iterator[tuple[int, t
 def _count_retries(
     kv: Transaction,
     state: State,
-    group_id: int,
-    topic_id: int,
+    group_id: GroupId,
+    topic_id: TopicId,
     where: str,
     held: Counter[tuple[int, int]],
     released: dict[tuple[int, int], int],

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from popmq_server.fsck import check_letters
 from popmq_server.model.fields import LITE_TOPIC, MESSAGE_GROUP, text
+from popmq_server.model.ids import GroupTopic
 from popmq_server.state.state import State
 from popmq_server.storage.keys import FWAIT_KEY, FWAIT_VALUE, STAT_KEY, U64, hash8
 from popmq_server.storage.lmdb import Transaction
@@ -14,7 +15,7 @@ from popmq_server.topics.log import Log
 def count_waiting(
     kv: Transaction,
     state: State,
-    where: tuple[int, int],
+    where: GroupTopic,
     name: str,
     held: Counter[tuple[int, int]],
     released: dict[tuple[int, int], int],

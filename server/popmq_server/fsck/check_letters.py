@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from popmq_server.delivery import deadletter, history
 from popmq_server.fsck import check_history
+from popmq_server.model.ids import GroupId, GroupTopic, TopicId
 from popmq_server.model.records import Subscription
 from popmq_server.state.state import State
 from popmq_server.storage.keys import CQ_KEY, FWAIT_KEY, FWAIT_VALUE, POFF_KEY, RQ_VALUE, STAT_KEY, TOPIC_AT, U32, U64
@@ -65,7 +66,7 @@ def _check_redriven(kv: Transaction, state: State) -> Iterator[str]:
     offset, or because an operator moved the group past it.
     """
     for topic_id, queue, row in check_history.rows(kv):
-        where, offset = (row.group_id, topic_id), row.first
+        where, offset = (GroupId(row.group_id), TopicId(topic_id)), row.first
         if row.how != history.REDRIVEN or not _tells_all(state, where):
             continue
         if not entries(kv, topic_id, queue, offset, 1):  # its chunk is gone, and perhaps what was told later
@@ -81,7 +82,7 @@ def _check_redriven(kv: Transaction, state: State) -> Iterator[str]:
             yield f"{name}: queue {queue} offset {offset} was redriven, and is neither held nor finished"
 
 
-def _tells_all(state: State, where: tuple[int, int]) -> bool:
+def _tells_all(state: State, where: GroupTopic) -> bool:
     """Whether history has a row of everything that a group finished in a topic."""
     stat, how = state.stat.get(where), state.subscriptions.get(where, Subscription())
     if stat is None or where[0] not in state.groups or where[1] not in state.topics or where in state.sweeps:
@@ -89,7 +90,7 @@ def _tells_all(state: State, where: tuple[int, int]) -> bool:
     return not (how.pulled or stat.filtered or stat.expired or stat.quarantined)
 
 
-def _held(kv: Transaction, state: State, where: tuple[int, int]) -> set[tuple[int, int]]:
+def _held(kv: Transaction, state: State, where: GroupTopic) -> set[tuple[int, int]]:
     """(queue, offset) of all that a group has in CheckPoints, done members too, in its retry topic, or waiting."""
     found: set[tuple[int, int]] = set()
     for ck in state.ck.values():

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 
+from popmq_server.model.ids import GroupTopic
 from popmq_server.model.records import Stat
 from popmq_server.state.state import State
 from popmq_server.storage.keys import U32
@@ -32,7 +33,7 @@ def check(kv: Transaction, state: State) -> Iterator[str]:
 def _check_sums(kv: Transaction, state: State) -> Iterator[str]:
     """Gauges and bytes of a LITE topic are those of its lite topics."""
     size: Counter[int] = Counter()
-    sums: dict[tuple[int, int], Counter[str]] = {}
+    sums: dict[GroupTopic, Counter[str]] = {}
     for topic in state.topics.values():
         if topic.parent_id in state.topics:
             blocks = kv.scan("idx", U32.pack(topic.topic_id))

@@ -1,6 +1,7 @@
 """The age of the oldest message that a group has leased: oldest_leased.py finds the chunk, this module reads it."""
 
 from popmq_server.model.checkpoint import members_of
+from popmq_server.model.ids import GroupId, GroupTopic, TopicId
 from popmq_server.model.message import RECORD
 from popmq_server.state import oldest_leased
 from popmq_server.state.state import State
@@ -12,7 +13,7 @@ from popmq_server.topics.log import Log, located_in
 EXACT_LEASES = 200
 
 
-def stored_ms(kv: Transaction, state: State, where: tuple[int, int]) -> int:
+def stored_ms(kv: Transaction, state: State, where: GroupTopic) -> int:
     """The store time of the oldest message that a group has leased in a topic; 0 = it has none.
 
     Exact while the broker has at most EXACT_LEASES leases. With more it is the store time of the chunk's first message:
@@ -25,7 +26,7 @@ def stored_ms(kv: Transaction, state: State, where: tuple[int, int]) -> int:
     return 0 if raw is None else int(RECORD.unpack_from(raw)[3])
 
 
-def _first(kv: Transaction, state: State, where: tuple[int, int], position: int) -> int:
+def _first(kv: Transaction, state: State, where: GroupTopic, position: int) -> int:
     """The store time of the first leased message of a chunk, by a scan of all leases."""
     log, times = Log(kv), list[int]()
     for ck in state.ck.all_of(lambda group_id, topic_id: where in _wheres(state, group_id, topic_id)):
@@ -37,7 +38,7 @@ def _first(kv: Transaction, state: State, where: tuple[int, int], position: int)
     return min(times, default=0)
 
 
-def _wheres(state: State, group_id: int, topic_id: int) -> tuple[tuple[int, int], tuple[int, int]]:
+def _wheres(state: State, group_id: GroupId, topic_id: TopicId) -> tuple[GroupTopic, GroupTopic]:
     return (group_id, topic_id), (group_id, state.parent_of(topic_id))
 
 

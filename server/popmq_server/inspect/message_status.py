@@ -21,6 +21,7 @@ from popmq_server.delivery import fifo, invalidated, subscription
 from popmq_server.filters import filter as filters
 from popmq_server.inspect.timeline import Event, Held, Letter, due_of, part_of
 from popmq_server.model.checkpoint import BACKOFF
+from popmq_server.model.ids import GroupTopic
 from popmq_server.model.message import dead_letter_topic
 from popmq_server.model.records import Group, Subscription, Topic
 from popmq_server.state.tx import Tx
@@ -48,7 +49,7 @@ class Subject(NamedTuple):
     damaged: bool
 
     @property
-    def where(self) -> tuple[int, int]:
+    def where(self) -> GroupTopic:
         return self.group.group_id, self.topic.topic_id
 
     @property

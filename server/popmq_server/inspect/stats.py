@@ -15,6 +15,7 @@ from popmq_server.inspect import lease_age
 from popmq_server.inspect.browse import browse
 from popmq_server.lite import lite_topics
 from popmq_server.model.checkpoint import KIND_NAMES, CheckPoint
+from popmq_server.model.ids import GroupTopic
 from popmq_server.model.message import RETRY_PREFIX, dead_letter_topic
 from popmq_server.model.records import Group, Held, Lites, Stat, Subscription, Topic, TopicStat
 from popmq_server.operate import expiry, message_groups
@@ -163,7 +164,7 @@ def _group_numbers(tx: Tx, group: Group, topic: Topic, owners: int) -> GroupNumb
     )
 
 
-def _stopped(state: State, where: tuple[int, int]) -> int:
+def _stopped(state: State, where: GroupTopic) -> int:
     """The number of message groups stopped by a failure; the failed message waits."""
     return sum(1 for key in state.stopped if key[:2] == where or (key[0], state.parent_of(key[1])) == where)
 
@@ -293,7 +294,7 @@ def _due_ms(tx: Tx, ck: CheckPoint, due_ms: int) -> int:
     return tx.state.owners[key].lease_until_ms if key else due_ms
 
 
-def _is_of(tx: Tx, pair: tuple[int, int], topic: Topic | None, group: Group | None) -> bool:
+def _is_of(tx: Tx, pair: GroupTopic, topic: Topic | None, group: Group | None) -> bool:
     """Whether a lease belongs to this topic and group, which must exist; None: any."""
     group_id, topic_id = pair
     if group_id not in tx.state.groups or topic_id not in tx.state.topics:

@@ -10,6 +10,7 @@ Tables are cleared by key, not by a walk: a walk for each of 100,000 lite topics
 
 from typing import Any
 
+from popmq_server.model.ids import TopicId
 from popmq_server.model.records import Topic, TopicStat
 from popmq_server.state.state import LITE_NAME, lite_hash
 from popmq_server.state.tx import Tx
@@ -45,7 +46,7 @@ def _retire(tx: Tx, topic: Topic) -> None:
     state.purges[topic.topic_id] = "lite"
 
 
-def step(tx: Tx, topic_id: int, left: int) -> int:
+def step(tx: Tx, topic_id: TopicId, left: int) -> int:
     """Removes one piece of a retired lite topic; returns how many more keys may go in it, 0 = it is not done."""
     left = _drop_keys(tx, topic_id, left)
     if left:
@@ -53,14 +54,14 @@ def step(tx: Tx, topic_id: int, left: int) -> int:
     return left
 
 
-def step_orphans(tx: Tx, parent_id: int, left: int) -> int:
+def step_orphans(tx: Tx, parent_id: TopicId, left: int) -> int:
     """Removes one piece of a removed topic's lite topics; returns how many more keys may go in it."""
     rows = tx.kv.scan("name", LITE_NAME + U32.pack(parent_id))
-    found = list[tuple[str, int]]()
+    found = list[tuple[str, TopicId]]()
     for key, value in rows:
         if len(found) * KEYS_EACH >= left:
             break
-        found.append((key[5:].decode(), int(U32.unpack(value)[0])))
+        found.append((key[5:].decode(), TopicId(U32.unpack(value)[0])))
     for name, topic_id in found:
         left = _drop_keys(tx, topic_id, left)
         if not left:
@@ -72,7 +73,7 @@ def step_orphans(tx: Tx, parent_id: int, left: int) -> int:
     return left
 
 
-def _drop_keys(tx: Tx, topic_id: int, left: int) -> int:
+def _drop_keys(tx: Tx, topic_id: TopicId, left: int) -> int:
     """Removes the keys of one lite topic; returns how many more keys may go in this piece.
 
     `_forget` clears the tables later, so that a restart between two pieces finds the same lite topic. Searches retries
@@ -89,7 +90,7 @@ def _drop_keys(tx: Tx, topic_id: int, left: int) -> int:
     return left
 
 
-def _forget(tx: Tx, topic_id: int) -> None:
+def _forget(tx: Tx, topic_id: TopicId) -> None:
     """Removes it from every table that may contain it."""
     state, topic = tx.state, tx.state.topics.get(topic_id)
     for group_id in state.topic_groups.get(topic_id, ()):

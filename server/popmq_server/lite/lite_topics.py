@@ -24,6 +24,7 @@ import itertools
 from popmq_server.delivery.subscription import bind
 from popmq_server.errors import Refused, group_not_found, invalid, topic_not_found
 from popmq_server.lite.lite_removal import remove
+from popmq_server.model.ids import TopicId
 from popmq_server.model.records import Group, Held, Lites, Stat, Topic
 from popmq_server.state.state import LITE_NAME
 from popmq_server.state.tx import Tx
@@ -87,7 +88,7 @@ def _make(tx: Tx, parent: Topic, name: str) -> Topic | Refused:
             retry_after_ms=QUOTA_RETRY_MS,
         )
     made = Topic(
-        tx.next("entity"),
+        TopicId(tx.next("entity")),
         parent.name,
         1,
         parent.by_age,
@@ -120,7 +121,7 @@ class Upkeep:
         if not self._at:
             tx.state.watches.expire(tx.now_ms)
         names = tx.kv.scan("name", LITE_NAME, self._at)
-        found = [(key, int(U32.unpack(value)[0])) for key, value in itertools.islice(names, LOOKS_MAX + 1)]
+        found = [(key, TopicId(U32.unpack(value)[0])) for key, value in itertools.islice(names, LOOKS_MAX + 1)]
         left = REMOVAL_KEYS_MAX
         for place, (key, topic_id) in enumerate(found):
             if left <= 0 or place == LOOKS_MAX:
@@ -131,7 +132,7 @@ class Upkeep:
         return False
 
 
-def _look_at(tx: Tx, topic_id: int, left: int) -> int:
+def _look_at(tx: Tx, topic_id: TopicId, left: int) -> int:
     """Updates a lite topic's idle time, or removes it when that is up; returns how many more keys may be removed."""
     topic = tx.state.topics.get(topic_id)
     parent = tx.state.topics.get(topic.parent_id) if topic is not None else None

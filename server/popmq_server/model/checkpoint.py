@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from popmq_server.errors import StartError
+from popmq_server.model.ids import GroupId, TopicId
 from popmq_server.storage.keys import NEVER, U32, U64
 from popmq_server.storage.lmdb import Transaction
 
@@ -72,8 +73,8 @@ class CheckPoint:
     """
 
     ck_id: int
-    group_id: int
-    topic_id: int
+    group_id: GroupId
+    topic_id: TopicId
     kind: int
     owner_id: int  # 0 = none
     nonce: int

@@ -6,6 +6,7 @@ them as JSON or packed numbers (keys.py).
 
 from typing import NamedTuple
 
+from popmq_server.model.ids import GroupId, TopicId
 from popmq_server.model.message import DEAD_LETTER_PREFIX
 
 #: Leased messages of a group in one queue, for ordinary pops.
@@ -23,7 +24,7 @@ class Topic(NamedTuple):
     `by_age`: retention counts from the store time, read or not; otherwise from when every group has passed a message.
     """
 
-    topic_id: int
+    topic_id: TopicId
     name: str
     queues: int
     by_age: bool
@@ -38,7 +39,7 @@ class Topic(NamedTuple):
     pop_messages_per_s: int = 0
     lite_topics_max: int = 0  # LITE
     lite_ttl_ms: int = 0  # LITE: an idle lite topic is removed after this time
-    parent_id: int = 0  # of a lite topic, which has the name of its parent: see lite_topics.py
+    parent_id: TopicId = TopicId(0)  # of a lite topic, which has the name of its parent: see lite_topics.py
     lite_topic: str = ""
     idle_ms: int = 0  # since when a lite topic is idle; 0 = in use, or not checked yet
     permission: str = "READ_WRITE"  # or READ_ONLY, WRITE_ONLY, NO_ACCESS: permission.py
@@ -56,7 +57,7 @@ class Topic(NamedTuple):
 class Group(NamedTuple):
     """Settings of a group; times in ms. The fields are those of commands.CreateGroup, which describes them."""
 
-    group_id: int
+    group_id: GroupId
     name: str
     max_attempts: int
     delays_ms: tuple[int, ...]
@@ -189,7 +190,7 @@ class Owner(NamedTuple):
     """
 
     owner_id: int
-    group_id: int
+    group_id: GroupId
     key: bytes  # hash16 of its name
     name: str
     generation: int

@@ -17,6 +17,7 @@ from collections import deque
 
 from popmq_server.commands import Attend
 from popmq_server.delivery import deadletter
+from popmq_server.model.ids import GroupTopic, TopicId
 from popmq_server.model.records import Group, Held, Stat, Subscription, Topic
 from popmq_server.state.events import Event
 from popmq_server.state.tx import Tx
@@ -36,8 +37,6 @@ IDLE_AFTER_MS = 3_600_000
 GRACE_MS = 3_600_000
 #: Subscriptions that one piece looks at, and subscriptions of lite topics that one piece removes.
 LOOKS_MAX, LITES_MAX = 500, 200
-
-Where = tuple[int, int]
 
 
 def ahead_ms(expiry_ms: int) -> int:
@@ -62,7 +61,7 @@ def attend(tx: Tx, command: Attend) -> None:
             tx.state.last_read[(group.group_id, topic.topic_id)] = tx.now_ms
 
 
-def in_use(tx: Tx, where: Where) -> bool:
+def in_use(tx: Tx, where: GroupTopic) -> bool:
     """Whether a subscription has leases, retries, backoffs, waiting messages or a sweep."""
     stat = tx.state.stat.get(where, Stat())
     return bool(stat.retry or stat.waiting or any(tx.state.held.get(where, Held())) or where in tx.state.sweeps)
@@ -79,9 +78,9 @@ class Expiry:
         self._topic_id = 0
         self._groups: deque[int] = deque()
         #: When a round last saw a subscription in use.
-        self._used: dict[Where, int] = {}
+        self._used: dict[GroupTopic, int] = {}
         #: For each subscription of a LITE topic under removal: its remaining lite topics.
-        self._lites: dict[Where, deque[int]] = {}
+        self._lites: dict[GroupTopic, deque[TopicId]] = {}
 
     def run(self, tx: Tx) -> bool:
         """Runs one piece; returns whether there is more to do now."""
@@ -171,7 +170,7 @@ def unread(tx: Tx, group: Group, topic: Topic) -> int:
     return tx.state.total.get(topic.topic_id, 0) - tx.state.passed.get(where, 0) - deadletter.gone_ahead(tx, where)
 
 
-def _forget(tx: Tx, where: Where) -> None:
+def _forget(tx: Tx, where: GroupTopic) -> None:
     """Removes the group's position in the topic. The subscription is not in use, so there are only counters."""
     state, topic = tx.state, tx.state.topics.get(where[1])
     if topic is None or where not in state.stat:

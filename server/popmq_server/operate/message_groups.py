@@ -20,6 +20,7 @@ from popmq_server.errors import Refused, invalid
 from popmq_server.lite import lite_topics
 from popmq_server.model.checkpoint import FIFO, CheckPoint, Run, members_of
 from popmq_server.model.fields import MESSAGE_GROUP, text
+from popmq_server.model.ids import GroupTopic, MessageGroup
 from popmq_server.model.records import Topic
 from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import hash8
@@ -45,7 +46,7 @@ def listed(
         group, topic = resolve(tx, topic_name, group_name)
     where, state = (group.group_id, topic.topic_id), tx.state
 
-    def is_there(key: tuple[int, int, bytes]) -> bool:
+    def is_there(key: MessageGroup) -> bool:
         return key[:2] == where or (key[0], state.parent_of(key[1])) == where
 
     stopped = {key: None for key in state.stopped if is_there(key)}
@@ -68,7 +69,7 @@ def listed(
     return rows, stat.waiting if stat else 0, len(stopped)
 
 
-def _names(tx: Tx, topic: Topic, where: tuple[int, int], wanted: set[bytes]) -> dict[bytes, str]:
+def _names(tx: Tx, topic: Topic, where: GroupTopic, wanted: set[bytes]) -> dict[bytes, str]:
     """The names of hashed message groups, each read from one of its waiting or leased messages."""
     log, names = Log(tx.kv), dict[bytes, str]()
     places: dict[bytes, tuple[int, int]] = {}
@@ -123,7 +124,7 @@ def resume(tx: Tx, command: ResumeMessageGroup) -> bool:
     return False
 
 
-def _bury(tx: Tx, where: tuple[int, int], entry: Waiting) -> None:
+def _bury(tx: Tx, where: GroupTopic, entry: Waiting) -> None:
     """Moves a stopped message to the dead letter topic, as the only member of a CheckPoint that is not stored."""
     run = Run(entry.queue, entry.offset, 1, entry.attempts, entry.position, entry.size, entry.first_pop_ms)
     chunk = Log(tx.kv).chunk_of(entry.position)

@@ -21,6 +21,7 @@ from popmq_server.commands import PurgeTopic
 from popmq_server.delivery import fifo
 from popmq_server.errors import topic_not_found
 from popmq_server.lite import lite_removal
+from popmq_server.model.ids import GroupId, TopicId
 from popmq_server.model.records import Topic, TopicStat
 from popmq_server.sending import delay, transaction
 from popmq_server.state.checkpoints import DONE
@@ -44,7 +45,7 @@ def purge_topic(tx: Tx, command: PurgeTopic) -> int:
     topic.flush(tx)  # what this commit has appended belongs to the old topic
     state, waiting = tx.state, tx.state.topic_stat.get(old.topic_id, TopicStat())
     dropped = backlog.stored(state, old) + waiting.delayed + waiting.half
-    made = old._replace(topic_id=tx.next("entity"))
+    made = old._replace(topic_id=TopicId(tx.next("entity")))
     state.topics.pop(old.topic_id)
     state.purges[old.topic_id] = "topic"
     state.topics[made.topic_id] = made
@@ -62,7 +63,7 @@ def purge_topic(tx: Tx, command: PurgeTopic) -> int:
     return dropped
 
 
-def _bind_anew(tx: Tx, group_id: int, old: Topic, made: Topic) -> None:
+def _bind_anew(tx: Tx, group_id: GroupId, old: Topic, made: Topic) -> None:
     """Moves a group to the ends of the new topic. Its counters stay; its start moves past what it had not finished."""
     state, where = tx.state, (group_id, made.topic_id)
     ends = [state.queue_max[(made.topic_id, queue)] for queue in range(made.queues)]
@@ -94,11 +95,11 @@ def step(tx: Tx, entity_id: int, kind: str, keys_max: int = PURGE_KEYS_MAX) -> N
     The tables forget the entity only after its ranges are removed, so a restart in between finds the same job.
     """
     if kind == "lite":
-        left = lite_removal.step(tx, entity_id, keys_max)
+        left = lite_removal.step(tx, TopicId(entity_id), keys_max)
     else:
         left = _drop_checkpoints(tx, entity_id, kind, keys_max)
         if left and kind == "topic":
-            left = _drop_topic(tx, entity_id, lite_removal.step_orphans(tx, entity_id, left))
+            left = _drop_topic(tx, entity_id, lite_removal.step_orphans(tx, TopicId(entity_id), left))
         elif left:
             for name in _OF_GROUP:
                 left = drop_range(tx, name, U32.pack(entity_id), left)

@@ -26,6 +26,7 @@ from popmq_server.errors import Refused, group_not_found, topic_not_found
 from popmq_server.lite import lite_topics
 from popmq_server.model import fields
 from popmq_server.model.checkpoint import members_of
+from popmq_server.model.ids import GroupTopic
 from popmq_server.model.message import GIVE_UP_TOPIC, Outgoing, dead_letter_topic
 from popmq_server.model.records import Group, Subscription, Sweep, Topic
 from popmq_server.sending import delay, placing, unique
@@ -233,7 +234,7 @@ def _deliver(tx: Tx, group: Group, origin: Topic, letters: list[Letter]) -> None
     tx.wake(*where)
 
 
-def _in_order(tx: Tx, where: tuple[int, int], origin: Topic) -> bool:
+def _in_order(tx: Tx, where: GroupTopic, origin: Topic) -> bool:
     """Whether to put messages in their message groups; during a switch to POP, the sweep moves them there later.
 
     First finishes what a reset is still removing there: it could not tell these messages from the others.
@@ -245,7 +246,7 @@ def _in_order(tx: Tx, where: tuple[int, int], origin: Topic) -> bool:
     return not left.to_lines
 
 
-def _to_retry(tx: Tx, where: tuple[int, int], letters: list[Letter], places: list[tuple[int, int]]) -> None:
+def _to_retry(tx: Tx, where: GroupTopic, letters: list[Letter], places: list[tuple[int, int]]) -> None:
     """Puts an entry in the retry topic for each message, and pins the chunks."""
     log, chunks = Log(tx.kv), dict[int, int]()
     for position, _ in places:
@@ -260,18 +261,18 @@ def _to_retry(tx: Tx, where: tuple[int, int], letters: list[Letter], places: lis
     tx.count(where, retry=len(letters))
 
 
-def _line_up(tx: Tx, where: tuple[int, int], letters: list[Letter], places: list[tuple[int, int]]) -> None:
+def _line_up(tx: Tx, where: GroupTopic, letters: list[Letter], places: list[tuple[int, int]]) -> None:
     """FIFO: each waits at its old offset, in front of later messages of its message group."""
     for letter, (position, size) in zip(letters, places, strict=True):
         key = _key(where, letter)
         fifo.put(tx, where, fifo.Waiting(key, position, size, 0, letter.origin.queue, 0, 0, 0, 0, REASON))
 
 
-def _key(where: tuple[int, int], letter: Letter) -> bytes:
+def _key(where: GroupTopic, letter: Letter) -> bytes:
     return FWAIT_KEY.pack(*where, fifo.message_group_hash(letter.message.data), letter.origin.offset)
 
 
-def _not_coming(tx: Tx, where: tuple[int, int], letters: list[Letter]) -> list[Letter]:
+def _not_coming(tx: Tx, where: GroupTopic, letters: list[Letter]) -> list[Letter]:
     """Dead letters, each once, whose message is neither unread (after a reset) nor waiting nor leased."""
     held = _held(tx, where)
     fresh: dict[bytes, Letter] = {}
@@ -284,7 +285,7 @@ def _not_coming(tx: Tx, where: tuple[int, int], letters: list[Letter]) -> list[L
     return list(fresh.values())
 
 
-def _held(tx: Tx, where: tuple[int, int]) -> set[tuple[int, int]]:
+def _held(tx: Tx, where: GroupTopic) -> set[tuple[int, int]]:
     """(queue, offset) of leased messages and those in backoff: one walk per piece, if the group has any."""
     found = set[tuple[int, int]]()
     if not any(tx.state.held.get(where, ())) and not any(key[:2] == where for key in tx.state.tokens):

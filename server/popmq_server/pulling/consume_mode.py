@@ -20,6 +20,7 @@ from popmq_server.commands import SetConsumeMode
 from popmq_server.delivery import sweep
 from popmq_server.delivery.subscription import bind, resolve
 from popmq_server.errors import group_not_found, invalid, topic_not_found
+from popmq_server.model.ids import GroupTopic
 from popmq_server.model.records import Held, Subscription, Sweep, Terms
 from popmq_server.state.tx import Tx
 
@@ -51,14 +52,14 @@ def set_consume_mode(tx: Tx, command: SetConsumeMode) -> tuple[Subscription, boo
     return after, sweep.step(tx, where)
 
 
-def _to_pull(tx: Tx, where: tuple[int, int]) -> None:
+def _to_pull(tx: Tx, where: GroupTopic) -> None:
     """Moves leased messages to the retry topic; message groups that were being put in order stay there."""
     left = tx.state.sweeps.get(where, Sweep())
     tx.state.sweeps[where] = left._replace(to_retry=True, to_lines=False)
     tx.state.walked.pop(where)
 
 
-def _to_pop(tx: Tx, where: tuple[int, int], queues: int, in_order: bool) -> None:
+def _to_pop(tx: Tx, where: GroupTopic, queues: int, in_order: bool) -> None:
     """Voids entries of messages that are not committed: the queue delivers those anyway."""
     left = tx.state.sweeps.get(where, Sweep())
     if left.to_retry:

@@ -21,6 +21,7 @@ from popmq_server.delivery import invalidated, sweep
 from popmq_server.delivery.pick import RetryEntry, take_retry_entry
 from popmq_server.delivery.subscription import ALL_QUEUES, begin_at, bind, expect_mode, offset_at, resolve
 from popmq_server.errors import Refused, invalid, topic_not_found
+from popmq_server.model.ids import GroupId, GroupTopic
 from popmq_server.model.message import RETRY_PREFIX
 from popmq_server.model.records import Group, Topic
 from popmq_server.state.events import Event
@@ -131,7 +132,7 @@ def query(tx: Tx, command: QueryOffsets) -> list[OffsetsOfQueue]:
     if topic is None:
         raise topic_not_found(command.topic)
     group = resolve(tx, command.topic, command.group)[0] if command.group else None
-    where = (group.group_id if group else 0, topic.topic_id)
+    where = (group.group_id if group else GroupId(0), topic.topic_id)
     found = []
     for queue in range(topic.queues):
         least, most = ends(tx, topic, queue)
@@ -156,7 +157,7 @@ def least_committed(tx: Tx, topic: Topic, queue: int) -> int:
     return min((max(offset, least) for offset in offsets), default=-1)
 
 
-def read_ms(tx: Tx, where: tuple[int, int], queue: int) -> int:
+def read_ms(tx: Tx, where: GroupTopic, queue: int) -> int:
     """When a group last asked for messages of a queue, alone or among all; 0 = not since the start (S0.10)."""
     reads = tx.state.queue_reads.get(where, {})
     return max(reads.get(queue, 0), reads.get(ALL_QUEUES, 0))

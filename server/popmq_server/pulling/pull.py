@@ -29,6 +29,7 @@ from popmq_server.delivery.subscription import expect_mode, note_read, refuse_li
 from popmq_server.errors import group_not_found, invalid, topic_not_found
 from popmq_server.filters import filter as filters
 from popmq_server.filters.filter import Filter
+from popmq_server.model.ids import GroupTopic
 from popmq_server.model.message import RETRY_PREFIX
 from popmq_server.model.records import Group, Topic
 from popmq_server.pulling import offsets
@@ -260,7 +261,7 @@ def _commit_entries(tx: Tx, command: Pull) -> tuple[int, bool]:
     return offsets.update(tx, UpdateOffsets(command.topic, command.group, {0: command.commit_offset}))
 
 
-def _read_entries(tx: Tx, where: tuple[int, int], wanted: Filter, command: Pull) -> tuple[list[Row], int, bool]:
+def _read_entries(tx: Tx, where: GroupTopic, wanted: Filter, command: Pull) -> tuple[list[Row], int, bool]:
     """(rows, the number behind the last examined entry, whether there may be more)."""
     log, at, bytes_left = Log(tx.kv), command.offset, command.max_bytes
     rows: list[Row] = []

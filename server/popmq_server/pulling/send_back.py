@@ -24,6 +24,7 @@ from popmq_server.delivery.pick import RetryEntry, take_retry_entry
 from popmq_server.delivery.subscription import expect_mode, resolve
 from popmq_server.errors import Refused, invalid
 from popmq_server.model.checkpoint import BACKOFF, CheckPoint, Lease, Run
+from popmq_server.model.ids import GroupTopic
 from popmq_server.model.records import Group, Topic
 from popmq_server.pulling.offsets import ends
 from popmq_server.state.tx import Tx
@@ -151,9 +152,7 @@ def _leave(
         to_retry(tx, ck, ck.all_bits, reason)
 
 
-def _checkpoint(
-    tx: Tx, where: tuple[int, int], founds: list[Found], client: str, reason: str, in_order: bool
-) -> CheckPoint:
+def _checkpoint(tx: Tx, where: GroupTopic, founds: list[Found], client: str, reason: str, in_order: bool) -> CheckPoint:
     """A CheckPoint of kind backoff; no client has a handle on it."""
     log = Log(tx.kv)
     chunks: list[tuple[int, int]] = []

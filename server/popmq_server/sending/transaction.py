@@ -246,7 +246,7 @@ def listed(tx: Tx, name: str, count: int) -> tuple[list[Listed], int]:
         raise topic_not_found(name)
     topics = [topic] if topic else list(tx.state.named_topics())
     counts = {found.topic_id: tx.state.topic_stat.get(found.topic_id, TopicStat()).half for found in topics}
-    names = {found.topic_id: found.name for found in topics}
+    names: dict[int, str] = {found.topic_id: found.name for found in topics}
     ranges = (_ids(tx, topic_id) for topic_id, half in counts.items() if half)
     rows = []
     for txn_id, topic_id in itertools.islice(heapq.merge(*ranges), count):

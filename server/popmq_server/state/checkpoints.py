@@ -15,6 +15,7 @@ from typing import Any
 
 from popmq_server.model import checkpoint
 from popmq_server.model.checkpoint import CheckPoint, Lease
+from popmq_server.model.ids import GroupId, GroupTopic, TopicId
 from popmq_server.storage.keys import DUE_KEY, SUB_OWNER, U64
 from popmq_server.storage.lmdb import Transaction
 from popmq_server.storage.sharded import Sharded
@@ -48,12 +49,12 @@ class CheckPoints(StoredTable[int, CheckPoint]):
         assert self.kv is not None
         return (U64.unpack(key)[0] for key in self.kv.keys("ck"))
 
-    def pair(self, ck_id: int) -> tuple[int, int]:
+    def pair(self, ck_id: int) -> GroupTopic:
         """G, T of a committed CheckPoint, without decoding the rest; (0, 0) if it does not exist."""
         raw = self.kv.get("ck", U64.pack(ck_id)) if self.kv is not None else None
         return (0, 0) if raw is None else _PAIR.unpack_from(raw)
 
-    def of(self, wanted: Callable[[int, int], bool], start: int) -> tuple[list[int], int]:
+    def of(self, wanted: Callable[[GroupId, TopicId], bool], start: int) -> tuple[list[int], int]:
         """Visits up to LOOKS_MAX CheckPoints from `start` on; returns the ids of those whose (G, T) is wanted, and the
         next position, or DONE.
 
@@ -71,7 +72,7 @@ class CheckPoints(StoredTable[int, CheckPoint]):
         found += [ck.ck_id for ck in made if wanted(ck.group_id, ck.topic_id)]
         return [ck_id for ck_id in dict.fromkeys(found) if ck_id in self], DONE
 
-    def all_of(self, wanted: Callable[[int, int], bool]) -> Iterator[CheckPoint]:
+    def all_of(self, wanted: Callable[[GroupId, TopicId], bool]) -> Iterator[CheckPoint]:
         """All wanted CheckPoints. Each unwanted one costs some 2 µs, so frequent operations must not use it."""
         start = 0
         while start != DONE:

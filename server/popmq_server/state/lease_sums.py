@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from popmq_server.model import checkpoint
 from popmq_server.model.checkpoint import BACKOFF, FIFO, NAMED, SESSION, SINGLE, SINGLE_BYTES, CheckPoint, members_of
+from popmq_server.model.ids import GroupId, MessageGroup, TopicId
 from popmq_server.model.records import RETRY_QUEUE, Held
 from popmq_server.state import oldest_leased, session_ids
 from popmq_server.state.checkpoints import BATCH
@@ -95,10 +96,11 @@ class _Sums:
 
     def __init__(self, state: "State") -> None:
         self.state = state
-        self.held: Sum[tuple[int, int, int, int, int]] = defaultdict(int)  # G, T, kind, owner, queue or RETRY_QUEUE
+        #: G, T, kind, owner, queue or RETRY_QUEUE.
+        self.held: Sum[tuple[GroupId, TopicId, int, int, int]] = defaultdict(int)
         self.pins: Sum[oldest_leased.Pinned] = defaultdict(int)  # G, T, chunk
         self.clients: Sum[tuple[int, str]] = defaultdict(int)
-        self.locks: dict[tuple[int, int, bytes], tuple[int, int, int]] = {}
+        self.locks: dict[MessageGroup, tuple[int, int, int]] = {}
         self.loose: Sum[int] = defaultdict(int)
         self.attempts: dict[int, int] = {}
         self.lite_attempts: defaultdict[int, list[int]] = defaultdict(list)

@@ -19,6 +19,7 @@ purged or created again.
 from collections.abc import Callable, Iterable, Iterator
 
 from popmq_server.errors import Refused
+from popmq_server.model.ids import TopicId
 from popmq_server.state.ready_groups import Line
 from popmq_server.state.undo import Undo
 from popmq_server.storage.keys import hash16
@@ -68,7 +69,7 @@ class Watches:
     """All watches, by key and by name. For the writer thread."""
 
     def __init__(
-        self, topic_id: Callable[[str, str], int | None], deliverable: Callable[[str, int], bool], undo: Undo
+        self, topic_id: Callable[[str, str], TopicId | None], deliverable: Callable[[str, TopicId], bool], undo: Undo
     ) -> None:
         """`topic_id`: (parent name, lite topic) → id. `deliverable`: (group, topic id) → whether a Pop would get a
         message.

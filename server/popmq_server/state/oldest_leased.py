@@ -11,6 +11,7 @@ last leased message of the group.
 
 from typing import TYPE_CHECKING
 
+from popmq_server.model.ids import GroupTopic
 from popmq_server.storage import sorted_numbers
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ SPAN_BITS = 22
 Pinned = tuple[int, int, int]
 
 
-def shift(state: "State", where: tuple[int, int], chunk: int, count: int) -> None:
+def shift(state: "State", where: GroupTopic, chunk: int, count: int) -> None:
     """Adds `count` (may be negative) to the leased messages of a group in a chunk."""
     key = (*where, chunk)
     before = state.group_pins.get(key, 0)
@@ -36,7 +37,7 @@ def shift(state: "State", where: tuple[int, int], chunk: int, count: int) -> Non
         sorted_numbers.remove(state.span_chunks, state.spans, where, chunk, SPAN_BITS)
 
 
-def chunk(state: "State", where: tuple[int, int]) -> int | None:
+def chunk(state: "State", where: GroupTopic) -> int | None:
     """The chunk of the oldest message that a group has under a lease in a topic, for a LITE topic in any of its lite
     topics; None if there is none.
     """

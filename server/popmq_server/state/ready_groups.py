@@ -11,11 +11,10 @@ restart it is built from the tables.
 from collections.abc import Iterable, Iterator
 from typing import Generic, TypeVar
 
+from popmq_server.model.ids import GroupTopic, MessageGroup
 from popmq_server.state.undo import Undo
 from popmq_server.storage.table import Table
 
-#: group id, topic id, hash of the message group.
-Key = tuple[int, int, bytes]
 M = TypeVar("M")
 
 
@@ -62,9 +61,9 @@ class Lines:
 
     def __init__(
         self,
-        waiting: Table[Key, int],
-        locks: Table[Key, tuple[int, int, int]],
-        stopped: Table[Key, tuple[tuple[int, str], ...]],
+        waiting: Table[MessageGroup, int],
+        locks: Table[MessageGroup, tuple[int, int, int]],
+        stopped: Table[MessageGroup, tuple[tuple[int, str], ...]],
         undo: Undo,
     ) -> None:
         self._waiting = waiting
@@ -73,10 +72,10 @@ class Lines:
         self._undo = undo
         self._lines: dict[tuple[int, int], Line[bytes]] = {}
 
-    def _ready(self, key: Key) -> bool:
+    def _ready(self, key: MessageGroup) -> bool:
         return key in self._waiting and key not in self._locks and key not in self._stopped
 
-    def judge(self, key: Key) -> bool:
+    def judge(self, key: MessageGroup) -> bool:
         """Adds a message group to the end of its line, or removes it, by the tables; returns whether it is ready."""
         ready, where = self._ready(key), key[:2]
         line = self._lines.get(where)
@@ -84,11 +83,11 @@ class Lines:
             line.stand(key[2], ready)
         return ready
 
-    def of(self, where: tuple[int, int]) -> Iterator[bytes]:
+    def of(self, where: GroupTopic) -> Iterator[bytes]:
         """The ready message groups, longest waiting first. The line must not change during the iteration."""
         return iter(self._line(where))
 
-    def _line(self, where: tuple[int, int]) -> Line[bytes]:
+    def _line(self, where: GroupTopic) -> Line[bytes]:
         """A line; the first access builds it from the tables."""
         line = self._lines.get(where)
         if line is None:
@@ -97,6 +96,6 @@ class Lines:
             self._undo.note(self._lines.pop, where, None)
         return line
 
-    def count(self, where: tuple[int, int]) -> int:
+    def count(self, where: GroupTopic) -> int:
         """Number of ready message groups."""
         return len(self._line(where))

@@ -53,6 +53,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from popmq_server.model.checkpoint import CheckPoint
+from popmq_server.model.ids import GroupId, GroupQueue, GroupTopic, MessageGroup, TopicId, TopicQueue
 from popmq_server.model.records import (
     IN_FLIGHT_MAX,
     SUBSCRIPTION_EXPIRY_MS,
@@ -157,15 +158,15 @@ class State:
         self.topics: Table[int, Topic] = Table(store_rows("topic", Topic, U32.pack, without_defaults))
         self.groups: Table[int, Group] = Table(store_rows("group", Group, U32.pack, every_field))
         self.ids: Table[tuple[str, str], int] = Table(_store_name)
-        self.lite_ids: Table[tuple[int, str], int] = Table(_store_lite_name)
+        self.lite_ids: Table[tuple[TopicId, str], TopicId] = Table(_store_lite_name)
         self.purges: Table[int, str] = Table(_put_packed_id("purge", str.encode))
-        self.queue_min: Table[tuple[int, int], int] = Table(self._store_queue_ends)
-        self.poff: Table[tuple[int, int, int], int] = Table(_put_packed("poff", POFF_KEY.pack, U64.pack))
-        self.stat: Table[tuple[int, int], Stat] = Table(_put_packed("stat", STAT_KEY.pack, _stat_bytes))
-        self.subscriptions: Table[tuple[int, int], Subscription] = Table(
+        self.queue_min: Table[TopicQueue, int] = Table(self._store_queue_ends)
+        self.poff: Table[GroupQueue, int] = Table(_put_packed("poff", POFF_KEY.pack, U64.pack))
+        self.stat: Table[GroupTopic, Stat] = Table(_put_packed("stat", STAT_KEY.pack, _stat_bytes))
+        self.subscriptions: Table[GroupTopic, Subscription] = Table(
             store_rows("sub", Subscription, _pair_key, every_field)
         )
-        self.sweeps: Table[tuple[int, int], Sweep] = Table(store_rows("sweep", Sweep, _pair_key, every_field))
+        self.sweeps: Table[GroupTopic, Sweep] = Table(store_rows("sweep", Sweep, _pair_key, every_field))
         self.topic_stat: Table[int, TopicStat] = Table(_put_packed_id("tstat", _stat_bytes))
         self.ck = CheckPoints()
         self.leases = Leases(self.ck)
@@ -176,20 +177,20 @@ class State:
         #: Sums over the queues: next offsets of a topic, next offsets to pop of a group in a topic. Their difference is
         #: the group's backlog, without a walk over the queues.
         self.total: Table[int, int] = Table()
-        self.passed: Table[tuple[int, int], int] = Table()
-        self.queue_max: Table[tuple[int, int], int] = Table()
-        self.topic_groups: Table[int, tuple[int, ...]] = Table()
+        self.passed: Table[GroupTopic, int] = Table()
+        self.queue_max: Table[TopicQueue, int] = Table()
+        self.topic_groups: Table[int, tuple[GroupId, ...]] = Table()
         self._follow_leases()
         self.checks: Table[int, int] = Table()
-        self.waiting: Table[tuple[int, int, bytes], int] = Table()
-        self.tied: Table[tuple[int, int, bytes], int] = Table()
-        self.locks: Table[tuple[int, int, bytes], tuple[int, int, int]] = Table()
-        self.stopped: Table[tuple[int, int, bytes], tuple[tuple[int, str], ...]] = Table()
+        self.waiting: Table[MessageGroup, int] = Table()
+        self.tied: Table[MessageGroup, int] = Table()
+        self.locks: Table[MessageGroup, tuple[int, int, int]] = Table()
+        self.stopped: Table[MessageGroup, tuple[tuple[int, str], ...]] = Table()
         #: Undo log for state that is not a table.
         self.undo = Undo()
         self.lines = Lines(self.waiting, self.locks, self.stopped, self.undo)
         self.lites: Table[int, Lites] = Table()
-        self.unread: Table[tuple[int, int], int] = Table()
+        self.unread: Table[GroupTopic, int] = Table()
         self.lite_attempts: Table[int, tuple[int, ...]] = Table()
         self.watches = Watches(self.watched_id, self.deliverable, self.undo)
         self.owner_keys: Table[int, tuple[int, bytes]] = Table()
@@ -197,10 +198,10 @@ class State:
         #: Index blocks written since the last search for blocks to merge (index_merge.py).
         self.fresh_blocks = 0
         #: The turns of queues in pops and in sends; a restart resets them.
-        self.turns: Table[tuple[int, int], Turns] = Table()
+        self.turns: Table[GroupTopic, Turns] = Table()
         self.send_turns: dict[int, int] = {}
         #: The next position of pops in a retry topic that a reset made void, with its voids: invalidated.py.
-        self.void_begins: dict[tuple[int, int], tuple[tuple[Void, ...], bytes]] = {}
+        self.void_begins: dict[GroupTopic, tuple[tuple[Void, ...], bytes]] = {}
         #: Tokens of quotas by (kind, T, G), in thousandths, and as of when: quotas.py. A restart fills them.
         self.buckets: Table[tuple[int, int, int], tuple[int, int]] = Table()
         #: Names of topics with a live producer that can answer check backs (check_back.py); set by the event loop.
@@ -213,14 +214,14 @@ class State:
 
     def _follow_leases(self) -> None:
         """Creates the tables that follow from CheckPoints and leases: lease_sums.py."""
-        self.held: Table[tuple[int, int], Held] = Table()
-        self.in_flight: Table[tuple[int, int, int], int] = Table()
+        self.held: Table[GroupTopic, Held] = Table()
+        self.in_flight: Table[GroupQueue, int] = Table()
         self.owned: Table[int, int] = Table()
         self.subs: Table[int, int] = Table()
         self.pins: Table[int, int] = Table()
         self.group_pins: Table[tuple[int, int, int], int] = Table()
         self.span_chunks: Table[tuple[int, int, int], tuple[int, ...]] = Table()
-        self.spans: Table[tuple[int, int], tuple[int, ...]] = Table()
+        self.spans: Table[GroupTopic, tuple[int, ...]] = Table()
         #: Position of a walk over CheckPoints: of a removal by (id,), of a sweep by (G, T). A restart begins again.
         self.walked: Table[tuple[int, ...], int] = Table()
         self.attempts: Table[int, int] = Table()
@@ -243,11 +244,11 @@ class State:
         #: The chunk of a topic that small commits share: topic.py.
         self.open_chunks: Table[int, OpenChunk] = Table()
         #: When a group last asked to read a topic, ms: expiry.py.
-        self.last_read: dict[tuple[int, int], int] = {}
+        self.last_read: dict[GroupTopic, int] = {}
         #: The same by queue, of pops and pulls: subscription.note_read.
-        self.queue_reads: dict[tuple[int, int], dict[int, int]] = {}
+        self.queue_reads: dict[GroupTopic, dict[int, int]] = {}
 
-    def _store_queue_ends(self, tx: Transaction, key: tuple[int, int], _: int | None, least: int | None) -> None:
+    def _store_queue_ends(self, tx: Transaction, key: TopicQueue, _: int | None, least: int | None) -> None:
         """Stores both ends. The last block gives the upper end, unless retention dropped it and kept an earlier one."""
         if least is None:
             tx.delete("queue", QUEUE_KEY.pack(*key))
@@ -263,21 +264,21 @@ class State:
         topic = self.topics.get(topic_id)
         return topic is not None and (not topic.parent_id or topic.parent_id in self.topics)
 
-    def parent_of(self, topic_id: int) -> int:
+    def parent_of(self, topic_id: int) -> TopicId:
         """The id of a lite topic's parent; 0 for all other topics."""
         topic = self.topics.get(topic_id)
-        return 0 if topic is None else topic.parent_id
+        return TopicId(0) if topic is None else topic.parent_id
 
-    def watched_id(self, topic_name: str, lite_topic: str) -> int | None:
+    def watched_id(self, topic_name: str, lite_topic: str) -> TopicId | None:
         """The id of a lite topic by names; None if it does not exist."""
-        return self.lite_ids.get((self.ids.get(("t", topic_name), 0), lite_topic))
+        return self.lite_ids.get((TopicId(self.ids.get(("t", topic_name), 0)), lite_topic))
 
-    def deliverable(self, group_name: str, topic_id: int) -> bool:
+    def deliverable(self, group_name: str, topic_id: TopicId) -> bool:
         """Whether a Pop of the group would get a message from a lite topic now."""
         topic, group_id = self.topics.get(topic_id), self.ids.get(("g", group_name))
         if topic is None or group_id is None:
             return False
-        where = (group_id, topic_id)
+        where = (GroupId(group_id), topic_id)
         key = (*where, lite_hash(topic.lite_topic))
         if key in self.locks or key in self.stopped or self.sweeps.get(where, _NO_SWEEP).hides:
             return False
@@ -287,7 +288,7 @@ class State:
         """Sets the transaction through which committed CheckPoints and leases are read; None: no transaction."""
         self.ck.kv = self.leases.kv = kv
 
-    def tried(self, group_id: int, topic_id: int, client: str, attempt_id: str) -> CheckPoint | None:
+    def tried(self, group_id: GroupId, topic_id: TopicId, client: str, attempt_id: str) -> CheckPoint | None:
         """The CheckPoint of a Pop that a client repeats, or None. For LITE topics see lite_pop.py."""
         ck_id = self.attempts.get(attempt_key(group_id, topic_id, client, attempt_id))
         ck = None if ck_id is None else self.ck.get(ck_id)
@@ -374,7 +375,7 @@ class State:
             if first := tx.first("hdue", U32.pack(lane)):
                 self.checks.load(lane, HDUE_KEY.unpack(first[0])[1])
 
-    def load_stat(self, where: tuple[int, int], stat: Stat) -> None:
+    def load_stat(self, where: GroupTopic, stat: Stat) -> None:
         """Loads counters. A group belongs to a topic as soon as it has counters there."""
         self.stat.load(where, stat)
         self.topic_groups.load(where[1], (*self.topic_groups.get(where[1], ()), where[0]))

@@ -9,6 +9,7 @@ from typing import Any
 
 from popmq_server.errors import Refused
 from popmq_server.model.checkpoint import BACKOFF, CheckPoint, Lease
+from popmq_server.model.ids import GroupQueue, GroupTopic, TopicId
 from popmq_server.model.message import RETRY_PREFIX
 from popmq_server.model.records import IN_FLIGHT_MAX, Group, Held, Lites, Topic, TopicStat
 from popmq_server.state import marks, oldest_leased, session_ids
@@ -125,7 +126,7 @@ class Tx:
         """Reports an event to operators after the commit."""
         self.events.append(event)
 
-    def count(self, where: tuple[int, int], **changes: int) -> None:
+    def count(self, where: GroupTopic, **changes: int) -> None:
         """Adds to counters of one group in one topic; for a lite topic also to those of its parent, except `start`."""
         stat = self.state.stat[where]
         self.state.stat[where] = stat._replace(
@@ -151,7 +152,7 @@ class Tx:
             sums = self.state.lites.get(parent_id, Lites())
             self.state.lites[parent_id] = Lites(sums.topics + topics, sums.messages + messages)
 
-    def count_unread(self, where: tuple[int, int], count: int) -> None:
+    def count_unread(self, where: GroupTopic, count: int) -> None:
         """Adds to a group's unread messages in the parent of a lite topic; does nothing for other topics."""
         if parent := self.state.parent_of(where[1]):
             above = (where[0], parent)
@@ -183,7 +184,7 @@ class Tx:
             self._lock(ck, bits, sign)
         self._hold_chunks(ck, bits, sign, parent)
 
-    def _hold_chunks(self, ck: CheckPoint, bits: int, sign: int, parent: int) -> None:
+    def _hold_chunks(self, ck: CheckPoint, bits: int, sign: int, parent: TopicId) -> None:
         """Updates the numbers of leased messages by chunk, for retention and the age of the oldest lease."""
         state, where = self.state, (ck.group_id, ck.topic_id)
         for chunk, count in ck.pinned(bits).items():
@@ -229,7 +230,7 @@ class Tx:
         elif raw is not None:
             self.kv.delete("pin", key)
 
-    def pass_to(self, where: tuple[int, int, int], offset: int) -> None:
+    def pass_to(self, where: GroupQueue, offset: int) -> None:
         """Sets the offset of a group in a queue. Takes back marks beyond it if the group moves back, or is new."""
         known, before = where in self.state.poff, self.state.poff.get(where, 0)
         if offset == before and known:

@@ -1,10 +1,11 @@
 """Sizes: the messages that a topic stores, and a group's backlog of them."""
 
+from popmq_server.model.ids import GroupId, TopicId
 from popmq_server.model.records import Held, Lites, Topic, TopicStat
 from popmq_server.state.state import State
 
 
-def ready(state: State, group_id: int, topic: Topic) -> int:
+def ready(state: State, group_id: GroupId, topic: Topic) -> int:
     """Messages that a group has not popped yet; for a LITE topic those of the lite topics that it has named."""
     if topic.type == "LITE":
         return state.unread.get((group_id, topic.topic_id), 0)
@@ -37,7 +38,7 @@ def greatest_backlog(state: State, topic_id: int = 0) -> str:
     It walks over all groups, and runs only for a refusal.
     """
     best = (0, "")
-    topics = [topic_id] if topic_id else [topic.topic_id for topic in state.named_topics()]
+    topics = [TopicId(topic_id)] if topic_id else [topic.topic_id for topic in state.named_topics()]
     for where in ((group_id, each) for each in topics for group_id in state.topic_groups.get(each, ())):
         stat, group, topic = state.stat.get(where), state.groups.get(where[0]), state.topics.get(where[1])
         if stat is None or group is None or topic is None:

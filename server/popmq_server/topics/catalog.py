@@ -12,6 +12,7 @@ from typing import Any
 from popmq_server.commands import CreateGroup, CreateTopic, DeleteGroup, DeleteTopic, UpdateGroup, UpdateTopic
 from popmq_server.errors import Refused, group_not_found, invalid, topic_not_found
 from popmq_server.model.checkpoint import Lease
+from popmq_server.model.ids import GroupId, TopicId
 from popmq_server.model.message import GIVE_UP_TOPIC, dead_letter_topic
 from popmq_server.model.records import Group, Topic
 from popmq_server.state.tx import Tx
@@ -56,7 +57,7 @@ def create_topic(tx: Tx, command: CreateTopic) -> tuple[Topic, bool]:
 
 
 def _new_topic(tx: Tx, settings: CreateTopic) -> Topic:
-    topic = Topic(topic_id=tx.next("entity"), created_ms=tx.now_ms, **settings._asdict())
+    topic = Topic(topic_id=TopicId(tx.next("entity")), created_ms=tx.now_ms, **settings._asdict())
     tx.state.topics[topic.topic_id] = topic
     tx.state.ids[("t", topic.name)] = topic.topic_id
     return topic
@@ -135,7 +136,7 @@ def create_group(tx: Tx, command: CreateGroup) -> tuple[Group, bool]:
                 action=f"compare with: popmq group describe {command.name}; update it, or name another",
             )
         return found, True
-    group = Group(tx.next("entity"), *command, tx.now_ms)
+    group = Group(GroupId(tx.next("entity")), *command, tx.now_ms)
     tx.state.groups[group.group_id] = group
     tx.state.ids[("g", group.name)] = group.group_id
     ensure_dead_letter_topic(tx, group)

@@ -2,6 +2,7 @@
 
 import logging
 
+from popmq_server.model.ids import GroupId, TopicId
 from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import CQ_KEY, U32, U64
 
@@ -12,7 +13,7 @@ NO_QUEUE = 0xFFFF
 NO_POSITION = (1 << 64) - 1
 
 
-def set_aside(tx: Tx, group_id: int, topic_id: int, queue: int, offset: int, position: int, size: int) -> None:
+def set_aside(tx: Tx, group_id: GroupId, topic_id: TopicId, queue: int, offset: int, position: int, size: int) -> None:
     """Quarantines a damaged message that a group has reached: counts it for the group, and reports it."""
     tx.count((group_id, topic_id), quarantined=1)
     report(tx, topic_id, queue, offset, position, size)

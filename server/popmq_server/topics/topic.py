@@ -24,6 +24,7 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from popmq_server.model.ids import TopicId
 from popmq_server.model.message import RECORD, Outgoing, record
 from popmq_server.model.records import OpenChunk, Topic
 from popmq_server.state.space import GROW, messages_bytes
@@ -103,7 +104,7 @@ def flush(tx: Tx) -> None:
     tx.staged, tx.coming = {}, {}
 
 
-def written(tx: Tx, topic_id: int, queue: int) -> int:
+def written(tx: Tx, topic_id: TopicId, queue: int) -> int:
     """The next offset of a queue, without staged messages."""
     staged = (request.first for request in tx.staged.get(topic_id, ()) if request.queue == queue)
     return min(staged, default=tx.state.queue_max.get((topic_id, queue), 0))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from popmq_server import commands as ask
+from popmq_server.model.ids import GroupId, TopicId
 from popmq_server.model.message import Outgoing, tag_hash
 from popmq_server.model.records import Subscription
 from popmq_server.topics.topic import BLOCK_ENTRIES_MAX
@@ -20,7 +21,7 @@ def sized(*sizes: int) -> list[Outgoing]:
 
 def fixed(rig: Rig, group: str = "g") -> Subscription | None:
     state = rig.core.state
-    return state.subscriptions.get((state.ids["g", group], state.ids["t", "t"]))
+    return state.subscriptions.get((GroupId(state.ids["g", group]), TopicId(state.ids["t", "t"])))
 
 
 # ── Whose filter it is ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -176,7 +177,7 @@ def test_set_filter_keeps_how_else_the_group_reads_the_topic(rig: Rig) -> None:
     shop(rig)
     rig.pop()
     state = rig.core.state
-    where = (state.ids["g", "g"], state.ids["t", "t"])
+    where = (GroupId(state.ids["g", "g"]), TopicId(state.ids["t", "t"]))
     state.subscriptions.load(where, Subscription("tag", "*", "PULL", 3))
     assert set_filter(rig, *RED) == Subscription("tag", "red", "PULL", 3)
 

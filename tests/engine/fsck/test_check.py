@@ -10,6 +10,7 @@ import pytest
 
 from popmq_server.errors import StartError
 from popmq_server.fsck.check import check_folder, main
+from popmq_server.model.ids import TopicId
 from popmq_server.model.message import RECORD
 from popmq_server.storage.keys import CQ_KEY, DUE_KEY, NEVER, POFF_KEY, RQ_KEY, STAT_KEY, SUB_OWNER, TOPIC_AT, U32, U64
 from popmq_server.storage.lmdb import Transaction
@@ -195,7 +196,7 @@ def test_a_store_in_use_is_not_checked(lived: Rig) -> None:
 
 def test_what_a_restart_would_know_otherwise_is_told(lived: Rig) -> None:
     topic_id = lived.core.state.ids[("t", "t")]
-    lived.core.state.queue_max.load((topic_id, 0), 1000)
+    lived.core.state.queue_max.load((TopicId(topic_id), 0), 1000)
     assert any("queue_max" in one for one in lived.findings())
     lived.core.state.poff.load((*STAT_KEY.unpack(lived.read("stat")[0][0]), 0), 0)
     assert any("poff" in one for one in lived.findings())

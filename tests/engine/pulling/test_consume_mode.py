@@ -9,6 +9,7 @@ import pytest
 
 from popmq_server import commands as ask
 from popmq_server.delivery import sweep
+from popmq_server.model.ids import GroupId, TopicId
 from popmq_server.model.records import Subscription
 from tests.engine.pull_steps import (
     RETRY,
@@ -39,7 +40,8 @@ def shop(rig: Rig) -> Rig:
 
 def mode(rig: Rig) -> str:
     state = rig.core.state
-    return state.subscriptions.get((state.ids["g", "g"], state.ids["t", "t"]), Subscription()).mode
+    where = (GroupId(state.ids["g", "g"]), TopicId(state.ids["t", "t"]))
+    return state.subscriptions.get(where, Subscription()).mode
 
 
 # ── The setting ──────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -25,6 +25,7 @@ from popmq_server import commands as ask
 from popmq_server.clock import FakeClock
 from popmq_server.errors import CommitFailed, Refused
 from popmq_server.model.handles import transaction_text
+from popmq_server.model.ids import GroupId, TopicId
 from popmq_server.model.message import GIVE_UP_TOPIC, Extra, Handle, Outgoing, tag_hash
 from popmq_server.state.jobs import RETRY_MS
 from popmq_server.storage.keys import hash8
@@ -271,7 +272,7 @@ class Broker(RuleBasedStateMachine):
                 if (topic_id := state.ids.get(("t", name))) is not None:
                     places = [(queue, one) for queue, rows in enumerate(found.queues) for one in range(len(rows))]
                     readable = {place for place in places if is_readable(kv, topic_id, *place)}
-                    begin = [state.queue_min.get((topic_id, queue), 0) for queue in range(len(found.queues))]
+                    begin = [state.queue_min.get((TopicId(topic_id), queue), 0) for queue in range(len(found.queues))]
                     self.model.forget(name, begin, readable)
 
     def settled(self) -> set[tuple[str | None, str]]:
@@ -350,11 +351,11 @@ class Broker(RuleBasedStateMachine):
         """As long as the model's, so nothing was stored twice or from nowhere; and positions within."""
         state = self.rig.core.state
         for name, found in self.model.topics.items():
-            topic_id = state.ids[("t", name)]
+            topic_id = TopicId(state.ids[("t", name)])
             ends = [state.queue_max.get((topic_id, queue), 0) for queue in range(len(found.queues))]
             must(ends == list(map(len, found.queues)), "ends of queues", name, ends)
         for (group, topic), view in self.model.views.items():
-            ids = state.ids[("g", group)], state.ids[("t", topic)]
+            ids = GroupId(state.ids[("g", group)]), TopicId(state.ids[("t", topic)])
             must([state.poff.get((*ids, queue), 0) for queue in range(len(view.next))] == view.next, "poff", group)
 
     def numbers_are_those_of_the_model(self) -> None:

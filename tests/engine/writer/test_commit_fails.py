@@ -15,6 +15,7 @@ from popmq_server.delivery import revive
 from popmq_server.delivery.deadletter import Budget
 from popmq_server.errors import CommitFailed, Refused
 from popmq_server.model.checkpoint import CheckPoint, Lease
+from popmq_server.model.ids import GroupId, TopicId
 from popmq_server.state import jobs
 from popmq_server.state.tx import Tx
 from popmq_server.storage.lmdb import Transaction
@@ -123,7 +124,7 @@ class Poison(NamedTuple):
 
 def poison(tx: Tx, command: Poison) -> Any:
     tx.kv.put("rq", b"poison", b"poison")
-    tx.state.poff[(9, 9, 9)] = 9
+    tx.state.poff[(GroupId(9), TopicId(9), 9)] = 9
     tx.next("rseq")
     tx.staged[9] = []
     tx.wake(None, 1)

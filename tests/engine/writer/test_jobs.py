@@ -9,6 +9,7 @@ import pytest
 
 from popmq_server import commands as ask
 from popmq_server.delivery import sweep
+from popmq_server.model.ids import GroupId, TopicId
 from popmq_server.model.records import Sweep
 from popmq_server.operate import purge
 from popmq_server.state import jobs
@@ -48,7 +49,7 @@ def test_a_purge_or_a_sweep_that_always_raises_does_not_stop_retention(
     with monkeypatch.context() as patched:
         patched.setattr(*ALWAYS[which], fail)
         rig.do(ask.DeleteTopic("other"))
-        rig.core.state.sweeps.load((10, 11), odd_sweep())
+        rig.core.state.sweeps.load((GroupId(10), TopicId(11)), odd_sweep())
         rig.advance(SECOND)
         rig.skip(2 * HOUR)
         minutes(rig, 5)

@@ -12,6 +12,7 @@ import pytest
 from popmq_server import commands as ask
 from popmq_server.clock import FakeClock
 from popmq_server.errors import CommitFailed
+from popmq_server.model.ids import GroupId, TopicId
 from popmq_server.storage.lmdb import Store
 from popmq_server.topics.catalog import KEEP_MS_MAX
 from popmq_server.writer import writer as writing
@@ -100,9 +101,9 @@ def test_a_fake_clock_that_moves_finds_everything_done(office: Office) -> None:
     office.writer.submit(ask.Pop("t", "g", invisible_ms=MINUTE), "pop")
     office.answer("pop")
     office.clock.advance(MINUTE - 1)
-    assert office.core.state.stat[(2, 1)].retry == 0
+    assert office.core.state.stat[GroupId(2), TopicId(1)].retry == 0
     office.clock.advance(1)
-    assert office.core.state.stat[(2, 1)].retry == 1
+    assert office.core.state.stat[GroupId(2), TopicId(1)].retry == 1
 
 
 def test_after_a_failed_commit_everybody_is_told_unavailable_and_the_writer_ends(office: Office) -> None:
