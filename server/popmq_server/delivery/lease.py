@@ -13,14 +13,14 @@ revive one after the other, so exactly one of them wins (I.16). A late ack gets 
 Entries of one request that name the same part and make the same change are applied together.
 """
 
-import os
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from popmq_server.commands import Ack, Acked, Change, ChangeInvisibleTime
 from popmq_server.delivery import deadletter, fifo, history, invalidated
 from popmq_server.errors import Refused, bad_handle, group_not_found, invalid, lapsed
-from popmq_server.model.checkpoint import BACKOFF, CheckPoint, Lease, Run, members_of
+from popmq_server.model.checkpoint import BACKOFF, CheckPoint, Run, members_of
+from popmq_server.model.handles import nonce
 from popmq_server.model.message import Handle
 from popmq_server.model.records import Group
 from popmq_server.state.space import MOVE, entries_bytes
@@ -338,26 +338,21 @@ def _back_off(tx: Tx, ck: CheckPoint, bits: int, due_ms: int, uncounted: bool, r
     The old handles lapse, and no client knows the nonce of the new CheckPoint, so no handle names its members.
     """
     tx.room.demand(MOVE, entries_bytes(bits.bit_count()))
-    runs = take_runs(ck, bits, uncounted)
     waiting = CheckPoint(
-        tx.next("ck_id"),
-        ck.group_id,
-        ck.topic_id,
-        BACKOFF,
-        0,
-        int.from_bytes(os.urandom(8), "big"),
-        tx.now_ms,
-        "",
-        ck.client,
-        reason,
-        runs,
-        bits.bit_count(),
-        take_chunks(ck, bits),
-        tuple(ck.groups[member] for member in members_of(bits)) if ck.groups else (),
+        ck_id=tx.next("ck_id"),
+        group_id=ck.group_id,
+        topic_id=ck.topic_id,
+        kind=BACKOFF,
+        nonce=nonce(),
+        popped_ms=tx.now_ms,
+        runs=take_runs(ck, bits, uncounted),
+        members=bits.bit_count(),
+        chunks=take_chunks(ck, bits),
+        client=ck.client,
+        reason=reason,
+        groups=tuple(ck.groups[member] for member in members_of(bits)) if ck.groups else (),
     )
-    tx.state.ck[waiting.ck_id] = waiting
-    tx.set_lease(waiting, 0, Lease(due_ms, waiting.all_bits))
-    tx.hold(waiting, waiting.all_bits, 1)
+    tx.new_lease(waiting, due_ms)
 
 
 def take_runs(ck: CheckPoint, bits: int, uncounted: bool) -> tuple[Run, ...]:

@@ -388,7 +388,7 @@ def _seal(
     end = bool(share_is_full) or at_end(pick, queues)
     ck_id = nonce = 0
     if pick.rows:
-        ck = lease(tx, pick, Lease(NEVER, 0), command.client_id, "", owner.owner_id)
+        ck = lease(tx, pick, NEVER, command.client_id, "", owner.owner_id)
         ck_id, nonce = ck.ck_id, ck.nonce
     tx.state.tokens[key] = Token(owner.owner_id, ask.epoch, ask.part, ask.chunk, ck_id, len(pick.rows), end)
     tx.state.owner_tokens[owner.owner_id] = (*others, key)

@@ -22,7 +22,6 @@ still have, whether or not they match the group's filter. A pop that skipped as 
 sets `again`: it runs again behind the other waiting commands.
 """
 
-import os
 from collections.abc import Sequence
 
 from popmq_server.commands import Pop, Popped
@@ -31,7 +30,8 @@ from popmq_server.delivery.fifo_pick import FifoPick
 from popmq_server.delivery.pick import Pick
 from popmq_server.delivery.subscription import ALL_QUEUES, expect_mode, note_read, resolve, subscribe
 from popmq_server.errors import Refused
-from popmq_server.model.checkpoint import FIFO, NORMAL, RETRY, CheckPoint, Lease, members_of
+from popmq_server.model.checkpoint import FIFO, NORMAL, RETRY, CheckPoint, members_of
+from popmq_server.model.handles import nonce
 from popmq_server.model.ids import GroupTopic
 from popmq_server.model.records import RETRY_QUEUE, Topic
 from popmq_server.state import session_ids
@@ -73,7 +73,7 @@ def pop(tx: Tx, command: Pop) -> Popped:
     due_ms = tx.now_ms + (command.invisible_ms or group.invisible_ms)
     ck = None
     if pick.rows:
-        ck = lease(tx, pick, Lease(due_ms, 0), command.client_id, command.attempt_id, session=command.session)
+        ck = lease(tx, pick, due_ms, command.client_id, command.attempt_id, session=command.session)
     rest = pick.rest(tuple(queues))  # after the lease: message groups that it locks are not ready
     token_ms = quotas.next_ms(tx, group, topic) if rest else 0
     if ck is None:
@@ -152,34 +152,31 @@ def _gives_way(pick: Pick, turns: Turns, visits: Sequence[int]) -> int | None:
 
 
 def lease(
-    tx: Tx, pick: Pick, part: Lease, client: str, attempt_id: str, owner_id: int = 0, *, session: bool = False
+    tx: Tx, pick: Pick, due_ms: int, client: str, attempt_id: str, owner_id: int = 0, *, session: bool = False
 ) -> CheckPoint:
-    """Leases the picked messages under one CheckPoint. `part`: its deadline. `session`: it lives with its client."""
+    """Leases the picked messages under one CheckPoint until `due_ms`. `session`: it lives with its client."""
     kind = RETRY if len(pick.retries) == len(pick.runs) and pick.retries else NORMAL
-    groups, part_number = tuple[bytes, ...](), 0
+    groups, part = tuple[bytes, ...](), 0
     if isinstance(pick, FifoPick):
-        kind, groups, part_number = FIFO, tuple(pick.groups), pick.part
+        kind, groups, part = FIFO, tuple(pick.groups), pick.part
     ck = CheckPoint(
-        tx.next("ck_id"),
-        pick.group.group_id,
-        pick.topic.topic_id,
-        kind,
-        owner_id,
-        int.from_bytes(os.urandom(8), "big"),
-        tx.now_ms,
-        attempt_id,
-        client,
-        "",
-        tuple(pick.runs),
-        len(pick.rows),
-        tuple(pick.chunks),
-        groups,
-        part_number,
-        session,
+        ck_id=tx.next("ck_id"),
+        group_id=pick.group.group_id,
+        topic_id=pick.topic.topic_id,
+        kind=kind,
+        nonce=nonce(),
+        popped_ms=tx.now_ms,
+        runs=tuple(pick.runs),
+        members=len(pick.rows),
+        chunks=tuple(pick.chunks),
+        owner_id=owner_id,
+        attempt_id=attempt_id,
+        client=client,
+        groups=groups,
+        part=part,
+        session=session,
     )
-    tx.state.ck[ck.ck_id] = ck
-    tx.set_lease(ck, 0, part._replace(undone=ck.all_bits))
-    tx.hold(ck, ck.all_bits, 1)
+    tx.new_lease(ck, due_ms)
     if attempt_id:
         tx.state.attempts[attempt_key(ck.group_id, ck.topic_id, client, attempt_id)] = ck.ck_id
     if session:

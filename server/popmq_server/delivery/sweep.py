@@ -302,4 +302,14 @@ def _pointing_at(tx: Tx, where: GroupTopic, entries: list[Waiting]) -> CheckPoin
         for entry in entries
     )
     chunks = tuple((place, log.chunk_of(entry.position)) for place, entry in enumerate(entries))
-    return CheckPoint(0, *where, BACKOFF, 0, 0, 0, "", "", "", runs, len(runs), chunks)
+    return CheckPoint(
+        ck_id=0,
+        group_id=where[0],
+        topic_id=where[1],
+        kind=BACKOFF,
+        nonce=0,
+        popped_ms=0,
+        runs=runs,
+        members=len(runs),
+        chunks=chunks,
+    )

@@ -16,7 +16,6 @@ from popmq_server.delivery.pop import lease, read_members
 from popmq_server.delivery.subscription import bind
 from popmq_server.errors import invalid
 from popmq_server.lite import lite_topics
-from popmq_server.model.checkpoint import Lease
 from popmq_server.model.records import Group, Topic
 from popmq_server.state.lease_sums import attempt_key
 from popmq_server.state.lite_watch import Key, lot_of, named
@@ -132,7 +131,7 @@ def _take(tx: Tx, group: Group, parent: Topic, key: Key, command: Pop, room: int
 def _leased(tx: Tx, pick: LitePick, due_ms: int, command: Pop) -> list[Popped]:
     """Leases the picked messages."""
     if pick.rows:
-        ck = lease(tx, pick, Lease(due_ms, 0), command.client_id, command.attempt_id, session=command.session)
+        ck = lease(tx, pick, due_ms, command.client_id, command.attempt_id, session=command.session)
         return [Popped(pick.rows, ck.ck_id, ck.nonce, tx.now_ms, due_ms, 0, type=pick.topic.type)]
     return [Popped([], 0, 0, tx.now_ms, 0, 0, again=True)] if pick.cut else []
 

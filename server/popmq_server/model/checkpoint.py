@@ -64,7 +64,7 @@ class Run(NamedTuple):
     first_pop_ms: int = 0
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class CheckPoint:
     """The immutable part. `chunks`: (first member, chunk position) pairs, from which the pins of chunks follow.
 
@@ -76,15 +76,15 @@ class CheckPoint:
     group_id: GroupId
     topic_id: TopicId
     kind: int
-    owner_id: int  # 0 = none
     nonce: int
     popped_ms: int
-    attempt_id: str
-    client: str
-    reason: str
     runs: tuple[Run, ...]
     members: int
     chunks: tuple[tuple[int, int], ...]
+    owner_id: int = 0  # 0 = none
+    attempt_id: str = ""
+    client: str = ""
+    reason: str = ""
     groups: tuple[bytes, ...] = ()  # FIFO topics: the message group of each member, hashed
     part: int = 0  # of the token, in FIFO topics: its later chunks may have more of these message groups
     session: bool = False  # the lease is bound to its client's session
@@ -206,22 +206,22 @@ def decode(ck_id: int, raw: memoryview) -> CheckPoint:
         groups = tuple(bytes(raw[at : at + 8]) for at in range(start, end, 8))
     attempt_id, client, reason = json.loads(bytes(raw[end:]))
     return CheckPoint(
-        ck_id,
-        group_id,
-        topic_id,
-        kind & ~SESSION,
-        owner_id,
-        nonce,
-        popped_ms,
-        attempt_id,
-        client,
-        reason,
-        runs,
-        members,
-        chunks,
-        groups,
-        part,
-        bool(kind & SESSION),
+        ck_id=ck_id,
+        group_id=group_id,
+        topic_id=topic_id,
+        kind=kind & ~SESSION,
+        nonce=nonce,
+        popped_ms=popped_ms,
+        runs=runs,
+        members=members,
+        chunks=chunks,
+        owner_id=owner_id,
+        attempt_id=attempt_id,
+        client=client,
+        reason=reason,
+        groups=groups,
+        part=part,
+        session=bool(kind & SESSION),
     )
 
 

@@ -9,7 +9,6 @@ front of the message that stopped the message group, or both stopped it; resume 
 In a LITE topic each lite topic is one message group, with its name.
 """
 
-import os
 from typing import NamedTuple
 
 from popmq_server.commands import ResumeMessageGroup
@@ -20,6 +19,7 @@ from popmq_server.errors import Refused, invalid
 from popmq_server.lite import lite_topics
 from popmq_server.model.checkpoint import FIFO, CheckPoint, Run, members_of
 from popmq_server.model.fields import MESSAGE_GROUP, text
+from popmq_server.model.handles import nonce
 from popmq_server.model.ids import GroupTopic, MessageGroup
 from popmq_server.model.records import Topic
 from popmq_server.state.tx import Tx
@@ -128,6 +128,15 @@ def _bury(tx: Tx, where: GroupTopic, entry: Waiting) -> None:
     """Moves a stopped message to the dead letter topic, as the only member of a CheckPoint that is not stored."""
     run = Run(entry.queue, entry.offset, 1, entry.attempts, entry.position, entry.size, entry.first_pop_ms)
     chunk = Log(tx.kv).chunk_of(entry.position)
-    nonce = int.from_bytes(os.urandom(8), "big")
-    letter = CheckPoint(tx.next("ck_id"), *where, FIFO, 0, nonce, tx.now_ms, "", "", "", (run,), 1, ((0, chunk),))
+    letter = CheckPoint(
+        ck_id=tx.next("ck_id"),
+        group_id=where[0],
+        topic_id=where[1],
+        kind=FIFO,
+        nonce=nonce(),
+        popped_ms=tx.now_ms,
+        runs=(run,),
+        members=1,
+        chunks=((0, chunk),),
+    )
     deadletter.bury(tx, letter, 1, entry.reason, history.NO_LEASE)

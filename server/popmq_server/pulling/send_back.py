@@ -14,7 +14,6 @@ pointer. One request is one transaction, and OK means that it is on disk. A cons
 missed the answer sends the message back twice.
 """
 
-import os
 from typing import NamedTuple
 
 from popmq_server.commands import SendBack, SentBack
@@ -23,7 +22,8 @@ from popmq_server.delivery.lease import to_retry
 from popmq_server.delivery.pick import RetryEntry, take_retry_entry
 from popmq_server.delivery.subscription import expect_mode, resolve
 from popmq_server.errors import Refused, invalid
-from popmq_server.model.checkpoint import BACKOFF, CheckPoint, Lease, Run
+from popmq_server.model.checkpoint import BACKOFF, CheckPoint, Run
+from popmq_server.model.handles import nonce
 from popmq_server.model.ids import GroupTopic
 from popmq_server.model.records import Group, Topic
 from popmq_server.pulling.offsets import ends
@@ -145,9 +145,7 @@ def _leave(
     back_ms = tx.now_ms + delay_ms if delay_ms else 0
     history.write_members(tx, ck, ck.all_bits, history.NO_LEASE, history.SENT_BACK, reason, back_ms)
     if delay_ms:
-        tx.state.ck[ck.ck_id] = ck
-        tx.set_lease(ck, 0, Lease(tx.now_ms + delay_ms, ck.all_bits))
-        tx.hold(ck, ck.all_bits, 1)
+        tx.new_lease(ck, tx.now_ms + delay_ms)
     else:
         to_retry(tx, ck, ck.all_bits, reason)
 
@@ -161,17 +159,16 @@ def _checkpoint(tx: Tx, where: GroupTopic, founds: list[Found], client: str, rea
         if not chunks or chunks[-1][1] != chunk:
             chunks.append((place, chunk))
     return CheckPoint(
-        tx.next("ck_id"),
-        *where,
-        BACKOFF,
-        0,
-        int.from_bytes(os.urandom(8), "big"),
-        tx.now_ms,
-        "",
-        client,
-        reason,
-        tuple(found.run for found in founds),
-        len(founds),
-        tuple(chunks),
-        tuple(found.message_group for found in founds) if in_order else (),
+        ck_id=tx.next("ck_id"),
+        group_id=where[0],
+        topic_id=where[1],
+        kind=BACKOFF,
+        nonce=nonce(),
+        popped_ms=tx.now_ms,
+        runs=tuple(found.run for found in founds),
+        members=len(founds),
+        chunks=tuple(chunks),
+        client=client,
+        reason=reason,
+        groups=tuple(found.message_group for found in founds) if in_order else (),
     )

@@ -245,6 +245,13 @@ class Tx:
         """Adds to the number of an owner's members in the retry topic, tied to their CheckPoint."""
         self.state.loose[owner_id] = self.state.loose.get(owner_id, 0) + count
 
+    def new_lease(self, ck: CheckPoint, due_ms: int) -> None:
+        """A CheckPoint comes, with all of its members under one lease."""
+        bits = ck.all_bits
+        self.state.ck[ck.ck_id] = ck
+        self.set_lease(ck, 0, Lease(due_ms, bits))
+        self.hold(ck, bits, 1)
+
     def set_lease(self, ck: CheckPoint, sub: int, lease: Lease | None) -> None:
         """Puts or removes one part of a CheckPoint's lease; removing the last part removes the CheckPoint.
 
