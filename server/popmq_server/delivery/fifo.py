@@ -159,7 +159,7 @@ def _add(table: Table[MessageGroup, int], key: MessageGroup, count: int) -> None
 def tear(tx: Tx, where: GroupTopic, taken: Waiting) -> None:
     """Tears a taken entry from its owner's CheckPoint, and all tied entries of the message group behind it."""
     if taken.bound_ck:
-        _tear_bit(tx, taken)
+        tx.tear(taken.bound_ck, taken.bound_member)
     if not tx.state.tied.get((*where, taken.message_group)):
         return
     prefix = prefix_of(where, taken.message_group)
@@ -169,22 +169,10 @@ def tear(tx: Tx, where: GroupTopic, taken: Waiting) -> None:
         if (entry := waiting_of(key, value)).bound_ck and key != taken.key
     ]
     for entry in bound:
-        _tear_bit(tx, entry)
+        tx.tear(entry.bound_ck, entry.bound_member)
         loose = entry._replace(bound_ck=0, bound_member=0)
         tx.kv.put("fwait", entry.key, FWAIT_VALUE.pack(*loose[1:9]) + entry.reason.encode())
         _add(tx.state.tied, (*where, taken.message_group), -1)
-
-
-def _tear_bit(tx: Tx, entry: Waiting) -> None:
-    """Marks the member of an entry as torn in the CheckPoint to which the entry was tied."""
-    lease = tx.state.leases.get((entry.bound_ck, 0))
-    bit = 1 << entry.bound_member
-    if lease is None or not lease.released & bit:
-        return
-    tx.loosen(tx.state.ck[entry.bound_ck].owner_id, -1)
-    tx.state.leases[(entry.bound_ck, 0)] = lease._replace(
-        undone=lease.undone & ~bit, released=lease.released & ~bit, torn=lease.torn | bit
-    )
 
 
 def put_back(

@@ -240,8 +240,7 @@ def _release(
             continue
         delay_ms = entry.delay_ms
         if delay_ms is None:
-            attempts = ck.attempts_of(found.bit.bit_length() - 1)
-            delay_ms = group.delays_ms[min(attempts, len(group.delays_ms)) - 1]
+            delay_ms = group.backoff_ms(ck.attempts_of(found.bit.bit_length() - 1))
         by_delay[delay_ms] = by_delay.get(delay_ms, 0) | found.bit
         outcome[place] = (tx.now_ms + delay_ms, False)
     for delay_ms, group_bits in by_delay.items():
@@ -305,8 +304,7 @@ def _back_in_order(tx: Tx, group: Group, entry: Change, ck: CheckPoint, bit: int
     """Returns the head of a message group after its delay, which keeps the lock; returns when it is visible again."""
     delay_ms = entry.delay_ms
     if delay_ms is None:
-        attempts = ck.attempts_of(bit.bit_length() - 1)
-        delay_ms = group.delays_ms[min(attempts, len(group.delays_ms)) - 1]
+        delay_ms = group.backoff_ms(ck.attempts_of(bit.bit_length() - 1))
     if delay_ms:
         _back_off(tx, ck, bit, tx.now_ms + delay_ms, entry.uncounted, entry.reason)
     else:

@@ -366,13 +366,8 @@ def take_retry_entry(tx: Tx, where: GroupTopic, entry: RetryEntry) -> None:
     tx.kv.delete("rq", entry.key)
     unpin_retry(tx, entry.position)
     tx.count(where, retry=-1)
-    lease = tx.state.leases.get((entry.bound_ck, 0))
-    bit = 1 << entry.bound_member
-    if entry.bound_ck and lease is not None and lease.released & bit:
-        tx.loosen(tx.state.ck[entry.bound_ck].owner_id, -1)
-        tx.state.leases[(entry.bound_ck, 0)] = lease._replace(
-            undone=lease.undone & ~bit, released=lease.released & ~bit, torn=lease.torn | bit
-        )
+    if entry.bound_ck:
+        tx.tear(entry.bound_ck, entry.bound_member)
 
 
 def unpin_retry(tx: Tx, position: int) -> None:

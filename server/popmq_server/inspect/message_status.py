@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from popmq_server.delivery import fifo, invalidated, subscription
 from popmq_server.filters import filter as filters
-from popmq_server.inspect.timeline import Event, Held, Letter, due_of, part_of
+from popmq_server.inspect.timeline import Event, Held, Letter, part_of
 from popmq_server.model.checkpoint import BACKOFF
 from popmq_server.model.ids import GroupTopic
 from popmq_server.model.message import dead_letter_topic
@@ -81,7 +81,7 @@ def _held(tx: Tx, subject: Subject, held: list[Held]) -> Standing | None:
         part = part_of(tx, one)
         if part is None or (part.released | invalidated.of_checkpoint(tx.state, one.ck)) & one.bit:
             continue
-        ck, until = one.ck, time_of(due_of(tx, one.ck, part))
+        ck, until = one.ck, time_of(tx.state.due_ms_of(one.ck, part))
         if ck.kind == BACKOFF:
             why = f": {ck.reason}" if ck.reason else ""
             return "backoff", f"it was given back with a delay that is over at {until}{why}"

@@ -14,7 +14,7 @@ from popmq_server.errors import group_not_found, topic_not_found
 from popmq_server.inspect import lease_age
 from popmq_server.inspect.browse import browse
 from popmq_server.lite import lite_topics
-from popmq_server.model.checkpoint import KIND_NAMES, CheckPoint
+from popmq_server.model.checkpoint import KIND_NAMES
 from popmq_server.model.ids import GroupTopic
 from popmq_server.model.message import RETRY_PREFIX, dead_letter_topic
 from popmq_server.model.records import Group, Held, Lites, Stat, Subscription, Topic, TopicStat
@@ -288,12 +288,6 @@ def _bound_to(tx: Tx, owner_id: int) -> list[tuple[int, int]]:
     return found
 
 
-def _due_ms(tx: Tx, ck: CheckPoint, due_ms: int) -> int:
-    """The deadline of a lease; for an owner's CheckPoint that of its owner."""
-    key = tx.state.owner_keys.get(ck.owner_id) if due_ms == NEVER else None
-    return tx.state.owners[key].lease_until_ms if key else due_ms
-
-
 def _is_of(tx: Tx, pair: GroupTopic, topic: Topic | None, group: Group | None) -> bool:
     """Whether a lease belongs to this topic and group, which must exist; None: any."""
     group_id, topic_id = pair
@@ -306,7 +300,6 @@ def _is_of(tx: Tx, pair: GroupTopic, topic: Topic | None, group: Group | None) -
 def _lease_numbers(tx: Tx, ck_id: int, sub: int) -> LeaseNumbers:
     """The row of one part; an owner's CheckPoint has its owner's deadline."""
     ck, part = tx.state.ck[ck_id], tx.state.leases[(ck_id, sub)]
-    due_ms = _due_ms(tx, ck, part.due_ms)
     group, topic = tx.state.groups[ck.group_id], tx.state.topics[ck.topic_id]
     key = tx.state.owner_keys.get(ck.owner_id)
     return LeaseNumbers(
@@ -316,7 +309,7 @@ def _lease_numbers(tx: Tx, ck_id: int, sub: int) -> LeaseNumbers:
         ck.client,
         tx.state.owners[key].name if key else "",
         ck.popped_ms,
-        due_ms,
+        tx.state.due_ms_of(ck, part),
         ck.members,
         (part.undone & ~part.released).bit_count(),
         KIND_NAMES[ck.kind],

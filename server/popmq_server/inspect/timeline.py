@@ -15,7 +15,6 @@ from popmq_server.delivery.deadletter import Origin
 from popmq_server.delivery.history_rows import Row
 from popmq_server.model.checkpoint import BACKOFF, CheckPoint, Lease, Run
 from popmq_server.state.tx import Tx
-from popmq_server.storage.keys import NEVER
 from popmq_server.topics.index import Spot
 
 
@@ -132,7 +131,7 @@ def _of_living(tx: Tx, held: Held, rows: list[Row]) -> list[Event]:
         return []
     part = part_of(tx, held)
     lease = part or tx.state.leases.get((ck.ck_id, 0)) or Lease(0, 0)
-    until_ms = due_of(tx, ck, lease)
+    until_ms = tx.state.due_ms_of(ck, lease)
     found = _popped(ck.popped_ms, ck.client, until_ms, held.run.attempts, lease.renewals, lease.renewed_ms)
     if part is None and not lease.torn & held.bit:
         found.append(Event(0, "acked", ck.client, reason="when is known as soon as its batch is done"))
@@ -147,14 +146,6 @@ def part_of(tx: Tx, held: Held) -> Lease | None:
         if part is not None and part.undone & held.bit:
             return part
     return None
-
-
-def due_of(tx: Tx, ck: CheckPoint, part: Lease) -> int:
-    """The deadline of a lease; for an owner's CheckPoint that of its owner."""
-    if part.due_ms != NEVER:
-        return part.due_ms
-    key = tx.state.owner_keys.get(ck.owner_id)
-    return tx.state.owners[key].lease_until_ms if key else 0
 
 
 def _of_letter(letter: Letter, known: list[Event]) -> list[Event]:

@@ -74,6 +74,10 @@ class Group(NamedTuple):
     subscription_expiry_ms: int
     created_ms: int
 
+    def backoff_ms(self, attempts: int) -> int:
+        """The delay before the next attempt, after so many (from 1 on); the last of `delays_ms` repeats."""
+        return self.delays_ms[min(attempts, len(self.delays_ms)) - 1]
+
 
 class Subscription(NamedTuple):
     """Settings of a group's subscription to a topic, made by a Pop or an operator.

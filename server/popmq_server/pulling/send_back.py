@@ -84,7 +84,7 @@ def _delay_ms(group: Group, message: SentBack, attempts: int) -> int:
     """The consumer's delay, or the group's backoff for the number of attempts."""
     if message.delay_ms is not None:
         return message.delay_ms
-    return group.delays_ms[min(attempts, len(group.delays_ms)) - 1]
+    return group.backoff_ms(attempts)
 
 
 def _gone(field: str, why: str) -> Refused:

@@ -52,7 +52,7 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from popmq_server.model.checkpoint import CheckPoint
+from popmq_server.model.checkpoint import CheckPoint, Lease
 from popmq_server.model.ids import GroupId, GroupQueue, GroupTopic, MessageGroup, TopicId, TopicQueue
 from popmq_server.model.records import (
     IN_FLIGHT_MAX,
@@ -85,6 +85,7 @@ from popmq_server.storage.keys import (
     FWAIT_VALUE,
     HDUE_KEY,
     I64,
+    NEVER,
     POFF_KEY,
     QUEUE_ENDS,
     QUEUE_KEY,
@@ -299,6 +300,13 @@ class State:
         """Whether an owner has lost a member of a CheckPoint for good: entries tied to it are then free."""
         part = self.leases.get((ck_id, 0))
         return part is not None and bool(part.torn >> member & 1)
+
+    def due_ms_of(self, ck: CheckPoint, part: Lease) -> int:
+        """The deadline of a lease; for an owner's CheckPoint that of its owner, and 0 when the owner is gone."""
+        if part.due_ms != NEVER:
+            return part.due_ms
+        key = self.owner_keys.get(ck.owner_id)
+        return self.owners[key].lease_until_ms if key else 0
 
     def load(self, tx: Transaction) -> None:
         """The scan at start. Raises StartError, which names the row, when one cannot be read."""

@@ -252,6 +252,17 @@ class Tx:
         self.set_lease(ck, 0, Lease(due_ms, bits))
         self.hold(ck, bits, 1)
 
+    def tear(self, ck_id: int, member: int) -> None:
+        """Marks a released member of an owner's CheckPoint as torn: another reader pops it from where it waits."""
+        lease = self.state.leases.get((ck_id, 0))
+        bit = 1 << member
+        if lease is None or not lease.released & bit:
+            return
+        self.loosen(self.state.ck[ck_id].owner_id, -1)
+        self.state.leases[(ck_id, 0)] = lease._replace(
+            undone=lease.undone & ~bit, released=lease.released & ~bit, torn=lease.torn | bit
+        )
+
     def set_lease(self, ck: CheckPoint, sub: int, lease: Lease | None) -> None:
         """Puts or removes one part of a CheckPoint's lease; removing the last part removes the CheckPoint.
 
