@@ -1,7 +1,7 @@
 # Every target says what it is doing, does its own set-up, and is safe to run twice.
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check check-fast proto bench chaos mutate-mechanisms install test-floor test-newest
-.PHONY: interop image run clean test-transport fuzz
+.PHONY: interop image run clean site test-transport fuzz
 
 NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -113,6 +113,14 @@ test-newest: ## the same on the newest dependencies there are
 	@$(MAKE) --no-print-directory install PREFIX=build/newest EXTRA=all WITH='--group test'
 	@echo "test-newest: quick tests"
 	@build/newest/bin/pytest -q $(TWO) $(INSTALLED_TESTS) -m "$(FAST) and not twin or wheel"
+
+site: .venv/site ## the documentation as a site in build/site, with every link and anchor checked
+	@$(BIN)/python scripts/site.py
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "site: open build/site/index.html"
+.venv/site: .venv/ready
+	@$(BIN)/python $(PIP_INSTALL) --group site
+	@touch $@
 
 image: ## a container image popmq:latest (needs docker)
 	@echo "image: docker build"
