@@ -296,12 +296,7 @@ def _drop(tx: Tx, owner: Owner, members_max: int) -> int:
             tx.set_lease(ck, 0, None)
             moved += bits.bit_count()
         tx.state.tokens.pop(key)
-    tx.state.owner_tokens.pop(owner.owner_id)
-    tx.state.owned.pop(owner.owner_id)
-    tx.state.loose.pop(owner.owner_id)
-    tx.state.owner_keys.pop(owner.owner_id)
-    tx.state.owners.pop((owner.group_id, owner.key))
-    tx.state.leases.pop((owner.owner_id, SUB_OWNER))
+    tx.state.forget_owner(owner)
     return moved or 1
 
 

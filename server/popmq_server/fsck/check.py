@@ -394,8 +394,7 @@ def _check_bytes(kv: Transaction, state: State) -> Iterator[str]:
 def differences(kv: Transaction, live: State) -> list[str]:
     """Compares the tables of a running broker, between its transactions, with those of a fresh start.
 
-    It skips turns, quota tokens, open chunks, positions of walks and dead letters that wait for room: a restart may
-    lose them.
+    It skips the transient tables, which a restart drops.
     """
     fresh = State()
     fresh.load(kv)
@@ -410,11 +409,9 @@ def differences(kv: Transaction, live: State) -> list[str]:
 
 def _differences(live: State, fresh: State) -> list[str]:
     found = []
-    for name, table in vars(live).items():
-        lost = ("buckets", "turns", "open_chunks", "walked", "unburied", "unburied_count")
-        if name in lost or not hasattr(table, "committed"):
-            continue
-        ours, theirs = (_plain(source.committed()) for source in (table, getattr(fresh, name)))
+    names = {id(table): name for name, table in vars(live).items()}
+    for table, again in zip(live.tables.lasting(), fresh.tables.lasting(), strict=True):
+        name, ours, theirs = names[id(table)], _plain(table.committed()), _plain(again.committed())
         if ours != theirs:
             odd = {key for key in ours.keys() | theirs.keys() if ours.get(key) != theirs.get(key)}
             found += [f"{name}[{key}]: live {ours.get(key)}, fresh {theirs.get(key)}" for key in sorted(odd, key=repr)]

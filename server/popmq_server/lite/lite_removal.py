@@ -1,21 +1,16 @@
 """Removes lite topics: idle ones, and all of a deleted or purged topic.
 
-    remove   idle ──▶ its name is removed, its counts leave its parent's; so do its keys if they fit into the piece
-             otherwise ──▶ `purge` 12 → lite
-    step     removes keys of a large one in pieces; the last piece clears its tables
-    orphans  the same for lite topics of a removed parent: no client can name them, their leases were dropped before
-
-Tables are cleared by key, not by a walk: a walk for each of 100,000 lite topics would be 100,000 walks over everything.
+remove   idle ──▶ its name is removed, its counts leave its parent's; so do its keys if they fit into the piece
+         otherwise ──▶ `purge` 12 → lite
+step     removes keys of a large one in pieces; the last piece clears its tables
+orphans  the same for lite topics of a removed parent: no client can name them, their leases were dropped before
 """
-
-from typing import Any
 
 from popmq_server.model.ids import TopicId
 from popmq_server.model.records import Topic, TopicStat
-from popmq_server.state.state import LITE_NAME, lite_hash
+from popmq_server.state.rows import LITE_NAME
 from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import STAT_KEY, U32
-from popmq_server.storage.table import Table
 from popmq_server.topics.removal import OF_TOPIC, drop_range
 
 #: The minimum that one removal takes from the keys of a piece.
@@ -50,7 +45,7 @@ def step(tx: Tx, topic_id: TopicId, left: int) -> int:
     """Removes one piece of a retired lite topic; returns how many more keys may go in it, 0 = it is not done."""
     left = _drop_keys(tx, topic_id, left)
     if left:
-        _forget(tx, topic_id)
+        tx.state.forget_lite_topic(topic_id)
     return left
 
 
@@ -66,8 +61,7 @@ def step_orphans(tx: Tx, parent_id: TopicId, left: int) -> int:
         left = _drop_keys(tx, topic_id, left)
         if not left:
             return 0
-        _forget(tx, topic_id)
-        tx.state.topics.pop(topic_id)
+        tx.state.forget_lite_topic(topic_id)
         tx.state.lite_ids.pop((parent_id, name))
         left = max(0, left - KEYS_EACH)
     return left
@@ -76,8 +70,8 @@ def step_orphans(tx: Tx, parent_id: TopicId, left: int) -> int:
 def _drop_keys(tx: Tx, topic_id: TopicId, left: int) -> int:
     """Removes the keys of one lite topic; returns how many more keys may go in this piece.
 
-    `_forget` clears the tables later, so that a restart between two pieces finds the same lite topic. Searches retries
-    and waiting messages only if the group's counters show any: a search costs more than a look at a counter.
+    The tables forget it later, so that a restart between two pieces finds the same lite topic. Searches retries and
+    waiting messages only if the group's counters show any: a search costs more than a look at a counter.
     """
     for group_id in tx.state.topic_groups.get(topic_id, ()):
         stat = tx.state.stat.get((group_id, topic_id))
@@ -88,32 +82,3 @@ def _drop_keys(tx: Tx, topic_id: TopicId, left: int) -> int:
         for name in OF_TOPIC:
             left = drop_range(tx, name, U32.pack(topic_id), left)
     return left
-
-
-def _forget(tx: Tx, topic_id: TopicId) -> None:
-    """Removes it from every table that may contain it."""
-    state, topic = tx.state, tx.state.topics.get(topic_id)
-    for group_id in state.topic_groups.get(topic_id, ()):
-        where = (group_id, topic_id)
-        pairs: tuple[Table[Any, Any], ...] = (
-            state.stat,
-            state.held,
-            state.passed,
-            state.subscriptions,
-            state.sweeps,
-        )
-        for table in pairs:
-            if where in table:
-                table.pop(where)
-        for queue in (0, 0xFFFF):
-            state.in_flight.pop((*where, queue))
-        state.poff.pop((*where, 0))
-        if topic is not None:
-            for lines in (state.waiting, state.tied, state.locks, state.stopped):
-                lines.pop((*where, lite_hash(topic.lite_topic)))
-    for ends in (state.queue_min, state.queue_max):
-        ends.pop((topic_id, 0))
-    for of_topic in (state.topic_groups, state.total, state.topic_stat, state.open_chunks):
-        of_topic.pop(topic_id)
-    for marks in (state.send_turns, state.trims, state.looked, state.trimmed, state.firsts):
-        marks.pop(topic_id, None)

@@ -26,7 +26,7 @@ from popmq_server.errors import Refused, group_not_found, invalid, topic_not_fou
 from popmq_server.lite.lite_removal import remove
 from popmq_server.model.ids import TopicId
 from popmq_server.model.records import Group, Held, Lites, Stat, Topic
-from popmq_server.state.state import LITE_NAME
+from popmq_server.state.rows import LITE_NAME
 from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import FWAIT_VALUE, STAT_KEY, U32
 from popmq_server.topics.log import Log, entries

@@ -179,12 +179,7 @@ def _forget(tx: Tx, where: GroupTopic) -> None:
         lost = unread(tx, state.groups[where[0]], topic._replace(type="NORMAL"))
         tx.count_topic(topic.topic_id, abandoned=lost)
         tx.count_unread(where, -lost)
-    for queue in range(topic.queues):
-        state.poff.pop((*where, queue))
-    for table in (state.stat, state.held, state.passed, state.subscriptions, state.unread, state.turns):
-        table.pop(where)
+    state.forget_subscription(where)
     quotas.forget_group(tx, *where)
-    state.last_read.pop(where, None)
-    state.queue_reads.pop(where, None)
     drop_range(tx, "begin", STAT_KEY.pack(*where), topic.queues + 1)
     state.topic_groups[topic.topic_id] = tuple(one for one in state.topic_groups[topic.topic_id] if one != where[0])

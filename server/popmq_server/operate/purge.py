@@ -15,8 +15,6 @@ Removing a topic removes its chunks, queues and history, and each group's state 
 positions, retries, owners and leases. Leases of either are dropped without a revive.
 """
 
-from typing import Any
-
 from popmq_server.commands import PurgeTopic
 from popmq_server.delivery import fifo
 from popmq_server.errors import topic_not_found
@@ -26,8 +24,7 @@ from popmq_server.model.records import Topic, TopicStat
 from popmq_server.sending import delay, transaction
 from popmq_server.state.checkpoints import DONE
 from popmq_server.state.tx import Tx
-from popmq_server.storage.keys import STAT_KEY, SUB_OWNER, U32
-from popmq_server.storage.table import Table
+from popmq_server.storage.keys import STAT_KEY, U32
 from popmq_server.topics import backlog, topic
 from popmq_server.topics.removal import OF_TOPIC, drop_range
 
@@ -103,8 +100,10 @@ def step(tx: Tx, entity_id: int, kind: str, keys_max: int = PURGE_KEYS_MAX) -> N
         elif left:
             for name in _OF_GROUP:
                 left = drop_range(tx, name, U32.pack(entity_id), left)
-        if left:
-            _forget(tx, entity_id, kind)
+        if left and kind == "topic":
+            tx.state.forget_topic(TopicId(entity_id))
+        elif left:
+            tx.state.forget_group(GroupId(entity_id))
     if left:
         tx.state.purges.pop(entity_id)
         tx.state.walked.pop((entity_id,))
@@ -149,63 +148,3 @@ def _entities(tx: Tx, pair: tuple[int, ...], kind: str) -> tuple[int, ...]:
     """The entities whose removal ends a lease: its group, or its topic and the parent if that is a lite topic."""
     group_id, topic_id = pair
     return (topic_id, tx.state.parent_of(topic_id)) if kind == "topic" else (group_id,)
-
-
-def _forget(tx: Tx, entity_id: int, kind: str) -> None:
-    """Removes the entity from every table, so that nothing writes the removed ranges again."""
-    state = tx.state
-    place = 1 if kind == "topic" else 0
-    tables: tuple[Table[Any, Any] | dict[Any, Any], ...] = (
-        state.turns,
-        state.last_read,
-        state.queue_reads,
-        state.stat,
-        state.held,
-        state.poff,
-        state.passed,
-        state.in_flight,
-        state.tokens,
-        state.subscriptions,
-        state.waiting,
-        state.tied,
-        state.locks,
-        state.stopped,
-        state.unread,
-    )
-    _pop_where(tables, place, entity_id)
-    _pop_where((state.buckets,), 1 if kind == "topic" else 2, entity_id)
-    if kind == "topic":
-        _pop_where((state.queue_min, state.queue_max), 0, entity_id)
-        state.topic_groups.pop(entity_id)
-        state.total.pop(entity_id)
-        state.open_chunks.pop(entity_id)
-        state.lites.pop(entity_id)
-        for marks in (state.send_turns, state.trims, state.looked, state.trimmed, state.firsts):
-            marks.pop(entity_id, None)
-        state.topic_stat.pop(entity_id)
-        for owner_id, keys in list(state.owner_tokens.items()):
-            state.owner_tokens[owner_id] = tuple(key for key in keys if key[1] != entity_id)
-    else:
-        _forget_owners(tx, entity_id)
-        for topic_id, groups in list(state.topic_groups.items()):
-            state.topic_groups[topic_id] = tuple(group for group in groups if group != entity_id)
-
-
-def _pop_where(tables: tuple[Table[Any, Any] | dict[Any, Any], ...], place: int, entity_id: int) -> None:
-    for table in tables:
-        for key in list(table):
-            if key[place] == entity_id:
-                table.pop(key)
-
-
-def _forget_owners(tx: Tx, group_id: int) -> None:
-    """Removes the owners of a deleted group, with their leases."""
-    state = tx.state
-    for key, owner in list(state.owners.items()):
-        if key[0] == group_id:
-            state.owners.pop(key)
-            state.owner_keys.pop(owner.owner_id)
-            state.owner_tokens.pop(owner.owner_id)
-            state.owned.pop(owner.owner_id)
-            state.loose.pop(owner.owner_id)
-            state.leases.pop((owner.owner_id, SUB_OWNER))
