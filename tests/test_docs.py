@@ -5,11 +5,10 @@ import re
 import shlex
 from collections.abc import Iterator
 
-import click
 import pytest
 
-from popmq_cli.commands import popmq as command_line
 from popmq_server.embedded import EmbeddedBroker
+from tests.command_lines import understand
 
 ROOT = pathlib.Path(__file__).parent.parent
 DEFAULT_ENDPOINT = "127.0.0.1:8081"
@@ -52,15 +51,7 @@ def command_lines(path: pathlib.Path) -> list[list[str]]:
 @pytest.mark.parametrize("path", [path for path in DOCUMENTS if command_lines(path)], ids=lambda path: path.name)
 def test_the_command_lines_of_a_document_are_understood(path: pathlib.Path) -> None:
     for words in command_lines(path):
-        command: click.Command = command_line
-        context = click.Context(command_line)
-        while isinstance(command, click.Group):
-            name, *words = words
-            found = command.get_command(context, name)
-            assert found is not None, (path.name, name)
-            command = found
-        files = [word if pathlib.Path(word).suffix not in {".txt", ".jsonl"} else "-" for word in words]
-        command.make_context(command.name or "", files)
+        understand([word if pathlib.Path(word).suffix not in {".txt", ".jsonl"} else "-" for word in words])
 
 
 def test_the_readme_has_an_example() -> None:

@@ -34,7 +34,7 @@ def new(name: str, grants: tuple[str, ...]) -> None:
     try:
         from popmq_server.access.access_keys import stanza
     except ImportError as error:
-        click.echo(f'popmq access-key needs the broker: pip install "popmq[server]" ({error})', err=True)
+        click.echo(f'`popmq access-key` needs the broker: pip install "popmq[server]" ({error})', err=True)
         sys.exit(1)
     try:
         click.echo(stanza(name, grants))

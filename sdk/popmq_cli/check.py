@@ -24,7 +24,7 @@ def check(data: str) -> None:
     try:
         from popmq_server.fsck.check import main
     except ImportError as error:
-        click.echo(f'popmq check needs the broker: pip install "popmq[server]" ({error})', err=True)
+        click.echo(f'`popmq check` needs the broker: pip install "popmq[server]" ({error})', err=True)
         sys.exit(_REFUSED)
     code = main([data])
     sys.exit(_REFUSED if code == _CANNOT_OPEN else code)

@@ -26,7 +26,7 @@ def compact(data: str) -> None:
     try:
         from popmq_server.fsck.compact import main
     except ImportError as error:
-        click.echo(f'popmq compact needs the broker: pip install "popmq[server]" ({error})', err=True)
+        click.echo(f'`popmq compact` needs the broker: pip install "popmq[server]" ({error})', err=True)
         sys.exit(_REFUSED)
     code = main([data])
     sys.exit(_REFUSED if code == _CANNOT else code)

@@ -64,7 +64,7 @@ def serve(tls_only: bool, **flags: Any) -> None:
     try:
         from popmq_server.__main__ import main
     except ImportError as error:
-        click.echo(f'popmq serve needs the broker: pip install "popmq[server]" ({error})', err=True)
+        click.echo(f'`popmq serve` needs the broker: pip install "popmq[server]" ({error})', err=True)
         sys.exit(1)
     given = [(name.replace("_", "-"), value) for name, value in flags.items() if value is not None]
     words = [word for name, value in given for word in (f"--{name}", str(value))]

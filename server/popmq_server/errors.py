@@ -9,6 +9,7 @@
 """
 
 import functools
+import shlex
 
 RETRYABLE = frozenset(
     {"STORAGE_FULL", "BUSY", "IN_FLIGHT_LIMIT", "POLLING_FULL", "RATE_LIMITED", "LITE_TOPIC_QUOTA", "UNAVAILABLE"}
@@ -48,13 +49,29 @@ invalid = functools.partial(Refused, "INVALID_FIELD")
 
 
 def topic_not_found(name: str, field: str = "topic") -> Refused:
-    """The action is the command that creates the topic."""
-    return Refused("TOPIC_NOT_FOUND", f"there is no topic {name!r}", field=field, action=f"popmq topic create {name}")
+    """The action is the command that creates the topic, if a user can create it."""
+    return Refused("TOPIC_NOT_FOUND", f"there is no topic {name!r}", field=field, action=_topic_command(name))
 
 
 def group_not_found(name: str, field: str = "group") -> Refused:
     """The action is the command that creates the group."""
-    return Refused("GROUP_NOT_FOUND", f"there is no group {name!r}", field=field, action=f"popmq group create {name}")
+    return Refused("GROUP_NOT_FOUND", f"there is no group {name!r}", field=field, action=_create("group", name))
+
+
+def _topic_command(name: str) -> str:
+    """How a topic of this name is made. The prefixes and the name are those of model/message.py."""
+    if name.startswith("%DLQ%"):
+        return _create("group", name.removeprefix("%DLQ%"))  # a dead-letter topic is made with its group
+    if name.startswith("%RETRY%"):
+        return "name the topic itself: its retries are read with it"
+    if name == "TRANS_CHECK_MAX_TIME_TOPIC":
+        return "the broker makes it when it gives up the first half message: there is none yet"
+    return _create("topic", name)
+
+
+def _create(kind: str, name: str) -> str:
+    """A command line to paste. Behind `--` a name may begin with a dash."""
+    return f"popmq {kind} create {'-- ' if name.startswith('-') else ''}{shlex.quote(name)}"
 
 
 def bad_handle(field: str, why: str) -> Refused:
@@ -87,7 +104,7 @@ class NoRoom(Refused):
             "STORAGE_FULL",
             why,
             retry_after_ms=1000,
-            action="ack or delete messages, shorten a retention, free disk, or raise the limit (popmq max-size)",
+            action="ack or delete messages, shorten a retention, free disk, or raise the limit (`popmq max-size`)",
         )
 
 

@@ -1,12 +1,13 @@
 """`popmq topic …` and `popmq group …`."""
 
+import shlex
 from datetime import datetime
 
 import pytest
 
 import popmq
 from popmq.testing import Broker
-from tests.cli.conftest import Cli
+from tests.cli.conftest import Cli, Done
 
 
 def test_a_topic_lives_from_create_to_delete(run: Cli, broker: Broker) -> None:
@@ -115,3 +116,53 @@ def test_lists_are_lines_in_a_pipe(run: Cli, client: popmq.Client) -> None:
     heading, row = run("topic", "list").out.splitlines()
     assert heading.split("\t") == ["NAME", "TYPE", "QUEUES", "RETENTION", "CREATED"]
     assert row.split("\t")[:4] == ["orders", "NORMAL", "2", "3d after all groups"]
+
+
+def hint(done: Done) -> list[str]:
+    """The words behind `popmq` of the command line that an error tells to type."""
+    return shlex.split(done.err.splitlines()[1].rpartition("popmq ")[2])
+
+
+def test_the_hint_of_a_filter_conflict_replaces_the_filter(run: Cli, client: popmq.Client) -> None:
+    client.send("orders", [popmq.Message("a", tag="eu"), popmq.Message("b", tag="it's")])
+    client.pop("orders", "billing", tag="eu")
+    for option, expression in (("--tag", "it's || us"), ("--sql", "region = 'eu' AND amount > 100")):
+        refused = run("pop", "orders", "billing", option, expression)
+        assert refused.code == 1
+        assert run(*hint(refused)).code == 0
+        assert run("pop", "orders", "billing", option, expression).code == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("pop", "fresh", "billing"),
+        ("pop", "orders", "fresh"),
+        ("pop", "-x", "billing"),
+        ("peek", "%DLQ%mail", "billing"),
+    ],
+    ids=" ".join,
+)
+def test_the_hint_for_what_is_not_there_creates_it(run: Cli, client: popmq.Client, words: tuple[str, ...]) -> None:
+    words = ("--", *words) if "-x" in words else words
+    command, *names = [word for word in words if word != "--"]
+    refused = run(command, "--", *names)
+    assert refused.code == 1
+    assert run(*hint(refused)).code == 0
+    assert run(command, "--", *names).code == 0
+
+
+def test_no_hint_creates_a_topic_that_only_the_broker_creates(run: Cli, client: popmq.Client) -> None:
+    for name in ("TRANS_CHECK_MAX_TIME_TOPIC", "%RETRY%billing+orders"):
+        refused = run("send", name, "x")
+        assert refused.code == 1
+        assert "create" not in refused.err
+    assert "create" not in run("message", "TRANS_CHECK_MAX_TIME_TOPIC", "--id", "x").err
+
+
+def test_an_existing_topic_or_group_names_the_settings_that_differ(run: Cli, client: popmq.Client) -> None:
+    topic = run("topic", "create", "orders", "--queues", "7", "--type", "fifo")
+    assert "exists with other settings: queues is 2, not 7, type is NORMAL, not FIFO" in topic.err
+    group = run("group", "create", "billing", "--max-attempts", "5")
+    assert "exists with other settings: max_attempts is 3, not 5\n" in group.err
+    assert run(*hint(group)).code == 0

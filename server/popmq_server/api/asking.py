@@ -46,7 +46,7 @@ class AskingService:
                 "MESSAGE_NOT_FOUND",
                 f"queue {request.queue} of topic {topic!r} has no message at offset {offset}",
                 field="offset",
-                action="popmq message finds a message's place by its id or key",
+                action=f"find its place by its id or a key: popmq message {topic} --id ID",
             )
         message = delivered(Row(*page.rows[0])._replace(attempt=1), resource_of(topic), "NORMAL")
         code, text = await self._clients.verify(client_id, message)

@@ -125,7 +125,7 @@ def change(tx: Tx, command: ChangeInvisibleTime) -> list[tuple[int, bool] | Refu
                 raise invalid(
                     "an owner holds this message",
                     field=f"changes[{place}].handle",
-                    action="use RenewOwner, AckUpTo or ReleaseOwner",
+                    action="settle it through its owner (in Python: client.ack_up_to, release_owner)",
                 )
             if (found.ck.ck_id, found.bit) in seen:
                 raise invalid("this handle stands twice in the request", field=f"changes[{place}].handle")

@@ -67,7 +67,10 @@ def _find(tx: Tx, group_name: str, name: str, generation: int) -> tuple[Group, O
     owner = tx.state.owners.get((group.group_id, hash16(name)))
     if owner is None:
         raise Refused(
-            "OWNER_NOT_FOUND", f"group {group_name!r} has no owner {name!r}", field="owner", action="AttachOwner first"
+            "OWNER_NOT_FOUND",
+            f"group {group_name!r} has no owner {name!r}",
+            field="owner",
+            action="attach it first (in Python: client.attach_owner)",
         )
     if generation and generation < owner.generation:
         raise Refused(
@@ -406,7 +409,7 @@ def _check_limits(tx: Tx, command: Pop, ask: PopToken, group: Group, topic: Topi
         raise Refused(
             "IN_FLIGHT_LIMIT",
             f"owner {ask.owner!r} holds {owned} messages",
-            action="AckUpTo an epoch first",
+            action="ack an epoch of this owner first (in Python: client.ack_up_to)",
             retry_after_ms=IN_FLIGHT_RETRY_MS,
         )
     if quotas.pop_room(tx, group, topic) == 0:

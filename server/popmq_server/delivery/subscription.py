@@ -13,6 +13,7 @@ A group skips messages that do not match for good. Consumers of one group with d
 messages to each other. In Apache RocketMQ the last filter wins; PopMQ refuses a request with another filter.
 """
 
+import shlex
 from collections.abc import Iterable
 
 from popmq_server.commands import SetFilter
@@ -67,7 +68,7 @@ def expect_mode(tx: Tx, group: Group, topic: Topic, mode: str) -> None:
             "WRONG_CONSUME_MODE",
             f"group {group.name!r} reads topic {topic.name!r} by {now}, this request needs {mode}",
             field="group",
-            action="ask QueryAssignment how the group reads, or switch it with SetConsumeMode",
+            action=f"read it by {now}, or switch the group: popmq mode {topic.name} {group.name} {mode.lower()}",
         )
 
 
@@ -86,9 +87,16 @@ def filter_for(tx: Tx, group: Group, topic: Topic, asked: tuple[str, str] | None
             f"group {group.name!r} reads {own} of topic {topic.name!r}, this request asks for {wanted}",
             field="filter",
             action="use one filter in all consumers of a group, or replace it: "
-            f"popmq group update {group.name} --topic {topic.name} --filter …",
+            + _replacing(group.name, topic.name, wanted),
         )
     return own
+
+
+def _replacing(group: str, topic: str, wanted: Filter) -> str:
+    """The command that replaces a group's filter."""
+    if wanted.kind == "sql92":
+        return f"popmq group update {group} --sql {shlex.quote(f'{topic}={wanted.text}')}"
+    return f"popmq group update {group} --filter {shlex.quote(f'{topic}={wanted.text or EVERY_MESSAGE[1]}')}"
 
 
 def subscribe(tx: Tx, group: Group, topic: Topic, asked: tuple[str, str] | None, *, replace: bool = False) -> Filter:

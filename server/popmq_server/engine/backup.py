@@ -79,7 +79,7 @@ async def backup(
         raise Refused(
             "STORAGE_FULL",
             f"the backup was given up: {fault}",
-            action="take it again, faster (--rate) or at a quieter time, or give the broker more room (popmq max-size)",
+            action="take it again, faster (--rate) or at a quieter time, or raise the limit (`popmq max-size`)",
         ) from fault
     finally:
         watch.cancel()

@@ -172,7 +172,7 @@ def main(argv: list[str] | None = None) -> int:
     except Unsound as unsound:
         for sentence in unsound.sentences:
             print(sentence)
-        print(f"{unsound}: nothing was changed; popmq check tells them too", file=sys.stderr)
+        print(f"{unsound}: nothing was changed; `popmq check` reports them too", file=sys.stderr)
         return 1
     finally:
         if on_terminal:

@@ -27,7 +27,7 @@ from popmq_server.lite import lite_topics
 from popmq_server.model import fields
 from popmq_server.model.checkpoint import members_of
 from popmq_server.model.ids import GroupTopic
-from popmq_server.model.message import GIVE_UP_TOPIC, Outgoing, dead_letter_topic
+from popmq_server.model.message import DEAD_LETTER_PREFIX, GIVE_UP_TOPIC, Outgoing, dead_letter_topic
 from popmq_server.model.records import Group, Subscription, Sweep, Topic
 from popmq_server.sending import delay, placing, unique
 from popmq_server.state.space import GROW, entries_bytes, messages_bytes
@@ -143,12 +143,18 @@ def _named(tx: Tx, letters: Topic, offsets: tuple[int, ...], failures: list[Fail
     return Chosen(units, min(len(offsets), PIECE_LETTERS))
 
 
+def _show(letters: Topic) -> str:
+    """The command that shows what is there."""
+    group = letters.name.removeprefix(DEAD_LETTER_PREFIX)
+    return f"see: popmq dlq show {group}" if letters.is_dead_letter else f"see: popmq export {letters.name} -"
+
+
 def _not_there(letters: Topic, offset: int, how: str) -> Refused:
     return Refused(
         "MESSAGE_NOT_FOUND",
         f"the letter at offset {offset} of {letters.name!r} {how}",
         field="offsets",
-        action="look at the letters that are there: Browse, or popmq dlq show",
+        action=_show(letters),
     )
 
 
@@ -196,7 +202,7 @@ def _origin_of(tx: Tx, letter: Letter) -> Topic | Refused:
             "TOPIC_NOT_FOUND",
             f"topic {origin.topic!r} was deleted and made anew since this message died",
             field="topic",
-            action="read the letter with Browse, and send its message to the new topic",
+            action="read the dead letter (`popmq dlq show`), and send its message to the new topic",
         )
     return found
 
@@ -210,7 +216,7 @@ def _lite_origin(tx: Tx, parent: Topic, letter: Letter) -> Topic | Refused:
             "TOPIC_NOT_FOUND",
             f"lite topic {name!r} of topic {parent.name!r} was removed since this message died",
             field="topic",
-            action="read the letter with Browse, and send its message again",
+            action="read the dead letter (`popmq dlq show`), and send its message again",
         )
     return found
 

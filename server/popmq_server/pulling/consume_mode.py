@@ -33,7 +33,7 @@ def set_consume_mode(tx: Tx, command: SetConsumeMode) -> tuple[Subscription, boo
         raise invalid(
             f"group {group.name!r} has its position in topic {topic.name!r} already",
             field="start",
-            action="leave it out, or move the group with ResetOffsets",
+            action=f"leave it out, or move the group: popmq offsets reset {topic.name} {group.name} --to latest",
         )
     bind(tx, group, topic, command.start)
     before = tx.state.subscriptions.get(where, Subscription())

@@ -22,6 +22,14 @@ from popmq_server.storage.keys import U64, hash8
 from popmq_server.topics import quotas, topic
 
 _NONE = Extra()
+#: A type of topic that takes a field, for the hint that a topic without it gives.
+_TYPE_FOR = {
+    "message_group": "FIFO",
+    "priority": "PRIORITY",
+    "deliver_at_ms": "DELAY",
+    "delay_ms": "DELAY",
+    "transaction": "TRANSACTION",
+}
 
 
 def is_plain(found: Topic, messages: tuple[Outgoing, ...]) -> bool:
@@ -78,11 +86,15 @@ def _refusal(found: Topic, extra: Extra) -> Refused | None:
         wrong = "transaction", "needs a topic of another type, e.g. TRANSACTION"
     if wrong is None:
         return None
-    return invalid(
-        f"topic {found.name!r} has type {found.type}: {wrong[0]} {wrong[1]}",
-        field=wrong[0],
-        action=f"correct the message, or create a topic of that type (popmq topic create --type …) for {wrong[0]}",
-    )
+    why = f"topic {found.name!r} has type {found.type}: {wrong[0]} {wrong[1]}"
+    return invalid(why, field=wrong[0], action=_cure(found, wrong[0]))
+
+
+def _cure(found: Topic, field: str) -> str:
+    """The action for a field that the topic's type requires or does not allow."""
+    if found.type == "FIFO" and field == "message_group":
+        return "set message_group, or send to a topic of another type"
+    return f"unset {field}, or send to another topic: popmq topic create NAME --type {_TYPE_FOR[field]}"
 
 
 def _lite_refusal(found: Topic, extra: Extra) -> Refused | None:

@@ -61,7 +61,7 @@ def _check_types(topic: Topic, types: frozenset[str]) -> None:
         raise invalid(
             f"topic {topic.name!r} is of type {topic.type}, these messages are for {kinds}",
             field="type",
-            action="send to a topic of that type: popmq topic create --type …",
+            action=f"send to a topic of that type: popmq topic create NAME --type {min(types)}",
         )
 
 

@@ -44,16 +44,21 @@ def create_topic(tx: Tx, command: CreateTopic) -> tuple[Topic, bool]:
     """Returns (topic, whether it existed). A topic with other settings is refused: only an update changes settings."""
     found = tx.topic(command.name)
     if found is not None:
-        if tuple(getattr(found, field) for field in command._fields[1:]) != command[1:]:
+        if differing := _differing(found, command):
             raise Refused(
                 "ALREADY_EXISTS",
-                f"topic {command.name!r} exists with other settings: {found.type}, {found.queues} queues, retention "
-                f"{'by age ' if found.by_age else ''}{found.keep_ms} ms",
+                f"topic {command.name!r} exists with other settings: {differing}",
                 field="topic.name",
-                action=f"compare with: popmq topic describe {command.name}; update it, or name another",
+                action=f"update it, or name another; what it has: popmq topic describe {command.name}",
             )
         return found, True
     return _new_topic(tx, command), False
+
+
+def _differing(found: Topic | Group, wanted: CreateTopic | CreateGroup) -> str:
+    """The settings that a creation wants otherwise than they are, as a text; "" if there are none."""
+    pairs = [(field, getattr(found, field), getattr(wanted, field)) for field in wanted._fields]
+    return ", ".join(f"{field} is {has}, not {wants}" for field, has, wants in pairs if has != wants)
 
 
 def _new_topic(tx: Tx, settings: CreateTopic) -> Topic:
@@ -128,12 +133,12 @@ def create_group(tx: Tx, command: CreateGroup) -> tuple[Group, bool]:
     """Returns (group, whether it existed). A group with other settings is refused."""
     found = tx.group(command.name)
     if found is not None:
-        if found[1:-1] != tuple(command):
+        if differing := _differing(found, command):
             raise Refused(
                 "ALREADY_EXISTS",
-                f"group {command.name!r} exists with other settings",
+                f"group {command.name!r} exists with other settings: {differing}",
                 field="group.name",
-                action=f"compare with: popmq group describe {command.name}; update it, or name another",
+                action=f"update it, or name another; what it has: popmq group describe {command.name}",
             )
         return found, True
     group = Group(GroupId(tx.next("entity")), *command, tx.now_ms)

@@ -31,5 +31,5 @@ def test_a_start_is_refused_for_a_group_that_has_its_position_and_changes_nothin
     commit = rig.commit(ask.SetConsumeMode("t", "g", "PULL", 3, ("LATEST", 0)))
     refused = commit.results[0]
     assert (refusal(refused), refused.field, commit.wrote) == ("INVALID_FIELD", "start", False)
-    assert "ResetOffsets" in refused.action
+    assert "popmq offsets reset t g" in refused.action
     assert (rig.numbers().mode, committed(rig)) == ("POP", [0])

@@ -6,6 +6,7 @@
 Each call runs as pieces of some milliseconds, with other commands in between; the loops over the pieces are here.
 """
 
+import shlex
 from collections.abc import Iterable
 
 from google.protobuf.message import Message
@@ -165,7 +166,10 @@ def _named(request: pb.RedriveDeadLettersRequest) -> tuple[list[int], frozenset[
 def _no_letter(message_id: str, group: str) -> Refused:
     what = f"group {group!r} has no dead letter" if group else "there is no given-up message"
     return Refused(
-        "MESSAGE_NOT_FOUND", f"{what} with the id {message_id!r}", field="message_ids", action="ask why: popmq why ID"
+        "MESSAGE_NOT_FOUND",
+        f"{what} with the id {message_id!r}",
+        field="message_ids",
+        action=f"ask why: popmq why {shlex.quote(message_id)}",
     )
 
 

@@ -38,7 +38,7 @@ class TimingService:
             raise invalid(
                 "this is not a recall handle, or it is damaged",
                 field="recall_handle",
-                action="pass it exactly as Send or EndTransaction gave it",
+                action="pass it exactly as the answer that named it did",
             )
         message_id = await self._engine.execute(Recall(topic, handle))
         self._served("Recall", topic, 1)

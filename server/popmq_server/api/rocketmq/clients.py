@@ -176,7 +176,7 @@ class Clients:
                 "CLIENT_NOT_FOUND",
                 f"no official RocketMQ 5 client {client_id!r} has a stream to this broker",
                 field="client_id",
-                action="popmq sessions lists the clients",
+                action="see the clients that are connected: popmq sessions",
             )
         answer = self._questions[nonce] = asyncio.get_running_loop().create_future()
         try:

@@ -1,0 +1,24 @@
+"""Whether the command line understands what a document or a hint tells its reader to type."""
+
+import click
+
+from popmq_cli.commands import popmq as command_line
+
+
+def understand(words: list[str]) -> None:
+    """Parses the words behind `popmq`, without running anything. Raises click.UsageError for what it would refuse."""
+    command, words = resolve(words)
+    command.make_context(command.name or "", list(words))
+
+
+def resolve(words: list[str]) -> tuple[click.Command, list[str]]:
+    """The command that the first words name, and the others. Raises click.UsageError for a name that is none."""
+    command: click.Command = command_line
+    context = click.Context(command_line)
+    while isinstance(command, click.Group) and words:
+        name, *words = words
+        found = command.get_command(context, name)
+        if found is None:
+            raise click.UsageError(f"there is no command {name!r}")
+        command = found
+    return command, words
