@@ -3,19 +3,38 @@
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 from popmq._calls import Call, moment_ms, ms
 from popmq.errors import InvalidField
-from popmq.topic import Group, LiteTopics, Quota, Retention, Start, Subscription, Topic
+from popmq.topic import Group, LiteTopics, Permission, Quota, Retention, Start, Subscription, Topic, TopicType
 from popmq_proto.v1 import popmq_pb2 as pb
 
 # ── Topics ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def create_topic(topic: Topic) -> Call[Topic]:
-    """Creates a topic; succeeds when it exists with the same settings."""
-    return Call("Admin.CreateTopic", pb.CreateTopicRequest(topic=_topic_row(topic)), _read_its_topic)
+def create_topic(
+    name: str,
+    queues: int | None,
+    type: str,
+    retention: Retention | None,
+    quota: Quota | None,
+    unique_ids: float,
+    lite: LiteTopics | None,
+    permission: str,
+) -> Call[Topic]:
+    """Creates a topic; succeeds when it exists with the same settings. Raises InvalidField."""
+    row = pb.Topic(
+        name=name,
+        type=enum_of(pb.TopicType, type, "topic.type"),
+        queues=_queues(queues),
+        retention=_retention_row(retention or Retention()),
+        quota=_quota_row(quota or Quota()),
+        unique_ids_ms=ms(unique_ids),
+        lite=_lite_row(lite),
+        permission=enum_of(pb.Permission, permission, "topic.permission"),
+    )
+    return Call("Admin.CreateTopic", pb.CreateTopicRequest(topic=row), _read_its_topic)
 
 
 def update_topic(
@@ -30,7 +49,7 @@ def update_topic(
     """Replaces what is given of what may change."""
     row = pb.Topic(
         name=name,
-        queues=queues or 0,
+        queues=_queues(queues),
         retention=None if retention is None else _retention_row(retention),
         quota=None if quota is None else _quota_row(quota),
         unique_ids_ms=None if unique_ids is None else ms(unique_ids),
@@ -38,6 +57,18 @@ def update_topic(
         permission=None if permission is None else enum_of(pb.Permission, permission, "topic.permission"),
     )
     return Call("Admin.UpdateTopic", pb.UpdateTopicRequest(topic=row), _read_its_topic)
+
+
+def _queues(queues: int | None) -> int:
+    """A number of queues as the contract has it, where 0 leaves the number to the broker. Raises InvalidField."""
+    if queues is not None and queues < 1:
+        raise InvalidField(
+            f"a topic has at least one queue, not {queues}",
+            code="INVALID_FIELD",
+            field="topic.queues",
+            action="give 1 to 1024, or leave it out",
+        )
+    return queues or 0
 
 
 def get_topic(name: str) -> Call[Topic]:
@@ -64,19 +95,6 @@ def purge_topic(name: str) -> Call[int]:
     return Call("Admin.PurgeTopic", pb.PurgeTopicRequest(name=name), lambda reply, _: int(reply.dropped))
 
 
-def _topic_row(topic: Topic) -> pb.Topic:
-    return pb.Topic(
-        name=topic.name,
-        type=enum_of(pb.TopicType, topic.type, "topic.type"),
-        queues=topic.queues,
-        retention=_retention_row(topic.retention),
-        quota=_quota_row(topic.quota),
-        unique_ids_ms=ms(topic.unique_ids),
-        lite=_lite_row(topic.lite),
-        permission=enum_of(pb.Permission, topic.permission, "topic.permission"),
-    )
-
-
 def _retention_row(retention: Retention) -> pb.Retention:
     return pb.Retention(by_age=retention.by_age, keep_ms=ms(retention.keep), max_bytes=retention.max_bytes)
 
@@ -93,14 +111,14 @@ def _read_topic(row: pb.Topic) -> Topic:
     kept = row.retention
     return Topic(
         row.name,
-        pb.TopicType.Name(row.type),
+        cast(TopicType, pb.TopicType.Name(row.type)),
         row.queues,
         Retention(kept.keep_ms / 1000, kept.by_age, kept.max_bytes),
         row.created_ms,
         same_names(Quota, row.quota),
         row.unique_ids_ms / 1000,
         LiteTopics(row.lite.topics_max, row.lite.ttl_ms / 1000) if row.HasField("lite") else None,
-        pb.Permission.Name(row.permission or pb.READ_WRITE),
+        cast(Permission, pb.Permission.Name(row.permission or pb.READ_WRITE)),
     )
 
 

@@ -19,6 +19,7 @@ class CallRetries:
         self._retry = retry
         self._deadline = now + call.wait + limit
         self._wait_until = now + call.wait
+        self._reach_until = now + retry.reach
         self._before: PopMQError | None = None
         self.count = 0
         self.uncertain = False  # an earlier try may have been carried out, though its answer was lost
@@ -41,6 +42,7 @@ class CallRetries:
         if not error.retryable or self._call.once or self.count == self._retry.tries:
             raise error
         pause = self._retry.pause(self.count, error.retry_after)
-        if now + pause >= self._deadline:
+        give_up = self._reach_until if isinstance(error, Unavailable) else self._deadline
+        if now + pause >= min(give_up, self._deadline):
             raise error
         return pause

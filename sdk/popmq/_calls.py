@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 from popmq._reason import clip
+from popmq.duration import Duration, seconds_of
 from popmq.errors import BY_CODE, HandleLapsed, InvalidField, PartlyRefused, PopMQError
 from popmq.message import DeadLetter, Delivery, DeliveryGuard, Referable, TraceContext
 from popmq.topic import Assignment, Session
@@ -51,9 +52,9 @@ class Popped:
     replay: bool
 
 
-def ms(seconds: float) -> int:
-    """Seconds as whole milliseconds."""
-    return round(seconds * 1000)
+def ms(duration: Duration) -> int:
+    """A duration as whole milliseconds. Raises InvalidField."""
+    return round((duration if type(duration) is float else seconds_of(duration)) * 1000)
 
 
 def moment_ms(moment: datetime | float) -> int:
@@ -110,7 +111,7 @@ def pop(
     client_id: str,
     max_messages: int,
     wait: float,
-    invisible: float | None,
+    invisible: Duration | None,
     queues: Sequence[int],
     max_bytes: int,
     attempt_id: str,
@@ -215,12 +216,12 @@ def ack(group: str, handles: Sequence[str]) -> Call[list[Any]]:
     return Call("Broker.Ack", pb.AckRequest(group=group, handles=handles), read, "settle")
 
 
-def extend(handle: str, invisible: float) -> pb.InvisibleTimeChange:
+def extend(handle: str, invisible: Duration) -> pb.InvisibleTimeChange:
     """The lease ends `invisible` seconds from now."""
     return pb.InvisibleTimeChange(handle=handle, extend=pb.Extend(invisible_ms=ms(invisible)))
 
 
-def release(handle: str, delay: float | None, count: bool, reason: str) -> pb.InvisibleTimeChange:
+def release(handle: str, delay: Duration | None, count: bool, reason: str) -> pb.InvisibleTimeChange:
     """Given back: visible after `delay` seconds, None for the group's backoff."""
     change = pb.Release(uncounted=not count, reason=clip(reason), delay_ms=None if delay is None else ms(delay))
     return pb.InvisibleTimeChange(handle=handle, release=change)

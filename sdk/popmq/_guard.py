@@ -1,16 +1,27 @@
 """What `with delivery:` does in both clients: it settles a delivery by how its handler ended."""
 
 import logging
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 from popmq._outcome import ACK, Outcome, Release
 from popmq._reason import reason_of
+from popmq.errors import InvalidField
 from popmq.message import Delivery
 
 log = logging.getLogger("popmq.consumer")
 
 
 OnError = Literal["log", "raise"]
+
+
+def check_on_error(on_error: str) -> None:
+    """Raises InvalidField for a word that is none of OnError: it would count as "log"."""
+    if on_error not in get_args(OnError):
+        raise InvalidField(
+            f"on_error {on_error!r} is neither {' nor '.join(map(repr, get_args(OnError)))}",
+            code="INVALID_FIELD",
+            field="on_error",
+        )
 
 
 class Ticket(Protocol):

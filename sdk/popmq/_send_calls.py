@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from popmq._calls import ENTRIES_MAX, Call, error_of, moment_ms, ms, read_delivery
+from popmq.duration import seconds_of
 from popmq.errors import InvalidField, PopMQError
-from popmq.message import BODY_TYPES, DELAY_LEVELS, Body, Message, SendReceipt, wrong_body
+from popmq.message import BODY_TYPES, Body, Message, SendReceipt, wrong_body
 from popmq.transaction import Resolution, TransactionCheck
 from popmq_proto.v1 import popmq_pb2 as pb
 
@@ -97,7 +98,7 @@ def _add_rare(row: pb.Message, message: Message) -> None:
     if message.deliver_at is not None:
         row.deliver_at_ms = moment_ms(message.deliver_at)
     if message.delay:
-        row.delay_ms = _delay_ms(message.delay)
+        row.delay_ms = ms(seconds_of(message.delay, "delay"))
     if message.priority:
         row.priority = message.priority
     if message.transaction:
@@ -107,19 +108,6 @@ def _add_rare(row: pb.Message, message: Message) -> None:
     if message.trace_context:
         row.trace_context.traceparent = message.trace_context.traceparent
         row.trace_context.tracestate = message.trace_context.tracestate
-
-
-def _delay_ms(delay: float | str) -> int:
-    if isinstance(delay, str):
-        if delay not in DELAY_LEVELS:
-            raise InvalidField(
-                f"{delay!r} is no delay",
-                code="INVALID_FIELD",
-                field="delay",
-                action=f"give seconds, or one of {', '.join(DELAY_LEVELS)}",
-            )
-        delay = DELAY_LEVELS[delay]
-    return ms(delay)
 
 
 def encoding_of(name: str) -> Any:

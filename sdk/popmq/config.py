@@ -1,5 +1,6 @@
 """Timeouts and retries of a client. Durations are seconds."""
 
+import math
 import random
 from dataclasses import dataclass
 
@@ -48,12 +49,14 @@ class Retry:
 
     The pause before try n + 1 is drawn evenly from 0 to min(`longest`, `first` × 2ⁿ⁻¹), so that the clients of a broker
     that restarts do not come back in step ("full jitter"), and is never shorter than what the broker asks for.
-    `tries` bounds their number; 1 = never try again, 0 = only the timeout does.
+    `tries` bounds their number; 1 = never try again, 0 = only the timeout does. `reach`: seconds after which a call
+    that no broker answers is given up although its timeout is longer.
     """
 
     first: float = 0.05
     longest: float = 1.0
     tries: int = 0
+    reach: float = math.inf
 
     def pause(self, tried: int, retry_after: float = 0.0) -> float:
         """Seconds before the next try, after `tried` ≥ 1 tries."""

@@ -2,14 +2,15 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Protocol, Self
 
 from popmq._outcome import ACK, Outcome, Reject, Release
+from popmq.duration import Duration, seconds_or_none
 
-#: The delays that have a name, in seconds: what `Message.delay` takes by name.
+#: The levels of delay that RocketMQ has, by name, in seconds. `Message.delay` takes any duration.
 DELAY_LEVELS: Mapping[str, float] = {
     **{f"{count}s": float(count) for count in (1, 5, 10, 30)},
     **{f"{count}m": count * 60.0 for count in (*range(1, 11), 20, 30)},
@@ -48,7 +49,7 @@ class Message:
         Message(b"…", key="AA1", tag="AA")
         Message("text")                                  # as UTF-8
         Message.json({"flight": 1}, key="AA1")           # any value that JSON has; `delivery.json()` reads it
-        Message("later", delay="10m")                    # or seconds; or deliver_at=datetime(2030, 1, 1, tzinfo=UTC)
+        Message("later", delay="90s")    # or seconds, or a timedelta; or deliver_at=datetime(2030, 1, 1, tzinfo=UTC)
 
     The broker stores it byte for byte and never looks into `body` (1 byte – 4 MiB). Any other type of body is a
     TypeError. What it may ask for depends on the
@@ -64,7 +65,7 @@ class Message:
     message_id: str = ""  # ≤ 128 bytes, unique in its topic; empty: the client makes one
     message_group: str = ""  # FIFO topics: messages of one message group keep their order; ≤ 64 bytes
     deliver_at: datetime | float | None = None  # not before this time, or seconds since 1970 UTC; past: at once
-    delay: float | str = 0.0  # instead: so many seconds after it was stored, or a name of DELAY_LEVELS
+    delay: Duration = 0.0  # instead: so long after it was stored: seconds, a timedelta, or "90s", "1h30m"
     priority: int = 0  # PRIORITY topics: higher first, from 0
     transaction: bool = False  # a half message, invisible until it is committed: see `client.transaction`
     encoding: str = ""  # how the body is encoded: GZIP, ZSTD, LZ4, ZLIB, or as it is
@@ -138,9 +139,9 @@ class Delivery(Referable):
     """One message, leased to this client until `invisible_until`.
 
     As a context manager it guards its handler: leaving acks the message; an exception releases it with backoff and
-    tells the broker the error's text; meanwhile its lease is renewed. A delivery of an AsyncClient takes `async with`,
-    or `with` where nothing needs to be awaited. Deliveries of `browse`, `peek` and `look_up` have no handle and nothing
-    to guard.
+    reports the error's text to the broker; meanwhile its lease is renewed. A delivery of an AsyncClient takes
+    `async with`, or `with` where nothing needs to be awaited. Deliveries of `browse`, `peek` and `look_up` have no
+    handle and nothing to guard; a pickled one has a handle for `client.ack`, and no guard.
     """
 
     body: bytes
@@ -196,12 +197,12 @@ class Delivery(Referable):
         """Finishes it, in the background; `client.ack` waits for the broker."""
         self._settle(ACK)
 
-    def release(self, delay: float | None = None, *, count: bool = True, reason: str = "") -> None:
-        """Gives it back, in the background: visible after `delay` seconds (None: the group's backoff).
+    def release(self, delay: Duration | None = None, *, count: bool = True, reason: str = "") -> None:
+        """Releases it, in the background: visible after `delay`, such as 90 or "90s" (None: the group's backoff).
 
         `count` false: this attempt does not count. `reason` (≤ 4 KiB) stays with the message.
         """
-        self._settle(Release(delay, count, reason))
+        self._settle(Release(seconds_or_none(delay, "delay"), count, reason))
 
     def reject(self, reason: str = "") -> None:
         """Sends it to the dead-letter topic, in the background. `reason`: ≤ 4 KiB."""
@@ -209,8 +210,18 @@ class Delivery(Referable):
 
     def _settle(self, outcome: Outcome) -> None:
         if self._guard is None:
-            raise RuntimeError("this delivery holds no lease: only deliveries of pop and consume can be settled")
+            raise RuntimeError(
+                "this delivery has no client that settles it: it was browsed, or was pickled (then use client.ack)"
+            )
         self._guard.settle(self, outcome)
+
+    def __copy__(self) -> Self:
+        return self  # it never changes, as a tuple
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled without its guard, which belongs to the client of this process: `client.ack(delivery)` settles it."""
+        values = [getattr(self, each.name) for each in fields(self) if each.name != "_guard"]
+        return type(self), tuple(values)
 
     def __enter__(self) -> Self:
         if self._guard:

@@ -9,6 +9,11 @@ from typing import Literal
 #: time; a number is seconds since 1970 UTC.
 Start = Literal["earliest", "latest"] | datetime | float
 
+#: What the messages of a topic may ask for: see Topic.
+TopicType = Literal["NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "LITE"]
+#: What clients may do with a topic: see Topic.
+Permission = Literal["READ_WRITE", "READ_ONLY", "WRITE_ONLY", "NO_ACCESS"]
+
 DEFAULT_KEEP_S = 72 * 3600.0
 DEFAULT_EXPIRY_S = 90 * 86_400.0
 
@@ -56,7 +61,7 @@ class Topic:
     """
 
     name: str
-    type: str = "NORMAL"
+    type: TopicType = "NORMAL"
     queues: int = 8
     retention: Retention = Retention()
     created_ms: int = 0
@@ -64,7 +69,7 @@ class Topic:
     unique_ids: float = 0.0  # seconds in which a message id is stored once; 0: ids are not compared
     lite: LiteTopics | None = None  # LITE topics
     # READ_WRITE, READ_ONLY (nobody sends), WRITE_ONLY (nobody pops or pulls), NO_ACCESS: refused with Forbidden.
-    permission: str = "READ_WRITE"
+    permission: Permission = "READ_WRITE"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """Shared by all commands that call a broker: connection options, output, errors and exit codes."""
 
 import functools
+import math
 import os
 import re
 import sys
@@ -12,15 +13,16 @@ import click
 
 import popmq
 from popmq import errors
+from popmq.duration import seconds_of
 from popmq_cli import exits
+from popmq_cli.moments import moment_of
 from popmq_cli.output import Output
 
 DEFAULT_ENDPOINT = "127.0.0.1:8081"
 DEFAULT_TIMEOUT_S = 5.0
-
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
-_UNITS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
-
+#: How long to try an endpoint where no broker answers, unless --timeout says so: a broker that was started in the line
+#: before is there by then, and a wrong port is reported soon.
+REACH_S = 2.0
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)(B|KiB|MiB|GiB|TiB)?")
 _POWERS = {"B": 0, "": 0, "KiB": 1, "MiB": 2, "GiB": 3, "TiB": 4}
@@ -39,12 +41,10 @@ class Duration(FloatType):
     name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        if isinstance(value, int | float):
-            return float(value)
-        found = _DURATION.findall(value)
-        if not found or "".join(number + unit for number, unit in found) != value:
+        try:
+            return seconds_of(value)
+        except errors.InvalidField:
             self.fail(f"{value!r} is no duration: write 90, 1.5s, 250ms, 10m, 1h30m or 3d", param, ctx)
-        return sum(float(number) * _UNITS[unit] for number, unit in found)
 
 
 class Size(IntType):
@@ -63,22 +63,26 @@ class Size(IntType):
 
 
 class Moment(MomentType):
-    """A time from "2026-01-31T12:00" (local) or "2026-01-31T12:00+00:00"."""
+    """A time: see popmq_cli/moments.py. `ahead`: whether a bare duration lies ahead of now, and not before it."""
 
     name = "time"
+
+    def __init__(self, ahead: bool = False) -> None:
+        self._ahead = ahead
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
         if isinstance(value, datetime):
             return value
         try:
-            return datetime.fromisoformat(value)
-        except ValueError:
-            self.fail(f"{value!r} is no time: write 2026-01-31, 2026-01-31T12:00 or 2026-01-31T12:00+00:00", param, ctx)
+            return moment_of(value, datetime.now().astimezone(), self._ahead)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
 DURATION = Duration()
 SIZE = Size()
 MOMENT = Moment()
+LATER = Moment(ahead=True)
 
 
 _CONNECTION = (
@@ -102,7 +106,7 @@ def connection_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def connect(given: dict[str, Any], timeout: float) -> popmq.Client:
+def connect(given: dict[str, Any], timeout: float | None) -> popmq.Client:
     """A client by the options of the command, then of `popmq`, then the environment. Raises PopMQError."""
     shared: dict[str, Any] = click.get_current_context().obj or {}
 
@@ -114,7 +118,8 @@ def connect(given: dict[str, Any], timeout: float) -> popmq.Client:
         secret = _secret(path)
     return popmq.Client(
         value("endpoint") or DEFAULT_ENDPOINT,
-        timeouts=popmq.Timeouts.all(timeout),
+        timeouts=popmq.Timeouts.all(DEFAULT_TIMEOUT_S if timeout is None else timeout),
+        retry=popmq.Retry(reach=REACH_S if timeout is None else math.inf),
         tls=value("tls") not in (None, False, "", "0"),
         tls_ca=value("tls_ca"),
         access_key=value("access_key"),
@@ -139,12 +144,11 @@ def asks(function: Callable[..., Any]) -> Callable[..., Any]:
     @click.option(
         "--timeout",
         type=DURATION,
-        default=DEFAULT_TIMEOUT_S,
         metavar="DURATION",
-        help=f"How long to try to reach the broker.  [default: {DEFAULT_TIMEOUT_S:g}s]",
+        help=f"How long a call may take.  [default: {DEFAULT_TIMEOUT_S:g}s; {REACH_S:g}s where no broker answers]",
     )
     @functools.wraps(function)
-    def command(as_json: bool, timeout: float, **arguments: Any) -> None:
+    def command(as_json: bool, timeout: float | None, **arguments: Any) -> None:
         shared: dict[str, Any] = click.get_current_context().obj or {}
         output = Output(as_json or shared.get("as_json", False))
         given = {name: arguments.pop(name) for name in CONNECTION}
@@ -178,6 +182,9 @@ def by_topic(values: Sequence[str], option: str) -> dict[str, str]:
 
 
 def sure(question: str, yes: bool) -> None:
-    """Asks for confirmation on a terminal; aborts on no."""
-    if not yes and sys.stdin.isatty():
-        click.confirm(question, abort=True, err=True)
+    """Asks for confirmation; aborts on no. A script has nobody to ask, and must say --yes."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise click.UsageError(f"{question} Nobody can be asked outside a terminal: add --yes.")
+    click.confirm(question, abort=True, err=True)

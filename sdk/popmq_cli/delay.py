@@ -6,15 +6,16 @@ from datetime import datetime
 import click
 
 import popmq
-from popmq_cli.asking import MOMENT, asks
-from popmq_cli.output import Output, Row, moment, seconds
+from popmq_cli.asking import LATER, asks
+from popmq_cli.moments import moment
+from popmq_cli.output import Output, Row, seconds
 
 COLUMNS = ["TOPIC", "MESSAGE", "DUE", "IN#", "STORED", "RECALL HANDLE"]
 
 
 @click.command()
 @click.argument("topic", default="")
-@click.option("--until", type=MOMENT, metavar="TIME", help="Only what is due before: 2026-01-31T12:00.")
+@click.option("--until", type=LATER, metavar="TIME", help="Only what is due before: 2026-01-31T12:00, 10m.")
 @click.option("--max", "most", type=click.IntRange(1, 4096), default=100, show_default=True, help="Show so many.")
 @asks
 def delayed(client: popmq.Client, output: Output, topic: str, until: datetime | None, most: int) -> None:

@@ -4,7 +4,8 @@ import click
 
 import popmq
 from popmq_cli.asking import asks, sure
-from popmq_cli.output import Output, moment, text_of
+from popmq_cli.moments import moment
+from popmq_cli.output import Output, text_of
 
 BODY_SHOWN_MAX = 500
 
@@ -108,7 +109,7 @@ def _show(delivery: popmq.Delivery) -> None:
     if letter:
         click.echo(f"  from     {letter.topic}, queue {letter.queue} offset {letter.offset}")
         click.echo(
-            f"  died     {moment(letter.dead_ms)} UTC after {letter.attempts} attempts, last by {letter.last_client}"
+            f"  died     {moment(letter.dead_ms)} after {letter.attempts} attempts, last by {letter.last_client}"
         )
         first, *rest = letter.reason.splitlines() or ["no reason given"]
         click.echo(f"  reason   {first}")

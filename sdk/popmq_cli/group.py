@@ -8,7 +8,8 @@ import click
 
 import popmq
 from popmq_cli.asking import DURATION, asks, by_topic, sure
-from popmq_cli.output import Output, Row, moment, seconds
+from popmq_cli.moments import moment, moment_of
+from popmq_cli.output import Output, Row, seconds
 
 COLUMNS = ["NAME", "ATTEMPTS#", "LEASE#", "SHARE#", "CREATED"]
 STATS_COLUMNS = ["TOPIC", "READY#", "IN FLIGHT#", "RETRY#", "BACKOFF#", "WAITING#", "DEAD#", "ACKED#", "FILTERED#"]
@@ -226,6 +227,6 @@ def start_of(text: str, option: str) -> popmq.topic.Start:
     if text in ("earliest", "latest"):
         return text  # type: ignore[return-value]
     try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        raise click.BadParameter(f'{text!r} is neither "earliest", "latest" nor a time', param_hint=option) from None
+        return moment_of(text, datetime.now().astimezone())
+    except ValueError as error:
+        raise click.BadParameter(f'neither "earliest" nor "latest", and {error}', param_hint=option) from None

@@ -7,7 +7,8 @@ import click
 
 import popmq
 from popmq_cli.asking import MOMENT, asks, filter_options
-from popmq_cli.output import Output, Row, heading, moment, show_body
+from popmq_cli.moments import moment
+from popmq_cli.output import Output, Row, heading, show_body
 
 SESSION_COLUMNS = ["CLIENT", "GROUP", "TOPICS", "IN FLIGHT#", "LAST SEEN"]
 
@@ -17,7 +18,7 @@ SESSION_COLUMNS = ["CLIENT", "GROUP", "TOPICS", "IN FLIGHT#", "LAST SEEN"]
 @click.option("--id", "message_id", default="", help="The message id.")
 @click.option("--key", default="", help="One of its keys.")
 @click.option("--max", "most", type=click.IntRange(1, 4096), default=32, show_default=True, help="Show so many.")
-@click.option("--since", type=MOMENT, metavar="TIME", help="Stored at this time or later.")
+@click.option("--since", type=MOMENT, metavar="TIME", help="Stored at this time or later: 2026-01-31T12:00, 1h (ago).")
 @click.option("--until", type=MOMENT, metavar="TIME", help="Stored at this time or before.")
 @asks
 def message(
@@ -36,7 +37,8 @@ def message(
     Examples:
       popmq message orders --key AA1
       popmq message orders --id 0f3a-1 --json
-      popmq message %DLQ%billing --key AA1 --since 2026-01-31
+      popmq message %DLQ%billing --key AA1 --since 1h
+      popmq message orders --key AA1 --since "yesterday 18:00"
     """
     if bool(message_id) == bool(key):
         raise click.UsageError("look up by --id or by --key")
@@ -93,7 +95,7 @@ def _show(output: Output, deliveries: Sequence[popmq.Delivery]) -> None:
         return
     for delivery in deliveries:
         attempt = f"attempt {delivery.attempt}" if delivery.attempt else ""
-        line = heading(delivery, attempt, f"stored {moment(delivery.stored_ms)} UTC")
+        line = heading(delivery, attempt, f"stored {moment(delivery.stored_ms)}")
         click.secho(f"{delivery.message_id} · {line}", fg="cyan")
         show_body(delivery.body)
 

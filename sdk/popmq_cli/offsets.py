@@ -7,7 +7,8 @@ import click
 import popmq
 from popmq_cli.asking import MOMENT, asks, sure
 from popmq_cli.group import SUBSCRIPTION_COLUMNS, start_of, subscription_row
-from popmq_cli.output import Output, Row, moment, size
+from popmq_cli.moments import moment
+from popmq_cli.output import Output, Row, size
 
 COLUMNS = ["QUEUE#", "FIRST#", "NEXT#", "COMMITTED#", "LEFT#", "BYTES#", "ALL GROUPS#", "LAST READ"]
 
@@ -20,7 +21,12 @@ def offsets() -> None:
 @offsets.command()
 @click.argument("topic")
 @click.argument("group", default="")
-@click.option("--at", type=MOMENT, metavar="TIME", help="Also the first offset stored at this time or later.")
+@click.option(
+    "--at",
+    type=MOMENT,
+    metavar="TIME",
+    help="Also the first offset stored at this time or later: 2026-01-31T12:00, 1h (ago).",
+)
 @asks
 def show(client: popmq.Client, output: Output, topic: str, group: str, at: datetime | None) -> None:
     """Offsets of each queue of TOPIC, and where GROUP stands.
@@ -43,7 +49,7 @@ def show(client: popmq.Client, output: Output, topic: str, group: str, at: datet
 @offsets.command()
 @click.argument("topic")
 @click.argument("group")
-@click.option("--to", help='"earliest", "latest", or a time like 2026-01-31T12:00.')
+@click.option("--to", help='"earliest", "latest", or a time: 2026-01-31T12:00, 1h (ago).')
 @click.option("--queue", "queues", multiple=True, metavar="QUEUE=OFFSET", help="Only this queue; as often as needed.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @asks
@@ -57,8 +63,8 @@ def reset(
     \b
     Examples:
       popmq offsets reset orders billing --to earliest --yes
-      popmq offsets reset orders billing --to 2026-01-31T12:00
-      popmq offsets reset orders billing --queue 0=100 --queue 1=250
+      popmq offsets reset orders billing --to 1h --yes
+      popmq offsets reset orders billing --queue 0=100 --queue 1=250 --yes
     """
     if (to is None) == (not queues):
         raise click.UsageError("say where to: --to, or --queue for some queues")
@@ -91,7 +97,7 @@ def clone(client: popmq.Client, output: Output, topic: str, from_group: str, gro
 @click.argument("group")
 @click.argument("mode", type=click.Choice(["POP", "PULL"], case_sensitive=False), required=False)
 @click.option("--share-number", type=click.IntRange(0), default=0, help="For this topic; 0: the group's.")
-@click.option("--start", help='Where a new group begins: "earliest", "latest", or a time like 2026-01-31T12:00.')
+@click.option("--start", help='Where a new group begins: "earliest", "latest", or a time: 2026-01-31T12:00, 1h (ago).')
 @asks
 def mode(
     client: popmq.Client,

@@ -8,7 +8,7 @@ import dataclasses
 import json
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, TypeVar
 
 import click
@@ -80,9 +80,12 @@ class Output:
         from rich.table import Table
         from rich.text import Text
 
-        table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+        look: Any = {"title_justify": "left", "title_style": "bold", "box": box.SIMPLE_HEAD, "pad_edge": False}
+        table = Table(title=title, padding=(0, 1, 0, 0), **look)
         for column in columns:
-            table.add_column(column.removesuffix("#"), justify="right" if column.endswith("#") else "left")
+            # In a narrow terminal only names are folded: a number in two lines would be read as two numbers.
+            name, number = column.removesuffix("#"), column.endswith("#")
+            table.add_column(name, justify="right" if number else "left", no_wrap=number, overflow="fold")
         for row in rows:
             # Text, not str: a client id may hold what rich would take for markup.
             cells = zip(columns, row, strict=True)
@@ -158,11 +161,6 @@ def text_of(body: bytes) -> str | None:
 def counted(count: int, noun: str) -> str:
     """A number with its noun: "1 message", "2 messages"."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
-
-
-def moment(ms: int) -> str:
-    """A time as a human reads it, in UTC; "–" for none."""
-    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S") if ms else "–"
 
 
 def seconds(value: float) -> str:

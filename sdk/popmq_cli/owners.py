@@ -4,7 +4,8 @@ import click
 
 import popmq
 from popmq_cli.asking import asks, sure
-from popmq_cli.output import Output, counted, moment
+from popmq_cli.moments import moment
+from popmq_cli.output import Output, counted
 
 COLUMNS = ["GROUP", "OWNER", "GENERATION#", "ACKED EPOCH#", "TOKENS#", "MESSAGES#", "LEASED UNTIL", "LAST SEEN"]
 

@@ -7,7 +7,8 @@ import click
 
 import popmq
 from popmq_cli.asking import DURATION, asks, filter_options
-from popmq_cli.output import Output, heading, moment, show_body
+from popmq_cli.moments import moment
+from popmq_cli.output import Output, heading, show_body
 
 #: Messages a pop: one request and one lease for so many at most.
 BATCH = 256
@@ -40,7 +41,8 @@ def pop(
 ) -> None:
     """Lease messages and print them.
 
-    With --ack it prints bodies, a line each. Without, messages stay leased, and come back unless somebody settles them
+    With --ack it prints bodies, a line each, and finishes them; when the reader of a pipe ends, what it did not get is
+    visible again at once. Without, messages stay leased, and come back unless somebody settles them
     by the handle that is printed: see `popmq ack`, `extend`, `release`, `reject`. The first pop of a group in a topic
     fixes its filter; `popmq group update --filter` replaces it.
 
@@ -59,9 +61,14 @@ def pop(
         return client.pop(topic, group, size, wait, invisible, queues, tag=tag, sql=sql, lite_topics=lite_topics)
 
     for batch in _batches(lease, most, wait):
-        _print(output, batch, ack)
-        sys.stdout.flush()  # printed before it is acked: a pipe that broke loses nothing
-        if ack:
+        try:
+            _print(output, batch, ack)
+            sys.stdout.flush()
+        except BaseException:
+            # The reader of a pipe has gone (head), or Ctrl-C: nobody has read them all, others may have them at once.
+            client.release(batch, delay=0.0, count=False, reason="not printed")
+            raise
+        if ack:  # printed before it is acked: a pipe that broke loses nothing
             client.ack(batch)
         count += len(batch)
     if not count:
@@ -87,7 +94,7 @@ def _print(output: Output, batch: Sequence[popmq.Delivery], ack: bool) -> None:
         return
     for delivery in batch:
         if not ack:
-            leased = f"leased until {moment(delivery.invisible_until_ms)} UTC"
+            leased = f"leased until {moment(delivery.invisible_until_ms)}"
             click.secho(heading(delivery, f"attempt {delivery.attempt}", leased), fg="cyan")
             click.echo(f"handle  {delivery.handle}")
         show_body(delivery.body)

@@ -6,7 +6,8 @@ import click
 
 import popmq
 from popmq_cli.asking import asks
-from popmq_cli.output import Output, moment, seconds
+from popmq_cli.moments import moment
+from popmq_cli.output import Output, seconds
 
 COLUMNS = ["GROUP", "TOPIC", "KIND", "BY", "UNDONE#", "POPPED", "DUE", "LEFT#"]
 

@@ -11,7 +11,7 @@ from typing import IO, Any
 import click
 
 import popmq
-from popmq_cli.asking import DURATION, MOMENT, asks
+from popmq_cli.asking import DURATION, LATER, asks
 from popmq_cli.output import Output, counted
 
 #: Messages a request: large enough for one fsync to carry many, small enough for the progress to move.
@@ -31,7 +31,9 @@ BATCH = 500
 @click.option("--message-group", default="", help="FIFO topics: what keeps its order.")
 @click.option("--lite-topic", default="", help="LITE topics: the lite topic; made if it is not there.")
 @click.option("--delay", type=DURATION, default=0.0, metavar="DURATION", help="Visible so long after it was stored.")
-@click.option("--deliver-at", type=MOMENT, metavar="TIME", help="Not visible before: 2026-01-31T12:00.")
+@click.option(
+    "--deliver-at", type=LATER, metavar="TIME", help='Not visible before: 2026-01-31T12:00, 10m, "tomorrow 9:00".'
+)
 @click.option("--priority", type=click.IntRange(0), default=0, help="PRIORITY topics: higher first.")
 @click.option("--property", "properties", multiple=True, metavar="NAME=VALUE", help="As often as needed.")
 @asks
@@ -61,6 +63,7 @@ def send(
       popmq send letters --message-group customer-7 first second
       popmq send chats --lite-topic alice "how are you?"
       popmq send mail --delay 10m "good morning" --json | jq -r .recall_handle
+      popmq send mail --deliver-at "tomorrow 9:00" "good morning"
     """
     if messages and source:
         raise click.UsageError("give messages as arguments or with --file, not both")

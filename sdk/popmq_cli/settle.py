@@ -8,7 +8,8 @@ import click
 
 import popmq
 from popmq_cli.asking import DURATION, asks
-from popmq_cli.output import Output, moment
+from popmq_cli.moments import moment
+from popmq_cli.output import Output
 
 
 def handles(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -104,4 +105,4 @@ def _tell(output: Output, handles: list[str], results: list[popmq.InvisibleTimeR
         )
         return
     for result in results:
-        output.said("dead-lettered" if result.dead_lettered else f"visible at {moment(result.visible_ms)} UTC")
+        output.said("dead-lettered" if result.dead_lettered else f"visible at {moment(result.visible_ms)}")

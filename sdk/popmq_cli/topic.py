@@ -8,8 +8,10 @@ import click
 
 import popmq
 from popmq_cli.asking import DURATION, SIZE, asks, sure
-from popmq_cli.output import Output, Row, counted, moment, seconds, size
+from popmq_cli.moments import moment
+from popmq_cli.output import Output, Row, counted, seconds, size
 
+QUEUES = click.IntRange(1, 1024)
 COLUMNS = ["NAME", "TYPE", "QUEUES#", "RETENTION", "CREATED"]
 PERMISSIONS = click.Choice(["READ_WRITE", "READ_ONLY", "WRITE_ONLY", "NO_ACCESS"], case_sensitive=False)
 TYPES = click.Choice(["NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "LITE"], case_sensitive=False)
@@ -50,10 +52,10 @@ def settings(function: Callable[..., Any]) -> Callable[..., Any]:
 @topic.command()
 @click.argument("name")
 @click.option("--type", "kind", type=TYPES, default="NORMAL", show_default=True, help="What messages may ask for.")
-@click.option("--queues", type=int, default=0, help="1–1,024.  [default: 8; PRIORITY 10]")
+@click.option("--queues", type=QUEUES, metavar="N", help="1–1,024.  [default: 8; PRIORITY 10; LITE 1]")
 @settings
 @asks
-def create(client: popmq.Client, output: Output, name: str, kind: str, queues: int, **given: Any) -> None:
+def create(client: popmq.Client, output: Output, name: str, kind: Any, queues: int | None, **given: Any) -> None:
     """Make a topic. One that exists with the same settings is fine, so that scripts may run twice.
 
     Names have letters, digits, `_`, `-` and `.`, at most 127. What a group has not finished is kept, whatever --keep
@@ -69,7 +71,7 @@ def create(client: popmq.Client, output: Output, name: str, kind: str, queues: i
       popmq topic create chats --type LITE --lite-ttl 12h
       popmq topic create mail --type DELAY --quota-send 100 --quota-message 64KiB
     """
-    permission = given["permission"] or "READ_WRITE"
+    permission: Any = given["permission"] or "READ_WRITE"
     retention, quota, unique_ids, lite = _changed(popmq.Topic(name), given)
     made = client.create_topic(name, queues, kind, retention, quota, unique_ids or 0.0, lite, permission)
     output.done(f"topic {made.name}: {made.queues} queues", made)
@@ -77,7 +79,7 @@ def create(client: popmq.Client, output: Output, name: str, kind: str, queues: i
 
 @topic.command()
 @click.argument("name")
-@click.option("--queues", type=int, help="Upwards only, and not of FIFO topics.")
+@click.option("--queues", type=QUEUES, metavar="N", help="Upwards only, and not of FIFO topics.")
 @settings
 @asks
 def update(client: popmq.Client, output: Output, name: str, queues: int | None, **given: Any) -> None:
@@ -163,7 +165,7 @@ def purge(client: popmq.Client, output: Output, name: str, yes: bool) -> None:
     \b
     Examples:
       popmq topic purge orders --yes
-      popmq topic purge %DLQ%billing
+      popmq topic purge %DLQ%billing --yes
     """
     client.get_topic(name)
     sure(f"Drop every message of topic {name}?", yes)

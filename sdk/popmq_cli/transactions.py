@@ -6,7 +6,8 @@ import popmq
 from popmq.transaction import Resolution
 from popmq_cli.asking import asks, sure
 from popmq_cli.dlq import show_redriven
-from popmq_cli.output import Output, Row, moment
+from popmq_cli.moments import moment
+from popmq_cli.output import Output, Row
 
 COLUMNS = ["TOPIC", "MESSAGE", "TRANSACTION", "STORED", "CHECKS#", "NEXT CHECK"]
 GIVE_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"

@@ -6,12 +6,11 @@ message … in orders, queue 3 offset 17
     2026-11-21 01:02:10.002  +6.88s   popped    attempt 1 · worker-1 · until 01:03:10
 """
 
-from datetime import UTC, datetime
-
 import click
 
 import popmq
 from popmq_cli.asking import asks
+from popmq_cli.moments import exact
 from popmq_cli.output import Output, seconds
 
 #: Green: done. Yellow: somebody has it, or will get it. Red: it was given up. States and events share the words.
@@ -71,7 +70,7 @@ def why(client: popmq.Client, output: Output, message_id: str, topic: str, group
 def _show(message_id: str, life: popmq.MessageLife) -> None:
     place = f"queue {life.queue} offset {life.offset}" if life.place == "stored" else life.place
     click.echo(f"{click.style(message_id, bold=True)} in {click.style(life.topic, bold=True)}, {place}")
-    click.echo(f"  stored {_time(life.stored_ms)} UTC{f', due {_time(life.due_ms)} UTC' if life.due_ms else ''}")
+    click.echo(f"  stored {exact(life.stored_ms)}{f', due {exact(life.due_ms)}' if life.due_ms else ''}")
     if life.place == "stored" and not life.groups:
         click.echo("  no group reads this topic")
     for group in life.groups:
@@ -100,7 +99,7 @@ def _line(event: popmq.LifeEvent, before_ms: int) -> str:
         f"until {_until(event)}" if event.until_ms else "",
         next(iter(event.reason.splitlines()), ""),
     ]
-    when = _time(event.time_ms) if event.time_ms else f"{'–':23}"
+    when = exact(event.time_ms) if event.time_ms else f"{'–':23}"
     passed = click.style(f"{f'+{seconds(passed_ms / 1000)}' if passed_ms else '':9}", dim=True)
     what = click.style(f"{event.what:10}", fg=colour)
     told = " · ".join(detail for detail in details if detail)
@@ -109,10 +108,5 @@ def _line(event: popmq.LifeEvent, before_ms: int) -> str:
 
 def _until(event: popmq.LifeEvent) -> str:
     """The end of a lease, without its day if that is the event's."""
-    until, now = _time(event.until_ms), _time(event.time_ms)
+    until, now = exact(event.until_ms), exact(event.time_ms)
     return until[11:] if until[:10] == now[:10] else until
-
-
-def _time(ms: int) -> str:
-    """A time to the millisecond, in UTC."""
-    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]

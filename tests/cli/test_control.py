@@ -16,7 +16,7 @@ def test_a_topic_lives_from_create_to_delete(run: Cli, broker: Broker) -> None:
     assert made.objects[0]["retention"] == {"keep": 5400.0, "by_age": True, "max_bytes": 0}
     assert run("topic", "update", "logs", "--queues", "4").err == "topic logs: 4 queues, 1h 30m by age\n"
     assert [(each["name"], each["queues"]) for each in run("topic", "list", "--json").objects] == [("logs", 4)]
-    assert run("topic", "delete", "logs").code == 0
+    assert run("topic", "delete", "logs", "--yes").code == 0
     assert run("topic", "list", "--json").objects == []
 
 
@@ -97,7 +97,7 @@ def test_a_group_lives_from_create_to_delete(run: Cli, broker: Broker) -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["group", "create", "mail", "--start", "yesterday"],
+        ["group", "create", "mail", "--start", "someday"],
         ["group", "create", "mail", "--invisible", "soon"],
         ["group", "create", "mail", "--backoff", "10s,later"],
         ["topic", "create"],
@@ -166,3 +166,30 @@ def test_an_existing_topic_or_group_names_the_settings_that_differ(run: Cli, cli
     group = run("group", "create", "billing", "--max-attempts", "5")
     assert "exists with other settings: max_attempts is 3, not 5\n" in group.err
     assert run(*hint(group)).code == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("topic", "delete", "orders"),
+        ("topic", "purge", "orders"),
+        ("group", "delete", "billing"),
+        ("dlq", "redrive", "billing"),
+        ("offsets", "reset", "orders", "billing", "--to", "latest"),
+        ("owners", "release", "billing", "nightly"),
+    ],
+    ids=" ".join,
+)
+def test_outside_a_terminal_what_destroys_needs_yes(run: Cli, client: popmq.Client, words: tuple[str, ...]) -> None:
+    done = run(*words)
+    assert done.code == 2
+    assert "add --yes" in done.err
+    assert [topic.name for topic in client.list_topics()] == ["orders"]
+
+
+def test_a_topic_without_queues_is_refused(run: Cli, client: popmq.Client) -> None:
+    for command in ("create", "update"):
+        assert run("topic", command, "orders", "--queues", "0").code == 2
+    for change in (client.create_topic, client.update_topic):
+        with pytest.raises(popmq.errors.InvalidField, match="at least one queue"):
+            change("orders", queues=0)

@@ -3,8 +3,10 @@
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import click
@@ -16,6 +18,8 @@ from popmq import errors
 from popmq.testing import Broker
 from popmq_cli import exits
 from popmq_cli.commands import popmq as command_line
+from popmq_cli.output import Output
+from popmq_cli.stats import GROUP_COLUMNS
 from popmq_server.embedded import EmbeddedBroker
 from tests.cli.conftest import PROGRAM, Cli
 
@@ -210,3 +214,16 @@ def flip_a_byte(path: Path, mark: bytes) -> None:
     raw = bytearray(path.read_bytes())
     raw[raw.rindex(mark)] ^= 1
     path.write_bytes(raw)
+
+
+def test_a_table_fits_a_hundred_columns_and_folds_only_names(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    numbers = tuple(100_000 + number for number in range(10))
+    name = "a-rather-long-name-of-a-group"
+    Output(False).table("Groups", GROUP_COLUMNS, [(name, name, *numbers)])
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out).splitlines()
+    assert max(len(line) for line in lines) <= 100
+    assert all(any(str(number) in line for line in lines) for number in numbers)

@@ -95,7 +95,7 @@ def test_message_group_and_priority_are_sent(run: Cli, client: popmq.Client) -> 
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["send", "mail", "x", "--deliver-at", "tomorrow"],
+        ["send", "mail", "x", "--deliver-at", "someday"],
         ["delayed", "--until", "soon"],
         ["recall", "mail"],
         ["transactions", "commit"],

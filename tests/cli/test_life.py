@@ -18,14 +18,14 @@ def test_why_tells_a_life_as_a_time_line(run: Cli, client: popmq.Client, popmq_c
     text = run("why", "m1").out
     heading, stored, _, group, explanation, *events = text.splitlines()
     assert heading == f"m1 in orders, queue {delivery.queue} offset {delivery.offset}"
-    assert stored == "  stored 2023-11-14 22:13:20.000 UTC"
+    assert stored == "  stored 2023-11-14T22:13:20.000Z"
     assert group == "  billing · dead"
     assert explanation.strip()
     popped = next(line for line in events if "popped" in line)
-    assert popped.startswith("  ● 2023-11-14 22:13:20.000")
+    assert popped.startswith("  ● 2023-11-14T22:13:20.000Z")
     assert f"attempt 1 · {client.client_id} · until 22:14:20.000" in popped
     released = next(number for number, line in enumerate(events) if "released" in line)
-    assert "2023-11-14 22:13:21.500  +1.5s" in events[released]
+    assert "2023-11-14T22:13:21.500Z  +1.5s" in events[released]
     assert "ValueError: not today" in events[released]
     assert events[released + 1].startswith("  │")
     assert events[released + 1].endswith("  line two")
@@ -100,7 +100,7 @@ def test_dead_letters_are_delivered_again(run: Cli, client: popmq.Client) -> Non
     assert run("dlq", "redrive", "billing", "--offset", "1").err == "1 redriven\n"
     some = run("dlq", "redrive", "billing", "--id", "a", "--id", "x")
     assert (some.code, some.err.splitlines()[0]) == (4, "1 redriven")
-    assert run("dlq", "redrive", "billing", "--topic", "orders", "--json").objects[0]["redriven"] == 1
+    assert run("dlq", "redrive", "billing", "--topic", "orders", "--yes", "--json").objects[0]["redriven"] == 1
     assert sorted(delivery.text() for delivery in client.pop("orders", "billing")) == ["a", "b", "c"]
     assert run("dlq", "list", "--json").objects == []
     assert run("dlq", "redrive", "nobody").code == 1
@@ -109,6 +109,6 @@ def test_dead_letters_are_delivered_again(run: Cli, client: popmq.Client) -> Non
 def test_a_topic_is_purged(run: Cli, client: popmq.Client) -> None:
     client.send("orders", ["a", "b"])
     client.pop("orders", "billing", 1)
-    assert run("topic", "purge", "orders").err == "2 messages of orders dropped\n"
+    assert run("topic", "purge", "orders", "--yes").err == "2 messages of orders dropped\n"
     assert run("peek", "orders", "billing", "--json").objects == []
     assert run("topic", "purge", "nowhere").code == 1

@@ -77,6 +77,6 @@ def test_an_owner_is_listed_and_released(run: Cli, client: popmq.Client) -> None
     (shown,) = run("owners", "list", "--json").objects
     assert (shown["owner"], shown["generation"], shown["messages"]) == ("nightly", owner.generation, 2)
     assert run("owners", "list", "billing").out.splitlines()[1].startswith("billing\tnightly\t")
-    assert run("owners", "release", "billing", "nightly").err == "2 messages of nightly released\n"
+    assert run("owners", "release", "billing", "nightly", "--yes").err == "2 messages of nightly released\n"
     assert len(client.pop("orders", "billing")) == 2
-    assert run("owners", "release", "billing", "nobody").code == 1
+    assert run("owners", "release", "billing", "nobody", "--yes").code == 1

@@ -1,6 +1,7 @@
 """`popmq send`, `pop`, and what settles: ack, extend, release, reject."""
 
 import base64
+import errno
 from pathlib import Path
 
 import pytest
@@ -111,7 +112,7 @@ def test_extend_release_and_reject_say_what_became_of_the_message(
     extended = run("extend", "billing", first, "--invisible", "10m", "--json").objects
     assert extended == [{"handle": first, "visible_ms": popmq_clock.now_ms() + 600_000, "dead_lettered": False}]
     released = run("release", "billing", second, "--delay", "0", "--uncounted", "--reason", "not now")
-    assert released.err.startswith("visible at 2023-11-14 22:13:20 UTC")
+    assert released.err.startswith("visible at 2023-11-14T22:13:20Z")
     assert run("reject", "billing", third, "--reason", "not JSON").err == "dead-lettered\n"
     (again,) = client.pop("orders", "billing")
     assert (again.body, again.attempt) == (b"b", 1)
@@ -129,3 +130,24 @@ def test_a_delivery_that_is_over_is_refused_and_one_of_many_partly(run: Cli, cli
     partly = run("ack", "billing", first, second)
     assert partly.code == 4
     assert "1 of 2 entries were refused" in partly.err
+
+
+def test_what_the_reader_of_a_pipe_did_not_get_is_visible_again(
+    run: Cli, client: popmq.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.send("orders", ["a", "b"])
+
+    def broken(*_arguments: object) -> None:
+        raise BrokenPipeError(errno.EPIPE, "the reader has gone")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("popmq_cli.pop._print", broken)
+        assert run("pop", "orders", "billing", "--max", "9", "--ack").code == 1
+    assert [(delivery.body, delivery.attempt) for delivery in client.pop("orders", "billing")] == [(b"a", 1), (b"b", 1)]
+
+
+def test_a_message_may_be_delivered_at_a_relative_time(run: Cli, client: popmq.Client) -> None:
+    client.create_topic("mail", type="DELAY")
+    (sent,) = run("send", "mail", "x", "--deliver-at", "tomorrow 9:00", "--json").objects
+    assert sent["recall_handle"]
+    assert run("send", "mail", "x", "--deliver-at", "soon").code == 2

@@ -57,13 +57,13 @@ def test_offsets_are_shown_moved_and_cloned(run: Cli, client: popmq.Client) -> N
     assert lines[2].split("\t")[4:7] == ["0", "0 B", "0"]
     (first, _) = run("offsets", "show", "orders", "--at", "2020-01-01", "--json").objects
     assert (first["max_offset"], first["committed"], first["at_timestamp"]) == (3, -1, 0)
-    assert run("offsets", "clone", "orders", "billing", "audit").out == "QUEUE\tOFFSET\n0\t2\n1\t0\n"
-    (moved,) = run("offsets", "reset", "orders", "billing", "--queue", "0=1", "--json").objects
+    assert run("offsets", "clone", "orders", "billing", "audit", "--yes").out == "QUEUE\tOFFSET\n0\t2\n1\t0\n"
+    (moved,) = run("offsets", "reset", "orders", "billing", "--queue", "0=1", "--yes", "--json").objects
     assert moved["offsets"]["0"] == 1
     assert [delivery.text() for delivery in client.pop("orders", "billing")] == ["b", "c"]
     run("offsets", "reset", "orders", "billing", "--to", "earliest", "--yes")
     assert len(client.pop("orders", "billing")) == 3
-    run("offsets", "reset", "orders", "billing", "--to", "latest")
+    run("offsets", "reset", "orders", "billing", "--to", "latest", "--yes")
     assert client.pop("orders", "billing") == []
 
 

@@ -28,8 +28,9 @@ from popmq._calls import InvisibleTimeResult, all_or_raise
 from popmq._clock import Clock, SystemClock
 from popmq._connection import connection
 from popmq._consume_options import ConsumeOptions
-from popmq._guard import Guard, OnError
+from popmq._guard import Guard, OnError, check_on_error
 from popmq.config import DEFAULT_ENDPOINT, Retry, Timeouts
+from popmq.duration import Duration, seconds_of, seconds_or_none
 from popmq.errors import PopMQError
 from popmq.message import Body, Delivery, Message, SendReceipt
 from popmq.stats import ClientStats
@@ -157,8 +158,8 @@ class AsyncClient(AsyncAdmin, AsyncTransactions, AsyncSubscriptions, AsyncInspec
         topic: str,
         group: str,
         max_messages: int = 32,
-        wait: float = 0.0,
-        invisible: float | None = None,
+        wait: Duration = 0.0,
+        invisible: Duration | None = None,
         queues: Sequence[int] = (),
         max_bytes: int = 0,
         attempt_id: str = "",
@@ -167,9 +168,10 @@ class AsyncClient(AsyncAdmin, AsyncTransactions, AsyncSubscriptions, AsyncInspec
         sql: str | None = None,
         lite_topics: Sequence[str] = (),
     ) -> list[Delivery]:
-        """Leases up to `max_messages` (1–4,096), waiting up to `wait` seconds (≤ 60) when there are none.
+        """Leases up to `max_messages` (1–4,096), waiting up to `wait` (≤ 60 s) when there are none.
 
-        `invisible`: seconds of the lease, 1 s – 12 h; None: the group's own. `queues`: empty for all. `max_bytes`
+        Durations are seconds, a timedelta, or a text such as "90s".
+        `invisible`: length of the lease, 1 s – 12 h; None: the group's own. `queues`: empty for all. `max_bytes`
         bounds the answer, ≤ 16 MiB; 0 = 3 MiB. A pop repeated with its `attempt_id` (≤ 64 bytes) returns the same
         messages that are not done yet; the SDK makes one for its own retries. An empty list is not an error.
         `tag` ("a || b") or `sql` ("region = 'eu' AND amount > 100") filters: the first pop fixes the filter of the
@@ -185,7 +187,7 @@ class AsyncClient(AsyncAdmin, AsyncTransactions, AsyncSubscriptions, AsyncInspec
             group,
             client_id=self.client_id,
             max_messages=max_messages,
-            wait=wait,
+            wait=seconds_of(wait, "wait"),
             invisible=invisible,
             queues=queues,
             max_bytes=max_bytes,
@@ -202,13 +204,13 @@ class AsyncClient(AsyncAdmin, AsyncTransactions, AsyncSubscriptions, AsyncInspec
         group: str,
         *,
         max_messages: int = 256,
-        wait: float = 20.0,
-        invisible: float | None = None,
+        wait: Duration = 20.0,
+        invisible: Duration | None = None,
         queues: Sequence[int] = (),
         on_error: OnError = "log",
         confirm: bool = False,
         max_in_hand: int = 1000,
-        until_idle: float | None = None,
+        until_idle: Duration | None = None,
         tag: str | None = None,
         sql: str | None = None,
         lite_topics: Sequence[str] = (),
@@ -224,18 +226,19 @@ class AsyncClient(AsyncAdmin, AsyncTransactions, AsyncSubscriptions, AsyncInspec
         Messages of one message group come one after another: the next one when the last is settled, also with several
         workers. When one fails, those behind it come again behind it; other message groups go on.
         """
+        check_on_error(on_error)
         wanted = _calls.filter_row(tag, sql)
         options = ConsumeOptions(
             topic,
             group,
             max_messages,
-            wait,
-            invisible,
+            seconds_of(wait, "wait"),
+            seconds_or_none(invisible, "invisible"),
             queues,
             on_error,
             confirm,
             max_in_hand,
-            until_idle,
+            seconds_or_none(until_idle, "until_idle"),
             wanted,
             tuple(lite_topics),
         )
@@ -254,16 +257,16 @@ class AsyncClient(AsyncAdmin, AsyncTransactions, AsyncSubscriptions, AsyncInspec
 
     @overload
     async def extend(  # type: ignore[overload-overlap]
-        self, deliveries: Handle, invisible: float = 60.0, *, group: str = ""
+        self, deliveries: Handle, invisible: Duration = 60.0, *, group: str = ""
     ) -> InvisibleTimeResult: ...
 
     @overload
     async def extend(
-        self, deliveries: Iterable[Handle], invisible: float = 60.0, *, group: str = ""
+        self, deliveries: Iterable[Handle], invisible: Duration = 60.0, *, group: str = ""
     ) -> list[InvisibleTimeResult]: ...
 
     async def extend(
-        self, deliveries: Handle | Iterable[Handle], invisible: float = 60.0, *, group: str = ""
+        self, deliveries: Handle | Iterable[Handle], invisible: Duration = 60.0, *, group: str = ""
     ) -> InvisibleTimeResult | list[InvisibleTimeResult]:
         """Ends leases `invisible` seconds from now (1 s – 12 h), be that later or sooner; the handle lives on.
 
@@ -276,14 +279,20 @@ class AsyncClient(AsyncAdmin, AsyncTransactions, AsyncSubscriptions, AsyncInspec
 
     @overload
     async def release(  # type: ignore[overload-overlap]
-        self, deliveries: Handle, delay: float | None = None, count: bool = True, reason: str = "", *, group: str = ""
+        self,
+        deliveries: Handle,
+        delay: Duration | None = None,
+        count: bool = True,
+        reason: str = "",
+        *,
+        group: str = "",
     ) -> InvisibleTimeResult: ...
 
     @overload
     async def release(
         self,
         deliveries: Iterable[Handle],
-        delay: float | None = None,
+        delay: Duration | None = None,
         count: bool = True,
         reason: str = "",
         *,
@@ -293,7 +302,7 @@ class AsyncClient(AsyncAdmin, AsyncTransactions, AsyncSubscriptions, AsyncInspec
     async def release(
         self,
         deliveries: Handle | Iterable[Handle],
-        delay: float | None = None,
+        delay: Duration | None = None,
         count: bool = True,
         reason: str = "",
         *,

@@ -129,13 +129,15 @@ class Worker:
         self._stopped = False
 
     def bind(self) -> None:
-        """Remembers the loop to run in, so that other threads may wake it."""
+        """Remembers the loop to run in, so that other threads may wake it, and starts it if it was woken before."""
         self._loop = asyncio.get_running_loop()
+        if self._woken.is_set():
+            self.wake()
 
     def wake(self) -> None:
-        """Runs a step soon; starts the worker if it is not running."""
+        """Runs a step soon; starts the worker if it is not running. Without an event loop yet, `bind` starts it."""
         self._woken.set()
-        if self._task is None and not self._stopped:
+        if self._task is None and not self._stopped and (self._loop or _running_loop()):
             _in_loop(self._loop, self._start)
 
     def run_now(self) -> None:

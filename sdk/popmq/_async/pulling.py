@@ -11,9 +11,10 @@ from popmq._async.pull_consumer import AsyncPullConsumer
 from popmq._async.share import EveryQueue, GroupShare, Share
 from popmq._async.wire import Wire
 from popmq._calls import InvisibleTimeResult, all_or_raise, filter_row
-from popmq._guard import OnError
+from popmq._guard import OnError, check_on_error
 from popmq._pull_calls import PULL_MESSAGES
 from popmq._pull_options import PullOptions, check_strategy
+from popmq.duration import Duration, seconds_of, seconds_or_none
 from popmq.message import Delivery
 from popmq.process_queue import FlowControl
 from popmq.pull import Pulled, QueueLocks, Strategy
@@ -117,10 +118,10 @@ class AsyncPulling:
         queues: Sequence[int] = (),
         orderly: bool = False,
         max_messages: int = PULL_MESSAGES,
-        wait: float = 15.0,
+        wait: Duration = 15.0,
         flow: FlowControl | None = None,
         on_error: OnError = "log",
-        until_idle: float | None = None,
+        until_idle: Duration | None = None,
     ) -> AsyncPullConsumer:
         """Deliveries of this consumer's share of the topic's queues, until stopped; guard each with its `with`.
 
@@ -144,10 +145,10 @@ class AsyncPulling:
             queues,
             orderly,
             max_messages,
-            wait,
+            seconds_of(wait, "wait"),
             flow or FlowControl(),
             on_error,
-            until_idle,
+            seconds_or_none(until_idle, "until_idle"),
         )
         return self._pulling(options, GroupShare(self._wire, self._parts.heartbeats, self.client_id, options))
 
@@ -160,10 +161,10 @@ class AsyncPulling:
         sql: str | None = None,
         start: Start = "earliest",
         max_messages: int = PULL_MESSAGES,
-        wait: float = 15.0,
+        wait: Duration = 15.0,
         flow: FlowControl | None = None,
         on_error: OnError = "log",
-        until_idle: float | None = None,
+        until_idle: Duration | None = None,
     ) -> AsyncPullConsumer:
         """Every message of a topic, to every consumer that reads it so; the broker keeps nothing of it.
 
@@ -181,15 +182,16 @@ class AsyncPulling:
             (),
             False,
             max_messages,
-            wait,
+            seconds_of(wait, "wait"),
             flow or FlowControl(),
             on_error,
-            until_idle,
+            seconds_or_none(until_idle, "until_idle"),
         )
         file = None if offsets is None else Path(offsets)
         return self._pulling(options, EveryQueue(self._wire, options, file))
 
     def _pulling(self, options: PullOptions, share: Share) -> AsyncPullConsumer:
+        check_on_error(options.on_error)
         consumer = AsyncPullConsumer(self._parts, options, share)
         self._pull_consumers.add(consumer)
         return consumer

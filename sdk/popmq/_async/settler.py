@@ -14,7 +14,7 @@ from popmq._calls import Call
 from popmq._clock import Clock
 from popmq._leased_batches import Batch
 from popmq._outcome import Ack, Outcome, Release
-from popmq.errors import PopMQError
+from popmq.errors import HandleLapsed, PopMQError
 from popmq.message import Delivery
 
 log = logging.getLogger("popmq.consumer")
@@ -125,6 +125,12 @@ class Settler:
             error = result if isinstance(result, PopMQError) else None
             if ticket is not None:
                 ticket.resolve(error)
+            elif isinstance(error, HandleLapsed):
+                log.warning(
+                    "an outcome of group %s came too late and changes nothing: its delivery was settled before, or its "
+                    "lease ran out and the message comes again",
+                    group,
+                )
             elif error is not None:
                 log.warning("the broker refused an outcome of group %s, its message comes back: %s", group, error)
 

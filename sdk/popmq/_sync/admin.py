@@ -6,8 +6,20 @@ from collections.abc import Callable, Sequence
 from popmq import _admin_calls, _inspection_calls
 from popmq._backup import Backup, Told
 from popmq._sync.wire import Wire
+from popmq.duration import Duration, seconds_of, seconds_or_none
 from popmq.stats import StoreStats
-from popmq.topic import DEFAULT_EXPIRY_S, Group, LiteTopics, Quota, Retention, Start, Subscription, Topic
+from popmq.topic import (
+    DEFAULT_EXPIRY_S,
+    Group,
+    LiteTopics,
+    Permission,
+    Quota,
+    Retention,
+    Start,
+    Subscription,
+    Topic,
+    TopicType,
+)
 from popmq_proto.v1 import popmq_pb2 as pb
 
 
@@ -19,22 +31,24 @@ class Admin:
     def create_topic(
         self,
         name: str,
-        queues: int = 0,
-        type: str = "NORMAL",
+        queues: int | None = None,
+        type: TopicType = "NORMAL",
         retention: Retention | None = None,
         quota: Quota | None = None,
         unique_ids: float = 0.0,
         lite: LiteTopics | None = None,
-        permission: str = "READ_WRITE",
+        permission: Permission = "READ_WRITE",
     ) -> Topic:
-        """Makes a topic of 1–1,024 queues; 0: 8 of them, and 10 in a PRIORITY topic. Its type never changes.
+        """Makes a topic of 1–1,024 queues; None: 8 of them, 10 in a PRIORITY topic, 1 in a LITE one.
+
+        The type of a topic never changes.
 
         `type`: NORMAL, FIFO, DELAY, TRANSACTION, PRIORITY, LITE: see Topic. `retention` None: 72 h after every group
         is done. `unique_ids`: seconds, ≤ 24 h, in which a message id is stored once; 0: ids are not compared.
         `lite`: of a LITE topic; None: as usual. `permission`: see Topic. Raises AlreadyExists, InvalidField.
         """
-        topic = Topic(name, type, queues, retention or Retention(), 0, quota or Quota(), unique_ids, lite, permission)
-        return self._wire.run(_admin_calls.create_topic(topic))
+        call = _admin_calls.create_topic(name, queues, type, retention, quota, unique_ids, lite, permission)
+        return self._wire.run(call)
 
     def update_topic(
         self,
@@ -44,7 +58,7 @@ class Admin:
         quota: Quota | None = None,
         unique_ids: float | None = None,
         lite: LiteTopics | None = None,
-        permission: str | None = None,
+        permission: Permission | None = None,
     ) -> Topic:
         """Changes what is given; queues only upwards, and not of FIFO topics. Raises TopicNotFound, InvalidField."""
         call = _admin_calls.update_topic(name, queues, retention, quota, unique_ids, lite, permission)
@@ -73,8 +87,8 @@ class Admin:
         self,
         name: str,
         max_attempts: int = 17,
-        backoff: Sequence[float] = (),
-        invisible: float = 60.0,
+        backoff: Sequence[Duration] = (),
+        invisible: Duration = 60.0,
         share_number: int = 0,
         start: Start = "earliest",
         exclusive_owner: bool = False,
@@ -85,7 +99,7 @@ class Admin:
         consume_enable: bool = True,
         subscription_expiry: float = DEFAULT_EXPIRY_S,
     ) -> Group:
-        """Makes a group. `backoff`: seconds before attempt 2, 3, …; empty: 10 s, 30 s, 1 min … 2 h.
+        """Makes a group. `backoff`: delays before attempt 2, 3, …; empty: 10 s, 30 s, 1 min … 2 h.
 
         `invisible`: the lease of a pop that asks for none. `share_number` n ≥ 1: each queue is shared by 1 + n clients.
         `start`: where it begins in each topic, fixed when it first names the topic. `in_flight_max`: leased messages in
@@ -96,8 +110,8 @@ class Admin:
         group = Group(
             name,
             max_attempts,
-            backoff,
-            invisible,
+            [seconds_of(delay, "backoff") for delay in backoff],
+            seconds_of(invisible, "invisible"),
             share_number,
             start,
             exclusive_owner,
@@ -114,8 +128,8 @@ class Admin:
         self,
         name: str,
         max_attempts: int | None = None,
-        backoff: Sequence[float] | None = None,
-        invisible: float | None = None,
+        backoff: Sequence[Duration] | None = None,
+        invisible: Duration | None = None,
         share_number: int | None = None,
         start: Start | None = None,
         exclusive_owner: bool | None = None,
@@ -129,8 +143,8 @@ class Admin:
         """Changes what is given. Raises GroupNotFound, InvalidField."""
         changes = {
             "max_attempts": max_attempts,
-            "backoff": backoff,
-            "invisible": invisible,
+            "backoff": None if backoff is None else [seconds_of(delay, "backoff") for delay in backoff],
+            "invisible": seconds_or_none(invisible, "invisible"),
             "share_number": share_number,
             "start": start,
             "exclusive_owner": exclusive_owner,

@@ -15,7 +15,7 @@ from popmq._outcome import Ack, Outcome, Release
 from popmq._sync.concurrency import Event, Lock, Ticket, Worker
 from popmq._sync.leases import Leases
 from popmq._sync.wire import Wire
-from popmq.errors import PopMQError
+from popmq.errors import HandleLapsed, PopMQError
 from popmq.message import Delivery
 
 log = logging.getLogger("popmq.consumer")
@@ -126,6 +126,12 @@ class Settler:
             error = result if isinstance(result, PopMQError) else None
             if ticket is not None:
                 ticket.resolve(error)
+            elif isinstance(error, HandleLapsed):
+                log.warning(
+                    "an outcome of group %s came too late and changes nothing: its delivery was settled before, or its "
+                    "lease ran out and the message comes again",
+                    group,
+                )
             elif error is not None:
                 log.warning("the broker refused an outcome of group %s, its message comes back: %s", group, error)
 

@@ -1,0 +1,35 @@
+"""Durations as they are given to the SDK: seconds, a timedelta, or a text such as "90s" or "1h30m"."""
+
+import math
+import re
+from datetime import timedelta
+
+from popmq.errors import InvalidField
+
+Duration = float | timedelta | str
+
+_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
+_UNITS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+
+
+def seconds_of(duration: Duration, field: str = "") -> float:
+    """A duration in seconds. A text without a unit is seconds. Raises InvalidField, which names `field`."""
+    if isinstance(duration, timedelta):
+        return duration.total_seconds()
+    if isinstance(duration, str):
+        found = _PART.findall(duration)
+        if found and "".join(number + unit for number, unit in found) == duration:
+            return math.fsum(float(number) * _UNITS[unit] for number, unit in found)
+    elif isinstance(duration, int | float) and not isinstance(duration, bool) and math.isfinite(duration):
+        return float(duration)
+    raise InvalidField(
+        f"{duration!r} is no duration",
+        code="INVALID_FIELD",
+        field=field,
+        action='give seconds, a timedelta, or a text: "90s", "1.5s", "250ms", "10m", "1h30m" or "3d"',
+    )
+
+
+def seconds_or_none(duration: Duration | None, field: str = "") -> float | None:
+    """The same for a duration that may be left out."""
+    return None if duration is None else seconds_of(duration, field)

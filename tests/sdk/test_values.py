@@ -1,0 +1,101 @@
+"""What callers may give to the SDK, what it refuses before it sends, and what callers may do with what it returns."""
+
+import asyncio
+import copy
+import dataclasses
+import pickle
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+import popmq
+from popmq import errors
+from popmq._call_retries import CallRetries
+from popmq._calls import Call, ms
+from popmq.duration import seconds_of
+from popmq.testing import Broker, FakeClock
+from tests.sdk.conftest import GROUP, TOPIC
+
+
+def test_a_client_may_be_made_before_there_is_an_event_loop(popmq_broker: Broker) -> None:
+    client = popmq.AsyncClient(popmq_broker.endpoint)
+
+    async def use() -> list[str]:
+        async with client:
+            await client.create_topic(TOPIC)
+            await client.create_group(GROUP)
+            await client.send(TOPIC, ["a", "b"])
+            (left,) = await client.pop(TOPIC, GROUP, 1)
+            async with left:
+                pass
+            return [left.text()] + [d.text() async for d in client.consume(TOPIC, GROUP, until_idle=0) if not d.ack()]
+
+    assert asyncio.run(use()) == ["a", "b"]
+
+
+async def test_a_pickled_delivery_is_the_same_and_its_handle_settles_it(client: Any) -> None:
+    await client.send(TOPIC, popmq.Message("x", key="k", properties={"a": "b"}))
+    (delivery,) = await client.pop(TOPIC, GROUP)
+    copied = pickle.loads(pickle.dumps(delivery))
+    fields = [field.name for field in dataclasses.fields(delivery) if field.name != "_guard"]
+    assert [getattr(copied, name) for name in fields] == [getattr(delivery, name) for name in fields]
+    assert copy.copy(delivery) is delivery
+    with pytest.raises(RuntimeError, match=r"client\.ack"):
+        copied.ack()
+    await client.ack(copied)
+    with pytest.raises(errors.HandleLapsed):
+        await client.ack(delivery)
+
+
+async def test_a_word_for_on_error_that_does_not_exist_is_refused(client: Any) -> None:
+    for consume in (client.consume, client.pull_consume):
+        with pytest.raises(errors.InvalidField, match=r"'ignore' is neither 'log' nor 'raise'"):
+            consume(TOPIC, GROUP, on_error="ignore")
+
+
+@pytest.mark.parametrize("given", [90, 90.0, "90s", "90", "1m30s", "1.5m", timedelta(seconds=90)])
+def test_a_duration_is_seconds_a_timedelta_or_a_text(given: Any) -> None:
+    assert seconds_of(given) == 90.0
+    assert ms(given) == 90_000
+
+
+@pytest.mark.parametrize("given", ["", "soon", "90x", "-1s", "1h 30m", None, True, float("nan"), [90]])
+def test_what_is_no_duration_is_refused_with_the_forms_to_write(given: Any) -> None:
+    with pytest.raises(errors.InvalidField, match="is no duration") as refused:
+        seconds_of(given, "wait")
+    assert refused.value.field == "wait"
+    assert '"90s"' in refused.value.action
+
+
+async def test_durations_are_taken_wherever_the_client_takes_one(client: Any, popmq_clock: FakeClock) -> None:
+    await client.create_group("brief", invisible="90s", backoff=["1s", timedelta(minutes=1)])
+    made = await client.get_group("brief")
+    assert (made.invisible, list(made.backoff)) == (90.0, [1.0, 60.0])
+    await client.send(TOPIC, "x")
+    (delivery,) = await client.pop(TOPIC, "brief", wait=timedelta(0), invisible="2m")
+    assert delivery.invisible_until_ms - delivery.stored_ms == 120_000
+    changed = await client.extend(delivery, timedelta(minutes=5))
+    assert changed.visible_ms - delivery.stored_ms == 300_000
+    changed = await client.release(delivery, "10s")
+    assert changed.visible_ms - delivery.stored_ms == 10_000
+
+
+def test_a_broker_that_does_not_answer_is_given_up_after_reach() -> None:
+    tries = CallRetries(Call("Admin.ListTopics", None, lambda *_: None), 30.0, popmq.Retry(reach=2.0), now=0.0)
+    tries.start(0.0)
+    assert tries.failed(errors.Unavailable("no", retryable=True), now=0.5) < 1.0
+    with pytest.raises(errors.Unavailable):
+        tries.failed(errors.Unavailable("no", retryable=True), now=2.0)
+    tries.failed(errors.RateLimited("later", retryable=True), now=2.0)
+
+
+async def test_a_second_settling_is_reported_as_one(client: Any, guard: Any, caplog: pytest.LogCaptureFixture) -> None:
+    await client.send(TOPIC, "x")
+    (delivery,) = await client.pop(TOPIC, GROUP)
+    async with guard(delivery):
+        delivery.ack()
+        delivery.reject("no")
+    await client.close()
+    assert "came too late and changes nothing" in caplog.text
+    assert "comes back" not in caplog.text
