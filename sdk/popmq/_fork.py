@@ -1,4 +1,4 @@
-"""Detects forks that gRPC does not survive.
+"""Imports gRPC with the settings that a client needs, and detects forks that gRPC does not survive.
 
 A child has the parent's memory but none of its threads. gRPC works in the child only when no thread was inside it at
 the fork. With a call under way (a long poll, an ack in the background) it logs that on stderr, and from then on every
@@ -12,22 +12,25 @@ abort ("epoll_wait error: Bad file descriptor", grpc issue 43055, since 1.81). S
 cure it and break clients that are made in a forked child. The strategy "poll", the one that gRPC documents for
 programs that fork, does neither: a client has few sockets, for which both are equally fast. gRPC reads its environment
 once: while it is imported.
+
+gRPC writes log lines of its own to stderr, such as one for each failed TLS handshake. What they say is in the errors
+that the SDK raises, so they are switched off, unless the environment sets GRPC_VERBOSITY.
 """
 
 import os
 
-_STRATEGY = "GRPC_POLL_STRATEGY"
+_SETTINGS = {"GRPC_POLL_STRATEGY": "poll", "GRPC_VERBOSITY": "NONE"}
 
 
 def _import_grpc() -> None:
-    """Imports gRPC with the strategy that survives a fork, unless the environment names one. Children inherit none."""
-    if os.environ.get(_STRATEGY):
-        return
-    os.environ[_STRATEGY] = "poll"
+    """Imports gRPC with these settings, where the environment has none. Children do not inherit them."""
+    ours = {name: value for name, value in _SETTINGS.items() if not os.environ.get(name)}
+    os.environ.update(ours)
     try:
         import grpc  # noqa: F401 - for what it reads while it is imported
     finally:
-        del os.environ[_STRATEGY]
+        for name in ours:
+            del os.environ[name]
 
 
 _import_grpc()

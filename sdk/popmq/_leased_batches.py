@@ -7,6 +7,7 @@ its lease is renewed no longer, and the message returns to the group when the le
 
 import random
 import weakref
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from popmq.message import Delivery
@@ -101,20 +102,22 @@ class LeasedBatches:
         for each in batch.behind(handle):
             self.drop(each)
 
-    def drop_unreferenced(self) -> None:
-        """Forgets deliveries that their handlers dropped without settling them."""
+    def drop_unreferenced(self) -> Counter[str]:
+        """Forgets deliveries that their handlers dropped without settling them. Returns their number by group."""
+        dropped: Counter[str] = Counter()
         for batch in list(self._batches):
             for handle in batch.unreferenced():
+                dropped[batch.group] += 1
                 self.drop(handle)
                 self.drop_behind(batch, handle)
+        return dropped
 
     def due(self) -> float | None:
         """When the next lease must be renewed."""
         return min((batch.renew_at for batch in self._batches), default=None)
 
     def to_renew(self, now: float) -> list[Batch]:
-        """Batches that are due, without deliveries that were dropped or are held too long."""
-        self.drop_unreferenced()
+        """Batches that are due, without deliveries that are held too long."""
         due = [batch for batch in self._batches if batch.renew_at <= now]
         for batch in due:
             if now >= batch.drop_at:

@@ -34,8 +34,10 @@ BY_STATUS: dict[grpc.StatusCode, type[errors.PopMQError]] = {
 }
 
 
-#: gRPC's texts for TLS errors, and what to do about them.
-_TLS_CURES = {
+_IS_IT_RUNNING = "is `popmq serve` running there?"
+#: gRPC's texts for failed connections, and what to do about them. A TLS port closes connections that begin without TLS.
+_CURES = {
+    "Socket closed": f"{_IS_IT_RUNNING} If this is its TLS port, connect with TLS (tls=True, or --tls)",
     "CERTIFICATE_VERIFY_FAILED": "trust the broker's certificate by tls_ca=FILE, or give it one that is trusted",
     "WRONG_VERSION_NUMBER": "that port is without TLS: name the TLS port, or leave out tls",
     "Hostname Verification": "use a host name that is in the broker's certificate",
@@ -72,7 +74,7 @@ def _unavailable(kind: type[errors.PopMQError], text: str, endpoint: str, method
     return kind(
         f"no broker answers at {endpoint}: {text}",
         code="UNAVAILABLE",
-        action=next((cure for part, cure in _TLS_CURES.items() if part in text), "is `popmq serve` running there?"),
+        action=next((cure for part, cure in _CURES.items() if part in text), _IS_IT_RUNNING),
         retryable=True,
     )
 

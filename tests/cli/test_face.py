@@ -150,6 +150,15 @@ def test_the_real_program_serves_sends_pops_and_drains(tmp_path: Path) -> None:
         assert broker.stop() == 0
 
 
+def test_no_line_of_grpc_reaches_the_terminal(broker: Broker) -> None:
+    command = [*PROGRAM, "topic", "list", "--tls", "--timeout", "100ms", "--endpoint", broker.endpoint]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 3
+    first, cure = done.stderr.splitlines()
+    assert first.startswith("popmq: no broker answers at")
+    assert "without TLS" in cure
+
+
 def test_a_flag_that_the_broker_refuses_is_wrong_usage(tmp_path: Path) -> None:
     done = subprocess.run(
         [*PROGRAM, "serve", "--data", str(tmp_path), "--max-size", "tiny"], capture_output=True, text=True, timeout=60

@@ -90,6 +90,18 @@ async def test_the_environment_names_the_key_and_arguments_count_before_it(
     assert await connect(broker.endpoint).list_topics() == []
 
 
+async def test_a_tls_port_without_tls_and_a_plain_port_with_it_are_named(
+    connect: Connect, broker: EmbeddedBroker
+) -> None:
+    for endpoint, options, cure in (
+        (broker.tls_endpoint, {}, "connect with TLS (tls=True, or --tls)"),
+        (broker.endpoint, {"tls": True}, "that port is without TLS"),
+    ):
+        with pytest.raises(errors.Unavailable) as error:
+            await connect(endpoint, retry=popmq.Retry(tries=1), **options).list_topics()
+        assert cure in error.value.action
+
+
 @pytest.mark.parametrize(
     ("options", "field"),
     [

@@ -211,7 +211,9 @@ async def test_two_consumers_of_one_client_wait_for_each_others_handlers(client:
         assert ((await again).text(), again.result().attempt) == ("a0", 2)
 
 
-async def test_one_that_nobody_keeps_comes_again_before_those_behind_it(client: Any, guard: Any, advance: Any) -> None:
+async def test_one_that_nobody_keeps_comes_again_before_those_behind_it_and_is_reported(
+    client: Any, guard: Any, advance: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     async with client.consume(FIFO, GROUP, invisible=60.0) as consumer:
         await warm(client, guard, consumer)
         await client.send(FIFO, letters("a", "a0", "a1"))
@@ -222,6 +224,7 @@ async def test_one_that_nobody_keeps_comes_again_before_those_behind_it(client: 
         assert ((await again).text(), again.result().attempt) == ("a0", 2)
         again.result().ack()
         assert await handle(consumer, guard, 1) == ["a1"]
+    assert "1 deliveries of group billing were dropped without ack, release or reject" in caplog.text
 
 
 async def test_what_was_not_handed_out_is_given_back_in_order_and_quietly(
@@ -235,7 +238,7 @@ async def test_what_was_not_handed_out_is_given_back_in_order_and_quietly(
         assert await handle(consumer, guard, 1) == ["b0"]
     left = await client.pop(FIFO, GROUP)
     assert [(each.text(), each.attempt) for each in left] == [("b1", 1), ("b2", 1)]
-    assert "refused an outcome" not in caplog.text
+    assert "outcome of group" not in caplog.text
 
 
 async def test_dead_letters_of_one_message_group_have_no_order_among_each_other(client: Any, guard: Any) -> None:

@@ -1,6 +1,7 @@
 """What is tried again, and that trying again neither loses nor doubles: through a wire that loses answers."""
 
 import asyncio
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -42,6 +43,18 @@ async def test_a_send_whose_answers_were_lost_is_stored_once_and_gets_its_first_
     assert [receipt.offset for receipt in receipts] == [0, 1]
     assert lossy.client_stats().retries == 3
     assert [delivery.body for delivery in await lossy.pop(TOPIC, GROUP)] == [b"a", b"b"]
+
+
+async def test_a_broker_that_goes_and_comes_is_logged_once_each(
+    lossy: Any, wire: LossyWire, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "popmq")
+    wire.plan["Send"] = [REFUSE, REFUSE, REFUSE]
+    for _ in range(3):
+        await lossy.send(TOPIC, b"x")
+    went, came = [record.getMessage() for record in caplog.records]
+    assert went.startswith("no answer to Broker.Send, calls are tried again until their timeouts")
+    assert came.startswith(f"the broker at {wire.endpoint} answers again after")
 
 
 async def test_every_try_of_a_send_is_the_same_request(lossy: Any, wire: LossyWire) -> None:
@@ -119,7 +132,7 @@ async def test_a_consumer_that_closes_behind_a_failure_gives_nothing_back_that_t
     left = [(each.text(), each.attempt) for each in await lossy.pop("letters", GROUP)]
     assert left == [("0", 2), ("1", 1), ("2", 1), ("3", 1)]
     assert len(wire.seen["ChangeInvisibleTime"]) == 1
-    assert "refused an outcome" not in caplog.text
+    assert "outcome of group" not in caplog.text
 
 
 async def test_messages_of_every_kind_are_gathered_and_each_caller_gets_its_own(lossy: Any, wire: LossyWire) -> None:

@@ -1,5 +1,6 @@
 """Runs calls: tries, deadlines, errors. Everything that a client asks of its broker passes here."""
 
+import logging
 import os
 import time
 from collections.abc import Callable
@@ -15,9 +16,11 @@ from popmq._calls import Call
 from popmq._connection import Connection
 from popmq._rpc_errors import read_rpc_error
 from popmq.config import Retry, Timeouts
-from popmq.errors import ClientClosed, Unavailable
+from popmq.errors import ClientClosed, PopMQError, Unavailable
 
 T = TypeVar("T")
+
+log = logging.getLogger("popmq.client")
 
 
 class Wire:
@@ -34,6 +37,7 @@ class Wire:
         self._closing = Stop()
         self._counting = Lock()
         self._pid = os.getpid()
+        self._away_since: float | None = None  # when the broker was first seen not to answer
 
     async def run(self, call: Call[T], stop: Stop | None = None) -> T:
         """Runs `call` until it is answered, retrying within its timeout what may be retried.
@@ -52,8 +56,11 @@ class Wire:
             except grpc.RpcError as refused:
                 error = read_rpc_error(refused, self._endpoint, call.method)
                 self.losses += isinstance(error, Unavailable)
+                self._failed(error, call.method)
                 pause = tries.failed(error, time.monotonic())
             else:
+                if self._away_since is not None:
+                    self._back()
                 return call.read(reply, tries.uncertain)
             finally:
                 _fork.end(under_way)
@@ -86,6 +93,23 @@ class Wire:
             raise read_rpc_error(refused, self._endpoint, method) from None
         finally:
             _fork.end(under_way)
+
+    def _failed(self, error: PopMQError, method: str) -> None:
+        """Logs the first call that reaches no broker; the others, and other errors, only for debugging."""
+        with self._counting:
+            first = self._away_since is None and isinstance(error, Unavailable)
+            if first:
+                self._away_since = time.monotonic()
+        if first:
+            log.info("no answer to %s, calls are tried again until their timeouts: %s", method, error)
+        else:
+            log.debug("%s failed: %s", method, error)
+
+    def _back(self) -> None:
+        with self._counting:
+            since, self._away_since = self._away_since, None
+        if since is not None:
+            log.info("the broker at %s answers again after %.1f s", self._endpoint, time.monotonic() - since)
 
     def pause(self, tried: int) -> float:
         """Seconds before the next try, after `tried` ≥ 1 failures."""

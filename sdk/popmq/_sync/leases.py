@@ -86,7 +86,14 @@ class Leases:
     def forget_dropped(self) -> None:
         """Forgets deliveries that handlers dropped without settling them: they return when their leases end."""
         with self._lock:
-            self._batches.drop_unreferenced()
+            dropped = self._batches.drop_unreferenced()
+        for group, count in dropped.items():
+            log.warning(
+                "%d deliveries of group %s were dropped without ack, release or reject: their messages come again when "
+                "their leases end. Guard each delivery by `with delivery:`",
+                count,
+                group,
+            )
 
     def due(self) -> float | None:
         """When the next lease must be renewed."""
@@ -95,6 +102,7 @@ class Leases:
 
     def run(self) -> None:
         """Renews what is due, one request a batch: for the broker a whole batch costs as little as one message."""
+        self.forget_dropped()
         with self._lock:
             batches = self._batches.to_renew(self._clock.now())
         for batch in batches:
