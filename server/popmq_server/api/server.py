@@ -128,12 +128,10 @@ class Server:
             elif method.server_streaming:
                 handlers[method.name] = grpc.unary_stream_rpc_method_handler(self._stream(method.name, call))
             else:
-                handlers[method.name] = grpc.unary_unary_rpc_method_handler(
-                    self._unary(method.name, call), None, _bytes
-                )
+                handlers[method.name] = grpc.unary_unary_rpc_method_handler(self._unary(method.name, call))
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(f"popmq.v1.{name}", handlers),))
 
-    def _unary(self, name: str, call: Method) -> Callable[[bytes, Any], Awaitable[Any]]:
+    def _unary(self, name: str, call: Method) -> Callable[[bytes, Any], Awaitable[bytes]]:
         """Handles a unary call: times it, counts it, puts its refusal on the wire; logs a bug and answers INTERNAL.
 
         Exceptions of unary calls meet the wire only here, so no method can forget to count, or leak a traceback to a
@@ -157,7 +155,7 @@ class Server:
                 await self._refuse(name, context, _bug(name))
             else:
                 counted.inc()
-                return response
+                return _bytes(response)
             finally:
                 seconds.observe(stopwatch() - began)
 

@@ -75,7 +75,7 @@ class PythonTransport:
         details = Details(path, ())
         handler = next((found for one in self._generic if (found := one.service(details)) is not None), None)
         if handler is not None:
-            known = self._methods[path] = _method(handler, self._asked)
+            known = self._methods[path] = _method(handler, self._asked if self._interceptors else None)
         elif self._interceptors:
             known = Method(self._unknown, streams_in=True, streams_out=True)
         return known
@@ -99,14 +99,18 @@ class PythonTransport:
         await call.abort(grpc.StatusCode.UNIMPLEMENTED, f"there is no method {call.path}")
 
 
-def _method(handler: Any, asked: Callable[[Any, Call], Any]) -> Method:
-    """Wraps a handler of grpcio as a method; `asked` returns the handler for a call, or one that refuses."""
+def _method(handler: Any, asked: Callable[[Any, Call], Any] | None) -> Method:
+    """Wraps a handler of grpcio as a method; `asked` returns the handler for a call, or one that refuses.
+
+    A handler that takes and returns bytes is called directly if nothing is to be asked: that is every frequent one.
+    """
     decode, encode = handler.request_deserializer, handler.response_serializer
+    if not (asked or decode or encode or handler.request_streaming):
+        return Method(handler.unary_stream or handler.unary_unary, streams_out=handler.response_streaming)
 
     async def run(*given: Any) -> Any:
         call = given[-1]
-        chosen = await asked(handler, call)
-        if chosen is not handler:
+        if asked is not None and (chosen := await asked(handler, call)) is not handler:
             await chosen.stream_stream(call, call)
         if handler.request_streaming:
             request: Any = call if decode is None else _decoded(call, decode)

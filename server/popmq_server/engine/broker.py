@@ -54,6 +54,8 @@ log = logging.getLogger("popmq.broker")
 WAITING_BYTES_MAX = 256 << 20
 #: How long a Pop without a wait time may search for a matching message.
 LOOK_MS = 2_000
+#: Commands after which Pops that wait for a quota look again, with the field that names the topic.
+_LOOK_AGAIN: dict[type, str] = {UpdateTopic: "name", PurgeTopic: "name", SetConsumeMode: "topic"}
 
 
 class Ticket(NamedTuple):
@@ -104,10 +106,8 @@ class Broker:
                 ticket.future.set_exception(result)
             else:
                 ticket.future.set_result(result)
-                if isinstance(ticket.command, UpdateTopic | PurgeTopic):
-                    self.limited.look_again(ticket.command.name)
-                elif isinstance(ticket.command, SetConsumeMode):
-                    self.limited.look_again(ticket.command.topic)
+                if named := _LOOK_AGAIN.get(type(ticket.command)):
+                    self.limited.look_again(getattr(ticket.command, named))
         self.waiters.wake(committed.woken)
         self.watchers.wake(committed.woken)
         self.pulls.wake(committed.arrived, committed.woken)

@@ -4,7 +4,6 @@ Counters are incremented where things happen; group and store numbers are asked 
 are RPC names, codes of the contract, and names of existing topics and groups, so no caller can create label values.
 """
 
-import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -58,6 +57,44 @@ class Seen(NamedTuple):
     disk_free_bytes: int
 
 
+class _Known:
+    """A family that finds its children with one look-up: prometheus-client checks and joins the labels each time."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        self._found: dict[tuple[str, ...], Any] = {}
+        super().__init__(*given, **named)
+
+    def labels(self, *values: str, **named: str) -> Any:
+        if (found := self._found.get(values)) is None:
+            found = self._found[values] = super().labels(*values, **named)  # type: ignore[misc]
+        return found
+
+    def remove(self, *values: str) -> None:
+        self._found.pop(values, None)
+        super().remove(*values)  # type: ignore[misc]
+
+
+class _Counter(_Known, Counter): ...  # type: ignore[misc]
+
+
+class _Histogram(_Known, Histogram): ...  # type: ignore[misc]
+
+
+class _Limits:
+    """The context of `Metrics.limits`."""
+
+    __slots__ = ("_group", "_limited", "_topic")
+
+    def __init__(self, limited: Counter, group: str, topic: str) -> None:
+        self._limited, self._group, self._topic = limited, group, topic
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, Refused) and error.code in _LIMITS and error.field in ("topic", "group"):
+            self._limited.labels(error.code, self._group, self._topic).inc()
+
+
 class Metrics:
     """The registry of one broker. `synced`: whether its commits are followed by an fsync."""
 
@@ -65,10 +102,10 @@ class Metrics:
         self.registry = CollectorRegistry()
 
         def counter(name: str, text: str, *labels: str) -> Counter:
-            return Counter(f"popmq_{name}", text, labels, registry=self.registry)
+            return _Counter(f"popmq_{name}", text, labels, registry=self.registry)
 
         def histogram(name: str, text: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
-            return Histogram(f"popmq_{name}", text, labels, buckets=buckets, registry=self.registry)
+            return _Histogram(f"popmq_{name}", text, labels, buckets=buckets, registry=self.registry)
 
         names = ("method", "group", "topic")
         self.calls = counter("calls", "Calls that ended, by popmq.v1 code, OK or CANCELLED", "method", "code")
@@ -120,15 +157,9 @@ class Metrics:
             self.events.labels(event.kind, event.group, event.topic).inc()
             self.event_messages.labels(event.kind, event.group, event.topic).inc(event.messages)
 
-    @contextlib.contextmanager
-    def limits(self, group: str, topic: str) -> Iterator[None]:
+    def limits(self, group: str, topic: str) -> _Limits:
         """Counts refusals by a limit of a topic or group; such a refusal proves that the names exist."""
-        try:
-            yield
-        except Refused as refused:
-            if refused.code in _LIMITS and refused.field in ("topic", "group"):
-                self.limited.labels(refused.code, group, topic).inc()
-            raise
+        return _Limits(self.limited, group, topic)
 
     def watch(self, ask: Callable[[], Seen], parked: Callable[[], float]) -> None:
         """Registers the sources of the numbers that are read at each scrape."""

@@ -45,7 +45,7 @@ class Writer:
         self._failed = failed
         self._lanes: tuple[deque[tuple[Any, Any]], ...] = (deque(), deque(), deque())
         self._event = threading.Condition()
-        self._busy = False
+        self._busy = self._asleep = False
         self._stopping = False
         self._thread = threading.Thread(target=self._loop, name="popmq-writer", daemon=True)
         self._unsubscribe = clock.subscribe(self.settle)
@@ -61,7 +61,9 @@ class Writer:
         with self._event:
             if not self._stopping:
                 self._lanes[LANES.get(type(command), LANE_ACK)].append((command, ticket))
-                self._event.notify_all()
+                if self._asleep:  # once for all commands that come until it runs
+                    self._asleep = False
+                    self._event.notify_all()
                 return
         self._deliver([ticket], Committed([unavailable("the broker is stopping")], set(), False))
 
@@ -143,7 +145,9 @@ class Writer:
                 if self._stopping:
                     return None
                 self._event.notify_all()
+                self._asleep = True
                 wait_until(self._event, self._clock, self._core.next_due_ms, IDLE_S)
+                self._asleep = False
             self._busy = True
             return self._take()
 

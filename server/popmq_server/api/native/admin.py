@@ -100,7 +100,7 @@ class AdminService:
     async def GetTopic(self, raw: bytes) -> Message:
         """Settings, and the first and next offset of each queue; a retry topic is one queue of entries."""
         name = requests.browsed_name(read(pb.GetTopicRequest, raw).name, "name")
-        with requests.paths(topic="name"):
+        with requests.Paths(topic="name"):
             found = (await self._engine.execute(Look("topics", (name,))))[0]
         return pb.GetTopicResponse(topic=_topic(found.topic), queues=_queues(found.queues))
 
@@ -134,7 +134,7 @@ class AdminService:
     async def GetGroup(self, raw: bytes) -> Message:
         """Settings, and the group's numbers in each topic that it has used."""
         name = requests.group_name(read(pb.GetGroupRequest, raw).name, "name")
-        with requests.paths(group="name"):
+        with requests.Paths(group="name"):
             group = (await self._engine.execute(Look("group_settings", (name,))))[0]
             rows = await self._engine.execute(Look("groups", ("", name)))
             read_by = await self._engine.execute(Look("subscriptions", (name,)))

@@ -16,6 +16,8 @@ from popmq_server.errors import Refused
 from popmq_server.inspect.stats import GroupNumbers
 from popmq_server.model.message import Outgoing, check_range, check_text
 
+_TOKEN_PATHS = requests.Paths(owner="token.owner", generation="token.generation")
+
 
 class NativeService:
     """Methods take request bytes and return response bytes or messages; server.py wires them by name.
@@ -64,8 +66,7 @@ class NativeService:
         """Leases a batch, parked while nothing is deliverable; the answer is joined from stored bytes."""
         request = requests.read(pb.PopRequest, raw)
         command = requests.pop(request)
-        paths = requests.paths(owner="token.owner", generation="token.generation")
-        with paths, self._metrics.limits(command.group, command.topic):
+        with _TOKEN_PATHS, self._metrics.limits(command.group, command.topic):
             answer = await self._engine.pop(command, request.wait_ms)
         self.served("Pop", command.group, command.topic)
         self.moved("Pop", command.group, command.topic, len(answer.rows), sum(len(row[0]) for row in answer.rows))

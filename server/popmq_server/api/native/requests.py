@@ -5,11 +5,10 @@ invalid request raises; an invalid entry is replaced by its refusal in the comma
 processed. This module also builds the field paths (`messages[3].body`, `changes[0].release.delay_ms`).
 """
 
-import contextlib
 import functools
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
@@ -89,14 +88,19 @@ def read(kind: type[M], raw: bytes, name: str = "") -> M:
         ) from None
 
 
-@contextlib.contextmanager
-def paths(**places: str) -> Iterator[None]:
-    """The engine's refusals use the engine's field names; `places` maps them to the fields of this request."""
-    try:
-        yield
-    except Refused as refused:
-        refused.field = places.get(refused.field, refused.field)
-        raise
+class Paths:
+    """A context: the engine's refusals use the engine's field names, `places` maps them to the fields of a request."""
+
+    __slots__ = ("_places",)
+
+    def __init__(self, **places: str) -> None:
+        self._places = places
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, Refused):
+            error.field = self._places.get(error.field, error.field)
 
 
 def topic_name(name: str, field: str = "topic") -> str:
