@@ -49,6 +49,7 @@ from popmq_server.model.message import (
     check_text,
     dead_letter_topic,
     read_handle,
+    read_handles,
     tag_hash,
 )
 from popmq_server.storage.keys import hash8
@@ -370,10 +371,9 @@ def invisible_ms(value: int, field: str, default: int | None = 0) -> int:
 def ack(request: pb.AckRequest) -> Ack:
     """A malformed handle becomes its entry's refusal."""
     check_range(len(request.handles), "handles", 1, ENTRIES_MAX)
-    return Ack(
-        group_name(request.group),
-        tuple(_handle(text, f"handles[{place}]") for place, text in enumerate(request.handles)),
-    )
+    texts = request.handles
+    handles = read_handles(texts) or (_handle(text, f"handles[{place}]") for place, text in enumerate(texts))
+    return Ack(group_name(request.group), tuple(handles))
 
 
 def _handle(text: str, field: str) -> Handle | Refused:

@@ -8,7 +8,7 @@ from popmq_server.api.native.status import error_info
 from popmq_server.commands import Place, Popped, Position, Pulled, Send, Sent
 from popmq_server.errors import Refused
 from popmq_server.inspect.stats import GroupNumbers
-from popmq_server.model.message import make_handle, varint
+from popmq_server.model.message import make_handles, varint
 from popmq_server.model.records import Subscription
 
 
@@ -85,12 +85,12 @@ def _rows(answer: Popped) -> list[bytes]:
     """
     parts: list[bytes] = []
     for leased in answer.leases:
-        ck_id, nonce = leased.ck_id, leased.nonce
-        for data, stored_ms, queue, offset, attempt, member in leased.rows:
-            head = b"\x0a" + varint(len(data))
-            handle = make_handle(ck_id, member, nonce).encode()
+        handles = make_handles(leased.ck_id, [row[5] for row in leased.rows], leased.nonce)
+        for (data, stored_ms, queue, offset, attempt, _), handle in zip(leased.rows, handles, strict=True):
+            size = varint(len(data))
             tail = b"\x12\x1c" + handle + _place(attempt, queue) + b"\x28" + varint(offset) + _stored(stored_ms)
-            parts += (b"\x0a", varint(len(head) + len(data) + len(tail)), head, data, tail)
+            whole = varint(1 + len(size) + len(data) + len(tail))
+            parts += (b"\x0a", whole, b"\x0a", size, data, tail)
     return parts
 
 
@@ -145,7 +145,8 @@ def _columns(answer: Popped) -> pb.Columns:
 
 
 def _handles(answer: Popped) -> list[str]:
-    return [make_handle(leased.ck_id, row[5], leased.nonce) for leased in answer.leases for row in leased.rows]
+    made = (make_handles(leased.ck_id, [row[5] for row in leased.rows], leased.nonce) for leased in answer.leases)
+    return [handle.decode() for handles in made for handle in handles]
 
 
 def acked(answer: list[Refused | None]) -> pb.AckResponse:

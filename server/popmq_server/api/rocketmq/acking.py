@@ -28,7 +28,7 @@ from popmq_server.commands import Ack, Acked, Change, ChangeInvisibleTime, Look
 from popmq_server.engine.engine import Engine
 from popmq_server.engine.metrics import Metrics
 from popmq_server.errors import Refused, lapsed
-from popmq_server.model.message import Handle, read_handle
+from popmq_server.model.message import Handle, read_handle, read_handles
 
 _MIXED = pb.Status(code=pb.MULTIPLE_RESULTS, message="see the entries")
 #: A shorter delay counts as none: Node's push consumers send the seconds of a backoff as milliseconds.
@@ -53,7 +53,7 @@ class AckService:
             raise Declined(pb.BAD_REQUEST, f"{len(request.entries)} entries, allowed are 1–{ENTRIES_MAX}")
         texts = [entry.receipt_handle for entry in request.entries]
         try:
-            answer: Acked = await self._engine.execute(Ack(group, tuple(map(_handle, texts))))
+            answer: Acked = await self._engine.execute(Ack(group, tuple(read_handles(texts) or map(_handle, texts))))
         except Refused as refused:
             answer = Acked([_over(refused)] * len(texts), {})
         for text, result in zip(texts, answer.results, strict=True):

@@ -16,6 +16,7 @@ A body is never unpacked. Encodings without a name in this protocol (ZSTD, LZ4) 
 `popmq-encoding`.
 """
 
+import functools
 import hashlib
 import re
 from typing import NamedTuple
@@ -27,7 +28,17 @@ from popmq_proto.v1 import popmq_pb2 as native
 from popmq_server.api.native import requests
 from popmq_server.api.rocketmq.status import Declined
 from popmq_server.errors import Refused
-from popmq_server.model.message import BODY_BYTES_MAX, DEAD_LETTER_PREFIX, RETRY_PREFIX, Outgoing
+from popmq_server.model.message import (
+    BODY_BYTES_MAX,
+    BORN_HOST_BYTES_MAX,
+    DEAD_LETTER_PREFIX,
+    MESSAGE_ID_BYTES_MAX,
+    RETRY_PREFIX,
+    TAG_BYTES_MAX,
+    Outgoing,
+    varint,
+)
+from popmq_server.storage.keys import hash8
 
 #: Limits of the reference that are tighter than PopMQ's.
 PROPERTIES_MAX = 128
@@ -73,8 +84,65 @@ class Row(NamedTuple):
     handle: str = ""
 
 
-def outgoing(message: pb.Message) -> Outgoing:
-    """Validates a message and converts it for storage. Raises Declined, in the order of the reference's checks."""
+def outgoing(message: pb.Message) -> tuple[Outgoing, str]:
+    """Validates a message; returns it as it is stored, and the type of topic that it needs.
+
+    Raises Declined, in the order of the reference's checks.
+    """
+    return _plain(message) or (_checked(message), kind_of(message))
+
+
+def _plain(message: pb.Message) -> tuple[Outgoing, str] | None:
+    """`outgoing` for a message that has only an id, a tag, a body and an origin, as most have; None for any other, and
+    for one that the checks may refuse: this costs a quarter of the way through all checks.
+    """
+    system, body = message.system_properties, message.body
+    tag, message_id, host = system.tag, system.message_id, system.born_host
+    if (
+        message.user_properties
+        or system.keys
+        or system.message_type == pb.TRANSACTION
+        or system.HasField("delivery_timestamp")
+        or system.HasField("priority")
+        or system.HasField("message_group")
+        or system.HasField("trace_context")
+        or system.HasField("lite_topic")
+        or system.HasField("orphaned_transaction_recovery_duration")
+        or system.body_encoding == pb.GZIP
+        or not 0 < len(body) <= BODY_BYTES_MAX
+        or not (message_id.strip() and message_id.isascii() and len(message_id) <= MESSAGE_ID_BYTES_MAX)
+        or 4 * len(host) > BORN_HOST_BYTES_MAX  # a letter has up to four bytes
+        or 4 * len(tag) > TAG_BYTES_MAX
+    ):
+        return None
+    if tag:
+        _check_words(system)
+    raw = _joined(message_id, body, tag, time_ms(system.born_timestamp), host)
+    return Outgoing(raw, requests.checked_tag_hash(tag), (hash8(message_id),), message_id), "NORMAL"
+
+
+def _joined(message_id: str, body: bytes, tag: str, born_ms: int, host: str) -> bytes:
+    """A popmq.v1.Message, encoded by hand: 1 message_id · 2 body · 3 tag · 12 born_ms · 16 born_host."""
+    name = message_id.encode()
+    parts = [b"\x0a", varint(len(name)), name, b"\x12", varint(len(body)), body]
+    if tag:
+        parts.append(_text(b"\x1a", tag))
+    if born_ms:
+        parts += (b"\x60", varint(born_ms))
+    if host:
+        parts.append(_text(b"\x82\x01", host))
+    return b"".join(parts)
+
+
+@functools.lru_cache(maxsize=4096)
+def _text(field: bytes, text: str) -> bytes:
+    """A protobuf field with a text that many messages have. `field`: its key."""
+    raw = text.encode()
+    return field + varint(len(raw)) + raw
+
+
+def _checked(message: pb.Message) -> Outgoing:
+    """All checks, and the message as it is stored."""
     system = message.system_properties
     _check_body(message.body)
     _check_words(system)
@@ -192,6 +260,67 @@ def _stored(message: pb.Message) -> native.Message:
     if stored.transaction and (after_ms := system.orphaned_transaction_recovery_duration.ToMilliseconds()):
         stored.check_after_ms = max(1_000, after_ms)
     return stored
+
+
+def response(row: tuple[bytes, int, int, int, int, int], handle: bytes, topic: bytes, topic_type: str) -> bytes | None:
+    """A ReceiveMessageResponse with a plain message, encoded by hand from its stored bytes; None for any other message.
+
+    It has what `delivered` gives such a message, at a quarter of the cost. `topic`: the Resource, encoded.
+
+    Message: 1 topic · 3 system_properties · 4 body. SystemProperties: 1 tag · 3 message_id · 4 body_digest ·
+    5 body_encoding · 6 message_type · 7 born_timestamp · 8 born_host · 9 store_timestamp · 12 receipt_handle ·
+    13 queue_id · 14 queue_offset · 16 delivery_attempt.
+    """
+    data, stored_ms, queue, offset, attempt, _ = row
+    stored = native.Message.FromString(data)
+    body, tag, message_id, born_ms, host = (
+        stored.body,
+        stored.tag,
+        stored.message_id,
+        stored.born_ms,
+        stored.born_host,
+    )
+    if topic_type == "PRIORITY" or data != _joined(message_id, body, tag, born_ms, host):
+        return None
+    name = message_id.encode()
+    digest = hashlib.md5(body, usedforsecurity=False).hexdigest().upper().encode()
+    system = b"".join(
+        (
+            _text(b"\x0a", tag) if tag else b"",
+            b"\x1a",
+            varint(len(name)),
+            name,
+            _DIGEST,
+            digest,
+            _PLAIN,
+            _timestamp(b"\x3a", min(born_ms or stored_ms, TIME_MS_MAX)),
+            _text(b"\x42", host) if host else b"",
+            _timestamp(b"\x4a", stored_ms),
+            b"\x62\x1c",
+            handle,
+            b"\x68" + varint(queue) if queue else b"",
+            b"\x70",
+            varint(offset),
+            b"\x80\x01",
+            varint(attempt),
+        )
+    )
+    head = b"".join(
+        (b"\x0a", varint(len(topic)), topic, b"\x1a", varint(len(system)), system, b"\x22", varint(len(body)))
+    )
+    return b"".join((b"\x12", varint(len(head) + len(body)), head, body))
+
+
+#: The key and length of body_digest, its type MD5, and the key and length of its 32 letters; IDENTITY and NORMAL.
+_DIGEST, _PLAIN = b"\x22\x24\x08" + bytes((pb.MD5,)) + b"\x12\x20", bytes((0x28, pb.IDENTITY, 0x30, pb.NORMAL))
+
+
+@functools.lru_cache(maxsize=4096)
+def _timestamp(field: bytes, time_ms: int) -> bytes:
+    """A field with a Timestamp: 1 seconds · 2 nanos."""
+    seconds, ms = divmod(time_ms, 1000)
+    raw = (b"\x08" + varint(seconds) if seconds else b"") + (b"\x10" + varint(ms * 1_000_000) if ms else b"")
+    return field + varint(len(raw)) + raw
 
 
 def delivered(row: Row, topic: pb.Resource, topic_type: str) -> pb.Message:

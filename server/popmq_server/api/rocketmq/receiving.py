@@ -32,7 +32,7 @@ from popmq_server.api.rocketmq import leases
 from popmq_server.api.rocketmq.call import Call
 from popmq_server.api.rocketmq.clients import Client, Clients
 from popmq_server.api.rocketmq.lite import LiteService
-from popmq_server.api.rocketmq.messages import Row, delivered
+from popmq_server.api.rocketmq.messages import Row, delivered, response
 from popmq_server.api.rocketmq.names import group_name, topic_name
 from popmq_server.api.rocketmq.remembered import Filters, Held
 from popmq_server.api.rocketmq.status import OK, Declined
@@ -41,7 +41,7 @@ from popmq_server.commands import Change, ChangeInvisibleTime, Look, Pop, Popped
 from popmq_server.engine.engine import Engine
 from popmq_server.engine.metrics import Metrics
 from popmq_server.filters import filter as filters
-from popmq_server.model.message import Handle, make_handle
+from popmq_server.model.message import Handle, make_handles
 
 MESSAGES_MAX = 32
 BYTES_MAX = 16 << 20
@@ -86,7 +86,7 @@ class ReceiveService:
 
     async def ReceiveMessage(
         self, request: rpc.ReceiveMessageRequest, call: Call
-    ) -> AsyncGenerator[rpc.ReceiveMessageResponse, None]:
+    ) -> AsyncGenerator[rpc.ReceiveMessageResponse | bytes, None]:
         """Streams the status, then the messages, then the time.
 
         A message counts as written when the next one is requested: before that the stream may have broken off.
@@ -103,9 +103,10 @@ class ReceiveService:
         try:
             yield rpc.ReceiveMessageResponse(status=OK if popped.rows else _NOTHING)
             for leased in popped.leases:
-                for row in leased.rows:
+                handles = make_handles(leased.ck_id, [row[5] for row in leased.rows], leased.nonce)
+                for row, handle in zip(leased.rows, handles, strict=True):
                     begun += 1
-                    yield rpc.ReceiveMessageResponse(message=self._message(request, call, command, leased, row))
+                    yield self._message(request, call, command, leased.type, row, handle)
                     written += 1
         finally:
             if written < len(popped.rows):
@@ -152,15 +153,23 @@ class ReceiveService:
         return () if rows[0].topic.type == "FIFO" else (queue,)
 
     def _message(
-        self, request: rpc.ReceiveMessageRequest, call: Call, command: Pop, leased: Popped, row: tuple[Any, ...]
-    ) -> pb.Message:
-        handle = make_handle(leased.ck_id, row[5], leased.nonce)
-        message = delivered(
-            Row(row[0], row[1], row[2], row[3], row[4], handle), request.message_queue.topic, leased.type
-        )
-        if call.language == "CPP":
-            self._held.add(command.client_id, command.group, message.system_properties.message_id, handle)
-        return message
+        self,
+        request: rpc.ReceiveMessageRequest,
+        call: Call,
+        command: Pop,
+        topic_type: str,
+        row: tuple[bytes, int, int, int, int, int],
+        handle: bytes,
+    ) -> rpc.ReceiveMessageResponse | bytes:
+        """The response for one message; of a plain one its bytes, unless its client needs the handle remembered."""
+        topic, held = request.message_queue.topic, call.language == "CPP"
+        if not held and (answer := response(row, handle, topic.SerializeToString(), topic_type)) is not None:
+            return answer
+        message = delivered(Row(*row[:5], handle.decode()), topic, topic_type)
+        if held:
+            name = message.system_properties.message_id
+            self._held.add(command.client_id, command.group, name, handle.decode())
+        return rpc.ReceiveMessageResponse(message=message)
 
     def _give_back(self, command: Pop, popped: Popped, written: int, begun: int) -> None:
         """Releases what the client did not get. A message being written may have arrived, or be why the client left:

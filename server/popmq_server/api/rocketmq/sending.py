@@ -10,6 +10,8 @@ that is retried after a lost answer has the same message id and is stored again,
 ids (docs/protocol.md) store it once.
 """
 
+from google.protobuf.message import Message
+
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.rocketmq import service_pb2 as rpc
 from popmq_server.api.native import requests
@@ -24,7 +26,9 @@ from popmq_server.engine.engine import Engine
 from popmq_server.engine.metrics import Metrics
 from popmq_server.errors import Refused
 from popmq_server.model.handles import read_recall, read_transaction
-from popmq_server.model.message import Outgoing, check_messages_total
+from popmq_server.model.message import Outgoing, check_messages_total, varint
+
+_OK_FIELD = b"\x0a" + varint(OK.ByteSize()) + OK.SerializeToString()
 
 
 class SendService:
@@ -36,7 +40,7 @@ class SendService:
         self._native = native
         self._metrics = metrics
 
-    async def SendMessage(self, request: rpc.SendMessageRequest, call: Call) -> rpc.SendMessageResponse:
+    async def SendMessage(self, request: rpc.SendMessageRequest, call: Call) -> Message | bytes:
         """Stores all messages, or refuses the request as a whole if one is invalid or not of the topic's type."""
         command = _send(request, call)
         if "TRANSACTION" in command.types:
@@ -44,22 +48,23 @@ class SendService:
         with self._metrics.limits("", command.topic):
             answer: Sent = await self._engine.execute(command)
         outgoing = [entry for entry in command.entries if isinstance(entry, Outgoing)]
-        entries = [
-            _entry(message, place, call) for message, place in zip(outgoing, _places(answer, outgoing), strict=True)
+        if answer.places is None:
+            self._count(command, len(outgoing), command.bytes)
+            return _stored(outgoing, answer.first)
+        entries = [_entry(message, place, call) for message, place in zip(outgoing, answer.places, strict=True)]
+        sizes = [
+            len(message.data) for message, entry in zip(outgoing, entries, strict=True) if entry.status.code == pb.OK
         ]
-        self._count(command, outgoing, entries)
+        self._count(command, len(sizes), sum(sizes))
         codes = {entry.status.code for entry in entries}
         status = (
             entries[0].status if len(codes) == 1 else pb.Status(code=pb.MULTIPLE_RESULTS, message="see the entries")
         )
         return rpc.SendMessageResponse(status=status, entries=entries)
 
-    def _count(self, command: Send, outgoing: list[Outgoing], entries: list[rpc.SendResultEntry]) -> None:
-        sizes = [
-            len(message.data) for message, entry in zip(outgoing, entries, strict=True) if entry.status.code == pb.OK
-        ]
+    def _count(self, command: Send, stored: int, size: int) -> None:
         self._native.served("Send", "", command.topic)
-        self._native.moved("Send", "", command.topic, len(sizes), sum(sizes))
+        self._native.moved("Send", "", command.topic, stored, size)
 
     async def RecallMessage(self, request: rpc.RecallMessageRequest, call: Call) -> rpc.RecallMessageResponse:
         """OK means that the message will never be delivered."""
@@ -91,22 +96,32 @@ def _send(request: rpc.SendMessageRequest, call: Call) -> Send:
     """Raises Declined for the first invalid message."""
     if not request.messages:
         raise Declined(pb.MESSAGE_CORRUPTED, "there is no message in the request")
-    names = {topic_name(message.topic, call.namespace) for message in request.messages}
+    topics = dict.fromkeys(
+        (topic.resource_namespace, topic.name) for topic in (each.topic for each in request.messages)
+    )
+    names = {topic_name(pb.Resource(resource_namespace=space, name=name), call.namespace) for space, name in topics}
     if len(names) > 1:
         raise Declined(pb.MESSAGE_CORRUPTED, "the messages of one request are of one topic")
-    outgoing = tuple(messages.outgoing(message) for message in request.messages)
+    outgoing, types = zip(*map(messages.outgoing, request.messages), strict=True)
     total = sum(len(entry.data) for entry in outgoing)
     name = requests.sent_name(names.pop())
     check_messages_total(len(outgoing), total, requests.ENTRIES_MAX, requests.SEND_BYTES_MAX)
-    types = frozenset(messages.kind_of(message) for message in request.messages)
-    return Send(name, outgoing, bytes=total, types=types)
+    return Send(name, outgoing, bytes=total, types=frozenset(types))
 
 
-def _places(answer: Sent, outgoing: list[Outgoing]) -> list[Place | Refused]:
-    """The place of each message; without `answer.places` the messages have consecutive offsets in one queue."""
-    if answer.places is not None:
-        return list(answer.places)
-    return [Place(answer.queue, answer.first + number) for number in range(len(outgoing))]
+def _stored(outgoing: list[Outgoing], first: int) -> bytes:
+    """A SendMessageResponse of messages with consecutive offsets, encoded by hand: a tenth of the cost of objects.
+
+    SendMessageResponse: 1 status · 2 entries. SendResultEntry: 1 status · 2 message_id · 4 offset.
+    """
+    parts = [_OK_FIELD]
+    for offset, message in enumerate(outgoing, first):
+        message_id = message.message_id.encode()
+        entry = _OK_FIELD + b"\x12" + varint(len(message_id)) + message_id
+        if offset:
+            entry += b"\x20" + varint(offset)
+        parts += (b"\x12", varint(len(entry)), entry)
+    return b"".join(parts)
 
 
 def _entry(message: Outgoing, place: Place | Refused, call: Call) -> rpc.SendResultEntry:

@@ -44,8 +44,9 @@ SERVICE = rpc.DESCRIPTOR.services_by_name["MessagingService"]
 #: Prefix of these calls' names in the metrics, which hold those of popmq.v1 too.
 _PREFIX = "v2."
 
-Unary = Callable[[Any, Call], Awaitable[Message]]
-Streaming = Callable[[Any, Call], AsyncGenerator[Message, None]]
+#: An answer as bytes is encoded already; of a unary call its status is OK, of a stream it is a message.
+Unary = Callable[[Any, Call], Awaitable[Message | bytes]]
+Streaming = Callable[[Any, Call], AsyncGenerator[Message | bytes, None]]
 
 
 class Face:
@@ -102,7 +103,7 @@ class Face:
             try:
                 call.check()
                 self.clients.heard(call)
-                response: Message = await method(_read(kind, raw), call)
+                response: Any = await method(_read(kind, raw), call)
             except asyncio.CancelledError:
                 self._metrics.calls.labels(_PREFIX + name, "CANCELLED").inc()
                 raise
@@ -111,8 +112,11 @@ class Face:
                 _mirror(response, kind, raw)
             finally:
                 self._metrics.call_seconds.labels(_PREFIX + name).observe(stopwatch() - began)
-            self._count(name, response)
-            return response.SerializeToString()
+            if isinstance(response, bytes):
+                self._counted(name, pb.OK)
+                return response
+            self._counted(name, response.status.code)
+            return bytes(response.SerializeToString())
 
         return handle
 
@@ -129,9 +133,13 @@ class Face:
                 call.check()
                 self.clients.heard(call)
                 async with contextlib.aclosing(method(_read(kind, raw), call)) as responses:
+                    response: Any
                     async for response in responses:
+                        if isinstance(response, bytes):
+                            await context.write(response)
+                            continue
                         if response.HasField("status"):
-                            self._count(name, response)
+                            self._counted(name, response.status.code)
                         await context.write(response.SerializeToString())
             except asyncio.CancelledError:
                 self._metrics.calls.labels(_PREFIX + name, "CANCELLED").inc()
@@ -140,7 +148,7 @@ class Face:
                 self._metrics.calls.labels(_PREFIX + name, "CANCELLED").inc()
             except Exception as error:
                 response = answer(status=self._failed(name, error, call))
-                self._count(name, response)
+                self._counted(name, response.status.code)
                 await context.write(response.SerializeToString())
             finally:
                 self._metrics.call_seconds.labels(_PREFIX + name).observe(stopwatch() - began)
@@ -155,8 +163,8 @@ class Face:
             log.exception("%s raised", name)
         return status_of(error, call.language)
 
-    def _count(self, name: str, response: Any) -> None:
-        self._metrics.calls.labels(_PREFIX + name, pb.Code.Name(response.status.code)).inc()
+    def _counted(self, name: str, code: int) -> None:
+        self._metrics.calls.labels(_PREFIX + name, pb.Code.Name(code)).inc()
 
 
 def _mirror(response: Any, kind: Any, raw: bytes) -> None:
