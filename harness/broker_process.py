@@ -139,6 +139,16 @@ class BrokerProcess:
         """The last lines of its log."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:]) if self.log.exists() else ""
 
+    def wait_log(self, text: str, timeout_s: float = READY_S) -> str:
+        """The first line of its log that contains `text`; waits until it is written. Raises BrokerError."""
+        deadline = time.perf_counter() + timeout_s
+        while time.perf_counter() < deadline:
+            for line in self.log.read_text(errors="replace").splitlines():
+                if text in line:
+                    return line
+            time.sleep(0.01)
+        raise BrokerError(f"the broker did not log {text!r}\n{self.log_end()}")
+
     @property
     def _started(self) -> subprocess.Popen[str]:
         assert self._process is not None, "the broker was never started"

@@ -1,6 +1,6 @@
-"""`python -m popmq_server`, `popmq serve`: flags → Options → serve → drain.
+"""`python -m popmq_server`, `popmq serve`: flags, variables, file → Options → serve → drain. SIGHUP reloads.
 
-Exit codes: 0 stopped by SIGTERM or SIGINT · 2 wrong flags · 74 a commit failed with room on the disk · 78 cannot start.
+Exit codes: 0 stopped by SIGTERM or SIGINT · 2 wrong settings · 74 a commit failed with room on the disk · 78 no start.
 """
 
 import asyncio
@@ -11,8 +11,10 @@ import sys
 
 from popmq_server.clock import SystemClock
 from popmq_server.errors import StartError
-from popmq_server.options import HOST, Options, address, parse
+from popmq_server.options import HOST, Options, address
+from popmq_server.reloading import Reload, apply_logging
 from popmq_server.serving import Serving
+from popmq_server.settings import Settings, parse
 
 EXIT_IO = 74
 EXIT_CONFIG = 78
@@ -25,26 +27,31 @@ log = logging.getLogger("popmq")
 
 def main(argv: list[str] | None = None) -> int:
     """Serves until a signal; returns the exit code."""
-    options = parse(argv)
+    settings = parse(argv)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    apply_logging(settings.options.log_level)
+    log.info("settings: %s", settings)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     try:
-        return asyncio.run(_serve(options))
+        return asyncio.run(_serve(argv, settings))
     except StartError as error:
         print(f"popmq: {error}", file=sys.stderr)
         return EXIT_CONFIG
 
 
-async def _serve(options: Options) -> int:
+async def _serve(argv: list[str] | None, settings: Settings) -> int:
     """Runs one broker until SIGTERM, SIGINT or a failed commit; returns the exit code.
 
     On a signal it closes the port, lets running calls end (options.DRAIN_S) and unlocks the folder.
     """
-    stop = asyncio.Event()
+    options, stop = settings.options, asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    async with Serving(options, SystemClock()) as serving:
+    serving = Serving(options, SystemClock())
+    # Before the start, which may take long: without a handler a SIGHUP would end the process.
+    loop.add_signal_handler(signal.SIGHUP, Reload(argv, settings, serving))
+    async with serving:
         _settle()
         sys.stdout.write(_said(options, serving))
         sys.stdout.flush()

@@ -33,6 +33,8 @@ class Serving:
         self._clock = clock
         self.port = options.tls_port  # the TLS port, when it is the only one
         self.certificate: pathlib.Path | None = None
+        self._keys: Keys | None = None
+        self._served: Certificate | None = None
         #: Default ports that are not served, because they are taken: (purpose, flag, port).
         self.left_out: list[tuple[str, str, int]] = []
 
@@ -40,7 +42,7 @@ class Serving:
         """Opens keys, store, scan, writer, scrape port, and the port last, so that clients meet a ready broker."""
         options = self._options
         metrics = Metrics(synced=options.sync != "none")
-        keys = Keys(options.access_keys) if options.access_keys else None
+        keys = self._keys = Keys(options.access_keys) if options.access_keys else None
         self.broker = Broker(options, self._clock, metrics)
         self._metrics = metrics
         self._server = Server(self.broker, metrics, keys, options.transport)
@@ -68,7 +70,7 @@ class Serving:
                 raise
             self.left_out.append(("TLS", "--tls-port", options.tls_port))
         else:
-            self.certificate = made.cert
+            self.certificate, self._served = made.cert, made
 
     def _certificate(self) -> Certificate:
         """The configured certificate, or the development certificate in the data folder."""
@@ -76,6 +78,15 @@ class Serving:
         if options.tls_cert and options.tls_key:
             return Certificate(options.tls_cert, options.tls_key, self._clock)
         return development(options.data, options.host, self._clock)
+
+    def reload(self) -> list[str]:
+        """Reads the access keys and the certificate again, if their files changed; returns what changed.
+
+        Files that cannot be used change nothing, and are reported in the log.
+        """
+        keys = self._keys.reload() if self._keys else ""
+        certificate = self._served.reload() if self._served else ""
+        return [change for change in (keys, certificate) if change]
 
     def _serve_metrics(self, port: int) -> None:
         """Opens the scrape port. A scrape gets the engine's numbers by Look commands."""

@@ -23,8 +23,9 @@ from popmq_server.clock import FakeClock
 from popmq_server.embedded import EmbeddedBroker
 from popmq_server.errors import StartError
 from popmq_server.fsck.check import check_folder
-from popmq_server.options import MAX_SIZE, Options, Unnamed, address, parse, size
+from popmq_server.options import MAX_SIZE, Options, Unnamed, address
 from popmq_server.serving import Serving
+from popmq_server.settings import parse, size
 from popmq_server.writer.writer import Writer
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, bodies, handles, refusal
 
@@ -48,7 +49,7 @@ def running_pops(stubs: Stubs, count: int, group: str = GROUP) -> list[Any]:
 
 
 def test_flags_have_the_defaults_that_the_readme_names() -> None:
-    options = parse([])
+    options = parse([]).options
     assert (str(options.data), options.host) == ("popmq-data", "127.0.0.1")
     assert (options.port, options.tls_port, options.metrics_port) == (8081, 8082, 9464)
     assert (options.tls_only, options.tls_cert, options.tls_key, options.access_keys) == (False, None, None, None)
@@ -110,11 +111,11 @@ def test_a_wrong_flag_is_told_with_the_usage(flags: tuple[str, ...], capsys: pyt
 def test_a_wrong_transport_from_the_environment_is_told_with_the_usage(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("popmq_server.options.TRANSPORT", "carrier")
+    monkeypatch.setenv("POPMQ_TRANSPORT", "carrier")
     with pytest.raises(SystemExit) as end:
         parse([])
     assert end.value.code == 2
-    assert "POPMQ_TRANSPORT is 'carrier'" in capsys.readouterr().err
+    assert "POPMQ_TRANSPORT: 'carrier' is not one of grpcio, python" in capsys.readouterr().err
 
 
 def test_a_wrong_flag_is_exit_code_2_and_help_is_0() -> None:
@@ -312,9 +313,9 @@ async def test_a_port_that_was_asked_for_must_be_free(tmp_path: Path, taken: int
 
 
 def test_only_ports_that_no_flag_names_may_be_left_out() -> None:
-    assert isinstance(parse([]).tls_port, Unnamed)
-    assert isinstance(parse([]).metrics_port, Unnamed)
-    named = parse(["--tls-port", "8082", "--metrics-port", "9464"])
+    assert isinstance(parse([]).options.tls_port, Unnamed)
+    assert isinstance(parse([]).options.metrics_port, Unnamed)
+    named = parse(["--tls-port", "8082", "--metrics-port", "9464"]).options
     assert not isinstance(named.tls_port, Unnamed)
     assert not isinstance(named.metrics_port, Unnamed)
 

@@ -12,7 +12,7 @@ import pytest
 
 from popmq_server import __main__ as program
 from popmq_server.errors import CommitFailed
-from popmq_server.options import parse
+from popmq_server.settings import parse
 
 
 class Failing:
@@ -38,7 +38,7 @@ def test_a_full_collection_of_garbage_does_not_walk_over_what_the_start_made(
 ) -> None:
     monkeypatch.setattr(program, "Serving", Failing)
     try:
-        assert asyncio.run(program._serve(parse(["--data", str(tmp_path)]))) == program.EXIT_IO
+        assert asyncio.run(program._serve([], parse(["--data", str(tmp_path)]))) == program.EXIT_IO
         assert gc.get_freeze_count() > 10_000
     finally:
         gc.unfreeze()

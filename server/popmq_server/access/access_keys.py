@@ -183,7 +183,7 @@ class Keys:
     def caller(self, authorization: str, date_time: str) -> Key:
         """The key that signed these headers. Raises Refused UNAUTHENTICATED."""
         if stopwatch() - self._looked_s >= LOOK_EVERY_S:
-            self._look_again()
+            self.reload()
         key = self._proved.get((authorization, date_time))
         if key is None:
             key = self._prove(authorization, date_time)
@@ -210,24 +210,33 @@ class Keys:
             raise unauthenticated("there is no such access key, or its secret is another one")
         return key
 
-    def _look_again(self) -> None:
-        """Loads the file if it was replaced. An unusable file is logged once, and the old keys stay."""
+    def reload(self) -> str:
+        """Loads the file if it was replaced; returns what changed. An unusable file is logged, the old keys stay."""
         self._looked_s = stopwatch()
         seen = version(self._path)
         if seen == self._seen:
-            return
+            return ""
         self._seen = seen
         try:
             read_now = read(self._path)
         except ValueError as error:
             log.error("the access keys were replaced by what cannot be used, the old ones stay: %s", error)
-            return
+            return ""
+        change = f"the access keys of {self._path} were replaced: {_difference(self._keys, read_now)}"
         for name, old in self._keys.items():
             if name in read_now and read_now[name].same(old):
                 read_now[name] = old
         self._keys = read_now
         self._proved.clear()
-        log.info("the access keys of %s were replaced: %d keys", self._path, len(self._keys))
+        log.info("%s", change)
+        return change
+
+
+def _difference(before: dict[str, Key], after: dict[str, Key]) -> str:
+    """What a new file changed, by the names of keys."""
+    changed = {name for name in before.keys() & after.keys() if not before[name].same(after[name])}
+    kinds = {"added": after.keys() - before.keys(), "changed": changed, "removed": before.keys() - after.keys()}
+    return "; ".join(f"{kind} {', '.join(sorted(names))}" for kind, names in kinds.items() if names) or "the same keys"
 
 
 def _parts(authorization: str) -> tuple[str, bytes | None]:

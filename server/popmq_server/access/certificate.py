@@ -68,14 +68,19 @@ class Certificate:
         if _ends(self.pair.chain) <= _now(clock):
             log.warning("the certificate %s has run out: clients that verify it will not connect", cert)
 
-    def replaced(self) -> Pair | None:
-        """The new pair, once, after the files were replaced by a valid one; None: no change.
+    def current(self) -> Pair:
+        """The pair for a new connection: another object after the files were replaced by a valid pair.
 
         Files are replaced one by one: an unusable pair is read again when one of its files changes.
         """
+        self.reload()
+        return self.pair
+
+    def reload(self) -> str:
+        """Loads the pair if a file was replaced; returns what changed. An unusable pair is logged, the old stays."""
         with self._lock:
             if (seen := self._look()) == self._seen:
-                return None
+                return ""
             self._seen = seen
             try:
                 pair = _read(self.cert, self._key)
@@ -85,10 +90,11 @@ class Certificate:
                     self.cert,
                     _why(error),
                 )
-                return None
-            log.info("the certificate %s was replaced", self.cert)
+                return ""
             self.pair = pair
-            return pair
+            change = f"the certificate {self.cert} was replaced"
+            log.info("%s", change)
+            return change
 
     def _look(self) -> tuple[Version, Version]:
         """The versions of both files, since either may be replaced alone."""

@@ -221,8 +221,7 @@ class Server:
         if isinstance(self._server, PythonTransport):
             add = functools.partial(self._server.open, tls=tls_context(certificate))
         else:
-            fetch = functools.partial(_replaced, certificate)
-            credentials = grpc.dynamic_ssl_server_credentials(_configuration(certificate.pair), fetch)
+            credentials = grpc.dynamic_ssl_server_credentials(_configuration(certificate.pair), _replaced(certificate))
             add = _by_address(functools.partial(self._server.add_secure_port, server_credentials=credentials))
         self._bound(add, (host, port), "TLS port", "--tls-port or --host; --tls-port 0 serves no TLS")
 
@@ -285,10 +284,16 @@ def _configuration(pair: Pair) -> Any:
     return grpc.ssl_server_certificate_configuration([(pair.key, pair.chain)])
 
 
-def _replaced(certificate: Certificate) -> Any:
-    """The new certificate for grpcio; None means unchanged."""
-    pair = certificate.replaced()
-    return None if pair is None else _configuration(pair)
+def _replaced(certificate: Certificate) -> Callable[[], Any]:
+    """What grpcio asks for a new certificate; None means unchanged."""
+    served = certificate.pair
+
+    def fetch() -> Any:
+        nonlocal served
+        before, served = served, certificate.current()
+        return None if served is before else _configuration(served)
+
+    return fetch
 
 
 def _bug(name: str) -> Refused:

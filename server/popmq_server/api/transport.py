@@ -159,12 +159,13 @@ def _bound(host: str, port: int) -> socket.socket:
 
 def tls_context(certificate: Certificate) -> ssl.SSLContext:
     """A context that checks for a new certificate at each connection: files may be replaced at any time."""
-    contexts = [_context(certificate.pair)]
+    served = certificate.pair, _context(certificate.pair)
 
     def choose(connection: ssl.SSLObject, _: str | None, __: ssl.SSLContext) -> None:
-        if (pair := certificate.replaced()) is not None:
-            contexts[0] = _context(pair)
-        connection.context = contexts[0]
+        nonlocal served
+        if (pair := certificate.current()) is not served[0]:
+            served = pair, _context(pair)
+        connection.context = served[1]
 
     listening = _context(certificate.pair)
     listening.sni_callback = choose

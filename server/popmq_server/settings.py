@@ -1,0 +1,298 @@
+"""The settings of `popmq serve`: one table for flags, variables, keys of the file, help and docs/operations.md.
+
+    --max-size 20GiB  >  POPMQ_MAX_SIZE=20GiB  >  max_size = "20GiB" in --config FILE  >  the default
+
+The first source that names a setting decides. It imports the standard library only: the command line makes its options
+from this table without the extra `server`.
+"""
+
+import argparse
+import difflib
+import os
+import pathlib
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from popmq_server.options import (
+    LOG_LEVELS,
+    MAX_SIZE_MAX,
+    MAX_SIZE_MIN,
+    SYNC_MODES,
+    TLS_PORT,
+    TRANSPORTS,
+    Options,
+)
+
+PREFIX = "POPMQ_"
+#: The flag and the variable that name the file; the file itself cannot.
+CONFIG = "config"
+_SIZE = re.compile(r"(\d{1,20}(?:\.\d{1,20})?)\s*(?:([KMGT])(?:IB)?)?", re.ASCII | re.IGNORECASE)
+_SWITCH = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+#: Kubernetes and Docker set POPMQ_PORT to this for a service named popmq; nobody means it as a setting.
+_SERVICE_LINK = "tcp://"
+
+
+class SettingError(Exception):
+    """A setting that cannot be used: one sentence that names its source."""
+
+
+# ── Readers: text → value. They raise argparse.ArgumentTypeError, whose text argparse shows as it is ─────────────────
+
+
+def size(text: str) -> int:
+    """Parses a size in bytes: `1073741824`, `512MiB`, `1.5GiB`."""
+    found = _SIZE.fullmatch(text.strip())
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size: name bytes, or KiB, MiB, GiB, TiB, e.g. 20GiB")
+    number = float(found[1]) if "." in found[1] else int(found[1])
+    return int(number * (1 << 10 * (" KMGT".index(found[2].upper()) if found[2] else 0)))
+
+
+def _max_size(text: str) -> int:
+    value = size(text)
+    if not MAX_SIZE_MIN <= value <= MAX_SIZE_MAX:
+        raise argparse.ArgumentTypeError(f"{text} is not from {MAX_SIZE_MIN >> 20}MiB to {MAX_SIZE_MAX >> 40}TiB")
+    return value
+
+
+def _port(text: str) -> int:
+    """A port, or 0, whose meaning depends on the setting."""
+    if not text.isascii() or not text.isdecimal() or len(text) > 5 or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port: 0–65535")
+    return int(text)
+
+
+def _one_of(*choices: str) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if text not in choices:
+            raise argparse.ArgumentTypeError(f"{text!r} is not one of {', '.join(choices)}")
+        return text
+
+    return read
+
+
+def _switch(text: str) -> bool:
+    """A switch in the environment."""
+    if text.lower() not in _SWITCH:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither true nor false")
+    return _SWITCH[text.lower()]
+
+
+# ── The table ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Setting(NamedTuple):
+    """One setting; `name` is its field in Options and its key in the file.
+
+    `shown`: the default in words. `reload`: what SIGHUP reads again: "value", "content" of the named file, or nothing.
+    """
+
+    name: str
+    read: Callable[[str], Any]
+    metavar: str
+    shown: str
+    help: str
+    reload: str = ""
+
+    @property
+    def flag(self) -> str:
+        return f"--{self.name.replace('_', '-')}"
+
+    @property
+    def variable(self) -> str:
+        return f"{PREFIX}{self.name.upper()}"
+
+    @property
+    def default(self) -> Any:
+        """Of `popmq serve`; an embedded broker serves no TLS unless asked."""
+        return TLS_PORT if self.name == "tls_port" else Options._field_defaults[self.name]
+
+    @property
+    def is_switch(self) -> bool:
+        return self.read is _switch
+
+
+def _choice(name: str, choices: tuple[str, ...], help: str, reload: str = "") -> Setting:
+    shown = str(Options._field_defaults[name])
+    return Setting(name, _one_of(*choices), f"{{{','.join(choices)}}}", shown, help, reload)
+
+
+SETTINGS = (
+    Setting("data", pathlib.Path, "DIR", "./popmq-data", "data folder, made when missing: one folder, one broker"),
+    Setting("host", str, "HOST", "127.0.0.1", "address to listen on"),
+    Setting("port", _port, "PORT", "8081", "gRPC port without TLS, 0 = any free one"),
+    Setting("tls_port", _port, "PORT", "8082, or none when that is taken", "gRPC port with TLS, 0 = none"),
+    Setting("tls_only", _switch, "", "no", "leave the port without TLS closed"),
+    Setting(
+        "tls_cert",
+        pathlib.Path,
+        "FILE",
+        "a certificate for development, made in the data folder",
+        "certificate chain (PEM), read again when it is replaced",
+        "content",
+    ),
+    Setting("tls_key", pathlib.Path, "FILE", "none", "private key of the certificate (PEM)", "content"),
+    Setting(
+        "access_keys",
+        pathlib.Path,
+        "FILE",
+        "none",
+        "who may do what (TOML, mode 600), read again when it is replaced; every call then needs a key",
+        "content",
+    ),
+    Setting(
+        "metrics_port",
+        _port,
+        "PORT",
+        "9464, or none when that is taken",
+        "Prometheus port on the loopback, 0 = off",
+    ),
+    Setting(
+        "max_size",
+        _max_size,
+        "SIZE",
+        "64GiB, or what `popmq max-size` has set",
+        "limit of the data file, e.g. 20GiB, from 16MiB to 64TiB",
+    ),
+    _choice(
+        "sync",
+        SYNC_MODES,
+        "full: an OK is on disk; meta: a power cut may lose the last commit, the store stays sound; none: a power cut "
+        "may lose what the system had not written; only a killed process loses nothing",
+    ),
+    _choice("transport", TRANSPORTS, "what serves the ports: grpcio, or python, PopMQ's own HTTP/2"),
+    _choice(
+        "log_level",
+        LOG_LEVELS,
+        "least level of the lines of the log, which goes to standard error: debug, info, warning, error",
+        "value",
+    ),
+)
+BY_NAME = {setting.name: setting for setting in SETTINGS}
+BY_VARIABLE = {setting.variable: setting for setting in SETTINGS}
+
+
+class Settings(NamedTuple):
+    """What a broker starts with. `sources`: for each setting that is not a default, where its value came from."""
+
+    options: Options
+    sources: dict[str, str]
+
+    def __str__(self) -> str:
+        named = (f"{name} = {getattr(self.options, name)} ({source})" for name, source in self.sources.items())
+        return ", ".join(named) or "all defaults"
+
+
+class _Given(NamedTuple):
+    value: Any
+    source: str
+
+
+def load(argv: list[str] | None, environ: Mapping[str, str]) -> Settings:
+    """Reads all sources. Raises SettingError; argparse ends the process for a wrong flag (code 2) and for --help."""
+    flags = vars(_parser().parse_args(argv))
+    path = flags.pop(CONFIG, None) or environ.get(f"{PREFIX}{CONFIG.upper()}")
+    given = _from_file(pathlib.Path(path)) if path else {}
+    given |= _from_variables(environ)
+    given |= {name: _Given(value, BY_NAME[name].flag) for name, value in flags.items()}
+    defaults = {setting.name: setting.default for setting in SETTINGS}
+    options = Options(**{**defaults, **{name: one.value for name, one in given.items()}})
+    if why := _fault(options):
+        raise SettingError(why)
+    return Settings(
+        options, {setting.name: given[setting.name].source for setting in SETTINGS if setting.name in given}
+    )
+
+
+def parse(argv: list[str] | None = None) -> Settings:
+    """The settings of this process; ends it with code 2 and one sentence when they are invalid."""
+    try:
+        return load(argv, os.environ)
+    except SettingError as error:
+        _parser().error(str(error))
+
+
+class _Parser(argparse.ArgumentParser):
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Names the nearest flag for one that does not exist; argparse itself does not."""
+        found, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            flag = unknown[0].partition("=")[0]
+            self.error(f"there is no flag {flag}{nearest(flag, (setting.flag for setting in SETTINGS))}")
+        return found
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="popmq serve",
+        description="Serve a PopMQ broker from one data folder.",
+        epilog="Each flag has a variable (POPMQ_MAX_SIZE for --max-size) and a key in the file (max_size). "
+        "A flag decides before the variable, the variable before the file.",
+        argument_default=argparse.SUPPRESS,
+    )
+    parser.add_argument("--config", metavar="FILE", help="settings in TOML; POPMQ_CONFIG names it too (default none)")
+    for setting in SETTINGS:
+        text = f"{setting.help} (default {setting.shown})"
+        if setting.is_switch:
+            parser.add_argument(setting.flag, action=argparse.BooleanOptionalAction, help=text)
+        else:
+            parser.add_argument(setting.flag, type=setting.read, metavar=setting.metavar, help=text)
+    return parser
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The end of a sentence about an unknown name: the known name that it resembles, if there is one."""
+    found = difflib.get_close_matches(name, list(known), 1)
+    return f"; did you mean {found[0]}?" if found else ""
+
+
+def _from_variables(environ: Mapping[str, str]) -> dict[str, _Given]:
+    """Settings of the environment. An empty variable counts as not set; unknown ones may be the clients'."""
+    given = {}
+    for variable, setting in BY_VARIABLE.items():
+        text = environ.get(variable, "")
+        if text and not (setting.read is _port and text.startswith(_SERVICE_LINK)):
+            given[setting.name] = _Given(_read(setting, text, variable), variable)
+    return given
+
+
+def _from_file(path: pathlib.Path) -> dict[str, _Given]:
+    """Settings of a TOML file. Paths in it are relative to its folder, so that they mean the same for every caller."""
+    given = {}
+    for key, value in _tables(path).items():
+        setting = BY_NAME.get(key)
+        if setting is None:
+            raise SettingError(f"{path}: there is no setting {key!r}{nearest(key, BY_NAME)}")
+        if setting.is_switch != isinstance(value, bool) or not isinstance(value, bool | int | str):
+            kind = "true or false" if setting.is_switch else "a text or a number"
+            raise SettingError(f"{path}: {key} has to be {kind}")
+        read = _read(setting, str(value), f"{path}: {key}")
+        given[key] = _Given(path.parent / read if isinstance(read, pathlib.Path) else read, str(path))
+    return given
+
+
+def _tables(path: pathlib.Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text())
+    except OSError as error:
+        raise SettingError(f"{path}: {error.strerror}; name a file that is there with --config") from None
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise SettingError(f"{path} is not TOML: {error}") from None
+
+
+def _read(setting: Setting, text: str, where: str) -> Any:
+    try:
+        return setting.read(text)
+    except argparse.ArgumentTypeError as error:
+        raise SettingError(f"{where}: {error}") from None
+
+
+def _fault(options: Options) -> str:
+    """The fault of settings that contradict each other; "" = none."""
+    if bool(options.tls_cert) != bool(options.tls_key):
+        return "--tls-cert and --tls-key belong together: name both files, or neither"
+    if not options.tls_port and (options.tls_only or options.tls_cert):
+        return "--tls-port 0 serves no TLS: name a port, or leave out --tls-only, --tls-cert and --tls-key"
+    return ""
