@@ -78,7 +78,7 @@ ORDER = (
     "filters",
     "model",
     "storage",
-    "settings options clock errors",
+    "settings logs options clock errors",
 )
 MODULES_MAX = 15
 

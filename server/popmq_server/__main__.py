@@ -9,10 +9,11 @@ import logging
 import signal
 import sys
 
+from popmq_server import logs
 from popmq_server.clock import SystemClock
 from popmq_server.errors import StartError
 from popmq_server.options import HOST, Options, address
-from popmq_server.reloading import Reload, apply_logging
+from popmq_server.reloading import Reload
 from popmq_server.serving import Serving
 from popmq_server.settings import Settings, parse
 
@@ -28,8 +29,7 @@ log = logging.getLogger("popmq")
 def main(argv: list[str] | None = None) -> int:
     """Serves until a signal; returns the exit code."""
     settings = parse(argv)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
-    apply_logging(settings.options.log_level)
+    logs.start(settings.options.log_level, settings.options.log_format)
     log.info("settings: %s", settings)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     try:

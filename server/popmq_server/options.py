@@ -33,6 +33,7 @@ TRANSPORTS = ("grpcio", "python")
 TRANSPORT = os.environ.get("POPMQ_TRANSPORT", "grpcio")
 SYNC_MODES = ("full", "meta", "none")
 LOG_LEVELS = ("debug", "info", "warning", "error")
+LOG_FORMATS = ("text", "json")
 
 
 class Options(NamedTuple):
@@ -55,6 +56,7 @@ class Options(NamedTuple):
     access_keys: pathlib.Path | None = None  # None: anyone who reaches a port may do everything
     transport: str = TRANSPORT
     log_level: str = "info"
+    log_format: str = "text"
 
 
 def address(host: str, port: int) -> str:

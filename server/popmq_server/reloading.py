@@ -8,15 +8,11 @@ import logging
 import os
 from collections.abc import Iterator
 
+from popmq_server import logs
 from popmq_server.serving import Serving
 from popmq_server.settings import SETTINGS, SettingError, Settings, load
 
 log = logging.getLogger("popmq.reload")
-
-
-def apply_logging(level: str) -> None:
-    """Sets what the log shows; used at start too."""
-    logging.getLogger().setLevel(level.upper())
 
 
 class Reload:
@@ -34,7 +30,7 @@ class Reload:
             log.error("reload: the settings cannot be used, nothing changed: %s", error)
             return
         changes = list(self._changed(fresh))
-        apply_logging(self._options.log_level)
+        logs.apply(self._options.log_level, self._options.log_format)
         changes += self._serving.reload()
         log.info("reload: %s", "; ".join(changes) or "nothing changed")
 

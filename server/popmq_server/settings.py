@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from popmq_server.options import (
+    LOG_FORMATS,
     LOG_LEVELS,
     MAX_SIZE_MAX,
     MAX_SIZE_MIN,
@@ -169,6 +170,7 @@ SETTINGS = (
         "least level of the lines of the log, which goes to standard error: debug, info, warning, error",
         "value",
     ),
+    _choice("log_format", LOG_FORMATS, "text, or json: an object in each line", "value"),
 )
 BY_NAME = {setting.name: setting for setting in SETTINGS}
 BY_VARIABLE = {setting.variable: setting for setting in SETTINGS}

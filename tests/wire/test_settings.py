@@ -38,6 +38,7 @@ VALUES = {
     "sync": ("meta", '"meta"'),
     "transport": ("python", '"python"'),
     "log_level": ("debug", '"debug"'),
+    "log_format": ("json", '"json"'),
 }
 #: Settings that are valid only together.
 TOGETHER = {"tls_cert": ("tls_key",), "tls_key": ("tls_cert",)}

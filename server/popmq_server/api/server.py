@@ -20,6 +20,7 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2, reflection_pb2_g
 from popmq_http2 import Limits
 from popmq_proto.rocketmq import definition_pb2, service_pb2
 from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_server import logs
 from popmq_server.access.access_keys import Keys
 from popmq_server.access.certificate import Certificate, Pair
 from popmq_server.access.guarded import Guarded
@@ -162,7 +163,8 @@ class Server:
         return handle
 
     def _began(self, context: Any) -> None:
-        """Counts a call as running until its answer has left, or its caller has gone."""
+        """Counts a call as running until its answer has left, or its caller has gone; log lines are of this call."""
+        logs.CALL.set(context)
         self._running += 1
         self._idle.clear()
         context.add_done_callback(self._ended)
@@ -187,6 +189,7 @@ class Server:
 
         async def handle(asked: Any, context: Any) -> None:
             ended = "OK"
+            logs.CALL.set(context)
             try:
                 async with contextlib.aclosing(call(asked)) as responses:
                     async for response in responses:
@@ -297,7 +300,8 @@ def _replaced(certificate: Certificate) -> Callable[[], Any]:
 
 
 def _bug(name: str) -> Refused:
-    return Refused("INTERNAL", f"the broker failed on this {name}", action="report it with the broker's log")
+    where = f"the broker's log; it names request {logs.request_id()}"
+    return Refused("INTERNAL", f"the broker failed on this {name}", action=f"report it with {where}")
 
 
 def _bytes(response: Message | bytes) -> bytes:

@@ -1,0 +1,117 @@
+"""The log on standard error: lines of text or JSON, with time zone, level and the id of the request.
+
+    2026-11-22T20:03:53.120+00:00 ERROR popmq.api [3f2a9c01d4e5b677]: Send raised
+    {"time": "2026-11-22T20:03:53.120+00:00", "level": "ERROR", "logger": "popmq.api", "message": "Send raised", …}
+
+A record may carry `extra={"fields": {…}}`: more keys in JSON, `name=value` at the end of a line of text.
+"""
+
+import contextvars
+import json
+import logging
+import re
+import secrets
+import sys
+from datetime import datetime
+from typing import Any
+
+#: Headers that name a request: the common one, and that of the official RocketMQ clients.
+REQUEST_ID_HEADERS = ("x-request-id", "x-mq-request-id")
+#: Longer ids are cut: a client must not fill the log of the broker.
+REQUEST_ID_MAX = 64
+#: Everything else in a client's id becomes "?", so that it cannot look like the rest of a line.
+_UNSAFE = re.compile(r"[^\w.:/+=@-]", re.ASCII)
+
+#: The running call: an object with `invocation_metadata()`. Setting it costs less than reading its headers, and few
+#: calls are ever logged.
+CALL: contextvars.ContextVar[Any] = contextvars.ContextVar("popmq_call", default=None)
+_MADE: contextvars.ContextVar[tuple[Any, str]] = contextvars.ContextVar("popmq_request_id", default=(None, ""))
+
+
+def request_id() -> str:
+    """The id of the running call: the client's own, else one made now and kept for the call; "" outside of calls."""
+    call = CALL.get()
+    if call is None:
+        return ""
+    for name, value in call.invocation_metadata() or ():
+        if name in REQUEST_ID_HEADERS and value and isinstance(value, str):
+            return _UNSAFE.sub("?", value[:REQUEST_ID_MAX])
+    made_for, made = _MADE.get()
+    if made_for is not call:
+        made = secrets.token_hex(8)
+        _MADE.set((call, made))
+    return made
+
+
+class TextFormatter(logging.Formatter):
+    """One line for people, and a traceback below it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        request = f" [{found}]" if (found := request_id()) else ""
+        fields = "".join(f" {name}={_word(value)}" for name, value in _fields(record).items())
+        text = f"{_time(record)} {record.levelname} {record.name}{request}: {record.getMessage()}{fields}"
+        more = _exception(self, record)
+        return f"{text}\n{more}" if more else text
+
+
+class JsonFormatter(logging.Formatter):
+    """One object in one line, for collectors."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "time": _time(record),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if found := request_id():
+            line["request_id"] = found
+        line |= _fields(record)
+        if more := _exception(self, record):
+            line["exception"] = more
+        return json.dumps(line, ensure_ascii=False, default=str)
+
+
+_FORMATTERS: dict[str, type[logging.Formatter]] = {"text": TextFormatter, "json": JsonFormatter}
+
+
+class _Handler(logging.StreamHandler[Any]):
+    """The handler of `popmq serve`; programs with an embedded broker keep their own."""
+
+
+def start(level: str, form: str) -> None:
+    """Sends the log of this process to standard error."""
+    logging.getLogger().addHandler(_Handler(sys.stderr))
+    logging.captureWarnings(True)
+    apply(level, form)
+
+
+def apply(level: str, form: str) -> None:
+    """Sets the level and the form; also while the broker runs."""
+    root = logging.getLogger()
+    root.setLevel(level.upper())
+    for handler in root.handlers:
+        if isinstance(handler, _Handler):
+            handler.setFormatter(_FORMATTERS[form]())
+
+
+def _time(record: logging.LogRecord) -> str:
+    """Local time with its distance from UTC."""
+    return datetime.fromtimestamp(record.created).astimezone().isoformat(timespec="milliseconds")
+
+
+def _fields(record: logging.LogRecord) -> dict[str, Any]:
+    fields: dict[str, Any] = getattr(record, "fields", {})
+    return fields
+
+
+def _word(value: Any) -> str:
+    """A value in a line of text: quoted if it could be taken for more than one."""
+    text = str(value)
+    return text if text and not re.search(r'[\s"=]', text) else json.dumps(text, ensure_ascii=False)
+
+
+def _exception(formatter: logging.Formatter, record: logging.LogRecord) -> str:
+    parts = [formatter.formatException(record.exc_info)] if record.exc_info else []
+    parts += [formatter.formatStack(record.stack_info)] if record.stack_info else []
+    return "\n".join(parts)
