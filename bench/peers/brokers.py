@@ -1,0 +1,229 @@
+"""Starts one broker at a time, each with a new data folder on the disk that is measured.
+
+    with brokers.redis(folder) as broker: …   its endpoint, processes and fsyncs so far; it is stopped at the end
+
+All listen on the loopback, with ports that no default installation uses.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import struct
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.measure import cpu_s
+from bench.peers import install
+from bench.peers.install import Missing
+from harness.broker_process import BrokerProcess, own_port
+
+#: A JVM or an Erlang node starts in seconds; beside other programs it takes several times as long.
+START_S, STOP_S = 120.0, 30.0
+
+
+@dataclass
+class Broker:
+    """A running broker. `make`: creates topics where the load generator cannot."""
+
+    endpoint: str
+    pids: Callable[[], Sequence[int]]
+    counted: Path | None = None
+    make: Callable[[str], None] = lambda topic: None
+
+    def cpu_s(self) -> float:
+        """CPU time of all its processes."""
+        return sum(cpu_s(pid) for pid in self.pids())
+
+    def fsyncs(self) -> int | None:
+        """fsync, fdatasync and msync so far; None where they are not counted."""
+        if self.counted is None:
+            return None
+        number: int = struct.unpack("@Q", self.counted.read_bytes()[:8])[0]
+        return number
+
+
+Start = Callable[[Path], AbstractContextManager[Broker]]
+
+
+def counting(folder: Path) -> tuple[dict[str, str], Path | None]:
+    """The environment of a process whose fsyncs are counted, and the file with the number."""
+    library = install.counter()
+    if library is None:
+        return {}, None
+    file = folder / "fsyncs"
+    file.write_bytes(bytes(8))
+    return {"LD_PRELOAD": str(library), "POPMQ_FSYNCS": str(file)}, file
+
+
+def popmq(transport: str) -> Start:
+    """PopMQ from this tree, fsync on."""
+
+    @contextmanager
+    def start(folder: Path) -> Iterator[Broker]:
+        environment, counted = counting(folder)
+        with BrokerProcess(folder / "data", "--transport", transport, environment=environment) as process:
+            yield Broker(process.endpoint, lambda: [process.pid], counted)
+
+    return start
+
+
+@contextmanager
+def redis(folder: Path) -> Iterator[Broker]:
+    """Streams; appendfsync always: an answer is on disk."""
+    program, port = install.redis(), own_port()
+    environment, counted = counting(folder)
+    environment["LD_LIBRARY_PATH"] = str(install.LIBRARIES)
+    words = [program, "--port", port, "--bind", "127.0.0.1", "--dir", folder, "--save", ""]
+    with process(folder, [*words, "--appendonly", "yes", "--appendfsync", "always"], environment, port) as pid:
+        yield Broker(f"127.0.0.1:{port}", lambda: [pid], counted)
+
+
+def nats(sync: str) -> Start:
+    """JetStream with files. `sync`: "2m" is its default, "always" is fsync before each confirmation."""
+
+    @contextmanager
+    def start(folder: Path) -> Iterator[Broker]:
+        program, port = install.nats(), own_port()
+        settings = f'store_dir: "{folder / "jetstream"}", sync_interval: {sync}'
+        folder.joinpath("nats.conf").write_text(f"listen: 127.0.0.1:{port}\njetstream {{ {settings} }}\n")
+        with process(folder, [program, "-c", folder / "nats.conf"], {}, port) as pid:
+            yield Broker(f"127.0.0.1:{port}", lambda: [pid])  # a Go program calls no C library that could count
+
+    return start
+
+
+@contextmanager
+def rabbitmq(folder: Path) -> Iterator[Broker]:
+    """One node; the load generator makes quorum queues."""
+    scripts, port = install.rabbitmq(), own_port()
+    environment, counted = counting(folder)
+    names = own_port()
+    path = [install.ERLANG / "bin", *install.ERLANG.glob("erts-*/bin"), os.environ["PATH"]]
+    environment |= {
+        "PATH": os.pathsep.join(map(str, path)),
+        "HOME": str(folder),
+        "ERL_EPMD_PORT": str(names),
+        "RABBITMQ_NODENAME": f"popmq{port}@localhost",
+        "RABBITMQ_NODE_PORT": str(port),
+        "RABBITMQ_DIST_PORT": str(own_port()),
+        "RABBITMQ_MNESIA_BASE": str(folder / "mnesia"),
+        "RABBITMQ_LOG_BASE": str(folder / "log"),
+        "RABBITMQ_PID_FILE": str(folder / "pid"),
+        "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "plugins"),
+        "RABBITMQ_CONFIG_FILE": str(folder / "none"),
+    }
+    epmd = next(install.ERLANG.glob("erts-*/bin")) / "epmd"
+    with (
+        process(folder, [epmd, "-port", names], {}, names, "epmd"),
+        process(folder, [scripts / "rabbitmq-server"], environment, port),
+    ):
+        node = int(folder.joinpath("pid").read_text())
+        yield Broker(f"127.0.0.1:{port}", lambda: [node], counted)
+
+
+ROCKETMQ_OPENS = (
+    "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED", "--add-opens=java.base/java.nio=ALL-UNNAMED",
+    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+)  # fmt: skip
+BROKER_CONF = """\
+brokerClusterName=DefaultCluster
+brokerName=broker-a
+brokerId=0
+brokerIP1=127.0.0.1
+namesrvAddr=127.0.0.1:{names}
+listenPort={port}
+brokerRole=ASYNC_MASTER
+flushDiskType={flush}
+storePathRootDir={store}
+diskMaxUsedSpaceRatio=98
+"""
+PROXY_JSON = """\
+{{"rocketMQClusterName": "DefaultCluster", "namesrvAddr": "127.0.0.1:{names}", "grpcServerPort": {grpc},
+ "remotingListenPort": {remoting}, "localServeAddr": "127.0.0.1"}}
+"""
+
+
+def rocketmq(flush: str) -> Start:
+    """Name server, and broker with its gRPC proxy in one process. `flush`: ASYNC_FLUSH or SYNC_FLUSH."""
+
+    @contextmanager
+    def start(folder: Path) -> Iterator[Broker]:
+        jars, names, grpc, port = install.rocketmq(), own_port(), own_port(), own_port()
+        environment, counted = counting(folder)
+        environment["ROCKETMQ_HOME"] = str(folder)
+        conf = folder / "conf"
+        conf.mkdir()
+        told = {"names": names, "port": port, "flush": flush, "grpc": grpc, "remoting": own_port()}
+        conf.joinpath("broker.conf").write_text(BROKER_CONF.format(store=folder / "store", **told))
+        conf.joinpath("rmq-proxy.json").write_text(PROXY_JSON.format(**told))
+        conf.joinpath("namesrv.conf").write_text(f"listenPort={names}\n")
+        java: list[str | Path] = ["java", *ROCKETMQ_OPENS, f"-Duser.home={folder}", "-cp", f"{conf}:{jars}/*"]
+        at, main = f"127.0.0.1:{names}", "org.apache.rocketmq"
+        first = [*java, "-Xmx512m", f"{main}.namesrv.NamesrvStartup", "-c", conf / "namesrv.conf"]
+        second = [*java, "-Xms4g", "-Xmx4g", "-XX:MaxDirectMemorySize=4g", f"{main}.proxy.ProxyStartup", "-pm", "LOCAL"]
+        second += ["-bc", conf / "broker.conf", "-pc", conf / "rmq-proxy.json", "-n", at]
+        admin = [*java, "-XX:TieredStopAtLevel=1", f"{main}.tools.command.MQAdminStartup"]
+
+        def make(topic: str) -> None:
+            install.run([*admin, "updateTopic", "-c", "DefaultCluster", "-t", topic, "-r", "8", "-w", "8", "-n", at])
+
+        with (
+            process(folder, first, {"ROCKETMQ_HOME": str(folder)}, names, "namesrv") as namesrv,
+            process(folder, second, environment, grpc) as proxy,
+        ):
+            until = time.monotonic() + START_S
+            while "broker-a" not in install.run([*admin, "clusterList", "-n", at]):
+                if time.monotonic() > until:
+                    raise Missing("the broker did not register")
+            yield Broker(f"127.0.0.1:{grpc}", lambda: [namesrv, proxy], counted, make)
+
+    return start
+
+
+@contextmanager
+def process(
+    folder: Path, words: Sequence[object], environment: Mapping[str, str], port: int, name: str = "server"
+) -> Iterator[int]:
+    """A program that opens a port; its process id. Ends it, with its children, and waits. Raises Missing."""
+    log = folder / f"{name}.log"
+    with log.open("w") as output:
+        try:
+            started = subprocess.Popen(
+                [str(word) for word in words], cwd=folder, env={**os.environ, **environment},
+                stdout=output, stderr=output, start_new_session=True,
+            )  # fmt: skip
+        except OSError as error:
+            raise Missing(str(error)) from None
+    try:
+        _wait_open(started, port, log)
+        yield started.pid
+    finally:
+        _end(started)
+
+
+def _wait_open(started: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    until = time.monotonic() + START_S
+    while time.monotonic() < until and started.poll() is None:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+        except OSError:
+            time.sleep(0.2)
+        else:
+            return
+    raise Missing(f"it did not start: {' '.join(log.read_text(errors='replace').splitlines()[-3:])}")
+
+
+def _end(started: subprocess.Popen[bytes]) -> None:
+    """SIGTERM to its session; SIGKILL to what is left of it."""
+    for how in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(started.pid, how)
+            started.wait(STOP_S)
+        except (ProcessLookupError, subprocess.TimeoutExpired):
+            continue

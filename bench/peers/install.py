@@ -1,0 +1,121 @@
+"""Installs what the comparison needs into build/bench, without root: programs on the PATH are used as they are.
+
+    RocketMQ            Maven, its published jars (rocketmq/pom.xml)
+    NATS, loadgen       Go modules (nats/go.mod, bench/loadgen)
+    Redis, RabbitMQ     Debian packages, unpacked: they are not installed into the system and start no service
+
+What cannot be had raises Missing; the comparison then leaves that broker out and prints the reason.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness.broker_process import ROOT
+
+BENCH = ROOT / "bench"
+BUILT = ROOT / "build" / "bench"
+DEBIAN = BUILT / "debian"
+LIBRARIES = DEBIAN / "usr" / "lib" / "x86_64-linux-gnu"
+ROCKETMQ_JARS = BUILT / "rocketmq"
+ROCKETMQ_VERSION = "5.3.3"
+RABBITMQ = DEBIAN / "usr" / "lib" / "rabbitmq" / "lib"
+ERLANG = DEBIAN / "usr" / "lib" / "erlang"
+#: A first install downloads some 200 MB.
+INSTALL_S = 1800.0
+
+
+class Missing(Exception):
+    """A program that this machine does not have and cannot install; the text says which and why."""
+
+
+def run(words: Sequence[str | Path], folder: Path = ROOT, environment: dict[str, str] | None = None) -> str:
+    """The output of a program. Raises Missing with its last words."""
+    tool = str(words[0])
+    if shutil.which(tool) is None and not Path(tool).exists():
+        raise Missing(f"{tool} is not on the PATH")
+    done = subprocess.run(
+        [str(word) for word in words],
+        cwd=folder,
+        env={**os.environ, **(environment or {})},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=INSTALL_S,
+    )
+    if done.returncode:
+        last = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
+        raise Missing(f"{tool} {words[1]} ended with {done.returncode}: {' '.join(last)}")
+    return done.stdout
+
+
+def loadgen() -> Path:
+    """The load generator, built from this tree."""
+    folder, program = BENCH / "loadgen", BUILT / "loadgen"
+    contracts = max(path.stat().st_mtime for path in (ROOT / "proto").rglob("*.proto"))
+    stubs = folder / "stubs" / "popmqv1" / "popmq.pb.go"
+    if not stubs.exists() or stubs.stat().st_mtime < contracts:
+        run(["./generate.sh"], folder, {"PYTHON": sys.executable, "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"})
+    run(["go", "build", "-o", program, "."], folder)
+    return program
+
+
+def counter() -> Path | None:
+    """The library that counts fsyncs of a process; None without a C compiler."""
+    library = BUILT / "fsyncs.so"
+    try:
+        run(["cc", "-shared", "-fPIC", "-O2", "-o", library, BENCH / "peers" / "fsyncs.c", "-ldl"])
+    except Missing:
+        return None
+    return library
+
+
+def rocketmq() -> Path:
+    """The folder of its jars."""
+    if not ROCKETMQ_JARS.joinpath("made").exists():
+        goal = ["dependency:copy-dependencies", f"-DoutputDirectory={ROCKETMQ_JARS / 'lib'}"]
+        run(["mvn", "-q", "-B", f"-Drocketmq={ROCKETMQ_VERSION}", *goal], BENCH / "peers" / "rocketmq")
+        ROCKETMQ_JARS.joinpath("made").touch()
+    return ROCKETMQ_JARS / "lib"
+
+
+def nats() -> Path:
+    """nats-server, in the version of nats/go.mod."""
+    program = BUILT / "nats" / "nats-server"
+    if not program.exists():
+        run(["go", "install", "tool"], BENCH / "peers" / "nats", {"GOBIN": str(program.parent)})
+    return program
+
+
+def redis() -> Path:
+    """redis-server."""
+    if found := shutil.which("redis-server"):
+        return Path(found)
+    program = DEBIAN / "usr" / "bin" / "redis-check-rdb"  # the same program; redis-server links to it absolutely
+    if not program.exists():
+        debian("redis-server")
+    return program.with_name("redis-server")
+
+
+def rabbitmq() -> Path:
+    """The folder of rabbitmq-server's own scripts, which need `erl` of ERLANG on the PATH."""
+    if not RABBITMQ.exists():
+        debian("rabbitmq-server")
+        script = ERLANG / "bin" / "erl"
+        script.write_text(script.read_text().replace("ROOTDIR=/usr/lib/erlang", f"ROOTDIR={ERLANG}"))
+    return next(RABBITMQ.glob("rabbitmq_server-*")) / "sbin"
+
+
+def debian(package: str) -> None:
+    """Unpacks a Debian package and what it depends on that the system does not have."""
+    archives = BUILT / "archives"
+    archives.joinpath("partial").mkdir(parents=True, exist_ok=True)
+    options = [f"-oDir::Cache::archives={archives}", "-oDebug::NoLocking=1", "--no-install-recommends"]
+    run(["apt-get", "-q", "-y", "--download-only", *options, "install", package])
+    for archive in sorted(archives.glob("*.deb")):
+        run(["dpkg", "-x", archive, DEBIAN])

@@ -1,0 +1,156 @@
+"""The page of the comparison and its plots, from the figures of bench/compare.py."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+Row = dict[str, Any]
+#: (broker, face): how the tables call it.
+NAMES = {
+    ("popmq-python", "popmq"): "PopMQ, `python`, popmq.v1",
+    ("popmq-python", "rocketmq"): "PopMQ, `python`, rocketmq.v2",
+    ("popmq-grpcio", "popmq"): "PopMQ, `grpcio`, popmq.v1",
+    ("popmq-grpcio", "rocketmq"): "PopMQ, `grpcio`, rocketmq.v2",
+    ("rocketmq-async", "rocketmq"): "RocketMQ 5.3.3, ASYNC_FLUSH",
+    ("rocketmq-sync", "rocketmq"): "RocketMQ 5.3.3, SYNC_FLUSH",
+    ("redis-always", "redis"): "Redis Streams, fsync always",
+    ("nats", "nats"): "NATS JetStream, fsync every 2 min",
+    ("nats-always", "nats"): "NATS JetStream, fsync always",
+    ("rabbitmq-quorum", "rabbitmq"): "RabbitMQ, quorum queues",
+}
+#: Ratios that the project sets itself: (leg, of, beside).
+RATIOS = (
+    ("send 1, 64 callers", ("popmq-python", "rocketmq"), ("rocketmq-async", "rocketmq")),
+    ("send 1, 64 callers", ("popmq-python", "rocketmq"), ("rocketmq-sync", "rocketmq")),
+    ("send 32, 16 callers", ("popmq-python", "rocketmq"), ("rocketmq-async", "rocketmq")),
+    ("receive + ack 32, 16 callers", ("popmq-python", "rocketmq"), ("rocketmq-async", "rocketmq")),
+    ("receive + ack 32, 16 callers", ("popmq-python", "rocketmq"), ("rocketmq-sync", "rocketmq")),
+    ("send 256, 8 callers", ("popmq-python", "popmq"), ("redis-always", "redis")),
+    ("receive + ack 256, 8 callers", ("popmq-python", "popmq"), ("redis-always", "redis")),
+    ("send 1, 64 callers", ("popmq-python", "popmq"), ("popmq-grpcio", "popmq")),
+    ("receive + ack 1, 64 callers", ("popmq-python", "popmq"), ("popmq-grpcio", "popmq")),
+)
+HEAD = """\
+# Benchmarks
+
+Written by `make bench-compare` ([how it measures](bench/README.md#beside-other-brokers)). Compare figures of one run
+with each other: the absolute ones halve or double with the machine and with what else it does.
+
+{machine}
+
+Messages of 1 KiB that do not compress, {seconds:g} s a leg, median of {rounds} rounds with an empty data folder each,
+one broker at a time. *others* is the share of all cores that other programs took while a leg ran: above a tenth, its
+rate is a lower bound, and *server µs* tells more. *server µs* is the CPU time of the broker's processes for each
+message, *fsyncs* are its calls of fsync, fdatasync and msync for each message (– where they cannot be counted).
+Latencies are of a whole request; those of *send → received* count from the time at which a message was due to be
+sent.
+
+PopMQ, Redis, RabbitMQ, RocketMQ with SYNC_FLUSH and NATS with fsync always confirm a message when it is on disk.
+RocketMQ with ASYNC_FLUSH and NATS by default confirm it before, and can lose the last ones in a power failure. All
+are one node.
+"""
+WIDTH, BAR, GAP, LEFT = 720, 16, 6, 250
+
+
+def write(results: dict[str, Any], works: list[str], keep: Path | None) -> str:
+    """The text of the page; written below `keep` with its plots if that is given."""
+    rows = medians(results["figures"])
+    parts = [HEAD.format(machine=_machine(results), seconds=results["seconds"], rounds=results["rounds"])]
+    for work in works:
+        chosen = [row for row in rows if row["work"] == work]
+        if not chosen:
+            continue
+        name = "-".join(re.findall(r"[a-z0-9]+", work.lower()))
+        parts.append(f"## {work[0].upper()}{work[1:]}\n")
+        parts.append(f"![{work}](docs/benchmarks/{name}.svg)\n")
+        parts.append("\n".join(_table(chosen)) + "\n")
+        if keep:
+            (keep / "docs" / "benchmarks" / f"{name}.svg").write_text(plot(work, chosen))
+    parts.append("## Ratios\n")
+    parts.append("\n".join(_ratios(rows)) + "\n")
+    if results["missing"]:
+        parts.append("## Left out\n")
+        parts.append("\n".join(f"- {name}: {reason}" for name, reason in results["missing"].items()) + "\n")
+    text = "\n".join(parts)
+    if keep:
+        (keep / "BENCHMARKS.md").write_text(text)
+    return text
+
+
+def medians(figures: list[Row]) -> list[Row]:
+    """One row for each broker, face and leg: the median of its rounds, each column by itself."""
+    found: dict[tuple[str, str, str], list[Row]] = {}
+    for figure in figures:
+        found.setdefault((figure["broker"], figure["face"], figure["work"]), []).append(figure)
+    rows = []
+    for (broker, face, work), rounds in found.items():
+        row: Row = {"broker": broker, "face": face, "work": work}
+        for column, value in rounds[0].items():
+            if isinstance(value, int | float):
+                row[column] = statistics.median(one[column] for one in rounds)
+        rates = [one["messages_per_s"] for one in rounds]
+        row["spread"] = (max(rates) - min(rates)) / max(row["messages_per_s"], 1e-9)
+        rows.append(row)
+    return rows
+
+
+def _machine(results: dict[str, Any]) -> str:
+    told = results["machine"]
+    return (
+        f"{told['date']}, {told['cores']} cores ({told['processor']}), Linux {told['kernel']}, "
+        f"Python {told['python']}, grpcio {told['grpcio']}, fsync of 4 KiB {told['fsync_ms']} ms."
+    )
+
+
+def _table(rows: list[Row]) -> Iterator[str]:
+    yield "| | messages/s | ± | p50 ms | p99 | p99.9 | server µs | load µs | fsyncs | others |"
+    yield "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
+    for row in rows:
+        fsyncs = f"{row['fsyncs']:.4f}" if "fsyncs" in row else "–"
+        late = f" ({row['undelivered']:.0f} did not come)" if row["undelivered"] else ""
+        yield (
+            f"| {NAMES[row['broker'], row['face']]} | {row['messages_per_s']:,.0f}{late} | {row['spread'] / 2:.0%} | "
+            f"{row['p50_ms']:.2f} | {row['p99_ms']:.1f} | {row['p999_ms']:.1f} | {row['server_us']:.1f} | "
+            f"{row['load_us']:.1f} | {fsyncs} | {row['others']:.0%} |"
+        )
+
+
+def _ratios(rows: list[Row]) -> Iterator[str]:
+    """The first beside the second: above 1 it moves more messages, below 1 it takes less CPU for each."""
+    by = {(row["work"], row["broker"], row["face"]): row for row in rows}
+    yield "| leg | | beside | messages/s | server µs |"
+    yield "|---|---|---|--:|--:|"
+    for work, one, other in RATIOS:
+        if (work, *one) in by and (work, *other) in by:
+            first, second = by[work, *one], by[work, *other]
+            rate, cpu = (first[column] / second[column] for column in ("messages_per_s", "server_us"))
+            yield f"| {work} | {NAMES[one]} | {NAMES[other]} | {rate:.2f} | {cpu:.2f} |"
+
+
+def plot(work: str, rows: list[Row]) -> str:
+    """Horizontal bars, as SVG: rates, or the p99 where the rate was given."""
+    at_rate = "→" in work
+    column, unit = ("p99_ms", "ms p99") if at_rate else ("messages_per_s", "messages/s")
+    most = max(row[column] for row in rows) or 1.0
+    height = len(rows) * (BAR + GAP) + GAP
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" font-size="12">',
+        "<style>text { font-family: sans-serif; fill: #222 }</style>",
+        f"<title>{work}: {unit}</title>",
+        f'<rect width="{WIDTH}" height="{height}" fill="#fff"/>',
+    ]
+    for place, row in enumerate(rows):
+        y, length = GAP + place * (BAR + GAP), row[column] / most * (WIDTH - LEFT - 130)
+        colour = "#2a6f97" if row["broker"].startswith("popmq") else "#a9a9a9"
+        name = NAMES[row["broker"], row["face"]].replace("`", "")
+        value = f"{row[column]:,.1f}" if at_rate else f"{row[column]:,.0f}"
+        lines += [
+            f'<text x="{LEFT - 8}" y="{y + 12}" text-anchor="end">{name}</text>',
+            f'<rect x="{LEFT}" y="{y}" width="{max(length, 1):.1f}" height="{BAR}" fill="{colour}"/>',
+            f'<text x="{LEFT + length + 6:.1f}" y="{y + 12}">{value} {unit}</text>',
+        ]
+    return "\n".join([*lines, "</svg>", ""])
