@@ -217,7 +217,9 @@ class Broker(RuleBasedStateMachine):
                 elif faults and ask.needs_room(command):
                     must(refused(result, "STORAGE_FULL"), "a full disk", result)
                 else:
+                    self.model.full = faults > 0
                     step.judge(self, command, result)
+                    self.model.full = False
             if lane == 0 and faults < 2:
                 self.time_in_model(committed)
 

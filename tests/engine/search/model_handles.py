@@ -94,11 +94,31 @@ class Handles(MessageGroups):
         for (ck_id, _, how), alike in wanted.items():
             lease = self.leases[ck_id]
             still = [entry for _, entry in alike if entry in undone(lease)]
+            without = self._without_room(lease, still, how)
+            refused = {place for place, entry in alike if entry in without and answer[place] == "STORAGE_FULL"}
+            for place in refused:
+                results[place] = "STORAGE_FULL"
+            alike = [(place, entry) for place, entry in alike if place not in refused]
+            still = [entry for _, entry in alike if entry in undone(lease)]
             told = self._change(lease, still, how, entered)
             for place, entry in alike:
                 results[place] = told.get(id(entry), "HANDLE_LAPSED")
         must(answer == results, "change", answer, results)
         return None
+
+    def _without_room(self, lease: Lease, entries: list[Entry], how: How) -> list[Entry]:
+        """Those that stay leased on a full disk: dead letters to be, and the rest of their message groups."""
+        if not self.full or how.kind == "extend":
+            return []
+        settings, tried = self.groups[lease.group], entries
+        if how.kind == "release":
+            entries = sorted(entries, key=lease.members.index)
+            tried = list(_first(entries).values()) if entries and entries[0].message_group else entries
+            if how.uncounted or (settings.stops and entries and entries[0].message_group):
+                return []
+            tried = [one for one in tried if one.attempts >= settings.max_attempts]
+        locked = {one.message_group for one in tried} - {""}
+        return [one for one in entries if one in tried or one.message_group in locked]
 
     def _change(self, lease: Lease, entries: list[Entry], how: How, entered: int) -> dict[int, tuple[int, bool]]:
         """What each of them is told, by its id."""

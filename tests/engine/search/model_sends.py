@@ -62,6 +62,8 @@ class Sends(Kept):
         self.orders = 0
         #: Nothing fires and nothing is checked before this time.
         self.quiet_until_ms = 0
+        #: The batch that is judged met a full disk.
+        self.full = False
 
     def _order(self) -> int:
         self.orders += 1
