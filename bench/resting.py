@@ -22,6 +22,7 @@ from bench.measure import Resting
 from bench.storm import message
 from popmq_server import commands as ask
 from popmq_server.clock import FakeClock
+from popmq_server.commands import queries
 from popmq_server.model.message import Handle
 from popmq_server.storage.lmdb import Store
 from popmq_server.writer.core import Core
@@ -81,13 +82,13 @@ class _Bench:
     # ── Operations: CPU seconds of the longest group that each takes ─────────────────────────────────────────────
 
     def scrape(self) -> float:
-        return sum(self.timed(ask.Look(*look))[0] for look in (("topics", ("",)), ("groups", ("", "")), ("store",)))
+        return sum(self.timed(query)[0] for query in (queries.Topics(), queries.Groups(), queries.Store()))
 
     def heartbeat(self) -> float:
-        return self.timed(ask.Look("group_settings", ("rest",)))[0]
+        return self.timed(queries.GroupSettings("rest"))[0]
 
     def listing(self) -> float:
-        return self.timed(ask.Look("leases", ("", "", 100, b"")))[0]
+        return self.timed(queries.Leases("", "", 100, b""))[0]
 
     def purge(self) -> float:
         """The longest piece of purging a small topic."""

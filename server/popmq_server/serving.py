@@ -10,7 +10,7 @@ from popmq_server.access.access_keys import Keys
 from popmq_server.access.certificate import Certificate, development
 from popmq_server.api.server import Server
 from popmq_server.clock import Clock
-from popmq_server.commands import Look
+from popmq_server.commands import queries
 from popmq_server.engine.broker import Broker
 from popmq_server.engine.metrics import Metrics, Seen
 from popmq_server.errors import StartError
@@ -93,11 +93,11 @@ class Serving:
         loop, broker = asyncio.get_running_loop(), self.broker
 
         async def look() -> Seen:
-            topics = await broker.execute(Look("topics", ("",)))
-            groups = await broker.execute(Look("groups", ("", "")))
-            pages, _ = await broker.execute(Look("store"))
+            topics = await broker.ask(queries.Topics())
+            groups = await broker.ask(queries.Groups("", ""))
+            use = await broker.ask(queries.Store())
             store = broker.store
-            used_bytes = pages * store.page_bytes
+            used_bytes = use.pages * store.page_bytes
             producers = len(broker.producers.streams())
             numbers = used_bytes, store.map_bytes, store.disk_free()
             return Seen(broker.clock.now_ms(), topics, groups, producers, *numbers)

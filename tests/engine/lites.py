@@ -8,6 +8,7 @@ from typing import Any
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server import commands as ask
+from popmq_server.commands import queries
 from popmq_server.model.message import Extra, Outgoing
 from popmq_server.storage.keys import hash8
 from tests.engine.rig import HOUR, MINUTE, Delivery, Rig, deliveries
@@ -64,4 +65,4 @@ def wait(rig: Rig, ms: int) -> None:
 
 
 def lites(rig: Rig, topic: str = "chat") -> int:
-    return rig.look("topics", topic)[0].lite_topics  # type: ignore[no-any-return]
+    return rig.look(queries.Topics(topic))[0].lite_topics

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server import commands as ask
 from popmq_server.clock import Clock, FakeClock
+from popmq_server.commands import queries
+from popmq_server.commands.numbers import GroupNumbers, Page
+from popmq_server.commands.queries import A, Query
 from popmq_server.errors import Refused
 from popmq_server.fsck.check import check, differences
-from popmq_server.inspect import stats
-from popmq_server.inspect.browse import Page
-from popmq_server.inspect.stats import GroupNumbers
 from popmq_server.model.message import Handle, Outgoing, tag_hash
 from popmq_server.model.records import Group, Topic
 from popmq_server.state.state import State
@@ -28,6 +28,7 @@ from popmq_server.storage.keys import CQ_ENTRY, U64, hash8
 from popmq_server.storage.lmdb import Store, Transaction, reading
 from popmq_server.topics.catalog import DELAYS_MS_DEFAULT
 from popmq_server.writer.core import Committed, Core
+from popmq_server.writer.handlers import HANDLERS
 
 SECOND, MINUTE, HOUR, DAY = 1000, 60_000, 3_600_000, 86_400_000
 KEEP = 72 * HOUR
@@ -259,20 +260,21 @@ class Rig:
 
     # ── Looking ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def look(self, what: str, *arguments: Any) -> Any:
-        """A Look outside of any group of commands: time does nothing meanwhile."""
+    def look(self, query: Query[A]) -> A:
+        """The answer to a query outside of any group of commands: time does nothing meanwhile."""
         tx = Tx(self.core.state, self.store, self.now)
         try:
-            return stats.look(tx, ask.Look(what, arguments))
+            answer: A = HANDLERS[type(query)](tx, query)
+            return answer
         finally:
             tx.abort()
 
     def numbers(self, group: str = "g", topic: str = "t") -> GroupNumbers:
-        found: GroupNumbers = self.look("groups", topic, group)[0]
+        found: GroupNumbers = self.look(queries.Groups(topic, group))[0]
         return found
 
     def browse(self, topic: str, queue: int = 0, offset: int = 0, count: int = 4096) -> Page:
-        page: Page = self.look("browse", topic, queue, offset, count, 1 << 30)
+        page: Page = self.look(queries.Browse(topic, queue, offset, count, 1 << 30))
         return page
 
     def dead(self, group: str = "g") -> list[pb.Message]:

@@ -8,7 +8,7 @@ from typing import Any
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server import commands as ask
 from popmq_server.clock import FakeClock
-from popmq_server.commands import Place
+from popmq_server.commands import Place, queries
 from popmq_server.model.handles import RecallHandle, TransactionId, read_recall, read_transaction
 from popmq_server.model.message import Extra, Outgoing
 from popmq_server.sending.transaction import FIRST_CHECK_MS
@@ -71,17 +71,17 @@ def ending(places: Iterable[Place], commit: bool) -> ask.EndTransaction:
 
 def delayed(rig: Rig, name: str = "", until_ms: int = 0, count: int = 4096) -> list[str]:
     """Ids of delayed messages, soonest first."""
-    return [row.message_id for row in rig.look("delayed", name, until_ms, count)[0]]
+    return [row.message_id for row in rig.look(queries.Delayed(name, until_ms, count))[0]]
 
 
 def halves(rig: Rig, name: str = "", count: int = 4096) -> list[str]:
     """Ids of half messages, oldest first."""
-    return [row.message_id for row in rig.look("transactions", name, count)[0]]
+    return [row.message_id for row in rig.look(queries.Transactions(name, count))[0]]
 
 
 def waiting(rig: Rig, name: str = "t") -> tuple[int, int]:
     """(delayed, half) of a topic, as counted."""
-    (row,) = rig.look("topics", name)
+    (row,) = rig.look(queries.Topics(name))
     return row.delayed, row.half
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.api.native.status import STATUS_OF_CODE
-from popmq_server.commands import Look
+from popmq_server.commands import queries
 from popmq_server.delivery import owner
 from popmq_server.engine import broker as brokers
 from popmq_server.engine import waiters
@@ -229,7 +229,7 @@ def internal(shop: Stubs, patch: pytest.MonkeyPatch) -> Refusal:
     def fail(*_: object) -> None:
         raise ZeroDivisionError
 
-    patch.setitem(handlers.HANDLERS, Look, fail)
+    patch.setitem(handlers.HANDLERS, queries.Topics, fail)
     return refusal(shop.admin.ListTopics, pb.ListTopicsRequest())
 
 

@@ -1,6 +1,6 @@
 """The Engine behind access keys: checks what each command needs, for both protocols in one place.
 
-    api/ ── command ──▶ Guarded: NEEDS, LOOKS ── does the caller's key allow it? ──▶ Engine
+    api/ ── command, query ──▶ Guarded: NEEDS, ASKING ── does the caller's key allow it? ──▶ Engine
 
     send       Send, Recall, EndTransaction, a producer's stream       by topic
     receive    reads, acks, offsets of a group                         by topic and group; commands by handle: by group
@@ -12,7 +12,7 @@ command that is missing in the tables is refused. The broker's own work does not
 """
 
 from collections.abc import AsyncGenerator, Callable
-from typing import Any
+from typing import Any, cast
 
 from popmq_server import commands
 from popmq_server.access.access_keys import CALLER, Key, Keys, Need, denied, unauthenticated
@@ -21,19 +21,20 @@ from popmq_server.commands import (
     Check,
     CloneOffsets,
     EndTransaction,
-    Look,
     Pop,
     Popped,
     Pull,
     Pulled,
     ResetOffsets,
     SetConsumeMode,
+    queries,
 )
-from popmq_server.engine.backup import Piece
-from popmq_server.engine.consumers import Consumer
+from popmq_server.commands.numbers import Consumer, StreamNumbers
+from popmq_server.commands.queries import A, Query
+from popmq_server.commands.sessions import Assignment
+from popmq_server.commands.store import Piece
 from popmq_server.engine.engine import Engine
-from popmq_server.engine.producers import Stream, StreamNumbers
-from popmq_server.engine.rebalance import Assignment
+from popmq_server.engine.producers import Stream
 from popmq_server.errors import Refused
 from popmq_server.model.message import RETRY_PREFIX
 from popmq_server.model.records import Subscription
@@ -86,14 +87,13 @@ def _of_pair_or_admin(command: Any) -> Needs:
     return _receive(command.topic, command.group, or_admin=True)
 
 
-def _looks(command: Look) -> Needs:
-    """A Look needs what the data that it reads needs."""
-    needs = LOOKS.get(command.what)
-    return NOBODY if needs is None else needs(*command.arguments)
-
-
 def _admin(_: Any) -> Needs:
     return ADMIN
+
+
+def _nobody(_: Any) -> Needs:
+    """A command or query that is missing in the tables."""
+    return NOBODY
 
 
 #: What each command needs. Commands under _admin that no protocol sends (Sweep, Listen, …) are the broker's own.
@@ -104,8 +104,6 @@ NEEDS: dict[type, Callable[[Any], Needs]] = {
     Pop: _of_pair,
     Pull: _of_pair,
     commands.Ack: _of_group,
-    commands.RenewSession: lambda _: KNOWN,  # the holder's name contains the access key: leases.holder
-    commands.ReleaseSession: lambda _: KNOWN,
     commands.ChangeInvisibleTime: _of_group,
     commands.AttachOwner: _of_pair,
     commands.RenewOwner: _of_group,
@@ -118,13 +116,12 @@ NEEDS: dict[type, Callable[[Any], Needs]] = {
     commands.QueryOffsets: _of_pair_or_admin,
     commands.SendBack: _of_pair,
     commands.SyncLite: _of_pair,
-    commands.RenewSession: lambda _: KNOWN,  # as above
+    commands.RenewSession: lambda _: KNOWN,  # the holder's name contains the access key: leases.holder
     commands.ReleaseSession: lambda _: KNOWN,
     commands.Peek: _of_pair_or_admin,
     commands.LookUp: lambda command: _look(command.topic, ""),
     commands.Trace: lambda command: _look(command.topic, command.group),
     commands.Why: lambda command: _look(command.topic, command.group),
-    Look: lambda command: _looks(command),
 } | dict.fromkeys(
     (
         commands.SetMaxSize,
@@ -153,36 +150,41 @@ def _group(group: str) -> Needs:
     return _receive("", group, or_admin=True)
 
 
-def _named_group(group: str, *_: Any) -> Needs:
+def _sent_to(topic: str) -> Needs:
+    """Messages that are sent and not visible yet; those of all topics are for admin."""
+    return _send(topic, or_admin=True) if topic else ADMIN
+
+
+def _named_group(group: str) -> Needs:
     """Numbers of one group; lists of all groups that ROWS does not filter are for admin."""
     return _group(group) if group else ADMIN
 
 
-#: What each Look needs, by its arguments.
-LOOKS: dict[str, Callable[..., Needs]] = {
-    "topics": lambda topic: _describe(topic) if topic else KNOWN,
-    "groups": lambda topic, group: (
-        *(_describe(topic) if topic else KNOWN),
-        *(_receive(topic, group, or_admin=True) if group else ()),
+#: What each query needs. A table of its own: a query that came as a command would return all rows of its list.
+ASKING: dict[type[Query[Any]], Callable[[Any], Needs]] = {
+    queries.Topics: lambda query: _describe(query.name) if query.name else KNOWN,
+    queries.Groups: lambda query: (
+        *(_describe(query.topic) if query.topic else KNOWN),
+        *(_receive(query.topic, query.group, or_admin=True) if query.group else ()),
     ),
-    "group_settings": lambda group: _group(group) if group else KNOWN,
-    "terms": lambda group, topics: tuple(need for topic in topics for need in _receive(topic, group)),
-    "held_by": _named_group,
-    "subscriptions": _named_group,
-    "leases": lambda topic, group, *_: _receive(topic, group, or_admin=True) if topic or group else ADMIN,
-    "owners": _named_group,
-    "message_groups": lambda topic, group, *_: _receive(topic, group, or_admin=True),
-    "delayed": lambda topic, *_: _send(topic, or_admin=True) if topic else ADMIN,
-    "transactions": lambda topic, _: _send(topic, or_admin=True) if topic else ADMIN,
-    "browse": lambda topic, *_: _look(topic, ""),
-    "store": lambda: KNOWN,
+    queries.GroupSettings: lambda query: _group(query.name) if query.name else KNOWN,
+    queries.TermsOf: lambda query: tuple(need for topic in query.topics for need in _receive(topic, query.group)),
+    queries.HeldBy: lambda query: _named_group(query.group),
+    queries.Subscriptions: lambda query: _named_group(query.group),
+    queries.Leases: lambda query: _of_pair_or_admin(query) if query.topic or query.group else ADMIN,
+    queries.Owners: lambda query: _named_group(query.group),
+    queries.MessageGroups: _of_pair_or_admin,
+    queries.Delayed: lambda query: _sent_to(query.topic),
+    queries.Transactions: lambda query: _sent_to(query.topic),
+    queries.Browse: lambda query: _look(query.topic, ""),
+    queries.Store: lambda _: KNOWN,
 }
 
 #: In these lists a key sees the rows that it could have asked for by name.
-ROWS: dict[str, Callable[[Any], Needs]] = {
-    "topics": lambda row: _describe(row.topic.name),
-    "groups": lambda row: _receive(row.topic, row.group, or_admin=True),
-    "group_settings": lambda row: _group(row.name),
+ROWS: dict[type[Query[Any]], Callable[[Any], Needs]] = {
+    queries.Topics: lambda row: _describe(row.topic.name),
+    queries.Groups: lambda row: _receive(row.topic, row.group, or_admin=True),
+    queries.GroupSettings: lambda row: _group(row.name),
 }
 
 
@@ -215,19 +217,27 @@ class Guarded:
         return key
 
     async def execute(self, command: Any) -> Any:
-        """Executes one command; lists contain only the rows that the key may see."""
-        key = self._allow(NEEDS.get(type(command), lambda _: NOBODY)(command))
+        """Executes one command."""
+        self._allow(NEEDS.get(type(command), _nobody)(command))
         if isinstance(command, EndTransaction):
             await self._allow_ends(command)
-        answer = await self._engine.execute(command)
-        visible = ROWS.get(command.what) if isinstance(command, Look) else None
-        return answer if visible is None else [row for row in answer if all(map(key.may, visible(row)))]
+        return await self._engine.execute(command)
+
+    async def ask(self, query: Query[A]) -> A:
+        """Answers one query; lists contain only the rows that the key may see."""
+        key = self._allow(ASKING.get(type(query), _nobody)(query))
+        answer = await self._engine.ask(query)
+        visible = ROWS.get(type(query))
+        if visible is None:
+            return answer
+        rows: Any = answer
+        return cast(A, [row for row in rows if all(map(key.may, visible(row)))])
 
     async def _allow_ends(self, command: EndTransaction) -> None:
         """Checks the topic of each transaction. The engine refuses one whose topic is deleted."""
         topic_ids = {end.transaction.topic_id for end in command.ends if not isinstance(end, Refused)}
         if not topic_ids <= self._topics.keys():
-            rows = await self._engine.execute(Look("topics", ("",)))
+            rows = await self._engine.ask(queries.Topics())
             self._topics |= {row.topic.topic_id: row.topic.name for row in rows}
         for topic_id in topic_ids & self._topics.keys():
             self._allow(_send(self._topics[topic_id], or_admin=True))

@@ -13,7 +13,7 @@ from popmq_server.api.native.requests import read
 from popmq_server.api.rocketmq.clients import Clients
 from popmq_server.api.rocketmq.messages import Row, delivered
 from popmq_server.api.rocketmq.names import resource_of
-from popmq_server.commands import Look
+from popmq_server.commands import queries
 from popmq_server.engine.engine import Engine
 from popmq_server.errors import Refused
 from popmq_server.model.message import check_range, check_text
@@ -40,7 +40,7 @@ class AskingService:
         client_id = _client_id(request.client_id)
         topic = requests.topic_name(request.topic)
         offset = check_range(request.offset, "offset", 0, requests.INT64_MAX)
-        page = await self._engine.execute(Look("browse", (topic, request.queue, offset, 1, requests.POP_BYTES)))
+        page = await self._engine.ask(queries.Browse(topic, request.queue, offset, 1, requests.POP_BYTES))
         if not page.rows or page.rows[0][3] != offset:
             raise Refused(
                 "MESSAGE_NOT_FOUND",

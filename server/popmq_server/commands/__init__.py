@@ -40,7 +40,7 @@ from popmq_server.commands.messages import (
     Sent,
 )
 from popmq_server.commands.ordering import ResumeMessageGroup
-from popmq_server.commands.owners import AckUpTo, AttachOwner, Available, Look, ReleaseOwner, RenewOwner
+from popmq_server.commands.owners import AckUpTo, AttachOwner, Available, ReleaseOwner, RenewOwner
 from popmq_server.commands.pulling import (
     Attend,
     CloneOffsets,
@@ -56,6 +56,7 @@ from popmq_server.commands.pulling import (
     Sweep,
     UpdateOffsets,
 )
+from popmq_server.commands.queries import Query
 from popmq_server.commands.sessions import ReleaseSession, RenewSession
 from popmq_server.commands.store import SetMaxSize
 from popmq_server.commands.timing import Check, CountChecks, End, Ended, EndTransaction, Listen, Recall
@@ -87,7 +88,6 @@ __all__ = [
     "FindLetters",
     "Listen",
     "LiteSynced",
-    "Look",
     "LookUp",
     "LookedUp",
     "OffsetsOfQueue",
@@ -101,6 +101,7 @@ __all__ = [
     "Pull",
     "Pulled",
     "PurgeTopic",
+    "Query",
     "QueryOffsets",
     "Recall",
     "Redrive",
@@ -136,7 +137,7 @@ LANE_ACK, LANE_SEND, LANE_POP = 0, 1, 2
 LANES: dict[type, int] = {Send: LANE_SEND, Pop: LANE_POP}
 #: These read the queues, so they run after what others of their batch store.
 LANES |= dict.fromkeys((Pull, QueryOffsets, ResetOffsets, CloneOffsets, SetConsumeMode, SyncLite), LANE_POP)
-LANES |= dict.fromkeys((Redrive, FindLetters, LookUp, Peek, Trace, Why, Look), LANE_POP)
+LANES |= dict.fromkeys((Redrive, FindLetters, LookUp, Peek, Trace, Why, *Query.__subclasses__()), LANE_POP)
 _NEED_ROOM = (Send, Pop, Redrive, CreateTopic, CreateGroup, AttachOwner)
 
 

@@ -1,6 +1,6 @@
-"""Commands on owners, and queries of the state: see owner.py, stats.py."""
+"""Commands on owners, and on the number of ready messages: see owner.py."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from popmq_server.commands.messages import Position
 
@@ -52,10 +52,3 @@ class Available(NamedTuple):
     topic: str
     group: str
     upto: Position | None = None
-
-
-class Look(NamedTuple):
-    """A query that changes nothing → the answer of the function of this name in stats.py."""
-
-    what: str
-    arguments: tuple[Any, ...] = ()

@@ -23,3 +23,15 @@ class ReleaseSession(NamedTuple):
 
     client: str
     after: int = 0
+
+
+class Assignment(NamedTuple):
+    """The queues that a client reads.
+
+    `known` False: keep the current queues. `all`: pop without naming queues. Otherwise exactly `queues`.
+    """
+
+    known: bool
+    all: bool
+    queues: tuple[int, ...]
+    mode: str = "POP"

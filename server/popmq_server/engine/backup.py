@@ -8,9 +8,9 @@ copy costs the broker too much (`Copy.cost`). The stream then fails midway, and 
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import NamedTuple
 
 from popmq_server.clock import pause
+from popmq_server.commands.store import Piece
 from popmq_server.errors import Refused
 from popmq_server.storage.backup import Copy
 from popmq_server.storage.lmdb import DiskFault, Store
@@ -19,15 +19,6 @@ from popmq_server.storage.lmdb import DiskFault, Store
 STALL_S = 60.0
 #: Interval between checks of a running copy.
 WATCH_S = 0.25
-
-
-class Piece(NamedTuple):
-    """The first piece has `about_bytes`, the expected file size; the last has `length` and `sha256`, but no data."""
-
-    data: bytes = b""
-    about_bytes: int = 0
-    length: int = 0
-    sha256: bytes = b""
 
 
 class _Watch:

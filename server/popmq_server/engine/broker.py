@@ -18,7 +18,6 @@ from popmq_server.commands import (
     CloneOffsets,
     CountChecks,
     Listen,
-    Look,
     Pop,
     Popped,
     Pull,
@@ -31,13 +30,17 @@ from popmq_server.commands import (
     SetConsumeMode,
     Sweep,
     UpdateTopic,
+    queries,
 )
-from popmq_server.engine.backup import Piece, backup
-from popmq_server.engine.consumers import Consumer, Consumers
+from popmq_server.commands.numbers import Consumer, StreamNumbers
+from popmq_server.commands.queries import A, Query
+from popmq_server.commands.sessions import Assignment
+from popmq_server.commands.store import Piece
+from popmq_server.engine.backup import backup
+from popmq_server.engine.consumers import Consumers
 from popmq_server.engine.held_pulls import HeldPulls
 from popmq_server.engine.metrics import Metrics
-from popmq_server.engine.producers import Producers, Stream, StreamNumbers
-from popmq_server.engine.rebalance import Assignment
+from popmq_server.engine.producers import Producers, Stream
 from popmq_server.engine.waiters import Key, Waiters
 from popmq_server.errors import Later, Refused
 from popmq_server.lite import lite_pop
@@ -82,7 +85,7 @@ class Broker:
         #: Pops of either kind that found messages but no token of the topic's quota; they wait for the next token.
         self.limited = Waiters(clock, wake_all=False)
         self.pulls = HeldPulls(clock, self.execute)
-        self.consumers = Consumers(clock, self.execute)
+        self.consumers = Consumers(clock, self)
         self.producers = Producers(self._tell_listened)
         self._listened: frozenset[str] | None = frozenset()
         self._writer = Writer(self._core, clock, self._deliver, self._failed)
@@ -152,6 +155,11 @@ class Broker:
             if ticket.future.done() and not ticket.future.cancelled() and ticket.future.exception() is None:
                 self._give_back(command, ticket.future.result())
             raise
+
+    async def ask(self, query: Query[A]) -> A:
+        """Answers one query, among the commands."""
+        answer: A = await self.execute(query)
+        return answer
 
     async def _rest(self, command: ChangeInvisibleTime | SendBack, results: list[Any]) -> list[Any]:
         """Resubmits the entries that did not fit into one commit, until each has its answer."""
@@ -332,8 +340,7 @@ class Broker:
         return backup(self.store, bytes_per_s, self._used_pages)
 
     async def _used_pages(self) -> int:
-        pages: int = (await self.execute(Look("store")))[0]
-        return pages
+        return (await self.ask(queries.Store())).pages
 
     def gauges(self, group: str, topic: str) -> tuple[int, int]:
         """(parked Pops, sessions) of a group in a topic."""

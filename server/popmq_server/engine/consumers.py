@@ -8,27 +8,16 @@
 For one event loop, all in memory. The engine answers whatever depends on the store.
 """
 
-from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple
-
 from popmq_server.clock import Clock
-from popmq_server.commands import Attend, Look
+from popmq_server.commands import Attend, queries
+from popmq_server.commands.numbers import Consumer
+from popmq_server.commands.sessions import Assignment
+from popmq_server.engine.engine import Commands
 from popmq_server.engine.queue_locks import QueueLocks
-from popmq_server.engine.rebalance import Assignment, Sessions, allocate, assign
+from popmq_server.engine.rebalance import Sessions, allocate, assign
 from popmq_server.errors import invalid, topic_not_found
 from popmq_server.model.message import RETRY_PREFIX
 from popmq_server.model.records import Terms
-
-
-class Consumer(NamedTuple):
-    """A client with a session. `in_flight`: messages leased to it in this group."""
-
-    client: str
-    group: str
-    topics: tuple[str, ...]
-    last_ms: int
-    in_flight: int
-
 
 #: How often the writer learns that a group has members (well below any expiry), and how many entries are remembered.
 ATTEND_EVERY_MS = 600_000
@@ -36,19 +25,19 @@ ATTENDED_MAX = 10_000
 
 
 class Consumers:
-    """`execute` runs a command of the engine."""
+    """`engine` answers the queries about topics and groups, and runs Attend."""
 
-    def __init__(self, clock: Clock, execute: Callable[[Any], Awaitable[Any]]) -> None:
+    def __init__(self, clock: Clock, engine: Commands) -> None:
         self.sessions = Sessions(clock)
         self.locks = QueueLocks(clock)
         self._clock = clock
-        self._execute = execute
+        self._engine = engine
         #: When the last Attend was sent, by group and the topics that its members may read.
         self._attended: dict[tuple[str, frozenset[str]], int] = {}
 
     async def _terms(self, group: str, topic: str) -> Terms:
         """The settings that decide a group's assignment in one topic. Raises Refused for names that do not exist."""
-        terms: dict[str, Terms] = await self._execute(Look("terms", (group, (topic,))))
+        terms = await self._engine.ask(queries.TermsOf(group, (topic,)))
         if topic not in terms:
             raise topic_not_found(topic)
         return terms[topic]
@@ -81,14 +70,15 @@ class Consumers:
 
         The version costs a look-up of the terms of all topics of the group; with `versioned` False it is 0.
         """
-        await self._execute(Look("group_settings", (group,)))
+        await self._engine.ask(queries.GroupSettings(group))
         self.sessions.heartbeat(group, client, topics, goodbye)
         await self._attend(group, topics)
         if goodbye:
             self.locks.leave(group, client)
         if not versioned:
             return 0
-        return self.sessions.version(group, await self._execute(Look("terms", (group, self.sessions.topics(group)))))
+        terms = await self._engine.ask(queries.TermsOf(group, self.sessions.topics(group)))
+        return self.sessions.version(group, terms)
 
     async def _attend(self, group: str, topics: frozenset[str]) -> None:
         """Tells the writer now and then that a group has members, so that its subscriptions do not expire."""
@@ -96,7 +86,7 @@ class Consumers:
         if topics and now_ms - self._attended.get(key, 0) >= ATTEND_EVERY_MS:
             if len(self._attended) >= ATTENDED_MAX:
                 self._attended.clear()
-            await self._execute(Attend(group, tuple(topics)))
+            await self._engine.execute(Attend(group, tuple(topics)))
             self._attended[key] = now_ms
 
     async def lock(self, topic: str, group: str, client: str, queues: tuple[int, ...]) -> list[int]:
@@ -119,7 +109,7 @@ class Consumers:
 
     async def listed(self, group: str) -> list[Consumer]:
         """The live clients of one group or of all, each with its messages in flight."""
-        held: dict[tuple[str, str], int] = await self._execute(Look("held_by", (group,)))
+        held = await self._engine.ask(queries.HeldBy(group))
         return [
             Consumer(client, name, tuple(sorted(session.topics)), session.last_ms, held.get((name, client), 0))
             for name, client, session in self.sessions.listed(group)

@@ -18,18 +18,26 @@ from popmq_server.commands import (
     ResetOffsets,
     SetConsumeMode,
 )
-from popmq_server.engine.backup import Piece
-from popmq_server.engine.consumers import Consumer
-from popmq_server.engine.producers import Stream, StreamNumbers
-from popmq_server.engine.rebalance import Assignment
+from popmq_server.commands.numbers import Consumer, StreamNumbers
+from popmq_server.commands.queries import A, Query
+from popmq_server.commands.sessions import Assignment
+from popmq_server.commands.store import Piece
+from popmq_server.engine.producers import Stream
 from popmq_server.model.records import Subscription
 
 
-class Engine(Protocol):
-    """What a protocol may call. Every method raises `Refused` for a request that is not executed."""
+class Commands(Protocol):
+    """Commands and queries, one at a time. Every method of the seam raises `Refused` for a request that it refuses."""
 
     async def execute(self, command: Any) -> Any:
         """Runs one command; the answer has been committed."""
+
+    async def ask(self, query: Query[A]) -> A:
+        """Answers one query; nothing changes."""
+
+
+class Engine(Commands, Protocol):
+    """What a protocol may call."""
 
     async def pop(self, command: Pop, wait_ms: int) -> Popped:
         """Pops, waiting up to `wait_ms` while no message is deliverable."""

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from popmq_server.commands.numbers import GroupNumbers, TopicNumbers
 from popmq_server.errors import Refused
-from popmq_server.inspect.stats import GroupNumbers, TopicNumbers
 from popmq_server.writer.core import Committed
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)

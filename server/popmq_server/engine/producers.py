@@ -15,22 +15,14 @@ For one event loop. Nothing here outlives the process, as the streams do not eit
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple
 
 from popmq_server.commands import Check
+from popmq_server.commands.numbers import StreamNumbers
 from popmq_server.errors import Refused, unavailable
 
 #: Checks queued for a slow producer; further checks go to another producer, or come later.
 CHECKS_QUEUED_MAX = 128
 CHECKS_QUEUED_BYTES_MAX = 8 << 20
-
-
-class StreamNumbers(NamedTuple):
-    """A live stream, as listings show it."""
-
-    client_id: str
-    topics: tuple[str, ...]
-    since_ms: int
 
 
 class Stream:

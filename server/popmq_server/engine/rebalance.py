@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from popmq_server.clock import Clock
+from popmq_server.commands.sessions import Assignment
 from popmq_server.model.records import Terms
 from popmq_server.storage.keys import hash8
 
@@ -30,15 +31,6 @@ VIRTUAL_NODES = 10
 
 #: (queues in order, clients in order and without duplicates, one of the clients) → that client's queues.
 Strategy = Callable[[Sequence[int], Sequence[str], str], tuple[int, ...]]
-
-
-class Assignment(NamedTuple):
-    """`known` False: keep the current queues. `all`: pop without naming queues. Otherwise exactly `queues`."""
-
-    known: bool
-    all: bool
-    queues: tuple[int, ...]
-    mode: str = "POP"
 
 
 NOT_KNOWN = Assignment(False, False, ())

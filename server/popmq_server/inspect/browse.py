@@ -10,8 +10,9 @@ where the next page begins.
 """
 
 import heapq
-from typing import NamedTuple
 
+from popmq_server.commands import queries
+from popmq_server.commands.numbers import Page
 from popmq_server.delivery import deadletter, fifo
 from popmq_server.errors import Refused, topic_not_found
 from popmq_server.model.message import RETRY_PREFIX
@@ -26,28 +27,21 @@ LOOKS_MAX = 10_000
 OFFSET_BITS = 47
 
 
-class Page(NamedTuple):
-    """Messages read by position: (message bytes, stored ms, queue, offset, attempts)."""
-
-    rows: list[tuple[bytes, int, int, int, int]]
-    next_offset: int
-    min_offset: int
-    max_offset: int
-
-
-def browse(tx: Tx, name: str, queue: int, offset: int, messages_max: int, bytes_max: int) -> Page:
+def browse(tx: Tx, query: queries.Browse) -> Page:
     """A page of a topic's queue from an offset on, or of a retry topic from an entry number on."""
+    name, queue = query.topic, query.queue
+    bounds = query.offset, query.messages_max, query.bytes_max
     if name.startswith(RETRY_PREFIX):
         group, topic = tx.retry_topic(name)
         how = tx.state.subscriptions.get((group.group_id, topic.topic_id), Subscription())
         read = _waiting if topic.in_order and not how.pulls else _retries
-        return read(tx, group, topic, offset, messages_max, bytes_max)
+        return read(tx, group, topic, *bounds)
     found = tx.topic(name)
     if found is None:
         raise topic_not_found(name)
     if queue >= found.queues:
         raise Refused("INVALID_FIELD", f"topic {name!r} has {found.queues} queues, no queue {queue}", field="queue")
-    return _queue(tx, found, queue, offset, messages_max, bytes_max)
+    return _queue(tx, found, queue, *bounds)
 
 
 def _queue(tx: Tx, topic: Topic, queue: int, offset: int, messages_max: int, bytes_max: int) -> Page:

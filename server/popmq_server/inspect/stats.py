@@ -1,14 +1,10 @@
-"""Statistics and lists, read-only. They run between the commands, so each sees one consistent state.
-
-`look(tx, Look("groups", (topic, group)))` calls the function that `_LOOKS` has under this name.
-"""
+"""The answers to queries (commands/queries.py) about topics, groups, leases, owners and the store. All read-only."""
 
 import itertools
 from collections import Counter
-from collections.abc import Callable
-from typing import Any, NamedTuple
 
-from popmq_server.commands import Look
+from popmq_server.commands import queries
+from popmq_server.commands.numbers import GroupNumbers, LeaseNumbers, OwnerNumbers, StoreUse, TopicNumbers
 from popmq_server.delivery import deadletter
 from popmq_server.errors import group_not_found, topic_not_found
 from popmq_server.inspect import lease_age
@@ -18,9 +14,7 @@ from popmq_server.model.checkpoint import KIND_NAMES
 from popmq_server.model.ids import GroupTopic
 from popmq_server.model.message import RETRY_PREFIX, dead_letter_topic
 from popmq_server.model.records import Group, Held, Lites, Stat, Subscription, Topic, TopicStat
-from popmq_server.operate import expiry, message_groups
-from popmq_server.pulling import consume_mode
-from popmq_server.sending import delay, transaction
+from popmq_server.operate import expiry
 from popmq_server.state.state import State
 from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import DUE_KEY, FWAIT_VALUE, NEVER, RQ_VALUE, STAT_KEY, SUB_OWNER
@@ -31,78 +25,6 @@ from popmq_server.topics.log import Log, entries
 OLDEST_RETRIES = 1000
 #: Steps of one piece of the list of leases: a key in `due` costs one step, a row LEASE_ROW_COST more.
 LEASES_PIECE, LEASE_ROW_COST = 2000, 7
-
-
-class GroupNumbers(NamedTuple):
-    """One group in one topic.
-
-    The unfinished messages are ready (not popped) + in_flight (leased) + retry (in the retry topic) + backoff (delayed)
-    + waiting (FIFO, in message groups; `stopped` counts message groups). `dead`: messages in the group's dead letter
-    topic, from all topics. acked, expired, quarantined and filtered count since the group named the topic.
-    `oldest_ms`: store time of the oldest unfinished message, 0 = none. With a filter `ready` and `oldest_ms` are
-    estimates: the broker does not know whether messages that are not popped yet match.
-    """
-
-    group: str
-    topic: str
-    ready: int
-    in_flight: int
-    retry: int
-    backoff: int
-    dead: int
-    acked: int
-    expired: int
-    quarantined: int
-    oldest_ms: int
-    owners: int
-    filtered: int = 0
-    waiting: int = 0
-    stopped: int = 0
-    mode: str = "POP"
-    delayed: int = 0  # of the topic: not visible to any group yet
-    read_ms: int = 0  # when the group last read the topic; 0 = not since the start, and it is not idle
-    expires_ms: int = 0  # when the subscription expires without a read; 0 = never
-    bytes_behind: int = 0  # an estimate: bytes_of
-    unburied: int = 0  # in_flight messages that become dead letters when the store has room
-
-
-class TopicNumbers(NamedTuple):
-    """One topic: messages readable by position, (queue, min, max) of each queue, delayed and half messages.
-
-    A LITE topic has the sums over its lite topics, and their number.
-    """
-
-    topic: Topic
-    messages: int
-    queues: list[tuple[int, int, int]]
-    bytes: int
-    delayed: int
-    half: int
-    lite_topics: int = 0
-    abandoned: int = 0
-
-
-class LeaseNumbers(NamedTuple):
-    """One part of a CheckPoint's lease.
-
-    `members` were popped together, `undone` of them are under this part now. `owner`: set when the deadline is an
-    owner's. `kind`: normal, retry, fifo, backoff.
-    """
-
-    ck_id: int
-    group: str
-    topic: str
-    client: str
-    owner: str
-    popped_ms: int
-    due_ms: int
-    members: int
-    undone: int
-    kind: str
-
-
-def look(tx: Tx, command: Look) -> Any:
-    return _LOOKS[command.what](tx, *command.arguments)
 
 
 def _pairs(tx: Tx, topic_name: str, group_name: str) -> list[tuple[Group, Topic]]:
@@ -128,9 +50,9 @@ def _pairs(tx: Tx, topic_name: str, group_name: str) -> list[tuple[Group, Topic]
     return sorted(pairs, key=lambda pair: (pair[0].name, pair[1].name))
 
 
-def groups(tx: Tx, topic_name: str, group_name: str) -> list[GroupNumbers]:
+def groups(tx: Tx, query: queries.Groups) -> list[GroupNumbers]:
     """The numbers of every group in every topic that it has named, limited to the requested topic and group."""
-    pairs = _pairs(tx, topic_name, group_name)
+    pairs = _pairs(tx, query.topic, query.group)
     owners = Counter(group_id for group_id, _ in tx.state.owners)
     return [_group_numbers(tx, group, topic, owners[group.group_id]) for group, topic in pairs]
 
@@ -196,8 +118,9 @@ def _oldest_ms(tx: Tx, group: Group, topic: Topic, leased: int) -> int:
     return min(filter(None, (*times, leased)), default=0)
 
 
-def topics(tx: Tx, name: str) -> list[TopicNumbers]:
+def topics(tx: Tx, query: queries.Topics) -> list[TopicNumbers]:
     """The numbers of all topics, sorted by name, or of one topic or retry topic."""
+    name = query.name
     if name.startswith(RETRY_PREFIX):
         return [_retry_topic(tx, name)]
     if name and tx.topic(name) is None:
@@ -211,7 +134,7 @@ def _retry_topic(tx: Tx, name: str) -> TopicNumbers:
     """A retry topic as a topic of one queue with entry numbers as offsets. It has no bytes of its own."""
     group, topic = tx.retry_topic(name)
     stat = tx.state.stat.get((group.group_id, topic.topic_id), Stat())
-    page = browse(tx, name, 0, 0, 0, 0)
+    page = browse(tx, queries.Browse(name, 0, 0, 0, 0))
     ends = [(0, page.min_offset, page.max_offset)]
     return TopicNumbers(topic._replace(name=name, queues=1), stat.retry + stat.waiting, ends, 0, 0, 0)
 
@@ -224,8 +147,9 @@ def _topic_numbers(state: State, topic: Topic) -> TopicNumbers:
     )
 
 
-def held_by(tx: Tx, group_name: str) -> dict[tuple[str, str], int]:
+def held_by(tx: Tx, query: queries.HeldBy) -> dict[tuple[str, str], int]:
     """The number of messages leased to each client, by (group, client), of one group or all."""
+    group_name = query.group
     if group_name and tx.group(group_name) is None:
         raise group_not_found(group_name)
     names = {group_id: group.name for group_id, group in tx.state.groups.items() if group_name in ("", group.name)}
@@ -237,31 +161,30 @@ def _queues(state: State, topic: Topic) -> list[tuple[int, int, int]]:
     return [(key[1], state.queue_min.get(key, 0), state.queue_max.get(key, 0)) for key in where]
 
 
-def subscriptions(tx: Tx, group_name: str) -> list[tuple[str, Subscription]]:
+def subscriptions(tx: Tx, query: queries.Subscriptions) -> list[tuple[str, Subscription]]:
     """(topic name, subscription) of each topic that a group has named, sorted by name."""
-    pairs = [(topic, (group.group_id, topic.topic_id)) for group, topic in _pairs(tx, "", group_name)]
+    pairs = [(topic, (group.group_id, topic.topic_id)) for group, topic in _pairs(tx, "", query.group)]
     return [(topic.name, tx.state.subscriptions.get(where, Subscription())) for topic, where in pairs]
 
 
-def group_settings(tx: Tx, name: str) -> list[Group]:
+def group_settings(tx: Tx, query: queries.GroupSettings) -> list[Group]:
     """The settings of all groups, sorted by name, or of one."""
+    name = query.name
     if name and tx.group(name) is None:
         raise group_not_found(name)
     one = tx.group(name) if name else None
     return [one] if one else sorted(tx.state.groups.values(), key=lambda group: group.name)
 
 
-def leases(
-    tx: Tx, topic_name: str, group_name: str, leases_max: int, after: bytes = b""
-) -> tuple[list[LeaseNumbers], int, bytes]:
+def leases(tx: Tx, query: queries.Leases) -> tuple[list[LeaseNumbers], int, bytes]:
     """One piece of the list of leases, soonest deadline first: at most `leases_max` rows, the number of leases that the
     piece found, and the key at which the next piece begins (b"" = no more). CheckPoints of an owner have no deadline of
     their own: they are listed at the key of their owner.
     """
-    _pairs(tx, topic_name, group_name)
-    group, topic = tx.group(group_name) if group_name else None, tx.topic(topic_name) if topic_name else None
+    _pairs(tx, query.topic, query.group)
+    group, topic = tx.group(query.group) if query.group else None, tx.topic(query.topic) if query.topic else None
     shown, met, left = list[LeaseNumbers](), 0, LEASES_PIECE
-    for key, _ in tx.kv.scan("due", b"", after):
+    for key, _ in tx.kv.scan("due", b"", query.after):
         if left <= 0:
             return shown, met, key
         left -= 1
@@ -271,7 +194,7 @@ def leases(
         for part in _bound_to(tx, ck_id) if sub == SUB_OWNER else [(ck_id, sub)]:
             if _is_of(tx, tx.state.ck.pair(part[0]), topic, group):
                 met += 1
-                if len(shown) < leases_max:
+                if len(shown) < query.leases_max:
                     shown.append(_lease_numbers(tx, *part))
                     left -= LEASE_ROW_COST
     return shown, met, b""
@@ -316,8 +239,9 @@ def _lease_numbers(tx: Tx, ck_id: int, sub: int) -> LeaseNumbers:
     )
 
 
-def owners(tx: Tx, group_name: str) -> list[tuple[Any, str, int, int]]:
-    """(owner, group name, open tokens, undone messages) of one group or all."""
+def owners(tx: Tx, query: queries.Owners) -> list[OwnerNumbers]:
+    """The owners of one group or all, with the undone messages bound to their tokens."""
+    group_name = query.group
     if group_name and tx.group(group_name) is None:
         raise group_not_found(group_name)
     found = []
@@ -327,27 +251,22 @@ def owners(tx: Tx, group_name: str) -> list[tuple[Any, str, int, int]]:
             continue
         tokens = tx.state.owner_tokens.get(owner.owner_id, ())
         parts = [tx.state.leases.get((tx.state.tokens[key].ck_id, 0)) for key in tokens]
-        found.append((owner, group.name, len(tokens), sum(part.undone.bit_count() for part in parts if part)))
-    return sorted(found, key=lambda row: (row[1], row[0].name))
+        found.append(
+            OwnerNumbers(
+                group.name,
+                owner.name,
+                owner.generation,
+                owner.acked_epoch,
+                owner.lease_until_ms,
+                owner.released,
+                owner.last_seen_ms,
+                len(tokens),
+                sum(part.undone.bit_count() for part in parts if part),
+            )
+        )
+    return sorted(found)
 
 
-def store(tx: Tx) -> tuple[int, int]:
-    """(used pages of the data file, records in quarantine)."""
-    return tx.kv.used_pages(), sum(1 for _ in tx.kv.scan("quar"))
-
-
-_LOOKS: dict[str, Callable[..., Any]] = {
-    "groups": groups,
-    "topics": topics,
-    "terms": consume_mode.terms,
-    "held_by": held_by,
-    "group_settings": group_settings,
-    "subscriptions": subscriptions,
-    "leases": leases,
-    "owners": owners,
-    "message_groups": message_groups.listed,
-    "delayed": delay.listed,
-    "transactions": transaction.listed,
-    "browse": browse,
-    "store": store,
-}
+def store(tx: Tx, _: queries.Store) -> StoreUse:
+    """Counts quarantined records: they are few."""
+    return StoreUse(tx.kv.used_pages(), sum(1 for _ in tx.kv.scan("quar")))

@@ -9,9 +9,9 @@ front of the message that stopped the message group, or both stopped it; resume 
 In a LITE topic each lite topic is one message group, with its name.
 """
 
-from typing import NamedTuple
 
-from popmq_server.commands import ResumeMessageGroup
+from popmq_server.commands import ResumeMessageGroup, queries
+from popmq_server.commands.numbers import MessageGroupNumbers
 from popmq_server.delivery import deadletter, fifo, history
 from popmq_server.delivery.fifo import Waiting
 from popmq_server.delivery.subscription import resolve
@@ -27,23 +27,11 @@ from popmq_server.storage.keys import hash8
 from popmq_server.topics.log import Log, located
 
 
-class MessageGroupNumbers(NamedTuple):
-    """One message group: `waiting` messages, `leased` ones (undone, or in backoff), whether it is stopped, and why."""
-
-    name: str
-    waiting: int
-    leased: int
-    stopped: bool
-    reason: str
-
-
-def listed(
-    tx: Tx, topic_name: str, group_name: str, groups_max: int, stopped_only: bool
-) -> tuple[list[MessageGroupNumbers], int, int]:
+def listed(tx: Tx, query: queries.MessageGroups) -> tuple[list[MessageGroupNumbers], int, int]:
     """(at most `groups_max` message groups, stopped first; the number of waiting messages; of stopped groups)."""
-    group, topic = tx.group(group_name), tx.topic(topic_name)
+    group, topic = tx.group(query.group), tx.topic(query.topic)
     if group is None or topic is None or topic.type != "LITE":
-        group, topic = resolve(tx, topic_name, group_name)
+        group, topic = resolve(tx, query.topic, query.group)
     where, state = (group.group_id, topic.topic_id), tx.state
 
     def is_there(key: MessageGroup) -> bool:
@@ -51,9 +39,9 @@ def listed(
 
     stopped = {key: None for key in state.stopped if is_there(key)}
     keys = dict(stopped)
-    if not stopped_only:
+    if not query.stopped_only:
         keys |= {key: None for table in (state.waiting, state.locks) for key in table if is_there(key)}
-    shown = list(keys)[:groups_max]
+    shown = list(keys)[: query.groups_max]
     names = {} if topic.type == "LITE" else _names(tx, topic, where, {key[2] for key in shown})
     rows = [
         MessageGroupNumbers(

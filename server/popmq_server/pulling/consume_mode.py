@@ -16,7 +16,7 @@ the retry topic is invalid, and a client cannot move the offset of a group that 
 restores the order of its message groups (sweep.py).
 """
 
-from popmq_server.commands import SetConsumeMode
+from popmq_server.commands import SetConsumeMode, queries
 from popmq_server.delivery import sweep
 from popmq_server.delivery.subscription import bind, resolve
 from popmq_server.errors import group_not_found, invalid, topic_not_found
@@ -71,11 +71,12 @@ def _to_pop(tx: Tx, where: GroupTopic, queues: int, in_order: bool) -> None:
         tx.state.sweeps[where] = tx.state.sweeps[where]._replace(to_lines=True)
 
 
-def terms(tx: Tx, group_name: str, names: tuple[str, ...]) -> dict[str, Terms]:
+def terms(tx: Tx, query: queries.TermsOf) -> dict[str, Terms]:
     """The queue count, mode and share number of a group in each of these topics; leaves out missing topics.
 
     If the only topic is missing, that is reported before a missing group, as in subscription.resolve.
     """
+    group_name, names = query.group, query.topics
     group, topics = tx.group(group_name), list(filter(None, map(tx.topic, names)))
     if group is None and len(names) == 1 and not topics:
         raise topic_not_found(names[0])

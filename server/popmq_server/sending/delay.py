@@ -24,9 +24,9 @@ import json
 import struct
 import zlib
 from collections.abc import Iterator
-from typing import NamedTuple
 
-from popmq_server.commands import Place, Recall
+from popmq_server.commands import Place, Recall, queries
+from popmq_server.commands.numbers import DelayedMessage
 from popmq_server.errors import Refused, invalid, topic_not_found
 from popmq_server.model.handles import RecallHandle, nonce, recall_text
 from popmq_server.model.message import Outgoing, pack, packed_message_id, unpack
@@ -50,16 +50,6 @@ _HEAD_AT, _MESSAGE_AT = U32.size, U32.size + _HEAD.size
 
 #: (key, value) in `sched`.
 Entry = tuple[bytes, memoryview]
-
-
-class Delayed(NamedTuple):
-    """One row of a list of delayed messages."""
-
-    topic: str
-    message_id: str
-    due_ms: int
-    recall_handle: str
-    stored_ms: int
 
 
 def due_by(tx: Tx, clock: int) -> int:
@@ -175,25 +165,23 @@ def by_due(entry: Entry) -> bytes:
     return entry[0][1:]
 
 
-def listed(tx: Tx, name: str, until_ms: int, count: int) -> tuple[list[Delayed], int]:
-    """(at most `count` delayed messages due before `until_ms` (0 = no bound), soonest first; the total number).
-
-    `name`: one topic; "" = all.
-    """
+def listed(tx: Tx, query: queries.Delayed) -> tuple[list[DelayedMessage], int]:
+    """(at most `count` delayed messages due before `until_ms` (0 = no bound), soonest first; the total number)."""
+    name = query.topic
     topics = tx.state.topics
     topic = tx.topic(name)
     if name and topic is None:
         raise topic_not_found(name)
-    found: list[Delayed] = []
+    found: list[DelayedMessage] = []
     for key, value in _of_topic(tx.kv, topic) if topic else _of_all(tx.kv):
         clock, due_ms, number, topic_id = SCHED_KEY.unpack(key)
-        if len(found) == count or (until_ms and due_ms >= until_ms):
+        if len(found) == query.count or (query.until_ms and due_ms >= query.until_ms):
             break
         if topic_id in topics:
             stored_ms, given = _HEAD.unpack_from(value, _HEAD_AT)
             handle = recall_text(RecallHandle(topic_id, clock, due_ms, number, given))
             message_id = packed_message_id(value[_MESSAGE_AT:])
-            found.append(Delayed(topics[topic_id].name, message_id, due_ms, handle, stored_ms))
+            found.append(DelayedMessage(topics[topic_id].name, message_id, due_ms, handle, stored_ms))
     return found, total(tx, topic)
 
 

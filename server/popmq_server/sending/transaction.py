@@ -24,7 +24,8 @@ import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from popmq_server.commands import Ended, Place
+from popmq_server.commands import Ended, Place, queries
+from popmq_server.commands.numbers import HalfMessage
 from popmq_server.errors import topic_not_found
 from popmq_server.model.handles import TransactionId, nonce, transaction_text
 from popmq_server.model.message import Extra, Outgoing, pack, packed_message_id, unpack
@@ -75,17 +76,6 @@ class Half(NamedTuple):
     def waits_for(self) -> int:
         """The lane of its next check: its topic, or GIVEN_UP once all checks are used up."""
         return GIVEN_UP if self.checks >= CHECKS_MAX else self.topic_id
-
-
-class Listed(NamedTuple):
-    """One row of a list of half messages."""
-
-    topic: str
-    message_id: str
-    transaction_id: str
-    stored_ms: int
-    checks: int
-    next_check_ms: int
 
 
 def begin(tx: Tx, topic: Topic, message: Outgoing) -> Place:
@@ -239,8 +229,9 @@ def forget(tx: Tx) -> bool:
 # ── Lists, and removal with a deleted topic ──────────────────────────────────────────────────────────────────────────
 
 
-def listed(tx: Tx, name: str, count: int) -> tuple[list[Listed], int]:
-    """(at most `count` open half messages, oldest first; the total number). `name`: "" = all topics."""
+def listed(tx: Tx, query: queries.Transactions) -> tuple[list[HalfMessage], int]:
+    """(at most `count` open half messages, oldest first; the total number)."""
+    name = query.topic
     topic = tx.topic(name)
     if name and topic is None:
         raise topic_not_found(name)
@@ -249,10 +240,10 @@ def listed(tx: Tx, name: str, count: int) -> tuple[list[Listed], int]:
     names: dict[int, str] = {found.topic_id: found.name for found in topics}
     ranges = (_ids(tx, topic_id) for topic_id, half in counts.items() if half)
     rows = []
-    for txn_id, topic_id in itertools.islice(heapq.merge(*ranges), count):
+    for txn_id, topic_id in itertools.islice(heapq.merge(*ranges), query.count):
         if (half := find(tx, topic_id, txn_id)) is not None:
             texts = names[topic_id], message_id_of(tx, half), transaction_text(half.transaction)
-            rows.append(Listed(*texts, half.stored_ms, half.checks, half.next_ms))
+            rows.append(HalfMessage(*texts, half.stored_ms, half.checks, half.next_ms))
     return rows, sum(counts.values())
 
 

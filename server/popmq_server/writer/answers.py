@@ -10,15 +10,15 @@ therefore need no special case. It runs before the other commands of its lane.
 
 from typing import Any, Final
 
-from popmq_server.commands import Look, LookedUp, LookUp, Peek, Peeked, Pop, Popped, Pull, Pulled
-from popmq_server.inspect.browse import Page
+from popmq_server.commands import LookedUp, LookUp, Peek, Peeked, Pop, Popped, Pull, Pulled, Query
+from popmq_server.commands.numbers import Page
 
 #: Message bytes in the answers of one commit batch; the last answer may exceed the limit.
 ANSWER_BYTES_MAX = 16 << 20
 #: Takes the place of an answer: the command did not run, and must run in the next batch.
 NEXT_GROUP: Final = object()
 
-_ASKS = (Pop, Pull, Peek, LookUp, Look)
+_ASKS = (Pop, Pull, Peek, LookUp, Query)
 _ANSWERS = (Popped, Pulled, Peeked, LookedUp, Page)
 
 

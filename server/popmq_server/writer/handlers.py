@@ -21,7 +21,6 @@ from popmq_server.commands import (
     EndTransaction,
     FindLetters,
     Listen,
-    Look,
     LookUp,
     Peek,
     Pop,
@@ -47,13 +46,14 @@ from popmq_server.commands import (
     UpdateOffsets,
     UpdateTopic,
     Why,
+    queries,
 )
 from popmq_server.delivery import lease, owner, session_lease, subscription
-from popmq_server.inspect import look_up, peek, stats, trace, why
+from popmq_server.inspect import browse, look_up, peek, stats, trace, why
 from popmq_server.lite import lite_sync
 from popmq_server.operate import expiry, message_groups, purge, redrive
 from popmq_server.pulling import consume_mode, offsets, pull, send_back
-from popmq_server.sending import check_back, delay, end_transaction, send
+from popmq_server.sending import check_back, delay, end_transaction, send, transaction
 from popmq_server.state.tx import Tx
 from popmq_server.topics import catalog
 from popmq_server.writer import pop_routing
@@ -78,7 +78,6 @@ HANDLERS: dict[type, Callable[[Tx, Any], Any]] = {
     UpdateGroup: catalog.update_group,
     DeleteGroup: catalog.delete_group,
     SetFilter: subscription.set_filter,
-    Look: stats.look,
     ResumeMessageGroup: message_groups.resume,
     Pull: pull.pull,
     UpdateOffsets: offsets.update,
@@ -100,4 +99,17 @@ HANDLERS: dict[type, Callable[[Tx, Any], Any]] = {
     Peek: peek.peek,
     Trace: trace.trace,
     Why: why.lives,
+    queries.Topics: stats.topics,
+    queries.Groups: stats.groups,
+    queries.GroupSettings: stats.group_settings,
+    queries.Subscriptions: stats.subscriptions,
+    queries.TermsOf: consume_mode.terms,
+    queries.HeldBy: stats.held_by,
+    queries.Leases: stats.leases,
+    queries.Owners: stats.owners,
+    queries.MessageGroups: message_groups.listed,
+    queries.Delayed: delay.listed,
+    queries.Transactions: transaction.listed,
+    queries.Browse: browse.browse,
+    queries.Store: stats.store,
 }

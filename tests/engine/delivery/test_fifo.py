@@ -7,6 +7,8 @@ from collections import Counter
 import pytest
 
 from popmq_server import commands as ask
+from popmq_server.commands import queries
+from popmq_server.commands.numbers import MessageGroupNumbers
 from popmq_server.delivery import fifo_pick
 from popmq_server.model.message import Extra
 from tests.engine.rig import HOUR, MINUTE, SECOND, Delivery, Rig, bodies, message, numbered, refusal, refusals
@@ -239,8 +241,8 @@ def stopped(rig: Rig) -> tuple[Delivery, ...]:
     return tuple(rows.values())
 
 
-def listed(rig: Rig) -> list[tuple[str, int, int, bool, str]]:
-    return [tuple(row) for row in rig.look("message_groups", "t", "g", 10, False)[0]]
+def listed(rig: Rig) -> list[MessageGroupNumbers]:
+    return rig.look(queries.MessageGroups("t", "g", 10))[0]
 
 
 def test_a_group_that_stops_on_failure_holds_the_message_group_and_says_so(rig: Rig) -> None:

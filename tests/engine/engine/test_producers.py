@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from popmq_server.clock import FakeClock
-from popmq_server.commands import Check, CreateTopic, DeleteTopic, Look, Send
+from popmq_server.commands import Check, CreateTopic, DeleteTopic, Send, queries
 from popmq_server.engine import producers
 from popmq_server.engine.broker import Broker
 from popmq_server.engine.metrics import Metrics
@@ -142,7 +142,7 @@ async def test_a_hello_that_was_refused_does_not_hide_what_others_listen_to(tmp_
         await broker.next_check(stream)
     with pytest.raises(Refused, match="'n'"):
         await refused
-    await broker.execute(Look("topics", ("",)))
+    await broker.ask(queries.Topics())
     listened = broker._core.state.listened
     await broker.close()
     assert listened == {"t", "n"}
@@ -158,7 +158,7 @@ def test_the_limits() -> None:
 async def asked_again(broker: Broker, clock: FakeClock, ms: int) -> None:
     """Time passes; what the writer hands out has come to the streams."""
     await asyncio.to_thread(clock.advance, ms)
-    await broker.execute(Look("topics", ("",)))
+    await broker.ask(queries.Topics())
 
 
 @pytest.mark.parametrize("streams", [1, 2])

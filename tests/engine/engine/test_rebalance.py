@@ -9,7 +9,8 @@ from collections.abc import Callable
 import pytest
 
 from popmq_server.clock import FakeClock
-from popmq_server.engine.rebalance import SESSION_MS, Assignment, Sessions, assign, average
+from popmq_server.commands.sessions import Assignment
+from popmq_server.engine.rebalance import SESSION_MS, Sessions, assign, average
 from popmq_server.model.records import Terms
 from tests.engine.rig import SECOND
 from tests.engine.work import grows

@@ -7,12 +7,12 @@ from collections import Counter
 import pytest
 
 from popmq_server.clock import FakeClock
+from popmq_server.commands.sessions import Assignment
 from popmq_server.engine.queue_locks import LOCK_MS, QueueLocks
 from popmq_server.engine.rebalance import (
     NOT_KNOWN,
     STRATEGIES,
     VIRTUAL_NODES,
-    Assignment,
     Strategy,
     allocate,
     by_average,

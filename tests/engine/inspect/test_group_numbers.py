@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from popmq_server import commands as ask
+from popmq_server.commands import queries
 from popmq_server.state import events
 from popmq_server.state.events import Event
 from tests.engine import work
@@ -101,7 +102,7 @@ def test_bytes_behind_are_the_mean_size_times_what_is_not_popped(rig: Rig) -> No
     rig.pair(queues=2)
     for text in "abcdefgh":
         rig.send(text)
-    size = rig.look("topics", "t")[0].bytes
+    size = rig.look(queries.Topics("t"))[0].bytes
     assert rig.numbers().bytes_behind == size
     rig.pop(4)
     assert rig.numbers().bytes_behind == size // 2, "all of one size: exact"

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from popmq_server import commands as ask
+from popmq_server.commands import queries
 from popmq_server.errors import Refused
 from tests.engine.lites import create, lite_rig, lites, note, pop, popping, send, sending, sync, wait
 from tests.engine.rig import DAY, HOUR, MINUTE, SECOND, Rig, bodies, deliveries, refusal, refusals
@@ -19,9 +20,9 @@ def test_the_first_message_makes_a_lite_topic_and_each_has_offsets_of_its_own(ri
     sent = send(rig, "ann:1", "bob:1", "ann:2")
     assert [place.offset for place in sent.places or () if isinstance(place, ask.Place)] == [0, 0, 1]
     assert lites(rig) == 2
-    found = rig.look("topics", "chat")[0]
+    found = rig.look(queries.Topics("chat"))[0]
     assert found.messages == 3
-    assert [row.topic.name for row in rig.look("topics", "")] == ["%DLQ%g", "chat"]
+    assert [row.topic.name for row in rig.look(queries.Topics())] == ["%DLQ%g", "chat"]
 
 
 def test_a_lite_topic_is_known_again_after_a_restart(rig: Rig) -> None:
@@ -217,7 +218,7 @@ def test_a_stopped_lite_topic_goes_on_when_it_is_resumed(rig: Rig) -> None:
     send(rig, "ann:1", "ann:2", "bob:1")
     rig.release(pop(rig, "ann", group="stops"), group="stops", delay_ms=0, reason="broken")
     assert bodies(pop(rig, "ann", "bob", group="stops")) == ["bob:1"]
-    rows, _, stopped = rig.look("message_groups", "chat", "stops", 10, True)
+    rows, _, stopped = rig.look(queries.MessageGroups("chat", "stops", 10, True))
     assert [(row.name, row.reason, stopped) for row in rows] == [("ann", "broken", 1)]
     rig.do(ask.ResumeMessageGroup("chat", "stops", "ann"))
     assert bodies(pop(rig, "ann", group="stops")) == ["ann:1", "ann:2"]
@@ -235,7 +236,7 @@ def test_at_its_limit_of_bytes_a_topic_finds_its_own_chunks_among_many_of_others
         for _ in range(30):
             rig.send("x", topic="busy")
     assert refused == [""] * 40
-    assert rig.look("topics", "small")[0].bytes <= 1 << 20
+    assert rig.look(queries.Topics("small"))[0].bytes <= 1 << 20
 
 
 @pytest.mark.usefixtures("a_chunk_a_commit")

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from popmq_server import commands as ask
+from popmq_server.commands import queries
 from tests.engine.lites import create, lite_rig, lites, pop, send, sending, sync, wait
 from tests.engine.rig import DAY, HOUR, MINUTE, SECOND, Rig, bodies, refusals
 from tests.engine.work import calls
@@ -27,7 +28,7 @@ def test_an_idle_lite_topic_goes_when_its_time_is_over(rig: Rig) -> None:
     rig.ack(pop(rig, "bob", topic="short"))
     wait(rig, HOUR)
     assert lites(rig, "short") == 0
-    assert rig.look("topics", "short")[0][1:5:2] == (0, 0)
+    assert rig.look(queries.Topics("short"))[0][1:5:2] == (0, 0)
     assert rig.numbers(topic="short").acked == 2
     assert list(rig.read("cq")) == []
 
@@ -114,7 +115,7 @@ def test_a_deleted_group_takes_what_it_had_in_lite_topics(rig: Rig) -> None:
     pop(rig, "ann")
     rig.do(ask.DeleteGroup("other"))
     rig.settle()
-    assert [row.group for row in rig.look("groups", "chat", "")] == ["g"]
+    assert [row.group for row in rig.look(queries.Groups("chat", ""))] == ["g"]
     rig.group("other")
     assert bodies(pop(rig, "ann", "bob", group="other")) == ["ann:1", "bob:1"]
 
@@ -126,7 +127,7 @@ def test_retention_drops_what_every_group_is_done_with(rig: Rig) -> None:
     rig.ack(pop(rig, "ann", topic="brief"))
     pop(rig, "bob", topic="brief", invisible_ms=12 * HOUR)
     wait(rig, HOUR)
-    found = rig.look("topics", "brief")[0]
+    found = rig.look(queries.Topics("brief"))[0]
     assert (found.messages, found.lite_topics) == (1, 2)
     send(rig, "ann:2", topic="brief")
     assert [(row.body, row.offset) for row in pop(rig, "ann", topic="brief")] == [("ann:2", 1)]
@@ -144,13 +145,13 @@ def test_a_topic_tells_the_sums_over_its_lite_topics(rig: Rig) -> None:
         assert sum(told) == 6
         assert numbers.oldest_ms > 0
         rig.crash()
-    assert rig.look("topics", "chat")[0].messages == 7
+    assert rig.look(queries.Topics("chat"))[0].messages == 7
 
 
 def test_a_lease_is_shown_with_the_name_of_the_topic(rig: Rig) -> None:
     send(rig, "ann:1")
     pop(rig, "ann", client_id="me")
-    leases, total, _ = rig.look("leases", "", "", 10)
+    leases, total, _ = rig.look(queries.Leases("", "", 10))
     assert [(lease.topic, lease.client, total) for lease in leases] == [("chat", "me", 1)]
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from popmq_server import commands as ask
+from popmq_server.commands import queries
 from popmq_server.operate import expiry
 from popmq_server.state.tx import Tx
 from tests.engine import lites, work
@@ -46,7 +47,7 @@ def pass_time(rig: Rig, ms: int) -> None:
 
 
 def subscribed(rig: Rig, group: str = "g", topic: str = "t") -> bool:
-    return bool([row for row in rig.look("groups", topic, "") if row.group == group])
+    return bool([row for row in rig.look(queries.Groups(topic, "")) if row.group == group])
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -54,7 +55,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def abandoned(rig: Rig, topic: str = "t") -> int:
-    return int(rig.look("topics", topic)[0].abandoned)
+    return int(rig.look(queries.Topics(topic))[0].abandoned)
 
 
 def test_a_subscription_that_nobody_reads_is_warned_of_and_then_expires_with_what_it_lost(
@@ -273,4 +274,4 @@ def test_a_round_in_pieces_looks_at_every_subscription(rig: Rig, monkeypatch: py
         for topic in ("t", "u"):
             rig.do(ask.Available(topic, name))
     pass_time(rig, EXPIRY + AHEAD + DAY)
-    assert rig.look("groups", "", "") == []
+    assert rig.look(queries.Groups("", "")) == []

@@ -11,6 +11,7 @@ import pytest
 
 from popmq_server import commands as ask
 from popmq_server.clock import FakeClock
+from popmq_server.commands import queries
 from popmq_server.engine.broker import Broker
 from popmq_server.engine.metrics import Metrics
 from popmq_server.operate import purge
@@ -246,9 +247,9 @@ def test_settings_filters_and_modes_stay(rig: Rig) -> None:
     rig.group("puller")
     rig.do(ask.SetFilter("t", "g", ("tag", "red")))
     rig.do(ask.SetConsumeMode("t", "puller", "PULL", 2))
-    before = rig.look("topics", "t")[0][0]
+    before = rig.look(queries.Topics("t"))[0][0]
     emptied(rig)
-    assert rig.look("topics", "t")[0][0]._replace(topic_id=before.topic_id) == before
+    assert rig.look(queries.Topics("t"))[0][0]._replace(topic_id=before.topic_id) == before
     rig.do(ask.Send("t", (message("a", tag="red"), message("b", tag="blue"))))
     assert bodies(rig.pop()) == ["a"]
     assert refusal(rig.run(ask.Pop("t", "puller"))[0]) == "WRONG_CONSUME_MODE"
@@ -308,7 +309,7 @@ def test_an_owner_whose_lease_ends_while_the_topic_is_removed_releases_nothing_o
     rig.crash()
     rig.settle()
     assert rig.pop() == []
-    assert rig.look("owners", "g")[0][2:] == (3, 0)
+    assert rig.look(queries.Owners("g"))[0][-2:] == (3, 0), "tokens, and what is bound to them"
 
 
 def test_leases_that_end_while_the_topic_is_removed_leave_no_dead_letter(
@@ -446,7 +447,7 @@ async def broker(tmp_path: Path, clock: FakeClock) -> AsyncIterator[Broker]:
 async def settled(broker: Broker, lots: int) -> None:
     async with asyncio.timeout(LOST_S):
         while broker.waiters.count + broker.watchers.count + broker.limited.count + broker.pulls.lot.count != lots:
-            await broker.execute(ask.Look("store"))
+            await broker.ask(queries.Store())
 
 
 async def test_parked_pops_go_on_to_wait_and_get_what_comes_next(broker: Broker, clock: FakeClock) -> None:

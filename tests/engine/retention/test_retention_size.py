@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from popmq_server import commands as ask
+from popmq_server.commands import queries
 from popmq_server.errors import Refused
 from popmq_server.model.message import RECORD
 from popmq_server.model.records import TopicStat
@@ -338,7 +339,7 @@ def test_what_is_staged_is_not_lost_when_the_last_chunk_of_its_queue_goes_in_the
     first, second = rig.pop()
     rig.reject([first])
     rig.skip(2 * MINUTE)
-    rows = rig.commit(ask.ChangeInvisibleTime("g", (ask.Change(second.handle, "reject"),)), ask.Look("store"))
+    rows = rig.commit(ask.ChangeInvisibleTime("g", (ask.Change(second.handle, "reject"),)), queries.Store())
     assert refusal(rows.results[0]) == ""
     assert rig.browse("%DLQ%g").min_offset == 1
     assert [letter.body for letter in rig.dead()] == [b"b"]

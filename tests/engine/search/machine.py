@@ -23,6 +23,7 @@ from hypothesis.stateful import RULE_MARKER, RuleBasedStateMachine, initialize, 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server import commands as ask
 from popmq_server.clock import FakeClock
+from popmq_server.commands import queries
 from popmq_server.errors import CommitFailed, Refused
 from popmq_server.model.handles import transaction_text
 from popmq_server.model.ids import GroupId, TopicId
@@ -361,7 +362,7 @@ class Broker(RuleBasedStateMachine):
             must([state.poff.get((*ids, queue), 0) for queue in range(len(view.next))] == view.next, "poff", group)
 
     def numbers_are_those_of_the_model(self) -> None:
-        rows = {(row.group, row.topic): row for row in self.rig.look("groups", "", "")}
+        rows = {(row.group, row.topic): row for row in self.rig.look(queries.Groups("", ""))}
         ours = {pair: row for pair, row in rows.items() if not pair[1].startswith("%")}
         must(ours.keys() == self.model.views.keys(), "groups in topics", ours, self.model.views)
         for pair, row in ours.items():
@@ -373,7 +374,7 @@ class Broker(RuleBasedStateMachine):
     def message_groups_are_those_of_the_model(self) -> None:
         for group, topic in self.model.views:
             if self.kind_of(topic) == "FIFO":
-                rows, waiting, stopped = self.rig.look("message_groups", topic, group, 100, False)
+                rows, waiting, stopped = self.rig.look(queries.MessageGroups(topic, group, 100, False))
                 expected = self.model.message_groups(group, topic)
                 must(sorted(map(tuple, rows)) == expected, "message groups", group, topic, rows, expected)
                 told = sum(row[1] for row in expected), sum(row[3] for row in expected)
@@ -388,14 +389,15 @@ class Broker(RuleBasedStateMachine):
         """Delayed and half messages, and those that were given up."""
         if all(found.kind == "NORMAL" for found in self.model.topics.values()):
             return
-        rows, total = self.rig.look("delayed", "", 0, 4096)
+        rows, total = self.rig.look(queries.Delayed("", 0, 4096))
         waiting = sorted(self.model.delayed.values(), key=lambda one: (one.due_ms, one.order))
         expected = [(one.topic, one.content.name, one.due_ms, one.handle) for one in waiting]
         must(([row[:4] for row in rows], total) == (expected, len(expected)), "delayed", rows, expected)
-        rows, total = self.rig.look("transactions", "", 4096)
+        found, total = self.rig.look(queries.Transactions("", 4096))
         halves = sorted(self.model.halves.values(), key=lambda one: one.order)
         told = [(one.topic, one.content.name, one.name, one.checks, one.next_ms) for one in halves]
-        must(([(*row[:3], *row[4:]) for row in rows], total) == (told, len(told)), "half messages", rows, told)
+        seen = [(row.topic, row.message_id, row.transaction_id, row.checks, row.next_check_ms) for row in found]
+        must((seen, total) == (told, len(told)), "half messages", found, told)
         if self.model.given_up:
             letters = [parsed(row[0]) for row in self.rig.browse(GIVE_UP_TOPIC).rows]
             given_up = [(one.body.decode(), one.dead_letter.topic, one.dead_letter.attempts) for one in letters]

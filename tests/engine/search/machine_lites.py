@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from popmq_server import commands as ask
+from popmq_server.commands import queries
 from popmq_server.model.message import Handle as EngineHandle
 from popmq_server.topics.log import is_readable
 from tests.engine import lites
@@ -175,7 +176,7 @@ class LiteLives(RuleBasedStateMachine):
     @invariant()
     def everything_is_as_in_the_model(self) -> None:
         must(lites.lites(self.rig) == len(self.model.lives), "lite topics", self.model.lives)
-        for row in self.rig.look("groups", "chat", ""):
+        for row in self.rig.look(queries.Groups("chat", "")):
             readers = [life.readers[row.group] for life in self.model.lives.values() if row.group in life.readers]
             leased, waiting = sum(len(one.leased) for one in readers), sum(len(one.waiting) for one in readers)
             must((row.in_flight, row.waiting) == (leased, waiting), "numbers", row, leased, waiting)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from popmq_server import commands as ask
-from popmq_server.commands import Check, Place
+from popmq_server.commands import Check, Place, queries
 from popmq_server.model.message import GIVE_UP_TOPIC
 from popmq_server.sending import check_back, transaction
 from popmq_server.sending.check_back import (
@@ -52,7 +52,7 @@ def hand(rig: Rig, *checks: Check) -> None:
 
 
 def counted(rig: Rig) -> list[int]:
-    return [row.checks for row in rig.look("transactions", "", 100)[0]]
+    return [row.checks for row in rig.look(queries.Transactions("", 100))[0]]
 
 
 def letters(rig: Rig) -> list[Any]:
@@ -361,7 +361,7 @@ def test_damaged_bytes_are_set_aside_instead_of_asked_about(
     with caplog.at_level(logging.ERROR, "popmq.quarantine"):
         assert timed(rig) == Timed([], [], [], [])
     assert "do not match their checksum" in caplog.text
-    assert (halves(rig), rig.look("store")[1]) == ([], 1)
+    assert (halves(rig), rig.look(queries.Store())[1]) == ([], 1)
 
 
 # ── Nobody comes back ────────────────────────────────────────────────────────────────────────────────────────────────

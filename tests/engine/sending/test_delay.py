@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from popmq_server import commands as ask
-from popmq_server.commands import Place
+from popmq_server.commands import Place, queries
 from popmq_server.errors import Refused
 from popmq_server.sending import placing
 from popmq_server.sending.release_delayed import FIRE_BYTES_MAX, FIRE_MESSAGES_MAX, WALL_LOOK_MS
@@ -69,7 +69,7 @@ def test_any_time_of_64_bits_is_kept_and_told(rig: Rig) -> None:
     times = [FOREVER, FOREVER - 1, 1 << 62, 1 << 53, rig.now + 1]
     send(rig, *(later(str(due_ms), due_ms=due_ms) for due_ms in times))
     rig.restart()
-    rows, total = rig.look("delayed", "t", 0, 100)
+    rows, total = rig.look(queries.Delayed("t", 0, 100))
     assert [row.due_ms for row in rows] == sorted(times)
     assert total == 5
     rig.advance(1)
@@ -320,7 +320,7 @@ def test_bytes_that_are_damaged_are_set_aside_and_the_others_fire(rig: Rig, capl
     rig.advance(SECOND)
     assert texts(rig) == ["a", "c"]
     assert waiting(rig) == (0, 0)
-    assert rig.look("store")[1] == 1, "it is kept, and counted"
+    assert rig.look(queries.Store())[1] == 1, "it is kept, and counted"
     assert "do not match their checksum" in caplog.text
 
 
@@ -402,7 +402,7 @@ def test_lists_are_soonest_first_bounded_and_say_how_many_there_are(rig: Rig) ->
     assert delayed(rig, "t") == ["t10", "t20", "t30"]
     assert delayed(rig, "", now + 20) == ["t10", "u15"], "due before that time"
     assert delayed(rig, "t", 0, 2) == ["t10", "t20"]
-    rows, total = rig.look("delayed", "u", 0, 1)
+    rows, total = rig.look(queries.Delayed("u", 0, 1))
     assert total == 2
     assert rows[0]._asdict() == {
         "topic": "u",
@@ -411,9 +411,9 @@ def test_lists_are_soonest_first_bounded_and_say_how_many_there_are(rig: Rig) ->
         "recall_handle": places[0].recall_handle,
         "stored_ms": now,
     }
-    assert rig.look("delayed", "", 0, 1)[1] == 5
+    assert rig.look(queries.Delayed("", 0, 1))[1] == 5
     with pytest.raises(Refused):
-        rig.look("delayed", "nobody", 0, 1)
+        rig.look(queries.Delayed("nobody", 0, 1))
 
 
 def test_the_count_of_a_topic_is_exact_and_each_of_its_groups_is_told(rig: Rig) -> None:

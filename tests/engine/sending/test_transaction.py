@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from popmq_server import commands as ask
-from popmq_server.commands import Ended, Place
+from popmq_server.commands import Ended, Place, queries
 from popmq_server.operate.purge import PURGE_KEYS_MAX
 from popmq_server.sending import placing
 from popmq_server.sending.transaction import DONE_KEEP_MS, FIRST_CHECK_MS, FORGET_MAX
@@ -289,7 +289,7 @@ def test_damaged_bytes_are_set_aside_and_their_neighbours_commit(
     with caplog.at_level(logging.ERROR, "popmq.quarantine"):
         assert refusals(end(rig, *open_ones, commit=True)) == ["", "TRANSACTION_NOT_FOUND", ""]
     assert "do not match their checksum" in caplog.text
-    assert rig.look("store")[1] == 1
+    assert rig.look(queries.Store())[1] == 1
     assert texts(rig) == ["a", "c"]
     assert halves(rig) == []
 
@@ -304,7 +304,7 @@ def test_half_messages_are_listed_oldest_first_by_topic_or_of_all(rig: Rig, open
     assert halves(rig) == ["a", "b", "c", "u1", "d"]
     assert halves(rig, "t") == ["a", "b", "c", "d"]
     assert halves(rig, "", 2) == ["a", "b"]
-    rows, total = rig.look("transactions", "", 1)
+    rows, total = rig.look(queries.Transactions("", 1))
     assert total == 5
     assert rows[0]._asdict() == {
         "topic": "t",

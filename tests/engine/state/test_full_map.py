@@ -10,6 +10,7 @@ import logging
 import pytest
 
 from popmq_server import commands as ask
+from popmq_server.commands import queries
 from popmq_server.errors import Refused
 from popmq_server.model.checkpoint import decode
 from popmq_server.model.message import Handle
@@ -85,7 +86,7 @@ def test_dead_letters_without_room_wait_in_their_leases_and_are_counted(dying: R
     assert numbers.unburied > 100
     assert (numbers.in_flight, numbers.ready, numbers.retry) == (numbers.unburied, 0, 0)
     assert numbers.dead == len(dying.dead("dying"))
-    assert numbers.dead + numbers.unburied == dying.look("topics", "big")[0].messages
+    assert numbers.dead + numbers.unburied == dying.look(queries.Topics("big"))[0].messages
 
 
 def test_meanwhile_other_leases_come_back_and_everything_else_goes_on(dying: Rig) -> None:
@@ -116,7 +117,7 @@ def test_a_full_map_heals_within_seconds_when_another_topic_is_deleted(dying: Ri
     settle(dying, 5 * SECOND)
     numbers = dying.numbers("dying", "big")
     assert numbers.unburied < unburied - 200
-    assert numbers.dead + numbers.unburied == dying.look("topics", "big")[0].messages
+    assert numbers.dead + numbers.unburied == dying.look(queries.Topics("big"))[0].messages
     dying.do(ask.PurgeTopic("big"))
     settle(dying, 5 * SECOND)
     dying.send("c", topic="small")

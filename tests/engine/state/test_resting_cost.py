@@ -10,10 +10,11 @@ import pytest
 
 from popmq_server import commands as ask
 from popmq_server.clock import FakeClock
+from popmq_server.commands import queries
+from popmq_server.commands.numbers import LeaseNumbers
 from popmq_server.engine.waiters import Waiters
 from popmq_server.fsck.check import check
 from popmq_server.inspect import stats
-from popmq_server.inspect.stats import LeaseNumbers
 from popmq_server.state import checkpoints
 from popmq_server.state.lite_watch import lot_of
 from tests.engine.conftest import MakeRig
@@ -52,11 +53,11 @@ def growth(rigs: tuple[Rig, Rig], action: Callable[[Rig], Any]) -> float:
 
 
 ASKED: dict[str, Any] = {
-    "a scrape of all groups": ask.Look("groups", ("", "")),
-    "the numbers of one group": ask.Look("groups", ("t", "g")),
-    "the clients of one group": ask.Look("held_by", ("g",)),
-    "a piece of a list of leases": ask.Look("leases", ("", "", 10, b"")),
-    "a piece of a list of one group's leases": ask.Look("leases", ("t", "g", 10, b"")),
+    "a scrape of all groups": queries.Groups("", ""),
+    "the numbers of one group": queries.Groups("t", "g"),
+    "the clients of one group": queries.HeldBy("g"),
+    "a piece of a list of leases": queries.Leases("", "", 10, b""),
+    "a piece of a list of one group's leases": queries.Leases("t", "g", 10, b""),
     "a pop": ask.Pop("t", "g", (), 1, client_id="c", attempt_id="1"),
     "a pop of many": ask.Pop("t", "g", (), 10),
 }
@@ -126,7 +127,7 @@ def test_a_heartbeat_costs_the_same_beside_many_groups(make_rig: MakeRig) -> Non
     for rig, count in zip(rigs, (20, 200), strict=True):
         for number in range(count):
             rig.group(f"g{number}")
-    assert growth(rigs, lambda rig: rig.do(ask.Look("group_settings", ("g1",)))) < GROWTH_MAX
+    assert growth(rigs, lambda rig: rig.do(queries.GroupSettings("g1"))) < GROWTH_MAX
 
 
 def test_the_number_of_parked_pops_of_a_group_costs_the_same_beside_many_others() -> None:
@@ -187,7 +188,7 @@ def test_a_list_of_leases_is_complete_over_its_pieces_and_soonest_first(
         rig.skip(1)
     found, met, after = list[LeaseNumbers](), 0, b""
     while True:
-        rows, count, after = rig.do(ask.Look("leases", ("t", "g", 15 - len(found), after)))
+        rows, count, after = rig.do(queries.Leases("t", "g", 15 - len(found), after))
         found, met = found + rows, met + count
         if not after:
             break

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from popmq_server import commands as ask
+from popmq_server.commands import queries
 from popmq_server.fsck.check import check_folder
 from popmq_server.fsck.compact import compact_folder
 from popmq_server.storage.formats import FORMATS
@@ -203,7 +204,7 @@ def test_delayed_messages_fire_at_their_time(rig: Rig) -> None:
 @since_2
 def test_an_open_transaction_is_committed(rig: Rig) -> None:
     assert halves(rig, "payments") == ["p2"]
-    (open_one,) = rig.look("transactions", "payments", 10)[0]
+    (open_one,) = rig.look(queries.Transactions("payments", 10))[0]
     assert rig.do(ending([ask.Place(transaction_id=open_one.transaction_id)], True))
     assert drain(rig, "payments", "bank") == ["p0", "p2"]
 

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from popmq_server import commands as ask
+from popmq_server.commands import queries
 from tests.engine.rig import HOUR, MINUTE, Rig, bodies, parsed
 
 
@@ -34,7 +34,7 @@ def test_it_is_kept_and_reported_with_its_place(rig: Rig, caplog: pytest.LogCapt
     assert "topic t queue 0 offset 0" in caplog.text
     assert len(rig.read("quar")) == 1
     assert len(rig.read("log")) == 1
-    assert rig.do(ask.Look("store"))[1] == 1
+    assert rig.do(queries.Store())[1] == 1
 
 
 def test_each_group_counts_it_once(rig: Rig) -> None:

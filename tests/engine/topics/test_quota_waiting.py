@@ -12,6 +12,7 @@ import pytest
 
 from popmq_server import commands as ask
 from popmq_server.clock import FakeClock
+from popmq_server.commands import queries
 from popmq_server.engine.broker import Broker
 from popmq_server.engine.metrics import Metrics
 from popmq_server.errors import Refused
@@ -77,7 +78,7 @@ async def quiet(broker: Broker) -> None:
     for _ in range(8):
         for _ in range(4):
             await turn()
-        await broker.execute(ask.Look("store"))
+        await broker.ask(queries.Store())
 
 
 async def later(broker: Broker, clock: FakeClock, ms: int) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from popmq_server import commands as ask
+from popmq_server.commands import queries
 from popmq_server.storage.keys import U64
 from popmq_server.storage.lmdb import Transaction
 from popmq_server.topics import index, index_merge
@@ -234,7 +235,7 @@ def test_by_age_nothing_goes_before_its_time_and_all_goes_a_minute_after_it(rig:
 def test_a_topic_with_a_limit_of_bytes_keeps_nearly_all_that_it_may(rig: Rig) -> None:
     rig.do(ask.CreateTopic("t", 1, True, DAY, bytes_max=1 << 20))
     one_by_one(rig, (f"{number:04}" + "x" * 2000 for number in range(1200)))
-    topic = next(found for found in rig.look("topics", "t"))
+    topic = next(found for found in rig.look(queries.Topics("t")))
     assert (1 << 20) - 2 * OPEN_BYTES_MAX < topic.bytes <= 1 << 20
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from popmq_server import commands as ask
 from popmq_server.clock import FakeClock
+from popmq_server.commands import queries
 from popmq_server.engine.broker import Broker
 from popmq_server.engine.metrics import Metrics
 from popmq_server.options import Options
@@ -61,7 +62,7 @@ ASKED: dict[str, Callable[[int], Any]] = {
     "pull": lambda number: ask.Pull("t", "p", 0, number, max_messages=1),
     "peek": lambda _: ask.Peek("t", "g", 1, 3 * MIB),
     "look up": lambda number: ask.LookUp("t", str(number), "", 1, 3 * MIB),
-    "browse": lambda number: ask.Look("browse", ("t", 0, number, 1, 3 * MIB)),
+    "browse": lambda number: queries.Browse("t", 0, number, 1, 3 * MIB),
 }
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from popmq_server import commands as ask
 from popmq_server.clock import SAVED_AHEAD_MAX_MS
+from popmq_server.commands import queries
 from popmq_server.errors import StartError
 from popmq_server.model.handles import read_recall
 from popmq_server.retention.retention import REDRIVEN_KEEP_MS
@@ -254,7 +255,7 @@ def days_pass(ahead: Ahead, days: int) -> None:
 
 
 def subscribed(rig: Rig) -> bool:
-    return bool(rig.look("groups", "t", "g"))
+    return bool(rig.look(queries.Groups("t", "g")))
 
 
 def test_letters_that_were_redriven_by_the_wrong_clock_go_in_time(ahead: Ahead) -> None:

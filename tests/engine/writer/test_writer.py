@@ -11,6 +11,7 @@ import pytest
 
 from popmq_server import commands as ask
 from popmq_server.clock import FakeClock
+from popmq_server.commands import queries
 from popmq_server.errors import CommitFailed
 from popmq_server.model.ids import GroupId, TopicId
 from popmq_server.storage.lmdb import Store
@@ -65,7 +66,7 @@ def office(tmp_path: Path) -> Iterator[Office]:
 def test_what_waits_is_one_commit_acks_first_and_pops_last(office: Office) -> None:
     office.writer.submit(ask.Pop("t", "g"), "pop")
     office.writer.submit(sending("a"), "send")
-    office.writer.submit(ask.Look("store"), "look")
+    office.writer.submit(queries.Store(), "look")
     office.writer.submit(ask.Ack("g", ()), "ack")
     office.writer.start()
     assert len(office.answer("pop").rows) == 1

@@ -7,12 +7,12 @@ from popmq_server import commands
 from popmq_server.api.native import requests, responses
 from popmq_server.api.native.native import NativeService
 from popmq_server.api.native.requests import read
-from popmq_server.commands import Look
+from popmq_server.commands import queries
+from popmq_server.commands.numbers import LeaseNumbers, TopicNumbers
 from popmq_server.engine.engine import Engine
 from popmq_server.engine.metrics import Metrics
 from popmq_server.engine.rates import Rates
 from popmq_server.errors import invalid
-from popmq_server.inspect.stats import LeaseNumbers, TopicNumbers
 from popmq_server.lite import lite_topics
 from popmq_server.model.message import (
     BODY_BYTES_MAX,
@@ -101,13 +101,13 @@ class AdminService:
         """Settings, and the first and next offset of each queue; a retry topic is one queue of entries."""
         name = requests.browsed_name(read(pb.GetTopicRequest, raw).name, "name")
         with requests.Paths(topic="name"):
-            found = (await self._engine.execute(Look("topics", (name,))))[0]
+            found = (await self._engine.ask(queries.Topics(name)))[0]
         return pb.GetTopicResponse(topic=_topic(found.topic), queues=_queues(found.queues))
 
     async def ListTopics(self, raw: bytes) -> Message:
         """All topics by name; dead-letter topics only on request."""
         hidden = read(pb.ListTopicsRequest, raw).dead_letter_topics
-        rows = await self._engine.execute(Look("topics", ("",)))
+        rows = await self._engine.ask(queries.Topics())
         return pb.ListTopicsResponse(
             topics=[_topic(row.topic) for row in rows if hidden or not row.topic.is_dead_letter]
         )
@@ -135,9 +135,9 @@ class AdminService:
         """Settings, and the group's numbers in each topic that it has used."""
         name = requests.group_name(read(pb.GetGroupRequest, raw).name, "name")
         with requests.Paths(group="name"):
-            group = (await self._engine.execute(Look("group_settings", (name,))))[0]
-            rows = await self._engine.execute(Look("groups", ("", name)))
-            read_by = await self._engine.execute(Look("subscriptions", (name,)))
+            group = (await self._engine.ask(queries.GroupSettings(name)))[0]
+            rows = await self._engine.ask(queries.Groups("", name))
+            read_by = await self._engine.ask(queries.Subscriptions(name))
         return pb.GetGroupResponse(
             group=_group(group),
             stats=[self._native.group_stats(row) for row in rows],
@@ -148,7 +148,7 @@ class AdminService:
         """All groups by name."""
         read(pb.ListGroupsRequest, raw)
         return pb.ListGroupsResponse(
-            groups=[_group(group) for group in await self._engine.execute(Look("group_settings", ("",)))]
+            groups=[_group(group) for group in await self._engine.ask(queries.GroupSettings())]
         )
 
     async def DeleteGroup(self, raw: bytes) -> Message:
@@ -170,8 +170,8 @@ class AdminService:
         request = read(pb.GetStatsRequest, raw)
         topic = requests.browsed_name(request.topic) if request.topic else ""
         group = requests.group_name(request.group) if request.group else ""
-        topics = await self._engine.execute(Look("topics", (topic,)))
-        groups = await self._engine.execute(Look("groups", (topic, group)))
+        topics = await self._engine.ask(queries.Topics(topic))
+        groups = await self._engine.ask(queries.Groups(topic, group))
         return pb.GetStatsResponse(
             topics=[self._topic_stats(row) for row in topics],
             groups=[self._native.group_stats(row) for row in groups],
@@ -193,14 +193,14 @@ class AdminService:
 
     async def _store_stats(self) -> pb.StoreStats:
         """Sizes in bytes. Each commit is one fsync, except with `--sync none`."""
-        pages, quarantined = await self._engine.execute(Look("store"))
+        use = await self._engine.ask(queries.Store())
         return pb.StoreStats(
             map_bytes=self._store.map_bytes,
-            used_bytes=pages * self._store.page_bytes,
+            used_bytes=use.pages * self._store.page_bytes,
             disk_free_bytes=self._store.disk_free(),
             commits=self._metrics.commits,
             fsyncs=self._metrics.commits if self._store.sync != "none" else 0,
-            quarantined=quarantined,
+            quarantined=use.quarantined,
         )
 
     async def SetMaxSize(self, raw: bytes) -> Message:
@@ -215,7 +215,7 @@ class AdminService:
         name = requests.browsed_name(request.topic)
         count = check_range(request.max_messages, "max_messages", 1, requests.ENTRIES_MAX, requests.POP_MESSAGES)
         offset = check_range(request.offset, "offset", 0, requests.INT64_MAX)
-        page = await self._engine.execute(Look("browse", (name, request.queue, offset, count, requests.POP_BYTES)))
+        page = await self._engine.ask(queries.Browse(name, request.queue, offset, count, requests.POP_BYTES))
         rows = [
             pb.Delivery(
                 message=pb.Message.FromString(data), attempt=attempts, queue=queue, offset=at, stored_ms=stored_ms
@@ -231,7 +231,7 @@ class AdminService:
         rows, total, after = list[LeaseNumbers](), 0, b""
         while True:
             asked = (topic, group, count - len(rows), after)
-            more, met, after = await self._engine.execute(Look("leases", asked))
+            more, met, after = await self._engine.ask(queries.Leases(*asked))
             rows, total = rows + more, total + met
             if not after:
                 return rows, total
@@ -262,21 +262,8 @@ class AdminService:
     async def ListOwners(self, raw: bytes) -> Message:
         """Owners and what they hold; an operator releases one by ReleaseOwner with generation 0."""
         group_name = read(pb.ListOwnersRequest, raw).group
-        rows = await self._engine.execute(Look("owners", (requests.group_name(group_name) if group_name else "",)))
-        owners = [
-            pb.OwnerStats(
-                group=group,
-                owner=owner.name,
-                generation=owner.generation,
-                acked_epoch=owner.acked_epoch,
-                lease_until_ms=owner.lease_until_ms,
-                released=owner.released,
-                tokens=tokens,
-                messages=messages,
-                last_seen_ms=owner.last_seen_ms,
-            )
-            for owner, group, tokens, messages in rows
-        ]
+        rows = await self._engine.ask(queries.Owners(requests.group_name(group_name) if group_name else ""))
+        owners = [pb.OwnerStats(**row._asdict()) for row in rows]
         return pb.ListOwnersResponse(owners=owners)
 
 

@@ -7,13 +7,13 @@ from google.protobuf.message import Message
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.api.native import requests, responses
 from popmq_server.clock import Clock
-from popmq_server.commands import AckUpTo, Available, Look, Place, ReleaseOwner, RenewOwner, Send, Sent
+from popmq_server.commands import AckUpTo, Available, Place, ReleaseOwner, RenewOwner, Send, Sent, queries
+from popmq_server.commands.numbers import GroupNumbers
 from popmq_server.engine.engine import Engine
 from popmq_server.engine.metrics import Metrics
 from popmq_server.engine.rates import Rates
 from popmq_server.engine.rebalance import HEARTBEAT_MS
 from popmq_server.errors import Refused
-from popmq_server.inspect.stats import GroupNumbers
 from popmq_server.model.message import Outgoing, check_range, check_text
 
 _TOKEN_PATHS = requests.Paths(owner="token.owner", generation="token.generation")
@@ -149,7 +149,7 @@ class NativeService:
         command = Available(topic, group, upto_asked)
         ready, upto = await self._engine.wait_available(command, request.min_ready, request.wait_ms)
         # Empty when the group was deleted and created anew meanwhile: it has not used the topic yet.
-        rows = await self._engine.execute(Look("groups", (topic, group)))
+        rows = await self._engine.ask(queries.Groups(topic, group))
         self.served("WaitAvailable", group, topic)
         stats = self.group_stats(rows[0]) if rows else pb.GroupStats(group=group, topic=topic)
         return pb.WaitAvailableResponse(ready=ready, upto=responses.position(upto), stats=stats)

@@ -5,7 +5,7 @@ from google.protobuf.message import Message
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.api.native import requests
 from popmq_server.api.native.requests import read
-from popmq_server.commands import Look, ResumeMessageGroup
+from popmq_server.commands import ResumeMessageGroup, queries
 from popmq_server.engine.engine import Engine
 from popmq_server.model.message import MESSAGE_GROUP_BYTES_MAX, check_range, check_text
 
@@ -25,8 +25,8 @@ class OrderingService:
         count = check_range(
             request.max_message_groups, "max_message_groups", 1, requests.ENTRIES_MAX, MESSAGE_GROUPS_DEFAULT
         )
-        rows, waiting, stopped = await self._engine.execute(
-            Look("message_groups", (topic, group, count, request.stopped_only))
+        rows, waiting, stopped = await self._engine.ask(
+            queries.MessageGroups(topic, group, count, request.stopped_only)
         )
         shown = [
             pb.MessageGroupState(

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.api.native.status import error_info
 from popmq_server.commands import Place, Popped, Position, Pulled, Send, Sent
+from popmq_server.commands.numbers import GroupNumbers
 from popmq_server.errors import Refused
-from popmq_server.inspect.stats import GroupNumbers
 from popmq_server.model.message import make_handles, varint
 from popmq_server.model.records import Subscription
 

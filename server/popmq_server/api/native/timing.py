@@ -12,7 +12,7 @@ from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.api.native import requests, responses
 from popmq_server.api.native.requests import read
 from popmq_server.api.native.status import error_info
-from popmq_server.commands import End, Ended, EndTransaction, Look, Recall
+from popmq_server.commands import End, Ended, EndTransaction, Recall, queries
 from popmq_server.engine.engine import Engine
 from popmq_server.engine.metrics import Metrics
 from popmq_server.errors import Refused, invalid
@@ -74,7 +74,7 @@ class TimingService:
         count = check_range(request.max_messages, "max_messages", 1, requests.ENTRIES_MAX, ROWS_DEFAULT)
         until_ms = check_range(request.until_ms, "until_ms", 0, requests.INT64_MAX)
         topic = requests.topic_name(request.topic) if request.topic else ""
-        rows, total = await self._engine.execute(Look("delayed", (topic, until_ms, count)))
+        rows, total = await self._engine.ask(queries.Delayed(topic, until_ms, count))
         return pb.ListDelayedResponse(messages=[pb.DelayedMessage(**row._asdict()) for row in rows], total=total)
 
     async def ListTransactions(self, raw: bytes) -> Message:
@@ -82,7 +82,7 @@ class TimingService:
         request = read(pb.ListTransactionsRequest, raw)
         count = check_range(request.max_messages, "max_messages", 1, requests.ENTRIES_MAX, ROWS_DEFAULT)
         topic = requests.topic_name(request.topic) if request.topic else ""
-        rows, total = await self._engine.execute(Look("transactions", (topic, count)))
+        rows, total = await self._engine.ask(queries.Transactions(topic, count))
         return pb.ListTransactionsResponse(messages=[pb.HalfMessage(**row._asdict()) for row in rows], total=total)
 
 

@@ -24,7 +24,7 @@ from popmq_server.api.rocketmq.clients import Client, Clients
 from popmq_server.api.rocketmq.names import group_name, topic_name
 from popmq_server.api.rocketmq.remembered import Finished, Held
 from popmq_server.api.rocketmq.status import OK, Declined, status_of
-from popmq_server.commands import Ack, Acked, Change, ChangeInvisibleTime, Look
+from popmq_server.commands import Ack, Acked, Change, ChangeInvisibleTime, queries
 from popmq_server.engine.engine import Engine
 from popmq_server.engine.metrics import Metrics
 from popmq_server.errors import Refused, lapsed
@@ -130,7 +130,7 @@ class AckService:
         names its topic. Leases of a deleted topic are lapsed: at that answer clients drop them, at TOPIC_NOT_FOUND they
         retry for ever.
         """
-        await self._engine.execute(Look("topics", (topic,)))
+        await self._engine.ask(queries.Topics(topic))
 
 
 def _names(request: object, call: Call) -> tuple[str, str]:

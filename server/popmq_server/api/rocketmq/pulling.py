@@ -26,7 +26,7 @@ from popmq_server.api.rocketmq.messages import Row, delivered, time_ms
 from popmq_server.api.rocketmq.names import group_name, topic_name
 from popmq_server.api.rocketmq.receiving import BYTES_MAX, MESSAGES_MAX, filter_of, wait_ms
 from popmq_server.api.rocketmq.status import OK, Declined
-from popmq_server.commands import Look, OffsetsOfQueue, Pull, Pulled, QueryOffsets, SetConsumeMode, UpdateOffsets
+from popmq_server.commands import OffsetsOfQueue, Pull, Pulled, QueryOffsets, SetConsumeMode, UpdateOffsets, queries
 from popmq_server.engine.engine import Engine
 from popmq_server.engine.metrics import Metrics
 from popmq_server.errors import Refused
@@ -149,7 +149,7 @@ class PullService:
         return found
 
     async def _type(self, topic: str) -> str:
-        rows = await self._engine.execute(Look("topics", (topic,)))
+        rows = await self._engine.ask(queries.Topics(topic))
         kind: str = rows[0].topic.type
         return kind
 

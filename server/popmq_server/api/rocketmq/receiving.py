@@ -37,7 +37,7 @@ from popmq_server.api.rocketmq.names import group_name, topic_name
 from popmq_server.api.rocketmq.remembered import Filters, Held
 from popmq_server.api.rocketmq.status import OK, Declined
 from popmq_server.clock import Clock
-from popmq_server.commands import Change, ChangeInvisibleTime, Look, Pop, Popped
+from popmq_server.commands import Change, ChangeInvisibleTime, Pop, Popped, queries
 from popmq_server.engine.engine import Engine
 from popmq_server.engine.metrics import Metrics
 from popmq_server.filters import filter as filters
@@ -146,10 +146,10 @@ class ReceiveService:
         """
         if queue < 0 or call.is_node:
             return ()
-        terms = await self._engine.execute(Look("terms", (group, (topic,))))
+        terms = await self._engine.ask(queries.TermsOf(group, (topic,)))
         if topic not in terms or not terms[topic].share_number:  # the Pop refuses an unknown topic
             return ()
-        rows = await self._engine.execute(Look("topics", (topic,)))
+        rows = await self._engine.ask(queries.Topics(topic))
         return () if rows[0].topic.type == "FIFO" else (queue,)
 
     def _message(

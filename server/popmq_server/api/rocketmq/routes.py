@@ -17,7 +17,7 @@ from popmq_server.api.rocketmq.call import Call
 from popmq_server.api.rocketmq.messages import TYPE_NUMBERS
 from popmq_server.api.rocketmq.names import group_name, topic_name
 from popmq_server.api.rocketmq.status import OK, Declined
-from popmq_server.commands import Look
+from popmq_server.commands import queries
 from popmq_server.engine.engine import Engine
 from popmq_server.model.records import Topic
 from popmq_server.topics import permission
@@ -85,7 +85,7 @@ class RouteService:
         return (ANY_QUEUE,) if call.is_node or not found.queues else found.queues
 
     async def _topic(self, name: str) -> Topic:
-        rows = await self._engine.execute(Look("topics", (name,)))
+        rows = await self._engine.ask(queries.Topics(name))
         topic: Topic = rows[0].topic
         return topic
 

@@ -21,7 +21,7 @@ from popmq_server.api.rocketmq.call import Call
 from popmq_server.api.rocketmq.clients import Clients
 from popmq_server.api.rocketmq.names import topic_name
 from popmq_server.api.rocketmq.status import OK, Declined, status_of
-from popmq_server.commands import End, EndTransaction, Look, Place, Recall, Send, Sent
+from popmq_server.commands import End, EndTransaction, Place, Recall, Send, Sent, queries
 from popmq_server.engine.engine import Engine
 from popmq_server.engine.metrics import Metrics
 from popmq_server.errors import Refused
@@ -70,7 +70,7 @@ class SendService:
         """OK means that the message will never be delivered."""
         name = topic_name(request.topic, call.namespace)
         handle = read_recall(request.recall_handle)
-        rows = await self._engine.execute(Look("topics", (name,)))
+        rows = await self._engine.ask(queries.Topics(name))
         if rows[0].topic.type != "DELAY":
             raise Declined(pb.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, f"{name} is no topic of delayed messages")
         if handle is None:

@@ -30,7 +30,7 @@ from popmq_server.api.rocketmq.call import Call, call_of
 from popmq_server.api.rocketmq.clients import TOPICS_MAX, Client, Clients, Outlet
 from popmq_server.api.rocketmq.names import group_name, topic_name
 from popmq_server.api.rocketmq.status import OK, Declined, status_of
-from popmq_server.commands import Look
+from popmq_server.commands import queries
 from popmq_server.engine.engine import Engine
 from popmq_server.errors import Refused
 from popmq_server.model.message import BODY_BYTES_MAX
@@ -171,7 +171,7 @@ class TelemetryService:
 
     async def _group(self, name: str) -> Group | None:
         try:
-            groups: list[Group] = await self._engine.execute(Look("group_settings", (name,)))
+            groups: list[Group] = await self._engine.ask(queries.GroupSettings(name))
         except Refused as refused:
             if refused.code != "GROUP_NOT_FOUND":
                 raise  # some clients keep the first settings: none are better than wrong ones
@@ -182,7 +182,7 @@ class TelemetryService:
         """Whether one of the topics keeps an order, which its consumers have to keep too."""
         for name in sorted(topics):
             try:
-                rows = await self._engine.execute(Look("topics", (name,)))
+                rows = await self._engine.ask(queries.Topics(name))
             except Refused as refused:
                 if refused.code != "TOPIC_NOT_FOUND":
                     raise

@@ -1,0 +1,155 @@
+"""Answers to queries: statistics of topics and groups, and the rows of lists. All times are ms.
+
+They belong to the seam (engine/engine.py): every engine answers with them, whatever it stores.
+"""
+
+from typing import NamedTuple
+
+from popmq_server.model.records import Topic
+
+
+class GroupNumbers(NamedTuple):
+    """One group in one topic.
+
+    The unfinished messages are ready (not popped) + in_flight (leased) + retry (in the retry topic) + backoff (delayed)
+    + waiting (FIFO, in message groups; `stopped` counts message groups). `dead`: messages in the group's dead letter
+    topic, from all topics. acked, expired, quarantined and filtered count since the group named the topic.
+    `oldest_ms`: store time of the oldest unfinished message, 0 = none. With a filter `ready` and `oldest_ms` are
+    estimates: the broker does not know whether messages that are not popped yet match.
+    """
+
+    group: str
+    topic: str
+    ready: int
+    in_flight: int
+    retry: int
+    backoff: int
+    dead: int
+    acked: int
+    expired: int
+    quarantined: int
+    oldest_ms: int
+    owners: int
+    filtered: int = 0
+    waiting: int = 0
+    stopped: int = 0
+    mode: str = "POP"
+    delayed: int = 0  # of the topic: not visible to any group yet
+    read_ms: int = 0  # when the group last read the topic; 0 = not since the start, and it is not idle
+    expires_ms: int = 0  # when the subscription expires without a read; 0 = never
+    bytes_behind: int = 0  # an estimate: backlog.bytes_of
+    unburied: int = 0  # in_flight messages that become dead letters when the store has room
+
+
+class TopicNumbers(NamedTuple):
+    """One topic: messages readable by position, (queue, min, max) of each queue, delayed and half messages.
+
+    A LITE topic has the sums over its lite topics, and their number.
+    """
+
+    topic: Topic
+    messages: int
+    queues: list[tuple[int, int, int]]
+    bytes: int
+    delayed: int
+    half: int
+    lite_topics: int = 0
+    abandoned: int = 0
+
+
+class LeaseNumbers(NamedTuple):
+    """One part of a CheckPoint's lease.
+
+    `members` were popped together, `undone` of them are under this part now. `owner`: set when the deadline is an
+    owner's. `kind`: normal, retry, fifo, backoff.
+    """
+
+    ck_id: int
+    group: str
+    topic: str
+    client: str
+    owner: str
+    popped_ms: int
+    due_ms: int
+    members: int
+    undone: int
+    kind: str
+
+
+class OwnerNumbers(NamedTuple):
+    """One owner of a group: its open tokens, and the undone messages bound to them."""
+
+    group: str
+    owner: str
+    generation: int
+    acked_epoch: int
+    lease_until_ms: int
+    released: bool
+    last_seen_ms: int
+    tokens: int
+    messages: int
+
+
+class MessageGroupNumbers(NamedTuple):
+    """One message group: `waiting` messages, `leased` ones (undone, or in backoff), whether it is stopped, and why."""
+
+    name: str
+    waiting: int
+    leased: int
+    stopped: bool
+    reason: str
+
+
+class DelayedMessage(NamedTuple):
+    """One row of a list of delayed messages."""
+
+    topic: str
+    message_id: str
+    due_ms: int
+    recall_handle: str
+    stored_ms: int
+
+
+class HalfMessage(NamedTuple):
+    """One row of a list of half messages. `checks`: how often the broker has asked a producer about it."""
+
+    topic: str
+    message_id: str
+    transaction_id: str
+    stored_ms: int
+    checks: int
+    next_check_ms: int
+
+
+class Page(NamedTuple):
+    """Messages read by position: (message bytes, stored ms, queue, offset, attempts)."""
+
+    rows: list[tuple[bytes, int, int, int, int]]
+    next_offset: int
+    min_offset: int
+    max_offset: int
+
+
+class StoreUse(NamedTuple):
+    """Used pages of the data file, and records in quarantine."""
+
+    pages: int
+    quarantined: int
+
+
+class Consumer(NamedTuple):
+    """A client with a session. `in_flight`: messages leased to it in this group."""
+
+    client: str
+    group: str
+    topics: tuple[str, ...]
+    last_ms: int
+    in_flight: int
+
+
+class StreamNumbers(NamedTuple):
+    """A producer's open stream, as listings show it."""
+
+    client_id: str
+    topics: tuple[str, ...]
+    since_ms: int

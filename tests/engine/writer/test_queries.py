@@ -1,0 +1,25 @@
+"""Every query has a handler, and the handler answers with the type that the query names."""
+
+import typing
+
+import pytest
+
+from popmq_server.access.guarded import ASKING, ROWS
+from popmq_server.commands import LANE_POP, LANES, queries
+from popmq_server.commands.queries import Query
+from popmq_server.writer.handlers import HANDLERS
+
+QUERIES = [query for query in Query.__subclasses__() if query.__module__ == queries.__name__]
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_a_query_is_answered_with_the_type_that_it_names(query: type[Query[object]]) -> None:
+    (base,) = (base for base in vars(query)["__orig_bases__"] if typing.get_origin(base) is Query)
+    hints = typing.get_type_hints(HANDLERS[query])
+    assert hints["return"] == typing.get_args(base)[0]
+    assert query in hints.values(), "the handler takes another query"
+
+
+def test_queries_run_after_what_is_stored_and_each_has_its_right() -> None:
+    assert {LANES[query] for query in QUERIES} == {LANE_POP}
+    assert set(QUERIES) == ASKING.keys() > ROWS.keys()
