@@ -45,7 +45,7 @@ class Serving:
         keys = self._keys = Keys(options.access_keys) if options.access_keys else None
         self.broker = Broker(options, self._clock, metrics)
         self._metrics = metrics
-        self._server = Server(self.broker, metrics, keys, options.transport)
+        self._server = Server(self.broker, self._clock, metrics, keys, options.transport)
         try:
             if options.metrics_port:
                 self._serve_metrics(options.metrics_port)
@@ -94,13 +94,9 @@ class Serving:
 
         async def look() -> Seen:
             topics = await broker.ask(queries.Topics())
-            groups = await broker.ask(queries.Groups("", ""))
-            use = await broker.ask(queries.Store())
-            store = broker.store
-            used_bytes = use.pages * store.page_bytes
+            groups = await broker.ask(queries.Groups())
             producers = len(broker.producers.streams())
-            numbers = used_bytes, store.map_bytes, store.disk_free()
-            return Seen(broker.clock.now_ms(), topics, groups, producers, *numbers)
+            return Seen(self._clock.now_ms(), topics, groups, producers, await broker.store_numbers())
 
         self._metrics.watch(
             lambda: asyncio.run_coroutine_threadsafe(look(), loop).result(SCRAPE_S),

@@ -29,7 +29,7 @@ from popmq_server.commands import (
     SetConsumeMode,
     queries,
 )
-from popmq_server.commands.numbers import Consumer, StreamNumbers
+from popmq_server.commands.numbers import Consumer, StoreNumbers, StreamNumbers
 from popmq_server.commands.queries import A, Query
 from popmq_server.commands.sessions import Assignment
 from popmq_server.commands.store import Piece
@@ -324,6 +324,11 @@ class Guarded:
         """Needs admin: a backup contains every message."""
         self._allow(ADMIN)
         return self._engine.backup(bytes_per_s)
+
+    async def store_numbers(self) -> StoreNumbers:
+        """For any key."""
+        self._allow(KNOWN)
+        return await self._engine.store_numbers()
 
     def gauges(self, group: str, topic: str) -> tuple[int, int]:
         """Needs nothing: the numbers accompany a row of `groups`."""

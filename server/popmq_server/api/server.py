@@ -39,8 +39,7 @@ from popmq_server.api.native.status import refuse
 from popmq_server.api.native.timing import TimingService
 from popmq_server.api.rocketmq.service import SERVICE, Face
 from popmq_server.api.transport import PythonTransport, tls_context
-from popmq_server.clock import stopwatch
-from popmq_server.engine.broker import Broker
+from popmq_server.clock import Clock, stopwatch
 from popmq_server.engine.engine import Engine
 from popmq_server.engine.metrics import Metrics
 from popmq_server.engine.rates import Rates
@@ -82,22 +81,24 @@ class Server:
     refusal instead of a failed call, and lets Send and Pop keep the bytes of messages as they are.
     """
 
-    def __init__(self, broker: Broker, metrics: Metrics, keys: Keys | None = None, transport: str = TRANSPORT) -> None:
+    def __init__(
+        self, engine: Engine, clock: Clock, metrics: Metrics, keys: Keys | None = None, transport: str = TRANSPORT
+    ) -> None:
         """With `keys` every call needs an access key, and every service gets the engine wrapped in Guarded."""
         self._metrics = metrics
         asked = [Authentication(keys, metrics, f"/{SERVICE.full_name}/")] if keys else []
         self._server = _transport(transport, asked)
-        engine: Engine = Guarded(broker, keys) if keys else broker
+        engine = Guarded(engine, keys) if keys else engine
         self._health = HealthServicer()
         self._running = 0
         self._idle = asyncio.Event()
         self._idle.set()
-        rates = Rates(broker.clock)
-        native = NativeService(engine, broker.clock, metrics, rates)
-        self._face = Face(engine, native, broker.clock, metrics, self._began)
+        rates = Rates(clock)
+        native = NativeService(engine, clock, metrics, rates)
+        self._face = Face(engine, native, clock, metrics, self._began)
         parts: tuple[Any, ...] = (
             native,
-            AdminService(engine, native, broker.store, metrics, rates),
+            AdminService(engine, native, metrics, rates),
             FilteringService(engine),
             LimitingService(engine),
             OrderingService(engine),

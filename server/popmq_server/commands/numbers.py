@@ -3,6 +3,7 @@
 They belong to the seam (engine/engine.py): every engine answers with them, whatever it stores.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from popmq_server.model.records import Topic
@@ -153,3 +154,37 @@ class StreamNumbers(NamedTuple):
     client_id: str
     topics: tuple[str, ...]
     since_ms: int
+
+
+class StoreNumbers(NamedTuple):
+    """The data file: its limit, its used bytes, the free bytes of its disk, and records in quarantine."""
+
+    map_bytes: int
+    used_bytes: int
+    disk_free_bytes: int
+    quarantined: int
+
+
+class EventNumbers(NamedTuple):
+    """Events of one `kind` in a group and topic, for the metrics: they affected so many `messages`."""
+
+    kind: str
+    group: str
+    topic: str
+    messages: int
+
+
+class CommitNumbers(NamedTuple):
+    """One commit batch, for the metrics.
+
+    `wrote`: whether it changed the store. `seconds`: the whole batch, fsync included. `late_ms`, `delayed_late_ms`: how
+    late expired leases and delayed messages were. `given_up`: half messages that are no longer checked.
+    """
+
+    wrote: bool
+    commands: int
+    seconds: float
+    late_ms: Sequence[int]
+    delayed_late_ms: Sequence[int]
+    given_up: int
+    events: Sequence[EventNumbers]

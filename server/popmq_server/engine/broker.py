@@ -32,7 +32,7 @@ from popmq_server.commands import (
     UpdateTopic,
     queries,
 )
-from popmq_server.commands.numbers import Consumer, StreamNumbers
+from popmq_server.commands.numbers import CommitNumbers, Consumer, EventNumbers, StoreNumbers, StreamNumbers
 from popmq_server.commands.queries import A, Query
 from popmq_server.commands.sessions import Assignment
 from popmq_server.commands.store import Piece
@@ -96,7 +96,7 @@ class Broker:
 
     def _deliver(self, tickets: list[Any], committed: Committed) -> None:
         """Called on the writer thread; schedules one loop callback for the whole commit."""
-        self.metrics.committed(committed)
+        self.metrics.committed(_numbers_of(committed))
         self._loop.call_soon_threadsafe(self._answer, tickets, committed)
 
     def _answer(self, tickets: list[Any], committed: Committed) -> None:
@@ -342,6 +342,11 @@ class Broker:
     async def _used_pages(self) -> int:
         return (await self.ask(queries.Store())).pages
 
+    async def store_numbers(self) -> StoreNumbers:
+        """Sizes of the store, in bytes."""
+        use, store = await self.ask(queries.Store()), self.store
+        return StoreNumbers(store.map_bytes, use.pages * store.page_bytes, store.disk_free(), use.quarantined)
+
     def gauges(self, group: str, topic: str) -> tuple[int, int]:
         """(parked Pops, sessions) of a group in a topic."""
         parked = sum(lot.parked(group, topic) for lot in (self.waiters, self.watchers, self.limited))
@@ -366,6 +371,14 @@ class Broker:
         self._unsubscribe()
         await asyncio.to_thread(self._writer.stop)
         self._core.close()
+
+
+def _numbers_of(committed: Committed) -> CommitNumbers:
+    timed = committed.timed
+    events = [EventNumbers(event.kind, event.group, event.topic, event.messages) for event in committed.events]
+    count = len(committed.results)
+    late = timed.late_ms, timed.fired_late_ms, len(timed.given_up)
+    return CommitNumbers(committed.wrote, count, committed.seconds, *late, events)
 
 
 def _waited(popped: Popped, now_ms: int) -> Popped:

@@ -18,7 +18,7 @@ from popmq_server.commands import (
     ResetOffsets,
     SetConsumeMode,
 )
-from popmq_server.commands.numbers import Consumer, StreamNumbers
+from popmq_server.commands.numbers import Consumer, StoreNumbers, StreamNumbers
 from popmq_server.commands.queries import A, Query
 from popmq_server.commands.sessions import Assignment
 from popmq_server.commands.store import Piece
@@ -90,6 +90,9 @@ class Engine(Commands, Protocol):
 
     def backup(self, bytes_per_s: int) -> AsyncGenerator[Piece, None]:
         """A copy of everything stored now, in pieces."""
+
+    async def store_numbers(self) -> StoreNumbers:
+        """The size of the store, and its free space."""
 
     def gauges(self, group: str, topic: str) -> tuple[int, int]:
         """(parked Pops, sessions) of a group in a topic."""

@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from popmq_server.commands.numbers import GroupNumbers, TopicNumbers
+from popmq_server.commands.numbers import CommitNumbers, GroupNumbers, StoreNumbers, TopicNumbers
 from popmq_server.errors import Refused
-from popmq_server.writer.core import Committed
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -52,9 +51,7 @@ class Seen(NamedTuple):
     topics: list[TopicNumbers]
     groups: list[GroupNumbers]
     producers: int
-    used_bytes: int
-    map_bytes: int
-    disk_free_bytes: int
+    store: StoreNumbers
 
 
 class _Known:
@@ -133,26 +130,26 @@ class Metrics:
         self.commit_seconds = histogram("commit_seconds", "Time of one group commit, fsync included", _SECONDS)
         self.fsyncs = counter("fsyncs", "Commits that were synced to disk")
         self.waiters = Gauge("popmq_waiters", "Parked calls: long polls and WaitAvailable", registry=self.registry)
-        self._synced = synced
+        self.synced = synced
         self._server: Any = None
         #: Commits since start, for GetStats.
         self.commits = 0
 
-    def committed(self, committed: Committed) -> None:
+    def committed(self, committed: CommitNumbers) -> None:
         """Counts one commit; called on the writer thread.
 
         prometheus-client's counters are thread-safe.
         """
         if committed.wrote:
             self.commits += 1
-            self.fsyncs.inc(self._synced)
-            self.commit_commands.observe(len(committed.results))
+            self.fsyncs.inc(self.synced)
+            self.commit_commands.observe(committed.commands)
             self.commit_seconds.observe(committed.seconds)
-        for late_ms in committed.timed.late_ms:
+        for late_ms in committed.late_ms:
             self.lease_lateness.observe(late_ms / 1000)
-        for late_ms in committed.timed.fired_late_ms:
+        for late_ms in committed.delayed_late_ms:
             self.delayed_lateness.observe(late_ms / 1000)
-        self.given_up.inc(len(committed.timed.given_up))
+        self.given_up.inc(committed.given_up)
         for event in committed.events:
             self.events.labels(event.kind, event.group, event.topic).inc()
             self.event_messages.labels(event.kind, event.group, event.topic).inc(event.messages)
@@ -204,9 +201,9 @@ class _Asked:
         text = "Session streams of producers that can answer for transactions"
         yield GaugeMetricFamily("popmq_producers", text, value=seen.producers)
         for name, text, value in (
-            ("used", "Bytes of the data file that hold something", seen.used_bytes),
-            ("limit", "Bytes that the data file may have", seen.map_bytes),
-            ("disk_free", "Free bytes of the disk under the data folder", seen.disk_free_bytes),
+            ("used", "Bytes of the data file that hold something", seen.store.used_bytes),
+            ("limit", "Bytes that the data file may have", seen.store.map_bytes),
+            ("disk_free", "Free bytes of the disk under the data folder", seen.store.disk_free_bytes),
         ):
             yield GaugeMetricFamily(f"popmq_store_{name}_bytes", text, value=value)
 

@@ -13,6 +13,7 @@ import pytest
 
 from popmq_server import commands as ask
 from popmq_server.clock import FakeClock
+from popmq_server.commands.numbers import CommitNumbers
 from popmq_server.engine import waiters as lots
 from popmq_server.engine.broker import LOOK_MS, Broker
 from popmq_server.engine.metrics import Metrics
@@ -20,7 +21,6 @@ from popmq_server.engine.waiters import Waiters
 from popmq_server.errors import Refused
 from popmq_server.options import Options
 from popmq_server.topics.catalog import KEEP_MS_MAX
-from popmq_server.writer.core import Committed
 from tests.engine.event_loop import LOST_S, turns
 from tests.engine.rig import MINUTE, SECOND, deliveries, sending, verdict
 from tests.engine.traffic import group
@@ -289,7 +289,7 @@ async def test_the_writer_commits_on_while_the_loop_has_not_answered_yet(
     """S4.18: answers and wakes are the loop's. It stands still here, and the writer waits for nobody."""
     committed, count = threading.Semaphore(0), broker.metrics.committed
 
-    def counted(told: Committed) -> None:
+    def counted(told: CommitNumbers) -> None:
         count(told)
         committed.release()
 

@@ -25,7 +25,6 @@ from popmq_server.model.message import (
 from popmq_server.model.records import IN_FLIGHT_MAX, SUBSCRIPTION_EXPIRY_MS, Group, Topic
 from popmq_server.operate import expiry
 from popmq_server.options import MAX_SIZE_MAX, MAX_SIZE_MIN
-from popmq_server.storage.lmdb import Store
 from popmq_server.topics import catalog
 
 #: Entries of one backoff table.
@@ -41,10 +40,9 @@ class AdminService:
     This service validates settings; the engine compares them with what exists. Changes are committed when it answers.
     """
 
-    def __init__(self, engine: Engine, native: NativeService, store: Store, metrics: Metrics, rates: Rates) -> None:
+    def __init__(self, engine: Engine, native: NativeService, metrics: Metrics, rates: Rates) -> None:
         self._engine = engine
         self._native = native
-        self._store = store
         self._metrics = metrics
         self._rates = rates
 
@@ -193,15 +191,9 @@ class AdminService:
 
     async def _store_stats(self) -> pb.StoreStats:
         """Sizes in bytes. Each commit is one fsync, except with `--sync none`."""
-        use = await self._engine.ask(queries.Store())
-        return pb.StoreStats(
-            map_bytes=self._store.map_bytes,
-            used_bytes=use.pages * self._store.page_bytes,
-            disk_free_bytes=self._store.disk_free(),
-            commits=self._metrics.commits,
-            fsyncs=self._metrics.commits if self._store.sync != "none" else 0,
-            quarantined=use.quarantined,
-        )
+        numbers = await self._engine.store_numbers()
+        commits = self._metrics.commits
+        return pb.StoreStats(**numbers._asdict(), commits=commits, fsyncs=commits if self._metrics.synced else 0)
 
     async def SetMaxSize(self, raw: bytes) -> Message:
         """Changes the limit of the data file, at once and for later starts."""
