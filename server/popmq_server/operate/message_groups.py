@@ -9,7 +9,6 @@ front of the message that stopped the message group, or both stopped it; resume 
 In a LITE topic each lite topic is one message group, with its name.
 """
 
-
 from popmq_server.commands import ResumeMessageGroup, queries
 from popmq_server.commands.numbers import MessageGroupNumbers
 from popmq_server.delivery import deadletter, fifo, history
