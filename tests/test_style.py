@@ -3,7 +3,9 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -31,10 +33,10 @@ def percentile(values: list[int], share: float) -> int:
     return sorted(values)[min(int(len(values) * share), len(values) - 1)]
 
 
-def explained(text: str) -> tuple[int, int]:
+def explained(text: str, tree: ast.Module) -> tuple[int, int]:
     """Lines of docstrings and comments, and all lines that are not blank."""
     documented: set[int] = set()
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | Function) and ast.get_docstring(node):
             documented.update(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
     lines = {number: line.strip() for number, line in enumerate(text.splitlines(), 1) if line.strip()}
@@ -52,34 +54,56 @@ def sleeps_outside_a_loop(tree: ast.AST) -> Iterator[int]:
                 yield node.lineno
 
 
+class Facts(NamedTuple):
+    """What the tests ask of one file. Its tree is not kept: those of all files take hundreds of MB."""
+
+    lines: int
+    lengths: tuple[int, ...]  # of its functions, in lines
+    explained: tuple[int, int]
+    documented: bool
+    classes: tuple[str, ...]
+    sleeps: tuple[int, ...]
+
+
+@cache
+def facts(path: Path) -> Facts:
+    text = path.read_text()
+    tree = ast.parse(text)
+    return Facts(
+        text.count("\n"),
+        tuple((node.end_lineno or 0) - node.lineno + 1 for node in functions(tree)),
+        explained(text, tree),
+        bool(ast.get_docstring(tree)),
+        tuple(node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)),
+        tuple(sleeps_outside_a_loop(tree)) if ROOT / "tests" in path.parents else (),
+    )
+
+
 @pytest.mark.parametrize("room", ROOMS)
 def test_functions_and_files_are_short(room: str) -> None:
-    texts = [path.read_text() for path in sources(room)]
-    lengths = [(node.end_lineno or 0) - node.lineno + 1 for text in texts for node in functions(ast.parse(text))]
+    files = [facts(path) for path in sources(room)]
+    lengths = [length for each in files for length in each.lengths]
     assert percentile(lengths, 0.5) <= FUNCTION_MEDIAN_MAX
     assert percentile(lengths, 0.9) <= FUNCTION_P90_MAX
-    assert percentile([text.count("\n") for text in texts], 0.9) <= FILE_P90_MAX
+    assert percentile([each.lines for each in files], 0.9) <= FILE_P90_MAX
 
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_a_fifth_to_a_third_of_the_lines_say_why(room: str) -> None:
-    counts = [explained(path.read_text()) for path in sources(room)]
+    counts = [facts(path).explained for path in sources(room)]
     share = sum(said for said, _ in counts) / sum(lines for _, lines in counts)
     assert EXPLAINED_MIN <= share <= EXPLAINED_MAX
 
 
 def test_every_module_says_what_it_is_for() -> None:
-    silent = [path for path in sources(*ROOMS, "tests") if not ast.get_docstring(ast.parse(path.read_text()))]
+    silent = [path for path in sources(*ROOMS, "tests") if not facts(path).documented]
     assert silent == []
 
 
 def test_names_say_what_a_thing_is() -> None:
     files = [path for path in sources(*ROOMS, "tests") if VAGUE.search(path.stem)]
     classes = [
-        f"{path.name}:{node.name}"
-        for path in sources(*ROOMS, "tests")
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.ClassDef) and VAGUE.search(node.name)
+        f"{path.name}:{name}" for path in sources(*ROOMS, "tests") for name in facts(path).classes if VAGUE.search(name)
     ]
     assert files + classes == []
 
@@ -91,7 +115,7 @@ def test_no_test_sleeps_for_time_to_pass() -> None:
         # A kill at a random moment of a real process, or what a client in another process does with its time, is what
         # these folders are about.
         if path.parent.name != "crash" and "interop" not in path.parts
-        for line in sleeps_outside_a_loop(ast.parse(path.read_text()))
+        for line in facts(path).sleeps
     ]
     assert sleepers == []
 
@@ -110,4 +134,5 @@ def test_a_sleep_is_told_from_a_wait(code: str, lines: list[int]) -> None:
 
 
 def test_the_share_of_explanation_is_counted_by_lines() -> None:
-    assert explained('"""Why.\n\nMore.\n"""\n\n# because\nx = 1\ny = 2\n') == (4, 6)
+    text = '"""Why.\n\nMore.\n"""\n\n# because\nx = 1\ny = 2\n'
+    assert explained(text, ast.parse(text)) == (4, 6)
