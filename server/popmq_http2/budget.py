@@ -11,6 +11,13 @@ CALL_POINTS = 8
 POINT_BYTES = 1024
 
 
+class Flood(ConnectionFault):
+    """A connection without points."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(ENHANCE_YOUR_CALM, f"too many frames that ask for nothing, the last one {what}")
+
+
 class Budget:
     """A token bucket. Reads the time only when it seems empty."""
 
@@ -21,8 +28,12 @@ class Budget:
         self._points = limits.budget
         self._filled_s = monotonic()
 
+    def start(self, points: int) -> None:
+        """Sets the points of a new connection (addresses.py)."""
+        self._points = points
+
     def spend(self, what: str, points: int = 1) -> None:
-        """Spends points. Raises ConnectionFault if there are not enough."""
+        """Spends points. Raises Flood if there are not enough."""
         self._points -= points
         if self._points < 0:
             self._fill(what)
@@ -36,8 +47,8 @@ class Budget:
         now = monotonic()
         back = int((now - self._filled_s) * self._limits.budget_per_s)
         if back < 1:
-            raise ConnectionFault(ENHANCE_YOUR_CALM, f"too many frames that ask for nothing, the last one {what}")
+            raise Flood(what)
         self._filled_s = now
         self.earn(back)
         if self._points < 0:
-            raise ConnectionFault(ENHANCE_YOUR_CALM, f"too many frames that ask for nothing, the last one {what}")
+            raise Flood(what)

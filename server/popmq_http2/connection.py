@@ -15,7 +15,8 @@ import logging
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from popmq_http2.budget import Budget
+from popmq_http2.addresses import counted
+from popmq_http2.budget import Budget, Flood
 from popmq_http2.call import Call
 from popmq_http2.frame_reader import FrameReader
 from popmq_http2.frames import (
@@ -23,6 +24,7 @@ from popmq_http2.frames import (
     CONTINUATION,
     DATA,
     ENABLE_PUSH,
+    ENHANCE_YOUR_CALM,
     FLOW_CONTROL_ERROR,
     FRAME_SIZE_ERROR,
     GOAWAY,
@@ -91,6 +93,7 @@ class Connection(asyncio.Protocol):
         }
         self._reader = FrameReader(self._limits, self._budget, take, self._streams.reset)
         self._transport: asyncio.Transport | None = None
+        self._address = ""
         self._agreed = False
         self._heard_s = monotonic()
         self._asked_s: float | None = None
@@ -104,6 +107,12 @@ class Connection(asyncio.Protocol):
         self._transport = transport
         self._outlet.connect(transport, _peer(transport))
         self._server.joined(self)
+        self._address = _address(transport)
+        if not self._server.addresses.join(self._address):
+            most = limits.connections_per_address
+            self._break(ConnectionFault(ENHANCE_YOUR_CALM, f"an address may have {most} connections: close some"))
+            return
+        self._budget.start(self._server.addresses.points(self._address))
         self._timer = asyncio.get_running_loop().call_later(limits.handshake_s, self._look)
         said = {
             ENABLE_PUSH: 0,
@@ -124,6 +133,8 @@ class Connection(asyncio.Protocol):
         try:
             self._reader.feed(data)
         except ConnectionFault as fault:
+            if isinstance(fault, Flood):
+                self._server.addresses.flooded(self._address)
             self._break(fault)
         except Exception:
             log.exception("the connection of %s ends by a bug of the server", self._outlet.peer)
@@ -138,6 +149,7 @@ class Connection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
         self._streams.drop_all()
+        self._server.addresses.leave(self._address)
         self._server.left(self)
 
     def pause_writing(self) -> None:
@@ -315,6 +327,12 @@ class Connection(asyncio.Protocol):
         if self._transport is not None and not self._transport.is_closing():
             self._transport.close()
             asyncio.get_running_loop().call_later(self._limits.handshake_s, self._transport.abort)
+
+
+def _address(transport: asyncio.Transport) -> str:
+    """The client's address as its connections are counted; "" for a unix socket."""
+    name: Any = transport.get_extra_info("peername")
+    return counted(name[0]) if isinstance(name, tuple) else ""
 
 
 def _peer(transport: asyncio.Transport) -> str:

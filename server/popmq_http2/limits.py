@@ -40,6 +40,8 @@ class Limits:
     keepalive_timeout_s: float = 20.0
     #: A client that takes nothing of the data written to it for this long is disconnected.
     stalled_s: float = 120.0
+    #: Open connections of one address; a further one gets GOAWAY. Clients open one or a few each.
+    connections_per_address: int = 1_000
     #: Points of the budget at the start, and those that come back each second.
     budget: int = 10_000
     budget_per_s: int = 1_000

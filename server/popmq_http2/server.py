@@ -20,6 +20,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
+from popmq_http2.addresses import Addresses
 from popmq_http2.call import Call
 from popmq_http2.connection import Connection
 from popmq_http2.inbox import Buffered
@@ -72,6 +73,7 @@ class Server:
         """`find`: returns the method of a path, or None."""
         self.limits = limits or Limits()
         self.buffered = Buffered()
+        self.addresses = Addresses(self.limits)
         self._find = find
         self._loop = asyncio.get_running_loop()
         self._listeners: list[asyncio.Server] = []

@@ -31,6 +31,8 @@ DRAIN_S = 5.0
 #: The gRPC server: grpcio's, or PopMQ's own (popmq_http2).
 TRANSPORTS = ("grpcio", "python")
 TRANSPORT = os.environ.get("POPMQ_TRANSPORT", "grpcio")
+#: A client opens one connection, or a few; a proxy, or a network behind one address, opens those of all its clients.
+CONNECTIONS_PER_ADDRESS = 1_000
 SYNC_MODES = ("full", "meta", "none")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("text", "json")
@@ -55,6 +57,7 @@ class Options(NamedTuple):
     tls_key: pathlib.Path | None = None
     access_keys: pathlib.Path | None = None  # None: anyone who reaches a port may do everything
     transport: str = TRANSPORT
+    connections_per_address: int = CONNECTIONS_PER_ADDRESS  # with the transport python
     log_level: str = "info"
     log_format: str = "text"
 

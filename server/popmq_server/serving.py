@@ -45,7 +45,8 @@ class Serving:
         keys = self._keys = Keys(options.access_keys) if options.access_keys else None
         self.broker = Broker(options, self._clock, metrics)
         self._metrics = metrics
-        self._server = Server(self.broker, self._clock, metrics, keys, options.transport)
+        connections = options.connections_per_address
+        self._server = Server(self.broker, self._clock, metrics, keys, options.transport, connections)
         try:
             if options.metrics_port:
                 self._serve_metrics(options.metrics_port)

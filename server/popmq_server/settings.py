@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from popmq_server.options import (
+    CONNECTIONS_PER_ADDRESS,
     LOG_FORMATS,
     LOG_LEVELS,
     MAX_SIZE_MAX,
@@ -27,6 +28,7 @@ from popmq_server.options import (
 )
 
 PREFIX = "POPMQ_"
+CONNECTIONS_MAX = 1_000_000
 #: The flag and the variable that name the file; the file itself cannot.
 CONFIG = "config"
 _SIZE = re.compile(r"(\d{1,20}(?:\.\d{1,20})?)\s*(?:([KMGT])(?:IB)?)?", re.ASCII | re.IGNORECASE)
@@ -62,6 +64,13 @@ def _port(text: str) -> int:
     """A port, or 0, whose meaning depends on the setting."""
     if not text.isascii() or not text.isdecimal() or len(text) > 5 or int(text) > 65535:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port: 0–65535")
+    return int(text)
+
+
+def _connections(text: str) -> int:
+    """A number of connections."""
+    if not text.isascii() or not text.isdecimal() or len(text) > 7 or not 1 <= int(text) <= CONNECTIONS_MAX:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of connections: 1–{CONNECTIONS_MAX:,}")
     return int(text)
 
 
@@ -164,6 +173,13 @@ SETTINGS = (
         "may lose what the system had not written; only a killed process loses nothing",
     ),
     _choice("transport", TRANSPORTS, "what serves the ports: grpcio, or python, PopMQ's own HTTP/2"),
+    Setting(
+        "connections_per_address",
+        _connections,
+        "N",
+        f"{CONNECTIONS_PER_ADDRESS}",
+        "open connections of one client address, 1–1,000,000; raise it behind a proxy. Transport python only",
+    ),
     _choice(
         "log_level",
         LOG_LEVELS,

@@ -76,7 +76,7 @@ async def test_an_attack_by_calls_like_any_other_holds_a_bounded_number_of_bytes
 
 
 async def test_five_thousand_connections_cost_little_each_and_leave_nothing(echo: Echo) -> None:
-    server = Server(echo.methods().get, Limits())
+    server = Server(echo.methods().get, Limits(connections_per_address=5_000))
     tracemalloc.start()
     try:
         wires = [Wire(server) for _ in range(5_000)]

@@ -22,10 +22,12 @@ class Written(NamedTuple):
 class Wire(asyncio.Transport):
     """The transport of one connection of `server`."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, host: str | None = "127.0.0.1") -> None:
+        """`host`: the client's address; None for a unix socket."""
         super().__init__()
         self.raw = bytearray()
         self.closing = self.lost = False
+        self._peer = (host, 1) if host else ""
         self.connection = Connection(server)
         self.connection.connection_made(self)
 
@@ -59,7 +61,7 @@ class Wire(asyncio.Transport):
     abort = close
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return ("127.0.0.1", 1) if name == "peername" else default
+        return self._peer if name == "peername" else default
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         pass

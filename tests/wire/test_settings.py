@@ -14,6 +14,7 @@ import pytest
 
 from harness.broker_process import ROOT, BrokerProcess
 from popmq_cli.serve import serve
+from popmq_http2.frames import ENHANCE_YOUR_CALM
 from popmq_server.access.access_keys import Keys
 from popmq_server.clock import FakeClock
 from popmq_server.options import Options
@@ -21,6 +22,7 @@ from popmq_server.reloading import Reload
 from popmq_server.serving import Serving
 from popmq_server.settings import SETTINGS, SettingError, load
 from scripts.settings_table import PAGE, written
+from tests.http2.frame_client import FrameClient
 from tests.wire.signing import KEYS, write_keys
 
 #: For each setting a value that is not its default, as a flag and a variable name it, and in the file.
@@ -37,6 +39,7 @@ VALUES = {
     "max_size": ("20GiB", '"20GiB"'),
     "sync": ("meta", '"meta"'),
     "transport": ("python", '"python"'),
+    "connections_per_address": ("5", "5"),
     "log_level": ("debug", '"debug"'),
     "log_format": ("json", '"json"'),
 }
@@ -243,3 +246,21 @@ def test_sighup_reloads_and_the_broker_goes_on(tmp_path: Path) -> None:
         assert "log_level is debug, it was info; the access keys of" in said
         assert "removed nothing, operator, other, reader, sender" in said
         assert broker.stop() == 0
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "1000001", "many", "1.5"])
+def test_a_number_of_connections_that_cannot_be_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        load([f"--connections-per-address={text}"], {})
+    assert "is not a number of connections: 1–1,000,000" in capsys.readouterr().err
+
+
+async def test_the_limit_of_connections_reaches_the_transport(tmp_path: Path) -> None:
+    options = Options(tmp_path / "data", port=0, metrics_port=0, transport="python", connections_per_address=1)
+    async with Serving(options, FakeClock()) as serving:
+        clients = [await FrameClient.connect(serving.port) for _ in range(2)]
+        await clients[0].greet()
+        assert await clients[1].gone() == ENHANCE_YOUR_CALM
+        await clients[0].alive()
+        for client in clients:
+            client.close()

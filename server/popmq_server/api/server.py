@@ -44,7 +44,7 @@ from popmq_server.engine.engine import Engine
 from popmq_server.engine.metrics import Metrics
 from popmq_server.engine.rates import Rates
 from popmq_server.errors import Refused, StartError
-from popmq_server.options import TRANSPORT, address
+from popmq_server.options import CONNECTIONS_PER_ADDRESS, TRANSPORT, address
 
 log = logging.getLogger("popmq.api")
 
@@ -82,12 +82,19 @@ class Server:
     """
 
     def __init__(
-        self, engine: Engine, clock: Clock, metrics: Metrics, keys: Keys | None = None, transport: str = TRANSPORT
+        self,
+        engine: Engine,
+        clock: Clock,
+        metrics: Metrics,
+        keys: Keys | None = None,
+        transport: str = TRANSPORT,
+        connections_per_address: int = CONNECTIONS_PER_ADDRESS,
     ) -> None:
         """With `keys` every call needs an access key, and every service gets the engine wrapped in Guarded."""
         self._metrics = metrics
         asked = [Authentication(keys, metrics, f"/{SERVICE.full_name}/")] if keys else []
-        self._server = _transport(transport, asked)
+        limits = Limits(message_bytes=MESSAGE_BYTES, connections_per_address=connections_per_address)
+        self._server = _transport(transport, asked, limits)
         engine = Guarded(engine, keys) if keys else engine
         self._health = HealthServicer()
         self._running = 0
@@ -263,10 +270,10 @@ class Server:
         await stopped
 
 
-def _transport(name: str, interceptors: list[Authentication]) -> Any:
+def _transport(name: str, interceptors: list[Authentication], limits: Limits) -> Any:
     """The server that serves the ports."""
     if name == "python":
-        return PythonTransport(interceptors, Limits(message_bytes=MESSAGE_BYTES))
+        return PythonTransport(interceptors, limits)
     return grpc.aio.server(options=_OPTIONS, interceptors=interceptors)
 
 

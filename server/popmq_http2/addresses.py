@@ -1,0 +1,75 @@
+"""What a server knows of each client address: its open connections, and whether one of them was a flood.
+
+The budget of a connection (budget.py) ends a flood, but a new connection would start with a full one. An address that
+has flooded starts its next connections with few points, until the time in which a budget fills up has passed.
+
+IPv6 clients are counted by their network of 64 bits: one host can use any address in it.
+"""
+
+from __future__ import annotations
+
+from ipaddress import IPv6Address, ip_address
+from time import monotonic
+
+from popmq_http2.limits import Limits
+
+#: Points of a connection from an address that has flooded: enough for the SETTINGS, window updates and pings of an
+#: honest client behind the same address; with its answered calls it earns more.
+CAUTIOUS_POINTS = 100
+#: Floods that are remembered; with more, the oldest are forgotten first.
+FLOODS_MAX = 10_000
+_NETWORK_BITS = 64
+
+
+class Addresses:
+    """Counts connections by address. An address of "" is not known (a unix socket), and not limited."""
+
+    __slots__ = ("_floods", "_limits", "_open")
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._open: dict[str, int] = {}
+        self._floods: dict[str, float] = {}
+
+    def join(self, address: str) -> bool:
+        """Counts a new connection; whether the address may have it."""
+        if not address:
+            return True
+        count = self._open[address] = self._open.get(address, 0) + 1
+        return count <= self._limits.connections_per_address
+
+    def leave(self, address: str) -> None:
+        """Removes a connection that has joined, whether or not it was allowed."""
+        if address:
+            self._open[address] -= 1
+            if not self._open[address]:
+                del self._open[address]
+
+    def flooded(self, address: str) -> None:
+        """Notes that a connection has used up its budget."""
+        if address:
+            self._floods.pop(address, None)
+            if len(self._floods) >= FLOODS_MAX:
+                del self._floods[next(iter(self._floods))]
+            self._floods[address] = monotonic()
+
+    def points(self, address: str) -> int:
+        """The budget with which a new connection starts."""
+        limits = self._limits
+        at_s = self._floods.get(address)
+        if at_s is None:
+            return limits.budget
+        if monotonic() - at_s < limits.budget / max(limits.budget_per_s, 1):
+            return min(CAUTIOUS_POINTS, limits.budget)
+        del self._floods[address]
+        return limits.budget
+
+
+def counted(host: str) -> str:
+    """The address as it is counted: an IPv4 address, or the network of an IPv6 address."""
+    address = ip_address(host.partition("%")[0])
+    if isinstance(address, IPv6Address):
+        if address.ipv4_mapped is not None:
+            return str(address.ipv4_mapped)
+        return str(IPv6Address(int(address) >> (128 - _NETWORK_BITS) << (128 - _NETWORK_BITS)))
+    return str(address)
