@@ -29,6 +29,7 @@ from popmq.message import DELAY_LEVELS, DeadLetter, Delivery, Message, SendRecei
 from popmq.owner import Attachment, Availability, Columns, OwnerLease, Position, SealedBatch, Token
 from popmq.process_queue import FlowControl
 from popmq.pull import Pulled, PullState, QueueLocks
+from popmq.sink import BatchCommit, StageName
 from popmq.stats import (
     ClientAnswer,
     ClientSession,
@@ -65,6 +66,7 @@ __all__ = [
     "AsyncTransaction",
     "Attachment",
     "Availability",
+    "BatchCommit",
     "Client",
     "ClientAnswer",
     "ClientSession",
@@ -110,6 +112,7 @@ __all__ = [
     "SealedBatch",
     "SendReceipt",
     "Session",
+    "StageName",
     "Stats",
     "StoreStats",
     "Subscription",

@@ -12,7 +12,8 @@ PopMQError
 │   │   ├── OwnerNotFound     attach it first
 │   │   ├── ClientNotFound    not connected, or none that can be asked
 │   │   ├── MessageNotFound   delivered, recalled, expired, or never there
-│   │   └── TransactionNotFound  given up, ended over an hour ago, or never there
+│   │   ├── TransactionNotFound  given up, ended over an hour ago, or never there
+│   │   └── StageNotFound     dropped, never there, or a piece of it is missing
 │   ├── AlreadyExists         with other settings
 │   ├── FilterConflict        the group has another filter for this topic
 │   ├── LiteSubscriptionQuota more lite topics than one client may name
@@ -126,6 +127,10 @@ class MessageNotFound(NotFound):
 
 class TransactionNotFound(NotFound):
     """There is no such half message: it was given up, ended over an hour ago, or was never there."""
+
+
+class StageNotFound(NotFound):
+    """A stage is not whole: it was dropped, was never there, or a piece is missing. Stage the batch again."""
 
 
 class AlreadyExists(Rejected):
@@ -285,4 +290,5 @@ BY_CODE: dict[str, type[PopMQError]] = {
     "LITE_TOPIC_QUOTA": LiteTopicQuota,
     "LITE_SUBSCRIPTION_QUOTA": LiteSubscriptionQuota,
     "FORBIDDEN": Forbidden,
+    "STAGE_NOT_FOUND": StageNotFound,
 }

@@ -50,8 +50,8 @@ LISTS = "Admin/ListTopics Admin/ListGroups "
 ALLOWED = {
     "nothing": LISTS,
     "other": LISTS + "Admin/GetTopic Admin/LookUp Admin/Browse",
-    SENDS: LISTS
-    + "Broker/Send Broker/Recall Broker/EndTransaction Admin/GetTopic Admin/ListDelayed Admin/ListTransactions",
+    SENDS: LISTS + "Broker/Send Broker/Stage Broker/CommitBatch Broker/DropStages Broker/Recall Broker/EndTransaction "
+    "Admin/GetTopic Admin/ListDelayed Admin/ListTransactions",
     READS: LISTS
     + "Broker/Pop Broker/Ack Broker/ChangeInvisibleTime Broker/QueryAssignment Broker/Heartbeat Broker/AttachOwner "
     "Broker/RenewOwner Broker/AckUpTo Broker/ReleaseOwner Broker/WaitAvailable Broker/Peek Broker/Pull "

@@ -159,6 +159,12 @@ def transaction_ended(shop: Stubs, patch: pytest.MonkeyPatch) -> Refusal:
 
 
 @provokes
+def stage_not_found(shop: Stubs, patch: pytest.MonkeyPatch) -> Refusal:
+    stage = pb.StageName(stage_id="none", topic=TOPIC)
+    return refusal(shop.broker.CommitBatch, pb.CommitBatchRequest(sink="s", stages=[stage]))
+
+
+@provokes
 def wrong_consume_mode(shop: Stubs, patch: pytest.MonkeyPatch) -> Refusal:
     return refusal(shop.broker.UpdateOffsets, pb.UpdateOffsetsRequest(topic=TOPIC, group=GROUP, offsets={0: 0}))
 
@@ -234,7 +240,7 @@ def internal(shop: Stubs, patch: pytest.MonkeyPatch) -> Refusal:
 
 
 def test_every_code_of_the_contract_has_its_status() -> None:
-    assert len(documented()) == 30
+    assert len(documented()) == 31
     expected = {name: grpc.StatusCode[status] for name, status in documented().items()}
     assert expected == STATUS_OF_CODE
     assert {*expected, "CODE_UNSPECIFIED"} == set(pb.Code.keys())

@@ -20,7 +20,7 @@ from popmq_server.filters.sql92 import DEPTH_MAX
 from popmq_server.lite import lite_topics
 from popmq_server.model import message, records
 from popmq_server.operate import expiry
-from popmq_server.sending import send, transaction
+from popmq_server.sending import send, staging, transaction
 from popmq_server.topics import catalog
 from tests.wire.contract import PAGE, documented, errors_of_contract, errors_of_page, table
 
@@ -38,7 +38,7 @@ def size(number: int) -> str:
 SECONDS = (requests.INVISIBLE_MS_MIN // 1_000, requests.INVISIBLE_MS_MAX // 3_600_000)
 LIMITS = {
     "name of a topic, of a group": f"{message.TOPIC_NAME_MAX}, {message.GROUP_NAME_MAX} characters",
-    "messages in a Send": f"1–{count(requests.ENTRIES_MAX)}, {size(requests.SEND_BYTES_MAX)} in all",
+    "messages in a Send, in a Stage": f"1–{count(requests.ENTRIES_MAX)}, {size(requests.SEND_BYTES_MAX)} in all",
     "body": f"1 byte – {size(message.BODY_BYTES_MAX)}",
     "message id": f"{message.MESSAGE_ID_BYTES_MAX} bytes",
     "tag": f"{message.TAG_BYTES_MAX} bytes",
@@ -46,7 +46,7 @@ LIMITS = {
     "properties": f"{message.PROPERTIES_MAX}, names of 1–{message.KEY_BYTES_MAX} bytes, "
     f"{size(message.PROPERTIES_BYTES_MAX)} in all",
     "producer id, attempt id, owner": f"{requests.PRODUCER_ID_BYTES_MAX} bytes",
-    "client id": f"{requests.CLIENT_ID_BYTES_MAX} bytes",
+    "client id, sink, stage id": f"{max(requests.CLIENT_ID_BYTES_MAX, requests.SINK_BYTES_MAX)} bytes",
     "messages in a Pop": f"1–{count(requests.ENTRIES_MAX)}, default {requests.POP_MESSAGES}",
     "`lite_topics` of a Pop": f"1–{count(requests.LITE_TOPICS_MAX)} names",
     "name of a lite topic": f"{message.LITE_TOPIC_BYTES_MAX} letters",
@@ -58,11 +58,14 @@ LIMITS = {
     "wait": f"0–{requests.WAIT_MS_MAX // 1_000} s",
     "delay of a release": f"0–{SECONDS[1]} h",
     "reason of a release or reject": size(message.REASON_BYTES_MAX),
-    "transactions in an EndTransaction": f"1–{count(requests.ENTRIES_MAX)}",
+    "transactions in an EndTransaction, stages in a CommitBatch or DropStages": f"1–{count(requests.ENTRIES_MAX)}",
     "delay of a message": f"0–{requests.DELAY_MS_MAX // (365 * 86_400_000)} years",
     "checks of a half message": f"{transaction.CHECKS_MAX}: after {transaction.FIRST_CHECK_MS // 1_000} s, "
     f"then every {transaction.CHECK_EVERY_MS // 1_000} s",
-    "how a transaction ended is remembered": f"{transaction.DONE_KEEP_MS // 60_000} min",
+    "how a transaction ended, a stage that nobody commits, the last batch of a sink": (
+        f"{transaction.DONE_KEEP_MS // 60_000} min, {staging.STAGE_KEEP_MS // 3_600_000} h, "
+        f"{staging.BATCH_KEEP_MS // 86_400_000} days"
+    ),
     "queues of a topic": f"1–{count(catalog.QUEUES_MAX)}, default {catalog.QUEUES_DEFAULT}",
     "lite topics of a topic": f"1–{count(lite_topics.TOPICS_MAX)}, default {count(lite_topics.TOPICS_DEFAULT)}",
     "an idle lite topic stays": f"{lite_topics.TTL_MS_MIN // 60_000} min – "

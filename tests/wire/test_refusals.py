@@ -19,7 +19,7 @@ from tests.wire import world as worlds
 from tests.wire.cases import HOUR_12, INT64, ODD_NAMES, Case, bad, out_of_range
 from tests.wire.pull_cases import pull_cases
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, check_error, codes, dump, refusal
-from tests.wire.world import METHODS, OTHER_GROUP, World, good_requests, method, token, with_fields
+from tests.wire.world import METHODS, OTHER_GROUP, OTHER_TOPIC, STAGE, World, good_requests, method, token, with_fields
 
 #: What must not be a filter.
 ODD_SQL = ["", " ", "a =", "a = 1 b", "a == 1", "'a", "/*", "a > 'x'", "1", "\0", "🦀", "(" * 8192, "a" * 8193]
@@ -31,6 +31,7 @@ def bad_names() -> Iterator[Case]:
     places = {
         "topic": [
             "Broker/Send",
+            "Broker/Stage",
             "Broker/Recall",
             "Broker/Pop",
             "Broker/QueryAssignment",
@@ -282,6 +283,7 @@ def bad_times() -> Iterator[Case]:
         yield bad(recall, "MESSAGE_NOT_FOUND", "recall_handle", recall_handle=forged(field))
     yield bad("Broker/EndTransaction", "INVALID_FIELD", "ends", ends=[])
     yield bad("Broker/EndTransaction", "INVALID_FIELD", "ends", ends=[pb.TransactionEnd()] * 4097)
+    yield from bad_sinks()
     yield from out_of_range("Admin/ListDelayed", "max_messages", 4097, 2**32 - 1)
     yield from out_of_range("Admin/ListDelayed", "until_ms", -1, INT64[0])
     yield from out_of_range("Admin/ListTransactions", "max_messages", 4097, 2**32 - 1)
@@ -290,6 +292,29 @@ def bad_times() -> Iterator[Case]:
     for message_group, code in (("", "INVALID_FIELD"), ("x" * 65, "INVALID_FIELD"), ("b", "MESSAGE_NOT_FOUND")):
         yield bad(resume, code, "message_group", message_group=message_group)
     yield bad(resume, "INVALID_FIELD", "topic", topic=TOPIC)
+
+
+def bad_sinks() -> Iterator[Case]:
+    """What single messages are refused with stands in test_sinks.py."""
+    stage, commit, drop = "Broker/Stage", "Broker/CommitBatch", "Broker/DropStages"
+    name = pb.StageName(stage_id=STAGE, topic=TOPIC, messages=1)
+    for method_name, field in (*((stage, field) for field in ("sink", "stage_id")), (commit, "sink"), (drop, "sink")):
+        for odd in ("", "x" * 129, "é" * 65):
+            yield bad(method_name, "INVALID_FIELD", field, **{field: odd})
+    for method_name in (stage, commit):
+        yield from out_of_range(method_name, "batch", 2**63, 2**64 - 1)
+    for method_name in (commit, drop):
+        yield bad(method_name, "INVALID_FIELD", "stages", stages=[name] * 4097)
+        yield bad(method_name, "INVALID_FIELD", "stages[1].stage_id", stages=[name, pb.StageName(topic=TOPIC)])
+        yield bad(method_name, "INVALID_FIELD", "stages[0].topic", stages=[pb.StageName(stage_id=STAGE, topic="a b")])
+    yield bad(drop, "INVALID_FIELD", "stages", stages=[])
+    yield bad(stage, "INVALID_FIELD", "messages", messages=[])
+    yield bad(stage, "INVALID_FIELD", "messages", messages=[pb.Message(body=b"x")] * 4097)
+    yield bad(stage, "INVALID_FIELD", "stage_id", stage_id=STAGE, batch=2)
+    yield bad(commit, "INVALID_FIELD", "stages", stages=[name, name])
+    for odd_name in ({"stage_id": "other"}, {"topic": OTHER_TOPIC}, {"messages": 2}):
+        yield bad(commit, "STAGE_NOT_FOUND", "stages[0]", stages=[with_fields(name, **odd_name)])
+    yield bad(commit, "STAGE_NOT_FOUND", "stages[0]", sink="other")
 
 
 def forged(field: str) -> Callable[[World], str]:

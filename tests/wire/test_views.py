@@ -17,7 +17,7 @@ from popmq_server.errors import Refused
 from popmq_server.model.message import Outgoing, make_handle
 
 #: Each view, and the message of the contract whose bytes it reads.
-VIEWED = {"SendView": "SendRequest"}
+VIEWED = {"SendView": "SendRequest", "StageView": "StageRequest"}
 NUMBERS = [0, 1, 127, 128, 16_383, 16_384, 2**31, 2**32 - 1]
 LONG_NUMBERS = [*NUMBERS, 2**49, 2**63 - 1]
 

@@ -16,6 +16,7 @@ from tests.wire.v2 import CLIENT, Obliging
 OWNER = "query"
 OTHER_TOPIC, OTHER_GROUP, LATER, LEDGER = "flights", "audit", "later", "ledger"
 FEED, READERS = "feed", "readers"
+SINK, STAGE = "job", "stage"
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 
 
@@ -76,6 +77,7 @@ def build(stubs: Stubs, folder: Path, clock: FakeClock) -> World:
     }
     _stop(stubs)
     _pull(stubs)
+    _stage(stubs)
     return World(stubs, folder, clock, generation, live, bad, *_waiting(stubs))
 
 
@@ -98,6 +100,13 @@ def _pull(stubs: Stubs) -> None:
     stubs.broker.UpdateOffsets(pb.UpdateOffsetsRequest(topic=FEED, group=READERS, offsets={0: 2}), timeout=CALL_S)
     back = pb.SendBackRequest(topic=FEED, group=READERS, messages=[pb.SentBack(delay_ms=0)])
     stubs.broker.SendBack(back, timeout=CALL_S)
+
+
+def _stage(stubs: Stubs) -> None:
+    """SINK has staged one message for batch 1, and committed batch 0, which is empty."""
+    request = pb.StageRequest(topic=TOPIC, messages=[pb.Message(body=b"x")], sink=SINK, batch=1, stage_id=STAGE)
+    stubs.broker.Stage(request, timeout=CALL_S)
+    stubs.broker.CommitBatch(pb.CommitBatchRequest(sink=SINK), timeout=CALL_S)
 
 
 def _waiting(stubs: Stubs) -> tuple[str, str]:
@@ -135,6 +144,13 @@ def good_requests(world: World) -> dict[str, Message]:
         "Broker/SendBack": pb.SendBackRequest(topic=FEED, group=READERS, messages=[pb.SentBack(offset=1)]),
         "Broker/LockQueues": pb.LockQueuesRequest(topic=FEED, group=READERS, client_id="c", queues=[0]),
         "Broker/UnlockQueues": pb.UnlockQueuesRequest(topic=FEED, group=READERS, client_id="c"),
+        "Broker/Stage": pb.StageRequest(
+            topic=TOPIC, messages=[pb.Message(message_id="staged", body=b"x")], sink=SINK, batch=1, stage_id="new"
+        ),
+        "Broker/CommitBatch": pb.CommitBatchRequest(
+            sink=SINK, batch=1, stages=[pb.StageName(stage_id=STAGE, topic=TOPIC, messages=1)]
+        ),
+        "Broker/DropStages": pb.DropStagesRequest(sink=SINK, stages=[pb.StageName(stage_id=STAGE, topic=TOPIC)]),
         "Broker/Recall": pb.RecallRequest(topic=LATER, recall_handle=world.recall_handle),
         "Broker/EndTransaction": pb.EndTransactionRequest(
             ends=[pb.TransactionEnd(transaction_id=world.transaction_id, resolution=pb.COMMIT)]

@@ -17,3 +17,19 @@ class SendView(_message.Message):
     producer_id: str
     request_number: int
     def __init__(self, topic: _Optional[str] = ..., messages: _Optional[_Iterable[bytes]] = ..., producer_id: _Optional[str] = ..., request_number: _Optional[int] = ...) -> None: ...
+
+class StageView(_message.Message):
+    __slots__ = ("topic", "messages", "sink", "batch", "stage_id", "piece")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    SINK_FIELD_NUMBER: _ClassVar[int]
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    STAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    PIECE_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    messages: _containers.RepeatedScalarFieldContainer[bytes]
+    sink: str
+    batch: int
+    stage_id: str
+    piece: int
+    def __init__(self, topic: _Optional[str] = ..., messages: _Optional[_Iterable[bytes]] = ..., sink: _Optional[str] = ..., batch: _Optional[int] = ..., stage_id: _Optional[str] = ..., piece: _Optional[int] = ...) -> None: ...

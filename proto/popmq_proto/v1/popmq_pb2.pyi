@@ -101,6 +101,7 @@ class Code(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     LITE_TOPIC_QUOTA: _ClassVar[Code]
     LITE_SUBSCRIPTION_QUOTA: _ClassVar[Code]
     FORBIDDEN: _ClassVar[Code]
+    STAGE_NOT_FOUND: _ClassVar[Code]
 ENCODING_UNSPECIFIED: Encoding
 ENCODING_GZIP: Encoding
 ENCODING_ZSTD: Encoding
@@ -169,6 +170,7 @@ CLIENT_NOT_FOUND: Code
 LITE_TOPIC_QUOTA: Code
 LITE_SUBSCRIPTION_QUOTA: Code
 FORBIDDEN: Code
+STAGE_NOT_FOUND: Code
 
 class TraceContext(_message.Message):
     __slots__ = ("traceparent", "tracestate")
@@ -642,6 +644,76 @@ class EndTransactionResponse(_message.Message):
     RESULTS_FIELD_NUMBER: _ClassVar[int]
     results: _containers.RepeatedCompositeFieldContainer[SendResult]
     def __init__(self, results: _Optional[_Iterable[_Union[SendResult, _Mapping]]] = ...) -> None: ...
+
+class StageRequest(_message.Message):
+    __slots__ = ("topic", "messages", "sink", "batch", "stage_id", "piece")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    SINK_FIELD_NUMBER: _ClassVar[int]
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    STAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    PIECE_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    messages: _containers.RepeatedCompositeFieldContainer[Message]
+    sink: str
+    batch: int
+    stage_id: str
+    piece: int
+    def __init__(self, topic: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[Message, _Mapping]]] = ..., sink: _Optional[str] = ..., batch: _Optional[int] = ..., stage_id: _Optional[str] = ..., piece: _Optional[int] = ...) -> None: ...
+
+class StageResponse(_message.Message):
+    __slots__ = ("results",)
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[StageResult]
+    def __init__(self, results: _Optional[_Iterable[_Union[StageResult, _Mapping]]] = ...) -> None: ...
+
+class StageResult(_message.Message):
+    __slots__ = ("error",)
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    error: ErrorInfo
+    def __init__(self, error: _Optional[_Union[ErrorInfo, _Mapping]] = ...) -> None: ...
+
+class StageName(_message.Message):
+    __slots__ = ("stage_id", "topic", "messages")
+    STAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    stage_id: str
+    topic: str
+    messages: int
+    def __init__(self, stage_id: _Optional[str] = ..., topic: _Optional[str] = ..., messages: _Optional[int] = ...) -> None: ...
+
+class CommitBatchRequest(_message.Message):
+    __slots__ = ("sink", "batch", "stages")
+    SINK_FIELD_NUMBER: _ClassVar[int]
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    STAGES_FIELD_NUMBER: _ClassVar[int]
+    sink: str
+    batch: int
+    stages: _containers.RepeatedCompositeFieldContainer[StageName]
+    def __init__(self, sink: _Optional[str] = ..., batch: _Optional[int] = ..., stages: _Optional[_Iterable[_Union[StageName, _Mapping]]] = ...) -> None: ...
+
+class CommitBatchResponse(_message.Message):
+    __slots__ = ("duplicate", "messages")
+    DUPLICATE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    duplicate: bool
+    messages: int
+    def __init__(self, duplicate: bool = ..., messages: _Optional[int] = ...) -> None: ...
+
+class DropStagesRequest(_message.Message):
+    __slots__ = ("sink", "stages")
+    SINK_FIELD_NUMBER: _ClassVar[int]
+    STAGES_FIELD_NUMBER: _ClassVar[int]
+    sink: str
+    stages: _containers.RepeatedCompositeFieldContainer[StageName]
+    def __init__(self, sink: _Optional[str] = ..., stages: _Optional[_Iterable[_Union[StageName, _Mapping]]] = ...) -> None: ...
+
+class DropStagesResponse(_message.Message):
+    __slots__ = ("dropped",)
+    DROPPED_FIELD_NUMBER: _ClassVar[int]
+    dropped: int
+    def __init__(self, dropped: _Optional[int] = ...) -> None: ...
 
 class PullRequest(_message.Message):
     __slots__ = ("topic", "group", "queue", "offset", "max_messages", "max_bytes", "wait_ms", "filter", "commit_offset")

@@ -80,6 +80,21 @@ class BrokerStub(object):
                 request_serializer=popmq_dot_v1_dot_popmq__pb2.EndTransactionRequest.SerializeToString,
                 response_deserializer=popmq_dot_v1_dot_popmq__pb2.EndTransactionResponse.FromString,
                 _registered_method=True)
+        self.Stage = channel.unary_unary(
+                '/popmq.v1.Broker/Stage',
+                request_serializer=popmq_dot_v1_dot_popmq__pb2.StageRequest.SerializeToString,
+                response_deserializer=popmq_dot_v1_dot_popmq__pb2.StageResponse.FromString,
+                _registered_method=True)
+        self.CommitBatch = channel.unary_unary(
+                '/popmq.v1.Broker/CommitBatch',
+                request_serializer=popmq_dot_v1_dot_popmq__pb2.CommitBatchRequest.SerializeToString,
+                response_deserializer=popmq_dot_v1_dot_popmq__pb2.CommitBatchResponse.FromString,
+                _registered_method=True)
+        self.DropStages = channel.unary_unary(
+                '/popmq.v1.Broker/DropStages',
+                request_serializer=popmq_dot_v1_dot_popmq__pb2.DropStagesRequest.SerializeToString,
+                response_deserializer=popmq_dot_v1_dot_popmq__pb2.DropStagesResponse.FromString,
+                _registered_method=True)
         self.Pull = channel.unary_unary(
                 '/popmq.v1.Broker/Pull',
                 request_serializer=popmq_dot_v1_dot_popmq__pb2.PullRequest.SerializeToString,
@@ -219,6 +234,35 @@ class BrokerServicer(object):
         """Commits half messages (they become visible, or delayed) or rolls them back (they are gone). Repeating a decision
         is OK for an hour. Errors: INVALID_FIELD, STORAGE_FULL (only when the disk is all but full); per entry:
         INVALID_FIELD, TRANSACTION_NOT_FOUND, TRANSACTION_ENDED (the other way).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Stage(self, request, context):
+        """── Exactly-once sinks (Spark, batch jobs) ─────────────────────────────────────────────────────────────────────
+        A *sink* writes numbered batches. Its tasks stage messages, which nobody sees; its driver commits the batch, once.
+
+        Stores one piece of a stage: the messages of one attempt of one task for one topic. Pieces are numbered; a repeated
+        piece stores nothing. A stage that is not committed is dropped 24 h after its last piece. Errors: TOPIC_NOT_FOUND,
+        FORBIDDEN, STORAGE_FULL, BUSY, RATE_LIMITED, INVALID_FIELD; per entry: INVALID_FIELD.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CommitBatch(self, request, context):
+        """Commits a batch: every message of its stages will be in its topic once, and becomes visible from then on, in
+        pieces. A batch that is not greater than the last one committed is a duplicate: OK, and nothing happens. What other
+        tasks staged for this batch or earlier ones is dropped. Errors: STAGE_NOT_FOUND (nothing is committed then),
+        STORAGE_FULL, INVALID_FIELD.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DropStages(self, request, context):
+        """Drops stages of a batch that will not be committed. Unknown ones are ignored. Errors: INVALID_FIELD.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -374,6 +418,21 @@ def add_BrokerServicer_to_server(servicer, server):
                     servicer.EndTransaction,
                     request_deserializer=popmq_dot_v1_dot_popmq__pb2.EndTransactionRequest.FromString,
                     response_serializer=popmq_dot_v1_dot_popmq__pb2.EndTransactionResponse.SerializeToString,
+            ),
+            'Stage': grpc.unary_unary_rpc_method_handler(
+                    servicer.Stage,
+                    request_deserializer=popmq_dot_v1_dot_popmq__pb2.StageRequest.FromString,
+                    response_serializer=popmq_dot_v1_dot_popmq__pb2.StageResponse.SerializeToString,
+            ),
+            'CommitBatch': grpc.unary_unary_rpc_method_handler(
+                    servicer.CommitBatch,
+                    request_deserializer=popmq_dot_v1_dot_popmq__pb2.CommitBatchRequest.FromString,
+                    response_serializer=popmq_dot_v1_dot_popmq__pb2.CommitBatchResponse.SerializeToString,
+            ),
+            'DropStages': grpc.unary_unary_rpc_method_handler(
+                    servicer.DropStages,
+                    request_deserializer=popmq_dot_v1_dot_popmq__pb2.DropStagesRequest.FromString,
+                    response_serializer=popmq_dot_v1_dot_popmq__pb2.DropStagesResponse.SerializeToString,
             ),
             'Pull': grpc.unary_unary_rpc_method_handler(
                     servicer.Pull,
@@ -680,6 +739,87 @@ class Broker(object):
             '/popmq.v1.Broker/EndTransaction',
             popmq_dot_v1_dot_popmq__pb2.EndTransactionRequest.SerializeToString,
             popmq_dot_v1_dot_popmq__pb2.EndTransactionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Stage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/popmq.v1.Broker/Stage',
+            popmq_dot_v1_dot_popmq__pb2.StageRequest.SerializeToString,
+            popmq_dot_v1_dot_popmq__pb2.StageResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CommitBatch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/popmq.v1.Broker/CommitBatch',
+            popmq_dot_v1_dot_popmq__pb2.CommitBatchRequest.SerializeToString,
+            popmq_dot_v1_dot_popmq__pb2.CommitBatchResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DropStages(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/popmq.v1.Broker/DropStages',
+            popmq_dot_v1_dot_popmq__pb2.DropStagesRequest.SerializeToString,
+            popmq_dot_v1_dot_popmq__pb2.DropStagesResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -21,6 +21,7 @@ from popmq._async.pulling import AsyncPulling
 from popmq._async.scheduler import Scheduler
 from popmq._async.send_gatherer import SendGatherer
 from popmq._async.settler import Settler
+from popmq._async.sinks import AsyncSinks
 from popmq._async.subscriptions import AsyncSubscriptions
 from popmq._async.transactions import AsyncTransactions
 from popmq._async.wire import Wire
@@ -40,7 +41,9 @@ from popmq.topic import Assignment, Session
 Handle = Delivery | str
 
 
-class AsyncClient(AsyncAdmin, AsyncTransactions, AsyncSubscriptions, AsyncInspection, AsyncPulling, AsyncOwners):
+class AsyncClient(
+    AsyncAdmin, AsyncTransactions, AsyncSubscriptions, AsyncInspection, AsyncPulling, AsyncOwners, AsyncSinks
+):
     """A connection to one broker; cheap, stateless, safe to share between threads or tasks.
 
     `client_id` (≤ 128 bytes) is shown where leases are shown; made from host, process and a random part when unset.

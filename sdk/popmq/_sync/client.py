@@ -27,6 +27,7 @@ from popmq._sync.pulling import Pulling
 from popmq._sync.scheduler import Scheduler
 from popmq._sync.send_gatherer import SendGatherer
 from popmq._sync.settler import Settler
+from popmq._sync.sinks import Sinks
 from popmq._sync.subscriptions import Subscriptions
 from popmq._sync.transactions import Transactions
 from popmq._sync.wire import Wire
@@ -41,7 +42,7 @@ from popmq.topic import Assignment, Session
 Handle = Delivery | str
 
 
-class Client(Admin, Transactions, Subscriptions, Inspection, Pulling, Owners):
+class Client(Admin, Transactions, Subscriptions, Inspection, Pulling, Owners, Sinks):
     """A connection to one broker; cheap, stateless, safe to share between threads or tasks.
 
     `client_id` (≤ 128 bytes) is shown where leases are shown; made from host, process and a random part when unset.

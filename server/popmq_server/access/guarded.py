@@ -2,7 +2,7 @@
 
     api/ ── command, query ──▶ Guarded: NEEDS, ASKING ── does the caller's key allow it? ──▶ Engine
 
-    send       Send, Recall, EndTransaction, a producer's stream       by topic
+    send       Send, Stage, Recall, EndTransaction, a producer's stream    by topic
     receive    reads, acks, offsets of a group                         by topic and group; commands by handle: by group
     admin      topics, groups, repairs; and reading everything
     lists      contain only rows that the key may see                  ROWS
@@ -87,6 +87,11 @@ def _of_pair_or_admin(command: Any) -> Needs:
     return _receive(command.topic, command.group, or_admin=True)
 
 
+def _of_stages(command: Any) -> Needs:
+    """Each stage is found by its topic too, so the topics of the request are those of the messages."""
+    return tuple(need for topic in {name.topic for name in command.stages} for need in _send(topic)) or _send("")
+
+
 def _admin(_: Any) -> Needs:
     return ADMIN
 
@@ -99,6 +104,9 @@ def _nobody(_: Any) -> Needs:
 #: What each command needs. Commands under _admin that no protocol sends (Sweep, Listen, …) are the broker's own.
 NEEDS: dict[type, Callable[[Any], Needs]] = {
     commands.Send: lambda command: _send(command.topic),
+    commands.Stage: lambda command: _send(command.topic),
+    commands.CommitBatch: lambda command: _of_stages(command),
+    commands.DropStages: lambda command: _of_stages(command),
     commands.Recall: lambda command: _send(command.topic, or_admin=True),
     EndTransaction: lambda _: _send("", or_admin=True),  # and send on the topics of its transactions: Guarded.execute
     Pop: _of_pair,

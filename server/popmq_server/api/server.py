@@ -35,6 +35,7 @@ from popmq_server.api.native.native import NativeService
 from popmq_server.api.native.ordering import OrderingService
 from popmq_server.api.native.pulling import PullingService
 from popmq_server.api.native.sessions import SessionService
+from popmq_server.api.native.staging import StagingService
 from popmq_server.api.native.status import refuse
 from popmq_server.api.native.timing import TimingService
 from popmq_server.api.rocketmq.service import SERVICE, Face
@@ -111,6 +112,7 @@ class Server:
             OrderingService(engine),
             PullingService(engine, native, metrics),
             TimingService(engine, metrics),
+            StagingService(engine, native, metrics),
             LookingService(engine, native, metrics),
             SessionService(engine, metrics),
             AskingService(engine, self._face.clients),

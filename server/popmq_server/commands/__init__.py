@@ -58,6 +58,7 @@ from popmq_server.commands.pulling import (
 )
 from popmq_server.commands.queries import Query
 from popmq_server.commands.sessions import ReleaseSession, RenewSession
+from popmq_server.commands.staging import BatchCommitted, CommitBatch, DropStages, Stage, StageName
 from popmq_server.commands.store import SetMaxSize
 from popmq_server.commands.timing import Check, CountChecks, End, Ended, EndTransaction, Listen, Recall
 
@@ -72,15 +73,18 @@ __all__ = [
     "AttachOwner",
     "Attend",
     "Available",
+    "BatchCommitted",
     "Change",
     "ChangeInvisibleTime",
     "Check",
     "CloneOffsets",
+    "CommitBatch",
     "CountChecks",
     "CreateGroup",
     "CreateTopic",
     "DeleteGroup",
     "DeleteTopic",
+    "DropStages",
     "End",
     "EndTransaction",
     "Ended",
@@ -121,6 +125,8 @@ __all__ = [
     "SetFilter",
     "SetMaxSize",
     "Spotted",
+    "Stage",
+    "StageName",
     "Sweep",
     "SyncLite",
     "Trace",
@@ -134,11 +140,11 @@ __all__ = [
 
 #: The order within a commit batch: first what frees, then what stores, then what delivers: Pops never delay an Ack.
 LANE_ACK, LANE_SEND, LANE_POP = 0, 1, 2
-LANES: dict[type, int] = {Send: LANE_SEND, Pop: LANE_POP}
+LANES: dict[type, int] = {Send: LANE_SEND, Stage: LANE_SEND, CommitBatch: LANE_SEND, Pop: LANE_POP}
 #: These read the queues, so they run after what others of their batch store.
 LANES |= dict.fromkeys((Pull, QueryOffsets, ResetOffsets, CloneOffsets, SetConsumeMode, SyncLite), LANE_POP)
 LANES |= dict.fromkeys((Redrive, FindLetters, LookUp, Peek, Trace, Why, *Query.__subclasses__()), LANE_POP)
-_NEED_ROOM = (Send, Pop, Redrive, CreateTopic, CreateGroup, AttachOwner)
+_NEED_ROOM = (Send, Stage, CommitBatch, Pop, Redrive, CreateTopic, CreateGroup, AttachOwner)
 
 
 def needs_room(command: Any) -> bool:

@@ -28,6 +28,7 @@ from popmq_server.commands import (
     Send,
     SendBack,
     SetConsumeMode,
+    Stage,
     Sweep,
     UpdateTopic,
     queries,
@@ -136,7 +137,7 @@ class Broker:
 
         Queued requests are bounded in bytes, not in calls: callers get BUSY before the process runs out of memory.
         """
-        size = command.bytes if isinstance(command, Send) else 0
+        size = command.bytes if isinstance(command, Send | Stage) else 0
         if self._waiting_bytes + size > WAITING_BYTES_MAX:
             raise Refused(
                 "BUSY",

@@ -5,7 +5,7 @@
                          expired, quarantined; a released member is in the retry topic and in one live CheckPoint
     for each lease       it has its CheckPoint, its parts do not overlap, an owner's has its owner and its token
     counters             retry, pins and what was passed equal a scan
-    not visible yet      check_timing.py
+    not visible yet      check_timing.py, check_staging.py
     lite topics          check_lite.py
 
 It repairs nothing. It loads the tables as a starting broker does (state.py).
@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from popmq_server.errors import StartError
-from popmq_server.fsck import check_fifo, check_history, check_letters, check_lite, check_timing
+from popmq_server.fsck import check_fifo, check_history, check_letters, check_lite, check_staging, check_timing
 from popmq_server.model.checkpoint import CheckPoint, members_of
 from popmq_server.model.ids import GroupId, GroupTopic, TopicId
 from popmq_server.model.message import LENGTH_END, RECORD, read_record
@@ -98,6 +98,7 @@ def _check_loaded(kv: Transaction, state: State) -> Iterator[str]:
     yield from _check_pins(kv, state)
     yield from _check_bytes(kv, state)
     yield from check_timing.check_waiting(kv, state)
+    yield from check_staging.check(kv, state)
     yield from check_letters.check(kv, state)
     yield from check_history.check(kv)
 

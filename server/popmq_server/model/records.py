@@ -229,6 +229,7 @@ class Counters(NamedTuple):
     saved_ms: int = 0
     sched_id: int = 1  # delayed messages
     txn_id: int = 1  # half messages
+    stage_id: int = 1  # stages, and their order in the list of the publishing job
 
 
 class Terms(NamedTuple):

@@ -48,7 +48,7 @@ def place(tx: Tx, found: Topic, messages: tuple[Outgoing, ...]) -> tuple[Place |
     repeats: list[tuple[int, int]] = []
     ids = unique.Ids(tx, found)
     for number, message in enumerate(messages):
-        done: Place | Refused | None = _refusal(found, message.extra or _NONE) or quotas.too_large(found, message)
+        done: Place | Refused | None = refusal(found, message.extra or _NONE) or quotas.too_large(found, message)
         done = done or _lite_quota(tx, found, message)
         if done is None and (first := ids.first(message, number)) != number:
             repeats.append((number, first))
@@ -68,7 +68,7 @@ def place(tx: Tx, found: Topic, messages: tuple[Outgoing, ...]) -> tuple[Place |
     return tuple(places)
 
 
-def _refusal(found: Topic, extra: Extra) -> Refused | None:
+def refusal(found: Topic, extra: Extra) -> Refused | None:
     """Why the topic's type does not allow a message, or None."""
     if found.type == "LITE" or extra.lite_topic:
         return _lite_refusal(found, extra)

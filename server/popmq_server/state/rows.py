@@ -105,10 +105,16 @@ def _store_counters(tx: Transaction, _: str, __: Any, value: Counters) -> None:
 
 
 def _read_counters(reader: RowReader) -> Iterator[tuple[str, Counters]]:
-    """One row. Numbers of an older store that it lacks begin at 1."""
+    """One row. Numbers of an older store that it lacks begin at 1.
+
+    Those of stages are looked up too: an older release that had the store open meanwhile dropped their counter.
+    """
     raw = reader.tx.get("meta", _COUNTERS)
     older = Counters() if raw is None else numbers(Counters)[1](raw)
-    yield "", older._replace(sched_id=older.sched_id or 1, txn_id=older.txn_id or 1)
+    last = reader.tx.last("stage"), reader.tx.last("publish")
+    stage_id = max((U64.unpack_from(found[0])[0] + 1 for found in last if found), default=1)
+    numbered = older._replace(sched_id=older.sched_id or 1, txn_id=older.txn_id or 1)
+    yield "", numbered._replace(stage_id=max(older.stage_id, stage_id))
 
 
 TOPICS = json_rows("topic", Topic, ID, without_defaults)

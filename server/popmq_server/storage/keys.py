@@ -41,8 +41,12 @@
     bare      T + position [8]              empty: a chunk of redriven messages that no queue refers to
     widx      T + position [8]              its end [8], merged names of many small index blocks (index.py)
     begin     G + T + Q                     the offset [8] at which a group began, if not the first
+    staged    sink hash [16] + stage hash [16]     a stage whose batch is not committed (staging.py)
+    stage     number [8] + piece [4] + block [2]   crc32, then staged messages
+    publish   order [8]                     a stage to be published, or dropped (publishing.py)
+    batch     sink hash [16]                the last batch that a sink committed
 
-Reserved: stage.
+Widths in bytes are in brackets.
 """
 
 import hashlib
@@ -87,6 +91,9 @@ DATABASES = (
     "bare",
     "widx",
     "begin",
+    "staged",
+    "publish",
+    "batch",
 )
 
 U16 = struct.Struct(">H")
@@ -130,6 +137,10 @@ FWAIT_KEY = struct.Struct(">II8sQ")
 FWAIT_VALUE = struct.Struct(">QIHHQQHB")
 #: T + Q + offset + ck_id + sub.
 HIST_KEY = struct.Struct(">IHQQH")
+#: number of the stage, piece, block.
+STAGE_KEY = struct.Struct(">QIH")
+#: order.
+PUBLISH_KEY = struct.Struct(">Q")
 #: time, T, Q, first offset, count.
 DEDUP_VALUE = struct.Struct(">QIHQI")
 

@@ -31,10 +31,21 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 from popmq_server.clock import Clock, stopwatch
-from popmq_server.commands import LANE_ACK, LANE_POP, LANES, EndTransaction, Pop, Redrive, Send, SetMaxSize, needs_room
+from popmq_server.commands import (
+    LANE_ACK,
+    LANE_POP,
+    LANES,
+    EndTransaction,
+    Pop,
+    Redrive,
+    Send,
+    SetMaxSize,
+    Stage,
+    needs_room,
+)
 from popmq_server.delivery import revive
 from popmq_server.errors import CommitFailed, Refused, invalid, storage_full, unavailable
-from popmq_server.sending import check_back, release_delayed
+from popmq_server.sending import check_back, publishing, release_delayed
 from popmq_server.state import jobs, space
 from popmq_server.state.events import Event, Reporter
 from popmq_server.state.jobs import Timed
@@ -103,7 +114,7 @@ def _joined(results: list[Any], parts: list[Committed]) -> Committed:
 
 def _refusal(tx: Tx, command: Any) -> Refused | None:
     """The refusal of a command that has no room, or None. Handlers check the room for anything else they write."""
-    if isinstance(command, Send):
+    if isinstance(command, Send | Stage):
         fits = tx.room.has(space.STORE, command.bytes + space.MESSAGE_BYTES * len(command.entries))
     elif isinstance(command, Pop):
         fits = tx.room.has(space.POP, POP_BYTES + space.ENTRY_BYTES * command.max_messages)
@@ -141,7 +152,7 @@ class Core:
             raise
         tidying = (*housekeeping.jobs(clock.now_ms()), index_merge.Widening(clock.now_ms()))
         self.timetable = timetable.Timetable(
-            (*tidying, release_delayed.Firing(), check_back.Checking(), revive.Reviving())
+            (*tidying, release_delayed.Firing(), publishing.Publishing(), check_back.Checking(), revive.Reviving())
         )
         self._look_ahead()
 

@@ -13,11 +13,13 @@ from popmq_server.commands import (
     Available,
     ChangeInvisibleTime,
     CloneOffsets,
+    CommitBatch,
     CountChecks,
     CreateGroup,
     CreateTopic,
     DeleteGroup,
     DeleteTopic,
+    DropStages,
     EndTransaction,
     FindLetters,
     Listen,
@@ -39,6 +41,7 @@ from popmq_server.commands import (
     SendBack,
     SetConsumeMode,
     SetFilter,
+    Stage,
     Sweep,
     SyncLite,
     Trace,
@@ -53,7 +56,7 @@ from popmq_server.inspect import browse, look_up, peek, stats, trace, why
 from popmq_server.lite import lite_sync
 from popmq_server.operate import expiry, message_groups, purge, redrive
 from popmq_server.pulling import consume_mode, offsets, pull, send_back
-from popmq_server.sending import check_back, delay, end_transaction, send, transaction
+from popmq_server.sending import check_back, delay, end_transaction, send, staging, transaction
 from popmq_server.state.tx import Tx
 from popmq_server.topics import catalog
 from popmq_server.writer import pop_routing
@@ -91,6 +94,9 @@ HANDLERS: dict[type, Callable[[Tx, Any], Any]] = {
     SyncLite: lite_sync.sync,
     Recall: delay.recall,
     EndTransaction: end_transaction.end,
+    Stage: staging.stage,
+    CommitBatch: staging.commit,
+    DropStages: staging.drop,
     CountChecks: check_back.count,
     Listen: check_back.listen,
     Redrive: redrive.redrive,

@@ -1,5 +1,5 @@
 """Maintenance jobs: removal of deleted topics and groups, sweeps, trims; and once a minute retention, lite topic and
-size checks, and removal of old request numbers, unique ids, ended transactions and idle subscriptions.
+size checks, and removal of old request numbers, unique ids, ended transactions, stages and idle subscriptions.
 
 Each is a separate job (jobs.py), so a failing job does not stop the others. Each piece does a bounded amount of work in
 the transaction that it is given; the next piece runs in a later transaction, after the clients' commands.
@@ -14,7 +14,7 @@ from popmq_server.delivery import sweep
 from popmq_server.lite import lite_topics
 from popmq_server.operate import expiry, purge
 from popmq_server.retention import retention
-from popmq_server.sending import size_limit, transaction, unique
+from popmq_server.sending import size_limit, staging, transaction, unique
 from popmq_server.sending.send import DEDUP_KEEP_MS
 from popmq_server.state.jobs import Job, Timed
 from popmq_server.state.tx import Tx
@@ -31,6 +31,7 @@ def jobs(now_ms: int) -> tuple[Job, ...]:
         ("retention", retention.Retention().run),
         ("request numbers", Requests().forget),
         ("ended transactions", transaction.forget),
+        ("stages", staging.Tidying().run),
         ("unique ids", unique.sweep),
         ("lite topics", lite_topics.Upkeep().run),
         ("sizes of topics", _look_over),

@@ -7,9 +7,9 @@
 The last saved time is about when the broker stopped, by the wrong clock. A lease that had a minute left then has a
 minute left now: every stored time after now moves back by (saved time - wall clock). This covers timers (leases and
 backoff, owners, delays, checks of half messages), records that are kept for a while (request numbers, unique ids, ended
-transactions, redriven dead letters, idle lite topics and subscriptions), and the times of chunks, which retention and
-lookups by timestamp use. The next mark of retention replaces those ahead of the clock (marks.py). Messages, retry
-entries and history keep the wrong times.
+transactions, stages, batches of sinks, redriven dead letters, idle lite topics and subscriptions), and the times of
+chunks, which retention and lookups by timestamp use. The next mark of retention replaces those ahead of the clock
+(marks.py). Messages, retry entries and history keep the wrong times.
 
 A delivery time set by the sender (deliver_at_ms) is wall time and stays. A recall handle holds the due time of its
 message, so `recall` also looks for the message at each amount that `meta` lists.
@@ -28,7 +28,7 @@ from typing import NamedTuple
 from popmq_server.errors import StartError
 from popmq_server.model import checkpoint
 from popmq_server.model.records import Counters
-from popmq_server.sending import delay, transaction, unique
+from popmq_server.sending import delay, staging, transaction, unique
 from popmq_server.storage.keys import DEDUP_VALUE, DUE_KEY, HDUE_KEY, NEVER, SCHED_KEY, TDONE_KEY, TSCHED_KEY, U64
 from popmq_server.storage.lmdb import MapFull, Store, Transaction
 from popmq_server.topics.topic import IDX_HEAD
@@ -177,6 +177,14 @@ def _idx(move: Move, key: bytes, value: bytes) -> Row:
     return key, move.fields(value, IDX_HEAD, 0)
 
 
+def _staged(move: Move, key: bytes, value: bytes) -> Row:
+    return key, move.fields(value, staging.STAGED, staging.STAGED_MS)
+
+
+def _batch(move: Move, key: bytes, value: bytes) -> Row:
+    return key, move.fields(value, staging.BATCH, staging.BATCH_MS)
+
+
 _CHANGES: dict[str, Callable[[Move, bytes, bytes], Row]] = {
     "due": _due,
     "ck": _ck,
@@ -192,4 +200,6 @@ _CHANGES: dict[str, Callable[[Move, bytes, bytes], Row]] = {
     "dedup": _dedup,
     "gone": _gone,
     "idx": _idx,
+    "staged": _staged,
+    "batch": _batch,
 }

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from popmq_server.clock import Clock, wait_until
-from popmq_server.commands import LANE_ACK, LANE_POP, LANE_SEND, LANES, Send
+from popmq_server.commands import LANE_ACK, LANE_POP, LANE_SEND, LANES, Send, Stage
 from popmq_server.errors import unavailable
 from popmq_server.writer.answers import NEXT_GROUP
 from popmq_server.writer.core import Committed, Core
@@ -161,6 +161,6 @@ class Writer:
                 if number == LANE_SEND and size > GROUP_BYTES_MAX:
                     break
                 command, ticket = lane.popleft()
-                size += command.bytes if isinstance(command, Send) else 0
+                size += command.bytes if isinstance(command, Send | Stage) else 0
                 group.append((command, ticket))
         return group

@@ -27,7 +27,9 @@ STORES = Path(__file__).parents[2] / "stores"
 KEPT = {int(path.name.split(".")[0].removeprefix("format-")): path for path in sorted(STORES.glob("format-*.mdb.xz"))}
 SINCE_2 = [number for number in KEPT if number >= 2]
 #: What a store cannot show at rest: room for later work, what lasts for a moment, and what needs thousands of messages.
-NEVER_AT_REST = {"stage", "sweep", "widx"}
+NEVER_AT_REST = {"publish", "sweep", "widx"}
+#: Databases that formats up to the newest kept one did not have.
+LATER = {"staged", "stage", "batch"}
 
 
 @pytest.fixture
@@ -74,7 +76,7 @@ def test_a_store_of_every_format_before_this_one_is_kept() -> None:
 def test_the_store_of_the_newest_kept_format_has_something_in_every_database(folder: Path) -> None:
     put(folder, max(KEPT))
     rig = Rig(folder)
-    assert {name for name in DATABASES if not rig.read(name)} <= NEVER_AT_REST
+    assert {name for name in DATABASES if not rig.read(name)} <= NEVER_AT_REST | LATER
     rig.core.close()
 
 

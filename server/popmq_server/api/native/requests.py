@@ -13,9 +13,20 @@ from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from popmq_proto.store.store_pb2 import SendView
+from popmq_proto.store.store_pb2 import SendView, StageView
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server.commands import Ack, AttachOwner, Change, ChangeInvisibleTime, Pop, PopToken, Position, Send
+from popmq_server.commands import (
+    Ack,
+    AttachOwner,
+    Change,
+    ChangeInvisibleTime,
+    Pop,
+    PopToken,
+    Position,
+    Send,
+    Stage,
+    StageName,
+)
 from popmq_server.errors import Refused, invalid
 from popmq_server.filters import filter as filters
 from popmq_server.filters import tag as tags
@@ -69,6 +80,8 @@ ATTEMPT_ID_BYTES_MAX = 64
 MAX_ATTEMPTS_MAX = 1000
 OWNER_BYTES_MAX = 64
 PRODUCER_ID_BYTES_MAX = 64
+#: Of the name of a sink, and of the id of a stage.
+SINK_BYTES_MAX = 128
 #: The largest relative delay; deliver_at_ms has no bound.
 DELAY_MS_MAX = 100 * 365 * 86_400_000
 _ENCODING_MAX = max(pb.Encoding.values())
@@ -151,21 +164,53 @@ def send(whole: bytes) -> Send:
         raise invalid(
             "producer_id and request_number belong together", field="request_number", action="set both, or neither"
         )
-    producer_id, request_number = view.producer_id, view.request_number
+    entries = _entries(pb.SendRequest, whole, raws, view.producer_id, view.request_number)
+    return Send(sent_name(view.topic), entries, view.producer_id, view.request_number, total)
+
+
+def stage(whole: bytes) -> Stage:
+    """Validates as `send` does. An id that is missing follows from the stage and the piece, as in a repeat of it."""
+    view = read(StageView, whole, pb.StageRequest.DESCRIPTOR.full_name)
+    raws = view.messages
+    total = sum(map(len, raws))
+    check_messages_total(len(raws), total, ENTRIES_MAX, SEND_BYTES_MAX)
+    sink = check_text(view.sink, "sink", SINK_BYTES_MAX, required=True)
+    stage_id = check_text(view.stage_id, "stage_id", SINK_BYTES_MAX, required=True)
+    batch = check_range(view.batch, "batch", 0, INT64_MAX)
+    entries = _entries(pb.StageRequest, whole, raws, stage_id, view.piece)
+    return Stage(sink, batch, stage_id, view.piece, sent_name(view.topic), entries, total)
+
+
+def stage_names(names: Sequence[pb.StageName], least: int) -> tuple[StageName, ...]:
+    """The stages of a CommitBatch or DropStages."""
+    check_range(len(names), "stages", least, ENTRIES_MAX)
+    found = []
+    for place, name in enumerate(names):
+        stage_id = check_text(name.stage_id, f"stages[{place}].stage_id", SINK_BYTES_MAX, required=True)
+        found.append(StageName(stage_id, topic_name(name.topic, f"stages[{place}].topic"), name.messages))
+    return tuple(found)
+
+
+def _entries(
+    kind: type[pb.SendRequest] | type[pb.StageRequest], whole: bytes, raws: Sequence[bytes], origin: str, number: int
+) -> tuple[Outgoing | Refused, ...]:
+    """Each message validated, or why it is refused. `origin`, `number`: see `_made_id`."""
     entries: list[Outgoing | Refused] = []
-    for place, (raw, message) in enumerate(zip(raws, _messages(whole, raws), strict=True)):
+    for place, (raw, message) in enumerate(zip(raws, _messages(kind, whole, raws), strict=True)):
         try:
-            entries.append(outgoing(raw, message, (producer_id, request_number, place)))
+            entries.append(outgoing(raw, message, (origin, number, place)))
         except Refused as refused:
             refused.field = f"messages[{place}].{refused.field}" if refused.field else f"messages[{place}]"
             entries.append(refused)
-    return Send(sent_name(view.topic), tuple(entries), producer_id, request_number, total)
+    return tuple(entries)
 
 
-def _messages(whole: bytes, raws: Sequence[bytes]) -> Sequence[pb.Message | None]:
-    """Decodes the messages of a Send: all at once is six times faster than one by one (0.06 µs each, measured)."""
+def _messages(
+    kind: type[pb.SendRequest] | type[pb.StageRequest], whole: bytes, raws: Sequence[bytes]
+) -> Sequence[pb.Message | None]:
+    """Decodes the messages of a request: all at once is six times faster than one by one (0.06 µs each, measured)."""
     try:
-        return pb.SendRequest.FromString(whole).messages
+        return kind.FromString(whole).messages
     except DecodeError:
         return [_message(raw) for raw in raws]
 

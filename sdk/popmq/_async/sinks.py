@@ -1,0 +1,49 @@
+"""Exactly-once sinks as a client sees them. See popmq.sink."""
+
+from collections.abc import Iterable, Sequence
+
+from popmq import _send_calls, _sink_calls
+from popmq._async.consumer import Parts
+from popmq._async.wire import Wire
+from popmq.errors import PopMQError
+from popmq.message import Message
+from popmq.sink import BatchCommit, StageName
+
+
+class AsyncSinks:
+    """Stage messages, and commit or drop what was staged."""
+
+    _wire: Wire
+    _parts: Parts
+
+    async def stage(
+        self,
+        topic: str,
+        messages: Iterable[Message | bytes | str],
+        *,
+        sink: str,
+        batch: int,
+        stage_id: str,
+        piece: int = 0,
+    ) -> list[PopMQError | None]:
+        """Stages up to 4,096 messages of 16 MiB in all; returns None, or why it is refused, for each of them.
+
+        `sink` (1–128 bytes) is the name of who commits; `stage_id` (1–128 bytes) of one attempt of one task, for this
+        topic and batch; `piece` numbers its requests from 0: a repeated piece stores nothing. A stage that is not
+        committed is dropped 24 h after its last piece. Raises TopicNotFound, Forbidden, StorageFull, RateLimited,
+        InvalidField.
+        """
+        rows = _send_calls.message_rows(messages, self._parts.numbering.message_id)
+        return await self._wire.run(_sink_calls.stage(topic, rows, sink, batch, stage_id, piece))
+
+    async def commit_batch(self, sink: str, batch: int, stages: Sequence[StageName]) -> BatchCommit:
+        """Commits a batch of up to 4,096 stages: all their messages become visible, each once, soon after.
+
+        What other tasks staged for this batch, or for earlier ones, is dropped. The broker remembers the last batch of
+        a sink for 90 days. Raises StageNotFound when one is not whole (nothing is committed then); StorageFull.
+        """
+        return await self._wire.run(_sink_calls.commit_batch(sink, batch, stages))
+
+    async def drop_stages(self, sink: str, stages: Sequence[StageName]) -> int:
+        """Drops stages that will not be committed; returns how many of them there were."""
+        return await self._wire.run(_sink_calls.drop_stages(sink, stages))

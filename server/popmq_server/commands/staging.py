@@ -1,0 +1,52 @@
+"""Commands of exactly-once sinks: see staging.py."""
+
+from typing import NamedTuple
+
+from popmq_server.errors import Refused
+from popmq_server.model.message import Outgoing
+
+
+class Stage(NamedTuple):
+    """→ for each message None or why it is refused. Stores one piece of a stage; a repeated piece stores nothing.
+
+    `stage_id`: one attempt of one task, for one topic. `piece`: its requests are numbered from 0. `batch`: the batch
+    of `sink` that the stage is for. `entries`: as in Send. `bytes`: the size of all messages.
+    """
+
+    sink: str
+    batch: int
+    stage_id: str
+    piece: int
+    topic: str
+    entries: tuple[Outgoing | Refused, ...]
+    bytes: int = 0
+
+
+class StageName(NamedTuple):
+    """A stage as its sink names it; `messages` is the number of messages that were stored for it."""
+
+    stage_id: str
+    topic: str
+    messages: int = 0
+
+
+class CommitBatch(NamedTuple):
+    """→ BatchCommitted. All messages of these stages will be published, each once; or none, and Refused."""
+
+    sink: str
+    batch: int
+    stages: tuple[StageName, ...]
+
+
+class BatchCommitted(NamedTuple):
+    """`duplicate`: this batch of the sink, or a later one, was committed before. `messages`: those of the commit."""
+
+    messages: int
+    duplicate: bool
+
+
+class DropStages(NamedTuple):
+    """→ the number of stages that were dropped. An unknown one is ignored, as is one that was committed."""
+
+    sink: str
+    stages: tuple[StageName, ...]

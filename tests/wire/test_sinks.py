@@ -1,0 +1,100 @@
+"""Exactly-once sinks as a client in any language sees them: Stage, CommitBatch, DropStages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from popmq_proto.v1 import popmq_pb2 as pb
+from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, bodies, refusal
+
+SINK = "job"
+
+
+def staging(*texts: bytes, stage_id: str = "a", **fields: Any) -> pb.StageRequest:
+    rows = [pb.Message(body=text) for text in texts]
+    return pb.StageRequest(topic=TOPIC, messages=rows, sink=SINK, stage_id=stage_id, **fields)
+
+
+def stage(stubs: Stubs, *texts: bytes, **fields: Any) -> list[str]:
+    """The codes of refused messages, "" for the others."""
+    results = stubs.broker.Stage(staging(*texts, **fields), timeout=CALL_S).results
+    return [pb.Code.Name(row.error.code) if row.HasField("error") else "" for row in results]
+
+
+def committing(*stages: tuple[str, int], batch: int = 0) -> pb.CommitBatchRequest:
+    names = [pb.StageName(stage_id=stage_id, topic=TOPIC, messages=count) for stage_id, count in stages]
+    return pb.CommitBatchRequest(sink=SINK, batch=batch, stages=names)
+
+
+def commit(stubs: Stubs, *stages: tuple[str, int], batch: int = 0) -> tuple[int, bool]:
+    answer = stubs.broker.CommitBatch(committing(*stages, batch=batch), timeout=CALL_S)
+    return answer.messages, answer.duplicate
+
+
+def pop(stubs: Stubs, count: int) -> list[bytes]:
+    """Waits for as many messages: a batch is published soon after its commit."""
+    found: list[bytes] = []
+    while len(found) < count:
+        found += bodies(stubs.pop(wait_ms=10_000))
+    return found
+
+
+def test_a_batch_is_visible_once_it_is_committed_and_once_only(shop: Stubs) -> None:
+    assert stage(shop, b"1", b"2") == ["", ""]
+    assert stage(shop, b"1", b"2") == ["", ""], "the answer was lost"
+    assert stage(shop, b"3", piece=1) == [""]
+    assert bodies(shop.pop()) == []
+    assert commit(shop, ("a", 3)) == (3, False)
+    assert commit(shop, ("a", 3)) == (3, True)
+    assert pop(shop, 3) == [b"1", b"2", b"3"]
+    assert bodies(shop.pop()) == []
+
+
+def test_a_waiting_pop_gets_what_a_commit_publishes(shop: Stubs) -> None:
+    waiting = shop.pop_later(wait_ms=60_000)
+    stage(shop, b"1")
+    commit(shop, ("a", 1))
+    assert bodies(waiting.result()) == [b"1"]
+
+
+def test_a_message_that_is_refused_is_named_and_the_others_are_staged(shop: Stubs) -> None:
+    request = staging(b"1", b"", b"3")
+    request.messages[2].delay_ms = 1000
+    first, empty, late = shop.broker.Stage(request, timeout=CALL_S).results
+    assert not first.HasField("error")
+    assert (empty.error.field, late.error.field) == ("messages[1].body", "messages[2].delay_ms")
+    assert commit(shop, ("a", 1)) == (1, False)
+
+
+def test_a_missing_id_is_the_same_in_a_repeated_piece(shop: Stubs) -> None:
+    stage(shop, b"1")
+    commit(shop, ("a", 1))
+    (row,) = shop.pop(wait_ms=10_000).deliveries
+    assert len(row.message.message_id) == 32
+
+
+def test_a_driver_that_repeats_a_batch_gets_its_new_stages_dropped(shop: Stubs) -> None:
+    stage(shop, b"1", batch=4)
+    commit(shop, ("a", 1), batch=4)
+    stage(shop, b"1", stage_id="b", batch=4)
+    assert commit(shop, ("b", 1), batch=4) == (1, True)
+    dropped = pb.DropStagesRequest(sink=SINK, stages=[pb.StageName(stage_id="b", topic=TOPIC)])
+    assert shop.broker.DropStages(dropped, timeout=CALL_S).dropped == 0
+    assert pop(shop, 1) == [b"1"]
+
+
+def test_a_dropped_stage_cannot_be_committed(shop: Stubs) -> None:
+    stage(shop, b"1")
+    dropped = pb.DropStagesRequest(sink=SINK, stages=[pb.StageName(stage_id="a", topic=TOPIC)] * 2)
+    assert shop.broker.DropStages(dropped, timeout=CALL_S).dropped == 1
+    refused = refusal(shop.broker.CommitBatch, committing(("a", 1)))
+    assert (refused.code, refused.info.field) == ("STAGE_NOT_FOUND", "stages[0]")
+
+
+def test_numbers_of_topics_and_groups_count_a_staged_message_once_it_is_published(shop: Stubs) -> None:
+    shop.pop()
+    stage(shop, b"1", b"2")
+    assert shop.stats().ready == 0
+    commit(shop, ("a", 2))
+    available = pb.WaitAvailableRequest(topic=TOPIC, group=GROUP, min_ready=2, wait_ms=10_000)
+    assert shop.broker.WaitAvailable(available, timeout=CALL_S).ready == 2
