@@ -1,7 +1,7 @@
 # Every target says what it is doing, does its own set-up, and is safe to run twice.
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check check-fast proto bench chaos mutate-mechanisms install test-floor test-newest
-.PHONY: interop image run clean site test-transport fuzz bench-compare
+.PHONY: interop image run clean site test-transport fuzz bench-compare bench-check
 
 NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -82,6 +82,10 @@ proto: setup ## write the stubs anew from the contract
 bench: setup ## messages a second, latency, CPU a message; PASS or FAIL by floor
 	@echo "bench: measuring on this machine"
 	@$(BIN)/python -m bench
+
+bench-check: setup ## calls, puts, commits and memory of a message, against bench/budget.toml
+	@echo "bench-check: counting work"
+	@$(BIN)/python -m bench.check
 
 bench-compare: setup ## PopMQ beside RocketMQ, Redis, NATS and RabbitMQ, and BENCHMARKS.md (20 minutes)
 	@echo "bench-compare: one broker after the other; what this machine does not have is left out"

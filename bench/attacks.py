@@ -3,7 +3,8 @@
     python -m bench.attacks [python|grpcio] [SECONDS]
 
 For each attack one process sends it as fast as it can, and connects again when the broker ends the connection. The
-table has the neighbour's p50 and p99 meanwhile, the broker's CPU and memory, and how often the attacker was sent away.
+table has the latency of the neighbour's calls in milliseconds before and during it, the broker's memory before and
+during it and its CPU, and how many pieces the attacker sent on how many connections.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +37,8 @@ CALLS_PER_S, CALL_S = 50, 30.0
 #: Pieces that leave with one write.
 PIECES = 50
 CONNECTIONS = 5_000
-ROW = "| {:<16} | {:>9} | {:>9} | {:>9} | {:>7} | {:>8} | {:>9} |"
+ROW = "| {:<16} | {:>10} | {:>6} | {:>10} | {:>10} | {:>10} | {:>6} | {:>9} | {:>9} |"
+HEAD = ("attack", "p99 before", "p50", "p99 during", "MiB before", "MiB during", "CPU", "pieces", "connected")
 
 
 def attack(name: str, port: int, seconds: float) -> None:
@@ -75,18 +78,26 @@ def idle(port: int, greeting: bytes) -> Iterator[list[socket.socket]]:
         yield clients
 
 
-def neighbour(port: int, seconds: float) -> list[float]:
-    """Milliseconds of its calls, sorted; each starts at its own time, whether or not the one before was late."""
-    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-        admin: Any = rpc.AdminStub(channel)
-        admin.ListTopics(pb.ListTopicsRequest(), timeout=CALL_S)
+class Neighbour:
+    """A client of the same broker on a connection of its own."""
+
+    def __init__(self, port: int) -> None:
+        self._channel = grpc.insecure_channel(f"127.0.0.1:{port}")
+        self._admin: Any = rpc.AdminStub(self._channel)
+        self._admin.ListTopics(pb.ListTopicsRequest(), timeout=CALL_S)
+
+    def calls_ms(self, seconds: float) -> list[float]:
+        """What its calls took, sorted; each starts at its own time, whether or not the one before was late."""
         found, end, due = [], time.monotonic() + seconds, time.monotonic()
         while time.monotonic() < end:
             time.sleep(max(0.0, due - time.monotonic()))
-            admin.ListTopics(pb.ListTopicsRequest(), timeout=CALL_S)
+            self._admin.ListTopics(pb.ListTopicsRequest(), timeout=CALL_S)
             found.append((time.monotonic() - due) * 1000)
             due += 1 / CALLS_PER_S
         return sorted(found)
+
+    def close(self) -> None:
+        self._channel.close()
 
 
 def cpu_s(pid: int) -> float:
@@ -95,42 +106,54 @@ def cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def row(
-    name: str, broker: BrokerProcess, memory: int, seconds: float, attacker: subprocess.Popen[str] | None = None
-) -> None:
-    """Measures while the attacker runs, and prints. `memory`: what the broker used before, in bytes."""
-    before, began = cpu_s(broker.pid), time.monotonic()
-    found = neighbour(broker.port, seconds)
-    busy = (cpu_s(broker.pid) - before) / (time.monotonic() - began)
-    grown = (broker.memory_bytes - memory) / (1 << 20)
-    sent, connections = attacker.communicate()[0].split() if attacker else ("", "")
-    p50, p99 = found[len(found) // 2], found[int(len(found) * 0.99)]
-    print(ROW.format(name, f"{p50:.1f}", f"{p99:.1f}", f"{grown:.1f}", f"{busy:.0%}", sent, connections), flush=True)
+Begin = Callable[[int], contextlib.AbstractContextManager[subprocess.Popen[str] | None]]
+
+
+def measure(name: str, transport: str, data: Path, seconds: float, begin: Begin) -> None:
+    """A broker of its own, measured before and during an attack; prints a row."""
+    flags = ("--transport", transport, "--sync", "none", "--connections-per-address", str(2 * CONNECTIONS))
+    with BrokerProcess(data, *flags) as broker, contextlib.closing(Neighbour(broker.port)) as neighbour:
+        calm, memory = neighbour.calls_ms(seconds), broker.memory_bytes
+        with begin(broker.port) as attacker:
+            cpu, began = cpu_s(broker.pid), time.monotonic()
+            busy = neighbour.calls_ms(seconds)
+            share = (cpu_s(broker.pid) - cpu) / (time.monotonic() - began)
+            grown = broker.memory_bytes
+            sent, connections = attacker.communicate()[0].split() if attacker else ("", "")
+    figures = [f"{p99(calm):.1f}", f"{busy[len(busy) // 2]:.1f}", f"{p99(busy):.1f}"]
+    figures += [f"{memory / (1 << 20):.0f}", f"{grown / (1 << 20):.0f}", f"{share:.0%}"]
+    print(ROW.format(name, *figures, sent, connections), flush=True)
+
+
+def p99(found: list[float]) -> float:
+    return found[int(len(found) * 0.99)]
+
+
+@contextlib.contextmanager
+def attacking(name: str, port: int, seconds: float) -> Iterator[subprocess.Popen[str]]:
+    """The attacker, in a process of its own."""
+    words = [sys.executable, "-m", "bench.attacks", "attack", name, str(port), str(seconds)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        yield process
+
+
+@contextlib.contextmanager
+def waiting(greeting: bytes, port: int) -> Iterator[None]:
+    with idle(port, greeting):
+        yield None
 
 
 def main(transport: str, seconds: float) -> None:
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # the broker inherits it
-    print(ROW.format("attack", "p50 ms", "p99 ms", "MiB more", "CPU", "pieces", "connected"))
-    print(ROW.format(*["---"] * 7))
+    print(ROW.format(*HEAD))
+    print(ROW.format("---", *["--:"] * 8))
     with tempfile.TemporaryDirectory() as folder:
-        with BrokerProcess(Path(folder) / "data", "--transport", transport, "--sync", "none") as broker:
-            row("none", broker, broker.memory_bytes, seconds)
         for name in ATTACKS:
-            with BrokerProcess(Path(folder) / name, "--transport", transport, "--sync", "none") as broker:
-                words = [sys.executable, "-m", "bench.attacks", "attack", name, str(broker.port), str(seconds)]
-                row(
-                    name,
-                    broker,
-                    broker.memory_bytes,
-                    seconds,
-                    subprocess.Popen(words, stdout=subprocess.PIPE, text=True),
-                )
+            begin = partial(attacking, name, seconds=seconds)
+            measure(name.replace("_", " "), transport, Path(folder) / name, seconds, begin)
         for name, greeting in (("half open", b""), ("idle", GREETING)):
-            with BrokerProcess(Path(folder) / name, "--transport", transport, "--sync", "none") as broker:
-                memory = broker.memory_bytes
-                with idle(broker.port, greeting):
-                    row(f"{CONNECTIONS} {name}", broker, memory, seconds)
+            measure(f"{CONNECTIONS:,} {name}", transport, Path(folder) / name, seconds, partial(waiting, greeting))
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ DEFECTS = [*range(1, 18), *range(20, 31), *range(35, 49), *range(50, 64), *range
 LISTS = {"S0": range(1, 53), "S1": range(1, 59), "S2": range(1, 61), "S3": range(1, 36), "S4": range(1, 22)} | {
     "D": DEFECTS,
     "I": range(1, 31),
+    "H": range(1, 15),
 }
 
 
@@ -77,7 +78,7 @@ def test_every_id_of_the_lists_has_one_row() -> None:
 
 
 def test_every_line_of_the_tables_is_a_row() -> None:
-    lines = [line for line in PAGE.read_text().splitlines() if re.match(r"\| [SDI]\d*\.", line)]
+    lines = [line for line in PAGE.read_text().splitlines() if re.match(r"\| [SDIH]\d*\.", line)]
     assert len(lines) == len(ROWS), [line for line in lines if not ROW.match(line)]
 
 

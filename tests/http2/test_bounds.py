@@ -24,6 +24,7 @@ from popmq_http2.frames import (
     U32,
     WINDOW_UPDATE,
 )
+from popmq_http2.hpack import encode, remembered
 from tests.http2.conftest import Echo, Serve
 from tests.http2.frame_client import FrameClient
 
@@ -219,6 +220,24 @@ async def test_a_reader_with_a_small_table_is_not_asked_to_remember(connect: Con
     for stream_id in (1, 3, 5):
         client.ask(stream_id, "say")
         assert await client.status(stream_id) == "0"
+
+
+async def test_a_known_header_block_is_read_anew_after_the_table_has_changed(connect: Connect) -> None:
+    """Its bytes name an entry of the table: another entry there makes it another call."""
+    client = await connect()
+    path, newest = b"/t.Echo/say", b"\xbe"
+    common = encode([(b":method", b"POST"), (b":scheme", b"http"), (b":authority", b"t"), (b"te", b"trailers")])
+    common += encode([(b"content-type", b"application/grpc")])
+    message = b"\0" + U32.pack(1) + b"x"
+    for stream_id, block in ((1, remembered(b":path", path) + common), (3, newest + common)):
+        client.send(HEADERS, END_HEADERS, stream_id, block)
+        client.send(DATA, END_STREAM, stream_id, message)
+        assert await client.status(stream_id) == "0"
+    client.send(HEADERS, END_HEADERS, 5, remembered(b":path", b"/t.Echo/none") + common)
+    client.send(DATA, END_STREAM, 5, message)
+    client.send(HEADERS, END_HEADERS, 7, newest + common)
+    client.send(DATA, END_STREAM, 7, message)
+    assert [await client.status(5), await client.status(7)] == ["12", "12"]  # UNIMPLEMENTED
 
 
 async def test_a_large_answer_does_not_hold_up_a_small_one(connect: Connect) -> None:

@@ -141,3 +141,13 @@ async def test_a_content_length_that_is_no_number_is_malformed(echo: Echo) -> No
     resets = [each for each in wire.read() if each.kind == frames.RST_STREAM]
     assert [U32.unpack(each.payload)[0] for each in resets] == [frames.PROTOCOL_ERROR] * 5
     wire.close()
+
+
+async def test_requests_that_the_server_has_to_reset_cost_points(echo: Echo) -> None:
+    wire = opened(echo, budget=50, budget_per_s=1)
+    for number in range(1, 201, 2):
+        malformed = call(number)[frames.HEAD_BYTES :] + b"\0\x0econtent-length\x01x"
+        wire.feed(frame(HEADERS, END_HEADERS, number, malformed))
+    written = wire.read()
+    assert gone(written) == ENHANCE_YOUR_CALM
+    assert sum(each.kind == frames.RST_STREAM for each in written) == 49  # and one point for the first SETTINGS
