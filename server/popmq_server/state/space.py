@@ -201,7 +201,7 @@ class Space:
         return self._room
 
     def look_again(self) -> None:
-        """Discards the last measurement: the map has another size."""
+        """Discards the last measurement: the map has another size, or a commit found less room than was measured."""
         self._turn = 0
         self._fill = Fill(0, 0, 0, 0)
 

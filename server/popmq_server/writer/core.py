@@ -416,6 +416,7 @@ class Core:
         if not full:
             raise CommitFailed(f"a commit failed although the disk has room: {fault}") from fault
         self.store.reserve.give()
+        self.space.look_again()
         self.store.end_copies("a commit found no room")
 
     def _commit(self, tx: Tx, results: list[Any], timed: Timed) -> Committed:

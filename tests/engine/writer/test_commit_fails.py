@@ -20,6 +20,7 @@ from popmq_server.state import jobs
 from popmq_server.state.tx import Tx
 from popmq_server.storage.lmdb import Transaction
 from popmq_server.writer import handlers
+from tests.engine.conftest import MakeRig
 from tests.engine.faults import Fault, failing, failing_put
 from tests.engine.rig import Rig, bodies, refusal, refusals, sending
 from tests.engine.traffic import Traffic
@@ -88,8 +89,10 @@ def test_a_failed_commit_with_room_on_the_disk_is_final(rig: Rig) -> None:
     assert rig.pop() == []
 
 
+@pytest.mark.parametrize("map_bytes", [1 << 28, 1 << 40], ids=["small map", "map that seems to have plenty"])
 @pytest.mark.parametrize("fault", [Fault.FULL_ONCE, Fault.MAP_ONCE])
-def test_a_full_disk_refuses_what_needs_room_and_takes_acks(rig: Rig, fault: Fault) -> None:
+def test_a_full_disk_refuses_what_needs_room_and_takes_acks(make_rig: MakeRig, fault: Fault, map_bytes: int) -> None:
+    rig = make_rig(map_bytes=map_bytes)
     rig.pair()
     rig.send("a", "b")
     rows = rig.pop(1)
