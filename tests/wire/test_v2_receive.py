@@ -125,6 +125,22 @@ def test_of_a_fifo_topic_no_queue_is_meant_even_then(stubs: Stubs, v2: V2) -> No
     assert len(v2.receive("ordered", queue=0).messages) == 8
 
 
+def test_a_filter_without_a_type_is_one_of_tags(shop: Stubs, v2: V2) -> None:
+    v2.send(message(b"1", tag="a"), message(b"2", tag="b"), message(b"3", tag="c"))
+    assert bodies(v2.receive(filter_expression=expression(pb.FILTER_TYPE_UNSPECIFIED, "a || c"))) == [b"1", b"3"]
+
+
+def test_a_time_that_is_too_long_is_refused_in_the_words_of_the_reference(shop: Stubs, v2: V2) -> None:
+    v2.send(message())
+    (held,) = v2.receive().messages
+    handle = held.system_properties.receipt_handle
+    fields = {"topic": resource(TOPIC), "group": resource(GROUP)}
+    asked = v2.call("ChangeInvisibleDuration", **fields, receipt_handle=handle, invisible_duration={"seconds": 50_000})
+    assert (asked.status.code, "the invisibleTime is too large" in asked.status.message) == (40011, True)
+    forged = v2.call("ChangeInvisibleDuration", **fields, receipt_handle="x", invisible_duration={"seconds": 5})
+    assert (forged.status.code, "INVALID_RECEIPT_HANDLE" in forged.status.message) == (40013, True)
+
+
 # ── What is refused ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -142,7 +158,7 @@ def test_of_a_fifo_topic_no_queue_is_meant_even_then(stubs: Stubs, v2: V2) -> No
         ({"filter_expression": expression(pb.SQL, "")}, "ILLEGAL_FILTER_EXPRESSION"),
         ({"filter_expression": expression(pb.SQL, "a >")}, "ILLEGAL_FILTER_EXPRESSION"),
         ({"filter_expression": expression(pb.TAG, "a b")}, "ILLEGAL_FILTER_EXPRESSION"),
-        ({"filter_expression": expression(pb.FILTER_TYPE_UNSPECIFIED, "a")}, "ILLEGAL_FILTER_EXPRESSION"),
+        ({"filter_expression": expression(pb.FILTER_TYPE_UNSPECIFIED, "a b")}, "ILLEGAL_FILTER_EXPRESSION"),
         ({"filter_expression": expression(7, "a")}, "ILLEGAL_FILTER_EXPRESSION"),
         ({"invisible_s": 0.999}, "ILLEGAL_INVISIBLE_TIME"),
         ({"invisible_s": 12 * 3600 + 1}, "ILLEGAL_INVISIBLE_TIME"),

@@ -37,8 +37,12 @@ def test_every_type_of_client_may_beat_without_having_told_settings(shop: Stubs,
     assert v2.code("Heartbeat", client_type=kind, group=resource(GROUP)) == "OK"
 
 
-def test_a_heartbeat_of_no_type_is_not_recognized(shop: Stubs, v2: V2) -> None:
+def test_a_heartbeat_of_no_type_is_of_the_type_in_the_settings(shop: Stubs, v2: V2) -> None:
     assert v2.code("Heartbeat", group=resource(GROUP)) == "UNRECOGNIZED_CLIENT_TYPE"
+    subscription = pb.Subscription(group=resource(GROUP))
+    assert v2.telemetry().agree(client_type=pb.PUSH_CONSUMER, subscription=subscription).status.code == pb.OK
+    assert v2.code("Heartbeat", group=resource(GROUP)) == "OK"
+    assert sessions(shop) == [(CLIENT, GROUP)]
 
 
 def test_a_consumer_that_beats_has_a_session_until_it_says_goodbye(shop: Stubs, v2: V2) -> None:

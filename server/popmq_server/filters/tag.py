@@ -10,7 +10,6 @@ matches; their texts tell apart tags with the same hash.
 
 from popmq_server.errors import Refused
 from popmq_server.filters.errors import refusal
-from popmq_server.model.message import TAG_BYTES_MAX
 
 ALL = "*"
 SEPARATOR = "||"
@@ -24,8 +23,6 @@ def fault(tag: str) -> str:
         return "has a space or '|' in it"
     if any(letter < " " or "\x7f" <= letter <= "\x9f" for letter in tag):
         return "has a control character in it"
-    if len(tag.encode()) > TAG_BYTES_MAX:
-        return f"has {len(tag.encode())} bytes, at most {TAG_BYTES_MAX} are allowed"
     return ""
 
 

@@ -65,7 +65,6 @@ def test_a_star_in_a_list_is_a_tag_like_any_other() -> None:
         ("a || b c", "column 6 (offset 5)", "space"),
         ("a ||\n  b\tc", "line 2, column 3 (offset 7)", "space"),
         ("a||\x07", "column 4 (offset 3)", "control character"),
-        ("a||b||" + "x" * 65, "column 7 (offset 6)", "65 bytes"),
     ],
 )
 def test_a_tag_that_no_message_can_have_is_refused_with_its_place(text: str, place: str, why: str) -> None:

@@ -223,10 +223,13 @@ def _message(raw: bytes) -> pb.Message | None:
         return None
 
 
-def outgoing(raw: bytes, message: pb.Message | None, origin: tuple[str, int, int] = ("", 0, 0)) -> Outgoing:
+def outgoing(
+    raw: bytes, message: pb.Message | None, origin: tuple[str, int, int] = ("", 0, 0), word_bytes_max: int = 0
+) -> Outgoing:
     """Validates a message: keeps its bytes, and collects the fields that the indexes need. `origin`: see `_made_id`.
 
-    A generated id is appended as one more field: in protobuf that is the same message with the id set.
+    `word_bytes_max`: of the tag, a key or a property name, instead of the limits of popmq.v1. A generated id is
+    appended as one more field: in protobuf that is the same message with the id set.
     """
     if message is None:
         raise invalid("the bytes are not a popmq.v1.Message", field="", action="encode it with stubs of the contract")
@@ -237,12 +240,13 @@ def outgoing(raw: bytes, message: pb.Message | None, origin: tuple[str, int, int
     # Most messages have an id, a tag and a body: if these explain the whole length, no other field is set.
     known = 2 + (size >= 128) + (size >= 16384) + size
     known += (len(message_id) + 2 if message_id else 0) + (len(tag) + 2 if tag else 0)
-    extra = _check_rare(message) if len(raw) != known else None
+    extra = _check_rare(message, word_bytes_max or KEY_BYTES_MAX) if len(raw) != known else None
     if not message_id:
         message_id = _made_id(message.body, *origin)
         raw += b"\x0a\x20" + message_id.encode()
     hashes = (hash8(message_id), *map(hash8, message.keys)) if len(message.keys) else (hash8(message_id),)
-    return Outgoing(raw, checked_tag_hash(tag), hashes, message_id, extra)
+    tagged = checked_tag_hash(tag) if len(tag) <= TAG_BYTES_MAX else _long_tag_hash(tag, word_bytes_max)
+    return Outgoing(raw, tagged, hashes, message_id, extra)
 
 
 def _made_id(body: bytes, producer_id: str, request_number: int, place: int) -> str:
@@ -260,28 +264,33 @@ def checked_tag_hash(tag: str) -> bytes:
 
     Exceptions are not cached: an invalid tag is checked again.
     """
-    check_text(tag, "tag", TAG_BYTES_MAX)
+    return _long_tag_hash(tag, TAG_BYTES_MAX)
+
+
+def _long_tag_hash(tag: str, bytes_max: int) -> bytes:
+    """The same without the cache, which long tags would fill. `bytes_max` 0: the limit of popmq.v1."""
+    check_text(tag, "tag", bytes_max or TAG_BYTES_MAX)
     if why := tags.fault(tag):
         raise invalid(f"the tag {tag!r} {why}", field="tag", action="tags are single words")
     return tag_hash(tag)
 
 
-def _check_keys(keys: object) -> None:
-    """At most KEYS_MAX keys of 1–KEY_BYTES_MAX bytes."""
+def _check_keys(keys: object, bytes_max: int) -> None:
+    """At most KEYS_MAX keys of 1–`bytes_max` bytes."""
     texts = list(keys)  # type: ignore[call-overload]
     if len(texts) > KEYS_MAX:
         raise invalid(f"{len(texts)} keys, at most {KEYS_MAX} are allowed", field="keys")
     for place, key in enumerate(texts):
-        check_text(key, f"keys[{place}]", KEY_BYTES_MAX, required=True)
+        check_text(key, f"keys[{place}]", bytes_max, required=True)
 
 
-def _check_properties(message: pb.Message) -> None:
+def _check_properties(message: pb.Message, name_bytes_max: int) -> None:
     """At most PROPERTIES_MAX properties of PROPERTIES_BYTES_MAX in all; names have the limits of keys."""
     if len(message.properties) > PROPERTIES_MAX:
         raise invalid(f"{len(message.properties)} properties, at most {PROPERTIES_MAX} are allowed", field="properties")
     total = 0
     for name, value in message.properties.items():
-        check_text(name, "properties", KEY_BYTES_MAX, required=True)
+        check_text(name, "properties", name_bytes_max, required=True)
         total += len(name.encode()) + len(value.encode())
     if total > PROPERTIES_BYTES_MAX:
         raise invalid(
@@ -289,13 +298,13 @@ def _check_properties(message: pb.Message) -> None:
         )
 
 
-def _check_rare(message: pb.Message) -> Extra | None:
+def _check_rare(message: pb.Message, word_bytes_max: int) -> Extra | None:
     """Validates the fields that most messages leave unset; returns those that need another path than a plain send."""
     check_text(message.message_id, "message_id", MESSAGE_ID_BYTES_MAX)
     if len(message.keys):
-        _check_keys(message.keys)
+        _check_keys(message.keys, word_bytes_max)
     if len(message.properties):
-        _check_properties(message)
+        _check_properties(message, word_bytes_max)
     _check_origin(message)
     return _extra(message)
 

@@ -89,7 +89,11 @@ class AckService:
         topic, group = _names(request, call)
         invisible_ms = request.invisible_duration.ToMilliseconds()
         if not 0 <= invisible_ms <= INVISIBLE_MS_MAX:
-            raise Declined(pb.ILLEGAL_INVISIBLE_TIME, f"invisible_duration is {invisible_ms} ms, 0 to 12 h are allowed")
+            size = "large" if invisible_ms > 0 else "small"  # clients look for the reference's words
+            raise Declined(
+                pb.ILLEGAL_INVISIBLE_TIME,
+                f"the invisibleTime is too {size}: invisible_duration is {invisible_ms} ms, 0 to 12 h are allowed",
+            )
         handle = read_handle(request.receipt_handle, "receipt_handle")
         change = _changed(handle, invisible_ms, call, client)
         if request.suspend:  # suspends the whole lite topic: later messages go back, none is delivered meanwhile

@@ -64,6 +64,7 @@ class Client:
         self.heard_ms = 0
         self.renewed_ms = 0
         self.agreed = False  # it got settings from this broker
+        self.type = 0  # a pb.ClientType, by its settings
         self.timeout_ms = 0  # of its calls, 0 = unknown
         self.group = ""  # of a consumer, in the engine's form
         self.topics: frozenset[str] = frozenset()  # that it reads

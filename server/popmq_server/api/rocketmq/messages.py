@@ -10,7 +10,8 @@
     message_type                follows from the others: `kind_of`
 
 Checks have the order of the reference, so that a message with two faults gets the same code. Limits that only PopMQ
-has (keys, names of properties, the length of a tag) are checked after them, by the rules of popmq.v1.
+has (the number of keys) are checked after them, by the rules of popmq.v1. As in the reference, one tag, key or property
+name has no limit of its own, only all of them have.
 
 A body is never unpacked. Encodings without a name in this protocol (ZSTD, LZ4) are reported in the user property
 `popmq-encoding`.
@@ -27,7 +28,6 @@ from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.v1 import popmq_pb2 as native
 from popmq_server.api.native import requests
 from popmq_server.api.rocketmq.status import Declined
-from popmq_server.errors import Refused
 from popmq_server.model.message import (
     BODY_BYTES_MAX,
     BORN_HOST_BYTES_MAX,
@@ -152,12 +152,7 @@ def _checked(message: pb.Message) -> Outgoing:
     if not system.message_id.strip():
         raise Declined(pb.ILLEGAL_MESSAGE_ID, "message_id is blank: clients make one for each message")
     stored = _stored(message)
-    try:
-        return requests.outgoing(stored.SerializeToString(), stored)
-    except Refused as refused:
-        if refused.field == "properties":
-            refused.message += ": a property's name has 1–128 bytes"
-        raise
+    return requests.outgoing(stored.SerializeToString(), stored, word_bytes_max=PROPERTIES_BYTES_MAX)
 
 
 def kind_of(message: pb.Message) -> str:

@@ -53,7 +53,8 @@ REQUEST_TIMEOUT_MS = 3_000
 ATTEMPT_ID_MAX = 256
 #: When a message returns whose delivery the client broke off: the reference's pause.
 BROKEN_OFF_MS = 1_000
-_KINDS = {pb.TAG: "tag", pb.SQL: "sql92"}
+#: Go 5.0.0 to 5.0.1-rc.4 leave the type of a tag filter unset.
+_KINDS = {pb.FILTER_TYPE_UNSPECIFIED: "tag", pb.TAG: "tag", pb.SQL: "sql92"}
 
 _NOTHING = pb.Status(code=pb.MESSAGE_NOT_FOUND, message="no new message")
 
@@ -197,13 +198,11 @@ class ReceiveService:
 
 def filter_of(expression: pb.FilterExpression) -> tuple[str, str]:
     """(kind, text) of a valid filter. Raises Declined or Refused; both become ILLEGAL_FILTER_EXPRESSION."""
-    if expression.type == pb.FILTER_TYPE_UNSPECIFIED and not expression.expression.strip():
-        return "tag", "*"
     kind = _KINDS.get(expression.type)
     if kind is None:
         raise Declined(pb.ILLEGAL_FILTER_EXPRESSION, "the filter's type is neither TAG nor SQL")
     filters.make(kind, expression.expression)
-    return kind, expression.expression
+    return kind, expression.expression or ("*" if kind == "tag" else "")
 
 
 def _filter(request: rpc.ReceiveMessageRequest) -> tuple[str, str] | None:
@@ -214,7 +213,11 @@ def _filter(request: rpc.ReceiveMessageRequest) -> tuple[str, str] | None:
 def _invisible_ms(asked: Duration) -> int:
     invisible_ms = asked.ToMilliseconds()
     if not INVISIBLE_MS_MIN <= invisible_ms <= INVISIBLE_MS_MAX:
-        raise Declined(pb.ILLEGAL_INVISIBLE_TIME, f"invisible_duration is {invisible_ms} ms, 1 s to 12 h are allowed")
+        size = "large" if invisible_ms > INVISIBLE_MS_MAX else "small"  # clients look for the reference's words
+        raise Declined(
+            pb.ILLEGAL_INVISIBLE_TIME,
+            f"the invisibleTime is too {size}: invisible_duration is {invisible_ms} ms, 1 s to 12 h are allowed",
+        )
     return invisible_ms
 
 

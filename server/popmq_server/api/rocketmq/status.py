@@ -88,6 +88,10 @@ def status_of(error: Exception, language: str = "") -> pb.Status:
         code, message = code_of(error), f"{error.message}; {error.action}" if error.action else error.message
     else:
         code, message = pb.INTERNAL_SERVER_ERROR, "the broker failed on this request: report it with the broker's log"
+    if code == pb.INVALID_RECEIPT_HANDLE:
+        message = (
+            f"INVALID_RECEIPT_HANDLE: {message}"  # programs look for the name, which the reference has in its text
+        )
     if language == "RUST":
         code = _FOR_RUST.get(code, code)
     return pb.Status(code=code, message=message)

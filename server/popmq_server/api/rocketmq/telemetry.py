@@ -135,6 +135,7 @@ class TelemetryService:
         else:
             raise Declined(pb.BAD_REQUEST, "settings say neither publishing nor subscription")
         client.agreed, client.timeout_ms = True, asked.request_timeout.ToMilliseconds()
+        client.type = asked.client_type
         return agreed
 
     async def _merge_consumer(self, agreed: pb.Settings, call: Call, client: Client) -> None:
@@ -194,11 +195,15 @@ class TelemetryService:
     # ── Life cycle ───────────────────────────────────────────────────────────────────────────────────────────────
 
     async def Heartbeat(self, request: rpc.HeartbeatRequest, call: Call) -> rpc.HeartbeatResponse:
-        """Accepts unknown clients too: after a restart of the broker all clients are unknown."""
-        if request.client_type == pb.CLIENT_TYPE_UNSPECIFIED:
-            raise Declined(pb.UNRECOGNIZED_CLIENT_TYPE, "client_type is unset")
+        """Accepts unknown clients too: after a restart of the broker all clients are unknown.
+
+        Java 5.0.3 sends no type: then that of its settings counts, as in the reference.
+        """
         client = self._clients.heard(call)
-        if request.client_type in _CONSUMERS and request.group.name:
+        kind = request.client_type or client.type
+        if kind == pb.CLIENT_TYPE_UNSPECIFIED:
+            raise Declined(pb.UNRECOGNIZED_CLIENT_TYPE, "client_type is unset, and no settings of this client say it")
+        if kind in _CONSUMERS and request.group.name:
             name = group_name(request.group, call.namespace)
             access_keys.check(access_keys.Need("receive", "", name))
             client.group = name
