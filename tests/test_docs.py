@@ -5,8 +5,11 @@ import re
 import shlex
 from collections.abc import Iterator
 
+import mypy.api
 import pytest
+from click.testing import CliRunner
 
+from popmq_cli.commands import popmq as command_line
 from popmq_server.embedded import EmbeddedBroker
 from tests.command_lines import understand
 
@@ -28,24 +31,94 @@ def examples(path: pathlib.Path) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```$", path.read_text(), re.DOTALL | re.MULTILINE)
 
 
-@pytest.fixture
-def endpoint(tmp_path: pathlib.Path) -> Iterator[str]:
-    with EmbeddedBroker(tmp_path / "data", sync="none") as broker:
-        yield broker.endpoint
+#: Their commands are for different situations, and not typed one after the other.
+RUNBOOKS = {"operations.md", "security.md", "transactions.md"}
+#: What needs a stopped broker, another client, or runs until it is stopped.
+ELSEWHERE = ("serve", "check", "compact", "access-key", "backup", "max-size 200GiB", "client", "owners release")
+WITH_A_PRODUCER = ("transactions commit", "transactions rollback")
 
 
-@pytest.mark.parametrize("path", [path for path in DOCUMENTS if examples(path)], ids=lambda path: path.name)
-def test_the_examples_of_a_document_run_as_they_stand(path: pathlib.Path, endpoint: str) -> None:
-    names: dict[str, object] = {"__name__": "example"}
-    for example in examples(path):
-        exec(compile(example.replace(DEFAULT_ENDPOINT, endpoint), path.name, "exec"), names)
+def in_order() -> list[pathlib.Path]:
+    """The pages in the order of the README's links, the README first; then those that it does not link to."""
+    linked = [ROOT / link for link in re.findall(r"\]\((docs/[\w-]+\.md)", (ROOT / "README.md").read_text())]
+    return [path for path in dict.fromkeys((ROOT / "README.md", *linked, *DOCUMENTS)) if path in DOCUMENTS]
+
+
+class Reader:
+    """Plays a reader: runs the blocks of a page one after the other, and fills in what earlier commands printed."""
+
+    def __init__(self, endpoint: str) -> None:
+        self.endpoint = endpoint
+        self._printed = ""
+
+    def read(self, path: pathlib.Path) -> None:
+        names: dict[str, object] = {"__name__": "example"}
+        blocks = re.findall(r"^```(python|console)\n(.*?)^```$", path.read_text(), re.DOTALL | re.MULTILINE)
+        for kind, block in blocks:
+            if kind == "python":
+                exec(compile(block.replace(DEFAULT_ENDPOINT, self.endpoint), path.name, "exec"), names)
+            elif path.name not in RUNBOOKS:
+                for words in commands_of(block):
+                    self._type(path, words)
+
+    def _type(self, path: pathlib.Path, words: list[str]) -> None:
+        line = " ".join(words)
+        if line.startswith((*ELSEWHERE, *WITH_A_PRODUCER)):
+            return
+        done = CliRunner().invoke(command_line, ["--endpoint", self.endpoint, *map(self._filled, words)])
+        assert done.exit_code == 0, f"{path.name}: popmq {line}\n{done.output}"
+        self._printed = done.output if words[0] in ("pop", "delayed", "message") else self._printed
+
+    def _filled(self, word: str) -> str:
+        """The word, or what it stands for: the handle or the id that the last pop or listing printed."""
+        handles = re.findall(r"^handle  (\S+)$", self._printed, re.MULTILINE)
+        if number := re.fullmatch(r"HANDLE-(\d)", word):
+            return str(handles[int(number[1]) - 1])
+        if word == "RECALL-HANDLE":
+            return self._printed.split()[-1]
+        if word == "MESSAGE-ID":
+            return self._printed.split()[0]
+        return word
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
+    """One broker for all pages: a reader has one, too."""
+    with EmbeddedBroker(tmp_path_factory.mktemp("docs") / "data", sync="none") as broker:
+        yield Reader(broker.endpoint)
+
+
+@pytest.mark.parametrize("path", in_order(), ids=lambda path: path.name)
+def test_the_pages_read_one_after_the_other_work_on_one_broker(
+    path: pathlib.Path, reader: Reader, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "jobs.txt").write_text("one\ntwo\n")
+    (tmp_path / "jobs.jsonl").write_text('{"body": "three"}\n')
+    reader.read(path)
+
+
+def test_the_samples_pass_mypy_strict(tmp_path: pathlib.Path) -> None:
+    """The blocks of a page are one program. A page that needs another package is checked where it is installed."""
+    for path in (path for path in DOCUMENTS if examples(path)):
+        (tmp_path / f"{path.stem.lower().replace('-', '_')}.py").write_text("\n".join(examples(path)))
+    options = ["--strict", "--no-error-summary", "--hide-error-context", f"--cache-dir={tmp_path / 'cache'}"]
+    out, _, code = mypy.api.run([*options, f"--config-file={ROOT / 'pyproject.toml'}", str(tmp_path)])
+    assert (out, code) == ("", 0)
 
 
 def command_lines(path: pathlib.Path) -> list[list[str]]:
     """The words of each `popmq …` line in the console blocks of a document."""
     blocks = re.findall(r"^```console\n(.*?)^```$", path.read_text(), re.DOTALL | re.MULTILINE)
-    calls = [call.partition("#")[0] for block in blocks for line in block.splitlines() for call in line.split("&&")]
-    return [shlex.split(call)[1:] for call in calls if call.strip().startswith("popmq ")]
+    return [words for block in blocks for words in commands_of(block)]
+
+
+def commands_of(block: str) -> list[list[str]]:
+    """The words of each `popmq …` line of a console block."""
+    calls = [
+        call.partition("#")[0].strip().removeprefix("$ ") for line in block.splitlines() for call in line.split("&&")
+    ]
+    return [shlex.split(call)[1:] for call in calls if call.startswith("popmq ")]
 
 
 @pytest.mark.parametrize("path", [path for path in DOCUMENTS if command_lines(path)], ids=lambda path: path.name)
