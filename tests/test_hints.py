@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 import pytest
 
-from popmq_cli.commands import popmq as command_line
+from popmq_cli.commands import ROWS
 from popmq_proto.v1 import popmq_pb2 as pb
 from tests.command_lines import resolve, understand
 
@@ -23,7 +23,7 @@ FOLDERS = ("server/popmq_server", "sdk/popmq", "sdk/popmq_cli", "spark_connector
 VALUE = "\N{WHITE SQUARE}"
 VALUES = ("1", "fifo", "pull")
 MENTION = re.compile(r"`popmq ([^`]*)`")
-COMMAND = re.compile(rf"(?:^|: )popmq (?=(?:{'|'.join(command_line.commands)})\b)([^;]*?)(?: >>.*)?(?:;|\)?$)")
+COMMAND = re.compile(rf"(?:^|: )popmq (?=(?:{'|'.join(ROWS)})\b)([^;]*?)(?: >>.*)?(?:;|\)?$)")
 #: Calls of the contract whose names are no English words.
 CALLS = {method.name for service in pb.DESCRIPTOR.services_by_name.values() for method in service.methods}
 COMPOUND = re.compile(rf"\b(?:{'|'.join(name for name in CALLS if re.search('[a-z][A-Z]', name))})\b")
@@ -80,7 +80,7 @@ def test_a_command_in_a_text_parses_on_the_command_line(text: str) -> None:
     for line in COMMAND.findall(text):
         assert any(understood(line.replace(VALUE, value)) for value in VALUES), line
     rest = COMMAND.sub("", MENTION.sub("", text))
-    names = "|".join(command_line.commands)
+    names = "|".join(ROWS)
     assert not re.search(rf"\bpopmq (?:{names})\b", rest), "neither alone, nor behind a colon, nor in backticks"
 
 

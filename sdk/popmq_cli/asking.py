@@ -15,10 +15,10 @@ import popmq
 from popmq import errors
 from popmq.duration import seconds_of
 from popmq_cli import exits
+from popmq_cli.connection import CONNECTION, DEFAULT_ENDPOINT, connection_options
 from popmq_cli.moments import moment_of
 from popmq_cli.output import Output
 
-DEFAULT_ENDPOINT = "127.0.0.1:8081"
 DEFAULT_TIMEOUT_S = 5.0
 #: How long to try an endpoint where no broker answers, unless --timeout says so: a broker that was started in the line
 #: before is there by then, and a wrong port is reported soon.
@@ -83,27 +83,6 @@ DURATION = Duration()
 SIZE = Size()
 MOMENT = Moment()
 LATER = Moment(ahead=True)
-
-
-_CONNECTION = (
-    click.option(
-        "--endpoint", metavar="HOST:PORT", help=f"The broker.  [env: POPMQ_ENDPOINT; default: {DEFAULT_ENDPOINT}]"
-    ),
-    click.option("--tls", is_flag=True, default=None, help="With TLS.  [env: POPMQ_TLS=1]"),
-    click.option("--tls-ca", metavar="FILE", help="With TLS, trusting this certificate (PEM).  [env: POPMQ_TLS_CA]"),
-    click.option("--access-key", metavar="NAME", help="Call with this key.  [env: POPMQ_ACCESS_KEY]"),
-    # A secret among the arguments would show in the list of processes and in the shell's history.
-    click.option("--secret-file", metavar="FILE", help="Its secret.  [env: POPMQ_SECRET, POPMQ_SECRET_FILE]"),
-)
-#: The parameters of these options.
-CONNECTION = ("endpoint", "tls", "tls_ca", "access_key", "secret_file")
-
-
-def connection_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """How to reach the broker: options of `popmq` itself and of each command."""
-    for option in reversed(_CONNECTION):
-        function = option(function)
-    return function
 
 
 def connect(given: dict[str, Any], timeout: float | None) -> popmq.Client:

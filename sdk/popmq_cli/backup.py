@@ -24,12 +24,12 @@ Told = Callable[[int, int], None]
 @click.option("--rate", type=SIZE, default=0, metavar="SIZE", help="Bytes a second, at most.  [default: 64MiB]")
 @asks
 def backup(client: popmq.Client, output: Output, target: str, rate: int) -> None:
-    """Copy the store of a running broker into DIR, or to standard output.
+    """Copy the store of a running broker.
 
-    Everything that the broker answered before the backup began is in it; clients go on meanwhile. The copy is a data
-    folder: start a broker on it, or look at it with popmq check. DIR is made; one that has a popmq.mdb is refused.
-    Interrupted, killed or refused it leaves no popmq.mdb. From standard output only exit code 0 says that the file is
-    whole; a broker refuses to start on one that is cut short.
+    Into DIR, or to standard output. Everything that the broker answered before the backup began is in it; clients go on
+    meanwhile. The copy is a data folder: start a broker on it, or look at it with popmq check. DIR is made; one that
+    has a popmq.mdb is refused. Interrupted, killed or refused it leaves no popmq.mdb. From standard output only exit
+    code 0 says that the file is whole; a broker refuses to start on one that is cut short.
 
     \b
     Examples:

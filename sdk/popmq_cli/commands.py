@@ -1,57 +1,89 @@
-"""`popmq`: the commands, gathered from one module per family."""
+"""`popmq`: its commands, which are imported when they are called. A help text needs none of them, nor the SDK."""
 
-import importlib.metadata
+import importlib
 import inspect
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
 from popmq_cli import exits
-from popmq_cli.access_key import access_key
-from popmq_cli.asking import connection_options
-from popmq_cli.backup import backup
-from popmq_cli.check import check
-from popmq_cli.client import client
-from popmq_cli.compact import compact
-from popmq_cli.delay import delayed, recall
-from popmq_cli.dlq import dlq
-from popmq_cli.group import group
-from popmq_cli.looking import message, peek, sessions
-from popmq_cli.max_size import max_size
-from popmq_cli.message_groups import message_groups
-from popmq_cli.offsets import mode, offsets
-from popmq_cli.owners import owners
-from popmq_cli.pop import pop
-from popmq_cli.revive import revive
-from popmq_cli.send import send
-from popmq_cli.serve import serve
-from popmq_cli.settle import ack, extend, reject, release
-from popmq_cli.stats import stats
-from popmq_cli.topic import topic
-from popmq_cli.transactions import transactions
-from popmq_cli.transfer import export_, import_
-from popmq_cli.why import why
+from popmq_cli.connection import connection_options
 
 _EXIT_CODES = "\b\nExit codes:\n" + "\n".join(
     f"  {line.strip()}" for line in inspect.cleandoc(exits.__doc__ or "").splitlines()[2:-2]
 )
 
 
-class InOrder(click.Group):
-    """Commands in the order of their work, not of the alphabet."""
+class Row(NamedTuple):
+    """A command: its module and function, and its line in `popmq --help`, which is the first one of its own help."""
+
+    module: str
+    function: str
+    help: str
+
+
+#: In the order of their work, not of the alphabet.
+ROWS = {
+    "serve": Row("serve", "serve", "Run a broker on one data folder."),
+    "topic": Row("topic", "topic", "Make, change, show, purge and delete topics."),
+    "group": Row("group", "group", "Make, change, show and delete groups."),
+    "send": Row("send", "send", "Send messages to TOPIC."),
+    "recall": Row("delay", "recall", "Take delayed messages back."),
+    "pop": Row("pop", "pop", "Lease messages and print them."),
+    "ack": Row("settle", "ack", "Finish messages: they never come back."),
+    "extend": Row("settle", "extend", "Move the end of leases."),
+    "release": Row("settle", "release", "Give messages back, to come again."),
+    "reject": Row("settle", "reject", "Send messages to the dead-letter topic."),
+    "stats": Row("stats", "stats", "Show numbers of groups, topics, store."),
+    "why": Row("why", "why", "Why is my message not here?"),
+    "message": Row("looking", "message", "Look messages of TOPIC up by --id or --key, newest first."),
+    "peek": Row("looking", "peek", "What the next pop of GROUP would deliver."),
+    "dlq": Row("dlq", "dlq", "Look at dead letters, and deliver them again."),
+    "delayed": Row("delay", "delayed", "Messages that are scheduled for later."),
+    "transactions": Row("transactions", "transactions", "Look at half messages, and end them."),
+    "message-groups": Row("message_groups", "message_groups", "Look at message groups of FIFO topics."),
+    "revive": Row("revive", "revive", "Look at what is leased, until when."),
+    "sessions": Row("looking", "sessions", "Clients that read for GROUP, or for any."),
+    "client": Row("client", "client", "Ask a connected RocketMQ 5 client."),
+    "owners": Row("owners", "owners", "Look at owners and what they hold."),
+    "offsets": Row("offsets", "offsets", "Show, reset and clone the offsets of groups."),
+    "mode": Row("offsets", "mode", "How GROUP reads TOPIC: pop or pull."),
+    "export": Row("transfer", "export_", "Write the messages of TOPIC to FILE, or to standard output."),
+    "import": Row("transfer", "import_", "Send the messages of FILE to TOPIC."),
+    "max-size": Row("max_size", "max_size", "Show the limit of the data file, or set another one."),
+    "backup": Row("backup", "backup", "Copy the store of a running broker."),
+    "check": Row("check", "check", "Check the store of a stopped broker."),
+    "compact": Row("compact", "compact", "Shrink the data file of a stopped broker."),
+    "access-key": Row("access_key", "access_key", "Make access keys."),
+}
+
+
+class Commands(click.Group):
+    """The commands of ROWS."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.commands)
+        return list(ROWS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        row = ROWS.get(cmd_name)
+        if row is None:
+            return None
+        found: click.Command = getattr(importlib.import_module(f"popmq_cli.{row.module}"), row.function)
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, row.help) for name, row in ROWS.items()])
 
 
 @click.group(
-    cls=InOrder,
+    cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     epilog=_EXIT_CODES,
 )
 @connection_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line, for scripts.")
-@click.version_option(importlib.metadata.version("popmq"), message="popmq %(version)s")
+@click.version_option(package_name="popmq", message="popmq %(version)s")
 @click.pass_context
 def popmq(context: click.Context, /, **shared: Any) -> None:
     """PopMQ: a message broker that leases. One process, one folder, every OK on disk.
@@ -66,14 +98,3 @@ def popmq(context: click.Context, /, **shared: Any) -> None:
       popmq why MESSAGE_ID
     """
     context.obj = shared
-
-
-COMMANDS = (
-    (serve, topic, group),
-    (send, recall, pop, ack, extend, release, reject),
-    (stats, why, message, peek, dlq, delayed, transactions, message_groups, revive, sessions, client, owners),
-    (offsets, mode, export_, import_, max_size, backup, check, compact, access_key),
-)
-for family in COMMANDS:
-    for command in family:
-        popmq.add_command(command)

@@ -11,7 +11,7 @@ _CANNOT, _REFUSED = 78, 1
 @click.command()
 @click.argument("data", metavar="DIR", default="popmq-data")
 def compact(data: str) -> None:
-    """Give free pages of a stopped broker's store back to the disk.
+    """Shrink the data file of a stopped broker.
 
     A running broker uses freed pages again, but its file does not shrink. This checks the store, writes a copy without
     them beside it, compares the two, and puts the copy in its place: the old file, or the new one, is whole at any

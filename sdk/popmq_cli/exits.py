@@ -12,7 +12,10 @@
 `popmq serve` ends with 0 after SIGTERM, 74 when a commit failed, 78 when it cannot start.
 """
 
-from popmq import errors
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from popmq.errors import PopMQError
 
 DONE = 0
 REFUSED = 1
@@ -22,17 +25,17 @@ LATER = 5
 BUG = 70
 INTERRUPTED = 130
 
-#: The first class that fits decides.
-BY_ERROR: list[tuple[type[errors.PopMQError], int]] = [
-    (errors.PartlyRefused, PARTLY),
-    (errors.Unavailable, UNREACHABLE),
-    (errors.DeadlineExceeded, UNREACHABLE),
-    (errors.TryLater, LATER),
-    (errors.InternalError, BUG),
-    (errors.PopMQError, REFUSED),
-]
 
+def code_of(error: "PopMQError") -> int:
+    """The exit code for an error of the SDK: the first class that fits decides."""
+    from popmq import errors  # here, because `popmq --help` shows this module's text and needs no SDK
 
-def code_of(error: errors.PopMQError) -> int:
-    """The exit code for an error of the SDK."""
-    return next(code for kind, code in BY_ERROR if isinstance(error, kind))
+    by_error: list[tuple[type[PopMQError], int]] = [
+        (errors.PartlyRefused, PARTLY),
+        (errors.Unavailable, UNREACHABLE),
+        (errors.DeadlineExceeded, UNREACHABLE),
+        (errors.TryLater, LATER),
+        (errors.InternalError, BUG),
+        (errors.PopMQError, REFUSED),
+    ]
+    return next(code for kind, code in by_error if isinstance(error, kind))

@@ -11,11 +11,11 @@ from popmq_cli.output import Output, size
 @click.argument("limit", required=False, type=SIZE, metavar="[SIZE]")
 @asks
 def max_size(client: popmq.Client, output: Output, limit: int | None) -> None:
-    """Show the limit of the data file, or set another one while the broker runs.
+    """Show the limit of the data file, or set another one.
 
-    A set limit holds at once: sends that were refused for a full store succeed again. It holds for later starts too,
-    until popmq serve --max-size names another size than it does now. A limit reserves no disk. A limit below what the
-    store has in use is refused; a lower one does not shrink the file, popmq compact does.
+    The broker goes on meanwhile. A set limit holds at once: sends that were refused for a full store succeed again. It
+    holds for later starts too, until popmq serve --max-size names another size than it does now. A limit reserves no
+    disk. A limit below what the store has in use is refused; a lower one does not shrink the file, popmq compact does.
 
     \b
     Examples:

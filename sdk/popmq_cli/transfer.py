@@ -25,12 +25,12 @@ _PARQUET = ".parquet"
 @click.argument("target", metavar="FILE|-")
 @asks
 def export_(client: popmq.Client, output: Output, topic: str, target: str) -> None:
-    """Write the messages of TOPIC to FILE, or to standard output: JSON lines, or Parquet for a FILE.parquet.
+    """Write the messages of TOPIC to FILE, or to standard output.
 
-    Everything that is stored in the topic's queues when the command begins, queue by queue, whoever has read it; a
-    dead-letter topic is %DLQ%GROUP. Delayed messages and half messages are in no queue yet and not exported, nor are
-    lite topics, leases and offsets (a backup has them). Nothing changes in the broker, so it may be repeated; FILE gets
-    its name when it is whole, and replaces one of that name.
+    JSON lines, or Parquet for a FILE.parquet. Everything that is stored in the topic's queues when the command begins,
+    queue by queue, whoever has read it; a dead-letter topic is %DLQ%GROUP. Delayed messages and half messages are in no
+    queue yet and not exported, nor are lite topics, leases and offsets (a backup has them). Nothing changes in the
+    broker, so it may be repeated; FILE gets its name when it is whole, and replaces one of that name.
 
     \b
     Examples:
@@ -87,13 +87,13 @@ def _created(target: str) -> Iterator[IO[bytes]]:
 @click.option("--from-line", type=click.IntRange(1), default=1, help="Begin with this line (of Parquet: this row).")
 @asks
 def import_(client: popmq.Client, output: Output, topic: str, source: IO[bytes], from_line: int) -> None:
-    """Send the messages of FILE, as `popmq export` writes them, to TOPIC, which must be there.
+    """Send the messages of FILE to TOPIC.
 
-    Message ids, keys, tags, properties, message groups, priorities and times are those of the file; offsets are new,
-    and times of delivery that are over mean at once. Order is kept within a message group. When a line is refused it
-    ends, and says with which --from-line it goes on. Not safe to repeat as a whole: a repeated line is stored again,
-    unless TOPIC compares message ids (popmq topic create --unique-ids 1h); after a broker that did not answer, the last
-    lines may have been stored.
+    FILE is as `popmq export` writes it, and TOPIC must be there. Message ids, keys, tags, properties, message groups,
+    priorities and times are those of the file; offsets are new, and times of delivery that are over mean at once. Order
+    is kept within a message group. When a line is refused it ends, and says with which --from-line it goes on. Not safe
+    to repeat as a whole: a repeated line is stored again, unless TOPIC compares message ids (popmq topic create
+    --unique-ids 1h); after a broker that did not answer, the last lines may have been stored.
 
     \b
     Examples:

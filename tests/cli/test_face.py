@@ -17,6 +17,7 @@ from harness.broker_process import BrokerProcess
 from popmq import errors
 from popmq.testing import Broker
 from popmq_cli import exits
+from popmq_cli.commands import ROWS
 from popmq_cli.commands import popmq as command_line
 from popmq_cli.output import Output
 from popmq_cli.stats import GROUP_COLUMNS
@@ -28,7 +29,10 @@ pytestmark = pytest.mark.process
 
 def commands(group: click.Group, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
     found = []
-    for name, command in group.commands.items():
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
         inner = commands(command, (*path, name)) if isinstance(command, click.Group) else [(*path, name)]
         found += inner
     return found
@@ -51,6 +55,32 @@ def test_every_command_that_asks_knows_json_and_endpoint(run: Cli, path: tuple[s
     text = run(*path, "--help").out
     assert "--json" in text
     assert "--endpoint" in text
+
+
+def test_the_help_lists_each_command_with_the_first_line_of_its_own_help() -> None:
+    for name, row in ROWS.items():
+        command = command_line.get_command(click.Context(command_line), name)
+        assert command is not None
+        assert command.name == name
+        assert command.get_short_help_str(200) == row.help
+
+
+@pytest.mark.parametrize(
+    ("arguments", "spared"),
+    [(["--help"], "grpc google rich popmq asyncio"), (["topic", "list"], "rich popmq._async.client popmq_server")],
+    ids=["help", "topic list"],
+)
+def test_a_command_imports_no_more_than_it_needs(broker: Broker, arguments: list[str], spared: str) -> None:
+    """The start takes most of the time of a command, and imports most of that."""
+    program = f"""import sys
+from popmq_cli.main import main
+try:
+    main()
+except SystemExit:
+    print(sorted(set({spared.split()}) & set(sys.modules)), file=sys.stderr)"""
+    command = [sys.executable, "-c", program, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.stderr == "[]\n"
 
 
 def test_the_help_tells_the_exit_codes(run: Cli) -> None:

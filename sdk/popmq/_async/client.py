@@ -6,7 +6,7 @@ import uuid
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
-from typing import Any, Self, overload
+from typing import TYPE_CHECKING, Any, Self, overload
 
 from popmq import _calls, _send_calls
 from popmq._async.admin import AsyncAdmin
@@ -16,7 +16,6 @@ from popmq._async.heartbeats import Heartbeats
 from popmq._async.inspection import AsyncInspection
 from popmq._async.leases import Leases
 from popmq._async.owners import AsyncOwners
-from popmq._async.pull_consumer import AsyncPullConsumer
 from popmq._async.pulling import AsyncPulling
 from popmq._async.scheduler import Scheduler
 from popmq._async.send_gatherer import SendGatherer
@@ -36,6 +35,9 @@ from popmq.errors import PopMQError
 from popmq.message import Body, Delivery, Message, SendReceipt
 from popmq.stats import ClientStats
 from popmq.topic import Assignment, Session
+
+if TYPE_CHECKING:
+    from popmq._async.pull_consumer import AsyncPullConsumer
 
 #: What names a delivery: itself, or its handle (then the call needs the group, too).
 Handle = Delivery | str

@@ -1,14 +1,14 @@
 """Reading by queue and offset: the calls, and the consumers made of them. See popmq.pull."""
 
+from __future__ import annotations
+
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from popmq import _pull_calls
 from popmq._async.consumer import Parts
-from popmq._async.pull_consumer import AsyncPullConsumer
-from popmq._async.share import EveryQueue, GroupShare, Share
 from popmq._async.wire import Wire
 from popmq._calls import InvisibleTimeResult, all_or_raise, filter_row
 from popmq._guard import OnError, check_on_error
@@ -19,6 +19,11 @@ from popmq.message import Delivery
 from popmq.process_queue import FlowControl
 from popmq.pull import Pulled, QueueLocks, Strategy
 from popmq.topic import Start
+
+if TYPE_CHECKING:
+    # Its modules take as long to import as all others: a client that pulls nothing does without them.
+    from popmq._async.pull_consumer import AsyncPullConsumer
+    from popmq._async.share import Share
 
 
 class AsyncPulling:
@@ -134,6 +139,8 @@ class AsyncPulling:
         after so many seconds without a message, counted from when the broker knows how the last one ended, once the
         broker says that there is nothing more.
         """
+        from popmq._async.share import GroupShare
+
         self._refuse_second(topic, group, queues)
         check_strategy(strategy)
         options = PullOptions(
@@ -187,10 +194,14 @@ class AsyncPulling:
             on_error,
             seconds_or_none(until_idle, "until_idle"),
         )
+        from popmq._async.share import EveryQueue
+
         file = None if offsets is None else Path(offsets)
         return self._pulling(options, EveryQueue(self._wire, options, file))
 
     def _pulling(self, options: PullOptions, share: Share) -> AsyncPullConsumer:
+        from popmq._async.pull_consumer import AsyncPullConsumer
+
         check_on_error(options.on_error)
         consumer = AsyncPullConsumer(self._parts, options, share)
         self._pull_consumers.add(consumer)

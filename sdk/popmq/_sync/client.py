@@ -7,7 +7,7 @@ import uuid
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
-from typing import Any, Self, overload
+from typing import TYPE_CHECKING, Any, Self, overload
 
 from popmq import _calls, _send_calls
 from popmq._calls import InvisibleTimeResult, all_or_raise
@@ -22,7 +22,6 @@ from popmq._sync.heartbeats import Heartbeats
 from popmq._sync.inspection import Inspection
 from popmq._sync.leases import Leases
 from popmq._sync.owners import Owners
-from popmq._sync.pull_consumer import PullConsumer
 from popmq._sync.pulling import Pulling
 from popmq._sync.scheduler import Scheduler
 from popmq._sync.send_gatherer import SendGatherer
@@ -37,6 +36,9 @@ from popmq.errors import PopMQError
 from popmq.message import Body, Delivery, Message, SendReceipt
 from popmq.stats import ClientStats
 from popmq.topic import Assignment, Session
+
+if TYPE_CHECKING:
+    from popmq._sync.pull_consumer import PullConsumer
 
 #: What names a delivery: itself, or its handle (then the call needs the group, too).
 Handle = Delivery | str

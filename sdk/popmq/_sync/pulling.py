@@ -1,10 +1,12 @@
 # Written by sdk/twin.py from popmq/_async/pulling.py: change that one.
 """Reading by queue and offset: the calls, and the consumers made of them. See popmq.pull."""
 
+from __future__ import annotations
+
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from popmq import _pull_calls
 from popmq._calls import InvisibleTimeResult, all_or_raise, filter_row
@@ -12,14 +14,17 @@ from popmq._guard import OnError, check_on_error
 from popmq._pull_calls import PULL_MESSAGES
 from popmq._pull_options import PullOptions, check_strategy
 from popmq._sync.consumer import Parts
-from popmq._sync.pull_consumer import PullConsumer
-from popmq._sync.share import EveryQueue, GroupShare, Share
 from popmq._sync.wire import Wire
 from popmq.duration import Duration, seconds_of, seconds_or_none
 from popmq.message import Delivery
 from popmq.process_queue import FlowControl
 from popmq.pull import Pulled, QueueLocks, Strategy
 from popmq.topic import Start
+
+if TYPE_CHECKING:
+    # Its modules take as long to import as all others: a client that pulls nothing does without them.
+    from popmq._sync.pull_consumer import PullConsumer
+    from popmq._sync.share import Share
 
 
 class Pulling:
@@ -135,6 +140,8 @@ class Pulling:
         after so many seconds without a message, counted from when the broker knows how the last one ended, once the
         broker says that there is nothing more.
         """
+        from popmq._sync.share import GroupShare
+
         self._refuse_second(topic, group, queues)
         check_strategy(strategy)
         options = PullOptions(
@@ -188,10 +195,14 @@ class Pulling:
             on_error,
             seconds_or_none(until_idle, "until_idle"),
         )
+        from popmq._sync.share import EveryQueue
+
         file = None if offsets is None else Path(offsets)
         return self._pulling(options, EveryQueue(self._wire, options, file))
 
     def _pulling(self, options: PullOptions, share: Share) -> PullConsumer:
+        from popmq._sync.pull_consumer import PullConsumer
+
         check_on_error(options.on_error)
         consumer = PullConsumer(self._parts, options, share)
         self._pull_consumers.add(consumer)

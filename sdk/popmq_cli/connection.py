@@ -1,0 +1,28 @@
+"""The options that say how to reach the broker. Without the SDK, which `popmq --help` has no use for."""
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+DEFAULT_ENDPOINT = "127.0.0.1:8081"
+
+_CONNECTION = (
+    click.option(
+        "--endpoint", metavar="HOST:PORT", help=f"The broker.  [env: POPMQ_ENDPOINT; default: {DEFAULT_ENDPOINT}]"
+    ),
+    click.option("--tls", is_flag=True, default=None, help="With TLS.  [env: POPMQ_TLS=1]"),
+    click.option("--tls-ca", metavar="FILE", help="With TLS, trusting this certificate (PEM).  [env: POPMQ_TLS_CA]"),
+    click.option("--access-key", metavar="NAME", help="Call with this key.  [env: POPMQ_ACCESS_KEY]"),
+    # A secret among the arguments would show in the list of processes and in the shell's history.
+    click.option("--secret-file", metavar="FILE", help="Its secret.  [env: POPMQ_SECRET, POPMQ_SECRET_FILE]"),
+)
+#: The parameters of these options.
+CONNECTION = ("endpoint", "tls", "tls_ca", "access_key", "secret_file")
+
+
+def connection_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """How to reach the broker: options of `popmq` itself and of each command."""
+    for option in reversed(_CONNECTION):
+        function = option(function)
+    return function
