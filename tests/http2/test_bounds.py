@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -251,3 +252,16 @@ async def test_a_large_answer_does_not_hold_up_a_small_one(connect: Connect) -> 
     assert await client.status(3) == "0"  # the first one waits for its own window
     client.send(WINDOW_UPDATE, 0, 1, U32.pack(1 << 20))
     assert await client.status(1) == "0"
+
+
+async def test_an_answer_does_not_wait_for_the_acknowledgement_of_an_earlier_one(serve: Serve) -> None:
+    """Without TCP_NODELAY it waits up to 40 ms for the client's delayed ACK, when a frame left shortly before."""
+    server, port = await serve()
+    client = await FrameClient.connect(port)
+    await client.greet()
+    await client.alive()
+    (connection,) = server._connections
+    assert connection._transport is not None
+    accepted = connection._transport.get_extra_info("socket")
+    assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+    client.close()
