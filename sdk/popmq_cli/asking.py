@@ -85,9 +85,8 @@ MOMENT = Moment()
 LATER = Moment(ahead=True)
 
 
-def connect(given: dict[str, Any], timeout: float | None) -> popmq.Client:
-    """A client by the options of the command, then of `popmq`, then the environment. Raises PopMQError."""
-    shared: dict[str, Any] = click.get_current_context().obj or {}
+def connect(given: dict[str, Any], shared: dict[str, Any], timeout: float | None) -> popmq.Client:
+    """A client by the options of the command, then those of `popmq`, then the environment. Raises PopMQError."""
 
     def value(name: str) -> Any:
         return given[name] or shared.get(name) or os.environ.get(f"POPMQ_{name.upper()}")
@@ -132,7 +131,7 @@ def asks(function: Callable[..., Any]) -> Callable[..., Any]:
         output = Output(as_json or shared.get("as_json", False))
         given = {name: arguments.pop(name) for name in CONNECTION}
         try:
-            with connect(given, timeout) as client:
+            with connect(given, shared, timeout) as client:
                 function(client=client, output=output, **arguments)
         except errors.PopMQError as error:
             output.error(error)

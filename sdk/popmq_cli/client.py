@@ -4,6 +4,7 @@ import click
 
 import popmq
 from popmq_cli.asking import asks
+from popmq_cli.completing import topics
 from popmq_cli.output import Output
 
 
@@ -27,7 +28,7 @@ def stack(client: popmq.Client, output: Output, client_id: str) -> None:
 
 @client.command()
 @click.argument("client_id")
-@click.argument("topic")
+@click.argument("topic", shell_complete=topics)
 @click.option("--queue", default=0, show_default=True, help="The queue of the message.")
 @click.option("--offset", required=True, type=int, help="Its offset there; `popmq message` finds it.")
 @asks

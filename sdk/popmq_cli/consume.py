@@ -8,6 +8,7 @@ import click
 
 import popmq
 from popmq_cli.asking import DURATION, asks, filter_options
+from popmq_cli.completing import groups, topics
 from popmq_cli.output import Output, show_body, text_of
 
 #: Bytes at the end of a program's standard error that become the reason of its failure.
@@ -15,8 +16,8 @@ REASON_BYTES = 1024
 
 
 @click.command()
-@click.argument("topic")
-@click.argument("group")
+@click.argument("topic", shell_complete=topics)
+@click.argument("group", shell_complete=groups)
 @click.option(
     "--exec", "program", metavar="CMD", help="Run this shell command for each message: its body is the input."
 )

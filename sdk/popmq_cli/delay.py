@@ -7,6 +7,7 @@ import click
 
 import popmq
 from popmq_cli.asking import LATER, asks
+from popmq_cli.completing import topics
 from popmq_cli.moments import moment
 from popmq_cli.output import Output, Row, seconds
 
@@ -14,7 +15,7 @@ COLUMNS = ["TOPIC", "MESSAGE", "DUE", "IN#", "STORED", "RECALL HANDLE"]
 
 
 @click.command()
-@click.argument("topic", default="")
+@click.argument("topic", default="", shell_complete=topics)
 @click.option("--until", type=LATER, metavar="TIME", help="Only what is due before: 2026-01-31T12:00, 10m.")
 @click.option("--max", "most", type=click.IntRange(1, 4096), default=100, show_default=True, help="Show so many.")
 @asks
@@ -36,7 +37,7 @@ def delayed(client: popmq.Client, output: Output, topic: str, until: datetime | 
 
 
 @click.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=topics)
 @click.argument("handles", nargs=-1, required=True)
 @asks
 def recall(client: popmq.Client, output: Output, topic: str, handles: tuple[str, ...]) -> None:

@@ -4,6 +4,7 @@ import click
 
 import popmq
 from popmq_cli.asking import asks, sure
+from popmq_cli.completing import groups
 from popmq_cli.moments import moment
 from popmq_cli.output import Output, text_of
 
@@ -35,7 +36,7 @@ def list_(client: popmq.Client, output: Output) -> None:
 
 
 @dlq.command()
-@click.argument("group")
+@click.argument("group", shell_complete=groups)
 @click.option("--offset", type=click.IntRange(0), default=0, show_default=True, help="Begin at this dead letter.")
 @click.option("--max", "most", type=click.IntRange(1, 4096), default=20, show_default=True, help="Show so many.")
 @asks
@@ -65,7 +66,7 @@ def show(client: popmq.Client, output: Output, group: str, offset: int, most: in
 
 
 @dlq.command()
-@click.argument("group")
+@click.argument("group", shell_complete=groups)
 @click.option("--offset", "offsets", type=int, multiple=True, help="Only this dead letter; as often as needed.")
 @click.option("--id", "message_ids", multiple=True, help="Only this message; as often as needed.")
 @click.option("--topic", default="", help="Only those that came from this topic.")

@@ -8,6 +8,7 @@ import click
 
 import popmq
 from popmq_cli.asking import DURATION, asks, by_topic, sure
+from popmq_cli.completing import groups
 from popmq_cli.moments import moment, moment_of
 from popmq_cli.output import Output, Row, seconds
 
@@ -85,7 +86,7 @@ def create(client: popmq.Client, output: Output, name: str, **given: Any) -> Non
 
 
 @group.command()
-@click.argument("name")
+@click.argument("name", shell_complete=groups)
 @settings
 @asks
 def update(client: popmq.Client, output: Output, name: str, **given: Any) -> None:
@@ -120,7 +121,7 @@ def list_(client: popmq.Client, output: Output) -> None:
 
 
 @group.command()
-@click.argument("name")
+@click.argument("name", shell_complete=groups)
 @asks
 def describe(client: popmq.Client, output: Output, name: str) -> None:
     """One group: settings, how it reads each topic, and what it has to do there.
@@ -143,7 +144,7 @@ def describe(client: popmq.Client, output: Output, name: str) -> None:
 
 
 @group.command()
-@click.argument("name")
+@click.argument("name", shell_complete=groups)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @asks
 def delete(client: popmq.Client, output: Output, name: str, yes: bool) -> None:

@@ -7,6 +7,7 @@ import click
 
 import popmq
 from popmq_cli.asking import MOMENT, asks, filter_options
+from popmq_cli.completing import groups, topics
 from popmq_cli.moments import moment
 from popmq_cli.output import Output, Row, heading, show_body
 
@@ -14,7 +15,7 @@ SESSION_COLUMNS = ["CLIENT", "GROUP", "TOPICS", "IN FLIGHT#", "LAST SEEN"]
 
 
 @click.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=topics)
 @click.option("--id", "message_id", default="", help="The message id.")
 @click.option("--key", default="", help="One of its keys.")
 @click.option("--max", "most", type=click.IntRange(1, 4096), default=32, show_default=True, help="Show so many.")
@@ -51,8 +52,8 @@ def message(
 
 
 @click.command()
-@click.argument("topic")
-@click.argument("group")
+@click.argument("topic", shell_complete=topics)
+@click.argument("group", shell_complete=groups)
 @click.option("--max", "most", type=click.IntRange(1, 4096), default=32, show_default=True, help="Show so many.")
 @filter_options
 @asks
@@ -73,7 +74,7 @@ def peek(
 
 
 @click.command()
-@click.argument("group", default="")
+@click.argument("group", default="", shell_complete=groups)
 @asks
 def sessions(client: popmq.Client, output: Output, group: str) -> None:
     """Clients that read for GROUP, or for any.

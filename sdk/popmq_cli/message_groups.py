@@ -4,6 +4,7 @@ import click
 
 import popmq
 from popmq_cli.asking import asks
+from popmq_cli.completing import groups, topics
 from popmq_cli.output import Output, Row, counted
 
 COLUMNS = ["MESSAGE GROUP", "WAITING#", "LEASED#", "STATE", "REASON"]
@@ -18,8 +19,8 @@ def message_groups() -> None:
 
 
 @message_groups.command("list")
-@click.argument("topic")
-@click.argument("group")
+@click.argument("topic", shell_complete=topics)
+@click.argument("group", shell_complete=groups)
 @click.option("--stopped", is_flag=True, help="Only those that a failure stopped.")
 @click.option("--max", "most", type=click.IntRange(1, 4096), default=100, show_default=True, help="Show so many.")
 @asks
@@ -39,8 +40,8 @@ def list_(client: popmq.Client, output: Output, topic: str, group: str, stopped:
 
 
 @message_groups.command()
-@click.argument("topic")
-@click.argument("group")
+@click.argument("topic", shell_complete=topics)
+@click.argument("group", shell_complete=groups)
 @click.argument("message_group")
 @click.option("--dead-letter", is_flag=True, help="Its head goes to the dead-letter topic, else it is tried anew.")
 @asks

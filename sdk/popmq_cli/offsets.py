@@ -6,6 +6,7 @@ import click
 
 import popmq
 from popmq_cli.asking import MOMENT, asks, sure
+from popmq_cli.completing import groups, topics
 from popmq_cli.group import SUBSCRIPTION_COLUMNS, start_of, subscription_row
 from popmq_cli.moments import moment
 from popmq_cli.output import Output, Row, size
@@ -19,8 +20,8 @@ def offsets() -> None:
 
 
 @offsets.command()
-@click.argument("topic")
-@click.argument("group", default="")
+@click.argument("topic", shell_complete=topics)
+@click.argument("group", default="", shell_complete=groups)
 @click.option(
     "--at",
     type=MOMENT,
@@ -47,8 +48,8 @@ def show(client: popmq.Client, output: Output, topic: str, group: str, at: datet
 
 
 @offsets.command()
-@click.argument("topic")
-@click.argument("group")
+@click.argument("topic", shell_complete=topics)
+@click.argument("group", shell_complete=groups)
 @click.option("--to", help='"earliest", "latest", or a time: 2026-01-31T12:00, 1h (ago).')
 @click.option("--queue", "queues", multiple=True, metavar="QUEUE=OFFSET", help="Only this queue; as often as needed.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
@@ -75,9 +76,9 @@ def reset(
 
 
 @offsets.command()
-@click.argument("topic")
-@click.argument("from_group", metavar="FROM")
-@click.argument("group")
+@click.argument("topic", shell_complete=topics)
+@click.argument("from_group", metavar="FROM", shell_complete=groups)
+@click.argument("group", shell_complete=groups)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @asks
 def clone(client: popmq.Client, output: Output, topic: str, from_group: str, group: str, yes: bool) -> None:
@@ -93,8 +94,8 @@ def clone(client: popmq.Client, output: Output, topic: str, from_group: str, gro
 
 
 @click.command()
-@click.argument("topic")
-@click.argument("group")
+@click.argument("topic", shell_complete=topics)
+@click.argument("group", shell_complete=groups)
 @click.argument("mode", type=click.Choice(["POP", "PULL"], case_sensitive=False), required=False)
 @click.option("--share-number", type=click.IntRange(0), default=0, help="For this topic; 0: the group's.")
 @click.option("--start", help='Where a new group begins: "earliest", "latest", or a time: 2026-01-31T12:00, 1h (ago).')

@@ -4,6 +4,7 @@ import click
 
 import popmq
 from popmq_cli.asking import asks, sure
+from popmq_cli.completing import groups
 from popmq_cli.moments import moment
 from popmq_cli.output import Output, counted
 
@@ -19,7 +20,7 @@ def owners() -> None:
 
 
 @owners.command("list")
-@click.argument("group", default="")
+@click.argument("group", default="", shell_complete=groups)
 @asks
 def list_(client: popmq.Client, output: Output, group: str) -> None:
     """Owners of GROUP, or of all groups.
@@ -36,7 +37,7 @@ def list_(client: popmq.Client, output: Output, group: str) -> None:
 
 
 @owners.command()
-@click.argument("group")
+@click.argument("group", shell_complete=groups)
 @click.argument("owner")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @asks

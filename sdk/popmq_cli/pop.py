@@ -7,6 +7,7 @@ import click
 
 import popmq
 from popmq_cli.asking import DURATION, asks, filter_options
+from popmq_cli.completing import groups, topics
 from popmq_cli.moments import moment
 from popmq_cli.output import Output, heading, show_body
 
@@ -15,8 +16,8 @@ BATCH = 256
 
 
 @click.command()
-@click.argument("topic")
-@click.argument("group")
+@click.argument("topic", shell_complete=topics)
+@click.argument("group", shell_complete=groups)
 @click.option("--max", "most", type=click.IntRange(1), default=1, show_default=True, help="Messages at most.")
 @click.option("--wait", type=DURATION, default=0.0, metavar="DURATION", help="Wait so long when there are none; ≤ 60s.")
 @click.option("--invisible", type=DURATION, metavar="DURATION", help="Length of the lease.  [default: the group's]")

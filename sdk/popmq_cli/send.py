@@ -12,6 +12,7 @@ import click
 
 import popmq
 from popmq_cli.asking import DURATION, LATER, asks
+from popmq_cli.completing import topics
 from popmq_cli.output import Output, counted
 
 #: Messages a request: large enough for one fsync to carry many, small enough for the progress to move.
@@ -19,7 +20,7 @@ BATCH = 500
 
 
 @click.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=topics)
 @click.argument("messages", nargs=-1)
 @click.option("--file", "source", type=click.File("rb"), help="Send its lines; - or no message: standard input.")
 @click.option("--whole", is_flag=True, help="The file is one message, not one a line.")

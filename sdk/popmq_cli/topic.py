@@ -8,6 +8,7 @@ import click
 
 import popmq
 from popmq_cli.asking import DURATION, SIZE, asks, sure
+from popmq_cli.completing import topics
 from popmq_cli.moments import moment
 from popmq_cli.output import Output, Row, counted, seconds, size
 
@@ -78,7 +79,7 @@ def create(client: popmq.Client, output: Output, name: str, kind: Any, queues: i
 
 
 @topic.command()
-@click.argument("name")
+@click.argument("name", shell_complete=topics)
 @click.option("--queues", type=QUEUES, metavar="N", help="Upwards only, and not of FIFO topics.")
 @settings
 @asks
@@ -113,7 +114,7 @@ def list_(client: popmq.Client, output: Output, with_dead_letters: bool) -> None
 
 
 @topic.command()
-@click.argument("name")
+@click.argument("name", shell_complete=topics)
 @asks
 def describe(client: popmq.Client, output: Output, name: str) -> None:
     """One topic: settings, queues, and who reads it.
@@ -137,7 +138,7 @@ def describe(client: popmq.Client, output: Output, name: str) -> None:
 
 
 @topic.command()
-@click.argument("name")
+@click.argument("name", shell_complete=topics)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @asks
 def delete(client: popmq.Client, output: Output, name: str, yes: bool) -> None:
@@ -154,7 +155,7 @@ def delete(client: popmq.Client, output: Output, name: str, yes: bool) -> None:
 
 
 @topic.command()
-@click.argument("name")
+@click.argument("name", shell_complete=topics)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @asks
 def purge(client: popmq.Client, output: Output, name: str, yes: bool) -> None:

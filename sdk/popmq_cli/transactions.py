@@ -5,6 +5,7 @@ import click
 import popmq
 from popmq.transaction import Resolution
 from popmq_cli.asking import asks, sure
+from popmq_cli.completing import topics
 from popmq_cli.dlq import show_redriven
 from popmq_cli.moments import moment
 from popmq_cli.output import Output, Row
@@ -23,7 +24,7 @@ def transactions() -> None:
 
 
 @transactions.command("list")
-@click.argument("topic", default="")
+@click.argument("topic", default="", shell_complete=topics)
 @click.option("--max", "most", type=click.IntRange(1, 4096), default=100, show_default=True, help="Show so many.")
 @asks
 def list_(client: popmq.Client, output: Output, topic: str, most: int) -> None:

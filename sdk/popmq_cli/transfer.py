@@ -12,6 +12,7 @@ import click
 import popmq
 from popmq_cli import rows
 from popmq_cli.asking import asks
+from popmq_cli.completing import topics
 from popmq_cli.output import Output, counted
 from popmq_cli.send import progress
 
@@ -21,7 +22,7 @@ _PARQUET = ".parquet"
 
 
 @click.command(name="export")
-@click.argument("topic")
+@click.argument("topic", shell_complete=topics)
 @click.argument("target", metavar="FILE|-")
 @asks
 def export_(client: popmq.Client, output: Output, topic: str, target: str) -> None:
@@ -82,7 +83,7 @@ def _created(target: str) -> Iterator[IO[bytes]]:
 
 
 @click.command(name="import")
-@click.argument("topic")
+@click.argument("topic", shell_complete=topics)
 @click.argument("source", type=click.File("rb"), metavar="FILE|-")
 @click.option("--from-line", type=click.IntRange(1), default=1, help="Begin with this line (of Parquet: this row).")
 @asks

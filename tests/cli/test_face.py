@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 import pytest
+from click.shell_completion import ShellComplete
 
 import popmq
 from harness.broker_process import BrokerProcess
@@ -81,6 +82,22 @@ except SystemExit:
     command = [sys.executable, "-c", program, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.stderr == "[]\n"
+
+
+def completed(*words: str) -> list[str]:
+    *before, last = words
+    completing = ShellComplete(command_line, {}, "popmq", "_POPMQ_COMPLETE")
+    return [item.value for item in completing.get_completions(list(before), last)]
+
+
+def test_a_shell_completes_commands_topics_and_groups(client: popmq.Client, broker: Broker) -> None:
+    client.create_topic("outbox")
+    assert completed("top") == ["topic"]
+    assert completed("peek", "o") == ["orders", "outbox"]
+    assert completed("peek", "orders", "") == ["billing"]
+    assert completed("topic", "describe", "or") == ["orders"]
+    assert completed("--endpoint", "127.0.0.1:1", "peek", "o") == []
+    assert completed("--endpoint", "127.0.0.1:1", "peek", "--endpoint", broker.endpoint, "or") == ["orders"]
 
 
 def test_the_help_tells_the_exit_codes(run: Cli) -> None:
