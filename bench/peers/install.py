@@ -60,7 +60,7 @@ def loadgen() -> Path:
     contracts = max(path.stat().st_mtime for path in (ROOT / "proto").rglob("*.proto"))
     stubs = folder / "stubs" / "popmqv1" / "popmq.pb.go"
     if not stubs.exists() or stubs.stat().st_mtime < contracts:
-        run(["./generate.sh"], folder, {"PYTHON": sys.executable, "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"})
+        run([folder / "generate.sh"], folder, {"PYTHON": sys.executable})
     run(["go", "build", "-o", program, "."], folder)
     return program
 

@@ -60,6 +60,8 @@ _ENDED_MAX = 1_000
 #: Header blocks in the cache, and their maximum size.
 _BLOCKS_MAX, _BLOCK_BYTES = 128, 1024
 _PRIORITY_BYTES = 5
+#: To decode this many headers costs us about as much as to answer a PING.
+_HEADERS_PER_POINT = 4
 
 
 class Streams:
@@ -197,6 +199,8 @@ class Streams:
             raise ConnectionFault(COMPRESSION_ERROR, str(error)) from None
         except TooManyHeaders:
             raise ConnectionFault(ENHANCE_YOUR_CALM, "the headers of a request are too large") from None
+        if len(pairs) > self._limits.free_headers:
+            self._budget.spend("many headers", (len(pairs) - self._limits.free_headers) // _HEADERS_PER_POINT)
         if version != self._decoder.version:
             self._heads.clear()
         return pairs

@@ -19,6 +19,7 @@ ENDS = {
     "made_to_reset": 10_001,
     "continuations": 17,
     "hpack_bomb": 2,
+    "header_flood": 286,
     "pings": 10_001,
     "empty_settings": 10_001,
     "full_settings": 1_100,
@@ -28,7 +29,7 @@ ENDS = {
     "byte_windows": 10_020,
 }
 #: Attacks that are calls like any other: nothing ends them, and nothing of them is kept.
-GO_ON = {"header_flood": 100, "no_windows": 2_000}
+GO_ON = {"no_windows": 2_000}
 #: Answers that a client does not take, and all that a connection may then hold: these and its calls.
 UNSENT_BYTES, HELD_BYTES = 8 * MIB, 16 * MIB
 
