@@ -37,6 +37,9 @@ class Clock(Protocol):
     def wall_ms(self) -> int:
         """The machine's clock, for delivery times given as wall time, and for certificates; for nothing else."""
 
+    def seconds_to(self, due_ms: int) -> float | None:
+        """How long to wait for `due_ms`, at least 0; None: no wait helps, `moved` is called when the time comes."""
+
     def subscribe(self, moved: Callable[[], None]) -> Callable[[], None]:
         """Calls `moved` when time jumps (a fake clock only); returns a function that unsubscribes."""
 
@@ -65,6 +68,9 @@ class SystemClock:
 
     def wall_ms(self) -> int:
         return int(self._wall() * 1000)
+
+    def seconds_to(self, due_ms: int) -> float | None:
+        return max(0.0, (due_ms - self.now_ms()) / 1000)
 
     def subscribe(self, moved: Callable[[], None]) -> Callable[[], None]:
         return lambda: None
@@ -96,6 +102,9 @@ class FakeClock:
         """Sets the machine's clock, forward or (ms < 0) back. Subscribers are not called, as with a real clock."""
         self._wall_ahead_ms += ms
 
+    def seconds_to(self, due_ms: int) -> float | None:
+        return 0.0 if due_ms <= self._now_ms else None
+
     def subscribe(self, moved: Callable[[], None]) -> Callable[[], None]:
         self._moved.append(moved)
         return lambda: self._moved.remove(moved) if moved in self._moved else None
@@ -115,14 +124,9 @@ def stopwatch() -> float:
 
 
 def wait_until(event: threading.Condition, clock: Clock, due_ms: int | None, idle_s: float) -> None:
-    """Waits on `event` (held by the caller) until notified, or until `due_ms` on a real clock, at most `idle_s`."""
-    if due_ms is None:
-        event.wait(idle_s)
-    elif isinstance(clock, FakeClock):
-        if due_ms > clock.now_ms():
-            event.wait(idle_s)
-    else:
-        event.wait(min(idle_s, max(0.0, (due_ms - clock.now_ms()) / 1000)))
+    """Waits on `event` (held by the caller) until notified, or until `due_ms`, at most `idle_s`."""
+    seconds = None if due_ms is None else clock.seconds_to(due_ms)
+    event.wait(idle_s if seconds is None else min(idle_s, seconds))
 
 
 async def pause(seconds: float) -> None:

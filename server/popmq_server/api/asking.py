@@ -41,7 +41,7 @@ class AskingService:
         topic = requests.topic_name(request.topic)
         offset = check_range(request.offset, "offset", 0, requests.INT64_MAX)
         page = await self._engine.ask(queries.Browse(topic, request.queue, offset, 1, requests.POP_BYTES))
-        if not page.rows or page.rows[0][3] != offset:
+        if [at for _, _, _, at, _ in page.rows] != [offset]:
             raise Refused(
                 "MESSAGE_NOT_FOUND",
                 f"queue {request.queue} of topic {topic!r} has no message at offset {offset}",

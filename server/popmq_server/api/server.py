@@ -70,11 +70,6 @@ Method = Callable[[bytes], Awaitable[Message | bytes]]
 StreamMethod = Callable[[AsyncIterator[bytes]], AsyncGenerator[Message, None]]
 
 
-async def _unserved(raw: Any) -> Any:
-    """Answers calls that are not implemented."""
-    raise Refused("UNSUPPORTED", "this call is not served yet")
-
-
 class Server:
     """A bound port with both services, health and reflection over one engine.
 
@@ -130,10 +125,10 @@ class Server:
         )
 
     def _add(self, name: str, parts: tuple[Any, ...]) -> None:
-        """Registers the methods of a service, each from the part that implements it; others answer UNSUPPORTED."""
+        """Registers the methods of a service, each from the part that implements it."""
         handlers: dict[str, Any] = {}
         for method in pb.DESCRIPTOR.services_by_name[name].methods:
-            call: Any = next((getattr(part, method.name) for part in parts if hasattr(part, method.name)), _unserved)
+            call: Any = next(getattr(part, method.name) for part in parts if hasattr(part, method.name))
             if method.client_streaming:
                 handlers[method.name] = grpc.stream_stream_rpc_method_handler(self._stream(method.name, call))
             elif method.server_streaming:

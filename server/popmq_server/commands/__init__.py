@@ -34,10 +34,13 @@ from popmq_server.commands.messages import (
     Place,
     Pop,
     Popped,
+    PoppedRow,
     PopToken,
     Position,
+    ReadRow,
     Send,
     Sent,
+    bytes_of,
 )
 from popmq_server.commands.ordering import ResumeMessageGroup
 from popmq_server.commands.owners import AckUpTo, AttachOwner, Available, ReleaseOwner, RenewOwner
@@ -101,12 +104,14 @@ __all__ = [
     "Pop",
     "PopToken",
     "Popped",
+    "PoppedRow",
     "Position",
     "Pull",
     "Pulled",
     "PurgeTopic",
     "Query",
     "QueryOffsets",
+    "ReadRow",
     "Recall",
     "Redrive",
     "Redriven",
@@ -135,6 +140,7 @@ __all__ = [
     "UpdateOffsets",
     "UpdateTopic",
     "Why",
+    "bytes_of",
     "needs_room",
 ]
 

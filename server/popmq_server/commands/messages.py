@@ -1,6 +1,7 @@
 """Commands on messages: Send, Pop, Ack, ChangeInvisibleTime."""
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from popmq_server.errors import Refused
 from popmq_server.model.message import Handle, Outgoing
@@ -101,10 +102,21 @@ class Pop(NamedTuple):
     lite: tuple[str, ...] | None = None
 
 
+#: (message bytes, stored ms, queue, offset, attempt): plain tuples, since a Pop or Pull makes thousands of them.
+ReadRow = tuple[bytes, int, int, int, int]
+#: The same, and its member in the CheckPoint.
+PoppedRow = tuple[bytes, int, int, int, int, int]
+
+
+def bytes_of(rows: Sequence[tuple[Any, ...]]) -> int:
+    """Message bytes of rows, whose first field has them."""
+    return sum([len(row[0]) for row in rows])
+
+
 class Popped(NamedTuple):
     """What a Pop leased; empty `rows` lease nothing.
 
-    `rows`: (message bytes, stored ms, queue, offset, attempt, member); a handle consists of (ck_id, member, nonce).
+    `rows`: PoppedRow each; a handle consists of (ck_id, member, nonce).
     `rest`: messages left in the visited queues. `replay`: the answer to a known attempt id or token.
     `sealed`: with a token (messages sealed at first, end, stolen, lost). `again`: nothing was found yet, but the search
     is not complete: ask again at once. `refusal`: why nothing was leased although there are messages, once the Pop
@@ -112,7 +124,7 @@ class Popped(NamedTuple):
     topics, each with its own CheckPoint and rows; `rows` are then those of all parts.
     """
 
-    rows: list[tuple[bytes, int, int, int, int, int]]
+    rows: list[PoppedRow]
     ck_id: int
     nonce: int
     popped_ms: int
@@ -130,6 +142,11 @@ class Popped(NamedTuple):
     def leases(self) -> tuple["Popped", ...]:
         """The parts of the answer, one for each CheckPoint; handles are made from these."""
         return self.parts or (self,)
+
+    @property
+    def handles(self) -> list[Handle]:
+        """The handles of all rows, in their order."""
+        return [Handle(leased.ck_id, member, leased.nonce) for leased in self.leases for *_, member in leased.rows]
 
 
 class Acked(NamedTuple):

@@ -6,6 +6,7 @@ of queue 0.
 
 from typing import NamedTuple
 
+from popmq_server.commands.messages import ReadRow
 from popmq_server.errors import Refused
 
 
@@ -30,13 +31,13 @@ class Pull(NamedTuple):
 class Pulled(NamedTuple):
     """What a Pull found: `status` is a name of popmq.v1.PullStatus.
 
-    `rows`: (message bytes, stored ms, queue, offset, attempt). `next_offset`: behind everything examined. `more`: the
+    `rows`: ReadRow each. `next_offset`: behind everything examined. `more`: the
     queue has messages behind it. `acked`: messages that `commit_offset` moved past. `left`: entries of a retry topic
     are left below it: finish them with UpdateOffsets.
     """
 
     status: str
-    rows: list[tuple[bytes, int, int, int, int]]
+    rows: list[ReadRow]
     next_offset: int
     min_offset: int
     max_offset: int

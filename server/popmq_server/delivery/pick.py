@@ -13,7 +13,7 @@ found nothing runs again behind the other waiting commands (I.18).
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from popmq_server.commands import Position
+from popmq_server.commands import PoppedRow, Position
 from popmq_server.delivery import deadletter, invalidated
 from popmq_server.filters.filter import EVERYTHING, Filter
 from popmq_server.model.checkpoint import Run
@@ -80,7 +80,7 @@ class Pick:
         self.messages_max = messages_max
         self.bytes_left = bytes_max
         self.log = Log(tx.kv)
-        self.rows: list[tuple[bytes, int, int, int, int, int]] = []
+        self.rows: list[PoppedRow] = []
         self.runs: list[Run] = []
         self.chunks: list[tuple[int, int]] = []
         self.poff: dict[int, int] = {}

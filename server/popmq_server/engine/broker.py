@@ -45,7 +45,6 @@ from popmq_server.engine.producers import Producers, Stream
 from popmq_server.engine.waiters import Key, Waiters
 from popmq_server.errors import Later, Refused
 from popmq_server.lite import lite_pop
-from popmq_server.model.message import Handle
 from popmq_server.model.records import Subscription
 from popmq_server.options import Options, Unnamed
 from popmq_server.storage.lmdb import Store
@@ -393,9 +392,5 @@ def _waited(popped: Popped, now_ms: int) -> Popped:
 
 def give_back(command: Pop, popped: Popped) -> ChangeInvisibleTime:
     """The command that undoes a Pop whose caller has left."""
-    changes = tuple(
-        Change(Handle(leased.ck_id, row[5], leased.nonce), "release", 0, True, "the caller went away")
-        for leased in popped.leases
-        for row in leased.rows
-    )
+    changes = tuple(Change(handle, "release", 0, True, "the caller went away") for handle in popped.handles)
     return ChangeInvisibleTime(command.group, changes)

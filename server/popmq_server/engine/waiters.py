@@ -19,7 +19,7 @@ import heapq
 import itertools
 from collections import OrderedDict
 
-from popmq_server.clock import Clock, FakeClock
+from popmq_server.clock import Clock
 from popmq_server.errors import Refused
 from popmq_server.state.lite_watch import topic_of
 
@@ -207,12 +207,12 @@ class Waiters:
         self._set_timer()
 
     def _set_timer(self) -> None:
-        """Sets one timer for the earliest deadline; a fake clock calls `tick` itself."""
+        """Sets one timer for the earliest deadline, unless the clock calls `tick` itself."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._deadlines and not isinstance(self._clock, FakeClock):
-            delay_s = max(0, self._deadlines[0][0] - self._clock.now_ms()) / 1000
+        delay_s = self._clock.seconds_to(self._deadlines[0][0]) if self._deadlines else None
+        if delay_s is not None:
             self._timer = asyncio.get_running_loop().call_later(delay_s, self.tick)
 
     def close(self) -> None:

@@ -29,7 +29,6 @@ KIND_NAMES = ("normal", "retry", "fifo", "backoff")
 #: Flag stored with the kind: the lease is bound to its client's session.
 SESSION = 0x80
 
-MEMBERS_MAX = 4096
 #: Cached texts of recently used CheckPoints: some 1 MiB.
 TEXTS_MAX = 8192
 

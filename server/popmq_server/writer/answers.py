@@ -11,6 +11,7 @@ therefore need no special case. It runs before the other commands of its lane.
 from typing import Any, Final
 
 from popmq_server.commands import LookedUp, LookUp, Peek, Peeked, Pop, Popped, Pull, Pulled, Query
+from popmq_server.commands import bytes_of as bytes_of_rows
 from popmq_server.commands.numbers import Page
 
 #: Message bytes in the answers of one commit batch; the last answer may exceed the limit.
@@ -29,4 +30,4 @@ def must_wait(command: Any, answered: int) -> bool:
 
 def bytes_of(answer: Any) -> int:
     """Message bytes in an answer."""
-    return sum(len(row[0]) for row in answer.rows) if isinstance(answer, _ANSWERS) else 0
+    return bytes_of_rows(answer.rows) if isinstance(answer, _ANSWERS) else 0

@@ -16,7 +16,7 @@ from popmq_server.api.native import requests, responses
 from popmq_server.api.native.native import NativeService
 from popmq_server.api.native.requests import ENTRIES_MAX, INT64_MAX, POP_BYTES, POP_MESSAGES, read
 from popmq_server.api.native.status import error_info
-from popmq_server.commands import Failure, FindLetters, LookUp, Peek, Redrive, Redriven, Spotted, Trace, Why
+from popmq_server.commands import Failure, FindLetters, LookUp, Peek, Redrive, Redriven, Spotted, Trace, Why, bytes_of
 from popmq_server.engine.engine import Engine
 from popmq_server.engine.metrics import Metrics
 from popmq_server.errors import Refused, invalid
@@ -53,7 +53,7 @@ class LookingService:
         while True:
             answer = await self._engine.execute(command)
             rows += answer.rows
-            room = command.bytes_max - sum(len(row[0]) for row in answer.rows)
+            room = command.bytes_max - bytes_of(answer.rows)
             full = answer.full or (answer.below > 0 and (len(answer.rows) == command.messages_max or room <= 0))
             if full or not answer.below:
                 break

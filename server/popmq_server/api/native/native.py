@@ -7,7 +7,7 @@ from google.protobuf.message import Message
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.api.native import requests, responses
 from popmq_server.clock import Clock
-from popmq_server.commands import AckUpTo, Available, Place, ReleaseOwner, RenewOwner, Send, Sent, queries
+from popmq_server.commands import AckUpTo, Available, Place, ReleaseOwner, RenewOwner, Send, Sent, bytes_of, queries
 from popmq_server.commands.numbers import GroupNumbers
 from popmq_server.engine.engine import Engine
 from popmq_server.engine.metrics import Metrics
@@ -69,7 +69,7 @@ class NativeService:
         with _TOKEN_PATHS, self._metrics.limits(command.group, command.topic):
             answer = await self._engine.pop(command, request.wait_ms)
         self.served("Pop", command.group, command.topic)
-        self.moved("Pop", command.group, command.topic, len(answer.rows), sum(len(row[0]) for row in answer.rows))
+        self.moved("Pop", command.group, command.topic, len(answer.rows), bytes_of(answer.rows))
         return responses.popped(answer, request.format == pb.FORMAT_COLUMNS)
 
     async def Ack(self, raw: bytes) -> Message:

@@ -22,6 +22,7 @@ from popmq_server.commands import (
     SentBack,
     SetConsumeMode,
     UpdateOffsets,
+    bytes_of,
 )
 from popmq_server.engine.engine import Engine
 from popmq_server.engine.metrics import Metrics
@@ -57,7 +58,7 @@ class PullingService:
             answer = await self._engine.pull(command, wait_ms)
         self._native.served("Pull", command.group, topic)
         self._metrics.pulls.labels(answer.status, command.group, topic).inc()
-        self._native.moved("Pull", command.group, topic, len(answer.rows), sum(len(row[0]) for row in answer.rows))
+        self._native.moved("Pull", command.group, topic, len(answer.rows), bytes_of(answer.rows))
         self._native.moved("UpdateOffsets", command.group, topic, answer.acked)
         return responses.pulled(answer)
 

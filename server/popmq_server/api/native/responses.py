@@ -85,7 +85,7 @@ def _rows(answer: Popped) -> list[bytes]:
     """
     parts: list[bytes] = []
     for leased in answer.leases:
-        handles = make_handles(leased.ck_id, [row[5] for row in leased.rows], leased.nonce)
+        handles = make_handles(leased.ck_id, [member for _, _, _, _, _, member in leased.rows], leased.nonce)
         for (data, stored_ms, queue, offset, attempt, _), handle in zip(leased.rows, handles, strict=True):
             size = varint(len(data))
             tail = b"\x12\x1c" + handle + _place(attempt, queue) + b"\x28" + varint(offset) + _stored(stored_ms)
@@ -127,26 +127,33 @@ def _stored(stored_ms: int) -> bytes:
 
 def _columns(answer: Popped) -> pb.Columns:
     """The same rows by column. This is the only answer for which the broker decodes messages."""
-    messages = [pb.Message.FromString(row[0]) for row in answer.rows]
-    rows = answer.rows
+    data, stored_ms, queue, offset, attempt, _ = zip(*answer.rows, strict=True) if answer.rows else ((),) * 6
+    messages = list(map(pb.Message.FromString, data))
     return pb.Columns(
         message_id=[message.message_id for message in messages],
         body=[message.body for message in messages],
         tag=[message.tag for message in messages],
         key=[message.keys[0] if len(message.keys) else "" for message in messages],
-        queue=[row[2] for row in rows],
-        offset=[row[3] for row in rows],
+        queue=queue,
+        offset=offset,
         born_ms=[message.born_ms for message in messages],
-        stored_ms=[row[1] for row in rows],
-        attempt=[row[4] for row in rows],
+        stored_ms=stored_ms,
+        attempt=attempt,
         handle=[] if answer.sealed else _handles(answer),
         properties=[pb.Properties(entries=message.properties) for message in messages],
     )
 
 
 def _handles(answer: Popped) -> list[str]:
-    made = (make_handles(leased.ck_id, [row[5] for row in leased.rows], leased.nonce) for leased in answer.leases)
+    made = (
+        make_handles(leased.ck_id, [member for _, _, _, _, _, member in leased.rows], leased.nonce)
+        for leased in answer.leases
+    )
     return [handle.decode() for handles in made for handle in handles]
+
+
+def _visible(visible_ms: int, dead_lettered: bool) -> pb.InvisibleTimeResult:
+    return pb.InvisibleTimeResult(visible_ms=0 if dead_lettered else visible_ms, dead_lettered=dead_lettered)
 
 
 def acked(answer: list[Refused | None]) -> pb.AckResponse:
@@ -161,9 +168,7 @@ def acked(answer: list[Refused | None]) -> pb.AckResponse:
 def changed(answer: list[tuple[int, bool] | Refused]) -> pb.ChangeInvisibleTimeResponse:
     """When each message is visible again, or that it is a dead letter now."""
     results = [
-        pb.InvisibleTimeResult(error=error_info(entry))
-        if isinstance(entry, Refused)
-        else pb.InvisibleTimeResult(visible_ms=0 if entry[1] else entry[0], dead_lettered=entry[1])
+        pb.InvisibleTimeResult(error=error_info(entry)) if isinstance(entry, Refused) else _visible(*entry)
         for entry in answer
     ]
     return pb.ChangeInvisibleTimeResponse(results=results)

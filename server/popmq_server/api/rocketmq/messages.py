@@ -28,12 +28,11 @@ from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.v1 import popmq_pb2 as native
 from popmq_server.api.native import requests
 from popmq_server.api.rocketmq.status import Declined
+from popmq_server.commands import PoppedRow
 from popmq_server.model.message import (
     BODY_BYTES_MAX,
     BORN_HOST_BYTES_MAX,
-    DEAD_LETTER_PREFIX,
     MESSAGE_ID_BYTES_MAX,
-    RETRY_PREFIX,
     TAG_BYTES_MAX,
     Outgoing,
     varint,
@@ -174,11 +173,6 @@ def time_ms(time: Timestamp) -> int:
     return min(max(0, time.seconds * 1000 + time.nanos // 1_000_000), TIME_MS_MAX)
 
 
-def takes_any(topic: str) -> bool:
-    """Whether the topic is a retry or dead-letter topic: these have no type of their own."""
-    return topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX))
-
-
 def _check_body(body: bytes) -> None:
     if not body:
         raise Declined(pb.MESSAGE_BODY_EMPTY, "the body is empty")
@@ -257,7 +251,7 @@ def _stored(message: pb.Message) -> native.Message:
     return stored
 
 
-def response(row: tuple[bytes, int, int, int, int, int], handle: bytes, topic: bytes, topic_type: str) -> bytes | None:
+def response(row: PoppedRow, handle: bytes, topic: bytes, topic_type: str) -> bytes | None:
     """A ReceiveMessageResponse with a plain message, encoded by hand from its stored bytes; None for any other message.
 
     It has what `delivered` gives such a message, at a quarter of the cost. `topic`: the Resource, encoded.

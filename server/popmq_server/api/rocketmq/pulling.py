@@ -26,7 +26,16 @@ from popmq_server.api.rocketmq.messages import Row, delivered, time_ms
 from popmq_server.api.rocketmq.names import group_name, topic_name
 from popmq_server.api.rocketmq.receiving import BYTES_MAX, MESSAGES_MAX, filter_of, wait_ms
 from popmq_server.api.rocketmq.status import OK, Declined
-from popmq_server.commands import OffsetsOfQueue, Pull, Pulled, QueryOffsets, SetConsumeMode, UpdateOffsets, queries
+from popmq_server.commands import (
+    OffsetsOfQueue,
+    Pull,
+    Pulled,
+    QueryOffsets,
+    SetConsumeMode,
+    UpdateOffsets,
+    bytes_of,
+    queries,
+)
 from popmq_server.engine.engine import Engine
 from popmq_server.engine.metrics import Metrics
 from popmq_server.errors import Refused
@@ -156,7 +165,7 @@ class PullService:
     def _count(self, command: Pull, pulled: Pulled) -> None:
         self._native.served("Pull", command.group, command.topic)
         self._metrics.pulls.labels(pulled.status, command.group, command.topic).inc()
-        size = sum(len(row[0]) for row in pulled.rows)
+        size = bytes_of(pulled.rows)
         self._native.moved("Pull", command.group, command.topic, len(pulled.rows), size)
 
 

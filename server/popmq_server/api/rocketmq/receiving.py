@@ -37,11 +37,11 @@ from popmq_server.api.rocketmq.names import group_name, topic_name
 from popmq_server.api.rocketmq.remembered import Filters, Held
 from popmq_server.api.rocketmq.status import OK, Declined
 from popmq_server.clock import Clock
-from popmq_server.commands import Change, ChangeInvisibleTime, Pop, Popped, queries
+from popmq_server.commands import Change, ChangeInvisibleTime, Pop, Popped, PoppedRow, bytes_of, queries
 from popmq_server.engine.engine import Engine
 from popmq_server.engine.metrics import Metrics
 from popmq_server.filters import filter as filters
-from popmq_server.model.message import Handle, make_handles
+from popmq_server.model.message import make_handles
 
 MESSAGES_MAX = 32
 BYTES_MAX = 16 << 20
@@ -104,7 +104,7 @@ class ReceiveService:
         try:
             yield rpc.ReceiveMessageResponse(status=OK if popped.rows else _NOTHING)
             for leased in popped.leases:
-                handles = make_handles(leased.ck_id, [row[5] for row in leased.rows], leased.nonce)
+                handles = make_handles(leased.ck_id, [member for _, _, _, _, _, member in leased.rows], leased.nonce)
                 for row, handle in zip(leased.rows, handles, strict=True):
                     begun += 1
                     yield self._message(request, call, command, leased.type, row, handle)
@@ -159,7 +159,7 @@ class ReceiveService:
         call: Call,
         command: Pop,
         topic_type: str,
-        row: tuple[bytes, int, int, int, int, int],
+        row: PoppedRow,
         handle: bytes,
     ) -> rpc.ReceiveMessageResponse | bytes:
         """The response for one message; of a plain one its bytes, unless its client needs the handle remembered."""
@@ -178,7 +178,7 @@ class ReceiveService:
 
         Runs in the background: the generator is being closed, perhaps by a cancellation, and must not block.
         """
-        handles = [Handle(leased.ck_id, row[5], leased.nonce) for leased in popped.leases for row in leased.rows]
+        handles = popped.handles
         tried = (Change(one, "release", BROKEN_OFF_MS, False, "the client broke off") for one in handles[written:begun])
         untold = (Change(one, "release", 0, True, "the client went away") for one in handles[begun:])
         task = asyncio.ensure_future(self._engine.execute(ChangeInvisibleTime(command.group, (*tried, *untold))))
@@ -192,7 +192,7 @@ class ReceiveService:
 
     def _count(self, command: Pop, popped: Popped) -> None:
         self._native.served("Pop", command.group, command.topic)
-        size = sum(len(row[0]) for row in popped.rows)
+        size = bytes_of(popped.rows)
         self._native.moved("Pop", command.group, command.topic, len(popped.rows), size)
 
 

@@ -81,11 +81,9 @@ class Face:
         """The generic handler for grpcio, with every method of the contract."""
         methods: dict[str, Any] = {}
         for method in SERVICE.methods:
-            call: Any = next((getattr(part, method.name) for part in self._parts if hasattr(part, method.name)), None)
+            call: Any = next(getattr(part, method.name) for part in self._parts if hasattr(part, method.name))
             kinds = getattr(rpc, method.input_type.name), getattr(rpc, method.output_type.name)
-            if call is None:
-                methods[method.name] = grpc.unary_unary_rpc_method_handler(self._unary(method.name, _unserved, *kinds))
-            elif method.client_streaming:
+            if method.client_streaming:
                 methods[method.name] = grpc.stream_stream_rpc_method_handler(call)
             elif method.server_streaming:
                 methods[method.name] = grpc.unary_stream_rpc_method_handler(self._streaming(method.name, call, *kinds))
@@ -182,8 +180,3 @@ def _read(kind: Any, raw: bytes) -> Any:
         return request
     except DecodeError:
         raise Declined(pb.BAD_REQUEST, f"the request's bytes are not a {kind.DESCRIPTOR.full_name}") from None
-
-
-async def _unserved(request: Any, call: Call) -> Message:
-    """Answers calls that are not implemented."""
-    raise Declined(pb.NOT_IMPLEMENTED, "this call is not served yet")
