@@ -139,7 +139,7 @@ class Connection(asyncio.Protocol):
                 self._server.addresses.flooded(self._address)
             self._break(fault)
         except Exception:
-            log.exception("the connection of %s ends by a bug of the server", self._outlet.peer)
+            log.exception("the connection of %s ends: the server failed", self._outlet.peer)
             self._break(ConnectionFault(INTERNAL_ERROR, "a bug of the server"))
 
     def eof_received(self) -> bool:
@@ -275,7 +275,7 @@ class Connection(asyncio.Protocol):
         stalled = self._outlet.holds_back and now - self._outlet.moved_s > limits.stalled_s
         silent = self._asked_s is not None and now - self._asked_s >= limits.keepalive_timeout_s
         if not self._reader.begun or stalled or silent:
-            log.debug("the connection of %s ends: it says nothing, or takes nothing", self._outlet.peer)
+            log.debug("the connection of %s ends: it sent nothing, or read nothing, for too long", self._outlet.peer)
             if self._transport is not None:
                 self._transport.abort()
             return

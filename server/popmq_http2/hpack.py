@@ -126,7 +126,7 @@ class Decoder:
         """Changes the size of the table, up to TABLE_BYTES."""
         size, at = _number(block, at, 5)
         if size > TABLE_BYTES:
-            raise CompressionError(f"a table of {size} bytes was never agreed")
+            raise CompressionError(f"a table of {size} bytes exceeds the announced limit")
         self._bytes_max = size
         self._evict()
         return at

@@ -120,7 +120,7 @@ class Inbox:
         try:
             text = unpacker.decompress(message, most + 1)
         except zlib.error as error:
-            raise Aborted(Code.INTERNAL, f"a message is no gzip: {error}") from None
+            raise Aborted(Code.INTERNAL, f"a message is not valid gzip: {error}") from None
         if len(text) > most:
             raise Aborted(Code.RESOURCE_EXHAUSTED, f"a message of more than {most} bytes, unpacked")
         if not unpacker.eof:

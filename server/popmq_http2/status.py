@@ -69,7 +69,7 @@ def read(name: bytes, value: bytes) -> tuple[str, str | bytes]:
 def _name(name: str) -> bytes:
     """Header names of HTTP/2 are lower case; gRPC reserves a few of them."""
     if not name or name != name.lower() or name[0] == ":" or name in _RESERVED:
-        raise ValueError(f"{name!r} is no name of metadata: use lower-case letters, digits, '-', '_' and '.'")
+        raise ValueError(f"{name!r} is not a valid metadata name: use lower-case letters, digits, '-', '_' and '.'")
     return name.encode("ascii")
 
 
@@ -80,7 +80,7 @@ def _value(name: str, value: str | bytes) -> bytes:
         return base64.b64encode(raw).rstrip(b"=")
     text = value.encode("ascii") if isinstance(value, str) else value
     if any(not 0x20 <= byte <= 0x7E for byte in text):
-        raise ValueError(f"the value of {name!r} has letters that only a name ending with '-bin' may have")
+        raise ValueError(f"the value of {name!r} has characters that only a name ending with '-bin' may have")
     return text
 
 

@@ -85,7 +85,7 @@ def lapsed(field: str) -> Refused:
     """A late ack is a normal outcome: it has its own code and changes nothing."""
     return Refused(
         "HANDLE_LAPSED",
-        "this delivery is over: it was acked, released or rejected, or its lease ran out",
+        "this delivery is over: it was acked, released or rejected, or its lease expired",
         field=field,
         action="drop the message; if it was not acked it comes back in a later Pop",
     )

@@ -125,7 +125,7 @@ def test_a_delivery_that_is_over_is_refused_and_one_of_many_partly(run: Cli, cli
     over = run("ack", "billing", first)
     assert (over.code, over.err.splitlines()[0]) == (
         1,
-        "popmq: this delivery is over: it was acked, released or rejected, or its lease ran out",
+        "popmq: this delivery is over: it was acked, released or rejected, or its lease expired",
     )
     partly = run("ack", "billing", first, second)
     assert partly.code == 4

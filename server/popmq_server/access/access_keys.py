@@ -220,7 +220,7 @@ class Keys:
         try:
             read_now = read(self._path)
         except ValueError as error:
-            log.error("the access keys were replaced by what cannot be used, the old ones stay: %s", error)
+            log.error("the new access keys cannot be used; the old ones stay in use: %s", error)
             return ""
         change = f"the access keys of {self._path} were replaced: {_difference(self._keys, read_now)}"
         for name, old in self._keys.items():

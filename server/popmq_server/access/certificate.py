@@ -66,7 +66,7 @@ class Certificate:
                 "key without a password by --tls-cert and --tls-key, or leave both out for a development certificate"
             ) from None
         if _ends(self.pair.chain) <= _now(clock):
-            log.warning("the certificate %s has run out: clients that verify it will not connect", cert)
+            log.warning("the certificate %s is no longer valid: clients that verify it will not connect", cert)
 
     def current(self) -> Pair:
         """The pair for a new connection: another object after the files were replaced by a valid pair.
@@ -86,7 +86,7 @@ class Certificate:
                 pair = _read(self.cert, self._key)
             except FAULTS as error:
                 log.error(
-                    "the certificate %s was replaced by what cannot be used, the old one stays: %s",
+                    "the new certificate %s cannot be used; the old one stays in use: %s",
                     self.cert,
                     _why(error),
                 )
@@ -118,7 +118,7 @@ def development(folder: pathlib.Path, host: str, clock: Clock) -> Certificate:
     except FAULTS as error:
         raise StartError(
             f"the development certificate {cert} cannot be used: {_why(error)}; remove {cert.name} and {key.name}, and "
-            "they are made anew, name others by --tls-cert and --tls-key, or serve no TLS by --tls-port 0"
+            "they are created again, name others by --tls-cert and --tls-key, or serve no TLS by --tls-port 0"
         ) from None
     return Certificate(cert, key, clock)
 

@@ -47,7 +47,7 @@ def find(tx: Tx, group: Group, handle: Handle, field: str) -> Found:
     if ck is None and handle.ck_id < tx.state.counters[""].ck_id:
         raise lapsed(field)
     if ck is None or ck.nonce != handle.nonce or handle.member >= ck.members:
-        raise bad_handle(field, "this handle was not given out by this broker")
+        raise bad_handle(field, "this broker did not issue this handle")
     if ck.group_id != group.group_id:
         raise bad_handle(field, f"this delivery belongs to another group than {group.name!r}")
     bit = 1 << handle.member

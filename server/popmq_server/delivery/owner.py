@@ -295,7 +295,7 @@ def _drop(tx: Tx, owner: Owner, members_max: int) -> int:
             tx.hold(ck, bits, -1)
             tx.loosen(owner.owner_id, -part.released.bit_count())
             if bits:
-                to_retry(tx, ck, bits, "owner is gone")
+                to_retry(tx, ck, bits, "the owner was removed")
             tx.set_lease(ck, 0, None)
             moved += bits.bit_count()
         tx.state.tokens.pop(key)
@@ -318,7 +318,7 @@ def pop(tx: Tx, command: Pop, ask: PopToken) -> Popped:
             "EPOCH_ALREADY_ACKED",
             f"epoch {ask.epoch} of owner {ask.owner!r} is finished, up to {owner.acked_epoch}",
             field="token.epoch",
-            action="go on with a later epoch; a reader that asks this was overtaken or rolled back",
+            action="continue with a later epoch: another reader finished this one, or this reader was rolled back",
         )
     key = (group.group_id, topic.topic_id, hash16(ask.owner, ask.epoch, ask.part, ask.chunk))
     known = tx.state.tokens.get(key)

@@ -56,7 +56,7 @@ def refuse_lite(topic: Topic, field: str = "topic") -> None:
         raise invalid(
             f"topic {topic.name!r} has type LITE: its messages are read by the names of its lite topics",
             field=field,
-            action="pop it with lite_topics; nothing else reads it",
+            action="pop it with lite_topics",
         )
 
 

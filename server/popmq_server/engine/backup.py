@@ -69,7 +69,7 @@ async def backup(
     except DiskFault as fault:
         raise Refused(
             "STORAGE_FULL",
-            f"the backup was given up: {fault}",
+            f"the backup failed: {fault}",
             action="take it again, faster (--rate) or at a quieter time, or raise the limit (`popmq max-size`)",
         ) from fault
     finally:

@@ -113,7 +113,7 @@ class Metrics:
         self.refusals = counter("refusals", "Calls and entries of calls refused, by popmq.v1 code", "code")
         self.limited = counter("limited", "Calls refused by a limit of their topic or group", "code", "group", "topic")
         told = ("event", "group", "topic")
-        self.events = counter("events", "What happened to groups that operators are told of", *told)
+        self.events = counter("events", "Events of groups, which are also logged", *told)
         self.event_messages = counter("event_messages", "Messages that these events were about", *told)
         self.call_seconds = histogram(
             "call_seconds", "From a call's arrival to its answer, waits of long polls included", _SECONDS, "method"
@@ -124,8 +124,8 @@ class Metrics:
         self.delayed_lateness = histogram(
             "delayed_lateness_seconds", "How late delayed messages became visible after their time", _SECONDS
         )
-        self.checks = counter("transaction_checks", "Checks of half messages that were handed to a live producer")
-        self.given_up = counter("transactions_given_up", "Half messages that nobody ended in 15 checks or 72 h")
+        self.checks = counter("transaction_checks", "Checks of half messages that were sent to a live producer")
+        self.given_up = counter("transactions_given_up", "Half messages that were not ended in 15 checks or 72 h")
         self.commit_commands = histogram("commit_commands", "Commands in one group commit", _SIZES)
         self.commit_seconds = histogram("commit_seconds", "Time of one group commit, fsync included", _SECONDS)
         self.fsyncs = counter("fsyncs", "Commits that were synced to disk")

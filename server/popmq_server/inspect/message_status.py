@@ -84,7 +84,7 @@ def _held(tx: Tx, subject: Subject, held: list[Held]) -> Standing | None:
         ck, until = one.ck, time_of(tx.state.due_ms_of(one.ck, part))
         if ck.kind == BACKOFF:
             why = f": {ck.reason}" if ck.reason else ""
-            return "backoff", f"it was given back with a delay that is over at {until}{why}"
+            return "backoff", f"it was released with a delay that ends at {until}{why}"
         key = tx.state.owner_keys.get(ck.owner_id)
         who = f"owner {tx.state.owners[key].name!r}" if key else client_of(ck.client)
         tried = f"attempt {one.run.attempts} of {subject.group.max_attempts}"
@@ -102,15 +102,15 @@ def _waiting(tx: Tx, subject: Subject) -> Standing | None:
         return None
     entry = fifo.waiting_of(b"", value)
     if entry.stopped:
-        return "stopped", f"it has stopped its message group: {entry.reason}; ResumeMessageGroup lets it go on"
+        return "stopped", f"it has stopped its message group: {entry.reason}; ResumeMessageGroup resumes it"
     key = (*subject.where, message_group)
     front = fifo.front(tx, subject.where, message_group)
     if key in tx.state.locks:
-        why = "others of its message group are leased or in backoff"
+        why = "other messages of its message group are leased or in backoff"
     elif front is not None and front.offset != subject.offset:
-        why = f"others of its message group come first, from offset {front.offset} on"
+        why = f"earlier messages of its message group come first, from offset {front.offset} on"
     else:
-        why = f"it is its turn: the next pop gets it, attempt {entry.attempts + 1}"
+        why = f"the next Pop gets it, attempt {entry.attempts + 1}"
     return "waiting", why if not entry.reason else f"{why} ({entry.reason})"
 
 
@@ -123,7 +123,10 @@ def _ahead(tx: Tx, subject: Subject) -> Standing | None:
     if _subscription(tx, subject).pulls:
         return "ready", f"the group pulls, and has committed up to offset {at} of queue {subject.queue}"
     if invalidated.hides(state, subject.where):
-        return "ready", "not popped yet: the message groups are being put in order, until then nobody pops"
+        return (
+            "ready",
+            "not popped yet: the broker is putting the message groups in order, and no Pop gets messages until then",
+        )
     if state.in_flight.get((*subject.where, subject.queue), 0) >= subject.group.in_flight_max:
         full = f"{subject.group.in_flight_max} messages of its queue are leased, the group's limit"
         return "ready", f"not popped yet: {full}; ack some of them first"
@@ -146,11 +149,11 @@ def _retry(tx: Tx, subject: Subject, last: str, looks: list[int]) -> Standing | 
         if not invalidated.has_entry(tx.state, subject.where, rseq, subject.queue, subject.offset):
             tried, reason = RQ_VALUE.unpack_from(value)[2], bytes(value[RQ_VALUE.size :]).decode()
             why = f" ({reason})" if reason else ""
-            return "retry", f"in the retry topic as entry {rseq}: a next pop gets it, attempt {tried + 1}{why}"
+            return "retry", f"in the retry topic as entry {rseq}: a later Pop gets it, attempt {tried + 1}{why}"
     else:
         return None
     if last in ("expired", "released", "redriven", "sent back"):
-        return "retry", "in the retry topic, behind very many others: a next pop gets it"
+        return "retry", "in the retry topic, behind many others: a later Pop gets it"
     return None
 
 
@@ -173,9 +176,9 @@ def _passed(tx: Tx, subject: Subject, events: list[Event], last: str) -> Standin
         return "quarantined", f"the stored bytes of {subject.place} are damaged: kept, reported, not delivered"
     if last == "acked":
         when = f" at {time_of(events[-1].time_ms)}" if events[-1].time_ms else ""
-        return "acked", f"finished by {client_of(events[-1].client)}{when}: it does not come again to this group"
+        return "acked", f"finished by {client_of(events[-1].client)}{when}: this group does not get it again"
     if last in ("dead", "rejected"):
-        return "dead", f"it went to {dead_letter_topic(subject.group.name)!r}, and is not there any more"
+        return "dead", f"it went to {dead_letter_topic(subject.group.name)!r}, and is no longer there"
     begun = subscription.begun_at(tx, subject.where, subject.queue)
     if subject.offset < begun:
         return "before start", f"the group began at offset {begun} of queue {subject.queue}, or was put there"
@@ -186,14 +189,14 @@ def _gone(tx: Tx, subject: Subject, last: str) -> Standing:
     """The states that follow from settings and missing records, not from an event."""
     fixed = _subscription(tx, subject)
     if subject.lost and not last:
-        return "expired", "retention has dropped it, and what became of it before is not known any more"
+        return "expired", "retention dropped it, and its history with it"
     wanted = filters.make(fixed.filter_kind, fixed.filter_text)
     if subject.data is not None and not wanted.matches(subject.data):
         return "filtered", f"it does not match the group's filter, {fixed.filter_kind} {fixed.filter_text!r}"
     if fixed.pulls or fixed.pulled:
         return "pulled", f"the group pulled it, and committed an offset behind {subject.place}"
     if last:
-        return "expired", "it was taken from the group: its offsets were reset, or its topic was purged"
+        return "expired", "the group skipped it: its offsets were reset, or its topic was purged"
     return "acked", "finished long ago: its history is gone"
 
 

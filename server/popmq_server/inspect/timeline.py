@@ -134,7 +134,7 @@ def _of_living(tx: Tx, held: Held, rows: list[Row]) -> list[Event]:
     until_ms = tx.state.due_ms_of(ck, lease)
     found = _popped(ck.popped_ms, ck.client, until_ms, held.run.attempts, lease.renewals, lease.renewed_ms)
     if part is None and not lease.torn & held.bit:
-        found.append(Event(0, "acked", ck.client, reason="when is known as soon as its batch is done"))
+        found.append(Event(0, "acked", ck.client, reason="its time is known when its batch is done"))
     return found
 
 

@@ -66,7 +66,7 @@ def lives(tx: Tx, command: Why) -> list[MessageLife]:
             "MESSAGE_NOT_FOUND",
             f"no message {command.message_id!r} is stored{f' in topic {command.topic!r}' if command.topic else ''}",
             field="message_id",
-            action="compare the id with what Send answered; if it was sent, its topic or its retention has ended it",
+            action="compare the id with the answer of Send; retention may have dropped it, or its topic was deleted",
         )
     return sorted(told, key=lambda life: -life.stored_ms)
 
@@ -165,7 +165,7 @@ def _group_told_by_letters(
     """The state for a group as far as dead letters tell it; the message is gone, and perhaps its topic."""
     if topic is None or (group.group_id, topic.topic_id) not in tx.state.stat:
         state = "expired" if all(letter.gone_ms for letter in letters) else "dead"
-        why = f"its topic {letters[0].origin.topic!r} was deleted, its dead letter is all that is known of it"
+        why = f"its topic {letters[0].origin.topic!r} was deleted, only its dead letter is left"
         return GroupLife(group.name, state, why, events_of(tx, offset, 0, (), (), letters))
     rows = [row for row in history.rows(tx.kv, topic.topic_id, queue, offset) if row.group_id == group.group_id]
     held = _held_by(tx, {(topic.topic_id, queue, offset)}).get((topic.topic_id, queue, offset), [])
@@ -231,7 +231,7 @@ def _life(
         subject = Subject(group, topic, spot.queue, spot.offset, data, found.lost, damaged)
         groups.append(GroupLife(group.name, *standing(tx, subject, mine, dead, events, looks), events))
     if command.group and not groups:
-        why = f"the group has never named topic {topic.name!r}: it begins when it first pops or pulls"
+        why = f"the group has never named topic {topic.name!r}: it starts with its first Pop or Pull"
         groups = [GroupLife(command.group, "before start", why, [])]
     return MessageLife(topic.name, spot.queue, spot.offset, spot.stored_ms, "stored", 0, groups)
 

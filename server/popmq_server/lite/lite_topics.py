@@ -84,7 +84,7 @@ def _make(tx: Tx, parent: Topic, name: str) -> Topic | Refused:
             "LITE_TOPIC_QUOTA",
             f"topic {parent.name!r} has {count} lite topics and takes no more",
             field="lite_topic",
-            action="use those that are there, raise the topic's lite.topics_max, or shorten its lite.ttl_ms",
+            action="use existing ones, raise the topic's lite.topics_max, or shorten its lite.ttl_ms",
             retry_after_ms=QUOTA_RETRY_MS,
         )
     made = Topic(

@@ -152,7 +152,7 @@ def _show(letters: Topic) -> str:
 def _not_there(letters: Topic, offset: int, how: str) -> Refused:
     return Refused(
         "MESSAGE_NOT_FOUND",
-        f"the letter at offset {offset} of {letters.name!r} {how}",
+        f"the dead letter at offset {offset} of {letters.name!r} {how}",
         field="offsets",
         action=_show(letters),
     )
@@ -200,7 +200,7 @@ def _origin_of(tx: Tx, letter: Letter) -> Topic | Refused:
     if found.created_ms > origin.dead_ms:
         return Refused(
             "TOPIC_NOT_FOUND",
-            f"topic {origin.topic!r} was deleted and made anew since this message died",
+            f"topic {origin.topic!r} was deleted and created again after this message became a dead letter",
             field="topic",
             action="read the dead letter (`popmq dlq show`), and send its message to the new topic",
         )
@@ -214,7 +214,7 @@ def _lite_origin(tx: Tx, parent: Topic, letter: Letter) -> Topic | Refused:
     if found is None or max(found.created_ms, parent.created_ms) > letter.origin.dead_ms:
         return Refused(
             "TOPIC_NOT_FOUND",
-            f"lite topic {name!r} of topic {parent.name!r} was removed since this message died",
+            f"lite topic {name!r} of topic {parent.name!r} was removed after this message became a dead letter",
             field="topic",
             action="read the dead letter (`popmq dlq show`), and send its message again",
         )

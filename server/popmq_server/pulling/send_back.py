@@ -57,7 +57,7 @@ def send_back(tx: Tx, command: SendBack) -> list[tuple[int, bool] | Refused]:
                 raise message
             found = _counted(_find(tx, group, topic, message, f"messages[{place}]"), message)
             if found.entry is not None and found.entry.key in seen:
-                raise _gone(f"messages[{place}].offset", "it stands twice in the request")
+                raise _gone(f"messages[{place}].offset", "the request names this message twice")
             dead = message.reject or found.run.attempts >= (message.max_attempts or group.max_attempts)
             if dead and not letters.fits(found.run.size):
                 raise letters.refusal()

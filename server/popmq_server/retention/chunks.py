@@ -145,7 +145,7 @@ def _tell_expired(tx: Tx, group_id: int, topic: Topic, queue: int, offset: int, 
     if group is not None and lost:
         text = (
             f"retention moved group {group.name!r} in queue {queue} of topic {topic.name!r} from offset {offset} "
-            f"to {least}: {lost} messages that it had not read are expired"
+            f"to {least}: retention dropped {lost} messages that it had not read"
         )
         tx.tell(Event("offset_expired", group.name, topic.name, lost, text))
 

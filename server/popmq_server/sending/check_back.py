@@ -99,7 +99,7 @@ def _hand_out(tx: Tx) -> list[Check]:
 
 def _give_up(tx: Tx, count: int) -> list[str]:
     """Gives up half messages without checks left; returns a log line for each."""
-    reason = f"nobody ended the transaction in {CHECKS_MAX} checks"
+    reason = f"no producer ended the transaction in {CHECKS_MAX} checks"
     halves = _that_fit(tx, transaction.due(tx, GIVEN_UP, count))
     return [sentence for half in halves if (sentence := _bury(tx, half, reason))]
 
@@ -121,7 +121,7 @@ def _give_up_old(tx: Tx, count: int) -> list[str]:
     for topic_id in [lane for lane in tx.state.checks if lane in tx.state.topics]:
         halves = transaction.older(tx, topic_id, tx.now_ms - HALF_KEEP_MS, count - len(sentences))
         for half in _that_fit(tx, halves):
-            reason = f"nobody ended the transaction in {HALF_KEEP_MS // 3_600_000} h, {half.checks} checks were told"
+            reason = f"no producer ended the transaction in {HALF_KEEP_MS // 3_600_000} h, after {half.checks} checks"
             sentences += filter(None, [_bury(tx, half, reason)])
     return sentences
 

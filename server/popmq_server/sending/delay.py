@@ -143,7 +143,7 @@ def recall(tx: Tx, command: Recall) -> str:
             "MESSAGE_NOT_FOUND",
             f"topic {topic.name!r} has no such delayed message: it was delivered, or recalled before",
             field="recall_handle",
-            action="take it for sent; its consumers decide what becomes of it",
+            action="treat it as sent: it cannot be recalled any more",
         )
     kept = bytes(raw)
     message_id = packed_message_id(memoryview(kept)[_MESSAGE_AT:])

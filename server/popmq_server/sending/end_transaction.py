@@ -48,7 +48,7 @@ def _repeated(tx: Tx, entry: End) -> Ended | Refused:
             "TRANSACTION_ENDED",
             f"the transaction of message {known[1].message_id!r} was {was}",
             field="transaction_id",
-            action="decide once: find out who ended it the other way",
+            action="end a transaction once: find out which process ended it the other way",
         )
     return known[1]
 
@@ -58,7 +58,7 @@ def _not_found(asked: TransactionId) -> Refused:
         "TRANSACTION_NOT_FOUND",
         f"there is no transaction {transaction_text(asked)}",
         field="transaction_id",
-        action="look into TRANS_CHECK_MAX_TIME_TOPIC: what was given up can be committed from there by redriving it",
+        action="if it was given up, redrive it from TRANS_CHECK_MAX_TIME_TOPIC to commit it",
     )
 
 

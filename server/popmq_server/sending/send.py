@@ -105,7 +105,7 @@ def _seen(tx: Tx, key: bytes, topic: Topic, count: int) -> Sent | None:
             "REQUEST_NUMBER_REUSED",
             "this request number was used for another topic or another number of messages",
             field="request_number",
-            action="number each new request anew; repeat a number only for the same request",
+            action="use a new number for each request; repeat a number only to repeat the same request",
         )
     return Sent(queue, first, True, _decoded(raw[DEDUP_VALUE.size :]))
 

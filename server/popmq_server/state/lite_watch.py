@@ -168,7 +168,7 @@ class Watches:
                 "LITE_SUBSCRIPTION_QUOTA",
                 f"the clients of this broker read {self.names} lite topics in all, at most {NAMES_MAX} may be",
                 field="lite_topics",
-                action="name fewer of them; those of a client that is gone are forgotten a minute later",
+                action="name fewer of them; those of a disconnected client are released after a minute",
             )
 
     def expire(self, now_ms: int) -> None:

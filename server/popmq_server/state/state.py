@@ -282,7 +282,7 @@ class State:
         return part is not None and bool(part.torn >> member & 1)
 
     def due_ms_of(self, ck: CheckPoint, part: Lease) -> int:
-        """The deadline of a lease; for an owner's CheckPoint that of its owner, and 0 when the owner is gone."""
+        """The deadline of a lease; for an owner's CheckPoint that of its owner, and 0 when that was removed."""
         if part.due_ms != NEVER:
             return part.due_ms
         key = self.owner_keys.get(ck.owner_id)

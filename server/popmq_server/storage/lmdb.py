@@ -91,7 +91,7 @@ class Store:
         size, told = (self.folder / DATA_FILE).stat().st_size, (int(info["last_pgno"]) + 1) * self.page_bytes
         if info["last_txnid"] == _TXN_OF_COPY and size < told:
             raise StartError(
-                f"{self.folder / DATA_FILE} is cut short: it has {size:,} of {told:,} bytes; it is a part of a backup, "
+                f"{self.folder / DATA_FILE} is truncated: it has {size:,} of {told:,} bytes; it is a part of a backup, "
                 "take the backup again or name another folder with --data"
             )
 

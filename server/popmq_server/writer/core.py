@@ -386,7 +386,9 @@ class Core:
         except Refused as refused:
             results[place] = refused
         except Exception:
-            log.exception("a %s command raised; it is answered INTERNAL, its neighbours go on", type(command).__name__)
+            log.exception(
+                "a %s command raised; it gets INTERNAL, the other commands of its batch run", type(command).__name__
+            )
             results[place] = Refused(
                 "INTERNAL",
                 f"the broker failed on this {type(command).__name__}",
@@ -412,7 +414,7 @@ class Core:
     def _after_fault(self, fault: Exception) -> None:
         """After a failed commit: releases the disk reserve for the next. Raises CommitFailed if the disk has room."""
         full = isinstance(fault, MapFull) or self.store.disk_free() < space.DISK_FREE_STORE
-        log.error("a commit failed: %s; %s", fault, "trying apart what frees room" if full else "ending")
+        log.error("a commit failed: %s; %s", fault, "retrying its parts separately" if full else "ending")
         if not full:
             raise CommitFailed(f"a commit failed although the disk has room: {fault}") from fault
         self.store.reserve.give()

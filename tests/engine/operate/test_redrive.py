@@ -273,7 +273,7 @@ def test_a_topic_that_was_made_anew_under_the_name_never_had_the_message(rig: Ri
     rig.topic()
     rig.send("new")
     (failure,) = piece(rig).failures
-    assert (failure.why.code, "made anew" in failure.why.message) == ("TOPIC_NOT_FOUND", True)
+    assert (failure.why.code, "created again" in failure.why.message) == ("TOPIC_NOT_FOUND", True)
     assert bodies(rig.pop()) == ["new"]
     assert offsets(rig) == [0]
 

@@ -44,7 +44,7 @@ from tests.engine.steps import Draft, ListenStep, SendStep
 
 RECORD_HEAD = 20
 #: What is told of a half message that is given up for its age: topic and message id.
-OLD = re.compile(r"topic (\S+): message '(.*)' was given up: nobody ended the transaction in 72 h")
+OLD = re.compile(r"topic (\S+): message '(.*)' was given up: no producer ended the transaction in 72 h")
 M = TypeVar("M", bound="Broker")
 
 

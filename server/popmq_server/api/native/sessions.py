@@ -74,7 +74,7 @@ class SessionService:
                     stream.end(last)
                     return
         except Exception:
-            log.exception("a Session failed on what its client answered")
+            log.exception("a Session failed on an answer of its client")
             stream.end(Refused("INTERNAL", "the broker failed on this Session", action="report it with its log"))
 
     async def _end(self, ends: tuple[End, ...]) -> None:

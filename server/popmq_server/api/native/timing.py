@@ -36,7 +36,7 @@ class TimingService:
         topic, handle = requests.topic_name(request.topic), read_recall(request.recall_handle)
         if handle is None:
             raise invalid(
-                "this is not a recall handle, or it is damaged",
+                "this is not a valid recall handle",
                 field="recall_handle",
                 action="pass it exactly as the answer that named it did",
             )
@@ -99,14 +99,14 @@ def decided(entry: pb.TransactionEnd | pb.TransactionChecked, field: str) -> End
     transaction = read_transaction(entry.transaction_id)
     if transaction is None:
         raise invalid(
-            "this is not a transaction id, or it is damaged",
+            "this is not a valid transaction id",
             field=f"{field}.transaction_id",
-            action="pass it exactly as Send or the check gave it",
+            action="pass it exactly as Send or the check returned it",
         )
     if entry.resolution not in (pb.COMMIT, pb.ROLLBACK):
         raise invalid(
             f"the resolution {entry.resolution} is neither COMMIT nor ROLLBACK",
             field=f"{field}.resolution",
-            action="decide, or leave the transaction alone until it is asked about",
+            action="send COMMIT or ROLLBACK, or wait for the next check",
         )
     return End(transaction, entry.resolution == pb.COMMIT)

@@ -51,7 +51,7 @@ MARGIN_MS = 400
 #: Default timeout of a client's other calls: when it names no poll time, half of this is taken off its deadline.
 REQUEST_TIMEOUT_MS = 3_000
 ATTEMPT_ID_MAX = 256
-#: When a message returns whose delivery the client broke off: the reference's pause.
+#: When a message returns whose delivery the client disconnected while it read the message: the reference's pause.
 BROKEN_OFF_MS = 1_000
 #: Go 5.0.0 to 5.0.1-rc.4 leave the type of a tag filter unset.
 _KINDS = {pb.FILTER_TYPE_UNSPECIFIED: "tag", pb.TAG: "tag", pb.SQL: "sql92"}
@@ -179,7 +179,10 @@ class ReceiveService:
         Runs in the background: the generator is being closed, perhaps by a cancellation, and must not block.
         """
         handles = popped.handles
-        tried = (Change(one, "release", BROKEN_OFF_MS, False, "the client broke off") for one in handles[written:begun])
+        tried = (
+            Change(one, "release", BROKEN_OFF_MS, False, "the client disconnected while it read the message")
+            for one in handles[written:begun]
+        )
         untold = (Change(one, "release", 0, True, "the client went away") for one in handles[begun:])
         task = asyncio.ensure_future(self._engine.execute(ChangeInvisibleTime(command.group, (*tried, *untold))))
         self._giving_back.add(task)

@@ -66,7 +66,8 @@ class Filters:
         if not before.same(wanted) and now_ms - seen_ms < FILTERS_MS and now_ms - told_ms >= FILTERS_MS:
             told_ms = now_ms
             log.warning(
-                "consumers of group %s read topic %s by %s and by %s: what one does not want, the other never gets",
+                "consumers of group %s use different filters in topic %s, %s and %s: "
+                "each misses messages that only the other's filter selects",
                 group,
                 topic,
                 before,

@@ -72,9 +72,9 @@ class SendService:
         handle = read_recall(request.recall_handle)
         rows = await self._engine.ask(queries.Topics(name))
         if rows[0].topic.type != "DELAY":
-            raise Declined(pb.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, f"{name} is no topic of delayed messages")
+            raise Declined(pb.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, f"{name} is not a topic for delayed messages")
         if handle is None:
-            raise Declined(pb.BAD_REQUEST, "this is not a recall handle, or it is damaged")
+            raise Declined(pb.BAD_REQUEST, "this is not a valid recall handle")
         message_id = await self._engine.execute(Recall(name, handle))
         return rpc.RecallMessageResponse(status=OK, message_id=message_id)
 
@@ -83,7 +83,7 @@ class SendService:
         topic_name(request.topic, call.namespace)
         transaction = read_transaction(request.transaction_id)
         if transaction is None:
-            raise Declined(pb.INVALID_TRANSACTION_ID, "this is not a transaction id, or it is damaged")
+            raise Declined(pb.INVALID_TRANSACTION_ID, "this is not a valid transaction id")
         if request.resolution == pb.TRANSACTION_RESOLUTION_UNSPECIFIED:
             return rpc.EndTransactionResponse(status=OK)
         (ended,) = await self._engine.execute(EndTransaction((End(transaction, request.resolution == pb.COMMIT),)))
