@@ -39,10 +39,10 @@ BANNED = (
     Banned("handed out", r"(?i)\bhand(?:s|ed)? out\b", "deliver"),
     Banned("deal out", r"(?i)\bdeals? (?:\w+ ){0,2}out\b|\bdealt\b", "assign queues"),
 )
-#: Rooms of Python code, and how many places of each word are left there at most, in tens. A number only goes down.
+#: Rooms of Python code, and how many places of each word are left there at most. A number only goes down.
 LEFT: dict[str, dict[str, int]] = {
-    "sdk": {"told": 20, "given back": 10, "letter": 10, "expired": 10, "deal out": 10},
-    "server": {"letter": 20, "told": 10, "given back": 10, "expired": 10, "bury": 10},
+    "sdk": {"told": 6, "given back": 6, "letter": 5, "expired": 3, "deal out": 3},
+    "server": {"expired": 5},
     "spark_connector": {},
 }
 

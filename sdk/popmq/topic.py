@@ -23,7 +23,7 @@ class Retention:
     """When a topic drops messages.
 
     `by_age` false: `keep` seconds after every group is done with a message; what a group has not finished is kept.
-    `by_age` true: `keep` seconds after it was stored, read or not; unread ones are counted as expired.
+    `by_age` true: `keep` seconds after it was stored, read or not; unread ones are counted as dropped.
     """
 
     keep: float = DEFAULT_KEEP_S  # 60 s – 10 years

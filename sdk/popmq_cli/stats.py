@@ -67,8 +67,8 @@ def _show(output: Output, numbers: popmq.Stats) -> None:
         output.objects([numbers])
         return
     output.table("Groups", GROUP_COLUMNS, [_group_row(row) for row in numbers.groups])
-    if unburied := sum(row.unburied for row in numbers.groups):
-        output.said(f"{unburied} of those in flight are unburied: dead letters for which the store has no room")
+    if blocked := sum(row.dead_blocked for row in numbers.groups):
+        output.said(f"{blocked} of those in flight are dead letters for which the store has no room")
     output.table("Topics", TOPIC_COLUMNS, [_topic_row(row) for row in numbers.topics])
     store = numbers.store
     output.table(

@@ -15,7 +15,7 @@ _CONNECTION = {b"connection", b"keep-alive", b"proxy-connection", b"transfer-enc
 _PSEUDO = {b":method", b":path", b":scheme", b":authority"}
 #: Headers that are read here and are not metadata of the call.
 _OURS = {b"te", b"content-type", b"grpc-timeout", b"grpc-encoding", b"grpc-accept-encoding", b"content-length"}
-#: Letters of a header name: no capitals, no white space, no line ends.
+#: Characters of a header name: no capitals, no white space, no line ends.
 _NAME_LETTERS = frozenset(b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz")
 _UNITS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 _TIMEOUT_DIGITS_MAX = 8

@@ -101,7 +101,7 @@ class Serving:
 
         self._metrics.watch(
             lambda: asyncio.run_coroutine_threadsafe(look(), loop).result(SCRAPE_S),
-            lambda: broker.waiters.count + broker.watchers.count + broker.limited.count + broker.pulls.lot.count,
+            lambda: broker.waiters.count + broker.watchers.count + broker.limited.count + broker.pulls.waiters.count,
         )
         try:
             self._metrics.serve(int(port))

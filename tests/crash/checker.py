@@ -202,7 +202,7 @@ def _numbers(facts: Facts, survey: Survey) -> Iterator[Finding]:
     for (group, topic), stats in survey.stats.items():
         if group not in survey.dead:  # an owner's: sealed.py judges it
             continue
-        for name in ("ready", "in_flight", "retry", "backoff", "delayed", "expired", "quarantined"):
+        for name in ("ready", "in_flight", "retry", "backoff", "delayed", "dropped", "quarantined"):
             if stats[name]:
                 yield "numbers", f"{name} of {group} in {topic} is {stats[name]} at rest"
         low, high = acked[group, topic]

@@ -14,7 +14,7 @@ from tests.crash.facts import DeadLetter, Facts, Survey
 from tests.crash.history import History, Operation
 
 SECOND = 1_000_000_000
-QUIET = dict.fromkeys(("ready", "in_flight", "retry", "backoff", "delayed", "expired", "quarantined", "dead"), 0)
+QUIET = dict.fromkeys(("ready", "in_flight", "retry", "backoff", "delayed", "dropped", "quarantined", "dead"), 0)
 
 
 @dataclass

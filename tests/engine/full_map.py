@@ -217,7 +217,7 @@ class History:
         for group in GROUPS:
             for name in TOPICS:
                 assert not isinstance(self.rig.run(ask.Pop(name, group, invisible_ms=SECOND))[0], Refused)
-                assert self.rig.numbers(group, name).unburied == 0
+                assert self.rig.numbers(group, name).dead_blocked == 0
 
     def seconds_pass(self) -> None:
         for _ in range(HEALS_MS // SECOND):

@@ -51,7 +51,7 @@ def changed(v2: V2, found: pb.Message, ms: int, **fields: Any) -> str:
     return pb.Code.Name(change(v2, found, ms, **fields).status.code)
 
 
-def bury(v2: V2, found: pb.Message, **fields: Any) -> str:
+def dead_letter(v2: V2, found: pb.Message, **fields: Any) -> str:
     request = {
         "topic": resource(TOPIC),
         "group": resource(GROUP),
@@ -143,7 +143,7 @@ def test_what_was_done_so_long_ago_that_it_is_forgotten_is_as_if_late(
 def test_what_is_no_handle_of_this_broker_is_invalid(shop: Stubs, v2: V2, text: str) -> None:
     assert acked(v2, holding(text)) == "INVALID_RECEIPT_HANDLE"
     assert changed(v2, holding(text), SECOND) == "INVALID_RECEIPT_HANDLE"
-    assert bury(v2, holding(text)) == "INVALID_RECEIPT_HANDLE"
+    assert dead_letter(v2, holding(text)) == "INVALID_RECEIPT_HANDLE"
 
 
 NAMES = [
@@ -162,14 +162,14 @@ def test_names_are_checked(shop: Stubs, v2: V2, fields: dict[str, Any], expected
     entries = [rpc.AckMessageEntry(message_id="a", receipt_handle=text)]
     assert v2.code("AckMessage", entries=entries, **names) == expected
     assert changed(v2, holding(text), SECOND, **fields) == expected
-    assert bury(v2, holding(text), **fields) == expected
+    assert dead_letter(v2, holding(text), **fields) == expected
     assert acked(v2, a) == "OK"
 
 
 def test_the_handles_of_a_group_that_was_deleted_are_over(shop: Stubs, v2: V2) -> None:
     (a,) = sent(v2, b"a")
     shop.admin.DeleteGroup(native.DeleteGroupRequest(name=GROUP), timeout=CALL_S)
-    assert (acked(v2, a), changed(v2, a, SECOND), bury(v2, a)) == (*["INVALID_RECEIPT_HANDLE"] * 2, "OK")
+    assert (acked(v2, a), changed(v2, a, SECOND), dead_letter(v2, a)) == (*["INVALID_RECEIPT_HANDLE"] * 2, "OK")
 
 
 def test_an_ack_has_entries_and_not_too_many(shop: Stubs, v2: V2) -> None:
@@ -180,7 +180,7 @@ def test_an_ack_has_entries_and_not_too_many(shop: Stubs, v2: V2) -> None:
 def test_without_a_client_id_nothing_is_done(shop: Stubs, v2: V2) -> None:
     (a,) = sent(v2, b"a")
     with V2(v2.endpoint, client_id="") as nobody:
-        assert acked(nobody, a) == bury(nobody, a) == changed(nobody, a, 0) == "CLIENT_ID_REQUIRED"
+        assert acked(nobody, a) == dead_letter(nobody, a) == changed(nobody, a, 0) == "CLIENT_ID_REQUIRED"
     assert acked(v2, a) == "OK"
 
 
@@ -290,7 +290,7 @@ def test_what_is_done_has_no_time(shop: Stubs, v2: V2) -> None:
 
 def test_what_a_client_gives_up_is_a_dead_letter_that_says_why(shop: Stubs, v2: V2) -> None:
     (a,) = sent(v2, b"a")
-    assert bury(v2, a) == "OK"
+    assert dead_letter(v2, a) == "OK"
     (letter,) = letters(shop)
     assert letter.body == b"a"
     assert letter.dead_letter.reason == "the client gave up after 3 of 3 attempts"
@@ -299,8 +299,8 @@ def test_what_a_client_gives_up_is_a_dead_letter_that_says_why(shop: Stubs, v2: 
 def test_giving_up_again_is_ok_and_so_is_an_ack_and_giving_up_what_was_acked(shop: Stubs, v2: V2) -> None:
     """One client repeats until it hears OK."""
     a, b = sent(v2, b"a", b"b")
-    assert [bury(v2, a), bury(v2, a), acked(v2, a)] == ["OK"] * 3
-    assert [acked(v2, b), bury(v2, b)] == ["OK"] * 2
+    assert [dead_letter(v2, a), dead_letter(v2, a), acked(v2, a)] == ["OK"] * 3
+    assert [acked(v2, b), dead_letter(v2, b)] == ["OK"] * 2
     assert len(letters(shop)) == 1
 
 
@@ -312,18 +312,18 @@ def test_giving_up_again_is_ok_after_a_restart_of_the_broker(folder: Any) -> Non
         stubs.create_group()
         with V2(broker.endpoint) as v2:
             a, b = sent(v2, b"a", b"b")
-            bury(v2, a)
+            dead_letter(v2, a)
     with EmbeddedBroker(folder, clock=clock, sync="none") as broker, V2(broker.endpoint) as v2:
-        assert bury(v2, a) == "OK"
-        assert bury(v2, b) == "OK"
+        assert dead_letter(v2, a) == "OK"
+        assert dead_letter(v2, b) == "OK"
     assert check_folder(folder) == []
 
 
 def test_who_gives_up_too_late_is_let_go_and_the_message_comes_again(shop: Stubs, v2: V2, clock: FakeClock) -> None:
     (a,) = sent(v2, b"a", invisible_s=10)
     clock.advance(10 * SECOND)
-    assert bury(v2, a) == "OK"
-    assert bury(v2, a, message_id="") == "OK"
+    assert dead_letter(v2, a) == "OK"
+    assert dead_letter(v2, a, message_id="") == "OK"
     assert len(v2.receive().messages) == 1
     assert not shop.stats().dead
 
@@ -331,10 +331,10 @@ def test_who_gives_up_too_late_is_let_go_and_the_message_comes_again(shop: Stubs
 def test_a_client_that_names_no_handle_is_known_by_the_message(shop: Stubs, v2: V2) -> None:
     with V2(v2.endpoint, client_id="cpp", language="CPP") as cpp:
         (a,) = sent(cpp, b"a", auto_renew=True)
-        assert bury(cpp, a, receipt_handle="", message_id="other") == "INVALID_RECEIPT_HANDLE"
-        assert bury(v2, a, receipt_handle="") == "INVALID_RECEIPT_HANDLE"
-        assert bury(cpp, a, receipt_handle="") == "OK"
-        assert bury(cpp, a, receipt_handle="") == "OK"
+        assert dead_letter(cpp, a, receipt_handle="", message_id="other") == "INVALID_RECEIPT_HANDLE"
+        assert dead_letter(v2, a, receipt_handle="") == "INVALID_RECEIPT_HANDLE"
+        assert dead_letter(cpp, a, receipt_handle="") == "OK"
+        assert dead_letter(cpp, a, receipt_handle="") == "OK"
     assert len(letters(shop)) == 1
 
 
@@ -342,8 +342,8 @@ def test_handles_that_were_kept_for_it_are_bounded(shop: Stubs, v2: V2, monkeypa
     monkeypatch.setattr(remembered, "HELD_MAX", 1)
     with V2(v2.endpoint, client_id="cpp", language="CPP") as cpp:
         a, b = sent(cpp, b"a", b"b", auto_renew=True)
-        assert bury(cpp, a, receipt_handle="") == "INVALID_RECEIPT_HANDLE"
-        assert bury(cpp, b, receipt_handle="") == "OK"
+        assert dead_letter(cpp, a, receipt_handle="") == "INVALID_RECEIPT_HANDLE"
+        assert dead_letter(cpp, b, receipt_handle="") == "OK"
 
 
 # ── FIFO ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -368,7 +368,7 @@ def test_a_message_group_goes_on_when_its_head_is_given_up(stubs: Stubs, v2: V2)
     ordered(v2, b"1", b"2", b"3")
     (head,) = v2.receive("ordered", auto_renew=True, batch_size=1).messages
     assert not v2.receive("ordered").messages
-    assert bury(v2, head, topic=resource("ordered")) == "OK"
+    assert dead_letter(v2, head, topic=resource("ordered")) == "OK"
     assert [found.body for found in v2.receive("ordered").messages] == [b"2", b"3"]
 
 

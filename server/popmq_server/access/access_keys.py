@@ -27,7 +27,7 @@ from popmq_server.errors import Refused, StartError
 log = logging.getLogger("popmq.access")
 
 ALGORITHM = "MQv2-HMAC-SHA1"
-SECRET_LETTERS_MIN = 8
+SECRET_CHARACTERS_MIN = 8
 #: Minimum interval between checks of the key file, in seconds; calls trigger them.
 LOOK_EVERY_S = 1.0
 #: Size of each cache (proved signatures, a key's decisions); a full cache is cleared.
@@ -277,8 +277,8 @@ def _key(path: pathlib.Path, name: str, table: Any) -> Key:
     if not isinstance(table, dict) or set(table) != {"secret", "allow"}:
         raise ValueError(f"{path}: [{name}] is not a table with secret and allow, and nothing else")
     secret, allow = table["secret"], table["allow"]
-    if not isinstance(secret, str) or len(secret) < SECRET_LETTERS_MIN:
-        raise ValueError(f"{path}: the secret of [{name}] is not a text of at least {SECRET_LETTERS_MIN} letters")
+    if not isinstance(secret, str) or len(secret) < SECRET_CHARACTERS_MIN:
+        raise ValueError(f"{path}: the secret of [{name}] is not a text of at least {SECRET_CHARACTERS_MIN} characters")
     if not isinstance(allow, list) or not all(isinstance(text, str) for text in allow):
         raise ValueError(f"{path}: allow of [{name}] is not a list of texts")
     try:

@@ -144,7 +144,7 @@ NEEDS: dict[type, Callable[[Any], Needs]] = {
         CloneOffsets,
         commands.ResumeMessageGroup,
         commands.Redrive,
-        commands.FindLetters,
+        commands.FindDeadLetters,
         commands.Sweep,
         commands.CountChecks,
         commands.Attend,

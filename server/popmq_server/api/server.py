@@ -38,7 +38,7 @@ from popmq_server.api.native.sessions import SessionService
 from popmq_server.api.native.staging import StagingService
 from popmq_server.api.native.status import refuse
 from popmq_server.api.native.timing import TimingService
-from popmq_server.api.rocketmq.service import SERVICE, Face
+from popmq_server.api.rocketmq.service import SERVICE, RocketmqService
 from popmq_server.api.transport import PythonTransport, tls_context
 from popmq_server.clock import Clock, stopwatch
 from popmq_server.engine.engine import Engine
@@ -98,7 +98,7 @@ class Server:
         self._idle.set()
         rates = Rates(clock)
         native = NativeService(engine, clock, metrics, rates)
-        self._face = Face(engine, native, clock, metrics, self._began)
+        self._rocketmq = RocketmqService(engine, native, clock, metrics, self._began)
         parts: tuple[Any, ...] = (
             native,
             AdminService(engine, native, metrics, rates),
@@ -110,12 +110,12 @@ class Server:
             StagingService(engine, native, metrics),
             LookingService(engine, native, metrics),
             SessionService(engine, metrics),
-            AskingService(engine, self._face.clients),
+            AskingService(engine, self._rocketmq.clients),
             BackupService(engine),
         )
         for name in _SERVICES:
             self._add(name, parts)
-        self._server.add_generic_rpc_handlers((self._face.handlers(),))
+        self._server.add_generic_rpc_handlers((self._rocketmq.handlers(),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         names = [*(f"popmq.v1.{name}" for name in _SERVICES), SERVICE.full_name]
         names += [health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME]
@@ -220,7 +220,7 @@ class Server:
         python = isinstance(self._server, PythonTransport)
         add = self._server.open if python else _by_address(self._server.add_insecure_port)
         bound = self._bound(add, (host, port), "port", "--port or --host")
-        self._face.routes.advertise(host, bound)
+        self._rocketmq.routes.advertise(host, bound)
         return bound
 
     def open_tls(self, host: str, port: int, certificate: Certificate) -> None:
@@ -259,7 +259,7 @@ class Server:
         Does not wait for streams that stay open (a health watch lasts as long as its client).
         """
         await self._health.enter_graceful_shutdown()
-        self._face.close()
+        self._rocketmq.close()
         stopped = asyncio.ensure_future(self._server.stop(grace_s))
         await asyncio.wait((stopped, idle := asyncio.ensure_future(self._idle.wait())), return_when="FIRST_COMPLETED")
         idle.cancel()

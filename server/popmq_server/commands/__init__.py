@@ -9,10 +9,9 @@ One module for each family; handlers.py maps each command to its function. Every
 from typing import Any
 
 from popmq_server.commands.catalog import CreateGroup, CreateTopic, DeleteGroup, DeleteTopic, UpdateGroup, UpdateTopic
-from popmq_server.commands.filtering import SetFilter
-from popmq_server.commands.letters import (
+from popmq_server.commands.dead_letters import (
     Failure,
-    FindLetters,
+    FindDeadLetters,
     LookedUp,
     LookUp,
     Peek,
@@ -24,6 +23,7 @@ from popmq_server.commands.letters import (
     Traced,
     Why,
 )
+from popmq_server.commands.filtering import SetFilter
 from popmq_server.commands.limiting import PurgeTopic
 from popmq_server.commands.lite import LiteSynced, SyncLite
 from popmq_server.commands.messages import (
@@ -92,7 +92,7 @@ __all__ = [
     "EndTransaction",
     "Ended",
     "Failure",
-    "FindLetters",
+    "FindDeadLetters",
     "Listen",
     "LiteSynced",
     "LookUp",
@@ -149,7 +149,7 @@ LANE_ACK, LANE_SEND, LANE_POP = 0, 1, 2
 LANES: dict[type, int] = {Send: LANE_SEND, Stage: LANE_SEND, CommitBatch: LANE_SEND, Pop: LANE_POP}
 #: These read the queues, so they run after what others of their batch store.
 LANES |= dict.fromkeys((Pull, QueryOffsets, ResetOffsets, CloneOffsets, SetConsumeMode, SyncLite), LANE_POP)
-LANES |= dict.fromkeys((Redrive, FindLetters, LookUp, Peek, Trace, Why, *Query.__subclasses__()), LANE_POP)
+LANES |= dict.fromkeys((Redrive, FindDeadLetters, LookUp, Peek, Trace, Why, *Query.__subclasses__()), LANE_POP)
 _NEED_ROOM = (Send, Stage, CommitBatch, Pop, Redrive, CreateTopic, CreateGroup, AttachOwner)
 
 

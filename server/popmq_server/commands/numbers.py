@@ -14,7 +14,7 @@ class GroupNumbers(NamedTuple):
 
     The unfinished messages are ready (not popped) + in_flight (leased) + retry (in the retry topic) + backoff (delayed)
     + waiting (FIFO, in message groups; `stopped` counts message groups). `dead`: messages in the group's dead letter
-    topic, from all topics. acked, expired, quarantined and filtered count since the group named the topic.
+    topic, from all topics. acked, dropped, quarantined and filtered count since the group named the topic.
     `oldest_ms`: store time of the oldest unfinished message, 0 = none. With a filter `ready` and `oldest_ms` are
     estimates: the broker does not know whether messages that are not popped yet match.
     """
@@ -27,7 +27,7 @@ class GroupNumbers(NamedTuple):
     backoff: int
     dead: int
     acked: int
-    expired: int
+    dropped: int
     quarantined: int
     oldest_ms: int
     owners: int
@@ -39,7 +39,7 @@ class GroupNumbers(NamedTuple):
     read_ms: int = 0  # when the group last read the topic; 0 = not since the start, and it is not idle
     expires_ms: int = 0  # when the subscription expires without a read; 0 = never
     bytes_behind: int = 0  # an estimate: backlog.bytes_of
-    unburied: int = 0  # in_flight messages that become dead letters when the store has room
+    dead_blocked: int = 0  # in_flight messages that become dead letters when the store has room
 
 
 class TopicNumbers(NamedTuple):

@@ -4,8 +4,8 @@ The stored bytes are the message as received plus one more field, `dead_letter`:
 field is the message with that field set, so nothing is decoded or encoded again. The core uses no generated code;
 this module encodes these few bytes itself, and a test reads them with the generated class.
 
-    bury     member of a CheckPoint ─▶ dead letter              (lease.py, revive.py, message_groups.py, send_back.py)
-    redrive  dead letter ─▶ retry topic of its origin           (redrive.py); the dead letter stays, marked in `gone`
+    dead_letter  member of a CheckPoint ─▶ dead letter          (lease.py, revive.py, message_groups.py, send_back.py)
+    redrive      dead letter ─▶ retry topic of its origin       (redrive.py); the dead letter stays, marked in `gone`
 
 Readers of a dead letter topic skip redriven dead letters, and its numbers leave them out: TopicStat.redriven counts
 the marks.
@@ -52,7 +52,9 @@ class Origin(NamedTuple):
     dead_ms: int = 0
 
 
-def bury(tx: Tx, ck: CheckPoint, bits: int, reason: str, lease: Lease | None = None, how: int = history.DEAD) -> None:
+def dead_letter(
+    tx: Tx, ck: CheckPoint, bits: int, reason: str, lease: Lease | None = None, how: int = history.DEAD
+) -> None:
     """Moves members, already out of their lease, to the dead letter topic of their group.
 
     Writes a history row for each, with the reason that the dead letter carries too. `lease`: the lease that they left;
@@ -118,9 +120,9 @@ class Budget:
 
 def budget(tx: Tx) -> Budget:
     """The budget that all commands of a transaction share."""
-    if tx.letters is None:
-        tx.letters = Budget(tx)
-    found: Budget = tx.letters
+    if tx.dead_budget is None:
+        tx.dead_budget = Budget(tx)
+    found: Budget = tx.dead_budget
     return found
 
 
@@ -143,23 +145,23 @@ def origin_bytes(
     return varint(fields.DEAD_LETTER << 3 | 2) + varint(len(body)) + body
 
 
-def opened(letter: bytes) -> tuple[bytes, Origin] | None:
+def opened(data: bytes) -> tuple[bytes, Origin] | None:
     """The original message of a dead letter, and its origin; None if it is no dead letter.
 
     Removes only the last `dead_letter` field: a message popped from a dead letter topic may become one again.
     """
     at = None
-    for field, length, start, end in fields.fields(letter):
+    for field, length, start, end in fields.fields(data):
         if field == fields.DEAD_LETTER:
             at = start, end - length, end
     if at is None:
         return None
     found: dict[int, str | int] = {}
-    raw = letter[at[1] : at[2]]
+    raw = data[at[1] : at[2]]
     for field, value, _, end in fields.fields(raw):
         found[field] = raw[end - value : end].decode() if field in _ORIGIN_TEXTS else value
     origin = Origin(*(found.get(number, default) for number, default in enumerate(Origin(), 1)))  # type: ignore[arg-type]
-    return letter[: at[0]] + letter[at[2] :], origin
+    return data[: at[0]] + data[at[2] :], origin
 
 
 def has_gone(tx: Tx, topic_id: int) -> bool:

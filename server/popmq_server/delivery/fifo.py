@@ -5,7 +5,7 @@
                      Pop                                   Ack: the last one releases the lock
     unread (cq) ───────────────▶ leased, its message group locked ─────────────────▶ done
         │                          │
-        │ locked, or others of     │ released or expired: back at its own offset; members behind
+        │ locked, or others of     │ lease over: back at its own offset; members behind
         │ its group wait already   │ it in the lease go back as well, uncounted
         ▼                          ▼
       waiting (fwait) ◀────────────┘          a head in backoff keeps the lock

@@ -138,8 +138,8 @@ def _pack(row: Row, first: int, ck_id: int, base_ms: int, texts: list[int]) -> b
         more.append(_signed(row.back_ms - row.ended_ms))
     every = (1 << row.length) - 1
     done = _ALL_DONE if row.done == every else _SOME_DONE if row.done else _NONE_DONE
-    told = (flags, row.group_id, row.first - first, row.length, _signed(row.ck_id - ck_id))
-    raw = _packed((*told, _signed(row.ended_ms - base_ms), row.attempt, *texts, *more, done))
+    head = (flags, row.group_id, row.first - first, row.length, _signed(row.ck_id - ck_id))
+    raw = _packed((*head, _signed(row.ended_ms - base_ms), row.attempt, *texts, *more, done))
     return bytes(raw) + (row.done.to_bytes((row.length + 7) // 8, "little") if done == _SOME_DONE else b"")
 
 
@@ -201,8 +201,8 @@ def _rows(key: bytes, raw: bytes) -> Iterator[Row]:
         renewed_ms = ended_ms - _unsigned(numbers.next()) if flags & _HAS_RENEWALS else 0
         back_ms = ended_ms + _unsigned(numbers.next()) if flags & _HAS_BACK else 0
         done = numbers.done(length)
-        told = group_id, first + place, length, ck, sub, flags & _HOW, popped_ms, due_ms, ended_ms, done
-        yield Row(*told, texts[client], texts[reason], attempt, renewals, renewed_ms, back_ms)
+        head = group_id, first + place, length, ck, sub, flags & _HOW, popped_ms, due_ms, ended_ms, done
+        yield Row(*head, texts[client], texts[reason], attempt, renewals, renewed_ms, back_ms)
 
 
 class _Numbers:
@@ -251,8 +251,8 @@ def _old_row(key: bytes, raw: memoryview | bytes) -> Row:
     stop = start + (count + 7) // 8
     done = int.from_bytes(raw[start:stop], "little")
     client, _, reason = bytes(raw[stop:]).decode().partition("\0")
-    told = group_id, first, count, ck_id, sub, how & ~_OLD_HAS_MORE, popped_ms, due_ms, ended_ms, done
-    return Row(*told, client, reason, *more)
+    head = group_id, first, count, ck_id, sub, how & ~_OLD_HAS_MORE, popped_ms, due_ms, ended_ms, done
+    return Row(*head, client, reason, *more)
 
 
 def of_message(kv: Transaction, topic_id: int, queue: int, offset: int, reach: int, rows_max: int) -> list[Row]:

@@ -160,7 +160,7 @@ def _apply(
     elif entry.kind == "reject":
         part = tx.state.leases[(ck.ck_id, sub)]
         _leave_alone(tx, ck, sub, bits)
-        deadletter.bury(tx, ck, bits, entry.reason, part, history.REJECTED)
+        deadletter.dead_letter(tx, ck, bits, entry.reason, part, history.REJECTED)
         outcome = {place: (tx.now_ms, True) for place, _ in founds}
     else:
         outcome = _release(tx, group, entry, ck, sub, bits, founds)
@@ -187,12 +187,12 @@ def _with_room(
         tried = fifo.heads(ck, bits) if ck.groups else bits
         stops = entry.uncounted or (ck.groups and group.stop_on_failure)
         dying = 0 if stops else exhausted(ck, tried, group.max_attempts)
-    letters = deadletter.budget(tx)
-    staying = dying & ~letters.fitting(ck, dying) if dying else 0
+    budget = deadletter.budget(tx)
+    staying = dying & ~budget.fitting(ck, dying) if dying else 0
     if not staying:
         return founds
     locked = {ck.groups[member] for member in members_of(staying)} if ck.groups else set()
-    refused = letters.refusal()
+    refused = budget.refusal()
     going: list[tuple[int, Found]] = []
     for place, found in founds:
         if found.bit & staying or (locked and ck.groups[found.bit.bit_length() - 1] in locked):
@@ -232,7 +232,7 @@ def _release(
     part = tx.state.leases[(ck.ck_id, sub)]
     _leave_alone(tx, ck, sub, bits)
     if dead:
-        deadletter.bury(tx, ck, dead, entry.reason or "no attempts left", part)
+        deadletter.dead_letter(tx, ck, dead, entry.reason or "no attempts left", part)
     outcome = {place: (tx.now_ms, True) for place, found in founds if found.bit & dead}
     by_delay: dict[int, int] = {}
     for place, found in founds:
@@ -286,7 +286,7 @@ def _release_in_order(
             _leave_alone(tx, ck, part_sub, leaving)
     reason = entry.reason or "no attempts left"
     if dead:
-        deadletter.bury(tx, ck, dead, reason, lease)
+        deadletter.dead_letter(tx, ck, dead, reason, lease)
     history.write_members(tx, ck, stopped, lease, history.RELEASED, entry.reason)
     history.write_members(tx, ck, behind, lease, history.RELEASED, fifo.BEHIND)
     fifo.put_back(tx, ck, behind, fifo.BEHIND, 0)

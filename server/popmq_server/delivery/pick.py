@@ -85,7 +85,7 @@ class Pick:
         self.chunks: list[tuple[int, int]] = []
         self.poff: dict[int, int] = {}
         self.retries: list[RetryEntry] = []
-        self.expired = 0
+        self.dropped = 0
         self.damaged: list[tuple[int, int, int, int]] = []
         self.own = 0  # retry entries tied to the requesting owner, skipped
         self.voids_left = VOIDS_MAX
@@ -93,7 +93,7 @@ class Pick:
         self.gone = 0  # redriven dead letters
         self._may_be_gone = deadletter.has_gone(tx, topic.topic_id)
         self.filtered = 0  # messages that do not match
-        self.dropped: list[RetryEntry] = []  # retry entries of messages that do not match, or were redriven
+        self.unwanted: list[RetryEntry] = []  # retry entries of messages that do not match, or were redriven
         self.units_left = SCAN_UNITS_MAX
         self.rejections_left = REJECTIONS_MAX
         self.full = False  # the next message exceeds the bytes
@@ -247,7 +247,7 @@ class Pick:
         state, topic_id = self.tx.state, self.topic.topic_id
         least = state.queue_min.get((topic_id, queue), 0)
         offset = self.begins.get(queue, state.poff.get((self.group.group_id, topic_id, queue), least))
-        self.expired += max(0, least - offset)
+        self.dropped += max(0, least - offset)
         return max(offset, least)
 
     def _over_hole(self, queue: int, offset: int, stop: int) -> int:
@@ -256,7 +256,7 @@ class Pick:
         stop = over_hole(self.tx.kv, topic_id, queue, offset, stop)
         gone = sum(1 for _ in deadletter.gone(self.tx.kv, topic_id, queue, offset, stop)) if self._may_be_gone else 0
         self.gone += gone
-        self.expired += stop - offset - gone
+        self.dropped += stop - offset - gone
         self.skipped += 1
         return stop
 
@@ -264,7 +264,7 @@ class Pick:
         """Counts a message that cannot be read: retention dropped its chunk, or it is damaged."""
         self.skipped += 1
         if self.log.chunk_of(position) < 0:
-            self.expired += 1
+            self.dropped += 1
         else:
             self.damaged.append((queue, offset, position, size))
 
@@ -286,7 +286,7 @@ class Pick:
                 break
             read = self.log.fetch(self.topic.topic_id, entry.position, entry.size)
             if self._is_gone(entry.queue, entry.offset) or (read is not None and not self.passes(read[1])):
-                self.dropped.append(entry)
+                self.unwanted.append(entry)
                 continue
             self.retries.append(entry)
             if read is None:
@@ -295,7 +295,7 @@ class Pick:
             attempt = entry.attempts + 1
             self._take(entry.position, entry.size, read, entry.queue, entry.offset, attempt)
             self.runs.append(Run(entry.queue, entry.offset, 1, attempt, entry.position, entry.size, entry.first_pop_ms))
-        return bool(self.retries or self.dropped)
+        return bool(self.retries or self.unwanted)
 
     def take_more(self) -> None:
         """Takes more of the message groups that the plan has begun: FIFO topics only."""
@@ -350,9 +350,9 @@ class Pick:
             tx.pass_to((*where, queue), offset)
         if self.turns is not None:
             tx.state.turns[where] = self.turns
-        if self.expired or self.filtered or self.gone:
-            tx.count(where, expired=self.expired, filtered=self.filtered, start=self.gone)
-        for entry in (*self.retries, *self.dropped):
+        if self.dropped or self.filtered or self.gone:
+            tx.count(where, dropped=self.dropped, filtered=self.filtered, start=self.gone)
+        for entry in (*self.retries, *self.unwanted):
             take_retry_entry(tx, where, entry)
         for queue, offset, position, size in self.damaged:
             quarantine.set_aside(tx, *where, queue, offset, position, size)

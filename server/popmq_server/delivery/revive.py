@@ -70,7 +70,7 @@ class Reviving(Job):
         if self._from and tx.now_ms >= self._again_ms:
             self._again_ms = tx.now_ms + RETRY_MS
             self._from = b"" if tx.room.has(GROW) else self._from
-        left, letters, held_up = (
+        left, budget, held_up = (
             self.at_most(REVIVE_MEMBERS_MAX),
             deadletter.Budget(tx, self.at_most(deadletter.BURY_BYTES_MAX)),
             False,
@@ -83,14 +83,14 @@ class Reviving(Job):
                 self.postpone(tx.now_ms + RETRY_MS)
                 return
             with self.apart((ck_id, sub)):
-                moved = revive(tx, ck_id, sub, part, left, letters)
+                moved = revive(tx, ck_id, sub, part, left, budget)
             if moved:
                 did.late_ms.append(tx.now_ms - part.due_ms)
             left -= moved
-            if left <= 0 or letters.full:
+            if left <= 0 or budget.full:
                 return
-            if letters.no_room and (part := tx.state.leases.get((ck_id, sub))) is not None:
-                letters.no_room = False
+            if budget.no_room and (part := tx.state.leases.get((ck_id, sub))) is not None:
+                budget.no_room = False
                 held_up |= not self._steps_over(tx, ck_id, sub, part.due_ms)
         if held_up and not did.late_ms:
             self.postpone(tx.now_ms + 1)
@@ -123,11 +123,11 @@ def next_due_ms(tx: Tx, start: bytes = b"") -> int | None:
     return due_ms if due_ms < NEVER else None
 
 
-def revive(tx: Tx, ck_id: int, sub: int, part: Lease, members_max: int, letters: deadletter.Budget) -> int:
+def revive(tx: Tx, ck_id: int, sub: int, part: Lease, members_max: int, budget: deadletter.Budget) -> int:
     """Ends one due lease, an owner's or a part of a CheckPoint's; returns the number of moved members."""
     if sub == SUB_OWNER:
         return owner.lapse(tx, ck_id, members_max)
-    return expire(tx, tx.state.ck[ck_id], sub, part, members_max, letters)
+    return expire(tx, tx.state.ck[ck_id], sub, part, members_max, budget)
 
 
 def _due(tx: Tx, start: bytes, leases_max: int) -> list[tuple[int, int]]:
@@ -149,7 +149,7 @@ class Fate(NamedTuple):
     stopped: int  # FIFO: they stop their message group
 
 
-def expire(tx: Tx, ck: CheckPoint, sub: int, part: Lease, members_max: int, letters: deadletter.Budget) -> int:
+def expire(tx: Tx, ck: CheckPoint, sub: int, part: Lease, members_max: int, budget: deadletter.Budget) -> int:
     """Ends the lease of a part: moves at most `members_max` of its undone members on; returns their number.
 
     Members whose dead letters exceed the budget `letters` stay under the lease until the next piece, or until there is
@@ -166,8 +166,8 @@ def expire(tx: Tx, ck: CheckPoint, sub: int, part: Lease, members_max: int, lett
     fate = _fate(tx, ck, part.undone, group, in_order)
     bits = _some(part.undone & ~fate.dead, members_max, last=in_order)
     if bits == part.undone & ~fate.dead:  # dead letters come last: the others need no such room
-        dead = letters.fitting(ck, _some(fate.dead, members_max - bits.bit_count()))
-        tx.note_unburied(ck, sub, fate.dead & ~dead if letters.no_room else 0)
+        dead = budget.fitting(ck, _some(fate.dead, members_max - bits.bit_count()))
+        tx.note_dead_blocked(ck, sub, fate.dead & ~dead if budget.no_room else 0)
         bits |= dead
     if bits:
         _leave(tx, ck, sub, part, bits)
@@ -215,7 +215,7 @@ def _move_on(tx: Tx, ck: CheckPoint, bits: int, fate: Fate, in_order: bool) -> N
     """Moves members, already out of their lease, to the dead letter topic, the retry topic or their message group."""
     dead = fate.dead & bits
     if dead:
-        deadletter.bury(tx, ck, dead, (ck.reason or EXPIRED_REASON) if in_order else EXPIRED_REASON)
+        deadletter.dead_letter(tx, ck, dead, (ck.reason or EXPIRED_REASON) if in_order else EXPIRED_REASON)
     if in_order:
         fifo.put_back(tx, ck, bits & ~dead, ck.reason or EXPIRED_REASON, fate.tried, stopped=fate.stopped)
     elif bits & ~dead:

@@ -28,7 +28,7 @@ def renew(tx: Tx, command: RenewSession) -> tuple[int, int]:
     for ck_id in held:
         ck, part = tx.state.ck[ck_id], tx.state.leases.get((ck_id, 0))
         due_ms = min(tx.now_ms + command.lease_ms, ck.popped_ms + command.cap_ms)
-        if part is not None and tx.now_ms < part.due_ms < due_ms:  # an expired lease stays expired
+        if part is not None and tx.now_ms < part.due_ms < due_ms:  # an expired lease is not renewed
             tx.set_lease(ck, 0, part.renewed(tx.now_ms, due_ms))
             moved += 1
     return moved, after

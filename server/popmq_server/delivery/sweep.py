@@ -289,7 +289,7 @@ class _Piece:
             reason = value[RQ_VALUE.size :].decode()
             fifo.put(tx, self.where, Waiting(place, position, size, attempts, queue, first_pop_ms, 0, 0, 0, reason))
         elif gone:
-            tx.count(self.where, expired=1)
+            tx.count(self.where, dropped=1)
         else:
             quarantine.set_aside(tx, *self.where, queue, offset, position, size)
 

@@ -128,7 +128,7 @@ class Broker:
 
     def _clock_moved(self) -> None:
         """Called on the thread that moved a fake clock; the loop then checks the deadlines of waits."""
-        for lot in (self.waiters, self.watchers, self.limited, self.pulls.lot):
+        for lot in (self.waiters, self.watchers, self.limited, self.pulls.waiters):
             self._loop.call_soon_threadsafe(lot.tick)
 
     async def execute(self, command: Any) -> Any:
@@ -182,7 +182,7 @@ class Broker:
         submitted meanwhile: a Pop parks only after it has searched everything (D.55). When the wait ends although
         messages are there, the Pop is refused with the reason.
         """
-        key = (command.group, lite_pop.lot(command))
+        key = (command.group, lite_pop.parked_at(command))
         deadline_ms = self.clock.now_ms() + wait_ms
         look_until_ms = self.clock.now_ms() + max(wait_ms, LOOK_MS)
         lot = self.watchers if command.queues else self.waiters
@@ -362,7 +362,7 @@ class Broker:
         self.waiters.close()
         self.watchers.close()
         self.limited.close()
-        self.pulls.lot.close()
+        self.pulls.waiters.close()
         self.producers.close()
 
     async def close(self) -> None:
@@ -377,7 +377,7 @@ def _numbers_of(committed: Committed) -> CommitNumbers:
     timed = committed.timed
     events = [EventNumbers(event.kind, event.group, event.topic, event.messages) for event in committed.events]
     count = len(committed.results)
-    late = timed.late_ms, timed.fired_late_ms, len(timed.given_up)
+    late = timed.late_ms, timed.released_late_ms, len(timed.given_up)
     return CommitNumbers(committed.wrote, count, committed.seconds, *late, events)
 
 

@@ -35,23 +35,23 @@ class HeldPulls:
     def __init__(self, clock: Clock, execute: Callable[[Any], Awaitable[Any]]) -> None:
         self._clock = clock
         self._execute = execute
-        self.lot = Waiters(clock, wake_all=True, what="Pulls of queue")
+        self.waiters = Waiters(clock, wake_all=True, what="Pulls of queue")
 
     async def pull(self, command: Pull, wait_ms: int) -> Pulled:
         """Reads; waits at most `wait_ms` while there is nothing. Only the first look commits the request's offset."""
         deadline_ms = self._clock.now_ms() + wait_ms
         key, acked, passed = _key(command), 0, ""
         while True:
-            seen = self.lot.generation(key)
+            seen = self.waiters.generation(key)
             pulled: Pulled = await self._execute(command)
             acked += pulled.acked + await self._commit_rest(command, pulled)
             passed = pulled.status if pulled.status in PASSED_OVER else passed
-            told = passed if passed and pulled.status in AT_THE_END else pulled.status
-            answer = pulled._replace(status=told, acked=acked)
+            status = passed if passed and pulled.status in AT_THE_END else pulled.status
+            answer = pulled._replace(status=status, acked=acked)
             if pulled.rows or self._clock.now_ms() >= deadline_ms or not _waits(command, pulled):
                 return answer
             command = command._replace(offset=pulled.next_offset, commit_offset=None)
-            if not pulled.more and not await self.lot.park(key, seen, deadline_ms):
+            if not pulled.more and not await self.waiters.park(key, seen, deadline_ms):
                 return answer
 
     async def _commit_rest(self, command: Pull, pulled: Pulled) -> int:
@@ -66,7 +66,7 @@ class HeldPulls:
     def wake(self, arrived: Collection[tuple[str | None, str]], woken: set[tuple[str | None, str]]) -> None:
         """After a commit: wakes Pulls of queues that grew, and of retry topics that have something new."""
         retries = {(RETRY_PREFIX + group, topic) for group, topic in woken if group is not None}
-        self.lot.wake(retries.union(arrived))
+        self.waiters.wake(retries.union(arrived))
 
 
 def _waits(command: Pull, pulled: Pulled) -> bool:

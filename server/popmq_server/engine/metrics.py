@@ -22,15 +22,16 @@ _GAUGES = {
     "retry": "Messages in the retry topic, deliverable",
     "backoff": "Messages released with a delay that is not over",
     "bytes_behind": "Bytes of the messages that are not popped yet, by the mean size of the topic",
-    "unburied": "Leased messages without an attempt left whose dead letters find no room in the store",
+    "dead_blocked": "Leased messages without an attempt left whose dead letters find no room in the store",
 }
 _COUNTERS = {
     "acked": "Messages acked since the group exists",
-    "expired": "Messages dropped by retention before they were finished",
+    "dropped": "Messages dropped by retention before they were finished",
     "quarantined": "Messages whose stored bytes did not match their checksum",
     "filtered": "Messages passed over because they did not match the filter",
 }
-
+#: Metrics of groups under their older names, and the number that each has: dashboards of earlier releases read them.
+_OLDER = {"dead_blocked": "unburied", "dropped": "expired"}
 
 _TOPIC_GAUGES = {
     "bytes": "Stored bytes of messages",
@@ -112,9 +113,9 @@ class Metrics:
         self.pulls = counter("pulls", "Pulls that were served, by what they found", "status", "group", "topic")
         self.refusals = counter("refusals", "Calls and entries of calls refused, by popmq.v1 code", "code")
         self.limited = counter("limited", "Calls refused by a limit of their topic or group", "code", "group", "topic")
-        told = ("event", "group", "topic")
-        self.events = counter("events", "Events of groups, which are also logged", *told)
-        self.event_messages = counter("event_messages", "Messages that these events were about", *told)
+        labels = ("event", "group", "topic")
+        self.events = counter("events", "Events of groups, which are also logged", *labels)
+        self.event_messages = counter("event_messages", "Messages that these events were about", *labels)
         self.call_seconds = histogram(
             "call_seconds", "From a call's arrival to its answer, waits of long polls included", _SECONDS, "method"
         )
@@ -224,10 +225,14 @@ def _group_families(seen: Seen) -> Iterator[Metric]:
     kinds = {CounterMetricFamily: _COUNTERS, GaugeMetricFamily: _GAUGES}
     for kind, names in kinds.items():
         for name, text in names.items():
-            family = kind(f"popmq_group_{name}", text, labels=labels)
-            for row in seen.groups:
-                family.add_metric((row.group, row.topic), getattr(row, name))
-            yield family
+            names_of_it = [(name, text)]
+            if older := _OLDER.get(name):
+                names_of_it.append((older, f"Deprecated: popmq_group_{name}"))
+            for shown, help_text in names_of_it:
+                family = kind(f"popmq_group_{shown}", help_text, labels=labels)
+                for row in seen.groups:
+                    family.add_metric((row.group, row.topic), getattr(row, name))
+                yield family
     idle = GaugeMetricFamily(
         "popmq_group_idle_seconds", "Since the group read the topic, 0 when not known", labels=labels
     )

@@ -125,10 +125,10 @@ class Producers:
         for check in checks:
             if check.number <= self._uncounted.get(check.transaction.txn_id, (0, None))[0]:
                 continue  # a check with this number is being written, or was
-            lot = self._by_topic.get(check.topic, deque())
-            for _ in range(len(lot)):
-                stream = lot[0]
-                lot.rotate(-1)
+            streams = self._by_topic.get(check.topic, deque())
+            for _ in range(len(streams)):
+                stream = streams[0]
+                streams.rotate(-1)
                 if stream.offer(check):
                     self._move(check.transaction.txn_id, stream)
                     break

@@ -62,7 +62,7 @@ class Waiters:
 
     def counts(self) -> dict[Key, int]:
         """The number of parked Pops by (group, topic)."""
-        return {key: len(lot) for key, lot in self._parked.items()}
+        return {key: len(parked) for key, parked in self._parked.items()}
 
     def parked(self, group: str, topic: str) -> int:
         """The number of Pops of a group that are parked on a topic or on its lite topics."""
@@ -86,9 +86,9 @@ class Waiters:
             return True
         if self._closed or deadline_ms <= self._clock.now_ms():
             return False
-        lot = self._lot(key)
+        parked = self._parked_at(key)
         number, future = next(self._numbers), asyncio.get_running_loop().create_future()
-        lot[number] = future
+        parked[number] = future
         self._count(key, 1)
         self._push(deadline_ms, number, future)
         try:
@@ -112,27 +112,27 @@ class Waiters:
         heapq.heappush(self._deadlines, (at_ms, number, future))
         self._set_timer()
 
-    def _lot(self, key: Key) -> OrderedDict[int, "asyncio.Future[bool]"]:
+    def _parked_at(self, key: Key) -> OrderedDict[int, "asyncio.Future[bool]"]:
         """The waiters of a key. Raises Refused POLLING_FULL when it may take no more."""
-        parked = len(self._parked.get(key, ()))
-        if parked >= WAITERS_PER_KEY_MAX or self.count >= WAITERS_MAX:
+        waiting = len(self._parked.get(key, ()))
+        if waiting >= WAITERS_PER_KEY_MAX or self.count >= WAITERS_MAX:
             raise Refused(
                 "POLLING_FULL",
-                f"{parked} {self._what} {key[0]!r} wait on topic {key[1]!r} already",
+                f"{waiting} {self._what} {key[0]!r} wait on topic {key[1]!r} already",
                 retry_after_ms=1000,
                 action="share one waiting call, or take larger batches",
             )
-        lot = self._parked.setdefault(key, OrderedDict())
+        parked = self._parked.setdefault(key, OrderedDict())
         self._by_topic.setdefault(key[1], set()).add(key)
-        return lot
+        return parked
 
     def _leave(self, key: Key, number: int) -> None:
-        """Removes a waiter, woken or not, and its lot when that is empty."""
-        lot = self._parked.get(key)
-        if lot is not None:
-            if lot.pop(number, None) is not None:
+        """Removes a waiter, woken or not, and the entry of its key when that is empty."""
+        parked = self._parked.get(key)
+        if parked is not None:
+            if parked.pop(number, None) is not None:
                 self._count(key, -1)
-            if not lot:
+            if not parked:
                 del self._parked[key]
                 keys = self._by_topic[key[1]]
                 keys.discard(key)
@@ -164,9 +164,9 @@ class Waiters:
 
     def hand_on(self, key: Key) -> None:
         """Wakes the oldest waiter of a key, if there is one."""
-        lot = self._parked.get(key)
-        while lot:
-            _, future = lot.popitem(last=False)
+        parked = self._parked.get(key)
+        while parked:
+            _, future = parked.popitem(last=False)
             self._count(key, -1)
             if not future.done():
                 future.set_result(True)

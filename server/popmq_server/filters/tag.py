@@ -19,9 +19,9 @@ TAGS_MAX = 256
 
 def fault(tag: str) -> str:
     """Why no message can have this tag, or ""."""
-    if "|" in tag or any(letter.isspace() for letter in tag):
+    if "|" in tag or any(character.isspace() for character in tag):
         return "has a space or '|' in it"
-    if any(letter < " " or "\x7f" <= letter <= "\x9f" for letter in tag):
+    if any(character < " " or "\x7f" <= character <= "\x9f" for character in tag):
         return "has a control character in it"
     return ""
 

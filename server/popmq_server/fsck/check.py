@@ -2,7 +2,7 @@
 
     for each queue       blocks follow each other; each entry points at a whole record of its topic
     for each group       every message it has passed is in exactly one of: leased, backoff, retry, done, dead letter,
-                         expired, quarantined; a released member is in the retry topic and in one live CheckPoint
+                         dropped, quarantined; a released member is in the retry topic and in one live CheckPoint
     for each lease       it has its CheckPoint, its parts do not overlap, an owner's has its owner and its token
     counters             retry, pins and what was passed equal a scan
     not visible yet      check_timing.py, check_staging.py
@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from popmq_server.errors import StartError
-from popmq_server.fsck import check_fifo, check_history, check_letters, check_lite, check_staging, check_timing
+from popmq_server.fsck import check_dead_letters, check_fifo, check_history, check_lite, check_staging, check_timing
 from popmq_server.model.checkpoint import CheckPoint, members_of
 from popmq_server.model.ids import GroupId, GroupTopic, TopicId
 from popmq_server.model.message import LENGTH_END, RECORD, read_record
@@ -99,7 +99,7 @@ def _check_loaded(kv: Transaction, state: State) -> Iterator[str]:
     yield from _check_bytes(kv, state)
     yield from check_timing.check_waiting(kv, state)
     yield from check_staging.check(kv, state)
-    yield from check_letters.check(kv, state)
+    yield from check_dead_letters.check(kv, state)
     yield from check_history.check(kv)
 
 
@@ -278,7 +278,7 @@ def _check_groups(kv: Transaction, state: State) -> Iterator[str]:
         for place, times in held.items():
             if times != 1 and one_place(state, (group_id, topic_id)):
                 yield f"{where}: queue {place[0]} offset {place[1]} is in {times} places at once"
-        done = stat.acked + stat.dead + stat.expired + stat.quarantined + stat.filtered
+        done = stat.acked + stat.dead + stat.dropped + stat.quarantined + stat.filtered
         if passed - stat.start != done + held.total():
             yield f"{where}: passed {passed - stat.start} messages, finished {done}, holds {held.total()}"
 
@@ -309,7 +309,7 @@ def _count_leased(
                 released[(ck_id, member)] = 1
             else:
                 held[place] += 1
-                unnamed = place[0] == check_letters.REDRIVEN or not one_place(state, (group_id, topic_id))
+                unnamed = place[0] == check_dead_letters.REDRIVEN or not one_place(state, (group_id, topic_id))
                 if not unnamed and place[1] >= state.poff.get((group_id, topic_id, place[0]), 0):
                     yield f"{where}: queue {place[0]} offset {place[1]} is leased, but not passed"
 
@@ -317,7 +317,7 @@ def _count_leased(
 def _places(kv: Transaction, ck: CheckPoint, bits: int) -> Iterator[tuple[int, tuple[int, int]]]:
     """(member, its place) of the members in `bits`; the chunks of the others may be gone."""
     for member, (run, offset, position, _) in zip(members_of(bits), located_in(kv, ck, bits), strict=True):
-        yield member, check_letters.place_of(kv, ck.topic_id, position, run.queue, offset)
+        yield member, check_dead_letters.place_of(kv, ck.topic_id, position, run.queue, offset)
 
 
 def _count_retries(
@@ -334,7 +334,7 @@ def _count_retries(
     for _, value in kv.scan("rq", RQ_KEY.pack(group_id, topic_id, 0)[:8]):
         position, _, _, queue, offset, _, ck_id, member = RQ_VALUE.unpack_from(value)
         count += 1
-        held[check_letters.place_of(kv, topic_id, position, queue, offset)] += 1
+        held[check_dead_letters.place_of(kv, topic_id, position, queue, offset)] += 1
         if ck_id in state.ck and not released.pop((ck_id, member), 0) and not state.torn(ck_id, member):
             yield f"{where}: a retry entry is tied to member {member} of CheckPoint {ck_id}, which did not release it"
     if count != state.stat[(group_id, topic_id)].retry:

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from popmq_server.fsck import check_letters
+from popmq_server.fsck import check_dead_letters
 from popmq_server.model.fields import LITE_TOPIC, MESSAGE_GROUP, text
 from popmq_server.model.ids import GroupTopic
 from popmq_server.state.state import State
@@ -26,12 +26,12 @@ def count_waiting(
         _, _, message_group, offset = FWAIT_KEY.unpack(key)
         position, size, _, queue, _, ck_id, member, _ = FWAIT_VALUE.unpack_from(value)
         count += 1
-        place = check_letters.place_of(kv, where[1], position, queue, offset)
+        place = check_dead_letters.place_of(kv, where[1], position, queue, offset)
         held[place] += 1
         if ck_id in state.ck and not released.pop((ck_id, member), 0) and not state.torn(ck_id, member):
             yield f"{name}: a waiting entry is tied to member {member} of CheckPoint {ck_id}, which did not release it"
         passed = offset < state.poff.get((*where, queue), 0)
-        if place[0] != check_letters.REDRIVEN and not passed and where not in state.sweeps:
+        if place[0] != check_dead_letters.REDRIVEN and not passed and where not in state.sweeps:
             yield f"{name}: queue {queue} offset {offset} waits, but is not passed"
         read = log.fetch(where[1], position, size)
         if read is not None and hash8(text(read[1], MESSAGE_GROUP) or text(read[1], LITE_TOPIC)) != message_group:

@@ -29,7 +29,7 @@ from popmq_server.storage.lmdb import DiskFault, Store, Transaction, reading, re
 
 #: Free disk that is left after the copy, at least.
 MARGIN_BYTES = 64 << 20
-#: How often the progress is told, in seconds.
+#: How often the progress is reported, in seconds.
 PROGRESS_S = 0.2
 
 #: Called with (bytes copied so far, bytes that the copy will have).
@@ -51,7 +51,7 @@ class Compacted(NamedTuple):
     after: int
 
 
-def compact_folder(folder: pathlib.Path, told: Progress = lambda done, total: None) -> Compacted:
+def compact_folder(folder: pathlib.Path, progress: Progress = lambda done, total: None) -> Compacted:
     """Replaces the data file of a stopped broker by a compacted copy.
 
     Raises StartError: no data folder, in use, no room, a copy that failed. Raises Unsound. Then nothing has changed.
@@ -67,7 +67,7 @@ def compact_folder(folder: pathlib.Path, told: Progress = lambda done, total: No
                 raise Unsound(broken)
             total = kv.used_pages() * store.page_bytes
             _check_room(store, total)
-            _copy(store, data.with_name(COMPACT_FILE), data, lambda done: told(done, total))
+            _copy(store, data.with_name(COMPACT_FILE), data, lambda done: progress(done, total))
             _replace(kv, data.with_name(COMPACT_FILE), data)
     finally:
         store.close()
@@ -83,12 +83,12 @@ def _check_room(store: Store, total: int) -> None:
         )
 
 
-def _copy(store: Store, copy: pathlib.Path, data: pathlib.Path, told: Callable[[int], None]) -> None:
+def _copy(store: Store, copy: pathlib.Path, data: pathlib.Path, progress: Callable[[int], None]) -> None:
     """Writes and syncs the copy, readable by whom the original is. Raises StartError; then no copy is left."""
     copy.unlink(missing_ok=True)
     handle = os.open(copy, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        with _progress(handle, told):
+        with _progress(handle, progress):
             store.copy(handle)
         owner = data.stat()
         os.fchmod(handle, owner.st_mode & 0o777)
@@ -106,13 +106,13 @@ def _copy(store: Store, copy: pathlib.Path, data: pathlib.Path, told: Callable[[
 
 
 @contextlib.contextmanager
-def _progress(handle: int, told: Callable[[int], None]) -> Iterator[None]:
+def _progress(handle: int, progress: Callable[[int], None]) -> Iterator[None]:
     """Tells how large the copy is while it is written: LMDB does that in one call."""
     done = threading.Event()
 
     def tell() -> None:
         while not done.wait(PROGRESS_S):
-            told(os.fstat(handle).st_size)
+            progress(os.fstat(handle).st_size)
 
     teller = threading.Thread(target=tell, name="popmq-compact", daemon=True)
     teller.start()
@@ -121,7 +121,7 @@ def _progress(handle: int, told: Callable[[int], None]) -> Iterator[None]:
     finally:
         done.set()
         teller.join()
-        told(os.fstat(handle).st_size)
+        progress(os.fstat(handle).st_size)
 
 
 def _replace(kv: Transaction, copy: pathlib.Path, data: pathlib.Path) -> None:

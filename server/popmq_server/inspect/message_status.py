@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from popmq_server.delivery import fifo, invalidated, subscription
 from popmq_server.filters import filter as filters
-from popmq_server.inspect.timeline import Event, Held, Letter, part_of
+from popmq_server.inspect.timeline import DeadLetter, Event, Held, part_of
 from popmq_server.model.checkpoint import BACKOFF
 from popmq_server.model.ids import GroupTopic
 from popmq_server.model.message import dead_letter_topic
@@ -61,7 +61,7 @@ Standing = tuple[str, str]
 
 
 def standing(
-    tx: Tx, subject: Subject, held: list[Held], letters: list[Letter], events: list[Event], looks: list[int]
+    tx: Tx, subject: Subject, held: list[Held], dead_letters: list[DeadLetter], events: list[Event], looks: list[int]
 ) -> Standing:
     """The state and its sentence. `looks`: retry entries that may still be read, for all groups together."""
     last = next((event.what for event in reversed(events) if event.what != "sent"), "")
@@ -70,7 +70,7 @@ def standing(
         or _waiting(tx, subject)
         or _ahead(tx, subject)
         or _retry(tx, subject, last, looks)
-        or _dead(tx, subject, letters)
+        or _dead(tx, subject, dead_letters)
         or _passed(tx, subject, events, last)
     )
 
@@ -157,15 +157,15 @@ def _retry(tx: Tx, subject: Subject, last: str, looks: list[int]) -> Standing | 
     return None
 
 
-def _dead(tx: Tx, subject: Subject, letters: list[Letter]) -> Standing | None:
+def _dead(tx: Tx, subject: Subject, dead_letters: list[DeadLetter]) -> Standing | None:
     """dead, if the message has a dead letter that was not redriven."""
     name = dead_letter_topic(subject.group.name)
-    for letter in letters:
-        if not letter.gone_ms:
-            origin = letter.origin
+    for dead_letter in dead_letters:
+        if not dead_letter.gone_ms:
+            origin = dead_letter.origin
             why = f": {origin.reason}" if origin.reason else ""
             redrive = "RedriveDeadLetters delivers it again"
-            at = f"at offset {letter.spot.offset} of {name!r} since {time_of(origin.dead_ms)}"
+            at = f"at offset {dead_letter.spot.offset} of {name!r} since {time_of(origin.dead_ms)}"
             return "dead", f"{at}, after {origin.attempts} attempts{why}; {redrive}"
     return None
 

@@ -70,7 +70,7 @@ def _group_numbers(tx: Tx, group: Group, topic: Topic, owners: int) -> GroupNumb
         held.backoff,
         _dead(tx, group),
         stat.acked,
-        stat.expired,
+        stat.dropped,
         stat.quarantined,
         _oldest_ms(tx, group, topic, lease_age.stored_ms(tx.kv, state, where)),
         owners,
@@ -82,7 +82,7 @@ def _group_numbers(tx: Tx, group: Group, topic: Topic, owners: int) -> GroupNumb
         read_ms or subscription.idle_ms,
         expiry.expires_ms(group, subscription, read_ms),
         bytes_of(state, topic, ready(state, group.group_id, topic)),
-        state.unburied_count.get(where, 0),
+        state.dead_blocked_count.get(where, 0),
     )
 
 

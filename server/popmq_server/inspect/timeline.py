@@ -58,7 +58,7 @@ class Held(NamedTuple):
     bit: int
 
 
-class Letter(NamedTuple):
+class DeadLetter(NamedTuple):
     """A dead letter of a message: its place, its origin, and when it was redriven (0: it was not)."""
 
     topic_id: int
@@ -68,7 +68,7 @@ class Letter(NamedTuple):
 
 
 def events_of(
-    tx: Tx, offset: int, stored_ms: int, rows: Iterable[Row], held: Iterable[Held], letters: Iterable[Letter]
+    tx: Tx, offset: int, stored_ms: int, rows: Iterable[Row], held: Iterable[Held], dead_letters: Iterable[DeadLetter]
 ) -> list[Event]:
     """The events of a message in one group, oldest first; events without a time come last."""
     found = [Event(stored_ms, "sent")] if stored_ms else []
@@ -79,8 +79,8 @@ def events_of(
         found += _of_lease(alike, offset)
     for one in held:
         found += _of_living(tx, one, by_lease.get(one.ck.ck_id, []))
-    for letter in letters:
-        found += _of_letter(letter, found)
+    for dead_letter in dead_letters:
+        found += _of_dead_letter(dead_letter, found)
     return sorted(found, key=lambda event: event.time_ms or tx.now_ms)
 
 
@@ -148,11 +148,13 @@ def part_of(tx: Tx, held: Held) -> Lease | None:
     return None
 
 
-def _of_letter(letter: Letter, known: list[Event]) -> list[Event]:
+def _of_dead_letter(dead_letter: DeadLetter, known: list[Event]) -> list[Event]:
     """The events of a dead letter that no row has any more: retention drops rows with the chunk of the message."""
-    origin, found = letter.origin, list[Event]()
+    origin, found = dead_letter.origin, list[Event]()
     if not any(event.what == "dead" and event.time_ms == origin.dead_ms for event in known):
         found.append(Event(origin.dead_ms, "dead", origin.last_client, 0, origin.attempts, origin.reason))
-    if letter.gone_ms and not any(event.what == "redriven" and event.time_ms == letter.gone_ms for event in known):
-        found.append(Event(letter.gone_ms, "redriven"))
+    if dead_letter.gone_ms and not any(
+        event.what == "redriven" and event.time_ms == dead_letter.gone_ms for event in known
+    ):
+        found.append(Event(dead_letter.gone_ms, "redriven"))
     return found

@@ -47,11 +47,13 @@ def _topics(tx: Tx, command: Trace) -> list[int]:
     topic = tx.topic(command.topic) if command.topic else None
     groups = state.topic_groups.get(topic.topic_id, ()) if topic else list(state.groups)
     names = [state.groups[group_id].name for group_id in groups if group_id in state.groups]
-    letters = {dead_letter_topic(name) for name in names if command.group in ("", name)} | {GIVE_UP_TOPIC}
+    dead_letters = {dead_letter_topic(name) for name in names if command.group in ("", name)} | {GIVE_UP_TOPIC}
     if topic is not None:
-        found = [topic.topic_id, *(each.topic_id for name in letters if (each := tx.topic(name)) is not None)]
+        found = [topic.topic_id, *(each.topic_id for name in dead_letters if (each := tx.topic(name)) is not None)]
     else:
-        found = [each.topic_id for each in state.topics.values() if not each.is_dead_letter or each.name in letters]
+        found = [
+            each.topic_id for each in state.topics.values() if not each.is_dead_letter or each.name in dead_letters
+        ]
     return sorted(set(found), reverse=True)
 
 

@@ -16,7 +16,7 @@ from popmq_server.commands import Spotted, Why
 from popmq_server.delivery import deadletter, history
 from popmq_server.errors import Refused
 from popmq_server.inspect.message_status import RETRIES_MAX, Subject, standing
-from popmq_server.inspect.timeline import GroupLife, Held, Letter, MessageLife, events_of
+from popmq_server.inspect.timeline import DeadLetter, GroupLife, Held, MessageLife, events_of
 from popmq_server.inspect.trace import DELAYED, LOG
 from popmq_server.model import fields
 from popmq_server.model.message import DEAD_LETTER_PREFIX, GIVE_UP_TOPIC, packed_message_id
@@ -51,24 +51,26 @@ class Stored(NamedTuple):
 def lives(tx: Tx, command: Why) -> list[MessageLife]:
     """All messages of the id, newest first; raises Refused MESSAGE_NOT_FOUND when there is none."""
     log = [found for spotted in command.found if spotted.stage == LOG and (found := _stored(tx, command, spotted))]
-    letters = [letter for found in log if (letter := _letter(tx, found)) is not None]
+    dead_letters = [dead_letter for found in log if (dead_letter := _dead_letter(tx, found)) is not None]
     own = [found for found in log[:LIVES_MAX] if _has_life(tx, command, found)]
     held = _holding(tx, own)
     looks = [RETRIES_MAX]
-    told = [_life(tx, command, found, letters, held, looks) for found in own]
-    told += _told_by_letters(
-        tx, command, [letter for letter in letters if not any(_is_of(letter, found) for found in own)]
+    lives = [_life(tx, command, found, dead_letters, held, looks) for found in own]
+    lives += _lives_of_dead_letters(
+        tx,
+        command,
+        [dead_letter for dead_letter in dead_letters if not any(_is_of(dead_letter, found) for found in own)],
     )
-    told += [_given_up(found) for found in log if found.topic.name == GIVE_UP_TOPIC and not _gone_ms(tx, found)]
-    told += [life for spotted in command.found if (life := _not_visible(tx, command, spotted)) is not None]
-    if not told:
+    lives += [_given_up(found) for found in log if found.topic.name == GIVE_UP_TOPIC and not _gone_ms(tx, found)]
+    lives += [life for spotted in command.found if (life := _not_visible(tx, command, spotted)) is not None]
+    if not lives:
         raise Refused(
             "MESSAGE_NOT_FOUND",
             f"no message {command.message_id!r} is stored{f' in topic {command.topic!r}' if command.topic else ''}",
             field="message_id",
             action="compare the id with the answer of Send; retention may have dropped it, or its topic was deleted",
         )
-    return sorted(told, key=lambda life: -life.stored_ms)
+    return sorted(lives, key=lambda life: -life.stored_ms)
 
 
 def _stored(tx: Tx, command: Why, spotted: Spotted) -> Stored | None:
@@ -107,13 +109,13 @@ def _has_life(tx: Tx, command: Why, found: Stored) -> bool:
 # ── Dead letters ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _letter(tx: Tx, found: Stored) -> Letter | None:
+def _dead_letter(tx: Tx, found: Stored) -> DeadLetter | None:
     """The dead letter that a stored message is, with its origin; None if it is none."""
     data = _read(tx, found.topic.topic_id, found.spot) if found.topic.is_dead_letter and found.readable else None
     opened = deadletter.opened(data) if data is not None else None
     if opened is None:
         return None
-    return Letter(found.topic.topic_id, found.spot, opened[1], _gone_ms(tx, found))
+    return DeadLetter(found.topic.topic_id, found.spot, opened[1], _gone_ms(tx, found))
 
 
 def _gone_ms(tx: Tx, found: Stored) -> int:
@@ -122,59 +124,59 @@ def _gone_ms(tx: Tx, found: Stored) -> int:
     return 0 if raw is None else int(U64.unpack(raw)[0])
 
 
-def _place(letter: Letter) -> tuple[str, int, int]:
+def _place(dead_letter: DeadLetter) -> tuple[str, int, int]:
     """The place of the original message of a dead letter."""
-    return letter.origin.topic, letter.origin.queue, letter.origin.offset
+    return dead_letter.origin.topic, dead_letter.origin.queue, dead_letter.origin.offset
 
 
-def _is_of(letter: Letter, found: Stored) -> bool:
+def _is_of(dead_letter: DeadLetter, found: Stored) -> bool:
     """Whether a dead letter is of this message, not of one at the same place before the topic was created again."""
-    return _place(letter) == found.place and letter.origin.dead_ms >= found.topic.created_ms
+    return _place(dead_letter) == found.place and dead_letter.origin.dead_ms >= found.topic.created_ms
 
 
-def _group_of(tx: Tx, letter: Letter) -> Group | None:
-    return tx.group(tx.state.topics[letter.topic_id].name.removeprefix(DEAD_LETTER_PREFIX))
+def _group_of(tx: Tx, dead_letter: DeadLetter) -> Group | None:
+    return tx.group(tx.state.topics[dead_letter.topic_id].name.removeprefix(DEAD_LETTER_PREFIX))
 
 
-def _told_by_letters(tx: Tx, command: Why, letters: list[Letter]) -> list[MessageLife]:
+def _lives_of_dead_letters(tx: Tx, command: Why, dead_letters: list[DeadLetter]) -> list[MessageLife]:
     """Messages that are gone themselves and known only from dead letters, one for each original place."""
-    by_place: dict[tuple[str, int, int], list[Letter]] = {}
-    for letter in letters:
-        if command.topic in ("", letter.origin.topic):
-            by_place.setdefault(_place(letter), []).append(letter)
-    told = []
+    by_place: dict[tuple[str, int, int], list[DeadLetter]] = {}
+    for dead_letter in dead_letters:
+        if command.topic in ("", dead_letter.origin.topic):
+            by_place.setdefault(_place(dead_letter), []).append(dead_letter)
+    lives = []
     for (name, queue, offset), alike in by_place.items():
         topic = tx.topic(name)
-        if topic is not None and topic.created_ms > min(letter.origin.dead_ms for letter in alike):
+        if topic is not None and topic.created_ms > min(dead_letter.origin.dead_ms for dead_letter in alike):
             topic = None
-        by_group: dict[int, list[Letter]] = {}
-        for letter in alike:
-            if (group := _group_of(tx, letter)) is not None:
-                by_group.setdefault(group.group_id, []).append(letter)
+        by_group: dict[int, list[DeadLetter]] = {}
+        for dead_letter in alike:
+            if (group := _group_of(tx, dead_letter)) is not None:
+                by_group.setdefault(group.group_id, []).append(dead_letter)
         groups = [
-            _group_told_by_letters(tx, tx.state.groups[group_id], topic, queue, offset, own)
+            _group_of_dead_letters(tx, tx.state.groups[group_id], topic, queue, offset, own)
             for group_id, own in by_group.items()
         ]
-        told.append(MessageLife(name, queue, offset, 0, "stored", 0, groups))
-    return told
+        lives.append(MessageLife(name, queue, offset, 0, "stored", 0, groups))
+    return lives
 
 
-def _group_told_by_letters(
-    tx: Tx, group: Group, topic: Topic | None, queue: int, offset: int, letters: list[Letter]
+def _group_of_dead_letters(
+    tx: Tx, group: Group, topic: Topic | None, queue: int, offset: int, dead_letters: list[DeadLetter]
 ) -> GroupLife:
     """The state for a group as far as dead letters tell it; the message is gone, and perhaps its topic."""
     if topic is None or (group.group_id, topic.topic_id) not in tx.state.stat:
-        state = "expired" if all(letter.gone_ms for letter in letters) else "dead"
-        why = f"its topic {letters[0].origin.topic!r} was deleted, only its dead letter is left"
-        return GroupLife(group.name, state, why, events_of(tx, offset, 0, (), (), letters))
+        state = "expired" if all(dead_letter.gone_ms for dead_letter in dead_letters) else "dead"
+        why = f"its topic {dead_letters[0].origin.topic!r} was deleted, only its dead letter is left"
+        return GroupLife(group.name, state, why, events_of(tx, offset, 0, (), (), dead_letters))
     rows = [row for row in history.rows(tx.kv, topic.topic_id, queue, offset) if row.group_id == group.group_id]
     held = _held_by(tx, {(topic.topic_id, queue, offset)}).get((topic.topic_id, queue, offset), [])
     held = [one for one in held if one.ck.group_id == group.group_id]
-    events = events_of(tx, offset, 0, rows, held, letters)
-    data = _read(tx, letters[0].topic_id, letters[0].spot)
+    events = events_of(tx, offset, 0, rows, held, dead_letters)
+    data = _read(tx, dead_letters[0].topic_id, dead_letters[0].spot)
     opened = deadletter.opened(data) if data is not None else None
     subject = Subject(group, topic, queue, offset, opened[0] if opened else None, lost=True, damaged=False)
-    return GroupLife(group.name, *standing(tx, subject, held, letters, events, [RETRIES_MAX]), events)
+    return GroupLife(group.name, *standing(tx, subject, held, dead_letters, events, [RETRIES_MAX]), events)
 
 
 # ── Messages in the log ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -209,14 +211,14 @@ def _life(
     tx: Tx,
     command: Why,
     found: Stored,
-    letters: list[Letter],
+    dead_letters: list[DeadLetter],
     held: dict[tuple[int, int, int], list[Held]],
     looks: list[int],
 ) -> MessageLife:
     """The state of a message for each group that reads its topic, or for the requested group."""
     topic, spot = found.topic, found.spot
     rows = history.rows(tx.kv, topic.topic_id, spot.queue, spot.offset)
-    own = [letter for letter in letters if _is_of(letter, found)]
+    own = [dead_letter for dead_letter in dead_letters if _is_of(dead_letter, found)]
     data = _read(tx, topic.topic_id, spot)
     groups = []
     for group_id in tx.state.topic_groups.get(topic.topic_id, ()):
@@ -224,9 +226,9 @@ def _life(
         if group is None or command.group not in ("", group.name):
             continue
         mine = [one for one in held.get((topic.topic_id, spot.queue, spot.offset), ()) if one.ck.group_id == group_id]
-        dead = [letter for letter in own if _group_of(tx, letter) == group]
-        told = [row for row in rows if row.group_id == group_id]
-        events = events_of(tx, spot.offset, spot.stored_ms, told, mine, dead)
+        dead = [dead_letter for dead_letter in own if _group_of(tx, dead_letter) == group]
+        lives = [row for row in rows if row.group_id == group_id]
+        events = events_of(tx, spot.offset, spot.stored_ms, lives, mine, dead)
         damaged = not (found.readable or found.lost)
         subject = Subject(group, topic, spot.queue, spot.offset, data, found.lost, damaged)
         groups.append(GroupLife(group.name, *standing(tx, subject, mine, dead, events, looks), events))

@@ -18,7 +18,7 @@ from popmq_server.errors import invalid
 from popmq_server.lite import lite_topics
 from popmq_server.model.records import Group, Topic
 from popmq_server.state.lease_sums import attempt_key
-from popmq_server.state.lite_watch import Key, lot_of, named
+from popmq_server.state.lite_watch import Key, named, wake_key
 from popmq_server.state.state import lite_hash
 from popmq_server.state.tx import Tx
 from popmq_server.topics import permission, quotas
@@ -56,9 +56,9 @@ def client_of(command: Pop) -> str:
     return named(command.lite) if command.lite else command.client_id
 
 
-def lot(command: Pop) -> str:
+def parked_at(command: Pop) -> str:
     """The key under which a Pop waits, in place of a topic name."""
-    return command.topic if command.lite is None else lot_of(command.topic, client_of(command))
+    return command.topic if command.lite is None else wake_key(command.topic, client_of(command))
 
 
 def pop(tx: Tx, command: Pop) -> Popped:
@@ -83,7 +83,7 @@ def pop(tx: Tx, command: Pop) -> Popped:
         tx.state.lite_attempts[tried] = tuple(part.ck_id for part in parts if part.rows)
     rest = tx.state.watches.waiting(key)
     if rest and rows:
-        tx.woken.add((group.name, lot_of(*key[1:])))
+        tx.woken.add((group.name, wake_key(*key[1:])))
     token_ms = quotas.next_ms(tx, group, parent) if rest else 0
     joined = _joined(tx, parts, rest)._replace(token_ms=token_ms)
     if rest and not room:

@@ -22,7 +22,7 @@ from popmq_server.lite import lite_topics
 from popmq_server.model.message import check_lite_topic
 from popmq_server.model.records import Group, Topic
 from popmq_server.pulling import offsets
-from popmq_server.state.lite_watch import Key, Watch, lot_of
+from popmq_server.state.lite_watch import Key, Watch, wake_key
 from popmq_server.state.tx import Tx
 
 #: Names per client: the documented limit, and the tolerance beyond it.
@@ -55,7 +55,7 @@ def sync(tx: Tx, command: SyncLite) -> LiteSynced:
     fresh = [name for name in names if name not in watch.names]
     _begin_all(tx, group, parent, fresh, names if command.action == "ADD" else {}, command.start)
     if tx.state.watches.add(key, fresh):
-        tx.woken.add((group.name, lot_of(*key[1:])))
+        tx.woken.add((group.name, wake_key(*key[1:])))
     return LiteSynced(len(watch.names), tuple(evicted))
 
 

@@ -45,7 +45,7 @@ def nonce() -> int:
 
 
 def recall_text(handle: RecallHandle) -> str:
-    """44 letters; `read_recall` is the inverse."""
+    """44 characters; `read_recall` is the inverse."""
     return _text(_RECALL.pack(_VERSION, *handle))
 
 
@@ -56,7 +56,7 @@ def read_recall(text: str) -> RecallHandle | None:
 
 
 def transaction_text(transaction: TransactionId) -> str:
-    """32 letters; `read_transaction` is the inverse."""
+    """32 characters; `read_transaction` is the inverse."""
     return _text(_TRANSACTION.pack(_VERSION, *transaction))
 
 

@@ -1,8 +1,8 @@
 """A message in the store: a few scalars and opaque bytes.
 
-    record in the log     crc32 [4] · version [1] · length [3] · T [4] · stored ms [8] · popmq.v1.Message as received
-                          the crc covers everything after itself
-    handle (28 letters)   base64 of: version [1] · ck_id [8] · member [2] · nonce [8] · check [2]
+    record in the log       crc32 [4] · version [1] · length [3] · T [4] · stored ms [8] · popmq.v1.Message as received
+                            the crc covers everything after itself
+    handle (28 characters)  base64 of: version [1] · ck_id [8] · member [2] · nonce [8] · check [2]
 
 A handle identifies one delivery: member `member` of CheckPoint `ck_id`. It contains no time, topic or offset, so it
 stays valid after renewals and restarts. The nonce makes it unguessable. The check distinguishes a damaged handle from
@@ -28,7 +28,7 @@ _RECORD_BODY = struct.Struct(">IIQ")
 _HANDLE, _HANDLE_WHOLE = struct.Struct(">BQHQ"), struct.Struct(">BQHQH")
 _HANDLE_HEAD, _HANDLE_TAIL = struct.Struct(">BQ"), struct.Struct(">HQ")
 _HANDLE_VERSION = 1
-_HANDLE_LETTERS = 28
+_HANDLE_CHARACTERS = 28
 
 #: Limits of a message.
 BODY_BYTES_MAX = 4 << 20
@@ -195,8 +195,8 @@ def make_handles(ck_id: int, members: Iterable[int], nonce: int) -> list[bytes]:
         head + tail + (crc32(tail, crc) & 0xFFFF).to_bytes(2, "big")
         for tail in (pack(member, nonce) for member in members)
     )
-    letters = binascii.b2a_base64(raw, newline=False)
-    return [letters[at : at + _HANDLE_LETTERS] for at in range(0, len(letters), _HANDLE_LETTERS)]
+    text = binascii.b2a_base64(raw, newline=False)
+    return [text[at : at + _HANDLE_CHARACTERS] for at in range(0, len(text), _HANDLE_CHARACTERS)]
 
 
 def read_handles(texts: Sequence[str]) -> list[Handle] | None:
@@ -205,7 +205,7 @@ def read_handles(texts: Sequence[str]) -> list[Handle] | None:
         raw = binascii.a2b_base64("".join(texts), strict_mode=True)
     except (binascii.Error, ValueError):
         return None
-    if len(raw) != _HANDLE_WHOLE.size * len(texts) or any(len(text) != _HANDLE_LETTERS for text in texts):
+    if len(raw) != _HANDLE_WHOLE.size * len(texts) or any(len(text) != _HANDLE_CHARACTERS for text in texts):
         return None
     handles, crc32 = [], zlib.crc32
     for at, (version, ck_id, member, nonce, check) in enumerate(_HANDLE_WHOLE.iter_unpack(raw)):
@@ -221,8 +221,8 @@ def read_handle(text: str, field: str = "handles") -> Handle:
 
     A damaged handle is a bug of the caller. A valid handle whose lease no longer exists is normal and not refused here.
     """
-    if len(text) != _HANDLE_LETTERS:
-        raise bad_handle(field, f"a handle has {_HANDLE_LETTERS} letters, this has {len(text)}")
+    if len(text) != _HANDLE_CHARACTERS:
+        raise bad_handle(field, f"a handle has {_HANDLE_CHARACTERS} characters, this one has {len(text)}")
     try:
         raw = binascii.a2b_base64(text, strict_mode=True)
     except (binascii.Error, ValueError):
@@ -237,13 +237,15 @@ def _check(raw: bytes) -> bytes:
     return (zlib.crc32(raw) & 0xFFFF).to_bytes(2, "big")
 
 
-def check_name(name: str, field: str, letters_max: int) -> str:
+def check_name(name: str, field: str, characters_max: int) -> str:
     """Validates the name of a topic or group. Raises Refused."""
     if not name:
         raise invalid(f"{field} is empty", field=field, action="name it")
-    if len(name) > letters_max:
+    if len(name) > characters_max:
         raise invalid(
-            f"{field} has {len(name)} characters, at most {letters_max} are allowed", field=field, action="shorten it"
+            f"{field} has {len(name)} characters, at most {characters_max} are allowed",
+            field=field,
+            action="shorten it",
         )
     if not _NAME.match(name):
         raise invalid(

@@ -172,7 +172,7 @@ class Stat(NamedTuple):
     retry: int = 0  # entries in the retry topic
     acked: int = 0
     dead: int = 0
-    expired: int = 0
+    dropped: int = 0
     quarantined: int = 0
     start: int = 0  # sum of the offsets at which the group began: messages passed since are in the other counters
     filtered: int = 0  # skipped because they did not match the filter

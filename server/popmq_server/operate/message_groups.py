@@ -96,26 +96,26 @@ def resume(tx: Tx, command: ResumeMessageGroup) -> bool:
             field="message_group",
             action=f"see: popmq message-groups list {topic.name} {group.name} --stopped",
         )
-    letters = deadletter.budget(tx)
+    budget = deadletter.budget(tx)
     for done, entry in enumerate(stopped):
-        if command.dead_letter and not letters.fits(entry.size):
-            if letters.no_room and not done:
-                raise letters.refusal()
+        if command.dead_letter and not budget.fits(entry.size):
+            if budget.no_room and not done:
+                raise budget.refusal()
             return True
         fifo.remove(tx, where, entry)
         if command.dead_letter:
-            _bury(tx, where, entry)
+            _dead_letter(tx, where, entry)
         else:
             fifo.put(tx, where, entry._replace(attempts=0, stopped=0, reason=f"resumed: {entry.reason}"))
     tx.wake(*where)
     return False
 
 
-def _bury(tx: Tx, where: GroupTopic, entry: Waiting) -> None:
+def _dead_letter(tx: Tx, where: GroupTopic, entry: Waiting) -> None:
     """Moves a stopped message to the dead letter topic, as the only member of a CheckPoint that is not stored."""
     run = Run(entry.queue, entry.offset, 1, entry.attempts, entry.position, entry.size, entry.first_pop_ms)
     chunk = Log(tx.kv).chunk_of(entry.position)
-    letter = CheckPoint(
+    dead = CheckPoint(
         ck_id=tx.next("ck_id"),
         group_id=where[0],
         topic_id=where[1],
@@ -126,4 +126,4 @@ def _bury(tx: Tx, where: GroupTopic, entry: Waiting) -> None:
         members=1,
         chunks=((0, chunk),),
     )
-    deadletter.bury(tx, letter, 1, entry.reason, history.NO_LEASE)
+    deadletter.dead_letter(tx, dead, 1, entry.reason, history.NO_LEASE)

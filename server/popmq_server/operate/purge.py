@@ -67,7 +67,7 @@ def _bind_anew(tx: Tx, group_id: GroupId, old: Topic, made: Topic) -> None:
     for queue, end in enumerate(ends):
         tx.pass_to((*where, queue), end)
     stat = state.stat[(group_id, old.topic_id)]
-    done = stat.acked + stat.dead + stat.expired + stat.quarantined + stat.filtered
+    done = stat.acked + stat.dead + stat.dropped + stat.quarantined + stat.filtered
     state.stat[where] = stat._replace(retry=0, waiting=0, start=sum(ends) - done)
     state.topic_groups[made.topic_id] = (*state.topic_groups.get(made.topic_id, ()), group_id)
     subscription = state.subscriptions.get((group_id, old.topic_id))

@@ -18,7 +18,7 @@ With an empty group name, the dead letters are given-up half messages: they are 
 
 from typing import NamedTuple
 
-from popmq_server.commands import Failure, FindLetters, Redrive, Redriven
+from popmq_server.commands import Failure, FindDeadLetters, Redrive, Redriven
 from popmq_server.delivery import deadletter, fifo, history, sweep
 from popmq_server.delivery.deadletter import Origin
 from popmq_server.delivery.subscription import bind
@@ -45,7 +45,7 @@ SEARCH_STEPS = 5000
 REASON = "redriven"
 
 
-class Letter(NamedTuple):
+class DeadLetter(NamedTuple):
     """A decoded dead letter: the original message, and its origin."""
 
     offset: int
@@ -67,17 +67,17 @@ class Chosen(NamedTuple):
 
 def redrive(tx: Tx, command: Redrive) -> Redriven:
     """Redrives one piece. Dead letters that cannot be redriven are reported as failures, and stay."""
-    group, letters = _letters_of(tx, command.group)
+    group, dead_letters = _dead_letters_of(tx, command.group)
     failures: list[Failure] = []
     if command.offsets is None:
-        chosen = _following(tx, letters, command.start, command.stop)
+        chosen = _following(tx, dead_letters, command.start, command.stop)
     else:
-        chosen = _named(tx, letters, command.offsets, failures)
-    by_origin: dict[int, list[Letter]] = {}
+        chosen = _named(tx, dead_letters, command.offsets, failures)
+    by_origin: dict[int, list[DeadLetter]] = {}
     for unit in chosen.units:
-        _sort_in(tx, letters, unit, command, by_origin, failures)
+        _sort_in(tx, dead_letters, unit, command, by_origin, failures)
     counts: dict[str, int] = {}
-    sizes = [len(letter.message.data) for alike in by_origin.values() for letter in alike]
+    sizes = [len(dead_letter.message.data) for alike in by_origin.values() for dead_letter in alike]
     if not tx.room.has(GROW, messages_bytes(sizes) + entries_bytes(len(sizes), REASON)):
         raise tx.room.refusal()
     for topic_id, alike in by_origin.items():
@@ -86,12 +86,12 @@ def redrive(tx: Tx, command: Redrive) -> Redriven:
             _commit(tx, origin, alike)
         else:
             _deliver(tx, group, origin, alike)
-        deadletter.mark_gone(tx, letters.topic_id, 0, [letter.offset for letter in alike])
+        deadletter.mark_gone(tx, dead_letters.topic_id, 0, [dead_letter.offset for dead_letter in alike])
         counts[origin.name] = len(alike)
     return Redriven(counts, failures, *chosen[1:])
 
 
-def _letters_of(tx: Tx, name: str) -> tuple[Group | None, Topic]:
+def _dead_letters_of(tx: Tx, name: str) -> tuple[Group | None, Topic]:
     """A group and its dead letter topic; for an empty name, the topic of given-up half messages."""
     group = tx.group(name) if name else None
     if name and group is None:
@@ -102,9 +102,9 @@ def _letters_of(tx: Tx, name: str) -> tuple[Group | None, Topic]:
     return group, found
 
 
-def _following(tx: Tx, letters: Topic, start: int, stop: int) -> Chosen:
+def _following(tx: Tx, dead_letters: Topic, start: int, stop: int) -> Chosen:
     """The next dead letters from `start` on, without those that are gone."""
-    where = (letters.topic_id, 0)
+    where = (dead_letters.topic_id, 0)
     at = max(start, tx.state.queue_min.get(where, 0))
     stop = stop or tx.state.queue_max.get(where, 0)
     found, units, room = list[tuple[int, int, int]](), list[tuple[int, int, int]](), PIECE_BYTES
@@ -122,9 +122,9 @@ def _following(tx: Tx, letters: Topic, start: int, stop: int) -> Chosen:
     return Chosen(units, 0, at, max(at, stop))
 
 
-def _named(tx: Tx, letters: Topic, offsets: tuple[int, ...], failures: list[Failure]) -> Chosen:
+def _named(tx: Tx, dead_letters: Topic, offsets: tuple[int, ...], failures: list[Failure]) -> Chosen:
     """The dead letters at these offsets; a missing one is a failure."""
-    where, room, units = (letters.topic_id, 0), PIECE_BYTES, list[tuple[int, int, int]]()
+    where, room, units = (dead_letters.topic_id, 0), PIECE_BYTES, list[tuple[int, int, int]]()
     seen: set[int] = set()
     for handled, offset in enumerate(offsets[:PIECE_LETTERS]):
         if offset in seen:
@@ -133,7 +133,7 @@ def _named(tx: Tx, letters: Topic, offsets: tuple[int, ...], failures: list[Fail
         found = entries(tx.kv, *where, offset, 1)
         if not found or deadletter.is_gone(tx.kv, *where, offset):
             failures.append(
-                Failure(offset, "", _not_there(letters, offset, "was redriven" if found else "is not there"))
+                Failure(offset, "", _not_there(dead_letters, offset, "was redriven" if found else "is not there"))
             )
             continue
         room -= found[0][2]
@@ -143,60 +143,60 @@ def _named(tx: Tx, letters: Topic, offsets: tuple[int, ...], failures: list[Fail
     return Chosen(units, min(len(offsets), PIECE_LETTERS))
 
 
-def _show(letters: Topic) -> str:
+def _show(dead_letters: Topic) -> str:
     """The command that shows what is there."""
-    group = letters.name.removeprefix(DEAD_LETTER_PREFIX)
-    return f"see: popmq dlq show {group}" if letters.is_dead_letter else f"see: popmq export {letters.name} -"
+    group = dead_letters.name.removeprefix(DEAD_LETTER_PREFIX)
+    return f"see: popmq dlq show {group}" if dead_letters.is_dead_letter else f"see: popmq export {dead_letters.name} -"
 
 
-def _not_there(letters: Topic, offset: int, how: str) -> Refused:
+def _not_there(dead_letters: Topic, offset: int, how: str) -> Refused:
     return Refused(
         "MESSAGE_NOT_FOUND",
-        f"the dead letter at offset {offset} of {letters.name!r} {how}",
+        f"the dead letter at offset {offset} of {dead_letters.name!r} {how}",
         field="offsets",
-        action=_show(letters),
+        action=_show(dead_letters),
     )
 
 
 def _sort_in(
     tx: Tx,
-    letters: Topic,
+    dead_letters: Topic,
     unit: tuple[int, int, int],
     command: Redrive,
-    by_origin: dict[int, list[Letter]],
+    by_origin: dict[int, list[DeadLetter]],
     failures: list[Failure],
 ) -> None:
     """Reads one dead letter and adds it to those of its origin, or to the failures."""
     offset, position, size = unit
-    read = Log(tx.kv).fetch(letters.topic_id, position, size)
+    read = Log(tx.kv).fetch(dead_letters.topic_id, position, size)
     opened = deadletter.opened(read[1]) if read else None
     if opened is None:
         failures.append(
-            Failure(offset, "", _not_there(letters, offset, "cannot be read: its stored bytes are damaged"))
+            Failure(offset, "", _not_there(dead_letters, offset, "cannot be read: its stored bytes are damaged"))
         )
         return
-    letter = Letter(offset, fields.outgoing(opened[0]), opened[1])
-    message_id, origin = letter.message.message_id, letter.origin
+    dead_letter = DeadLetter(offset, fields.outgoing(opened[0]), opened[1])
+    message_id, origin = dead_letter.message.message_id, dead_letter.origin
     if command.topic not in ("", origin.topic):
         if command.offsets is not None:
-            why = _not_there(letters, offset, f"came from topic {origin.topic!r}")
+            why = _not_there(dead_letters, offset, f"came from topic {origin.topic!r}")
             failures.append(Failure(offset, message_id, why))
         return
-    found = _origin_of(tx, letter)
+    found = _origin_of(tx, dead_letter)
     if isinstance(found, Refused):
         failures.append(Failure(offset, message_id, found))
     else:
-        by_origin.setdefault(found.topic_id, []).append(letter)
+        by_origin.setdefault(found.topic_id, []).append(dead_letter)
 
 
-def _origin_of(tx: Tx, letter: Letter) -> Topic | Refused:
+def _origin_of(tx: Tx, dead_letter: DeadLetter) -> Topic | Refused:
     """The topic that a dead letter came from, unless that was deleted or created again."""
-    origin = letter.origin
+    origin = dead_letter.origin
     found = tx.topic(origin.topic)
     if found is None:
         return topic_not_found(origin.topic, "topic")
     if found.type == "LITE":
-        return _lite_origin(tx, found, letter)
+        return _lite_origin(tx, found, dead_letter)
     if found.created_ms > origin.dead_ms:
         return Refused(
             "TOPIC_NOT_FOUND",
@@ -207,11 +207,11 @@ def _origin_of(tx: Tx, letter: Letter) -> Topic | Refused:
     return found
 
 
-def _lite_origin(tx: Tx, parent: Topic, letter: Letter) -> Topic | Refused:
+def _lite_origin(tx: Tx, parent: Topic, dead_letter: DeadLetter) -> Topic | Refused:
     """The lite topic that a dead letter came from, unless that was removed since."""
-    name = letter.message.extra.lite_topic if letter.message.extra else ""
+    name = dead_letter.message.extra.lite_topic if dead_letter.message.extra else ""
     found = lite_topics.find(tx, parent, name)
-    if found is None or max(found.created_ms, parent.created_ms) > letter.origin.dead_ms:
+    if found is None or max(found.created_ms, parent.created_ms) > dead_letter.origin.dead_ms:
         return Refused(
             "TOPIC_NOT_FOUND",
             f"lite topic {name!r} of topic {parent.name!r} was removed after this message became a dead letter",
@@ -224,19 +224,19 @@ def _lite_origin(tx: Tx, parent: Topic, letter: Letter) -> Topic | Refused:
 # ── Delivery ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _deliver(tx: Tx, group: Group, origin: Topic, letters: list[Letter]) -> None:
+def _deliver(tx: Tx, group: Group, origin: Topic, dead_letters: list[DeadLetter]) -> None:
     """Puts the messages in the group's retry topic of the origin, attempts from 0, and reverts the counts as dead."""
     bind(tx, group, origin)
     where = (group.group_id, origin.topic_id)
     in_order = _in_order(tx, where, origin)
-    fresh = _not_coming(tx, where, letters) if in_order else letters
-    tx.count(where, dead=-len(letters), start=len(letters) - len(fresh))
-    places = topic.append_bare(tx, origin, tuple(letter.message for letter in fresh))
+    fresh = _not_coming(tx, where, dead_letters) if in_order else dead_letters
+    tx.count(where, dead=-len(dead_letters), start=len(dead_letters) - len(fresh))
+    places = topic.append_bare(tx, origin, tuple(dead_letter.message for dead_letter in fresh))
     if in_order:
         _line_up(tx, where, fresh, places)
     else:
         _to_retry(tx, where, fresh, places)
-    history.note(tx, where, [letter.origin[1:3] for letter in letters], history.REDRIVEN)
+    history.note(tx, where, [dead_letter.origin[1:3] for dead_letter in dead_letters], history.REDRIVEN)
     tx.wake(*where)
 
 
@@ -252,42 +252,42 @@ def _in_order(tx: Tx, where: GroupTopic, origin: Topic) -> bool:
     return not left.to_lines
 
 
-def _to_retry(tx: Tx, where: GroupTopic, letters: list[Letter], places: list[tuple[int, int]]) -> None:
+def _to_retry(tx: Tx, where: GroupTopic, dead_letters: list[DeadLetter], places: list[tuple[int, int]]) -> None:
     """Puts an entry in the retry topic for each message, and pins the chunks."""
     log, chunks = Log(tx.kv), dict[int, int]()
     for position, _ in places:
         chunk = log.chunk_of(position)
         chunks[chunk] = chunks.get(chunk, 0) + 1
-    first = tx.next("rseq", len(letters))
-    for rseq, (letter, (position, size)) in enumerate(zip(letters, places, strict=True), first):
-        value = RQ_VALUE.pack(position, size, 0, letter.origin.queue, letter.origin.offset, 0, 0, 0)
+    first = tx.next("rseq", len(dead_letters))
+    for rseq, (dead_letter, (position, size)) in enumerate(zip(dead_letters, places, strict=True), first):
+        value = RQ_VALUE.pack(position, size, 0, dead_letter.origin.queue, dead_letter.origin.offset, 0, 0, 0)
         tx.kv.put("rq", RQ_KEY.pack(*where, rseq), value + REASON.encode())
     for chunk, count in chunks.items():
         tx.pin(chunk, count)
-    tx.count(where, retry=len(letters))
+    tx.count(where, retry=len(dead_letters))
 
 
-def _line_up(tx: Tx, where: GroupTopic, letters: list[Letter], places: list[tuple[int, int]]) -> None:
+def _line_up(tx: Tx, where: GroupTopic, dead_letters: list[DeadLetter], places: list[tuple[int, int]]) -> None:
     """FIFO: each waits at its old offset, in front of later messages of its message group."""
-    for letter, (position, size) in zip(letters, places, strict=True):
-        key = _key(where, letter)
-        fifo.put(tx, where, fifo.Waiting(key, position, size, 0, letter.origin.queue, 0, 0, 0, 0, REASON))
+    for dead_letter, (position, size) in zip(dead_letters, places, strict=True):
+        key = _key(where, dead_letter)
+        fifo.put(tx, where, fifo.Waiting(key, position, size, 0, dead_letter.origin.queue, 0, 0, 0, 0, REASON))
 
 
-def _key(where: GroupTopic, letter: Letter) -> bytes:
-    return FWAIT_KEY.pack(*where, fifo.message_group_hash(letter.message.data), letter.origin.offset)
+def _key(where: GroupTopic, dead_letter: DeadLetter) -> bytes:
+    return FWAIT_KEY.pack(*where, fifo.message_group_hash(dead_letter.message.data), dead_letter.origin.offset)
 
 
-def _not_coming(tx: Tx, where: GroupTopic, letters: list[Letter]) -> list[Letter]:
+def _not_coming(tx: Tx, where: GroupTopic, dead_letters: list[DeadLetter]) -> list[DeadLetter]:
     """Dead letters, each once, whose message is neither unread (after a reset) nor waiting nor leased."""
     held = _held(tx, where)
-    fresh: dict[bytes, Letter] = {}
-    for letter in letters:
-        queue, offset = place = letter.origin.queue, letter.origin.offset
+    fresh: dict[bytes, DeadLetter] = {}
+    for dead_letter in dead_letters:
+        queue, offset = place = dead_letter.origin.queue, dead_letter.origin.offset
         unread = offset >= tx.state.poff.get((*where, queue), 0) and log.is_readable(tx.kv, where[1], queue, offset)
-        key = _key(where, letter)
+        key = _key(where, dead_letter)
         if not unread and place not in held and tx.kv.get("fwait", key) is None:
-            fresh.setdefault(key, letter)
+            fresh.setdefault(key, dead_letter)
     return list(fresh.values())
 
 
@@ -302,10 +302,10 @@ def _held(tx: Tx, where: GroupTopic) -> set[tuple[int, int]]:
     return found
 
 
-def _commit(tx: Tx, origin: Topic, letters: list[Letter]) -> None:
+def _commit(tx: Tx, origin: Topic, dead_letters: list[DeadLetter]) -> None:
     """Commits given-up half messages: they become visible, or delayed: a delay counts from now."""
     visible: list[Outgoing] = []
-    for message in (letter.message for letter in letters):
+    for message in (dead_letter.message for dead_letter in dead_letters):
         asked = message.extra._replace(transaction=False) if message.extra else None
         message = message._replace(extra=asked)
         place = delay.keep(tx, origin, message)
@@ -320,18 +320,18 @@ def _commit(tx: Tx, origin: Topic, letters: list[Letter]) -> None:
 # ── By message id ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def find(tx: Tx, command: FindLetters) -> tuple[dict[int, str], int]:
+def find(tx: Tx, command: FindDeadLetters) -> tuple[dict[int, str], int]:
     """One piece of the search for dead letters with these ids, and where to continue; 0 = all were searched."""
-    _, letters = _letters_of(tx, command.group)
+    _, dead_letters = _dead_letters_of(tx, command.group)
     wanted = {hash8(message_id): message_id for message_id in command.message_ids}
-    below = index.end(tx.kv, letters.topic_id) if command.below is None else command.below
-    hits, below, _ = index.search(tx.kv, letters.topic_id, frozenset(wanted), below, SEARCH_STEPS)
+    below = index.end(tx.kv, dead_letters.topic_id) if command.below is None else command.below
+    hits, below, _ = index.search(tx.kv, dead_letters.topic_id, frozenset(wanted), below, SEARCH_STEPS)
     log, found = Log(tx.kv), dict[int, str]()
     for hit in hits:
-        spot = index.spot(tx.kv, letters.topic_id, hit.position)
-        if spot is None or deadletter.is_gone(tx.kv, letters.topic_id, spot.queue, spot.offset):
+        spot = index.spot(tx.kv, dead_letters.topic_id, hit.position)
+        if spot is None or deadletter.is_gone(tx.kv, dead_letters.topic_id, spot.queue, spot.offset):
             continue
-        read = log.fetch(letters.topic_id, spot.position, spot.size)
+        read = log.fetch(dead_letters.topic_id, spot.position, spot.size)
         if read is not None and fields.text(read[1], fields.MESSAGE_ID) == wanted[hit.name]:
             found[spot.offset] = wanted[hit.name]
     return found, below

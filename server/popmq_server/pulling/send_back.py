@@ -50,7 +50,7 @@ def send_back(tx: Tx, command: SendBack) -> list[tuple[int, bool] | Refused]:
     results: list[tuple[int, bool] | Refused] = []
     alike: dict[tuple[int, str, bool], list[Found]] = {}
     seen: set[bytes] = set()
-    letters = deadletter.budget(tx)
+    budget = deadletter.budget(tx)
     for place, message in enumerate(command.messages):
         try:
             if isinstance(message, Refused):
@@ -59,8 +59,8 @@ def send_back(tx: Tx, command: SendBack) -> list[tuple[int, bool] | Refused]:
             if found.entry is not None and found.entry.key in seen:
                 raise _gone(f"messages[{place}].offset", "the request names this message twice")
             dead = message.reject or found.run.attempts >= (message.max_attempts or group.max_attempts)
-            if dead and not letters.fits(found.run.size):
-                raise letters.refusal()
+            if dead and not budget.fits(found.run.size):
+                raise budget.refusal()
         except Refused as refused:
             results.append(refused)
             continue
@@ -140,7 +140,7 @@ def _leave(
         else:
             tx.count(where, start=-1)
     if dead:
-        deadletter.bury(tx, ck, ck.all_bits, reason, history.NO_LEASE)
+        deadletter.dead_letter(tx, ck, ck.all_bits, reason, history.NO_LEASE)
         return
     back_ms = tx.now_ms + delay_ms if delay_ms else 0
     history.write_members(tx, ck, ck.all_bits, history.NO_LEASE, history.SENT_BACK, reason, back_ms)

@@ -79,7 +79,7 @@ def pins(tx: Tx, position: int) -> tuple[int, int]:
 
 
 def drop(tx: Tx, topic: Topic, chunk: Chunk) -> None:
-    """Removes a chunk and all that belongs to it; unread messages of groups are counted as `expired`."""
+    """Removes a chunk and all that belongs to it; unread messages of groups are counted as `dropped`."""
     tx.kv.delete("log", U64.pack(chunk.position))
     tx.kv.delete("idx", TOPIC_AT.pack(topic.topic_id, chunk.position))
     tx.count_topic(topic.topic_id, bytes=-chunk.bytes)
@@ -118,7 +118,7 @@ def _forget(tx: Tx, name: str, topic_id: int, queue: int, first: int, end: int) 
 
 def _raise_min(tx: Tx, topic: Topic, queue: int) -> None:
     """Moves the first readable offset up to the first remaining block; groups before it lose messages, counted as
-    expired.
+    dropped.
     """
     where = (topic.topic_id, queue)
     first = tx.kv.first("cq", QUEUE_KEY.pack(*where))
@@ -134,7 +134,7 @@ def _raise_min(tx: Tx, topic: Topic, queue: int) -> None:
         if offset < least and (group_id, topic.topic_id) in tx.state.stat:
             tx.pass_to((group_id, *where), least)
             skipped = len(gone) - bisect.bisect_left(gone, offset)
-            tx.count((group_id, topic.topic_id), expired=least - offset - skipped, start=skipped)
+            tx.count((group_id, topic.topic_id), dropped=least - offset - skipped, start=skipped)
             _tell_expired(tx, group_id, topic, queue, offset, least, least - offset - skipped)
     deadletter.forget_gone(tx, topic.topic_id, queue, gone)
 

@@ -2,7 +2,7 @@
 
 By default a chunk is dropped `keep_ms` after every group had passed it, which marks record (marks.py), and only if
 every group is still past it: retention keeps what a group has not finished, also after a reset, and for groups that
-came later. By age, a chunk is dropped `keep_ms` after it was stored; its unread messages are counted as `expired`. A
+came later. By age, a chunk is dropped `keep_ms` after it was stored; its unread messages are counted as `dropped`. A
 chunk that a lease or a retry entry points into is skipped, and the search goes on; if it stays pinned for long, its
 live records are copied, so that a forgotten lease does not hold a whole chunk (kept.py).
 
@@ -15,7 +15,7 @@ letters that were all redriven is dropped REDRIVEN_KEEP_MS after the last redriv
 
 A round covers all topics once a minute, in pieces of LOOKS_MAX looks, however many topics and chunks there are:
 
-    for each topic by its id:  marks → drops → redriven letters        then bare chunks, then copies
+    for each topic by its id:  marks → drops → redriven dead letters   then bare chunks, then copies
                                └── a full piece continues here the next time
 """
 
@@ -52,7 +52,7 @@ class Retention:
         self._bare_at = b""
         self._keeping = Keeping()
         #: For each dead letter topic: the earliest time of the next search for redriven chunks.
-        self._letters: dict[int, int] = {}
+        self._dead_letters: dict[int, int] = {}
 
     def run(self, tx: Tx) -> bool:
         """Runs one piece; returns whether there is more to do in this round."""
@@ -155,7 +155,7 @@ class Retention:
 
     def _drop_redriven(self, tx: Tx, topic: Topic) -> bool:
         """Once an hour, drops chunks whose dead letters were all redriven; returns whether the topic is done."""
-        if not deadletter.has_gone(tx, topic.topic_id) or tx.now_ms < self._letters.get(topic.topic_id, 0):
+        if not deadletter.has_gone(tx, topic.topic_id) or tx.now_ms < self._dead_letters.get(topic.topic_id, 0):
             return True
         ripe, done = list[Chunk](), True
         for chunk in chunks(tx, topic.topic_id, self._resume):
@@ -168,7 +168,7 @@ class Retention:
         for chunk in ripe:
             drop(tx, topic, chunk)
         if done:
-            self._letters[topic.topic_id] = tx.now_ms + LOOK_AGAIN_MS
+            self._dead_letters[topic.topic_id] = tx.now_ms + LOOK_AGAIN_MS
         return done
 
     def _drop_bare(self, tx: Tx) -> bool:

@@ -40,7 +40,7 @@ HALF_KEEP_MS = 72 * 3_600_000
 LOOK_EVERY_MS = 60_000
 
 
-class Checking(Job):
+class CheckingBack(Job):
     """Schedules checks. One step selects half messages to check and gives up on those that are used up or too old."""
 
     name = "checks of half messages"
@@ -65,7 +65,7 @@ class Checking(Job):
             old = _give_up_old(tx, self.at_most(GIVE_UPS_AT_ONCE))
             did.given_up.extend(old)
             self._look_ms = tx.now_ms if old else tx.now_ms + LOOK_EVERY_MS
-        did.checks.extend(_hand_out(tx))
+        did.checks.extend(_due_checks(tx))
         if tx.room.short and not (did.given_up or did.checks):
             self.postpone(tx.now_ms + RETRY_MS)
 
@@ -76,7 +76,7 @@ def _is_heard(tx: Tx, lane: int) -> bool:
     return lane == GIVEN_UP or (topic is not None and topic.name in tx.state.listened)
 
 
-def _hand_out(tx: Tx) -> list[Check]:
+def _due_checks(tx: Tx) -> list[Check]:
     """Returns due checks, the topic with the earliest first, and schedules the next check of each in 30 s."""
     lanes = sorted((due_ms, lane) for lane, due_ms in tx.state.checks.items() if lane and due_ms <= tx.now_ms)
     checks: list[Check] = []
@@ -101,7 +101,7 @@ def _give_up(tx: Tx, count: int) -> list[str]:
     """Gives up half messages without checks left; returns a log line for each."""
     reason = f"no producer ended the transaction in {CHECKS_MAX} checks"
     halves = _that_fit(tx, transaction.due(tx, GIVEN_UP, count))
-    return [sentence for half in halves if (sentence := _bury(tx, half, reason))]
+    return [sentence for half in halves if (sentence := _give_up_half(tx, half, reason))]
 
 
 def _that_fit(tx: Tx, halves: list[Half]) -> list[Half]:
@@ -122,11 +122,11 @@ def _give_up_old(tx: Tx, count: int) -> list[str]:
         halves = transaction.older(tx, topic_id, tx.now_ms - HALF_KEEP_MS, count - len(sentences))
         for half in _that_fit(tx, halves):
             reason = f"no producer ended the transaction in {HALF_KEEP_MS // 3_600_000} h, after {half.checks} checks"
-            sentences += filter(None, [_bury(tx, half, reason)])
+            sentences += filter(None, [_give_up_half(tx, half, reason)])
     return sentences
 
 
-def _bury(tx: Tx, half: Half, reason: str) -> str:
+def _give_up_half(tx: Tx, half: Half, reason: str) -> str:
     """Moves one half message to the give-up topic, with its origin; removes that of a deleted topic."""
     topic, message = tx.state.topics.get(half.topic_id), transaction.message_of(tx, half)
     if topic is None:

@@ -1,6 +1,6 @@
 """Releases delayed messages: appends due messages to their queues, in order of due time.
 
-One call moves at most FIRE_MESSAGES_MAX messages. The append and the delete share one transaction, so a message gets
+One call moves at most RELEASE_MESSAGES_MAX messages. The append and the delete share one transaction, so a message gets
 into its queue exactly once (I.12). The writer repeats the call between client commands, so a large backlog of due
 messages, also one that came due while the broker was down, does not delay requests. Messages still leave in order of
 their due times.
@@ -29,13 +29,13 @@ from popmq_server.storage.keys import SCHED_KEY
 from popmq_server.topics import quarantine
 
 #: Per transaction; one message is always allowed.
-FIRE_MESSAGES_MAX = 1000
-FIRE_BYTES_MAX = 4 << 20
+RELEASE_MESSAGES_MAX = 1000
+RELEASE_BYTES_MAX = 4 << 20
 #: How often to check a lagging wall clock: well below the promised lateness, at negligible cost.
 WALL_LOOK_MS = 100
 
 
-class Firing(Job):
+class ReleasingDelayed(Job):
     """Schedules the release of delayed messages; one step is one piece."""
 
     name = "delayed messages"
@@ -52,9 +52,9 @@ class Firing(Job):
         return min(times, default=None)
 
     def step(self, tx: Tx, did: Timed) -> None:
-        due = _due(tx, self.at_most(FIRE_MESSAGES_MAX), self.at_most(FIRE_BYTES_MAX))
+        due = _due(tx, self.at_most(RELEASE_MESSAGES_MAX), self.at_most(RELEASE_BYTES_MAX))
         if due:
-            did.fired_late_ms.extend(_fire(tx, due))
+            did.released_late_ms.extend(_release(tx, due))
         else:
             self.postpone(tx.now_ms + RETRY_MS)
 
@@ -66,7 +66,7 @@ class _Due(NamedTuple):
     raw: bytes
 
 
-def _fire(tx: Tx, due: list[_Due]) -> list[int]:
+def _release(tx: Tx, due: list[_Due]) -> list[int]:
     """Moves due messages to their queues, each topic's in order of due time; returns the lateness of each in ms."""
     late_ms: list[int] = []
     gone: Counter[int] = Counter()

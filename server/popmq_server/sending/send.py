@@ -99,7 +99,7 @@ def _seen(tx: Tx, key: bytes, topic: Topic, count: int) -> Sent | None:
         return None
     sent_ms, topic_id, queue, first, stored = DEDUP_VALUE.unpack_from(raw)
     if tx.now_ms - sent_ms > DEDUP_KEEP_MS or topic_id not in tx.state.topics:
-        return None  # also after a purge: no producer was told that the first try was stored
+        return None  # also after a purge: no producer got the answer that the first try was stored
     if (topic_id, stored) != (topic.topic_id, count):
         raise Refused(
             "REQUEST_NUMBER_REUSED",

@@ -4,7 +4,7 @@
          ──▶ droppable chunks are enough ──▶ they are dropped ──────▶ stored      the same transaction
          ──▶ they are not ──▶ STORAGE_FULL, naming the group that holds the most
 
-    droppable      what every group has passed; by_age the oldest, whose unread messages are counted as `expired`
+    droppable      what every group has passed; by_age the oldest, whose unread messages are counted as `dropped`
     not droppable  a chunk that a lease or an entry of a retry topic points into: the search skips it and goes on
 
 A Send never exceeds the limit. What the broker itself appends (dead letters, delayed messages) is stored in any case,

@@ -210,10 +210,10 @@ def ended(tx: Tx, transaction: TransactionId) -> tuple[bool, Ended] | None:
         raw = tx.kv.get("tdone", TDONE_KEY.pack(at, transaction.txn_id))
         if raw is None:
             continue
-        commit, ended_ms, given, queue, offset, letters = DONE.unpack_from(raw)
+        commit, ended_ms, given, queue, offset, handle_size = DONE.unpack_from(raw)
         if given == transaction.nonce and tx.now_ms - ended_ms < DONE_KEEP_MS:
             texts = bytes(raw[DONE.size :])
-            return commit, Ended(texts[letters:].decode(), Place(queue, offset, texts[:letters].decode()))
+            return commit, Ended(texts[handle_size:].decode(), Place(queue, offset, texts[:handle_size].decode()))
     return None
 
 

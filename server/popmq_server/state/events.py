@@ -31,17 +31,17 @@ class Reporter:
 
     def __init__(self) -> None:
         #: (kind, group, topic) → time of the last line, number of events since.
-        self._told: dict[tuple[str, str, str], tuple[int, int]] = {}
+        self._logged: dict[tuple[str, str, str], tuple[int, int]] = {}
 
     def report(self, events: list[Event], now_ms: int) -> None:
         """Logs each event, except those within QUIET_MS after a line for the same kind, group and topic."""
         for event in events:
             key = (event.kind, event.group, event.topic)
-            told_ms, more = self._told.get(key, (now_ms - QUIET_MS, 0))
-            if now_ms - told_ms < QUIET_MS:
-                self._told[key] = (told_ms, more + 1)
+            logged_ms, more = self._logged.get(key, (now_ms - QUIET_MS, 0))
+            if now_ms - logged_ms < QUIET_MS:
+                self._logged[key] = (logged_ms, more + 1)
                 continue
-            if len(self._told) >= REMEMBERED_MAX:
-                self._told.clear()
-            self._told[key] = (now_ms, 0)
+            if len(self._logged) >= REMEMBERED_MAX:
+                self._logged.clear()
+            self._logged[key] = (now_ms, 0)
             log.log(event.level, "%s%s", event.text, f" (and {more} more like this before)" if more else "")

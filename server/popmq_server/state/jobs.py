@@ -35,7 +35,7 @@ class Timed(NamedTuple):
     """The work of the jobs in one commit batch: on leases, delayed messages and half messages."""
 
     late_ms: list[int]  # how late each lease was revived
-    fired_late_ms: list[int]  # how late each delayed message was released
+    released_late_ms: list[int]  # how late each delayed message was released
     checks: list[Check]  # checks of half messages, for live producers
     given_up: list[str]  # half messages that were given up, one sentence each
 

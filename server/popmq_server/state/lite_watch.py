@@ -27,7 +27,7 @@ from popmq_server.storage.keys import hash16
 #: group, topic, client.
 Key = tuple[str, str, str]
 #: The key under which Pops of lite topics are parked: (group, lot).
-Lot = tuple[str | None, str]
+WakeKey = tuple[str | None, str]
 
 #: Life of a watch without a refresh. Clients refresh theirs every 30 s.
 WATCH_MS = 75_000
@@ -40,14 +40,14 @@ def named(names: Iterable[str]) -> str:
     return "\1" + hash16(*sorted(names)).hex()
 
 
-def lot_of(topic: str, client: str) -> str:
+def wake_key(topic: str, client: str) -> str:
     """The lot in which Pops of a watch are parked; it cannot equal the name of a topic."""
     return f"{topic}\0{client}"
 
 
-def topic_of(lot: str) -> str:
+def topic_of(key: str) -> str:
     """The topic of a lot."""
-    return lot.partition("\0")[0]
+    return key.partition("\0")[0]
 
 
 class Watch:
@@ -181,17 +181,17 @@ class Watches:
         found = self._by_name.get((topic, lite_topic), ())
         return [key for key in found if self._watches[key].until_ms > now_ms]
 
-    def lots_of(self, group: str | None, topic: str) -> set[Lot]:
+    def wake_keys(self, group: str | None, topic: str) -> set[WakeKey]:
         """The lots of all Pops on lite topics of a topic, to wake them after a change of the topic."""
         found = self._by_topic.get(topic, ())
-        return {(key[0], lot_of(*key[1:])) for key in found if group in (None, key[0])}
+        return {(key[0], wake_key(*key[1:])) for key in found if group in (None, key[0])}
 
-    def judge(self, group: str | None, topic: str, lite_topic: str) -> set[Lot]:
+    def judge(self, group: str | None, topic: str, lite_topic: str) -> set[WakeKey]:
         """Updates the lines after a change of a lite topic; returns the lots that can now get a message from it."""
-        woken = set[Lot]()
+        woken = set[WakeKey]()
         for key in self._by_name.get((topic, lite_topic), ()):
             if group in (None, key[0]) and self._judge(key, self._watches[key], lite_topic):
-                woken.add((key[0], lot_of(*key[1:])))
+                woken.add((key[0], wake_key(*key[1:])))
         return woken
 
     def _judge(self, key: Key, watch: Watch, name: str) -> bool:

@@ -19,7 +19,7 @@ letters, which are as large as their messages, leave room for the pops of other 
 The limits are enforced at each write: the code that appends a message, keeps a copy, puts a message into a retry topic
 or writes a row of history first calls `tx.room` (`has`, `take`, `demand`) with the number of bytes it will write. A
 command without room is answered STORAGE_FULL. A job is postponed by RETRY_MS. A lease whose dead letter finds no room
-remains, is counted as `unburied`, and is tried again.
+remains, is counted as `dead_blocked`, and is tried again.
 
 Near the end the free space is exact: pages at the end of the map and those that this transaction may reuse
 (free_pages.py). It cannot predict a lack of adjacent pages, which a value of more than one page needs. A put that meets

@@ -178,8 +178,8 @@ class State:
         self.void_begins: dict[GroupTopic, tuple[tuple[Void, ...], bytes]] = transient_dict(GROUP, TOPIC)
         #: CheckPoint, sub → members of an expired lease with no attempt left, whose dead letter finds no room; and
         #: their number by group and topic. The revive meets them again after a restart.
-        self.unburied: Table[tuple[int, int], int] = transient()
-        self.unburied_count: Table[GroupTopic, int] = transient()
+        self.dead_blocked: Table[tuple[int, int], int] = transient()
+        self.dead_blocked_count: Table[GroupTopic, int] = transient()
         #: Sizes: size_limit.py, which restores them within a minute.
         self.trims: dict[int, int] = transient_dict(TOPIC)
         self.looked: dict[int, int] = transient_dict(TOPIC)

@@ -29,9 +29,9 @@ class Tx:
         "answered",
         "arrived",
         "coming",
+        "dead_budget",
         "events",
         "kv",
-        "letters",
         "now_ms",
         "room",
         "staged",
@@ -61,7 +61,7 @@ class Tx:
         #: Message bytes in the answers of this batch: answers.py.
         self.answered = 0
         #: The dead letters that the commands of this transaction may still write (deadletter.Budget).
-        self.letters: Any = None
+        self.dead_budget: Any = None
         #: (group name or None for all groups, topic name or lot) with newly deliverable messages.
         self.woken: set[tuple[str | None, str]] = set()
         #: (queue as text or None for all queues, topic name) whose end moved: wakes those that wait for a queue.
@@ -114,7 +114,7 @@ class Tx:
             self.woken |= self.state.watches.judge(name, topic.name, topic.lite_topic)
         else:
             self.woken.add((name, topic.name))
-            self.woken |= self.state.watches.lots_of(name, topic.name)
+            self.woken |= self.state.watches.wake_keys(name, topic.name)
 
     def arrive(self, topic_id: int, queue: int | None) -> None:
         """After the commit the requests that wait for new messages in a queue (None: in each) are tried again."""
@@ -271,8 +271,8 @@ class Tx:
         """
         state, key = self.state, (ck.ck_id, sub)
         had = key in state.leases
-        if (waiting := state.unburied.get(key)) is not None:
-            self.note_unburied(ck, sub, waiting & lease.undone if lease and lease.due_ms <= self.now_ms else 0)
+        if (waiting := state.dead_blocked.get(key)) is not None:
+            self.note_dead_blocked(ck, sub, waiting & lease.undone if lease and lease.due_ms <= self.now_ms else 0)
         if lease is not None:
             state.leases[key] = lease
             if sub and not had:
@@ -287,20 +287,20 @@ class Tx:
             else:
                 self._drop(ck)
 
-    def note_unburied(self, ck: CheckPoint, sub: int, bits: int) -> None:
+    def note_dead_blocked(self, ck: CheckPoint, sub: int, bits: int) -> None:
         """Sets the members of a part whose dead letters wait for room."""
         state, key = self.state, (ck.ck_id, sub)
-        change = bits.bit_count() - state.unburied.get(key, 0).bit_count()
+        change = bits.bit_count() - state.dead_blocked.get(key, 0).bit_count()
         if bits:
-            state.unburied[key] = bits
+            state.dead_blocked[key] = bits
         else:
-            state.unburied.pop(key)
+            state.dead_blocked.pop(key)
         for topic_id in filter(None, (ck.topic_id, state.parent_of(ck.topic_id))):
             where = (ck.group_id, topic_id)
-            if left := state.unburied_count.get(where, 0) + change:
-                state.unburied_count[where] = left
+            if left := state.dead_blocked_count.get(where, 0) + change:
+                state.dead_blocked_count[where] = left
             else:
-                state.unburied_count.pop(where)
+                state.dead_blocked_count.pop(where)
 
     def _drop(self, ck: CheckPoint) -> None:
         self.state.ck.pop(ck.ck_id)

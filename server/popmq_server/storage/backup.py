@@ -56,12 +56,12 @@ class Copy:
             missing -= len(part)
         piece = b"".join(parts)
         if missing and self._process.wait():
-            raise DiskFault(self._why_ended or self._told())
+            raise DiskFault(self._why_ended or self._error_text())
         self._digest.update(piece)
         self.bytes += len(piece)
         return piece
 
-    def _told(self) -> str:
+    def _error_text(self) -> str:
         """The last line of the process's standard error."""
         lines = cast("IO[bytes]", self._process.stderr).read().decode(errors="replace").strip().splitlines()
         return lines[-1] if lines else f"the copying process ended with {self._process.returncode}"

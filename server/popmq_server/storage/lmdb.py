@@ -88,10 +88,10 @@ class Store:
         Only a copy that was not written to yet must have its full length: any other file may end before its last page.
         """
         info = self._env.info()
-        size, told = (self.folder / DATA_FILE).stat().st_size, (int(info["last_pgno"]) + 1) * self.page_bytes
-        if info["last_txnid"] == _TXN_OF_COPY and size < told:
+        size, needed = (self.folder / DATA_FILE).stat().st_size, (int(info["last_pgno"]) + 1) * self.page_bytes
+        if info["last_txnid"] == _TXN_OF_COPY and size < needed:
             raise StartError(
-                f"{self.folder / DATA_FILE} is truncated: it has {size:,} of {told:,} bytes; it is a part of a backup, "
+                f"{self.folder / DATA_FILE} is truncated: it has {size:,} of {needed:,} bytes; it is part of a backup: "
                 "take the backup again or name another folder with --data"
             )
 

@@ -211,7 +211,7 @@ def said_up_to(kv: Transaction, topic_id: int) -> int:
     return int(WIDE_HEAD.unpack_from(last[1])[0]) if last else 0
 
 
-def widen(tx: Tx, topic_id: int) -> bool:
+def merge_blocks(tx: Tx, topic_id: int) -> bool:
     """Puts a wide block over the blocks after the last one, if there are enough; returns whether it did."""
     start = said_up_to(tx.kv, topic_id)
     names: list[bytes] = []

@@ -1,8 +1,8 @@
 """Merges small index blocks in the background: see index.py.
 
-After FRESH_MIN new blocks, and at least WIDEN_MS after the last round, the job visits each topic with new messages: it
-counts the new blocks, and puts a wide block if there are enough, at most one per transaction. The counts are in memory
-only; after a restart it counts again.
+After FRESH_MIN new blocks, and at least MERGE_EVERY_MS after the last round, the job visits each topic with new
+messages: it counts the new blocks, and puts a wide block if there are enough, at most one per transaction. The counts
+are in memory only; after a restart it counts again.
 """
 
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from popmq_server.state.tx import Tx
 from popmq_server.topics import index
 
 #: Minimum time between two rounds.
-WIDEN_MS = 5_000
+MERGE_EVERY_MS = 5_000
 #: Minimum of new index blocks, of all topics together, for a round.
 FRESH_MIN = 256
 
@@ -27,7 +27,7 @@ class Tail(NamedTuple):
     names: int = 0
 
 
-class Widening(Job):
+class MergingBlocks(Job):
     """The job that puts wide blocks. Keeps the counts of earlier rounds."""
 
     name = "index blocks"
@@ -35,7 +35,7 @@ class Widening(Job):
     def __init__(self, now_ms: int) -> None:
         super().__init__()
         self._tails: dict[int, Tail] = {}
-        self._due_ms = now_ms + WIDEN_MS
+        self._due_ms = now_ms + MERGE_EVERY_MS
         self._more = False
 
     def next_ms(self, tx: Tx) -> int | None:
@@ -49,7 +49,7 @@ class Widening(Job):
         self._more = any(self._look_at(tx, topic.topic_id) for topic in list(tx.state.named_topics()))
         if not self._more:
             tx.state.fresh_blocks = 0
-            self._due_ms = tx.now_ms + WIDEN_MS
+            self._due_ms = tx.now_ms + MERGE_EVERY_MS
             for deleted in [topic_id for topic_id in self._tails if topic_id not in tx.state.topics]:
                 del self._tails[deleted]
 
@@ -66,6 +66,6 @@ class Widening(Job):
             seen, blocks, names = position + size, blocks + 1, names + len(raw) // index.NAME.size
             if blocks == index.BLOCKS_MAX or names >= index.NAMES_MAX:
                 self._tails.pop(topic_id, None)
-                return index.widen(tx, topic_id)
+                return index.merge_blocks(tx, topic_id)
         self._tails[topic_id] = Tail(total, seen, blocks, names)
         return False

@@ -150,9 +150,15 @@ class Core:
         except BaseException:
             store.close()
             raise
-        tidying = (*housekeeping.jobs(clock.now_ms()), index_merge.Widening(clock.now_ms()))
+        tidying = (*housekeeping.jobs(clock.now_ms()), index_merge.MergingBlocks(clock.now_ms()))
         self.timetable = timetable.Timetable(
-            (*tidying, release_delayed.Firing(), publishing.Publishing(), check_back.Checking(), revive.Reviving())
+            (
+                *tidying,
+                release_delayed.ReleasingDelayed(),
+                publishing.Publishing(),
+                check_back.CheckingBack(),
+                revive.Reviving(),
+            )
         )
         self._look_ahead()
 

@@ -56,7 +56,7 @@ def held(broker: Broker, offset: int = 0, queue: int = 0, wait_ms: int = MINUTE,
 async def parked(broker: Broker, count: int) -> None:
     """Until so many Pulls are held: the writer answers them on its own thread."""
     async with asyncio.timeout(LOST_S):
-        while broker.pulls.lot.count != count:
+        while broker.pulls.waiters.count != count:
             await turns()
 
 
@@ -110,7 +110,7 @@ async def test_all_who_wait_for_a_queue_get_its_message_and_nobody_else_is_woken
     await sent(broker, "a")
     assert [texts(await task) for task in here] == [["a"]] * 3
     await turns(5)
-    assert (looks.count, broker.pulls.lot.count) == (9, 3), "six first looks, three that were woken"
+    assert (looks.count, broker.pulls.waiters.count) == (9, 3), "six first looks, three that were woken"
     await sent(broker, "b")
     assert [texts(await task) for task in there] == [["b"]] * 3
 
@@ -191,7 +191,7 @@ async def test_a_cancelled_pull_leaves_its_place(broker: Broker) -> None:
     await parked(broker, 1)
     task.cancel()
     await asyncio.wait([task])
-    assert broker.pulls.lot.count == 0
+    assert broker.pulls.waiters.count == 0
 
 
 async def test_places_are_limited(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:

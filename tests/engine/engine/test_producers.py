@@ -21,7 +21,7 @@ from popmq_server.sending.transaction import CHECK_EVERY_MS, FIRST_CHECK_MS
 from tests.engine.rig import message
 
 
-class Lot(Producers):
+class WakeKey(Producers):
     """Counts how often it said that the topics had changed."""
 
     def __init__(self) -> None:
@@ -38,8 +38,8 @@ class Lot(Producers):
 
 
 @pytest.fixture
-def lot() -> Lot:
-    return Lot()
+def lot() -> WakeKey:
+    return WakeKey()
 
 
 def check(number: int, topic: str = "t", size: int = 1) -> Check:
@@ -51,7 +51,7 @@ async def taken(stream: Stream, count: int) -> list[int]:
     return [check.transaction.txn_id for check in checks if check is not None]
 
 
-async def test_streams_of_a_topic_are_asked_in_turn(lot: Lot) -> None:
+async def test_streams_of_a_topic_are_asked_in_turn(lot: WakeKey) -> None:
     first, second, other = lot.open("a"), lot.open("b", "t", "u"), lot.open("c", "u")
     lot.hand([check(number) for number in range(6)])
     assert await taken(first, 3) == [0, 2, 4]
@@ -62,7 +62,7 @@ async def test_streams_of_a_topic_are_asked_in_turn(lot: Lot) -> None:
     assert await other.next() is None
 
 
-async def test_a_full_stream_is_passed_over_and_its_topics_are_not_listened_to(lot: Lot) -> None:
+async def test_a_full_stream_is_passed_over_and_its_topics_are_not_listened_to(lot: WakeKey) -> None:
     slow, quick = lot.open("a", "t", "only"), lot.open("b")
     assert lot.listened() == {"t", "only"}
     lot.hand([check(number) for number in range(2 * CHECKS_QUEUED_MAX + 10)])
@@ -78,7 +78,7 @@ async def test_a_full_stream_is_passed_over_and_its_topics_are_not_listened_to(l
     assert 10_000 in await taken(quick, CHECKS_QUEUED_MAX // 2 + 1)
 
 
-async def test_a_stream_is_full_by_bytes_too_but_takes_one_of_any_size(lot: Lot) -> None:
+async def test_a_stream_is_full_by_bytes_too_but_takes_one_of_any_size(lot: WakeKey) -> None:
     stream = lot.open("a")
     lot.hand([check(1, size=CHECKS_QUEUED_BYTES_MAX), check(2)])
     assert stream.full
@@ -86,7 +86,7 @@ async def test_a_stream_is_full_by_bytes_too_but_takes_one_of_any_size(lot: Lot)
     assert not stream.full
 
 
-async def test_a_half_message_waits_once_in_a_stream(lot: Lot) -> None:
+async def test_a_half_message_waits_once_in_a_stream(lot: WakeKey) -> None:
     stream = lot.open("a")
     lot.hand([check(1), check(2), check(1)])
     assert await taken(stream, 2) == [1, 2]
@@ -94,7 +94,7 @@ async def test_a_half_message_waits_once_in_a_stream(lot: Lot) -> None:
     assert await taken(stream, 1) == [1]
 
 
-async def test_a_stream_that_left_is_asked_nothing_more_and_leaves_once(lot: Lot) -> None:
+async def test_a_stream_that_left_is_asked_nothing_more_and_leaves_once(lot: WakeKey) -> None:
     first, second = lot.open("a"), lot.open("b")
     lot.hand([check(0)])
     lot.leave(first)
@@ -109,7 +109,7 @@ async def test_a_stream_that_left_is_asked_nothing_more_and_leaves_once(lot: Lot
     lot.hand([check(4)])
 
 
-async def test_who_waits_is_told_of_the_end(lot: Lot) -> None:
+async def test_who_waits_is_told_of_the_end(lot: WakeKey) -> None:
     stream = lot.open("a")
     waiting = asyncio.ensure_future(stream.next())
     await asyncio.sleep(0)
@@ -119,7 +119,7 @@ async def test_who_waits_is_told_of_the_end(lot: Lot) -> None:
         await waiting
 
 
-async def test_a_lot_that_is_closed_ends_its_streams_and_takes_no_more(lot: Lot) -> None:
+async def test_a_lot_that_is_closed_ends_its_streams_and_takes_no_more(lot: WakeKey) -> None:
     stream = lot.open("a")
     lot.close()
     for late in (stream.next(), asyncio.to_thread(lot.open, "b")):
@@ -189,7 +189,7 @@ async def test_a_check_that_is_not_counted_yet_is_not_told_again_with_its_number
     assert told == [1, 2, 3]
 
 
-async def test_a_check_that_waits_for_two_producers_is_told_to_one(lot: Lot) -> None:
+async def test_a_check_that_waits_for_two_producers_is_told_to_one(lot: WakeKey) -> None:
     slow, quick = lot.open("a"), lot.open("b")
     lot.hand([check(1)])
     lot.hand([check(1)])

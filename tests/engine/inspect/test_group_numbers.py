@@ -143,7 +143,7 @@ def test_what_retention_moves_is_told_with_what_was_lost(rig: Rig, caplog: pytes
     rig.send("a", "b", "c")
     rig.ack(rig.pop(1))
     rig.advance(10 * MINUTE)
-    assert rig.numbers().expired == 2
+    assert rig.numbers().dropped == 2
     assert any("retention moved group 'g' in queue 0 of topic 't' from offset 1 to 3" in line for line in lines(caplog))
 
 

@@ -249,14 +249,14 @@ def test_blocks_are_said_together_seconds_after_enough_of_them_were_stored(
         sent(rig, f"a{number}")
     assert rig.core.next_due_ms == quiet
     sent(rig, "a24")
-    assert rig.core.next_due_ms == rig.now + index_merge.WIDEN_MS
-    rig.advance(index_merge.WIDEN_MS)
+    assert rig.core.next_due_ms == rig.now + index_merge.MERGE_EVERY_MS
+    rig.advance(index_merge.MERGE_EVERY_MS)
     assert len(rig.read("widx")) == 2
     assert rig.core.next_due_ms == quiet
     rig.restart()
     for number in range(25, 50):
         sent(rig, f"a{number}")
-    rig.advance(index_merge.WIDEN_MS)
+    rig.advance(index_merge.MERGE_EVERY_MS)
     assert len(rig.read("widx")) == 5
 
 

@@ -118,7 +118,7 @@ def test_the_numbers_say_so_at_once_and_what_was_counted_stays(rig: Rig, lived: 
     emptied(rig)
     numbers = rig.numbers()
     assert (numbers.ready, numbers.in_flight, numbers.retry, numbers.backoff, numbers.delayed) == (0, 0, 0, 0, 0)
-    assert (numbers.acked, numbers.expired, numbers.dead) == (before.acked, 0, 1)
+    assert (numbers.acked, numbers.dropped, numbers.dead) == (before.acked, 0, 1)
     assert before.acked == 1
     assert numbers.oldest_ms == 0
     rig.restart()
@@ -446,7 +446,7 @@ async def broker(tmp_path: Path, clock: FakeClock) -> AsyncIterator[Broker]:
 
 async def settled(broker: Broker, lots: int) -> None:
     async with asyncio.timeout(LOST_S):
-        while broker.waiters.count + broker.watchers.count + broker.limited.count + broker.pulls.lot.count != lots:
+        while broker.waiters.count + broker.watchers.count + broker.limited.count + broker.pulls.waiters.count != lots:
             await broker.ask(queries.Store())
 
 

@@ -168,7 +168,7 @@ def found(rig: Rig, *message_ids: str) -> dict[int, str]:
     letters: dict[int, str] = {}
     below: int | None = None
     while below != 0:
-        some, below = rig.do(ask.FindLetters("g", frozenset(message_ids), below))
+        some, below = rig.do(ask.FindDeadLetters("g", frozenset(message_ids), below))
         letters |= some
     return letters
 
@@ -195,7 +195,7 @@ def test_a_search_for_letters_is_done_in_pieces(rig: Rig, monkeypatch: pytest.Mo
     rig.pair()
     for text in numbered("m", 10):
         died(rig, text)
-    some, below = rig.do(ask.FindLetters("g", frozenset({"m0", "m9"})))
+    some, below = rig.do(ask.FindDeadLetters("g", frozenset({"m0", "m9"})))
     assert (some, below > 0) == ({9: "m9"}, True)
     assert found(rig, "m0", "m9") == {0: "m0", 9: "m9"}
 
@@ -294,7 +294,7 @@ def test_a_damaged_letter_is_told_and_stays(rig: Rig) -> None:
 def test_names_that_do_not_exist_are_refused(rig: Rig, asked: dict[str, Any], code: str) -> None:
     rig.pair()
     assert refusal(rig.run(ask.Redrive(**asked))[0]) == code
-    assert refusal(rig.run(ask.FindLetters(asked["group"], frozenset({"a"})))[0]) == code
+    assert refusal(rig.run(ask.FindDeadLetters(asked["group"], frozenset({"a"})))[0]) == code
 
 
 def test_the_dead_letter_topic_may_be_gone(rig: Rig) -> None:

@@ -258,7 +258,7 @@ def test_a_group_behind_letters_that_retention_drops_has_lost_only_those_that_we
     piece(rig, offsets=(1, 3))
     rig.advance(2 * HOUR)
     rig.advance(2 * MINUTE)
-    assert rig.numbers("h", DEAD).expired == 3
+    assert rig.numbers("h", DEAD).dropped == 3
 
 
 @pytest.mark.usefixtures("a_chunk_a_commit")
@@ -284,7 +284,7 @@ def test_letters_that_were_all_redriven_go_before_their_time(rig: Rig) -> None:
     rows = rig.pop(topic=DEAD, group="h")
     assert bodies(rows) == ["a", "d"]
     rig.ack(rows, "h")
-    assert rig.numbers("h", DEAD).expired == 0
+    assert rig.numbers("h", DEAD).dropped == 0
     piece(rig, offsets=(0, 3))
     rig.ack(rig.pop())
     rig.advance(MINUTE)

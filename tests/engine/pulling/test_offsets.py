@@ -99,7 +99,7 @@ def test_a_commit_below_the_first_offset_is_one_of_the_first(rig: Rig) -> None:
     rig.send(*numbered("m", 5))
     rig.advance(HOUR + MINUTE)
     rig.send("new")
-    assert (commit(rig, 3), committed(rig), rig.numbers().expired) == (0, [5], 5)
+    assert (commit(rig, 3), committed(rig), rig.numbers().dropped) == (0, [5], 5)
     assert commit(rig, 6) == 1
 
 

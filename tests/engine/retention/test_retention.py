@@ -79,7 +79,7 @@ def test_by_age_a_message_goes_read_or_not_and_is_counted_as_expired(rig: Rig) -
     rig.ack(rig.pop())
     later(rig, HOUR)
     assert chunks(rig) == 0
-    assert (rig.numbers("g").expired, rig.numbers("never").expired) == (0, 2)
+    assert (rig.numbers("g").dropped, rig.numbers("never").dropped) == (0, 2)
     assert (rig.numbers("never").ready, rig.pop(group="never")) == (0, [])
 
 
@@ -129,7 +129,7 @@ def test_retention_can_be_changed_while_messages_are_stored(rig: Rig) -> None:
     rig.do(ask.UpdateTopic("t", 0, (True, HOUR)))
     minutes(rig, 2)
     assert chunks(rig) == 0
-    assert rig.numbers().expired == 1
+    assert rig.numbers().dropped == 1
 
 
 def test_marks_that_are_no_longer_needed_go(rig: Rig) -> None:
@@ -226,7 +226,7 @@ def test_by_age_what_a_lease_holds_can_be_finished_and_its_unread_neighbours_exp
     later(rig, 3 * HOUR)
     assert len(rig.read("kept")) == 1
     assert rig.pop() == []
-    assert rig.numbers().expired == 2
+    assert rig.numbers().dropped == 2
     assert rig.ack(rows) == [None]
 
 
@@ -240,7 +240,7 @@ def test_a_new_group_steps_over_a_hole_and_counts_it(rig: Rig) -> None:
     assert chunks(rig) == 2
     rig.group()
     assert bodies(rig.pop()) == ["a", "c"]
-    assert rig.numbers().expired == 1
+    assert rig.numbers().dropped == 1
 
 
 def test_a_bounded_read_does_not_go_beyond_its_bound_over_a_hole(rig: Rig) -> None:

@@ -84,7 +84,7 @@ def test_what_a_group_that_went_back_has_not_finished_is_kept(rig: Rig, back: Ba
     hours(rig, HOURLY)
     back(rig, 4)
     hours(rig, 5 * 24)
-    assert (rig.numbers().ready, rig.numbers().expired) == (6, 0)
+    assert (rig.numbers().ready, rig.numbers().dropped) == (6, 0)
     assert bodies(rig.pop()) == ["m4", "m5", "m6", "m7", "m8", "m9"]
 
 
@@ -106,7 +106,7 @@ def test_a_group_that_comes_late_reads_all_that_there_is_when_it_comes(rig: Rig)
     rig.group("late")
     assert rig.pop(1, group="late", invisible_ms=HOUR)
     hours(rig, 5 * 24)
-    assert (rig.numbers("late").ready, rig.numbers("late").retry, rig.numbers("late").expired) == (9, 1, 0)
+    assert (rig.numbers("late").ready, rig.numbers("late").retry, rig.numbers("late").dropped) == (9, 1, 0)
     assert len(rig.pop(group="late")) == 10
 
 
@@ -139,7 +139,7 @@ def test_a_consumer_deployed_on_the_third_day_loses_nothing_that_it_is_reading(r
     rig.ack(rig.pop(3))
     hours(rig, 10 * 24)
     assert bodies(rig.pop()) == [f"m{number}" for number in range(3, 10)]
-    assert rig.numbers().expired == 0
+    assert rig.numbers().dropped == 0
 
 
 def test_marks_of_an_earlier_release_that_say_too_much_drop_nothing_unread(rig: Rig) -> None:
@@ -150,7 +150,7 @@ def test_marks_of_an_earlier_release_that_say_too_much_drop_nothing_unread(rig: 
     put_marks(rig, dict(old))
     rig.restart()
     hours(rig, 5 * 24)
-    assert (rig.numbers().ready, rig.numbers().expired) == (10, 0)
+    assert (rig.numbers().ready, rig.numbers().dropped) == (10, 0)
 
 
 def test_what_a_reset_went_back_to_counts_anew_even_if_the_reset_is_undone_at_once(rig: Rig) -> None:
@@ -244,7 +244,7 @@ def test_at_its_limit_of_bytes_a_topic_keeps_what_a_group_went_back_to(rig: Rig)
     reset(rig, 0)
     results = [rig.run(sending(f"n{number}" + "x" * 50_000))[0] for number in range(20)]
     assert refusals(results)[-1] == "STORAGE_FULL"
-    assert rig.numbers().expired == 0
+    assert rig.numbers().dropped == 0
     assert bodies(rig.pop(1)) == ["m0" + "x" * 50_000]
 
 

@@ -39,7 +39,7 @@ from tests.engine.glance import Glance, glances
 from tests.engine.rig import HOUR, MINUTE, Rig, parsed
 from tests.engine.search import model
 from tests.engine.search import model_facts as facts
-from tests.engine.search.model_facts import QUIET_MS, Answer, Content, Letter, Seen, Stand, Where, must
+from tests.engine.search.model_facts import QUIET_MS, Answer, Content, DeadLetter, Seen, Stand, Where, must
 from tests.engine.steps import Draft, ListenStep, SendStep
 
 RECORD_HEAD = 20
@@ -442,12 +442,12 @@ def lane_of(command: Any) -> int:
     return {ask.Send: 1, ask.Pop: 2}.get(type(command), 0)
 
 
-def dead_letters(rig: Rig, group: str) -> list[tuple[int, Letter]]:
+def dead_letters(rig: Rig, group: str) -> list[tuple[int, DeadLetter]]:
     """The dead letters of a group, with their offsets."""
     found = []
     for row in rig.browse(f"%DLQ%{group}").rows:
         letter = parsed(row[0])
         told = letter.dead_letter
         place = told.topic, told.queue, told.offset
-        found.append((row[3], Letter(letter.body.decode(), *place, told.attempts, told.reason, told.dead_ms)))
+        found.append((row[3], DeadLetter(letter.body.decode(), *place, told.attempts, told.reason, told.dead_ms)))
     return found

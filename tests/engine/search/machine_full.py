@@ -162,7 +162,7 @@ class Full(RuleBasedStateMachine):
                 left = history.rig.numbers(group, name)
                 held = left.ready + left.in_flight + left.retry + left.backoff + left.waiting + left.delayed
                 assert len(missing) == held, f"{group} in {name}: {missing}, and {left}"
-                assert left.unburied <= left.in_flight
+                assert left.dead_blocked <= left.in_flight
 
     @invariant()
     def the_checker_is_content(self) -> None:

@@ -10,7 +10,7 @@ from tests.engine import draws
 from tests.engine.rig import MINUTE, SECOND
 from tests.engine.search.machine import Broker, dead_letters
 from tests.engine.search.machine_clients import Clients
-from tests.engine.search.model_facts import Letter, must
+from tests.engine.search.model_facts import DeadLetter, must
 from tests.engine.search.model_moves import Redriven
 from tests.engine.search.model_topics import FILTERS
 from tests.engine.steps import AckStep, ChangeStep, Pick, PopStep
@@ -105,7 +105,7 @@ class Repairing(Clients, Broker):
         while left is not None:
             left = self.redrive_piece(left, letters)
 
-    def redrive_piece(self, command: ask.Redrive, letters: list[tuple[int, Letter]]) -> ask.Redrive | None:
+    def redrive_piece(self, command: ask.Redrive, letters: list[tuple[int, DeadLetter]]) -> ask.Redrive | None:
         """One request; what to ask for next, where letters are left. A piece ends where letters are missing."""
         answer = self.one(command)
         if isinstance(answer, str):

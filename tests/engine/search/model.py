@@ -79,7 +79,7 @@ class Model(Letters):
             "filtered": view.filtered,
             "owners": len(settings.owners),
             "delayed": sum(1 for one in self.delayed.values() if one.topic == topic),
-            "expired": view.expired,
+            "dropped": view.dropped,
             "quarantined": 0,
             "oldest_ms": self._oldest(group, topic),
         }

@@ -193,7 +193,7 @@ class Half:
     checks: int = 0
 
 
-class Letter(NamedTuple):
+class DeadLetter(NamedTuple):
     """A dead letter: the message, where it came from, and how it died."""
 
     text: str
@@ -216,7 +216,7 @@ class Group:
     exclusive: bool
     stops: bool = False
     owners: dict[str, Owner] = field(default_factory=dict)
-    dead: list[Letter] = field(default_factory=list)
+    dead: list[DeadLetter] = field(default_factory=list)
 
     def tokens(self) -> list[tuple[tuple[str, int, int, int], Token]]:
         """Of all its owners."""
@@ -334,7 +334,7 @@ class View:
     attempts: dict[tuple[str, str], Lease] = field(default_factory=dict)
     acked: int = 0
     filtered: int = 0
-    expired: int = 0
+    dropped: int = 0
     filter: Filter | None = None
     mode: str = "POP"
     pulled: bool = False

@@ -15,8 +15,8 @@ from tests.engine.search.model_facts import (
     Answer,
     Asker,
     Bounds,
+    DeadLetter,
     Entry,
-    Letter,
     Position,
     Row,
     Token,
@@ -213,10 +213,10 @@ class MessageGroups(Pops):
         else:
             entry.state = "waiting"
 
-    def bury(self, group: str, topic: str, entry: Entry, reason: str) -> None:
+    def dead_letter(self, group: str, topic: str, entry: Entry, reason: str) -> None:
         self.views[(group, topic)].over(entry, "dead")
         text = self.topics[topic].at(entry.place).content.text
-        self.groups[group].dead.append(Letter(text, topic, *entry.place, entry.attempts, reason, self.now_ms))
+        self.groups[group].dead.append(DeadLetter(text, topic, *entry.place, entry.attempts, reason, self.now_ms))
 
     def fail(self, group: str, topic: str, entry: Entry, reason: str) -> None:
         """No attempt is left: a dead letter, or it stops its message group."""
@@ -225,7 +225,7 @@ class MessageGroups(Pops):
             entry.stopped, entry.reason = True, reason
             self.come_back(view, entry, 0)
         else:
-            self.bury(group, topic, entry, reason)
+            self.dead_letter(group, topic, entry, reason)
 
     def resume(self, topic: str, group: str, message_group: str, dead_letter: bool, answer: str) -> None:
         refused = self.unresolved(topic, group)
@@ -239,6 +239,6 @@ class MessageGroups(Pops):
         must(answer == refused, "resume", answer, refused)
         for head in heads if not refused else ():
             if dead_letter:
-                self.bury(group, topic, head, head.reason)
+                self.dead_letter(group, topic, head, head.reason)
             else:
                 head.attempts, head.stopped, head.reason = 0, False, f"resumed: {head.reason}"

@@ -127,7 +127,7 @@ class Handles(MessageGroups):
             return self._extend(lease, entries, how)
         if how.kind == "reject":
             for entry in entries:
-                self.bury(lease.group, lease.topic, entry, how.reason)
+                self.dead_letter(lease.group, lease.topic, entry, how.reason)
             return {id(entry): (self.now_ms, True) for entry in entries}
         if entries and entries[0].message_group:
             return self._release_in_order(lease, entries, how)
@@ -146,7 +146,7 @@ class Handles(MessageGroups):
     def _release(self, lease: Lease, entry: Entry, how: How, entered: int) -> tuple[int, bool]:
         settings, view = self.groups[lease.group], self.view_of(entry)
         if entry.attempts >= settings.max_attempts and not how.uncounted:
-            self.bury(lease.group, lease.topic, entry, how.reason or "no attempts left")
+            self.dead_letter(lease.group, lease.topic, entry, how.reason or "no attempts left")
             return self.now_ms, True
         delay_ms = self._delay_ms(lease, entry, how)
         entry.attempts -= how.uncounted

@@ -57,6 +57,6 @@ class Kept(Topics):
         for queue, least in enumerate(begin):
             must(least >= found.begin[queue], "a queue begins earlier than it did", name, begin, found.begin)
             for view in views:
-                view.expired += max(0, least - view.next[queue])
+                view.dropped += max(0, least - view.next[queue])
                 view.next[queue] = max(least, view.next[queue])
         found.begin = list(begin)

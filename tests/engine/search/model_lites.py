@@ -16,7 +16,7 @@ class Message(NamedTuple):
     stored_ms: int
 
 
-class Letter(NamedTuple):
+class DeadLetter(NamedTuple):
     """A dead letter: of which life of which lite topic."""
 
     name: str
@@ -60,7 +60,7 @@ class Lites:
         self.lives: dict[str, Life] = {}
         self.given = 0
         self.acked: dict[str, int] = {}
-        self.dead: dict[str, list[Letter]] = {}
+        self.dead: dict[str, list[DeadLetter]] = {}
 
     def send(self, name: str, text: str, offset: int) -> None:
         if name not in self.lives:
@@ -110,7 +110,7 @@ class Lites:
         if how == "ack":
             self.acked[group] = self.acked.get(group, 0) + 1
         elif how == "reject":
-            self.dead.setdefault(group, []).append(Letter(name, offset, life.number))
+            self.dead.setdefault(group, []).append(DeadLetter(name, offset, life.number))
         if how != "release":
             reader.redriven.discard(offset)
             return

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 from tests.engine.search.model_facts import (
     EVERYTHING,
+    DeadLetter,
     Entry,
     Filter,
-    Letter,
     Place,
     RetryRow,
     Stored,
@@ -358,7 +358,7 @@ class Moves(Owners):
         entry.attempts, entry.reason = entry.attempts + 1, one.reason
         visible_ms, dead = self._fate(group, one, entry.attempts)
         if dead:
-            self.bury(group, topic, entry, one.reason or ("" if one.reject else "no attempts left"))
+            self.dead_letter(group, topic, entry, one.reason or ("" if one.reject else "no attempts left"))
         elif visible_ms > self.now_ms:
             entry.state, entry.due_ms, entry.lease = "backoff", visible_ms, None
         else:
@@ -368,7 +368,7 @@ class Moves(Owners):
 class Letters(Moves):
     """Dead letters that are delivered again, and given-up half messages that are committed after all."""
 
-    def redrive(self, group: str, letters: list[tuple[int, Letter]], answer: Redriven | str) -> None:
+    def redrive(self, group: str, letters: list[tuple[int, DeadLetter]], answer: Redriven | str) -> None:
         """`letters`: (offset, letter) of those that were asked for."""
         settings = self.groups.get(group)
         if settings is None or isinstance(answer, str):
@@ -387,7 +387,7 @@ class Letters(Moves):
             self._deliver(group, letter, entered)
         return must((answer.topics, answer.staying) == (counts, staying), "redrive", answer, counts, staying)
 
-    def _deliver(self, group: str, letter: Letter, entered: int) -> None:
+    def _deliver(self, group: str, letter: DeadLetter, entered: int) -> None:
         """Attempts from 0. Of a FIFO topic nothing is on its way twice."""
         view, found = self.bind(group, letter.topic), self.topics[letter.topic]
         place = letter.queue, letter.offset

@@ -216,7 +216,7 @@ class Pops(Sends):
             must(not view.wants(found.at(place).content), "passed over", place)
             view.filtered += 1
         else:
-            view.expired += 1
+            view.dropped += 1
 
     def _judge_dropped(
         self,

@@ -11,7 +11,7 @@ from popmq_server import commands as ask
 from popmq_server.commands import Place, queries
 from popmq_server.errors import Refused
 from popmq_server.sending import placing
-from popmq_server.sending.release_delayed import FIRE_BYTES_MAX, FIRE_MESSAGES_MAX, WALL_LOOK_MS
+from popmq_server.sending.release_delayed import RELEASE_BYTES_MAX, RELEASE_MESSAGES_MAX, WALL_LOOK_MS
 from popmq_server.state import jobs, space
 from popmq_server.storage.lmdb import Transaction
 from tests.engine.faults import Fault, failing, failing_put, killed_before_answer, killed_before_commit
@@ -199,22 +199,22 @@ def test_a_mountain_fires_in_pieces_of_a_thousand_in_order_with_requests_in_betw
     while rig.due:
         committed = rig.commit(sending("x", topic="u"))
         assert refusal(committed.results[0]) == ""
-        sizes.append(len(committed.timed.fired_late_ms))
-    assert sizes == [FIRE_MESSAGES_MAX, FIRE_MESSAGES_MAX, 500]
+        sizes.append(len(committed.timed.released_late_ms))
+    assert sizes == [RELEASE_MESSAGES_MAX, RELEASE_MESSAGES_MAX, 500]
     assert texts(rig) == [str(number) for number in range(2500)]
     assert waiting(rig) == (0, 0)
 
 
 def test_a_piece_is_bounded_in_bytes_but_one_message_always_fits(rig: Rig) -> None:
     timed_pair(rig)
-    large = "x" * (FIRE_BYTES_MAX // 2)
+    large = "x" * (RELEASE_BYTES_MAX // 2)
     for number in range(3):
         send(rig, later(f"{number}{large}", due_ms=rig.now + SECOND))
-    send(rig, later("y" * (FIRE_BYTES_MAX - 1), due_ms=rig.now + SECOND))
+    send(rig, later("y" * (RELEASE_BYTES_MAX - 1), due_ms=rig.now + SECOND))
     rig.skip(SECOND)
     sizes = []
     while rig.due:
-        sizes.append(len(rig.commit().timed.fired_late_ms))
+        sizes.append(len(rig.commit().timed.released_late_ms))
     assert sizes == [1, 1, 1, 1]
 
 
@@ -226,7 +226,7 @@ def test_a_restart_fires_what_is_overdue_in_the_order_of_its_time(rig: Rig) -> N
     rig.restart()
     assert rig.due
     committed = rig.commit()
-    assert committed.timed.fired_late_ms == [DAY - wait for wait in sorted(times)]
+    assert committed.timed.released_late_ms == [DAY - wait for wait in sorted(times)]
     assert texts(rig) == ["1", "2", "3", "4", "5"]
 
 

@@ -83,10 +83,10 @@ def small(rig: Rig) -> list[Delivery]:
 
 def test_dead_letters_without_room_wait_in_their_leases_and_are_counted(dying: Rig) -> None:
     numbers = dying.numbers("dying", "big")
-    assert numbers.unburied > 100
-    assert (numbers.in_flight, numbers.ready, numbers.retry) == (numbers.unburied, 0, 0)
+    assert numbers.dead_blocked > 100
+    assert (numbers.in_flight, numbers.ready, numbers.retry) == (numbers.dead_blocked, 0, 0)
     assert numbers.dead == len(dying.dead("dying"))
-    assert numbers.dead + numbers.unburied == dying.look(queries.Topics("big"))[0].messages
+    assert numbers.dead + numbers.dead_blocked == dying.look(queries.Topics("big"))[0].messages
 
 
 def test_meanwhile_other_leases_come_back_and_everything_else_goes_on(dying: Rig) -> None:
@@ -107,22 +107,22 @@ def test_acks_are_never_refused_for_lack_of_room(dying: Rig) -> None:
     for handle in handles[:20]:
         assert dying.do(ask.Ack("dying", (handle,))).results == [None]
     after = dying.numbers("dying", "big")
-    assert (after.acked, after.unburied) == (20, before.unburied - 20)
+    assert (after.acked, after.dead_blocked) == (20, before.dead_blocked - 20)
 
 
 def test_a_full_map_heals_within_seconds_when_another_topic_is_deleted(dying: Rig) -> None:
     """The letters find their room; what found none stays where it is, and sends are refused by name."""
-    unburied = dying.numbers("dying", "big").unburied
+    dead_blocked = dying.numbers("dying", "big").dead_blocked
     dying.do(ask.DeleteTopic("ballast"))
     settle(dying, 5 * SECOND)
     numbers = dying.numbers("dying", "big")
-    assert numbers.unburied < unburied - 200
-    assert numbers.dead + numbers.unburied == dying.look(queries.Topics("big"))[0].messages
+    assert numbers.dead_blocked < dead_blocked - 200
+    assert numbers.dead + numbers.dead_blocked == dying.look(queries.Topics("big"))[0].messages
     dying.do(ask.PurgeTopic("big"))
     settle(dying, 5 * SECOND)
     dying.send("c", topic="small")
     assert "c" in bodies(small(dying))
-    assert dying.numbers("dying", "big").unburied == 0
+    assert dying.numbers("dying", "big").dead_blocked == 0
 
 
 def test_a_restart_of_a_full_store_finds_the_same(dying: Rig) -> None:

@@ -16,7 +16,7 @@ from popmq_server.engine.waiters import Waiters
 from popmq_server.fsck.check import check
 from popmq_server.inspect import stats
 from popmq_server.state import checkpoints
-from popmq_server.state.lite_watch import lot_of
+from popmq_server.state.lite_watch import wake_key
 from tests.engine.conftest import MakeRig
 from tests.engine.resting import leases
 from tests.engine.rig import MINUTE, Rig, bodies, numbered
@@ -136,7 +136,7 @@ def test_the_number_of_parked_pops_of_a_group_costs_the_same_beside_many_others(
     async def parked(count: int) -> Waiters:
         lot = Waiters(FakeClock(), wake_all=False)
         for number in range(count):
-            key = (f"g{number}", lot_of("t", "c"))
+            key = (f"g{number}", wake_key("t", "c"))
             waits.append(asyncio.ensure_future(lot.park(key, lot.generation(key), 1 << 60)))
         await asyncio.sleep(0)
         assert (lot.parked("g1", "t"), lot.parked("g", "t")) == (1, 0)

@@ -36,7 +36,7 @@ def test_what_retention_took_is_never_replaced_by_what_came_later(rig: Rig) -> N
     found = bodies(rig.pop())
     assert "older" not in found, "it expired unread"
     assert [body for body in found if body != "new"] == [row.body for row in rows]
-    assert rig.numbers().expired + len(found) == 3
+    assert rig.numbers().dropped + len(found) == 3
 
 
 def test_positions_in_the_store_are_those_of_the_last_answer(rig: Rig) -> None:

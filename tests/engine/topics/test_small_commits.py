@@ -193,7 +193,7 @@ def test_what_joins_a_chunk_after_blocks_were_said_together_is_found_too(
     rig.topic()
     for number in range(20):
         rig.send(f"a{number}")
-        rig.advance(index_merge.WIDEN_MS)
+        rig.advance(index_merge.MERGE_EVERY_MS)
         if number % 5 == 4:
             rig.skip(OPEN_MS_MAX)
     for number in range(20):

@@ -136,7 +136,7 @@ async def test_pulls_that_are_put_off_keep_their_wake(broker: Broker) -> None:
     """One message wakes all who wait for its queue, and one group has not room for their answers."""
     held = [asyncio.ensure_future(broker.pull(ask.Pull("t", "", 0, 0), MINUTE)) for _ in range(COUNT)]
     async with asyncio.timeout(LOST_S):
-        while broker.pulls.lot.count != COUNT:
+        while broker.pulls.waiters.count != COUNT:
             await turns()
         await broker.execute(large(1))
         pulled = await asyncio.gather(*held)

@@ -96,7 +96,7 @@ def test_counters_start_where_the_group_does(rig: Rig) -> None:
     rig.send("a", "b")
     rig.group(start_from="LATEST")
     rig.pop()
-    assert (rig.numbers().ready, rig.numbers().acked, rig.numbers().expired) == (0, 0, 0)
+    assert (rig.numbers().ready, rig.numbers().acked, rig.numbers().dropped) == (0, 0, 0)
 
 
 # ── What a start reads ───────────────────────────────────────────────────────────────────────────────────────────────

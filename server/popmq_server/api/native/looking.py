@@ -16,7 +16,18 @@ from popmq_server.api.native import requests, responses
 from popmq_server.api.native.native import NativeService
 from popmq_server.api.native.requests import ENTRIES_MAX, INT64_MAX, POP_BYTES, POP_MESSAGES, read
 from popmq_server.api.native.status import error_info
-from popmq_server.commands import Failure, FindLetters, LookUp, Peek, Redrive, Redriven, Spotted, Trace, Why, bytes_of
+from popmq_server.commands import (
+    Failure,
+    FindDeadLetters,
+    LookUp,
+    Peek,
+    Redrive,
+    Redriven,
+    Spotted,
+    Trace,
+    Why,
+    bytes_of,
+)
 from popmq_server.engine.engine import Engine
 from popmq_server.engine.metrics import Metrics
 from popmq_server.errors import Refused, invalid
@@ -88,7 +99,7 @@ class LookingService:
         if offsets or message_ids:
             found = await self._find(group, message_ids)
             unknown = sorted(message_ids - set(found.values()))
-            failures += [Failure(-1, message_id, _no_letter(message_id, group)) for message_id in unknown]
+            failures += [Failure(-1, message_id, _no_dead_letter(message_id, group)) for message_id in unknown]
             wanted = tuple(dict.fromkeys((*offsets, *sorted(found))))
             await self._redrive_named(Redrive(group, (), topic), wanted, counts, failures)
         else:
@@ -103,7 +114,7 @@ class LookingService:
     async def _find(self, group: str, message_ids: frozenset[str]) -> dict[int, str]:
         """The dead letters with these ids, by offset."""
         found: dict[int, str] = {}
-        command = FindLetters(group, message_ids)
+        command = FindDeadLetters(group, message_ids)
         while message_ids and command.below != 0:
             some, below = await self._engine.execute(command)
             found |= some
@@ -163,7 +174,7 @@ def _named(request: pb.RedriveDeadLettersRequest) -> tuple[list[int], frozenset[
     return list(request.offsets), frozenset(request.message_ids)
 
 
-def _no_letter(message_id: str, group: str) -> Refused:
+def _no_dead_letter(message_id: str, group: str) -> Refused:
     what = f"group {group!r} has no dead letter" if group else "there is no given-up message"
     return Refused(
         "MESSAGE_NOT_FOUND",
@@ -184,8 +195,8 @@ def _life(life: MessageLife) -> pb.MessageLife:
     """Converts a life to the contract's message."""
     made = pb.MessageLife(**life._asdict() | {"groups": []})
     for group in life.groups:
-        told = made.groups.add(group=group.group, state=group.state, explanation=group.explanation)
+        added = made.groups.add(group=group.group, state=group.state, explanation=group.explanation)
         for event in group.events:
             client, times = event.client, {"time_ms": event.time_ms, "until_ms": event.until_ms}
-            told.events.add(what=event.what, client_id=client, attempt=event.attempt, reason=event.reason, **times)
+            added.events.add(what=event.what, client_id=client, attempt=event.attempt, reason=event.reason, **times)
     return made

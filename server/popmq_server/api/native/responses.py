@@ -197,7 +197,8 @@ def group_stats(row: GroupNumbers, now_ms: int, rates: tuple[float, float], gaug
         backoff=row.backoff,
         dead=row.dead,
         acked=row.acked,
-        expired=row.expired,
+        expired=row.dropped,  # the older name
+        dropped=row.dropped,
         quarantined=row.quarantined,
         oldest_age_ms=max(0, now_ms - row.oldest_ms) if row.oldest_ms else 0,
         popped_per_s=rates[0],
@@ -213,5 +214,6 @@ def group_stats(row: GroupNumbers, now_ms: int, rates: tuple[float, float], gaug
         read_ms=row.read_ms,
         expires_ms=row.expires_ms,
         bytes_behind=row.bytes_behind,
-        unburied=row.unburied,
+        unburied=row.dead_blocked,  # the older name
+        dead_blocked=row.dead_blocked,
     )

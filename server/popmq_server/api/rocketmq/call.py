@@ -8,7 +8,7 @@ from popmq_server.access import access_keys
 from popmq_server.api.rocketmq.status import Declined
 
 #: Client ids hold a host name, a process id and a number; each lease stores one.
-CLIENT_ID_LETTERS_MAX = 512
+CLIENT_ID_CHARACTERS_MAX = 512
 
 
 class Call(NamedTuple):
@@ -34,8 +34,8 @@ class Call(NamedTuple):
         access_keys.caller()
         if not self.client_id.strip():
             raise Declined(pb.CLIENT_ID_REQUIRED, "the header x-mq-client-id is missing")
-        if len(self.client_id) > CLIENT_ID_LETTERS_MAX:
-            raise Declined(pb.BAD_REQUEST, f"the header x-mq-client-id has over {CLIENT_ID_LETTERS_MAX} letters")
+        if len(self.client_id) > CLIENT_ID_CHARACTERS_MAX:
+            raise Declined(pb.BAD_REQUEST, f"the header x-mq-client-id has over {CLIENT_ID_CHARACTERS_MAX} characters")
 
 
 def call_of(context: Any) -> Call:

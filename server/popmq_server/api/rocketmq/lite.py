@@ -94,12 +94,12 @@ class LiteService:
         client = self._clients.held_by(holder)
         if client is not None and client.is_lite and client.language in _TOLD:
             notify = rpc.NotifyUnsubscribeLiteCommand(lite_topic=name)
-            told = self._clients.tell(client, rpc.TelemetryCommand(notify_unsubscribe_lite_command=notify))
-            task = asyncio.ensure_future(told)
+            sending = self._clients.tell(client, rpc.TelemetryCommand(notify_unsubscribe_lite_command=notify))
+            task = asyncio.ensure_future(sending)
             self._telling.add(task)
-            task.add_done_callback(self._told)
+            task.add_done_callback(self._notified)
 
-    def _told(self, task: asyncio.Future[Any]) -> None:
+    def _notified(self, task: asyncio.Future[Any]) -> None:
         self._telling.discard(task)
         if not task.cancelled():
             task.exception()  # the stream broke; the client's next REPLACE does not get the lite topic back anyway

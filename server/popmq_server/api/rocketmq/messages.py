@@ -110,7 +110,7 @@ def _plain(message: pb.Message) -> tuple[Outgoing, str] | None:
         or system.body_encoding == pb.GZIP
         or not 0 < len(body) <= BODY_BYTES_MAX
         or not (message_id.strip() and message_id.isascii() and len(message_id) <= MESSAGE_ID_BYTES_MAX)
-        or 4 * len(host) > BORN_HOST_BYTES_MAX  # a letter has up to four bytes
+        or 4 * len(host) > BORN_HOST_BYTES_MAX  # a character has up to four bytes
         or 4 * len(tag) > TAG_BYTES_MAX
     ):
         return None
@@ -300,7 +300,7 @@ def response(row: PoppedRow, handle: bytes, topic: bytes, topic_type: str) -> by
     return b"".join((b"\x12", varint(len(head) + len(body)), head, body))
 
 
-#: The key and length of body_digest, its type MD5, and the key and length of its 32 letters; IDENTITY and NORMAL.
+#: The key and length of body_digest, its type MD5, and the key and length of its 32 characters; IDENTITY and NORMAL.
 _DIGEST, _PLAIN = b"\x22\x24\x08" + bytes((pb.MD5,)) + b"\x12\x20", bytes((0x28, pb.IDENTITY, 0x30, pb.NORMAL))
 
 

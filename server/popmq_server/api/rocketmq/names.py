@@ -40,17 +40,17 @@ def group_name(resource: pb.Resource, namespace: str) -> str:
     return _name(resource, namespace, pb.ILLEGAL_CONSUMER_GROUP, "consumer group", GROUP_NAME_MAX)
 
 
-def _name(resource: pb.Resource, namespace: str, code: pb.Code, what: str, letters_max: int) -> str:
+def _name(resource: pb.Resource, namespace: str, code: pb.Code, what: str, characters_max: int) -> str:
     name, space = resource.name, resource.resource_namespace or namespace
     if not name.strip():
         raise Declined(code, f"the {what} is blank")
-    if len(name) > letters_max or not _NAME.match(name) or not _NAMESPACE.match(space):
+    if len(name) > characters_max or not _NAME.match(name) or not _NAMESPACE.match(space):
         raise Declined(
-            code, f"the {what} {name[:40]!r} may have {letters_max} letters, digits, '_', '-', '%' and '|' at most"
+            code, f"the {what} {name[:40]!r} may have {characters_max} letters, digits, '_', '-', '%' and '|' at most"
         )
     prefix = next((prefix for prefix in _PREFIXES if name.startswith(prefix)), "")
     whole = f"{prefix}{space}.{name.removeprefix(prefix)}" if space else name
-    if not name.removeprefix(prefix) or len(whole) > letters_max + len(prefix):
+    if not name.removeprefix(prefix) or len(whole) > characters_max + len(prefix):
         raise Declined(code, f"the {what} {whole[:40]!r} is too long, or empty behind its prefix")
     return whole
 

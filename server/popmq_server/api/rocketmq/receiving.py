@@ -124,7 +124,7 @@ class ReceiveService:
         wanted = _filter(request)
         invisible_ms = leases.LEASE_MS if request.auto_renew else _invisible_ms(request.invisible_duration)
         if len(request.attempt_id) > ATTEMPT_ID_MAX:
-            raise Declined(pb.BAD_REQUEST, f"attempt_id has over {ATTEMPT_ID_MAX} letters")
+            raise Declined(pb.BAD_REQUEST, f"attempt_id has over {ATTEMPT_ID_MAX} characters")
         return Pop(
             topic,
             group,
@@ -183,8 +183,8 @@ class ReceiveService:
             Change(one, "release", BROKEN_OFF_MS, False, "the client disconnected while it read the message")
             for one in handles[written:begun]
         )
-        untold = (Change(one, "release", 0, True, "the client went away") for one in handles[begun:])
-        task = asyncio.ensure_future(self._engine.execute(ChangeInvisibleTime(command.group, (*tried, *untold))))
+        unsent = (Change(one, "release", 0, True, "the client went away") for one in handles[begun:])
+        task = asyncio.ensure_future(self._engine.execute(ChangeInvisibleTime(command.group, (*tried, *unsent))))
         self._giving_back.add(task)
         task.add_done_callback(self._given_back)
 

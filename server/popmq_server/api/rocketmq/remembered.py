@@ -62,9 +62,9 @@ class Filters:
 
     def used(self, group: str, topic: str, wanted: filters.Filter, now_ms: int) -> None:
         """Warns when two consumers of one group use different filters."""
-        before, seen_ms, told_ms = self._last.pop((group, topic), (wanted, now_ms, -FILTERS_MS))
-        if not before.same(wanted) and now_ms - seen_ms < FILTERS_MS and now_ms - told_ms >= FILTERS_MS:
-            told_ms = now_ms
+        before, seen_ms, logged_ms = self._last.pop((group, topic), (wanted, now_ms, -FILTERS_MS))
+        if not before.same(wanted) and now_ms - seen_ms < FILTERS_MS and now_ms - logged_ms >= FILTERS_MS:
+            logged_ms = now_ms
             log.warning(
                 "consumers of group %s use different filters in topic %s, %s and %s: "
                 "each misses messages that only the other's filter selects",
@@ -73,6 +73,6 @@ class Filters:
                 before,
                 wanted,
             )
-        self._last[group, topic] = wanted, now_ms, told_ms
+        self._last[group, topic] = wanted, now_ms, logged_ms
         if len(self._last) > FILTERS_MAX:
             self._last.popitem(last=False)

@@ -1,6 +1,6 @@
 """apache.rocketmq.v2.MessagingService, served beside popmq.v1 over the same engine.
 
-grpcio ── bytes ──▶ Face ── request, Call ──▶ the part that has the method ── commands ──▶ Engine
+grpcio ── bytes ──▶ RocketmqService ── request, Call ──▶ the part that has the method ── commands ──▶ Engine
                       │
                       └─ an exception of a part becomes the Status of the answer: a call never fails in gRPC
 
@@ -49,7 +49,7 @@ Unary = Callable[[Any, Call], Awaitable[Message | bytes]]
 Streaming = Callable[[Any, Call], AsyncGenerator[Message | bytes, None]]
 
 
-class Face:
+class RocketmqService:
     """The service over one engine.
 
     `native` counts requests and messages. `began` registers each call, so that a stop waits for its answer.

@@ -237,7 +237,7 @@ def _check_properties(settings: pb.Settings) -> None:
         raise Declined(
             pb.INVALID_CLIENT_PROPERTIES,
             f"at most {PROPERTIES_MAX} client properties, {PROPERTIES_BYTES_MAX} bytes in all; names of 1–64 letters, "
-            f"digits, '_', '-' and '.', not beginning with rocketmq.; values of {PROPERTY_VALUE_MAX} letters",
+            f"digits, '_', '-' and '.', not beginning with rocketmq.; values of {PROPERTY_VALUE_MAX} characters",
         )
 
 

@@ -45,7 +45,7 @@ class Redriven(NamedTuple):
     stop: int
 
 
-class FindLetters(NamedTuple):
+class FindDeadLetters(NamedTuple):
     """→ ({offset: message id} of matching dead letters, where to continue, 0 = all were searched)."""
 
     group: str

@@ -1,4 +1,4 @@
-"""`popmq check` for redriven letters, the chunks of redriven messages, and the index that look-ups walk."""
+"""`popmq check` for redriven dead letters, the chunks of redriven messages, and the index that look-ups walk."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -56,7 +56,7 @@ def _check_gone(kv: Transaction, state: State) -> Iterator[str]:
                 yield f"{where}, but is no dead letter"
     for topic_id, stat in state.topic_stat.items():
         if topic_id in state.topics and stat.redriven != counted[topic_id]:
-            yield f"{state.topics[topic_id].name}: {counted[topic_id]} letters redriven, counted {stat.redriven}"
+            yield f"{state.topics[topic_id].name}: {counted[topic_id]} dead letters redriven, counted {stat.redriven}"
 
 
 def _check_redriven(kv: Transaction, state: State) -> Iterator[str]:
@@ -69,13 +69,13 @@ def _check_redriven(kv: Transaction, state: State) -> Iterator[str]:
         where, offset = (GroupId(row.group_id), TopicId(topic_id)), row.first
         if row.how != history.REDRIVEN or not _tells_all(state, where):
             continue
-        if not entries(kv, topic_id, queue, offset, 1):  # its chunk is gone, and perhaps what was told later
+        if not entries(kv, topic_id, queue, offset, 1):  # its chunk is gone, and perhaps the later rows
             continue
         begun = kv.get("begin", POFF_KEY.pack(*where, queue))
         if begun is not None and U64.unpack(begun)[0] > offset:
             continue
-        told = [one for one in history.rows(kv, topic_id, queue, offset) if one.group_id == row.group_id]
-        later = any((one.ck_id, one.sub) != (row.ck_id, row.sub) and one.ended_ms >= row.ended_ms for one in told)
+        others = [one for one in history.rows(kv, topic_id, queue, offset) if one.group_id == row.group_id]
+        later = any((one.ck_id, one.sub) != (row.ck_id, row.sub) and one.ended_ms >= row.ended_ms for one in others)
         unread = offset >= state.poff.get((*where, queue), 0) and is_readable(kv, topic_id, queue, offset)
         if not later and not unread and (queue, offset) not in _held(kv, state, where):
             name = f"group {state.groups[row.group_id].name} in {state.topics[topic_id].name}"
@@ -87,7 +87,7 @@ def _tells_all(state: State, where: GroupTopic) -> bool:
     stat, how = state.stat.get(where), state.subscriptions.get(where, Subscription())
     if stat is None or where[0] not in state.groups or where[1] not in state.topics or where in state.sweeps:
         return False
-    return not (how.pulled or stat.filtered or stat.expired or stat.quarantined)
+    return not (how.pulled or stat.filtered or stat.dropped or stat.quarantined)
 
 
 def _held(kv: Transaction, state: State, where: GroupTopic) -> set[tuple[int, int]]:
