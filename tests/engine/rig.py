@@ -27,7 +27,8 @@ from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import CQ_ENTRY, U64, hash8
 from popmq_server.storage.lmdb import Store, Transaction, reading
 from popmq_server.topics.catalog import DELAYS_MS_DEFAULT
-from popmq_server.writer.core import Committed, Core
+from popmq_server.writer.batch import Committed
+from popmq_server.writer.core import Core
 from popmq_server.writer.handlers import HANDLERS
 
 SECOND, MINUTE, HOUR, DAY = 1000, 60_000, 3_600_000, 86_400_000

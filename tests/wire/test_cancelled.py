@@ -15,7 +15,7 @@ from popmq_server.engine.broker import Broker
 from popmq_server.engine.metrics import Metrics
 from popmq_server.model.message import Outgoing
 from popmq_server.options import Options
-from popmq_server.writer.core import Committed
+from popmq_server.writer.batch import Committed
 from tests.wire.gate import Gate
 from tests.wire.gone import Gone
 from tests.wire.parked import Parked

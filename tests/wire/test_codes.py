@@ -11,7 +11,7 @@ import pytest
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.api.native.status import STATUS_OF_CODE
 from popmq_server.commands import queries
-from popmq_server.delivery import owner
+from popmq_server.delivery import token_pop
 from popmq_server.engine import broker as brokers
 from popmq_server.engine import waiters
 from popmq_server.errors import RETRYABLE, CommitFailed
@@ -183,7 +183,7 @@ def busy(shop: Stubs, patch: pytest.MonkeyPatch) -> Refusal:
 
 @provokes
 def in_flight_limit(shop: Stubs, patch: pytest.MonkeyPatch) -> Refusal:
-    patch.setattr(owner, "OWNED_MAX", 0)
+    patch.setattr(token_pop, "OWNED_MAX", 0)
     token = pb.Token(owner="query", generation=shop.attach().generation, epoch=1)
     return refusal(shop.broker.Pop, pb.PopRequest(topic=TOPIC, group=GROUP, token=token))
 

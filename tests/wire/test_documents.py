@@ -10,7 +10,7 @@ from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server import options
 from popmq_server.api import server
 from popmq_server.api.native import admin, pulling, requests
-from popmq_server.delivery import owner
+from popmq_server.delivery import owner, token_pop
 from popmq_server.embedded import EmbeddedBroker
 from popmq_server.engine import queue_locks, rebalance, waiters
 from popmq_server.errors import RETRYABLE
@@ -80,7 +80,7 @@ LIMITS = {
     "backoff table": f"1–{admin.DELAYS_MAX} delays",
     "share number": f"0–{count(admin.SHARE_NUMBER_MAX)}",
     "topics in a Heartbeat": count(requests.ENTRIES_MAX),
-    "leased to a group in a queue, to an owner": f"{count(records.IN_FLIGHT_MAX)}, {count(owner.OWNED_MAX)}",
+    "leased to a group in a queue, to an owner": f"{count(records.IN_FLIGHT_MAX)}, {count(token_pop.OWNED_MAX)}",
     "parked calls of a group on a topic, Pulls of a queue": count(waiters.WAITERS_PER_KEY_MAX),
     "request numbers are remembered": f"{send.DEDUP_KEEP_MS // 60_000} min",
     "a session without a heartbeat, a lock of a queue": f"{rebalance.SESSION_MS // 1_000} s, "

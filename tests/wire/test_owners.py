@@ -9,7 +9,7 @@ import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.clock import FakeClock
-from popmq_server.delivery import owner as owners
+from popmq_server.delivery import token_pop
 from popmq_server.embedded import EmbeddedBroker
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, bodies, handles, refusal
 
@@ -330,7 +330,7 @@ def test_an_owner_unseen_for_seven_days_is_dropped(shop: Stubs, generation: int,
 
 
 def test_a_million_bound_messages_are_the_bound(shop: Stubs, generation: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(owners, "OWNED_MAX", 3)
+    monkeypatch.setattr(token_pop, "OWNED_MAX", 3)
     shop.send(*numbers(5))
     seal(shop, generation, max_messages=3)
     token = pb.Token(owner=OWNER, generation=generation, epoch=1, chunk=1)

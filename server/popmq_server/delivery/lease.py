@@ -13,14 +13,12 @@ revive one after the other, so exactly one of them wins (I.16). A late ack gets 
 Entries of one request that name the same part and make the same change are applied together.
 """
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from popmq_server.commands import Ack, Acked, Change, ChangeInvisibleTime
 from popmq_server.delivery import deadletter, fifo, history, invalidated
 from popmq_server.errors import Refused, bad_handle, group_not_found, invalid, lapsed
-from popmq_server.model.checkpoint import BACKOFF, CheckPoint, Run, members_of
-from popmq_server.model.handles import nonce
+from popmq_server.model.checkpoint import BACKOFF, CheckPoint, members_of, take_chunks, take_runs
 from popmq_server.model.message import Handle
 from popmq_server.model.records import Group
 from popmq_server.state.space import MOVE, entries_bytes
@@ -336,59 +334,17 @@ def _back_off(tx: Tx, ck: CheckPoint, bits: int, due_ms: int, uncounted: bool, r
     The old handles lapse, and no client knows the nonce of the new CheckPoint, so no handle names its members.
     """
     tx.room.demand(MOVE, entries_bytes(bits.bit_count()))
-    waiting = CheckPoint(
-        ck_id=tx.next("ck_id"),
-        group_id=ck.group_id,
-        topic_id=ck.topic_id,
-        kind=BACKOFF,
-        nonce=nonce(),
-        popped_ms=tx.now_ms,
-        runs=take_runs(ck, bits, uncounted),
-        members=bits.bit_count(),
-        chunks=take_chunks(ck, bits),
+    waiting = tx.new_checkpoint(
+        (ck.group_id, ck.topic_id),
+        BACKOFF,
+        bits.bit_count(),
+        take_runs(ck, bits, uncounted),
+        take_chunks(ck, bits),
         client=ck.client,
         reason=reason,
         groups=tuple(ck.groups[member] for member in members_of(bits)) if ck.groups else (),
     )
     tx.new_lease(waiting, due_ms)
-
-
-def take_runs(ck: CheckPoint, bits: int, uncounted: bool) -> tuple[Run, ...]:
-    """The members of `bits` as runs of their own.
-
-    Neighbours that leave together stay one run, so a released batch does not become one run per message.
-    """
-    runs: list[Run] = []
-    for run, _, inside in ck.runs_with(bits):
-        for first, length in _stretches(members_of(inside)):
-            runs.append(
-                run._replace(
-                    first=run.first + first,
-                    length=length,
-                    attempts=run.attempts - uncounted,
-                    first_pop_ms=run.first_pop_ms or ck.popped_ms,
-                )
-            )
-    return tuple(runs)
-
-
-def take_chunks(ck: CheckPoint, bits: int) -> tuple[tuple[int, int], ...]:
-    """(member, chunk) pairs of the members of `bits`, renumbered from 0."""
-    chunks: list[tuple[int, int]] = []
-    for place, member in enumerate(members_of(bits)):
-        chunk = ck.chunk_of(member)
-        if not chunks or chunks[-1][1] != chunk:
-            chunks.append((place, chunk))
-    return tuple(chunks)
-
-
-def _stretches(numbers: list[int]) -> Iterable[tuple[int, int]]:
-    """(first, length) of each stretch of consecutive numbers."""
-    start = 0
-    for place in range(1, len(numbers) + 1):
-        if place == len(numbers) or numbers[place] != numbers[place - 1] + 1:
-            yield numbers[start], place - start
-            start = place
 
 
 def to_retry(tx: Tx, ck: CheckPoint, bits: int, reason: str, *, uncounted: bool = False, bound: bool = False) -> int:

@@ -25,41 +25,27 @@ Guarantees to readers:
     torn     after the lease ended other clients may pop members; the next replay returns their number (`torn`)
 """
 
-import itertools
-
 from popmq_server.commands import (
     AckUpTo,
     AttachOwner,
-    Available,
-    Pop,
-    Popped,
-    PopToken,
-    Position,
     ReleaseOwner,
     RenewOwner,
 )
-from popmq_server.delivery import deadletter, fifo, history, invalidated
-from popmq_server.delivery.fifo_pick import FifoPick
+from popmq_server.delivery import fifo, history
 from popmq_server.delivery.lease import to_retry
-from popmq_server.delivery.pick import Pick
-from popmq_server.delivery.pop import IN_FLIGHT_RETRY_MS, choose, lease, picking, queues_of, read_members
-from popmq_server.delivery.subscription import ALL_QUEUES, bind, expect_mode, note_read, refuse_lite, resolve, subscribe
+from popmq_server.delivery.subscription import bind, refuse_lite
 from popmq_server.errors import Refused, group_not_found, invalid, topic_not_found
-from popmq_server.filters.filter import Filter
 from popmq_server.model.checkpoint import CheckPoint, Lease, members_of
-from popmq_server.model.ids import GroupTopic
-from popmq_server.model.records import Group, Owner, Stat, Token, Topic
+from popmq_server.model.records import Group, Owner, Token
 from popmq_server.state.tx import Tx
-from popmq_server.storage.keys import NEVER, RQ_KEY, STAT_KEY, SUB_OWNER, U64, hash16
-from popmq_server.topics import catalog, permission, quotas
+from popmq_server.storage.keys import RQ_KEY, SUB_OWNER, hash16
+from popmq_server.topics import catalog
 
 #: The broker drops an owner, with its tokens, this long after its last request.
 OWNER_KEEP_MS = 7 * 24 * 3_600_000
-#: Messages that one owner holds at most.
-OWNED_MAX = 1_000_000
 
 
-def _find(tx: Tx, group_name: str, name: str, generation: int) -> tuple[Group, Owner]:
+def find_owner(tx: Tx, group_name: str, name: str, generation: int) -> tuple[Group, Owner]:
     """The group and its owner, or Refused: FENCED for an older generation. `generation` 0: an operator's request."""
     group = tx.group(group_name)
     if group is None:
@@ -84,7 +70,7 @@ def _find(tx: Tx, group_name: str, name: str, generation: int) -> tuple[Group, O
     return group, owner
 
 
-def _put(tx: Tx, owner: Owner) -> Owner:
+def put_owner(tx: Tx, owner: Owner) -> Owner:
     """Stores an owner and its key in `due`: the end of its lease, the time to drop it, or now to take members back."""
     tx.state.owners[(owner.group_id, owner.key)] = owner
     due_ms = owner.last_seen_ms + OWNER_KEEP_MS if owner.released else owner.lease_until_ms
@@ -117,7 +103,7 @@ def attach(tx: Tx, command: AttachOwner) -> tuple[int, int, int]:
     if owner is None:
         owner = Owner(tx.next("entity"), group.group_id, key, command.owner, 0, 0, 0, 0, False)
         tx.state.owner_keys[owner.owner_id] = (group.group_id, key)
-    owner = _put(
+    owner = put_owner(
         tx,
         owner._replace(
             generation=owner.generation + 1,
@@ -134,8 +120,8 @@ def renew(tx: Tx, command: RenewOwner) -> tuple[int, int, int]:
 
     Moves one small key, whatever the owner holds: for this the members of a token have no deadline of their own.
     """
-    _, owner = _find(tx, command.group, command.owner, command.generation)
-    owner = _put(
+    _, owner = find_owner(tx, command.group, command.owner, command.generation)
+    owner = put_owner(
         tx, owner._replace(lease_until_ms=tx.now_ms + command.lease_ms, last_seen_ms=tx.now_ms, released=False)
     )
     return (
@@ -151,7 +137,7 @@ def ack_up_to(tx: Tx, command: AckUpTo) -> tuple[int, int, dict[str, int]]:
     Costs a few operations for each CheckPoint, plus one or two for each released message; an owner with a million
     messages in flight has some thousand CheckPoints.
     """
-    _, owner = _find(tx, command.group, command.owner, command.generation)
+    _, owner = find_owner(tx, command.group, command.owner, command.generation)
     topics: dict[str, int] = {}
     kept = []
     for key in tx.state.owner_tokens.get(owner.owner_id, ()):
@@ -164,7 +150,7 @@ def ack_up_to(tx: Tx, command: AckUpTo) -> tuple[int, int, dict[str, int]]:
             topics[topic.name] = topics.get(topic.name, 0) + acked
         tx.state.tokens.pop(key)
     tx.state.owner_tokens[owner.owner_id] = tuple(kept)
-    owner = _put(tx, owner._replace(acked_epoch=max(owner.acked_epoch, command.epoch), last_seen_ms=tx.now_ms))
+    owner = put_owner(tx, owner._replace(acked_epoch=max(owner.acked_epoch, command.epoch), last_seen_ms=tx.now_ms))
     return sum(topics.values()), owner.acked_epoch, topics
 
 
@@ -187,9 +173,9 @@ def release(tx: Tx, command: ReleaseOwner) -> int:
 
     Operators call this too.
     """
-    _, owner = _find(tx, command.group, command.owner, command.generation)
+    _, owner = find_owner(tx, command.group, command.owner, command.generation)
     held = tx.state.owned.get(owner.owner_id, 0)
-    _put(tx, owner._replace(lease_until_ms=tx.now_ms, released=False))
+    put_owner(tx, owner._replace(lease_until_ms=tx.now_ms, released=False))
     return held
 
 
@@ -206,7 +192,7 @@ def lapse(tx: Tx, owner_id: int, members_max: int) -> int:
     owner = tx.state.owners[where]
     if owner.lease_until_ms > tx.now_ms:
         moved = _reclaim(tx, owner, members_max)
-        _put(tx, owner)
+        put_owner(tx, owner)
         return moved or 1
     if owner.released:
         return _drop(tx, owner, members_max)
@@ -215,7 +201,7 @@ def lapse(tx: Tx, owner_id: int, members_max: int) -> int:
     if group is not None and not group.exclusive_owner:
         moved, more = _release_members(tx, owner, members_max)
     if not more:
-        _put(tx, owner._replace(released=True))
+        put_owner(tx, owner._replace(released=True))
     return moved or 1
 
 
@@ -227,11 +213,11 @@ def _reclaim(tx: Tx, owner: Owner, members_max: int) -> int:
         part = tx.state.leases.get((ck.ck_id, 0)) if ck else None
         if ck is not None and part is not None and part.released and moved < members_max:
             moved += part.released.bit_count()
-            _bind_again(tx, ck, part)
+            bind_again(tx, ck, part)
     return moved
 
 
-def _bind_again(tx: Tx, ck: CheckPoint, part: Lease) -> Lease:
+def bind_again(tx: Tx, ck: CheckPoint, part: Lease) -> Lease:
     """Puts the released members of a CheckPoint under its owner's lease again."""
     _take_back(tx, ck, part)
     tx.hold(ck, part.released, 1)
@@ -301,177 +287,3 @@ def _drop(tx: Tx, owner: Owner, members_max: int) -> int:
         tx.state.tokens.pop(key)
     tx.state.forget_owner(owner)
     return moved or 1
-
-
-def pop(tx: Tx, command: Pop, ask: PopToken) -> Popped:
-    """The set of a token: sealed now, or as it was sealed, without done, torn and unreadable members.
-
-    Every accepted Pop of the current generation also renews the owner's lease.
-    """
-    group, topic = resolve(tx, command.topic, command.group)
-    queues_of(topic, command.queues)
-    permission.check_read(group, topic)
-    expect_mode(tx, group, topic, "POP")
-    _, owner = _find(tx, command.group, ask.owner, ask.generation)
-    if ask.epoch <= owner.acked_epoch:
-        raise Refused(
-            "EPOCH_ALREADY_ACKED",
-            f"epoch {ask.epoch} of owner {ask.owner!r} is finished, up to {owner.acked_epoch}",
-            field="token.epoch",
-            action="continue with a later epoch: another reader finished this one, or this reader was rolled back",
-        )
-    key = (group.group_id, topic.topic_id, hash16(ask.owner, ask.epoch, ask.part, ask.chunk))
-    known = tx.state.tokens.get(key)
-    if known is None:
-        _check_limits(tx, command, ask, group, topic, owner)
-    wanted = subscribe(tx, group, topic, command.filter)
-    note_read(tx, (group.group_id, topic.topic_id), command.queues or (ALL_QUEUES,))
-    until_ms = max(owner.lease_until_ms, tx.now_ms + (command.invisible_ms or group.invisible_ms))
-    owner = _put(tx, owner._replace(lease_until_ms=until_ms, last_seen_ms=tx.now_ms, released=False))
-    if known is not None:
-        return _replay(tx, owner, known)
-    return _seal(tx, command, ask, group, topic, owner, key, wanted)
-
-
-def _replay(tx: Tx, owner: Owner, token: Token) -> Popped:
-    """The undone members in the order of the first answer; attempts do not increase."""
-    if not token.ck_id:
-        sealed = (token.members, token.end, 0, token.members)  # `members` > 0: its topic was purged
-        return Popped([], 0, 0, tx.now_ms, owner.lease_until_ms, 0, True, sealed)
-    ck = tx.state.ck[token.ck_id]
-    part = tx.state.leases[(ck.ck_id, 0)]
-    if part.released:
-        part = _bind_again(tx, ck, part)
-    rows, lost = read_members(tx, ck, part.undone)
-    return Popped(
-        rows,
-        ck.ck_id,
-        ck.nonce,
-        ck.popped_ms,
-        owner.lease_until_ms,
-        0,
-        True,
-        (token.members, token.end, part.torn.bit_count(), lost),
-    )
-
-
-def _seal(
-    tx: Tx,
-    command: Pop,
-    ask: PopToken,
-    group: Group,
-    topic: Topic,
-    owner: Owner,
-    key: tuple[int, int, bytes],
-    wanted: Filter,
-) -> Popped:
-    """The first Pop of a token: binds the messages that it takes, perhaps none, before it is answered.
-
-    It stores the token even when it took nothing. A sink may have recorded the epoch as done with an empty part; if a
-    repeat filled that part, the sink would skip its rows and then ack them, so they would be lost.
-    """
-    others = tx.state.owner_tokens.get(owner.owner_id, ())
-    queues = queues_of(topic, command.queues)
-    room = _room(tx, command, ask, topic, others)
-    allowed = quotas.pop_room(tx, group, topic)
-    places = OWNED_MAX - tx.state.owned.get(owner.owner_id, 0)
-    places = places if allowed is None else min(places, allowed)
-    pick = picking(topic)(tx, group, topic, min(room, places), command.max_bytes, ask.upto, owner.owner_id, wanted)
-    if isinstance(pick, FifoPick):
-        pick.part = ask.part
-    choose(pick, queues, None)
-    pick.apply()
-    quotas.popped(tx, group, topic, len(pick.rows))
-    share_is_full = ask.share and len(pick.rows) == room and room < command.max_messages
-    end = bool(share_is_full) or at_end(pick, queues)
-    ck_id = nonce = 0
-    if pick.rows:
-        ck = lease(tx, pick, NEVER, command.client_id, "", owner.owner_id)
-        ck_id, nonce = ck.ck_id, ck.nonce
-    tx.state.tokens[key] = Token(owner.owner_id, ask.epoch, ask.part, ask.chunk, ck_id, len(pick.rows), end)
-    tx.state.owner_tokens[owner.owner_id] = (*others, key)
-    return Popped(
-        pick.rows,
-        ck_id,
-        nonce,
-        tx.now_ms,
-        owner.lease_until_ms,
-        pick.rest(tuple(queues)),
-        False,
-        (len(pick.rows), end, 0, 0),
-    )
-
-
-def _check_limits(tx: Tx, command: Pop, ask: PopToken, group: Group, topic: Topic, owner: Owner) -> None:
-    """Raises Refused when the owner holds OWNED_MAX messages, or when there are messages to take but no quota."""
-    owned = tx.state.owned.get(owner.owner_id, 0)
-    if owned >= OWNED_MAX:
-        raise Refused(
-            "IN_FLIGHT_LIMIT",
-            f"owner {ask.owner!r} holds {owned} messages",
-            action="ack an epoch of this owner first (in Python: client.ack_up_to)",
-            retry_after_ms=IN_FLIGHT_RETRY_MS,
-        )
-    if quotas.pop_room(tx, group, topic) == 0:
-        where = (group.group_id, topic.topic_id)
-        stat = tx.state.stat.get(where, Stat())
-        left = tx.state.total.get(topic.topic_id, 0) - tx.state.passed.get(where, 0) + stat.retry + stat.waiting
-        others = tx.state.owner_tokens.get(owner.owner_id, ())
-        if left and _room(tx, command, ask, topic, others):
-            raise quotas.no_token(tx, group, topic)
-
-
-def _room(tx: Tx, command: Pop, ask: PopToken, topic: Topic, others: tuple[tuple[int, int, bytes], ...]) -> int:
-    """How many messages a new token may take, within what is left of its share."""
-    room = command.max_messages
-    if ask.share:
-        sealed = (tx.state.tokens[other] for other in others if other[1] == topic.topic_id)
-        used = sum(token.members for token in sealed if (token.epoch, token.part) == (ask.epoch, ask.part))
-        room = min(room, max(0, ask.share - used))
-    return room
-
-
-def at_end(pick: Pick, queues: range | tuple[int, ...]) -> bool:
-    """Whether an applied pick left nothing below `upto` in its queues and in the retry topic.
-
-    The owner's own entries in the retry topic do not count: their own tokens return them, not this one.
-    """
-    state, where = pick.tx.state, (pick.group.group_id, pick.topic.topic_id)
-    if invalidated.hides(state, where):
-        return False
-    for queue in queues:
-        stop = state.queue_max.get((pick.topic.topic_id, queue), 0)
-        if pick.upto is not None:
-            stop = min(stop, pick.upto.queues.get(queue, 0))
-        if state.poff.get((*where, queue), 0) < stop:
-            return False
-    return not pick.more_retries()
-
-
-def retries_below(tx: Tx, where: GroupTopic, upto: Position | None) -> int:
-    """Retry entries of a group in a topic with numbers below `upto`'s."""
-    total = tx.state.stat[where].retry
-    if upto is None or not total:
-        return total
-    prefix = STAT_KEY.pack(*where)
-    last = tx.kv.last("rq", prefix)
-    if last is not None and RQ_KEY.unpack(last[0])[2] < upto.retry:
-        return total
-    stop = prefix + U64.pack(upto.retry)
-    return sum(1 for _ in itertools.takewhile(lambda entry: entry[0] < stop, tx.kv.scan("rq", prefix)))
-
-
-def available(tx: Tx, command: Available) -> tuple[int, Position]:
-    """The number of messages deliverable now below `upto`, and the current end as a position for a bounded read."""
-    group, topic = resolve(tx, command.topic, command.group)
-    permission.check_read(group, topic)
-    bind(tx, group, topic)
-    state, where = tx.state, (group.group_id, topic.topic_id)
-    ready, queues = retries_below(tx, where, command.upto) + state.lines.count(where), {}
-    for queue in range(topic.queues):
-        queues[queue] = stop = state.queue_max.get((topic.topic_id, queue), 0)
-        least = state.queue_min.get((topic.topic_id, queue), 0)
-        if command.upto is not None:
-            stop = min(stop, command.upto.queues.get(queue, 0))
-        ready += max(0, stop - max(least, state.poff.get((*where, queue), least)))
-    return ready - deadletter.gone_ahead(tx, where, command.upto), Position(queues, state.counters[""].rseq)

@@ -8,7 +8,7 @@
     done     its bit is set, or its CheckPoint is gone
 
     transition                     where
-    ready → leased                 pop.pop            (owners: owner.pop)
+    ready → leased                 pop.pop            (owners: token_pop.pop)
     retry → leased                 pop.pop
     leased → leased, later due     lease.change       extend
     leased → done                  lease.ack
@@ -31,7 +31,6 @@ from popmq_server.delivery.pick import Pick
 from popmq_server.delivery.subscription import ALL_QUEUES, expect_mode, note_read, resolve, subscribe
 from popmq_server.errors import Refused
 from popmq_server.model.checkpoint import FIFO, NORMAL, RETRY, CheckPoint, members_of
-from popmq_server.model.handles import nonce
 from popmq_server.model.ids import GroupTopic
 from popmq_server.model.records import RETRY_QUEUE, Topic
 from popmq_server.state import session_ids
@@ -159,16 +158,12 @@ def lease(
     groups, part = tuple[bytes, ...](), 0
     if isinstance(pick, FifoPick):
         kind, groups, part = FIFO, tuple(pick.groups), pick.part
-    ck = CheckPoint(
-        ck_id=tx.next("ck_id"),
-        group_id=pick.group.group_id,
-        topic_id=pick.topic.topic_id,
-        kind=kind,
-        nonce=nonce(),
-        popped_ms=tx.now_ms,
-        runs=tuple(pick.runs),
-        members=len(pick.rows),
-        chunks=tuple(pick.chunks),
+    ck = tx.new_checkpoint(
+        (pick.group.group_id, pick.topic.topic_id),
+        kind,
+        len(pick.rows),
+        pick.runs,
+        pick.chunks,
         owner_id=owner_id,
         attempt_id=attempt_id,
         client=client,

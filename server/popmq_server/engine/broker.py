@@ -48,7 +48,8 @@ from popmq_server.lite import lite_pop
 from popmq_server.model.records import Subscription
 from popmq_server.options import Options, Unnamed
 from popmq_server.storage.lmdb import Store
-from popmq_server.writer.core import Committed, Core
+from popmq_server.writer.batch import Committed
+from popmq_server.writer.core import Core
 from popmq_server.writer.writer import Writer
 
 log = logging.getLogger("popmq.broker")

@@ -16,7 +16,7 @@ import functools
 import itertools
 import json
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from popmq_server.errors import StartError
@@ -279,3 +279,41 @@ def store_checkpoint(tx: Transaction, ck_id: int, _: CheckPoint | None, ck: Chec
         tx.delete("ck", U64.pack(ck_id))
     else:
         tx.put("ck", U64.pack(ck_id), encode(ck))
+
+
+def take_runs(ck: CheckPoint, bits: int, uncounted: bool) -> tuple[Run, ...]:
+    """The members of `bits` as runs of their own.
+
+    Neighbours that leave together stay one run, so a released batch does not become one run per message.
+    """
+    runs: list[Run] = []
+    for run, _, inside in ck.runs_with(bits):
+        for first, length in _stretches(members_of(inside)):
+            runs.append(
+                run._replace(
+                    first=run.first + first,
+                    length=length,
+                    attempts=run.attempts - uncounted,
+                    first_pop_ms=run.first_pop_ms or ck.popped_ms,
+                )
+            )
+    return tuple(runs)
+
+
+def take_chunks(ck: CheckPoint, bits: int) -> tuple[tuple[int, int], ...]:
+    """(member, chunk) pairs of the members of `bits`, renumbered from 0."""
+    chunks: list[tuple[int, int]] = []
+    for place, member in enumerate(members_of(bits)):
+        chunk = ck.chunk_of(member)
+        if not chunks or chunks[-1][1] != chunk:
+            chunks.append((place, chunk))
+    return tuple(chunks)
+
+
+def _stretches(numbers: list[int]) -> Iterable[tuple[int, int]]:
+    """(first, length) of each stretch of consecutive numbers."""
+    start = 0
+    for place in range(1, len(numbers) + 1):
+        if place == len(numbers) or numbers[place] != numbers[place - 1] + 1:
+            yield numbers[start], place - start
+            start = place

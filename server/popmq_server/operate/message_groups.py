@@ -16,9 +16,8 @@ from popmq_server.delivery.fifo import Waiting
 from popmq_server.delivery.subscription import resolve
 from popmq_server.errors import Refused, invalid
 from popmq_server.lite import lite_topics
-from popmq_server.model.checkpoint import FIFO, CheckPoint, Run, members_of
+from popmq_server.model.checkpoint import FIFO, Run, members_of
 from popmq_server.model.fields import MESSAGE_GROUP, text
-from popmq_server.model.handles import nonce
 from popmq_server.model.ids import GroupTopic, MessageGroup
 from popmq_server.model.records import Topic
 from popmq_server.state.tx import Tx
@@ -115,15 +114,5 @@ def _dead_letter(tx: Tx, where: GroupTopic, entry: Waiting) -> None:
     """Moves a stopped message to the dead letter topic, as the only member of a CheckPoint that is not stored."""
     run = Run(entry.queue, entry.offset, 1, entry.attempts, entry.position, entry.size, entry.first_pop_ms)
     chunk = Log(tx.kv).chunk_of(entry.position)
-    dead = CheckPoint(
-        ck_id=tx.next("ck_id"),
-        group_id=where[0],
-        topic_id=where[1],
-        kind=FIFO,
-        nonce=nonce(),
-        popped_ms=tx.now_ms,
-        runs=(run,),
-        members=1,
-        chunks=((0, chunk),),
-    )
+    dead = tx.new_checkpoint(where, FIFO, 1, (run,), ((0, chunk),))
     deadletter.dead_letter(tx, dead, 1, entry.reason, history.NO_LEASE)

@@ -23,7 +23,6 @@ from popmq_server.delivery.pick import RetryEntry, take_retry_entry
 from popmq_server.delivery.subscription import expect_mode, resolve
 from popmq_server.errors import Refused, invalid
 from popmq_server.model.checkpoint import BACKOFF, CheckPoint, Run
-from popmq_server.model.handles import nonce
 from popmq_server.model.ids import GroupTopic
 from popmq_server.model.records import Group, Topic
 from popmq_server.pulling.offsets import ends
@@ -158,16 +157,12 @@ def _checkpoint(tx: Tx, where: GroupTopic, founds: list[Found], client: str, rea
         chunk = log.chunk_of(found.run.position)
         if not chunks or chunks[-1][1] != chunk:
             chunks.append((place, chunk))
-    return CheckPoint(
-        ck_id=tx.next("ck_id"),
-        group_id=where[0],
-        topic_id=where[1],
-        kind=BACKOFF,
-        nonce=nonce(),
-        popped_ms=tx.now_ms,
-        runs=tuple(found.run for found in founds),
-        members=len(founds),
-        chunks=tuple(chunks),
+    return tx.new_checkpoint(
+        where,
+        BACKOFF,
+        len(founds),
+        (found.run for found in founds),
+        chunks,
         client=client,
         reason=reason,
         groups=tuple(found.message_group for found in founds) if in_order else (),

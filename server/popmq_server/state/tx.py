@@ -5,10 +5,12 @@ the commit. Handlers (handlers.py) take it as their first argument and change th
 the changes of the tables, `merge` makes them visible, `abort` drops them.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 from popmq_server.errors import Refused
-from popmq_server.model.checkpoint import BACKOFF, CheckPoint, Lease
+from popmq_server.model.checkpoint import BACKOFF, CheckPoint, Lease, Run
+from popmq_server.model.handles import nonce
 from popmq_server.model.ids import GroupQueue, GroupTopic, TopicId
 from popmq_server.model.message import RETRY_PREFIX
 from popmq_server.model.records import IN_FLIGHT_MAX, Group, Held, Lites, Topic, TopicStat
@@ -245,8 +247,31 @@ class Tx:
         """Adds to the number of an owner's members in the retry topic, tied to their CheckPoint."""
         self.state.loose[owner_id] = self.state.loose.get(owner_id, 0) + count
 
+    def new_checkpoint(
+        self,
+        where: GroupTopic,
+        kind: int,
+        members: int,
+        runs: Iterable[Run],
+        chunks: Iterable[tuple[int, int]],
+        **more: Any,
+    ) -> CheckPoint:
+        """Makes a CheckPoint with an id and a nonce of its own; `new_lease` stores it. `more`: its other fields."""
+        return CheckPoint(
+            ck_id=self.next("ck_id"),
+            group_id=where[0],
+            topic_id=where[1],
+            kind=kind,
+            nonce=nonce(),
+            popped_ms=self.now_ms,
+            runs=tuple(runs),
+            members=members,
+            chunks=tuple(chunks),
+            **more,
+        )
+
     def new_lease(self, ck: CheckPoint, due_ms: int) -> None:
-        """A CheckPoint comes, with all of its members under one lease."""
+        """Stores a CheckPoint, with all of its members under one lease."""
         bits = ck.all_bits
         self.state.ck[ck.ck_id] = ck
         self.set_lease(ck, 0, Lease(due_ms, bits))

@@ -25,29 +25,20 @@ Failures, and what happens to the rest of the batch:
 This module uses no thread and no socket: tests call `Core.run` with a store, commands and a clock.
 """
 
-import itertools
 import logging
-from collections.abc import Callable, Collection, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from popmq_server.clock import Clock, stopwatch
 from popmq_server.commands import (
     LANE_ACK,
     LANE_POP,
-    LANES,
-    EndTransaction,
-    Pop,
-    Redrive,
-    Send,
     SetMaxSize,
-    Stage,
-    needs_room,
 )
 from popmq_server.delivery import revive
 from popmq_server.errors import CommitFailed, Refused, invalid, storage_full, unavailable
 from popmq_server.sending import check_back, publishing, release_delayed
 from popmq_server.state import jobs, space
-from popmq_server.state.events import Event, Reporter
+from popmq_server.state.events import Reporter
 from popmq_server.state.jobs import Timed
 from popmq_server.state.state import State
 from popmq_server.state.tx import Tx
@@ -56,81 +47,15 @@ from popmq_server.storage.lmdb import DiskFault, MapFull, Store, reading
 from popmq_server.storage.table import changed
 from popmq_server.topics import backlog, index_merge, topic
 from popmq_server.writer import answers, housekeeping, rebase, timetable
+from popmq_server.writer.batch import Batch, Committed, Poisoned, TimesWork, joined, nothing, refusal_of
 from popmq_server.writer.handlers import HANDLERS
 
 log = logging.getLogger("popmq.core")
 
 #: Consecutive failures of single commands after which the rest of the batch is not tried.
 GIVE_UP_AFTER = 3
-#: Bytes that a Pop writes besides its members: CheckPoint, lease, positions.
-POP_BYTES = 16 << 10
 #: Minimum interval between two saves of the broker's time.
 SAVE_TIME_MS = 1000
-
-
-class Committed(NamedTuple):
-    """The outcome of one `run`."""
-
-    results: list[Any]  # for each command an answer, an exception, or answers.NEXT_GROUP: it did not run
-    woken: set[tuple[str | None, str]]
-    wrote: bool  # whether there was anything to commit
-    seconds: float = 0.0  # the whole batch, fsync included
-    timed: Timed = Timed([], [], [], [])
-    arrived: Collection[tuple[str | None, str]] = ()  # queues that became longer
-    events: Sequence[Event] = ()  # for the metrics; they are in the log already
-
-
-class _Group:
-    """The commands of one commit batch, and the answer of each."""
-
-    def __init__(self, commands: list[Any]) -> None:
-        self.commands = commands
-        self.results: list[Any] = [None] * len(commands)
-        #: Message bytes in the answers of its committed transactions: answers.py.
-        self.answered = 0
-
-    def lane(self, place: int) -> int:
-        return LANES.get(type(self.commands[place]), LANE_ACK)
-
-
-_TimesWork = Callable[[Tx], Timed]
-
-
-def _nothing(_: Tx) -> Timed:
-    return Timed([], [], [], [])
-
-
-def _joined(results: list[Any], parts: list[Committed]) -> Committed:
-    """The combined outcome of several transactions of one batch."""
-    timed = Timed(
-        *(list(itertools.chain.from_iterable(kind)) for kind in zip(*(part.timed for part in parts), strict=True))
-    )
-    woken = set().union(*(part.woken for part in parts))
-    arrived = set().union(*(part.arrived for part in parts))
-    events = [event for part in parts for event in part.events]
-    wrote = any(part.wrote for part in parts)
-    return Committed(results, woken, wrote, timed=timed, arrived=arrived, events=events)
-
-
-def _refusal(tx: Tx, command: Any) -> Refused | None:
-    """The refusal of a command that has no room, or None. Handlers check the room for anything else they write."""
-    if isinstance(command, Send | Stage):
-        fits = tx.room.has(space.STORE, command.bytes + space.MESSAGE_BYTES * len(command.entries))
-    elif isinstance(command, Pop):
-        fits = tx.room.has(space.POP, POP_BYTES + space.ENTRY_BYTES * command.max_messages)
-    elif needs_room(command):
-        fits = tx.room.has(space.GROW if isinstance(command, EndTransaction | Redrive) else space.POP)
-    else:
-        return None
-    return None if fits else tx.room.refusal()
-
-
-class _Poisoned(Exception):
-    """A command wrote and then raised: the transaction cannot be used."""
-
-    def __init__(self, place: int) -> None:
-        super().__init__(place)
-        self.place = place
 
 
 class Core:
@@ -197,7 +122,7 @@ class Core:
 
         The sort is stable, so commands of one lane keep their order.
         """
-        group = _Group(commands)
+        group = Batch(commands)
         order = sorted(range(len(commands)), key=group.lane)
         if SetMaxSize in map(type, commands):
             order = self._between(group, order)
@@ -211,7 +136,7 @@ class Core:
                 shut = isinstance(fault, DiskFault)
         return self._apart(group, order, shut)._replace(seconds=stopwatch() - began)
 
-    def _between(self, group: "_Group", order: list[int]) -> list[int]:
+    def _between(self, group: Batch, order: list[int]) -> list[int]:
         """Runs SetMaxSize commands, which need that no transaction is open; returns the places of the others."""
         others = []
         for place in order:
@@ -246,7 +171,7 @@ class Core:
         log.warning("the limit of the data file is %d bytes now, it was %d; the file has %d", size, before, reached)
         return None
 
-    def _attempt(self, group: "_Group", order: list[int], time: "_TimesWork", *, shut: bool = False) -> Committed:
+    def _attempt(self, group: Batch, order: list[int], time: TimesWork, *, shut: bool = False) -> Committed:
         """One transaction of commands and due jobs. Raises MapFull or DiskFault when its commit does.
 
         The loop ends because each round removes a command from `order`, or postpones a job or an item of it.
@@ -258,7 +183,7 @@ class Core:
                 committed = self._commit(tx, group.results, self._run(tx, group, order, time))
                 group.answered = tx.answered
                 return committed
-            except _Poisoned as poisoned:
+            except Poisoned as poisoned:
                 tx.abort()
                 order.remove(poisoned.place)
             except jobs.JobFailed as failure:
@@ -289,7 +214,7 @@ class Core:
     def _holder(self) -> str:
         return backlog.greatest_backlog(self.state)
 
-    def _run(self, tx: Tx, group: "_Group", order: list[int], time: "_TimesWork") -> Timed:
+    def _run(self, tx: Tx, group: Batch, order: list[int], time: TimesWork) -> Timed:
         """Runs the commands lane by lane. Due jobs run between acks and sends, so an ack in this batch takes effect
         before the revive.
         """
@@ -303,7 +228,7 @@ class Core:
             if lane == LANE_POP and answers.must_wait(command, tx.answered):
                 group.results[place] = answers.NEXT_GROUP
                 continue
-            refusal = None if tx.room.plenty else _refusal(tx, command)
+            refusal = None if tx.room.plenty else refusal_of(tx, command)
             result = group.results[place] = refusal or self._handle(tx, command, place, group.results)
             if lane == LANE_POP:
                 tx.answered += answers.bytes_of(result)
@@ -314,7 +239,7 @@ class Core:
 
     # ── When the store is nearly full ────────────────────────────────────────────────────────────────────────────
 
-    def _apart(self, group: "_Group", order: list[int], shut: bool) -> Committed:
+    def _apart(self, group: Batch, order: list[int], shut: bool) -> Committed:
         """Runs acks, each due job, and the other commands in separate transactions, in the usual order.
 
         This isolates the part whose commit lacks pages, so it can be retried alone or with smaller bounds.
@@ -326,7 +251,7 @@ class Core:
             self._look_ahead()
         others = [place for place in order if group.lane(place) != LANE_ACK]
         parts.append(self._alone(group, others, shut))
-        return _joined(group.results, parts)
+        return joined(group.results, parts)
 
     def _due_jobs(self) -> list[jobs.Job]:
         tx = self._begin()
@@ -345,17 +270,17 @@ class Core:
             return did
 
         try:
-            return self._attempt(_Group([]), [], piece, shut=shut)
+            return self._attempt(Batch([]), [], piece, shut=shut)
         except (MapFull, DiskFault) as fault:
             self._after_fault(fault)
             job.failed(jobs.JobFailed(job, None, full=True), self.clock.now_ms())
             return Committed([], set(), False)
 
-    def _alone(self, group: "_Group", order: list[int], shut: bool) -> Committed:
+    def _alone(self, group: Batch, order: list[int], shut: bool) -> Committed:
         """Runs commands without jobs: together, then refusing those that need room, then one by one."""
         for closed in (False, True)[shut:] if order else ():
             try:
-                return self._attempt(group, order, _nothing, shut=closed)
+                return self._attempt(group, order, nothing, shut=closed)
             except (MapFull, DiskFault) as fault:
                 self._after_fault(fault)
         if len(order) > 1:
@@ -364,7 +289,7 @@ class Core:
             group.results[place] = unavailable("the store is full: not even this could be written")
         return Committed(group.results, set(), False)
 
-    def _one_by_one(self, group: "_Group", order: list[int]) -> Committed:
+    def _one_by_one(self, group: Batch, order: list[int]) -> Committed:
         """Stops after GIVE_UP_AFTER consecutive failures: each try is a write to a failing disk."""
         parts: list[Committed] = []
         failed = 0
@@ -375,12 +300,12 @@ class Core:
                 failed = failed + 1 if isinstance(result, Refused) and result.code == "UNAVAILABLE" else 0
             else:
                 group.results[place] = unavailable("the store is full: others before this could not be written")
-        return _joined(group.results, parts)
+        return joined(group.results, parts)
 
     # ── Commands and time ────────────────────────────────────────────────────────────────────────────────────────
 
     def _handle(self, tx: Tx, command: Any, place: int, results: list[Any]) -> Any:
-        """Runs one command; returns its answer or refusal. Raises _Poisoned if it failed after it wrote, or the map is
+        """Runs one command; returns its answer or refusal. Raises Poisoned if it failed after it wrote, or the map is
         full.
         """
         before = tx.dirty
@@ -388,7 +313,7 @@ class Core:
             return HANDLERS[type(command)](tx, command)
         except MapFull:
             results[place] = storage_full("the map is full (--max-size)")
-            raise _Poisoned(place) from None
+            raise Poisoned(place) from None
         except Refused as refused:
             results[place] = refused
         except Exception:
@@ -401,7 +326,7 @@ class Core:
                 action="report it with the broker's log",
             )
         if tx.dirty != before:
-            raise _Poisoned(place)
+            raise Poisoned(place)
         return results[place]
 
     def _report(self, failure: jobs.JobFailed) -> None:

@@ -51,7 +51,7 @@ from popmq_server.commands import (
     Why,
     queries,
 )
-from popmq_server.delivery import lease, owner, session_lease, subscription
+from popmq_server.delivery import lease, owner, session_lease, subscription, token_pop
 from popmq_server.inspect import browse, look_up, peek, stats, trace, why
 from popmq_server.lite import lite_sync
 from popmq_server.operate import expiry, message_groups, purge, redrive
@@ -72,7 +72,7 @@ HANDLERS: dict[type, Callable[[Tx, Any], Any]] = {
     ReleaseOwner: owner.release,
     RenewSession: session_lease.renew,
     ReleaseSession: session_lease.release,
-    Available: owner.available,
+    Available: token_pop.available,
     CreateTopic: catalog.create_topic,
     UpdateTopic: catalog.update_topic,
     DeleteTopic: catalog.delete_topic,

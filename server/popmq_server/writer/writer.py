@@ -17,7 +17,8 @@ from popmq_server.clock import Clock, wait_until
 from popmq_server.commands import LANE_ACK, LANE_POP, LANE_SEND, LANES, Send, Stage
 from popmq_server.errors import unavailable
 from popmq_server.writer.answers import NEXT_GROUP
-from popmq_server.writer.core import Committed, Core
+from popmq_server.writer.batch import Committed
+from popmq_server.writer.core import Core
 
 log = logging.getLogger("popmq.writer")
 

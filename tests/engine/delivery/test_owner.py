@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from popmq_server import commands as ask
-from popmq_server.delivery import owner as owners
+from popmq_server.delivery import token_pop
 from popmq_server.delivery.owner import OWNER_KEEP_MS
 from popmq_server.delivery.revive import REVIVE_MEMBERS_MAX
 from tests.engine.rig import DAY, HOUR, MINUTE, SECOND, Rig, bodies, deliveries, numbered, refusal, refusals, sealing
@@ -297,7 +297,7 @@ def test_a_mountain_of_an_owner_is_released_and_dropped_in_pieces(rig: Rig, excl
 
 
 def test_an_owner_holds_no_more_than_its_limit(shop: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(owners, "OWNED_MAX", 4)
+    monkeypatch.setattr(token_pop, "OWNED_MAX", 4)
     assert len(shop.seal(1, max_messages=3).rows) == 3
     second = shop.seal(1, chunk=1, max_messages=3)
     assert (len(second.rows), second.sealed) == (1, (1, False, 0, 0))

@@ -32,7 +32,7 @@ from popmq_server.state.jobs import RETRY_MS
 from popmq_server.storage.keys import hash8
 from popmq_server.topics.catalog import KEEP_MS_MAX
 from popmq_server.topics.log import is_readable
-from popmq_server.writer.core import Committed
+from popmq_server.writer.batch import Committed
 from tests.engine.draws import DELAYS_MS, GROUPS, TOPICS
 from tests.engine.faults import Fault, failing
 from tests.engine.glance import Glance, glances

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from popmq_server.api.native import admin
-from popmq_server.delivery import owner, revive
+from popmq_server.delivery import owner, revive, token_pop
 from popmq_server.engine import broker, waiters
 from popmq_server.model import records
 from popmq_server.retention import kept
@@ -35,7 +35,7 @@ SECOND, MINUTE, HOUR, DAY = 1000, 60_000, 3_600_000, 86_400_000
         (catalog.BYTES_MAX_MIN, MIB),
         (admin.IN_FLIGHT_LIMIT_MAX, 1_000_000),
         (records.IN_FLIGHT_MAX, 10_000),
-        (owner.OWNED_MAX, 1_000_000),
+        (token_pop.OWNED_MAX, 1_000_000),
         (owner.OWNER_KEEP_MS, 7 * DAY),
         (catalog.KEEP_MS_DEFAULT, 72 * HOUR),
         (catalog.MAX_ATTEMPTS_DEFAULT, 17),

@@ -17,7 +17,7 @@ from popmq_server.engine.broker import Broker
 from popmq_server.engine.metrics import Metrics
 from popmq_server.errors import Refused
 from popmq_server.options import Options
-from popmq_server.writer import core, handlers
+from popmq_server.writer import batch, core, handlers
 from tests.engine.rig import HOUR, KEEP, MINUTE, SECOND, bodies, deliveries, message, numbered, sending, verdict
 from tests.engine.traffic import group
 
@@ -288,7 +288,7 @@ async def test_parked_pops_under_a_quota_do_not_delay_an_ack(
     groups: list[list[Any]] = []
     run = core.Core.run
 
-    def noted(self: core.Core, commands: list[Any]) -> core.Committed:
+    def noted(self: core.Core, commands: list[Any]) -> batch.Committed:
         groups.append(commands)
         return run(self, commands)
 

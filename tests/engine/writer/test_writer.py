@@ -17,7 +17,8 @@ from popmq_server.model.ids import GroupId, TopicId
 from popmq_server.storage.lmdb import Store
 from popmq_server.topics.catalog import KEEP_MS_MAX
 from popmq_server.writer import writer as writing
-from popmq_server.writer.core import Committed, Core
+from popmq_server.writer.batch import Committed
+from popmq_server.writer.core import Core
 from popmq_server.writer.writer import Writer
 from tests.engine.faults import Fault, failing
 from tests.engine.rig import MINUTE, refusal, sending

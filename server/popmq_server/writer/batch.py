@@ -1,0 +1,89 @@
+"""A commit batch: its commands, the outcome of its transactions, and the refusal of what has no room."""
+
+import itertools
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, NamedTuple
+
+from popmq_server.commands import (
+    LANE_ACK,
+    LANES,
+    EndTransaction,
+    Pop,
+    Redrive,
+    Send,
+    Stage,
+    needs_room,
+)
+from popmq_server.errors import Refused
+from popmq_server.state import space
+from popmq_server.state.events import Event
+from popmq_server.state.jobs import Timed
+from popmq_server.state.tx import Tx
+
+#: Bytes that a Pop writes besides its members: CheckPoint, lease, positions.
+POP_BYTES = 16 << 10
+
+
+class Committed(NamedTuple):
+    """The outcome of one `run`."""
+
+    results: list[Any]  # for each command an answer, an exception, or answers.NEXT_GROUP: it did not run
+    woken: set[tuple[str | None, str]]
+    wrote: bool  # whether there was anything to commit
+    seconds: float = 0.0  # the whole batch, fsync included
+    timed: Timed = Timed([], [], [], [])
+    arrived: Collection[tuple[str | None, str]] = ()  # queues that became longer
+    events: Sequence[Event] = ()  # for the metrics; they are in the log already
+
+
+class Batch:
+    """The commands of one commit batch, and the answer of each."""
+
+    def __init__(self, commands: list[Any]) -> None:
+        self.commands = commands
+        self.results: list[Any] = [None] * len(commands)
+        #: Message bytes in the answers of its committed transactions: answers.py.
+        self.answered = 0
+
+    def lane(self, place: int) -> int:
+        return LANES.get(type(self.commands[place]), LANE_ACK)
+
+
+TimesWork = Callable[[Tx], Timed]
+
+
+def nothing(_: Tx) -> Timed:
+    return Timed([], [], [], [])
+
+
+def joined(results: list[Any], parts: list[Committed]) -> Committed:
+    """The combined outcome of several transactions of one batch."""
+    timed = Timed(
+        *(list(itertools.chain.from_iterable(kind)) for kind in zip(*(part.timed for part in parts), strict=True))
+    )
+    woken = set().union(*(part.woken for part in parts))
+    arrived = set().union(*(part.arrived for part in parts))
+    events = [event for part in parts for event in part.events]
+    wrote = any(part.wrote for part in parts)
+    return Committed(results, woken, wrote, timed=timed, arrived=arrived, events=events)
+
+
+def refusal_of(tx: Tx, command: Any) -> Refused | None:
+    """The refusal of a command that has no room, or None. Handlers check the room for anything else they write."""
+    if isinstance(command, Send | Stage):
+        fits = tx.room.has(space.STORE, command.bytes + space.MESSAGE_BYTES * len(command.entries))
+    elif isinstance(command, Pop):
+        fits = tx.room.has(space.POP, POP_BYTES + space.ENTRY_BYTES * command.max_messages)
+    elif needs_room(command):
+        fits = tx.room.has(space.GROW if isinstance(command, EndTransaction | Redrive) else space.POP)
+    else:
+        return None
+    return None if fits else tx.room.refusal()
+
+
+class Poisoned(Exception):
+    """A command wrote and then raised: the transaction cannot be used."""
+
+    def __init__(self, place: int) -> None:
+        super().__init__(place)
+        self.place = place
