@@ -101,7 +101,17 @@ def attach(tx: Tx, command: AttachOwner) -> tuple[int, int, int]:
     key = hash16(command.owner)
     owner = tx.state.owners.get((group.group_id, key))
     if owner is None:
-        owner = Owner(tx.next("entity"), group.group_id, key, command.owner, 0, 0, 0, 0, False)
+        owner = Owner(
+            owner_id=tx.next("entity"),
+            group_id=group.group_id,
+            key=key,
+            name=command.owner,
+            generation=0,
+            lease_until_ms=0,
+            acked_epoch=0,
+            last_seen_ms=0,
+            released=False,
+        )
         tx.state.owner_keys[owner.owner_id] = (group.group_id, key)
     owner = put_owner(
         tx,

@@ -79,7 +79,16 @@ def pop(tx: Tx, command: Pop) -> Popped:
         return _nothing(pick, queues, rest, token_ms)
     if rest:
         tx.wake(group.group_id, topic.topic_id)
-    return Popped(pick.rows, ck.ck_id, ck.nonce, tx.now_ms, due_ms, rest, token_ms=token_ms, type=topic.type)
+    return Popped(
+        rows=pick.rows,
+        ck_id=ck.ck_id,
+        nonce=ck.nonce,
+        popped_ms=tx.now_ms,
+        due_ms=due_ms,
+        rest=rest,
+        token_ms=token_ms,
+        type=topic.type,
+    )
 
 
 def _nothing(pick: Pick, queues: range | tuple[int, ...], rest: int, token_ms: int) -> Popped:
@@ -89,7 +98,17 @@ def _nothing(pick: Pick, queues: range | tuple[int, ...], rest: int, token_ms: i
         refusal = quotas.no_token(pick.tx, pick.group, pick.topic)
     elif rest and not pick.unfinished:
         refusal = _all_leased(pick, queues)
-    return Popped([], 0, 0, pick.tx.now_ms, 0, rest, False, None, bool(rest) and pick.unfinished, refusal, token_ms)
+    return Popped(
+        rows=[],
+        ck_id=0,
+        nonce=0,
+        popped_ms=pick.tx.now_ms,
+        due_ms=0,
+        rest=rest,
+        again=bool(rest) and pick.unfinished,
+        refusal=refusal,
+        token_ms=token_ms,
+    )
 
 
 def _all_leased(pick: Pick, queues: range | tuple[int, ...]) -> Refused | None:
@@ -200,7 +219,16 @@ def _replay(tx: Tx, ck: CheckPoint) -> Popped:
     parts = [part for sub in range(ck.members + 1) if (part := tx.state.leases.get((ck.ck_id, sub)))]
     rows, _ = read_members(tx, ck, sum(part.undone for part in parts))
     due_ms = min(part.due_ms for part in parts)
-    return Popped(rows, ck.ck_id, ck.nonce, ck.popped_ms, due_ms, 0, True, type=tx.state.topics[ck.topic_id].type)
+    return Popped(
+        rows=rows,
+        ck_id=ck.ck_id,
+        nonce=ck.nonce,
+        popped_ms=ck.popped_ms,
+        due_ms=due_ms,
+        rest=0,
+        replay=True,
+        type=tx.state.topics[ck.topic_id].type,
+    )
 
 
 def read_members(tx: Tx, ck: CheckPoint, bits: int) -> tuple[list[tuple[bytes, int, int, int, int, int]], int]:

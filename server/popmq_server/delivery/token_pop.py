@@ -67,21 +67,30 @@ def _replay(tx: Tx, owner: Owner, token: Token) -> Popped:
     """The undone members in the order of the first answer; attempts do not increase."""
     if not token.ck_id:
         sealed = (token.members, token.end, 0, token.members)  # `members` > 0: its topic was purged
-        return Popped([], 0, 0, tx.now_ms, owner.lease_until_ms, 0, True, sealed)
+        return Popped(
+            rows=[],
+            ck_id=0,
+            nonce=0,
+            popped_ms=tx.now_ms,
+            due_ms=owner.lease_until_ms,
+            rest=0,
+            replay=True,
+            sealed=sealed,
+        )
     ck = tx.state.ck[token.ck_id]
     part = tx.state.leases[(ck.ck_id, 0)]
     if part.released:
         part = bind_again(tx, ck, part)
     rows, lost = read_members(tx, ck, part.undone)
     return Popped(
-        rows,
-        ck.ck_id,
-        ck.nonce,
-        ck.popped_ms,
-        owner.lease_until_ms,
-        0,
-        True,
-        (token.members, token.end, part.torn.bit_count(), lost),
+        rows=rows,
+        ck_id=ck.ck_id,
+        nonce=ck.nonce,
+        popped_ms=ck.popped_ms,
+        due_ms=owner.lease_until_ms,
+        rest=0,
+        replay=True,
+        sealed=(token.members, token.end, part.torn.bit_count(), lost),
     )
 
 
@@ -118,17 +127,24 @@ def _seal(
     if pick.rows:
         ck = lease(tx, pick, NEVER, command.client_id, "", owner.owner_id)
         ck_id, nonce = ck.ck_id, ck.nonce
-    tx.state.tokens[key] = Token(owner.owner_id, ask.epoch, ask.part, ask.chunk, ck_id, len(pick.rows), end)
+    tx.state.tokens[key] = Token(
+        owner_id=owner.owner_id,
+        epoch=ask.epoch,
+        part=ask.part,
+        chunk=ask.chunk,
+        ck_id=ck_id,
+        members=len(pick.rows),
+        end=end,
+    )
     tx.state.owner_tokens[owner.owner_id] = (*others, key)
     return Popped(
-        pick.rows,
-        ck_id,
-        nonce,
-        tx.now_ms,
-        owner.lease_until_ms,
-        pick.rest(tuple(queues)),
-        False,
-        (len(pick.rows), end, 0, 0),
+        rows=pick.rows,
+        ck_id=ck_id,
+        nonce=nonce,
+        popped_ms=tx.now_ms,
+        due_ms=owner.lease_until_ms,
+        rest=pick.rest(tuple(queues)),
+        sealed=(len(pick.rows), end, 0, 0),
     )
 
 

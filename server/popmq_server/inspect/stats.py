@@ -62,27 +62,27 @@ def _group_numbers(tx: Tx, group: Group, topic: Topic, owners: int) -> GroupNumb
     stat, held = state.stat[where], state.held.get(where, Held())
     subscription, read_ms = state.subscriptions.get(where, Subscription()), state.last_read.get(where, 0)
     return GroupNumbers(
-        group.name,
-        topic.name,
-        ready(state, group.group_id, topic) - deadletter.gone_ahead(tx, where),
-        held.ordinary + held.owned,
-        stat.retry,
-        held.backoff,
-        _dead(tx, group),
-        stat.acked,
-        stat.dropped,
-        stat.quarantined,
-        _oldest_ms(tx, group, topic, lease_age.stored_ms(tx.kv, state, where)),
-        owners,
-        stat.filtered,
-        stat.waiting,
-        _stopped(state, where) if stat.waiting else 0,
-        subscription.mode,
-        state.topic_stat.get(topic.topic_id, TopicStat()).delayed,
-        read_ms or subscription.idle_ms,
-        expiry.expires_ms(group, subscription, read_ms),
-        bytes_of(state, topic, ready(state, group.group_id, topic)),
-        state.dead_blocked_count.get(where, 0),
+        group=group.name,
+        topic=topic.name,
+        ready=ready(state, group.group_id, topic) - deadletter.gone_ahead(tx, where),
+        in_flight=held.ordinary + held.owned,
+        retry=stat.retry,
+        backoff=held.backoff,
+        dead=_dead(tx, group),
+        acked=stat.acked,
+        dropped=stat.dropped,
+        quarantined=stat.quarantined,
+        oldest_ms=_oldest_ms(tx, group, topic, lease_age.stored_ms(tx.kv, state, where)),
+        owners=owners,
+        filtered=stat.filtered,
+        waiting=stat.waiting,
+        stopped=_stopped(state, where) if stat.waiting else 0,
+        mode=subscription.mode,
+        delayed=state.topic_stat.get(topic.topic_id, TopicStat()).delayed,
+        read_ms=read_ms or subscription.idle_ms,
+        expires_ms=expiry.expires_ms(group, subscription, read_ms),
+        bytes_behind=bytes_of(state, topic, ready(state, group.group_id, topic)),
+        dead_blocked=state.dead_blocked_count.get(where, 0),
     )
 
 
@@ -136,14 +136,28 @@ def _retry_topic(tx: Tx, name: str) -> TopicNumbers:
     stat = tx.state.stat.get((group.group_id, topic.topic_id), Stat())
     page = browse(tx, queries.Browse(name, 0, 0, 0, 0))
     ends = [(0, page.min_offset, page.max_offset)]
-    return TopicNumbers(topic._replace(name=name, queues=1), stat.retry + stat.waiting, ends, 0, 0, 0)
+    return TopicNumbers(
+        topic=topic._replace(name=name, queues=1),
+        messages=stat.retry + stat.waiting,
+        queues=ends,
+        bytes=0,
+        delayed=0,
+        half=0,
+    )
 
 
 def _topic_numbers(state: State, topic: Topic) -> TopicNumbers:
     stat = state.topic_stat.get(topic.topic_id, TopicStat())
     lites = state.lites.get(topic.topic_id, Lites()).topics
     return TopicNumbers(
-        topic, stored(state, topic), _queues(state, topic), stat.bytes, stat.delayed, stat.half, lites, stat.abandoned
+        topic=topic,
+        messages=stored(state, topic),
+        queues=_queues(state, topic),
+        bytes=stat.bytes,
+        delayed=stat.delayed,
+        half=stat.half,
+        lite_topics=lites,
+        abandoned=stat.abandoned,
     )
 
 
@@ -226,16 +240,16 @@ def _lease_numbers(tx: Tx, ck_id: int, sub: int) -> LeaseNumbers:
     group, topic = tx.state.groups[ck.group_id], tx.state.topics[ck.topic_id]
     key = tx.state.owner_keys.get(ck.owner_id)
     return LeaseNumbers(
-        ck_id,
-        group.name,
-        topic.name,
-        ck.client,
-        tx.state.owners[key].name if key else "",
-        ck.popped_ms,
-        tx.state.due_ms_of(ck, part),
-        ck.members,
-        (part.undone & ~part.released).bit_count(),
-        KIND_NAMES[ck.kind],
+        ck_id=ck_id,
+        group=group.name,
+        topic=topic.name,
+        client=ck.client,
+        owner=tx.state.owners[key].name if key else "",
+        popped_ms=ck.popped_ms,
+        due_ms=tx.state.due_ms_of(ck, part),
+        members=ck.members,
+        undone=(part.undone & ~part.released).bit_count(),
+        kind=KIND_NAMES[ck.kind],
     )
 
 
@@ -253,15 +267,15 @@ def owners(tx: Tx, query: queries.Owners) -> list[OwnerNumbers]:
         parts = [tx.state.leases.get((tx.state.tokens[key].ck_id, 0)) for key in tokens]
         found.append(
             OwnerNumbers(
-                group.name,
-                owner.name,
-                owner.generation,
-                owner.acked_epoch,
-                owner.lease_until_ms,
-                owner.released,
-                owner.last_seen_ms,
-                len(tokens),
-                sum(part.undone.bit_count() for part in parts if part),
+                group=group.name,
+                owner=owner.name,
+                generation=owner.generation,
+                acked_epoch=owner.acked_epoch,
+                lease_until_ms=owner.lease_until_ms,
+                released=owner.released,
+                last_seen_ms=owner.last_seen_ms,
+                tokens=len(tokens),
+                messages=sum(part.undone.bit_count() for part in parts if part),
             )
         )
     return sorted(found)

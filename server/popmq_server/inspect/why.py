@@ -157,7 +157,9 @@ def _lives_of_dead_letters(tx: Tx, command: Why, dead_letters: list[DeadLetter])
             _group_of_dead_letters(tx, tx.state.groups[group_id], topic, queue, offset, own)
             for group_id, own in by_group.items()
         ]
-        lives.append(MessageLife(name, queue, offset, 0, "stored", 0, groups))
+        lives.append(
+            MessageLife(topic=name, queue=queue, offset=offset, stored_ms=0, place="stored", due_ms=0, groups=groups)
+        )
     return lives
 
 
@@ -230,17 +232,35 @@ def _life(
         lives = [row for row in rows if row.group_id == group_id]
         events = events_of(tx, spot.offset, spot.stored_ms, lives, mine, dead)
         damaged = not (found.readable or found.lost)
-        subject = Subject(group, topic, spot.queue, spot.offset, data, found.lost, damaged)
+        subject = Subject(
+            group=group, topic=topic, queue=spot.queue, offset=spot.offset, data=data, lost=found.lost, damaged=damaged
+        )
         groups.append(GroupLife(group.name, *standing(tx, subject, mine, dead, events, looks), events))
     if command.group and not groups:
         why = f"the group has never named topic {topic.name!r}: it starts with its first Pop or Pull"
         groups = [GroupLife(command.group, "before start", why, [])]
-    return MessageLife(topic.name, spot.queue, spot.offset, spot.stored_ms, "stored", 0, groups)
+    return MessageLife(
+        topic=topic.name,
+        queue=spot.queue,
+        offset=spot.offset,
+        stored_ms=spot.stored_ms,
+        place="stored",
+        due_ms=0,
+        groups=groups,
+    )
 
 
 def _given_up(found: Stored) -> MessageLife:
     spot = found.spot
-    return MessageLife(GIVE_UP_TOPIC, spot.queue, spot.offset, spot.stored_ms, "given up", 0, [])
+    return MessageLife(
+        topic=GIVE_UP_TOPIC,
+        queue=spot.queue,
+        offset=spot.offset,
+        stored_ms=spot.stored_ms,
+        place="given up",
+        due_ms=0,
+        groups=[],
+    )
 
 
 def _not_visible(tx: Tx, command: Why, spotted: Spotted) -> MessageLife | None:
@@ -253,8 +273,18 @@ def _not_visible(tx: Tx, command: Why, spotted: Spotted) -> MessageLife | None:
         if raw is None or delay.message_id_of(raw) != command.message_id:
             return None
         due_ms = SCHED_KEY.unpack(spotted.key[4:] + spotted.key[:4])[1]
-        return MessageLife(topic.name, 0, 0, delay.stored_ms_of(raw), "delayed", due_ms, [])
+        return MessageLife(
+            topic=topic.name,
+            queue=0,
+            offset=0,
+            stored_ms=delay.stored_ms_of(raw),
+            place="delayed",
+            due_ms=due_ms,
+            groups=[],
+        )
     half, raw = transaction.find(tx, *HALF_KEY.unpack(spotted.key)), tx.kv.get("hmsg", spotted.key)
     if half is None or raw is None or packed_message_id(raw[U32.size :]) != command.message_id:
         return None
-    return MessageLife(topic.name, 0, 0, half.stored_ms, "half", half.next_ms, [])
+    return MessageLife(
+        topic=topic.name, queue=0, offset=0, stored_ms=half.stored_ms, place="half", due_ms=half.next_ms, groups=[]
+    )

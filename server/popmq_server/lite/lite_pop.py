@@ -132,8 +132,18 @@ def _leased(tx: Tx, pick: LitePick, due_ms: int, command: Pop) -> list[Popped]:
     """Leases the picked messages."""
     if pick.rows:
         ck = lease(tx, pick, due_ms, command.client_id, command.attempt_id, session=command.session)
-        return [Popped(pick.rows, ck.ck_id, ck.nonce, tx.now_ms, due_ms, 0, type=pick.topic.type)]
-    return [Popped([], 0, 0, tx.now_ms, 0, 0, again=True)] if pick.cut else []
+        return [
+            Popped(
+                rows=pick.rows,
+                ck_id=ck.ck_id,
+                nonce=ck.nonce,
+                popped_ms=tx.now_ms,
+                due_ms=due_ms,
+                rest=0,
+                type=pick.topic.type,
+            )
+        ]
+    return [Popped(rows=[], ck_id=0, nonce=0, popped_ms=tx.now_ms, due_ms=0, rest=0, again=True)] if pick.cut else []
 
 
 def _joined(tx: Tx, parts: list[Popped], rest: int, replay: bool = False) -> Popped:
@@ -143,7 +153,18 @@ def _joined(tx: Tx, parts: list[Popped], rest: int, replay: bool = False) -> Pop
     popped_ms = min((part.popped_ms for part in leased), default=tx.now_ms)
     due_ms = min((part.due_ms for part in leased), default=0)
     again = not rows and any(part.again for part in parts)
-    return Popped(rows, 0, 0, popped_ms, due_ms, rest, replay, again=again, type="LITE", parts=leased)
+    return Popped(
+        rows=rows,
+        ck_id=0,
+        nonce=0,
+        popped_ms=popped_ms,
+        due_ms=due_ms,
+        rest=rest,
+        replay=replay,
+        again=again,
+        type="LITE",
+        parts=leased,
+    )
 
 
 def _replay(tx: Tx, command: Pop, ck_ids: tuple[int, ...]) -> list[Popped]:
@@ -159,5 +180,16 @@ def _replay(tx: Tx, command: Pop, ck_ids: tuple[int, ...]) -> list[Popped]:
         rows, _ = read_members(tx, ck, bits)
         if rows:
             due_ms = min(part.due_ms for part in parts)
-            found.append(Popped(rows, ck_id, ck.nonce, ck.popped_ms, due_ms, 0, True, type="LITE"))
+            found.append(
+                Popped(
+                    rows=rows,
+                    ck_id=ck_id,
+                    nonce=ck.nonce,
+                    popped_ms=ck.popped_ms,
+                    due_ms=due_ms,
+                    rest=0,
+                    replay=True,
+                    type="LITE",
+                )
+            )
     return found

@@ -88,13 +88,13 @@ def _make(tx: Tx, parent: Topic, name: str) -> Topic | Refused:
             retry_after_ms=QUOTA_RETRY_MS,
         )
     made = Topic(
-        TopicId(tx.next("entity")),
-        parent.name,
-        1,
-        parent.by_age,
-        parent.keep_ms,
-        tx.now_ms,
-        "LITE",
+        topic_id=TopicId(tx.next("entity")),
+        name=parent.name,
+        queues=1,
+        by_age=parent.by_age,
+        keep_ms=parent.keep_ms,
+        created_ms=tx.now_ms,
+        type="LITE",
         parent_id=parent.topic_id,
         lite_topic=name,
     )

@@ -133,7 +133,14 @@ class Reading:
         self._read()
         for place in self.damaged:
             quarantine.report(self.tx, self.topic.topic_id, self.queue, *place)
-        return Pulled(self._status(), self.rows, self.offset, self.least, self.most, self.offset < self.most)
+        return Pulled(
+            status=self._status(),
+            rows=self.rows,
+            next_offset=self.offset,
+            min_offset=self.least,
+            max_offset=self.most,
+            more=self.offset < self.most,
+        )
 
     def _outside(self) -> tuple[str, int] | None:
         """(status, next offset) if there is nothing to read at this offset."""
@@ -245,11 +252,34 @@ def _pull_retry(tx: Tx, command: Pull) -> Pulled:
         return Pulled("NO_MATCHED_LOGIC_QUEUE", [], 0, least, most)
     acked, left = _commit_entries(tx, command)
     if command.offset > most:
-        return Pulled("OFFSET_OVERFLOW_BADLY", [], most, least, most, False, acked, left)
+        return Pulled(
+            status="OFFSET_OVERFLOW_BADLY",
+            rows=[],
+            next_offset=most,
+            min_offset=least,
+            max_offset=most,
+            more=False,
+            acked=acked,
+            left=left,
+        )
     rows, at, more = _read_entries(tx, (group.group_id, topic.topic_id), wanted, command)
     status = "FOUND" if rows else "NO_MATCHED_MESSAGE" if at > command.offset else "OFFSET_OVERFLOW_ONE"
     at = at if at > command.offset else most
-    return _counted(tx, reader, topic, Pulled(status, rows, at, least, most, more, acked, left))
+    return _counted(
+        tx,
+        reader,
+        topic,
+        Pulled(
+            status=status,
+            rows=rows,
+            next_offset=at,
+            min_offset=least,
+            max_offset=most,
+            more=more,
+            acked=acked,
+            left=left,
+        ),
+    )
 
 
 def _commit_entries(tx: Tx, command: Pull) -> tuple[int, bool]:

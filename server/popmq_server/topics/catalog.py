@@ -151,7 +151,17 @@ def create_group(tx: Tx, command: CreateGroup) -> tuple[Group, bool]:
 def create_default_group(tx: Tx, name: str) -> Group:
     """A group with the default settings."""
     return create_group(
-        tx, CreateGroup(name, MAX_ATTEMPTS_DEFAULT, DELAYS_MS_DEFAULT, INVISIBLE_MS_DEFAULT, 0, "EARLIEST", 0, False)
+        tx,
+        CreateGroup(
+            name=name,
+            max_attempts=MAX_ATTEMPTS_DEFAULT,
+            delays_ms=DELAYS_MS_DEFAULT,
+            invisible_ms=INVISIBLE_MS_DEFAULT,
+            share_number=0,
+            start_from="EARLIEST",
+            start_ms=0,
+            exclusive_owner=False,
+        ),
     )[0]
 
 

@@ -58,13 +58,13 @@ class AdminService:
             raise invalid(f"{name!r} is made by the broker", field="topic.name", action="name another")
         made, existed = await self._engine.execute(
             commands.CreateTopic(
-                name,
-                queues,
-                by_age,
-                keep_ms,
-                kind,
-                bytes_max,
-                _unique_ids_ms(topic),
+                name=name,
+                queues=queues,
+                by_age=by_age,
+                keep_ms=keep_ms,
+                type=kind,
+                bytes_max=bytes_max,
+                unique_ids_ms=_unique_ids_ms(topic),
                 **_quota(topic.quota),
                 **_lite(topic, kind),
                 permission=_permission(topic.permission or pb.READ_WRITE),
@@ -329,22 +329,22 @@ def _create_group(group: pb.Group) -> commands.CreateGroup:
         check_range(delay_ms, f"group.backoff.delays_ms[{place}]", 0, requests.INVISIBLE_MS_MAX)
     start_from, start_ms = requests.start_position(group.start, "group.start")
     return commands.CreateGroup(
-        requests.group_name(group.name, "group.name"),
-        check_range(
+        name=requests.group_name(group.name, "group.name"),
+        max_attempts=check_range(
             group.max_attempts, "group.max_attempts", 1, requests.MAX_ATTEMPTS_MAX, catalog.MAX_ATTEMPTS_DEFAULT
         ),
-        delays,
-        requests.invisible_ms(group.invisible_ms, "group.invisible_ms", catalog.INVISIBLE_MS_DEFAULT),
-        check_range(group.share_number, "group.share_number", 0, SHARE_NUMBER_MAX),
-        start_from,
-        start_ms,
-        group.exclusive_owner,
-        group.fifo,
-        check_range(group.in_flight_max, "group.in_flight_max", 1, IN_FLIGHT_LIMIT_MAX, IN_FLIGHT_MAX),
-        group.stop_on_failure,
-        group.lite_exclusive,
-        not group.HasField("consume_enable") or group.consume_enable,
-        _expiry_ms(group),
+        delays_ms=delays,
+        invisible_ms=requests.invisible_ms(group.invisible_ms, "group.invisible_ms", catalog.INVISIBLE_MS_DEFAULT),
+        share_number=check_range(group.share_number, "group.share_number", 0, SHARE_NUMBER_MAX),
+        start_from=start_from,
+        start_ms=start_ms,
+        exclusive_owner=group.exclusive_owner,
+        fifo=group.fifo,
+        in_flight_max=check_range(group.in_flight_max, "group.in_flight_max", 1, IN_FLIGHT_LIMIT_MAX, IN_FLIGHT_MAX),
+        stop_on_failure=group.stop_on_failure,
+        lite_exclusive=group.lite_exclusive,
+        consume_enable=not group.HasField("consume_enable") or group.consume_enable,
+        subscription_expiry_ms=_expiry_ms(group),
     )
 
 
