@@ -36,6 +36,8 @@ class Publishing(Job):
 
     def next_ms(self, tx: Tx) -> int | None:
         """Now, while there is a stage in the list; later if each of them is postponed."""
+        if tx.kv.first("publish") is None:  # nearly always, and every commit asks
+            return None
         if self._first(tx) is not None:
             return tx.now_ms
         return min((self.not_before(PUBLISH_KEY.unpack(key)[0]) for key, _ in tx.kv.scan("publish")), default=None)
