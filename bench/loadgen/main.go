@@ -29,6 +29,7 @@ import (
 type options struct {
 	target, endpoint, leg, topic, group      string
 	batch, callers, connections, bytes, rate int
+	take                                     int // the batch of a receive
 	seconds                                  float64
 }
 
@@ -66,7 +67,14 @@ func main() {
 	}
 }
 
+// takenAtOnce is how many messages a receive of deliver takes: consumers name a batch, whatever the producers send.
+const takenAtOnce = 32
+
 func run(given options) error {
+	given.take = given.batch
+	if given.leg == "deliver" {
+		given.take = max(given.batch, takenAtOnce)
+	}
 	broker, err := open(given)
 	if err != nil {
 		return err

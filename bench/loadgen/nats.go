@@ -83,13 +83,13 @@ func (s *stream) receiver(int) (func(context.Context, func(int64)) (int, error),
 	if err != nil {
 		return nil, err
 	}
-	messages, err := consumer.Messages(jetstream.PullMaxMessages(4 * s.batch))
+	messages, err := consumer.Messages(jetstream.PullMaxMessages(4 * s.take))
 	if err != nil {
 		return nil, err
 	}
 	return func(ctx context.Context, seen func(int64)) (int, error) {
 		count := 0
-		for count < s.batch {
+		for count < s.take {
 			wait := ctx
 			if count > 0 {
 				var cancel context.CancelFunc

@@ -72,7 +72,7 @@ func counted(answer []byte, results protowire.Number, wanted int) error {
 
 func (p *popmq) receiver(caller int) (func(context.Context, func(int64)) (int, error), error) {
 	request, err := proto.Marshal(&pb.PopRequest{
-		Topic: p.topic, Group: p.group, MaxMessages: uint32(p.batch), MaxBytes: 16 << 20, WaitMs: waitMs, InvisibleMs: leaseMs,
+		Topic: p.topic, Group: p.group, MaxMessages: uint32(p.take), MaxBytes: 16 << 20, WaitMs: waitMs, InvisibleMs: leaseMs,
 	})
 	channel := p.of(caller)
 	deliveries, handle := number(&pb.PopResponse{}, "deliveries"), number(&pb.Delivery{}, "handle")

@@ -68,7 +68,7 @@ func (q *quorum) receiver(int) (func(context.Context, func(int64)) (int, error),
 	if err != nil {
 		return nil, err
 	}
-	if err := channel.Qos(2*q.batch, 0, false); err != nil {
+	if err := channel.Qos(2*q.take, 0, false); err != nil {
 		return nil, err
 	}
 	deliveries, err := channel.Consume(q.topic, "", false, false, false, false, nil)
@@ -88,7 +88,7 @@ func (q *quorum) receiver(int) (func(context.Context, func(int64)) (int, error),
 			case next := <-deliveries:
 				last = next
 				seen(stampOf(last.Body))
-				if count+1 < q.batch {
+				if count+1 < q.take {
 					continue
 				}
 				count++

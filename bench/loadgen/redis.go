@@ -53,7 +53,7 @@ func (s *streams) sender(int) (func(int64) error, error) {
 
 func (s *streams) receiver(caller int) (func(context.Context, func(int64)) (int, error), error) {
 	reading := &redis.XReadGroupArgs{
-		Group: s.group, Consumer: fmt.Sprint(caller), Streams: []string{s.topic, ">"}, Count: int64(s.batch), Block: time.Second,
+		Group: s.group, Consumer: fmt.Sprint(caller), Streams: []string{s.topic, ">"}, Count: int64(s.take), Block: time.Second,
 	}
 	return func(ctx context.Context, seen func(int64)) (int, error) {
 		read, err := s.client.XReadGroup(ctx, reading).Result()

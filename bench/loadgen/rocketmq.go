@@ -141,7 +141,7 @@ func (r *rocketmq) receiver(caller int) (func(context.Context, func(int64)) (int
 		return nil, err
 	}
 	request, err := proto.Marshal(&pb.ReceiveMessageRequest{
-		Group: resource(r.group), MessageQueue: queue, FilterExpression: all, BatchSize: int32(r.batch),
+		Group: resource(r.group), MessageQueue: queue, FilterExpression: all, BatchSize: int32(r.take),
 		InvisibleDuration: durationpb.New(time.Minute), LongPollingTimeout: durationpb.New(5 * time.Second),
 	})
 	channel := r.of(caller)
