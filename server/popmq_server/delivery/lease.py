@@ -13,6 +13,7 @@ revive one after the other, so exactly one of them wins (I.16). A late ack gets 
 Entries of one request that name the same part and make the same change are applied together.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from popmq_server.commands import Ack, Acked, Change, ChangeInvisibleTime
@@ -66,9 +67,52 @@ def ack(tx: Tx, command: Ack) -> Acked:
     group = tx.group(command.group)
     if group is None:
         raise group_not_found(command.group)
+    results: list[Refused | None] = [None] * len(command.handles)
+    done = _together(tx, group, command.handles)
+    if done is None:
+        results, done = _one_by_one(tx, group, command.handles)
+    topics: dict[str, int] = {}
+    for (ck_id, sub), bits in done.items():
+        ck = tx.state.ck[ck_id]
+        finish(tx, ck, sub, bits)
+        if topic := tx.state.topics.get(ck.topic_id):
+            topics[topic.name] = topics.get(topic.name, 0) + bits.bit_count()
+    return Acked(results, topics)
+
+
+def _together(tx: Tx, group: Group, handles: Sequence[Handle | Refused]) -> dict[tuple[int, int], int] | None:
+    """The members by part, if `find` would find each of them in the whole of its lease; else None.
+
+    A batch has few CheckPoints: what does not depend on the member is checked once for each of them.
+    """
+    ck: CheckPoint | None = None
+    found: dict[tuple[int, int], int] = {}
+    for handle in handles:
+        if isinstance(handle, Refused):
+            return None
+        if ck is None or handle.ck_id != ck.ck_id:
+            ck = tx.state.ck.get(handle.ck_id)
+        if ck is None or handle.nonce != ck.nonce or handle.member >= ck.members:
+            return None
+        found[ck.ck_id, 0] = found.get((ck.ck_id, 0), 0) | 1 << handle.member
+    if sum(map(int.bit_count, found.values())) != len(handles):
+        return None  # one of them stands twice
+    for (ck_id, _), bits in found.items():
+        ck, whole = tx.state.ck[ck_id], tx.state.leases.get((ck_id, 0))
+        if ck.group_id != group.group_id or not tx.state.alive(ck.topic_id):
+            return None
+        if whole is None or bits & ~(whole.undone & ~whole.released) or invalidated.of_checkpoint(tx.state, ck) & bits:
+            return None
+    return found
+
+
+def _one_by_one(
+    tx: Tx, group: Group, handles: Sequence[Handle | Refused]
+) -> tuple[list[Refused | None], dict[tuple[int, int], int]]:
+    """The result of each handle, and the members by part."""
     results: list[Refused | None] = []
     done: dict[tuple[int, int], int] = {}
-    for place, handle in enumerate(command.handles):
+    for place, handle in enumerate(handles):
         try:
             if isinstance(handle, Refused):
                 raise handle
@@ -80,13 +124,7 @@ def ack(tx: Tx, command: Ack) -> Acked:
             results.append(None)
         except Refused as refused:
             results.append(refused)
-    topics: dict[str, int] = {}
-    for (ck_id, sub), bits in done.items():
-        ck = tx.state.ck[ck_id]
-        finish(tx, ck, sub, bits)
-        if topic := tx.state.topics.get(ck.topic_id):
-            topics[topic.name] = topics.get(topic.name, 0) + bits.bit_count()
-    return Acked(results, topics)
+    return results, done
 
 
 def finish(tx: Tx, ck: CheckPoint, sub: int, bits: int) -> None:

@@ -103,6 +103,9 @@ class CheckPoint:
 
     def runs_with(self, bits: int) -> Iterator[tuple[Run, int, int]]:
         """(run, its first member, the part of `bits` in it, shifted to begin there) of each run that has any."""
+        if len(self.runs) == 1 and bits:
+            yield self.runs[0], 0, bits
+            return
         for place, start, inside in _spans(self._run_starts, bits):
             yield self.runs[place], start, inside
 
@@ -116,6 +119,8 @@ class CheckPoint:
 
     def pinned(self, bits: int) -> dict[int, int]:
         """For each chunk the number of members of `bits` in it."""
+        if len(self.chunks) == 1 and bits:
+            return {self.chunks[0][1]: bits.bit_count()}
         found: dict[int, int] = {}
         for place, _, inside in _spans(self._chunk_starts, bits):
             chunk = self.chunks[place][1]

@@ -52,11 +52,12 @@ _FIRST = operator.itemgetter(0)
 
 def shifted(held: Held, kind: int, owner_id: int, count: int) -> Held:
     """`held` plus `count` (may be negative) members of a CheckPoint."""
+    ordinary, owned, backoff = held
     if owner_id:
-        return held._replace(owned=held.owned + count)
+        return Held(ordinary, owned + count, backoff)
     if kind == BACKOFF:
-        return held._replace(backoff=held.backoff + count)
-    return held._replace(ordinary=held.ordinary + count)
+        return Held(ordinary, owned, backoff + count)
+    return Held(ordinary + count, owned, backoff)
 
 
 def locked_counts(ck: CheckPoint, bits: int) -> dict[bytes, int]:

@@ -5,7 +5,7 @@ fetch   → the message at a position, with its checksum verified
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 
 from popmq_server.model.checkpoint import CheckPoint, Run, members_of
@@ -134,6 +134,18 @@ class Log:
                 return False
             self._chunk, self._start, self._stop = found[1], start, start + len(found[1])
         return True
+
+    def sound(self, topic_id: int, units: Iterable[tuple[int, int, int]]) -> Iterator[tuple[int, int, int, int, bytes]]:
+        """(offset, chunk, size, stored ms, message bytes) of each unit up to the first that `fetch` must look for
+        elsewhere or refuse.
+        """
+        for offset, position, size in units:
+            if not self._start <= position < self._stop and not self._load(position):
+                return
+            at = position - self._start
+            if (read := read_record(self._chunk[at : at + size], topic_id)) is None:
+                return
+            yield offset, self._start, size, *read
 
     def fetch(self, topic_id: int, position: int, size: int) -> tuple[int, bytes] | None:
         """(stored ms, message bytes), or None if the record was dropped or is damaged."""

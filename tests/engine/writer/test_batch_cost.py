@@ -1,0 +1,73 @@
+"""What one more message of a batch costs in the engine: a budget of calls, so that no cost for each creeps in."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import pytest
+
+from popmq_server import commands as ask
+from popmq_server.model.message import Handle
+from tests.engine.rig import Rig, numbered
+from tests.engine.work import calls
+
+#: Calls for each further message of a batch: as counted, and a tenth more.
+POP_MAX, ACK_MAX = 11, 5.5
+#: Calls for each further command of one message in a commit batch.
+POPS_MAX, ACKS_MAX = 370, 310
+
+
+def each(action: Callable[[int], object], small: int, large: int) -> float:
+    return (calls(lambda: action(large)) - calls(lambda: action(small))) / (large - small)
+
+
+@pytest.fixture
+def full(rig: Rig) -> Rig:
+    rig.pair()
+    for number in range(4):
+        rig.send(*numbered(f"m{number}", 200))
+    rig.ack(rig.pop(1))
+    return rig
+
+
+def acking(popped: ask.Popped) -> ask.Ack:
+    return ask.Ack("g", tuple(Handle(popped.ck_id, row[5], popped.nonce) for row in popped.rows))
+
+
+def test_a_further_message_of_a_pop_and_of_its_ack_is_within_its_budget(full: Rig) -> None:
+    popped: dict[int, ask.Popped] = {}
+
+    def pop(count: int) -> None:
+        popped[count] = full.popped(max_messages=count)
+
+    assert each(pop, 100, 200) <= POP_MAX
+    acks = {count: acking(one) for count, one in popped.items()}
+    assert each(lambda count: full.do(acks[count]), 100, 200) <= ACK_MAX
+
+
+def test_a_further_pop_and_ack_of_one_message_in_a_commit_is_within_its_budget(full: Rig) -> None:
+    pop = ask.Pop("t", "g", (), 1)
+    assert each(lambda count: full.run(*[pop] * count), 10, 20) <= POPS_MAX
+    acks = iter([acking(full.popped(max_messages=1)) for _ in range(30)])
+    assert each(lambda count: full.run(*itertools.islice(acks, count)), 10, 20) <= ACKS_MAX
+
+
+def test_an_ack_of_a_batch_has_the_outcome_of_its_handles_one_by_one(full: Rig) -> None:
+    """Each batch has one handle that is not plainly good: those beside it are acked all the same."""
+    first, second = full.popped(max_messages=4), full.popped(max_messages=4)
+    good = [Handle(first.ck_id, member, first.nonce) for member in range(4)]
+    other = [Handle(second.ck_id, member, second.nonce) for member in range(4)]
+    full.do(ask.ChangeInvisibleTime("g", (ask.Change(good[3], "extend", 90_000),)))  # has a part of its own now
+
+    def codes(*handles: Handle) -> list[str]:
+        results = full.do(ask.Ack("g", handles)).results
+        return [result.code if result else "" for result in results]
+
+    assert codes(good[0], good[0]) == ["", "HANDLE_LAPSED"]
+    assert codes(good[0], good[1]) == ["HANDLE_LAPSED", ""]
+    assert codes(good[2]._replace(nonce=1), other[0]) == ["INVALID_HANDLE", ""]
+    assert codes(good[2]._replace(member=9), other[1]) == ["INVALID_HANDLE", ""]
+    assert codes(good[2]._replace(ck_id=1 << 40), good[2]) == ["INVALID_HANDLE", ""]
+    assert codes(good[3], other[2], other[3]) == ["", "", ""]
+    assert full.findings() == []
