@@ -13,6 +13,7 @@ from popmq_proto.rocketmq import service_pb2 as rpc
 from popmq_proto.v1 import popmq_pb2 as native
 from popmq_server.api.rocketmq.receiving import ReceiveService
 from popmq_server.clock import FakeClock
+from popmq_server.engine.broker import Broker
 from tests.wire.gate import Gate
 from tests.wire.parked import Parked
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs
@@ -114,6 +115,21 @@ def test_where_queues_are_shared_a_named_one_is_meant_unless_node_names_it(
     assert [found.system_properties.queue_id for found in named] == [3, 3]
     with V2(v2.endpoint, language="HTTP") as node:
         assert len(node.receive("wide", queue=3).messages) == 6
+
+
+def test_a_receive_asks_the_engine_once(shop: Stubs, v2: V2, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    execute = Broker.execute
+
+    def noted(broker: Broker, command: Any) -> Any:
+        asked.append(type(command).__name__)
+        return execute(broker, command)
+
+    v2.send(message())
+    v2.receive()
+    monkeypatch.setattr(Broker, "execute", noted)
+    v2.receive(queue=0)
+    assert asked == ["Pop"]
 
 
 def test_of_a_fifo_topic_no_queue_is_meant_even_then(stubs: Stubs, v2: V2) -> None:

@@ -80,10 +80,11 @@ class Pop(NamedTuple):
 
     `filter_wins`: the filter replaces the group's instead of being refused. `session`: the lease lasts as long as
     `client_id` is alive, see session_lease.py. `give_back`: released if the caller is gone, even with an attempt id.
-    `queues`: empty = all, with a rotating start. `max_bytes`: soft, one message is always allowed. `invisible_ms`: 0 =
-    the group's own. `attempt_id`: with `client_id` identifies this try, so that a repeat gets the same messages.
-    `filter`: the (kind, text) of an expression, None = the group's own. `lite`: these lite topics of a LITE topic; if
-    empty, those that the client has subscribed to (SyncLite).
+    `queues`: empty = all, with a rotating start. `of_queue`: the queue that the client was assigned, -1 = none; it is
+    read alone where the group has a share number, except in FIFO topics. `max_bytes`: soft, one message is always
+    allowed. `invisible_ms`: 0 = the group's own. `attempt_id`: with `client_id` identifies this try, so that a repeat
+    gets the same messages. `filter`: the (kind, text) of an expression, None = the group's own. `lite`: these lite
+    topics of a LITE topic; if empty, those that the client has subscribed to (SyncLite).
     """
 
     topic: str
@@ -100,6 +101,7 @@ class Pop(NamedTuple):
     session: bool = False
     give_back: bool = False
     lite: tuple[str, ...] | None = None
+    of_queue: int = -1
 
 
 #: (message bytes, stored ms, queue, offset, attempt): plain tuples, since a Pop or Pull makes thousands of them.
@@ -121,7 +123,8 @@ class Popped(NamedTuple):
     `sealed`: with a token (messages sealed at first, end, stolen, lost). `again`: nothing was found yet, but the search
     is not complete: ask again at once. `refusal`: why nothing was leased although there are messages, once the Pop
     waits no longer. `token_ms`: when the topic's quota has its next token. `type`: the topic's. `parts`: for lite
-    topics, each with its own CheckPoint and rows; `rows` are then those of all parts.
+    topics, each with its own CheckPoint and rows; `rows` are then those of all parts. `named`: an empty answer of a Pop
+    that read certain queues, not all.
     """
 
     rows: list[PoppedRow]
@@ -137,6 +140,7 @@ class Popped(NamedTuple):
     token_ms: int = 0
     type: str = "NORMAL"
     parts: tuple["Popped", ...] = ()
+    named: bool = False
 
     @property
     def leases(self) -> tuple["Popped", ...]:

@@ -28,7 +28,7 @@ from popmq_server.commands import Pop, Popped
 from popmq_server.delivery import invalidated
 from popmq_server.delivery.fifo_pick import FifoPick
 from popmq_server.delivery.pick import Pick
-from popmq_server.delivery.subscription import ALL_QUEUES, expect_mode, note_read, resolve, subscribe
+from popmq_server.delivery.subscription import ALL_QUEUES, assigned, expect_mode, note_read, resolve, subscribe
 from popmq_server.errors import Refused
 from popmq_server.model.checkpoint import FIFO, NORMAL, RETRY, CheckPoint, members_of
 from popmq_server.model.ids import GroupTopic
@@ -53,11 +53,12 @@ def pop(tx: Tx, command: Pop) -> Popped:
     When messages are left, the commit wakes the next parked Pop: chain waking (S1.42).
     """
     group, topic = resolve(tx, command.topic, command.group, "lite_topics")
-    queues = queues_of(topic, command.queues)
+    named = command.queues or assigned(tx, group, topic, command.of_queue)
+    queues = queues_of(topic, named)
     permission.check_read(group, topic)
     expect_mode(tx, group, topic, "POP")
     wanted = subscribe(tx, group, topic, command.filter, replace=command.filter_wins)
-    note_read(tx, (group.group_id, topic.topic_id), command.queues or (ALL_QUEUES,))
+    note_read(tx, (group.group_id, topic.topic_id), named or (ALL_QUEUES,))
     if command.attempt_id:
         tried = tx.state.tried(group.group_id, topic.topic_id, command.client_id, command.attempt_id)
         if tried is not None and not invalidated.of_checkpoint(tx.state, tried):
@@ -76,7 +77,7 @@ def pop(tx: Tx, command: Pop) -> Popped:
     rest = pick.rest(tuple(queues))  # after the lease: message groups that it locks are not ready
     token_ms = quotas.next_ms(tx, group, topic) if rest else 0
     if ck is None:
-        return _nothing(pick, queues, rest, token_ms)
+        return _nothing(pick, queues, rest, token_ms)._replace(named=bool(named))
     if rest:
         tx.wake(group.group_id, topic.topic_id)
     return Popped(

@@ -72,6 +72,14 @@ def expect_mode(tx: Tx, group: Group, topic: Topic, mode: str) -> None:
         )
 
 
+def assigned(tx: Tx, group: Group, topic: Topic, queue: int) -> tuple[int, ...]:
+    """The queue of a Pop's client where it is to be read alone; else empty: clients of FIFO topics always name one."""
+    if queue < 0 or topic.type == "FIFO":
+        return ()
+    fixed = tx.state.subscriptions.get((group.group_id, topic.topic_id))
+    return (queue,) if group.share_number or (fixed and fixed.share_number) else ()
+
+
 def filter_for(tx: Tx, group: Group, topic: Topic, asked: tuple[str, str] | None) -> Filter:
     """The filter that applies to a request: the group's, or the request's own if the group has none.
 

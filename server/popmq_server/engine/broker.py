@@ -186,16 +186,16 @@ class Broker:
         key = (command.group, lite_pop.parked_at(command))
         deadline_ms = self.clock.now_ms() + wait_ms
         look_until_ms = self.clock.now_ms() + max(wait_ms, LOOK_MS)
-        lot = self.watchers if command.queues else self.waiters
         chained = False  # after a wait for a quota token the next token wakes the next waiter
         while True:
-            seen = {here: here.generation(key) for here in (lot, self.limited)}
+            seen = {here: here.generation(key) for here in (self.waiters, self.watchers, self.limited)}
             try:
                 popped: Popped = await self.execute(command)
             except (Refused, asyncio.CancelledError):
                 for here in seen:
                     here.hand_on(key)  # a refused or cancelled Pop must not swallow a wake
                 raise
+            lot = self.watchers if command.queues or popped.named else self.waiters
             if popped.again and self.clock.now_ms() < look_until_ms:
                 continue
             if popped.again:

@@ -107,7 +107,7 @@ class LiteService:
 
 def _of_lites(command: Pop) -> Pop:
     """The Pop without filter and queues, which mean nothing for lite topics."""
-    return command._replace(lite=(), filter=None, filter_wins=False, queues=())
+    return command._replace(lite=(), filter=None, filter_wins=False, queues=(), of_queue=-1)
 
 
 def _start(option: pb.OffsetOption) -> tuple[str, int]:

@@ -37,7 +37,7 @@ from popmq_server.api.rocketmq.names import group_name, topic_name
 from popmq_server.api.rocketmq.remembered import Filters, Held
 from popmq_server.api.rocketmq.status import OK, Declined
 from popmq_server.clock import Clock
-from popmq_server.commands import Change, ChangeInvisibleTime, Pop, Popped, PoppedRow, bytes_of, queries
+from popmq_server.commands import Change, ChangeInvisibleTime, Pop, Popped, PoppedRow, bytes_of
 from popmq_server.engine.engine import Engine
 from popmq_server.engine.metrics import Metrics
 from popmq_server.filters import filter as filters
@@ -93,7 +93,7 @@ class ReceiveService:
         A message counts as written when the next one is requested: before that the stream may have broken off.
         """
         client = self._clients.heard(call)
-        command = await self._pop(request, call)
+        command = self._pop(request, call)
         client.renews = client.renews or command.session
         waiting_ms = wait_ms(request, call, client)
         with self._metrics.limits(command.group, command.topic):
@@ -117,7 +117,7 @@ class ReceiveService:
         time.delivery_timestamp.FromMilliseconds(self._clock.now_ms())
         yield time
 
-    async def _pop(self, request: rpc.ReceiveMessageRequest, call: Call) -> Pop:
+    def _pop(self, request: rpc.ReceiveMessageRequest, call: Call) -> Pop:
         """The Pop for a request. Raises Declined for what the protocol does not allow."""
         topic = topic_name(request.message_queue.topic, call.namespace)
         group = group_name(request.group, call.namespace)
@@ -128,7 +128,7 @@ class ReceiveService:
         return Pop(
             topic,
             group,
-            queues=await self._queues(request.message_queue.id, topic, group, call),
+            of_queue=-1 if call.is_node else request.message_queue.id,  # Node always names queue 0
             max_messages=min(request.batch_size, MESSAGES_MAX) if request.batch_size > 0 else MESSAGES_MAX,
             max_bytes=BYTES_MAX,
             invisible_ms=invisible_ms,
@@ -139,19 +139,6 @@ class ReceiveService:
             session=request.auto_renew,
             give_back=True,
         )
-
-    async def _queues(self, queue: int, topic: str, group: str, call: Call) -> tuple[int, ...]:
-        """The queue to pop; empty for any queue. A named queue counts only where a share number is set.
-
-        Node always names queue 0, and so do all clients of FIFO topics, where it stands for any queue.
-        """
-        if queue < 0 or call.is_node:
-            return ()
-        terms = await self._engine.ask(queries.TermsOf(group, (topic,)))
-        if topic not in terms or not terms[topic].share_number:  # the Pop refuses an unknown topic
-            return ()
-        rows = await self._engine.ask(queries.Topics(topic))
-        return () if rows[0].topic.type == "FIFO" else (queue,)
 
     def _message(
         self,
