@@ -8,7 +8,7 @@ import pytest
 
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.rocketmq import service_pb2 as rpc
-from popmq_server.api.rocketmq import messages, sending
+from popmq_server.api.rocketmq import acking, messages, sending
 from popmq_server.api.rocketmq.call import Call
 from popmq_server.api.rocketmq.status import OK
 from popmq_server.errors import BrokerError
@@ -101,6 +101,16 @@ def test_a_plain_message_is_delivered_with_the_bytes_of_the_long_way(seed: int) 
         if got is not None:
             assert got == rpc.ReceiveMessageResponse(message=message).SerializeToString()
             short += 1
+
+
+@pytest.mark.parametrize("message_id", ["", "m", "é" * 100])
+def test_the_answer_to_an_ack_is_what_generated_code_would_encode(message_id: str) -> None:
+    entries = [rpc.AckMessageEntry(message_id=message_id, receipt_handle=f"{number:028}") for number in range(3)]
+    results = [
+        rpc.AckMessageResultEntry(message_id=message_id, receipt_handle=entry.receipt_handle, status=OK)
+        for entry in entries
+    ]
+    assert acking._acked(entries) == rpc.AckMessageResponse(status=OK, entries=results).SerializeToString()
 
 
 def test_a_message_of_a_batch_is_within_its_budget_of_calls() -> None:

@@ -14,6 +14,8 @@ tells a finished delivery from a lapsed one by memory (remembered.py), a dead le
 after a restart. The history knows of acks too, but a look-up costs too much for an ack, and late acks come in storms.
 """
 
+from collections.abc import Iterable
+
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.rocketmq import service_pb2 as rpc
 from popmq_server.api.native.native import NativeService
@@ -23,12 +25,12 @@ from popmq_server.api.rocketmq.call import Call
 from popmq_server.api.rocketmq.clients import Client, Clients
 from popmq_server.api.rocketmq.names import group_name, topic_name
 from popmq_server.api.rocketmq.remembered import Finished, Held
-from popmq_server.api.rocketmq.status import OK, Declined, status_of
+from popmq_server.api.rocketmq.status import OK, OK_ENCODED, Declined, status_of
 from popmq_server.commands import Ack, Acked, Change, ChangeInvisibleTime, queries
 from popmq_server.engine.engine import Engine
 from popmq_server.engine.metrics import Metrics
 from popmq_server.errors import Refused, lapsed
-from popmq_server.model.message import Handle, read_handle, read_handles
+from popmq_server.model.message import Handle, read_handle, read_handles, varint
 
 _MIXED = pb.Status(code=pb.MULTIPLE_RESULTS, message="see the entries")
 #: A shorter delay counts as none: Node's push consumers send the seconds of a backoff as milliseconds.
@@ -46,7 +48,7 @@ class AckService:
         self._metrics = metrics
         self._finished = Finished()
 
-    async def AckMessage(self, request: rpc.AckMessageRequest, call: Call) -> rpc.AckMessageResponse:
+    async def AckMessage(self, request: rpc.AckMessageRequest, call: Call) -> rpc.AckMessageResponse | bytes:
         """Acks each entry; returns one result per entry, in order."""
         topic, group = _names(request, call)
         if not 0 < len(request.entries) <= ENTRIES_MAX:
@@ -59,6 +61,9 @@ class AckService:
         for text, result in zip(texts, answer.results, strict=True):
             if result is None:
                 self._finished.add(text, group)
+        if not any(answer.results):
+            self._count(group, answer)
+            return _acked(request.entries)
         statuses = [self._status(text, group, result, call) for text, result in zip(texts, answer.results, strict=True)]
         if any(result is not None and result.code == "INVALID_HANDLE" for result in answer.results):
             await self._check_topic(topic)
@@ -150,6 +155,20 @@ def _over(refused: Refused) -> Refused:
     if refused.code != "GROUP_NOT_FOUND":
         raise refused
     return lapsed("receipt_handle")
+
+
+def _acked(entries: Iterable[rpc.AckMessageEntry]) -> bytes:
+    """An AckMessageResponse in which every entry is OK, encoded by hand as in sending.py.
+
+    AckMessageResponse: 1 status · 2 entries. AckMessageResultEntry: 1 message_id · 2 receipt_handle · 3 status.
+    """
+    parts = [b"\x0a" + OK_ENCODED]
+    for entry in entries:
+        name = entry.message_id.encode()
+        named = b"\x0a" + varint(len(name)) + name if name else b""
+        result = named + b"\x12\x1c" + entry.receipt_handle.encode() + b"\x1a" + OK_ENCODED
+        parts += (b"\x12", varint(len(result)), result)
+    return b"".join(parts)
 
 
 def _handle(text: str) -> Handle | Refused:

@@ -20,7 +20,7 @@ from popmq_server.api.rocketmq import messages
 from popmq_server.api.rocketmq.call import Call
 from popmq_server.api.rocketmq.clients import Clients
 from popmq_server.api.rocketmq.names import topic_name
-from popmq_server.api.rocketmq.status import OK, Declined, status_of
+from popmq_server.api.rocketmq.status import OK, OK_ENCODED, Declined, status_of
 from popmq_server.commands import End, EndTransaction, Place, Recall, Send, Sent, queries
 from popmq_server.engine.engine import Engine
 from popmq_server.engine.metrics import Metrics
@@ -28,7 +28,7 @@ from popmq_server.errors import Refused
 from popmq_server.model.handles import read_recall, read_transaction
 from popmq_server.model.message import Outgoing, check_messages_total, varint
 
-_OK_FIELD = b"\x0a" + varint(OK.ByteSize()) + OK.SerializeToString()
+_OK_FIELD = b"\x0a" + OK_ENCODED
 
 
 class SendService:

@@ -8,6 +8,7 @@ Every code here can be provoked: docs/rocketmq.md lists each with its causes.
 
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_server.errors import BrokerError, Refused
+from popmq_server.model.message import varint
 
 #: popmq.v1.Code → apache.rocketmq.v2.Code. Retryable refusals are TOO_MANY_REQUESTS, at which clients back off.
 _CODES = {
@@ -61,6 +62,8 @@ _FOR_RUST = {
 }
 
 OK = pb.Status(code=pb.OK, message="OK")
+#: Its length and bytes, for answers that are encoded by hand.
+OK_ENCODED = varint(OK.ByteSize()) + OK.SerializeToString()
 
 
 class Declined(BrokerError):
