@@ -6,7 +6,7 @@ in one sentence which option is wrong, what it was, and what would be right.
 
 import difflib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -26,14 +26,14 @@ class OptionError(ValueError):
     """An option is missing, unknown, or has a value that cannot be used. The message says which, and what to write."""
 
 
-def _word(text: str) -> str:
+def word(text: str) -> str:
     """A name, without the blanks around it."""
     if not text.strip():
         raise ValueError("a name")
     return text.strip()
 
 
-def _secret(text: str) -> str:
+def secret(text: str) -> str:
     """Any text. Error texts never contain it."""
     return text
 
@@ -60,7 +60,7 @@ def _flag(text: str) -> bool:
     return text.strip().lower() == "true"
 
 
-def _whole(low: int, high: int) -> Callable[[str], int]:
+def whole(low: int, high: int) -> Callable[[str], int]:
     def parse(text: str) -> int:
         if not text.strip().isdecimal() or not low <= int(text) <= high:
             raise ValueError(f"a whole number from {low} to {high}")
@@ -69,7 +69,7 @@ def _whole(low: int, high: int) -> Callable[[str], int]:
     return parse
 
 
-def _duration(low: str, high: str) -> Callable[[str], float]:
+def duration(low: str, high: str) -> Callable[[str], float]:
     def seconds(text: str) -> float | None:
         match = _DURATION.fullmatch(text.strip().lower())
         return float(match[1]) * _SECONDS[match[2]] if match else None
@@ -122,29 +122,33 @@ class Option:
         return re.sub(r"[A-Z]", lambda letter: "_" + letter[0].lower(), self.name)
 
 
-OPTIONS = (
-    Option("endpoint", _word, None, "host:port of the broker"),
-    Option("topic", _word, None, "the topic to read"),
-    Option("group", _word, None, "the group to read as; two queries with one group share its messages"),
+CONNECTION = (
+    Option("endpoint", word, None, "host:port of the broker"),
     Option("tls", _flag, "false", "connect with TLS"),
-    Option("tlsCa", _word, "", "with TLS, trusting this certificate: a PEM file that every machine has"),
-    Option("accessKey", _word, "", "the access key of a broker that asks for one; else POPMQ_ACCESS_KEY"),
-    Option("secret", _secret, "", "its secret; better POPMQ_SECRET or POPMQ_SECRET_FILE, on driver and executors"),
+    Option("tlsCa", word, "", "with TLS, trusting this certificate: a PEM file that every machine has"),
+    Option("accessKey", word, "", "the access key of a broker that asks for one; else POPMQ_ACCESS_KEY"),
+    Option("secret", secret, "", "its secret; better POPMQ_SECRET or POPMQ_SECRET_FILE, on driver and executors"),
+)
+
+OPTIONS = (
+    *CONNECTION,
+    Option("topic", word, None, "the topic to read"),
+    Option("group", word, None, "the group to read as; two queries with one group share its messages"),
     Option("startingOffsets", _start, "earliest", "where a group new to the topic starts: earliest, latest, a time"),
-    Option("maxRowsPerTrigger", _whole(1, ROWS_MAX), "100000", "rows of a micro-batch", alias="maxOffsetsPerTrigger"),
+    Option("maxRowsPerTrigger", whole(1, ROWS_MAX), "100000", "rows of a micro-batch", alias="maxOffsetsPerTrigger"),
     Option("maxBytesPerTrigger", _size("1m", "1024g"), "128m", "bodies of one micro-batch at most; a soft bound"),
-    Option("minRowsPerTrigger", _whole(1, ROWS_MAX), "1", "wait for so many rows …", alias="minOffsetsPerTrigger"),
-    Option("maxTriggerDelay", _duration("0s", "12h"), "15m", "… but no longer than this once there is a row"),
-    Option("minPartitions", _whole(1, 1024), "1", "tasks of one micro-batch at least"),
-    Option("maxRecordsPerPartition", _whole(1, ROWS_MAX), "20000", "rows of one task, up to maxPartitions tasks"),
-    Option("maxPartitions", _whole(1, 1024), "64", "tasks of one micro-batch at most"),
-    Option("invisibleTime", _duration("1s", "12h"), "60s", "the lease on what was popped; renewed three times in it"),
+    Option("minRowsPerTrigger", whole(1, ROWS_MAX), "1", "wait for so many rows …", alias="minOffsetsPerTrigger"),
+    Option("maxTriggerDelay", duration("0s", "12h"), "15m", "… but no longer than this once there is a row"),
+    Option("minPartitions", whole(1, 1024), "1", "tasks of one micro-batch at least"),
+    Option("maxRecordsPerPartition", whole(1, ROWS_MAX), "20000", "rows of one task, up to maxPartitions tasks"),
+    Option("maxPartitions", whole(1, 1024), "64", "tasks of one micro-batch at most"),
+    Option("invisibleTime", duration("1s", "12h"), "60s", "the lease on what was popped; renewed three times in it"),
     Option("failOnDataLoss", _flag, "true", "fail when a message of a re-read batch is gone for good"),
     Option("failOnLeaseLoss", _flag, "false", "fail when others popped messages of a batch whose lease had run out"),
     Option("exclusiveOwner", _flag, "false", "others never pop what this query holds, not even after its lease"),
     Option("includeProperties", _flag, "false", "adds the column properties"),
-    Option("longPollTimeout", _duration("0s", "60s"), "500ms", "how long an idle trigger waits at the broker"),
-    Option("brokerUnavailableTimeout", _duration("1s", "12h"), "120s", "how long a broker may be away"),
+    Option("longPollTimeout", duration("0s", "60s"), "500ms", "how long an idle trigger waits at the broker"),
+    Option("brokerUnavailableTimeout", duration("1s", "12h"), "120s", "how long a broker may be away"),
     Option("filter", _later, "", "only messages with these tags"),
     Option("topics", _later, "", "several topics in one query"),
 )
@@ -206,15 +210,23 @@ class Options:
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> "Options":
         """Reads the options of a query; names in any case. Raises OptionError, for all faults of the names at once."""
-        texts = {name.lower(): value for name, value in given.items()}
-        _refuse_unknown(texts)
-        values = {option.field: _value(option, texts) for option in OPTIONS if _is_wanted(option, texts)}
+        values = parse_values(OPTIONS, given, _ELSEWHERE)
         if values["min_partitions"] > values["max_partitions"]:
             raise OptionError(
                 f"popmq: minPartitions = {values['min_partitions']} is more than "
                 f"maxPartitions = {values['max_partitions']}"
             )
         return cls(**values)
+
+
+def parse_values(table: Sequence[Option], given: Mapping[str, str], elsewhere: Mapping[str, str]) -> dict[str, Any]:
+    """The values of a table's options by field; names in any case. Raises OptionError, for all faults of the names.
+
+    `elsewhere`: what users of other sources write first, and what it is called here.
+    """
+    texts = {name.lower(): value for name, value in given.items()}
+    _refuse_unknown(table, texts, elsewhere)
+    return {option.field: _value(option, texts) for option in table if _is_wanted(option, texts)}
 
 
 def _is_wanted(option: Option, texts: Mapping[str, str]) -> bool:
@@ -231,13 +243,13 @@ def _value(option: Option, texts: Mapping[str, str]) -> Any:
         raise OptionError(f"popmq: option {option.name} = {text!r}; what can stand here is {expected}") from None
 
 
-def _refuse_unknown(texts: Mapping[str, str]) -> None:
-    names = {name.lower(): name for option in OPTIONS for name in (option.name, option.alias) if name}
+def _refuse_unknown(table: Sequence[Option], texts: Mapping[str, str], elsewhere: Mapping[str, str]) -> None:
+    names = {name.lower(): name for option in table for name in (option.name, option.alias) if name}
     wrong = []
     for name in sorted(set(texts) - set(names)):
         near = [names[key] for key in difflib.get_close_matches(name, names, n=1, cutoff=0.7)]
-        meant = _ELSEWHERE.get(name) or (near[0] if near else "")
+        meant = elsewhere.get(name) or (near[0] if near else "")
         wrong.append(f"{name!r}" + (f" (did you mean {meant}?)" if meant else ""))
     if wrong:
-        known = ", ".join(option.name for option in OPTIONS if option.parse is not _later)
+        known = ", ".join(option.name for option in table if option.parse is not _later)
         raise OptionError(f"popmq: unknown option {', '.join(wrong)}; the options are {known}")

@@ -117,7 +117,7 @@ def _chunks(part: Part) -> Iterator[popmq.SealedBatch]:
 
 
 def _pop(part: Part, chunk: int) -> popmq.SealedBatch:
-    return _client(part).pop_sealed(
+    return client_of(part.broker, part.patience).pop_sealed(
         part.topic,
         part.group,
         part.token(chunk),
@@ -127,10 +127,11 @@ def _pop(part: Part, chunk: int) -> popmq.SealedBatch:
     )
 
 
-def _client(part: Part) -> popmq.Client:
-    key = os.getpid(), part.broker, part.patience
+def client_of(broker: Broker, patience: float) -> popmq.Client:
+    """This process's client of a broker, which stays connected for later tasks."""
+    key = os.getpid(), broker, patience
     if key not in _clients:
-        _clients[key] = connect(part.broker, part.patience)
+        _clients[key] = connect(broker, patience)
     return _clients[key]
 
 

@@ -10,23 +10,33 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource, DataSourceReader
 from pyspark.sql.types import StructType
 
-from popmq_spark.options import Options
+from popmq_spark.options import OptionError, Options
 from popmq_spark.schema import check_projection, full_schema
+from popmq_spark.write_options import WriteOptions
 
 if TYPE_CHECKING:
     from popmq_spark.stream import PopMQStreamReader
+    from popmq_spark.write import BatchWriter, StreamWriter
 
 
 class PopMQDataSource(DataSource):
-    """`spark.readStream.format("popmq")`. Options: `popmq_spark.options.OPTIONS`; columns: `popmq_spark.schema`.
+    """`spark.readStream.format("popmq")`, and `write` and `writeStream`.
 
-    What is wrong with the options is raised by `load()`, what is wrong with a user's schema when the query starts.
+    Options: `popmq_spark.options.OPTIONS`, `popmq_spark.write_options.WRITE_OPTIONS`; columns: `popmq_spark.schema`,
+    `popmq_spark.rows`. What is wrong with the options of a read is raised by `load()`, what is wrong with a user's
+    schema, or with a sink, when the query starts.
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
-        # Read here and not in schema(): a user's own schema means that schema() is never asked.
-        self._parsed = Options.parse(options)
+        # Spark does not tell whether this is a read or a write. Only a read names a group: it is parsed here and not in
+        # schema(), because a user's own schema means that schema() is never asked.
+        self._read = Options.parse(options) if "group" in {name.lower() for name in options} else None
+
+    @property
+    def _parsed(self) -> Options:
+        """The options of a read. Raises OptionError."""
+        return self._read or Options.parse(self.options)
 
     @classmethod
     def name(cls) -> str:
@@ -41,6 +51,24 @@ class PopMQDataSource(DataSource):
 
         check_projection(schema)
         return PopMQStreamReader(self._parsed, arrow_schema(schema))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> "StreamWriter":
+        from popmq_spark.rows import check_columns
+        from popmq_spark.write import StreamWriter
+
+        options = WriteOptions.parse(self.options, streaming=True)
+        check_columns(schema, bool(options.topic))
+        return StreamWriter(options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> "BatchWriter":
+        from popmq_spark.rows import check_columns
+        from popmq_spark.write import BatchWriter
+
+        if overwrite:
+            raise OptionError("popmq: a topic is not overwritten; write with mode append, or purge the topic before")
+        options = WriteOptions.parse(self.options, streaming=False)
+        check_columns(schema, bool(options.topic))
+        return BatchWriter(options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         raise NotImplementedError(

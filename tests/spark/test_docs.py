@@ -6,20 +6,28 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from popmq_spark.options import OPTIONS
+from popmq_spark.options import OPTIONS, Option
+from popmq_spark.rows import TYPES
 from popmq_spark.schema import COLUMNS
+from popmq_spark.write_options import WRITE_OPTIONS
 from tests.spark.conftest import Broker
 
 TEXT = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
 
 
-def test_the_table_of_options_is_the_code_s() -> None:
+@pytest.mark.parametrize("table", [OPTIONS, WRITE_OPTIONS], ids=["reading", "writing"])
+def test_the_table_of_options_is_the_code_s(table: tuple[Option, ...]) -> None:
     rows = [
         f"| `{option.name}` | {'required' if option.default is None else option.default or 'unset'} | {option.text} |"
-        for option in OPTIONS
+        for option in table
         if option.name not in ("filter", "topics")
     ]
     assert "\n".join(rows) in TEXT
+
+
+def test_every_column_that_is_written_is_listed() -> None:
+    table = TEXT.split("## Writing")[1].split("| column |")[1].split("\n\n")[0]
+    assert set(re.findall(r"`(\w+)`", table)) >= TYPES.keys()
 
 
 def test_every_column_is_listed() -> None:
@@ -29,12 +37,16 @@ def test_every_column_is_listed() -> None:
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_the_example_runs(spark: SparkSession, broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_examples_run(spark: SparkSession, broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broker.send(10)
-    (example,) = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
-    for name in ("table", "checkpoint"):
-        example = example.replace(f'"{name}"', repr(str(tmp_path / name)))
-    exec(example.replace("127.0.0.1:8081", broker.endpoint), {})
+    broker.client.create_topic("copies", queues=1)
+    examples = "\n".join(re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL))
+    for name in ("table", "checkpoint", "checkpoint-of-copies"):
+        examples = examples.replace(f'"{name}"', repr(str(tmp_path / name)))
+    exec(examples.replace("127.0.0.1:8081", broker.endpoint), {})
+    broker.clock.advance(0)
+    copies = broker.client.browse("copies", max_messages=100).deliveries
+    assert sorted(copy.body.decode() for copy in copies) == sorted(map(str, range(10)))
     texts = {row.text for row in spark.read.parquet(str(tmp_path / "table")).collect()}
     assert texts == {str(number) for number in range(10)}
     assert broker.group().in_flight == 0

@@ -1,0 +1,75 @@
+"""The options of `write.format("popmq")` and `writeStream.format("popmq")`."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from popmq_spark.options import CONNECTION, Broker, Option, OptionError, duration, parse_values, whole, word
+
+# A sink is no reader: it has no group and no limits of a trigger, and it takes rows for several topics at once.
+#: Options that Spark hands to every sink among its own.
+_SPARKS = frozenset({"checkpointlocation", "queryname", "path", "outputmode"})
+#: What users of other sinks write first, and what it is called here.
+_ELSEWHERE = {"kafka.bootstrap.servers": "endpoint", "subscribe": "topic", "bootstrap.servers": "endpoint"}
+_BATCH_MAX = (1 << 63) - 1
+
+
+def _delivery(text: str) -> bool:
+    """Whether it is exactly once."""
+    name = re.sub(r"[ _]", "-", text.strip().lower())
+    if name not in ("at-least-once", "exactly-once"):
+        raise ValueError("at-least-once or exactly-once")
+    return name == "exactly-once"
+
+
+WRITE_OPTIONS = (
+    *CONNECTION,
+    Option("topic", word, "", "the topic of rows whose column topic is null, or that have no such column"),
+    Option("delivery", _delivery, "at-least-once", "or exactly-once: a batch that Spark repeats is in the topic once"),
+    Option("badRowTopic", word, "", "rows that cannot be sent go to this topic, with the reason; unset: they fail"),
+    Option("txnAppId", word, "", "the name under which batches are committed; unset: the id of the streaming query"),
+    Option(
+        "txnVersion", whole(0, _BATCH_MAX), "", "with txnAppId: the number of this batch, for write in foreachBatch"
+    ),
+    Option("maxRowsPerRequest", whole(1, 4096), "1000", "rows of one request to the broker"),
+    Option("brokerUnavailableTimeout", duration("1s", "12h"), "120s", "how long a broker may be away"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """The options of one sink, typed. `WRITE_OPTIONS` tells what each does."""
+
+    endpoint: str
+    delivery: bool
+    max_rows_per_request: int
+    broker_unavailable_timeout: float
+    topic: str = ""
+    bad_row_topic: str = ""
+    txn_app_id: str = ""
+    txn_version: int | None = None
+    tls: bool = False
+    tls_ca: str = ""
+    access_key: str = ""
+    secret: str = field(default="", repr=False)
+
+    @property
+    def broker(self) -> Broker:
+        """How to reach the broker."""
+        return Broker(self.endpoint, self.tls, self.tls_ca, self.access_key, self.secret)
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str], *, streaming: bool) -> "WriteOptions":
+        """Reads the options of a sink; names in any case. Raises OptionError."""
+        texts = {name.lower(): value for name, value in given.items() if name.lower() not in _SPARKS}
+        options = cls(**parse_values(WRITE_OPTIONS, texts, _ELSEWHERE))
+        if streaming and options.txn_version is not None:
+            raise OptionError("popmq: txnVersion is for write in foreachBatch; a streaming query numbers its batches")
+        if not streaming and options.delivery and (not options.txn_app_id or options.txn_version is None):
+            raise OptionError(
+                "popmq: delivery = exactly-once of a batch write needs txnAppId and txnVersion, the name of the job "
+                "and the number of the batch: it is how a repeat is known"
+            )
+        if not options.delivery and options.txn_version is not None:
+            raise OptionError("popmq: txnVersion needs delivery = exactly-once")
+        return options

@@ -1,0 +1,83 @@
+"""The sinks in a real Spark: what a query writes is in the topic once, whoever fails on the way."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from tests.spark.conftest import QUERY, Broker
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
+    # py4j leaves sockets to the garbage collector.
+    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+OUT = "out"
+
+
+@pytest.fixture
+def out(broker: Broker) -> Callable[[], list[str]]:
+    """What a reader finds in the topic that is written to."""
+    broker.client.create_topic(OUT, queues=1)
+
+    def stored() -> list[str]:
+        broker.clock.advance(0)
+        return sorted(found.body.decode() for found in broker.client.browse(OUT, 0, 0, 4096).deliveries)
+
+    return stored
+
+
+def copy(rows: DataFrame, broker: Broker, folder: Path) -> None:
+    """Writes a stream into the topic, until everything that is there now is written."""
+    writer = rows.writeStream.format("popmq").option("checkpointLocation", str(folder / "checkpoint"))
+    writer = writer.options(endpoint=broker.endpoint, topic=OUT, delivery="exactly-once")
+    writer.trigger(availableNow=True).start().awaitTermination()
+
+
+def test_exactly_once_from_topic_to_topic(
+    spark: SparkSession, broker: Broker, tmp_path: Path, out: Callable[[], list[str]]
+) -> None:
+    broker.send(30)
+    source = {"endpoint": broker.endpoint, "maxRowsPerTrigger": "20", "minPartitions": "2"} | QUERY
+    rows = spark.readStream.format("popmq").options(**source).load().select("body", "message_id")
+    copy(rows, broker, tmp_path)
+    assert out() == sorted(str(number) for number in range(30))
+    assert broker.group().in_flight == 0
+
+
+def test_a_batch_that_spark_repeats_after_a_commit_is_known(
+    spark: SparkSession, broker: Broker, tmp_path: Path, out: Callable[[], list[str]]
+) -> None:
+    """The driver dies between the sink's commit and its own entry in the commit log, which is therefore missing."""
+    texts = tmp_path / "texts"
+    texts.mkdir()
+    for number in range(2):
+        (texts / f"{number}").write_text(f"{number}a\n{number}b\n")
+        copy(spark.readStream.format("text").load(str(texts)), broker, tmp_path)
+    for entry in (tmp_path / "checkpoint" / "commits").glob("*1*"):
+        entry.unlink()
+    (texts / "2").write_text("2a\n")
+    copy(spark.readStream.format("text").load(str(texts)), broker, tmp_path)
+    assert out() == ["0a", "0b", "1a", "1b", "2a"]
+
+
+def test_a_batch_write_in_foreach_batch_knows_a_batch_by_its_number(
+    spark: SparkSession, broker: Broker, out: Callable[[], list[str]]
+) -> None:
+    rows = spark.createDataFrame([("a", 1), ("b", 2)], "value STRING, n INT").select("value")
+    options = {"endpoint": broker.endpoint, "topic": OUT, "txnAppId": "job", "txnVersion": "3"}
+    for _ in range(2):
+        rows.write.format("popmq").options(delivery="exactly-once", **options).mode("append").save()
+    assert out() == ["a", "b"]
+    rows.write.format("popmq").options(endpoint=broker.endpoint, topic=OUT).mode("append").save()
+    assert out() == ["a", "a", "b", "b"]
+    plain = {"endpoint": broker.endpoint, "topic": OUT}
+    with pytest.raises(Exception, match="a topic is not overwritten"):
+        rows.write.format("popmq").options(**plain).mode("overwrite").save()
+    odd = rows.selectExpr("value", "1 AS n")
+    with pytest.raises(Exception, match="no use for the column 'n'"):
+        odd.write.format("popmq").options(**plain).mode("append").save()
