@@ -57,7 +57,7 @@ ROOMS = {
 # The server's packages from the top down: each imports only from itself and from those below it. The first and the last
 # row name modules of the root.
 ORDER = (
-    "__main__ reloading serving embedded",
+    "__main__ reloading supervision serving embedded",
     "api",
     "api.rocketmq",
     "api.native",

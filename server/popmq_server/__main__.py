@@ -6,16 +6,18 @@ Exit codes: 0 stopped by SIGTERM or SIGINT · 2 wrong settings · 74 a commit fa
 import asyncio
 import gc
 import logging
+import os
 import signal
 import sys
 
 from popmq_server import logs
 from popmq_server.clock import SystemClock
 from popmq_server.errors import StartError
-from popmq_server.options import HOST, Options, address
+from popmq_server.options import Options, address
 from popmq_server.reloading import Reload
 from popmq_server.serving import Serving
 from popmq_server.settings import Settings, parse
+from popmq_server.supervision import Supervisor
 
 EXIT_IO = 74
 EXIT_CONFIG = 78
@@ -55,8 +57,13 @@ async def _serve(argv: list[str] | None, settings: Settings) -> int:
         _settle()
         sys.stdout.write(_said(options, serving))
         sys.stdout.flush()
+        supervisor = Supervisor(os.environ)
+        supervisor.say("READY=1")
+        watched = asyncio.ensure_future(supervisor.watch(serving.alive))
         stopped = asyncio.ensure_future(stop.wait())
         await asyncio.wait((stopped, serving.broker.failed), return_when=asyncio.FIRST_COMPLETED)
+        watched.cancel()
+        supervisor.say("STOPPING=1")
         if serving.broker.failed.done():
             log.critical("%s; a restart recovers what is on disk", serving.broker.failed.result())
             return EXIT_IO
@@ -83,7 +90,7 @@ def _said(options: Options, serving: Serving) -> str:
         lines += [f"TLS{only} on {address(options.host, options.tls_port)}: {serving.certificate}{made}"]
     left_out = [flag for _, flag, _ in serving.left_out]
     if options.metrics_port and "--metrics-port" not in left_out:
-        lines += [f"metrics on {address(HOST, options.metrics_port)}"]
+        lines += [f"metrics on {address(options.metrics_host, options.metrics_port)}"]
     lines += [f"no {what}: port {port} is taken; {flag} names another" for what, flag, port in serving.left_out]
     if options.access_keys:
         lines += [f"every call needs an access key: {options.access_keys}"]

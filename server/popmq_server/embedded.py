@@ -35,9 +35,11 @@ class EmbeddedBroker:
         tls_cert: pathlib.Path | None = None,
         tls_key: pathlib.Path | None = None,
         access_keys: pathlib.Path | None = None,
+        metrics_host: str = HOST,
     ) -> None:
         tls = tls_port, tls_only, tls_cert, tls_key
         self._options = Options(pathlib.Path(data), host, port, metrics_port, max_size, sync, *tls, access_keys)
+        self._options = self._options._replace(metrics_host=metrics_host)
         self.clock = clock or SystemClock()
         self._ready = threading.Event()
         self._error: BaseException | None = None
@@ -73,6 +75,7 @@ class EmbeddedBroker:
         self._stop = asyncio.Event()
         try:
             async with Serving(self._options, self.clock) as serving:
+                self.serving = serving
                 self.port, self.certificate = serving.port, serving.certificate
                 self._ready.set()
                 await self._stop.wait()

@@ -48,7 +48,7 @@ class Options(NamedTuple):
     data: pathlib.Path = DATA
     host: str = HOST
     port: int = PORT
-    metrics_port: int = METRICS_PORT  # on the loopback; 0 = off
+    metrics_port: int = METRICS_PORT  # 0 = off
     max_size: int = MAX_SIZE  # bytes of the data file
     sync: str = "full"  # full: fsync before every OK; meta, none: see `--help`
     tls_port: int = 0  # 0 = off; `popmq serve` opens TLS_PORT
@@ -60,6 +60,7 @@ class Options(NamedTuple):
     connections_per_address: int = CONNECTIONS_PER_ADDRESS  # with the transport python
     log_level: str = "info"
     log_format: str = "text"
+    metrics_host: str = HOST
 
 
 def address(host: str, port: int) -> str:

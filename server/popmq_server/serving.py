@@ -1,25 +1,30 @@
 """One broker with its ports, inside an event loop: used by `popmq serve` and `popmq.testing`."""
 
 import asyncio
+import contextlib
 import errno
 import logging
 import pathlib
+from collections.abc import Coroutine
 from types import TracebackType
+from typing import Any, TypeVar
 
 from popmq_server.access.access_keys import Keys
 from popmq_server.access.certificate import Certificate, development
 from popmq_server.api.server import Server
-from popmq_server.clock import Clock
+from popmq_server.clock import Clock, pause
 from popmq_server.commands import queries
 from popmq_server.engine.broker import Broker
 from popmq_server.engine.metrics import Metrics, Seen
-from popmq_server.errors import StartError
+from popmq_server.engine.monitoring import Health, MonitoringPort
+from popmq_server.errors import Refused, StartError
 from popmq_server.options import DRAIN_S, Options, Unnamed
 
 log = logging.getLogger("popmq")
 
-#: A scrape fails if the engine does not answer within this many seconds.
-SCRAPE_S = 5.0
+#: A scrape or a probe fails if the broker does not answer within this many seconds.
+ANSWER_S = 5.0
+T = TypeVar("T")
 
 
 class Serving:
@@ -35,21 +40,26 @@ class Serving:
         self.certificate: pathlib.Path | None = None
         self._keys: Keys | None = None
         self._served: Certificate | None = None
+        self._phase = "starting"
+        self._closing = contextlib.AsyncExitStack()
         #: Default ports that are not served, because they are taken: (purpose, flag, port).
         self.left_out: list[tuple[str, str, int]] = []
 
     async def __aenter__(self) -> "Serving":
-        """Opens keys, store, scan, writer, scrape port, and the port last, so that clients meet a ready broker."""
+        """Opens keys, HTTP port, store, scan, writer, and the port last, so that clients meet a ready broker."""
         options = self._options
-        metrics = Metrics(synced=options.sync != "none")
-        keys = self._keys = Keys(options.access_keys) if options.access_keys else None
-        self.broker = Broker(options, self._clock, metrics)
-        self._metrics = metrics
-        connections = options.connections_per_address
-        self._server = Server(self.broker, self._clock, metrics, keys, options.transport, connections)
+        metrics = self._metrics = Metrics(synced=options.sync != "none")
+        keys = self._keys = Keys(options.access_keys, self._clock.wall_ms) if options.access_keys else None
         try:
             if options.metrics_port:
-                self._serve_metrics(options.metrics_port)
+                self._open_monitoring(options.metrics_host, options.metrics_port)
+            self.broker = Broker(options, self._clock, metrics)
+            self._closing.push_async_callback(self.broker.close)
+            connections = options.connections_per_address
+            self._server = Server(self.broker, self._clock, metrics, keys, options.transport, connections)
+            self._closing.push_async_callback(self._server.stop, DRAIN_S)
+            self._closing.callback(self.broker.close_waits)
+            self._watch()
             if options.tls_port:
                 self._serve_tls()
             if not options.tls_only:
@@ -58,6 +68,7 @@ class Serving:
         except BaseException:
             await self.__aexit__(None, None, None)
             raise
+        self._phase = "serving"
         return self
 
     def _serve_tls(self) -> None:
@@ -89,9 +100,25 @@ class Serving:
         certificate = self._served.reload() if self._served else ""
         return [change for change in (keys, certificate) if change]
 
-    def _serve_metrics(self, port: int) -> None:
-        """Opens the scrape port. A scrape gets the engine's numbers by Look commands."""
-        loop, broker = asyncio.get_running_loop(), self.broker
+    def _open_monitoring(self, host: str, port: int) -> None:
+        """Opens the HTTP port before the store is read, which may take long: probes are answered meanwhile."""
+        self._loop = asyncio.get_running_loop()
+        probes = {"/healthz": self._healthy, "/readyz": self._ready}
+        try:
+            monitoring = MonitoringPort(host, int(port), self._metrics.app(), probes)
+        except OSError as error:
+            if isinstance(port, Unnamed) and error.errno == errno.EADDRINUSE:
+                self.left_out.append(("metrics", "--metrics-port", port))
+                return
+            raise StartError(
+                f"metrics port {port} on {host} cannot be opened: {error.strerror}; "
+                "name another with --metrics-port or --metrics-host, or --metrics-port 0 for none"
+            ) from error
+        self._closing.callback(monitoring.close)
+
+    def _watch(self) -> None:
+        """From here on a scrape also has the engine's numbers."""
+        broker = self.broker
 
         async def look() -> Seen:
             topics = await broker.ask(queries.Topics())
@@ -100,25 +127,56 @@ class Serving:
             return Seen(self._clock.now_ms(), topics, groups, producers, await broker.store_numbers())
 
         self._metrics.watch(
-            lambda: asyncio.run_coroutine_threadsafe(look(), loop).result(SCRAPE_S),
+            lambda: self._run(look()),
             lambda: broker.waiters.count + broker.watchers.count + broker.limited.count + broker.pulls.waiters.count,
         )
+
+    def _run(self, question: Coroutine[Any, Any, T]) -> T:
+        """Runs a coroutine in the event loop, for a thread of the HTTP port. Raises TimeoutError after ANSWER_S."""
+        asked = asyncio.run_coroutine_threadsafe(question, self._loop)
         try:
-            self._metrics.serve(int(port))
-        except OSError as error:
-            if isinstance(port, Unnamed) and error.errno == errno.EADDRINUSE:
-                self.left_out.append(("metrics", "--metrics-port", port))
-                return
-            raise StartError(
-                f"metrics port {port} cannot be opened: {error.strerror}; "
-                "name another with --metrics-port, or 0 for none"
-            ) from error
+            return asked.result(ANSWER_S)
+        except TimeoutError:
+            asked.cancel()
+            raise
+
+    async def alive(self) -> bool:
+        """Whether the writer answers; waits while it does not. Too many waiting requests are a sign of life."""
+        try:
+            await self.broker.ask(queries.Store())
+        except Refused as refused:
+            return refused.code == "BUSY"
+        return True
+
+    def _healthy(self) -> Health:
+        """Whether a restart would not help. A start is healthy: it may read the store for minutes."""
+        if self._phase == "starting":
+            return Health(True, "starting")
+        if self.broker.failed.done():
+            return Health(False, "a commit failed; the process ends")
+        return self._answers(pause(0), "the event loop")
+
+    def _ready(self) -> Health:
+        """Whether clients are served. A full store is ready too: the acks that make room have to reach it."""
+        if self._phase != "serving":
+            return Health(False, self._phase)
+        return self._answers(self.broker.ask(queries.Store()), "the writer")
+
+    def _answers(self, question: Coroutine[Any, Any, Any], what: str) -> Health:
+        try:
+            self._run(question)
+        except TimeoutError:
+            return Health(False, f"{what} has not answered for {ANSWER_S:g} s")
+        except Refused as refused:
+            return Health(refused.code == "BUSY", refused.message)
+        except RuntimeError as error:
+            question.close()
+            return Health(False, f"{what} has ended: {error}")
+        return Health(True, "ok")
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Closes in reverse: parked Pops, the port, the scrape port, the writer, the store."""
-        self.broker.close_waits()
-        await self._server.stop(DRAIN_S)
-        self._metrics.close()
-        await self.broker.close()
+        """Closes in reverse: parked Pops, the ports, the writer, the store, the HTTP port."""
+        self._phase = "stopping"
+        await self._closing.aclose()

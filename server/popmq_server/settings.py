@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from popmq_server.options import (
     CONNECTIONS_PER_ADDRESS,
+    HOST,
     LOG_FORMATS,
     LOG_LEVELS,
     MAX_SIZE_MAX,
@@ -131,7 +132,7 @@ def _choice(name: str, choices: tuple[str, ...], help: str, reload: str = "") ->
 
 SETTINGS = (
     Setting("data", pathlib.Path, "DIR", "./popmq-data", "data folder, made when missing: one folder, one broker"),
-    Setting("host", str, "HOST", "127.0.0.1", "address to listen on"),
+    Setting("host", str, "HOST", HOST, "address to listen on"),
     Setting("port", _port, "PORT", "8081", "gRPC port without TLS, 0 = any free one"),
     Setting("tls_port", _port, "PORT", "8082, or none when that is taken", "gRPC port with TLS, 0 = none"),
     Setting("tls_only", _switch, "", "no", "leave the port without TLS closed"),
@@ -157,8 +158,9 @@ SETTINGS = (
         _port,
         "PORT",
         "9464, or none when that is taken",
-        "Prometheus port on the loopback, 0 = off",
+        "HTTP port of /metrics, /healthz and /readyz, 0 = off",
     ),
+    Setting("metrics_host", str, "HOST", HOST, "address of that port; it asks for no key and has no TLS"),
     Setting(
         "max_size",
         _max_size,

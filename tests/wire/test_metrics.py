@@ -21,7 +21,7 @@ from tests.wire.producer import Producer
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, handles, refusal
 
 PAGE = ROOT / "docs" / "metrics.md"
-ROW = re.compile(r"^\| `(popmq_\w+)` \| (\w+) \| ([\w, ]*) ?\|", re.MULTILINE)
+ROW = re.compile(r"^\| `((?:popmq|process)_\w+)` \| (\w+) \| ([\w, ]*) ?\|", re.MULTILINE)
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 

@@ -36,6 +36,7 @@ VALUES = {
     "tls_key": ("k.pem", '"k.pem"'),
     "access_keys": ("keys.toml", '"keys.toml"'),
     "metrics_port": ("9002", "9002"),
+    "metrics_host": ("::1", '"::1"'),
     "max_size": ("20GiB", '"20GiB"'),
     "sync": ("meta", '"meta"'),
     "transport": ("python", '"python"'),

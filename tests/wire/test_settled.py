@@ -32,6 +32,9 @@ class Failing:
     ) -> None:
         """Nothing is open."""
 
+    async def alive(self) -> bool:
+        return True
+
 
 def test_a_full_collection_of_garbage_does_not_walk_over_what_the_start_made(
     monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path

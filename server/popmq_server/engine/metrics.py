@@ -4,15 +4,17 @@ Counters are incremented where things happen; group and store numbers are asked 
 are RPC names, codes of the contract, and names of existing topics and groups, so no caller can create label values.
 """
 
-import threading
+import platform
 from collections.abc import Callable, Iterator
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from popmq_server.commands.numbers import CommitNumbers, GroupNumbers, StoreNumbers, TopicNumbers
 from popmq_server.errors import Refused
+from popmq_server.storage.formats import FORMAT
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -132,9 +134,16 @@ class Metrics:
         self.fsyncs = counter("fsyncs", "Commits that were synced to disk")
         self.waiters = Gauge("popmq_waiters", "Parked calls: long polls and WaitAvailable", registry=self.registry)
         self.synced = synced
-        self._server: Any = None
+        self._describe_process()
         #: Commits since start, for GetStats.
         self.commits = 0
+
+    def _describe_process(self) -> None:
+        """Memory, CPU and open files of the process, and what it runs."""
+        ProcessCollector(registry=self.registry)
+        labels = {"version": _version(), "python": platform.python_version(), "store_format": str(FORMAT)}
+        build = Gauge("popmq_build_info", "What runs, in its labels; always 1", labels, registry=self.registry)
+        build.labels(**labels).set(1)
 
     def committed(self, committed: CommitNumbers) -> None:
         """Counts one commit; called on the writer thread.
@@ -175,15 +184,17 @@ class Metrics:
                 if (group and labels[1] == group) or (topic and labels[2] == topic):
                     family.remove(*labels)
 
-    def serve(self, port: int) -> None:
-        """Serves scrapes on the loopback interface. Raises OSError when the port is taken."""
-        self._server, _ = start_http_server(port, addr="127.0.0.1", registry=self.registry)
+    def app(self) -> Any:
+        """The WSGI application that answers scrapes."""
+        return make_wsgi_app(self.registry)
 
-    def close(self) -> None:
-        """Closes the scrape port."""
-        if self._server is not None:
-            threading.Thread(target=self._server.shutdown, daemon=True).start()
-            self._server.server_close()
+
+def _version() -> str:
+    """The installed version; a copy of the source that was never installed has none."""
+    try:
+        return version("popmq")
+    except PackageNotFoundError:
+        return "unknown"
 
 
 class _Asked:

@@ -1,0 +1,91 @@
+"""The HTTP port for operators: /metrics, /healthz and /readyz, on threads of its own.
+
+    /healthz   200: do not restart me    the event loop answers, or the start still reads the store
+    /readyz    200: send me clients      the ports are open, and the writer answers a query
+
+The threads answer while the event loop is blocked; that is when an orchestrator has to hear of it.
+"""
+
+import contextlib
+import socket
+import socketserver
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+
+#: A client that sends no request, or takes no answer, is dropped after this many seconds.
+CLIENT_S = 10.0
+#: Connections at a time; further ones are closed at once. A scrape and two probes need three.
+CONNECTIONS_MAX = 64
+
+App = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+
+
+class Health(NamedTuple):
+    """An answer to a probe. `said`: one line for the people who read it."""
+
+    good: bool
+    said: str
+
+
+Probe = Callable[[], Health]
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = CLIENT_S  # type: ignore[assignment, unused-ignore]
+
+    def log_message(self, *_: Any) -> None:
+        """Logs nothing: a probe every few seconds would hide the other lines."""
+
+
+class MonitoringPort(socketserver.ThreadingMixIn, WSGIServer):
+    """Serves from the constructor on until `close`. Raises OSError when the port cannot be opened."""
+
+    daemon_threads = True
+
+    def __init__(self, host: str, port: int, metrics: App, probes: dict[str, Probe]) -> None:
+        host = host.strip("[]")
+        self.address_family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        self._free = threading.BoundedSemaphore(CONNECTIONS_MAX)
+        self._metrics, self._probes = metrics, probes
+        super().__init__((host, port), _Handler)
+        self.set_app(self._answer)
+        threading.Thread(target=self.serve_forever, name="popmq-monitoring", daemon=True).start()
+
+    def server_bind(self) -> None:
+        """Skips the look-up of the host's name in http.server, which may wait for a name server."""
+        socketserver.TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+        self.setup_environ()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if not self._free.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Says nothing: the client has gone."""
+
+    def _answer(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        path = environ["PATH_INFO"]
+        if path == "/metrics":
+            return self._metrics(environ, start)
+        probe = self._probes.get(path)
+        health = probe() if probe else Health(False, f"there are /metrics, {', '.join(self._probes)}")
+        status = "404 Not Found" if probe is None else "200 OK" if health.good else "503 Service Unavailable"
+        start(status, [("Content-Type", "text/plain; charset=utf-8"), ("Cache-Control", "no-store")])
+        return [f"{health.said}\n".encode()]
+
+    def close(self) -> None:
+        """Closes the port; returns before running answers have ended."""
+        threading.Thread(target=self.shutdown, daemon=True).start()
+        with contextlib.suppress(OSError):
+            self.server_close()

@@ -1,0 +1,142 @@
+"""/healthz and /readyz beside /metrics: what they answer during the start, a stop, and a hang."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.broker_process import own_port
+from popmq_server import serving
+from popmq_server.embedded import EmbeddedBroker
+from popmq_server.engine import broker as engine
+from popmq_server.engine import monitoring
+from popmq_server.engine.monitoring import Health, MonitoringPort
+from popmq_server.errors import StartError
+from popmq_server.options import HOST
+from popmq_server.writer.writer import Writer
+from tests.wire.stubs import CALL_S
+
+Answer = tuple[int, str]
+
+
+def get(port: int, path: str) -> Answer:
+    try:
+        with urllib.request.urlopen(f"http://{HOST}:{port}{path}", timeout=CALL_S) as answer:
+            return answer.status, answer.read().decode().strip()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode().strip()
+
+
+@pytest.fixture
+def port() -> int:
+    return own_port()
+
+
+@pytest.fixture
+def broker(folder: Path, port: int) -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker(folder, sync="none", metrics_port=port) as broker:
+        yield broker
+
+
+def test_a_serving_broker_is_healthy_and_ready(broker: EmbeddedBroker, port: int) -> None:
+    assert get(port, "/healthz") == get(port, "/readyz") == (200, "ok")
+    assert get(port, "/metrics")[0] == 200
+
+
+def test_another_path_is_not_found_and_names_those_that_exist(broker: EmbeddedBroker, port: int) -> None:
+    assert get(port, "/health") == (404, "there are /metrics, /healthz, /readyz")
+
+
+def test_a_start_that_reads_the_store_is_healthy_and_not_ready(
+    folder: Path, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, seen = Writer.start, list[Answer]()
+
+    def probe(self: Writer) -> None:
+        seen.extend((get(port, "/healthz"), get(port, "/readyz")))
+        start(self)
+
+    monkeypatch.setattr(Writer, "start", probe)
+    with EmbeddedBroker(folder, sync="none", metrics_port=port):
+        pass
+    assert seen == [(200, "starting"), (503, "starting")]
+
+
+def test_a_stopping_broker_is_not_ready(folder: Path, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    close, seen = engine.Broker.close_waits, list[Answer]()
+
+    def probe(self: engine.Broker) -> None:
+        seen.append(get(port, "/readyz"))
+        close(self)
+
+    monkeypatch.setattr(engine.Broker, "close_waits", probe)
+    with EmbeddedBroker(folder, sync="none", metrics_port=port):
+        pass
+    assert set(seen) == {(503, "stopping")}
+
+
+def test_a_blocked_event_loop_is_not_healthy(
+    broker: EmbeddedBroker, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "ANSWER_S", 0.05)
+    blocked, go_on = threading.Event(), threading.Event()
+
+    def block() -> None:
+        blocked.set()
+        go_on.wait(CALL_S)
+
+    broker._loop.call_soon_threadsafe(block)
+    blocked.wait(CALL_S)
+    try:
+        assert get(port, "/healthz") == (503, "the event loop has not answered for 0.05 s")
+    finally:
+        go_on.set()
+
+
+def test_a_writer_that_hangs_is_healthy_and_not_ready(
+    broker: EmbeddedBroker, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Writer, "submit", lambda *_: None)
+    assert get(port, "/healthz") == (200, "ok")
+    monkeypatch.setattr(serving, "ANSWER_S", 0.05)
+    assert get(port, "/readyz") == (503, "the writer has not answered for 0.05 s")
+
+
+def test_a_failed_commit_is_not_healthy(broker: EmbeddedBroker, port: int) -> None:
+    """The process ends soon after; until then no orchestrator takes it for a healthy one."""
+    done = threading.Event()
+
+    def fail() -> None:
+        broker.serving.broker.failed.set_result(OSError("a sick disk"))
+        done.set()
+
+    broker._loop.call_soon_threadsafe(fail)
+    done.wait(CALL_S)
+    assert get(port, "/healthz") == (503, "a commit failed; the process ends")
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "not a host"])
+def test_a_host_that_is_not_here_is_a_start_error_with_the_cure(folder: Path, port: int, host: str) -> None:
+    broker = EmbeddedBroker(folder, sync="none", metrics_port=port, metrics_host=host)
+    with pytest.raises(StartError, match="--metrics-host"):
+        broker.start()
+
+
+def test_connections_that_send_nothing_are_bounded(monkeypatch: pytest.MonkeyPatch, port: int) -> None:
+    monkeypatch.setattr(monitoring, "CONNECTIONS_MAX", 2)
+    served = MonitoringPort(HOST, port, lambda *_: [], {"/healthz": lambda: Health(True, "ok")})
+    try:
+        idle = [socket.create_connection((HOST, port)) for _ in range(2)]
+        with socket.create_connection((HOST, port), timeout=CALL_S) as third:
+            assert third.recv(1) == b"", "closed at once"
+        for one in idle:
+            one.close()
+    finally:
+        served.close()
