@@ -10,13 +10,15 @@ RUN make install PREFIX=/opt/popmq EXTRA=server
 FROM python:3.13-slim
 COPY --from=build /opt/popmq /opt/popmq
 ENV PATH=/opt/popmq/bin:$PATH PYTHONUNBUFFERED=1
+# The container's own network: what is published is decided outside.
+ENV POPMQ_DATA=/data POPMQ_HOST=0.0.0.0 POPMQ_METRICS_HOST=0.0.0.0
 # Not root. BuildKit makes the working folder this user's own, and a new volume takes over its owner.
 USER 10001:10001
 WORKDIR /data
 VOLUME /data
-EXPOSE 8081 8082
-# With access keys it calls by POPMQ_ACCESS_KEY and POPMQ_SECRET_FILE; any key will do.
-HEALTHCHECK --interval=30s --timeout=10s --start-period=10s CMD ["popmq", "stats"]
+EXPOSE 8081 8082 9464
+# By the shell alone: a start of Python every few seconds costs more than an idle broker. It needs no access key.
+HEALTHCHECK --interval=10s --timeout=10s --start-period=60s CMD ["bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/${POPMQ_METRICS_PORT:-9464} && printf 'GET /readyz HTTP/1.0\\r\\n\\r\\n' >&3 && grep -q '^HTTP/1.. 200' <&3"]
 # SIGTERM drains: what was promised is on disk, what is in flight is answered.
 STOPSIGNAL SIGTERM
-CMD ["popmq", "serve", "--data", "/data", "--host", "0.0.0.0", "--port", "8081"]
+CMD ["popmq", "serve"]

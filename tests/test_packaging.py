@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import popmq
+from harness.broker_process import own_port
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -156,12 +157,12 @@ def test_what_the_dockerfile_installs_serves_is_healthy_and_drains(tmp_path: Pat
     prefix, data = tmp_path / "popmq", tmp_path / "data"
     install(prefix, "server")
     words = dict(dockerfile())
-    serve = [str(data) if word == "/data" else word for word in ast.literal_eval(words["CMD"])]
-    serve[serve.index("--port") + 1] = "0"
+    port = str(own_port())
+    variables = dict(word.split("=") for word in words["ENV"].split()) | {"POPMQ_DATA": str(data)}
     probe = ast.literal_eval(words["HEALTHCHECK"].partition("CMD ")[2])
     broker = subprocess.Popen(
-        [*serve, "--tls-port", "0", "--metrics-port", "0"],
-        env=outside(prefix),
+        [*ast.literal_eval(words["CMD"]), "--port", "0", "--tls-port", "0", "--metrics-port", port],
+        env=outside(prefix) | variables,
         cwd=prefix,
         stdout=subprocess.PIPE,
         text=True,
@@ -170,11 +171,12 @@ def test_what_the_dockerfile_installs_serves_is_healthy_and_drains(tmp_path: Pat
         assert broker.stdout
         ready = broker.stdout.readline().strip()
         assert ready.startswith("popmq: ready on 0.0.0.0:")
-        port = ready.rpartition(":")[2]
-        healthy = run(prefix, "env", f"POPMQ_ENDPOINT=127.0.0.1:{port}", *probe)
+        assert "popmq" not in probe[0], "a health check every few seconds starts no Python"
+        healthy = run(prefix, "env", f"POPMQ_METRICS_PORT={port}", *probe)
         assert healthy.returncode == 0, healthy.stderr
         broker.terminate()
         assert broker.wait(timeout=30) == 0
+        assert run(prefix, "env", f"POPMQ_METRICS_PORT={port}", *probe).returncode == 1
     finally:
         broker.kill()
         broker.wait()
