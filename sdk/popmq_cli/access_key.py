@@ -1,6 +1,7 @@
 """`popmq access-key`: keys for a broker that asks who calls (`popmq serve --access-keys FILE`)."""
 
 import sys
+from datetime import UTC, datetime, timedelta
 
 import click
 
@@ -20,7 +21,8 @@ def access_key() -> None:
     metavar="GRANT",
     help="send:TOPIC, receive:TOPIC/GROUP, admin or *; names may end with *. As often as needed.",
 )
-def new(name: str, grants: tuple[str, ...]) -> None:
+@click.option("--days", type=click.IntRange(1, 36_500), help="The key expires after this many days.  [default: never]")
+def new(name: str, grants: tuple[str, ...], days: int | None) -> None:
     """Print a new key with a random secret, as it stands in the file of `popmq serve --access-keys`.
 
     The file is for its owner only (mode 600); a running broker takes what is added to it within a second.
@@ -29,6 +31,7 @@ def new(name: str, grants: tuple[str, ...]) -> None:
     Examples:
       install -m 600 /dev/null keys.toml
       popmq access-key new operator --allow admin >> keys.toml
+      popmq access-key new auditor --allow admin --days 90 >> keys.toml
       popmq access-key new billing --allow receive:orders/billing --allow "send:invoices*" >> keys.toml
     """
     try:
@@ -37,6 +40,7 @@ def new(name: str, grants: tuple[str, ...]) -> None:
         click.echo(f'`popmq access-key` needs the broker: pip install "popmq[server]" ({error})', err=True)
         sys.exit(1)
     try:
-        click.echo(stanza(name, grants))
+        expires = datetime.now(UTC) + timedelta(days=days) if days else None
+        click.echo(stanza(name, grants, expires))
     except ValueError as error:
         raise click.UsageError(str(error)) from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,13 @@ def test_a_new_key_is_taken_by_a_running_broker(
     monkeypatch.setenv("POPMQ_ACCESS_KEY", "clerk")
     monkeypatch.setenv("POPMQ_SECRET", secret)
     assert run("stats").code == 0
+
+
+def test_a_new_key_may_have_an_end(run: Cli) -> None:
+    made = run("access-key", "new", "clerk", "--allow", "admin", "--days", "90").out
+    expires = datetime.fromisoformat(made.splitlines()[3].removeprefix("expires = "))
+    assert timedelta(days=89) < expires - datetime.now(UTC) <= timedelta(days=90)
+    assert run("access-key", "new", "clerk", "--allow", "admin", "--days", "0").code == 2
 
 
 @pytest.mark.parametrize("words", [("clerk", "--allow", "sned:orders"), ("a clerk", "--allow", "admin"), ("clerk",)])

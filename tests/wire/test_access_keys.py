@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 import inspect
 import logging
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ import pytest
 from popmq_server.access import access_keys
 from popmq_server.access.access_keys import CALLER, Keys, Need, read_grant, stanza
 from popmq_server.access.guarded import ASKING, NEEDS, NOBODY, ROWS, Guarded
+from popmq_server.clock import FakeClock
 from popmq_server.commands import Ack, Pop, Query, Send, SetMaxSize, queries
 from popmq_server.engine.engine import Engine
 from popmq_server.errors import Refused, StartError
@@ -232,6 +234,23 @@ def test_a_file_that_others_may_read_is_refused_with_the_cure(path: Path, mode: 
 
 
 @pytest.mark.parametrize(
+    ("mode", "used"), [(0o400, True), (0o440, True), (0o640, True), (0o644, False), (0o660, False)]
+)
+def test_a_file_of_another_user_may_be_read_by_the_brokers_group(
+    path: Path, monkeypatch: pytest.MonkeyPatch, mode: int, used: bool
+) -> None:
+    """Kubernetes mounts a secret as root's, mode 0440, in the group of the pod."""
+    path.chmod(mode)
+    mine = path.stat().st_uid
+    monkeypatch.setattr("os.geteuid", lambda: mine + 1)
+    if used:
+        assert access_keys.read(path)
+    else:
+        with pytest.raises(ValueError, match="others may read"):
+            access_keys.read(path)
+
+
+@pytest.mark.parametrize(
     ("text", "says"),
     [
         ("", "holds no key"),
@@ -240,6 +259,12 @@ def test_a_file_that_others_may_read_is_refused_with_the_cure(path: Path, mode: 
         ("[a]\nsecret = 'hidden-secret'", r"\[a\] is not a table with secret and allow"),
         ("[a]\nsecret = 'hidden-secret'\nallow = []\nalow = []", "nothing else"),
         ("[a]\nsecret = 'hidden'\nallow = []", "at least 8 characters"),
+        ("[a]\nsecret = ['hidden-secret', 'hidden']\nallow = []", "at least 8 characters"),
+        ("[a]\nsecret = []\nallow = []", "has 0 secrets"),
+        ("[a]\nsecret = ['hidden-s1', 'hidden-s2', 'hidden-s3']\nallow = []", "has 3 secrets"),
+        ("[a]\nsecret = 'hidden-secret'\nallow = []\nexpires = 2027-01-01", "not a time with its zone"),
+        ("[a]\nsecret = 'hidden-secret'\nallow = []\nexpires = 2027-01-01T00:00:00", "not a time with its zone"),
+        ("[a]\nsecret = 'hidden-secret'\nallow = []\nexpires = '2027-01-01T00:00:00Z'", "not a time with its zone"),
         ("[a]\nsecret = 12345678\nallow = []", "at least 8 characters"),
         ("[a]\nsecret = 'hidden-secret'\nallow = 'admin'", "not a list of texts"),
         ("[a]\nsecret = 'hidden-secret'\nallow = [1]", "not a list of texts"),
@@ -291,6 +316,45 @@ def test_a_new_key_is_a_stanza_of_the_file(path: Path) -> None:
     for name, allow in (("a b", ["*"]), ("a", ["all"]), ("", [])):
         with pytest.raises(ValueError, match=r"name|all"):
             stanza(name, allow)
+
+
+def test_a_key_expires_by_the_wall_clock_for_calls_and_for_streams(path: Path) -> None:
+    path.write_text("[a]\nsecret = 'the secret of a'\nallow = ['*']\nexpires = 2027-01-31T01:00:00+01:00\n")
+    end_ms = 1_801_353_600_000
+    clock = FakeClock(end_ms - 1)
+    keys = Keys(path, clock.wall_ms)
+    key = keys.caller(*(value for _, value in reversed(signed("a"))))
+    assert keys.holds(key)
+    clock.step_wall(1)
+    assert caller(keys, signed("a")) == "UNAUTHENTICATED"
+    assert not keys.holds(key)
+
+
+def test_a_rotation_accepts_both_secrets_and_ends_no_stream(path: Path) -> None:
+    keys = Keys(path)
+    key = keys.caller(*(value for _, value in reversed(signed("root"))))
+    path.write_text(f"[root]\nsecret = ['a new secret', '{secret_of('root')}']\nallow = ['*']\n")
+    assert "changed root" in keys.reload()
+    assert caller(keys, signed("root")) == caller(keys, signed("root", "a new secret")) == "root"
+    assert keys.holds(key)
+    path.write_text("[root]\nsecret = 'a new secret'\nallow = ['*']\n")
+    assert "changed root" in keys.reload()
+    assert caller(keys, signed("root")) == "UNAUTHENTICATED"
+    assert caller(keys, signed("root", "a new secret")) == "root"
+    assert not keys.holds(key), "the caller may have signed with the old secret"
+
+
+def test_an_added_secret_with_other_rights_is_another_key(path: Path) -> None:
+    keys = Keys(path)
+    key = keys.caller(*(value for _, value in reversed(signed("root"))))
+    path.write_text(f"[root]\nsecret = ['a new secret', '{secret_of('root')}']\nallow = []\n")
+    keys.reload()
+    assert not keys.holds(key)
+
+
+def test_a_new_key_has_the_end_that_is_asked_for(path: Path) -> None:
+    path.write_text(stanza("a", ["*"], datetime(2027, 1, 31, tzinfo=UTC)))
+    assert access_keys.read(path)["a"].expires_ms == 1_801_353_600_000
 
 
 # ── Secrets ──────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -17,17 +17,22 @@ import re
 import secrets
 import stat
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from popmq_server.access.file_watch import version
-from popmq_server.clock import stopwatch
+from popmq_server.clock import SystemClock, stopwatch
 from popmq_server.errors import Refused, StartError
 
 log = logging.getLogger("popmq.access")
 
 ALGORITHM = "MQv2-HMAC-SHA1"
 SECRET_CHARACTERS_MIN = 8
+#: Secrets of a key: the old and the new one, while clients change over.
+SECRETS_MAX = 2
+#: The end of a key that has none; later than any time of the wall clock.
+NEVER_MS = 1 << 63
 #: Minimum interval between checks of the key file, in seconds; calls trigger them.
 LOOK_EVERY_S = 1.0
 #: Size of each cache (proved signatures, a key's decisions); a full cache is cleared.
@@ -96,27 +101,44 @@ def read_grant(text: str) -> Grant:
 class Key:
     """One access key. No output shows its secret.
 
-    Immutable: a changed secret or grant makes another Key, so cached decisions stay valid.
+    Immutable but for secrets that are added: changed grants make another Key, so cached decisions stay valid.
     """
 
-    __slots__ = ("_decided", "_secret", "grants", "name")
+    __slots__ = ("_decided", "_secrets", "expires_ms", "grants", "name")
 
-    def __init__(self, name: str, secret: str, grants: Iterable[Grant]) -> None:
+    def __init__(self, name: str, secrets: Iterable[str], grants: Iterable[Grant], expires_ms: int = NEVER_MS) -> None:
         self.name = name
         self.grants = tuple(grants)
-        self._secret = secret.encode()
+        self.expires_ms = expires_ms
+        self._secrets = tuple(secret.encode() for secret in secrets)
         self._decided: dict[Need, bool] = {}
 
     def __repr__(self) -> str:
         return f"<access key {self.name}>"
 
     def same(self, other: "Key") -> bool:
-        """Whether the other key has the same name, secret and grants."""
-        return (self.name, self._secret, self.grants) == (other.name, other._secret, other.grants)
+        """Whether the other key has the same name, secrets, grants and end."""
+        return self._secrets == other._secrets and self._same_rights(other)
+
+    def _same_rights(self, other: "Key") -> bool:
+        mine = self.name, self.grants, self.expires_ms
+        return mine == (other.name, other.grants, other.expires_ms)
+
+    def take(self, other: "Key") -> bool:
+        """Takes over the secrets of a key that differs by more secrets only; returns whether it does.
+
+        So a rotation, which adds a secret, ends no stream. A key that loses a secret is another key.
+        """
+        if not (self._same_rights(other) and set(self._secrets) <= set(other._secrets)):
+            return False
+        self._secrets = other._secrets
+        return True
 
     def signed(self, date_time: str, signature: bytes) -> bool:
         """Whether the signature is this key's; compares in constant time."""
-        return hmac.compare_digest(hmac.digest(self._secret, date_time.encode(), "sha1"), signature)
+        made = [hmac.digest(secret, date_time.encode(), "sha1") for secret in self._secrets]
+        # All are compared: the time must not tell which secret it was.
+        return sum(hmac.compare_digest(one, signature) for one in made) > 0
 
     def may(self, need: Need) -> bool:
         """Whether one of its grants suffices."""
@@ -168,13 +190,14 @@ def unauthenticated(why: str) -> Refused:
 class Keys:
     """The access keys of a file, read again when it is replaced. For one event loop."""
 
-    def __init__(self, path: pathlib.Path) -> None:
-        """Raises StartError with the cure."""
+    def __init__(self, path: pathlib.Path, wall_ms: Callable[[], int] | None = None) -> None:
+        """`wall_ms`: the machine's clock, with which the end of a key is compared. Raises StartError with the cure."""
         self._path = path
+        self._wall_ms = wall_ms or SystemClock().wall_ms
         self._seen = version(path)
         self._looked_s = stopwatch()
         self._proved: dict[tuple[str, str], Key] = {}
-        self._stranger = Key("", secrets.token_hex(), ())
+        self._stranger = Key("", [secrets.token_hex()], ())
         try:
             self._keys = read(path)
         except ValueError as error:
@@ -190,11 +213,13 @@ class Keys:
             if len(self._proved) >= REMEMBERED_MAX:
                 self._proved.clear()
             self._proved[authorization, date_time] = key
+        if self._wall_ms() >= key.expires_ms:
+            raise unauthenticated(f"the time of the access key {key.name!r} has run out")
         return key
 
     def holds(self, key: Key) -> bool:
         """Whether the file still contains this key: a stream may be older than the file."""
-        return self._keys.get(key.name) is key
+        return self._keys.get(key.name) is key and self._wall_ms() < key.expires_ms
 
     def _prove(self, authorization: str, date_time: str) -> Key:
         """Verifies a signature. For an unknown name it compares with a random secret, so that the response time does
@@ -224,7 +249,7 @@ class Keys:
             return ""
         change = f"the access keys of {self._path} were replaced: {_difference(self._keys, read_now)}"
         for name, old in self._keys.items():
-            if name in read_now and read_now[name].same(old):
+            if name in read_now and old.take(read_now[name]):
                 read_now[name] = old
         self._keys = read_now
         self._proved.clear()
@@ -257,8 +282,10 @@ def read(path: pathlib.Path) -> dict[str, Key]:
     """Reads the keys of a file, by name. Raises ValueError: one sentence, which quotes no secret."""
     try:
         with path.open("rb") as file:
-            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
-            if mode & 0o077:
+            found = os.fstat(file.fileno())
+            mode = stat.S_IMODE(found.st_mode)
+            # A file of root that the broker's group may read is how Kubernetes mounts secrets for a user.
+            if mode & (0o077 if found.st_uid == os.geteuid() else 0o037):
                 raise ValueError(f"others may read {path} (mode {mode:o}): chmod 600 {path}")
             tables = tomllib.loads(file.read().decode())
     except OSError as error:
@@ -274,15 +301,21 @@ def read(path: pathlib.Path) -> dict[str, Key]:
 
 def _key(path: pathlib.Path, name: str, table: Any) -> Key:
     """Reads one table of the file. Raises ValueError."""
-    if not isinstance(table, dict) or set(table) != {"secret", "allow"}:
-        raise ValueError(f"{path}: [{name}] is not a table with secret and allow, and nothing else")
-    secret, allow = table["secret"], table["allow"]
-    if not isinstance(secret, str) or len(secret) < SECRET_CHARACTERS_MIN:
+    if not isinstance(table, dict) or set(table) - {"expires"} != {"secret", "allow"}:
+        raise ValueError(f"{path}: [{name}] is not a table with secret and allow, perhaps expires, and nothing else")
+    secret, allow, expires = table["secret"], table["allow"], table.get("expires")
+    both = secret if isinstance(secret, list) else [secret]
+    if not all(isinstance(one, str) and len(one) >= SECRET_CHARACTERS_MIN for one in both):
         raise ValueError(f"{path}: the secret of [{name}] is not a text of at least {SECRET_CHARACTERS_MIN} characters")
+    if not 1 <= len(both) <= SECRETS_MAX:
+        raise ValueError(f"{path}: [{name}] has {len(both)} secrets: one, or two while clients change to the new one")
+    if expires is not None and not (isinstance(expires, datetime) and expires.tzinfo):
+        raise ValueError(f"{path}: expires of [{name}] is not a time with its zone, e.g. 2027-01-31T00:00:00Z")
+    expires_ms = int(expires.timestamp() * 1000) if expires else NEVER_MS
     if not isinstance(allow, list) or not all(isinstance(text, str) for text in allow):
         raise ValueError(f"{path}: allow of [{name}] is not a list of texts")
     try:
-        return Key(check_name(name), secret, map(read_grant, allow))
+        return Key(check_name(name), both, map(read_grant, allow), expires_ms)
     except ValueError as error:
         raise ValueError(f"{path}: [{name}]: {error}") from None
 
@@ -294,10 +327,11 @@ def check_name(name: str) -> str:
     return name
 
 
-def stanza(name: str, allow: Iterable[str]) -> str:
+def stanza(name: str, allow: Iterable[str], expires: datetime | None = None) -> str:
     """A new key with a random secret, as TOML. Raises ValueError for an invalid name or entry."""
     texts = list(allow)
     for text in texts:
         read_grant(text)
     quoted = ", ".join(f'"{text}"' for text in texts)
-    return f'[{check_name(name)}]\nsecret = "{secrets.token_urlsafe(32)}"\nallow = [{quoted}]\n'
+    end = f"expires = {expires.isoformat(timespec='seconds')}\n" if expires else ""
+    return f'[{check_name(name)}]\nsecret = "{secrets.token_urlsafe(32)}"\nallow = [{quoted}]\n{end}'

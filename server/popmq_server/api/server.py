@@ -24,6 +24,7 @@ from popmq_server import logs
 from popmq_server.access.access_keys import Keys
 from popmq_server.access.certificate import Certificate, Pair
 from popmq_server.access.guarded import Guarded
+from popmq_server.api import auditing
 from popmq_server.api.asking import AskingService
 from popmq_server.api.authentication import Authentication
 from popmq_server.api.native.admin import AdminService
@@ -129,6 +130,8 @@ class Server:
         handlers: dict[str, Any] = {}
         for method in pb.DESCRIPTOR.services_by_name[name].methods:
             call: Any = next(getattr(part, method.name) for part in parts if hasattr(part, method.name))
+            if name == "Admin" and auditing.is_audited(method.name):
+                call = (auditing.stream if method.server_streaming else auditing.unary)(method.name, call)
             if method.client_streaming:
                 handlers[method.name] = grpc.stream_stream_rpc_method_handler(self._stream(method.name, call))
             elif method.server_streaming:

@@ -1,0 +1,92 @@
+"""The audit log: one line for each call of the service Admin that changes the broker or reads messages.
+
+    INFO popmq.audit [3f2a9c01d4e5b677]: DeleteTopic key=operator peer=ipv4:10.0.0.7:51234 code=OK request="name: …"
+
+Calls of Get… and List… are left out: they show settings and numbers, and tools repeat them every few seconds.
+"""
+
+import contextlib
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from typing import Any
+
+from google.protobuf import text_format
+from google.protobuf.message import DecodeError, Message
+
+from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_server import logs
+from popmq_server.access.access_keys import CALLER, Key
+from popmq_server.errors import Refused
+
+log = logging.getLogger("popmq.audit")
+# Whatever --log-level says: a log without these lines would be taken for one of a day without changes.
+log.setLevel(logging.INFO)
+
+#: Characters of a request in a line. Names and settings are shorter; only a filter can have more.
+REQUEST_MAX = 1_000
+#: Their requests are polls of settings and numbers.
+_NOT_AUDITED = ("Get", "List")
+#: Reads what a client's program does at this moment, in spite of its name.
+_AUDITED = frozenset({"GetClientStack"})
+
+
+def is_audited(method: str) -> bool:
+    """Whether calls of this method of Admin are written."""
+    return method in _AUDITED or not method.startswith(_NOT_AUDITED)
+
+
+def unary(method: str, call: Callable[[bytes], Awaitable[Any]]) -> Callable[[bytes], Awaitable[Any]]:
+    """The same call, audited."""
+
+    async def audited(raw: bytes) -> Any:
+        with _written(method, raw):
+            return await call(raw)
+
+    return audited
+
+
+def stream(method: str, call: Callable[[Any], AsyncGenerator[Message, None]]) -> Callable[[Any], Any]:
+    """The same stream of answers to one request, audited when it ends."""
+
+    async def audited(raw: bytes) -> AsyncIterator[Message]:
+        with _written(method, raw):
+            async with contextlib.aclosing(call(raw)) as answers:
+                async for answer in answers:
+                    yield answer
+
+    return audited
+
+
+@contextlib.contextmanager
+def _written(method: str, raw: bytes) -> Iterator[None]:
+    """Writes the line when the call has ended, however it ended."""
+    code = "CANCELLED"
+    try:
+        yield
+        code = "OK"
+    except Refused as refused:
+        code = refused.code
+        raise
+    except Exception:
+        code = "INTERNAL"
+        raise
+    finally:
+        key, call = CALLER.get(), logs.CALL.get()
+        fields = {
+            "key": key.name if isinstance(key, Key) else "",
+            "peer": call.peer() if call is not None else "",
+            "code": code,
+            "request": _shown(method, raw),
+        }
+        log.info("%s", method, extra={"fields": fields})
+
+
+def _shown(method: str, raw: bytes) -> str:
+    """The request as text. No request of Admin carries a secret."""
+    request = getattr(pb, f"{method}Request")()
+    try:
+        request.ParseFromString(raw)
+    except DecodeError:
+        return f"{len(raw)} bytes that are no request"
+    text = text_format.MessageToString(request, as_one_line=True, as_utf8=True)
+    return text if len(text) <= REQUEST_MAX else f"{text[:REQUEST_MAX]}…"
