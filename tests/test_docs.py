@@ -21,7 +21,7 @@ PAGES = [
     *DOCUMENTS,
     ROOT / "docs" / "spark.md",
     *sorted((ROOT / "docs").glob("*/*.md")),
-    *sorted(ROOT.glob("[AC]*.md")),
+    *sorted(ROOT.glob("[ACS]*.md")),
 ]
 DECISIONS = sorted((ROOT / "docs" / "decisions").glob("0*.md"))
 
