@@ -109,9 +109,9 @@ def test_the_form_and_the_level_change_while_the_broker_runs(capsys: pytest.Capt
     before, handlers = root.level, list(root.handlers)
     try:
         logs.start("warning", "text")
-        logging.getLogger("popmq.test").info("hidden")
+        logging.getLogger("form.test").info("hidden")
         logs.apply("info", "json")
-        logging.getLogger("popmq.test").info("shown")
+        logging.getLogger("form.test").info("shown")
     finally:
         logging.captureWarnings(False)
         root.setLevel(before)
