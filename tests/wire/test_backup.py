@@ -312,7 +312,7 @@ def test_a_copy_that_was_cut_short_at_any_place_is_refused_by_a_start_and_by_che
     for kept in (8192, MIB, len(data) // 2, len(data) - 4096):
         (folder / "popmq.mdb").write_bytes(data[:kept])
         for opened in (lambda: Store(folder, 1 << 28, "none"), lambda: check_folder(folder)):
-            with pytest.raises(StartError, match="is cut short"):
+            with pytest.raises(StartError, match="is truncated"):
                 opened()
     (folder / "popmq.mdb").write_bytes(data)
     assert check_folder(folder) == []

@@ -104,6 +104,8 @@ class Busy:
     async def execute(self, command: Any) -> Any:
         raise Refused("BUSY", "too much waits")
 
+    ask = execute
+
 
 def test_a_broker_that_is_busy_agrees_to_no_settings() -> None:
     """Some clients take the first answer for good: an ordered group must not be told that it has no order."""
