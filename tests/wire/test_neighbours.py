@@ -67,7 +67,8 @@ def together(gate: Gate, stubs: Stubs, calls: list[tuple[Any, Any]]) -> list[Any
     first.result()
     for call in made:
         call.exception()
-    assert [len(group) for group in gate.groups][:2] == [1, len(calls)]
+    sizes = [len(group) for group in gate.groups if group]  # a batch of due jobs alone has no command
+    assert sizes[:2] == [1, len(calls)] or sizes[0] == 1 + len(calls)
     return made
 
 
