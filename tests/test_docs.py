@@ -147,6 +147,12 @@ def test_links_of_a_document_lead_somewhere(path: pathlib.Path) -> None:
     assert [place for target, place in targets if place not in anchors(target)] == []
 
 
+def test_the_site_has_every_page() -> None:
+    listed = set(re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE))
+    pages = {path.relative_to(ROOT).as_posix() for path in (*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"))}
+    assert pages - listed == set()
+
+
 @pytest.mark.parametrize("path", DECISIONS, ids=lambda path: path.stem[:4])
 def test_a_decision_has_its_four_parts(path: pathlib.Path) -> None:
     assert re.findall(r"^## (.+)$", path.read_text(), re.MULTILINE) == [
