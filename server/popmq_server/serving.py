@@ -58,7 +58,7 @@ class Serving:
             connections = options.connections_per_address
             self._server = Server(self.broker, self._clock, metrics, keys, options.transport, connections)
             self._closing.push_async_callback(self._server.stop, DRAIN_S)
-            self._closing.callback(self.broker.close_waits)
+            self._closing.callback(lambda: self.broker.close_waits())
             self._watch()
             if options.tls_port:
                 self._serve_tls()
