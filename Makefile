@@ -8,9 +8,6 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 	$$python $(NEW_ENOUGH) && echo $$python && break; done)
 BIN := .venv/bin
 PIP_INSTALL := -m pip --disable-pip-version-check --quiet install
-# What meets other versions of the dependencies: what uses gRPC, Protobuf, LMDB, the parser or the terminal, and one
-# Spark query. The engine's own rules see none of them.
-INSTALLED_TESTS := tests/wire tests/sdk tests/cli tests/spark tests/engine/storage tests/engine/filters
 # Two workers; the tests of one file stay together and in order. Files start in the order of their names: by default
 # xdist starts files with few tests last, and those are the longest here. Spark's tests share one JVM and one process.
 TWO := -n 2 --dist loadfile --no-loadscope-reorder
@@ -20,6 +17,11 @@ FAST := not slow and not spark and not chaos and not polyglot and not interop
 TRANSPORT := python
 TRANSPORT_TESTS := $(addprefix tests/wire/test_,serving.py tls.py access_keys.py cancelled.py waiting.py process.py \
 	neighbours.py limits.py fuzz.py backup.py v2_telemetry.py v2_faces.py) tests/sdk/test_restart.py
+
+# What meets other versions of the dependencies: what uses gRPC, Protobuf, LMDB, the parser or the terminal, and one
+# Spark query. The engine's own rules see none of them.
+INSTALLED_TESTS := $(TRANSPORT_TESTS) $(addprefix tests/,wire/test_metrics.py sdk/test_send.py sdk/test_retry.py \
+	sdk/test_consume.py http2 cli spark engine/storage engine/filters)
 
 # A virtual environment with a pip that knows --group. One that works is kept: made again by another Python it breaks.
 define venv
