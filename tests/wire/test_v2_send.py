@@ -102,8 +102,8 @@ def test_a_message_that_the_protocol_does_not_allow_is_refused_with_its_whole_re
     assert not shop.pop().deliveries
 
 
-def test_one_tag_key_or_property_name_has_no_limit_of_its_own(shop: Stubs, v2: V2) -> None:
-    long = 5_000 * "x"
+@pytest.mark.parametrize("long", [5_000 * "x", 40 * "é"], ids=["5,000 characters", "few characters of many bytes"])
+def test_one_tag_key_or_property_name_has_no_limit_of_its_own(shop: Stubs, v2: V2, long: str) -> None:
     answer = v2.send(message(b"long", tag="t" + long, keys=["k" + long], properties={"p" + long: "v"}))
     assert answer.status.code == pb.OK
     (found,) = v2.receive(filter_expression=pb.FilterExpression(type=pb.TAG, expression=f"t{long} || other")).messages

@@ -245,7 +245,8 @@ def outgoing(
         message_id = _made_id(message.body, *origin)
         raw += b"\x0a\x20" + message_id.encode()
     hashes = (hash8(message_id), *map(hash8, message.keys)) if len(message.keys) else (hash8(message_id),)
-    tagged = checked_tag_hash(tag) if len(tag) <= TAG_BYTES_MAX else _long_tag_hash(tag, word_bytes_max)
+    cached = not word_bytes_max or 4 * len(tag) <= TAG_BYTES_MAX  # a character has at most four bytes
+    tagged = checked_tag_hash(tag) if cached else _uncached_tag_hash(tag, word_bytes_max)
     return Outgoing(raw, tagged, hashes, message_id, extra)
 
 
@@ -264,12 +265,12 @@ def checked_tag_hash(tag: str) -> bytes:
 
     Exceptions are not cached: an invalid tag is checked again.
     """
-    return _long_tag_hash(tag, TAG_BYTES_MAX)
+    return _uncached_tag_hash(tag, TAG_BYTES_MAX)
 
 
-def _long_tag_hash(tag: str, bytes_max: int) -> bytes:
-    """The same without the cache, which long tags would fill. `bytes_max` 0: the limit of popmq.v1."""
-    check_text(tag, "tag", bytes_max or TAG_BYTES_MAX)
+def _uncached_tag_hash(tag: str, bytes_max: int) -> bytes:
+    """The same without the cache, which long tags would fill."""
+    check_text(tag, "tag", bytes_max)
     if why := tags.fault(tag):
         raise invalid(f"the tag {tag!r} {why}", field="tag", action="tags are single words")
     return tag_hash(tag)
