@@ -14,7 +14,7 @@ TWO := -n 2 --dist loadfile --no-loadscope-reorder
 FAST := not slow and not spark and not chaos and not polyglot and not interop
 
 # What `make test` runs a second time on the other transport: the calls in which a transport can be seen.
-TRANSPORT := python
+TRANSPORT := grpcio
 TRANSPORT_TESTS := $(addprefix tests/wire/test_,serving.py tls.py access_keys.py cancelled.py waiting.py process.py \
 	neighbours.py limits.py fuzz.py backup.py v2_telemetry.py v2_faces.py) tests/sdk/test_restart.py
 
@@ -59,7 +59,7 @@ test: check ## all that must be true before a merge: check, every test, the olde
 	@POPMQ_TRANSPORT=$(TRANSPORT) $(BIN)/pytest -q $(TWO) $(TRANSPORT_TESTS)
 	@$(MAKE) --no-print-directory test-floor
 
-test-transport: setup ## wire, command line, SDK, fault and polyglot tests, whole, on TRANSPORT=python
+test-transport: setup ## wire, command line, SDK, fault and polyglot tests, whole, on TRANSPORT=grpcio
 	@echo "test-transport: on --transport $(TRANSPORT)"
 	@POPMQ_TRANSPORT=$(TRANSPORT) $(BIN)/pytest -q $(TWO) tests/wire tests/cli tests/sdk tests/crash tests/polyglot
 

@@ -28,9 +28,9 @@ MAX_SIZE_MAX = 64 << 40
 DRAIN_S = 5.0
 
 
-#: The gRPC server: grpcio's, or PopMQ's own (popmq_http2).
-TRANSPORTS = ("grpcio", "python")
-TRANSPORT = os.environ.get("POPMQ_TRANSPORT", "grpcio")
+#: The gRPC server: PopMQ's own (popmq_http2), or grpcio's. With "auto" the release chooses: its own.
+TRANSPORTS = ("auto", "python", "grpcio")
+TRANSPORT = os.environ.get("POPMQ_TRANSPORT", "auto")
 #: A client opens one connection, or a few; a proxy, or a network behind one address, opens those of all its clients.
 CONNECTIONS_PER_ADDRESS = 1_000
 SYNC_MODES = ("full", "meta", "none")
@@ -57,7 +57,7 @@ class Options(NamedTuple):
     tls_key: pathlib.Path | None = None
     access_keys: pathlib.Path | None = None  # None: anyone who reaches a port may do everything
     transport: str = TRANSPORT
-    connections_per_address: int = CONNECTIONS_PER_ADDRESS  # with the transport python
+    connections_per_address: int = CONNECTIONS_PER_ADDRESS  # with PopMQ's own transport
     log_level: str = "info"
     log_format: str = "text"
     metrics_host: str = HOST

@@ -125,8 +125,7 @@ class Setting(NamedTuple):
         return self.read is _switch
 
 
-def _choice(name: str, choices: tuple[str, ...], help: str, reload: str = "") -> Setting:
-    shown = str(Options._field_defaults[name])
+def _choice(name: str, choices: tuple[str, ...], help: str, shown: str, reload: str = "") -> Setting:
     return Setting(name, _one_of(*choices), f"{{{','.join(choices)}}}", shown, help, reload)
 
 
@@ -173,22 +172,26 @@ SETTINGS = (
         SYNC_MODES,
         "full: an OK is on disk; meta: a power cut may lose the last commit, the store stays sound; none: a power cut "
         "may lose what the system had not written; only a killed process loses nothing",
+        "full",
     ),
-    _choice("transport", TRANSPORTS, "what serves the ports: grpcio, or python, PopMQ's own HTTP/2"),
+    _choice(
+        "transport", TRANSPORTS, "what serves the ports: python, PopMQ's own HTTP/2, or grpcio; auto: python", "auto"
+    ),
     Setting(
         "connections_per_address",
         _connections,
         "N",
         f"{CONNECTIONS_PER_ADDRESS}",
-        "open connections of one client address, 1–1,000,000; raise it behind a proxy. Transport python only",
+        "open connections of one client address, 1–1,000,000; raise it behind a proxy. Not with --transport grpcio",
     ),
     _choice(
         "log_level",
         LOG_LEVELS,
         "least level of the lines of the log, which goes to standard error: debug, info, warning, error",
+        "info",
         "value",
     ),
-    _choice("log_format", LOG_FORMATS, "text, or json: an object in each line", "value"),
+    _choice("log_format", LOG_FORMATS, "text, or json: an object in each line", "text", "value"),
 )
 BY_NAME = {setting.name: setting for setting in SETTINGS}
 BY_VARIABLE = {setting.variable: setting for setting in SETTINGS}

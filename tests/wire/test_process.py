@@ -115,7 +115,7 @@ def test_a_wrong_transport_from_the_environment_is_told_with_the_usage(
     with pytest.raises(SystemExit) as end:
         parse([])
     assert end.value.code == 2
-    assert "POPMQ_TRANSPORT: 'carrier' is not one of grpcio, python" in capsys.readouterr().err
+    assert "POPMQ_TRANSPORT: 'carrier' is not one of auto, python, grpcio" in capsys.readouterr().err
 
 
 def test_a_wrong_flag_is_exit_code_2_and_help_is_0() -> None:

@@ -17,7 +17,7 @@ from popmq_cli.serve import serve
 from popmq_http2.frames import ENHANCE_YOUR_CALM
 from popmq_server.access.access_keys import Keys
 from popmq_server.clock import FakeClock
-from popmq_server.options import Options
+from popmq_server.options import TRANSPORT, Options
 from popmq_server.reloading import Reload
 from popmq_server.serving import Serving
 from popmq_server.settings import SETTINGS, SettingError, load
@@ -25,6 +25,7 @@ from scripts.settings_table import PAGE, written
 from tests.http2.frame_client import FrameClient
 from tests.wire.signing import KEYS, write_keys
 
+OTHER_TRANSPORT = "python" if TRANSPORT == "grpcio" else "grpcio"
 #: For each setting a value that is not its default, as a flag and a variable name it, and in the file.
 VALUES = {
     "data": ("elsewhere", '"elsewhere"'),
@@ -39,7 +40,7 @@ VALUES = {
     "metrics_host": ("::1", '"::1"'),
     "max_size": ("20GiB", '"20GiB"'),
     "sync": ("meta", '"meta"'),
-    "transport": ("python", '"python"'),
+    "transport": (OTHER_TRANSPORT, f'"{OTHER_TRANSPORT}"'),
     "connections_per_address": ("5", "5"),
     "log_level": ("debug", '"debug"'),
     "log_format": ("json", '"json"'),
@@ -256,8 +257,10 @@ def test_a_number_of_connections_that_cannot_be_is_refused(text: str, capsys: py
     assert "is not a number of connections: 1–1,000,000" in capsys.readouterr().err
 
 
-async def test_the_limit_of_connections_reaches_the_transport(tmp_path: Path) -> None:
-    options = Options(tmp_path / "data", port=0, metrics_port=0, transport="python", connections_per_address=1)
+@pytest.mark.parametrize("transport", ["auto", "python"])
+async def test_the_limit_of_connections_reaches_popmqs_own_transport(transport: str, tmp_path: Path) -> None:
+    """grpcio has no such limit: with auto, too, the transport is PopMQ's own."""
+    options = Options(tmp_path / "data", port=0, metrics_port=0, transport=transport, connections_per_address=1)
     async with Serving(options, FakeClock()) as serving:
         clients = [await FrameClient.connect(serving.port) for _ in range(2)]
         await clients[0].greet()

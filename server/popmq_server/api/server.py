@@ -271,10 +271,10 @@ class Server:
 
 
 def _transport(name: str, interceptors: list[Authentication], limits: Limits) -> Any:
-    """The server that serves the ports."""
-    if name == "python":
-        return PythonTransport(interceptors, limits)
-    return grpc.aio.server(options=_OPTIONS, interceptors=interceptors)
+    """The server that serves the ports; "auto" is PopMQ's own."""
+    if name == "grpcio":
+        return grpc.aio.server(options=_OPTIONS, interceptors=interceptors)
+    return PythonTransport(interceptors, limits)
 
 
 def _by_address(add: Callable[[str], int]) -> Callable[[str, int], int]:

@@ -1,7 +1,7 @@
 """The two transports: grpcio's server, or popmq_http2's, which runs handlers written for grpcio.
 
-    Server ── add_generic_rpc_handlers, ports ──▶ grpc.aio.server          --transport grpcio
-                                             └──▶ PythonTransport          --transport python
+    Server ── add_generic_rpc_handlers, ports ──▶ PythonTransport          --transport auto, python
+                                             └──▶ grpc.aio.server          --transport grpcio
                                                    path ─▶ RpcMethodHandler ─▶ popmq_http2.Method
 
 PythonTransport implements those methods of grpc.aio.Server that PopMQ calls. A handler's context is a
