@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from popmq.message import DELAY_LEVELS, DeadLetter, Delivery, Message, SendReceipt, TraceContext
     from popmq.owner import Attachment, Availability, Columns, OwnerLease, Position, SealedBatch, Token
     from popmq.process_queue import FlowControl
-    from popmq.pull import Pulled, PullState, QueueLocks
+    from popmq.pull import Pulled, PulledColumns, PullState, QueueLocks
     from popmq.sink import BatchCommit, StageName
     from popmq.stats import (
         ClientAnswer,
@@ -93,7 +93,7 @@ _NAMES = {
     "popmq.message": "DELAY_LEVELS DeadLetter Delivery Message SendReceipt TraceContext",
     "popmq.owner": "Attachment Availability Columns OwnerLease Position SealedBatch Token",
     "popmq.process_queue": "FlowControl",
-    "popmq.pull": "Pulled PullState QueueLocks",
+    "popmq.pull": "Pulled PulledColumns PullState QueueLocks",
     "popmq.sink": "BatchCommit StageName",
     "popmq.stats": "ClientAnswer ClientSession ClientStats DelayedMessage DelayedMessages Found GroupStats "
     "Lease Leases MessageGroups MessageGroupState Owner Page QueueOffsets "
@@ -163,6 +163,7 @@ __all__ = [
     "PullConsumer",
     "PullState",
     "Pulled",
+    "PulledColumns",
     "QueueLocks",
     "QueueOffsets",
     "QueueStats",

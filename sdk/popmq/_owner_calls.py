@@ -4,8 +4,9 @@ from typing import Any
 
 from popmq._admin_calls import start_position
 from popmq._calls import Call, ms
+from popmq._columns import read_columns
 from popmq._inspection_calls import read_group_stats
-from popmq.owner import Attachment, Availability, Columns, OwnerLease, Position, SealedBatch, Token
+from popmq.owner import Attachment, Availability, OwnerLease, Position, SealedBatch, Token
 from popmq.topic import Start
 from popmq_proto.v1 import popmq_pb2 as pb
 
@@ -61,7 +62,15 @@ def release_owner(group: str, owner: str, generation: int) -> Call[int]:
 
 
 def pop_sealed(
-    topic: str, group: str, token: Token, *, max_messages: int, max_bytes: int, lease: float, client_id: str
+    topic: str,
+    group: str,
+    token: Token,
+    *,
+    max_messages: int,
+    max_bytes: int,
+    lease: float,
+    client_id: str,
+    body: bool = True,
 ) -> Call[SealedBatch]:
     """Pops with a token, as columns. The token makes every retry return the same set: it needs no attempt id."""
     request = pb.PopRequest(
@@ -81,6 +90,7 @@ def pop_sealed(
             upto=None if token.upto is None else pb.Position(queues=token.upto.queues, retry=token.upto.retry),
         ),
         format=pb.FORMAT_COLUMNS,
+        without_body=not body,
     )
     return Call("Broker.Pop", request, _read_sealed, "pop")
 
@@ -88,24 +98,7 @@ def pop_sealed(
 def _read_sealed(reply: pb.PopResponse, _retried: bool) -> SealedBatch:
     sealed = reply.sealed
     return SealedBatch(
-        _read_columns(reply.columns), sealed.count, sealed.end, sealed.torn_stolen, sealed.torn_lost, reply.replay
-    )
-
-
-def _read_columns(rows: pb.Columns) -> Columns:
-    # Slices copy a repeated field into a list at C speed; messages mostly have no properties, and {} costs nothing.
-    none: dict[str, str] = {}
-    return Columns(
-        rows.message_id[:],
-        rows.body[:],
-        rows.tag[:],
-        rows.key[:],
-        rows.queue[:],
-        rows.offset[:],
-        rows.born_ms[:],
-        rows.stored_ms[:],
-        rows.attempt[:],
-        [dict(row.entries) if row.entries else none for row in rows.properties],
+        read_columns(reply.columns), sealed.count, sealed.end, sealed.torn_stolen, sealed.torn_lost, reply.replay
     )
 
 

@@ -4,11 +4,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from popmq._calls import ENTRIES_MAX, Call, InvisibleTimeResult, error_of, ms, read_delivery
+from popmq._columns import read_columns
 from popmq._outcome import Outcome, Reject, Release
 from popmq._reason import clip
 from popmq.errors import PopMQError
 from popmq.message import Delivery, DeliveryGuard
-from popmq.pull import Pulled, QueueLocks
+from popmq.pull import Pulled, PulledColumns, QueueLocks
 from popmq_proto.v1 import popmq_pb2 as pb
 
 #: Messages of one pull, as in the reference: a slow handler does not make others wait for a thousand of them.
@@ -55,6 +56,38 @@ def pull(
         return Pulled(_status(reply.status), deliveries, reply.next_offset, reply.min_offset, reply.max_offset)
 
     return Call("Broker.Pull", request, read, "pop", wait)
+
+
+def pull_columns(
+    topic: str,
+    queue: int,
+    offset: int,
+    end: int,
+    *,
+    max_messages: int,
+    max_bytes: int,
+    filter: pb.Filter | None,
+    body: bool,
+) -> Call[PulledColumns]:
+    """Reads a queue from an offset to an end, without a group, as columns."""
+    request = pb.PullRequest(
+        topic=topic,
+        queue=queue,
+        offset=offset,
+        end_offset=end,
+        max_messages=max_messages,
+        max_bytes=max_bytes,
+        filter=filter,
+        format=pb.FORMAT_COLUMNS,
+        without_body=not body,
+    )
+
+    def read(reply: pb.PullResponse, _retried: bool) -> PulledColumns:
+        return PulledColumns(
+            _status(reply.status), read_columns(reply.columns), reply.next_offset, reply.min_offset, reply.max_offset
+        )
+
+    return Call("Broker.Pull", request, read, "pop")
 
 
 def _status(number: Any) -> str:

@@ -52,7 +52,10 @@ class OwnerLease:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Messages as lists of one length, one per field: for readers that want arrays, not objects."""
+    """Messages as lists of one length, one per field: for readers that want arrays, not objects.
+
+    `body` is empty when bodies were not asked for.
+    """
 
     message_id: Sequence[str]
     body: Sequence[bytes]
@@ -66,7 +69,7 @@ class Columns:
     properties: Sequence[Mapping[str, str]]
 
     def __len__(self) -> int:
-        return len(self.body)
+        return len(self.message_id)
 
 
 @dataclass(frozen=True, slots=True)

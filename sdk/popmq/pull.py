@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from popmq.message import Delivery
+from popmq.owner import Columns
 
 #: How queues are dealt out to the consumers of a group. MACHINE_ROOM reads a client id as room@name.
 Strategy = Literal["AVG", "CIRCLE", "CONSISTENT_HASH", "MACHINE_ROOM"]
@@ -27,6 +28,17 @@ class Pulled:
     next_offset: int
     min_offset: int
     max_offset: int  # the offset that the next message gets
+
+
+@dataclass(frozen=True, slots=True)
+class PulledColumns:
+    """What `pull_columns` answers: as Pulled, with the messages as columns."""
+
+    status: str
+    columns: Columns
+    next_offset: int
+    min_offset: int
+    max_offset: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from popmq import errors
+from popmq import Message, errors
 from tests.sdk.conftest import GROUP, TOPIC, Connect
 from tests.sdk.pulls import committed
 
@@ -136,3 +136,39 @@ async def test_a_group_that_pops_has_no_offsets_to_move(client: Any) -> None:
     for call in (client.update_offsets(TOPIC, GROUP, {0: 0}), client.send_back(popped)):
         with pytest.raises(errors.WrongConsumeMode):
             await call
+
+
+async def test_columns_of_a_range_end_at_its_end_whatever_the_filter_passes_over(pulled: Any) -> None:
+    await pulled.send(TOPIC, [Message(f"{number}", tag="ab"[number % 2]) for number in range(10)])
+    page = await pulled.pull_columns(TOPIC, 0, 2, 7)
+    assert [*page.columns.offset] == [2, 3, 4, 5, 6]
+    assert [bytes(body) for body in page.columns.body] == [b"2", b"3", b"4", b"5", b"6"]
+    assert (page.status, page.next_offset, page.max_offset) == ("FOUND", 7, 10)
+    page = await pulled.pull_columns(TOPIC, 0, 2, 7, tag="b")
+    assert ([*page.columns.offset], page.next_offset) == ([3, 5], 7)
+    page = await pulled.pull_columns(TOPIC, 0, 2, 3, sql="TAGS = 'b'")
+    assert ([*page.columns.offset], page.status, page.next_offset) == ([], "NO_MATCHED_MESSAGE", 3)
+    page = await pulled.pull_columns(TOPIC, 0, 8)
+    assert ([*page.columns.offset], page.next_offset) == ([8, 9], 10)
+
+
+async def test_columns_without_the_body_have_everything_else(pulled: Any) -> None:
+    await pulled.send(TOPIC, [Message("x" * 1000, key="k", tag="t", properties={"a": "b"})] * 3)
+    page = await pulled.pull_columns(TOPIC, 0, 0, 3, body=False)
+    assert (len(page.columns), [*page.columns.body]) == (3, [])
+    assert ([*page.columns.key], [*page.columns.tag]) == (["k"] * 3, ["t"] * 3)
+    assert page.columns.properties[2] == {"a": "b"}
+
+
+async def test_columns_of_the_retry_topic_end_at_their_end(pulled: Any) -> None:
+    await pulled.send(TOPIC, ["one", "two", "three"])
+    page = await pulled.pull(TOPIC, GROUP, 0, 0)
+    await pulled.send_back(page.deliveries, delay=0)
+    entries = (await pulled.pull_columns(RETRIES, 0, 0)).columns.offset
+    page = await pulled.pull_columns(RETRIES, 0, 0, entries[2])
+    assert [bytes(body) for body in page.columns.body] == [b"one", b"two"]
+
+
+async def test_a_range_without_length_is_refused(pulled: Any) -> None:
+    with pytest.raises(errors.InvalidField, match="end_offset is not behind offset"):
+        await pulled.pull_columns(TOPIC, 0, 5, 5)

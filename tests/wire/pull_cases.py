@@ -58,6 +58,11 @@ def _numbers() -> Iterator[Case]:
     yield from out_of_range(pull, "max_bytes", (16 << 20) + 1, 2**32 - 1)
     yield from out_of_range(pull, "wait_ms", -1, 60_001, *INT64)
     yield from out_of_range(pull, "commit_offset", -1, 6, *INT64)
+    yield bad(pull, "INVALID_FIELD", "format", format=2)
+    yield bad(pull, "INVALID_FIELD", "without_body", without_body=True)
+    for end in (-1, 1, 2, INT64[0]):
+        yield bad(pull, "INVALID_FIELD", "end_offset", end_offset=end)
+    yield bad(pull, "INVALID_FIELD", "wait_ms", end_offset=3, wait_ms=1)
     yield bad(pull, "INVALID_FIELD", "commit_offset", queue=1)
     yield bad(pull, "INVALID_FIELD", "commit_offset", group="")
     yield bad(pull, "FILTER_INVALID", "filter.sql92", filter=pb.Filter(sql92="a = "))

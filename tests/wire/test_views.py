@@ -55,7 +55,7 @@ def test_a_pop_answer_is_what_the_generated_class_would_write() -> None:
     pick = random.Random(3)
     rows = [row(pick) for _ in range(200)]
     answer = Popped(rows, 2**40, 2**64 - 1, 1_700_000_000_000, 1_700_000_060_000, 5, True, (200, True, 3, 4))
-    read = pb.PopResponse.FromString(responses.popped(answer, False))
+    read = pb.PopResponse.FromString(responses.popped(answer, pb.PopRequest()))
     assert len(read.deliveries) == len(rows)
     for delivery, (data, stored_ms, queue, offset, attempt, member) in zip(read.deliveries, rows, strict=True):
         assert delivery == pb.Delivery(

@@ -325,7 +325,7 @@ class Position(_message.Message):
     def __init__(self, queues: _Optional[_Mapping[int, int]] = ..., retry: _Optional[int] = ...) -> None: ...
 
 class PopRequest(_message.Message):
-    __slots__ = ("topic", "group", "queues", "max_messages", "max_bytes", "wait_ms", "invisible_ms", "filter", "client_id", "attempt_id", "token", "format", "lite_topics")
+    __slots__ = ("topic", "group", "queues", "max_messages", "max_bytes", "wait_ms", "invisible_ms", "filter", "client_id", "attempt_id", "token", "format", "lite_topics", "without_body")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     QUEUES_FIELD_NUMBER: _ClassVar[int]
@@ -339,6 +339,7 @@ class PopRequest(_message.Message):
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     FORMAT_FIELD_NUMBER: _ClassVar[int]
     LITE_TOPICS_FIELD_NUMBER: _ClassVar[int]
+    WITHOUT_BODY_FIELD_NUMBER: _ClassVar[int]
     topic: str
     group: str
     queues: _containers.RepeatedScalarFieldContainer[int]
@@ -352,7 +353,8 @@ class PopRequest(_message.Message):
     token: Token
     format: Format
     lite_topics: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., queues: _Optional[_Iterable[int]] = ..., max_messages: _Optional[int] = ..., max_bytes: _Optional[int] = ..., wait_ms: _Optional[int] = ..., invisible_ms: _Optional[int] = ..., filter: _Optional[_Union[Filter, _Mapping]] = ..., client_id: _Optional[str] = ..., attempt_id: _Optional[str] = ..., token: _Optional[_Union[Token, _Mapping]] = ..., format: _Optional[_Union[Format, str]] = ..., lite_topics: _Optional[_Iterable[str]] = ...) -> None: ...
+    without_body: bool
+    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., queues: _Optional[_Iterable[int]] = ..., max_messages: _Optional[int] = ..., max_bytes: _Optional[int] = ..., wait_ms: _Optional[int] = ..., invisible_ms: _Optional[int] = ..., filter: _Optional[_Union[Filter, _Mapping]] = ..., client_id: _Optional[str] = ..., attempt_id: _Optional[str] = ..., token: _Optional[_Union[Token, _Mapping]] = ..., format: _Optional[_Union[Format, str]] = ..., lite_topics: _Optional[_Iterable[str]] = ..., without_body: bool = ...) -> None: ...
 
 class PopResponse(_message.Message):
     __slots__ = ("deliveries", "popped_ms", "invisible_until_ms", "rest", "sealed", "columns", "replay")
@@ -716,7 +718,7 @@ class DropStagesResponse(_message.Message):
     def __init__(self, dropped: _Optional[int] = ...) -> None: ...
 
 class PullRequest(_message.Message):
-    __slots__ = ("topic", "group", "queue", "offset", "max_messages", "max_bytes", "wait_ms", "filter", "commit_offset")
+    __slots__ = ("topic", "group", "queue", "offset", "max_messages", "max_bytes", "wait_ms", "filter", "commit_offset", "format", "without_body", "end_offset")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     QUEUE_FIELD_NUMBER: _ClassVar[int]
@@ -726,6 +728,9 @@ class PullRequest(_message.Message):
     WAIT_MS_FIELD_NUMBER: _ClassVar[int]
     FILTER_FIELD_NUMBER: _ClassVar[int]
     COMMIT_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    FORMAT_FIELD_NUMBER: _ClassVar[int]
+    WITHOUT_BODY_FIELD_NUMBER: _ClassVar[int]
+    END_OFFSET_FIELD_NUMBER: _ClassVar[int]
     topic: str
     group: str
     queue: int
@@ -735,21 +740,26 @@ class PullRequest(_message.Message):
     wait_ms: int
     filter: Filter
     commit_offset: int
-    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., queue: _Optional[int] = ..., offset: _Optional[int] = ..., max_messages: _Optional[int] = ..., max_bytes: _Optional[int] = ..., wait_ms: _Optional[int] = ..., filter: _Optional[_Union[Filter, _Mapping]] = ..., commit_offset: _Optional[int] = ...) -> None: ...
+    format: Format
+    without_body: bool
+    end_offset: int
+    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., queue: _Optional[int] = ..., offset: _Optional[int] = ..., max_messages: _Optional[int] = ..., max_bytes: _Optional[int] = ..., wait_ms: _Optional[int] = ..., filter: _Optional[_Union[Filter, _Mapping]] = ..., commit_offset: _Optional[int] = ..., format: _Optional[_Union[Format, str]] = ..., without_body: bool = ..., end_offset: _Optional[int] = ...) -> None: ...
 
 class PullResponse(_message.Message):
-    __slots__ = ("status", "deliveries", "next_offset", "min_offset", "max_offset")
+    __slots__ = ("status", "deliveries", "next_offset", "min_offset", "max_offset", "columns")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     DELIVERIES_FIELD_NUMBER: _ClassVar[int]
     NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
     MIN_OFFSET_FIELD_NUMBER: _ClassVar[int]
     MAX_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
     status: PullStatus
     deliveries: _containers.RepeatedCompositeFieldContainer[Delivery]
     next_offset: int
     min_offset: int
     max_offset: int
-    def __init__(self, status: _Optional[_Union[PullStatus, str]] = ..., deliveries: _Optional[_Iterable[_Union[Delivery, _Mapping]]] = ..., next_offset: _Optional[int] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ...) -> None: ...
+    columns: Columns
+    def __init__(self, status: _Optional[_Union[PullStatus, str]] = ..., deliveries: _Optional[_Iterable[_Union[Delivery, _Mapping]]] = ..., next_offset: _Optional[int] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., columns: _Optional[_Union[Columns, _Mapping]] = ...) -> None: ...
 
 class UpdateOffsetsRequest(_message.Message):
     __slots__ = ("topic", "group", "offsets")

@@ -53,10 +53,12 @@ class AsyncOwners:
         max_messages: int = 1000,
         max_bytes: int = 0,
         lease: float = 60.0,
+        *,
+        body: bool = True,
     ) -> SealedBatch:
         """The messages of a token, as columns: sealed at its first pop, the same at every later one until acked.
 
-        Read chunk 0, 1, 2 … until `end`. `max_bytes`: 0 = 3 MiB, ≤ 16 MiB.
+        Read chunk 0, 1, 2 … until `end`. `max_bytes`: 0 = 3 MiB, ≤ 16 MiB. `body` False: the broker sends no bodies.
         Raises Fenced, EpochAlreadyAcked, OwnerNotFound, TopicNotFound, GroupNotFound.
         """
         call = _owner_calls.pop_sealed(
@@ -67,6 +69,7 @@ class AsyncOwners:
             max_bytes=max_bytes,
             lease=lease,
             client_id=self.client_id,
+            body=body,
         )
         return await self._wire.run(call)
 

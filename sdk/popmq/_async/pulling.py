@@ -17,7 +17,7 @@ from popmq._pull_options import PullOptions, check_strategy
 from popmq.duration import Duration, seconds_of, seconds_or_none
 from popmq.message import Delivery
 from popmq.process_queue import FlowControl
-from popmq.pull import Pulled, QueueLocks, Strategy
+from popmq.pull import Pulled, PulledColumns, QueueLocks, Strategy
 from popmq.topic import Start
 
 if TYPE_CHECKING:
@@ -65,6 +65,37 @@ class AsyncPulling:
             max_bytes=max_bytes,
             filter=filter_row(tag, sql),
             commit_offset=commit_offset,
+        )
+        return await self._wire.run(call)
+
+    async def pull_columns(
+        self,
+        topic: str,
+        queue: int,
+        offset: int,
+        end: int = 0,
+        max_messages: int = 1000,
+        *,
+        max_bytes: int = 0,
+        tag: str | None = None,
+        sql: str | None = None,
+        body: bool = True,
+    ) -> PulledColumns:
+        """Reads a queue from an offset on, as columns and without a group: the broker stores nothing about it.
+
+        No message at or behind `end` is read (0: no bound); the range is read when `next_offset` has reached it. `body`
+        False: the broker sends no bodies. `max_bytes`: 0 = 3 MiB, ≤ 16 MiB.
+        Raises TopicNotFound, InvalidFilter, InvalidField.
+        """
+        call = _pull_calls.pull_columns(
+            topic,
+            queue,
+            offset,
+            end,
+            max_messages=max_messages,
+            max_bytes=max_bytes,
+            filter=filter_row(tag, sql),
+            body=body,
         )
         return await self._wire.run(call)
 

@@ -14,7 +14,8 @@ class Pull(NamedTuple):
     """→ Pulled. Reads one queue from `offset` on; no lease.
 
     `group` "": a reader without a group. `filter`: (kind, text), None = the group's own. `commit_offset`: committed in
-    the queue before the read. `filter_wins`: the filter replaces the group's instead of being refused.
+    the queue before the read. `filter_wins`: the filter replaces the group's instead of being refused. `end_offset`:
+    no message from there on; 0 = no bound.
     """
 
     topic: str
@@ -26,6 +27,7 @@ class Pull(NamedTuple):
     filter: tuple[str, str] | None = None
     commit_offset: int | None = None
     filter_wins: bool = False
+    end_offset: int = 0
 
 
 class Pulled(NamedTuple):

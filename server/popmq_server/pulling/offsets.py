@@ -143,7 +143,7 @@ def query(tx: Tx, command: QueryOffsets) -> list[OffsetsOfQueue]:
         numbers = (
             least_committed(tx, topic, queue),
             read_ms(tx, where, queue),
-            backlog.bytes_of(tx.state, topic, most - max(committed, least)) if committed >= 0 else 0,
+            backlog.bytes_of(tx.state, topic, most - max(committed, least)) if committed >= 0 or group is None else 0,
         )
         found.append(OffsetsOfQueue(queue, least, most, committed, since, *numbers))
     return found

@@ -118,6 +118,7 @@ class Reading:
         self.log = Log(tx.kv)
         self.rows: list[Row] = []
         self.least, self.most = offsets.ends(tx, topic, command.queue)
+        self.end = min(self.most, command.end_offset or self.most)
         self.units_left, self.rejections_left, self.skips_left = SCAN_UNITS_MAX, REJECTIONS_MAX, SKIPS_MAX
         self.rejected = self.removed = 0
         self.full = False
@@ -175,13 +176,13 @@ class Reading:
     def _read(self) -> None:
         """Reads until the answer is full, the queue ends, or a limit is used up; skips a hole only at the start."""
         span, where = 0, (self.topic.topic_id, self.queue)
-        while self.offset < self.most and self.units_left > 0 and not self._ended():
+        while self.offset < self.end and self.units_left > 0 and not self._ended():
             room = self.messages_max - len(self.rows)
-            span = min(max(2 * span, room), self.most - self.offset, self.units_left)
-            units, behind = self._candidates(span if not self.wanted.everything else room)
+            span = min(max(2 * span, room), self.end - self.offset, self.units_left)
+            units, behind = self._candidates(span if not self.wanted.everything else min(room, self.end - self.offset))
             if behind == self.offset:
                 if not (self.rows or self.rejected or self.removed):
-                    self.offset = over_hole(self.tx.kv, *where, self.offset, self.most)
+                    self.offset = over_hole(self.tx.kv, *where, self.offset, self.end)
                 return
             self._take(units, behind)
 
@@ -300,6 +301,7 @@ def _read_entries(tx: Tx, where: GroupTopic, wanted: Filter, command: Pull) -> t
         rseq = U64.unpack(key[8:])[0]
         position, size, attempts, queue, offset, *_ = RQ_VALUE.unpack_from(value)
         full = len(rows) == command.max_messages or (rows and size > bytes_left)
+        full = full or 0 < command.end_offset <= rseq
         if full or seen >= REJECTIONS_MAX + command.max_messages:
             return rows, at, True
         at = rseq + 1

@@ -70,7 +70,7 @@ class NativeService:
             answer = await self._engine.pop(command, request.wait_ms)
         self.served("Pop", command.group, command.topic)
         self.moved("Pop", command.group, command.topic, len(answer.rows), bytes_of(answer.rows))
-        return responses.popped(answer, request.format == pb.FORMAT_COLUMNS)
+        return responses.popped(answer, request)
 
     async def Ack(self, raw: bytes) -> Message:
         """Finishes deliveries; an empty list of results means that all succeeded."""

@@ -60,7 +60,7 @@ class PullingService:
         self._metrics.pulls.labels(answer.status, command.group, topic).inc()
         self._native.moved("Pull", command.group, topic, len(answer.rows), bytes_of(answer.rows))
         self._native.moved("UpdateOffsets", command.group, topic, answer.acked)
-        return responses.pulled(answer)
+        return responses.pulled(answer, request)
 
     async def UpdateOffsets(self, raw: bytes) -> Message:
         """Moves committed offsets. Many entries of a retry topic take several commands; the answer follows the last."""
@@ -184,6 +184,8 @@ def _pull(request: pb.PullRequest) -> Pull:
     commit_offset = None
     if request.HasField("commit_offset"):
         commit_offset = check_range(request.commit_offset, "commit_offset", 0, INT64_MAX)
+    requests.check_format(request)
+    _check_end(request)
     return Pull(
         requests.browsed_name(request.topic),
         requests.group_name(request.group) if request.group else "",
@@ -193,7 +195,16 @@ def _pull(request: pb.PullRequest) -> Pull:
         check_range(request.max_bytes, "max_bytes", 1, requests.POP_BYTES_MAX, requests.POP_BYTES),
         requests.wanted(request),
         commit_offset,
+        end_offset=request.end_offset,
     )
+
+
+def _check_end(request: pb.PullRequest) -> None:
+    """A bounded read ends at its bound, and has nothing to wait for."""
+    if request.end_offset and request.end_offset <= request.offset:
+        raise invalid("end_offset is not behind offset", field="end_offset")
+    if request.end_offset and request.wait_ms:
+        raise invalid("a read with an end does not wait", field="wait_ms", action="leave wait_ms or end_offset unset")
 
 
 def _offsets(offsets: Mapping[int, int]) -> dict[int, int]:

@@ -350,10 +350,17 @@ def _check_origin(message: pb.Message) -> None:
         raise invalid("born_ms is negative", field="born_ms")
 
 
-def pop(request: pb.PopRequest) -> Pop:
-    """Zeros become defaults; any other value out of range is refused, never clamped."""
+def check_format(request: pb.PopRequest | pb.PullRequest) -> None:
+    """Refuses an unknown format, and rows without the body: a message without one is no message."""
     if request.format not in (pb.FORMAT_ROWS, pb.FORMAT_COLUMNS):
         raise invalid(f"there is no format {request.format}", field="format")
+    if request.without_body and request.format != pb.FORMAT_COLUMNS:
+        raise invalid("only columns come without the body", field="without_body", action="ask for FORMAT_COLUMNS")
+
+
+def pop(request: pb.PopRequest) -> Pop:
+    """Zeros become defaults; any other value out of range is refused, never clamped."""
+    check_format(request)
     token = _token(request.token) if request.HasField("token") else None
     if token is not None and request.attempt_id:
         raise invalid("a token is an attempt id already", field="attempt_id", action="set one of them")

@@ -1,11 +1,11 @@
 """Answers of the engine → responses of popmq.v1."""
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.api.native.status import error_info
-from popmq_server.commands import Place, Popped, Position, Pulled, Send, Sent
+from popmq_server.commands import Place, Popped, Position, Pulled, ReadRow, Send, Sent
 from popmq_server.commands.numbers import GroupNumbers
 from popmq_server.errors import Refused
 from popmq_server.model.message import make_handles, varint
@@ -61,7 +61,7 @@ def place(found: Place, message_id: str) -> pb.SendResult:
     )
 
 
-def popped(answer: Popped, columns: bool) -> bytes:
+def popped(answer: Popped, request: pb.PopRequest) -> bytes:
     """A PopResponse, joined from stored bytes: messages are decoded for columns only.
 
     Protobuf parsers merge the fields of a message wherever they stand, so the other fields are simply appended.
@@ -72,8 +72,9 @@ def popped(answer: Popped, columns: bool) -> bytes:
     if answer.sealed is not None:
         count, end, stolen, lost = answer.sealed
         rest.sealed.CopyFrom(pb.Sealed(count=count, end=end, torn_stolen=stolen, torn_lost=lost))
-    if columns:
-        rest.columns.CopyFrom(_columns(answer))
+    if request.format == pb.FORMAT_COLUMNS:
+        rows = [row[:5] for row in answer.rows]
+        rest.columns.CopyFrom(_columns(rows, [] if answer.sealed else _handles(answer), request.without_body))
         return rest.SerializeToString()
     return b"".join(_rows(answer)) + rest.SerializeToString()
 
@@ -94,7 +95,7 @@ def _rows(answer: Popped) -> list[bytes]:
     return parts
 
 
-def pulled(answer: Pulled) -> bytes:
+def pulled(answer: Pulled, request: pb.PullRequest) -> bytes:
     """A PullResponse, joined like a PopResponse: 1 status · 2 deliveries, which have no handle."""
     rest = pb.PullResponse(
         status=answer.status,
@@ -102,6 +103,9 @@ def pulled(answer: Pulled) -> bytes:
         min_offset=answer.min_offset,
         max_offset=answer.max_offset,
     )
+    if request.format == pb.FORMAT_COLUMNS:
+        rest.columns.CopyFrom(_columns(answer.rows, [], request.without_body))
+        return rest.SerializeToString()
     return b"".join(deliveries(b"\x12", answer.rows)) + rest.SerializeToString()
 
 
@@ -125,13 +129,13 @@ def _stored(stored_ms: int) -> bytes:
     return b"\x30" + varint(stored_ms)
 
 
-def _columns(answer: Popped) -> pb.Columns:
+def _columns(rows: Sequence[ReadRow], handles: list[str], without_body: bool) -> pb.Columns:
     """The same rows by column. This is the only answer for which the broker decodes messages."""
-    data, stored_ms, queue, offset, attempt, _ = zip(*answer.rows, strict=True) if answer.rows else ((),) * 6
+    data, stored_ms, queue, offset, attempt = zip(*rows, strict=True) if rows else ((),) * 5
     messages = list(map(pb.Message.FromString, data))
     return pb.Columns(
         message_id=[message.message_id for message in messages],
-        body=[message.body for message in messages],
+        body=[] if without_body else [message.body for message in messages],
         tag=[message.tag for message in messages],
         key=[message.keys[0] if len(message.keys) else "" for message in messages],
         queue=queue,
@@ -139,7 +143,7 @@ def _columns(answer: Popped) -> pb.Columns:
         born_ms=[message.born_ms for message in messages],
         stored_ms=stored_ms,
         attempt=attempt,
-        handle=[] if answer.sealed else _handles(answer),
+        handle=handles,
         properties=[pb.Properties(entries=message.properties) for message in messages],
     )
 

@@ -1,0 +1,22 @@
+"""Messages as columns, read from an answer."""
+
+from popmq.owner import Columns
+from popmq_proto.v1 import popmq_pb2 as pb
+
+
+def read_columns(rows: pb.Columns) -> Columns:
+    """Lists of one length; `body` is empty when bodies were not asked for."""
+    # Slices copy a repeated field into a list at C speed; messages mostly have no properties, and {} costs nothing.
+    none: dict[str, str] = {}
+    return Columns(
+        rows.message_id[:],
+        rows.body[:],
+        rows.tag[:],
+        rows.key[:],
+        rows.queue[:],
+        rows.offset[:],
+        rows.born_ms[:],
+        rows.stored_ms[:],
+        rows.attempt[:],
+        [dict(row.entries) if row.entries else none for row in rows.properties],
+    )
