@@ -10,7 +10,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server import commands as ask
@@ -20,7 +20,9 @@ from popmq_server.commands.numbers import GroupNumbers, Page
 from popmq_server.commands.queries import A, Query
 from popmq_server.errors import Refused
 from popmq_server.fsck.check import check, differences
-from popmq_server.model.message import Handle, Outgoing, tag_hash
+from popmq_server.model.handles import Handle, read_handle
+from popmq_server.model.leased import Leased
+from popmq_server.model.message import Outgoing, tag_hash
 from popmq_server.model.records import Group, Topic
 from popmq_server.state.state import State
 from popmq_server.state.tx import Tx
@@ -62,12 +64,16 @@ def parsed(data: bytes) -> pb.Message:
     return pb.Message.FromString(data)
 
 
-def deliveries(popped: ask.Popped) -> list[Delivery]:
-    """The rows with their handles, as a client gets them."""
+def deliveries(popped: Leased | ask.Popped) -> list[Delivery]:
+    """The rows with their handles: those of the core, or of a broker."""
     found = []
-    for data, stored_ms, queue, offset, attempt, member in popped.rows:
+    for row in popped.rows:
+        data, stored_ms, queue, offset, attempt, named = row
         read = parsed(data)
-        handle = Handle(popped.ck_id, member, popped.nonce)
+        if isinstance(popped, Leased):
+            handle = Handle(popped.ck_id, cast(int, named), popped.nonce)
+        else:
+            handle = read_handle(cast(bytes, named).decode())
         found.append(Delivery(read.body.decode(), read.message_id, queue, offset, attempt, stored_ms, handle))
     return found
 
@@ -223,7 +229,7 @@ class Rig:
     def send(self, *texts: str, topic: str = "t", producer: str = "", number: int = 0) -> ask.Sent:
         return self.do(sending(*texts, topic=topic, producer=producer, number=number))  # type: ignore[no-any-return]
 
-    def popped(self, topic: str = "t", group: str = "g", **asked: Any) -> ask.Popped:
+    def popped(self, topic: str = "t", group: str = "g", **asked: Any) -> Leased:
         return self.do(ask.Pop(topic, group, **asked))  # type: ignore[no-any-return]
 
     def pop(self, messages: int = 32, topic: str = "t", group: str = "g", **asked: Any) -> list[Delivery]:
@@ -251,7 +257,7 @@ class Rig:
         generation: int = self.do(ask.AttachOwner(group, owner, lease_ms, **more))[0]
         return generation
 
-    def seal(self, epoch: int, part: int = 0, chunk: int = 0, **asked: Any) -> ask.Popped:
+    def seal(self, epoch: int, part: int = 0, chunk: int = 0, **asked: Any) -> Leased:
         """A Pop with a token of owner o, generation 1 unless said otherwise."""
         return self.do(sealing(epoch, part, chunk, **asked))  # type: ignore[no-any-return]
 

@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from popmq_server import commands as ask
 from popmq_server.errors import Refused, invalid
 from popmq_server.model.handles import (
+    Handle,
     RecallHandle,
     TransactionId,
-    read_recall,
-    read_transaction,
     recall_text,
     transaction_text,
 )
-from popmq_server.model.message import Handle
 from tests.engine.rig import MINUTE, SECOND, parsed
 from tests.engine.search import model_facts as facts
 from tests.engine.search.model_facts import Answer, Bounds, Row, Told, Where, must
@@ -226,13 +224,11 @@ class RecallStep(NamedTuple):
 
     def command(self, machine: Broker) -> ask.Recall:
         topic, text = self.known(machine)
-        handle = read_recall(text)
-        assert handle is not None
-        return ask.Recall(topic, handle)
+        return ask.Recall(topic, text)
 
     def judge(self, machine: Broker, command: ask.Recall, result: Any) -> None:
         answer = result.code if isinstance(result, Refused) else result
-        machine.model.recall(command.topic, recall_text(command.handle), answer)
+        machine.model.recall(command.topic, command.handle, answer)
 
 
 class EndStep(NamedTuple):
@@ -243,10 +239,10 @@ class EndStep(NamedTuple):
     def command(self, machine: Broker) -> ask.EndTransaction:
         known = machine.transactions or [NO_TRANSACTION]
         texts = [(known[-1 - place % len(known)], commit) for place, commit in self.ends]
-        return ask.EndTransaction(tuple(ask.End(read_transaction(text), commit) for text, commit in texts))  # type: ignore[arg-type]
+        return ask.EndTransaction(tuple(ask.End(text, commit) for text, commit in texts))
 
     def judge(self, machine: Broker, command: ask.EndTransaction, result: Any) -> None:
-        ends = [(transaction_text(end.transaction), end.commit) for end in command.ends if not isinstance(end, Refused)]
+        ends = [(end.transaction, end.commit) for end in command.ends if not isinstance(end, Refused)]
         answers = [one.code if isinstance(one, Refused) else (one.message_id, Where(*one.place)) for one in result]
         topics = {name: half.topic for name, half in machine.model.halves.items()}
         machine.model.end(ends, answers)
@@ -263,11 +259,11 @@ class CountStep(NamedTuple):
     def command(self, machine: Broker) -> ask.CountChecks:
         known = machine.checks or [(NO_TRANSACTION, 1)]
         chosen = [known[-1 - place % len(known)] for place in self.places]
-        return ask.CountChecks(tuple((read_transaction(text), number) for text, number in chosen))  # type: ignore[misc]
+        return ask.CountChecks(tuple(chosen))
 
     def judge(self, machine: Broker, command: ask.CountChecks, result: Any) -> None:
         must(result is None, "count checks", result)
-        machine.model.count_checks([(transaction_text(one), number) for one, number in command.checks])
+        machine.model.count_checks(list(command.checks))
 
 
 class ListenStep(NamedTuple):

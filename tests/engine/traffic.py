@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from popmq_server import commands as ask
-from popmq_server.model.message import Handle
+from popmq_server.model.handles import Handle
+from popmq_server.model.leased import Leased
 from popmq_server.topics.catalog import KEEP_MS_MAX
 from tests.engine.rig import HOUR, MINUTE, SECOND, sealing, sending
 
@@ -35,7 +36,7 @@ class Traffic:
 
     def learn(self, commands: list[Any], results: list[Any]) -> None:
         for command, result in zip(commands, results, strict=True):
-            if isinstance(result, ask.Popped):
+            if isinstance(result, Leased):
                 self.given += [(command.group, Handle(result.ck_id, row[5], result.nonce)) for row in result.rows]
         del self.given[:-50]
 

@@ -9,7 +9,6 @@ from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server import commands as ask
 from popmq_server.clock import FakeClock
 from popmq_server.commands import Place, queries
-from popmq_server.model.handles import RecallHandle, TransactionId, read_recall, read_transaction
 from popmq_server.model.message import Extra, Outgoing
 from popmq_server.sending.transaction import FIRST_CHECK_MS
 from popmq_server.state.jobs import Timed
@@ -47,10 +46,9 @@ def send(rig: Rig, *messages: Outgoing, topic: str = "t", **more: Any) -> list[P
     return list(sent.places or (Place(sent.queue, sent.first + step) for step in range(len(messages))))  # type: ignore[arg-type]
 
 
-def handle_of(place: Place) -> RecallHandle:
-    handle = read_recall(place.recall_handle)
-    assert handle is not None
-    return handle
+def handle_of(place: Place) -> str:
+    assert place.recall_handle
+    return place.recall_handle
 
 
 def recall(rig: Rig, place: Place, topic: str = "t") -> str:
@@ -59,10 +57,9 @@ def recall(rig: Rig, place: Place, topic: str = "t") -> str:
     return message_id
 
 
-def transaction_of(place: Place) -> TransactionId:
-    transaction = read_transaction(place.transaction_id)
-    assert transaction is not None
-    return transaction
+def transaction_of(place: Place) -> str:
+    assert place.transaction_id
+    return place.transaction_id
 
 
 def ending(places: Iterable[Place], commit: bool) -> ask.EndTransaction:

@@ -295,7 +295,7 @@ class Recorder:
 
     def __init__(self) -> None:
         self.stream = Stream("c", frozenset((DEALS,)), 0)
-        self.ended: list[TransactionId] = []
+        self.ended: list[str] = []
 
     async def join(self, client: str, topics: tuple[str, ...]) -> Stream:
         return self.stream
@@ -313,12 +313,12 @@ class Recorder:
 
 @pytest.mark.parametrize("last", ["closed", "refused"])
 async def test_answers_that_come_together_with_the_end_of_the_stream_are_done(last: str) -> None:
-    ids = [TransactionId(1, number, 7) for number in range(5)]
+    ids = [f"transaction {number}" for number in range(5)]
 
     async def said() -> AsyncIterator[bytes]:
         yield hello(DEALS).SerializeToString()
         for name in ids:
-            answer = pb.TransactionChecked(transaction_id=transaction_text(name), resolution=pb.COMMIT)
+            answer = pb.TransactionChecked(transaction_id=name, resolution=pb.COMMIT)
             yield pb.SessionRequest(checked=answer).SerializeToString()
         if last == "refused":
             yield b"\xff"

@@ -13,7 +13,7 @@ from popmq_server.api.rocketmq import remembered
 from popmq_server.clock import FakeClock
 from popmq_server.embedded import EmbeddedBroker
 from popmq_server.fsck.check import check_folder
-from popmq_server.model.message import make_handle
+from popmq_server.model.handles import make_handle
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs
 from tests.wire.v2 import V2, message, resource
 

@@ -12,7 +12,7 @@ from popmq_server.api.rocketmq import acking, messages, sending
 from popmq_server.api.rocketmq.call import Call
 from popmq_server.api.rocketmq.status import OK
 from popmq_server.errors import BrokerError
-from popmq_server.model.message import Outgoing
+from popmq_server.model.message import Outgoing, length_prefixed
 from tests.engine.work import calls
 
 CALL = Call("c", "GO", "", lambda: None)
@@ -94,10 +94,11 @@ def test_a_plain_message_is_delivered_with_the_bytes_of_the_long_way(seed: int) 
         if not isinstance(sent, bytes):
             continue
         where = chance.choice([0, 3, 200]), chance.choice([0, 5, 300, 1 << 40]), chance.choice([1, 2, 200])
-        row = (sent, chance.choice([1, 1_700_000_000_000, 1_700_000_000_123]), *where, 7)
+        handle = b"h" * chance.choice([1, 28, 150])
+        row = (sent, chance.choice([1, 1_700_000_000_000, 1_700_000_000_123]), *where, handle)
         kind = chance.choice(["NORMAL", "DELAY", "PRIORITY"])
-        got = messages.response(row, b"h" * 28, topic.SerializeToString(), kind)
-        message = messages.delivered(messages.Row(*row[:5], "h" * 28), topic, kind)
+        got = messages.response(row, length_prefixed([handle])[0], topic.SerializeToString(), kind)
+        message = messages.delivered(messages.Row(*row[:5], handle.decode()), topic, kind)
         if got is not None:
             assert got == rpc.ReceiveMessageResponse(message=message).SerializeToString()
             short += 1
@@ -105,12 +106,13 @@ def test_a_plain_message_is_delivered_with_the_bytes_of_the_long_way(seed: int) 
 
 @pytest.mark.parametrize("message_id", ["", "m", "é" * 100])
 def test_the_answer_to_an_ack_is_what_generated_code_would_encode(message_id: str) -> None:
-    entries = [rpc.AckMessageEntry(message_id=message_id, receipt_handle=f"{number:028}") for number in range(3)]
+    entries = [rpc.AckMessageEntry(message_id=message_id, receipt_handle="h" * size) for size in (28, 28, 150)]
     results = [
         rpc.AckMessageResultEntry(message_id=message_id, receipt_handle=entry.receipt_handle, status=OK)
         for entry in entries
     ]
-    assert acking._acked(entries) == rpc.AckMessageResponse(status=OK, entries=results).SerializeToString()
+    texts = [entry.receipt_handle for entry in entries]
+    assert acking._acked(entries, texts) == rpc.AckMessageResponse(status=OK, entries=results).SerializeToString()
 
 
 def test_a_message_of_a_batch_is_within_its_budget_of_calls() -> None:

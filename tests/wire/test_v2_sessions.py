@@ -14,7 +14,6 @@ from popmq_server.api.rocketmq.clients import Client, Clients, Outlet
 from popmq_server.clock import FakeClock
 from popmq_server.commands import Check
 from popmq_server.engine.producers import Stream
-from popmq_server.model.handles import TransactionId
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs
 from tests.wire.v2 import CLIENT, V2, Telemetry, message, resource
 
@@ -193,7 +192,7 @@ class Asking:
     def __init__(self) -> None:
         self.left: list[Stream] = []
         self.counted: list[Check] = []
-        self._checks = [Check(TransactionId(1, 2, 3), TOPIC, 1, native.Message(body=b"half").SerializeToString())]
+        self._checks = [Check("t" * 32, TOPIC, 1, native.Message(body=b"half").SerializeToString())]
 
     async def join(self, client: str, topics: tuple[str, ...]) -> Stream:
         return Stream(client, frozenset(topics), 0)

@@ -11,7 +11,7 @@ Handles, recall handles and transaction ids cannot be guessed, so each proves th
 command that is missing in the tables is refused. The broker's own work does not pass through Guarded.
 """
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any, cast
 
 from popmq_server import commands
@@ -205,7 +205,6 @@ class Guarded:
     def __init__(self, engine: Engine, keys: Keys) -> None:
         self._engine = engine
         self._keys = keys
-        self._topics: dict[int, str] = {}  # names by id, never removed: ids are not reused
 
     def _caller(self) -> Key:
         """The caller's key, if the key file still contains it."""
@@ -242,13 +241,15 @@ class Guarded:
         return cast(A, [row for row in rows if all(map(key.may, visible(row)))])
 
     async def _allow_ends(self, command: EndTransaction) -> None:
-        """Checks the topic of each transaction. The engine refuses one whose topic is deleted."""
-        topic_ids = {end.transaction.topic_id for end in command.ends if not isinstance(end, Refused)}
-        if not topic_ids <= self._topics.keys():
-            rows = await self._engine.ask(queries.Topics())
-            self._topics |= {row.topic.topic_id: row.topic.name for row in rows}
-        for topic_id in topic_ids & self._topics.keys():
-            self._allow(_send(self._topics[topic_id], or_admin=True))
+        """Checks the topic of each transaction. The engine refuses ids that it did not make or whose topic is gone."""
+        transactions = [end.transaction for end in command.ends if not isinstance(end, Refused)]
+        for topic in await self._engine.topics_of(transactions):
+            self._allow(_send(topic, or_admin=True))
+
+    async def topics_of(self, transactions: Sequence[str]) -> frozenset[str]:
+        """Needs admin: it tells the topic of a transaction."""
+        self._allow(ADMIN)
+        return await self._engine.topics_of(transactions)
 
     async def pop(self, command: Pop, wait_ms: int) -> Popped:
         """Needs receive. A key that is withdrawn while the Pop waits still gets its messages."""

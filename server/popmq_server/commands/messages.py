@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from popmq_server.errors import Refused
-from popmq_server.model.message import Handle, Outgoing
+from popmq_server.model.handles import Handle
+from popmq_server.model.message import Outgoing
 
 
 class Send(NamedTuple):
@@ -84,7 +85,8 @@ class Pop(NamedTuple):
     read alone where the group has a share number, except in FIFO topics. `max_bytes`: soft, one message is always
     allowed. `invisible_ms`: 0 = the group's own. `attempt_id`: with `client_id` identifies this try, so that a repeat
     gets the same messages. `filter`: the (kind, text) of an expression, None = the group's own. `lite`: these lite
-    topics of a LITE topic; if empty, those that the client has subscribed to (SyncLite).
+    topics of a LITE topic; if empty, those that the client has subscribed to (SyncLite). `handles`: False leaves those
+    of the rows empty, for a caller that uses none.
     """
 
     topic: str
@@ -102,12 +104,13 @@ class Pop(NamedTuple):
     give_back: bool = False
     lite: tuple[str, ...] | None = None
     of_queue: int = -1
+    handles: bool = True
 
 
 #: (message bytes, stored ms, queue, offset, attempt): plain tuples, since a Pop or Pull makes thousands of them.
 ReadRow = tuple[bytes, int, int, int, int]
-#: The same, and its member in the CheckPoint.
-PoppedRow = tuple[bytes, int, int, int, int, int]
+#: The same, and the handle that names this delivery in acks and changes: text of ASCII characters.
+PoppedRow = tuple[bytes, int, int, int, int, bytes]
 
 
 def bytes_of(rows: Sequence[tuple[Any, ...]]) -> int:
@@ -118,39 +121,17 @@ def bytes_of(rows: Sequence[tuple[Any, ...]]) -> int:
 class Popped(NamedTuple):
     """What a Pop leased; empty `rows` lease nothing.
 
-    `rows`: PoppedRow each; a handle consists of (ck_id, member, nonce).
-    `rest`: messages left in the visited queues. `replay`: the answer to a known attempt id or token.
-    `sealed`: with a token (messages sealed at first, end, stolen, lost). `again`: nothing was found yet, but the search
-    is not complete: ask again at once. `refusal`: why nothing was leased although there are messages, once the Pop
-    waits no longer. `token_ms`: when the topic's quota has its next token. `type`: the topic's. `parts`: for lite
-    topics, each with its own CheckPoint and rows; `rows` are then those of all parts. `named`: an empty answer of a Pop
-    that read certain queues, not all.
+    `rest`: messages left in the visited queues. `replay`: the answer to a known attempt id or token. `sealed`: with a
+    token (messages sealed at first, end, stolen, lost). `type`: the topic's.
     """
 
     rows: list[PoppedRow]
-    ck_id: int
-    nonce: int
     popped_ms: int
     due_ms: int
     rest: int
     replay: bool = False
     sealed: tuple[int, bool, int, int] | None = None
-    again: bool = False
-    refusal: Refused | None = None
-    token_ms: int = 0
     type: str = "NORMAL"
-    parts: tuple["Popped", ...] = ()
-    named: bool = False
-
-    @property
-    def leases(self) -> tuple["Popped", ...]:
-        """The parts of the answer, one for each CheckPoint; handles are made from these."""
-        return self.parts or (self,)
-
-    @property
-    def handles(self) -> list[Handle]:
-        """The handles of all rows, in their order."""
-        return [Handle(leased.ck_id, member, leased.nonce) for leased in self.leases for *_, member in leased.rows]
 
 
 class Acked(NamedTuple):
@@ -161,10 +142,13 @@ class Acked(NamedTuple):
 
 
 class Ack(NamedTuple):
-    """→ Acked. Finishes deliveries of `group`; an unreadable handle is replaced by its Refused."""
+    """→ Acked. Finishes deliveries of `group`.
+
+    `handles`: as Popped has them; the embedded engine's own commands have Handles.
+    """
 
     group: str
-    handles: tuple[Handle | Refused, ...]
+    handles: tuple[str, ...] | tuple[Handle | Refused, ...]
 
 
 class Change(NamedTuple):
@@ -172,9 +156,10 @@ class Change(NamedTuple):
 
     `kind`: extend (`delay_ms` is the new lease), release (`delay_ms` until it is visible; None: the group's backoff by
     attempts; 0: at once), reject. `uncounted`: the attempt does not count. `reason`: stored with the message.
+    `handle`: as in Ack.
     """
 
-    handle: Handle
+    handle: str | Handle
     kind: str
     delay_ms: int | None = 0
     uncounted: bool = False

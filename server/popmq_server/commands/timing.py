@@ -1,23 +1,25 @@
-"""Commands on delayed messages and transactions: see delay.py, end_transaction.py, check_back.py."""
+"""Commands on delayed messages and transactions: see delay.py, end_transaction.py, check_back.py.
+
+Recall handles and transaction ids are the texts that Send returned; the engine refuses those that it did not make.
+"""
 
 from typing import NamedTuple
 
 from popmq_server.commands.messages import Place
 from popmq_server.errors import Refused
-from popmq_server.model.handles import RecallHandle, TransactionId
 
 
 class Recall(NamedTuple):
     """→ the message id. Removes a delayed message before it is due: it will never be delivered."""
 
     topic: str
-    handle: RecallHandle
+    handle: str
 
 
 class End(NamedTuple):
     """One entry of EndTransaction: commit, or roll back if `commit` is false."""
 
-    transaction: TransactionId
+    transaction: str
     commit: bool
 
 
@@ -29,7 +31,7 @@ class Ended(NamedTuple):
 
 
 class EndTransaction(NamedTuple):
-    """→ list of Ended or Refused, one for each entry, in order; an unreadable id is replaced by its Refused."""
+    """→ list of Ended or Refused, one for each entry, in order; an invalid entry is replaced by its Refused."""
 
     ends: tuple[End | Refused, ...]
 
@@ -40,7 +42,7 @@ class Check(NamedTuple):
     `number`: the check's number, from 1. `data`: popmq.v1.Message. The writer returns checks in `Timed.checks`.
     """
 
-    transaction: TransactionId
+    transaction: str
     topic: str
     number: int
     data: bytes
@@ -49,7 +51,7 @@ class Check(NamedTuple):
 class CountChecks(NamedTuple):
     """→ None. Counts checks that were written to a live stream, as (transaction, number of the check)."""
 
-    checks: tuple[tuple[TransactionId, int], ...]
+    checks: tuple[tuple[str, int], ...]
 
 
 class Listen(NamedTuple):

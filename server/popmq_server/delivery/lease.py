@@ -14,13 +14,13 @@ Entries of one request that name the same part and make the same change are appl
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from popmq_server.commands import Ack, Acked, Change, ChangeInvisibleTime
 from popmq_server.delivery import deadletter, fifo, history, invalidated
 from popmq_server.errors import Refused, bad_handle, group_not_found, invalid, lapsed
 from popmq_server.model.checkpoint import BACKOFF, CheckPoint, members_of, take_chunks, take_runs
-from popmq_server.model.message import Handle
+from popmq_server.model.handles import Handle, each_handle, read_handle, read_handles
 from popmq_server.model.records import Group
 from popmq_server.state.space import MOVE, entries_bytes
 from popmq_server.state.tx import Tx
@@ -67,10 +67,11 @@ def ack(tx: Tx, command: Ack) -> Acked:
     group = tx.group(command.group)
     if group is None:
         raise group_not_found(command.group)
-    results: list[Refused | None] = [None] * len(command.handles)
-    done = _together(tx, group, command.handles)
+    handles = _read(command.handles)
+    results: list[Refused | None] = [None] * len(handles)
+    done = _together(tx, group, handles)
     if done is None:
-        results, done = _one_by_one(tx, group, command.handles)
+        results, done = _one_by_one(tx, group, handles)
     topics: dict[str, int] = {}
     for (ck_id, sub), bits in done.items():
         ck = tx.state.ck[ck_id]
@@ -78,6 +79,14 @@ def ack(tx: Tx, command: Ack) -> Acked:
         if topic := tx.state.topics.get(ck.topic_id):
             topics[topic.name] = topics.get(topic.name, 0) + bits.bit_count()
     return Acked(results, topics)
+
+
+def _read(handles: Sequence[str] | Sequence[Handle | Refused]) -> Sequence[Handle | Refused]:
+    """The handles of a request, decoded all at once if all are valid; those of the engine's own commands are."""
+    if not handles or not isinstance(handles[0], str):
+        return cast(Sequence[Handle | Refused], handles)
+    texts = cast(Sequence[str], handles)
+    return read_handles(texts) or each_handle(texts)
 
 
 def _together(tx: Tx, group: Group, handles: Sequence[Handle | Refused]) -> dict[tuple[int, int], int] | None:
@@ -156,7 +165,9 @@ def change(tx: Tx, command: ChangeInvisibleTime) -> list[tuple[int, bool] | Refu
         try:
             if isinstance(entry, Refused):
                 raise entry
-            found = find(tx, group, entry.handle, f"changes[{place}].handle")
+            field = f"changes[{place}].handle"
+            given = entry.handle
+            found = find(tx, group, given if isinstance(given, Handle) else read_handle(given, field), field)
             if found.ck.owner_id:
                 raise invalid(
                     "an owner holds this message",

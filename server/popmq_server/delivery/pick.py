@@ -13,11 +13,12 @@ found nothing runs again behind the other waiting commands (I.18).
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from popmq_server.commands import PoppedRow, Position
+from popmq_server.commands import Position
 from popmq_server.delivery import deadletter, invalidated
 from popmq_server.filters.filter import EVERYTHING, Filter
 from popmq_server.model.checkpoint import Run
 from popmq_server.model.ids import GroupTopic
+from popmq_server.model.leased import LeasedRow
 from popmq_server.model.records import RETRY_QUEUE, Group, Stat, Topic
 from popmq_server.state.turns import Turns
 from popmq_server.state.tx import Tx
@@ -80,7 +81,7 @@ class Pick:
         self.messages_max = messages_max
         self.bytes_left = bytes_max
         self.log = Log(tx.kv)
-        self.rows: list[PoppedRow] = []
+        self.rows: list[LeasedRow] = []
         self.runs: list[Run] = []
         self.chunks: list[tuple[int, int]] = []
         self.poff: dict[int, int] = {}

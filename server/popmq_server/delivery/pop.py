@@ -24,7 +24,7 @@ sets `again`: it runs again behind the other waiting commands.
 
 from collections.abc import Sequence
 
-from popmq_server.commands import Pop, Popped
+from popmq_server.commands import Pop
 from popmq_server.delivery import invalidated
 from popmq_server.delivery.fifo_pick import FifoPick
 from popmq_server.delivery.pick import Pick
@@ -32,6 +32,7 @@ from popmq_server.delivery.subscription import ALL_QUEUES, assigned, expect_mode
 from popmq_server.errors import Refused
 from popmq_server.model.checkpoint import FIFO, NORMAL, RETRY, CheckPoint, members_of
 from popmq_server.model.ids import GroupTopic
+from popmq_server.model.leased import Leased
 from popmq_server.model.records import RETRY_QUEUE, Topic
 from popmq_server.state import session_ids
 from popmq_server.state.lease_sums import attempt_key
@@ -46,7 +47,7 @@ IN_FLIGHT_RETRY_MS = 1000
 _NO_TURNS = Turns()
 
 
-def pop(tx: Tx, command: Pop) -> Popped:
+def pop(tx: Tx, command: Pop) -> Leased:
     """Leases deliverable messages; an empty answer leases nothing.
 
     No message moves before all are chosen: `Pick` only reads, `apply` moves positions, `lease` creates the CheckPoint.
@@ -80,7 +81,7 @@ def pop(tx: Tx, command: Pop) -> Popped:
         return _nothing(pick, queues, rest, token_ms)._replace(named=bool(named))
     if rest:
         tx.wake(group.group_id, topic.topic_id)
-    return Popped(
+    return Leased(
         rows=pick.rows,
         ck_id=ck.ck_id,
         nonce=ck.nonce,
@@ -92,14 +93,14 @@ def pop(tx: Tx, command: Pop) -> Popped:
     )
 
 
-def _nothing(pick: Pick, queues: range | tuple[int, ...], rest: int, token_ms: int) -> Popped:
+def _nothing(pick: Pick, queues: range | tuple[int, ...], rest: int, token_ms: int) -> Leased:
     """An empty answer: no messages, or the pick reached a bound, or a quota or limit allows no lease now."""
     refusal = None
     if rest and not pick.messages_max:
         refusal = quotas.no_token(pick.tx, pick.group, pick.topic)
     elif rest and not pick.unfinished:
         refusal = _all_leased(pick, queues)
-    return Popped(
+    return Leased(
         rows=[],
         ck_id=0,
         nonce=0,
@@ -212,7 +213,7 @@ def queues_of(topic: Topic, named: tuple[int, ...]) -> range | tuple[int, ...]:
     return named or range(topic.queues)
 
 
-def _replay(tx: Tx, ck: CheckPoint) -> Popped:
+def _replay(tx: Tx, ck: CheckPoint) -> Leased:
     """The answer to a repeated attempt id: the same messages without the done ones; attempts do not increase.
 
     It includes members whose lease was changed alone; the returned deadline is the earliest of all.
@@ -220,7 +221,7 @@ def _replay(tx: Tx, ck: CheckPoint) -> Popped:
     parts = [part for sub in range(ck.members + 1) if (part := tx.state.leases.get((ck.ck_id, sub)))]
     rows, _ = read_members(tx, ck, sum(part.undone for part in parts))
     due_ms = min(part.due_ms for part in parts)
-    return Popped(
+    return Leased(
         rows=rows,
         ck_id=ck.ck_id,
         nonce=ck.nonce,

@@ -11,7 +11,6 @@ import itertools
 from popmq_server.commands import (
     Available,
     Pop,
-    Popped,
     PopToken,
     Position,
 )
@@ -24,6 +23,7 @@ from popmq_server.delivery.subscription import ALL_QUEUES, bind, expect_mode, no
 from popmq_server.errors import Refused
 from popmq_server.filters.filter import Filter
 from popmq_server.model.ids import GroupTopic
+from popmq_server.model.leased import Leased
 from popmq_server.model.records import Group, Owner, Stat, Token, Topic
 from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import NEVER, RQ_KEY, STAT_KEY, U64, hash16
@@ -33,7 +33,7 @@ from popmq_server.topics import permission, quotas
 OWNED_MAX = 1_000_000
 
 
-def pop(tx: Tx, command: Pop, ask: PopToken) -> Popped:
+def pop(tx: Tx, command: Pop, ask: PopToken) -> Leased:
     """The set of a token: sealed now, or as it was sealed, without done, torn and unreadable members.
 
     Every accepted Pop of the current generation also renews the owner's lease.
@@ -63,11 +63,11 @@ def pop(tx: Tx, command: Pop, ask: PopToken) -> Popped:
     return _seal(tx, command, ask, group, topic, owner, key, wanted)
 
 
-def _replay(tx: Tx, owner: Owner, token: Token) -> Popped:
+def _replay(tx: Tx, owner: Owner, token: Token) -> Leased:
     """The undone members in the order of the first answer; attempts do not increase."""
     if not token.ck_id:
         sealed = (token.members, token.end, 0, token.members)  # `members` > 0: its topic was purged
-        return Popped(
+        return Leased(
             rows=[],
             ck_id=0,
             nonce=0,
@@ -82,7 +82,7 @@ def _replay(tx: Tx, owner: Owner, token: Token) -> Popped:
     if part.released:
         part = bind_again(tx, ck, part)
     rows, lost = read_members(tx, ck, part.undone)
-    return Popped(
+    return Leased(
         rows=rows,
         ck_id=ck.ck_id,
         nonce=ck.nonce,
@@ -103,7 +103,7 @@ def _seal(
     owner: Owner,
     key: tuple[int, int, bytes],
     wanted: Filter,
-) -> Popped:
+) -> Leased:
     """The first Pop of a token: binds the messages that it takes, perhaps none, before it is answered.
 
     It stores the token even when it took nothing. A sink may have recorded the epoch as done with an empty part; if a
@@ -137,7 +137,7 @@ def _seal(
         end=end,
     )
     tx.state.owner_tokens[owner.owner_id] = (*others, key)
-    return Popped(
+    return Leased(
         rows=pick.rows,
         ck_id=ck_id,
         nonce=nonce,

@@ -6,13 +6,12 @@ close   (the api has closed its port) → wake the parked → writer drains → 
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any, NamedTuple
 
 from popmq_server.clock import Clock
 from popmq_server.commands import (
     Available,
-    Change,
     ChangeInvisibleTime,
     Check,
     CloneOffsets,
@@ -41,10 +40,13 @@ from popmq_server.engine.backup import backup
 from popmq_server.engine.consumers import Consumers
 from popmq_server.engine.held_pulls import HeldPulls
 from popmq_server.engine.metrics import Metrics
+from popmq_server.engine.popped import give_back, waited, with_handles
 from popmq_server.engine.producers import Producers, Stream
 from popmq_server.engine.waiters import Key, Waiters
 from popmq_server.errors import Later, Refused
 from popmq_server.lite import lite_pop
+from popmq_server.model.handles import read_transaction
+from popmq_server.model.leased import Leased
 from popmq_server.model.records import Subscription
 from popmq_server.options import Options, Unnamed
 from popmq_server.storage.lmdb import Store
@@ -91,6 +93,7 @@ class Broker:
         self._listened: frozenset[str] | None = frozenset()
         self._writer = Writer(self._core, clock, self._deliver, self._failed)
         self._waiting_bytes = 0
+        self._topics: dict[int, str] = {}  # names by id, never removed: ids are not reused
         self.failed: asyncio.Future[BaseException] = self._loop.create_future()
         self._unsubscribe = clock.subscribe(self._clock_moved)
         self._writer.start()
@@ -190,7 +193,7 @@ class Broker:
         while True:
             seen = {here: here.generation(key) for here in (self.waiters, self.watchers, self.limited)}
             try:
-                popped: Popped = await self.execute(command)
+                popped: Leased = await self.execute(command)
             except (Refused, asyncio.CancelledError):
                 for here in seen:
                     here.hand_on(key)  # a refused or cancelled Pop must not swallow a wake
@@ -203,13 +206,13 @@ class Broker:
             if chained:
                 self.limited.wake_at(key, popped.token_ms)
             if popped.again or popped.rows or command.token is not None or popped.replay:
-                return popped
+                return with_handles(popped, command.handles)
             chained = popped.token_ms > popped.popped_ms
             if not (wait_ms and await self._park(key, lot, popped, seen, deadline_ms)):
-                return _waited(popped, self.clock.now_ms())
+                return waited(popped, self.clock.now_ms())
 
     async def _park(
-        self, key: Key, lot: Waiters, popped: Popped, seen: dict[Waiters, tuple[int, int]], deadline_ms: int
+        self, key: Key, lot: Waiters, popped: Leased, seen: dict[Waiters, tuple[int, int]], deadline_ms: int
     ) -> bool:
         """Waits for messages, or for the next quota token. True: look again.
 
@@ -229,7 +232,7 @@ class Broker:
         With a token, or with an attempt id unless `give_back` is set, it keeps the lease: the caller may retry the Pop
         and get the same messages.
         """
-        if not isinstance(result, Popped) or not result.rows or command.token is not None:
+        if not isinstance(result, Leased) or not result.rows or command.token is not None:
             return
         if command.give_back or not command.attempt_id:
             self._submit(give_back(command, result))
@@ -314,6 +317,13 @@ class Broker:
             raise
         return stream
 
+    async def topics_of(self, transactions: Sequence[str]) -> frozenset[str]:
+        """The topics of these transactions, from their ids."""
+        topic_ids = {known.topic_id for text in transactions if (known := read_transaction(text))}
+        if not topic_ids <= self._topics.keys():
+            self._topics |= {row.topic.topic_id: row.topic.name for row in await self.ask(queries.Topics())}
+        return frozenset(self._topics[topic_id] for topic_id in topic_ids & self._topics.keys())
+
     def leave(self, stream: Stream) -> None:
         """Unregisters a producer. Also correct for one that `join` failed to register."""
         self.producers.leave(stream)
@@ -380,18 +390,3 @@ def _numbers_of(committed: Committed) -> CommitNumbers:
     count = len(committed.results)
     late = timed.late_ms, timed.released_late_ms, len(timed.given_up)
     return CommitNumbers(committed.wrote, count, committed.seconds, *late, events)
-
-
-def _waited(popped: Popped, now_ms: int) -> Popped:
-    """The answer of a Pop whose wait is over: empty, or the refusal that explains why it got no message."""
-    if popped.refusal is None:
-        return popped
-    if popped.token_ms > popped.popped_ms:
-        popped.refusal.retry_after_ms = max(1, popped.token_ms - now_ms)
-    raise popped.refusal
-
-
-def give_back(command: Pop, popped: Popped) -> ChangeInvisibleTime:
-    """The command that undoes a Pop whose caller has left."""
-    changes = tuple(Change(handle, "release", 0, True, "the caller went away") for handle in popped.handles)
-    return ChangeInvisibleTime(command.group, changes)

@@ -4,7 +4,7 @@ A protocol turns requests into commands (commands/) and answers into responses; 
 (broker.py) runs commands on the local store.
 """
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any, Protocol
 
 from popmq_server.commands import (
@@ -78,6 +78,9 @@ class Engine(Commands, Protocol):
 
     async def join(self, client: str, topics: tuple[str, ...]) -> Stream:
         """Registers a live producer that answers checks for half messages of these topics, until `leave`."""
+
+    async def topics_of(self, transactions: Sequence[str]) -> frozenset[str]:
+        """The topics of these transactions, for a check of rights; of an id that this engine did not make, none."""
 
     def leave(self, stream: Stream) -> None:
         """Unregisters a producer."""

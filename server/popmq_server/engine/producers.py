@@ -33,7 +33,7 @@ class Stream:
         self.topics = topics
         self.since_ms = since_ms
         self.full = False
-        self._waiting: dict[int, Check] = {}  # by txn id, in order of arrival
+        self._waiting: dict[str, Check] = {}  # by transaction, in order of arrival
         self._bytes = 0
         self._something = asyncio.Event()
         self._ended = False
@@ -43,16 +43,16 @@ class Stream:
         """Queues a check, unless the stream is full or ended. A check that is queued already takes no second place."""
         if self.full or self._ended:
             return False
-        if check.transaction.txn_id not in self._waiting:
-            self._waiting[check.transaction.txn_id] = check
+        if check.transaction not in self._waiting:
+            self._waiting[check.transaction] = check
             self._bytes += len(check.data)
             self._something.set()
         self.full = len(self._waiting) >= CHECKS_QUEUED_MAX or self._bytes >= CHECKS_QUEUED_BYTES_MAX
         return True
 
-    def withdraw(self, txn_id: int) -> None:
+    def withdraw(self, transaction: str) -> None:
         """Removes a check that moved to another stream."""
-        if (check := self._waiting.pop(txn_id, None)) is not None:
+        if (check := self._waiting.pop(transaction, None)) is not None:
             self._freed(check)
 
     def _freed(self, check: Check) -> None:
@@ -90,10 +90,10 @@ class Producers:
         self._changed = changed
         self._streams: list[Stream] = []
         self._by_topic: dict[str, deque[Stream]] = {}
-        #: By txn id: the stream in which a check is queued; a check that the writer repeats moves to another stream.
-        self._waits: dict[int, Stream] = {}
-        #: By txn id: the number of a check that is not counted yet, and the stream that is writing it (None: written).
-        self._uncounted: dict[int, tuple[int, Stream | None]] = {}
+        #: By transaction: the stream in which a check is queued; one that the writer repeats moves to another stream.
+        self._waits: dict[str, Stream] = {}
+        #: By transaction: the number of a check that is not counted yet, and who is writing it (None: it was written).
+        self._uncounted: dict[str, tuple[int, Stream | None]] = {}
         self._closed = False
 
     def join(self, stream: Stream) -> None:
@@ -110,10 +110,10 @@ class Producers:
         if stream not in self._streams:
             return
         self._streams.remove(stream)
-        for txn_id in [txn_id for txn_id, other in self._waits.items() if other is stream]:
-            del self._waits[txn_id]
-        for txn_id in [txn_id for txn_id, (_, writes) in self._uncounted.items() if writes is stream]:
-            del self._uncounted[txn_id]
+        for name in [name for name, other in self._waits.items() if other is stream]:
+            del self._waits[name]
+        for name in [name for name, (_, writes) in self._uncounted.items() if writes is stream]:
+            del self._uncounted[name]
         for name in stream.topics:
             self._by_topic[name].remove(stream)
             if not self._by_topic[name]:
@@ -123,24 +123,24 @@ class Producers:
     def hand(self, checks: list[Check]) -> None:
         """Offers each check to the streams of its topic, round-robin."""
         for check in checks:
-            if check.number <= self._uncounted.get(check.transaction.txn_id, (0, None))[0]:
+            if check.number <= self._uncounted.get(check.transaction, (0, None))[0]:
                 continue  # a check with this number is being written, or was
             streams = self._by_topic.get(check.topic, deque())
             for _ in range(len(streams)):
                 stream = streams[0]
                 streams.rotate(-1)
                 if stream.offer(check):
-                    self._move(check.transaction.txn_id, stream)
+                    self._move(check.transaction, stream)
                     break
         if any(stream.full for stream in self._streams):
             self._changed()
 
-    def _move(self, txn_id: int, stream: Stream) -> None:
-        before = self._waits.get(txn_id, stream)
-        self._waits[txn_id] = stream
+    def _move(self, transaction: str, stream: Stream) -> None:
+        before = self._waits.get(transaction, stream)
+        self._waits[transaction] = stream
         if before is not stream:
             full = before.full
-            before.withdraw(txn_id)
+            before.withdraw(transaction)
             if full and not before.full:
                 self._changed()
 
@@ -152,20 +152,20 @@ class Producers:
         full = stream.full
         check = await stream.next()
         if check is not None:
-            self._waits.pop(check.transaction.txn_id, None)
-            self._uncounted[check.transaction.txn_id] = check.number, stream
+            self._waits.pop(check.transaction, None)
+            self._uncounted[check.transaction] = check.number, stream
         if full and not stream.full:
             self._changed()
         return check
 
     def written(self, check: Check) -> None:
         """Marks a check as written; it will be counted whatever happens to its stream."""
-        self._uncounted[check.transaction.txn_id] = check.number, None
+        self._uncounted[check.transaction] = check.number, None
 
     def counted(self, check: Check) -> None:
         """Releases the check's number: the store has counted it, and the writer issues the next number from now on."""
-        if self._uncounted.get(check.transaction.txn_id, (0, None))[0] == check.number:
-            del self._uncounted[check.transaction.txn_id]
+        if self._uncounted.get(check.transaction, (0, None))[0] == check.number:
+            del self._uncounted[check.transaction]
 
     def listened(self) -> frozenset[str]:
         """The topics with at least one stream that accepts checks."""

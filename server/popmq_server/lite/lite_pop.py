@@ -9,13 +9,14 @@ nothing, since the lock covers the whole lite topic. A repeated attempt id gets 
 lite topics; lite topics that were empty are not part of the attempt.
 """
 
-from popmq_server.commands import Pop, Popped
+from popmq_server.commands import Pop
 from popmq_server.delivery import fifo, invalidated
 from popmq_server.delivery.fifo_pick import FifoPick
 from popmq_server.delivery.pop import lease, read_members
 from popmq_server.delivery.subscription import bind
 from popmq_server.errors import invalid
 from popmq_server.lite import lite_topics
+from popmq_server.model.leased import Leased
 from popmq_server.model.records import Group, Topic
 from popmq_server.state.lease_sums import attempt_key
 from popmq_server.state.lite_watch import Key, named, wake_key
@@ -61,7 +62,7 @@ def parked_at(command: Pop) -> str:
     return command.topic if command.lite is None else wake_key(command.topic, client_of(command))
 
 
-def pop(tx: Tx, command: Pop) -> Popped:
+def pop(tx: Tx, command: Pop) -> Leased:
     """Leases deliverable messages of the lite topics that the command names, or its client has subscribed to."""
     group, parent = lite_topics.resolve(tx, command.topic, command.group)
     permission.check_read(group, parent)
@@ -107,9 +108,9 @@ def _watch(tx: Tx, key: Key, names: tuple[str, ...]) -> None:
     watches.add(key, names)
 
 
-def _take(tx: Tx, group: Group, parent: Topic, key: Key, command: Pop, room: int) -> list[Popped]:
+def _take(tx: Tx, group: Group, parent: Topic, key: Key, command: Pop, room: int) -> list[Leased]:
     """Returns a part for each lite topic that gave messages, or in which the search was cut short."""
-    watches, parts, bytes_left = tx.state.watches, list[Popped](), command.max_bytes
+    watches, parts, bytes_left = tx.state.watches, list[Leased](), command.max_bytes
     line = list(watches.line(key))
     due_ms = tx.now_ms + (command.invisible_ms or group.invisible_ms)
     for place, name in enumerate(line):
@@ -128,12 +129,12 @@ def _take(tx: Tx, group: Group, parent: Topic, key: Key, command: Pop, room: int
     return parts
 
 
-def _leased(tx: Tx, pick: LitePick, due_ms: int, command: Pop) -> list[Popped]:
+def _leased(tx: Tx, pick: LitePick, due_ms: int, command: Pop) -> list[Leased]:
     """Leases the picked messages."""
     if pick.rows:
         ck = lease(tx, pick, due_ms, command.client_id, command.attempt_id, session=command.session)
         return [
-            Popped(
+            Leased(
                 rows=pick.rows,
                 ck_id=ck.ck_id,
                 nonce=ck.nonce,
@@ -143,17 +144,17 @@ def _leased(tx: Tx, pick: LitePick, due_ms: int, command: Pop) -> list[Popped]:
                 type=pick.topic.type,
             )
         ]
-    return [Popped(rows=[], ck_id=0, nonce=0, popped_ms=tx.now_ms, due_ms=0, rest=0, again=True)] if pick.cut else []
+    return [Leased(rows=[], ck_id=0, nonce=0, popped_ms=tx.now_ms, due_ms=0, rest=0, again=True)] if pick.cut else []
 
 
-def _joined(tx: Tx, parts: list[Popped], rest: int, replay: bool = False) -> Popped:
+def _joined(tx: Tx, parts: list[Leased], rest: int, replay: bool = False) -> Leased:
     """Joins the parts into one answer, with the earliest deadline; `rest` counts lite topics with messages."""
     leased = tuple(part for part in parts if part.rows)
     rows = [row for part in leased for row in part.rows]
     popped_ms = min((part.popped_ms for part in leased), default=tx.now_ms)
     due_ms = min((part.due_ms for part in leased), default=0)
     again = not rows and any(part.again for part in parts)
-    return Popped(
+    return Leased(
         rows=rows,
         ck_id=0,
         nonce=0,
@@ -167,7 +168,7 @@ def _joined(tx: Tx, parts: list[Popped], rest: int, replay: bool = False) -> Pop
     )
 
 
-def _replay(tx: Tx, command: Pop, ck_ids: tuple[int, ...]) -> list[Popped]:
+def _replay(tx: Tx, command: Pop, ck_ids: tuple[int, ...]) -> list[Leased]:
     """The undone messages of an attempt, without counting a new one."""
     found = []
     for ck_id in ck_ids:
@@ -181,7 +182,7 @@ def _replay(tx: Tx, command: Pop, ck_ids: tuple[int, ...]) -> list[Popped]:
         if rows:
             due_ms = min(part.due_ms for part in parts)
             found.append(
-                Popped(
+                Leased(
                     rows=rows,
                     ck_id=ck_id,
                     nonce=ck.nonce,

@@ -1,23 +1,17 @@
 """A message in the store: a few scalars and opaque bytes.
 
-    record in the log       crc32 [4] · version [1] · length [3] · T [4] · stored ms [8] · popmq.v1.Message as received
-                            the crc covers everything after itself
-    handle (28 characters)  base64 of: version [1] · ck_id [8] · member [2] · nonce [8] · check [2]
-
-A handle identifies one delivery: member `member` of CheckPoint `ck_id`. It contains no time, topic or offset, so it
-stays valid after renewals and restarts. The nonce makes it unguessable. The check distinguishes a damaged handle from
-one whose lease no longer exists.
+record in the log   crc32 [4] · version [1] · length [3] · T [4] · stored ms [8] · popmq.v1.Message as received
+                    the crc covers everything after itself
 """
 
-import binascii
 import functools
 import re
 import struct
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from popmq_server.errors import Refused, bad_handle, invalid
+from popmq_server.errors import Refused, invalid
 from popmq_server.storage.keys import hash8
 
 #: crc32, version and length, T, stored ms.
@@ -25,10 +19,6 @@ RECORD = struct.Struct(">IIIQ")
 #: Lengths of records are below this; the version is in the bits above.
 LENGTH_END = 1 << 24
 _RECORD_BODY = struct.Struct(">IIQ")
-_HANDLE, _HANDLE_WHOLE = struct.Struct(">BQHQ"), struct.Struct(">BQHQH")
-_HANDLE_HEAD, _HANDLE_TAIL = struct.Struct(">BQ"), struct.Struct(">HQ")
-_HANDLE_VERSION = 1
-_HANDLE_CHARACTERS = 28
 
 #: Limits of a message.
 BODY_BYTES_MAX = 4 << 20
@@ -130,14 +120,6 @@ def packed_message_id(raw: memoryview) -> str:
     return bytes(raw[start : start + id_length]).decode(errors="replace")
 
 
-class Handle(NamedTuple):
-    """The fields of a handle."""
-
-    ck_id: int
-    member: int
-    nonce: int
-
-
 def record(topic_id: int, stored_ms: int, data: bytes) -> tuple[bytes, bytes]:
     """The header of a record and its data: `b"".join` of both is the record.
 
@@ -171,6 +153,13 @@ def varint(value: int) -> bytes:
     return bytes((value & 0x7F | 0x80, value >> 7 & 0x7F | 0x80)) + _upper(value >> 14)
 
 
+def length_prefixed(texts: Sequence[bytes]) -> list[bytes]:
+    """Each text behind its length as a varint, without a call for each of them: those of a batch have few lengths."""
+    sizes = list(map(len, texts))
+    heads = {size: varint(size) for size in set(sizes)}
+    return [heads[size] + text for size, text in zip(sizes, texts, strict=True)]
+
+
 #: Upper digits repeat: those of a time stay the same for 16 s, those of an offset for 16,384 messages.
 _upper = functools.lru_cache(maxsize=4096)(varint)
 _SHORT = [bytes((value,)) for value in range(0x80)]
@@ -179,62 +168,6 @@ _SHORT = [bytes((value,)) for value in range(0x80)]
 def tag_hash(tag: str) -> bytes:
     """Eight bytes for the consume queue; zeros = no tag. The filter compares the exact text."""
     return hash8(tag) if tag else bytes(8)
-
-
-def make_handle(ck_id: int, member: int, nonce: int) -> str:
-    """The handle of one member; `read_handle` is its inverse."""
-    raw = _HANDLE.pack(_HANDLE_VERSION, ck_id, member, nonce)
-    return binascii.b2a_base64(raw + _check(raw), newline=False).decode()
-
-
-def make_handles(ck_id: int, members: Iterable[int], nonce: int) -> list[bytes]:
-    """The handles of members of one CheckPoint. A handle has no padding, so base64 encodes all of them at once."""
-    head = _HANDLE_HEAD.pack(_HANDLE_VERSION, ck_id)
-    crc, pack, crc32 = zlib.crc32(head), _HANDLE_TAIL.pack, zlib.crc32
-    raw = b"".join(
-        head + tail + (crc32(tail, crc) & 0xFFFF).to_bytes(2, "big")
-        for tail in (pack(member, nonce) for member in members)
-    )
-    text = binascii.b2a_base64(raw, newline=False)
-    return [text[at : at + _HANDLE_CHARACTERS] for at in range(0, len(text), _HANDLE_CHARACTERS)]
-
-
-def read_handles(texts: Sequence[str]) -> list[Handle] | None:
-    """Decodes all handles of a request at once; None if one of them is not valid: `read_handle` then tells which."""
-    try:
-        raw = binascii.a2b_base64("".join(texts), strict_mode=True)
-    except (binascii.Error, ValueError):
-        return None
-    if len(raw) != _HANDLE_WHOLE.size * len(texts) or any(len(text) != _HANDLE_CHARACTERS for text in texts):
-        return None
-    handles, crc32 = [], zlib.crc32
-    for at, (version, ck_id, member, nonce, check) in enumerate(_HANDLE_WHOLE.iter_unpack(raw)):
-        start = at * _HANDLE_WHOLE.size
-        if version != _HANDLE_VERSION or check != crc32(raw[start : start + _HANDLE.size]) & 0xFFFF:
-            return None
-        handles.append(Handle(ck_id, member, nonce))
-    return handles
-
-
-def read_handle(text: str, field: str = "handles") -> Handle:
-    """Decodes a handle. Raises Refused INVALID_HANDLE for a text that `make_handle` cannot have returned.
-
-    A damaged handle is a bug of the caller. A valid handle whose lease no longer exists is normal and not refused here.
-    """
-    if len(text) != _HANDLE_CHARACTERS:
-        raise bad_handle(field, f"a handle has {_HANDLE_CHARACTERS} characters, this one has {len(text)}")
-    try:
-        raw = binascii.a2b_base64(text, strict_mode=True)
-    except (binascii.Error, ValueError):
-        raise bad_handle(field, "this is not a handle") from None
-    if raw[19:] != _check(raw[:19]) or raw[0] != _HANDLE_VERSION:
-        raise bad_handle(field, "this handle is damaged: its check does not match")
-    _, ck_id, member, nonce = _HANDLE.unpack_from(raw)
-    return Handle(ck_id, member, nonce)
-
-
-def _check(raw: bytes) -> bytes:
-    return (zlib.crc32(raw) & 0xFFFF).to_bytes(2, "big")
 
 
 def check_name(name: str, field: str, characters_max: int) -> str:

@@ -22,6 +22,7 @@ more.
 from popmq_server.commands import Check, CountChecks, Listen
 from popmq_server.delivery.deadletter import origin_bytes
 from popmq_server.errors import invalid, topic_not_found
+from popmq_server.model.handles import read_transaction, transaction_text
 from popmq_server.sending import transaction
 from popmq_server.sending.transaction import CHECK_EVERY_MS, CHECKS_MAX, GIVEN_UP, Half
 from popmq_server.state.jobs import RETRY_MS, Job, Timed
@@ -93,7 +94,9 @@ def _due_checks(tx: Tx) -> list[Check]:
             if checks and size > CHECK_BYTES_MAX:
                 return checks
             transaction.change(tx, half, half.checks, tx.now_ms + CHECK_EVERY_MS)
-            checks.append(Check(half.transaction, tx.state.topics[lane].name, half.checks + 1, message.data))
+            checks.append(
+                Check(transaction_text(half.transaction), tx.state.topics[lane].name, half.checks + 1, message.data)
+            )
     return checks
 
 
@@ -143,9 +146,10 @@ def _give_up_half(tx: Tx, half: Half, reason: str) -> str:
 
 def count(tx: Tx, command: CountChecks) -> None:
     """Counts checks that were written to a live stream; skips those already counted or of ended transactions."""
-    for asked, number in command.checks:
-        half = transaction.find(tx, asked.topic_id, asked.txn_id)
-        if half is not None and half.nonce == asked.nonce and half.checks == number - 1 < CHECKS_MAX:
+    for text, number in command.checks:
+        asked = read_transaction(text)
+        half = transaction.find(tx, asked.topic_id, asked.txn_id) if asked else None
+        if asked and half and half.nonce == asked.nonce and half.checks == number - 1 < CHECKS_MAX:
             transaction.change(tx, half, number, half.next_ms)
 
 

@@ -28,7 +28,7 @@ from collections.abc import Iterator
 from popmq_server.commands import Place, Recall, queries
 from popmq_server.commands.numbers import DelayedMessage
 from popmq_server.errors import Refused, invalid, topic_not_found
-from popmq_server.model.handles import RecallHandle, nonce, recall_text
+from popmq_server.model.handles import RecallHandle, nonce, read_recall, recall_text
 from popmq_server.model.message import Outgoing, pack, packed_message_id, unpack
 from popmq_server.model.records import Topic
 from popmq_server.sending import unique
@@ -131,9 +131,15 @@ def recall(tx: Tx, command: Recall) -> str:
     Recalls run before periodic maintenance, so a recall in the commit batch of the due time wins. A deleted or purged
     topic has no messages to recall: MESSAGE_NOT_FOUND.
     """
-    topic, handle = tx.topic(command.topic), command.handle
+    topic, handle = tx.topic(command.topic), read_recall(command.handle)
     if topic is None:
         raise topic_not_found(command.topic)
+    if handle is None:
+        raise invalid(
+            "this is not a valid recall handle",
+            field="recall_handle",
+            action="pass it exactly as the answer that named it did",
+        )
     if handle.topic_id != topic.topic_id and (other := tx.state.topics.get(handle.topic_id)) is not None:
         raise invalid(f"this recall handle is of topic {other.name!r}, not of {topic.name!r}", field="recall_handle")
     key = _key_now(tx.kv, handle)
@@ -151,7 +157,7 @@ def recall(tx: Tx, command: Recall) -> str:
         quarantine.set_aside_waiting(tx, topic.topic_id, handle.number, kept)
     remove(tx, key)
     tx.count_topic(topic.topic_id, delayed=-1)
-    unique.forget(tx, topic, message_id, recall_text(handle))
+    unique.forget(tx, topic, message_id, command.handle)
     return message_id
 
 

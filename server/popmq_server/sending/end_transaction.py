@@ -10,8 +10,8 @@ writer, client commands before periodic maintenance, so a commit in the same com
 """
 
 from popmq_server.commands import End, Ended, EndTransaction, Place
-from popmq_server.errors import Refused
-from popmq_server.model.handles import TransactionId, transaction_text
+from popmq_server.errors import Refused, invalid
+from popmq_server.model.handles import TransactionId, read_transaction, transaction_text
 from popmq_server.sending import delay, placing, transaction, unique
 from popmq_server.sending.transaction import Half
 from popmq_server.state.space import GROW, messages_bytes, value_bytes
@@ -24,12 +24,18 @@ def end(tx: Tx, command: EndTransaction) -> list[Ended | Refused]:
 
 
 def _end(tx: Tx, entry: End) -> Ended | Refused:
-    asked = entry.transaction
+    asked = read_transaction(entry.transaction)
+    if asked is None:
+        return invalid(
+            "this is not a valid transaction id",
+            field="transaction_id",
+            action="pass it exactly as Send or the check returned it",
+        )
     half = transaction.find(tx, asked.topic_id, asked.txn_id)
     if half is None or half.nonce != asked.nonce:
-        return _repeated(tx, entry)
+        return _repeated(tx, asked, entry)
     if half.topic_id not in tx.state.topics:  # deleted, and not removed yet
-        return _not_found(asked)
+        return _not_found(entry.transaction)
     if not entry.commit:
         ended = Ended(transaction.message_id_of(tx, half), Place())
         _rolled_back(tx, half, ended)
@@ -37,9 +43,9 @@ def _end(tx: Tx, entry: End) -> Ended | Refused:
     return _commit(tx, half)
 
 
-def _repeated(tx: Tx, entry: End) -> Ended | Refused:
+def _repeated(tx: Tx, asked: TransactionId, entry: End) -> Ended | Refused:
     """The answer to a repeated end, while the first one is remembered."""
-    known = transaction.ended(tx, entry.transaction)
+    known = transaction.ended(tx, asked)
     if known is None:
         return _not_found(entry.transaction)
     if known[0] != entry.commit:
@@ -53,10 +59,10 @@ def _repeated(tx: Tx, entry: End) -> Ended | Refused:
     return known[1]
 
 
-def _not_found(asked: TransactionId) -> Refused:
+def _not_found(asked: str) -> Refused:
     return Refused(
         "TRANSACTION_NOT_FOUND",
-        f"there is no transaction {transaction_text(asked)}",
+        f"there is no transaction {asked}",
         field="transaction_id",
         action="if it was given up, redrive it from TRANS_CHECK_MAX_TIME_TOPIC to commit it",
     )
@@ -76,7 +82,7 @@ def _commit(tx: Tx, half: Half) -> Ended | Refused:
     message = transaction.message_of(tx, half)
     if message is None:
         transaction.set_aside(tx, half)
-        return _not_found(half.transaction)
+        return _not_found(transaction_text(half.transaction))
     if not tx.room.has(GROW, messages_bytes([value_bytes(len(message.data))])):
         return tx.room.refusal()
     transaction.remove(tx, half)

@@ -10,9 +10,10 @@ therefore need no special case. It runs before the other commands of its lane.
 
 from typing import Any, Final
 
-from popmq_server.commands import LookedUp, LookUp, Peek, Peeked, Pop, Popped, Pull, Pulled, Query
+from popmq_server.commands import LookedUp, LookUp, Peek, Peeked, Pop, Pull, Pulled, Query
 from popmq_server.commands import bytes_of as bytes_of_rows
 from popmq_server.commands.numbers import Page
+from popmq_server.model.leased import Leased
 
 #: Message bytes in the answers of one commit batch; the last answer may exceed the limit.
 ANSWER_BYTES_MAX = 16 << 20
@@ -20,7 +21,7 @@ ANSWER_BYTES_MAX = 16 << 20
 NEXT_GROUP: Final = object()
 
 _ASKS = (Pop, Pull, Peek, LookUp, Query)
-_ANSWERS = (Popped, Pulled, Peeked, LookedUp, Page)
+_ANSWERS = (Leased, Pulled, Peeked, LookedUp, Page)
 
 
 def must_wait(command: Any, answered: int) -> bool:

@@ -10,7 +10,7 @@ import pytest
 from popmq_server import commands as ask
 from popmq_server.errors import Refused
 from popmq_server.model import checkpoint
-from popmq_server.model.message import Handle
+from popmq_server.model.handles import Handle
 from popmq_server.topics.catalog import DELAYS_MS_DEFAULT
 from tests.engine.rig import HOUR, MINUTE, SECOND, Delivery, Rig, bodies, numbered, refusals, sending
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from popmq_server import commands as ask
+from popmq_server.model.handles import make_handle
 from tests.engine.rig import DAY, HOUR, MINUTE, SECOND, Delivery, Rig, bodies, numbered, refusals, sending
 from tests.engine.traffic import Traffic
 
@@ -312,3 +313,36 @@ def test_an_idle_hour_is_sixty_looks_and_no_write(rig: Rig) -> None:
     rig.send("b")
     rig.pop(invisible_ms=SECOND)
     assert rig.core.next_due_ms == rig.now + SECOND
+
+
+# ── Handles as clients send them ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_engine_reads_handles_and_refuses_those_that_it_did_not_make(rig: Rig) -> None:
+    rig.pair()
+    rig.send("a", "b")
+    first, second = rig.pop(2)
+    good, forged = make_handle(*first.handle), make_handle(*second.handle._replace(nonce=1))
+    results = rig.do(ask.Ack("g", (good, "no handle", forged, ""))).results
+    assert refusals(results) == ["", "INVALID_HANDLE", "INVALID_HANDLE", "INVALID_HANDLE"]
+    assert [result.field for result in results if result] == ["handles[1]", "handles[2]", "handles[3]"]
+    changes = tuple(ask.Change(text, "extend", HOUR) for text in (good, "no handle", make_handle(*second.handle)))
+    results = rig.do(ask.ChangeInvisibleTime("g", changes))
+    assert refusals(results) == ["HANDLE_LAPSED", "INVALID_HANDLE", ""]
+    assert results[1].field == "changes[1].handle"
+
+
+def test_an_unknown_group_or_topic_is_refused_before_a_malformed_handle(rig: Rig) -> None:
+    rig.pair()
+    asked = (
+        ask.Ack("nobody", ("no handle",)),
+        ask.ChangeInvisibleTime("nobody", (ask.Change("no handle", "extend", HOUR),)),
+        ask.Recall("nowhere", "no handle"),
+        ask.Recall("t", "no handle"),
+        ask.EndTransaction((ask.End("no transaction", True),)),
+    )
+    *refused, (ended,) = rig.run(*asked)
+    assert refusals([*refused, ended]) == [
+        "GROUP_NOT_FOUND", "GROUP_NOT_FOUND", "TOPIC_NOT_FOUND", "INVALID_FIELD", "INVALID_FIELD"
+    ]  # fmt: skip
+    assert (refused[3].field, ended.field) == ("recall_handle", "transaction_id")

@@ -10,6 +10,7 @@ from popmq_server import commands as ask
 from popmq_server.delivery import token_pop
 from popmq_server.delivery.owner import OWNER_KEEP_MS
 from popmq_server.delivery.revive import REVIVE_MEMBERS_MAX
+from popmq_server.model.leased import Leased
 from tests.engine.rig import DAY, HOUR, MINUTE, SECOND, Rig, bodies, deliveries, numbered, refusal, refusals, sealing
 
 
@@ -23,7 +24,7 @@ def shop(rig: Rig) -> Rig:
     return rig
 
 
-def texts(popped: ask.Popped) -> list[str]:
+def texts(popped: Leased) -> list[str]:
     return bodies(deliveries(popped))
 
 

@@ -19,6 +19,7 @@ from popmq_server.engine.broker import LOOK_MS, Broker
 from popmq_server.engine.metrics import Metrics
 from popmq_server.engine.waiters import Waiters
 from popmq_server.errors import Refused
+from popmq_server.model.leased import Leased
 from popmq_server.options import Options
 from popmq_server.topics.catalog import KEEP_MS_MAX
 from tests.engine.event_loop import LOST_S, turns
@@ -185,10 +186,10 @@ async def test_a_look_that_is_cut_short_goes_on_until_its_time_is_over_and_then_
     """With `wait_ms` 0 that is LOOK_MS. What is left to look at is for whoever waits."""
     looks: list[int] = []
 
-    async def cut_short(command: ask.Pop) -> ask.Popped:
+    async def cut_short(command: ask.Pop) -> Leased:
         looks.append(clock.now_ms())
         clock.advance(SECOND)
-        return ask.Popped([], 0, 0, 0, 0, 5, again=True)
+        return Leased([], 0, 0, 0, 0, 5, again=True)
 
     other = parked(broker.waiters, clock)
     await turns()
@@ -201,7 +202,7 @@ async def test_a_look_that_is_cut_short_goes_on_until_its_time_is_over_and_then_
 async def test_a_look_that_is_cancelled_hands_its_wake_on(
     broker: Broker, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def never(command: ask.Pop) -> ask.Popped:
+    async def never(command: ask.Pop) -> Leased:
         await asyncio.get_running_loop().create_future()
         raise AssertionError
 

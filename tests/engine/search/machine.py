@@ -25,9 +25,9 @@ from popmq_server import commands as ask
 from popmq_server.clock import FakeClock
 from popmq_server.commands import queries
 from popmq_server.errors import CommitFailed, Refused
-from popmq_server.model.handles import transaction_text
+from popmq_server.model.handles import Handle
 from popmq_server.model.ids import GroupId, TopicId
-from popmq_server.model.message import GIVE_UP_TOPIC, Extra, Handle, Outgoing, tag_hash
+from popmq_server.model.message import GIVE_UP_TOPIC, Extra, Outgoing, tag_hash
 from popmq_server.state.jobs import RETRY_MS
 from popmq_server.storage.keys import hash8
 from popmq_server.topics.catalog import KEEP_MS_MAX
@@ -257,7 +257,7 @@ class Broker(RuleBasedStateMachine):
         """What the commit did because it was due; the engine tells where it put delayed messages, and what is left."""
         if self.forgets:
             self.learn_what_is_left()
-        checks = {(transaction_text(check.transaction), check.number) for check in committed.timed.checks}
+        checks = {(check.transaction, check.number) for check in committed.timed.checks}
         self.checks += sorted(checks)
         places: dict[str, facts.Place] = {}
         for topic in {one.topic for one in self.model.ripe()}:

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from popmq_server import commands as ask
 from popmq_server.commands import queries
-from popmq_server.model.message import Handle as EngineHandle
+from popmq_server.model.handles import Handle as EngineHandle
 from popmq_server.topics.log import is_readable
 from tests.engine import lites
 from tests.engine.letters import all_again

@@ -9,6 +9,7 @@ import pytest
 
 from popmq_server import commands as ask
 from popmq_server.commands import Check, Place, queries
+from popmq_server.model.handles import read_transaction, transaction_text
 from popmq_server.model.message import GIVE_UP_TOPIC
 from popmq_server.sending import check_back, transaction
 from popmq_server.sending.check_back import (
@@ -139,7 +140,10 @@ def test_a_check_counts_once_and_in_its_turn(rig: Rig, half: Place) -> None:
     hand(rig, first)
     assert counted(rig) == [1]
     hand(rig, first._replace(number=3))
-    hand(rig, first._replace(number=2, transaction=first.transaction._replace(nonce=1)))
+    known = read_transaction(first.transaction)
+    assert known is not None
+    hand(rig, first._replace(number=2, transaction=transaction_text(known._replace(nonce=1))))
+    hand(rig, first._replace(number=2, transaction="not an id"))
     assert counted(rig) == [1]
     rig.skip(CHECK_EVERY_MS)
     assert asked(rig) == [("a", 2)]

@@ -11,6 +11,7 @@ import pytest
 from popmq_server import commands as ask
 from popmq_server.commands import Place
 from popmq_server.errors import CommitFailed
+from popmq_server.model.handles import read_recall, recall_text
 from popmq_server.operate.purge import PURGE_KEYS_MAX
 from tests.engine.faults import Fault, failing, killed_before_answer, killed_before_commit
 from tests.engine.rig import DAY, HOUR, MINUTE, SECOND, Rig, bodies, refusal
@@ -98,8 +99,9 @@ def test_a_recall_killed_before_its_commit_changed_nothing_and_after_it_is_final
 def test_a_forged_handle_takes_nothing_back(rig: Rig, part: str) -> None:
     timed_pair(rig)
     (place,) = send(rig, later("a", delay_ms=SECOND))
-    handle = handle_of(place)
-    forged = handle._replace(**{part: getattr(handle, part) ^ 1})
+    handle = read_recall(handle_of(place))
+    assert handle is not None
+    forged = recall_text(handle._replace(**{part: getattr(handle, part) ^ 1}))
     assert refusal(rig.run(ask.Recall("t", forged))[0]) == "MESSAGE_NOT_FOUND"
     assert delayed(rig) == ["a"]
 

@@ -11,6 +11,7 @@ import pytest
 
 from popmq_server import commands as ask
 from popmq_server.commands import Ended, Place, queries
+from popmq_server.model.handles import read_transaction, transaction_text
 from popmq_server.operate.purge import PURGE_KEYS_MAX
 from popmq_server.sending import placing
 from popmq_server.sending.transaction import DONE_KEEP_MS, FIRST_CHECK_MS, FORGET_MAX
@@ -121,8 +122,10 @@ def test_of_two_ends_in_one_commit_the_first_wins_and_the_other_is_told(rig: Rig
 
 @pytest.mark.parametrize("part", ["txn_id", "nonce"])
 def test_a_forged_id_ends_nothing_and_learns_nothing(rig: Rig, open_ones: list[Place], part: str) -> None:
-    name = transaction_of(open_ones[0])
-    forged = ask.EndTransaction((ask.End(name._replace(**{part: getattr(name, part) + 7}), False),))
+    name = read_transaction(transaction_of(open_ones[0]))
+    assert name is not None
+    text = transaction_text(name._replace(**{part: getattr(name, part) + 7}))
+    forged = ask.EndTransaction((ask.End(text, False),))
     assert refusals(rig.do(forged)) == ["TRANSACTION_NOT_FOUND"]
     end(rig, *open_ones, commit=True)
     assert refusals(rig.do(forged)) == ["TRANSACTION_NOT_FOUND"], "not even whether it ended"

@@ -10,7 +10,6 @@ import pytest
 from popmq_server import commands as ask
 from popmq_server.commands import Place
 from popmq_server.errors import Refused
-from popmq_server.model.handles import read_recall, read_transaction
 from popmq_server.model.message import Extra
 from popmq_server.sending import unique
 from popmq_server.storage.keys import U32
@@ -225,13 +224,9 @@ def half(text: str) -> Any:
 def give_back(rig: Rig, place: Place) -> None:
     """Recalls the delayed, rolls the half message back."""
     if place.recall_handle:
-        handle = read_recall(place.recall_handle)
-        assert handle is not None
-        rig.do(ask.Recall("t", handle))
+        rig.do(ask.Recall("t", place.recall_handle))
     else:
-        transaction = read_transaction(place.transaction_id)
-        assert transaction is not None
-        rig.do(ask.EndTransaction((ask.End(transaction, False),)))
+        rig.do(ask.EndTransaction((ask.End(place.transaction_id, False),)))
 
 
 def test_a_repeat_of_a_delayed_or_half_message_gets_the_same_name(rig: Rig) -> None:
@@ -261,9 +256,7 @@ def test_a_committed_message_that_is_recalled_gives_its_id_free(rig: Rig) -> Non
     topic(rig, kind="DELAY")
     both = message("a")._replace(extra=Extra(transaction=True, delay_ms=HOUR))
     (place,) = rig.do(ask.Send("t", (both,))).places
-    transaction = read_transaction(place.transaction_id)
-    assert transaction is not None
-    (ended,) = rig.do(ask.EndTransaction((ask.End(transaction, True),)))
+    (ended,) = rig.do(ask.EndTransaction((ask.End(place.transaction_id, True),)))
     assert rig.do(ask.Send("t", (both,))).places == (ended.place._replace(duplicate=True),)
     give_back(rig, ended.place)
     assert not rig.do(ask.Send("t", (both,))).places[0].duplicate

@@ -13,7 +13,7 @@ from popmq_server import commands as ask
 from popmq_server.commands import queries
 from popmq_server.errors import Refused
 from popmq_server.model.checkpoint import decode
-from popmq_server.model.message import Handle
+from popmq_server.model.handles import Handle
 from popmq_server.state.jobs import RETRY_MS
 from popmq_server.storage.keys import U64
 from tests.engine.conftest import MakeRig

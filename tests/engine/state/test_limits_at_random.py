@@ -10,6 +10,7 @@ import pytest
 
 from popmq_server import commands as ask
 from popmq_server.errors import Refused
+from popmq_server.model.leased import Leased
 from popmq_server.model.message import Extra
 from popmq_server.operate import purge
 from popmq_server.retention import retention
@@ -78,10 +79,10 @@ class Witness:
                 self.purged[command.name] = sent_before
                 self.purges += 1
         for command, result in zip(commands, results, strict=True):
-            if isinstance(result, ask.Popped) and result.sealed is None:
+            if isinstance(result, Leased) and result.sealed is None:
                 self.saw_rows(command.topic, result)
 
-    def saw_rows(self, topic: str, popped: ask.Popped) -> None:
+    def saw_rows(self, topic: str, popped: Leased) -> None:
         for row in popped.rows:
             self.got += 1
             assert int(parsed(row[0]).body.decode().partition(":")[0]) > self.purged[topic], "it was purged"

@@ -15,6 +15,7 @@ from popmq_server import commands as ask
 from popmq_server.commands import queries
 from popmq_server.fsck.check import check_folder
 from popmq_server.fsck.compact import compact_folder
+from popmq_server.model.leased import Leased
 from popmq_server.storage.formats import FORMATS
 from popmq_server.storage.keys import DATABASES, U32
 from tests.engine.letters import all_again
@@ -129,7 +130,7 @@ def test_a_lease_goes_on_and_the_same_attempt_gets_the_same_messages(rig: Rig) -
 
 @every_format
 def test_a_sealed_set_is_read_again_and_acked_by_its_epoch(rig: Rig) -> None:
-    def seal(owner: str, generation: int) -> ask.Popped:
+    def seal(owner: str, generation: int) -> Leased:
         return rig.seal(1, owner=owner, generation=generation, group="lake", topic="events", max_messages=2)
 
     assert rig.attach("spark", HOUR, "lake") == 2

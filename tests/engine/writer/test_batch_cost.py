@@ -8,7 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from popmq_server import commands as ask
-from popmq_server.model.message import Handle
+from popmq_server.model.handles import Handle
+from popmq_server.model.leased import Leased
 from tests.engine.rig import Rig, numbered
 from tests.engine.work import calls
 
@@ -31,12 +32,12 @@ def full(rig: Rig) -> Rig:
     return rig
 
 
-def acking(popped: ask.Popped) -> ask.Ack:
+def acking(popped: Leased) -> ask.Ack:
     return ask.Ack("g", tuple(Handle(popped.ck_id, row[5], popped.nonce) for row in popped.rows))
 
 
 def test_a_further_message_of_a_pop_and_of_its_ack_is_within_its_budget(full: Rig) -> None:
-    popped: dict[int, ask.Popped] = {}
+    popped: dict[int, Leased] = {}
 
     def pop(count: int) -> None:
         popped[count] = full.popped(max_messages=count)

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from popmq_server import commands as ask
-from popmq_server.model.message import Handle
+from popmq_server.model.handles import Handle
+from popmq_server.model.leased import Leased
 from popmq_server.state.lite_watch import WATCH_MS
 from popmq_server.state.tx import Tx
 from popmq_server.writer import handlers
@@ -102,7 +103,7 @@ class LiteTraffic(Traffic):
 
     def learn(self, commands: list[Any], results: list[Any]) -> None:
         for command, result in zip(commands, results, strict=True):
-            for part in result.leases if isinstance(result, ask.Popped) else ():
+            for part in result.leases if isinstance(result, Leased) else ():
                 self.given += [(command.group, Handle(part.ck_id, row[5], part.nonce)) for row in part.rows]
         del self.given[:-50]
 
@@ -112,7 +113,7 @@ class LiteTraffic(Traffic):
 
 def told(result: Any) -> Any:
     """An answer without what is random in it."""
-    if not isinstance(result, ask.Popped):
+    if not isinstance(result, Leased):
         return repr(result)
     rows = [(parsed(row[0]).message_id, *row[2:]) for part in result.leases for row in part.rows]
     return rows, result.rest, result.again, repr(result.refusal)

@@ -51,7 +51,6 @@ from popmq_server.model.message import (
     TAG_BYTES_MAX,
     TOPIC_NAME_MAX,
     Extra,
-    Handle,
     Outgoing,
     check_lite_topic,
     check_messages_total,
@@ -59,8 +58,6 @@ from popmq_server.model.message import (
     check_range,
     check_text,
     dead_letter_topic,
-    read_handle,
-    read_handles,
     tag_hash,
 )
 from popmq_server.storage.keys import hash8
@@ -377,6 +374,7 @@ def pop(request: pb.PopRequest) -> Pop:
         token,
         wanted(request),
         lite=_lite_topics(request),
+        handles=not (token and request.format == pb.FORMAT_COLUMNS),
     )
 
 
@@ -431,19 +429,9 @@ def invisible_ms(value: int, field: str, default: int | None = 0) -> int:
 
 
 def ack(request: pb.AckRequest) -> Ack:
-    """A malformed handle becomes its entry's refusal."""
+    """The engine reads the handles."""
     check_range(len(request.handles), "handles", 1, ENTRIES_MAX)
-    texts = request.handles
-    handles = read_handles(texts) or (_handle(text, f"handles[{place}]") for place, text in enumerate(texts))
-    return Ack(group_name(request.group), tuple(handles))
-
-
-def _handle(text: str, field: str) -> Handle | Refused:
-    """A handle, or its refusal."""
-    try:
-        return read_handle(text, field)
-    except Refused as refused:
-        return refused
+    return Ack(group_name(request.group), tuple(request.handles))
 
 
 def change_invisible_time(request: pb.ChangeInvisibleTimeRequest) -> ChangeInvisibleTime:
@@ -460,7 +448,7 @@ def change_invisible_time(request: pb.ChangeInvisibleTimeRequest) -> ChangeInvis
 
 def _change(entry: pb.InvisibleTimeChange, field: str) -> Change:
     """One entry: exactly one of extend, release, reject. `delay_ms` unset means the group's backoff, 0 means now."""
-    handle = read_handle(entry.handle, f"{field}.handle")
+    handle = entry.handle
     kind = entry.WhichOneof("change")
     if kind == "extend":
         return Change(handle, kind, invisible_ms(entry.extend.invisible_ms, f"{field}.extend.invisible_ms", None))

@@ -8,7 +8,7 @@ from popmq_server.api.native.status import error_info
 from popmq_server.commands import Place, Popped, Position, Pulled, ReadRow, Send, Sent
 from popmq_server.commands.numbers import GroupNumbers
 from popmq_server.errors import Refused
-from popmq_server.model.message import make_handles, varint
+from popmq_server.model.message import length_prefixed, varint
 from popmq_server.model.records import Subscription
 
 
@@ -74,7 +74,8 @@ def popped(answer: Popped, request: pb.PopRequest) -> bytes:
         rest.sealed.CopyFrom(pb.Sealed(count=count, end=end, torn_stolen=stolen, torn_lost=lost))
     if request.format == pb.FORMAT_COLUMNS:
         rows = [row[:5] for row in answer.rows]
-        rest.columns.CopyFrom(_columns(rows, [] if answer.sealed else _handles(answer), request.without_body))
+        handles = [] if answer.sealed else [handle.decode() for _, _, _, _, _, handle in answer.rows]
+        rest.columns.CopyFrom(_columns(rows, handles, request.without_body))
         return rest.SerializeToString()
     return b"".join(_rows(answer)) + rest.SerializeToString()
 
@@ -85,13 +86,12 @@ def _rows(answer: Popped) -> list[bytes]:
     Delivery: 1 message · 2 handle · 3 attempt · 4 queue · 5 offset · 6 stored_ms. A test reads it with generated code.
     """
     parts: list[bytes] = []
-    for leased in answer.leases:
-        handles = make_handles(leased.ck_id, [member for _, _, _, _, _, member in leased.rows], leased.nonce)
-        for (data, stored_ms, queue, offset, attempt, _), handle in zip(leased.rows, handles, strict=True):
-            size = varint(len(data))
-            tail = b"\x12\x1c" + handle + _place(attempt, queue) + b"\x28" + varint(offset) + _stored(stored_ms)
-            whole = varint(1 + len(size) + len(data) + len(tail))
-            parts += (b"\x0a", whole, b"\x0a", size, data, tail)
+    handles = length_prefixed([handle for _, _, _, _, _, handle in answer.rows])
+    for (data, stored_ms, queue, offset, attempt, _), handle in zip(answer.rows, handles, strict=True):
+        size = varint(len(data))
+        tail = b"\x12" + handle + _place(attempt, queue) + b"\x28" + varint(offset) + _stored(stored_ms)
+        whole = varint(1 + len(size) + len(data) + len(tail))
+        parts += (b"\x0a", whole, b"\x0a", size, data, tail)
     return parts
 
 
@@ -146,14 +146,6 @@ def _columns(rows: Sequence[ReadRow], handles: list[str], without_body: bool) ->
         handle=handles,
         properties=[pb.Properties(entries=message.properties) for message in messages],
     )
-
-
-def _handles(answer: Popped) -> list[str]:
-    made = (
-        make_handles(leased.ck_id, [member for _, _, _, _, _, member in leased.rows], leased.nonce)
-        for leased in answer.leases
-    )
-    return [handle.decode() for handles in made for handle in handles]
 
 
 def _visible(visible_ms: int, dead_lettered: bool) -> pb.InvisibleTimeResult:

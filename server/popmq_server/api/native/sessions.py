@@ -26,7 +26,6 @@ from popmq_server.engine.engine import Engine
 from popmq_server.engine.metrics import Metrics
 from popmq_server.engine.producers import Stream
 from popmq_server.errors import Refused, invalid
-from popmq_server.model.handles import transaction_text
 from popmq_server.model.message import check_range, check_text
 
 log = logging.getLogger("popmq.api")
@@ -69,7 +68,7 @@ class SessionService:
                 while not answers.empty() and len(taken) < requests.ENTRIES_MAX:
                     taken.append(answers.get_nowait())
                 if ends := tuple(entry for entry in taken if isinstance(entry, End)):
-                    await self._end(ends)
+                    await self._end(ends, stream)
                 if not isinstance(last := taken[-1], End):
                     stream.end(last)
                     return
@@ -77,10 +76,10 @@ class SessionService:
             log.exception("a Session failed on an answer of its client")
             stream.end(Refused("INTERNAL", "the broker failed on this Session", action="report it with its log"))
 
-    async def _end(self, ends: tuple[End, ...]) -> None:
+    async def _end(self, ends: tuple[End, ...], stream: Stream) -> None:
         """Counts failures and ignores them otherwise: the half message is still there, and is checked again.
 
-        Mostly the transaction has been ended meanwhile, the other way or long ago.
+        Mostly the transaction has been ended meanwhile, the other way or long ago. Only a malformed id ends the stream.
         """
         try:
             results = await self._engine.execute(EndTransaction(ends))
@@ -89,6 +88,9 @@ class SessionService:
         for result in results:
             if isinstance(result, Refused):
                 self._metrics.refusals.labels(result.code).inc()
+                if result.code == "INVALID_FIELD":
+                    result.field = f"checked.{result.field}"
+                    stream.end(result)
 
 
 async def _hello(raws: AsyncIterator[bytes]) -> tuple[str, tuple[str, ...]]:
@@ -124,7 +126,7 @@ async def _read_answers(raws: AsyncIterator[bytes], answers: Answers) -> None:
 
 def _check(check: Check) -> pb.TransactionCheck:
     return pb.TransactionCheck(
-        transaction_id=transaction_text(check.transaction),
+        transaction_id=check.transaction,
         topic=check.topic,
         message=pb.Message.FromString(check.data),
         check=check.number,

@@ -16,7 +16,6 @@ from popmq_server.commands import End, Ended, EndTransaction, Recall, queries
 from popmq_server.engine.engine import Engine
 from popmq_server.engine.metrics import Metrics
 from popmq_server.errors import Refused, invalid
-from popmq_server.model.handles import read_recall, read_transaction
 from popmq_server.model.message import check_range
 
 #: Default number of rows in a list.
@@ -33,14 +32,8 @@ class TimingService:
     async def Recall(self, raw: bytes) -> Message:
         """Recalls a delayed message; OK means that it will never be delivered."""
         request = read(pb.RecallRequest, raw)
-        topic, handle = requests.topic_name(request.topic), read_recall(request.recall_handle)
-        if handle is None:
-            raise invalid(
-                "this is not a valid recall handle",
-                field="recall_handle",
-                action="pass it exactly as the answer that named it did",
-            )
-        message_id = await self._engine.execute(Recall(topic, handle))
+        topic = requests.topic_name(request.topic)
+        message_id = await self._engine.execute(Recall(topic, request.recall_handle))
         self._served("Recall", topic, 1)
         return pb.RecallResponse(message_id=message_id)
 
@@ -95,18 +88,11 @@ def _end(entry: pb.TransactionEnd, field: str) -> End | Refused:
 
 
 def decided(entry: pb.TransactionEnd | pb.TransactionChecked, field: str) -> End:
-    """A decision about a transaction. Raises Refused for a malformed id or resolution."""
-    transaction = read_transaction(entry.transaction_id)
-    if transaction is None:
-        raise invalid(
-            "this is not a valid transaction id",
-            field=f"{field}.transaction_id",
-            action="pass it exactly as Send or the check returned it",
-        )
+    """A decision about a transaction. Raises Refused for one that is none; the engine reads the id."""
     if entry.resolution not in (pb.COMMIT, pb.ROLLBACK):
         raise invalid(
             f"the resolution {entry.resolution} is neither COMMIT nor ROLLBACK",
             field=f"{field}.resolution",
             action="send COMMIT or ROLLBACK, or wait for the next check",
         )
-    return End(transaction, entry.resolution == pb.COMMIT)
+    return End(entry.transaction_id, entry.resolution == pb.COMMIT)

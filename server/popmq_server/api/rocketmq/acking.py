@@ -30,7 +30,7 @@ from popmq_server.commands import Ack, Acked, Change, ChangeInvisibleTime, queri
 from popmq_server.engine.engine import Engine
 from popmq_server.engine.metrics import Metrics
 from popmq_server.errors import Refused, lapsed
-from popmq_server.model.message import Handle, read_handle, read_handles, varint
+from popmq_server.model.message import length_prefixed, varint
 
 _MIXED = pb.Status(code=pb.MULTIPLE_RESULTS, message="see the entries")
 #: A shorter delay counts as none: Node's push consumers send the seconds of a backoff as milliseconds.
@@ -55,7 +55,7 @@ class AckService:
             raise Declined(pb.BAD_REQUEST, f"{len(request.entries)} entries, allowed are 1–{ENTRIES_MAX}")
         texts = [entry.receipt_handle for entry in request.entries]
         try:
-            answer: Acked = await self._engine.execute(Ack(group, tuple(read_handles(texts) or map(_handle, texts))))
+            answer: Acked = await self._engine.execute(Ack(group, tuple(texts)))
         except Refused as refused:
             answer = Acked([_over(refused)] * len(texts), {})
         for text, result in zip(texts, answer.results, strict=True):
@@ -63,7 +63,7 @@ class AckService:
                 self._finished.add(text, group)
         if not any(answer.results):
             self._count(group, answer)
-            return _acked(request.entries)
+            return _acked(request.entries, texts)
         statuses = [self._status(text, group, result, call) for text, result in zip(texts, answer.results, strict=True)]
         if any(result is not None and result.code == "INVALID_HANDLE" for result in answer.results):
             await self._check_topic(topic)
@@ -99,7 +99,7 @@ class AckService:
                 pb.ILLEGAL_INVISIBLE_TIME,
                 f"the invisibleTime is too {size}: invisible_duration is {invisible_ms} ms, 0 to 12 h are allowed",
             )
-        handle = read_handle(request.receipt_handle, "receipt_handle")
+        handle = request.receipt_handle
         change = _changed(handle, invisible_ms, call, client)
         if request.suspend:  # suspends the whole lite topic: later messages go back, none is delivered meanwhile
             change = Change(handle, "release", invisible_ms)
@@ -114,7 +114,7 @@ class AckService:
         text = request.receipt_handle or self._held.find(leases.holder(call.client_id), group, request.message_id)
         reason = f"the client gave up after {request.delivery_attempt} of {request.max_delivery_attempts} attempts"
         try:
-            await self._change(topic, group, Change(read_handle(text, "receipt_handle"), "reject", 0, False, reason))
+            await self._change(topic, group, Change(text, "reject", 0, False, reason))
             self._finished.add(text, group)
         except Refused as refused:
             if refused.code != "HANDLE_LAPSED":
@@ -157,28 +157,21 @@ def _over(refused: Refused) -> Refused:
     return lapsed("receipt_handle")
 
 
-def _acked(entries: Iterable[rpc.AckMessageEntry]) -> bytes:
+def _acked(entries: Iterable[rpc.AckMessageEntry], texts: list[str]) -> bytes:
     """An AckMessageResponse in which every entry is OK, encoded by hand as in sending.py.
 
     AckMessageResponse: 1 status · 2 entries. AckMessageResultEntry: 1 message_id · 2 receipt_handle · 3 status.
     """
     parts = [b"\x0a" + OK_ENCODED]
-    for entry in entries:
+    for entry, handle in zip(entries, length_prefixed(list(map(str.encode, texts))), strict=True):
         name = entry.message_id.encode()
         named = b"\x0a" + varint(len(name)) + name if name else b""
-        result = named + b"\x12\x1c" + entry.receipt_handle.encode() + b"\x1a" + OK_ENCODED
+        result = named + b"\x12" + handle + b"\x1a" + OK_ENCODED
         parts += (b"\x12", varint(len(result)), result)
     return b"".join(parts)
 
 
-def _handle(text: str) -> Handle | Refused:
-    try:
-        return read_handle(text)
-    except Refused as refused:
-        return refused
-
-
-def _changed(handle: Handle, invisible_ms: int, call: Call, client: Client) -> Change:
+def _changed(handle: str, invisible_ms: int, call: Call, client: Client) -> Change:
     """Node's push consumers send 0, or milliseconds, when they mean the group's backoff; taken literally, they would
     retry at once, for ever.
     """

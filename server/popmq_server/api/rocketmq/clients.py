@@ -28,7 +28,6 @@ from popmq_server.commands import Check
 from popmq_server.engine.engine import Engine
 from popmq_server.engine.producers import Stream
 from popmq_server.errors import Refused, unavailable
-from popmq_server.model.handles import transaction_text
 
 log = logging.getLogger("popmq.api")
 
@@ -270,5 +269,5 @@ def _check(check: Check, now_ms: int) -> rpc.TelemetryCommand:
     """The check, with the whole message: clients read it as one that they receive."""
     row = Row(check.data, now_ms, 0, 0, 1)
     message = delivered(row, resource_of(check.topic), "TRANSACTION")
-    command = rpc.RecoverOrphanedTransactionCommand(message=message, transaction_id=transaction_text(check.transaction))
+    command = rpc.RecoverOrphanedTransactionCommand(message=message, transaction_id=check.transaction)
     return rpc.TelemetryCommand(recover_orphaned_transaction_command=command)

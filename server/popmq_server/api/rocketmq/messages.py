@@ -254,7 +254,8 @@ def _stored(message: pb.Message) -> native.Message:
 def response(row: PoppedRow, handle: bytes, topic: bytes, topic_type: str) -> bytes | None:
     """A ReceiveMessageResponse with a plain message, encoded by hand from its stored bytes; None for any other message.
 
-    It has what `delivered` gives such a message, at a quarter of the cost. `topic`: the Resource, encoded.
+    It has what `delivered` gives such a message, at a quarter of the cost. `handle` is length_prefixed, `topic` is an
+    encoded Resource.
 
     Message: 1 topic · 3 system_properties · 4 body. SystemProperties: 1 tag · 3 message_id · 4 body_digest ·
     5 body_encoding · 6 message_type · 7 born_timestamp · 8 born_host · 9 store_timestamp · 12 receipt_handle ·
@@ -285,7 +286,7 @@ def response(row: PoppedRow, handle: bytes, topic: bytes, topic_type: str) -> by
             _timestamp(b"\x3a", min(born_ms or stored_ms, TIME_MS_MAX)),
             _text(b"\x42", host) if host else b"",
             _timestamp(b"\x4a", stored_ms),
-            b"\x62\x1c",
+            b"\x62",
             handle,
             b"\x68" + varint(queue) if queue else b"",
             b"\x70",

@@ -41,7 +41,7 @@ from popmq_server.commands import Change, ChangeInvisibleTime, Pop, Popped, Popp
 from popmq_server.engine.engine import Engine
 from popmq_server.engine.metrics import Metrics
 from popmq_server.filters import filter as filters
-from popmq_server.model.message import make_handles
+from popmq_server.model.message import length_prefixed
 
 MESSAGES_MAX = 32
 BYTES_MAX = 16 << 20
@@ -103,12 +103,11 @@ class ReceiveService:
         begun = written = 0
         try:
             yield rpc.ReceiveMessageResponse(status=OK if popped.rows else _NOTHING)
-            for leased in popped.leases:
-                handles = make_handles(leased.ck_id, [member for _, _, _, _, _, member in leased.rows], leased.nonce)
-                for row, handle in zip(leased.rows, handles, strict=True):
-                    begun += 1
-                    yield self._message(request, call, command, leased.type, row, handle)
-                    written += 1
+            handles = length_prefixed([handle for _, _, _, _, _, handle in popped.rows])
+            for row, handle in zip(popped.rows, handles, strict=True):
+                begun += 1
+                yield self._message(request, call, command, popped.type, row, handle)
+                written += 1
         finally:
             if written < len(popped.rows):
                 self._give_back(command, popped, written, begun)
@@ -149,14 +148,17 @@ class ReceiveService:
         row: PoppedRow,
         handle: bytes,
     ) -> rpc.ReceiveMessageResponse | bytes:
-        """The response for one message; of a plain one its bytes, unless its client needs the handle remembered."""
+        """The response for one message; of a plain one its bytes, unless its client needs the handle remembered.
+
+        `handle`: the row's, length_prefixed.
+        """
         topic, held = request.message_queue.topic, call.language == "CPP"
         if not held and (answer := response(row, handle, topic.SerializeToString(), topic_type)) is not None:
             return answer
-        message = delivered(Row(*row[:5], handle.decode()), topic, topic_type)
+        message = delivered(Row(*row[:5], row[5].decode()), topic, topic_type)
         if held:
             name = message.system_properties.message_id
-            self._held.add(command.client_id, command.group, name, handle.decode())
+            self._held.add(command.client_id, command.group, name, row[5].decode())
         return rpc.ReceiveMessageResponse(message=message)
 
     def _give_back(self, command: Pop, popped: Popped, written: int, begun: int) -> None:
@@ -165,7 +167,7 @@ class ReceiveService:
 
         Runs in the background: the generator is being closed, perhaps by a cancellation, and must not block.
         """
-        handles = popped.handles
+        handles = [handle.decode() for _, _, _, _, _, handle in popped.rows]
         tried = (
             Change(one, "release", BROKEN_OFF_MS, False, "the client disconnected while it read the message")
             for one in handles[written:begun]

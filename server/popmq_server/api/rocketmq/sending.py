@@ -25,7 +25,6 @@ from popmq_server.commands import End, EndTransaction, Place, Recall, Send, Sent
 from popmq_server.engine.engine import Engine
 from popmq_server.engine.metrics import Metrics
 from popmq_server.errors import Refused
-from popmq_server.model.handles import read_recall, read_transaction
 from popmq_server.model.message import Outgoing, check_messages_total, varint
 
 _OK_FIELD = b"\x0a" + OK_ENCODED
@@ -69,24 +68,19 @@ class SendService:
     async def RecallMessage(self, request: rpc.RecallMessageRequest, call: Call) -> rpc.RecallMessageResponse:
         """OK means that the message will never be delivered."""
         name = topic_name(request.topic, call.namespace)
-        handle = read_recall(request.recall_handle)
         rows = await self._engine.ask(queries.Topics(name))
         if rows[0].topic.type != "DELAY":
             raise Declined(pb.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, f"{name} is not a topic for delayed messages")
-        if handle is None:
-            raise Declined(pb.BAD_REQUEST, "this is not a valid recall handle")
-        message_id = await self._engine.execute(Recall(name, handle))
+        message_id = await self._engine.execute(Recall(name, request.recall_handle))
         return rpc.RecallMessageResponse(status=OK, message_id=message_id)
 
     async def EndTransaction(self, request: rpc.EndTransactionRequest, call: Call) -> rpc.EndTransactionResponse:
         """Commits or rolls back. An unspecified resolution changes nothing: the broker checks back later."""
         topic_name(request.topic, call.namespace)
-        transaction = read_transaction(request.transaction_id)
-        if transaction is None:
-            raise Declined(pb.INVALID_TRANSACTION_ID, "this is not a valid transaction id")
         if request.resolution == pb.TRANSACTION_RESOLUTION_UNSPECIFIED:
             return rpc.EndTransactionResponse(status=OK)
-        (ended,) = await self._engine.execute(EndTransaction((End(transaction, request.resolution == pb.COMMIT),)))
+        asked = End(request.transaction_id, request.resolution == pb.COMMIT)
+        (ended,) = await self._engine.execute(EndTransaction((asked,)))
         if isinstance(ended, Refused):
             raise ended
         return rpc.EndTransactionResponse(status=OK)

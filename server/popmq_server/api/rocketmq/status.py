@@ -49,6 +49,7 @@ _FIELDS = {
     "lite_topic": pb.ILLEGAL_LITE_TOPIC,
     "lite_topics": pb.ILLEGAL_TOPIC,
     "recall_handle": pb.BAD_REQUEST,
+    "transaction_id": pb.INVALID_TRANSACTION_ID,
 }
 #: Replacements for Rust: its client ends its process at a code that it does not know.
 _FOR_RUST = {
