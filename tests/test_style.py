@@ -10,7 +10,14 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).parent.parent
-ROOMS = ("server/popmq_server", "server/popmq_http2", "sdk/popmq", "sdk/popmq_cli", "spark_connector/popmq_spark")
+ROOMS = (
+    "server/popmq_server",
+    "server/popmq_http2",
+    "sdk/popmq",
+    "sdk/popmq_cli",
+    "sdk/popmq_console",
+    "spark_connector/popmq_spark",
+)
 FUNCTION_MEDIAN_MAX = 10
 FUNCTION_P90_MAX = 30
 FILE_P90_MAX = 350

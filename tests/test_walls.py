@@ -40,8 +40,13 @@ ROOMS = {
         "sdk",
         frozenset({"popmq"}),
         frozenset({"click", "rich"}),
-        {"popmq_server": "sdk/popmq_cli/", "pyarrow": "sdk/popmq_cli/rows.py"},
+        {
+            "popmq_server": "sdk/popmq_cli/",
+            "popmq_console": "sdk/popmq_cli/console.py",
+            "pyarrow": "sdk/popmq_cli/rows.py",
+        },
     ),
+    "popmq_console": Room("sdk", frozenset({"popmq"}), frozenset({"jinja2", "starlette", "uvicorn"})),
     "popmq_http2": Room("server"),
     "popmq_server": Room(
         "server",
@@ -302,7 +307,7 @@ def import_graph(folder: str) -> dict[str, set[str]]:
     return graph
 
 
-@pytest.mark.parametrize("folder", ["sdk/popmq", "sdk/popmq_cli", "spark_connector/popmq_spark"])
+@pytest.mark.parametrize("folder", ["sdk/popmq", "sdk/popmq_cli", "sdk/popmq_console", "spark_connector/popmq_spark"])
 def test_no_modules_import_each_other(folder: str) -> None:
     assert cycle(import_graph(folder)) == []
 
@@ -320,6 +325,7 @@ def test_a_cycle_of_imports_is_noticed() -> None:
         (strangers, "sdk/popmq/testing.py", "from popmq_server.embedded import EmbeddedBroker"),
         (strangers, "sdk/popmq/client.py", "def f():\n    import popmq_server"),
         (strangers, "sdk/popmq_cli/main.py", "import grpc"),
+        (strangers, "sdk/popmq_console/app.py", "import popmq_server"),
         (strangers, "server/popmq_server/delivery/pop.py", "import popmq"),
         (strangers, "spark_connector/popmq_spark/source.py", "from popmq_proto.v1 import popmq_pb2"),
         (other_doors, "server/popmq_server/delivery/pop.py", "import grpc.aio"),

@@ -54,6 +54,7 @@ ROWS = {
     "import": Row("transfer", "import_", "Send the messages of FILE to TOPIC."),
     "max-size": Row("max_size", "max_size", "Show the limit of the data file, or set another one."),
     "backup": Row("backup", "backup", "Copy the store of a running broker."),
+    "console": Row("console", "console", "Serve web pages of a broker."),
     "check": Row("check", "check", "Check the store of a stopped broker."),
     "compact": Row("compact", "compact", "Shrink the data file of a stopped broker."),
     "access-key": Row("access_key", "access_key", "Make access keys."),

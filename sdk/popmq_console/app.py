@@ -1,0 +1,270 @@
+"""The application: finds out who asks, makes pages, does actions, and streams pages that change.
+
+GET  /topics                               ──▶ the page
+GET  /topics  Accept: text/event-stream    ──▶ its live part again and again, whenever it differs
+POST /topics/purge  csrf=…                 ──▶ the action, then 303 to the page that shows what it did
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import parse_qs, quote
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+import popmq
+from popmq import errors
+from popmq_console.asking import Action, Ask, Page
+from popmq_console.guards import BODY_BYTES_MAX, Guards, of_this_origin
+from popmq_console.logins import Login, Logins, new_cookie
+from popmq_console.options import Options
+from popmq_console.pages import ACTIONS, NAVIGATION, PAGES
+from popmq_console.views import FOLDER, environment
+
+#: Pages that are open with the script on; a further one is shown, but stays as it is.
+STREAMS_MAX = 200
+THEMES = ("auto", "light", "dark")
+THEME_COOKIE = "popmq-theme"
+YEAR_S = 365 * 86400
+
+log = logging.getLogger("popmq.console")
+
+
+class Console:
+    """One console. `app` is the ASGI application.
+
+    Routes are made from the tables of pages/. A page never changes anything, an action always ends with a redirection
+    or a refusal: loading a page again repeats nothing.
+    """
+
+    def __init__(self, options: Options) -> None:
+        options.verify()
+        self._options = options
+        self._logins = Logins(self._connect, options.every_s)
+        self._templates = environment()
+        self._streams = 0
+        #: Browsers accept a name that begins so only with Secure, Path=/ and no Domain.
+        self._cookie = "__Host-popmq-console" if options.secure else "popmq-console"
+        routes = [
+            Route("/login", self._login_page, methods=["GET"]),
+            Route("/login", self._log_in, methods=["POST"]),
+            Route("/logout", self._log_out, methods=["POST"]),
+            Route("/theme", self._theme, methods=["POST"]),
+            Mount("/static", StaticFiles(directory=FOLDER / "static"), name="static"),
+            *(Route(path, self._page(path, page, name), methods=["GET"]) for path, (page, name) in PAGES.items()),
+            *(Route(path, self._action(action), methods=["POST"]) for path, action in ACTIONS.items()),
+        ]
+        self.app = Starlette(routes=routes, middleware=[Middleware(Guards, options=options)], lifespan=self._lifespan)
+
+    def _connect(self, name: str, secret: str) -> popmq.AsyncClient:
+        options = self._options
+        return popmq.AsyncClient(
+            options.endpoint,
+            client_id=f"console-{name}" if name else "console",
+            timeouts=popmq.Timeouts.all(15.0),
+            retry=popmq.Retry(reach=2.0),
+            tls=options.tls,
+            tls_ca=options.tls_ca,
+            access_key=name or None,
+            secret=secret or None,
+        )
+
+    @asynccontextmanager
+    async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
+        yield
+        await self._logins.close()
+
+    # ── Who asks ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _cookie_of(self, request: Request) -> str:
+        return request.cookies.get(self._cookie, "")[:100]
+
+    def _set_cookie(self, response: Response, cookie: str) -> None:
+        response.set_cookie(
+            self._cookie, cookie, path="/", secure=self._options.secure, httponly=True, samesite="strict"
+        )
+
+    async def _form(self, request: Request) -> dict[str, list[str]] | Response:
+        """The fields of a form of our own pages; else the refusal.
+
+        Read piece by piece: a body without a length is cut off at the same size as one that names it.
+        """
+        body = b""
+        try:
+            async for piece in request.stream():
+                body += piece
+                if len(body) > BODY_BYTES_MAX:
+                    return PlainTextResponse("The form is too large.\n", 413)
+        except ClientDisconnect:
+            return Response(status_code=400)
+        form = parse_qs(body.decode(errors="replace"), keep_blank_values=True, max_num_fields=5000)
+        cookie, token = self._cookie_of(request), next(iter(form.get("csrf", ())), "")
+        if not (cookie and of_this_origin(request, self._options) and self._logins.csrf_fits(cookie, token)):
+            return self._render("refused.html", request, None, 403)
+        return form
+
+    # ── Login ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _login_page(self, request: Request) -> Response:
+        return self._render("login.html", request, None, sentence="", to=_local(request.query_params.get("to", "/")))
+
+    async def _log_in(self, request: Request) -> Response:
+        form = await self._form(request)
+        if isinstance(form, Response):
+            return form
+        name, secret, to = (next(iter(form.get(field, ())), "") for field in ("name", "secret", "to"))
+        if self._logins.must_wait():
+            sentence = "Too many attempts have failed. Wait a minute, then try again."
+            return self._render("login.html", request, None, 429, sentence=sentence, to=_local(to))
+        try:
+            if not (name.strip() and secret):
+                raise errors.Unauthenticated("give the name of an access key and its secret")
+            cookie = await self._logins.log_in(name.strip(), secret)
+        except errors.PopMQError as error:
+            status = 401 if isinstance(error, errors.Unauthenticated) else 502
+            return self._render("login.html", request, None, status, sentence=str(error), to=_local(to))
+        await self._logins.log_out(self._cookie_of(request))
+        log.info("login key=%s", name.strip()[:64])
+        response = RedirectResponse(_local(to), 303)
+        self._set_cookie(response, cookie)
+        return response
+
+    async def _log_out(self, request: Request) -> Response:
+        form = await self._form(request)
+        if isinstance(form, Response):
+            return form
+        await self._logins.log_out(self._cookie_of(request))
+        response = RedirectResponse("/login", 303)
+        response.delete_cookie(self._cookie, path="/", secure=self._options.secure, httponly=True, samesite="strict")
+        return response
+
+    async def _theme(self, request: Request) -> Response:
+        form = await self._form(request)
+        if isinstance(form, Response):
+            return form
+        theme, to = (next(iter(form.get(field, ())), "") for field in ("theme", "to"))
+        response = RedirectResponse(_local(to), 303)
+        if theme in THEMES:
+            secure = self._options.secure
+            response.set_cookie(THEME_COOKIE, theme, YEAR_S, path="/", secure=secure, httponly=True, samesite="strict")
+        return response
+
+    # ── Pages and actions ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _page(self, path: str, page: Page, name: str) -> Any:
+        async def show(request: Request) -> Response:
+            try:
+                login = await self._logins.find(self._cookie_of(request))
+                if login is None:
+                    query = f"?{request.url.query}" if request.url.query else ""
+                    return RedirectResponse(f"/login?to={quote(path + query, safe='/')}", 303)
+                ask = Ask(login, self._options, request.query_params)
+                if "text/event-stream" in request.headers.get("accept", ""):
+                    return self._stream(request, ask, page, name)
+                values = await page(ask)
+            except errors.PopMQError as error:
+                return self._failure(request, error)
+            return self._render(name, request, login, **values)
+
+        return show
+
+    def _action(self, action: Action) -> Any:
+        async def act(request: Request) -> Response:
+            form = await self._form(request)
+            if isinstance(form, Response):
+                return form
+            try:
+                login = await self._logins.find(self._cookie_of(request))
+                if login is None:
+                    return RedirectResponse("/login", 303)
+                said = await action(Ask(login, self._options, request.query_params, form))
+            except errors.PopMQError as error:
+                return self._failure(request, error, back=_local(next(iter(form.get("back", ())), "/")))
+            login.numbers.forget()
+            login.say("done", said.sentence)
+            return RedirectResponse(said.to, 303)
+
+        return act
+
+    def _failure(self, request: Request, error: errors.PopMQError, back: str = "") -> Response:
+        """What the broker refused, with what to do about it."""
+        if isinstance(error, errors.Unauthenticated):
+            return RedirectResponse("/login", 303)
+        status = 403 if isinstance(error, errors.Denied) else 404 if isinstance(error, errors.NotFound) else 400
+        if isinstance(error, errors.TryLater):
+            status = 503
+        return self._render("failed.html", request, None, status, error=error, back=back)
+
+    def _stream(self, request: Request, ask: Ask, page: Page, name: str) -> Response:
+        if self._streams >= STREAMS_MAX:
+            return PlainTextResponse("too many pages are open", 503)
+        events = self._events(request, ask, page, name)
+        return StreamingResponse(events, media_type="text/event-stream", headers={"x-accel-buffering": "no"})
+
+    async def _events(self, request: Request, ask: Ask, page: Page, name: str) -> AsyncIterator[str]:
+        """The live block of a page whenever it differs from the one before; a comment otherwise, to notice an end."""
+        self._streams += 1
+        before = ""
+        try:
+            while ask.login.open:
+                try:
+                    shown = self._live(request, ask.login, name, await page(ask))
+                    event = "live"
+                except errors.PopMQError as error:
+                    shown, event = str(error), "trouble"
+                yield _event(event, shown) if shown != before else ": still here\n\n"
+                before = shown
+                await asyncio.sleep(max(self._options.every_s, ask.login.numbers.pause_s))
+        finally:
+            self._streams -= 1
+
+    # ── Templates ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _values(self, request: Request, login: Login | None, cookie: str) -> dict[str, Any]:
+        theme = request.cookies.get(THEME_COOKIE, "auto")
+        return {
+            "path": request.url.path,
+            "here": request.url.path + (f"?{request.url.query}" if request.url.query else ""),
+            "csrf": self._logins.csrf(cookie) if cookie else "",
+            "theme": theme if theme in THEMES else "auto",
+            "themes": THEMES,
+            "navigation": NAVIGATION,
+            "login": login,
+            "endpoint": self._options.endpoint,
+            "version": popmq.__version__,
+        }
+
+    def _render(self, name: str, request: Request, login: Login | None, status: int = 200, **values: Any) -> Response:
+        """A page; a browser without a cookie gets one, because the forms of the page need it."""
+        cookie = self._cookie_of(request)
+        fresh = "" if cookie else new_cookie()
+        said = login.take_said() if login else []
+        shared = self._values(request, login, cookie or fresh) | {"said": said}
+        response = HTMLResponse(self._templates.get_template(name).render(shared | values), status)
+        if fresh:
+            self._set_cookie(response, fresh)
+        return response
+
+    def _live(self, request: Request, login: Login, name: str, values: dict[str, Any]) -> str:
+        """The part of a page between its two marks; nothing that a user wrote can look like a mark."""
+        shared = self._values(request, login, self._cookie_of(request)) | {"said": []}
+        shown = self._templates.get_template(name).render(shared | values)
+        return shown.partition("<!--live-->")[2].partition("<!--/live-->")[0]
+
+
+def _event(name: str, text: str) -> str:
+    """One server-sent event."""
+    return f"event: {name}\n" + "".join(f"data: {line}\n" for line in text.splitlines()) + "\n"
+
+
+def _local(to: str) -> str:
+    """A path of this console; what leads elsewhere becomes the first page."""
+    plain = to.isascii() and to.isprintable() and "\\" not in to
+    return to if plain and to.startswith("/") and not to.startswith("//") else "/"

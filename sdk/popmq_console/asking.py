@@ -1,0 +1,74 @@
+"""What a page and an action get, and what they return: the words between app.py and pages/.
+
+    Page:   Ask ──▶ the values of its template          Action: Ask ──▶ Said: a sentence, and where it is shown
+
+Both raise what the SDK raises. app.py turns that into a page with the broker's own sentence and what to do about it, so
+no page repeats the rules of the broker: a form sends what was typed, and the broker judges it.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import popmq
+from popmq import errors
+from popmq_console.logins import Login
+from popmq_console.options import Options
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A request of somebody who is logged in. `query`: the values of the URL; `form`: of an action, with repeats."""
+
+    login: Login
+    options: Options
+    query: Mapping[str, str]
+    form: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    @property
+    def client(self) -> popmq.AsyncClient:
+        """Calls with the key of the login."""
+        return self.login.client
+
+    def value(self, name: str) -> str:
+        """A value of the URL; "" when it is missing."""
+        return self.query.get(name, "").strip()
+
+    def given(self, name: str) -> str:
+        """The first value of a field of the form; "" when it is missing."""
+        return next(iter(self.form.get(name, ())), "").strip()
+
+    def number(self, name: str, least: int = 0) -> int | None:
+        """A whole number of the form; None when the field is empty. Raises InvalidField."""
+        text = self.given(name)
+        if not text:
+            return None
+        if not text.isascii() or not text.isdecimal() or len(text) > 18 or int(text) < least:
+            raise wrong(name, f"{text!r} is not a whole number from {least} on")
+        return int(text)
+
+    def place(self, name: str) -> int:
+        """A whole number of the URL; 0 when it is none."""
+        text = self.value(name)
+        return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else 0
+
+    def confirm(self, name: str) -> None:
+        """Demands that the name was typed into the field `typed`. Raises InvalidField."""
+        if self.given("typed") != name:
+            raise wrong("typed", f"nothing was done: type the name {name} to confirm")
+
+
+class Said(NamedTuple):
+    """What an action did, and the page that shows it."""
+
+    sentence: str
+    to: str
+
+
+Page = Callable[[Ask], Awaitable[dict[str, Any]]]
+Action = Callable[[Ask], Awaitable[Said]]
+
+
+def wrong(name: str, sentence: str) -> errors.InvalidField:
+    """The refusal of a field of a form."""
+    return errors.InvalidField(sentence, code="INVALID_FIELD", field=name)

@@ -1,0 +1,178 @@
+"""Who is logged in: a random id in the browser's cookie stands for a client with the person's access key.
+
+The cookie holds no secret of the broker. The id is kept here as a hash, and the secret only inside the SDK's client.
+A login ends after IDLE_S without a request, after LIFE_S in any case, at the logout, and with this process.
+"""
+
+import hashlib
+import hmac
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import popmq
+from popmq_console.numbers import Numbers
+from popmq_console.redrives import Redrive
+
+IDLE_S = 30 * 60.0
+LIFE_S = 12 * 3600.0
+LOGINS_MAX = 1000
+#: Failed attempts of all addresses together within FAILED_S: then the login waits.
+FAILED_MAX = 20
+FAILED_S = 60.0
+
+Connect = Callable[[str, str], popmq.AsyncClient]
+
+
+@dataclass(slots=True)
+class Login:
+    """One person at one browser.
+
+    `name`: of the access key; "" when the broker asks for none, and then all browsers share one login: there is nobody
+    to tell apart. `open` turns false at the end, which ends the pages that follow the numbers.
+    """
+
+    name: str
+    client: popmq.AsyncClient
+    numbers: Numbers
+    began_s: float
+    seen_s: float
+    said: list[tuple[str, str]] = field(default_factory=list)  # (kind, sentence) for the next page
+    redrives: dict[str, Redrive] = field(default_factory=dict)  # by group
+    open: bool = True
+
+    def say(self, kind: str, sentence: str) -> None:
+        """Shows a sentence on the next page; `kind` is done or failed."""
+        self.said.append((kind, sentence))
+        del self.said[:-5]
+
+    def take_said(self) -> list[tuple[str, str]]:
+        """What the page that is being made shows."""
+        said, self.said = self.said, []
+        return said
+
+
+class Logins:
+    """All logins of this process. `clock`: seconds that only grow.
+
+    They are in memory only. A restart asks everybody to log in again, which is the price for storing no secret.
+    """
+
+    def __init__(self, connect: Connect, every_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._connect = connect
+        self._every_s = every_s
+        self._clock = clock
+        self._key = secrets.token_bytes(32)
+        self._by_hash: dict[bytes, Login] = {}
+        self._failed: list[float] = []
+        self._everybody: Login | None = None
+        #: Whether the broker asks for keys; None before it has answered for the first time.
+        self.keys_needed: bool | None = None
+
+    def csrf(self, cookie: str) -> str:
+        """The token of the forms of one browser.
+
+        It is computed from the cookie with a key of this process: nothing has to be stored for browsers that only
+        look at
+        the login, and a token of one browser is of no use in another.
+        """
+        return hmac.new(self._key, cookie.encode(), "sha256").hexdigest()
+
+    def csrf_fits(self, cookie: str, token: str) -> bool:
+        """In constant time."""
+        return hmac.compare_digest(self.csrf(cookie).encode(), token.encode())
+
+    async def find(self, cookie: str) -> Login | None:
+        """The login of a cookie; on a broker without keys everybody's."""
+        if await self._asks_for_keys():
+            return await self._named(cookie)
+        if self._everybody is None:
+            self._everybody = self._made("", "")
+        return self._everybody
+
+    async def _asks_for_keys(self) -> bool:
+        """Asks the broker once; an answer stays. Raises PopMQError while there is no broker."""
+        if self.keys_needed is None:
+            async with self._connect("", "") as client:
+                try:
+                    await client.stats()
+                    self.keys_needed = False
+                except popmq.errors.Unauthenticated:
+                    self.keys_needed = True
+        return self.keys_needed
+
+    async def _named(self, cookie: str) -> Login | None:
+        now_s = self._clock()
+        for hashed, login in list(self._by_hash.items()):
+            if now_s - login.seen_s > IDLE_S or now_s - login.began_s > LIFE_S:
+                await self._end(hashed)
+        found = self._by_hash.get(_hash(cookie))
+        if found is not None:
+            found.seen_s = now_s
+        return found
+
+    def must_wait(self) -> bool:
+        """Whether too many attempts have failed lately.
+
+        Secrets are random and cannot be guessed; this bounds what an attempt costs the broker, which verifies each.
+        """
+        self._failed = [at_s for at_s in self._failed if self._clock() - at_s < FAILED_S]
+        return len(self._failed) >= FAILED_MAX
+
+    async def log_in(self, name: str, secret: str) -> str:
+        """The cookie of a new login. Raises Unauthenticated, and what else the broker answers.
+
+        The key proves itself by a call that every key may make. The cookie is always a new one: an id that somebody
+        planted
+        in the browser before never becomes a login.
+        """
+        login = self._made(name, secret)
+        try:
+            await login.client.list_groups()
+        except popmq.PopMQError as error:
+            if isinstance(error, popmq.errors.Unauthenticated):
+                self._failed.append(self._clock())
+            await _close(login)
+            raise
+        if len(self._by_hash) >= LOGINS_MAX:
+            await self._end(min(self._by_hash, key=lambda hashed: self._by_hash[hashed].seen_s))
+        cookie = new_cookie()
+        self._by_hash[_hash(cookie)] = login
+        return cookie
+
+    def _made(self, name: str, secret: str) -> Login:
+        client = self._connect(name, secret)
+        return Login(name, client, Numbers(client, self._every_s), self._clock(), self._clock())
+
+    async def log_out(self, cookie: str) -> None:
+        """Ends the login of a cookie, if there is one."""
+        await self._end(_hash(cookie))
+
+    async def _end(self, hashed: bytes) -> None:
+        if login := self._by_hash.pop(hashed, None):
+            await _close(login)
+
+    async def close(self) -> None:
+        """Ends all."""
+        for hashed in list(self._by_hash):
+            await self._end(hashed)
+        if self._everybody:
+            await _close(self._everybody)
+
+
+async def _close(login: Login) -> None:
+    login.open = False
+    for redrive in login.redrives.values():
+        await redrive.stop()
+    await login.numbers.stop()
+    await login.client.close()
+
+
+def new_cookie() -> str:
+    """A random id for a browser."""
+    return secrets.token_urlsafe(32)
+
+
+def _hash(cookie: str) -> bytes:
+    return hashlib.sha256(cookie.encode()).digest()

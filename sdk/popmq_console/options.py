@@ -1,0 +1,61 @@
+"""What a console is started with."""
+
+import ipaddress
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+HOST = "127.0.0.1"
+PORT = 8090
+
+
+class OptionError(Exception):
+    """Options that do not fit together: one sentence that says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """`endpoint`, `tls`, `tls_ca`: of the broker. `tls_cert`, `tls_key`: PEM files of the console's own port.
+    `public_url`: how browsers name the console, when a proxy stands in front of it. `every_s`: seconds between two
+    looks at the numbers.
+    """
+
+    endpoint: str
+    tls: bool = False
+    tls_ca: str | None = None
+    host: str = HOST
+    port: int = PORT  # 0 = any free one
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    public_url: str = ""
+    every_s: float = 2.0
+
+    @property
+    def secure(self) -> bool:
+        """Whether browsers reach the console by HTTPS, so that cookies can demand it."""
+        return self.tls_cert is not None or self.public_url.startswith("https://")
+
+    @property
+    def public_host(self) -> str:
+        """The name that browsers may use beside addresses and localhost; "" = none."""
+        return (urlsplit(self.public_url).hostname or "").lower()
+
+    def verify(self) -> None:
+        """Raises OptionError."""
+        if bool(self.tls_cert) != bool(self.tls_key):
+            raise OptionError("--tls-cert and --tls-key belong together: name both files, or neither")
+        if self.public_url and not self.public_url.startswith(("http://", "https://")):
+            raise OptionError(f"--public-url {self.public_url} is no address: write https://console.example")
+        if not (self.tls_cert or self.public_url or is_loopback(self.host)):
+            raise OptionError(
+                f"on {self.host} secrets would travel in clear: name --tls-cert and --tls-key, or the --public-url "
+                "under which a proxy serves this console"
+            )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches the address."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"

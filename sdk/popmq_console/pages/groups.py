@@ -1,0 +1,132 @@
+"""Groups: the list, one of them with its numbers in each topic, and what an operator does to it.
+
+The numbers of a group are those of its topics, summed where that means something; dead letters are the group's own,
+since
+it has one dead-letter topic for all topics.
+"""
+
+from datetime import UTC, datetime
+from typing import Any, cast
+
+import popmq
+from popmq.topic import Start
+from popmq_console.asking import Ask, Said, wrong
+from popmq_console.numbers import backlog, by_group
+from popmq_console.views import address, paged
+
+
+async def groups(ask: Ask) -> dict[str, Any]:
+    """The list, filtered by a part of the name, the oldest work first or by name."""
+    part = ask.value("q")
+    settings = [one for one in await ask.client.list_groups() if part.lower() in one.name.lower()]
+    rows = by_group((await ask.login.numbers.stats()).groups)
+    if ask.value("sort") == "age":
+        settings.sort(key=lambda one: -max((row.oldest_age for row in rows.get(one.name, ())), default=0.0))
+    shown = paged(settings, ask.value("page"))
+    return {
+        "rows": shown,
+        "sums": {one.name: sums(rows.get(one.name, [])) for one in shown.items},
+        "q": part,
+        "sort": "age" if ask.value("sort") == "age" else "name",
+    }
+
+
+def sums(rows: list[popmq.GroupStats]) -> dict[str, float]:
+    """The numbers of a group over its topics."""
+    return {
+        "topics": len(rows),
+        "backlog": sum(map(backlog, rows)),
+        "in_flight": sum(row.in_flight for row in rows),
+        "dead": max((row.dead for row in rows), default=0),
+        "oldest": max((row.oldest_age for row in rows), default=0.0),
+        "acked_per_s": sum(row.acked_per_s for row in rows),
+        "sessions": sum(row.sessions for row in rows),
+    }
+
+
+async def group(ask: Ask) -> dict[str, Any]:
+    """One group. Raises GroupNotFound."""
+    name = ask.value("name")
+    settings = await ask.client.get_group(name)
+    stats = await ask.client.stats(group=name)
+    return {
+        "group": settings,
+        "rows": [(row, backlog(row)) for row in stats.groups],
+        "subscriptions": {one.topic: one for one in await ask.client.subscriptions(name)},
+        "dead": max((row.dead for row in stats.groups), default=0),
+    }
+
+
+def page_of(name: str) -> str:
+    """The address of a group's page."""
+    return address("/group", name=name)
+
+
+async def create(ask: Ask) -> Said:
+    """Makes a group. Raises AlreadyExists, InvalidField."""
+    start = ask.given("start")
+    if start not in ("earliest", "latest"):
+        raise wrong("start", f"a group starts earliest or latest, not {start!r}")
+    made = await ask.client.create_group(
+        ask.given("name"),
+        max_attempts=ask.number("max_attempts", 1) or 17,
+        invisible=ask.given("invisible") or "60s",
+        start=cast(Start, start),
+        stop_on_failure=bool(ask.given("stop_on_failure")),
+    )
+    return Said(f"The group {made.name} is there.", page_of(made.name))
+
+
+async def change(ask: Ask) -> Said:
+    """Changes the settings of a group. Raises InvalidField, GroupNotFound."""
+    name = ask.given("name")
+    backoff = ask.given("backoff").replace(",", " ").split()
+    await ask.client.update_group(
+        name,
+        max_attempts=ask.number("max_attempts", 1),
+        backoff=backoff or None,
+        invisible=ask.given("invisible") or None,
+        in_flight_max=ask.number("in_flight_max", 1),
+        stop_on_failure=bool(ask.given("stop_on_failure")),
+    )
+    return Said(f"The settings of {name} are changed.", page_of(name))
+
+
+async def pause(ask: Ask) -> Said:
+    """Stops the group's pops and pulls, or lets them go on. Raises GroupNotFound."""
+    name, paused = ask.given("name"), ask.given("paused") == "yes"
+    await ask.client.update_group(name, consume_enable=not paused)
+    return Said(f"{name} is {'paused: it gets no messages' if paused else 'reading again'}.", page_of(name))
+
+
+async def delete(ask: Ask) -> Said:
+    """Removes the group, once its name is typed. Raises InvalidField, GroupNotFound."""
+    name = ask.given("name")
+    ask.confirm(name)
+    await ask.client.delete_group(name)
+    return Said(f"The group {name} is deleted.", "/groups")
+
+
+async def reset(ask: Ask) -> Said:
+    """Moves a group in a topic, once its name is typed. Raises InvalidField, TopicNotFound, GroupNotFound."""
+    name, topic, to = ask.given("name"), ask.given("topic"), ask.given("to")
+    ask.confirm(name)
+    await ask.client.reset_offsets(topic, name, _start(to, ask.given("at")))
+    return Said(f"{name} reads {topic} from {ask.given('at') + ' UTC' if to == 'time' else to} on.", page_of(name))
+
+
+def _start(to: str, at: str) -> Start:
+    """A position of the form. Raises InvalidField."""
+    if to in ("earliest", "latest"):
+        return cast(Start, to)
+    try:
+        return datetime.fromisoformat(at).replace(tzinfo=UTC)
+    except ValueError:
+        raise wrong("at", f"{at!r} is no time: write 2026-01-31 12:00") from None
+
+
+async def filter(ask: Ask) -> Said:
+    """Replaces the filter of a group in a topic. Raises InvalidFilter, InvalidField, TopicNotFound, GroupNotFound."""
+    name, topic = ask.given("name"), ask.given("topic")
+    await ask.client.set_filter(topic, name, tag=ask.given("tag") or None, sql=ask.given("sql") or None)
+    return Said(f"{name} has another filter in {topic}.", page_of(name))

@@ -1,0 +1,52 @@
+"""The first page: what the whole broker does now, an hour of charts, and what needs somebody."""
+
+import time
+from typing import Any
+
+import popmq
+from popmq_console.asking import Ask
+from popmq_console.charts import overview as charts
+from popmq_console.numbers import backlog, sample
+
+ROWS = 8
+
+
+async def overview(ask: Ask) -> dict[str, Any]:
+    """Sums, charts, and the groups with the oldest work."""
+    stats = await ask.login.numbers.stats()
+    now_s = time.time()
+    behind = sorted((row for row in stats.groups if backlog(row)), key=lambda row: row.oldest_age, reverse=True)
+    return {
+        "now": sample(stats, now_s),
+        "store": stats.store,
+        "topics": len(stats.topics),
+        "groups": len({row.group for row in stats.groups}),
+        "sessions": sum(row.sessions for row in stats.groups),
+        "charts": charts(list(ask.login.numbers.samples), now_s),
+        "behind": [(row, backlog(row)) for row in behind[:ROWS]],
+        "attention": attention(stats),
+    }
+
+
+def attention(stats: popmq.Stats) -> list[tuple[str, str]]:
+    """(sentence, address of the page about it) for each thing that does not get better by itself.
+
+    An empty address: there is nothing on these pages that helps, and the sentence says what does.
+    """
+    found = []
+    store = stats.store
+    if store.used_bytes > 0.7 * store.map_bytes:
+        found.append((f"The store is {store.used_bytes / store.map_bytes:.0%} full; sends are refused at 85 %.", ""))
+    if store.disk_free_bytes < 1 << 30:
+        found.append(("The disk has less than 1 GiB free; sends need 256 MiB.", ""))
+    if store.quarantined:
+        found.append((f"{store.quarantined:,} stored messages do not match their checksum: run popmq check.", ""))
+    dead = {row.group: row.dead for row in stats.groups if row.dead}
+    if dead:
+        sentence = f"{sum(dead.values()):,} dead letters in {len(dead)} {'group' if len(dead) == 1 else 'groups'}."
+        found.append((sentence, "/dead-letters"))
+    if stopped := sum(row.stopped for row in stats.groups):
+        found.append((f"{stopped:,} message groups are stopped.", "/message-groups"))
+    if blocked := sum(row.dead_blocked for row in stats.groups):
+        found.append((f"{blocked:,} dead letters find no room in the store.", ""))
+    return found

@@ -1,0 +1,120 @@
+"""Topics: the list, one of them with its queues and groups, and what an operator does to it.
+
+Pausing is the permission of the topic: READ_ONLY stops producers, WRITE_ONLY consumers. What cannot be undone asks
+for the
+name, and the server compares it, not only the script.
+"""
+
+from collections.abc import Callable
+from typing import Any, cast, get_args
+
+import popmq
+from popmq.topic import Permission, TopicType
+from popmq_console.asking import Ask, Said, wrong
+from popmq_console.numbers import backlog, by_topic
+from popmq_console.views import address, paged
+
+#: Queues that the page of a topic shows at once.
+QUEUES_SHOWN = 64
+SORTS: dict[str, Callable[[popmq.TopicStats], Any]] = {
+    "name": lambda row: row.topic,
+    "messages": lambda row: -row.messages,
+    "rate": lambda row: -row.sent_per_s,
+    "bytes": lambda row: -row.bytes,
+}
+
+
+async def topics(ask: Ask) -> dict[str, Any]:
+    """The list, by name or by a number, filtered by a part of the name."""
+    stats = await ask.login.numbers.stats()
+    part, sort = ask.value("q"), ask.value("sort") if ask.value("sort") in SORTS else "name"
+    rows = sorted((row for row in stats.topics if part.lower() in row.topic.lower()), key=SORTS[sort])
+    groups = by_topic(stats.groups)
+    shown = paged(rows, ask.value("page"))
+    return {
+        "rows": shown,
+        "backlogs": {row.topic: sum(map(backlog, groups.get(row.topic, ()))) for row in shown.items},
+        "readers": {row.topic: len(groups.get(row.topic, ())) for row in shown.items},
+        "q": part,
+        "sort": sort,
+        "sorts": list(SORTS),
+        "types": get_args(TopicType),
+    }
+
+
+async def topic(ask: Ask) -> dict[str, Any]:
+    """One topic. Raises TopicNotFound."""
+    name = ask.value("name")
+    settings = await ask.client.get_topic(name)
+    stats = await ask.client.stats(topic=name)
+    (numbers,) = stats.topics
+    return {
+        "topic": settings,
+        "numbers": numbers,
+        "queues": numbers.queues[:QUEUES_SHOWN],
+        "groups": [(row, backlog(row)) for row in stats.groups],
+        "permissions": get_args(Permission),
+    }
+
+
+def page_of(name: str) -> str:
+    """The address of a topic's page."""
+    return address("/topic", name=name)
+
+
+async def create(ask: Ask) -> Said:
+    """Makes a topic. Raises AlreadyExists, InvalidField."""
+    name, kind = ask.given("name"), ask.given("type")
+    if kind not in get_args(TopicType):
+        raise wrong("type", f"{kind!r} is no type of topic")
+    hours = ask.number("keep_h", 1)
+    retention = popmq.Retention(keep=hours * 3600.0) if hours else None
+    made = await ask.client.create_topic(name, ask.number("queues", 1), cast(TopicType, kind), retention)
+    return Said(f"The topic {made.name} has {made.queues} queues.", page_of(made.name))
+
+
+async def change(ask: Ask) -> Said:
+    """Changes queues, retention, quota and permission. Raises InvalidField, TopicNotFound."""
+    name = ask.given("name")
+    hours, most = ask.number("keep_h", 1), ask.number("max_mib")
+    before = await ask.client.get_topic(name)
+    retention = popmq.Retention(
+        hours * 3600.0 if hours else before.retention.keep,
+        bool(ask.given("by_age")),
+        before.retention.max_bytes if most is None else most << 20,
+    )
+    quota = popmq.Quota(
+        ask.number("send_messages_per_s") or 0,
+        ask.number("send_bytes_per_s") or 0,
+        ask.number("message_bytes") or 0,
+        ask.number("pop_messages_per_s") or 0,
+    )
+    queues = ask.number("queues", 1)
+    wanted = queues if queues != before.queues else None
+    await ask.client.update_topic(name, wanted, retention, quota)
+    return Said(f"The settings of {name} are changed.", page_of(name))
+
+
+async def permit(ask: Ask) -> Said:
+    """Pauses a topic, or lets it go on: its permission. Raises InvalidField, TopicNotFound."""
+    name, permission = ask.given("name"), ask.given("permission")
+    if permission not in get_args(Permission):
+        raise wrong("permission", f"{permission!r} is no permission")
+    await ask.client.update_topic(name, permission=cast(Permission, permission))
+    return Said(f"{name} is {permission} now.", page_of(name))
+
+
+async def purge(ask: Ask) -> Said:
+    """Drops all messages, once the name is typed. Raises InvalidField, TopicNotFound."""
+    name = ask.given("name")
+    ask.confirm(name)
+    dropped = await ask.client.purge_topic(name)
+    return Said(f"{dropped:,} messages of {name} are dropped.", page_of(name))
+
+
+async def delete(ask: Ask) -> Said:
+    """Removes the topic, once the name is typed. Raises InvalidField, TopicNotFound."""
+    name = ask.given("name")
+    ask.confirm(name)
+    await ask.client.delete_topic(name)
+    return Said(f"The topic {name} is deleted.", "/topics")

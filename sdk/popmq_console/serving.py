@@ -1,0 +1,87 @@
+"""Runs a console: the port, TLS, and the end by a signal.
+
+uvicorn serves; its access log is off, because the broker's audit log has each change with the key that made it. Headers
+of proxies are not believed: nothing here depends on the address of a browser.
+"""
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable
+
+import uvicorn
+
+from popmq_console.app import Console
+from popmq_console.options import OptionError, Options
+
+#: Seconds that a stopping console lets running requests end; pages that follow the numbers never end by themselves.
+DRAIN_S = 1
+
+
+class Serving:
+    """One console in the running event loop. `port` is known once it is made. Raises OptionError."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._socket = _listening(options)
+        self.port: int = self._socket.getsockname()[1]
+        self._server = uvicorn.Server(_config(options, Console(options)))
+
+    @property
+    def url(self) -> str:
+        """Where a browser finds it."""
+        host = f"[{self._options.host}]" if ":" in self._options.host else self._options.host
+        return f"{'https' if self._options.tls_cert else 'http'}://{host}:{self.port}/"
+
+    async def run(self) -> None:
+        """Serves until `stop`, or a signal when this is the main thread."""
+        await self._server.serve([self._socket])
+
+    def stop(self) -> None:
+        """From any thread."""
+        self._server.should_exit = True
+
+
+def _config(options: Options, console: Console) -> uvicorn.Config:
+    config = uvicorn.Config(
+        console.app,
+        log_config=None,
+        access_log=False,
+        ws="none",
+        lifespan="on",
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=1000,
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=DRAIN_S,
+        h11_max_incomplete_event_size=32 << 10,
+        ssl_certfile=options.tls_cert,
+        ssl_keyfile=options.tls_key,
+    )
+    try:
+        config.load()
+    except (OSError, ssl.SSLError) as error:
+        raise OptionError(f"{options.tls_cert} and {options.tls_key} cannot be used for TLS: {error}") from error
+    return config
+
+
+def _listening(options: Options) -> socket.socket:
+    try:
+        return socket.create_server((options.host, options.port), family=_family(options.host))
+    except OSError as error:
+        raise OptionError(f"port {options.port} on {options.host} cannot be opened: {error.strerror}") from error
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
+def run(options: Options, ready: Callable[[str], None]) -> None:
+    """Serves until SIGTERM or Ctrl-C; tells `ready` the address. Raises OptionError."""
+
+    async def serve() -> None:
+        serving = Serving(options)
+        ready(serving.url)
+        await serving.run()
+
+    asyncio.run(serve())

@@ -1,0 +1,132 @@
+// What a page does beyond its forms and links: it stays current, asks for a typed name, shows values of charts.
+"use strict";
+(() => {
+  document.documentElement.classList.add("scripted");
+  const live = document.getElementById("live");
+  const state = document.getElementById("state");
+  const login = document.querySelector(".side");
+
+  // ── Staying current: the server sends the live part again when it differs; equal elements stay, with focus and ticks ──
+  const key = (node) => (node.nodeType === 1 ? node.dataset.k : undefined);
+  const alike = (a, b) => a.nodeType === b.nodeType && a.nodeName === b.nodeName && key(a) === key(b);
+
+  function attributes(old, fresh) {
+    for (const { name, value } of [...fresh.attributes])
+      if (old.getAttribute(name) !== value && !(old.nodeName === "INPUT" && name === "value")) old.setAttribute(name, value);
+    for (const { name } of [...old.attributes])
+      if (!fresh.hasAttribute(name) && !(old.nodeName === "DETAILS" && name === "open") && name !== "disabled")
+        old.removeAttribute(name);
+  }
+
+  function merge(old, fresh) {
+    if (old.nodeType !== 1) {
+      if (old.nodeValue !== fresh.nodeValue) old.nodeValue = fresh.nodeValue;
+      return;
+    }
+    attributes(old, fresh);
+    const kept = new Map([...old.children].filter(key).map((node) => [key(node), node]));
+    let at = old.firstChild;
+    for (const wanted of [...fresh.childNodes]) {
+      let found = key(wanted) !== undefined ? kept.get(key(wanted)) : at && alike(at, wanted) ? at : null;
+      if (found && !alike(found, wanted)) found = null;
+      if (!found) {
+        old.insertBefore(document.importNode(wanted, true), at);
+        continue;
+      }
+      if (found !== at) old.insertBefore(found, at);
+      else at = at.nextSibling;
+      merge(found, wanted);
+    }
+    while (at) {
+      const next = at.nextSibling;
+      at.remove();
+      at = next;
+    }
+  }
+
+  let source = null;
+  function say(text) {
+    state.textContent = text;
+    state.hidden = !text;
+  }
+  function listen() {
+    source = new EventSource(location.href);
+    source.addEventListener("live", (event) => {
+      const holder = document.createElement("div");
+      holder.id = "live";
+      holder.innerHTML = event.data;
+      merge(live, holder);
+      document.documentElement.dataset.current = "yes";
+      say("");
+    });
+    source.addEventListener("trouble", (event) => say(event.data));
+    source.addEventListener("open", () => say(""));
+    source.addEventListener("error", () => say("Connection lost; trying again."));
+  }
+  function follow() {
+    if (document.hidden && source) {
+      source.close();
+      source = null;
+    } else if (!document.hidden && !source) listen();
+  }
+  if (live && login) {
+    follow();
+    document.addEventListener("visibilitychange", follow);
+    addEventListener("pagehide", () => source && source.close());
+  }
+
+  // ── Forms ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+  function must(input) {
+    const button = input.form.querySelector("button");
+    button.disabled = input.value !== input.dataset.must;
+  }
+  document.querySelectorAll("[data-must]").forEach(must);
+  document.addEventListener("input", (event) => {
+    if (event.target.dataset.must !== undefined) must(event.target);
+  });
+  document.addEventListener("change", (event) => {
+    const target = event.target;
+    if (target.dataset.submit !== undefined) target.form.requestSubmit();
+    if (target.dataset.all !== undefined)
+      document.querySelectorAll(`input[name="${target.dataset.all}"]`).forEach((box) => (box.checked = target.checked));
+  });
+
+  // ── Charts: the value under the pointer, read from the line itself ─────────────────────────────────────────────────
+  const HOUR_MIN = 60;
+  function written(value, unit) {
+    if (unit === "bytes") {
+      const names = ["B", "KiB", "MiB", "GiB", "TiB"];
+      let place = 0;
+      while (value >= 1024 && place < 4) { value /= 1024; place += 1; }
+      return `${value.toFixed(place ? 1 : 0)} ${names[place]}`;
+    }
+    const text = value.toLocaleString("en", { maximumFractionDigits: value < 10 ? 2 : 0 });
+    return unit === "rate" ? `${text}/s` : unit === "seconds" ? `${text} s` : text;
+  }
+  function nearest(path, x) {
+    let best = null;
+    for (const [, px, py] of (path.getAttribute("d") || "").matchAll(/[ML]([\d.-]+) ([\d.-]+)/g))
+      if (best === null || Math.abs(px - x) < Math.abs(best[0] - x)) best = [Number(px), Number(py)];
+    return best && Math.abs(best[0] - x) < 12 ? best : null;
+  }
+  document.addEventListener("pointermove", (event) => {
+    document.querySelectorAll(".tip").forEach((tip) => tip.remove());
+    const svg = event.target.closest && event.target.closest(".plot svg");
+    if (!svg) return;
+    const box = svg.getBoundingClientRect();
+    const x = ((event.clientX - box.left) / box.width) * 720;
+    const parts = [];
+    svg.querySelectorAll(".line").forEach((path) => {
+      const point = nearest(path, x);
+      if (point) parts.push(written((1 - point[1] / 160) * Number(svg.dataset.top), svg.dataset.unit));
+    });
+    if (!parts.length) return;
+    const tip = document.createElement("span");
+    tip.className = `tip`;
+    tip.textContent = `${Math.round(HOUR_MIN * (1 - x / 720))} min ago: ${parts.join(" · ")}`;
+    svg.parentElement.append(tip);
+    const left = event.clientX - box.left;
+    const width = tip.offsetWidth;
+    tip.style.left = `${Math.max(0, Math.min(box.width - width, left - width / 2))}px`;
+  });
+})();

@@ -1,0 +1,127 @@
+"""Templates, and how values are written on a page: the same words and units as the command line.
+
+Bodies are bytes of strangers. They are shown escaped, cut to a size that a browser can show, and never as HTML.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Generic, TypeVar
+from urllib.parse import urlencode
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+FOLDER = Path(__file__).parent
+PAGE_ROWS = 50
+HEX_BYTES = 4096
+TEXT_CHARACTERS = 100_000
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Rows(Generic[T]):
+    """One page of a list: `number` of `pages`, from 1."""
+
+    items: Sequence[T]
+    number: int
+    pages: int
+    total: int
+
+
+def paged(items: Sequence[T], page: str) -> Rows[T]:
+    """The rows of page `page`, a text of the URL.
+
+    What is no page of the list shows the nearest one: rows come and go between two clicks.
+    """
+    pages = max(1, -(-len(items) // PAGE_ROWS))
+    number = min(max(int(page) if page.isascii() and page.isdecimal() and len(page) < 9 else 1, 1), pages)
+    return Rows(items[(number - 1) * PAGE_ROWS : number * PAGE_ROWS], number, pages, len(items))
+
+
+def count(value: float) -> str:
+    """1,234,567."""
+    return f"{value:,.0f}"
+
+
+def rate(value: float) -> str:
+    """Messages a second: 12,345 or 0.25."""
+    return f"{value:,.0f}" if value >= 10 or value == 0 else f"{value:.2g}"
+
+
+def size(value: float) -> str:
+    """Bytes: 1.5 GiB."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(value) < 1024:
+            return f"{value:.0f} B" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"
+
+
+def seconds(value: float) -> str:
+    """A duration: 250 ms, 12 s, 3 min 20 s, 5 h 2 min, 3 d 4 h."""
+    if value == 0:
+        return "0 s"
+    if abs(value) < 1:
+        return f"{value * 1000:.0f} ms"
+    if abs(value) < 60:
+        return f"{value:.1f}".removesuffix(".0") + " s"
+    whole = round(value)
+    for unit, of_s, less, of_less_s in (("d", 86400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1)):
+        if whole >= of_s:
+            rest = whole % of_s // of_less_s
+            return f"{whole // of_s} {unit}" + (f" {rest} {less}" if rest else "")
+    return f"{whole} s"
+
+
+def moment(ms: int) -> str:
+    """A time in UTC; "" for 0."""
+    return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S.}{ms % 1000:03}" if ms else ""
+
+
+def as_text(body: bytes) -> str:
+    """A body as text; what is no UTF-8 shows as �."""
+    return body.decode(errors="replace")[:TEXT_CHARACTERS]
+
+
+def as_json(body: bytes) -> str:
+    """A body as indented JSON; "" when it is none."""
+    try:
+        return json.dumps(json.loads(body), indent=2, ensure_ascii=False)[:TEXT_CHARACTERS]
+    except (ValueError, RecursionError):
+        return ""
+
+
+def as_hex(body: bytes) -> str:
+    """The first bytes of a body, 16 in a line: offset, hex, characters."""
+    lines = []
+    for start in range(0, min(len(body), HEX_BYTES), 16):
+        row = body[start : start + 16]
+        shown = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)
+        lines.append(f"{start:08x}  {row.hex(' '):47}  {shown}")
+    return "\n".join(lines)
+
+
+def address(path: str, **values: object) -> str:
+    """A path with a query; empty values are left out."""
+    given = {name: value for name, value in values.items() if value not in ("", None)}
+    return f"{path}?{urlencode(given)}" if given else path
+
+
+def environment() -> Environment:
+    """Jinja2 with our filters.
+
+    It escapes everything, and a name that a page does not have is an error instead of an empty place.
+    """
+    made = Environment(
+        loader=FileSystemLoader(FOLDER / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    filters = (count, rate, size, seconds, moment, as_text, as_json, as_hex)
+    made.filters.update({function.__name__: function for function in filters} | {"bytes": size})
+    made.globals["address"] = address
+    return made

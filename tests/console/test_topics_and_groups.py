@@ -1,0 +1,148 @@
+"""The overview, topics and groups: what the pages show is what the broker says, and each action does it."""
+
+import http.client
+from typing import Any
+
+import pytest
+
+from popmq import errors
+from tests.console.conftest import SECRET, Browser, Site
+
+
+@pytest.fixture(autouse=True, scope="module")
+def filled(site: Site) -> None:
+    """Two topics, a group that has done some of its work."""
+    site.client.create_topic("orders", queues=2)
+    site.client.create_topic("invoices", queues=3)
+    site.client.create_group("billing", max_attempts=3)
+    site.client.send("orders", [f"order {number}" for number in range(5)])
+    site.client.ack(site.client.pop("orders", "billing", max_messages=2))
+
+
+def test_the_overview_sums_up(operator: Browser) -> None:
+    page = operator.get("/")
+    assert "Backlog 3 " in page.plain
+    assert page.text.count('<figure class="chart"') == 5
+    assert "billing orders 3" in page.plain
+
+
+def test_the_list_of_topics_shows_numbers_and_finds_by_a_part_of_the_name(operator: Browser) -> None:
+    assert "orders 5 " in operator.get("/topics").plain
+    found = operator.get("/topics?q=INVO")
+    assert "invoices" in found.plain
+    assert "/topic?name=orders" not in found.text
+
+
+def test_a_topic_is_created_changed_and_paused(site: Site, operator: Browser) -> None:
+    done = operator.post("/topics/create", name="made", type="FIFO", queues="4", keep_h="5")
+    assert "The topic made has 4 queues." in done.plain
+    made = site.client.get_topic("made")
+    assert (made.type, made.queues, made.retention.keep) == ("FIFO", 4, 5 * 3600)
+    operator.post("/topic/change", name="made", queues="4", keep_h="6", send_messages_per_s="7")
+    assert site.client.get_topic("made").quota.send_messages_per_s == 7
+    assert "READ_ONLY" in operator.post("/topic/permit", name="made", permission="READ_ONLY").plain
+    assert site.client.get_topic("made").permission == "READ_ONLY"
+
+
+def test_what_the_broker_refuses_is_shown_with_its_reason(operator: Browser) -> None:
+    refused = operator.post("/topics/create", name="bad name!", type="NORMAL", back="/topics")
+    assert refused.status == 400
+    assert "'bad name!'" in refused.plain
+    assert operator.get("/topic?name=nowhere").status == 404
+    assert operator.post("/topics/create", name="x", type="NORMAL", queues="-1").status == 400
+
+
+@pytest.mark.parametrize("action", ["purge", "delete"])
+def test_a_topic_is_emptied_or_removed_only_with_its_name_typed(site: Site, operator: Browser, action: str) -> None:
+    site.client.create_topic("doomed")
+    site.client.send("doomed", "one")
+    refused = operator.post(f"/topic/{action}", name="doomed", typed="domed")
+    assert (refused.status, site.client.stats("doomed").topics[0].messages) == (400, 1)
+    operator.post(f"/topic/{action}", name="doomed", typed="doomed")
+    if action == "purge":
+        assert site.client.stats("doomed").topics[0].messages == 0
+    else:
+        with pytest.raises(errors.TopicNotFound):
+            site.client.get_topic("doomed")
+
+
+def test_a_group_is_created_changed_paused_and_deleted(site: Site, operator: Browser) -> None:
+    operator.post("/groups/create", name="made", max_attempts="4", invisible="90s", start="latest")
+    made = site.client.get_group("made")
+    assert (made.max_attempts, made.invisible, made.start) == (4, 90, "latest")
+    operator.post("/group/change", name="made", max_attempts="5", backoff="1s, 2s", in_flight_max="9")
+    made = site.client.get_group("made")
+    assert (made.max_attempts, list(made.backoff), made.in_flight_max) == (5, [1, 2], 9)
+    assert "paused" in operator.post("/group/pause", name="made", paused="yes").plain
+    assert not site.client.get_group("made").consume_enable
+    operator.post("/group/pause", name="made", paused="no")
+    assert site.client.get_group("made").consume_enable
+    assert operator.post("/group/delete", name="made", typed="").status == 400
+    operator.post("/group/delete", name="made", typed="made")
+    assert "made" not in [group.name for group in site.client.list_groups()]
+
+
+def test_a_group_gets_another_filter_and_another_position(site: Site, operator: Browser) -> None:
+    site.client.create_group("moved")
+    site.client.pop("orders", "moved", max_messages=1)
+    assert (
+        "moved has another filter" in operator.post("/group/filter", name="moved", topic="orders", tag="a || b").plain
+    )
+    assert "a || b" in operator.get("/group?name=moved").plain
+    operator.post("/group/filter", name="moved", topic="orders")
+    operator.post("/group/reset", name="moved", topic="orders", to="latest", typed="moved")
+    assert site.client.pop("orders", "moved") == []
+    operator.post("/group/reset", name="moved", topic="orders", to="time", at="2020-01-01", typed="moved")
+    assert len(site.client.pop("orders", "moved", max_messages=10)) == 5
+    assert operator.post("/group/reset", name="moved", topic="orders", to="time", at="?", typed="moved").status == 400
+
+
+def test_a_key_that_may_only_read_sees_its_rows_and_cannot_act(site: Site, reader: Browser) -> None:
+    listed = reader.get("/topics")
+    assert "orders" in listed.plain
+    assert "invoices" not in listed.plain
+    forms: tuple[tuple[str, dict[str, Any]], ...] = (
+        ("/topics/create", {"name": "mine", "type": "NORMAL"}),
+        ("/topic/purge", {"name": "orders", "typed": "orders"}),
+        ("/group/pause", {"name": "billing", "paused": "yes"}),
+    )
+    for path, form in forms:
+        refused = reader.post(path, **form)
+        assert refused.status == 403
+        assert "Not allowed" in refused.plain
+    assert site.client.stats("orders").topics[0].messages == 5
+
+
+def test_what_a_user_wrote_is_shown_as_text(site: Site, operator: Browser) -> None:
+    answer = operator.get("/topics?q=%3Cscript%3Ealert(1)%3C/script%3E")
+    assert "<script>alert" not in answer.text
+    assert "&lt;script&gt;" in answer.text
+
+
+def test_an_open_page_gets_the_numbers_as_they_change(site: Site, operator: Browser) -> None:
+    connection = http.client.HTTPConnection(operator.netloc, timeout=30)
+    cookie = operator.cookies["popmq-console"].value
+    headers = {"Accept": "text/event-stream", "Cookie": f"popmq-console={cookie}"}
+    connection.request("GET", "/topic?name=invoices", headers=headers)
+    response = connection.getresponse()
+    assert response.headers["content-type"].startswith("text/event-stream")
+
+    def event() -> str:
+        lines = []
+        while (line := response.readline().decode()) != "\n":
+            lines.append(line)
+        return "".join(lines)
+
+    first = event()
+    assert first.startswith("event: live\n")
+    site.client.send("invoices", ["x"] * 7)
+    while "<dt>Messages</dt><dd>7</dd>" not in first:
+        first = event()
+    connection.close()
+
+
+def test_no_page_and_no_cookie_holds_a_secret(operator: Browser, reader: Browser) -> None:
+    for browser in (operator, reader):
+        assert browser.seen
+        assert not [answer.path for answer in browser.seen if SECRET in answer.text]
+        assert SECRET not in str(browser.cookies)
