@@ -87,6 +87,23 @@ ORDER = (
 )
 MODULES_MAX = 15
 
+# What stands above the seam, and what it may import of the server: the seam, and the values that cross it.
+ABOVE_THE_SEAM = (
+    "server/popmq_server/api",
+    "server/popmq_server/access",
+    "server/popmq_server/engine/metrics.py",
+    "server/popmq_server/engine/monitoring.py",
+    "server/popmq_server/engine/rates.py",
+)
+SEAM = [
+    f"popmq_server.{name}"
+    for name in (
+        *("api", "access", "commands", "filters", "engine.engine", "engine.metrics", "engine.rates"),
+        *("model.limits", "model.message", "model.permission", "model.records"),
+        *("clock", "errors", "logs", "options"),
+    )
+]
+
 # One door per library: the only paths, by their beginning, that may import it.
 API = "server/popmq_server/api/"
 DOORS: dict[str, dict[str, tuple[str, ...]]] = {
@@ -168,6 +185,13 @@ def upward(path: str, tree: ast.AST) -> Iterator[str]:
                 yield f"{path}:{found.line} imports {found.name} from above"
 
 
+def past_the_seam(path: str, tree: ast.AST) -> Iterator[str]:
+    """Imports of the protocols, access and metrics from below the seam: a second engine has none of it."""
+    for found in imports(path, tree):
+        if found.under("popmq_server") and not found.under(*SEAM):
+            yield f"{path}:{found.line} imports {found.name}: it belongs to the embedded engine (engine/engine.py)"
+
+
 def other_doors(path: str, tree: ast.AST) -> Iterator[str]:
     """Libraries imported beside their one door, and sleeping beside the server's clock."""
     room = Path(path).parts[0]
@@ -228,7 +252,8 @@ def tree_of(path: Path) -> ast.AST:
 def sources(*folders: str) -> Iterator[Path]:
     """Our own Python files below the folders; generated stubs are not ours."""
     for folder in folders:
-        paths = sorted((ROOT / folder).rglob("*.py"))
+        whole = ROOT / folder
+        paths = [whole] if whole.is_file() else sorted(whole.rglob("*.py"))
         yield from (path for path in paths if not path.stem.endswith(("_pb2", "_pb2_grpc")))
 
 
@@ -245,6 +270,7 @@ EVERYTHING = ("proto", "server", "sdk", "spark_connector", "tests", "harness", "
         (strangers, ROOM_FOLDERS),
         (other_doors, ROOM_FOLDERS),
         (upward, ("server/popmq_server",)),
+        (past_the_seam, ABOVE_THE_SEAM),
         (private_names, ROOM_FOLDERS + PUBLIC_TESTS),
         (from_test_modules, EVERYTHING),
         (too_long, EVERYTHING),
@@ -253,6 +279,7 @@ EVERYTHING = ("proto", "server", "sdk", "spark_connector", "tests", "harness", "
         "each room imports only what it may",
         "one door per library",
         "downwards only",
+        "nothing past the seam",
         "private means private",
         "no helpers in test modules",
         "short functions",
@@ -339,6 +366,9 @@ def test_a_cycle_of_imports_is_noticed() -> None:
         (upward, "server/popmq_server/delivery/pop.py", "from popmq_server.engine import broker"),
         (upward, "server/popmq_server/storage/keys.py", "from popmq_server import serving"),
         (upward, "server/popmq_server/api/native/native.py", "from popmq_server.api.rocketmq.names import topic_of"),
+        (past_the_seam, "server/popmq_server/api/native/native.py", "from popmq_server.storage.keys import U32"),
+        (past_the_seam, "server/popmq_server/access/guarded.py", "from popmq_server.model import handles"),
+        (past_the_seam, "server/popmq_server/api/server.py", "from popmq_server.engine.broker import Broker"),
         (private_names, "spark_connector/popmq_spark/source.py", "from popmq._calls import pop_request"),
         (private_names, "spark_connector/popmq_spark/source.py", "import popmq\npopmq.client._stub"),
         (private_names, "tests/sdk/test_client.py", "from popmq.client import _parse"),
@@ -366,6 +396,7 @@ def test_a_broken_wall_is_noticed(rule: Rule, path: str, code: str) -> None:
             "server/popmq_server/delivery/pop.py",
             "from popmq_server import clock\nfrom popmq_server.state import tx",
         ),
+        (past_the_seam, "server/popmq_server/api/server.py", "from popmq_server.engine.engine import Engine"),
         (private_names, "sdk/popmq/client.py", "from popmq._calls import pop_request\nimport popmq\npopmq._calls"),
         (from_test_modules, "tests/engine/delivery/test_pop.py", "from tests.engine.rig import Rig"),
         (from_test_modules, "bench/legs.py", "from harness.broker_process import BrokerProcess"),

@@ -19,6 +19,7 @@ from popmq_server.engine.metrics import Metrics, Seen
 from popmq_server.engine.monitoring import Health, MonitoringPort
 from popmq_server.errors import Refused, StartError
 from popmq_server.options import DRAIN_S, Options, Unnamed
+from popmq_server.storage.formats import FORMAT
 
 log = logging.getLogger("popmq")
 
@@ -48,7 +49,7 @@ class Serving:
     async def __aenter__(self) -> "Serving":
         """Opens keys, HTTP port, store, scan, writer, and the port last, so that clients meet a ready broker."""
         options = self._options
-        metrics = self._metrics = Metrics(synced=options.sync != "none")
+        metrics = self._metrics = Metrics(synced=options.sync != "none", store_format=str(FORMAT))
         keys = self._keys = Keys(options.access_keys, self._clock.wall_ms) if options.access_keys else None
         try:
             if options.metrics_port:

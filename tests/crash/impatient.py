@@ -9,8 +9,8 @@ and what a late lease holds in a chunk is copied after a second instead of an ho
 import sys
 
 from popmq_server import __main__
+from popmq_server.model import limits
 from popmq_server.retention import kept
-from popmq_server.topics import catalog
 from popmq_server.writer import housekeeping
 
 TICK_MS = 200
@@ -19,6 +19,6 @@ KEEP_COPY_AFTER_MS = 1_000
 
 if __name__ == "__main__":
     housekeeping.TICK_MS = TICK_MS
-    catalog.KEEP_MS_MIN = KEEP_MS
+    limits.KEEP_MS_MIN = KEEP_MS
     kept.KEEP_COPY_AFTER_MS = KEEP_COPY_AFTER_MS
     sys.exit(__main__.main())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from popmq_server import commands as ask
-from popmq_server.inspect.timeline import GroupLife, MessageLife
+from popmq_server.commands.timeline import GroupLife, MessageLife
 from tests.engine.rig import Rig
 
 

@@ -22,13 +22,13 @@ from popmq_server.errors import Refused
 from popmq_server.fsck.check import check, differences
 from popmq_server.model.handles import Handle, read_handle
 from popmq_server.model.leased import Leased
+from popmq_server.model.limits import DELAYS_MS_DEFAULT
 from popmq_server.model.message import Outgoing, tag_hash
 from popmq_server.model.records import Group, Topic
 from popmq_server.state.state import State
 from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import CQ_ENTRY, U64, hash8
 from popmq_server.storage.lmdb import Store, Transaction, reading
-from popmq_server.topics.catalog import DELAYS_MS_DEFAULT
 from popmq_server.writer.batch import Committed
 from popmq_server.writer.core import Core
 from popmq_server.writer.handlers import HANDLERS

@@ -9,7 +9,7 @@ from typing import Any
 from popmq_server import commands as ask
 from popmq_server.model.handles import Handle
 from popmq_server.model.leased import Leased
-from popmq_server.topics.catalog import KEEP_MS_MAX
+from popmq_server.model.limits import KEEP_MS_MAX
 from tests.engine.rig import HOUR, MINUTE, SECOND, sealing, sending
 
 TOPICS, GROUPS, OWNERS = ("t", "u"), ("g", "h"), ("o", "p")

@@ -9,11 +9,11 @@ from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server import commands as ask
 from popmq_server.clock import FakeClock
 from popmq_server.commands import Place, queries
+from popmq_server.model.limits import KEEP_MS_MAX
 from popmq_server.model.message import Extra, Outgoing
 from popmq_server.sending.transaction import FIRST_CHECK_MS
 from popmq_server.state.jobs import Timed
 from popmq_server.storage.keys import hash8
-from popmq_server.topics.catalog import KEEP_MS_MAX
 from tests.engine.rig import HOUR, KEEP, MINUTE, SECOND, Rig, message, parsed
 from tests.engine.traffic import Traffic
 

@@ -10,18 +10,16 @@ from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server import options
 from popmq_server.api import server
 from popmq_server.api.native import admin, pulling, requests
+from popmq_server.commands import sessions
 from popmq_server.delivery import owner, token_pop
 from popmq_server.embedded import EmbeddedBroker
-from popmq_server.engine import queue_locks, rebalance, waiters
+from popmq_server.engine import rebalance, waiters
 from popmq_server.errors import RETRYABLE
 from popmq_server.filters.errors import TEXT_BYTES_MAX
 from popmq_server.filters.parts import LIST_MAX
 from popmq_server.filters.sql92 import DEPTH_MAX
-from popmq_server.lite import lite_topics
-from popmq_server.model import message, records
-from popmq_server.operate import expiry
+from popmq_server.model import limits, message, records
 from popmq_server.sending import send, staging, transaction
-from popmq_server.topics import catalog
 from tests.wire.contract import PAGE, documented, errors_of_contract, errors_of_page, table
 
 EXAMPLE = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -66,17 +64,17 @@ LIMITS = {
         f"{transaction.DONE_KEEP_MS // 60_000} min, {staging.STAGE_KEEP_MS // 3_600_000} h, "
         f"{staging.BATCH_KEEP_MS // 86_400_000} days"
     ),
-    "queues of a topic": f"1–{count(catalog.QUEUES_MAX)}, default {catalog.QUEUES_DEFAULT}",
-    "lite topics of a topic": f"1–{count(lite_topics.TOPICS_MAX)}, default {count(lite_topics.TOPICS_DEFAULT)}",
-    "an idle lite topic stays": f"{lite_topics.TTL_MS_MIN // 60_000} min – "
-    f"{catalog.KEEP_MS_MAX // (365 * 86_400_000)} years, default {lite_topics.TTL_MS_DEFAULT // 3_600_000} h",
-    "retention": f"{catalog.KEEP_MS_MIN // 60_000} min – {catalog.KEEP_MS_MAX // (365 * 86_400_000)} years, "
-    f"default {catalog.KEEP_MS_DEFAULT // 3_600_000} h",
-    "bytes that a topic keeps": f"from {size(catalog.BYTES_MAX_MIN)}",
-    "time in which message ids are unique": f"0–{catalog.UNIQUE_IDS_MS_MAX // 3_600_000} h",
+    "queues of a topic": f"1–{count(limits.QUEUES_MAX)}, default {limits.QUEUES_DEFAULT}",
+    "lite topics of a topic": f"1–{count(limits.LITE_TOPICS_MAX)}, default {count(limits.LITE_TOPICS_DEFAULT)}",
+    "an idle lite topic stays": f"{limits.LITE_TTL_MS_MIN // 60_000} min – "
+    f"{limits.KEEP_MS_MAX // (365 * 86_400_000)} years, default {limits.LITE_TTL_MS_DEFAULT // 3_600_000} h",
+    "retention": f"{limits.KEEP_MS_MIN // 60_000} min – {limits.KEEP_MS_MAX // (365 * 86_400_000)} years, "
+    f"default {limits.KEEP_MS_DEFAULT // 3_600_000} h",
+    "bytes that a topic keeps": f"from {size(limits.BYTES_MAX_MIN)}",
+    "time in which message ids are unique": f"0–{limits.UNIQUE_IDS_MS_MAX // 3_600_000} h",
     "body that a quota allows": f"0–{size(message.BODY_BYTES_MAX)}",
     "priority": f"0–{count(message.PRIORITY_MAX)}",
-    "attempts of a group": f"1–{count(requests.MAX_ATTEMPTS_MAX)}, default {catalog.MAX_ATTEMPTS_DEFAULT}",
+    "attempts of a group": f"1–{count(requests.MAX_ATTEMPTS_MAX)}, default {limits.MAX_ATTEMPTS_DEFAULT}",
     "backoff table": f"1–{admin.DELAYS_MAX} delays",
     "share number": f"0–{count(admin.SHARE_NUMBER_MAX)}",
     "topics in a Heartbeat": count(requests.ENTRIES_MAX),
@@ -84,9 +82,9 @@ LIMITS = {
     "parked calls of a group on a topic, Pulls of a queue": count(waiters.WAITERS_PER_KEY_MAX),
     "request numbers are remembered": f"{send.DEDUP_KEEP_MS // 60_000} min",
     "a session without a heartbeat, a lock of a queue": f"{rebalance.SESSION_MS // 1_000} s, "
-    f"{queue_locks.LOCK_MS // 1_000} s",
+    f"{sessions.LOCK_MS // 1_000} s",
     "an owner that nobody hears of, a subscription that nobody reads": f"{owner.OWNER_KEEP_MS // 86_400_000} days, "
-    f"{expiry.EXPIRY_MS_MIN // 3_600_000} h – {expiry.EXPIRY_MS_MAX // (365 * 86_400_000)} years by the group "
+    f"{limits.EXPIRY_MS_MIN // 3_600_000} h – {limits.EXPIRY_MS_MAX // (365 * 86_400_000)} years by the group "
     f"(default {records.SUBSCRIPTION_EXPIRY_MS // 86_400_000} days; 0 = kept)",
     "a request on the wire": size(dict(server._OPTIONS)["grpc.max_receive_message_length"]),
 }

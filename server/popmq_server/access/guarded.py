@@ -33,8 +33,7 @@ from popmq_server.commands.numbers import Consumer, StoreNumbers, StreamNumbers
 from popmq_server.commands.queries import A, Query
 from popmq_server.commands.sessions import Assignment
 from popmq_server.commands.store import Piece
-from popmq_server.engine.engine import Engine
-from popmq_server.engine.producers import Stream
+from popmq_server.engine.engine import Engine, ProducerStream
 from popmq_server.errors import Refused
 from popmq_server.model.message import RETRY_PREFIX
 from popmq_server.model.records import Subscription
@@ -310,16 +309,16 @@ class Guarded:
         self._allow(tuple(need for topic in sorted(topics) or [""] for need in _receive(topic, group)))
         return await self._engine.heartbeat(group, client, topics, goodbye, versioned)
 
-    async def join(self, client: str, topics: tuple[str, ...]) -> Stream:
+    async def join(self, client: str, topics: tuple[str, ...]) -> ProducerStream:
         """Needs send on every topic: checks contain whole messages."""
         self._allow(tuple(need for topic in topics for need in _send(topic)) or _send(""))
         return await self._engine.join(client, topics)
 
-    def leave(self, stream: Stream) -> None:
+    def leave(self, stream: ProducerStream) -> None:
         """Needs nothing: the caller owns the stream, even if its key is gone."""
         self._engine.leave(stream)
 
-    async def next_check(self, stream: Stream) -> Check | None:
+    async def next_check(self, stream: ProducerStream) -> Check | None:
         """Needs send. A withdrawn key gets no more messages."""
         check = await self._engine.next_check(stream)
         self._allow(tuple(need for topic in stream.topics for need in _send(topic)))

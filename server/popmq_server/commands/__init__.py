@@ -8,7 +8,15 @@ One module for each family; handlers.py maps each command to its function. Every
 
 from typing import Any
 
-from popmq_server.commands.catalog import CreateGroup, CreateTopic, DeleteGroup, DeleteTopic, UpdateGroup, UpdateTopic
+from popmq_server.commands.catalog import (
+    CreateGroup,
+    CreateTopic,
+    DeleteGroup,
+    DeleteTopic,
+    PurgeTopic,
+    UpdateGroup,
+    UpdateTopic,
+)
 from popmq_server.commands.dead_letters import (
     Failure,
     FindDeadLetters,
@@ -24,7 +32,6 @@ from popmq_server.commands.dead_letters import (
     Why,
 )
 from popmq_server.commands.filtering import SetFilter
-from popmq_server.commands.limiting import PurgeTopic
 from popmq_server.commands.lite import LiteSynced, SyncLite
 from popmq_server.commands.messages import (
     Ack,

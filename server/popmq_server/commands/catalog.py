@@ -83,3 +83,9 @@ class DeleteGroup(NamedTuple):
     """→ None."""
 
     name: str
+
+
+class PurgeTopic(NamedTuple):
+    """→ the number of dropped messages: those readable by position, the delayed and the half ones."""
+
+    name: str

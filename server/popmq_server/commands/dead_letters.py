@@ -130,7 +130,7 @@ class Traced(NamedTuple):
 
 
 class Why(NamedTuple):
-    """→ list of timeline.MessageLife: the histories of the messages that a trace has found."""
+    """→ list of MessageLife (timeline.py): the histories of the messages that a trace has found."""
 
     message_id: str
     found: tuple[Spotted, ...]

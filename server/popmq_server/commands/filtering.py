@@ -2,6 +2,9 @@
 
 from typing import NamedTuple
 
+#: The filter of a group that reads everything.
+EVERY_MESSAGE = ("tag", "*")
+
 
 class SetFilter(NamedTuple):
     """→ Subscription. Replaces the filter of a group in a topic; `filter` is (kind, text), ("", "") = every message."""

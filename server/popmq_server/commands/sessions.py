@@ -5,6 +5,11 @@ Both run in pieces: the answer is (leases moved, where to continue). The caller 
 
 from typing import NamedTuple
 
+#: How often a client sends heartbeats.
+HEARTBEAT_MS = 30_000
+#: How long a lock of a queue lasts. Clients trust it for half of this time and renew it every third (C.13).
+LOCK_MS = 60_000
+
 
 class RenewSession(NamedTuple):
     """→ (leases moved, `after` of the next piece or 0). The client is alive: its leases last `lease_ms` from now.

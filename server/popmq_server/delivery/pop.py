@@ -30,6 +30,7 @@ from popmq_server.delivery.fifo_pick import FifoPick
 from popmq_server.delivery.pick import Pick
 from popmq_server.delivery.subscription import ALL_QUEUES, assigned, expect_mode, note_read, resolve, subscribe
 from popmq_server.errors import Refused
+from popmq_server.model import permission
 from popmq_server.model.checkpoint import FIFO, NORMAL, RETRY, CheckPoint, members_of
 from popmq_server.model.ids import GroupTopic
 from popmq_server.model.leased import Leased
@@ -39,7 +40,7 @@ from popmq_server.state.lease_sums import attempt_key
 from popmq_server.state.state import State
 from popmq_server.state.turns import Turns
 from popmq_server.state.tx import Tx
-from popmq_server.topics import permission, quotas
+from popmq_server.topics import quotas
 from popmq_server.topics.log import Log, located
 
 #: When to try again after IN_FLIGHT_LIMIT: an ack may come at any time.

@@ -17,6 +17,7 @@ import shlex
 from collections.abc import Iterable
 
 from popmq_server.commands import SetFilter
+from popmq_server.commands.filtering import EVERY_MESSAGE
 from popmq_server.errors import Refused, group_not_found, invalid, topic_not_found
 from popmq_server.filters import filter as filters
 from popmq_server.filters.filter import Filter
@@ -30,7 +31,6 @@ from popmq_server.topics.log import entries
 #: Key in State.queue_reads for a Pop that names no queue.
 ALL_QUEUES = -1
 #: An explicit filter that matches every message; Subscription.filter_kind "" means that no filter is fixed yet.
-EVERY_MESSAGE = ("tag", "*")
 #: An offset beyond the end of every queue.
 NOWHERE = 1 << 63
 

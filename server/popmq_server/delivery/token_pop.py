@@ -22,12 +22,13 @@ from popmq_server.delivery.pop import IN_FLIGHT_RETRY_MS, choose, lease, picking
 from popmq_server.delivery.subscription import ALL_QUEUES, bind, expect_mode, note_read, resolve, subscribe
 from popmq_server.errors import Refused
 from popmq_server.filters.filter import Filter
+from popmq_server.model import permission
 from popmq_server.model.ids import GroupTopic
 from popmq_server.model.leased import Leased
 from popmq_server.model.records import Group, Owner, Stat, Token, Topic
 from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import NEVER, RQ_KEY, STAT_KEY, U64, hash16
-from popmq_server.topics import permission, quotas
+from popmq_server.topics import quotas
 
 #: Messages that one owner holds at most.
 OWNED_MAX = 1_000_000

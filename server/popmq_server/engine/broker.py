@@ -7,7 +7,7 @@ close   (the api has closed its port) → wake the parked → writer drains → 
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from popmq_server.clock import Clock
 from popmq_server.commands import (
@@ -38,6 +38,7 @@ from popmq_server.commands.sessions import Assignment
 from popmq_server.commands.store import Piece
 from popmq_server.engine.backup import backup
 from popmq_server.engine.consumers import Consumers
+from popmq_server.engine.engine import ProducerStream
 from popmq_server.engine.held_pulls import HeldPulls
 from popmq_server.engine.metrics import Metrics
 from popmq_server.engine.popped import give_back, waited, with_handles
@@ -324,9 +325,9 @@ class Broker:
             self._topics |= {row.topic.topic_id: row.topic.name for row in await self.ask(queries.Topics())}
         return frozenset(self._topics[topic_id] for topic_id in topic_ids & self._topics.keys())
 
-    def leave(self, stream: Stream) -> None:
+    def leave(self, stream: ProducerStream) -> None:
         """Unregisters a producer. Also correct for one that `join` failed to register."""
-        self.producers.leave(stream)
+        self.producers.leave(cast(Stream, stream))
 
     def _tell_listened(self) -> None:
         """Sends the writer the topics whose half messages a producer can check now."""
@@ -335,9 +336,9 @@ class Broker:
             self._listened = listened
             self._submit(Listen(listened))
 
-    async def next_check(self, stream: Stream) -> Check | None:
+    async def next_check(self, stream: ProducerStream) -> Check | None:
         """Returns the next check to write to a producer; None when the stream has ended."""
-        return await self.producers.next_check(stream)
+        return await self.producers.next_check(cast(Stream, stream))
 
     def checked(self, check: Check) -> None:
         """Counts a check that was written to a live producer."""

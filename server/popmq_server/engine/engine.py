@@ -2,6 +2,15 @@
 
 A protocol turns requests into commands (commands/) and answers into responses; it holds no rules. The embedded engine
 (broker.py) runs commands on the local store.
+
+    Commands       execute, ask                                        every part of api/
+    Polling        pop, wait_available, pull                           calls that wait
+    Sessions       heartbeat, assignment, locks, lists of clients      consumers
+    CheckStreams   producers that are asked about their transactions
+    Admin          consume mode, offsets, backup, sizes                operators
+
+A part of api/ takes the protocol that it uses where that is less than all. Every method raises `Refused` for a request
+that the engine refuses. Handles, recall handles and transaction ids are texts that the engine makes and reads.
 """
 
 from collections.abc import AsyncGenerator, Sequence
@@ -22,12 +31,12 @@ from popmq_server.commands.numbers import Consumer, StoreNumbers, StreamNumbers
 from popmq_server.commands.queries import A, Query
 from popmq_server.commands.sessions import Assignment
 from popmq_server.commands.store import Piece
-from popmq_server.engine.producers import Stream
+from popmq_server.errors import Refused
 from popmq_server.model.records import Subscription
 
 
 class Commands(Protocol):
-    """Commands and queries, one at a time. Every method of the seam raises `Refused` for a request that it refuses."""
+    """Commands and queries, one at a time."""
 
     async def execute(self, command: Any) -> Any:
         """Runs one command; the answer has been committed."""
@@ -36,8 +45,8 @@ class Commands(Protocol):
         """Answers one query; nothing changes."""
 
 
-class Engine(Commands, Protocol):
-    """What a protocol may call."""
+class Polling(Commands, Protocol):
+    """Calls that wait for messages."""
 
     async def pop(self, command: Pop, wait_ms: int) -> Popped:
         """Pops, waiting up to `wait_ms` while no message is deliverable."""
@@ -48,11 +57,14 @@ class Engine(Commands, Protocol):
     async def pull(self, command: Pull, wait_ms: int) -> Pulled:
         """Pulls, waiting up to `wait_ms` at the end of the queue."""
 
-    async def set_consume_mode(self, command: SetConsumeMode) -> Subscription:
-        """Switches between POP and PULL; returns when everything leased before has been moved for the new mode."""
 
-    async def move(self, command: ResetOffsets | CloneOffsets) -> dict[int, int]:
-        """Resets or clones offsets; returns the next offsets once everything that the group held before is removed."""
+class Sessions(Commands, Protocol):
+    """Live consumers, and the queues that each of them reads."""
+
+    async def heartbeat(
+        self, group: str, client: str, topics: frozenset[str], goodbye: bool, versioned: bool = True
+    ) -> int:
+        """Renews or ends a session; returns the version of the group's assignments, or 0 with `versioned` False."""
 
     async def assignment(
         self, topic: str, group: str, client: str, strategy: str = "", broadcast: bool = False
@@ -68,28 +80,46 @@ class Engine(Commands, Protocol):
     async def clients(self, group: str) -> tuple[list[Consumer], list[StreamNumbers]]:
         """Consumers with a session, and streams of producers."""
 
-    def forget(self, *, group: str = "", topic: str = "") -> None:
-        """Drops in-memory state of a deleted group or topic."""
 
-    async def heartbeat(
-        self, group: str, client: str, topics: frozenset[str], goodbye: bool, versioned: bool = True
-    ) -> int:
-        """Renews or ends a session; returns the version of the group's assignments, or 0 with `versioned` False."""
+class ProducerStream(Protocol):
+    """A live producer, as `join` returned it."""
 
-    async def join(self, client: str, topics: tuple[str, ...]) -> Stream:
+    topics: frozenset[str]
+
+    def end(self, refused: Refused | None = None) -> None:
+        """Ends its checks: `next_check` returns None, or raises `refused`. Only the first call counts."""
+
+
+class CheckStreams(Commands, Protocol):
+    """Producers that answer checks of their half messages."""
+
+    async def join(self, client: str, topics: tuple[str, ...]) -> ProducerStream:
         """Registers a live producer that answers checks for half messages of these topics, until `leave`."""
 
-    async def topics_of(self, transactions: Sequence[str]) -> frozenset[str]:
-        """The topics of these transactions, for a check of rights; of an id that this engine did not make, none."""
-
-    def leave(self, stream: Stream) -> None:
+    def leave(self, stream: ProducerStream) -> None:
         """Unregisters a producer."""
 
-    async def next_check(self, stream: Stream) -> Check | None:
+    async def next_check(self, stream: ProducerStream) -> Check | None:
         """Waits for the next check to write to a producer; None when the stream has ended."""
 
     def checked(self, check: Check) -> None:
         """Reports that the check was written to the producer."""
+
+    async def topics_of(self, transactions: Sequence[str]) -> frozenset[str]:
+        """The topics of these transactions, for a check of rights; of an id that this engine did not make, none."""
+
+
+class Admin(Commands, Protocol):
+    """What operators do, beside commands."""
+
+    async def set_consume_mode(self, command: SetConsumeMode) -> Subscription:
+        """Switches between POP and PULL; returns when everything leased before has been moved for the new mode."""
+
+    async def move(self, command: ResetOffsets | CloneOffsets) -> dict[int, int]:
+        """Resets or clones offsets; returns the next offsets once everything that the group held before is removed."""
+
+    def forget(self, *, group: str = "", topic: str = "") -> None:
+        """Drops in-memory state of a deleted group or topic."""
 
     def backup(self, bytes_per_s: int) -> AsyncGenerator[Piece, None]:
         """A copy of everything stored now, in pieces."""
@@ -99,3 +129,7 @@ class Engine(Commands, Protocol):
 
     def gauges(self, group: str, topic: str) -> tuple[int, int]:
         """(parked Pops, sessions) of a group in a topic."""
+
+
+class Engine(Polling, Sessions, CheckStreams, Admin, Protocol):
+    """All of it: what `api/server.py` serves."""

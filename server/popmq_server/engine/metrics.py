@@ -14,7 +14,6 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from popmq_server.commands.numbers import CommitNumbers, GroupNumbers, StoreNumbers, TopicNumbers
 from popmq_server.errors import Refused
-from popmq_server.storage.formats import FORMAT
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -96,9 +95,11 @@ class _Limits:
 
 
 class Metrics:
-    """The registry of one broker. `synced`: whether its commits are followed by an fsync."""
+    """The registry of one broker. `synced`: whether its commits are followed by an fsync.
 
-    def __init__(self, *, synced: bool = True) -> None:
+    `store_format`: of the embedded engine's store."""
+
+    def __init__(self, *, synced: bool = True, store_format: str = "") -> None:
         self.registry = CollectorRegistry()
 
         def counter(name: str, text: str, *labels: str) -> Counter:
@@ -134,14 +135,14 @@ class Metrics:
         self.fsyncs = counter("fsyncs", "Commits that were synced to disk")
         self.waiters = Gauge("popmq_waiters", "Parked calls: long polls and WaitAvailable", registry=self.registry)
         self.synced = synced
-        self._describe_process()
+        self._describe_process(store_format)
         #: Commits since start, for GetStats.
         self.commits = 0
 
-    def _describe_process(self) -> None:
+    def _describe_process(self, store_format: str) -> None:
         """Memory, CPU and open files of the process, and what it runs."""
         ProcessCollector(registry=self.registry)
-        labels = {"version": _version(), "python": platform.python_version(), "store_format": str(FORMAT)}
+        labels = {"version": _version(), "python": platform.python_version(), "store_format": store_format}
         build = Gauge("popmq_build_info", "What runs, in its labels; always 1", labels, registry=self.registry)
         build.labels(**labels).set(1)
 

@@ -10,9 +10,7 @@ group; Pull does not check them.
 from collections.abc import Iterable
 
 from popmq_server.clock import Clock
-
-#: Clients trust a lock for half of this time and renew it every third (C.13).
-LOCK_MS = 60_000
+from popmq_server.commands.sessions import LOCK_MS
 
 
 class QueueLocks:

@@ -25,7 +25,6 @@ from popmq_server.model.records import Terms
 from popmq_server.storage.keys import hash8
 
 SESSION_MS = 120_000
-HEARTBEAT_MS = 30_000
 #: Places of each client on the ring of CONSISTENT_HASH.
 VIRTUAL_NODES = 10
 

@@ -17,9 +17,10 @@ expired, acked             any other message that the group has passed: with kno
 from datetime import UTC, datetime
 from typing import NamedTuple
 
+from popmq_server.commands.timeline import Event
 from popmq_server.delivery import fifo, invalidated, subscription
 from popmq_server.filters import filter as filters
-from popmq_server.inspect.timeline import DeadLetter, Event, Held, part_of
+from popmq_server.inspect.timeline import DeadLetter, Held, part_of
 from popmq_server.model.checkpoint import BACKOFF
 from popmq_server.model.ids import GroupTopic
 from popmq_server.model.message import dead_letter_topic

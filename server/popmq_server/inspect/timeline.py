@@ -10,44 +10,13 @@ A row of a batch and the row of a member that left it alone are of the same leas
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from popmq_server.commands.timeline import Event
 from popmq_server.delivery import history
 from popmq_server.delivery.deadletter import Origin
 from popmq_server.delivery.history_rows import Row
 from popmq_server.model.checkpoint import BACKOFF, CheckPoint, Lease, Run
 from popmq_server.state.tx import Tx
 from popmq_server.topics.index import Spot
-
-
-class Event(NamedTuple):
-    """One event. `time_ms` 0: not known yet (the ack of a member whose batch is not finished)."""
-
-    time_ms: int
-    what: str  # sent, popped, renewed, acked, released, expired, rejected, dead, redriven, sent back
-    client: str = ""
-    until_ms: int = 0
-    attempt: int = 0
-    reason: str = ""
-
-
-class GroupLife(NamedTuple):
-    """The state of a message for one group, its explanation and its events."""
-
-    group: str
-    state: str
-    explanation: str
-    events: list[Event]
-
-
-class MessageLife(NamedTuple):
-    """One stored message. `place`: stored, delayed, half, given up. `due_ms`: of a delayed or half message, else 0."""
-
-    topic: str
-    queue: int
-    offset: int
-    stored_ms: int
-    place: str
-    due_ms: int
-    groups: list[GroupLife]
 
 
 class Held(NamedTuple):

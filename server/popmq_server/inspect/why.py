@@ -13,10 +13,11 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from popmq_server.commands import Spotted, Why
+from popmq_server.commands.timeline import GroupLife, MessageLife
 from popmq_server.delivery import deadletter, history
 from popmq_server.errors import Refused
 from popmq_server.inspect.message_status import RETRIES_MAX, Subject, standing
-from popmq_server.inspect.timeline import DeadLetter, GroupLife, Held, MessageLife, events_of
+from popmq_server.inspect.timeline import DeadLetter, Held, events_of
 from popmq_server.inspect.trace import DELAYED, LOG
 from popmq_server.model import fields
 from popmq_server.model.message import DEAD_LETTER_PREFIX, GIVE_UP_TOPIC, packed_message_id

@@ -16,13 +16,14 @@ from popmq_server.delivery.pop import lease, read_members
 from popmq_server.delivery.subscription import bind
 from popmq_server.errors import invalid
 from popmq_server.lite import lite_topics
+from popmq_server.model import permission
 from popmq_server.model.leased import Leased
 from popmq_server.model.records import Group, Topic
 from popmq_server.state.lease_sums import attempt_key
 from popmq_server.state.lite_watch import Key, named, wake_key
 from popmq_server.state.state import lite_hash
 from popmq_server.state.tx import Tx
-from popmq_server.topics import permission, quotas
+from popmq_server.topics import quotas
 
 #: One lite topic's share of a batch while others may have messages too: one part in this many.
 SHARE_OF_BATCH = 8

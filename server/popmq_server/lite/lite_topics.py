@@ -25,17 +25,13 @@ from popmq_server.delivery.subscription import bind
 from popmq_server.errors import Refused, group_not_found, invalid, topic_not_found
 from popmq_server.lite.lite_removal import remove
 from popmq_server.model.ids import TopicId
+from popmq_server.model.limits import LITE_TOPICS_DEFAULT, LITE_TTL_MS_DEFAULT
 from popmq_server.model.records import Group, Held, Lites, Stat, Topic
 from popmq_server.state.rows import LITE_NAME
 from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import FWAIT_VALUE, STAT_KEY, U32
 from popmq_server.topics.log import Log, entries
 
-#: Lite topics of one topic, by default and at most.
-TOPICS_DEFAULT, TOPICS_MAX = 100_000, 1_000_000
-#: How long an idle lite topic stays: as long as messages that every group has finished.
-TTL_MS_DEFAULT = 72 * 3_600_000
-TTL_MS_MIN = 60_000
 #: Lite topics checked in one piece, and keys removed with idle ones: some 10 ms each.
 LOOKS_MAX, REMOVAL_KEYS_MAX = 250, 1000
 #: Lite topics searched for the oldest message, and those of them that are read.
@@ -79,7 +75,7 @@ def ensure(tx: Tx, parent: Topic, name: str) -> Topic | Refused:
 def _make(tx: Tx, parent: Topic, name: str) -> Topic | Refused:
     """Creates a lite topic. Groups that watch the name begin there at its first message."""
     state, count = tx.state, tx.state.lites.get(parent.topic_id, Lites()).topics
-    if count >= (parent.lite_topics_max or TOPICS_DEFAULT):
+    if count >= (parent.lite_topics_max or LITE_TOPICS_DEFAULT):
         return Refused(
             "LITE_TOPIC_QUOTA",
             f"topic {parent.name!r} has {count} lite topics and takes no more",
@@ -143,7 +139,7 @@ def _look_at(tx: Tx, topic_id: TopicId, left: int) -> int:
             tx.state.topics[topic_id] = topic._replace(idle_ms=0)
     elif not topic.idle_ms:
         tx.state.topics[topic_id] = topic._replace(idle_ms=tx.now_ms)
-    elif tx.now_ms - topic.idle_ms >= (parent.lite_ttl_ms or TTL_MS_DEFAULT):
+    elif tx.now_ms - topic.idle_ms >= (parent.lite_ttl_ms or LITE_TTL_MS_DEFAULT):
         return remove(tx, topic, left)
     return left
 

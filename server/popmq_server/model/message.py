@@ -14,6 +14,8 @@ from typing import NamedTuple
 from popmq_server.errors import Refused, invalid
 from popmq_server.storage.keys import hash8
 
+#: Eight bytes by which messages are looked up: of their id, and of each key.
+name_hash = hash8
 #: crc32, version and length, T, stored ms.
 RECORD = struct.Struct(">IIIQ")
 #: Lengths of records are below this; the version is in the bits above.

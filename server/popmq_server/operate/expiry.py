@@ -25,8 +25,6 @@ from popmq_server.storage.keys import STAT_KEY
 from popmq_server.topics import quotas
 from popmq_server.topics.removal import drop_range
 
-#: Limits of `subscription_expiry_ms`, where it is not 0.
-EXPIRY_MS_MIN, EXPIRY_MS_MAX = 3_600_000, 10 * 365 * 86_400_000
 #: How long before its expiry a subscription is warned: a week, or a quarter of a short expiry.
 AHEAD_MS_MAX = 7 * 86_400_000
 #: Interval between two rounds over all subscriptions.

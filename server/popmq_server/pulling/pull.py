@@ -29,6 +29,7 @@ from popmq_server.delivery.subscription import expect_mode, note_read, refuse_li
 from popmq_server.errors import group_not_found, invalid, topic_not_found
 from popmq_server.filters import filter as filters
 from popmq_server.filters.filter import Filter
+from popmq_server.model import permission
 from popmq_server.model.ids import GroupTopic
 from popmq_server.model.message import RETRY_PREFIX
 from popmq_server.model.records import Group, Topic
@@ -36,7 +37,7 @@ from popmq_server.pulling import offsets
 from popmq_server.state.events import Event
 from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import RQ_KEY, RQ_VALUE, STAT_KEY, U64
-from popmq_server.topics import permission, quarantine, quotas
+from popmq_server.topics import quarantine, quotas
 from popmq_server.topics.log import Log, entries, over_hole, tagged
 
 Row = tuple[bytes, int, int, int, int]

@@ -20,13 +20,13 @@ A round covers all topics once a minute, in pieces of LOOKS_MAX looks, however m
 """
 
 from popmq_server.delivery import deadletter
+from popmq_server.model.limits import KEEP_MS_DEFAULT
 from popmq_server.model.records import Topic
 from popmq_server.retention.chunks import Chunk, chunks, drop, passed, pinned
 from popmq_server.retention.kept import Keeping
 from popmq_server.state import marks
 from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import TOPIC_AT, U32
-from popmq_server.topics.catalog import KEEP_MS_DEFAULT
 from popmq_server.topics.topic import close
 
 #: Looks in one piece: some 10 ms. A chunk costs one look; a topic and a dropped chunk cost more.

@@ -12,12 +12,13 @@ import json
 
 from popmq_server.commands import Place, Send, Sent
 from popmq_server.errors import Refused, invalid, topic_not_found
+from popmq_server.model import permission
 from popmq_server.model.message import Outgoing
 from popmq_server.model.records import Topic
 from popmq_server.sending import placing, size_limit
 from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import DEDUP_VALUE, U64, hash16
-from popmq_server.topics import permission, quotas
+from popmq_server.topics import quotas
 from popmq_server.topics.topic import append, rotate
 
 #: How long a request number is remembered.

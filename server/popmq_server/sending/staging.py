@@ -26,13 +26,14 @@ from typing import NamedTuple
 
 from popmq_server.commands import BatchCommitted, CommitBatch, DropStages, Stage, StageName
 from popmq_server.errors import Refused, invalid, topic_not_found
+from popmq_server.model import permission
 from popmq_server.model.message import Extra, Outgoing, pack, unpack
 from popmq_server.model.records import Topic
 from popmq_server.sending import placing, size_limit
 from popmq_server.state.space import GROW, messages_bytes, value_bytes
 from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import PUBLISH_KEY, STAGE_KEY, U32, U64, hash16
-from popmq_server.topics import permission, quotas
+from popmq_server.topics import quotas
 
 #: A block is what publishing moves at once at least, also when the store is nearly full.
 BLOCK_MESSAGES_MAX = 250

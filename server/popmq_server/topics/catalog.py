@@ -13,31 +13,13 @@ from popmq_server.commands import CreateGroup, CreateTopic, DeleteGroup, DeleteT
 from popmq_server.errors import Refused, group_not_found, invalid, topic_not_found
 from popmq_server.model.checkpoint import Lease
 from popmq_server.model.ids import GroupId, TopicId
+from popmq_server.model.limits import DELAYS_MS_DEFAULT, INVISIBLE_MS_DEFAULT, KEEP_MS_MAX, MAX_ATTEMPTS_DEFAULT
 from popmq_server.model.message import GIVE_UP_TOPIC, dead_letter_topic
 from popmq_server.model.records import Group, Topic
 from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import SUB_OWNER
 from popmq_server.topics import quotas
 from popmq_server.topics.topic import flush
-
-#: Queues spread the load of many clients; each request goes to one of them.
-QUEUES_DEFAULT = 8
-#: A PRIORITY topic has a queue for each priority.
-QUEUES_PRIORITY = 10
-QUEUES_MAX = 1024
-UNIQUE_IDS_MS_MAX = 86_400_000
-BYTES_MAX_MIN = 1 << 20
-#: How long a topic keeps messages that every group has passed.
-KEEP_MS_DEFAULT = 72 * 3_600_000
-KEEP_MS_MIN = 60_000
-KEEP_MS_MAX = 10 * 365 * 24 * 3_600_000
-#: The first delivery and 16 retries, as in RocketMQ.
-MAX_ATTEMPTS_DEFAULT = 17
-INVISIBLE_MS_DEFAULT = 60_000
-#: Delays before attempt 2, 3, …, the last repeats: RocketMQ's table for pop consumers.
-DELAYS_MS_DEFAULT = tuple(
-    seconds * 1000 for seconds in (10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
-)
 
 
 def create_topic(tx: Tx, command: CreateTopic) -> tuple[Topic, bool]:

@@ -11,7 +11,7 @@ from popmq_server import commands as ask
 from popmq_server.errors import Refused
 from popmq_server.model import checkpoint
 from popmq_server.model.handles import Handle
-from popmq_server.topics.catalog import DELAYS_MS_DEFAULT
+from popmq_server.model.limits import DELAYS_MS_DEFAULT
 from tests.engine.rig import HOUR, MINUTE, SECOND, Delivery, Rig, bodies, numbered, refusals, sending
 
 

@@ -18,10 +18,10 @@ from popmq_server.engine.broker import Broker
 from popmq_server.engine.held_pulls import HeldPulls
 from popmq_server.engine.metrics import Metrics
 from popmq_server.errors import Refused
+from popmq_server.model.limits import KEEP_MS_MAX
 from popmq_server.options import Options
 from popmq_server.pulling import pull as pulls
 from popmq_server.storage.keys import CQ_KEY
-from popmq_server.topics.catalog import KEEP_MS_MAX
 from tests.engine.event_loop import LOST_S, turns
 from tests.engine.pull_steps import RETRY, texts
 from tests.engine.rig import HOUR, MINUTE, SECOND, message, sending, verdict

@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 
 from popmq_server.clock import FakeClock
-from popmq_server.commands.sessions import Assignment
-from popmq_server.engine.queue_locks import LOCK_MS, QueueLocks
+from popmq_server.commands.sessions import LOCK_MS, Assignment
+from popmq_server.engine.queue_locks import QueueLocks
 from popmq_server.engine.rebalance import (
     NOT_KNOWN,
     STRATEGIES,

@@ -20,8 +20,8 @@ from popmq_server.engine.metrics import Metrics
 from popmq_server.engine.waiters import Waiters
 from popmq_server.errors import Refused
 from popmq_server.model.leased import Leased
+from popmq_server.model.limits import KEEP_MS_MAX
 from popmq_server.options import Options
-from popmq_server.topics.catalog import KEEP_MS_MAX
 from tests.engine.event_loop import LOST_S, turns
 from tests.engine.rig import MINUTE, SECOND, deliveries, sending, verdict
 from tests.engine.traffic import group

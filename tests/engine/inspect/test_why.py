@@ -8,9 +8,9 @@ import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server import commands as ask
+from popmq_server.commands.timeline import Event
 from popmq_server.delivery import sweep
 from popmq_server.inspect import message_status, trace
-from popmq_server.inspect.timeline import Event
 from popmq_server.model.message import Extra
 from tests.engine.letters import DEAD, died, piece
 from tests.engine.lives import life, state, story, traced, why

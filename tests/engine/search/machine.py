@@ -27,10 +27,10 @@ from popmq_server.commands import queries
 from popmq_server.errors import CommitFailed, Refused
 from popmq_server.model.handles import Handle
 from popmq_server.model.ids import GroupId, TopicId
+from popmq_server.model.limits import KEEP_MS_MAX
 from popmq_server.model.message import GIVE_UP_TOPIC, Extra, Outgoing, tag_hash
 from popmq_server.state.jobs import RETRY_MS
 from popmq_server.storage.keys import hash8
-from popmq_server.topics.catalog import KEEP_MS_MAX
 from popmq_server.topics.log import is_readable
 from popmq_server.writer.batch import Committed
 from tests.engine.draws import DELAYS_MS, GROUPS, TOPICS

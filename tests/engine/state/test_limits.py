@@ -7,11 +7,11 @@ import pytest
 from popmq_server.api.native import admin
 from popmq_server.delivery import owner, revive, token_pop
 from popmq_server.engine import broker, waiters
-from popmq_server.model import records
+from popmq_server.model import limits, records
 from popmq_server.retention import kept
 from popmq_server.sending import send
 from popmq_server.state import space, turns
-from popmq_server.topics import catalog, topic
+from popmq_server.topics import topic
 from popmq_server.writer import core, writer
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -30,16 +30,16 @@ SECOND, MINUTE, HOUR, DAY = 1000, 60_000, 3_600_000, 86_400_000
         (revive.REVIVE_MEMBERS_MAX, 1000),
         (turns.RETRY_FIRST_EVERY, 5),
         (turns.LOW_FIRST_EVERY, 10),
-        (catalog.QUEUES_PRIORITY, 10),
-        (catalog.UNIQUE_IDS_MS_MAX, DAY),
-        (catalog.BYTES_MAX_MIN, MIB),
+        (limits.QUEUES_PRIORITY, 10),
+        (limits.UNIQUE_IDS_MS_MAX, DAY),
+        (limits.BYTES_MAX_MIN, MIB),
         (admin.IN_FLIGHT_LIMIT_MAX, 1_000_000),
         (records.IN_FLIGHT_MAX, 10_000),
         (token_pop.OWNED_MAX, 1_000_000),
         (owner.OWNER_KEEP_MS, 7 * DAY),
-        (catalog.KEEP_MS_DEFAULT, 72 * HOUR),
-        (catalog.MAX_ATTEMPTS_DEFAULT, 17),
-        (catalog.INVISIBLE_MS_DEFAULT, 60 * SECOND),
+        (limits.KEEP_MS_DEFAULT, 72 * HOUR),
+        (limits.MAX_ATTEMPTS_DEFAULT, 17),
+        (limits.INVISIBLE_MS_DEFAULT, 60 * SECOND),
         (kept.KEEP_COPY_AFTER_MS, HOUR),
         (waiters.WAITERS_PER_KEY_MAX, 1024),
         (waiters.WAITERS_MAX, 100_000),

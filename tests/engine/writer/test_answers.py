@@ -15,8 +15,8 @@ from popmq_server.clock import FakeClock
 from popmq_server.commands import queries
 from popmq_server.engine.broker import Broker
 from popmq_server.engine.metrics import Metrics
+from popmq_server.model.limits import KEEP_MS_MAX
 from popmq_server.options import Options
-from popmq_server.topics.catalog import KEEP_MS_MAX
 from popmq_server.writer import answers
 from popmq_server.writer.answers import NEXT_GROUP
 from tests.engine.event_loop import LOST_S, turns

@@ -9,11 +9,11 @@ from popmq_server.api.native.native import NativeService
 from popmq_server.api.native.requests import read
 from popmq_server.commands import queries
 from popmq_server.commands.numbers import LeaseNumbers, TopicNumbers
-from popmq_server.engine.engine import Engine
+from popmq_server.engine.engine import Admin
 from popmq_server.engine.metrics import Metrics
 from popmq_server.engine.rates import Rates
 from popmq_server.errors import invalid
-from popmq_server.lite import lite_topics
+from popmq_server.model import limits
 from popmq_server.model.message import (
     BODY_BYTES_MAX,
     GIVE_UP_TOPIC,
@@ -23,9 +23,7 @@ from popmq_server.model.message import (
     dead_letter_topic,
 )
 from popmq_server.model.records import IN_FLIGHT_MAX, SUBSCRIPTION_EXPIRY_MS, Group, Topic
-from popmq_server.operate import expiry
 from popmq_server.options import MAX_SIZE_MAX, MAX_SIZE_MIN
-from popmq_server.topics import catalog
 
 #: Entries of one backoff table.
 DELAYS_MAX = 64
@@ -40,7 +38,7 @@ class AdminService:
     This service validates settings; the engine compares them with what exists. Changes are committed when it answers.
     """
 
-    def __init__(self, engine: Engine, native: NativeService, metrics: Metrics, rates: Rates) -> None:
+    def __init__(self, engine: Admin, native: NativeService, metrics: Metrics, rates: Rates) -> None:
         self._engine = engine
         self._native = native
         self._metrics = metrics
@@ -51,8 +49,8 @@ class AdminService:
         topic = read(pb.CreateTopicRequest, raw).topic
         kind = _type(topic.type)
         by_age, keep_ms, bytes_max = _retention(topic.retention)
-        default = {"PRIORITY": catalog.QUEUES_PRIORITY, "LITE": 1}.get(kind, catalog.QUEUES_DEFAULT)
-        queues = check_range(topic.queues, "topic.queues", 1, 1 if kind == "LITE" else catalog.QUEUES_MAX, default)
+        default = {"PRIORITY": limits.QUEUES_PRIORITY, "LITE": 1}.get(kind, limits.QUEUES_DEFAULT)
+        queues = check_range(topic.queues, "topic.queues", 1, 1 if kind == "LITE" else limits.QUEUES_MAX, default)
         name = check_name(topic.name, "topic.name", TOPIC_NAME_MAX)
         if name == GIVE_UP_TOPIC:
             raise invalid(f"{name!r} is made by the broker", field="topic.name", action="name another")
@@ -75,7 +73,7 @@ class AdminService:
     async def UpdateTopic(self, raw: bytes) -> Message:
         """Replaces the settings that may change; `queues` 0 and unset fields keep their values."""
         topic = read(pb.UpdateTopicRequest, raw).topic
-        check_range(topic.queues, "topic.queues", 0, catalog.QUEUES_MAX)
+        check_range(topic.queues, "topic.queues", 0, limits.QUEUES_MAX)
         retention, changes = None, dict[str, int | str]()
         if topic.HasField("retention"):
             *by_age_keep_ms, changes["bytes_max"] = _retention(topic.retention)
@@ -292,16 +290,16 @@ def _lite(topic: pb.Topic, kind: str) -> dict[str, int]:
     topics_max, ttl_ms = topic.lite.topics_max, topic.lite.ttl_ms
     return {
         "lite_topics_max": check_range(
-            topics_max, "topic.lite.topics_max", 1, lite_topics.TOPICS_MAX, lite_topics.TOPICS_DEFAULT
+            topics_max, "topic.lite.topics_max", 1, limits.LITE_TOPICS_MAX, limits.LITE_TOPICS_DEFAULT
         ),
         "lite_ttl_ms": check_range(
-            ttl_ms, "topic.lite.ttl_ms", lite_topics.TTL_MS_MIN, catalog.KEEP_MS_MAX, lite_topics.TTL_MS_DEFAULT
+            ttl_ms, "topic.lite.ttl_ms", limits.LITE_TTL_MS_MIN, limits.KEEP_MS_MAX, limits.LITE_TTL_MS_DEFAULT
         ),
     }
 
 
 def _unique_ids_ms(topic: pb.Topic) -> int:
-    return check_range(topic.unique_ids_ms, "topic.unique_ids_ms", 0, catalog.UNIQUE_IDS_MS_MAX)
+    return check_range(topic.unique_ids_ms, "topic.unique_ids_ms", 0, limits.UNIQUE_IDS_MS_MAX)
 
 
 def _optional_names(request: pb.ListLeasesRequest) -> tuple[str, str]:
@@ -313,17 +311,17 @@ def _optional_names(request: pb.ListLeasesRequest) -> tuple[str, str]:
 def _retention(retention: pb.Retention) -> tuple[bool, int, int]:
     """(by age, ms to keep, bytes to keep); 0 ms becomes the default. Raises Refused."""
     keep_ms = check_range(
-        retention.keep_ms, "topic.retention.keep_ms", catalog.KEEP_MS_MIN, catalog.KEEP_MS_MAX, catalog.KEEP_MS_DEFAULT
+        retention.keep_ms, "topic.retention.keep_ms", limits.KEEP_MS_MIN, limits.KEEP_MS_MAX, limits.KEEP_MS_DEFAULT
     )
     bytes_max = retention.max_bytes and check_range(
-        retention.max_bytes, "topic.retention.max_bytes", catalog.BYTES_MAX_MIN, requests.INT64_MAX
+        retention.max_bytes, "topic.retention.max_bytes", limits.BYTES_MAX_MIN, requests.INT64_MAX
     )
     return retention.by_age, keep_ms, bytes_max
 
 
 def _create_group(group: pb.Group) -> commands.CreateGroup:
     """Validates the settings of a group; all times ms. Raises Refused with the path of the field."""
-    delays = tuple(group.backoff.delays_ms) or catalog.DELAYS_MS_DEFAULT
+    delays = tuple(group.backoff.delays_ms) or limits.DELAYS_MS_DEFAULT
     check_range(len(delays), "group.backoff.delays_ms", 1, DELAYS_MAX)
     for place, delay_ms in enumerate(delays):
         check_range(delay_ms, f"group.backoff.delays_ms[{place}]", 0, requests.INVISIBLE_MS_MAX)
@@ -331,10 +329,10 @@ def _create_group(group: pb.Group) -> commands.CreateGroup:
     return commands.CreateGroup(
         name=requests.group_name(group.name, "group.name"),
         max_attempts=check_range(
-            group.max_attempts, "group.max_attempts", 1, requests.MAX_ATTEMPTS_MAX, catalog.MAX_ATTEMPTS_DEFAULT
+            group.max_attempts, "group.max_attempts", 1, requests.MAX_ATTEMPTS_MAX, limits.MAX_ATTEMPTS_DEFAULT
         ),
         delays_ms=delays,
-        invisible_ms=requests.invisible_ms(group.invisible_ms, "group.invisible_ms", catalog.INVISIBLE_MS_DEFAULT),
+        invisible_ms=requests.invisible_ms(group.invisible_ms, "group.invisible_ms", limits.INVISIBLE_MS_DEFAULT),
         share_number=check_range(group.share_number, "group.share_number", 0, SHARE_NUMBER_MAX),
         start_from=start_from,
         start_ms=start_ms,
@@ -352,7 +350,7 @@ def _expiry_ms(group: pb.Group) -> int:
     """0 means never; unset means the default."""
     if not group.HasField("subscription_expiry_ms"):
         return SUBSCRIPTION_EXPIRY_MS
-    field, bounds = "group.subscription_expiry_ms", (expiry.EXPIRY_MS_MIN, expiry.EXPIRY_MS_MAX)
+    field, bounds = "group.subscription_expiry_ms", (limits.EXPIRY_MS_MIN, limits.EXPIRY_MS_MAX)
     return group.subscription_expiry_ms and check_range(group.subscription_expiry_ms, field, *bounds)
 
 

@@ -7,7 +7,7 @@ from google.protobuf.message import Message
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.api.native.requests import read
-from popmq_server.engine.engine import Engine
+from popmq_server.engine.engine import Admin
 from popmq_server.model.message import check_range
 
 #: Bytes per second. A slower backup would keep freed pages from reuse for days.
@@ -17,7 +17,7 @@ RATE_MIN, RATE_DEFAULT, RATE_MAX = 1 << 20, 64 << 20, 1 << 40
 class BackupService:
     """One call per backup; it lasts as long as the copy."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Admin) -> None:
         self._engine = engine
 
     async def Backup(self, raw: bytes) -> AsyncGenerator[Message, None]:

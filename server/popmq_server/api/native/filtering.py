@@ -9,14 +9,14 @@ from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server import commands
 from popmq_server.api.native import requests, responses
 from popmq_server.api.native.requests import read
-from popmq_server.delivery.subscription import EVERY_MESSAGE
-from popmq_server.engine.engine import Engine
+from popmq_server.commands.filtering import EVERY_MESSAGE
+from popmq_server.engine.engine import Commands
 
 
 class FilteringService:
     """Sets a group's filter; Pop, Pull and Peek name theirs in the request."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Commands) -> None:
         self._engine = engine
 
     async def SetFilter(self, raw: bytes) -> Message:

@@ -6,13 +6,13 @@ from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server import commands
 from popmq_server.api.native import requests
 from popmq_server.api.native.requests import read
-from popmq_server.engine.engine import Engine
+from popmq_server.engine.engine import Commands
 
 
 class LimitingService:
     """PurgeTopic; purge.py describes what it removes and what it keeps."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Commands) -> None:
         self._engine = engine
 
     async def PurgeTopic(self, raw: bytes) -> Message:

@@ -28,10 +28,10 @@ from popmq_server.commands import (
     Why,
     bytes_of,
 )
-from popmq_server.engine.engine import Engine
+from popmq_server.commands.timeline import MessageLife
+from popmq_server.engine.engine import Commands
 from popmq_server.engine.metrics import Metrics
 from popmq_server.errors import Refused, invalid
-from popmq_server.inspect.timeline import MessageLife
 from popmq_server.model.message import KEY_BYTES_MAX, MESSAGE_ID_BYTES_MAX, check_range, check_text
 
 #: Places of one id that a Why examines.
@@ -41,7 +41,7 @@ SPOTS_MAX = 1000
 class LookingService:
     """`native` counts requests and messages."""
 
-    def __init__(self, engine: Engine, native: NativeService, metrics: Metrics) -> None:
+    def __init__(self, engine: Commands, native: NativeService, metrics: Metrics) -> None:
         self._engine = engine
         self._native = native
         self._metrics = metrics

@@ -9,10 +9,10 @@ from popmq_server.api.native import requests, responses
 from popmq_server.clock import Clock
 from popmq_server.commands import AckUpTo, Available, Place, ReleaseOwner, RenewOwner, Send, Sent, bytes_of, queries
 from popmq_server.commands.numbers import GroupNumbers
+from popmq_server.commands.sessions import HEARTBEAT_MS
 from popmq_server.engine.engine import Engine
 from popmq_server.engine.metrics import Metrics
 from popmq_server.engine.rates import Rates
-from popmq_server.engine.rebalance import HEARTBEAT_MS
 from popmq_server.errors import Refused
 from popmq_server.model.message import Outgoing, check_range, check_text
 

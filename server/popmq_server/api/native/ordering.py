@@ -6,7 +6,7 @@ from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.api.native import requests
 from popmq_server.api.native.requests import read
 from popmq_server.commands import ResumeMessageGroup, queries
-from popmq_server.engine.engine import Engine
+from popmq_server.engine.engine import Commands
 from popmq_server.model.message import MESSAGE_GROUP_BYTES_MAX, check_range, check_text
 
 MESSAGE_GROUPS_DEFAULT = 100
@@ -15,7 +15,7 @@ MESSAGE_GROUPS_DEFAULT = 100
 class OrderingService:
     """Lists message groups, and resumes those that a failure stopped."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Commands) -> None:
         self._engine = engine
 
     async def ListMessageGroups(self, raw: bytes) -> Message:

@@ -24,15 +24,15 @@ from popmq_server.commands import (
     UpdateOffsets,
     bytes_of,
 )
+from popmq_server.commands.sessions import LOCK_MS
 from popmq_server.engine.engine import Engine
 from popmq_server.engine.metrics import Metrics
-from popmq_server.engine.queue_locks import LOCK_MS
 from popmq_server.errors import Refused, invalid
+from popmq_server.model import limits
 from popmq_server.model.message import REASON_BYTES_MAX, RETRY_PREFIX, check_range, check_text
-from popmq_server.topics import catalog
 
 #: Queues that one request may name.
-QUEUES_MAX = catalog.QUEUES_MAX
+QUEUES_MAX = limits.QUEUES_MAX
 SHARE_NUMBER_MAX = 10_000
 #: Attempts that a consumer may report: with the attempts that may follow they fit into 16 bits.
 ATTEMPTS_MAX = 10_000

@@ -58,9 +58,9 @@ from popmq_server.model.message import (
     check_range,
     check_text,
     dead_letter_topic,
+    name_hash,
     tag_hash,
 )
-from popmq_server.storage.keys import hash8
 
 INT64_MAX = (1 << 63) - 1
 #: Limits of requests.
@@ -241,7 +241,7 @@ def outgoing(
     if not message_id:
         message_id = _made_id(message.body, *origin)
         raw += b"\x0a\x20" + message_id.encode()
-    hashes = (hash8(message_id), *map(hash8, message.keys)) if len(message.keys) else (hash8(message_id),)
+    hashes = (name_hash(message_id), *map(name_hash, message.keys)) if len(message.keys) else (name_hash(message_id),)
     cached = not word_bytes_max or 4 * len(tag) <= TAG_BYTES_MAX  # a character has at most four bytes
     tagged = checked_tag_hash(tag) if cached else _uncached_tag_hash(tag, word_bytes_max)
     return Outgoing(raw, tagged, hashes, message_id, extra)

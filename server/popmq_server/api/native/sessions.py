@@ -22,9 +22,8 @@ from popmq_server.api.native import requests
 from popmq_server.api.native.requests import read
 from popmq_server.api.native.timing import decided
 from popmq_server.commands import Check, End, EndTransaction
-from popmq_server.engine.engine import Engine
+from popmq_server.engine.engine import CheckStreams, ProducerStream
 from popmq_server.engine.metrics import Metrics
-from popmq_server.engine.producers import Stream
 from popmq_server.errors import Refused, invalid
 from popmq_server.model.message import check_range, check_text
 
@@ -37,7 +36,7 @@ Answers = asyncio.Queue[End | Refused | None]
 class SessionService:
     """One call of `Session` per stream; it lasts as long as the stream."""
 
-    def __init__(self, engine: Engine, metrics: Metrics) -> None:
+    def __init__(self, engine: CheckStreams, metrics: Metrics) -> None:
         self._engine = engine
         self._metrics = metrics
 
@@ -60,7 +59,7 @@ class SessionService:
             for task in tasks:
                 task.cancel()
 
-    async def _end_answered(self, answers: Answers, stream: Stream) -> None:
+    async def _end_answered(self, answers: Answers, stream: ProducerStream) -> None:
         """Ends the transactions that the client decided, and the stream when there are no more answers."""
         try:
             while True:
@@ -76,7 +75,7 @@ class SessionService:
             log.exception("a Session failed on an answer of its client")
             stream.end(Refused("INTERNAL", "the broker failed on this Session", action="report it with its log"))
 
-    async def _end(self, ends: tuple[End, ...], stream: Stream) -> None:
+    async def _end(self, ends: tuple[End, ...], stream: ProducerStream) -> None:
         """Counts failures and ignores them otherwise: the half message is still there, and is checked again.
 
         Mostly the transaction has been ended meanwhile, the other way or long ago. Only a malformed id ends the stream.

@@ -8,7 +8,7 @@ from popmq_server.api.native.native import NativeService
 from popmq_server.api.native.requests import read
 from popmq_server.api.native.status import error_info
 from popmq_server.commands import CommitBatch, DropStages, Stage
-from popmq_server.engine.engine import Engine
+from popmq_server.engine.engine import Commands
 from popmq_server.engine.metrics import Metrics
 from popmq_server.errors import Refused
 from popmq_server.model.message import Outgoing, check_range, check_text
@@ -17,7 +17,7 @@ from popmq_server.model.message import Outgoing, check_range, check_text
 class StagingService:
     """Stages messages, commits batches of them, and drops what is not committed."""
 
-    def __init__(self, engine: Engine, native: NativeService, metrics: Metrics) -> None:
+    def __init__(self, engine: Commands, native: NativeService, metrics: Metrics) -> None:
         self._engine = engine
         self._native = native
         self._metrics = metrics

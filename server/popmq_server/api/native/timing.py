@@ -13,7 +13,7 @@ from popmq_server.api.native import requests, responses
 from popmq_server.api.native.requests import read
 from popmq_server.api.native.status import error_info
 from popmq_server.commands import End, Ended, EndTransaction, Recall, queries
-from popmq_server.engine.engine import Engine
+from popmq_server.engine.engine import Commands
 from popmq_server.engine.metrics import Metrics
 from popmq_server.errors import Refused, invalid
 from popmq_server.model.message import check_range
@@ -25,7 +25,7 @@ ROWS_DEFAULT = 100
 class TimingService:
     """Recalls, ends and lists messages that are not visible yet."""
 
-    def __init__(self, engine: Engine, metrics: Metrics) -> None:
+    def __init__(self, engine: Commands, metrics: Metrics) -> None:
         self._engine = engine
         self._metrics = metrics
 

@@ -27,7 +27,7 @@ from popmq_server.api.rocketmq.names import group_name, topic_name
 from popmq_server.api.rocketmq.remembered import Finished, Held
 from popmq_server.api.rocketmq.status import OK, OK_ENCODED, Declined, status_of
 from popmq_server.commands import Ack, Acked, Change, ChangeInvisibleTime, queries
-from popmq_server.engine.engine import Engine
+from popmq_server.engine.engine import Commands
 from popmq_server.engine.metrics import Metrics
 from popmq_server.errors import Refused, lapsed
 from popmq_server.model.message import length_prefixed, varint
@@ -40,7 +40,7 @@ NO_DELAY_MS = 10_000
 class AckService:
     """`held`: handles delivered to clients that do not send handles."""
 
-    def __init__(self, engine: Engine, clients: Clients, held: Held, native: NativeService, metrics: Metrics) -> None:
+    def __init__(self, engine: Commands, clients: Clients, held: Held, native: NativeService, metrics: Metrics) -> None:
         self._engine = engine
         self._clients = clients
         self._held = held

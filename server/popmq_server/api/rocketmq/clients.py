@@ -25,8 +25,7 @@ from popmq_server.api.rocketmq.messages import Row, delivered
 from popmq_server.api.rocketmq.names import resource_of
 from popmq_server.clock import Clock
 from popmq_server.commands import Check
-from popmq_server.engine.engine import Engine
-from popmq_server.engine.producers import Stream
+from popmq_server.engine.engine import CheckStreams, ProducerStream
 from popmq_server.errors import Refused, unavailable
 
 log = logging.getLogger("popmq.api")
@@ -71,13 +70,13 @@ class Client:
         self.is_lite = False  # it has subscribed to lite topics
         self.renews = False  # it receives with auto_renew: a push consumer
         self.produces: set[str] = set()
-        self.answering: dict[str, tuple[Stream, asyncio.Task[None]]] = {}
+        self.answering: dict[str, tuple[ProducerStream, asyncio.Task[None]]] = {}
 
 
 class Clients:
     """All clients, for one event loop."""
 
-    def __init__(self, engine: Engine, clock: Clock) -> None:
+    def __init__(self, engine: CheckStreams, clock: Clock) -> None:
         self._engine = engine
         self._clock = clock
         self._clients: dict[tuple[str, str], Client] = {}
@@ -223,7 +222,7 @@ class Clients:
             task.cancel()
         client.answering.clear()
 
-    async def _ask(self, client: Client, stream: Stream) -> None:
+    async def _ask(self, client: Client, stream: ProducerStream) -> None:
         """Sends checks to the client; a check counts once it was written.
 
         When the client cannot be reached it leaves, so that other producers get the checks of its topic; it joins again

@@ -14,7 +14,7 @@ from typing import Any
 
 from popmq_server.access import access_keys
 from popmq_server.commands import ReleaseSession, RenewSession
-from popmq_server.engine.engine import Engine
+from popmq_server.engine.engine import Commands
 
 #: The lease ends this long after the client's last call; then other clients get the message.
 LEASE_MS = 60_000
@@ -33,7 +33,7 @@ def holder(client_id: str) -> str:
 class Renewals:
     """Renewals under way. Only a heartbeat's answer waits for them; other calls do not."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Commands) -> None:
         self._engine = engine
         self._running: dict[str, asyncio.Future[None]] = {}  # the last one of each holder
 
@@ -55,19 +55,19 @@ class Renewals:
             task.exception()  # the broker is busy, or stops: the client's next call tries again
 
 
-async def renew(engine: Engine, client_id: str) -> None:
+async def renew(engine: Commands, client_id: str) -> None:
     """Renews the leases of a client."""
     name = holder(client_id)
     await _all(engine, lambda after: RenewSession(name, LEASE_MS, CAP_MS, after))
 
 
-async def release(engine: Engine, client_id: str) -> None:
+async def release(engine: Commands, client_id: str) -> None:
     """Ends the leases of a client that has ended."""
     name = holder(client_id)
     await _all(engine, lambda after: ReleaseSession(name, after))
 
 
-async def _all(engine: Engine, piece: Callable[[int], Any]) -> None:
+async def _all(engine: Commands, piece: Callable[[int], Any]) -> None:
     """Runs a command piece by piece, with other commands in between."""
     _, after = await engine.execute(piece(0))
     while after:

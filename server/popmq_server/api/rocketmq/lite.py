@@ -24,7 +24,7 @@ from popmq_server.api.rocketmq.clients import Clients
 from popmq_server.api.rocketmq.names import group_name, topic_name
 from popmq_server.api.rocketmq.status import OK, Declined
 from popmq_server.commands import LiteSynced, Pop, Popped, SyncLite
-from popmq_server.engine.engine import Engine
+from popmq_server.engine.engine import Polling
 from popmq_server.errors import Refused
 
 _ACTIONS = {
@@ -43,7 +43,7 @@ TOPICS_MAX = 10_000
 class LiteService:
     """The engine stores the subscriptions; this service only remembers which topics are LITE."""
 
-    def __init__(self, engine: Engine, clients: Clients) -> None:
+    def __init__(self, engine: Polling, clients: Clients) -> None:
         self._engine = engine
         self._clients = clients
         self._topics: set[str] = set()

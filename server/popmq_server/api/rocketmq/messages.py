@@ -35,9 +35,9 @@ from popmq_server.model.message import (
     MESSAGE_ID_BYTES_MAX,
     TAG_BYTES_MAX,
     Outgoing,
+    name_hash,
     varint,
 )
-from popmq_server.storage.keys import hash8
 
 #: Limits of the reference that are tighter than PopMQ's.
 PROPERTIES_MAX = 128
@@ -117,7 +117,7 @@ def _plain(message: pb.Message) -> tuple[Outgoing, str] | None:
     if tag:
         _check_words(system)
     raw = _joined(message_id, body, tag, time_ms(system.born_timestamp), host)
-    return Outgoing(raw, requests.checked_tag_hash(tag), (hash8(message_id),), message_id), "NORMAL"
+    return Outgoing(raw, requests.checked_tag_hash(tag), (name_hash(message_id),), message_id), "NORMAL"
 
 
 def _joined(message_id: str, body: bytes, tag: str, born_ms: int, host: str) -> bytes:

@@ -38,7 +38,7 @@ from popmq_server.api.rocketmq.remembered import Filters, Held
 from popmq_server.api.rocketmq.status import OK, Declined
 from popmq_server.clock import Clock
 from popmq_server.commands import Change, ChangeInvisibleTime, Pop, Popped, PoppedRow, bytes_of
-from popmq_server.engine.engine import Engine
+from popmq_server.engine.engine import Polling
 from popmq_server.engine.metrics import Metrics
 from popmq_server.filters import filter as filters
 from popmq_server.model.message import length_prefixed
@@ -67,7 +67,7 @@ class ReceiveService:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: Polling,
         clients: Clients,
         held: Held,
         clock: Clock,

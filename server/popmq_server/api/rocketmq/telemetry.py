@@ -31,11 +31,11 @@ from popmq_server.api.rocketmq.clients import TOPICS_MAX, Client, Clients, Outle
 from popmq_server.api.rocketmq.names import group_name, topic_name
 from popmq_server.api.rocketmq.status import OK, Declined, status_of
 from popmq_server.commands import queries
-from popmq_server.engine.engine import Engine
+from popmq_server.engine.engine import Sessions
 from popmq_server.errors import Refused
+from popmq_server.model import limits
 from popmq_server.model.message import BODY_BYTES_MAX
 from popmq_server.model.records import Group
-from popmq_server.topics import catalog
 
 log = logging.getLogger("popmq.api")
 
@@ -57,7 +57,7 @@ _CONSUMERS = frozenset(
 class TelemetryService:
     """One call of `Telemetry` per stream; it lasts as long as the stream."""
 
-    def __init__(self, engine: Engine, clients: Clients) -> None:
+    def __init__(self, engine: Sessions, clients: Clients) -> None:
         self._engine = engine
         self._clients = clients
 
@@ -164,7 +164,7 @@ class TelemetryService:
             policy.exponential_backoff.multiplier = 2
             return
         ladder = LADDER_S
-        if group is not None and group.delays_ms != catalog.DELAYS_MS_DEFAULT:
+        if group is not None and group.delays_ms != limits.DELAYS_MS_DEFAULT:
             ladder = tuple(max(1, -(-delay_ms // 1000)) for delay_ms in group.delays_ms)
         policy.customized_backoff.Clear()
         for seconds in ladder:
