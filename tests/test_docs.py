@@ -33,7 +33,17 @@ def examples(path: pathlib.Path) -> list[str]:
 #: Their commands are for different situations, and not typed one after the other.
 RUNBOOKS = {"operations.md", "security.md", "transactions.md"}
 #: What needs a stopped broker, another client, or runs until it is stopped.
-ELSEWHERE = ("serve", "check", "compact", "access-key", "backup", "max-size 200GiB", "client", "owners release")
+ELSEWHERE = (
+    "serve",
+    "work ",
+    "check",
+    "compact",
+    "access-key",
+    "backup",
+    "max-size 200GiB",
+    "client",
+    "owners release",
+)
 #: What needs a half message, which only a producer makes.
 WITH_A_PRODUCER = ("transactions commit", "transactions rollback", "transactions redrive")
 

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     )
     from popmq.topic import Assignment, Group, LiteTopics, Quota, Retention, Session, Subscription, Topic
     from popmq.transaction import HalfMessage, HalfMessages, TransactionCheck
+    from popmq.worker import Middleware, Reject, RetryLater, Worker
 else:
 
     def __getattr__(name: str) -> Any:
@@ -100,6 +101,7 @@ _NAMES = {
     "QueueStats RedriveFailure Redriven Stats StoreStats TopicStats",
     "popmq.topic": "Assignment Group LiteTopics Quota Retention Session Subscription Topic",
     "popmq.transaction": "HalfMessage HalfMessages TransactionCheck",
+    "popmq.worker": "Middleware Reject RetryLater Worker",
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 #: Public modules that need no import of their own.
@@ -115,6 +117,7 @@ _SUBMODULES = (
     "stats",
     "topic",
     "transaction",
+    "worker",
 )
 
 __version__ = "0.1.0"
@@ -155,6 +158,7 @@ __all__ = [
     "MessageGroupState",
     "MessageGroups",
     "MessageLife",
+    "Middleware",
     "Owner",
     "OwnerLease",
     "Page",
@@ -170,8 +174,10 @@ __all__ = [
     "Quota",
     "RedriveFailure",
     "Redriven",
+    "Reject",
     "Retention",
     "Retry",
+    "RetryLater",
     "SealedBatch",
     "SendReceipt",
     "Session",
@@ -186,5 +192,6 @@ __all__ = [
     "TraceContext",
     "Transaction",
     "TransactionCheck",
+    "Worker",
     "errors",
 ]

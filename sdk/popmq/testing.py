@@ -10,15 +10,23 @@
         ...
         popmq_clock.advance(3_600_000)                     # a lease of an hour ends in milliseconds
 
+    def test_an_order_is_billed(popmq_broker):
+        popmq_broker.declare(worker)                       # the topics and groups of a popmq.Worker
+        popmq_broker.client().send("orders", "one")
+        (handled,) = popmq_broker.work(worker)             # until nothing is left to handle
+        assert handled.outcome == "acked"
+
 It is the broker that runs in production, with the same store, but for fsync: a test needs no protection against power
 cuts. It needs the extra `server`.
 """
 
+import asyncio
 import math
 import socket
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -26,11 +34,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 from popmq._async.client import AsyncClient
 from popmq._sync.client import Client
+from popmq._worker.recording import Handled, work_until_idle
+from popmq.worker import Worker
 
 if TYPE_CHECKING:
     import pytest
 
-__all__ = ["Broker", "FakeClock", "broker"]
+__all__ = ["Broker", "FakeClock", "Handled", "broker"]
 
 
 _NEEDS_SERVER = 'popmq.testing needs the broker: pip install "popmq[server]"'
@@ -125,6 +135,26 @@ class Broker:
     def async_client(self, **options: Any) -> AsyncClient:
         """An AsyncClient of this broker: close it in the event loop that uses it, with `async with`."""
         return AsyncClient(self.endpoint, **self._with_clock(options))
+
+    def declare(self, worker: Worker) -> None:
+        """Creates the topics and groups of a worker's handlers that are not there, with the settings of a default."""
+        client = self.client()
+        topics, groups = ({each.name for each in found} for found in (client.list_topics(), client.list_groups()))
+        for handler in worker.handlers:
+            if handler.topic not in topics:
+                client.create_topic(handler.topic)
+            if handler.group not in groups:
+                client.create_group(handler.group)
+
+    def work(self, worker: Worker) -> list[Handled]:
+        """Runs a worker until it finds no message that is due, also of those that its handlers send.
+
+        Returns each delivery that it handled, in order of their ends. What failed is due again after its backoff:
+        `clock.advance`, and call this again. The worker's handlers and middleware run as in production, on a client of
+        this broker. May be called beside a running event loop, which it blocks.
+        """
+        with ThreadPoolExecutor(1, thread_name_prefix="popmq-work") as thread:
+            return thread.submit(asyncio.run, work_until_idle(worker, self.async_client())).result()
 
     def start(self) -> None:
         """Starts it on its folder and on the port that it had before."""

@@ -85,23 +85,32 @@ MOMENT = Moment()
 LATER = Moment(ahead=True)
 
 
-def connect(given: dict[str, Any], shared: dict[str, Any], timeout: float | None) -> popmq.Client:
-    """A client by the options of the command, then those of `popmq`, then the environment. Raises PopMQError."""
+def connection_of(given: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
+    """How to reach the broker: by the options of the command, then those of `popmq`, then the environment.
+
+    The parameters of a popmq.Client. `endpoint` is missing when nothing names one.
+    """
 
     def value(name: str) -> Any:
         return given[name] or shared.get(name) or os.environ.get(f"POPMQ_{name.upper()}")
 
-    secret = None
-    if path := given["secret_file"] or shared.get("secret_file"):
-        secret = _secret(path)
+    path = given["secret_file"] or shared.get("secret_file")
+    found = {
+        "endpoint": value("endpoint"),
+        "tls": value("tls") not in (None, False, "", "0"),
+        "tls_ca": value("tls_ca"),
+        "access_key": value("access_key"),
+        "secret": _secret(path) if path else None,
+    }
+    return {name: each for name, each in found.items() if each}
+
+
+def connect(given: dict[str, Any], shared: dict[str, Any], timeout: float | None) -> popmq.Client:
+    """A client of the broker that `connection_of` finds. Raises PopMQError."""
     return popmq.Client(
-        value("endpoint") or DEFAULT_ENDPOINT,
+        **{"endpoint": DEFAULT_ENDPOINT, **connection_of(given, shared)},
         timeouts=popmq.Timeouts.all(DEFAULT_TIMEOUT_S if timeout is None else timeout),
         retry=popmq.Retry(reach=REACH_S if timeout is None else math.inf),
-        tls=value("tls") not in (None, False, "", "0"),
-        tls_ca=value("tls_ca"),
-        access_key=value("access_key"),
-        secret=secret,
     )
 
 

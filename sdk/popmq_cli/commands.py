@@ -31,6 +31,7 @@ ROWS = {
     "recall": Row("delay", "recall", "Take delayed messages back."),
     "pop": Row("pop", "pop", "Lease messages and print them."),
     "consume": Row("consume", "consume", "Print the messages of TOPIC for GROUP and ack each, until none is left."),
+    "work": Row("work", "work", "Run the handlers of a popmq.Worker."),
     "ack": Row("settle", "ack", "Finish messages: they never come back."),
     "extend": Row("settle", "extend", "Move the end of leases."),
     "release": Row("settle", "release", "Give messages back, to come again."),

@@ -51,6 +51,7 @@ EXPORTED = [
     "MessageGroupState",
     "MessageGroups",
     "MessageLife",
+    "Middleware",
     "Owner",
     "OwnerLease",
     "Page",
@@ -66,8 +67,10 @@ EXPORTED = [
     "Quota",
     "RedriveFailure",
     "Redriven",
+    "Reject",
     "Retention",
     "Retry",
+    "RetryLater",
     "SealedBatch",
     "SendReceipt",
     "Session",
@@ -82,6 +85,7 @@ EXPORTED = [
     "TraceContext",
     "Transaction",
     "TransactionCheck",
+    "Worker",
     "errors",
 ]
 

@@ -4,6 +4,7 @@ import contextlib
 import logging
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from popmq import _admin_calls, _calls
@@ -62,6 +63,7 @@ class AsyncConsumer(AsyncDeliveryLoop):
         self._session = Session(
             parts.wire, parts.clock, parts.heartbeats, parts.client_id, options.topic, options.group
         )
+        self._limit: Callable[[], int] = lambda: options.max_in_hand
         self._buffer: deque[Delivery] = deque()
         self._batches: list[Batch] = []
         self._size = PopSize(options.max_messages)
@@ -82,6 +84,10 @@ class AsyncConsumer(AsyncDeliveryLoop):
         handlers.
         """
         self._stop.set()
+
+    def hold_at_most(self, limit: Callable[[], int]) -> None:
+        """Asks `limit` before each pop how many unsettled deliveries there may be, instead of `max_in_hand`."""
+        self._limit = limit
 
     async def close(self) -> None:
         """Stops, gives back what was not delivered, and waits until the broker has all other outcomes."""
@@ -200,7 +206,7 @@ class AsyncConsumer(AsyncDeliveryLoop):
     async def _room(self) -> int:
         """How many more deliveries may be delivered. When none, waits for a handler to settle one."""
         self._batches = [batch for batch in self._batches if batch.members]
-        room = self._options.max_in_hand - sum(len(batch.members) for batch in self._batches)
+        room = self._limit() - sum(len(batch.members) for batch in self._batches)
         if room <= 0 and not await self._freed.wait(LOOK_S):
             self._parts.leases.forget_dropped()
         return max(0, room)

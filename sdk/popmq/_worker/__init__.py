@@ -1,0 +1,1 @@
+"""The parts of popmq.worker: what a function takes, how it is called, and the loop that calls it."""

@@ -1,0 +1,86 @@
+"""What was registered with `worker.on`: a function, its topic and group, and how a delivery becomes its arguments."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from popmq._worker.converting import converter
+from popmq.message import Delivery
+
+#: Makes the arguments of a function from a delivery.
+Arguments = Callable[[Delivery], tuple[Any, ...]]
+_GIVEN_BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """One registered function."""
+
+    name: str
+    function: Callable[..., Any]
+    topic: str
+    group: str
+    concurrency: int
+    arguments: Arguments
+    is_coroutine: bool
+    options: Mapping[str, Any]  # of `client.consume`
+
+
+def handler_of(
+    function: Callable[..., Any],
+    topic: str,
+    group: str,
+    concurrency: int,
+    convert: Callable[[Delivery], Any] | None,
+    options: Mapping[str, Any],
+) -> Handler:
+    """Raises TypeError for a function that cannot be called with a delivery or a payload."""
+    if concurrency < 1:
+        raise ValueError(f"concurrency is {concurrency}: it is how many messages are handled at a time, from 1")
+    name = getattr(function, "__qualname__", type(function).__qualname__)
+    called = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004
+    is_coroutine = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
+    return Handler(
+        name, function, topic, group, concurrency, arguments_of(function, name, convert), is_coroutine, dict(options)
+    )
+
+
+def arguments_of(function: Callable[..., Any], name: str, convert: Callable[[Delivery], Any] | None) -> Arguments:
+    """A parameter without annotation, or annotated with Delivery, takes the delivery; one other takes the payload.
+
+    Parameters with a default are left alone.
+    """
+    parts: list[Callable[[Delivery], Any]] = []
+    payloads = 0
+    for parameter in _needed(function, name):
+        kind = parameter.annotation
+        if kind is Delivery or (convert is None and kind is inspect.Parameter.empty):
+            parts.append(_itself)
+        else:
+            payloads += 1
+            parts.append(convert or _from_body(kind))
+    if not parts or payloads > 1:
+        raise TypeError(f"{name} has to take one payload, one popmq.Delivery, or both")
+    return lambda delivery: tuple([part(delivery) for part in parts])
+
+
+def _needed(function: Callable[..., Any], name: str) -> list[inspect.Parameter]:
+    try:
+        signature = inspect.signature(function, eval_str=True)
+    except NameError as error:
+        raise TypeError(f"an annotation of {name} names what its module does not have: {error}") from error
+    needed = [each for each in signature.parameters.values() if each.default is inspect.Parameter.empty]
+    needed = [each for each in needed if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
+    if wrong := [each.name for each in needed if each.kind not in _GIVEN_BY_POSITION]:
+        raise TypeError(f"{name} needs {wrong[0]!r} by keyword: give it a default")
+    return needed
+
+
+def _itself(delivery: Delivery) -> Delivery:
+    return delivery
+
+
+def _from_body(kind: Any) -> Callable[[Delivery], Any]:
+    read = converter(kind)
+    return lambda delivery: read(delivery.body)

@@ -1,0 +1,163 @@
+"""One run of a worker: a consumer for each handler, and as many tasks on it as the handler has concurrency.
+
+    consumer ──▶ task ─▶ before ─▶ convert ─▶ function (in the loop, or in the task's thread) ─▶ after ─▶ ack
+             ──▶ task                                        │ raises
+             ──▶ …                                           └─▶ failed ─▶ release with backoff, or as the error says
+
+`stop` ends the consumers: what was popped and not begun is visible to others at once, what runs is finished.
+`stop_now` cancels the tasks: their messages are visible to others at once, and the attempt does not count.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from popmq._async.client import AsyncClient
+from popmq._async.concurrency import finished
+from popmq._async.consumer import AsyncConsumer
+from popmq._worker.converting import BadPayload
+from popmq._worker.handlers import Handler
+from popmq._worker.middleware import Hooks
+from popmq._worker.outcomes import Reject, RetryLater
+from popmq._worker.pace import Pace
+from popmq._worker.threads import CallingThread
+from popmq.message import Delivery
+
+log = logging.getLogger("popmq.worker")
+
+#: How many messages of a topic a worker holds at most, as `client.consume` does.
+HELD_MAX = 1000
+
+
+class Run:
+    """The handlers of one worker at work, in the running event loop, until it is stopped."""
+
+    def __init__(
+        self,
+        client: AsyncClient,
+        handlers: Sequence[Handler],
+        middleware: Sequence[Hooks],
+        until_idle: float | None = None,
+    ) -> None:
+        self._handlers = handlers
+        self._middleware = middleware
+        self._loop = asyncio.get_running_loop()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._stopped_now = False
+        self._consumers = [
+            client.consume(each.topic, each.group, until_idle=until_idle, **each.options) for each in handlers
+        ]
+
+    async def work(self) -> bool:
+        """Handles messages until `stop`. False: `stop_now` ended it before what ran was finished.
+
+        Raises the error of a consumer, such as GroupNotFound; the others are ended as by `stop_now`.
+        """
+        for handler, consumer in zip(self._handlers, self._consumers, strict=True):
+            log.info("%s handles %s for %s, %d at a time", *_about(handler))
+            pace = Pace(handler.concurrency, handler.options.get("max_in_hand", HELD_MAX))
+            consumer.hold_at_most(pace.limit)
+            for slot in range(handler.concurrency):
+                name = f"popmq-{handler.name}-{slot}"
+                self._tasks.append(asyncio.create_task(self._slot(handler, consumer, pace, name), name=name))
+        try:
+            await asyncio.wait(self._tasks, return_when=asyncio.FIRST_EXCEPTION)
+        finally:
+            self._cancel()  # those that are done are not affected
+            await asyncio.wait(self._tasks)
+        for task in self._tasks:
+            if not task.cancelled() and (error := task.exception()) is not None:
+                raise error
+        return not self._stopped_now
+
+    def stop(self) -> None:
+        """Drains. From any thread."""
+        for consumer in self._consumers:
+            consumer.stop()
+
+    def stop_now(self) -> None:
+        """Ends what runs. From any thread."""
+        self._stopped_now = True
+        self._loop.call_soon_threadsafe(self._cancel)
+
+    def _cancel(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+    async def _slot(self, handler: Handler, consumer: AsyncConsumer, pace: Pace, name: str) -> None:
+        """Handles one message after the other."""
+        thread = None if handler.is_coroutine else CallingThread(name)
+        try:
+            while True:
+                try:
+                    delivery = await anext(consumer)
+                except StopAsyncIteration:
+                    return
+                pace.begin(id(delivery))
+                try:
+                    async with delivery:
+                        await self._handle(handler, delivery, thread)
+                finally:
+                    pace.end(id(delivery))
+        finally:
+            if thread is not None:
+                thread.end()
+
+    async def _handle(self, handler: Handler, delivery: Delivery, thread: CallingThread | None) -> None:
+        """Settles the delivery where an error says how; other errors are for its guard, which logs and releases."""
+        begun: list[Hooks] = []
+        try:
+            for each in self._middleware:
+                begun.append(each)
+                await finished(each.before(delivery))
+            result = await _called(handler, delivery, thread)
+        except Exception as raised:
+            error = raised  # the name after `as` ends with its block, before the lambda in the eyes of a checker
+            await _hooks(begun, lambda each: each.failed(delivery, error))
+            if not _settle(delivery, error):
+                raise
+        else:
+            await _hooks(begun, lambda each: each.after(delivery, result))
+
+
+async def _called(handler: Handler, delivery: Delivery, thread: CallingThread | None) -> Any:
+    """What the function returns. SystemExit and a cancelling of its own become errors: they must not end the worker."""
+    try:
+        arguments = handler.arguments(delivery)
+        if thread is not None:
+            return await thread.call(handler.function, *arguments)
+        return await handler.function(*arguments)
+    except SystemExit as error:
+        raise RuntimeError(f"{handler.name} ended with SystemExit({error.code!r})") from error
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        raise RuntimeError(f"{handler.name} was cancelled by what it awaited") from error
+
+
+def _settle(delivery: Delivery, error: Exception) -> bool:
+    """Whether the error says how the delivery ends."""
+    if isinstance(error, Reject | BadPayload):
+        log.warning("message %s of %s is a dead letter now: %s", delivery.message_id, delivery.topic, error)
+        delivery.reject(str(error))
+    elif isinstance(error, RetryLater):
+        log.info("message %s of %s is tried again later: %s", delivery.message_id, delivery.topic, error)
+        delivery.release(error.delay, reason=error.reason)
+    else:
+        return False
+    return True
+
+
+async def _hooks(middleware: Sequence[Hooks], call: Callable[[Hooks], Any]) -> None:
+    """Those that began, the last one first. What they raise is logged: it does not change how the message ended."""
+    for each in reversed(middleware):
+        try:
+            await finished(call(each))
+        except Exception:
+            log.exception("%s failed; the message ends as its handler did", type(each).__qualname__)
+
+
+def _about(handler: Handler) -> tuple[str, str, str, int]:
+    return handler.name, handler.topic, handler.group, handler.concurrency

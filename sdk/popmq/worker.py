@@ -1,0 +1,168 @@
+"""Worker: functions that handle the messages of topics.
+
+    import popmq
+
+    worker = popmq.Worker("127.0.0.1:8081")
+
+    @worker.on("orders", group="billing", concurrency=8)
+    def bill(order: dict[str, int]) -> None: ...             # in one of eight threads
+
+    @worker.on("mails", group="mailer")
+    async def send_mail(mail: Mail, delivery: popmq.Delivery) -> None: ...   # a dataclass or a pydantic model
+
+`popmq work app:worker` runs it. A function that returns acks its message; one that raises releases it with the backoff
+of its group, and after its `max_attempts` the message is a dead letter. Leases are renewed meanwhile.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+from popmq._async.client import AsyncClient
+from popmq._async.concurrency import finished
+from popmq._worker.converting import BadPayload
+from popmq._worker.handlers import Handler, handler_of
+from popmq._worker.outcomes import Reject, RetryLater
+from popmq._worker.running import Run
+from popmq.config import DEFAULT_ENDPOINT
+from popmq.duration import Duration, seconds_or_none
+from popmq.message import Delivery
+
+__all__ = ["BadPayload", "Middleware", "Reject", "RetryLater", "Worker"]
+
+log = logging.getLogger("popmq.worker")
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class Middleware:
+    """What happens around every handler. Override what is needed; each method may be a coroutine function."""
+
+    def started(self, worker: "Worker") -> Any:
+        """Once, before the first message."""
+
+    def before(self, delivery: Delivery) -> Any:
+        """Before the payload is converted. What it raises counts as raised by the handler, which is not called."""
+
+    def after(self, delivery: Delivery, result: Any) -> Any:
+        """The handler returned `result`; the message is acked next. What this raises is only logged."""
+
+    def failed(self, delivery: Delivery, error: Exception) -> Any:
+        """`before`, the conversion or the handler raised; the message is released or rejected next."""
+
+    def stopped(self, worker: "Worker") -> Any:
+        """Once, after the last message."""
+
+
+class Worker:
+    """Handlers of messages, and the loop that runs them.
+
+    `endpoint`: else POPMQ_ENDPOINT, else 127.0.0.1:8081. `middleware`: around every handler, the first one outermost.
+    `options`: of the AsyncClient that the worker makes, such as `tls`, `access_key`, `retry`.
+    """
+
+    def __init__(self, endpoint: str | None = None, *, middleware: Sequence[Middleware] = (), **options: Any) -> None:
+        self.endpoint = endpoint
+        self.handlers: list[Handler] = []
+        self.middleware = list(middleware)
+        self._options = options
+        self._run: Run | None = None
+        self._stops = 0
+
+    def on(
+        self,
+        topic: str,
+        *,
+        group: str,
+        concurrency: int = 8,
+        convert: Callable[[Delivery], Any] | None = None,
+        **options: Any,
+    ) -> Callable[[Function], Function]:
+        """Registers a function or a coroutine function for the messages of `topic`, which stays callable as it is.
+
+        Up to `concurrency` messages are handled at a time: functions in as many threads, coroutine functions in the
+        event loop. Its parameters say what it gets: `popmq.Delivery` (or no annotation) the delivery, `bytes` and
+        `str` the body, another type the body's JSON as that type: dataclasses, TypedDicts, pydantic models and msgspec
+        structs among them. A body that is not of this type is rejected, since no further try would change it.
+        `convert`: makes the payload instead. `options`: of `client.consume`, such as `tag`, `sql`, `invisible`.
+        Raises TypeError for a function that takes something else; ValueError.
+        """
+
+        def register(function: Function) -> Function:
+            self.handlers.append(handler_of(function, topic, group, concurrency, convert, options))
+            return function
+
+        return register
+
+    def use(self, middleware: Middleware) -> None:
+        """Adds a middleware inside those that are there."""
+        self.middleware.append(middleware)
+
+    def client(self) -> AsyncClient:
+        """A new client as this worker uses it."""
+        endpoint = self.endpoint or os.environ.get("POPMQ_ENDPOINT") or DEFAULT_ENDPOINT
+        return AsyncClient(endpoint, **self._options)
+
+    async def serve(self, client: AsyncClient | None = None) -> bool:
+        """Handles messages in the running event loop until `stop`. False: it was stopped at once, not drained.
+
+        `client`: used instead of the worker's own, and closed at the end. Raises TopicNotFound, GroupNotFound, …
+        """
+        self._stops = 0
+        async with client or self.client() as client, self.ready():
+            self._run = Run(client, self.handlers, self.middleware)
+            if self._stops:  # by one of `started`, or by a signal meanwhile
+                self._run.stop()
+            try:
+                return await self._run.work()
+            finally:
+                self._run = None
+
+    def run(self, client: AsyncClient | None = None, drain: Duration | None = None) -> bool:
+        """Handles messages until SIGTERM or SIGINT: the first signal drains, the second one stops at once.
+
+        `drain`: how long the first one waits for what runs, before it stops at once. Returns and raises as `serve`;
+        False leaves threads behind in which handlers still run. Call it in the main thread.
+        """
+        return asyncio.run(self._run_by_signals(client, seconds_or_none(drain, "drain")))
+
+    def stop(self) -> None:
+        """Drains: begins no further message, finishes what runs. The second call stops at once. From any thread."""
+        self._stops += 1
+        if self._run is None:
+            return
+        if self._stops == 1:
+            self._run.stop()
+        else:
+            self._run.stop_now()
+
+    async def _run_by_signals(self, client: AsyncClient | None, drain: float | None) -> bool:
+        loop = asyncio.get_running_loop()
+
+        def stop() -> None:
+            self.stop()
+            if self._stops == 1:
+                log.info("draining: what runs is finished; a second signal ends it at once")
+                if drain is not None:
+                    loop.call_later(drain, self.stop)
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop)
+        return await self.serve(client)
+
+    @asynccontextmanager
+    async def ready(self) -> AsyncIterator[None]:
+        """Between `started` and `stopped` of its middleware. Raises RuntimeError for a worker without a handler."""
+        if not self.handlers:
+            raise RuntimeError("this worker has no handler: register one with @worker.on(topic, group=…)")
+        for each in self.middleware:
+            await finished(each.started(self))
+        try:
+            yield
+        finally:
+            for each in reversed(self.middleware):
+                await finished(each.stopped(self))

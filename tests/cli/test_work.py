@@ -1,0 +1,191 @@
+"""`popmq work`: a worker in processes of its own, ended by signals, started again when it dies or its files change."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import popmq
+from popmq.testing import Broker
+from tests.cli.conftest import PROGRAM, Cli
+
+#: Reports each message to the topic `seen`. One named "slow" waits until the file `go` is there.
+APP = """
+import os, pathlib, time
+import popmq
+
+client = popmq.Client(os.environ["POPMQ_ENDPOINT"])
+worker = popmq.Worker()
+
+@worker.on("orders", group="billing", concurrency=2)
+def bill(text: str) -> None:
+    client.send("seen", f"{os.getpid()} begins {text}")
+    while text == "slow" and not pathlib.Path("go").exists():
+        time.sleep(0.01)
+    if text == "die":
+        os._exit(9)
+    client.send("seen", f"{os.getpid()} ends {text}")
+"""
+
+Start = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "app.py").write_text(APP)
+    return tmp_path
+
+
+@pytest.fixture
+def start(client: popmq.Client, folder: Path) -> Iterator[Start]:
+    """Starts `popmq work app:worker`, in a process group that ends with the test."""
+    client.create_topic("seen")
+    client.create_group("test")
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*arguments: str) -> "subprocess.Popen[str]":
+        command = [*PROGRAM, "work", "app:worker", *arguments]
+        program = subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True)
+        started.append(program)
+        return program
+
+    yield start
+    for program in started:
+        if program.poll() is None:
+            program.kill()
+        program.wait()
+        if program.stderr is not None:
+            program.stderr.close()
+
+
+def seen(client: popmq.Client, count: int = 1) -> list[str]:
+    """The next reports of the workers, without their process ids."""
+    return [text.partition(" ")[2] for text in reports(client, count)]
+
+
+def reports(client: popmq.Client, count: int) -> list[str]:
+    found: list[str] = []
+    while len(found) < count:
+        popped = client.pop("seen", "test", max_messages=count - len(found), wait=30.0)
+        client.ack(popped)
+        found += [each.text() for each in popped]
+    return found
+
+
+def until(program: "subprocess.Popen[str]", text: str) -> None:
+    """Reads its log up to a line with this text."""
+    assert program.stderr is not None
+    for line in program.stderr:
+        if text in line:
+            return
+    raise AssertionError(f"it ended without saying {text!r}")
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_finishes_what_runs_and_begins_nothing_more(
+    start: Start, client: popmq.Client, folder: Path, number: signal.Signals
+) -> None:
+    program = start()
+    client.send("orders", ["slow"])
+    assert seen(client) == ["begins slow"]
+    program.send_signal(number)
+    (folder / "go").touch()
+    assert seen(client) == ["ends slow"]
+    assert program.wait(30) == 0
+    client.send("orders", "late")
+    (row,) = client.stats("orders", "billing").groups
+    assert (row.acked, row.in_flight, row.ready) == (1, 0, 1)
+
+
+@pytest.mark.process
+def test_the_second_signal_ends_it_at_once_and_its_message_is_there_again(start: Start, client: popmq.Client) -> None:
+    program = start()
+    client.send("orders", ["slow"])
+    assert seen(client) == ["begins slow"]
+    program.terminate()
+    until(program, "draining")
+    program.terminate()
+    assert program.wait(30) == 130
+    (again,) = client.pop("orders", "billing")
+    assert (again.text(), again.attempt) == ("slow", 1)
+
+
+@pytest.mark.process
+def test_what_does_not_end_within_the_drain_is_ended(start: Start, client: popmq.Client) -> None:
+    program = start("--drain", "100ms")
+    client.send("orders", ["slow"])
+    assert seen(client) == ["begins slow"]
+    program.terminate()
+    assert program.wait(30) == 130
+
+
+@pytest.mark.process
+def test_a_process_that_dies_is_started_again_and_all_end_by_one_signal(start: Start, client: popmq.Client) -> None:
+    program = start("--processes", "2")
+    client.send("orders", ["die"])
+    until(program, "a process ended with exit code 9 and is started again")
+    assert seen(client) == ["begins die"]
+    client.send("orders", ["slow", "slow", "slow", "slow"])
+    first, *_ = pids = {text.split()[0] for text in reports(client, 4)}
+    assert len(pids) == 2
+    program.send_signal(signal.SIGINT)
+    until(program, "draining")
+    until(program, "draining")
+    program.send_signal(signal.SIGINT)
+    assert program.wait(30) == 130
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(first), 0)
+
+
+@pytest.mark.process
+def test_processes_drain_when_their_supervisor_is_killed(start: Start, client: popmq.Client, folder: Path) -> None:
+    program = start("--processes", "2")
+    client.send("orders", ["slow"])
+    assert seen(client) == ["begins slow"]
+    program.kill()
+    (folder / "go").touch()
+    assert seen(client) == ["ends slow"]
+    program.communicate()  # ends when the last process has closed its standard error
+    assert client.stats("orders", "billing").groups[0].acked == 1
+
+
+@pytest.mark.process
+def test_a_changed_file_starts_it_again(start: Start, client: popmq.Client, folder: Path) -> None:
+    program = start("--reload")
+    client.send("orders", "one")
+    assert seen(client, 2) == ["begins one", "ends one"]
+    (folder / "app.py").write_text(APP.replace("ends", "really ends"))
+    until(program, "app.py changed")
+    until(program, "bill handles orders")
+    client.send("orders", "two")
+    assert seen(client, 2) == ["begins two", "really ends two"]
+    program.terminate()
+    assert program.wait(30) == 0
+
+
+@pytest.mark.parametrize(
+    ("target", "text"),
+    [
+        ("app", "'app' is not MODULE:WORKER"),
+        ("nowhere:worker", "there is no module 'nowhere'"),
+        ("app:client", "app:client is no popmq.Worker"),
+        ("app:none.at.all", "app:none.at.all is no popmq.Worker"),
+    ],
+)
+def test_what_is_no_worker_is_wrong_usage(
+    broker: Broker, run: Cli, folder: Path, monkeypatch: pytest.MonkeyPatch, target: str, text: str
+) -> None:
+    monkeypatch.chdir(folder)
+    done = run("work", target)
+    assert (done.code, text in done.err) == (2, True)
+
+
+@pytest.mark.process
+def test_a_missing_group_ends_it_with_the_command_that_makes_it(broker: Broker, folder: Path) -> None:
+    for more in ([], ["--processes", "2"]):
+        done = subprocess.run([*PROGRAM, "work", "app:worker", *more], cwd=folder, capture_output=True, text=True)
+        assert (done.returncode, "popmq group create billing" in done.stderr) == (1, True)
