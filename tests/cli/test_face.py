@@ -28,6 +28,10 @@ from tests.cli.conftest import PROGRAM, Cli
 pytestmark = pytest.mark.process
 
 
+#: Commands that are no question to a broker.
+NO_QUESTION = ("serve", "work", "console", "check", "compact", "access-key")
+
+
 def commands(group: click.Group, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
     found = []
     context = click.Context(group)
@@ -49,7 +53,7 @@ def test_every_command_has_help_with_examples_of_itself(run: Cli, path: tuple[st
 
 @pytest.mark.parametrize(
     "path",
-    [path for path in commands(command_line) if path[0] not in ("serve", "check", "compact", "access-key")],
+    [path for path in commands(command_line) if path[0] not in NO_QUESTION],
     ids=" ".join,
 )
 def test_every_command_that_asks_knows_json_and_endpoint(run: Cli, path: tuple[str, ...]) -> None:
