@@ -98,7 +98,17 @@ ABOVE_THE_SEAM = (
 SEAM = [
     f"popmq_server.{name}"
     for name in (
-        *("api", "access", "commands", "filters", "engine.engine", "engine.metrics", "engine.rates"),
+        *(
+            "api",
+            "access",
+            "commands",
+            "filters",
+            "engine.capabilities",
+            "engine.engine",
+            "engine.limited",
+            "engine.metrics",
+            "engine.rates",
+        ),
         *("model.limits", "model.message", "model.permission", "model.records"),
         *("clock", "errors", "logs", "options"),
     )

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from popmq.pull import Pulled, PulledColumns, PullState, QueueLocks
     from popmq.sink import BatchCommit, StageName
     from popmq.stats import (
+        BrokerInfo,
         ClientAnswer,
         ClientSession,
         ClientStats,
@@ -96,7 +97,7 @@ _NAMES = {
     "popmq.process_queue": "FlowControl",
     "popmq.pull": "Pulled PulledColumns PullState QueueLocks",
     "popmq.sink": "BatchCommit StageName",
-    "popmq.stats": "ClientAnswer ClientSession ClientStats DelayedMessage DelayedMessages Found GroupStats "
+    "popmq.stats": "BrokerInfo ClientAnswer ClientSession ClientStats DelayedMessage DelayedMessages Found GroupStats "
     "Lease Leases MessageGroups MessageGroupState Owner Page QueueOffsets "
     "QueueStats RedriveFailure Redriven Stats StoreStats TopicStats",
     "popmq.topic": "Assignment Group LiteTopics Quota Retention Session Subscription Topic",
@@ -132,6 +133,7 @@ __all__ = [
     "Attachment",
     "Availability",
     "BatchCommit",
+    "BrokerInfo",
     "Client",
     "ClientAnswer",
     "ClientSession",

@@ -9,6 +9,7 @@ from popmq._calls import Call, error_of, filter_row, moment_ms, read_delivery
 from popmq.life import GroupLife, LifeEvent, MessageLife
 from popmq.message import Delivery
 from popmq.stats import (
+    BrokerInfo,
     ClientAnswer,
     ClientSession,
     DelayedMessage,
@@ -39,6 +40,15 @@ _ANSWER_S = 5.0
 def stats(topic: str, group: str) -> Call[Stats]:
     """Numbers by topic and group."""
     return Call("Admin.GetStats", pb.GetStatsRequest(topic=topic, group=group), _read_stats)
+
+
+def info() -> Call[BrokerInfo]:
+    """What answers, and what it lacks."""
+    return Call("Admin.GetInfo", pb.GetInfoRequest(), _read_info)
+
+
+def _read_info(reply: pb.GetInfoResponse, _retried: bool) -> BrokerInfo:
+    return BrokerInfo(reply.version, reply.engine, {each.capability: each.instead for each in reply.lacking})
 
 
 def set_max_size(size: int) -> Call[StoreStats]:

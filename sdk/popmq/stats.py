@@ -1,6 +1,6 @@
 """Numbers of a broker, and what it holds leased. Rates are per second over the last minute, `…_ms` since 1970 UTC."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from popmq.errors import PopMQError
@@ -62,6 +62,18 @@ class GroupStats:
     unburied: int = 0  # deprecated: the same as `dead_blocked`
     dropped: int = 0  # by retention, before they were finished
     dead_blocked: int = 0  # among in_flight: lease over, no attempt left, and no room in the store for the dead letter
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerInfo:
+    """What answers. `lacking`: capabilities that its engine does not have, and what to use instead of each.
+
+    A call that needs one of them raises Unsupported; docs/capabilities.md lists all capabilities.
+    """
+
+    version: str
+    engine: str
+    lacking: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)

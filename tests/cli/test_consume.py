@@ -1,6 +1,7 @@
 """`popmq consume` and `popmq ping`."""
 
 import errno
+from importlib.metadata import version
 
 import pytest
 
@@ -53,7 +54,10 @@ def test_what_could_not_be_printed_is_visible_again(
 
 
 def test_a_ping_is_answered_or_ends_with_3(run: Cli, broker: Broker) -> None:
-    assert "answered in" in run("ping").out
+    said = run("ping").out
+    assert "answered in" in said
+    assert f"PopMQ {version('popmq')}, engine embedded" in said
+    assert "without" not in said
     answers = run("ping", "--count", "2", "--json").objects
     assert [answer["call"] for answer in answers] == [1, 2]
     assert run("ping", "--endpoint", "127.0.0.1:1", "--timeout", "10ms").code == 3

@@ -25,6 +25,7 @@ EXPORTED = [
     "Attachment",
     "Availability",
     "BatchCommit",
+    "BrokerInfo",
     "Client",
     "ClientAnswer",
     "ClientSession",

@@ -45,7 +45,7 @@ STRANGERS: dict[str, list[tuple[str, str]]] = {
     "an empty signature": [("authorization", "MQv2-HMAC-SHA1 Credential=root, Signature="), ("x-mq-date-time", "")],
 }
 READS, SENDS, RUNS = "reader", "sender", "operator"
-LISTS = "Admin/ListTopics Admin/ListGroups "
+LISTS = "Admin/ListTopics Admin/ListGroups Admin/GetInfo "
 #: What each of KEYS allows of the good requests of tests/wire/world.py; root allows all.
 ALLOWED = {
     "nothing": LISTS,
@@ -174,7 +174,10 @@ def test_health_and_reflection_want_any_key(guarded: Guarded) -> None:
 def test_every_method_of_the_contract_is_allowed_by_a_key_and_not_by_all() -> None:
     allowed = {name: [key for key, names in ALLOWED.items() if name in names.split()] for name in METHODS}
     assert [name for name, keys in allowed.items() if not keys] == []
-    assert " ".join(name for name, keys in allowed.items() if "nothing" in keys) == "Admin/ListGroups Admin/ListTopics"
+    assert (
+        " ".join(name for name, keys in allowed.items() if "nothing" in keys)
+        == "Admin/GetInfo Admin/ListGroups Admin/ListTopics"
+    )
     assert {name for names in ALLOWED.values() for name in names.split()} == set(METHODS)
 
 

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from harness.broker_process import ROOT
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server import options
 from popmq_server.api import server
@@ -14,6 +15,7 @@ from popmq_server.commands import sessions
 from popmq_server.delivery import owner, token_pop
 from popmq_server.embedded import EmbeddedBroker
 from popmq_server.engine import rebalance, waiters
+from popmq_server.engine.capabilities import CAPABILITIES
 from popmq_server.errors import RETRYABLE
 from popmq_server.filters.errors import TEXT_BYTES_MAX
 from popmq_server.filters.parts import LIST_MAX
@@ -128,3 +130,9 @@ def test_every_limit_of_the_page_is_compared() -> None:
 
 def test_the_page_is_short() -> None:
     assert len(PAGE.read_text().splitlines()) <= 300
+
+
+def test_the_page_of_capabilities_lists_each_with_what_to_use_instead() -> None:
+    lines = (ROOT / "docs" / "capabilities.md").read_text().splitlines()
+    rows = [line for line in lines if line.startswith("| `")]
+    assert rows == [f"| `{name}` | {each.what} | {each.instead} |" for name, each in CAPABILITIES.items()]

@@ -170,6 +170,7 @@ def good_requests(world: World) -> dict[str, Message]:
         "Admin/UpdateGroup": pb.UpdateGroupRequest(group=pb.Group(name=GROUP, max_attempts=3)),
         "Admin/GetGroup": pb.GetGroupRequest(name=GROUP),
         "Admin/ListGroups": pb.ListGroupsRequest(),
+        "Admin/GetInfo": pb.GetInfoRequest(),
         "Admin/DeleteGroup": pb.DeleteGroupRequest(name=OTHER_GROUP),
         "Admin/GetStats": pb.GetStatsRequest(topic=TOPIC, group=GROUP),
         "Admin/ListMessageGroups": pb.ListMessageGroupsRequest(topic=LEDGER, group=GROUP),

@@ -1780,6 +1780,28 @@ class GroupStats(_message.Message):
     dead_blocked: int
     def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., ready: _Optional[int] = ..., in_flight: _Optional[int] = ..., retry: _Optional[int] = ..., backoff: _Optional[int] = ..., delayed: _Optional[int] = ..., dead: _Optional[int] = ..., acked: _Optional[int] = ..., expired: _Optional[int] = ..., quarantined: _Optional[int] = ..., oldest_age_ms: _Optional[int] = ..., popped_per_s: _Optional[float] = ..., acked_per_s: _Optional[float] = ..., waiters: _Optional[int] = ..., sessions: _Optional[int] = ..., owners: _Optional[int] = ..., waiting: _Optional[int] = ..., filtered: _Optional[int] = ..., stopped: _Optional[int] = ..., mode: _Optional[_Union[ConsumeMode, str]] = ..., read_ms: _Optional[int] = ..., expires_ms: _Optional[int] = ..., bytes_behind: _Optional[int] = ..., unburied: _Optional[int] = ..., dropped: _Optional[int] = ..., dead_blocked: _Optional[int] = ...) -> None: ...
 
+class GetInfoRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetInfoResponse(_message.Message):
+    __slots__ = ("version", "engine", "lacking")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    ENGINE_FIELD_NUMBER: _ClassVar[int]
+    LACKING_FIELD_NUMBER: _ClassVar[int]
+    version: str
+    engine: str
+    lacking: _containers.RepeatedCompositeFieldContainer[Lacking]
+    def __init__(self, version: _Optional[str] = ..., engine: _Optional[str] = ..., lacking: _Optional[_Iterable[_Union[Lacking, _Mapping]]] = ...) -> None: ...
+
+class Lacking(_message.Message):
+    __slots__ = ("capability", "instead")
+    CAPABILITY_FIELD_NUMBER: _ClassVar[int]
+    INSTEAD_FIELD_NUMBER: _ClassVar[int]
+    capability: str
+    instead: str
+    def __init__(self, capability: _Optional[str] = ..., instead: _Optional[str] = ...) -> None: ...
+
 class StoreStats(_message.Message):
     __slots__ = ("map_bytes", "used_bytes", "disk_free_bytes", "commits", "fsyncs", "quarantined")
     MAP_BYTES_FIELD_NUMBER: _ClassVar[int]

@@ -1310,6 +1310,11 @@ class AdminStub(object):
                 request_serializer=popmq_dot_v1_dot_popmq__pb2.ListTransactionsRequest.SerializeToString,
                 response_deserializer=popmq_dot_v1_dot_popmq__pb2.ListTransactionsResponse.FromString,
                 _registered_method=True)
+        self.GetInfo = channel.unary_unary(
+                '/popmq.v1.Admin/GetInfo',
+                request_serializer=popmq_dot_v1_dot_popmq__pb2.GetInfoRequest.SerializeToString,
+                response_deserializer=popmq_dot_v1_dot_popmq__pb2.GetInfoResponse.FromString,
+                _registered_method=True)
         self.Backup = channel.unary_stream(
                 '/popmq.v1.Admin/Backup',
                 request_serializer=popmq_dot_v1_dot_popmq__pb2.BackupRequest.SerializeToString,
@@ -1543,6 +1548,14 @@ class AdminServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetInfo(self, request, context):
+        """What answers: its release, its engine, and the parts of this contract that its engine lacks. Calls of these end with
+        UNSUPPORTED. Any access key may call it. Errors: none.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Backup(self, request, context):
         """── The store ──────────────────────────────────────────────────────────────────────────────────────────────────
         A consistent copy of the whole store, as it is when the call begins: everything that was answered before is in it.
@@ -1709,6 +1722,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.ListTransactions,
                     request_deserializer=popmq_dot_v1_dot_popmq__pb2.ListTransactionsRequest.FromString,
                     response_serializer=popmq_dot_v1_dot_popmq__pb2.ListTransactionsResponse.SerializeToString,
+            ),
+            'GetInfo': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetInfo,
+                    request_deserializer=popmq_dot_v1_dot_popmq__pb2.GetInfoRequest.FromString,
+                    response_serializer=popmq_dot_v1_dot_popmq__pb2.GetInfoResponse.SerializeToString,
             ),
             'Backup': grpc.unary_stream_rpc_method_handler(
                     servicer.Backup,
@@ -2505,6 +2523,33 @@ class Admin(object):
             '/popmq.v1.Admin/ListTransactions',
             popmq_dot_v1_dot_popmq__pb2.ListTransactionsRequest.SerializeToString,
             popmq_dot_v1_dot_popmq__pb2.ListTransactionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetInfo(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/popmq.v1.Admin/GetInfo',
+            popmq_dot_v1_dot_popmq__pb2.GetInfoRequest.SerializeToString,
+            popmq_dot_v1_dot_popmq__pb2.GetInfoResponse.FromString,
             options,
             channel_credentials,
             insecure,

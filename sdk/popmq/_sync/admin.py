@@ -7,7 +7,7 @@ from popmq import _admin_calls, _inspection_calls
 from popmq._backup import Backup, Told
 from popmq._sync.wire import Wire
 from popmq.duration import Duration, seconds_of, seconds_or_none
-from popmq.stats import StoreStats
+from popmq.stats import BrokerInfo, StoreStats
 from popmq.topic import (
     DEFAULT_EXPIRY_S,
     Group,
@@ -173,6 +173,10 @@ class Admin:
     def subscriptions(self, group: str) -> list[Subscription]:
         """How the group reads each topic that it has named: filter and consume mode. Raises GroupNotFound."""
         return self._wire.run(_admin_calls.subscriptions(group))
+
+    def info(self) -> BrokerInfo:
+        """The broker's release and engine, and the parts of the contract that it lacks. Any access key may ask."""
+        return self._wire.run(_inspection_calls.info())
 
     def set_max_size(self, size: int) -> StoreStats:
         """Another limit of the data file in bytes, 16 MiB – 64 TiB, at once and for later starts of the broker.

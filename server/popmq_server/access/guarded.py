@@ -29,7 +29,7 @@ from popmq_server.commands import (
     SetConsumeMode,
     queries,
 )
-from popmq_server.commands.numbers import Consumer, StoreNumbers, StreamNumbers
+from popmq_server.commands.numbers import Consumer, EngineInfo, StoreNumbers, StreamNumbers
 from popmq_server.commands.queries import A, Query
 from popmq_server.commands.sessions import Assignment
 from popmq_server.commands.store import Piece
@@ -332,6 +332,11 @@ class Guarded:
         """Needs admin: a backup contains every message."""
         self._allow(ADMIN)
         return self._engine.backup(bytes_per_s)
+
+    def info(self) -> EngineInfo:
+        """For any key."""
+        self._allow(KNOWN)
+        return self._engine.info()
 
     async def store_numbers(self) -> StoreNumbers:
         """For any key."""

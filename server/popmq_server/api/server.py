@@ -28,11 +28,10 @@ from popmq_server.api import auditing
 from popmq_server.api.asking import AskingService
 from popmq_server.api.authentication import Authentication
 from popmq_server.api.native.admin import AdminService
-from popmq_server.api.native.backup import BackupService
 from popmq_server.api.native.filtering import FilteringService
-from popmq_server.api.native.limiting import LimitingService
 from popmq_server.api.native.looking import LookingService
 from popmq_server.api.native.native import NativeService
+from popmq_server.api.native.operating import OperatingService
 from popmq_server.api.native.ordering import OrderingService
 from popmq_server.api.native.pulling import PullingService
 from popmq_server.api.native.sessions import SessionService
@@ -43,6 +42,7 @@ from popmq_server.api.rocketmq.service import SERVICE, RocketmqService
 from popmq_server.api.transport import PythonTransport, tls_context
 from popmq_server.clock import Clock, stopwatch
 from popmq_server.engine.engine import Engine
+from popmq_server.engine.limited import limited
 from popmq_server.engine.metrics import Metrics
 from popmq_server.engine.rates import Rates
 from popmq_server.errors import Refused, StartError
@@ -92,6 +92,7 @@ class Server:
         asked = [Authentication(keys, metrics, f"/{SERVICE.full_name}/")] if keys else []
         limits = Limits(message_bytes=MESSAGE_BYTES, connections_per_address=connections_per_address)
         self._server = _transport(transport, asked, limits)
+        engine = limited(engine)
         engine = Guarded(engine, keys) if keys else engine
         self._health = HealthServicer()
         self._running = 0
@@ -104,7 +105,7 @@ class Server:
             native,
             AdminService(engine, native, metrics, rates),
             FilteringService(engine),
-            LimitingService(engine),
+            OperatingService(engine),
             OrderingService(engine),
             PullingService(engine, native, metrics),
             TimingService(engine, metrics),
@@ -112,7 +113,6 @@ class Server:
             LookingService(engine, native, metrics),
             SessionService(engine, metrics),
             AskingService(engine, self._rocketmq.clients),
-            BackupService(engine),
         )
         for name in _SERVICES:
             self._add(name, parts)

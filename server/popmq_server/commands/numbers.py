@@ -188,3 +188,10 @@ class CommitNumbers(NamedTuple):
     delayed_late_ms: Sequence[int]
     given_up: int
     events: Sequence[EventNumbers]
+
+
+class EngineInfo(NamedTuple):
+    """What keeps the messages. `lacking`: names of capabilities (engine/capabilities.py) that it does not have."""
+
+    engine: str
+    lacking: frozenset[str] = frozenset()

@@ -32,7 +32,7 @@ from popmq_server.commands import (
     UpdateTopic,
     queries,
 )
-from popmq_server.commands.numbers import CommitNumbers, Consumer, EventNumbers, StoreNumbers, StreamNumbers
+from popmq_server.commands.numbers import CommitNumbers, Consumer, EngineInfo, EventNumbers, StoreNumbers, StreamNumbers
 from popmq_server.commands.queries import A, Query
 from popmq_server.commands.sessions import Assignment
 from popmq_server.commands.store import Piece
@@ -353,6 +353,10 @@ class Broker:
 
     async def _used_pages(self) -> int:
         return (await self.ask(queries.Store())).pages
+
+    def info(self) -> EngineInfo:
+        """It lacks nothing."""
+        return EngineInfo("embedded")
 
     async def store_numbers(self) -> StoreNumbers:
         """Sizes of the store, in bytes."""

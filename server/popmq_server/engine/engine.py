@@ -27,7 +27,7 @@ from popmq_server.commands import (
     ResetOffsets,
     SetConsumeMode,
 )
-from popmq_server.commands.numbers import Consumer, StoreNumbers, StreamNumbers
+from popmq_server.commands.numbers import Consumer, EngineInfo, StoreNumbers, StreamNumbers
 from popmq_server.commands.queries import A, Query
 from popmq_server.commands.sessions import Assignment
 from popmq_server.commands.store import Piece
@@ -111,6 +111,9 @@ class CheckStreams(Commands, Protocol):
 
 class Admin(Commands, Protocol):
     """What operators do, beside commands."""
+
+    def info(self) -> EngineInfo:
+        """The engine's name, and the capabilities that it lacks; always the same."""
 
     async def set_consume_mode(self, command: SetConsumeMode) -> Subscription:
         """Switches between POP and PULL; returns when everything leased before has been moved for the new mode."""

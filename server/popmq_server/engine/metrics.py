@@ -142,7 +142,7 @@ class Metrics:
     def _describe_process(self, store_format: str) -> None:
         """Memory, CPU and open files of the process, and what it runs."""
         ProcessCollector(registry=self.registry)
-        labels = {"version": _version(), "python": platform.python_version(), "store_format": store_format}
+        labels = {"version": release(), "python": platform.python_version(), "store_format": store_format}
         build = Gauge("popmq_build_info", "What runs, in its labels; always 1", labels, registry=self.registry)
         build.labels(**labels).set(1)
 
@@ -190,7 +190,7 @@ class Metrics:
         return make_wsgi_app(self.registry)
 
 
-def _version() -> str:
+def release() -> str:
     """The installed version; a copy of the source that was never installed has none."""
     try:
         return version("popmq")
