@@ -1,7 +1,7 @@
 # Every target says what it is doing, does its own set-up, and is safe to run twice.
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check check-fast proto bench chaos mutate-mechanisms install test-floor test-newest
-.PHONY: interop image run clean site test-transport fuzz bench-compare bench-check
+.PHONY: interop image run clean site test-transport fuzz bench-compare bench-check search
 
 NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -100,6 +100,10 @@ interop: setup ## the official RocketMQ clients of all languages in all scenario
 chaos: setup ## the kill -9 and power-cut campaigns, whole
 	@echo "chaos: whole campaigns"
 	@POPMQ_CAMPAIGN=whole $(BIN)/pytest -q -m chaos --timeout=0
+
+search: setup ## STEPS=500000 of all random machines against their models, from SEED on
+	@echo "search: $(or $(STEPS),100000) steps; a finding ends it, and is told with the line that repeats it"
+	@nice -n 15 $(BIN)/python -m tests.engine.search.searching $(or $(STEPS),100000) $(or $(SEED),1)
 
 mutate-mechanisms: setup ## break mechanisms of docs/contributing/mechanisms.md one by one in a copy, and see their tests fail
 	@echo "mutate-mechanisms: one change at a time"

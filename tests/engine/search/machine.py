@@ -43,6 +43,9 @@ from tests.engine.search.model_facts import QUIET_MS, Answer, Content, DeadLette
 from tests.engine.steps import Draft, ListenStep, SendStep
 
 RECORD_HEAD = 20
+#: The checker reads the whole store and loads it anew, as long as ten steps take: so it looks behind each step of so
+#: many, and in the end. What it finds does not go away.
+CHECK_EVERY = 4
 #: What is told of a half message that is given up for its age: topic and message id.
 OLD = re.compile(r"topic (\S+): message '(.*)' was given up: no producer ended the transaction in 72 h")
 M = TypeVar("M", bound="Broker")
@@ -92,6 +95,7 @@ class Broker(RuleBasedStateMachine):
         self.stand = Stand([], [], set())
         self.heard = True
         self.positions: dict[tuple[str, str], ask.Position] = {}
+        self.steps_run = 0
 
     @initialize(first=st.integers(0, 59), second=st.integers(0, 59))
     def what_there_is(self, first: int, second: int) -> None:
@@ -115,9 +119,12 @@ class Broker(RuleBasedStateMachine):
         return found.kind if found else "NORMAL"
 
     def teardown(self) -> None:
-        self.closing.close()
-        self.rig.abandon()
-        shutil.rmtree(self.folder)
+        try:
+            self.the_store_is_sound()
+        finally:
+            self.closing.close()
+            self.rig.abandon()
+            shutil.rmtree(self.folder)
 
     # ── What clients write and learn ─────────────────────────────────────────────────────────────────────────────
 
@@ -347,6 +354,11 @@ class Broker(RuleBasedStateMachine):
         self.message_groups_are_those_of_the_model()
         self.dead_letters_are_those_of_the_model()
         self.what_is_not_visible_is_that_of_the_model()
+        self.steps_run += 1
+        if self.steps_run % CHECK_EVERY == 0:
+            self.the_store_is_sound()
+
+    def the_store_is_sound(self) -> None:
         findings = self.rig.findings()
         must(not findings, *findings)
 

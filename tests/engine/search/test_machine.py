@@ -3,7 +3,7 @@
 One model (model.py) of all that the engine knows, and a machine for each side from which it is searched: machines.py.
 Lite topics have a model and a machine of their own: model_lites.py, machine_lites.py. So has a map that is nearly full:
 full_map.py, machine_full.py.
-`POPMQ_CAMPAIGN=whole` searches for minutes on end, with a new seed each time.
+The long search over all of them is `make search` (searching.py).
 """
 
 from __future__ import annotations
@@ -15,22 +15,8 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 from tests.conftest import WHOLE
-from tests.engine.search.machine_full import Full
-from tests.engine.search.machine_lites import LiteLives
-from tests.engine.search.machines import Aged, Everything, Forgetful, Moved, Ordered, Plain, Timed
+from tests.engine.search.all_machines import MACHINES
 
-#: Machines, and how many examples of each are searched when time is short.
-MACHINES: dict[type[RuleBasedStateMachine], int] = {
-    Plain: 15,
-    Ordered: 20,
-    Timed: 15,
-    Moved: 15,
-    Everything: 15,
-    Forgetful: 12,
-    Aged: 8,
-    LiteLives: 15,
-    Full: 4,
-}
 STEPS = 80 if WHOLE else 40
 
 

@@ -1,0 +1,22 @@
+"""All random machines."""
+
+from __future__ import annotations
+
+from hypothesis.stateful import RuleBasedStateMachine
+
+from tests.engine.search.machine_full import Full
+from tests.engine.search.machine_lites import LiteLives
+from tests.engine.search.machines import Aged, Everything, Forgetful, Moved, Ordered, Plain, Timed
+
+#: Machines, and how many examples of each are searched when time is short.
+MACHINES: dict[type[RuleBasedStateMachine], int] = {
+    Plain: 15,
+    Ordered: 20,
+    Timed: 15,
+    Moved: 15,
+    Everything: 15,
+    Forgetful: 12,
+    Aged: 8,
+    LiteLives: 15,
+    Full: 4,
+}
