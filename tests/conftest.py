@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import signal
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.mechanisms import COLLECTED
 
 WHOLE = os.environ.get("POPMQ_CAMPAIGN") == "whole"
 
@@ -16,3 +19,9 @@ settings.load_profile("whole" if WHOLE else "short")
 # A shell starts what runs in its background with Ctrl-C ignored, and programs hand that on: tests interrupt theirs.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Notes what there is before markers choose: test_mechanisms.py asks for it."""
+    config.stash[COLLECTED] = {item.nodeid.partition("[")[0] for item in items}

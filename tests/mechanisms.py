@@ -8,10 +8,14 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "contributing" / "mechanisms.md"
 ROW = re.compile(r"^\| ([SDIH]\d*\.\d\d) \| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
 QUOTED = re.compile(r"`([^`]+)`")
+#: The tests that this run of pytest has collected, also those that it leaves out.
+COLLECTED = pytest.StashKey[set[str]]()
 SKIPPED = re.compile(r"pytest\.(?:mark\.)?(?:skip|skipif|xfail|importorskip|polyglot)\b")
 
 
