@@ -6,7 +6,7 @@ from hypothesis.stateful import RuleBasedStateMachine
 
 from tests.engine.search.machine_full import Full
 from tests.engine.search.machine_lites import LiteLives
-from tests.engine.search.machines import Aged, Everything, Forgetful, Moved, Ordered, Plain, Timed
+from tests.engine.search.machines import Aged, Everything, Forgetful, Moved, Ordered, Plain, Sinks, Timed
 
 #: Machines, and how many examples of each are searched when time is short.
 MACHINES: dict[type[RuleBasedStateMachine], int] = {
@@ -14,6 +14,7 @@ MACHINES: dict[type[RuleBasedStateMachine], int] = {
     Ordered: 20,
     Timed: 15,
     Moved: 15,
+    Sinks: 12,
     Everything: 15,
     Forgetful: 12,
     Aged: 8,

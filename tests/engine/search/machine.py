@@ -451,7 +451,7 @@ def refused(result: Any, code: str) -> bool:
 
 def lane_of(command: Any) -> int:
     """In one commit: what frees and asks, then sends, then pops."""
-    return {ask.Send: 1, ask.Pop: 2}.get(type(command), 0)
+    return {ask.Send: 1, ask.Stage: 1, ask.CommitBatch: 1, ask.Pop: 2}.get(type(command), 0)
 
 
 def dead_letters(rig: Rig, group: str) -> list[tuple[int, DeadLetter]]:

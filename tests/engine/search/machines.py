@@ -14,6 +14,7 @@ from tests.engine.search.machine_closing import Closing
 from tests.engine.search.machine_operators import Filtering, Moving, Operators, Repairing
 from tests.engine.search.machine_owners import Readers
 from tests.engine.search.machine_pulls import Pulling
+from tests.engine.search.machine_stages import Staging
 from tests.engine.search.machine_times import Timing
 from tests.engine.steps import AckStep, PopStep
 
@@ -42,7 +43,13 @@ class Moved(Readers, Filtering, Moving, Pulling):
     kinds = ("normal", "fifo", "normal", "fifo", "priority")
 
 
-class Everything(Readers, Timing, Closing, Operators, Filtering, Moving, Pulling):
+class Sinks(Readers, Staging, Operators):
+    """Batches of sinks, among sends and pops of others."""
+
+    kinds = ("normal", "unique", "fifo", "unique", "priority")
+
+
+class Everything(Readers, Timing, Staging, Closing, Operators, Filtering, Moving, Pulling):
     """All rules, over all types of topics."""
 
     kinds = EVERY_KIND
@@ -55,7 +62,7 @@ class Aged(Readers, Ageing):
     kinds = ("normal", "fifo", "normal")
 
 
-class Forgetful(Readers, Operators):
+class Forgetful(Readers, Staging, Operators):
     """Messages go a minute after every group has passed them. To groups that read from the start nothing is missing."""
 
     kinds = ("normal", "fifo", "normal")
