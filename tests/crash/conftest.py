@@ -23,7 +23,7 @@ class Scale:
         return whole if self.whole else short
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def scale() -> Scale:
     seed = int(os.environ.get("POPMQ_SEED") or random.SystemRandom().randrange(2**32))
     return Scale(os.environ.get("POPMQ_CAMPAIGN") == "whole", seed)

@@ -28,13 +28,24 @@ def table(seed: int, verdicts: list[dict[str, Any]]) -> str:
     return "\n".join(lines + [f"    cut {cut}, {claim}: {sentence}" for cut, claim, sentence in findings[:20]])
 
 
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory, scale: Scale) -> Path:
+    """What a broker under load did to its files: cut at many points, on honest disks and on bad ones."""
+    folder = tmp_path_factory.mktemp("watched") / "recording-0"
+    powercut.record(folder, scale.seed)
+    return folder
+
+
 @pytest.mark.chaos
-def test_what_was_answered_survives_a_power_cut(tmp_path: Path, scale: Scale, show: Callable[[str], None]) -> None:
-    verdicts: list[dict[str, Any]] = []
-    for recording in range(scale.pick(short=1, whole=4)):
-        folder = tmp_path / f"recording-{recording}"
-        powercut.record(folder, scale.seed + recording)
-        verdicts += powercut.verdicts(folder, scale.pick(short=10, whole=50), scale.seed + recording)
+def test_what_was_answered_survives_a_power_cut(
+    recording: Path, tmp_path: Path, scale: Scale, show: Callable[[str], None]
+) -> None:
+    count = scale.pick(short=10, whole=50)
+    verdicts: list[dict[str, Any]] = list(powercut.verdicts(recording, count, scale.seed))
+    for number in range(1, scale.pick(short=1, whole=4)):
+        folder = tmp_path / f"recording-{number}"
+        powercut.record(folder, scale.seed + number)
+        verdicts += powercut.verdicts(folder, count, scale.seed + number)
     show(table(scale.seed, verdicts))
     assert len(verdicts) == scale.pick(short=10, whole=200)
     assert not any(verdict["findings"] for verdict in verdicts), table(scale.seed, verdicts)
@@ -42,9 +53,8 @@ def test_what_was_answered_survives_a_power_cut(tmp_path: Path, scale: Scale, sh
 
 
 @pytest.mark.chaos
-def test_a_disk_that_ignores_syncs_is_found_out(tmp_path: Path, scale: Scale) -> None:
-    powercut.record(tmp_path / "recording", scale.seed)
-    verdicts = powercut.verdicts(tmp_path / "recording", 5, scale.seed, broken=True)
+def test_a_disk_that_ignores_syncs_is_found_out(recording: Path, scale: Scale) -> None:
+    verdicts = powercut.verdicts(recording, 5, scale.seed, broken=True)
     assert any(verdict["findings"] for verdict in verdicts), "the model cannot fail"
 
 
