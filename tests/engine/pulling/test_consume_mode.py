@@ -13,15 +13,12 @@ from popmq_server.model.ids import GroupId, TopicId
 from popmq_server.model.records import Subscription
 from tests.engine.pull_steps import (
     RETRY,
-    commit,
     committed,
     finish,
     places,
     pull,
     pulled_again,
-    pulling,
     reset,
-    send_back,
     sums,
     switch,
     texts,
@@ -197,56 +194,6 @@ def test_a_reset_half_way_takes_what_has_moved_and_what_has_not(half_way: tuple[
     assert pulled_again(rig) == []
 
 
-# ── PULL → POP ───────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_group_pops_on_from_its_committed_offset(rig: Rig) -> None:
-    pulling(rig).send(*numbered("m", 10))
-    assert len(pull(rig, 0).rows) == 10
-    commit(rig, 4)
-    switch(rig, "POP")
-    assert refusal(rig.run(ask.UpdateOffsets("t", "g", {0: 10}))[0]) == "WRONG_CONSUME_MODE"
-    rows = rig.pop()
-    assert [(row.body, row.attempt) for row in rows] == [(f"m{number}", 1) for number in range(4, 10)]
-    rig.ack(rows)
-    assert sums(rig) == (0, 0, 0, 0, 10)
-
-
-def test_what_was_sent_back_is_popped(rig: Rig) -> None:
-    pulling(rig).send("a", "b", "c")
-    commit(rig, 3)
-    send_back(rig, 0, delay_ms=0)
-    send_back(rig, 2, delay_ms=MINUTE)
-    switch(rig, "POP")
-    assert [(row.body, row.attempt) for row in rig.pop()] == [("a", 2)]
-    rig.advance(MINUTE)
-    assert ("c", 2) in [(row.body, row.attempt) for row in rig.pop()]
-
-
-def test_what_was_sent_back_and_not_committed_is_popped_once(rig: Rig) -> None:
-    """Its queue has it still: with the copy it would be finished twice."""
-    pulling(rig).send(*numbered("m", 5))
-    send_back(rig, 1, 3, delay_ms=0)
-    send_back(rig, 4, delay_ms=MINUTE)
-    commit(rig, 2)
-    switch(rig, "POP")
-    rows = rig.pop()
-    rig.ack(rows)
-    assert sorted((row.body, row.attempt) for row in rows) == [("m1", 2), ("m2", 1), ("m3", 1), ("m4", 1)]
-    rig.advance(HOUR)
-    assert (rig.pop(), sums(rig)) == ([], (0, 0, 0, 0, 6))
-
-
-def test_what_was_sent_back_from_where_the_group_stands_is_popped_once(rig: Rig) -> None:
-    """The first offset that is not committed is one of those that the queue has still."""
-    pulling(rig).send("m0", "m1")
-    send_back(rig, 1, delay_ms=0)
-    commit(rig, 1)
-    switch(rig, "POP")
-    assert rig.numbers().retry == 0
-    assert [(row.body, row.attempt) for row in rig.pop()] == [("m1", 1)]
-
-
 # ── Owners ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -294,94 +241,6 @@ def test_an_owner_may_finish_what_has_not_moved_yet(shop: Rig, monkeypatch: pyte
     assert results[0][0] == 10
     assert sums(shop) == (0, 0, 0, 0, 10)
     assert pulled_again(shop) == []
-
-
-# ── FIFO topics ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_message_groups_go_to_the_retry_topic_in_their_order(rig: Rig) -> None:
-    fifo_pair(rig)
-    send_fifo(rig, "a1", "a2", "b1", "a3", "b2", "c1")
-    rig.release(rig.pop(1), delay_ms=MINUTE)  # a1 waits for its delay and keeps the lock
-    rig.pop(1)  # b1
-    rig.pop(1)  # c1
-    assert rig.numbers().waiting == 3
-    switch(rig, "PULL")
-    assert (rig.numbers().waiting, sums(rig)) == (0, (0, 0, 6, 0, 0))
-    order = [place[0] for place in pulled_again(rig)]
-    assert [text for text in order if text[0] == "a"] == ["a1", "a2", "a3"]
-    assert [text for text in order if text[0] == "b"] == ["b1", "b2"]
-    assert rig.core.state.locks.committed() == {}
-
-
-def test_message_groups_are_in_order_again_when_the_group_pops(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweep, "SWEEP_MAX", 3)
-    fifo_pair(rig)
-    send_fifo(rig, *numbered("a", 8), *numbered("b", 4))
-    rig.pop(1)
-    rig.pop(1)
-    switch(rig, "PULL")
-    send_fifo(rig, "a8", "b4")
-    changed, popped = rig.run(ask.SetConsumeMode("t", "g", "POP"), ask.Pop("t", "g"))
-    assert changed[1]
-    assert popped.rows == [], "not before everything stands in its line"
-    finish(rig, True)
-    got = list[str]()
-    while rows := rig.pop(3):
-        got += bodies(rows)
-        rig.ack(rows)
-    assert [text for text in got if text[0] == "a"] == list(numbered("a", 9))
-    assert [text for text in got if text[0] == "b"] == list(numbered("b", 5))
-    assert (rig.numbers().waiting, sums(rig)) == (0, (0, 0, 0, 0, 14))
-
-
-def test_a_set_is_not_sealed_as_the_end_while_message_groups_are_put_in_order(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fifo_pair(rig)
-    send_fifo(rig, *numbered("a", 6))
-    switch(rig, "PULL")
-    commit(rig, 6)
-    send_back(rig, *range(6), delay_ms=0)
-    rig.attach()
-    monkeypatch.setattr(sweep, "SWEEP_MAX", 2)
-    _, popped = rig.run(ask.SetConsumeMode("t", "g", "POP"), sealing(1))
-    assert popped.sealed == (0, False, 0, 0)
-    finish(rig, True)
-    assert bodies(deliveries(rig.seal(1, chunk=1))) == list(numbered("a", 6))
-
-
-def test_a_lease_of_a_fifo_topic_that_ends_while_the_group_pulls_goes_to_the_retry_topic(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sweep, "SWEEP_MAX", 1)
-    fifo_pair(rig)
-    send_fifo(rig, "a1", "b1", "c1", "d1")
-    for _ in range(4):
-        rig.pop(1)
-    rig.do(ask.SetConsumeMode("t", "g", "PULL"))
-    rig.skip(MINUTE)
-    rig.settle()
-    assert sorted(place[0] for place in pulled_again(rig)) == ["a1", "b1", "c1", "d1"]
-
-
-def test_a_message_of_a_fifo_topic_that_was_sent_back_twice_waits_once(rig: Rig) -> None:
-    fifo_pair(rig)
-    switch(rig, "PULL")
-    send_fifo(rig, "a1", "a2")
-    commit(rig, 2)
-    send_back(rig, 1, delay_ms=0)
-    send_back(rig, 1, 0, delay_ms=0)
-    send_back(rig, 0, delay_ms=MINUTE)
-    switch(rig, "POP")
-    assert rig.numbers().waiting == 2
-    rig.advance(MINUTE)
-    assert rig.numbers().waiting == 2
-    rows = rig.pop()
-    assert bodies(rows) == ["a1", "a2"]
-    rig.ack(rows)
-    rig.advance(HOUR)
-    assert rig.pop() == []
 
 
 # ── Both kinds of consumers at once ──────────────────────────────────────────────────────────────────────────────────
