@@ -120,7 +120,9 @@ stagings = st.builds(
     draws.topics,
     st.lists(draws.drafts(False), max_size=4),
 )
-commits = st.builds(CommitStep, sinks, aheads, st.sampled_from([""] * 6 + ["without", "twice", "long", "unknown"]))
+commits = st.builds(
+    CommitStep, sinks, aheads, st.sampled_from([""] * 4 + ["without", "twice", "long", "long", "unknown"])
+)
 drops = st.builds(DropStep, sinks, st.integers(0, 3), st.sampled_from(["", "", "", *draws.TOPICS]))
 sink_steps = st.one_of(stagings, stagings, stagings, commits, drops, draws.steps)
 
