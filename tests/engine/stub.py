@@ -1,0 +1,179 @@
+"""A second engine, in a hundred lines: queues in memory, handles of its own form, and no capability.
+
+It shows what both protocols need of an engine. Leases end by the clock; there are no retries with a backoff and no dead
+letters: a message is delivered until it is acked.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from popmq_server import commands as do
+from popmq_server.clock import Clock
+from popmq_server.commands import queries
+from popmq_server.commands.numbers import Consumer, EngineInfo, GroupNumbers, StoreNumbers, StreamNumbers, TopicNumbers
+from popmq_server.commands.sessions import Assignment
+from popmq_server.engine.capabilities import CAPABILITIES
+from popmq_server.errors import Refused, bad_handle, group_not_found, lapsed, topic_not_found
+from popmq_server.model.records import Group, Terms, Topic
+
+
+@dataclass
+class Delivery:
+    """A message for one group: its place, and the lease that it is under, or the next one."""
+
+    topic: str
+    offset: int
+    attempt: int = 0
+    handle: str = ""
+    due_ms: int = 0
+
+
+@dataclass
+class StubEngine:
+    """Topics of one queue. Every group sees every message once it has asked for the topic."""
+
+    clock: Clock
+    topics: dict[str, Topic] = field(default_factory=dict)
+    groups: dict[str, Group] = field(default_factory=dict)
+    stored: dict[str, list[tuple[bytes, int]]] = field(default_factory=dict)
+    open: dict[tuple[str, str], dict[int, Delivery]] = field(default_factory=dict)
+    next: dict[tuple[str, str], int] = field(default_factory=dict)
+    handles: dict[str, tuple[str, Delivery]] = field(default_factory=dict)
+    numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
+
+    def __post_init__(self) -> None:
+        self._runs: dict[type, Callable[[Any], Any]] = {
+            do.CreateTopic: self._create_topic,
+            do.CreateGroup: self._create_group,
+            do.Send: self._send,
+            do.Ack: lambda command: self._ack(command.group, command.handles),
+            do.ChangeInvisibleTime: lambda command: [self._change(command.group, one) for one in command.changes],
+            do.RenewSession: lambda _: (0, 0),
+            do.ReleaseSession: lambda _: (0, 0),
+            queries.Topics: lambda query: [self._topic_numbers(name) for name in self._named(query.name)],
+            queries.Groups: lambda query: [GroupNumbers(query.group, query.topic, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)],
+            queries.GroupSettings: lambda query: [self._group(query.name)] if query.name else [*self.groups.values()],
+            queries.TermsOf: lambda query: {name: Terms(1, "POP", 0) for name in query.topics if name in self.topics},
+        }
+
+    def info(self) -> EngineInfo:
+        return EngineInfo("stub", frozenset(CAPABILITIES))
+
+    async def execute(self, command: Any) -> Any:
+        return self._runs[type(command)](command)
+
+    ask = execute
+
+    def _group(self, name: str) -> Group:
+        if name not in self.groups:
+            raise group_not_found(name)
+        return self.groups[name]
+
+    def _named(self, name: str) -> list[str]:
+        if name and name not in self.topics:
+            raise topic_not_found(name)
+        return [name] if name else sorted(self.topics)
+
+    def _topic_numbers(self, name: str) -> TopicNumbers:
+        count = len(self.stored[name])
+        return TopicNumbers(self.topics[name], count, [(0, 0, count)], 0, 0, 0)
+
+    def _create_topic(self, command: do.CreateTopic) -> tuple[Topic, bool]:
+        existed = command.name in self.topics
+        settings = command._asdict() | {"queues": 1, "topic_id": 0, "created_ms": self.clock.now_ms()}
+        self.stored.setdefault(command.name, [])
+        return self.topics.setdefault(command.name, Topic(**settings)), existed
+
+    def _create_group(self, command: do.CreateGroup) -> tuple[Group, bool]:
+        existed = command.name in self.groups
+        made = Group(**command._asdict(), group_id=0, created_ms=self.clock.now_ms())  # type: ignore[arg-type]
+        return self.groups.setdefault(command.name, made), existed
+
+    def _send(self, command: do.Send) -> do.Sent:
+        self._named(command.topic)
+        log, now_ms = self.stored[command.topic], self.clock.now_ms()
+        first = len(log)
+        log += [(entry.data, now_ms) for entry in command.entries if not isinstance(entry, Refused)]
+        return do.Sent(0, first, False)
+
+    async def pop(self, command: do.Pop, wait_ms: int) -> do.Popped:
+        """Leases what is due; it never waits."""
+        self._named(command.topic)
+        group, where, now_ms = self._group(command.group), (command.group, command.topic), self.clock.now_ms()
+        log, opened = self.stored[command.topic], self.open.setdefault(where, {})
+        for offset in range(self.next.get(where, 0), len(log)):
+            opened[offset] = Delivery(command.topic, offset)
+        self.next[where] = len(log)
+        due_ms = now_ms + (command.invisible_ms or group.invisible_ms)
+        rows = []
+        for delivery in [one for one in opened.values() if one.due_ms <= now_ms][: command.max_messages]:
+            delivery.handle, delivery.due_ms = f"stub-delivery:{next(self.numbers)}", due_ms
+            delivery.attempt += 1
+            self.handles[delivery.handle] = command.group, delivery
+            data, stored_ms = log[delivery.offset]
+            rows.append((data, stored_ms, 0, delivery.offset, delivery.attempt, delivery.handle.encode()))
+        return do.Popped(rows, now_ms, due_ms, len(opened) - len(rows))
+
+    def _leased(self, group: str, handle: str) -> Delivery:
+        owner, delivery = self.handles.get(handle, ("", None))
+        if delivery is None or owner != group:
+            raise bad_handle("handle", "this engine did not make this handle for this group")
+        opened = self.open[group, delivery.topic]
+        if delivery.handle != handle or opened.get(delivery.offset) is not delivery:
+            raise lapsed("handle")
+        return delivery
+
+    def _ack(self, group: str, handles: Sequence[str]) -> do.Acked:
+        self._group(group)
+        results: list[Refused | None] = []
+        topics: dict[str, int] = {}
+        for handle in handles:
+            try:
+                delivery = self._leased(group, handle)
+                del self.open[group, delivery.topic][delivery.offset]
+                topics[delivery.topic] = topics.get(delivery.topic, 0) + 1
+                results.append(None)
+            except Refused as refused:
+                results.append(refused)
+        return do.Acked(results, topics)
+
+    def _change(self, group: str, change: do.Change | Refused) -> tuple[int, bool] | Refused:
+        self._group(group)
+        try:
+            if isinstance(change, Refused):
+                raise change
+            delivery = self._leased(group, str(change.handle))
+        except Refused as refused:
+            return refused
+        delivery.due_ms = self.clock.now_ms() + (change.delay_ms or 0)
+        if change.kind != "extend":
+            delivery.handle = ""
+        return delivery.due_ms, False
+
+    async def assignment(
+        self, topic: str, group: str, client: str, strategy: str = "", broadcast: bool = False
+    ) -> Assignment:
+        self._named(topic)
+        self._group(group)
+        return Assignment(known=True, all=True, queues=())
+
+    async def heartbeat(
+        self, group: str, client: str, topics: frozenset[str], goodbye: bool, versioned: bool = True
+    ) -> int:
+        self._group(group)
+        return 1
+
+    async def clients(self, group: str) -> tuple[list[Consumer], list[StreamNumbers]]:
+        return [], []
+
+    async def store_numbers(self) -> StoreNumbers:
+        return StoreNumbers(0, 0, 0, 0)
+
+    def forget(self, *, group: str = "", topic: str = "") -> None: ...
+
+    def gauges(self, group: str, topic: str) -> tuple[int, int]:
+        return 0, 0

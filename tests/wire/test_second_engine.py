@@ -1,0 +1,143 @@
+"""Both protocols over a second engine (tests/engine/stub.py): the seam is all that they need of an engine."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+import popmq
+from popmq_cli.commands import popmq as command_line
+from popmq_proto.rocketmq import definition_pb2 as v2pb
+from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_server.api.server import Server
+from popmq_server.clock import FakeClock
+from popmq_server.engine.capabilities import CAPABILITIES
+from popmq_server.engine.metrics import Metrics
+from tests.engine.stub import StubEngine
+from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, bodies, refusal
+from tests.wire.v2 import V2, message, resource
+
+SECOND = 1_000
+
+
+class Served:
+    """A server in front of the stub, in an event loop of its own."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self.clock = clock
+        self._open, self._loop = threading.Event(), asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_until_complete, args=(self._serve(),))
+
+    async def _serve(self) -> None:
+        self._done = asyncio.Event()
+        server = Server(StubEngine(self.clock), self.clock, Metrics())  # type: ignore[arg-type]
+        self.endpoint = f"127.0.0.1:{server.open('127.0.0.1', 0)}"
+        await server.start()
+        self._open.set()
+        await self._done.wait()
+        await server.stop(0)
+
+    def __enter__(self) -> Served:
+        self._thread.start()
+        assert self._open.wait(CALL_S)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._done.set)
+        self._thread.join()
+        self._loop.close()
+
+
+@pytest.fixture
+def served(clock: FakeClock) -> Iterator[Served]:
+    with Served(clock) as served:
+        yield served
+
+
+@pytest.fixture
+def shop(served: Served) -> Iterator[Stubs]:
+    with Stubs(served.endpoint) as stubs:
+        stubs.create_topic(queues=1)
+        stubs.create_group()
+        yield stubs
+
+
+@pytest.fixture
+def v2(shop: Stubs, served: Served) -> Iterator[V2]:
+    with V2(served.endpoint) as client:
+        yield client
+
+
+def test_a_message_is_sent_popped_renewed_released_and_acked(shop: Stubs, clock: FakeClock) -> None:
+    assert [result.offset for result in shop.send(b"a", b"b")] == [0, 1]
+    first, second = shop.pop(invisible_ms=60 * SECOND).deliveries
+    assert (first.message.body, first.attempt, len(first.handle)) == (b"a", 1, len("stub-delivery:1"))
+    assert bodies(shop.pop()) == []
+    renewed = shop.change(first.handle, extend=pb.Extend(invisible_ms=120 * SECOND))
+    assert renewed.visible_ms == clock.now_ms() + 120 * SECOND
+    assert not shop.change(second.handle, release=pb.Release(delay_ms=0)).HasField("error")
+    assert bodies(shop.pop(format=pb.FORMAT_ROWS)) == [b"b"]
+    clock.advance(100 * SECOND)
+    assert shop.ack(first.handle, second.handle, "no handle") == ["", "HANDLE_LAPSED", "INVALID_HANDLE"]
+    assert shop.ack(first.handle) == ["HANDLE_LAPSED"]
+    (again,) = shop.pop(format=pb.FORMAT_COLUMNS).columns.handle
+    assert shop.ack(again) == [""]
+    assert bodies(shop.pop()) == []
+
+
+def test_names_are_the_engines_to_refuse(shop: Stubs) -> None:
+    assert refusal(shop.broker.Pop, pb.PopRequest(topic="nowhere", group=GROUP)).code == "TOPIC_NOT_FOUND"
+    assert refusal(shop.broker.Ack, pb.AckRequest(group="nobody", handles=["h"])).code == "GROUP_NOT_FOUND"
+
+
+def test_the_queues_of_a_client_are_those_of_the_engine(shop: Stubs) -> None:
+    asked = pb.QueryAssignmentRequest(topic=TOPIC, group=GROUP, client_id="c")
+    answer = shop.broker.QueryAssignment(asked, timeout=CALL_S)
+    assert (answer.known, answer.all) == (True, True)
+
+
+def test_what_the_engine_lacks_is_refused_with_what_to_use_instead(shop: Stubs) -> None:
+    token = pb.Token(owner="o", generation=1, epoch=1)
+    for call, request, name in (
+        (shop.broker.AttachOwner, pb.AttachOwnerRequest(group=GROUP, owner="o", lease_ms=60 * SECOND), "owners"),
+        (shop.broker.Pop, pb.PopRequest(topic=TOPIC, group=GROUP, token=token), "owners"),
+        (shop.broker.Pull, pb.PullRequest(topic=TOPIC, group=GROUP), "pull"),
+        (shop.admin.ListLeases, pb.ListLeasesRequest(), "list_leases"),
+        (shop.admin.PurgeTopic, pb.PurgeTopicRequest(name=TOPIC), "purge"),
+    ):
+        refused = refusal(call, request)
+        assert (refused.code, refused.info.action) == ("UNSUPPORTED", CAPABILITIES[name].instead)
+
+
+def test_people_are_told_what_the_engine_lacks(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    with popmq.Client(served.endpoint) as client:
+        info = client.info()
+    assert (info.engine, info.lacking) == ("stub", {name: each.instead for name, each in CAPABILITIES.items()})
+    with pytest.raises(SystemExit):
+        command_line(["ping", "--endpoint", served.endpoint], prog_name="popmq")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].endswith("engine stub")
+    assert f"  without purge; instead: {CAPABILITIES['purge'].instead}" in lines
+
+
+def test_an_official_client_finds_sends_receives_and_acks(v2: V2) -> None:
+    route = v2.call("QueryRoute", topic=resource(TOPIC), endpoints=v2pb.Endpoints())
+    assert [queue.id for queue in route.message_queues] == [0]
+    assert v2.send(message(b"a")).status.code == v2pb.OK
+    (got,) = v2.receive().messages
+    assert (got.body, got.system_properties.delivery_attempt) == (b"a", 1)
+    answer = v2.ack(got)
+    assert (answer.status.code, answer.entries[0].status.code) == (v2pb.OK, v2pb.OK)
+    assert answer.entries[0].receipt_handle == got.system_properties.receipt_handle == "stub-delivery:1"
+    assert v2.receive().messages == []
+
+
+def test_an_official_client_is_told_what_the_engine_lacks(v2: V2) -> None:
+    queue = v2pb.MessageQueue(topic=resource(TOPIC), id=0)
+    recalled = v2.call("EndTransaction", topic=resource(TOPIC), transaction_id="t", resolution=v2pb.COMMIT)
+    assert recalled.status.code == v2pb.NOT_IMPLEMENTED
+    assert CAPABILITIES["transactions"].instead in recalled.status.message
+    assert v2.code("GetOffset", group=resource(GROUP), message_queue=queue) == "NOT_IMPLEMENTED"
