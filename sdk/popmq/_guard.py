@@ -5,6 +5,7 @@ from typing import Any, Literal, Protocol, get_args
 
 from popmq._outcome import ACK, Outcome, Release
 from popmq._reason import reason_of
+from popmq._telemetry import Processing, Telemetry
 from popmq.errors import InvalidField
 from popmq.message import Delivery
 
@@ -64,8 +65,12 @@ class Guard:
     `confirm`: leaving waits until the broker has the outcome on disk.
     """
 
-    def __init__(self, settling: Settling, on_error: OnError, confirm: bool, lease: float, since: float) -> None:
+    def __init__(
+        self, settling: Settling, telemetry: Telemetry, on_error: OnError, confirm: bool, lease: float, since: float
+    ) -> None:
         self._settling = settling
+        self._telemetry = telemetry
+        self._spans: dict[int, Processing] = {}  # of the handlers that run
         self._on_error = on_error
         self._confirm = confirm
         self._lease = lease
@@ -74,6 +79,9 @@ class Guard:
     def enter(self, delivery: Delivery) -> None:
         """Renews the lease from now on, if the consumer does not do so already."""
         self._settling.hold(delivery, self._lease, self._since)
+        span = self._telemetry.processing(delivery)
+        if span is not None:
+            self._spans[id(delivery)] = span
 
     def leave(self, delivery: Delivery, error: BaseException | None) -> bool:
         """Settles by how the handler ended, unless it is settled already. True swallows the error."""
@@ -95,6 +103,13 @@ class Guard:
         self._settling.settle(delivery, outcome, False)
 
     def _close(self, delivery: Delivery, error: BaseException | None) -> Ticket | None:
+        try:
+            return self._settled(delivery, error)
+        finally:
+            if self._spans and (span := self._spans.pop(id(delivery), None)) is not None:
+                span.end(error)
+
+    def _settled(self, delivery: Delivery, error: BaseException | None) -> Ticket | None:
         if not self._settling.forget(delivery):
             return None
         return self._settling.settle(delivery, outcome_of(error), self._confirm)

@@ -31,7 +31,6 @@ from popmq._consume_options import ConsumeOptions
 from popmq._guard import Guard, OnError, check_on_error
 from popmq.config import DEFAULT_ENDPOINT, Retry, Timeouts
 from popmq.duration import Duration, seconds_of, seconds_or_none
-from popmq.errors import PopMQError
 from popmq.message import Body, Delivery, Message, SendReceipt
 from popmq.stats import ClientStats
 from popmq.topic import Assignment, Session
@@ -72,7 +71,7 @@ class AsyncClient(
         self.client_id = client_id or f"{platform.node()[:80]}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
         clock = clock or SystemClock()
         reached = connection(endpoint, tls, tls_ca, access_key, secret)
-        self._wire = Wire(reached, timeouts or Timeouts(), retry or Retry())
+        self._wire = Wire(reached, timeouts or Timeouts(), retry or Retry(), self.client_id)
         numbering = _send_calls.Numbering()
         self._gatherer = SendGatherer(self._wire, numbering)
         self._checker = Checker(self._wire, self.client_id)
@@ -137,16 +136,8 @@ class AsyncClient(
         """
         given, one = _send_calls.listed(messages)
         rows = _send_calls.message_rows(given, self._parts.numbering.message_id)
-        results: list[Any] = []
-        for run, size in _send_calls.cut(rows):
-            try:
-                results += await self._gatherer.send(topic, run, size)
-            except PopMQError as error:
-                if not results:
-                    raise
-                results += [error] * (len(rows) - len(results))
-                break
-        all_or_raise(results)
+        with self._wire.telemetry.sending(topic, rows):
+            results = all_or_raise(await self._gatherer.send_all(topic, rows))
         return results[0] if one else results
 
     async def recall(self, topic: str, recall_handle: str) -> str:
@@ -201,7 +192,9 @@ class AsyncClient(
             guard=self._guard,
             lite_topics=lite_topics,
         )
-        return (await self._wire.run(call)).deliveries
+        with self._wire.telemetry.receiving(topic, group) as received:
+            received.deliveries = (await self._wire.run(call)).deliveries
+        return received.deliveries
 
     def consume(
         self,
@@ -258,7 +251,7 @@ class AsyncClient(
 
         Raises HandleLapsed when one is over already, PartlyRefused when some of many are; the others are done.
         """
-        await self._settle(deliveries, group, lambda handle: handle, _calls.ack)
+        await self._settle(deliveries, group, "ack", lambda handle: handle, _calls.ack)
 
     @overload
     async def extend(  # type: ignore[overload-overlap]
@@ -278,7 +271,7 @@ class AsyncClient(
         Raises HandleLapsed, InvalidField; PartlyRefused for some of many.
         """
         result: InvisibleTimeResult | list[InvisibleTimeResult] = await self._change(
-            deliveries, group, lambda handle: _calls.extend(handle, invisible), settles=False
+            deliveries, group, "extend", lambda handle: _calls.extend(handle, invisible)
         )
         return result
 
@@ -319,7 +312,7 @@ class AsyncClient(
         Raises HandleLapsed, InvalidField; PartlyRefused for some of many.
         """
         result: InvisibleTimeResult | list[InvisibleTimeResult] = await self._change(
-            deliveries, group, lambda handle: _calls.release(handle, delay, count, reason)
+            deliveries, group, "release", lambda handle: _calls.release(handle, delay, count, reason)
         )
         return result
 
@@ -338,7 +331,7 @@ class AsyncClient(
     ) -> InvisibleTimeResult | list[InvisibleTimeResult]:
         """Sends deliveries to the dead-letter topic of their group. Raises HandleLapsed; PartlyRefused."""
         result: InvisibleTimeResult | list[InvisibleTimeResult] = await self._change(
-            deliveries, group, lambda handle: _calls.reject(handle, reason)
+            deliveries, group, "reject", lambda handle: _calls.reject(handle, reason)
         )
         return result
 
@@ -358,34 +351,36 @@ class AsyncClient(
     # ── Inside ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _guard(self, lease: float) -> Guard:
-        return Guard(self._parts.settler, "raise", True, lease, self._parts.clock.now())
+        parts = self._parts
+        return Guard(parts.settler, parts.wire.telemetry, "raise", True, lease, parts.clock.now())
 
     async def _change(
         self,
         deliveries: Handle | Iterable[Handle],
         group: str,
+        name: str,
         change: Callable[[str], Any],
-        settles: bool = True,
     ) -> Any:
-        return await self._settle(deliveries, group, change, _calls.change, settles)
+        return await self._settle(deliveries, group, name, change, _calls.change)
 
     async def _settle(
         self,
         deliveries: Handle | Iterable[Handle],
         group: str,
+        name: str,
         entry: Callable[[str], Any],
         build: Callable[[str, list[Any]], _calls.Call[list[Any]]],
-        settles: bool = True,
     ) -> Any:
         one = isinstance(deliveries, (Delivery, str))
         rows: list[Handle] = [deliveries] if one else list(deliveries)  # type: ignore[list-item, arg-type]
         results: list[Any] = [None] * len(rows)
         for some_group, indices in _calls.by_group(rows, group):
             handles = [_calls.handle_of(rows[index]) for index in indices]
-            answers = await self._wire.run(build(some_group, [entry(handle) for handle in handles]))
+            with self._wire.telemetry.settling(name, some_group, len(handles)):
+                answers = await self._wire.run(build(some_group, [entry(handle) for handle in handles]))
             for index, handle, answer in zip(indices, handles, answers, strict=True):
                 results[index] = answer
-                if settles:
+                if name != "extend":
                     self._parts.leases.forget(handle)
                     self._parts.leases.settled(handle, _calls.failed(answer))
         all_or_raise(results)

@@ -246,7 +246,9 @@ class AsyncConsumer(AsyncDeliveryLoop):
                 lite_topics=options.lite_topics,
             )
             try:
-                popped = await self._parts.wire.run(call, (until or self._stop) if waits else None)
+                with self._parts.wire.telemetry.receiving(options.topic, options.group) as received:
+                    popped = await self._parts.wire.run(call, (until or self._stop) if waits else None)
+                    received.deliveries = popped.deliveries
             except Stopped:
                 # The broker may have answered the cancelled pop: ask once more for its batch, to give it back.
                 continue
@@ -275,8 +277,8 @@ class AsyncConsumer(AsyncDeliveryLoop):
         await self._stop.wait(LOOK_S)
 
     def _guard(self, lease: float) -> Guard:
-        options = self._options
-        return Guard(self._parts.settler, options.on_error, options.confirm, lease, self._parts.clock.now())
+        options, parts = self._options, self._parts
+        return Guard(parts.settler, parts.wire.telemetry, options.on_error, options.confirm, lease, parts.clock.now())
 
     def _wake(self) -> None:
         """A delivery was settled: there is room, and another one of its message group may be delivered."""

@@ -19,8 +19,9 @@ from popmq.message import Delivery
 
 log = logging.getLogger("popmq.consumer")
 
-#: An entry of a request (a handle to ack, or a change), its ticket, and the delivery whose message group waits.
-Told = tuple[Any, Ticket | None, Delivery | None]
+#: An entry of a request (a handle to ack, or a change), its ticket, the delivery whose message group waits, and the
+#: span that it ends in.
+Told = tuple[Any, Ticket | None, Delivery | None, Any]
 
 
 class Settler:
@@ -64,6 +65,7 @@ class Settler:
         again: an outcome is either queued and sent, or was never queued, and nobody waits for a missing one.
         """
         ticket = Ticket() if confirm else None
+        span = self._wire.telemetry.current()
         waits = delivery if delivery.line and not isinstance(outcome, Ack) else None
         if waits:
             self._leases.settling(delivery.handle)
@@ -71,9 +73,9 @@ class Settler:
             if self._idle.is_set():
                 self._idle.clear()
             if isinstance(outcome, Ack):
-                self._acks[delivery.group].append((delivery.handle, ticket, None))
+                self._acks[delivery.group].append((delivery.handle, ticket, None, span))
             else:
-                self._changes[delivery.group].append((_change(delivery.handle, outcome), ticket, waits))
+                self._changes[delivery.group].append((_change(delivery.handle, outcome), ticket, waits, span))
         self._worker.wake()
         if delivery.line and not waits:
             self._leases.settled(delivery.handle, failed=False)
@@ -113,13 +115,14 @@ class Settler:
         rest = iter(told)
         while some := list(islice(rest, _calls.ENTRIES_MAX)):
             try:
-                results = await self._wire.run(build(group, [entry for entry, _, _ in some]))
+                with self._wire.telemetry.settling(_name(some), group, len(some), [each[3] for each in some]):
+                    results = await self._wire.run(build(group, [entry for entry, *_ in some]))
             except PopMQError as error:
                 results = [error] * len(some)
             self._answer(group, zip(some, results, strict=True))
 
     def _answer(self, group: str, answered: Iterable[tuple[Told, Any]]) -> None:
-        for (_, ticket, waits), result in answered:
+        for (_, ticket, waits, _), result in answered:
             if waits is not None:
                 self._leases.settled(waits.handle, _calls.failed(result))
             error = result if isinstance(result, PopMQError) else None
@@ -133,6 +136,14 @@ class Settler:
                 )
             elif error is not None:
                 log.warning("the broker refused an outcome of group %s, its message comes back: %s", group, error)
+
+
+def _name(told: list[Told]) -> str:
+    """What a request does."""
+    entry = told[0][0]
+    if isinstance(entry, str):
+        return "ack"
+    return "reject" if all(change.HasField("reject") for change, *_ in told) else "release"
 
 
 def _change(handle: str, outcome: Outcome) -> Any:

@@ -15,6 +15,7 @@ from popmq._call_retries import CallRetries, Stopped
 from popmq._calls import Call
 from popmq._connection import Connection
 from popmq._rpc_errors import read_rpc_error
+from popmq._telemetry import Telemetry
 from popmq.config import Retry, Timeouts
 from popmq.errors import ClientClosed, PopMQError, Unavailable
 
@@ -26,7 +27,8 @@ log = logging.getLogger("popmq.client")
 class Wire:
     """One connection to a broker, in the process that made it."""
 
-    def __init__(self, connection: Connection, timeouts: Timeouts, retry: Retry) -> None:
+    def __init__(self, connection: Connection, timeouts: Timeouts, retry: Retry, client_id: str) -> None:
+        self.telemetry = Telemetry(connection.endpoint, client_id)
         self.timeouts = timeouts
         self.calls = 0
         self.retries = 0

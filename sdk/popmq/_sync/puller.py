@@ -66,7 +66,7 @@ class Puller:
         self._context = context
         self._retry = number == RETRY
         self._topic = _pull_calls.retry_topic(options.topic, options.group) if self._retry else options.topic
-        self._guard = Guard(self, options.on_error, False, 0.0, 0.0)
+        self._guard = Guard(self, context.wire.telemetry, options.on_error, False, 0.0, 0.0)
         self._out: dict[int, weakref.ref[Delivery]] = {}  # delivered, not settled
         self._ending: dict[int, Delivery] = {}  # between a guard's `forget` and its `settle`
         self._held_back = 0

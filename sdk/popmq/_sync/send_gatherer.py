@@ -41,6 +41,19 @@ class SendGatherer:
             raise send.error
         return send.results
 
+    def send_all(self, topic: str, rows: Sequence[pb.Message]) -> list[Any]:
+        """Sends any number of rows, in as many requests as it takes. A SendReceipt or the error of each, in order."""
+        results: list[Any] = []
+        for run, size in _send_calls.cut(rows):
+            try:
+                results += self.send(topic, run, size)
+            except PopMQError as error:
+                if not results:
+                    raise
+                results += [error] * (len(rows) - len(results))
+                break
+        return results
+
     def waiting(self) -> int:
         """Callers whose messages are not in a request yet."""
         with self._lock:
