@@ -58,7 +58,9 @@ _library: _Library | None = None
 def library() -> _Library | None:
     """OpenTelemetry, once the program has set a provider of traces or metrics."""
     global _library
-    if _library is None and (_is_set(_TRACE, "get_tracer_provider") or _is_set(_METRICS, "get_meter_provider")):
+    if _library is not None or (_TRACE not in sys.modules and _METRICS not in sys.modules):
+        return _library
+    if _is_set(_TRACE, "get_tracer_provider") or _is_set(_METRICS, "get_meter_provider"):
         _library = _Library()
     return _library
 

@@ -16,6 +16,7 @@ from popmq import errors
 from popmq.duration import seconds_of
 from popmq_cli import exits
 from popmq_cli.connection import CONNECTION, DEFAULT_ENDPOINT, connection_options
+from popmq_cli.contexts import in_use
 from popmq_cli.moments import moment_of
 from popmq_cli.output import Output
 
@@ -23,6 +24,9 @@ DEFAULT_TIMEOUT_S = 5.0
 #: How long to try an endpoint where no broker answers, unless --timeout says so: a broker that was started in the line
 #: before is there by then, and a wrong port is reported soon.
 REACH_S = 2.0
+
+#: Options that a variable may name, too; that of the secret is read by the SDK.
+_VARIABLES = ("endpoint", "tls", "tls_ca", "access_key")
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)(B|KiB|MiB|GiB|TiB)?")
 _POWERS = {"B": 0, "": 0, "KiB": 1, "MiB": 2, "GiB": 3, "TiB": 4}
@@ -86,21 +90,27 @@ LATER = Moment(ahead=True)
 
 
 def connection_of(given: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
-    """How to reach the broker: by the options of the command, then those of `popmq`, then the environment.
+    """How to reach the broker, as popmq_cli/contexts.py says. An option of the command wins over one of `popmq`.
 
-    The parameters of a popmq.Client. `endpoint` is missing when nothing names one.
+    The parameters of a popmq.Client. `endpoint` is missing when nothing names one. Raises UsageError for a context that
+    is none.
     """
+    options = {name: given[name] or shared.get(name) for name in CONNECTION}
+    named = options["context"] or os.environ.get("POPMQ_CONTEXT")
+    variables = {} if named else {name: os.environ.get(f"POPMQ_{name.upper()}") for name in _VARIABLES}
+    context = in_use(named, bool(options["endpoint"] or variables.get("endpoint")))
 
     def value(name: str) -> Any:
-        return given[name] or shared.get(name) or os.environ.get(f"POPMQ_{name.upper()}")
+        return options[name] or variables.get(name) or context.get(name)
 
-    path = given["secret_file"] or shared.get("secret_file")
+    kept = {} if options["access_key"] or variables.get("access_key") else context  # the secret of its own key only
+    path = options["secret_file"] or kept.get("secret_file")
     found = {
         "endpoint": value("endpoint"),
         "tls": value("tls") not in (None, False, "", "0"),
         "tls_ca": value("tls_ca"),
         "access_key": value("access_key"),
-        "secret": _secret(path) if path else None,
+        "secret": _secret(path) if path else kept.get("secret"),
     }
     return {name: each for name, each in found.items() if each}
 

@@ -9,6 +9,9 @@ DEFAULT_ENDPOINT = "127.0.0.1:8081"
 
 _CONNECTION = (
     click.option(
+        "--context", metavar="NAME", help="The broker of this name: `popmq context list`.  [env: POPMQ_CONTEXT]"
+    ),
+    click.option(
         "--endpoint", metavar="HOST:PORT", help=f"The broker.  [env: POPMQ_ENDPOINT; default: {DEFAULT_ENDPOINT}]"
     ),
     click.option("--tls", is_flag=True, default=None, help="With TLS.  [env: POPMQ_TLS=1]"),
@@ -18,7 +21,7 @@ _CONNECTION = (
     click.option("--secret-file", metavar="FILE", help="Its secret.  [env: POPMQ_SECRET, POPMQ_SECRET_FILE]"),
 )
 #: The parameters of these options.
-CONNECTION = ("endpoint", "tls", "tls_ca", "access_key", "secret_file")
+CONNECTION = ("context", "endpoint", "tls", "tls_ca", "access_key", "secret_file")
 
 
 def connection_options(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from popmq_cli.connection import CONNECTION, DEFAULT_ENDPOINT, connection_options
+from popmq_cli.asking import connection_of
+from popmq_cli.connection import DEFAULT_ENDPOINT, connection_options
 
 #: Variables that would give every visitor the key of the console.
 KEY_VARIABLES = ("POPMQ_ACCESS_KEY", "POPMQ_SECRET", "POPMQ_SECRET_FILE")
@@ -42,13 +43,13 @@ def console(host: str, port: int, tls_cert: Path | None, tls_key: Path | None, p
         click.echo(f'popmq: `popmq console` needs its pages: pip install "popmq[console]" ({error})', err=True)
         sys.exit(1)
     shared: dict[str, Any] = click.get_current_context().obj or {}
-    reach = {name: given[name] or shared.get(name) or os.environ.get(f"POPMQ_{name.upper()}") for name in CONNECTION}
+    reach = connection_of(given, shared)
     for variable in KEY_VARIABLES:
         os.environ.pop(variable, None)
     options = Options(
-        reach["endpoint"] or DEFAULT_ENDPOINT,
-        reach["tls"] not in (None, False, "", "0"),
-        reach["tls_ca"],
+        reach.get("endpoint", DEFAULT_ENDPOINT),
+        reach.get("tls", False),
+        reach.get("tls_ca"),
         host=host,
         port=port,
         tls_cert=tls_cert,

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.process
 
 
 #: Commands that are no question to a broker.
-NO_QUESTION = ("serve", "work", "console", "check", "compact", "access-key")
+NO_QUESTION = ("serve", "work", "context", "console", "check", "compact", "access-key")
 
 
 def commands(group: click.Group, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
@@ -96,7 +96,7 @@ def completed(*words: str) -> list[str]:
 
 def test_a_shell_completes_commands_topics_and_groups(client: popmq.Client, broker: Broker) -> None:
     client.create_topic("outbox")
-    assert completed("top") == ["topic"]
+    assert completed("topi") == ["topic"]
     assert completed("peek", "o") == ["orders", "outbox"]
     assert completed("peek", "orders", "") == ["billing"]
     assert completed("topic", "describe", "or") == ["orders"]

@@ -1,0 +1,98 @@
+"""Contexts: brokers that the command line knows by name, in one file that only its owner may read.
+
+    $XDG_CONFIG_HOME/popmq/contexts.json, else ~/.config/popmq/contexts.json       mode 600
+    {"selected": "prod", "contexts": {"prod": {"endpoint": "broker:8082", "tls": true, …}}}
+
+Which broker a command asks: options come first; then the context that --context or POPMQ_CONTEXT names; then
+POPMQ_ENDPOINT and the other variables; then the selected context. A selected context is left out as soon as something
+else names an endpoint, so that no secret of one broker is sent to another.
+"""
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+#: What a context may hold: parameters of popmq.Client.
+FIELDS = ("endpoint", "tls", "tls_ca", "access_key", "secret", "secret_file")
+_OTHERS_MAY = 0o077
+
+Context = Mapping[str, Any]
+
+
+class Contexts:
+    """The contexts of one file; `selected` is "" for none."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.selected = ""
+        self.by_name: dict[str, dict[str, Any]] = {}
+        try:
+            with open(path) as file:
+                _private(path, os.fstat(file.fileno()).st_mode)
+                held = json.load(file)
+            self.selected = str(held["selected"])
+            self.by_name = {str(name): dict(fields) for name, fields in held["contexts"].items()}
+        except FileNotFoundError:
+            return
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise click.ClickException(f"{path} cannot be read ({error}): mend or remove it") from None
+
+    def named(self, name: str) -> Context:
+        """Raises UsageError for a name that is none."""
+        if name not in self.by_name:
+            known = ", ".join(sorted(self.by_name)) or "none"
+            raise click.UsageError(f"there is no context {name!r} (there is: {known}): popmq context list")
+        return self.by_name[name]
+
+    def save(self) -> None:
+        """Replaces the file in one step: a reader sees the old or the new one."""
+        self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        handle, part = tempfile.mkstemp(dir=self._path.parent, prefix=".contexts-")  # mode 600
+        try:
+            with os.fdopen(handle, "w") as file:
+                json.dump({"selected": self.selected, "contexts": self.by_name}, file, indent=2)
+                file.write("\n")
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(part, self._path)
+        except BaseException:
+            os.unlink(part)
+            raise
+
+
+def _private(path: Path, mode: int) -> None:
+    if mode & _OTHERS_MAY:
+        raise click.ClickException(f"{path} may hold secrets and others may read it: chmod 600 {path}")
+
+
+def path() -> Path:
+    """Where the contexts of this user are."""
+    home = os.environ.get("XDG_CONFIG_HOME")
+    return (Path(home) if home else Path.home() / ".config") / "popmq" / "contexts.json"
+
+
+@contextmanager
+def changed() -> Iterator[Contexts]:
+    """The contexts, stored at the end of the block."""
+    try:
+        contexts = Contexts(path())
+        yield contexts
+        contexts.save()
+    except OSError as error:
+        raise click.ClickException(f"{path()} cannot be written: {error.strerror}") from None
+
+
+def in_use(named: str | None, endpoint_is_named: bool) -> Context:
+    """The context that a command takes: `named`, or the selected one if nothing else names an endpoint; {}: none."""
+    if named:
+        return Contexts(path()).named(named)
+    if endpoint_is_named:
+        return {}
+    contexts = Contexts(path())
+    return contexts.named(contexts.selected) if contexts.selected else {}
