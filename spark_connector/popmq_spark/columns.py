@@ -1,6 +1,6 @@
 """Turns an answer of the broker into an Arrow batch with the types that Spark expects."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -33,10 +33,13 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     return pa.schema([pa.field(field.name, _TYPES[field.name], field.nullable) for field in schema.fields])
 
 
-def to_arrow(columns: popmq.Columns, topic: str, epoch: int, schema: pa.Schema) -> pa.RecordBatch:
+def to_arrow(
+    columns: popmq.Columns, topic: str, epoch: int | None, schema: pa.Schema, keys: Collection[str] | None = None
+) -> pa.RecordBatch:
     """One batch of the columns that `schema` names, in its order.
 
-    Built against the schema every time: Spark checks the first batch of a task only and trusts the others.
+    Built against the schema every time: Spark checks the first batch of a task only and trusts the others. `epoch`
+    None: nothing was leased. `keys`: only rows that have one of them.
     """
     rows = len(columns.message_id)
     arrays: dict[str, Callable[[], Any]] = {
@@ -50,10 +53,13 @@ def to_arrow(columns: popmq.Columns, topic: str, epoch: int, schema: pa.Schema) 
         "properties": lambda: pa.array([[*entries.items()] for entries in columns.properties], _MAP),
         "born_ts": lambda: _times(columns.born_ms),
         "store_ts": lambda: _times(columns.stored_ms),
-        "delivery_attempt": lambda: pa.array(columns.attempt, pa.int32()),
-        "popmq_epoch": lambda: pa.repeat(epoch, rows),
+        "delivery_attempt": lambda: (
+            pa.nulls(rows, pa.int32()) if epoch is None else pa.array(columns.attempt, pa.int32())
+        ),
+        "popmq_epoch": lambda: pa.nulls(rows, pa.int64()) if epoch is None else pa.repeat(epoch, rows),
     }
-    return pa.RecordBatch.from_arrays([arrays[name]() for name in schema.names], schema=schema)
+    batch = pa.RecordBatch.from_arrays([arrays[name]() for name in schema.names], schema=schema)
+    return batch if keys is None else batch.filter(pa.array([key in keys for key in columns.key]))
 
 
 def _texts(values: Sequence[str]) -> Any:

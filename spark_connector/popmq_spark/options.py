@@ -8,13 +8,12 @@ import difflib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any
+
+from popmq_spark.positions import Start, start
 
 #: What an owner may hold at once, by the broker's limits; more rows in one micro-batch could never be popped.
 ROWS_MAX = 1_000_000
-
-Start = Literal["earliest", "latest"] | datetime
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|h)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
@@ -36,22 +35,6 @@ def word(text: str) -> str:
 def secret(text: str) -> str:
     """Any text. Error texts never contain it."""
     return text
-
-
-def _start(text: str) -> Start:
-    word = text.strip()
-    if word.lower() == "earliest":
-        return "earliest"
-    if word.lower() == "latest":
-        return "latest"
-    expected = "earliest, latest, a time with its zone like 2026-01-31T12:00:00Z, or milliseconds since 1970"
-    try:
-        moment = datetime.fromtimestamp(int(word) / 1000, UTC) if word.isdigit() else datetime.fromisoformat(word)
-    except (ValueError, OverflowError, OSError):
-        raise ValueError(expected) from None
-    if moment.tzinfo is None:
-        raise ValueError(expected)
-    return moment
 
 
 def _flag(text: str) -> bool:
@@ -97,9 +80,20 @@ def _size(low: str, high: str) -> Callable[[str], int]:
     return parse
 
 
-def _later(text: str) -> None:
-    """An option of other sources that this one does not have: always refused, with what to use instead."""
-    raise ValueError("nothing yet: a later release serves it")
+def one_of(*words: str) -> Callable[[str], str]:
+    """One of a few words, in any case."""
+
+    def parse(text: str) -> str:
+        if text.strip().lower() not in words:
+            raise ValueError(" or ".join(words))
+        return text.strip().lower()
+
+    return parse
+
+
+def _offsets_only(text: str) -> None:
+    """An option of the other mode: always refused, with the mode that has it."""
+    raise ValueError("nothing with mode=lease: use mode=offsets")
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,11 +124,15 @@ CONNECTION = (
     Option("secret", secret, "", "its secret; better POPMQ_SECRET or POPMQ_SECRET_FILE, on driver and executors"),
 )
 
+#: The mode decides which table the other options are looked up in.
+MODE = Option("mode", one_of("lease", "offsets"), "lease", "`lease`, or `offsets`: reads by offset, leases nothing")
+
 OPTIONS = (
     *CONNECTION,
+    MODE,
     Option("topic", word, None, "the topic to read"),
     Option("group", word, None, "the group to read as; two queries with one group share its messages"),
-    Option("startingOffsets", _start, "earliest", "where a group new to the topic starts: earliest, latest, a time"),
+    Option("startingOffsets", start, "earliest", "where a group new to the topic starts: earliest, latest, a time"),
     Option("maxRowsPerTrigger", whole(1, ROWS_MAX), "100000", "rows of a micro-batch", alias="maxOffsetsPerTrigger"),
     Option("maxBytesPerTrigger", _size("1m", "1024g"), "128m", "bodies of one micro-batch at most; a soft bound"),
     Option("minRowsPerTrigger", whole(1, ROWS_MAX), "1", "wait for so many rows …", alias="minOffsetsPerTrigger"),
@@ -149,13 +147,15 @@ OPTIONS = (
     Option("includeProperties", _flag, "false", "adds the column properties"),
     Option("longPollTimeout", duration("0s", "60s"), "500ms", "how long an idle trigger waits at the broker"),
     Option("brokerUnavailableTimeout", duration("1s", "12h"), "120s", "how long a broker may be away"),
-    Option("filter", _later, "", "only messages with these tags"),
-    Option("topics", _later, "", "several topics in one query"),
+    *(Option(name, _offsets_only, "", "") for name in ("topics", "topicPattern", "tag", "sql", "endingOffsets")),
 )
 
 #: What users of other sources write first, and what it is called here.
-_ELSEWHERE = {
+ELSEWHERE = {
     "subscribe": "topic",
+    "subscribepattern": "topicPattern",
+    "assign": "topics",
+    "filter": "tag",
     "kafka.bootstrap.servers": "endpoint",
     "kafka.group.id": "group",
     "groupid": "group",
@@ -180,6 +180,7 @@ class Options:
     """The options of one query, typed: times in seconds, sizes in bytes. `OPTIONS` tells what each does."""
 
     endpoint: str
+    mode: str
     topic: str
     group: str
     starting_offsets: Start
@@ -210,13 +211,17 @@ class Options:
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> "Options":
         """Reads the options of a query; names in any case. Raises OptionError, for all faults of the names at once."""
-        values = parse_values(OPTIONS, given, _ELSEWHERE)
-        if values["min_partitions"] > values["max_partitions"]:
-            raise OptionError(
-                f"popmq: minPartitions = {values['min_partitions']} is more than "
-                f"maxPartitions = {values['max_partitions']}"
-            )
+        values = parse_values(OPTIONS, given, ELSEWHERE)
+        check_partitions(values)
         return cls(**values)
+
+
+def check_partitions(values: Mapping[str, Any]) -> None:
+    """Raises OptionError when there are to be more partitions at least than at most."""
+    if values["min_partitions"] > values["max_partitions"]:
+        raise OptionError(
+            f"popmq: minPartitions = {values['min_partitions']} is more than maxPartitions = {values['max_partitions']}"
+        )
 
 
 def parse_values(table: Sequence[Option], given: Mapping[str, str], elsewhere: Mapping[str, str]) -> dict[str, Any]:
@@ -251,5 +256,5 @@ def _refuse_unknown(table: Sequence[Option], texts: Mapping[str, str], elsewhere
         meant = elsewhere.get(name) or (near[0] if near else "")
         wrong.append(f"{name!r}" + (f" (did you mean {meant}?)" if meant else ""))
     if wrong:
-        known = ", ".join(option.name for option in table if option.parse is not _later)
+        known = ", ".join(option.name for option in table if option.parse is not _offsets_only)
         raise OptionError(f"popmq: unknown option {', '.join(wrong)}; the options are {known}")

@@ -18,16 +18,13 @@ import popmq
 from popmq_spark.columns import to_arrow
 from popmq_spark.options import Broker, Options
 from popmq_spark.plan import Plan
+from popmq_spark.queue_ends import DataLoss
 
 _log = logging.getLogger("popmq_spark")
 
 #: Spark keeps an executor's Python process for many tasks, and the connection with it. The key holds the process id
 #: because those processes are forked: a connection must not be used on both sides of a fork.
 _clients: dict[tuple[int, Broker, float], popmq.Client] = {}
-
-
-class DataLoss(RuntimeError):
-    """Messages of a batch that Spark reads again no longer exist (option failOnDataLoss)."""
 
 
 class LeaseLoss(RuntimeError):
@@ -124,6 +121,7 @@ def _pop(part: Part, chunk: int) -> popmq.SealedBatch:
         max_messages=part.chunk_rows,
         max_bytes=part.chunk_bytes,
         lease=part.lease,
+        body="body" in part.schema.names,
     )
 
 

@@ -4,7 +4,7 @@
     message_id STRING, key STRING, body BINARY, tag STRING, [properties MAP<STRING, STRING>]
     born_ts TIMESTAMP, store_ts TIMESTAMP               by the producer's clock, by the broker's
     delivery_attempt INT                                from 1; a re-read does not count
-    popmq_epoch BIGINT                                  the epoch of the micro-batch
+    popmq_epoch BIGINT                                  the epoch of the micro-batch; both null when nothing is leased
 
 `key` is the message's first key. What the sender left out (key, tag, born time) is null.
 """

@@ -7,50 +7,65 @@ Arrow until a query needs it.
 from collections.abc import MutableMapping
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
+from popmq_spark.offsets_options import OffsetsOptions
 from popmq_spark.options import OptionError, Options
 from popmq_spark.schema import check_projection, full_schema
 from popmq_spark.write_options import WriteOptions
 
 if TYPE_CHECKING:
-    from popmq_spark.stream import PopMQStreamReader
     from popmq_spark.write import BatchWriter, StreamWriter
 
 
 class PopMQDataSource(DataSource):
-    """`spark.readStream.format("popmq")`, and `write` and `writeStream`.
+    """`spark.read.format("popmq")`, and `readStream`, `write` and `writeStream`.
 
-    Options: `popmq_spark.options.OPTIONS`, `popmq_spark.write_options.WRITE_OPTIONS`; columns: `popmq_spark.schema`,
-    `popmq_spark.rows`. What is wrong with the options of a read is raised by `load()`, what is wrong with a user's
-    schema, or with a sink, when the query starts.
+    Options: `popmq_spark.options.OPTIONS`, `popmq_spark.offsets_options`, `popmq_spark.write_options.WRITE_OPTIONS`;
+    columns: `popmq_spark.schema`, `popmq_spark.rows`. What is wrong with the options of a read is raised by `load()`,
+    what is wrong with a user's schema, or with a sink, when the query starts.
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
-        # Spark does not tell whether this is a read or a write. Only a read names a group: it is parsed here and not in
-        # schema(), because a user's own schema means that schema() is never asked.
-        self._read = Options.parse(options) if "group" in {name.lower() for name in options} else None
+        # Spark does not tell whether this is a read or a write, or a stream or a batch. Only a read names a group or a
+        # mode: it is parsed here and not in schema(), because a user's own schema means that schema() is never asked.
+        given = {name.lower(): value for name, value in options.items()}
+        self._mode = given.get("mode", "").strip().lower()
+        self._leases = self._mode == "lease" or (not self._mode and "group" in given)
+        if self._mode or self._leases:
+            self._include_properties()
 
-    @property
-    def _parsed(self) -> Options:
-        """The options of a read. Raises OptionError."""
-        return self._read or Options.parse(self.options)
+    def _include_properties(self) -> bool:
+        """Whether the column `properties` is asked for. Raises OptionError for whatever is wrong with the options."""
+        if self._leases:
+            return Options.parse(self.options).include_properties
+        return OffsetsOptions.either(self.options).include_properties
 
     @classmethod
     def name(cls) -> str:
         return "popmq"
 
     def schema(self) -> StructType:
-        return full_schema(self._parsed.include_properties)
+        return full_schema(self._include_properties())
 
-    def streamReader(self, schema: StructType) -> "PopMQStreamReader":
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from popmq_spark.columns import arrow_schema
+        from popmq_spark.offsets_stream import OffsetsStreamReader
         from popmq_spark.stream import PopMQStreamReader
 
         check_projection(schema)
-        return PopMQStreamReader(self._parsed, arrow_schema(schema))
+        if self._mode and not self._leases:
+            return OffsetsStreamReader(OffsetsOptions.stream(self.options), arrow_schema(schema))
+        return PopMQStreamReader(Options.parse(self.options), arrow_schema(schema))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from popmq_spark.columns import arrow_schema
+        from popmq_spark.range_reader import reader_of
+
+        check_projection(schema)
+        return reader_of(OffsetsOptions.batch(self.options), arrow_schema(schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> "StreamWriter":
         from popmq_spark.rows import check_columns
@@ -69,9 +84,3 @@ class PopMQDataSource(DataSource):
         options = WriteOptions.parse(self.options, streaming=False)
         check_columns(schema, bool(options.topic))
         return BatchWriter(options)
-
-    def reader(self, schema: StructType) -> DataSourceReader:
-        raise NotImplementedError(
-            "popmq: spark.read is not served yet; read the topic once with "
-            'spark.readStream.format("popmq") … .trigger(availableNow=True)'
-        )

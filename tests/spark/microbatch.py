@@ -13,10 +13,12 @@ from typing import Any
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 
+from popmq_spark.offsets_stream import OffsetsStreamReader
 from popmq_spark.source import PopMQDataSource
 from popmq_spark.stream import PopMQStreamReader
 
 Row = dict[str, Any]
+Reader = PopMQStreamReader | OffsetsStreamReader
 
 #: Where the driver may die in a micro-batch.
 CRASH_POINTS = ("planned", "offsets written", "first rows read", "all rows read", "rows stored", "commit written")
@@ -39,10 +41,10 @@ class MicroBatches:
         self.commits: list[int] = []
         self.sink: dict[int, list[Row]] = {}
         self.repeated: dict[int, list[Row]] = {}
-        self.reader: PopMQStreamReader | None = None
+        self.reader: Reader | None = None
         self.clock: Callable[[], float] = time.monotonic
 
-    def start(self, available_now: bool = False, **changed: Any) -> PopMQStreamReader:
+    def start(self, available_now: bool = False, **changed: Any) -> Reader:
         """A new driver on the same checkpoint, perhaps with other options."""
         self.options |= changed
         self.stop()
@@ -106,7 +108,7 @@ class MicroBatches:
         """All that the sink holds."""
         return [row for rows in self.sink.values() for row in rows]
 
-    def _execute(self, reader: PopMQStreamReader, batch: int, crash: str) -> None:
+    def _execute(self, reader: Reader, batch: int, crash: str) -> None:
         rows: list[Row] = []
         for part in self.parts(batch):
             rows += self.read(part)
@@ -120,10 +122,10 @@ class MicroBatches:
         self.commits.append(batch)
         _die_at("commit written", crash)
 
-    def _make_reader(self) -> PopMQStreamReader:
+    def _make_reader(self) -> Reader:
         source = PopMQDataSource({name.lower(): str(value) for name, value in self.options.items()})
         reader = pickle.loads(pickle.dumps(source)).streamReader(source.schema())
-        assert isinstance(reader, PopMQStreamReader)
+        assert isinstance(reader, PopMQStreamReader | OffsetsStreamReader)
         return reader
 
 

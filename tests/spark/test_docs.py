@@ -6,23 +6,17 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from popmq_spark.options import OPTIONS, Option
 from popmq_spark.rows import TYPES
 from popmq_spark.schema import COLUMNS
-from popmq_spark.write_options import WRITE_OPTIONS
+from scripts.spark_options import TABLES, written
 from tests.spark.conftest import Broker
 
 TEXT = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
 
 
-@pytest.mark.parametrize("table", [OPTIONS, WRITE_OPTIONS], ids=["reading", "writing"])
-def test_the_table_of_options_is_the_code_s(table: tuple[Option, ...]) -> None:
-    rows = [
-        f"| `{option.name}` | {'required' if option.default is None else option.default or 'unset'} | {option.text} |"
-        for option in table
-        if option.name not in ("filter", "topics")
-    ]
-    assert "\n".join(rows) in TEXT
+def test_the_tables_of_options_are_the_code_s() -> None:
+    assert written(TEXT) == TEXT, "run python scripts/spark_options.py"
+    assert all(f"<!-- options: {name} -->\n\n{table}" in TEXT for name, table in TABLES.items())
 
 
 def test_every_column_that_is_written_is_listed() -> None:

@@ -69,8 +69,9 @@ def test_a_value_is_read_in_its_unit(name: str, text: str, value: Any) -> None:
         ("maxBytesPerTrigger", "12 parsecs"),
         ("maxPartitions", "1025"),
         ("failOnDataLoss", "yes"),
-        ("filter", "a || b"),  # a later release
-        ("topics", "a,b"),
+        ("topics", "a,b"),  # with the other mode
+        ("tag", "a"),
+        ("mode", "browse"),
     ],
 )
 def test_a_value_that_cannot_be_used_is_named_with_what_could_stand_there(name: str, text: str) -> None:

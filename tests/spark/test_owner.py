@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 import popmq
-from popmq_spark.part import DataLoss, LeaseLoss
+from popmq_spark.part import LeaseLoss
+from popmq_spark.queue_ends import DataLoss
 from tests.spark.conftest import TOPIC, Broker
 from tests.spark.microbatch import Crash, ids
 

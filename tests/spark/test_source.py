@@ -101,8 +101,3 @@ def test_a_schema_of_the_user_chooses_columns_and_their_order() -> None:
 def test_a_schema_that_does_not_fit_is_refused_in_words(field: str, complaint: str) -> None:
     with pytest.raises(SchemaError, match=complaint):
         source().streamReader(StructType([StructField(field, StringType())]))
-
-
-def test_a_batch_read_says_what_to_use_instead() -> None:
-    with pytest.raises(NotImplementedError, match="availableNow=True"):
-        source().reader(source().schema())

@@ -13,6 +13,7 @@ from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+import popmq
 from tests.spark.conftest import QUERY, TOPIC, Broker
 
 pytestmark = [
@@ -221,13 +222,11 @@ def test_a_schema_of_the_user_chooses_columns(broker: Broker, query: Query) -> N
     assert [row.topic for row in seen] == [TOPIC] * 3
 
 
-def test_a_schema_that_does_not_fit_and_a_batch_read_end_in_words(query: Query) -> None:
+def test_a_schema_that_does_not_fit_ends_in_words(query: Query) -> None:
     options = {name: str(value) for name, value in query.options.items()}
     rows = query.spark.readStream.format("popmq").options(**options).schema("colour STRING").load()
     with pytest.raises(StreamingQueryException, match="there is no column 'colour'"):
         query.run(rows)
-    with pytest.raises(Exception, match=r"spark\.read is not served yet; .*availableNow=True"):
-        query.spark.read.format("popmq").options(**options).load().count()
 
 
 @pytest.mark.parametrize(
@@ -247,3 +246,50 @@ def test_a_topic_that_is_not_there_ends_the_query_with_its_name(query: Query) ->
     query.options |= {"topic": "nowhere"}
     with pytest.raises(StreamingQueryException, match=r"TopicNotFound: .*nowhere"):
         query.run()
+
+
+# ── mode=offsets ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_ranges_of_offsets_survive_failing_tasks_sinks_and_a_restart_of_the_broker(
+    broker: Broker, query: Query, tmp_path: Path
+) -> None:
+    query.options |= {"mode": "offsets", "startingOffsets": "latest", "minPartitions": 5}
+    broker.send(3)
+    query.run()
+    sent = broker.send(50)
+    rows = query.load()
+    failed = str(tmp_path / "failed")
+
+    def fail_first(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield batch
+            if not Path(failed).exists():
+                Path(failed).touch()
+                raise OSError("the executor's disk is gone")
+
+    query.failing = {1: broker.restart, 2: fail}
+    with pytest.raises(StreamingQueryException, match="the sink's disk is gone"):
+        query.run(rows.mapInArrow(fail_first, rows.schema))
+    sent += broker.send(10)
+    query.run()
+    assert Path(failed).exists()
+    assert query.stored[2][0] == query.stored[2][1]
+    assert query.ids == sorted(sent)
+    assert (broker.group().ready, broker.group().in_flight) == (0, 0)
+
+
+def test_a_batch_read_counts_and_conditions_stay_spark_s_when_the_broker_applies_them(
+    spark: SparkSession, broker: Broker
+) -> None:
+    broker.client.send(TOPIC, [popmq.Message(str(n), tag="ab"[n % 2], key=f"k{n % 5}") for n in range(20)])
+    source = spark.read.format("popmq").option("endpoint", broker.endpoint).option("topic", TOPIC)
+    assert source.load().count() == 20
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        rows = source.option("pushFilters", "true").load()
+        few = rows.where("tag = 'a' AND key IN ('k0', 'k2') AND queue_offset >= 1 AND length(body) = 2").select("body")
+        assert sorted(int(row.body) for row in few.collect()) == [10, 12]
+        assert rows.where("store_ts < TIMESTAMP '2000-01-01 00:00:00'").count() == 0
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")

@@ -1,0 +1,52 @@
+"""Positions in topics, as users write them: earliest, latest, a time, or offsets by topic and queue."""
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+#: Topic → queue → offset; -1 = the end, -2 = the first message.
+Offsets = Mapping[str, Mapping[int, int]]
+Start = Literal["earliest", "latest"] | datetime
+Place = Start | Offsets
+
+LATEST, EARLIEST = -1, -2
+_TIME = "earliest, latest, a time with its zone like 2026-01-31T12:00:00Z, or milliseconds since 1970"
+_OFFSETS = '{"topic": {"queue": offset}}, in which -2 is the first message and -1 the end'
+
+
+def start(text: str) -> Start:
+    """Raises ValueError with the words for what would be right."""
+    word = text.strip()
+    if word.lower() == "earliest":
+        return "earliest"
+    if word.lower() == "latest":
+        return "latest"
+    try:
+        moment = datetime.fromtimestamp(int(word) / 1000, UTC) if word.isdigit() else datetime.fromisoformat(word)
+    except (ValueError, OverflowError, OSError):
+        raise ValueError(_TIME) from None
+    if moment.tzinfo is None:
+        raise ValueError(_TIME)
+    return moment
+
+
+def place(text: str) -> Place:
+    """A start, or offsets as JSON. Raises ValueError with the words for what would be right."""
+    return _offsets(text) if text.lstrip().startswith("{") else start(text)
+
+
+def _offsets(text: str) -> Offsets:
+    """The form of Spark's Kafka source, so that the texts of a migration stay as they are."""
+    try:
+        return {str(topic): _queues(queues) for topic, queues in json.loads(text).items()}
+    except (ValueError, AttributeError, TypeError):
+        raise ValueError(_OFFSETS) from None
+
+
+def _queues(queues: Mapping[str, Any]) -> dict[int, int]:
+    """Keys of JSON are texts; true and 1.0 are no offsets."""
+    found = {int(queue): offset for queue, offset in queues.items()}
+    if any(type(offset) is not int or offset < EARLIEST for offset in found.values()):
+        raise ValueError
+    return found

@@ -1,0 +1,86 @@
+"""Where the queues of the topics of a query begin and end, as the broker says, and positions in them.
+
+Asked for without a group, so that nothing of the query is stored and every key that may read the topic may ask.
+"""
+
+import logging
+from collections.abc import Iterable
+from datetime import datetime
+
+import popmq
+from popmq_spark.offsets_options import OffsetsOptions
+from popmq_spark.options import OptionError
+from popmq_spark.positions import EARLIEST, LATEST, Place
+from popmq_spark.ranges import Positions
+
+_log = logging.getLogger("popmq_spark")
+
+#: Topic → queue → its offsets.
+Ends = dict[str, dict[int, popmq.QueueOffsets]]
+
+
+class DataLoss(RuntimeError):
+    """Messages that Spark is to read no longer exist (option failOnDataLoss)."""
+
+
+def lose(fail: bool, text: str) -> None:
+    """Raises DataLoss, or logs it: as the option failOnDataLoss says, which the text of the error names."""
+    if fail:
+        raise DataLoss(f"popmq: {text}. To go on without them set failOnDataLoss to false")
+    _log.warning("%s", text)
+
+
+def topics_of(client: popmq.Client, options: OffsetsOptions) -> list[str]:
+    """The names of the topics; of a pattern those that are there now, dead-letter topics included."""
+    wanted = options.wanted
+    if wanted.pattern is None:
+        return sorted(set(wanted.names))
+    return [
+        topic.name
+        for topic in client.list_topics(dead_letter_topics=wanted.pattern.pattern.startswith("%DLQ%"))
+        if wanted.pattern.fullmatch(topic.name) and topic.type != "LITE"
+    ]
+
+
+def ends_of(client: popmq.Client, topics: Iterable[str], group: str = "") -> Ends:
+    """The ends of every queue. Errors: TopicNotFound, GroupNotFound."""
+    return {topic: {row.queue: row for row in client.query_offsets(topic, group)} for topic in topics}
+
+
+def place_in(client: popmq.Client, place: Place, ends: Ends, otherwise: int = EARLIEST) -> Positions:
+    """Offsets of a position in each queue, never beyond its end. `otherwise`: of queues that offsets do not name.
+
+    Raises OptionError for a topic or queue that is not read.
+    """
+    if isinstance(place, datetime):
+        return {topic: {row.queue: row.at_timestamp for row in client.query_offsets(topic, at=place)} for topic in ends}
+    if isinstance(place, str):
+        return {
+            topic: {queue: row.min_offset if place == "earliest" else row.max_offset for queue, row in queues.items()}
+            for topic, queues in ends.items()
+        }
+    _refuse_unknown(place, ends)
+    return {
+        topic: {queue: _within(place.get(topic, {}).get(queue, otherwise), row) for queue, row in queues.items()}
+        for topic, queues in ends.items()
+    }
+
+
+def _within(offset: int, row: popmq.QueueOffsets) -> int:
+    """Never beyond the end. An offset below the first message stays: reading there tells what was lost."""
+    if offset == EARLIEST:
+        return row.min_offset
+    return row.max_offset if offset == LATEST else min(offset, row.max_offset)
+
+
+def _refuse_unknown(place: Place, ends: Ends) -> None:
+    """An offset that nobody reads is a mistake, and would be passed over in silence."""
+    assert not isinstance(place, str | datetime)
+    for topic, queues in place.items():
+        if topic not in ends:
+            raise OptionError(f"popmq: offsets are given for topic {topic!r}, which this query does not read")
+        wrong = sorted(set(queues) - set(ends[topic]))
+        if wrong:
+            raise OptionError(
+                f"popmq: offsets are given for queue {wrong[0]} of topic {topic!r}, which has no such queue"
+            )

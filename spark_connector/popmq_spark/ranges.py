@@ -1,0 +1,122 @@
+"""The plan of one micro-batch of `mode=offsets`: a range of offsets for each queue, in Spark's own log.
+
+    {"v": 2, "parts": 4, "tag": null, "sql": "a > 5", "topics": {"orders": {"0": [100, 250], "1": [80, 80]}}}
+
+A range is `[from, to)`. The offset has `from` too, because Spark asks for the start of a query several times and may
+pass another answer to `partitions()` than to `latestOffset()`: what is read is decided by the end alone, and so is the
+same after a restart with other options. `topics` is null before the first micro-batch.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Self
+
+from popmq_spark.plan import OffsetError
+
+VERSION = 2
+
+#: Topic → queue → offset.
+Positions = dict[str, dict[int, int]]
+
+
+class Span(NamedTuple):
+    """Messages of one queue, from `start` on and below `end`.
+
+    Offsets have no gaps when they are given out, so the length of a span is the number of its messages.
+    """
+
+    topic: str
+    queue: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ranges:
+    """One micro-batch: `parts` tasks read `spans`, through a filter. Without `begun` it is the start of a query."""
+
+    spans: tuple[Span, ...] = ()
+    parts: int = 0
+    tag: str | None = None
+    sql: str | None = None
+    begun: bool = field(default=True)
+
+    @classmethod
+    def from_json(cls, offset: Mapping[str, Any]) -> Self:
+        """Raises OffsetError when another release, mode, or source wrote it."""
+        if offset.get("v") != VERSION:
+            raise OffsetError(
+                f"popmq: mode=offsets reads offsets of version {VERSION}; the checkpoint holds {dict(offset)!r}. "
+                "Use the mode and the release that wrote it, or start with a new checkpoint"
+            )
+        topics = offset["topics"]
+        spans = tuple(
+            Span(topic, int(queue), *ends) for topic, queues in (topics or {}).items() for queue, ends in queues.items()
+        )
+        return cls(spans, offset["parts"], offset["tag"], offset["sql"], topics is not None)
+
+    def to_json(self) -> dict[str, Any]:
+        """The same plan always gives the same text: Spark compares offsets as strings."""
+        topics: dict[str, dict[str, list[int]]] = {}
+        for span in sorted(self.spans):
+            topics.setdefault(span.topic, {})[str(span.queue)] = [span.start, span.end]
+        return {
+            "v": VERSION,
+            "parts": self.parts,
+            "tag": self.tag,
+            "sql": self.sql,
+            "topics": topics if self.begun else None,
+        }
+
+    @property
+    def positions(self) -> Positions:
+        """Where the next micro-batch begins."""
+        found: Positions = {}
+        for span in self.spans:
+            found.setdefault(span.topic, {})[span.queue] = span.end
+        return found
+
+    @property
+    def rows(self) -> int:
+        """Messages in all spans, before the filter."""
+        return sum(span.end - span.start for span in self.spans)
+
+    def shares(self) -> Iterator[tuple[Span, ...]]:
+        """The spans of each task: together all, each once, of one size but for one row."""
+        at = 0
+        for part in range(self.parts):
+            end = self.rows * (part + 1) // self.parts
+            yield tuple(self._between(at, end))
+            at = end
+
+    def _between(self, first: int, last: int) -> Iterator[Span]:
+        """The rows `first` to `last` of all spans, one span after the other in their order.
+
+        Rows are counted by their offsets, whether or not they still exist: the shares are the same at every read.
+        """
+        before = 0
+        for span in sorted(self.spans):
+            start, end = max(first - before, 0), min(last - before, span.end - span.start)
+            if start < end:
+                yield span._replace(start=span.start + start, end=span.start + end)
+            before += span.end - span.start
+
+
+def parts_of(rows: int, at_least: int, rows_of_one: int, at_most: int) -> int:
+    """How many tasks read so many rows; none is empty."""
+    return min(max(at_least, -(-rows // rows_of_one)), at_most, rows)
+
+
+def admitted(behind: Mapping[tuple[str, int], int], rows: int) -> dict[tuple[str, int], int]:
+    """How many of `rows` each queue gives, in proportion to what it has; together exactly so many, or all.
+
+    Every queue that has a message comes to its turn: what rounding leaves goes to the queues that lost most by it.
+    """
+    total = sum(behind.values())
+    if total <= rows:
+        return dict(behind)
+    shares = {queue: has * rows // total for queue, has in behind.items()}
+    lost = sorted(behind, key=lambda queue: (-(behind[queue] * rows % total), queue))
+    for queue in lost[: rows - sum(shares.values())]:
+        shares[queue] += 1
+    return shares
