@@ -7,12 +7,14 @@ An installed connector is found by its name. Where the lookup does not see it (a
 installed, another Python), register it: `popmq_spark.register(spark)`.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["register"]
+    from popmq_spark.draining import Drain
+
+__all__ = ["drain", "register"]
 
 
 def register(spark: "SparkSession") -> None:
@@ -20,3 +22,14 @@ def register(spark: "SparkSession") -> None:
     from popmq_spark.source import PopMQDataSource
 
     spark.dataSource.register(PopMQDataSource)
+
+
+def drain(spark: "SparkSession", name: str, **options: Any) -> "Drain":
+    """A `with` block that empties a topic once: `drain.rows` are acked when the block ends without an error.
+
+    `name` names the job: a drain that did not come to its end is repeated by the next one of its name. `options` are
+    those of `mode=lease`. What is promised, and what is not: `popmq_spark.draining`.
+    """
+    from popmq_spark.draining import Drain
+
+    return Drain(spark, name, options)

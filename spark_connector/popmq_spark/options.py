@@ -5,6 +5,7 @@ in one sentence which option is wrong, what it was, and what would be right.
 """
 
 import difflib
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -147,6 +148,7 @@ OPTIONS = (
     Option("includeProperties", _flag, "false", "adds the column properties"),
     Option("longPollTimeout", duration("0s", "60s"), "500ms", "how long an idle trigger waits at the broker"),
     Option("brokerUnavailableTimeout", duration("1s", "12h"), "120s", "how long a broker may be away"),
+    Option("drainPlan", json.loads, "", ""),  # how a drain tells its readers what to read: draining.py
     *(Option(name, _offsets_only, "", "") for name in ("topics", "topicPattern", "tag", "sql", "endingOffsets")),
 )
 
@@ -202,6 +204,7 @@ class Options:
     tls_ca: str = ""
     access_key: str = ""
     secret: str = field(default="", repr=False)
+    drain_plan: Mapping[str, Any] | None = None
 
     @property
     def broker(self) -> Broker:
@@ -256,5 +259,5 @@ def _refuse_unknown(table: Sequence[Option], texts: Mapping[str, str], elsewhere
         meant = elsewhere.get(name) or (near[0] if near else "")
         wrong.append(f"{name!r}" + (f" (did you mean {meant}?)" if meant else ""))
     if wrong:
-        known = ", ".join(option.name for option in table if option.parse is not _offsets_only)
+        known = ", ".join(option.name for option in table if option.text)
         raise OptionError(f"popmq: unknown option {', '.join(wrong)}; the options are {known}")

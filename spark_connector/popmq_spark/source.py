@@ -62,9 +62,12 @@ class PopMQDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from popmq_spark.columns import arrow_schema
+        from popmq_spark.draining import DrainReader
         from popmq_spark.range_reader import reader_of
 
         check_projection(schema)
+        if "drainplan" in {name.lower() for name in self.options}:
+            return DrainReader(Options.parse(self.options), arrow_schema(schema))
         return reader_of(OffsetsOptions.batch(self.options), arrow_schema(schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> "StreamWriter":
