@@ -6,7 +6,7 @@ The package loads all its tables into pandas when it is imported; its archive al
 import csv
 import io
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
@@ -34,6 +34,17 @@ class Carrier:
         return self.minutes / self.delayed if self.delayed else None
 
 
+def by_carrier(cells: Mapping[tuple[str, int], Carrier]) -> dict[str, Carrier]:
+    """The hours of each carrier added up."""
+    sums: dict[str, Carrier] = {}
+    for (carrier, _), cell in cells.items():
+        known = sums.get(carrier, Carrier(0, 0, 0))
+        sums[carrier] = Carrier(
+            known.flights + cell.flights, known.delayed + cell.delayed, known.minutes + cell.minutes
+        )
+    return sums
+
+
 class Flights:
     """The files of the package. Raises FileNotFoundError when it is not installed."""
 
@@ -58,16 +69,16 @@ class Flights:
             flight, carrier = row["carrier"] + row["flight"], row["carrier"]
             yield popmq.Message.json({"row": number, **fields}, key=flight, tag=carrier)
 
-    def carriers(self) -> dict[str, Carrier]:
-        """Flights and delays by carrier, straight from the CSV."""
-        sums: dict[str, list[int]] = {}
+    def cells(self) -> dict[tuple[str, int], Carrier]:
+        """Flights and delays by carrier and scheduled hour, straight from the CSV."""
+        sums: dict[tuple[str, int], list[int]] = {}
         for row in self.rows():
-            of_carrier = sums.setdefault(row["carrier"], [0, 0, 0])
-            of_carrier[0] += 1
+            of_cell = sums.setdefault((row["carrier"], int(row["hour"])), [0, 0, 0])
+            of_cell[0] += 1
             if row["arr_delay"] != UNKNOWN:
-                of_carrier[1] += 1
-                of_carrier[2] += int(row["arr_delay"])
-        return {carrier: Carrier(*numbers) for carrier, numbers in sums.items()}
+                of_cell[1] += 1
+                of_cell[2] += int(row["arr_delay"])
+        return {cell: Carrier(*numbers) for cell, numbers in sums.items()}
 
     def names(self) -> dict[str, str]:
         """Carrier → the name of the airline."""

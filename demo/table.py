@@ -1,21 +1,13 @@
-"""The Spark side: a quiet local session, the query that fills the table, and the table read back."""
+"""The first way of the flights: the query that fills a Parquet table, and the table read back."""
 
-import os
-import sys
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from demo.flights import Carrier
-from popmq_spark.java import java_environment
 
 #: What the messages hold; the table gets these columns.
 FLIGHT = """row BIGINT, year INT, month INT, day INT, dep_time INT, sched_dep_time INT, dep_delay INT, arr_time INT,
@@ -23,51 +15,6 @@ FLIGHT = """row BIGINT, year INT, month INT, day INT, dep_time INT, sched_dep_ti
     air_time INT, distance INT, hour INT, minute INT, time_hour TIMESTAMP"""
 
 ROWS_PER_TRIGGER = 40_000
-
-#: What goes wrong in Spark, or between it and us when its Java dies.
-SPARK_ERRORS = (PySparkException, Py4JError, ConnectionError)
-
-
-@contextmanager
-def quiet_spark(folder: Path) -> Iterator[SparkSession]:
-    """Spark on two cores, on the loopback, its files in `folder`, all that it says in `folder/spark.log`."""
-    os.environ.update(java_environment())
-    os.environ.update(SPARK_LOCAL_IP="127.0.0.1", PYSPARK_PYTHON=sys.executable)
-    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
-    settings = {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.local.dir": str(folder / "spark"),
-        "spark.sql.warehouse.dir": str(folder / "warehouse"),
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.driver.host": "127.0.0.1",
-    }
-    builder = SparkSession.builder.master("local[2]").appName("popmq-demo")
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    with _stderr_into(folder / "spark.log"):
-        spark = builder.getOrCreate()
-    try:
-        yield spark
-    finally:
-        # Where Java is dead already there is nothing to stop, and this error would hide the one that matters.
-        with suppress(*SPARK_ERRORS):
-            spark.stop()
-
-
-@contextmanager
-def _stderr_into(log: Path) -> Iterator[None]:
-    """Java inherits the file as its stderr and keeps it; ours comes back."""
-    sys.stderr.flush()
-    ours = os.dup(2)
-    with log.open("ab") as file:
-        os.dup2(file.fileno(), 2)
-    try:
-        yield
-    finally:
-        os.dup2(ours, 2)
-        os.close(ours)
 
 
 class FlightTable:

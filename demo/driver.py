@@ -1,0 +1,101 @@
+"""Spark on two cores, which may be killed and started again."""
+
+import os
+import signal
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark import SparkContext
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from harness.processes import descendants
+from popmq_spark.java import java_environment
+
+#: What goes wrong in Spark, or between it and us when its Java dies.
+SPARK_ERRORS = (PySparkException, Py4JError, ConnectionError)
+
+
+class Driver:
+    """A quiet local session on the loopback: its files in `folder`, all that it says in `folder/spark.log`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.session: SparkSession
+
+    def start(self) -> None:
+        os.environ.update(java_environment())
+        os.environ.update(SPARK_LOCAL_IP="127.0.0.1", PYSPARK_PYTHON=sys.executable)
+        warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
+        settings = {
+            "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
+            "spark.local.dir": str(self._folder / "spark"),
+            "spark.sql.warehouse.dir": str(self._folder / "warehouse"),
+            "spark.sql.shuffle.partitions": "2",
+            "spark.sql.session.timeZone": "UTC",
+            "spark.driver.host": "127.0.0.1",
+        }
+        # Four attempts for a task: one is lost with each worker that is killed.
+        builder = SparkSession.builder.master("local[2,4]").appName("popmq-demo")
+        for name, value in settings.items():
+            builder = builder.config(name, value)
+        with _stderr_into(self._folder / "spark.log"):
+            self.session = builder.getOrCreate()
+
+    def kill_worker(self) -> bool:
+        """Kills a Python worker of the tasks with -9; False when there is none at this moment."""
+        workers = descendants(self._java, b"pyspark.daemon")
+        if len(workers) > 1:
+            os.kill(max(workers), signal.SIGKILL)
+        return len(workers) > 1
+
+    def kill(self) -> None:
+        """Kills Java with -9, and its Python processes with it. `start` makes a new session."""
+        below = descendants(self._java, b"")
+        for pid in (self._java, *below):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        # PySpark has no public way to forget a Java that is dead.
+        SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+        SparkSession._instantiatedSession = None
+
+    def stop(self) -> None:
+        # Where Java is dead already there is nothing to stop, and this error would hide the one that matters.
+        with suppress(*SPARK_ERRORS):
+            self.session.stop()
+
+    @property
+    def _java(self) -> int:
+        gateway = SparkContext._gateway
+        assert gateway is not None
+        return int(gateway.proc.pid)
+
+
+@contextmanager
+def quiet_spark(folder: Path) -> Iterator[Driver]:
+    """A driver that is stopped at the end."""
+    driver = Driver(folder)
+    driver.start()
+    try:
+        yield driver
+    finally:
+        driver.stop()
+
+
+@contextmanager
+def _stderr_into(log: Path) -> Iterator[None]:
+    """Java inherits the file as its stderr and keeps it; ours comes back."""
+    sys.stderr.flush()
+    ours = os.dup(2)
+    with log.open("ab") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(ours, 2)
+        os.close(ours)
