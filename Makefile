@@ -1,7 +1,7 @@
 # Every target says what it is doing, does its own set-up, and is safe to run twice.
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check check-fast proto bench chaos mutate-mechanisms install test-floor test-newest
-.PHONY: interop image run clean site test-transport fuzz bench-compare bench-check search
+.PHONY: interop image run clean site test-transport fuzz bench-compare bench-check search chaos-spark
 
 NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -42,7 +42,7 @@ setup: .venv/ready ## make .venv with everything in it (a few minutes the first 
 	@$(BIN)/python $(PIP_INSTALL) --editable '.[all]' --group dev
 	@touch $@
 
-demo: .venv/demo ## 336,776 flights through the broker into a Spark table (CHAOS=1: the broker is killed mid-way)
+demo: .venv/demo ## 336,776 flights through the broker and Spark into a table, a topic and a picture (CHAOS=1: with kills)
 	@echo "demo: running demo/run.py"
 	@$(BIN)/python demo/run.py $(if $(CHAOS),--chaos)
 .venv/demo: .venv/ready
@@ -104,6 +104,10 @@ chaos: setup ## the kill -9 and power-cut campaigns, whole
 search: setup ## STEPS=500000 of all random machines against their models, from SEED on
 	@echo "search: $(or $(STEPS),100000) steps; a finding ends it, and is told with the line that repeats it"
 	@nice -n 15 $(BIN)/python -m tests.engine.search.searching $(or $(STEPS),100000) $(or $(SEED),1)
+
+chaos-spark: setup ## 100,000 messages through both modes of the Spark source while everything is killed, and a table
+	@echo "chaos-spark: both modes into a table and a topic (ten minutes)"
+	@POPMQ_CAMPAIGN=whole $(BIN)/pytest -q -s -m spark --timeout=0 tests/spark/test_chaos.py
 
 mutate-mechanisms: setup ## break mechanisms of docs/contributing/mechanisms.md one by one in a copy, and see their tests fail
 	@echo "mutate-mechanisms: one change at a time"

@@ -15,11 +15,16 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench import legs, report, resting, semantics
+from bench import legs, report, resting, semantics, spark
 from bench.legs import Effort, Results
 from bench.measure import machine
 
-PARTS = {"throughput": legs.everything, "semantics": semantics.everything, "resting": resting.everything}
+PARTS = {
+    "throughput": legs.everything,
+    "semantics": semantics.everything,
+    "resting": resting.everything,
+    "spark": spark.everything,
+}
 
 
 def main() -> int:

@@ -1,0 +1,128 @@
+"""The Spark connector without Spark: what its tasks and its driver cost beside the calls that they are made of.
+
+The JVM's share is left out: it is the same for every source. Rates are compared within one run, one process each.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+import popmq
+from bench.floors import Floor
+from bench.legs import Effort, Results
+from harness.broker_process import BrokerProcess
+from popmq_spark.source import PopMQDataSource
+
+TOPIC, BODY = "spark", b"x" * 1024
+MESSAGES = 102_400
+BATCH = 256
+#: The exactly-once sink beside sends of the SDK.
+SINK_RATIO = 0.5
+#: The source beside pops and acks of the SDK.
+SOURCE_RATIO = 0.8
+EMPTY_TRIGGER_MS = 20.0
+
+
+def everything(scratch: Path, effort: Effort, results: Results, say: Callable[[str], None]) -> None:
+    """Fills a topic, and reads and writes it in each way."""
+    with BrokerProcess(scratch / "spark") as broker, popmq.Client(broker.endpoint) as client:
+        client.create_topic(TOPIC, queues=8)
+        client.create_topic("out", queues=8)
+        client.create_group("plain")
+        say("Spark connector: sink")
+        sends = _rate(MESSAGES, lambda: _send(client))
+        sink = _rate(MESSAGES, lambda: _write(broker.endpoint))
+        say("Spark connector: source")
+        pops = _rate(MESSAGES, lambda: _pop(client))
+        leased = _rate(MESSAGES, lambda: _stream(broker.endpoint, mode="lease", group="leased"))
+        ranges = _rate(MESSAGES, lambda: _stream(broker.endpoint, mode="offsets"))
+        bare = _rate(MESSAGES, lambda: _stream(broker.endpoint, without="body", mode="offsets"))
+        say("Spark connector: empty triggers")
+        idle = {mode: _trigger_ms(broker.endpoint, mode) for mode in ("lease", "offsets")}
+    results.notes |= {
+        "Spark connector, sends of the SDK, messages/s": sends,
+        "Spark connector, exactly-once sink, rows/s": sink,
+        "Spark connector, pops and acks of the SDK, messages/s": pops,
+        "Spark connector, mode=lease, rows/s": leased,
+        "Spark connector, mode=offsets, rows/s": ranges,
+        "Spark connector, mode=offsets without body, rows/s": bare,
+        "Spark connector, rows without body beside rows with it": bare / ranges,
+    }
+    results.floors += [
+        Floor("Spark source (lease) beside pop and ack", leased / pops, SOURCE_RATIO, "×", at_most=False),
+        Floor("Spark source (offsets) beside pop and ack", ranges / pops, SOURCE_RATIO, "×", at_most=False),
+        Floor("Spark exactly-once sink beside sends", sink / sends, SINK_RATIO, "×", at_most=False),
+        *(Floor(f"empty trigger, mode={mode}", ms, EMPTY_TRIGGER_MS, "ms") for mode, ms in idle.items()),
+    ]
+
+
+def _rate(messages: int, work: Callable[[], int]) -> float:
+    began = time.perf_counter()
+    done = work()
+    assert done == messages, f"{done} of {messages}"
+    return messages / (time.perf_counter() - began)
+
+
+def _send(client: popmq.Client) -> int:
+    for _ in range(0, MESSAGES, BATCH):
+        client.send(TOPIC, [popmq.Message(BODY)] * BATCH)
+    return MESSAGES
+
+
+def _pop(client: popmq.Client) -> int:
+    done = 0
+    while batch := client.pop(TOPIC, "plain", BATCH):
+        client.ack(batch)
+        done += len(batch)
+    return done
+
+
+def _write(endpoint: str) -> int:
+    """One batch of one task, as the sink of a job writes it."""
+    from pyspark.sql.types import BinaryType, StructField, StructType
+
+    options = {"endpoint": endpoint, "topic": "out", "delivery": "exactly-once", "txnAppId": "bench", "txnVersion": "1"}
+    writer = PopMQDataSource(options).writer(StructType([StructField("body", BinaryType())]), False)
+    rows = pa.RecordBatch.from_pydict({"body": [BODY] * 10_240})
+    written: Any = writer.write(rows for _ in range(0, MESSAGES, 10_240))
+    writer.commit([written])
+    return int(written.rows)
+
+
+def _stream(endpoint: str, without: str = "", **options: str) -> int:
+    """A query from the first message to the last, its tasks one after the other; acked, where there is an ack."""
+    given = {"endpoint": endpoint, "topic": TOPIC, "longPollTimeout": "0s", **options}
+    source = PopMQDataSource(given)
+    schema = source.schema()
+    schema.fields = [field for field in schema.fields if field.name != without]
+    schema.names = [field.name for field in schema.fields]
+    reader: Any = source.streamReader(schema)
+    start, rows = reader.initialOffset(), 0
+    while (end := reader.latestOffset(start, reader.getDefaultReadLimit())) is not start:
+        rows += sum(batch.num_rows for part in reader.partitions(start, end) for batch in reader.read(part))
+        start = end
+    reader.stop()
+    return rows
+
+
+def _trigger_ms(endpoint: str, mode: str) -> float:
+    """The median of what the driver does in a trigger that finds nothing."""
+    given = {"endpoint": endpoint, "topic": "out", "mode": mode, "group": f"idle-{mode}", "longPollTimeout": "0s"}
+    source = PopMQDataSource(given | {"startingOffsets": "latest"})
+    reader: Any = source.streamReader(source.schema())
+    limit = reader.getDefaultReadLimit()
+    start = reader.initialOffset()
+    start = reader.latestOffset(start, limit)
+    taken = []
+    for _ in range(50):
+        began = time.perf_counter()
+        assert reader.latestOffset(start, limit) is start
+        taken.append(1000 * (time.perf_counter() - began))
+    reader.stop()
+    return statistics.median(taken)

@@ -1,0 +1,170 @@
+"""Both modes of the source into a table and into a topic, while driver, Python workers, broker and tasks are killed.
+
+    make chaos-spark       100,000 messages, 200 micro-batches, some twenty kills, and a table of the outcome
+
+The short form has a few messages and one kill of each kind; the tests' own Spark finishes what the killed driver left.
+At the end every place holds each message exactly once, and
+every group has acked everything.
+"""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from rich.console import Console
+from rich.table import Table
+
+import popmq
+from harness.broker_process import BrokerProcess
+from tests.conftest import WHOLE
+from tests.spark.chaos_driver import move
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
+    # py4j leaves sockets to the garbage collector.
+    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+MESSAGES, ROWS_PER_TRIGGER = (100_000, 2_000) if WHOLE else (600, 200)
+#: What messages pass through: a mode of the source, and a sink.
+PATHS = ("lease-table", "offsets-topic", "lease-topic", "offsets-table") if WHOLE else ("lease-table", "offsets-topic")
+#: What is killed, in this order in the short form and at random in the whole one.
+VICTIMS = ("worker", "broker", "driver")
+KILLS = 20 if WHOLE else len(VICTIMS)
+#: Longer than any driver takes; a run that hangs ends here.
+DRIVER_S = 1800.0 if WHOLE else 100.0
+
+
+class Driver:
+    """The processes of one driver: Java, Python runners, Python workers. All are in one session of their own."""
+
+    def __init__(self, endpoint: str, folder: Path) -> None:
+        self._folder = folder
+        command = [sys.executable, "-W", "ignore", "-m", "tests.spark.chaos_driver", endpoint, str(folder)]
+        with (folder / "driver.log").open("a") as log:
+            self._process = subprocess.Popen(
+                [*command, str(ROWS_PER_TRIGGER), *PATHS], stdout=log, stderr=log, start_new_session=True
+            )
+
+    def ended(self) -> int | None:
+        return self._process.poll()
+
+    def batches(self) -> int:
+        """Micro-batches that are planned, of all queries: files of Spark's own log."""
+        return sum(1 for file in self._folder.glob("checkpoint-*/offsets/*") if file.name.isdigit())
+
+    def kill(self) -> None:
+        """Kills everything that it started, Java first."""
+        os.killpg(self._process.pid, signal.SIGKILL)
+        for pid in self._pids(b""):
+            os.kill(pid, signal.SIGKILL)
+        self._process.wait()
+
+    def kill_worker(self) -> bool:
+        """Kills one Python worker of the executors; False when there is none now."""
+        workers = self._pids(b"pyspark.daemon")
+        if workers:
+            os.kill(max(workers), signal.SIGKILL)  # the newest: the oldest one forks the others
+        return bool(workers)
+
+    def _pids(self, text: bytes) -> list[int]:
+        """Processes of the session whose command line has the text."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            try:
+                if entry.name.isdigit() and os.getsid(int(entry.name)) == self._process.pid:
+                    found += [int(entry.name)] if text in (entry / "cmdline").read_bytes() else []
+            except OSError:
+                continue
+        return found
+
+
+@pytest.mark.timeout(0 if WHOLE else 300)
+def test_each_message_is_in_each_place_once_whatever_is_killed(spark: "SparkSession", tmp_path: Path) -> None:
+    dice, kills = random.Random(), Counter[str]()
+    with BrokerProcess(tmp_path / "broker", own_session=True) as broker, popmq.Client(broker.endpoint) as client:
+        client.create_topic("in", queues=4)
+        sent = Counter(str(number) for number in range(MESSAGES))
+        for path in PATHS:
+            client.create_topic(path, queues=2)
+        bodies = [*sent]
+        for first in range(0, MESSAGES, 250):
+            client.send("in", bodies[first : first + 250])
+        began, drivers = time.monotonic(), 0
+        while kills.total() < KILLS and not (tmp_path / "tables.json").exists():
+            drivers += 1
+            run(Driver(broker.endpoint, tmp_path), broker, dice, kills)
+            assert drivers <= KILLS + 3, (tmp_path / "driver.log").read_text()[-3000:]
+        move(spark, broker.endpoint, tmp_path, ROWS_PER_TRIGGER, PATHS)
+        found = tables(tmp_path)
+        found |= {path: in_topic(client, path) for path in PATHS if path.endswith("-topic")}
+        groups = {f"{row.group}": row for row in client.stats("in").groups}
+    show(found, sent, kills, drivers + 1, time.monotonic() - began)
+    assert found == dict.fromkeys(PATHS, sent)
+    assert {(row.ready, row.retry, row.in_flight) for row in groups.values()} == {(0, 0, 0)}
+    assert set(kills) == set(VICTIMS)
+
+
+def run(driver: Driver, broker: BrokerProcess, dice: random.Random, kills: Counter[str]) -> None:
+    """One driver, until it ends or is killed. Each kill waits for a new micro-batch, to have something to hit."""
+    deadline, seen = time.monotonic() + DRIVER_S, driver.batches()
+    try:
+        while driver.ended() is None and time.monotonic() < deadline and kills.total() < KILLS:
+            time.sleep(0.05)
+            if driver.batches() > seen + (dice.randrange(12) if WHOLE else 0):
+                seen = driver.batches()
+                victim = dice.choice(VICTIMS) if WHOLE else VICTIMS[kills.total()]
+                if hit(victim, driver, broker):
+                    kills[victim] += 1
+    finally:
+        driver.kill()
+
+
+def hit(victim: str, driver: Driver, broker: BrokerProcess) -> bool:
+    if victim == "worker":
+        return driver.kill_worker()
+    if victim == "broker":
+        broker.kill()
+        broker.start()
+    else:
+        driver.kill()
+    return True
+
+
+def tables(folder: Path) -> dict[str, Counter[str]]:
+    return {path: Counter(bodies) for path, bodies in json.loads((folder / "tables.json").read_text()).items()}
+
+
+def in_topic(client: popmq.Client, topic: str) -> Counter[str]:
+    """What a reader finds. The broker publishes a committed batch in pieces: until the numbers stand still."""
+    found: Counter[str] = Counter()
+    for row in client.query_offsets(topic):
+        at = row.min_offset
+        while at < row.max_offset:
+            page = client.pull_columns(topic, row.queue, at, row.max_offset, 4_000)
+            found.update(body.decode() for body in page.columns.body)
+            at = page.next_offset
+    return found
+
+
+def show(found: dict[str, Counter[str]], sent: Counter[str], kills: Counter[str], drivers: int, seconds: float) -> None:
+    title = f"{MESSAGES:,} messages, {drivers} drivers, kills: {dict(kills)}, {seconds:.0f} s"
+    table = Table("place", "messages", "missing", "more than once", title=title)
+    for place, counted in found.items():
+        rows: Iterable[int] = (counted.total(), (sent - counted).total(), (counted - sent).total())
+        table.add_row(place, *(f"{number:,}" for number in rows))
+    Console(width=100).print(table)
