@@ -42,6 +42,8 @@ STATIC: tuple[Header, ...] = (
     ).split()),
 )  # fmt: skip
 _STATIC_COUNT = len(STATIC)
+#: The octet of the last entry of the static table; those of the dynamic table follow.
+_INDEXED_STATIC = 0x80 + _STATIC_COUNT
 #: Size of a table entry beside its name and value (RFC 7541, section 4.1).
 _ENTRY_BYTES = 32
 #: The maximum size of a client's table: the default of HTTP/2.
@@ -82,12 +84,18 @@ class Decoder:
 
     def _decode(self, block: bytes, left: int) -> list[Header]:
         headers: list[Header] = []
-        at, end = 0, len(block)
+        at, end, table = 0, len(block), self._table
         while at < end:
             first = block[at]
             if first >= 0x80:
-                index, at = (first & 0x7F, at + 1) if first != 0xFF else _number(block, at, 7)
-                header = self._entry(index)
+                place = first - _INDEXED_STATIC  # of most pairs, which are read without a call
+                if 0 < place <= len(table) and first != 0xFF:
+                    header, at = table[-place], at + 1
+                elif place <= 0 and first != 0x80:
+                    header, at = STATIC[first - 0x81], at + 1
+                else:
+                    index, at = _number(block, at, 7)
+                    header = self._entry(index)
             elif first & 0xE0 == 0x20:
                 if headers:
                     raise CompressionError("the size of the table changes in the middle of a header block")
@@ -166,8 +174,12 @@ def _number(block: bytes, at: int, bits: int) -> tuple[int, int]:
 
 def _text(block: bytes, at: int) -> tuple[bytes, int]:
     """(a string, where it ends)."""
-    huffman = block[at] & 0x80
-    length, at = _number(block, at, 7)
+    first = block[at]
+    huffman, length = first & 0x80, first & 0x7F
+    if length < 0x7F:
+        at += 1
+    else:
+        length, at = _number(block, at, 7)
     raw = block[at : at + length]
     if len(raw) < length:
         raise CompressionError("a header block ends in the middle of a text")

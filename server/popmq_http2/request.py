@@ -12,13 +12,18 @@ from popmq_http2.status import Code, Metadata, read
 
 #: Connection-specific headers, which HTTP/2 forbids (RFC 9113, section 8.2.2).
 _CONNECTION = {b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"}
-_PSEUDO = {b":method", b":path", b":scheme", b":authority"}
+_PSEUDO = frozenset({b":method", b":path", b":scheme", b":authority"})
 #: Headers that are read here and are not metadata of the call.
 _OURS = {b"te", b"content-type", b"grpc-timeout", b"grpc-encoding", b"grpc-accept-encoding", b"content-length"}
 #: Characters of a header name: no capitals, no white space, no line ends.
 _NAME_LETTERS = frozenset(b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz")
 _UNITS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 _TIMEOUT_DIGITS_MAX = 8
+#: Valid headers that were read before, as metadata, and their maximum length: clients repeat most of them in each call.
+_known: dict[Header, tuple[str, str | bytes]] = {}
+_KNOWN_MAX, _KNOWN_BYTES = 4096, 128
+#: In their place for headers that are no metadata.
+_NO_METADATA: tuple[str, str | bytes] = ("", "")
 #: Digits of a content-length: 2^63 has 19.
 _LENGTH_DIGITS_MAX = 19
 
@@ -46,32 +51,50 @@ def head(headers: list[Header]) -> Head:
     """Reads the headers of a request. Raises Malformed."""
     pseudo: dict[bytes, bytes] = {}
     found: dict[bytes, bytes] = {}
-    others: list[Header] = []
-    for name, value in headers:
-        if name[:1] == b":":
-            if others or found or name in pseudo or name not in _PSEUDO:
-                raise Malformed(f"a pseudo-header {name!r} that is unknown, stands twice or behind others")
-            pseudo[name] = value
-            continue
-        _check(name, value)
-        if name in _OURS:
-            found[name] = value
+    metadata: list[tuple[str, str | bytes]] = []
+    faults: list[ValueError] = []
+    for header in headers:
+        if header[0] in _PSEUDO:
+            if metadata or found or header[0] in pseudo:
+                raise Malformed(f"the pseudo-header {header[0]!r} stands twice or behind others")
+            pseudo[header[0]] = header[1]
+        elif (pair := _known.get(header) or _read(header, faults)) is _NO_METADATA:
+            found[header[0]] = header[1]
         else:
-            others.append((name, value))
+            metadata.append(pair)
     if not pseudo.get(b":method") or not pseudo.get(b":path") or not pseudo.get(b":scheme"):
         raise Malformed("a request needs :method, :path and :scheme")
-    return _checked(pseudo, found, others)
+    return _checked(pseudo, found, tuple(metadata), faults)
 
 
-def _checked(pseudo: dict[bytes, bytes], found: dict[bytes, bytes], others: list[Header]) -> Head:
+def _read(header: Header, faults: list[ValueError]) -> tuple[str, str | bytes]:
+    """One header as metadata, or _NO_METADATA; raises Malformed. Adds to `faults` why its value cannot be read."""
+    _check(*header)
+    try:
+        pair = _NO_METADATA if header[0] in _OURS else read(*header)
+    except ValueError as error:
+        faults.append(error)
+        return "-", ""  # no handler sees it
+    if len(header[0]) + len(header[1]) <= _KNOWN_BYTES:
+        if len(_known) >= _KNOWN_MAX:
+            _known.clear()
+        _known[header] = pair
+    return pair
+
+
+def _checked(
+    pseudo: dict[bytes, bytes], found: dict[bytes, bytes], metadata: Metadata, faults: list[ValueError]
+) -> Head:
     """Checks whether valid HTTP/2 is a valid gRPC call. Raises Malformed for an invalid content-length."""
     refusal: tuple[Code, str] | None = None
-    http_status, metadata, timeout_s, length = 200, Metadata(()), None, _length(found.get(b"content-length"))
-    try:
-        timeout_s = _timeout(found[b"grpc-timeout"]) if b"grpc-timeout" in found else None
-        metadata = tuple(read(name, value) for name, value in others)
-    except ValueError as error:
-        refusal = (Code.INTERNAL, f"a header cannot be read: {error}")
+    http_status, timeout_s, length = 200, None, _length(found.get(b"content-length"))
+    if b"grpc-timeout" in found:
+        try:
+            timeout_s = _timeout(found[b"grpc-timeout"])
+        except ValueError as error:
+            faults = [error]
+    if faults:
+        metadata, refusal = (), (Code.INTERNAL, f"a header cannot be read: {faults[0]}")
     if pseudo[b":method"] != b"POST":
         http_status, refusal = 405, (Code.INTERNAL, "gRPC calls are made with POST")
     elif not found.get(b"content-type", b"").startswith(b"application/grpc"):
