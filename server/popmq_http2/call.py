@@ -19,6 +19,7 @@ from popmq_http2.request import Head
 from popmq_http2.status import Aborted, Code, Metadata, trailers, written
 
 if TYPE_CHECKING:
+    from popmq_http2.deadlines import Moment
     from popmq_http2.outlet import Outlet
     from popmq_http2.server import Method
     from popmq_http2.streams import Streams
@@ -43,6 +44,7 @@ class Call:
         "_waiter",
         "begun",
         "body_left",
+        "deadline",
         "ending",
         "fresh",
         "head",
@@ -56,7 +58,6 @@ class Call:
         "stream_id",
         "streams",
         "task",
-        "timer",
         "window_in",
         "window_out",
     )
@@ -89,7 +90,7 @@ class Call:
         self.method: Method | None = None
         self.streams: Streams | None = None
         self.task: asyncio.Task[None] | None = None
-        self.timer: asyncio.TimerHandle | None = None
+        self.deadline: Moment | None = None
 
     # ── For handlers ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -192,8 +193,8 @@ class Call:
         """Frees the state of a closed stream and runs the done callbacks."""
         self.is_over = True
         self.wake()
-        if self.timer is not None:
-            self.timer.cancel()
+        if self.deadline is not None:
+            self.deadline.leave(self)
         self.inbox.clear()
         self.fresh.clear()
         self.pending, self.queued = memoryview(b""), 0

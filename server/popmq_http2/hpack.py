@@ -122,7 +122,12 @@ class Decoder:
 
     def _literal(self, block: bytes, at: int, bits: int) -> tuple[Header, int]:
         """Reads a literal pair, whose name may be an index."""
-        index, at = _number(block, at, bits)
+        most = (1 << bits) - 1
+        index = block[at] & most
+        if index < most:
+            at += 1
+        else:
+            index, at = _number(block, at, bits)
         if index:
             name = self._entry(index)[0]
         else:

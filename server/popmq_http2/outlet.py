@@ -279,12 +279,32 @@ class Outlet:
 
     def _pump(self, call: Call) -> None:
         """Writes the frames of one call that may leave now."""
+        if call.ending == b"" and not call.begun and call.queued <= self._fits(call):
+            self._pump_whole(call)
+            return
         if call.fresh:
             self._pump_messages(call)
         if call.pending:
             self._pump_pending(call)
         if call.ending is not None and not call.pending:
             self._finish(call)
+
+    def _fits(self, call: Call) -> int:
+        """How many bytes of a call may leave in one frame now."""
+        return min(self.window, call.window_out, self.frame_bytes)
+
+    def _pump_whole(self, call: Call) -> None:
+        """Writes an answer that fits into one frame, as those of most unary calls do, from head to trailers."""
+        self._begin(call)
+        if size := call.queued:
+            self._out += (head(size, DATA, 0, call.stream_id), *call.fresh)
+            call.fresh.clear()
+            call.queued = 0
+            self.window -= size
+            self.unsent -= size
+            self._budget.earn(size // POINT_BYTES)
+        self.moved_s = monotonic()
+        self._finish(call)
 
     def _pump_messages(self, call: Call) -> None:
         """Joins what was written since the last flush into one run of bytes."""

@@ -23,6 +23,7 @@ from typing import Any
 from popmq_http2.addresses import Addresses
 from popmq_http2.call import Call
 from popmq_http2.connection import Connection
+from popmq_http2.deadlines import Deadlines
 from popmq_http2.inbox import Buffered
 from popmq_http2.limits import Limits
 from popmq_http2.status import Aborted, Code
@@ -75,6 +76,7 @@ class Server:
         self.buffered = Buffered()
         self.addresses = Addresses(self.limits)
         self._find = find
+        self._deadlines = Deadlines(_expire)
         self._loop = asyncio.get_running_loop()
         self._listeners: list[asyncio.Server] = []
         self._connections: set[Connection] = set()
@@ -131,7 +133,7 @@ class Server:
             return
         call.method, call.streams = method, streams
         if call.head.timeout_s is not None:
-            call.timer = self._loop.call_later(call.head.timeout_s, streams.expire, call)
+            call.deadline = self._deadlines.add(call, call.head.timeout_s)
         if method.streams_in:
             self._start(call, method)
         elif call.inbox.ended:
@@ -170,6 +172,12 @@ class Server:
             call.end(Code.UNKNOWN, f"the handler raised {type(error).__name__}")
         else:
             call.end(Code.OK, "")
+
+
+def _expire(call: Call) -> None:
+    """Ends a call whose deadline has passed."""
+    if call.streams is not None:
+        call.streams.expire(call)
 
 
 async def _stream(call: Call, answer: Any) -> None:

@@ -136,6 +136,7 @@ def browsed_name(name: str, field: str = "topic") -> str:
     return f"{RETRY_PREFIX}{group_name(group, field)}+{topic_name(topic, field)}"
 
 
+@functools.lru_cache(maxsize=4096)
 def sent_name(name: str) -> str:
     """Validates the name of a topic that clients may send to."""
     if name.startswith(DEAD_LETTER_PREFIX) or name == GIVE_UP_TOPIC:

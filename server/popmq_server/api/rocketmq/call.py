@@ -40,10 +40,6 @@ class Call(NamedTuple):
 
 def call_of(context: Any) -> Call:
     """Reads the headers of a call."""
-    headers = dict(context.invocation_metadata() or ())
-
-    def text(name: str) -> str:
-        value = headers.get(name, "")
-        return value if isinstance(value, str) else value.decode(errors="replace")
-
-    return Call(text("x-mq-client-id"), text("x-mq-language"), text("x-mq-namespace"), context.time_remaining)
+    said = dict(context.invocation_metadata() or ()).get
+    client_id, language, namespace = said("x-mq-client-id", ""), said("x-mq-language", ""), said("x-mq-namespace", "")
+    return Call(client_id, language, namespace, context.time_remaining)

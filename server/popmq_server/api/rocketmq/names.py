@@ -8,6 +8,7 @@ Some clients put the namespace into each Resource, some only into a header: the 
 the Resource of its request wherever there is one, since one client takes its namespace from the broker's answers.
 """
 
+import functools
 import re
 
 from popmq_proto.rocketmq import definition_pb2 as pb
@@ -26,22 +27,30 @@ _PREFIXES = (DEAD_LETTER_PREFIX, RETRY_PREFIX)
 
 def topic_name(resource: pb.Resource, namespace: str) -> str:
     """The engine's name of a topic. Raises Declined ILLEGAL_TOPIC."""
-    name = resource.name
+    return _topic_name(resource.resource_namespace or namespace, resource.name)
+
+
+@functools.lru_cache(maxsize=4096)
+def _topic_name(space: str, name: str) -> str:
+    """Valid names are remembered: they are short, and each call has one."""
     if _RESERVED_TOPIC.match(name):
         raise Declined(pb.ILLEGAL_TOPIC, f"the topic {name} is reserved")
-    return _name(resource, namespace, pb.ILLEGAL_TOPIC, "topic", TOPIC_NAME_MAX)
+    return _name(space, name, pb.ILLEGAL_TOPIC, "topic", TOPIC_NAME_MAX)
 
 
 def group_name(resource: pb.Resource, namespace: str) -> str:
     """The engine's name of a consumer group. Raises Declined ILLEGAL_CONSUMER_GROUP."""
-    name = resource.name
+    return _group_name(resource.resource_namespace or namespace, resource.name)
+
+
+@functools.lru_cache(maxsize=4096)
+def _group_name(space: str, name: str) -> str:
     if name.startswith(_RESERVED_GROUP):
         raise Declined(pb.ILLEGAL_CONSUMER_GROUP, f"the consumer group {name} is reserved")
-    return _name(resource, namespace, pb.ILLEGAL_CONSUMER_GROUP, "consumer group", GROUP_NAME_MAX)
+    return _name(space, name, pb.ILLEGAL_CONSUMER_GROUP, "consumer group", GROUP_NAME_MAX)
 
 
-def _name(resource: pb.Resource, namespace: str, code: pb.Code, what: str, characters_max: int) -> str:
-    name, space = resource.name, resource.resource_namespace or namespace
+def _name(space: str, name: str, code: pb.Code, what: str, characters_max: int) -> str:
     if not name.strip():
         raise Declined(code, f"the {what} is blank")
     if len(name) > characters_max or not _NAME.match(name) or not _NAMESPACE.match(space):

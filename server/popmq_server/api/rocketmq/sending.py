@@ -88,16 +88,14 @@ class SendService:
 
 def _send(request: rpc.SendMessageRequest, call: Call) -> Send:
     """Raises Declined for the first invalid message."""
-    if not request.messages:
+    given = request.messages
+    if not given:
         raise Declined(pb.MESSAGE_CORRUPTED, "there is no message in the request")
-    topics = dict.fromkeys(
-        (topic.resource_namespace, topic.name) for topic in (each.topic for each in request.messages)
-    )
-    names = {topic_name(pb.Resource(resource_namespace=space, name=name), call.namespace) for space, name in topics}
+    names = {topic_name(each.topic, call.namespace) for each in given}
     if len(names) > 1:
         raise Declined(pb.MESSAGE_CORRUPTED, "the messages of one request are of one topic")
-    outgoing, types = zip(*map(messages.outgoing, request.messages), strict=True)
-    total = sum(len(entry.data) for entry in outgoing)
+    outgoing, types = zip(*map(messages.outgoing, given), strict=True)
+    total = sum([len(entry.data) for entry in outgoing])
     name = requests.sent_name(names.pop())
     check_messages_total(len(outgoing), total, requests.ENTRIES_MAX, requests.SEND_BYTES_MAX)
     return Send(name, outgoing, bytes=total, types=frozenset(types))
