@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable
 from time import monotonic
 
+from popmq_http2.blocks import CONTENT_TYPE, OK, STATUS_200, Blocks
 from popmq_http2.budget import CALL_POINTS, POINT_BYTES, Budget
 from popmq_http2.call import Call
 from popmq_http2.frames import (
@@ -37,7 +38,7 @@ from popmq_http2.frames import (
     frame,
     head,
 )
-from popmq_http2.hpack import TABLE_BYTES, Header, encode, remembered, resized
+from popmq_http2.hpack import encode
 from popmq_http2.limits import Limits
 from popmq_http2.status import Code, Metadata
 
@@ -45,59 +46,7 @@ TURN_BYTES = 256 << 10
 #: The size of the transport's buffer above which it reports that it is full.
 TRANSPORT_BYTES = 1 << 20
 
-_STATUS_200 = b"\x88"
-_CONTENT_TYPE: Header = (b"content-type", b"application/grpc")
-_OK: Header = (b"grpc-status", b"0")
-#: The size of both entries in the reader's table.
-_REMEMBERED_BYTES = sum(len(name) + len(value) + 32 for name, value in (_CONTENT_TYPE, _OK))
 _END = END_HEADERS | END_STREAM
-
-
-class _Blocks:
-    """The two header blocks of almost every answer, encoded with two entries in the reader's table.
-
-    The first block that contains an entry adds it. `_known` counts them: the entry added last has index 62.
-    """
-
-    __slots__ = ("_known", "_prefix", "_remember")
-
-    def __init__(self) -> None:
-        self._known = 0
-        self._remember = True
-        self._prefix = b""
-
-    def resize(self, table_bytes: int) -> None:
-        """Handles a new size of the reader's table; the next block has to start with a smaller one."""
-        if table_bytes < TABLE_BYTES or self._prefix:
-            self._prefix = resized(min(table_bytes, TABLE_BYTES))
-        if table_bytes < _REMEMBERED_BYTES:
-            self._remember, self._known = False, 0
-
-    def begin(self) -> bytes:
-        """`:status 200`, `content-type application/grpc`."""
-        if not self._remember:
-            return self._with(_STATUS_200 + encode([_CONTENT_TYPE]))
-        if self._known:
-            return self._with(b"\x88\xbe" if self._known == 1 else b"\x88\xbf")
-        self._known = 1
-        return self._with(_STATUS_200 + remembered(*_CONTENT_TYPE))
-
-    def ok(self) -> bytes:
-        """`grpc-status 0`."""
-        if not self._remember or not self._known:
-            return self._with(encode([_OK]))
-        if self._known == 2:
-            return self._with(b"\xbe")
-        self._known = 2
-        return self._with(remembered(*_OK))
-
-    def plain(self, block: bytes) -> bytes:
-        """A block that changes no table."""
-        return self._with(block)
-
-    def _with(self, block: bytes) -> bytes:
-        prefix, self._prefix = self._prefix, b""
-        return prefix + block
 
 
 class Outlet:
@@ -112,7 +61,7 @@ class Outlet:
         self._scheduled = self._full = False
         self._dirty: deque[Call] = deque()
         self._starved: deque[Call] = deque()  # stopped by the connection's window
-        self._blocks = _Blocks()
+        self._blocks = Blocks()
         self._stream_window = limits.stream_window
         self.write_ahead_bytes = limits.write_ahead_bytes
         self.peer = ""
@@ -348,7 +297,7 @@ class Outlet:
         if call.plain:
             self._out.append(head(0, DATA, END_STREAM, call.stream_id))
         elif not call.begun:
-            block = _STATUS_200 + encode([_CONTENT_TYPE]) + (ending or encode([_OK]))
+            block = STATUS_200 + encode([CONTENT_TYPE]) + (ending or encode([OK]))
             self._headers(call, self._blocks.plain(block), _END)
         else:
             self._headers(call, self._blocks.plain(ending) if ending else self._blocks.ok(), _END)

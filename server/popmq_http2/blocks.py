@@ -1,0 +1,56 @@
+"""The header blocks of answers."""
+
+from popmq_http2.hpack import TABLE_BYTES, Header, encode, remembered, resized
+
+STATUS_200 = b"\x88"
+CONTENT_TYPE: Header = (b"content-type", b"application/grpc")
+OK: Header = (b"grpc-status", b"0")
+#: The size of both entries in the reader's table.
+_REMEMBERED_BYTES = sum(len(name) + len(value) + 32 for name, value in (CONTENT_TYPE, OK))
+
+
+class Blocks:
+    """The two header blocks of almost every answer, encoded with two entries in the reader's table.
+
+    The first block that contains an entry adds it. `_known` counts them: the entry added last has index 62.
+    """
+
+    __slots__ = ("_known", "_prefix", "_remember")
+
+    def __init__(self) -> None:
+        self._known = 0
+        self._remember = True
+        self._prefix = b""
+
+    def resize(self, table_bytes: int) -> None:
+        """Handles a new size of the reader's table; the next block has to start with a smaller one."""
+        if table_bytes < TABLE_BYTES or self._prefix:
+            self._prefix = resized(min(table_bytes, TABLE_BYTES))
+        if table_bytes < _REMEMBERED_BYTES:
+            self._remember, self._known = False, 0
+
+    def begin(self) -> bytes:
+        """`:status 200`, `content-type application/grpc`."""
+        if not self._remember:
+            return self._with(STATUS_200 + encode([CONTENT_TYPE]))
+        if self._known:
+            return self._with(b"\x88\xbe" if self._known == 1 else b"\x88\xbf")
+        self._known = 1
+        return self._with(STATUS_200 + remembered(*CONTENT_TYPE))
+
+    def ok(self) -> bytes:
+        """`grpc-status 0`."""
+        if not self._remember or not self._known:
+            return self._with(encode([OK]))
+        if self._known == 2:
+            return self._with(b"\xbe")
+        self._known = 2
+        return self._with(remembered(*OK))
+
+    def plain(self, block: bytes) -> bytes:
+        """A block that changes no table."""
+        return self._with(block)
+
+    def _with(self, block: bytes) -> bytes:
+        prefix, self._prefix = self._prefix, b""
+        return prefix + block
