@@ -72,8 +72,8 @@ def request(count: int) -> rpc.SendMessageRequest:
     return rpc.SendMessageRequest(messages=[message] * count)
 
 
-def stored(count: int) -> list[Outgoing]:
-    return [entry for entry in sending._send(request(count), CALL).entries if isinstance(entry, Outgoing)]
+def stored(count: int) -> tuple[Outgoing, ...]:
+    return sending._send(request(count), CALL).valid
 
 
 @pytest.mark.parametrize("first", [0, 1, 127, 128, 16_383, 16_384, 1 << 40])

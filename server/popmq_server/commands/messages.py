@@ -1,7 +1,7 @@
 """Commands on messages: Send, Pop, Ack, ChangeInvisibleTime."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from popmq_server.errors import Refused
 from popmq_server.model.handles import Handle
@@ -23,6 +23,13 @@ class Send(NamedTuple):
     request_number: int = 0
     bytes: int = 0
     types: frozenset[str] = frozenset()
+
+    @property
+    def valid(self) -> tuple[Outgoing, ...]:
+        """The entries without the refused ones; where there are none, without a look at each."""
+        if {*map(type, self.entries)} <= {Outgoing}:
+            return cast(tuple[Outgoing, ...], self.entries)
+        return tuple(entry for entry in self.entries if isinstance(entry, Outgoing))
 
 
 class Place(NamedTuple):

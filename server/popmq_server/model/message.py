@@ -8,7 +8,7 @@ import functools
 import re
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from popmq_server.errors import Refused, invalid
@@ -37,6 +37,8 @@ BORN_HOST_BYTES_MAX = 256
 LITE_TOPIC_BYTES_MAX = 64
 CHECK_AFTER_MS_MIN, CHECK_AFTER_MS_MAX = 1_000, 3_600_000
 
+#: The hash of a message without a tag.
+NO_TAG = bytes(8)
 TOPIC_NAME_MAX = 127
 GROUP_NAME_MAX = 120
 _NAME = re.compile(r"[A-Za-z0-9_.\-]+\Z")
@@ -123,13 +125,28 @@ def packed_message_id(raw: memoryview) -> str:
 
 
 def record(topic_id: int, stored_ms: int, data: bytes) -> tuple[bytes, bytes]:
-    """The header of a record and its data: `b"".join` of both is the record.
+    """The header of a record and its data: `b"".join` of both is the record."""
+    head, data = records(topic_id, stored_ms, (data,))
+    return head, data
+
+
+def records(topic_id: int, stored_ms: int, messages: Iterable[bytes]) -> list[bytes]:
+    """Headers and data of records in turns, as `record`; headers of messages of one length differ in their crc only.
 
     The version is 0, so version and length are packed as one number: a message is shorter than LENGTH_END. A later
     release with another layout sets the version byte (formats.py).
     """
-    body = _RECORD_BODY.pack(len(data), topic_id, stored_ms)
-    return struct.pack(">I", zlib.crc32(data, zlib.crc32(body))) + body, data
+    bodies: dict[int, tuple[int, bytes]] = {}
+    parts: list[bytes] = []
+    crc32 = zlib.crc32
+    for data in messages:
+        length = len(data)
+        if length not in bodies:
+            body = _RECORD_BODY.pack(length, topic_id, stored_ms)
+            bodies[length] = crc32(body), body
+        crc, body = bodies[length]
+        parts += (crc32(data, crc).to_bytes(4, "big") + body, data)
+    return parts
 
 
 def read_record(raw: memoryview, topic_id: int) -> tuple[int, bytes] | None:
@@ -169,7 +186,7 @@ _SHORT = [bytes((value,)) for value in range(0x80)]
 
 def tag_hash(tag: str) -> bytes:
     """Eight bytes for the consume queue; zeros = no tag. The filter compares the exact text."""
-    return hash8(tag) if tag else bytes(8)
+    return hash8(tag) if tag else NO_TAG
 
 
 def check_name(name: str, field: str, characters_max: int) -> str:

@@ -38,7 +38,7 @@ def is_plain(found: Topic, messages: tuple[Outgoing, ...]) -> bool:
         return False
     if found.message_bytes_max and any(quotas.too_large(found, message) for message in messages):
         return False
-    return all(message.extra is None for message in messages)
+    return {message.extra for message in messages} == {None}
 
 
 def place(tx: Tx, found: Topic, messages: tuple[Outgoing, ...]) -> tuple[Place | Refused, ...]:

@@ -51,6 +51,7 @@ Widths in bytes are in brackets.
 
 import hashlib
 import struct
+from collections.abc import Iterable
 
 DATABASES = (
     "meta",
@@ -105,6 +106,8 @@ I64 = struct.Struct(">q")
 CQ_KEY = struct.Struct(">IHQ")
 #: position, size, tag hash: an entry of the consume queue, as in RocketMQ.
 CQ_ENTRY = struct.Struct(">QIQ")
+#: The same, with the tag hash as bytes.
+CQ_WRITTEN = struct.Struct(">QI8s")
 #: T + Q.
 QUEUE_KEY = struct.Struct(">IH")
 #: T + position, T + time.
@@ -153,6 +156,12 @@ NEVER = 1 << 63
 def hash16(*parts: str | int) -> bytes:
     """A key field of fixed width for names of any length."""
     return hashlib.blake2b("\0".join(map(str, parts)).encode(), digest_size=16).digest()
+
+
+def hashes8(texts: Iterable[str]) -> list[bytes]:
+    """`hash8` of each text."""
+    made = hashlib.blake2b
+    return [made(text.encode(), digest_size=8).digest() for text in texts]
 
 
 def hash8(text: str) -> bytes:

@@ -1,6 +1,6 @@
 """popmq.v1.Broker: the data plane, one short method per call. requests.py validates, the engine decides."""
 
-from collections.abc import Iterable
+from collections.abc import Collection
 
 from google.protobuf.message import Message
 
@@ -14,7 +14,7 @@ from popmq_server.engine.engine import Engine
 from popmq_server.engine.metrics import Metrics
 from popmq_server.engine.rates import Rates
 from popmq_server.errors import Refused
-from popmq_server.model.message import Outgoing, check_range, check_text
+from popmq_server.model.message import check_range, check_text
 
 _TOKEN_PATHS = requests.Paths(owner="token.owner", generation="token.generation")
 
@@ -43,11 +43,12 @@ class NativeService:
         if size:
             self._metrics.bytes.labels(method, group, topic).inc(size)
 
-    def _refused(self, entries: Iterable[object]) -> None:
+    def _refused(self, entries: Collection[object]) -> None:
         """Counts the refused entries of a request that was served."""
-        for entry in entries:
-            if isinstance(entry, Refused):
-                self._metrics.refusals.labels(entry.code).inc()
+        if any(issubclass(kind, Refused) for kind in {*map(type, entries)}):  # few kinds, many entries
+            for entry in entries:
+                if isinstance(entry, Refused):
+                    self._metrics.refusals.labels(entry.code).inc()
 
     async def Send(self, raw: bytes) -> bytes:
         """Stores the valid messages of a request; invalid ones are refused one by one."""
@@ -166,11 +167,11 @@ class NativeService:
 
 def _stored_sizes(command: Send, answer: Sent) -> list[int]:
     """Bytes of each stored message, without refused ones and duplicates."""
-    good = [entry for entry in command.entries if isinstance(entry, Outgoing)]
-    places = answer.places or (Place(),) * len(good)
+    if answer.places is None:
+        return [len(entry.data) for entry in command.valid]
     return [
         len(entry.data)
-        for entry, place in zip(good, places, strict=True)
+        for entry, place in zip(command.valid, answer.places, strict=True)
         if isinstance(place, Place) and not place.duplicate
     ]
 

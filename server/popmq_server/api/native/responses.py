@@ -19,19 +19,26 @@ def sent(command: Send, answer: Sent) -> bytes:
     """
     if answer.places is not None:
         return _placed(command, answer)
-    offset, parts = answer.first, []
+    offset, parts = answer.first, list[bytes]()
     queue = b"\x18" + varint(answer.queue)
     for entry in command.entries:
         if isinstance(entry, Refused):
             result = pb.SendResult(error=error_info(entry)).SerializeToString()
+            parts += (b"\x0a", varint(len(result)), result)
         else:
-            message_id = entry.message_id.encode()
-            result = b"\x12" + varint(len(message_id)) + message_id + queue + b"\x20" + varint(offset)
+            message_id, place = entry.message_id.encode(), varint(offset)
+            parts += (_result(len(message_id), len(queue) + 1 + len(place)), message_id, queue, b"\x20", place)
             offset += 1
-        parts.append(b"\x0a" + varint(len(result)) + result)
     if answer.duplicate:
         parts.append(b"\x10\x01")
     return b"".join(parts)
+
+
+@functools.lru_cache(maxsize=4096)
+def _result(id_bytes: int, rest_bytes: int) -> bytes:
+    """What stands before the message id in a result."""
+    head = b"\x12" + varint(id_bytes)
+    return b"\x0a" + varint(len(head) + id_bytes + rest_bytes) + head
 
 
 def _placed(command: Send, answer: Sent) -> bytes:

@@ -46,7 +46,7 @@ class SendService:
             await self._clients.produces(self._clients.heard(call), command.topic)
         with self._metrics.limits("", command.topic):
             answer: Sent = await self._engine.execute(command)
-        outgoing = [entry for entry in command.entries if isinstance(entry, Outgoing)]
+        outgoing = command.valid
         if answer.places is None:
             self._count(command, len(outgoing), command.bytes)
             return _stored(outgoing, answer.first)
@@ -101,7 +101,7 @@ def _send(request: rpc.SendMessageRequest, call: Call) -> Send:
     return Send(name, outgoing, bytes=total, types=frozenset(types))
 
 
-def _stored(outgoing: list[Outgoing], first: int) -> bytes:
+def _stored(outgoing: tuple[Outgoing, ...], first: int) -> bytes:
     """A SendMessageResponse of messages with consecutive offsets, encoded by hand: a tenth of the cost of objects.
 
     SendMessageResponse: 1 status · 2 entries. SendResultEntry: 1 status · 2 message_id · 4 offset.
