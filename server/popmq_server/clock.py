@@ -118,9 +118,8 @@ class FakeClock:
             moved()
 
 
-def stopwatch() -> float:
-    """Seconds on a monotonic clock: for measurements, never for decisions."""
-    return time.perf_counter()
+#: Seconds on a monotonic clock: for measurements, never for decisions.
+stopwatch = time.perf_counter
 
 
 def wait_until(event: threading.Condition, clock: Clock, due_ms: int | None, idle_s: float) -> None:

@@ -122,7 +122,7 @@ PoppedRow = tuple[bytes, int, int, int, int, bytes]
 
 def bytes_of(rows: Sequence[tuple[Any, ...]]) -> int:
     """Message bytes of rows, whose first field has them."""
-    return sum([len(row[0]) for row in rows])
+    return sum(map(len, [row[0] for row in rows]))
 
 
 class Popped(NamedTuple):

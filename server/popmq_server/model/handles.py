@@ -115,10 +115,11 @@ def make_handles(ck_id: int, members: Iterable[int], nonce: int) -> list[bytes]:
     """The handles of members of one CheckPoint. A handle has no padding, so base64 encodes all of them at once."""
     head = _HANDLE_HEAD.pack(_VERSION, ck_id)
     crc, pack, crc32 = zlib.crc32(head), _HANDLE_TAIL.pack, zlib.crc32
-    raw = b"".join(
-        head + tail + (crc32(tail, crc) & 0xFFFF).to_bytes(2, "big")
-        for tail in (pack(member, nonce) for member in members)
-    )
+    parts: list[bytes] = []
+    for member in members:
+        tail = pack(member, nonce)
+        parts += (head, tail, (crc32(tail, crc) & 0xFFFF).to_bytes(2, "big"))
+    raw = b"".join(parts)
     text = binascii.b2a_base64(raw, newline=False)
     return [text[at : at + _HANDLE_CHARACTERS] for at in range(0, len(text), _HANDLE_CHARACTERS)]
 
@@ -129,7 +130,7 @@ def read_handles(texts: Sequence[str]) -> list[Handle] | None:
         raw = binascii.a2b_base64("".join(texts), strict_mode=True)
     except (binascii.Error, ValueError):
         return None
-    if len(raw) != _HANDLE_WHOLE.size * len(texts) or any(len(text) != _HANDLE_CHARACTERS for text in texts):
+    if len(raw) != _HANDLE_WHOLE.size * len(texts) or {*map(len, texts)} != {_HANDLE_CHARACTERS}:
         return None
     handles, crc32 = [], zlib.crc32
     for at, (version, ck_id, member, nonce, check) in enumerate(_HANDLE_WHOLE.iter_unpack(raw)):

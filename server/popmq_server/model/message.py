@@ -155,10 +155,11 @@ def read_record(raw: memoryview, topic_id: int) -> tuple[int, bytes] | None:
     A version other than 0 makes the length wrong, so a record that this release cannot read is quarantined, never
     delivered. The topic is compared too, so a pointer into another topic's chunk finds nothing.
     """
-    if len(raw) < RECORD.size:
+    size = raw.nbytes - RECORD.size
+    if size < 0:
         return None
     crc, length, topic, stored_ms = RECORD.unpack_from(raw)
-    if zlib.crc32(raw[4:]) != crc or length != len(raw) - RECORD.size or topic != topic_id:
+    if zlib.crc32(raw[4:]) != crc or length != size or topic != topic_id:
         return None
     return stored_ms, bytes(raw[RECORD.size :])
 

@@ -57,9 +57,11 @@ class Job(abc.ABC):
     name: str
 
     def __init__(self) -> None:
-        self._not_before: dict[Hashable, int] = {}
+        #: Until when, by item; None for the whole job.
+        self.postponed: dict[Hashable, int] = {}
         self._halvings = 0
-        self._stepped = False
+        #: Whether a piece of it is in the transaction.
+        self.stepped = False
 
     @abc.abstractmethod
     def next_ms(self, tx: Tx) -> int | None:
@@ -75,19 +77,19 @@ class Job(abc.ABC):
 
     def postpone(self, until_ms: int, item: Hashable = None) -> None:
         """Postpones the job, or the item, until this time."""
-        self._not_before[item] = until_ms
+        self.postponed[item] = until_ms
 
     def not_before(self, item: Hashable = None) -> int:
         """When its postponement ends; 0 = it is not postponed."""
-        return self._not_before.get(item, 0)
+        return self.postponed.get(item, 0)
 
     def waits(self, tx: Tx, item: Hashable = None) -> bool:
         """Whether it is still postponed. Drops a postponement that has ended."""
-        if not self._not_before:
+        if not self.postponed:
             return False
-        if self._not_before.get(item, 0) > tx.now_ms:
+        if self.postponed.get(item, 0) > tx.now_ms:
             return True
-        self._not_before.pop(item, None)
+        self.postponed.pop(item, None)
         return False
 
     @contextlib.contextmanager
@@ -104,7 +106,7 @@ class Job(abc.ABC):
         """Postpones the failed item. After a full map it postpones the whole job and halves its limits, until they are
         at the minimum.
         """
-        self._stepped = False
+        self.stepped = False
         if failure.full and self._halvings < HALVINGS_MAX:
             self._halvings += 1
             self.postpone(now_ms + RETRY_MS)
@@ -113,10 +115,10 @@ class Job(abc.ABC):
 
     def begun(self) -> None:
         """Notes that a piece of it is in the transaction."""
-        self._stepped = True
+        self.stepped = True
 
     def committed(self) -> None:
         """After the commit of its piece: doubles the limits again, since a piece of this size fits."""
-        if self._stepped and self._halvings:
+        if self.stepped and self._halvings:
             self._halvings -= 1
-        self._stepped = False
+        self.stepped = False

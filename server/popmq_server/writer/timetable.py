@@ -12,8 +12,12 @@ class Timetable:
         self.jobs = jobs
 
     def next_ms(self, tx: Tx) -> int | None:
-        """When the next piece is due."""
-        times = [max(due_ms, job.not_before()) for job in self.jobs if (due_ms := job.next_ms(tx)) is not None]
+        """When the next piece is due. Each commit asks: so it makes no call for a job that is not postponed."""
+        times = [
+            max(due_ms, job.not_before()) if job.postponed else due_ms
+            for job in self.jobs
+            if (due_ms := job.next_ms(tx)) is not None
+        ]
         return min(times, default=None)
 
     def due(self, tx: Tx) -> list[Job]:
@@ -29,7 +33,8 @@ class Timetable:
     def committed(self) -> None:
         """Tells the jobs that their pieces are on disk."""
         for job in self.jobs:
-            job.committed()
+            if job.stepped:
+                job.committed()
 
 
 def step(job: Job, tx: Tx, did: Timed) -> None:

@@ -157,6 +157,8 @@ class Writer:
         group: list[tuple[Any, Any]] = []
         size = 0
         for number, lane in enumerate(self._lanes):
+            if not lane:
+                continue
             kept = sum(min(len(behind), GROUP_SHARE) for behind in self._lanes[number + 1 :])
             while lane and len(group) < GROUP_COMMANDS_MAX - kept:
                 if number == LANE_SEND and size > GROUP_BYTES_MAX:

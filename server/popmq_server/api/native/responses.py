@@ -95,10 +95,8 @@ def _rows(answer: Popped) -> list[bytes]:
     parts: list[bytes] = []
     handles = length_prefixed([handle for _, _, _, _, _, handle in answer.rows])
     for (data, stored_ms, queue, offset, attempt, _), handle in zip(answer.rows, handles, strict=True):
-        size = varint(len(data))
-        tail = b"\x12" + handle + _place(attempt, queue) + b"\x28" + varint(offset) + _stored(stored_ms)
-        whole = varint(1 + len(size) + len(data) + len(tail))
-        parts += (b"\x0a", whole, b"\x0a", size, data, tail)
+        tail = b"\x12" + handle + _place(attempt, queue) + varint(offset) + _stored(stored_ms)
+        parts += (_delivery(len(data), len(tail)), data, tail)
     return parts
 
 
@@ -121,14 +119,22 @@ def deliveries(field: bytes, rows: Iterable[tuple[bytes, int, int, int, int]]) -
     parts: list[bytes] = []
     for data, stored_ms, queue, offset, attempt in rows:
         head = b"\x0a" + varint(len(data))
-        tail = _place(attempt, queue) + b"\x28" + varint(offset) + _stored(stored_ms)
+        tail = _place(attempt, queue) + varint(offset) + _stored(stored_ms)
         parts += (field, varint(len(head) + len(data) + len(tail)), head, data, tail)
     return parts
 
 
 @functools.lru_cache(maxsize=4096)
+def _delivery(data_bytes: int, tail_bytes: int) -> bytes:
+    """What stands before the bytes of a message in PopResponse.deliveries."""
+    size = varint(data_bytes)
+    return b"\x0a" + varint(1 + len(size) + data_bytes + tail_bytes) + b"\x0a" + size
+
+
+@functools.lru_cache(maxsize=4096)
 def _place(attempt: int, queue: int) -> bytes:
-    return b"\x18" + varint(attempt) + b"\x20" + varint(queue)
+    """All fields before the number of the offset."""
+    return b"\x18" + varint(attempt) + b"\x20" + varint(queue) + b"\x28"
 
 
 @functools.lru_cache(maxsize=4096)

@@ -123,14 +123,15 @@ def _plain(message: pb.Message) -> tuple[Outgoing, str] | None:
 def _joined(message_id: str, body: bytes, tag: str, born_ms: int, host: str) -> bytes:
     """A popmq.v1.Message, encoded by hand: 1 message_id · 2 body · 3 tag · 12 born_ms · 16 born_host."""
     name = message_id.encode()
-    parts = [b"\x0a", varint(len(name)), name, b"\x12", varint(len(body)), body]
-    if tag:
-        parts.append(_text(b"\x1a", tag))
-    if born_ms:
-        parts += (b"\x60", varint(born_ms))
-    if host:
-        parts.append(_text(b"\x82\x01", host))
-    return b"".join(parts)
+    words = (_text(b"\x1a", tag) if tag else b""), (_text(b"\x82\x01", host) if host else b"")
+    born = b"\x60" + varint(born_ms) if born_ms else b""
+    return b"".join((_head(b"\x0a", len(name)), name, _head(b"\x12", len(body)), body, words[0], born, words[1]))
+
+
+@functools.lru_cache(maxsize=4096)
+def _head(field: bytes, size: int) -> bytes:
+    """The start of a protobuf field of `size` bytes. `field`: its key."""
+    return field + varint(size)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -170,7 +171,8 @@ def kind_of(message: pb.Message) -> str:
 
 def time_ms(time: Timestamp) -> int:
     """A client's timestamp in ms, clamped to the valid range: protobuf's own conversion raises for times outside it."""
-    return min(max(0, time.seconds * 1000 + time.nanos // 1_000_000), TIME_MS_MAX)
+    ms = time.seconds * 1000 + time.nanos // 1_000_000
+    return ms if 0 <= ms <= TIME_MS_MAX else min(max(0, ms), TIME_MS_MAX)
 
 
 def _check_body(body: bytes) -> None:
