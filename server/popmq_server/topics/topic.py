@@ -50,12 +50,18 @@ NAME_BYTES = 12
 
 
 class Staged(NamedTuple):
-    """Messages of one request, with their place in a queue. `bytes`: of their records, 0 in a piece of a chunk."""
+    """Messages of one request, with their place in a queue. `bytes`: of their records."""
 
     queue: int
     first: int
     messages: tuple[Outgoing, ...]
-    bytes: int = 0
+    bytes: int
+
+
+def staged(queue: int, first: int, messages: tuple[Outgoing, ...]) -> Staged:
+    """Messages with the size of their records."""
+    size = sum(map(len, [message.data for message in messages]))
+    return Staged(queue, first, messages, size + RECORD.size * len(messages))
 
 
 def rotate(tx: Tx, topic: Topic) -> int:
@@ -72,13 +78,12 @@ def append(tx: Tx, topic: Topic, queue: int, messages: tuple[Outgoing, ...]) -> 
     It assigns offsets before the bytes are written; the same commit makes both durable, or neither. Raises Refused if
     the store has no room for them.
     """
-    size = sum([len(message.data) for message in messages])
     _demand(tx, messages)
     where = (topic.topic_id, queue)
     first = tx.state.queue_max.get(where, 0)
     tx.state.queue_max[where] = first + len(messages)
     tx.state.total[topic.topic_id] = tx.state.total.get(topic.topic_id, 0) + len(messages)
-    tx.staged.setdefault(topic.topic_id, []).append(Staged(queue, first, messages, size + RECORD.size * len(messages)))
+    tx.staged.setdefault(topic.topic_id, []).append(staged(queue, first, messages))
     tx.staged_count += 1
     if topic.parent_id:
         tx.count_lites(topic.parent_id, 0, len(messages))
@@ -108,8 +113,8 @@ def flush(tx: Tx) -> None:
 
 def written(tx: Tx, topic_id: TopicId, queue: int) -> int:
     """The next offset of a queue, without staged messages."""
-    staged = (request.first for request in tx.staged.get(topic_id, ()) if request.queue == queue)
-    return min(staged, default=tx.state.queue_max.get((topic_id, queue), 0))
+    firsts = (request.first for request in tx.staged.get(topic_id, ()) if request.queue == queue)
+    return min(firsts, default=tx.state.queue_max.get((topic_id, queue), 0))
 
 
 def _chunks(requests: list[Staged]) -> Iterator[tuple[list[Staged], int]]:
@@ -126,12 +131,12 @@ def _chunks(requests: list[Staged]) -> Iterator[tuple[list[Staged], int]]:
         for place, message in enumerate(messages):
             if count and (size + len(message.data) > CHUNK_BYTES_MAX or count == BLOCK_ENTRIES_MAX):
                 if place > start:
-                    piece.append(Staged(queue, first + start, messages[start:place]))
+                    piece.append(staged(queue, first + start, messages[start:place]))
                 yield piece, size
                 piece, size, count, start = [], 0, 0, place
             size += len(message.data) + RECORD.size
             count += 1
-        piece.append(Staged(queue, first + start, messages[start:]))
+        piece.append(staged(queue, first + start, messages[start:]))
     yield piece, size
 
 
@@ -246,7 +251,7 @@ def append_bare(tx: Tx, topic: Topic, messages: tuple[Outgoing, ...]) -> list[tu
         return places
     _demand(tx, messages)
     close(tx, topic.topic_id)  # positions of a topic increase with the store time
-    for pieces, size in _chunks([Staged(0, 0, messages)]):
+    for pieces, size in _chunks([staged(0, 0, messages)]):
         chunk = OpenChunk(tx.next("position", size), 0, tx.now_ms)
         position, parts = chunk.position, list[bytes]()
         for message in pieces[0].messages:
