@@ -12,10 +12,10 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from popmq_server.errors import Refused, invalid
-from popmq_server.storage.keys import hash8
+from popmq_server.storage.keys import hash8, hashes8
 
-#: Eight bytes by which messages are looked up: of their id, and of each key.
-name_hash = hash8
+#: Eight bytes by which messages are looked up: of their id, and of each key; of one text, and of many.
+name_hash, name_hashes = hash8, hashes8
 #: crc32, version and length, T, stored ms.
 RECORD = struct.Struct(">IIIQ")
 #: Lengths of records are below this; the version is in the bits above.
