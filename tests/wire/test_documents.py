@@ -10,7 +10,7 @@ from harness.broker_process import ROOT
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server import options
 from popmq_server.api import server
-from popmq_server.api.native import admin, pulling, requests
+from popmq_server.api.native import admin, entries, pulling, requests
 from popmq_server.commands import sessions
 from popmq_server.delivery import owner, token_pop
 from popmq_server.embedded import EmbeddedBroker
@@ -59,7 +59,7 @@ LIMITS = {
     "delay of a release": f"0–{SECONDS[1]} h",
     "reason of a release or reject": size(message.REASON_BYTES_MAX),
     "transactions in an EndTransaction, stages in a CommitBatch or DropStages": f"1–{count(requests.ENTRIES_MAX)}",
-    "delay of a message": f"0–{requests.DELAY_MS_MAX // (365 * 86_400_000)} years",
+    "delay of a message": f"0–{entries.DELAY_MS_MAX // (365 * 86_400_000)} years",
     "checks of a half message": f"{transaction.CHECKS_MAX}: after {transaction.FIRST_CHECK_MS // 1_000} s, "
     f"then every {transaction.CHECK_EVERY_MS // 1_000} s",
     "how a transaction ended, a stage that nobody commits, the last batch of a sink": (

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server.api.native import requests, responses
+from popmq_server.api.native import entries, requests, responses
 from popmq_server.commands import Sent
 from popmq_server.errors import Refused
 from popmq_server.model.message import Outgoing
@@ -27,7 +27,7 @@ def outcome(entry: Outgoing | Refused) -> object:
 
 def alone(raw: bytes) -> object:
     try:
-        return requests.outgoing(raw, pb.Message.FromString(raw))
+        return entries.outgoing(raw, pb.Message.FromString(raw))
     except Refused as refused:
         return outcome(refused)
 
@@ -81,8 +81,8 @@ def test_one_message_that_is_not_plain_changes_nothing_for_the_others(other: pb.
 def test_a_message_with_a_field_of_a_later_release_keeps_its_bytes() -> None:
     later = PLAIN.SerializeToString() + b"\xfa\x3f\x03new"
     whole = pb.SendRequest(topic="t").SerializeToString() + 5 * (b"\x12" + bytes([len(later)]) + later)
-    entries = requests.send(whole).entries
-    assert [entry.data for entry in entries if isinstance(entry, Outgoing)] == [later] * 5
+    given = requests.send(whole).entries
+    assert [entry.data for entry in given if isinstance(entry, Outgoing)] == [later] * 5
 
 
 @pytest.mark.parametrize("first", [0, 127, 16_380])

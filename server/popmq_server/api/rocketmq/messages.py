@@ -26,7 +26,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.v1 import popmq_pb2 as native
-from popmq_server.api.native import requests
+from popmq_server.api.native import entries
 from popmq_server.api.rocketmq.status import Declined
 from popmq_server.commands import PoppedRow
 from popmq_server.model.message import (
@@ -117,7 +117,7 @@ def _plain(message: pb.Message) -> tuple[Outgoing, str] | None:
     if tag:
         _check_words(system)
     raw = _joined(message_id, body, tag, time_ms(system.born_timestamp), host)
-    return Outgoing(raw, requests.checked_tag_hash(tag), (name_hash(message_id),), message_id), "NORMAL"
+    return Outgoing(raw, entries.checked_tag_hash(tag), (name_hash(message_id),), message_id), "NORMAL"
 
 
 def _joined(message_id: str, body: bytes, tag: str, born_ms: int, host: str) -> bytes:
@@ -152,7 +152,7 @@ def _checked(message: pb.Message) -> Outgoing:
     if not system.message_id.strip():
         raise Declined(pb.ILLEGAL_MESSAGE_ID, "message_id is blank: clients make one for each message")
     stored = _stored(message)
-    return requests.outgoing(stored.SerializeToString(), stored, word_bytes_max=PROPERTIES_BYTES_MAX)
+    return entries.outgoing(stored.SerializeToString(), stored, word_bytes_max=PROPERTIES_BYTES_MAX)
 
 
 def kind_of(message: pb.Message) -> str:
