@@ -118,7 +118,7 @@ class FakeClock:
             moved()
 
 
-#: Seconds on a monotonic clock: for measurements, never for decisions.
+#: Seconds on a monotonic clock: for measurements and rates, never for a promise to a client.
 stopwatch = time.perf_counter
 
 

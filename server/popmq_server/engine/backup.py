@@ -9,7 +9,7 @@ copy costs the broker too much (`Copy.cost`). The stream then fails midway, and 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 
-from popmq_server.clock import pause
+from popmq_server.clock import pause, stopwatch
 from popmq_server.commands.store import Piece
 from popmq_server.errors import Refused
 from popmq_server.storage.backup import Copy
@@ -79,9 +79,8 @@ async def backup(
 
 async def _paced(copy: Copy, bytes_per_s: int) -> AsyncGenerator[bytes, None]:
     """Delays each piece so that the rate holds. After a slow read by the client it does not send faster to catch up."""
-    loop = asyncio.get_running_loop()
-    due = loop.time()
+    due = stopwatch()
     while data := await asyncio.to_thread(copy.read):
-        await pause(due - loop.time())
-        due = max(due, loop.time()) + len(data) / bytes_per_s
+        await pause(due - stopwatch())
+        due = max(due, stopwatch()) + len(data) / bytes_per_s
         yield data
