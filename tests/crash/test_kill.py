@@ -27,7 +27,7 @@ def test_what_was_answered_survives_kill_9_under_load(
 def test_retention_drops_only_what_every_group_finished_whenever_the_broker_dies(
     tmp_path: Path, scale: Scale, show: Callable[[str], None]
 ) -> None:
-    verdict = campaign.run(tmp_path, kills=scale.pick(short=5, whole=60), seed=scale.seed, dropping=True)
+    verdict = campaign.run(tmp_path, kills=scale.pick(short=3, whole=60), seed=scale.seed, dropping=True)
     show(verdict.table())
     assert not verdict.findings, f"seed {scale.seed}: {verdict.findings[:20]}"
     assert verdict.figures["messages dropped by retention"] > verdict.figures["messages sent"] / 2

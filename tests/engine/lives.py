@@ -36,3 +36,9 @@ def state(rig: Rig, message_id: str = "a", group: str = "g") -> str:
 def story(rig: Rig, message_id: str = "a", group: str = "g") -> list[str]:
     """What happened, one word each."""
     return [event.what for event in life(rig, message_id, group).events]
+
+
+def has(rig: Rig, *parts: str, message_id: str = "a", group: str = "g") -> None:
+    """The explanation is a sentence that says all of this."""
+    text = life(rig, message_id, group).explanation
+    assert all(part in text for part in parts), text

@@ -18,17 +18,16 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RULE_MARKER, RuleBasedStateMachine, initialize, invariant
+from hypothesis.stateful import RULE_MARKER, initialize
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server import commands as ask
 from popmq_server.clock import FakeClock
-from popmq_server.commands import queries
 from popmq_server.errors import CommitFailed, Refused
 from popmq_server.model.handles import Handle
-from popmq_server.model.ids import GroupId, TopicId
+from popmq_server.model.ids import TopicId
 from popmq_server.model.limits import KEEP_MS_MAX
-from popmq_server.model.message import GIVE_UP_TOPIC, Extra, Outgoing, tag_hash
+from popmq_server.model.message import Extra, Outgoing, tag_hash
 from popmq_server.state.jobs import RETRY_MS
 from popmq_server.storage.keys import hash8
 from popmq_server.topics.log import is_readable
@@ -39,13 +38,11 @@ from tests.engine.glance import Glance, glances
 from tests.engine.rig import HOUR, MINUTE, Rig, parsed
 from tests.engine.search import model
 from tests.engine.search import model_facts as facts
-from tests.engine.search.model_facts import QUIET_MS, Answer, Content, DeadLetter, Seen, Stand, Where, must
+from tests.engine.search.machine_holds import Holds
+from tests.engine.search.model_facts import QUIET_MS, Answer, Content, Seen, Stand, Where, must
 from tests.engine.steps import Draft, ListenStep, SendStep
 
 RECORD_HEAD = 20
-#: The checker reads the whole store and loads it anew, as long as ten steps take: so it looks behind each step of so
-#: many, and in the end. What it finds does not go away.
-CHECK_EVERY = 4
 #: What is told of a half message that is given up for its age: topic and message id.
 OLD = re.compile(r"topic (\S+): message '(.*)' was given up: no producer ended the transaction in 72 h")
 M = TypeVar("M", bound="Broker")
@@ -69,7 +66,7 @@ KINDS = {
 }
 
 
-class Broker(RuleBasedStateMachine):
+class Broker(Holds):
     """What all machines share: how commands run in both, and what must hold after each step. It has no rules."""
 
     #: What topics may be; drawn anew for every life of a topic.
@@ -95,7 +92,6 @@ class Broker(RuleBasedStateMachine):
         self.stand = Stand([], [], set())
         self.heard = True
         self.positions: dict[tuple[str, str], ask.Position] = {}
-        self.steps_run = 0
 
     @initialize(first=st.integers(0, 59), second=st.integers(0, 59))
     def what_there_is(self, first: int, second: int) -> None:
@@ -113,10 +109,6 @@ class Broker(RuleBasedStateMachine):
 
     def kind(self, which: int) -> Kind:
         return KINDS[self.kinds[which % len(self.kinds)]]
-
-    def kind_of(self, topic: str) -> str:
-        found = self.model.topics.get(topic)
-        return found.kind if found else "NORMAL"
 
     def teardown(self) -> None:
         try:
@@ -345,76 +337,6 @@ class Broker(RuleBasedStateMachine):
         must(answer == expected if isinstance(answer, str) else not expected, "update group", answer, expected)
         self.after()
 
-    # ── What must hold after every step ──────────────────────────────────────────────────────────────────────────
-
-    @invariant()
-    def everything_is_as_in_the_model(self) -> None:
-        self.topics_are_those_of_the_model()
-        self.numbers_are_those_of_the_model()
-        self.message_groups_are_those_of_the_model()
-        self.dead_letters_are_those_of_the_model()
-        self.what_is_not_visible_is_that_of_the_model()
-        self.steps_run += 1
-        if self.steps_run % CHECK_EVERY == 0:
-            self.the_store_is_sound()
-
-    def the_store_is_sound(self) -> None:
-        findings = self.rig.findings()
-        must(not findings, *findings)
-
-    def topics_are_those_of_the_model(self) -> None:
-        """As long as the model's, so nothing was stored twice or from nowhere; and positions within."""
-        state = self.rig.core.state
-        for name, found in self.model.topics.items():
-            topic_id = TopicId(state.ids[("t", name)])
-            ends = [state.queue_max.get((topic_id, queue), 0) for queue in range(len(found.queues))]
-            must(ends == list(map(len, found.queues)), "ends of queues", name, ends)
-        for (group, topic), view in self.model.views.items():
-            ids = GroupId(state.ids[("g", group)]), TopicId(state.ids[("t", topic)])
-            must([state.poff.get((*ids, queue), 0) for queue in range(len(view.next))] == view.next, "poff", group)
-
-    def numbers_are_those_of_the_model(self) -> None:
-        rows = {(row.group, row.topic): row for row in self.rig.look(queries.Groups("", ""))}
-        ours = {pair: row for pair, row in rows.items() if not pair[1].startswith("%")}
-        must(ours.keys() == self.model.views.keys(), "groups in topics", ours, self.model.views)
-        for pair, row in ours.items():
-            expected = self.model.numbers(*pair)
-            shown = {name: getattr(row, name) for name in expected}
-            must(shown == expected, "numbers", pair, shown, expected)
-            must(row.mode == self.model.views[pair].mode, "consume mode", pair, row)
-
-    def message_groups_are_those_of_the_model(self) -> None:
-        for group, topic in self.model.views:
-            if self.kind_of(topic) == "FIFO":
-                rows, waiting, stopped = self.rig.look(queries.MessageGroups(topic, group, 100, False))
-                expected = self.model.message_groups(group, topic)
-                must(sorted(map(tuple, rows)) == expected, "message groups", group, topic, rows, expected)
-                told = sum(row[1] for row in expected), sum(row[3] for row in expected)
-                must((waiting, stopped) == told, "message groups in all", group, topic, waiting, stopped)
-
-    def dead_letters_are_those_of_the_model(self) -> None:
-        for name, group in self.model.groups.items():
-            letters = [letter for _, letter in dead_letters(self.rig, name)]
-            must(sorted(letters) == sorted(group.dead), "dead letters", name, letters, group.dead)
-
-    def what_is_not_visible_is_that_of_the_model(self) -> None:
-        """Delayed and half messages, and those that were given up."""
-        if all(found.kind == "NORMAL" for found in self.model.topics.values()):
-            return
-        rows, total = self.rig.look(queries.Delayed("", 0, 4096))
-        waiting = sorted(self.model.delayed.values(), key=lambda one: (one.due_ms, one.order))
-        expected = [(one.topic, one.content.name, one.due_ms, one.handle) for one in waiting]
-        must(([row[:4] for row in rows], total) == (expected, len(expected)), "delayed", rows, expected)
-        found, total = self.rig.look(queries.Transactions("", 4096))
-        halves = sorted(self.model.halves.values(), key=lambda one: one.order)
-        told = [(one.topic, one.content.name, one.name, one.checks, one.next_ms) for one in halves]
-        seen = [(row.topic, row.message_id, row.transaction_id, row.checks, row.next_check_ms) for row in found]
-        must((seen, total) == (told, len(told)), "half messages", found, told)
-        if self.model.given_up:
-            letters = [parsed(row[0]) for row in self.rig.browse(GIVE_UP_TOPIC).rows]
-            given_up = [(one.body.decode(), one.dead_letter.topic, one.dead_letter.attempts) for one in letters]
-            must(sorted(given_up) == sorted(self.model.given_up), "given up", given_up, self.model.given_up)
-
 
 def choosing(*names: str) -> Callable[[type[M]], type[M]]:
     """Of the rules that a machine inherits from others than its last base only these are drawn; the others are methods
@@ -452,14 +374,3 @@ def refused(result: Any, code: str) -> bool:
 def lane_of(command: Any) -> int:
     """In one commit: what frees and asks, then sends, then pops."""
     return {ask.Send: 1, ask.Stage: 1, ask.CommitBatch: 1, ask.Pop: 2}.get(type(command), 0)
-
-
-def dead_letters(rig: Rig, group: str) -> list[tuple[int, DeadLetter]]:
-    """The dead letters of a group, with their offsets."""
-    found = []
-    for row in rig.browse(f"%DLQ%{group}").rows:
-        letter = parsed(row[0])
-        told = letter.dead_letter
-        place = told.topic, told.queue, told.offset
-        found.append((row[3], DeadLetter(letter.body.decode(), *place, told.attempts, told.reason, told.dead_ms)))
-    return found

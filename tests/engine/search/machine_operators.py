@@ -8,8 +8,9 @@ from hypothesis.stateful import rule
 from popmq_server import commands as ask
 from tests.engine import draws
 from tests.engine.rig import MINUTE, SECOND
-from tests.engine.search.machine import Broker, dead_letters
+from tests.engine.search.machine import Broker
 from tests.engine.search.machine_clients import Clients
+from tests.engine.search.machine_holds import dead_letters
 from tests.engine.search.model_facts import DeadLetter, must
 from tests.engine.search.model_moves import Redriven
 from tests.engine.search.model_topics import FILTERS

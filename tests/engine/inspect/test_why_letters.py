@@ -1,0 +1,121 @@
+"""Why: dead letters that speak for their message, FIFO topics, and what retention has dropped."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_server import commands as ask
+from popmq_server.model.message import Extra
+from tests.engine.letters import DEAD, died, piece
+from tests.engine.lives import has, state, why
+from tests.engine.rig import DAY, HOUR, MINUTE, SECOND, Rig, message
+
+# ── Letters that speak for their message ─────────────────────────────────────────────────────────────────────────────
+
+
+def test_when_the_message_itself_is_gone_its_letter_speaks_for_it(rig: Rig) -> None:
+    rig.topic(by_age=True, keep_ms=HOUR)
+    rig.group()
+    rig.pop()
+    died(rig, "a", reason="poison")
+    rig.advance(2 * HOUR)
+    rig.advance(2 * MINUTE)
+    assert rig.browse("t").rows == []
+    (one,) = why(rig, "a")
+    assert (one.topic, one.queue, one.offset, one.stored_ms) == ("t", 0, 0, 0)
+    assert (one.groups[0].state, one.groups[0].events[0].what) == ("dead", "dead")
+    piece(rig)
+    assert state(rig) == "retry"
+    rig.ack(rig.pop())
+    assert state(rig) == "acked"
+
+
+def test_when_its_topic_was_deleted_too(rig: Rig) -> None:
+    rig.pair()
+    died(rig, "a")
+    rig.do(ask.DeleteTopic("t"))
+    rig.settle()
+    assert state(rig) == "dead"
+    has(rig, "topic 't' was deleted")
+    rig.advance(SECOND)
+    rig.topic()
+    assert state(rig) == "dead"
+
+
+def test_a_letter_of_a_topic_that_was_made_anew_is_not_of_the_message_that_has_its_place_now(rig: Rig) -> None:
+    rig.pair()
+    died(rig, "a")
+    rig.do(ask.DeleteTopic("t"))
+    rig.settle()
+    rig.advance(SECOND)
+    rig.topic()
+    rig.pop()
+    rig.send("a")
+    new, old = why(rig, "a")
+    assert [(one.stored_ms > 0, one.groups[0].state) for one in (new, old)] == [(True, "ready"), (False, "dead")]
+    assert [event.what for event in new.groups[0].events] == ["sent"]
+
+
+def test_a_letter_has_a_life_of_its_own_where_somebody_reads_its_topic(rig: Rig) -> None:
+    rig.pair()
+    rig.group("h")
+    died(rig, "a")
+    assert [one.topic for one in why(rig, "a")] == ["t"]
+    assert [one.topic for one in why(rig, "a", topic=DEAD)] == [DEAD]
+    rig.pop(topic=DEAD, group="h")
+    lives = {one.topic: one for one in why(rig, "a")}
+    assert {name: [group.state for group in one.groups] for name, one in lives.items()} == {
+        "t": ["dead"],
+        DEAD: ["leased"],
+    }
+    piece(rig)
+    assert [one.topic for one in why(rig, "a")] == ["t"]
+
+
+# ── FIFO, and what retention has dropped ─────────────────────────────────────────────────────────────────────────────
+
+
+def in_order(rig: Rig, *texts: str, **settings: Any) -> None:
+    """A FIFO topic with messages of the message groups that their first letters name."""
+    rig.do(ask.CreateTopic("f", 1, False, 3 * DAY, type="FIFO"))
+    rig.group("g", **settings)
+    rig.pop(topic="f")
+    for text in texts:
+        data = pb.Message(message_id=text, body=text.encode(), message_group=text[0]).SerializeToString()
+        rig.do(ask.Send("f", (message(text)._replace(data=data, extra=Extra(text[0])),), bytes=1))
+
+
+def test_a_message_that_waits_for_its_message_group_says_for_what(rig: Rig) -> None:
+    in_order(rig, "a1", "a2", "a3")
+    rows = rig.pop(1, topic="f")
+    rig.pop(topic="f")
+    assert [state(rig, text) for text in ("a1", "a2", "a3")] == ["leased", "waiting", "waiting"]
+    has(rig, "other messages of its message group are leased or in backoff", message_id="a3")
+    rig.ack(rows)
+    has(rig, "the next Pop gets it", "attempt 1", message_id="a2")
+    has(rig, "come first, from offset 1 on", message_id="a3")
+
+
+def test_one_that_stopped_its_message_group_says_why(rig: Rig) -> None:
+    in_order(rig, "a1", "a2", max_attempts=1, stop_on_failure=True)
+    rig.release(rig.pop(1, topic="f"), delay_ms=0, reason="no such account")
+    assert (state(rig, "a1"), state(rig, "a2")) == ("stopped", "ready")
+    has(rig, "no such account", "ResumeMessageGroup", message_id="a1")
+
+
+def test_of_a_dropped_chunk_that_is_half_needed_each_message_tells_its_own(rig: Rig) -> None:
+    rig.topic(by_age=True, keep_ms=HOUR)
+    rig.group()
+    rig.group("h")
+    rig.pop(group="h")
+    rig.send("a", "b", "c")
+    rows = rig.pop(2, invisible_ms=12 * HOUR)
+    rig.ack(rows[1:])
+    rig.advance(3 * HOUR)
+    rig.advance(2 * MINUTE)
+    assert len(rig.read("kept")) == 1
+    assert [state(rig, text) for text in "abc"] == ["leased", "acked", "expired"]
+    assert [state(rig, text, "h") for text in "bc"] == ["expired", "expired"]
+    rig.pop(group="h")
+    assert state(rig, "c", "h") == "expired"
