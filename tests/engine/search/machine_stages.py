@@ -147,21 +147,26 @@ class Staging(Clients, Broker):
         drafts=st.lists(draws.drafts(False), min_size=1, max_size=4),
         killed=st.sampled_from(["", "", "staged", "committed"]),
         purged=st.booleans(),
+        flaw=st.sampled_from(["", "without", "long", "unknown"]),
     )
     def write_a_batch_and_repeat_it(
-        self, sink: str, topic: str, drafts: list[Draft], killed: str, purged: bool
+        self, sink: str, topic: str, drafts: list[Draft], killed: str, purged: bool, flaw: str
     ) -> None:
-        """What a driver does that was killed anywhere: all of it again, under new stage ids."""
+        """What a driver does that was killed anywhere: all of it again, under new stage ids. Its tasks repeat a piece
+        whose answer they have not heard; a commit that names too much is refused before the right one.
+        """
         self.settle()
-        first = [StageStep(sink, 1, 0, 0, topic, drafts), StageStep(sink, 1, 1, 0, topic, drafts)]
-        self.commands(list(first))
+        pieces = [StageStep(sink, 1, stage, piece, topic, drafts) for stage, piece in ((0, 0), (0, 0), (0, 1), (1, 0))]
+        self.commands(list(pieces))
+        if flaw in ("long", "unknown"):
+            self.commands([CommitStep(sink, 1, flaw)])
         if killed == "staged":
             self.restart(False)
         if purged and killed and topic in self.model.topics and self.operated:
             self.model.purge_topic(topic, self.one(ask.PurgeTopic(topic)))
             self.after()
             self.settle()
-        self.run_group([CommitStep(sink, 1)], Fault.NONE)
+        self.run_group([CommitStep(sink, 1, "without" if flaw == "without" else "")], Fault.NONE)
         if killed == "committed":
             self.restart(False)
         self.commands([StageStep(sink, 0, 2, 0, topic, drafts), CommitStep(sink, 0)])
