@@ -37,6 +37,7 @@ ELSEWHERE = (
     "serve",
     "work ",
     "context ",
+    "console",
     "check",
     "compact",
     "access-key",

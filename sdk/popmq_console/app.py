@@ -165,8 +165,9 @@ class Console:
                 if login is None:
                     query = f"?{request.url.query}" if request.url.query else ""
                     return RedirectResponse(f"/login?to={quote(path + query, safe='/')}", 303)
-                ask = Ask(login, self._options, request.query_params)
-                if "text/event-stream" in request.headers.get("accept", ""):
+                live = "text/event-stream" in request.headers.get("accept", "")
+                ask = Ask(login, self._options, request.query_params, live=live)
+                if live:
                     return self._stream(request, ask, page, name)
                 values = await page(ask)
             except errors.PopMQError as error:
@@ -230,7 +231,7 @@ class Console:
     def _values(self, request: Request, login: Login | None, cookie: str) -> dict[str, Any]:
         theme = request.cookies.get(THEME_COOKIE, "auto")
         return {
-            "path": request.url.path,
+            "current": _entry(request.url.path),
             "here": request.url.path + (f"?{request.url.query}" if request.url.query else ""),
             "csrf": self._logins.csrf(cookie) if cookie else "",
             "theme": theme if theme in THEMES else "auto",
@@ -257,6 +258,12 @@ class Console:
         shared = self._values(request, login, self._cookie_of(request)) | {"said": []}
         shown = self._templates.get_template(name).render(shared | values)
         return shown.partition("<!--live-->")[2].partition("<!--/live-->")[0]
+
+
+def _entry(path: str) -> str:
+    """The entry of the navigation that a page belongs to: /topic and /topics/create belong to /topics."""
+    root = "/" + path.split("/")[1]
+    return next((address for address, _ in NAVIGATION if address in (root, f"{root}s")), "/")
 
 
 def _event(name: str, text: str) -> str:

@@ -18,12 +18,17 @@ from popmq_console.options import Options
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A request of somebody who is logged in. `query`: the values of the URL; `form`: of an action, with repeats."""
+    """A request of somebody who is logged in.
+
+    `query`: the values of the URL; `form`: of an action, with repeats. `live`: only the live part of the page is made,
+    every few seconds, so a page leaves out what that part does not show: reading messages is audited.
+    """
 
     login: Login
     options: Options
     query: Mapping[str, str]
     form: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    live: bool = False
 
     @property
     def client(self) -> popmq.AsyncClient:

@@ -23,7 +23,10 @@ def dead_letter_topic(group: str) -> str:
 
 
 def fits(delivery: popmq.Delivery, origin: str, reason: str) -> bool:
-    """Whether a dead letter is one of those asked for; empty = all."""
+    """Whether a dead letter is one of those asked for; empty = all.
+
+    Reasons are compared without case: they are texts of exceptions, which people type from memory.
+    """
     letter = delivery.dead_letter
     if letter is None:
         return not origin and not reason

@@ -86,7 +86,10 @@ def as_text(body: bytes) -> str:
 
 
 def as_json(body: bytes) -> str:
-    """A body as indented JSON; "" when it is none."""
+    """A body as indented JSON; "" when it is none.
+
+    Names keep their order and repeated ones are lost: it is for reading, the text form shows every byte.
+    """
     try:
         return json.dumps(json.loads(body), indent=2, ensure_ascii=False)[:TEXT_CHARACTERS]
     except (ValueError, RecursionError):
@@ -104,7 +107,10 @@ def as_hex(body: bytes) -> str:
 
 
 def address(path: str, **values: object) -> str:
-    """A path with a query; empty values are left out."""
+    """A path with a query; empty values are left out.
+
+    Names of topics go into the query and not into the path: they may begin with %DLQ%, which proxies decode.
+    """
     given = {name: value for name, value in values.items() if value not in ("", None)}
     return f"{path}?{urlencode(given)}" if given else path
 

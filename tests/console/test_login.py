@@ -110,3 +110,11 @@ def test_secrets_in_clear_over_a_network_need_a_word_of_the_operator() -> None:
     with pytest.raises(OptionError, match="secrets would travel in clear"):
         Console(Options("127.0.0.1:8081", host="0.0.0.0"))
     Console(Options("127.0.0.1:8081", host="0.0.0.0", public_url="https://console.example"))
+
+
+def test_no_page_and_no_cookie_holds_a_secret(operator: Browser, reader: Browser) -> None:
+    for browser in (operator, reader):
+        shown = [browser.get(path) for path in PAGES]
+        assert sum(answer.status == 200 for answer in shown) > 5
+        assert [answer.path for answer in shown if SECRET in answer.text + str(answer.headers)] == []
+        assert SECRET not in str(browser.cookies)

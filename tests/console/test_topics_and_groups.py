@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from popmq import errors
-from tests.console.conftest import SECRET, Browser, Site
+from tests.console.conftest import Browser, Site
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -139,10 +139,3 @@ def test_an_open_page_gets_the_numbers_as_they_change(site: Site, operator: Brow
     while "<dt>Messages</dt><dd>7</dd>" not in first:
         first = event()
     connection.close()
-
-
-def test_no_page_and_no_cookie_holds_a_secret(operator: Browser, reader: Browser) -> None:
-    for browser in (operator, reader):
-        assert browser.seen
-        assert not [answer.path for answer in browser.seen if SECRET in answer.text]
-        assert SECRET not in str(browser.cookies)

@@ -1,13 +1,21 @@
 """The pages and actions by their paths. A page gives the values of its template, an action says what it did."""
 
 from popmq_console.asking import Action, Page
-from popmq_console.pages import groups, overview, topics
+from popmq_console.pages import clients, dead_letters, groups, later, messages, overview, topics
 
 #: What stands beside every page: address, title.
 NAVIGATION = (
     ("/", "Overview"),
     ("/topics", "Topics"),
     ("/groups", "Groups"),
+    ("/sessions", "Sessions"),
+    ("/leases", "Leases"),
+    ("/messages", "Messages"),
+    ("/dead-letters", "Dead letters"),
+    ("/message-groups", "Message groups"),
+    ("/owners", "Owners"),
+    ("/delayed", "Delayed"),
+    ("/half", "Half messages"),
 )
 #: Address → the page and its template.
 PAGES: dict[str, tuple[Page, str]] = {
@@ -16,6 +24,17 @@ PAGES: dict[str, tuple[Page, str]] = {
     "/topic": (topics.topic, "topic.html"),
     "/groups": (groups.groups, "groups.html"),
     "/group": (groups.group, "group.html"),
+    "/sessions": (clients.sessions, "sessions.html"),
+    "/leases": (clients.leases, "leases.html"),
+    "/owners": (clients.owners, "owners.html"),
+    "/messages": (messages.messages, "messages.html"),
+    "/message": (messages.message, "message.html"),
+    "/messages/why": (messages.why, "why.html"),
+    "/dead-letters": (dead_letters.groups, "dead_letters.html"),
+    "/dead-letters/group": (dead_letters.of_group, "dead_letters_group.html"),
+    "/message-groups": (later.message_groups, "message_groups.html"),
+    "/delayed": (later.delayed, "delayed.html"),
+    "/half": (later.transactions, "half.html"),
 }
 ACTIONS: dict[str, Action] = {
     "/topics/create": topics.create,
@@ -29,4 +48,11 @@ ACTIONS: dict[str, Action] = {
     "/group/delete": groups.delete,
     "/group/reset": groups.reset,
     "/group/filter": groups.filter,
+    "/owners/release": clients.release_owner,
+    "/dead-letters/redrive": dead_letters.redrive,
+    "/dead-letters/redrive-all": dead_letters.redrive_all,
+    "/dead-letters/stop": dead_letters.stop,
+    "/message-groups/resume": later.resume,
+    "/delayed/recall": later.recall,
+    "/half/end": later.end,
 }

@@ -1,0 +1,46 @@
+"""Who reads, and what they hold: sessions, leases, owners.
+
+A lease ends when its deadline comes, or here: then its messages are visible again at once, and the handles of whoever
+held them are over. An owner's lease belongs to the owner and is released with it.
+"""
+
+from typing import Any
+
+from popmq_console.asking import Ask, Said
+from popmq_console.views import address, paged
+
+#: Leases that one page asks for; more than a person reads, and a bounded answer with a million of them.
+LEASES_SHOWN = 200
+
+
+async def sessions(ask: Ask) -> dict[str, Any]:
+    """Clients with a session, of one group or all; all need the right admin."""
+    group = ask.value("group")
+    rows = sorted(await ask.client.sessions(group), key=lambda one: (one.group, one.client_id))
+    return {"rows": paged(rows, ask.value("page")), "group": group}
+
+
+async def leases(ask: Ask) -> dict[str, Any]:
+    """What is leased or in backoff, soonest first; of a group, of a topic, or all, which needs the right admin."""
+    group, topic = ask.value("group"), ask.value("topic")
+    found = await ask.client.leases(group, topic, LEASES_SHOWN)
+    return {"leases": found.leases, "total": found.total, "group": group, "topic": topic}
+
+
+async def owners(ask: Ask) -> dict[str, Any]:
+    """Owners and what they hold, with the backlog of their groups: how far a Spark query is behind."""
+    group = ask.value("group")
+    rows = sorted(await ask.client.owners(group), key=lambda one: (one.group, one.owner))
+    behind: dict[str, int] = {}
+    oldest: dict[str, float] = {}
+    for row in (await ask.login.numbers.stats()).groups:
+        behind[row.group] = behind.get(row.group, 0) + row.ready + row.retry
+        oldest[row.group] = max(oldest.get(row.group, 0.0), row.oldest_age)
+    return {"rows": paged(rows, ask.value("page")), "group": group, "behind": behind, "oldest": oldest}
+
+
+async def release_owner(ask: Ask) -> Said:
+    """Ends an owner's lease, as `popmq owners release` does. Raises OwnerNotFound, GroupNotFound."""
+    group, owner = ask.given("group"), ask.given("owner")
+    released = await ask.client.release_owner(group, owner)
+    return Said(f"{owner} is released: {released:,} messages are visible again.", address("/owners", group=group))

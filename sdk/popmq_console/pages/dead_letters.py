@@ -1,0 +1,103 @@
+"""Dead letters: how many each group has, why they died, and delivering them again: one, some, or all that fit a filter.
+
+a filter ──▶ the page looks at SCAN_MAX dead letters at most, then offers to go on from there
+all      ──▶ redrives.py, in pieces; this page shows how far it is
+"""
+
+from typing import Any
+
+import popmq
+from popmq_console.asking import Ask, Said, wrong
+from popmq_console.numbers import by_group
+from popmq_console.redrives import Redrive, dead_letter_topic, fits
+from popmq_console.views import address, paged
+
+SHOWN = 50
+PIECE = 500
+#: Dead letters that one page reads in search of those that fit.
+SCAN_MAX = 5_000
+
+
+async def groups(ask: Ask) -> dict[str, Any]:
+    """The groups that have dead letters, those with most first."""
+    rows = by_group((await ask.login.numbers.stats()).groups)
+    counts = [(name, max(row.dead for row in group)) for name, group in rows.items()]
+    listed = sorted(((name, dead) for name, dead in counts if dead), key=lambda pair: (-pair[1], pair[0]))
+    return {"rows": paged(listed, ask.value("page")), "redrives": ask.login.redrives}
+
+
+async def of_group(ask: Ask) -> dict[str, Any]:
+    """The dead letters of one group from an offset on. Raises GroupNotFound, TopicNotFound.
+
+    Its list is made once; what follows the numbers is the progress of an order.
+    """
+    group, origin, reason = ask.value("group"), ask.value("origin"), ask.value("reason")
+    found, following = ([], 0) if ask.live else await _scan(ask, group, origin, reason)
+    rows = by_group((await ask.login.numbers.stats()).groups).get(group, [])
+    return {
+        "group": group,
+        "origin": origin,
+        "reason": reason,
+        "letters": found,
+        "following": following,
+        "offset": ask.place("offset"),
+        "total": max((row.dead for row in rows), default=0),
+        "topic": dead_letter_topic(group),
+        "redrive": ask.login.redrives.get(group),
+    }
+
+
+async def _scan(ask: Ask, group: str, origin: str, reason: str) -> tuple[list[popmq.Delivery], int]:
+    """(dead letters that fit, the offset behind the last one looked at, or 0: that was all)."""
+    topic, offset, looked_at = dead_letter_topic(group), ask.place("offset"), 0
+    found: list[popmq.Delivery] = []
+    piece = PIECE if origin or reason else SHOWN
+    while True:
+        page = await ask.client.browse(topic, 0, offset, piece)
+        for one in page.deliveries:
+            if fits(one, origin, reason):
+                found.append(one)
+                if len(found) == SHOWN:
+                    return found, one.offset + 1
+        looked_at += piece
+        if page.next_offset <= offset or page.next_offset >= page.max_offset:
+            return found, 0
+        offset = page.next_offset
+        if looked_at >= SCAN_MAX:
+            return found, offset
+
+
+def page_of(group: str, origin: str = "", reason: str = "") -> str:
+    """The address of a group's dead letters."""
+    return address("/dead-letters/group", group=group, origin=origin, reason=reason)
+
+
+async def redrive(ask: Ask) -> Said:
+    """Delivers the dead letters again whose boxes are ticked. Raises InvalidField, GroupNotFound."""
+    group = ask.given("group")
+    offsets = [int(text) for text in ask.form.get("offset", ()) if text.isascii() and text.isdecimal()]
+    if not offsets:
+        raise wrong("offset", "tick the dead letters that are to be delivered again")
+    done = await ask.client.redrive(group, offsets[:4096])
+    failed = f" {len(done.failures):,} are not: {done.failures[0].error}" if done.failures else ""
+    return Said(f"{done.redriven:,} dead letters are delivered again.{failed}", page_of(group))
+
+
+async def redrive_all(ask: Ask) -> Said:
+    """Begins to deliver all again that fit the filter; the page shows the progress. Raises InvalidField."""
+    group, origin, reason = ask.given("group"), ask.given("origin"), ask.given("reason")
+    running = ask.login.redrives.get(group)
+    if running and running.running:
+        raise wrong("group", f"dead letters of {group} are being delivered already: wait until that is done")
+    await ask.client.get_group(group)
+    order = ask.login.redrives[group] = Redrive(ask.client, group, origin, reason)
+    order.start()
+    return Said(f"Dead letters of {group} are being delivered again.", page_of(group, origin, reason))
+
+
+async def stop(ask: Ask) -> Said:
+    """Ends an order between two pieces."""
+    group = ask.given("group")
+    if order := ask.login.redrives.get(group):
+        await order.stop()
+    return Said("Stopped. What was delivered again stays so.", page_of(group))

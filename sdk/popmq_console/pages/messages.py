@@ -1,0 +1,104 @@
+"""Messages: found by id, key, time or place; one of them as JSON, text or hex; and why it is where it is.
+
+Nothing here leases or changes a message. The right to receive the topic, or admin, lets one look.
+"""
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Any
+
+import popmq
+from popmq_console.asking import Ask, wrong
+
+SHOWN = 50
+#: Queues that are read for a search by time; a topic with more is asked queue by queue.
+QUEUES_MAX = 64
+
+
+async def messages(ask: Ask) -> dict[str, Any]:
+    """The form, and what it finds: by key, by id, by time or by place. Raises TopicNotFound, InvalidField.
+
+    Without a word about which, the first queue from its first message on: there is always something to look at.
+    """
+    topic = ask.value("topic")
+    found, more, following = await _found(ask, topic) if topic else ([], "", {})
+    return {
+        "topic": topic,
+        "found": found,
+        "more": more,
+        "following": following,
+        "fields": {name: ask.value(name) for name in ("id", "key", "at", "queue", "offset")},
+        "names": [one.topic for one in (await ask.login.numbers.stats()).topics[:1000]],
+    }
+
+
+async def _found(ask: Ask, topic: str) -> tuple[list[popmq.Delivery], str, dict[str, str]]:
+    """(messages, a sentence about further ones, the fields that show them)."""
+    if ask.value("id") or ask.value("key"):
+        found = await ask.client.look_up(topic, "" if ask.value("key") else ask.value("id"), ask.value("key"), SHOWN)
+        return list(found.deliveries), "There are more, older ones." if found.more else "", {}
+    if ask.value("at"):
+        return await _since(ask, topic, _moment(ask.value("at")))
+    queue = ask.place("queue")
+    page = await ask.client.browse(topic, queue, ask.place("offset"), SHOWN)
+    more = page.next_offset < page.max_offset
+    following = {"topic": topic, "queue": str(queue), "offset": str(page.next_offset)} if more else {}
+    sentence = f"Queue {queue}: offsets {page.min_offset:,} to {page.max_offset:,}, the last one not included."
+    return list(page.deliveries), sentence, following
+
+
+async def _since(ask: Ask, topic: str, at: datetime) -> tuple[list[popmq.Delivery], str, dict[str, str]]:
+    """The first messages of all queues that were stored at a time or later, in the order of their times."""
+    offsets = (await ask.client.query_offsets(topic, at=at))[:QUEUES_MAX]
+    starts = [(one.queue, one.at_timestamp) for one in offsets if 0 <= one.at_timestamp < one.max_offset]
+    pages = await asyncio.gather(*(ask.client.browse(topic, queue, offset, SHOWN) for queue, offset in starts))
+    rows = sorted((one for page in pages for one in page.deliveries), key=lambda one: one.stored_ms)[:SHOWN]
+    if len(rows) < SHOWN:
+        return rows, "", {}
+    last = datetime.fromtimestamp(rows[-1].stored_ms / 1000, UTC)
+    return rows, "", {"topic": topic, "at": last.isoformat(timespec="milliseconds").removesuffix("+00:00")}
+
+
+def _moment(text: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text).replace(tzinfo=UTC)
+    except ValueError:
+        raise wrong("at", f"{text!r} is no time: write 2026-01-31 12:00") from None
+
+
+async def message(ask: Ask) -> dict[str, Any]:
+    """One message by its place, and its life in each group. Raises TopicNotFound, MessageNotFound.
+
+    The place identifies it: ids repeat in topics that do not compare them. Without a wish the body is shown as JSON if
+    it is some, else as text.
+    """
+    topic, queue, offset = ask.value("topic"), ask.place("queue"), ask.place("offset")
+    page = await ask.client.browse(topic, queue, offset, 1)
+    delivery = next((one for one in page.deliveries if one.offset == offset), None)
+    if delivery is None:
+        raise popmq.errors.MessageNotFound(
+            f"queue {queue} of {topic} has no message at offset {offset:,}", code="MESSAGE_NOT_FOUND"
+        )
+    form = ask.value("as") if ask.value("as") in ("json", "text", "hex") else ""
+    return {
+        "delivery": delivery,
+        "topic": topic,
+        "form": form,
+        "lives": await _lives(ask, delivery, topic),
+    }
+
+
+async def _lives(ask: Ask, delivery: popmq.Delivery, topic: str) -> list[popmq.MessageLife]:
+    """Of a dead letter: the life of the message that it was."""
+    origin = delivery.dead_letter.topic if delivery.dead_letter else topic
+    try:
+        return await ask.client.why(delivery.message_id, origin)
+    except (popmq.errors.NotFound, popmq.errors.InvalidField):
+        return []
+
+
+async def why(ask: Ask) -> dict[str, Any]:
+    """The lives of a message by its id. Raises MessageNotFound, TopicNotFound."""
+    message_id, topic = ask.value("id"), ask.value("topic")
+    lives = await ask.client.why(message_id, topic) if message_id else []
+    return {"id": message_id, "topic": topic, "lives": lives}

@@ -1,0 +1,183 @@
+"""Messages, dead letters and what waits: what the pages show, and what their forms do to the broker."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+import popmq
+from popmq import errors
+from popmq_console.redrives import PIECE
+from tests.console.conftest import Browser, Site
+
+STACK = "Traceback (most recent call last):\n  in charge\nValueError: no card"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def filled(site: Site) -> None:
+    """Messages that are done, dead, delayed, half, stopped and owned."""
+    client = site.client
+    client.create_topic("orders", queues=2)
+    client.create_topic("later", type="DELAY")
+    client.create_topic("steps", type="FIFO", queues=1)
+    for group in ("billing", "packing", "spark"):
+        client.create_group(group)
+    client.create_group("careful", max_attempts=1, stop_on_failure=True)
+    client.send("orders", popmq.Message.json({"order": 1, "text": "<b>ü</b>"}, key="first", message_id="m-1"))
+    client.send("orders", popmq.Message(b"\x00\xff binary", message_id="m-2", tag="raw"))
+    client.ack(client.pop("orders", "billing", max_messages=1))
+
+
+def dead(site: Site, count: int) -> None:
+    """So many dead letters of packing, for two reasons."""
+    site.client.send("orders", [f"bad {number}" for number in range(count)])
+    while popped := site.client.pop("orders", "packing", max_messages=500):
+        if others := [one for one in popped if not one.body.startswith(b"bad")]:
+            site.client.ack(others)
+        bad = [one for one in popped if one.body.startswith(b"bad")]
+        site.client.reject(bad[::2], "no room")
+        site.client.reject(bad[1::2], STACK)
+
+
+def dead_now(site: Site) -> int:
+    return site.client.stats(group="packing").groups[0].dead
+
+
+def test_a_message_is_found_by_id_by_key_by_time_and_by_place(operator: Browser) -> None:
+    assert "m-1" in operator.get("/messages?topic=orders&id=m-1").plain
+    assert "m-1" in operator.get("/messages?topic=orders&key=first").plain
+    assert "No message was found." in operator.get("/messages?topic=orders&key=nothing").plain
+    since = operator.get("/messages?topic=orders&at=2020-01-01")
+    assert ("m-1" in since.plain, "m-2" in since.plain) == (True, True)
+    assert "No message was found." in operator.get("/messages?topic=orders&at=2090-01-01").plain
+    places = [operator.get(f"/messages?topic=orders&queue={queue}&offset=0").plain for queue in (0, 1)]
+    assert sum("m-1" in place for place in places) == 1
+    assert operator.get("/messages?topic=orders&at=soon").status == 400
+
+
+def place_of(browser: Browser, message_id: str) -> str:
+    found = browser.get(f"/messages?topic=orders&id={message_id}")
+    link = re.search(r'href="(/message\?[^"]+)"', found.text)
+    assert link
+    return link[1].replace("&amp;", "&")
+
+
+def test_a_message_is_shown_as_json_as_text_and_as_hex_and_never_as_html(operator: Browser) -> None:
+    place = place_of(operator, "m-1")
+    page = operator.get(place)
+    assert "&lt;b&gt;ü&lt;/b&gt;" in page.text
+    assert json.loads(page.plain[page.plain.index("{") : page.plain.index("}") + 1])["order"] == 1
+    assert "00000000 7b 22" in operator.get(place + "&as=hex").plain
+    assert "\ufffd binary" in operator.get(place_of(operator, "m-2") + "&as=text").plain
+
+
+def test_why_is_a_time_line_for_each_group(operator: Browser) -> None:
+    page = operator.get("/messages/why?id=m-1")
+    assert page.text.count('<ol class="timeline">') >= 1
+    assert "sent" in page.plain
+    assert operator.get("/messages/why?id=unknown").status == 404
+
+
+def test_dead_letters_show_reason_and_stack_and_are_filtered(site: Site, operator: Browser) -> None:
+    dead(site, 6)
+    count = dead_now(site)
+    assert f"packing {count}" in operator.get("/dead-letters").plain
+    page = operator.get("/dead-letters/group?group=packing")
+    assert "ValueError: no card" in page.plain
+    assert page.text.count('name="offset"') == min(count, 50)
+    filtered = operator.get("/dead-letters/group?group=packing&reason=NO+CARD&origin=orders")
+    assert filtered.text.count('name="offset"') == 3
+    assert "no room" not in filtered.plain
+    assert "is here" in operator.get("/dead-letters/group?group=packing&origin=other").plain
+
+
+def test_ticked_dead_letters_are_delivered_again(site: Site, operator: Browser) -> None:
+    dead(site, 4)
+    before = dead_now(site)
+    page = operator.get("/dead-letters/group?group=packing")
+    offsets = re.findall(r'name="offset" value="(\d+)"', page.text)[:2]
+    done = operator.post("/dead-letters/redrive", group="packing", offset=offsets)
+    assert "2 dead letters are delivered again" in done.plain
+    assert dead_now(site) == before - 2
+    assert operator.post("/dead-letters/redrive", group="packing").status == 400
+
+
+def test_all_that_fit_a_filter_are_delivered_again_and_the_page_shows_how_far_it_is(
+    site: Site, operator: Browser
+) -> None:
+    dead(site, PIECE + 100)
+    before = dead_now(site)
+    page = operator.post("/dead-letters/redrive-all", group="packing", reason="no card")
+    assert "<progress" in page.text
+    while "Delivering again" in page.plain:
+        page = operator.get("/dead-letters/group?group=packing")
+    left = dead_now(site)
+    assert f"{before - left} delivered again" in page.plain
+    assert 0 < left < before
+    assert "ValueError" not in operator.get("/dead-letters/group?group=packing&reason=no+card").plain
+
+
+def test_an_owner_is_shown_with_its_lag_and_released(site: Site, operator: Browser) -> None:
+    attached = site.client.attach_owner("spark", "query-1", topic="orders", start="earliest")
+    site.client.pop_sealed("orders", "spark", sealed(attached))
+    page = operator.get("/owners?group=spark")
+    assert "query-1" in page.plain
+    assert "query-1 is released" in operator.post("/owners/release", group="spark", owner="query-1").plain
+    assert site.client.owners("spark")[0].released
+
+
+def sealed(attached: popmq.Attachment) -> popmq.Token:
+    return popmq.Token("query-1", attached.generation, attached.acked_epoch + 1)
+
+
+def test_leases_and_sessions_say_who_holds_what_until_when(site: Site, operator: Browser) -> None:
+    site.client.pop("orders", "billing", max_messages=1)
+    page = operator.get("/leases?group=billing&topic=orders")
+    assert site.client.client_id in page.plain
+    assert "billing orders" in page.plain
+    assert operator.get("/sessions").status == 200
+
+
+def test_a_delayed_message_is_recalled(site: Site, operator: Browser) -> None:
+    site.client.send("later", popmq.Message("x", delay=3600, message_id="d-1"))
+    page = operator.get("/delayed?topic=later")
+    handle = re.search(r'name="handle" value="([^"]+)"', page.text)
+    assert handle
+    assert "d-1 is recalled" in operator.post("/delayed/recall", topic="later", handle=handle[1]).plain
+    assert site.client.list_delayed("later").total == 0
+
+
+def test_a_half_message_is_ended(site: Site, operator: Browser) -> None:
+    site.client.create_topic("payments", type="TRANSACTION")
+    receipt = site.client.send("payments", popmq.Message("x", transaction=True, message_id="h-1"))
+    assert "h-1" in operator.get("/half").plain
+    form: dict[str, Any] = {"topic": "payments", "transaction": receipt.transaction_id}
+    assert operator.post("/half/end", resolution="perhaps", **form).status == 400
+    assert "rolled back" in operator.post("/half/end", resolution="rollback", **form).plain
+    assert site.client.list_transactions("payments").total == 0
+
+
+def test_a_stopped_message_group_goes_on(site: Site, operator: Browser) -> None:
+    site.client.send("steps", [popmq.Message(f"step {number}", message_group="a") for number in range(3)])
+    (first,) = site.client.pop("steps", "careful", max_messages=1)
+    site.client.release(first, reason="broken")
+    assert "careful steps" in operator.get("/message-groups").plain
+    page = operator.get("/message-groups?group=careful&topic=steps")
+    assert "broken" in page.plain
+    form: dict[str, Any] = {"group": "careful", "topic": "steps", "message_group": "a"}
+    assert "a goes on" in operator.post("/message-groups/resume", how="again", **form).plain
+    assert [one.text() for one in site.client.pop("steps", "careful", max_messages=1)] == ["step 0"]
+
+
+def test_a_key_that_may_only_read_cannot_deliver_again_or_release(site: Site, reader: Browser) -> None:
+    assert reader.get("/messages?topic=orders&id=m-1").status == 200
+    assert reader.get("/sessions").status == 403
+    before = dead_now(site)
+    assert reader.post("/dead-letters/redrive", group="packing", offset="0").status == 403
+    page = reader.post("/dead-letters/redrive-all", group="packing")
+    while "Delivering again" in page.plain:
+        page = reader.get("/dead-letters/group?group=packing")
+    assert dead_now(site) == before
+    with pytest.raises(errors.NotFound):
+        site.client.get_topic("nothing-was-made")
