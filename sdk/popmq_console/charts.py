@@ -1,15 +1,17 @@
 """Line charts as SVG that the server draws: no script is needed to see them, colours come from the style sheet.
 
-A chart is CHART_WIDTH × CHART_HEIGHT units and an hour wide, newest on the right; the template adds the words.
+A chart is CHART_WIDTH × CHART_HEIGHT units, newest on the right; the template adds the words.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from popmq_console.numbers import HOUR_S, Sample
+from popmq_console.numbers import SAMPLE_S, Sample
 
 CHART_WIDTH = 720
 CHART_HEIGHT = 160
+#: Seconds that charts show: the least that holds all samples, so that a console that has just begun shows something.
+WINDOWS_S = (300.0, 900.0, 3600.0)
 #: Samples that lie further apart than this are not joined: there the console knew nothing.
 GAP_S = 30.0
 
@@ -34,6 +36,7 @@ class Chart:
     title: str
     unit: str
     top: float
+    window_s: float
     lines: Sequence[Line]
 
 
@@ -47,6 +50,11 @@ def ceiling(value: float) -> float:
         step *= 10
 
 
+def window(age_s: float) -> float:
+    """The window for samples of this age; one sample more than fits is no reason for the next."""
+    return next((one for one in WINDOWS_S if age_s <= one + SAMPLE_S), WINDOWS_S[-1])
+
+
 def chart(title: str, unit: str, samples: Sequence[Sample], now_s: float, **values: Callable[[Sample], float]) -> Chart:
     """A chart with a line for each of `values`, by name.
 
@@ -54,12 +62,17 @@ def chart(title: str, unit: str, samples: Sequence[Sample], now_s: float, **valu
     """
     rows = {name.replace("_", " "): [(one.time_s, value(one)) for one in samples] for name, value in values.items()}
     top = ceiling(max((value for row in rows.values() for _, value in row), default=0.0))
+    window_s = window(now_s - samples[0].time_s if samples else 0.0)
     return Chart(
-        title, unit, top, [Line(name, _path(row, now_s, top), row[-1][1] if row else 0.0) for name, row in rows.items()]
+        title,
+        unit,
+        top,
+        window_s,
+        [Line(name, _path(row, now_s, window_s, top), row[-1][1] if row else 0.0) for name, row in rows.items()],
     )
 
 
-def _path(row: Sequence[tuple[float, float]], now_s: float, top: float) -> str:
+def _path(row: Sequence[tuple[float, float]], now_s: float, window_s: float, top: float) -> str:
     """Moves and lines in units of the chart.
 
     A single sample is a dot, which a line of no length with round ends shows. A gap starts a new line: drawn over, it
@@ -67,7 +80,7 @@ def _path(row: Sequence[tuple[float, float]], now_s: float, top: float) -> str:
     """
     commands, before_s = [], float("-inf")
     for time_s, value in row:
-        x = CHART_WIDTH * (1 - (now_s - time_s) / HOUR_S)
+        x = CHART_WIDTH * (1 - (now_s - time_s) / window_s)
         if x < 0:
             continue
         y = CHART_HEIGHT * (1 - value / top)

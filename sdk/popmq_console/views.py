@@ -75,6 +75,12 @@ def seconds(value: float) -> str:
     return f"{whole} s"
 
 
+def headline(reason: str) -> str:
+    """The line of a reason that says most: of a Python traceback the last one, else the first."""
+    lines = [line for line in reason.splitlines() if line.strip()] or [""]
+    return (lines[-1] if lines[0].startswith("Traceback") else lines[0])[:200]
+
+
 def moment(ms: int) -> str:
     """A time in UTC; "" for 0."""
     return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S.}{ms % 1000:03}" if ms else ""
@@ -127,7 +133,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters = (count, rate, size, seconds, moment, as_text, as_json, as_hex)
+    filters = (count, rate, size, seconds, moment, headline, as_text, as_json, as_hex)
     made.filters.update({function.__name__: function for function in filters} | {"bytes": size})
     made.globals["address"] = address
     return made

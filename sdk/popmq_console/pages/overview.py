@@ -7,6 +7,7 @@ import popmq
 from popmq_console.asking import Ask
 from popmq_console.charts import overview as charts
 from popmq_console.numbers import backlog, sample
+from popmq_console.pages.topics import HIDDEN
 
 ROWS = 8
 
@@ -19,7 +20,7 @@ async def overview(ask: Ask) -> dict[str, Any]:
     return {
         "now": sample(stats, now_s),
         "store": stats.store,
-        "topics": len(stats.topics),
+        "topics": sum(not row.topic.startswith(HIDDEN) for row in stats.topics),
         "groups": len({row.group for row in stats.groups}),
         "sessions": sum(row.sessions for row in stats.groups),
         "charts": charts(list(ask.login.numbers.samples), now_s),

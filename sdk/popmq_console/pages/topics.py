@@ -16,6 +16,8 @@ from popmq_console.views import address, paged
 
 #: Queues that the page of a topic shows at once.
 QUEUES_SHOWN = 64
+#: Dead-letter topics have a page of their own; a search finds them here, too.
+HIDDEN = "%DLQ%"
 SORTS: dict[str, Callable[[popmq.TopicStats], Any]] = {
     "name": lambda row: row.topic,
     "messages": lambda row: -row.messages,
@@ -28,7 +30,8 @@ async def topics(ask: Ask) -> dict[str, Any]:
     """The list, by name or by a number, filtered by a part of the name."""
     stats = await ask.login.numbers.stats()
     part, sort = ask.value("q"), ask.value("sort") if ask.value("sort") in SORTS else "name"
-    rows = sorted((row for row in stats.topics if part.lower() in row.topic.lower()), key=SORTS[sort])
+    listed = [row for row in stats.topics if part or not row.topic.startswith(HIDDEN)]
+    rows = sorted((row for row in listed if part.lower() in row.topic.lower()), key=SORTS[sort])
     groups = by_topic(stats.groups)
     shown = paged(rows, ask.value("page"))
     return {

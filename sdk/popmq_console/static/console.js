@@ -69,6 +69,8 @@
       source = null;
     } else if (!document.hidden && !source) listen();
   }
+  const current = document.querySelector(".side [aria-current]");
+  if (current) current.parentElement.parentElement.scrollLeft = current.offsetLeft - 40;
   if (live && login) {
     follow();
     document.addEventListener("visibilitychange", follow);
@@ -92,7 +94,6 @@
   });
 
   // ── Charts: the value under the pointer, read from the line itself ─────────────────────────────────────────────────
-  const HOUR_MIN = 60;
   function written(value, unit) {
     if (unit === "bytes") {
       const names = ["B", "KiB", "MiB", "GiB", "TiB"];
@@ -122,8 +123,8 @@
     });
     if (!parts.length) return;
     const tip = document.createElement("span");
-    tip.className = `tip`;
-    tip.textContent = `${Math.round(HOUR_MIN * (1 - x / 720))} min ago: ${parts.join(" · ")}`;
+    tip.className = "tip";
+    tip.textContent = `${Math.round(Number(svg.dataset.minutes) * (1 - x / 720))} min ago: ${parts.join(" · ")}`;
     svg.parentElement.append(tip);
     const left = event.clientX - box.left;
     const width = tip.offsetWidth;
