@@ -11,7 +11,7 @@ PIP_INSTALL := -m pip --disable-pip-version-check --quiet install
 # Two workers; the tests of one file stay together and in order. Files start in the order of their names: by default
 # xdist starts files with few tests last, and those are the longest here. Spark's tests share one JVM and one process.
 TWO := -n 2 --dist loadfile --no-loadscope-reorder
-FAST := not slow and not spark and not chaos and not polyglot and not interop
+FAST := not slow and not browser and not spark and not chaos and not polyglot and not interop
 
 # What `make test` runs a second time on the other transport: the calls in which a transport can be seen.
 TRANSPORT := grpcio
@@ -52,7 +52,7 @@ demo: .venv/demo ## 336,776 flights through the broker and Spark into a table, a
 
 test: check ## all that must be true before a merge: check, every test, the oldest dependencies
 	@echo "test: every test, campaigns in their short form"
-	@$(BIN)/pytest -q $(TWO) -m "not spark and not interop"
+	@$(BIN)/pytest -q $(TWO) -m "not spark and not interop and not browser"
 	@$(BIN)/pytest -q -m spark
 	@$(BIN)/python scripts/mutate.py --share
 	@echo "test: what shows a transport, on --transport $(TRANSPORT)"
@@ -131,6 +131,16 @@ test-newest: ## the same on the newest dependencies there are
 	@$(MAKE) --no-print-directory install PREFIX=build/newest EXTRA=all WITH='--group test'
 	@echo "test-newest: quick tests"
 	@build/newest/bin/pytest -q $(TWO) $(INSTALLED_TESTS) -m "$(FAST) and not twin or wheel"
+
+.PHONY: console-test
+console-test: .venv/browser ## the console in Debian's Chromium, by clicking; pictures of all pages in build/console
+	@echo "console-test: opening pages, pressing buttons"
+	@$(BIN)/pytest -q -m browser tests/console
+.venv/browser: .venv/ready
+	@test -x /usr/bin/chromium -a -x /usr/bin/chromedriver || { echo "console-test: installing Chromium with apt"; \
+		apt-get update -qq && apt-get install -y -qq chromium chromium-driver >/dev/null; }
+	@$(BIN)/python $(PIP_INSTALL) --group browser
+	@touch $@
 
 site: .venv/site ## the documentation as a site in build/site, with every link and anchor checked
 	@$(BIN)/python scripts/site.py

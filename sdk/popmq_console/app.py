@@ -254,10 +254,10 @@ class Console:
         return response
 
     def _live(self, request: Request, login: Login, name: str, values: dict[str, Any]) -> str:
-        """The part of a page between its two marks; nothing that a user wrote can look like a mark."""
+        """The part of a page between its two marks, and the marks; nothing that a user wrote can look like a mark."""
         shared = self._values(request, login, self._cookie_of(request)) | {"said": []}
         shown = self._templates.get_template(name).render(shared | values)
-        return shown.partition("<!--live-->")[2].partition("<!--/live-->")[0]
+        return "<!--live-->" + shown.partition("<!--live-->")[2].partition("<!--/live-->")[0] + "<!--/live-->"
 
 
 def _entry(path: str) -> str:

@@ -1,0 +1,266 @@
+"""The console in Debian's Chromium: every page is opened and looks right, every action is done by clicking.
+
+`make console-test` runs it. Screenshots of all pages, at 1280 and 360 pixels, dark and light, go to build/console/.
+"""
+
+import base64
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import popmq
+from popmq import errors
+from tests.console.conftest import SECRET, Site
+
+pytest.importorskip("selenium")
+
+from selenium import webdriver
+from selenium.common.exceptions import WebDriverException
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import WebDriverWait
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(300)]
+
+SHOTS = Path(__file__).parents[2] / "build" / "console"
+FLAGS = ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--hide-scrollbars")
+PAGES = {
+    "overview": "/",
+    "topics": "/topics",
+    "topic": "/topic?name=orders",
+    "groups": "/groups",
+    "group": "/group?name=packing",
+    "sessions": "/sessions",
+    "leases": "/leases",
+    "messages": "/messages?topic=orders",
+    "message": "/message?topic=orders&queue=0&offset=0",
+    "why": "/messages/why?id=m-1",
+    "dead-letters": "/dead-letters",
+    "dead-letters-of-a-group": "/dead-letters/group?group=packing",
+    "message-groups": "/message-groups",
+    "message-groups-of-a-group": "/message-groups?group=careful&topic=steps",
+    "owners": "/owners",
+    "delayed": "/delayed",
+    "half": "/half",
+}
+WIDE, NARROW = 1280, 360
+
+
+class Chromium:
+    """A window of Chromium, and the words of a person who uses it."""
+
+    def __init__(self, url: str, driver: Any) -> None:
+        self.url = url.rstrip("/")
+        self.driver = driver
+
+    def open(self, path: str) -> None:
+        self.driver.get(self.url + path)
+
+    def find(self, selector: str) -> Any:
+        return self.driver.find_element(By.CSS_SELECTOR, selector)
+
+    @property
+    def text(self) -> str:
+        return str(self.find("main").text)
+
+    def until(self, words: str) -> None:
+        """Waits until the page shows these words."""
+        wait = WebDriverWait(self.driver, 20, ignored_exceptions=(WebDriverException,))  # a page that is being replaced
+        wait.until(lambda _: words in self.text, f"the page never says {words!r}")
+
+    def unfold(self, title: str) -> None:
+        self.driver.find_element(By.XPATH, f"//summary[text()='{title}']").click()
+
+    def send(self, action: str, **fields: str) -> None:
+        """Fills in the first form with this action, and presses its button."""
+        form = self.find(f'form[action="{action}"]')
+        for name, value in fields.items():
+            field = form.find_element(By.NAME, name)
+            if field.tag_name == "select":
+                field.find_element(By.XPATH, f"./option[text()='{value}']").click()
+            else:
+                field.clear()
+                field.send_keys(value)
+        form.find_element(By.TAG_NAME, "button").click()
+
+    def looks(self, width: int, theme: str) -> None:
+        device = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", device)
+        wish = {"features": [{"name": "prefers-color-scheme", "value": theme}]}
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", wish)
+
+    def shoot(self, name: str) -> None:
+        """Keeps a picture of the whole page."""
+        width, height = self.driver.execute_script("return [innerWidth, document.documentElement.scrollHeight]")
+        clip = {"x": 0, "y": 0, "width": width, "height": min(height, 3000), "scale": 1}
+        taken = self.driver.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True, "clip": clip})
+        SHOTS.mkdir(parents=True, exist_ok=True)
+        (SHOTS / f"{name}.png").write_bytes(base64.b64decode(taken["data"]))
+
+
+@pytest.fixture(scope="module")
+def chromium(site: Site) -> Iterator[Chromium]:
+    fill(site.client)
+    options = webdriver.ChromeOptions()
+    options.binary_location = "/usr/bin/chromium"
+    for flag in FLAGS:
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service("/usr/bin/chromedriver"))
+    try:
+        window = Chromium(site.url, driver)
+        window.looks(WIDE, "light")
+        window.open("/topics")
+        window.shoot("login")
+        window.send("/login", name="operator", secret=SECRET)
+        window.until("Topics")
+        yield window
+    finally:
+        driver.quit()
+
+
+def fill(client: popmq.Client) -> None:
+    """Something on every page."""
+    client.create_topic("orders", queues=2)
+    client.create_topic("steps", type="FIFO", queues=1)
+    client.create_topic("later", type="DELAY")
+    client.create_topic("payments", type="TRANSACTION")
+    for group in ("billing", "packing", "analytics"):
+        client.create_group(group)
+    client.create_group("careful", max_attempts=1, stop_on_failure=True)
+    client.send("orders", popmq.Message.json({"order": 1}, key="first", message_id="m-1"))
+    client.send("orders", [popmq.Message.json({"order": number}) for number in range(2, 200)])
+    client.reject(client.pop("orders", "packing", max_messages=20), "Traceback …\nValueError: nothing fits")
+    client.pop("orders", "billing", max_messages=5)
+    client.attach_owner("analytics", "query-1", lease=600, topic="orders")
+    client.send("later", [popmq.Message(f"later {number}", delay=3600) for number in range(2)])
+    client.send("payments", [popmq.Message(f"pay {number}", transaction=True) for number in range(2)])
+    client.send("steps", [popmq.Message(f"step {number}", message_group="cart") for number in range(3)])
+    client.release(client.pop("steps", "careful", max_messages=1), reason="broken")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [WIDE, NARROW])
+def test_every_page_fits_its_window_and_runs_without_a_complaint(chromium: Chromium, width: int, theme: str) -> None:
+    chromium.looks(width, theme)
+    wide = []
+    for name, path in PAGES.items():
+        chromium.open(path)
+        assert chromium.find("h1").text
+        chromium.shoot(f"{name}-{width}-{theme}")
+        if chromium.driver.execute_script("return document.documentElement.scrollWidth > innerWidth"):
+            wide.append(name)
+    assert wide == []
+    complaints = [entry["message"] for entry in chromium.driver.get_log("browser") if entry["level"] == "SEVERE"]
+    assert [line for line in complaints if "favicon" not in line] == []
+    chromium.looks(WIDE, "light")
+
+
+def test_an_open_page_follows_the_numbers_and_keeps_what_was_typed(site: Site, chromium: Chromium) -> None:
+    chromium.open("/topics")
+    search = chromium.find('input[name="q"]')
+    search.send_keys("half a wo")
+    site.client.create_topic("appears-by-itself")
+    chromium.until("appears-by-itself")
+    assert chromium.find("html").get_attribute("data-current") == "yes"
+    assert search.get_property("value") == "half a wo"
+    assert chromium.driver.switch_to.active_element == search
+
+
+def test_a_topic_is_made_changed_paused_purged_and_deleted(site: Site, chromium: Chromium) -> None:
+    chromium.open("/topics")
+    chromium.unfold("New topic")
+    chromium.send("/topics/create", name="clicked", type="FIFO", queues="3")
+    chromium.until("The topic clicked has 3 queues.")
+    chromium.unfold("Settings")
+    chromium.send("/topic/change", keep_h="5")
+    chromium.until("The settings of clicked are changed.")
+    chromium.unfold("Pause")
+    chromium.send("/topic/permit", permission="READ_ONLY")
+    chromium.until("clicked is READ_ONLY now.")
+    assert (site.client.get_topic("clicked").retention.keep, site.client.get_topic("clicked").queues) == (18000, 3)
+    chromium.unfold("Purge or delete")
+    button = chromium.find('form[action="/topic/purge"] button')
+    assert not button.is_enabled()
+    chromium.send("/topic/purge", typed="clicked")
+    chromium.until("0 messages of clicked are dropped.")
+    chromium.unfold("Purge or delete")
+    chromium.send("/topic/delete", typed="clicked")
+    chromium.until("The topic clicked is deleted.")
+
+
+def test_a_group_is_made_changed_paused_reset_and_deleted(site: Site, chromium: Chromium) -> None:
+    chromium.open("/groups")
+    chromium.unfold("New group")
+    chromium.send("/groups/create", name="pressed", max_attempts="4")
+    chromium.until("The group pressed is there.")
+    chromium.unfold("Settings")
+    chromium.send("/group/change", max_attempts="5")
+    chromium.until("The settings of pressed are changed.")
+    chromium.unfold("Pause")
+    chromium.send("/group/pause")
+    chromium.until("pressed is paused")
+    chromium.unfold("Go on")
+    chromium.send("/group/pause")
+    chromium.until("pressed is reading again.")
+    site.client.pop("orders", "pressed", max_messages=1)
+    chromium.open("/group?name=pressed")
+    chromium.unfold("Filter")
+    chromium.send("/group/filter", tag="a || b")
+    chromium.until("pressed has another filter")
+    chromium.unfold("Reset")
+    chromium.send("/group/reset", to="latest", typed="pressed")
+    chromium.until("pressed reads orders from latest on.")
+    chromium.unfold("Delete")
+    chromium.send("/group/delete", typed="pressed")
+    chromium.until("The group pressed is deleted.")
+    with pytest.raises(errors.GroupNotFound):
+        site.client.get_group("pressed")
+
+
+def test_dead_letters_are_ticked_and_delivered_again(chromium: Chromium) -> None:
+    chromium.open("/dead-letters/group?group=packing")
+    chromium.find('input[name="offset"]').click()
+    chromium.find('button[form="redrive"]').click()
+    chromium.until("1 dead letters are delivered again.")
+    chromium.find('button[form="redrive-all"]').click()
+    chromium.until("19 delivered again")
+    chromium.until("0 dead letters in all.")
+
+
+def test_what_waits_is_recalled_ended_released_and_resumed(chromium: Chromium) -> None:
+    for path, action, words in (
+        ("/delayed", "/delayed/recall", "is recalled and will not be delivered."),
+        ("/half", "/half/end", "The half message is committed."),
+        ("/owners", "/owners/release", "query-1 is released"),
+        ("/message-groups?group=careful&topic=steps", "/message-groups/resume", "cart goes on"),
+    ):
+        chromium.open(path)
+        chromium.send(action)
+        chromium.until(words)
+
+
+def test_the_keyboard_reaches_the_content_and_the_pages(chromium: Chromium) -> None:
+    chromium.open("/")
+    body = chromium.find("body")
+    body.send_keys(Keys.TAB)
+    assert chromium.driver.switch_to.active_element.text == "Skip to the content"
+    chromium.driver.switch_to.active_element.send_keys(Keys.ENTER)
+    assert chromium.driver.switch_to.active_element.get_attribute("id") == "content"
+    links = chromium.driver.find_elements(By.CSS_SELECTOR, ".side a")
+    links[1].send_keys(Keys.ENTER)
+    chromium.until("Topics")
+
+
+def test_the_chosen_theme_stays_and_the_logout_ends_it(chromium: Chromium) -> None:
+    chromium.open("/topics")
+    chromium.find("#theme option:nth-child(3)").click()
+    WebDriverWait(chromium.driver, 20).until(lambda _: chromium.find("html").get_attribute("data-theme") == "dark")
+    assert chromium.driver.current_url.endswith("/topics")
+    chromium.driver.find_element(By.XPATH, "//button[text()='Log out']").click()
+    chromium.until("Log in")
+    chromium.open("/topics")
+    chromium.until("Log in")
