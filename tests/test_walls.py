@@ -62,7 +62,7 @@ ROOMS = {
 # The server's packages from the top down: each imports only from itself and from those below it. The first and the last
 # row name modules of the root.
 ORDER = (
-    "__main__ reloading supervision serving embedded",
+    "__main__ reloading supervision console_process serving embedded",
     "api",
     "api.rocketmq",
     "api.native",

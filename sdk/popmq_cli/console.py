@@ -22,7 +22,16 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--tls-cert", type=FILE, help="Serve HTTPS with this certificate chain (PEM).")
 @click.option("--tls-key", type=FILE, help="The private key of the certificate (PEM).")
 @click.option("--public-url", default="", metavar="URL", help="How browsers name it behind a proxy: https://….")
-def console(host: str, port: int, tls_cert: Path | None, tls_key: Path | None, public_url: str, **given: Any) -> None:
+@click.option("--until-stdin-ends", is_flag=True, hidden=True)
+def console(
+    host: str,
+    port: int,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    public_url: str,
+    until_stdin_ends: bool,
+    **given: Any,
+) -> None:
     """Serve web pages of a broker.
 
     Where the broker asks for access keys, so do the pages, and what they show and do is what the key allows. It prints
@@ -57,7 +66,7 @@ def console(host: str, port: int, tls_cert: Path | None, tls_key: Path | None, p
         public_url=public_url,
     )
     try:
-        run(options, lambda url: click.echo(f"popmq: console on {url}"))
+        run(options, lambda url: click.echo(f"popmq: console on {url}"), until_stdin_ends)
     except OptionError as error:
         click.echo(f"popmq: {error}", err=True)
         sys.exit(2)

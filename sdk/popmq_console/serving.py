@@ -5,8 +5,10 @@ of proxies are not believed: nothing here depends on the address of a browser.
 """
 
 import asyncio
+import os
 import socket
 import ssl
+import sys
 from collections.abc import Callable
 
 import uvicorn
@@ -22,6 +24,7 @@ class Serving:
     """One console in the running event loop. `port` is known once it is made. Raises OptionError."""
 
     def __init__(self, options: Options) -> None:
+        options.verify()
         self._options = options
         self._socket = _listening(options)
         self.port: int = self._socket.getsockname()[1]
@@ -76,12 +79,23 @@ def _family(host: str) -> socket.AddressFamily:
     return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
-def run(options: Options, ready: Callable[[str], None]) -> None:
-    """Serves until SIGTERM or Ctrl-C; tells `ready` the address. Raises OptionError."""
+def run(options: Options, ready: Callable[[str], None], until_stdin_ends: bool = False) -> None:
+    """Serves until SIGTERM or Ctrl-C; calls `ready` with the address. Raises OptionError.
+
+    `until_stdin_ends`: also until whoever started this process has ended, which closes the pipe to it.
+    """
 
     async def serve() -> None:
         serving = Serving(options)
+        if until_stdin_ends:
+            asyncio.get_running_loop().add_reader(sys.stdin.fileno(), _end_with, sys.stdin.fileno(), serving)
         ready(serving.url)
         await serving.run()
 
     asyncio.run(serve())
+
+
+def _end_with(stdin: int, serving: Serving) -> None:
+    if not os.read(stdin, 4096):
+        asyncio.get_running_loop().remove_reader(stdin)
+        serving.stop()

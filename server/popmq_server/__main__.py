@@ -12,6 +12,7 @@ import sys
 
 from popmq_server import logs
 from popmq_server.clock import SystemClock
+from popmq_server.console_process import ConsoleProcess, arguments
 from popmq_server.errors import StartError
 from popmq_server.options import Options, address
 from popmq_server.reloading import Reload
@@ -60,9 +61,11 @@ async def _serve(argv: list[str] | None, settings: Settings) -> int:
         supervisor = Supervisor(os.environ)
         supervisor.say("READY=1")
         watched = asyncio.ensure_future(supervisor.watch(serving.alive))
+        console = await _console(options, serving)
         stopped = asyncio.ensure_future(stop.wait())
         await asyncio.wait((stopped, serving.broker.failed), return_when=asyncio.FIRST_COMPLETED)
         watched.cancel()
+        await console.stop()
         supervisor.say("STOPPING=1")
         if serving.broker.failed.done():
             log.critical("%s; a restart recovers what is on disk", serving.broker.failed.result())
@@ -70,6 +73,14 @@ async def _serve(argv: list[str] | None, settings: Settings) -> int:
         # To the log, not to stdout: the reader of the lines above may have closed the pipe.
         log.info("stopping: running calls end, then the folder is free")
     return 0
+
+
+async def _console(options: Options, serving: Serving) -> ConsoleProcess:
+    """The console, started if a port was named for it."""
+    console = ConsoleProcess(*arguments(options, serving.port, serving.certificate))
+    if options.console_port:
+        await console.start()
+    return console
 
 
 def _settle() -> None:
@@ -91,6 +102,8 @@ def _said(options: Options, serving: Serving) -> str:
     left_out = [flag for _, flag, _ in serving.left_out]
     if options.metrics_port and "--metrics-port" not in left_out:
         lines += [f"metrics on {address(options.metrics_host, options.metrics_port)}"]
+    if options.console_port:
+        lines += [f"console on {address(options.console_host, options.console_port)}"]
     lines += [f"no {what}: port {port} is taken; {flag} names another" for what, flag, port in serving.left_out]
     if options.access_keys:
         lines += [f"every call needs an access key: {options.access_keys}"]

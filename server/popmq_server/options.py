@@ -61,6 +61,8 @@ class Options(NamedTuple):
     log_level: str = "info"
     log_format: str = "text"
     metrics_host: str = HOST
+    console_port: int = 0  # 0 = no console
+    console_host: str = HOST
 
 
 def address(host: str, port: int) -> str:

@@ -160,6 +160,8 @@ SETTINGS = (
         "HTTP port of /metrics, /healthz and /readyz, 0 = off",
     ),
     Setting("metrics_host", str, "HOST", HOST, "address of that port; it asks for no key and has no TLS"),
+    Setting("console_port", _port, "PORT", "0", "HTTP port of the web console, a process of its own, 0 = none"),
+    Setting("console_host", str, "HOST", HOST, "address of that port; other than the loopback it needs --tls-cert"),
     Setting(
         "max_size",
         _max_size,
@@ -318,4 +320,6 @@ def _fault(options: Options) -> str:
         return "--tls-cert and --tls-key belong together: name both files, or neither"
     if not options.tls_port and (options.tls_only or options.tls_cert):
         return "--tls-port 0 serves no TLS: name a port, or leave out --tls-only, --tls-cert and --tls-key"
+    if options.console_port and options.tls_only and options.tls_cert:
+        return "--console-port cannot name the host of --tls-cert: run popmq console --tls --endpoint NAME:PORT"
     return ""
