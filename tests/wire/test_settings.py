@@ -38,7 +38,7 @@ VALUES = {
     "access_keys": ("keys.toml", '"keys.toml"'),
     "metrics_port": ("9002", "9002"),
     "metrics_host": ("::1", '"::1"'),
-    "console_port": ("0", "0"),
+    "console_port": ("8090", "8090"),
     "console_host": ("::1", '"::1"'),
     "max_size": ("20GiB", '"20GiB"'),
     "sync": ("meta", '"meta"'),
