@@ -37,9 +37,20 @@ class EmbeddedBroker:
         access_keys: pathlib.Path | None = None,
         metrics_host: str = HOST,
     ) -> None:
-        tls = tls_port, tls_only, tls_cert, tls_key
-        self._options = Options(pathlib.Path(data), host, port, metrics_port, max_size, sync, *tls, access_keys)
-        self._options = self._options._replace(metrics_host=metrics_host)
+        self._options = Options(
+            data=pathlib.Path(data),
+            host=host,
+            port=port,
+            metrics_port=metrics_port,
+            max_size=max_size,
+            sync=sync,
+            tls_port=tls_port,
+            tls_only=tls_only,
+            tls_cert=tls_cert,
+            tls_key=tls_key,
+            access_keys=access_keys,
+            metrics_host=metrics_host,
+        )
         self.clock = clock or SystemClock()
         self._ready = threading.Event()
         self._error: BaseException | None = None

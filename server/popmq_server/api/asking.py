@@ -19,7 +19,7 @@ from popmq_server.errors import Refused
 from popmq_server.model.message import check_range, check_text
 
 
-class AskingService:
+class ClientCallsService:
     """`clients`: the clients of apache.rocketmq.v2."""
 
     def __init__(self, engine: Engine, clients: Clients) -> None:

@@ -25,11 +25,11 @@ from popmq_server.access.access_keys import Keys
 from popmq_server.access.certificate import Certificate, Pair
 from popmq_server.access.guarded import Guarded
 from popmq_server.api import auditing
-from popmq_server.api.asking import AskingService
+from popmq_server.api.asking import ClientCallsService
 from popmq_server.api.authentication import Authentication
 from popmq_server.api.native.admin import AdminService
 from popmq_server.api.native.filtering import FilteringService
-from popmq_server.api.native.looking import LookingService
+from popmq_server.api.native.looking import InspectionService
 from popmq_server.api.native.native import NativeService
 from popmq_server.api.native.operating import OperatingService
 from popmq_server.api.native.ordering import OrderingService
@@ -110,9 +110,9 @@ class Server:
             PullingService(engine, native, metrics),
             TimingService(engine, metrics),
             StagingService(engine, native, metrics),
-            LookingService(engine, native, metrics),
+            InspectionService(engine, native, metrics),
             SessionService(engine, metrics),
-            AskingService(engine, self._rocketmq.clients),
+            ClientCallsService(engine, self._rocketmq.clients),
         )
         for name in _SERVICES:
             self._add(name, parts)

@@ -38,7 +38,7 @@ from popmq_server.model.message import KEY_BYTES_MAX, MESSAGE_ID_BYTES_MAX, chec
 SPOTS_MAX = 1000
 
 
-class LookingService:
+class InspectionService:
     """`native` counts requests and messages."""
 
     def __init__(self, engine: Commands, native: NativeService, metrics: Metrics) -> None:
