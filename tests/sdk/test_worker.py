@@ -411,10 +411,10 @@ async def test_slow_handlers_hold_no_message_ahead(popmq_broker: Broker) -> None
     worker, all_begun = popmq.Worker(popmq_broker.endpoint), asyncio.Event()
     begun: list[str] = []
 
-    @worker.on("orders", group="billing", concurrency=3)
+    @worker.on("orders", group="billing", concurrency=4)
     async def hangs(text: str) -> None:
         begun.append(text)
-        if len(begun) == 3:
+        if len(begun) == 4:
             all_begun.set()
         await asyncio.Event().wait()
 
@@ -422,7 +422,7 @@ async def test_slow_handlers_hold_no_message_ahead(popmq_broker: Broker) -> None
     serving = asyncio.create_task(worker.serve())
     await all_begun.wait()
     (row,) = (await asyncio.to_thread(client.stats, "orders")).groups
-    assert (row.in_flight, row.ready) == (3, 9)
+    assert (row.in_flight, row.ready) == (4, 8)
     worker.stop()
     worker.stop()
     await serving
