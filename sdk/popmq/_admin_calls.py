@@ -5,7 +5,7 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Any, cast
 
-from popmq._calls import Call, moment_ms, ms
+from popmq._calls import Call, Pages, moment_ms, ms
 from popmq.errors import InvalidField
 from popmq.topic import Group, LiteTopics, Permission, Quota, Retention, Start, Subscription, Topic, TopicType
 from popmq_proto.v1 import popmq_pb2 as pb
@@ -82,6 +82,7 @@ def list_topics(dead_letter_topics: bool) -> Call[list[Topic]]:
         "Admin.ListTopics",
         pb.ListTopicsRequest(dead_letter_topics=dead_letter_topics),
         lambda reply, _: [_read_topic(row) for row in reply.topics],
+        pages=Pages("topics"),
     )
 
 
@@ -161,7 +162,12 @@ def read_subscription(row: pb.Subscription) -> Subscription:
 
 def list_groups() -> Call[list[Group]]:
     """All groups."""
-    return Call("Admin.ListGroups", pb.ListGroupsRequest(), lambda reply, _: [_read_group(row) for row in reply.groups])
+    return Call(
+        "Admin.ListGroups",
+        pb.ListGroupsRequest(),
+        lambda reply, _: [_read_group(row) for row in reply.groups],
+        pages=Pages("groups"),
+    )
 
 
 def delete_group(name: str) -> Call[None]:

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, make_dataclass
 from datetime import datetime
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from popmq._reason import clip
 from popmq.duration import Duration, seconds_of
@@ -33,6 +33,38 @@ class Call(Generic[T]):
     timeout: str = "admin"
     wait: float = 0.0  # seconds that the broker may park it, beyond the timeout
     once: bool = False  # never retried, because a second try would do it a second time
+    pages: "Pages | None" = None  # the answer is a list that comes in pages
+
+
+class Pages(NamedTuple):
+    """How a list is asked for page by page: its rows in an answer, its size in a request, the rows wanted (0 = all)."""
+
+    rows: str
+    size: str = "page_size"
+    most: int = 0
+
+    def next(self, request: Any, whole: Any) -> bool:
+        """Sets the request to the page behind what has come; returns whether there is one. `whole` None: the first."""
+        come = 0 if whole is None else len(getattr(whole, self.rows))
+        if whole is not None and (not whole.next_page_token or come >= self.most > 0):
+            return False
+        setattr(request, self.size, min(PAGE_ROWS, self.most - come) if self.most else PAGE_ROWS)
+        request.page_token = "" if whole is None else whole.next_page_token
+        return True
+
+    def add(self, whole: Any, page: Any) -> None:
+        """Adds a page to those before it."""
+        getattr(whole, self.rows).extend(getattr(page, self.rows))
+        whole.next_page_token = page.next_page_token
+
+
+#: Rows of one page.
+PAGE_ROWS = 1000
+
+
+def paged(rows: str, size: str, most: int) -> Pages | None:
+    """The pages of a list of at most `most` rows; None when one answer has them all, or refuses the number."""
+    return Pages(rows, size, most) if most > PAGE_ROWS else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from operator import attrgetter
 from typing import Any
 
 from popmq._admin_calls import same_names
-from popmq._calls import Call, error_of, filter_row, moment_ms, read_delivery
+from popmq._calls import Call, Pages, error_of, filter_row, moment_ms, paged, read_delivery
 from popmq.life import GroupLife, LifeEvent, MessageLife
 from popmq.message import Delivery
 from popmq.stats import (
@@ -100,6 +101,7 @@ def leases(group: str, topic: str, max_leases: int) -> Call[Leases]:
         "Admin.ListLeases",
         pb.ListLeasesRequest(group=group, topic=topic, max_leases=max_leases),
         lambda reply, _: Leases(tuple(same_names(Lease, row) for row in reply.leases), reply.total),
+        pages=paged("leases", "max_leases", max_leases),
     )
 
 
@@ -108,7 +110,8 @@ def owners(group: str) -> Call[list[Owner]]:
     return Call(
         "Admin.ListOwners",
         pb.ListOwnersRequest(group=group),
-        lambda reply, _: [same_names(Owner, row) for row in reply.owners],
+        lambda reply, _: sorted((same_names(Owner, row) for row in reply.owners), key=attrgetter("group", "owner")),
+        pages=Pages("owners"),
     )
 
 
@@ -118,6 +121,7 @@ def sessions(group: str) -> Call[list[ClientSession]]:
         "Admin.ListSessions",
         pb.ListSessionsRequest(group=group),
         lambda reply, _: [same_names(ClientSession, row, topics=tuple(row.topics)) for row in reply.sessions],
+        pages=Pages("sessions"),
     )
 
 
@@ -209,6 +213,7 @@ def list_delayed(topic: str, until: datetime | float | None, max_messages: int) 
         "Admin.ListDelayed",
         request,
         lambda reply, _: DelayedMessages(tuple(same_names(DelayedMessage, row) for row in reply.messages), reply.total),
+        pages=paged("messages", "max_messages", max_messages),
     )
 
 
@@ -218,4 +223,5 @@ def list_transactions(topic: str, max_messages: int) -> Call[HalfMessages]:
         "Admin.ListTransactions",
         pb.ListTransactionsRequest(topic=topic, max_messages=max_messages),
         lambda reply, _: HalfMessages(tuple(same_names(HalfMessage, row) for row in reply.messages), reply.total),
+        pages=paged("messages", "max_messages", max_messages),
     )

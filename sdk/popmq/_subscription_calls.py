@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from popmq._admin_calls import enum_of, read_subscription, same_names, start_position
-from popmq._calls import Call, filter_row, moment_ms
+from popmq._calls import Call, filter_row, moment_ms, paged
 from popmq.stats import MessageGroups, MessageGroupState, QueueOffsets
 from popmq.topic import Start, Subscription
 from popmq_proto.v1 import popmq_pb2 as pb
@@ -69,10 +69,11 @@ def list_message_groups(topic: str, group: str, max_message_groups: int, stopped
     )
 
     def read(reply: pb.ListMessageGroupsResponse, _retried: bool) -> MessageGroups:
-        rows = tuple(same_names(MessageGroupState, row) for row in reply.message_groups)
-        return MessageGroups(rows, reply.waiting, reply.stopped)
+        rows = {row.message_group: same_names(MessageGroupState, row) for row in reply.message_groups}
+        return MessageGroups(tuple(rows.values()), reply.waiting, reply.stopped)
 
-    return Call("Admin.ListMessageGroups", request, read)
+    pages = paged("message_groups", "max_message_groups", max_message_groups)
+    return Call("Admin.ListMessageGroups", request, read, pages=pages)
 
 
 def resume_message_group(topic: str, group: str, message_group: str, dead_letter: bool) -> Call[None]:

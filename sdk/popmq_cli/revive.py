@@ -23,7 +23,7 @@ def revive() -> None:
 @revive.command("list")
 @click.option("--group", default="", help="Only this group.")
 @click.option("--topic", default="", help="Only this topic.")
-@click.option("--max", "most", type=click.IntRange(1, 4096), default=100, show_default=True, help="Show so many.")
+@click.option("--max", "most", type=click.IntRange(1, 1_000_000), default=100, show_default=True, help="Show so many.")
 @asks
 def list_(client: popmq.Client, output: Output, group: str, topic: str, most: int) -> None:
     """Leases, soonest first: who holds how many messages, and when they come back unless they are settled.

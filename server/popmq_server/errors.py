@@ -123,3 +123,12 @@ class Later(Refused):
 def storage_full(why: str) -> Refused:
     """No room for new messages; `why` contains the figures."""
     return NoRoom(why)
+
+
+def not_a_page(text: str) -> Refused:
+    """The answer to a page token that no list has given."""
+    return invalid(
+        f"page token {text!r} is none of this list",
+        field="page_token",
+        action="use next_page_token of the page before, or begin without a token",
+    )

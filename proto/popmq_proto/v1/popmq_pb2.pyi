@@ -1168,16 +1168,22 @@ class GetTopicResponse(_message.Message):
     def __init__(self, topic: _Optional[_Union[Topic, _Mapping]] = ..., queues: _Optional[_Iterable[_Union[QueueStats, _Mapping]]] = ...) -> None: ...
 
 class ListTopicsRequest(_message.Message):
-    __slots__ = ("dead_letter_topics",)
+    __slots__ = ("dead_letter_topics", "page_size", "page_token")
     DEAD_LETTER_TOPICS_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     dead_letter_topics: bool
-    def __init__(self, dead_letter_topics: bool = ...) -> None: ...
+    page_size: int
+    page_token: str
+    def __init__(self, dead_letter_topics: bool = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
 
 class ListTopicsResponse(_message.Message):
-    __slots__ = ("topics",)
+    __slots__ = ("topics", "next_page_token")
     TOPICS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     topics: _containers.RepeatedCompositeFieldContainer[Topic]
-    def __init__(self, topics: _Optional[_Iterable[_Union[Topic, _Mapping]]] = ...) -> None: ...
+    next_page_token: str
+    def __init__(self, topics: _Optional[_Iterable[_Union[Topic, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class DeleteTopicRequest(_message.Message):
     __slots__ = ("name",)
@@ -1232,14 +1238,20 @@ class GetGroupResponse(_message.Message):
     def __init__(self, group: _Optional[_Union[Group, _Mapping]] = ..., stats: _Optional[_Iterable[_Union[GroupStats, _Mapping]]] = ..., subscriptions: _Optional[_Iterable[_Union[Subscription, _Mapping]]] = ...) -> None: ...
 
 class ListGroupsRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("page_size", "page_token")
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    page_size: int
+    page_token: str
+    def __init__(self, page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
 
 class ListGroupsResponse(_message.Message):
-    __slots__ = ("groups",)
+    __slots__ = ("groups", "next_page_token")
     GROUPS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     groups: _containers.RepeatedCompositeFieldContainer[Group]
-    def __init__(self, groups: _Optional[_Iterable[_Union[Group, _Mapping]]] = ...) -> None: ...
+    next_page_token: str
+    def __init__(self, groups: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class DeleteGroupRequest(_message.Message):
     __slots__ = ("name",)
@@ -1355,26 +1367,30 @@ class CloneOffsetsResponse(_message.Message):
     def __init__(self, offsets: _Optional[_Mapping[int, int]] = ...) -> None: ...
 
 class ListMessageGroupsRequest(_message.Message):
-    __slots__ = ("topic", "group", "max_message_groups", "stopped_only")
+    __slots__ = ("topic", "group", "max_message_groups", "stopped_only", "page_token")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     MAX_MESSAGE_GROUPS_FIELD_NUMBER: _ClassVar[int]
     STOPPED_ONLY_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     topic: str
     group: str
     max_message_groups: int
     stopped_only: bool
-    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., max_message_groups: _Optional[int] = ..., stopped_only: bool = ...) -> None: ...
+    page_token: str
+    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., max_message_groups: _Optional[int] = ..., stopped_only: bool = ..., page_token: _Optional[str] = ...) -> None: ...
 
 class ListMessageGroupsResponse(_message.Message):
-    __slots__ = ("message_groups", "waiting", "stopped")
+    __slots__ = ("message_groups", "waiting", "stopped", "next_page_token")
     MESSAGE_GROUPS_FIELD_NUMBER: _ClassVar[int]
     WAITING_FIELD_NUMBER: _ClassVar[int]
     STOPPED_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     message_groups: _containers.RepeatedCompositeFieldContainer[MessageGroupState]
     waiting: int
     stopped: int
-    def __init__(self, message_groups: _Optional[_Iterable[_Union[MessageGroupState, _Mapping]]] = ..., waiting: _Optional[int] = ..., stopped: _Optional[int] = ...) -> None: ...
+    next_page_token: str
+    def __init__(self, message_groups: _Optional[_Iterable[_Union[MessageGroupState, _Mapping]]] = ..., waiting: _Optional[int] = ..., stopped: _Optional[int] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class MessageGroupState(_message.Message):
     __slots__ = ("message_group", "waiting", "leased", "stopped", "reason")
@@ -1523,22 +1539,26 @@ class RedriveFailure(_message.Message):
     def __init__(self, offset: _Optional[int] = ..., message_id: _Optional[str] = ..., error: _Optional[_Union[ErrorInfo, _Mapping]] = ...) -> None: ...
 
 class ListDelayedRequest(_message.Message):
-    __slots__ = ("topic", "until_ms", "max_messages")
+    __slots__ = ("topic", "until_ms", "max_messages", "page_token")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     UNTIL_MS_FIELD_NUMBER: _ClassVar[int]
     MAX_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     topic: str
     until_ms: int
     max_messages: int
-    def __init__(self, topic: _Optional[str] = ..., until_ms: _Optional[int] = ..., max_messages: _Optional[int] = ...) -> None: ...
+    page_token: str
+    def __init__(self, topic: _Optional[str] = ..., until_ms: _Optional[int] = ..., max_messages: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
 
 class ListDelayedResponse(_message.Message):
-    __slots__ = ("messages", "total")
+    __slots__ = ("messages", "total", "next_page_token")
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     TOTAL_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     messages: _containers.RepeatedCompositeFieldContainer[DelayedMessage]
     total: int
-    def __init__(self, messages: _Optional[_Iterable[_Union[DelayedMessage, _Mapping]]] = ..., total: _Optional[int] = ...) -> None: ...
+    next_page_token: str
+    def __init__(self, messages: _Optional[_Iterable[_Union[DelayedMessage, _Mapping]]] = ..., total: _Optional[int] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class DelayedMessage(_message.Message):
     __slots__ = ("topic", "message_id", "due_ms", "recall_handle", "stored_ms")
@@ -1579,20 +1599,24 @@ class BackupEnd(_message.Message):
     def __init__(self, bytes: _Optional[int] = ..., sha256: _Optional[bytes] = ...) -> None: ...
 
 class ListTransactionsRequest(_message.Message):
-    __slots__ = ("topic", "max_messages")
+    __slots__ = ("topic", "max_messages", "page_token")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     MAX_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     topic: str
     max_messages: int
-    def __init__(self, topic: _Optional[str] = ..., max_messages: _Optional[int] = ...) -> None: ...
+    page_token: str
+    def __init__(self, topic: _Optional[str] = ..., max_messages: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
 
 class ListTransactionsResponse(_message.Message):
-    __slots__ = ("messages", "total")
+    __slots__ = ("messages", "total", "next_page_token")
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     TOTAL_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     messages: _containers.RepeatedCompositeFieldContainer[HalfMessage]
     total: int
-    def __init__(self, messages: _Optional[_Iterable[_Union[HalfMessage, _Mapping]]] = ..., total: _Optional[int] = ...) -> None: ...
+    next_page_token: str
+    def __init__(self, messages: _Optional[_Iterable[_Union[HalfMessage, _Mapping]]] = ..., total: _Optional[int] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class HalfMessage(_message.Message):
     __slots__ = ("topic", "message_id", "transaction_id", "stored_ms", "checks", "next_check_ms")
@@ -1611,16 +1635,22 @@ class HalfMessage(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., message_id: _Optional[str] = ..., transaction_id: _Optional[str] = ..., stored_ms: _Optional[int] = ..., checks: _Optional[int] = ..., next_check_ms: _Optional[int] = ...) -> None: ...
 
 class ListSessionsRequest(_message.Message):
-    __slots__ = ("group",)
+    __slots__ = ("group", "page_size", "page_token")
     GROUP_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     group: str
-    def __init__(self, group: _Optional[str] = ...) -> None: ...
+    page_size: int
+    page_token: str
+    def __init__(self, group: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
 
 class ListSessionsResponse(_message.Message):
-    __slots__ = ("sessions",)
+    __slots__ = ("sessions", "next_page_token")
     SESSIONS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     sessions: _containers.RepeatedCompositeFieldContainer[ClientSession]
-    def __init__(self, sessions: _Optional[_Iterable[_Union[ClientSession, _Mapping]]] = ...) -> None: ...
+    next_page_token: str
+    def __init__(self, sessions: _Optional[_Iterable[_Union[ClientSession, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class GetClientStackRequest(_message.Message):
     __slots__ = ("client_id",)
@@ -1855,22 +1885,26 @@ class BrowseResponse(_message.Message):
     def __init__(self, deliveries: _Optional[_Iterable[_Union[Delivery, _Mapping]]] = ..., next_offset: _Optional[int] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ...) -> None: ...
 
 class ListLeasesRequest(_message.Message):
-    __slots__ = ("group", "topic", "max_leases")
+    __slots__ = ("group", "topic", "max_leases", "page_token")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     MAX_LEASES_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     group: str
     topic: str
     max_leases: int
-    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., max_leases: _Optional[int] = ...) -> None: ...
+    page_token: str
+    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., max_leases: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
 
 class ListLeasesResponse(_message.Message):
-    __slots__ = ("leases", "total")
+    __slots__ = ("leases", "total", "next_page_token")
     LEASES_FIELD_NUMBER: _ClassVar[int]
     TOTAL_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     leases: _containers.RepeatedCompositeFieldContainer[Lease]
     total: int
-    def __init__(self, leases: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ..., total: _Optional[int] = ...) -> None: ...
+    next_page_token: str
+    def __init__(self, leases: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ..., total: _Optional[int] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class Lease(_message.Message):
     __slots__ = ("checkpoint_id", "group", "topic", "client_id", "owner", "popped_ms", "due_ms", "messages", "undone", "kind")
@@ -1897,16 +1931,22 @@ class Lease(_message.Message):
     def __init__(self, checkpoint_id: _Optional[int] = ..., group: _Optional[str] = ..., topic: _Optional[str] = ..., client_id: _Optional[str] = ..., owner: _Optional[str] = ..., popped_ms: _Optional[int] = ..., due_ms: _Optional[int] = ..., messages: _Optional[int] = ..., undone: _Optional[int] = ..., kind: _Optional[str] = ...) -> None: ...
 
 class ListOwnersRequest(_message.Message):
-    __slots__ = ("group",)
+    __slots__ = ("group", "page_size", "page_token")
     GROUP_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     group: str
-    def __init__(self, group: _Optional[str] = ...) -> None: ...
+    page_size: int
+    page_token: str
+    def __init__(self, group: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
 
 class ListOwnersResponse(_message.Message):
-    __slots__ = ("owners",)
+    __slots__ = ("owners", "next_page_token")
     OWNERS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     owners: _containers.RepeatedCompositeFieldContainer[OwnerStats]
-    def __init__(self, owners: _Optional[_Iterable[_Union[OwnerStats, _Mapping]]] = ...) -> None: ...
+    next_page_token: str
+    def __init__(self, owners: _Optional[_Iterable[_Union[OwnerStats, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class OwnerStats(_message.Message):
     __slots__ = ("group", "owner", "generation", "acked_epoch", "lease_until_ms", "released", "tokens", "messages", "last_seen_ms")

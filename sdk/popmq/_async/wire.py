@@ -12,7 +12,7 @@ from popmq import _fork
 from popmq._async.channel import Channel
 from popmq._async.concurrency import Lock, Stop
 from popmq._call_retries import CallRetries, Stopped
-from popmq._calls import Call
+from popmq._calls import Call, Pages
 from popmq._connection import Connection
 from popmq._rpc_errors import read_rpc_error
 from popmq._telemetry import Telemetry
@@ -46,6 +46,8 @@ class Wire:
 
         Raises the error of the last try; Stopped once `stop` is set; ClientClosed.
         """
+        if call.pages is not None:
+            return await self._run_pages(call, call.pages, stop)
         tries = CallRetries(call, getattr(self.timeouts, call.timeout), self._retry, time.monotonic())
         with self._counting:
             self.calls += 1
@@ -67,6 +69,18 @@ class Wire:
             finally:
                 _fork.end(under_way)
             await self._pause(pause, stop)
+
+    async def _run_pages(self, call: Call[T], pages: Pages, stop: Stop | None) -> T:
+        """Runs a call for each page of its list, each with the timeout and the tries of a call."""
+        one: Call[Any] = Call(call.method, call.request, lambda reply, _: reply, call.timeout)
+        whole: Any = None
+        while pages.next(call.request, whole):
+            page = await self.run(one, stop)
+            if whole is None:
+                whole = page
+            else:
+                pages.add(whole, page)
+        return call.read(whole, False)
 
     async def converse(self, method: str, hello: Any, answer: Callable[[Any], Any], stop: Stop) -> None:
         """Opens a bidirectional stream and answers each response until the stream ends. It is not opened again.

@@ -29,7 +29,7 @@ from popmq_server.commands import (
     SetConsumeMode,
     queries,
 )
-from popmq_server.commands.numbers import Consumer, EngineInfo, StoreNumbers, StreamNumbers
+from popmq_server.commands.numbers import Consumer, EngineInfo, Rows, StoreNumbers, StreamNumbers
 from popmq_server.commands.queries import A, Query
 from popmq_server.commands.sessions import Assignment
 from popmq_server.commands.store import Piece
@@ -176,7 +176,7 @@ ASKING: dict[type[Query[Any]], Callable[[Any], Needs]] = {
     ),
     queries.GroupSettings: lambda query: _group(query.name) if query.name else KNOWN,
     queries.TermsOf: lambda query: tuple(need for topic in query.topics for need in _receive(topic, query.group)),
-    queries.HeldBy: lambda query: _named_group(query.group),
+    queries.HeldBy: lambda query: tuple(need for group, _ in query.clients for need in _group(group)),
     queries.Subscriptions: lambda query: _named_group(query.group),
     queries.Leases: lambda query: _of_pair_or_admin(query) if query.topic or query.group else ADMIN,
     queries.Owners: lambda query: _named_group(query.group),
@@ -237,7 +237,7 @@ class Guarded:
         if visible is None:
             return answer
         rows: Any = answer
-        return cast(A, [row for row in rows if all(map(key.may, visible(row)))])
+        return cast(A, Rows((row for row in rows if all(map(key.may, visible(row)))), rows.after))
 
     async def _allow_ends(self, command: EndTransaction) -> None:
         """Checks the topic of each transaction. The engine refuses ids that it did not make or whose topic is gone."""

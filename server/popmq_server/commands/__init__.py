@@ -66,7 +66,7 @@ from popmq_server.commands.pulling import (
     Sweep,
     UpdateOffsets,
 )
-from popmq_server.commands.queries import Query
+from popmq_server.commands.queries import Listing, Query
 from popmq_server.commands.sessions import ReleaseSession, RenewSession
 from popmq_server.commands.staging import BatchCommitted, CommitBatch, DropStages, Stage, StageName
 from popmq_server.commands.store import SetMaxSize
@@ -156,7 +156,8 @@ LANE_ACK, LANE_SEND, LANE_POP = 0, 1, 2
 LANES: dict[type, int] = {Send: LANE_SEND, Stage: LANE_SEND, CommitBatch: LANE_SEND, Pop: LANE_POP}
 #: These read the queues, so they run after what others of their batch store.
 LANES |= dict.fromkeys((Pull, QueryOffsets, ResetOffsets, CloneOffsets, SetConsumeMode, SyncLite), LANE_POP)
-LANES |= dict.fromkeys((Redrive, FindDeadLetters, LookUp, Peek, Trace, Why, *Query.__subclasses__()), LANE_POP)
+LANES |= dict.fromkeys((Redrive, FindDeadLetters, LookUp, Peek, Trace, Why), LANE_POP)
+LANES |= dict.fromkeys((*Query.__subclasses__(), *Listing.__subclasses__()), LANE_POP)
 _NEED_ROOM = (Send, Stage, CommitBatch, Pop, Redrive, CreateTopic, CreateGroup, AttachOwner)
 
 

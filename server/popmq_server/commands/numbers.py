@@ -3,10 +3,20 @@
 They belong to the seam (engine/engine.py): every engine answers with them, whatever it stores.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, TypeVar
 
 from popmq_server.model.records import Topic
+
+R = TypeVar("R")
+
+
+class Rows(list[R]):
+    """The rows of a piece of a list. `after`: where the list continues; "" = it has ended."""
+
+    def __init__(self, rows: Iterable[R] = (), after: str = "") -> None:
+        super().__init__(rows)
+        self.after = after
 
 
 class GroupNumbers(NamedTuple):

@@ -3,6 +3,10 @@
     Topics(Query[list[TopicNumbers]])        ask(Topics("orders")) → list[TopicNumbers]
 
 Queries run between the commands (LANE_POP), so each answer shows one consistent state. An empty name means all.
+
+A Listing may have any number of rows. The engine answers it in pieces (`Rows.after` is the `after` of the next piece),
+with other commands in between, so that a long list holds nobody up; each piece shows one consistent state. `ask` joins
+the pieces, up to `rows_max` rows (0 = all).
 """
 
 from dataclasses import dataclass
@@ -16,6 +20,8 @@ from popmq_server.commands.numbers import (
     MessageGroupNumbers,
     OwnerNumbers,
     Page,
+    R,
+    Rows,
     StoreUse,
     TopicNumbers,
 )
@@ -28,33 +34,41 @@ class Query(Generic[A]):
     """A query whose answer is an A: type checkers derive the type of the answer from it."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Listing(Query[Rows[R]]):
+    """A query for a list of any length."""
+
+    after: str = ""
+    rows_max: int = 0
+
+
 @dataclass(frozen=True)
-class Topics(Query[list[TopicNumbers]]):
+class Topics(Listing[TopicNumbers]):
     """All topics, sorted by name, or one topic or retry topic."""
 
     name: str = ""
 
 
 @dataclass(frozen=True)
-class Groups(Query[list[GroupNumbers]]):
-    """Every group in every topic that it has named, limited to the requested topic and group."""
+class Groups(Listing[GroupNumbers]):
+    """Every group in every topic that it has named, by topic, limited to the requested topic and group."""
 
     topic: str = ""
     group: str = ""
 
 
 @dataclass(frozen=True)
-class GroupSettings(Query[list[Group]]):
+class GroupSettings(Listing[Group]):
     """The settings of all groups, sorted by name, or of one."""
 
     name: str = ""
 
 
 @dataclass(frozen=True)
-class Subscriptions(Query[list[tuple[str, Subscription]]]):
+class Subscriptions(Listing[tuple[str, Subscription]]):
     """(topic name, subscription) of each topic that a group has named, sorted by name."""
 
-    group: str
+    group: str = ""
 
 
 @dataclass(frozen=True)
@@ -67,9 +81,9 @@ class TermsOf(Query[dict[str, Terms]]):
 
 @dataclass(frozen=True)
 class HeldBy(Query[dict[tuple[str, str], int]]):
-    """The number of messages leased to each client, by (group, client), of one group or all."""
+    """The number of messages leased to each of these (group, client), which must not be too many for one command."""
 
-    group: str = ""
+    clients: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
@@ -86,37 +100,42 @@ class Leases(Query[tuple[list[LeaseNumbers], int, bytes]]):
 
 
 @dataclass(frozen=True)
-class Owners(Query[list[OwnerNumbers]]):
-    """The owners of one group or all."""
+class Owners(Listing[OwnerNumbers]):
+    """The owners of one group or all, by group; in a group in no order that means anything."""
 
     group: str = ""
 
 
 @dataclass(frozen=True)
-class MessageGroups(Query[tuple[list[MessageGroupNumbers], int, int]]):
-    """Message groups, stopped first → (rows, the number of waiting messages, of stopped message groups)."""
+class MessageGroups(Listing[MessageGroupNumbers]):
+    """Message groups of a group in a topic: stopped ones, then those with waiting messages, then those that are only
+    leased. One with several leases may come twice. `rows_max` must be set.
+    """
 
-    topic: str
-    group: str
-    groups_max: int
+    topic: str = ""
+    group: str = ""
     stopped_only: bool = False
 
 
 @dataclass(frozen=True)
-class Delayed(Query[tuple[list[DelayedMessage], int]]):
-    """Delayed messages due before `until_ms` (0 = no bound), soonest first → (rows, the total number)."""
+class Delayed(Query[tuple[Rows[DelayedMessage], int]]):
+    """Delayed messages due before `until_ms` (0 = no bound), soonest first → (at most `count` rows, fewer in one piece
+    if that is many; the total number, 0 behind the first piece).
+    """
 
     topic: str
     until_ms: int
     count: int
+    after: bytes = b""
 
 
 @dataclass(frozen=True)
-class Transactions(Query[tuple[list[HalfMessage], int]]):
-    """Open half messages, oldest first → (rows, the total number)."""
+class Transactions(Query[tuple[Rows[HalfMessage], int]]):
+    """Open half messages, oldest first → (rows and the total number, as of Delayed)."""
 
     topic: str
     count: int
+    after: bytes = b""
 
 
 @dataclass(frozen=True)

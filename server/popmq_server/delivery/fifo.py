@@ -32,6 +32,7 @@ from popmq_server.model import fields
 from popmq_server.model.checkpoint import CheckPoint, Lease, members_of
 from popmq_server.model.ids import GroupTopic, MessageGroup
 from popmq_server.model.records import Subscription
+from popmq_server.state import ready_groups
 from popmq_server.state.space import MOVE, entries_bytes
 from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import FWAIT_KEY, FWAIT_VALUE, STAT_KEY, hash8
@@ -138,9 +139,12 @@ def _moved(tx: Tx, where: GroupTopic, entry: Waiting, count: int) -> None:
 
 def _note_stop(tx: Tx, key: MessageGroup, entry: Waiting, count: int) -> None:
     """Records stops: several messages may stop one message group, as members of one lease fail separately."""
-    left = tuple(one for one in tx.state.stopped.get(key, ()) if one[0] != entry.offset)
+    before = tx.state.stopped.get(key, ())
+    left = tuple(one for one in before if one[0] != entry.offset)
     if count > 0:
         left = tuple(sorted((*left, (entry.offset, entry.reason))))
+    if bool(left) != bool(before):
+        ready_groups.note_stopped(tx.state, key, bool(left))
     if left:
         tx.state.stopped[key] = left
     else:

@@ -113,6 +113,7 @@ def attach(tx: Tx, command: AttachOwner) -> tuple[int, int, int]:
             released=False,
         )
         tx.state.owner_keys[owner.owner_id] = (group.group_id, key)
+        tx.state.count_owner(group.group_id, 1)
     owner = put_owner(
         tx,
         owner._replace(

@@ -22,6 +22,8 @@ from popmq_server.model.records import Terms
 #: How often the writer learns that a group has members (well below any expiry), and how many entries are remembered.
 ATTEND_EVERY_MS = 600_000
 ATTENDED_MAX = 10_000
+#: Clients whose leased messages one query counts.
+HELD_AT_ONCE = 2000
 
 
 class Consumers:
@@ -109,8 +111,13 @@ class Consumers:
 
     async def listed(self, group: str) -> list[Consumer]:
         """The live clients of one group or of all, each with its messages in flight."""
-        held = await self._engine.ask(queries.HeldBy(group))
+        live = self.sessions.listed(group)
+        held: dict[tuple[str, str], int] = {}
+        for first in range(0, len(live), HELD_AT_ONCE):
+            some = tuple((name, client) for name, client, _ in live[first : first + HELD_AT_ONCE])
+            counts = await self._engine.ask(queries.HeldBy(some))
+            held |= counts
         return [
             Consumer(client, name, tuple(sorted(session.topics)), session.last_ms, held.get((name, client), 0))
-            for name, client, session in self.sessions.listed(group)
+            for name, client, session in live
         ]

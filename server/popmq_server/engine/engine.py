@@ -42,7 +42,7 @@ class Commands(Protocol):
         """Runs one command; the answer has been committed."""
 
     async def ask(self, query: Query[A]) -> A:
-        """Answers one query; nothing changes."""
+        """Answers one query; nothing changes. Of a list it joins the pieces, up to its `rows_max`."""
 
 
 class Polling(Commands, Protocol):

@@ -1,23 +1,22 @@
 """The answers to queries (commands/queries.py) about topics, groups, leases, owners and the store. All read-only."""
 
 import itertools
-from collections import Counter
 
 from popmq_server.commands import queries
-from popmq_server.commands.numbers import GroupNumbers, LeaseNumbers, OwnerNumbers, StoreUse, TopicNumbers
+from popmq_server.commands.numbers import GroupNumbers, LeaseNumbers, OwnerNumbers, Rows, StoreUse, TopicNumbers
 from popmq_server.delivery import deadletter
-from popmq_server.errors import group_not_found, topic_not_found
-from popmq_server.inspect import lease_age
+from popmq_server.errors import group_not_found, not_a_page, topic_not_found
+from popmq_server.inspect import lease_age, names
 from popmq_server.inspect.browse import browse
 from popmq_server.lite import lite_topics
 from popmq_server.model.checkpoint import KIND_NAMES
 from popmq_server.model.ids import GroupTopic
 from popmq_server.model.message import RETRY_PREFIX, dead_letter_topic
-from popmq_server.model.records import Group, Held, Lites, Stat, Subscription, Topic, TopicStat
+from popmq_server.model.records import Group, Held, Lites, Owner, Stat, Subscription, Topic, TopicStat
 from popmq_server.operate import expiry
 from popmq_server.state.state import State
 from popmq_server.state.tx import Tx
-from popmq_server.storage.keys import DUE_KEY, FWAIT_VALUE, NEVER, RQ_VALUE, STAT_KEY, SUB_OWNER
+from popmq_server.storage.keys import DUE_KEY, FWAIT_VALUE, NEVER, RQ_VALUE, STAT_KEY, SUB_OWNER, U32
 from popmq_server.topics.backlog import bytes_of, ready, stored
 from popmq_server.topics.log import Log, entries
 
@@ -25,39 +24,31 @@ from popmq_server.topics.log import Log, entries
 OLDEST_RETRIES = 1000
 #: Steps of one piece of the list of leases: a key in `due` costs one step, a row LEASE_ROW_COST more.
 LEASES_PIECE, LEASE_ROW_COST = 2000, 7
+#: Steps (names.py) of a row of numbers of a group, a topic, an owner: some 5 µs each.
+GROUP_ROW_COST, TOPIC_ROW_COST, OWNER_ROW_COST = 20, 3, 2
 
 
-def _pairs(tx: Tx, topic_name: str, group_name: str) -> list[tuple[Group, Topic]]:
-    """(group, topic) for each topic that a group has named, sorted by name; Refused for names that do not exist.
-
-    A retry topic has one pair: its group and its topic.
-    """
-    if topic_name.startswith(RETRY_PREFIX):
-        pair = tx.retry_topic(topic_name)
-        known = (pair[0].group_id, pair[1].topic_id) in tx.state.stat and group_name in ("", pair[0].name)
-        return [pair] if known else []
-    if topic_name and tx.topic(topic_name) is None:
-        raise topic_not_found(topic_name)
-    if group_name and tx.group(group_name) is None:
-        raise group_not_found(group_name)
-    pairs = []
-    named = tx.topic(topic_name) if topic_name else None
-    for topic in [named] if named else tx.state.named_topics():
-        for group_id in tx.state.topic_groups.get(topic.topic_id, ()):
-            group = tx.state.groups.get(group_id)
-            if group is not None and group_name in ("", group.name):
-                pairs.append((group, topic))
-    return sorted(pairs, key=lambda pair: (pair[0].name, pair[1].name))
+def groups(tx: Tx, query: queries.Groups) -> Rows[GroupNumbers]:
+    """The numbers of groups in topics that they have named, limited to the requested topic and group."""
+    found, budget = Rows[GroupNumbers](), names.Budget()
+    for pair in names.pairs(tx, query.topic, query.group, query.after):
+        if isinstance(pair, str):
+            if not budget.take():
+                return Rows(found, pair)
+            continue
+        found.append(_group_numbers(tx, pair.group, pair.topic))
+        if not budget.take(_row_cost(tx, pair)) or len(found) == query.rows_max:
+            return Rows(found, pair.after)
+    return found
 
 
-def groups(tx: Tx, query: queries.Groups) -> list[GroupNumbers]:
-    """The numbers of every group in every topic that it has named, limited to the requested topic and group."""
-    pairs = _pairs(tx, query.topic, query.group)
-    owners = Counter(group_id for group_id, _ in tx.state.owners)
-    return [_group_numbers(tx, group, topic, owners[group.group_id]) for group, topic in pairs]
+def _row_cost(tx: Tx, pair: names.Pair) -> int:
+    """The steps of one row of numbers: it reads the oldest of the retries and of the waiting messages."""
+    stat = tx.state.stat[pair.group.group_id, pair.topic.topic_id]
+    return GROUP_ROW_COST + pair.topic.queues + min(stat.retry, OLDEST_RETRIES) + min(stat.waiting, OLDEST_RETRIES)
 
 
-def _group_numbers(tx: Tx, group: Group, topic: Topic, owners: int) -> GroupNumbers:
+def _group_numbers(tx: Tx, group: Group, topic: Topic) -> GroupNumbers:
     state, where = tx.state, (group.group_id, topic.topic_id)
     stat, held = state.stat[where], state.held.get(where, Held())
     subscription, read_ms = state.subscriptions.get(where, Subscription()), state.last_read.get(where, 0)
@@ -73,10 +64,10 @@ def _group_numbers(tx: Tx, group: Group, topic: Topic, owners: int) -> GroupNumb
         dropped=stat.dropped,
         quarantined=stat.quarantined,
         oldest_ms=_oldest_ms(tx, group, topic, lease_age.stored_ms(tx.kv, state, where)),
-        owners=owners,
+        owners=state.owner_count.get(group.group_id, 0),
         filtered=stat.filtered,
         waiting=stat.waiting,
-        stopped=_stopped(state, where) if stat.waiting else 0,
+        stopped=state.stopped_count.get(where, 0),
         mode=subscription.mode,
         delayed=state.topic_stat.get(topic.topic_id, TopicStat()).delayed,
         read_ms=read_ms or subscription.idle_ms,
@@ -84,11 +75,6 @@ def _group_numbers(tx: Tx, group: Group, topic: Topic, owners: int) -> GroupNumb
         bytes_behind=bytes_of(state, topic, ready(state, group.group_id, topic)),
         dead_blocked=state.dead_blocked_count.get(where, 0),
     )
-
-
-def _stopped(state: State, where: GroupTopic) -> int:
-    """The number of message groups stopped by a failure; the failed message waits."""
-    return sum(1 for key in state.stopped if key[:2] == where or (key[0], state.parent_of(key[1])) == where)
 
 
 def _dead(tx: Tx, group: Group) -> int:
@@ -118,16 +104,22 @@ def _oldest_ms(tx: Tx, group: Group, topic: Topic, leased: int) -> int:
     return min(filter(None, (*times, leased)), default=0)
 
 
-def topics(tx: Tx, query: queries.Topics) -> list[TopicNumbers]:
+def topics(tx: Tx, query: queries.Topics) -> Rows[TopicNumbers]:
     """The numbers of all topics, sorted by name, or of one topic or retry topic."""
     name = query.name
     if name.startswith(RETRY_PREFIX):
-        return [_retry_topic(tx, name)]
+        return Rows([_retry_topic(tx, name)])
     if name and tx.topic(name) is None:
         raise topic_not_found(name)
     one = tx.topic(name) if name else None
-    found = [one] if one else sorted(tx.state.named_topics(), key=lambda topic: topic.name)
-    return [_topic_numbers(tx.state, topic) for topic in found]
+    if one is not None:
+        return Rows([_topic_numbers(tx.state, one)])
+    found, budget = Rows[TopicNumbers](), names.Budget()
+    for topic in names.topics(tx, query.after):
+        found.append(_topic_numbers(tx.state, topic))
+        if not budget.take(TOPIC_ROW_COST + topic.queues) or len(found) == query.rows_max:
+            return Rows(found, topic.name)
+    return found
 
 
 def _retry_topic(tx: Tx, name: str) -> TopicNumbers:
@@ -162,12 +154,13 @@ def _topic_numbers(state: State, topic: Topic) -> TopicNumbers:
 
 
 def held_by(tx: Tx, query: queries.HeldBy) -> dict[tuple[str, str], int]:
-    """The number of messages leased to each client, by (group, client), of one group or all."""
-    group_name = query.group
-    if group_name and tx.group(group_name) is None:
-        raise group_not_found(group_name)
-    names = {group_id: group.name for group_id, group in tx.state.groups.items() if group_name in ("", group.name)}
-    return {(names[key[0]], key[1]): count for key, count in tx.state.clients.items() if key[0] in names}
+    """The number of messages leased to each of the requested clients that has any."""
+    found = {}
+    for group_name, client in query.clients:
+        group = tx.group(group_name)
+        if group is not None and (count := tx.state.clients.get((group.group_id, client))):
+            found[group_name, client] = count
+    return found
 
 
 def _queues(state: State, topic: Topic) -> list[tuple[int, int, int]]:
@@ -175,43 +168,77 @@ def _queues(state: State, topic: Topic) -> list[tuple[int, int, int]]:
     return [(key[1], state.queue_min.get(key, 0), state.queue_max.get(key, 0)) for key in where]
 
 
-def subscriptions(tx: Tx, query: queries.Subscriptions) -> list[tuple[str, Subscription]]:
+def subscriptions(tx: Tx, query: queries.Subscriptions) -> Rows[tuple[str, Subscription]]:
     """(topic name, subscription) of each topic that a group has named, sorted by name."""
-    pairs = [(topic, (group.group_id, topic.topic_id)) for group, topic in _pairs(tx, "", query.group)]
-    return [(topic.name, tx.state.subscriptions.get(where, Subscription())) for topic, where in pairs]
+    found, budget = Rows[tuple[str, Subscription]](), names.Budget()
+    for pair in names.pairs(tx, "", query.group, query.after):
+        if isinstance(pair, names.Pair):
+            where = (pair.group.group_id, pair.topic.topic_id)
+            found.append((pair.topic.name, tx.state.subscriptions.get(where, Subscription())))
+        if not budget.take():
+            return Rows(found, pair if isinstance(pair, str) else pair.after)
+    return found
 
 
-def group_settings(tx: Tx, query: queries.GroupSettings) -> list[Group]:
+def group_settings(tx: Tx, query: queries.GroupSettings) -> Rows[Group]:
     """The settings of all groups, sorted by name, or of one."""
     name = query.name
     if name and tx.group(name) is None:
         raise group_not_found(name)
     one = tx.group(name) if name else None
-    return [one] if one else sorted(tx.state.groups.values(), key=lambda group: group.name)
+    if one is not None:
+        return Rows([one])
+    found, budget = Rows[Group](), names.Budget()
+    for group in names.groups(tx, query.after):
+        found.append(group)
+        if not budget.take() or len(found) == query.rows_max:
+            return Rows(found, group.name)
+    return found
 
 
 def leases(tx: Tx, query: queries.Leases) -> tuple[list[LeaseNumbers], int, bytes]:
-    """One piece of the list of leases, soonest deadline first: at most `leases_max` rows, the number of leases that the
-    piece found, and the key at which the next piece begins (b"" = no more). CheckPoints of an owner have no deadline of
-    their own: they are listed at the key of their owner.
+    """One piece of the list of leases, soonest deadline first: at most `leases_max` rows (0: it only counts), the
+    number of leases that the piece found, and where the next piece begins (b"" = no more). CheckPoints of an owner have
+    no deadline of their own: they are listed at the key of their owner. A piece ends when it has all its rows.
     """
-    _pairs(tx, query.topic, query.group)
+    _must_exist(tx, query.topic, query.group)
     group, topic = tx.group(query.group) if query.group else None, tx.topic(query.topic) if query.topic else None
     shown, met, left = list[LeaseNumbers](), 0, LEASES_PIECE
-    for key, _ in tx.kv.scan("due", b"", query.after):
+    begin, listed = _lease_place(query.after)
+    for key, _ in tx.kv.scan("due", b"", begin):
         if left <= 0:
             return shown, met, key
         left -= 1
         due_ms, ck_id, sub = DUE_KEY.unpack(key)
         if due_ms >= NEVER:
             break
-        for part in _bound_to(tx, ck_id) if sub == SUB_OWNER else [(ck_id, sub)]:
-            if _is_of(tx, tx.state.ck.pair(part[0]), topic, group):
+        parts = _bound_to(tx, ck_id) if sub == SUB_OWNER else [(ck_id, sub)]
+        for place in range(listed if key == begin else 0, len(parts)):
+            if query.leases_max and len(shown) == query.leases_max:
+                return shown, met, key + U32.pack(place)
+            if _is_of(tx, tx.state.ck.pair(parts[place][0]), topic, group):
                 met += 1
-                if len(shown) < query.leases_max:
-                    shown.append(_lease_numbers(tx, *part))
+                if query.leases_max:
+                    shown.append(_lease_numbers(tx, *parts[place]))
                     left -= LEASE_ROW_COST
     return shown, met, b""
+
+
+def _lease_place(after: bytes) -> tuple[bytes, int]:
+    """The key at which a list of leases continues, and how many CheckPoints of an owner there were listed."""
+    if len(after) not in (0, DUE_KEY.size, DUE_KEY.size + U32.size):
+        raise not_a_page(after.hex())
+    return after[: DUE_KEY.size], U32.unpack(after[DUE_KEY.size :])[0] if len(after) > DUE_KEY.size else 0
+
+
+def _must_exist(tx: Tx, topic_name: str, group_name: str) -> None:
+    """Raises Refused for names that do not exist; empty ones are allowed."""
+    if topic_name.startswith(RETRY_PREFIX):
+        tx.retry_topic(topic_name)
+    elif topic_name and tx.topic(topic_name) is None:
+        raise topic_not_found(topic_name)
+    if group_name and tx.group(group_name) is None:
+        raise group_not_found(group_name)
 
 
 def _bound_to(tx: Tx, owner_id: int) -> list[tuple[int, int]]:
@@ -253,32 +280,42 @@ def _lease_numbers(tx: Tx, ck_id: int, sub: int) -> LeaseNumbers:
     )
 
 
-def owners(tx: Tx, query: queries.Owners) -> list[OwnerNumbers]:
-    """The owners of one group or all, with the undone messages bound to their tokens."""
-    group_name = query.group
-    if group_name and tx.group(group_name) is None:
-        raise group_not_found(group_name)
-    found = []
-    for owner in tx.state.owners.values():
-        group = tx.state.groups.get(owner.group_id)
-        if group is None or group_name not in ("", group.name):
-            continue
-        tokens = tx.state.owner_tokens.get(owner.owner_id, ())
-        parts = [tx.state.leases.get((tx.state.tokens[key].ck_id, 0)) for key in tokens]
-        found.append(
-            OwnerNumbers(
-                group=group.name,
-                owner=owner.name,
-                generation=owner.generation,
-                acked_epoch=owner.acked_epoch,
-                lease_until_ms=owner.lease_until_ms,
-                released=owner.released,
-                last_seen_ms=owner.last_seen_ms,
-                tokens=len(tokens),
-                messages=sum(part.undone.bit_count() for part in parts if part),
-            )
-        )
-    return sorted(found)
+def owners(tx: Tx, query: queries.Owners) -> Rows[OwnerNumbers]:
+    """The owners of one group or all, by group, with the undone messages bound to their tokens."""
+    _must_exist(tx, "", query.group)
+    named = tx.group(query.group) if query.group else None
+    prefix = U32.pack(named.group_id) if named else b""
+    found, budget = Rows[OwnerNumbers](), names.Budget()
+    for key, _ in tx.kv.scan("own", prefix, place_of(query.after)):
+        owner = tx.state.owners.get((U32.unpack_from(key)[0], key[U32.size :]))
+        group = tx.state.groups.get(owner.group_id) if owner else None
+        if owner is not None and group is not None:
+            found.append(_owner_numbers(tx.state, group, owner))
+        if not budget.take(OWNER_ROW_COST) or len(found) == query.rows_max:
+            return Rows(found, (key + b"\0").hex())
+    return found
+
+
+def place_of(token: str) -> bytes:
+    """The key at which a list continues. Raises Refused for what no list has given."""
+    try:
+        return bytes.fromhex(token)
+    except ValueError:
+        raise not_a_page(token) from None
+
+
+def _owner_numbers(state: State, group: Group, owner: Owner) -> OwnerNumbers:
+    return OwnerNumbers(
+        group=group.name,
+        owner=owner.name,
+        generation=owner.generation,
+        acked_epoch=owner.acked_epoch,
+        lease_until_ms=owner.lease_until_ms,
+        released=owner.released,
+        last_seen_ms=owner.last_seen_ms,
+        tokens=len(state.owner_tokens.get(owner.owner_id, ())),
+        messages=state.owned.get(owner.owner_id, 0) + state.loose.get(owner.owner_id, 0),
+    )
 
 
 def store(tx: Tx, _: queries.Store) -> StoreUse:

@@ -35,6 +35,7 @@ TEXTS_MAX = 8192
 HEAD = struct.Struct(">BIIBQQQHH")  # version, G, T, kind, owner id, nonce, popped ms, runs, chunks
 #: The index of popped ms in HEAD.
 HEAD_POPPED = 6
+_PAIR = struct.Struct(">xII")  # G, T of HEAD
 _RUN = struct.Struct(">HQHHQIQ")  # queue, first offset, count, attempts, position, size, first pop ms
 _CHUNK = struct.Struct(">HQ")  # first member, chunk position
 _RENEWED = struct.Struct(">HQ")  # renewals, time of the last one
@@ -276,6 +277,12 @@ def decode_lease(due_ms: int, sub: int, raw: memoryview, count: int) -> Lease:
     if due_ms != NEVER:
         return Lease(due_ms, undone, renewals=renewals, renewed_ms=renewed_ms)
     return Lease(due_ms, undone, fields[1], fields[2], U64.unpack_from(raw, 4 * width)[0], fields[3])
+
+
+def pair_of(raw: memoryview) -> tuple[GroupId, TopicId]:
+    """G, T of an encoded CheckPoint, without decoding the rest."""
+    group_id, topic_id = _PAIR.unpack_from(raw)
+    return GroupId(group_id), TopicId(topic_id)
 
 
 def store_checkpoint(tx: Transaction, ck_id: int, _: CheckPoint | None, ck: CheckPoint | None) -> None:

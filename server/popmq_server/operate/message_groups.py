@@ -7,71 +7,162 @@ Usually only the head has stopped it. But messages of one lease may fail separat
 front of the message that stopped the message group, or both stopped it; resume releases all of them.
 
 In a LITE topic each lite topic is one message group, with its name.
+
+    a list    stopped ─────────────▶ waiting ────────────────▶ leased only
+              sorted numbers         fwait, group by group     a walk over CheckPoints         in pieces of LOOKS_MAX
 """
 
+import re
+from collections.abc import Callable
+
 from popmq_server.commands import ResumeMessageGroup, queries
-from popmq_server.commands.numbers import MessageGroupNumbers
+from popmq_server.commands.numbers import MessageGroupNumbers, Rows
 from popmq_server.delivery import deadletter, fifo, history
 from popmq_server.delivery.fifo import Waiting
 from popmq_server.delivery.subscription import resolve
-from popmq_server.errors import Refused, invalid
+from popmq_server.errors import Refused, invalid, not_a_page
 from popmq_server.lite import lite_topics
-from popmq_server.model.checkpoint import FIFO, Run, members_of
+from popmq_server.model import checkpoint
+from popmq_server.model.checkpoint import FIFO, CheckPoint, Run, members_of
 from popmq_server.model.fields import MESSAGE_GROUP, text
 from popmq_server.model.ids import GroupTopic, MessageGroup
 from popmq_server.model.records import Topic
+from popmq_server.state import ready_groups
 from popmq_server.state.tx import Tx
-from popmq_server.storage.keys import hash8
+from popmq_server.storage.keys import FWAIT_KEY, STAT_KEY, U32, U64, following, hash8
 from popmq_server.topics.log import Log, located
 
+#: Steps of one piece of a list of message groups, and the cost of a row; message groups that are looked up together.
+LOOKS_MAX, ROW_COST, PAGE = 2000, 5, 100
 
-def listed(tx: Tx, query: queries.MessageGroups) -> tuple[list[MessageGroupNumbers], int, int]:
-    """(at most `groups_max` message groups, stopped first; the number of waiting messages; of stopped groups)."""
+
+def listed(tx: Tx, query: queries.MessageGroups) -> Rows[MessageGroupNumbers]:
+    """One piece of the list of message groups, stopped ones first; at most `rows_max`, which is set."""
     group, topic = tx.group(query.group), tx.topic(query.topic)
     if group is None or topic is None or topic.type != "LITE":
         group, topic = resolve(tx, query.topic, query.group)
-    where, state = (group.group_id, topic.topic_id), tx.state
+    stage, _, at = (query.after or "stopped ").partition(" ")
+    if stage not in _IS_PLACE or not _IS_PLACE[stage](at):
+        raise not_a_page(query.after)
+    lot = _Lot(tx, (group.group_id, topic.topic_id), topic, query.rows_max)
+    stages = {"stopped": lot.stopped, "waiting": lot.waiting, "leased": lot.leased}
+    for name in ("stopped",) if query.stopped_only else stages:
+        if name == stage:
+            if after := stages[name](at):
+                return Rows(lot.rows.values(), f"{name} {after}")
+            stage, at = _NEXT[name], ""
+    return Rows(lot.rows.values())
 
-    def is_there(key: MessageGroup) -> bool:
-        return key[:2] == where or (key[0], state.parent_of(key[1])) == where
 
-    stopped = {key: None for key in state.stopped if is_there(key)}
-    keys = dict(stopped)
-    if not query.stopped_only:
-        keys |= {key: None for table in (state.waiting, state.locks) for key in table if is_there(key)}
-    shown = list(keys)[: query.groups_max]
-    names = {} if topic.type == "LITE" else _names(tx, topic, where, {key[2] for key in shown})
-    rows = [
-        MessageGroupNumbers(
-            names.get(key[2]) or state.topics[key[1]].lite_topic or key[2].hex(),
+#: The stages of the list, each with the next.
+_NEXT = {"stopped": "waiting", "waiting": "leased", "leased": ""}
+#: What the place in each stage looks like: a number, the beginning of a key in hex digits, a CheckPoint and a member.
+_IS_PLACE: dict[str, Callable[[str], object]] = {
+    "stopped": re.compile(r"\d{0,20}", re.ASCII).fullmatch,
+    "waiting": re.compile(r"([0-9a-f]{2}){0,24}").fullmatch,
+    "leased": re.compile(r"(\d{1,19}\.\d{1,5})?", re.ASCII).fullmatch,
+}
+
+
+class _Lot:
+    """One piece of a list: each stage adds rows, and returns the place to continue at; "" = the stage has ended."""
+
+    def __init__(self, tx: Tx, where: GroupTopic, topic: Topic, rows_max: int) -> None:
+        self.rows: dict[MessageGroup, MessageGroupNumbers] = {}
+        self._tx = tx
+        self._where = where
+        self._lite = topic.type == "LITE"
+        self._rows_max = rows_max
+        self._left = LOOKS_MAX
+        self._log = Log(tx.kv)
+
+    @property
+    def _full(self) -> bool:
+        return len(self.rows) >= self._rows_max or self._left <= 0
+
+    @property
+    def _wanted(self) -> int:
+        return max(1, min(PAGE, self._rows_max - len(self.rows)))
+
+    def _add(self, key: MessageGroup, position: int, size: int) -> None:
+        """Adds a row; its name is that of the lite topic, or is read from one of its messages."""
+        state, (_, topic_id, message_group) = self._tx.state, key
+        self._left -= ROW_COST
+        name = state.topics[topic_id].lite_topic if self._lite else ""
+        if not name and (read := self._log.fetch(topic_id, position, size)) is not None:
+            name = text(read[1], MESSAGE_GROUP)
+        reasons = state.stopped.get(key, ())
+        leased = state.locks.get(key, (0, 0, 0))[0]
+        self.rows[key] = MessageGroupNumbers(
+            name or message_group.hex(),
             state.waiting.get(key, 0),
-            state.locks.get(key, (0, 0, 0))[0],
-            key in stopped,
-            state.stopped[key][0][1] if key in stopped else "",
+            leased,
+            bool(reasons),
+            reasons[0][1] if reasons else "",
         )
-        for key in shown
-    ]
-    stat = state.stat.get(where)
-    return rows, stat.waiting if stat else 0, len(stopped)
 
+    def stopped(self, at: str) -> str:
+        number = int(at or -1)
+        while found := ready_groups.stopped_behind(self._tx.state, self._where, number, self._wanted):
+            for number, key in found:
+                front = fifo.front(self._tx, (key[0], key[1]), key[2])
+                self._add(key, *((front.position, front.size) if front else (0, 0)))
+                if self._full:
+                    return str(number)
+        return ""
 
-def _names(tx: Tx, topic: Topic, where: GroupTopic, wanted: set[bytes]) -> dict[bytes, str]:
-    """The names of hashed message groups, each read from one of its waiting or leased messages."""
-    log, names = Log(tx.kv), dict[bytes, str]()
-    places: dict[bytes, tuple[int, int]] = {}
-    for message_group in wanted:
-        if (entry := fifo.front(tx, where, message_group)) is not None:
-            places[message_group] = entry.position, entry.size
-    for ck in tx.state.ck.all_of(lambda *pair: pair == where) if wanted - places.keys() else ():
-        undone = fifo.undone(tx, ck)
-        for unit, member in zip(located(tx, ck, undone), members_of(undone), strict=True):
-            places.setdefault(ck.groups[member], unit[2:])
-        if not wanted - places.keys():
-            break
-    for message_group, (position, size) in places.items():
-        if (read := log.fetch(topic.topic_id, position, size)) is not None:
-            names[message_group] = text(read[1], MESSAGE_GROUP)
-    return names
+    def waiting(self, at: str) -> str:
+        """Goes from message group to message group, in a LITE topic from lite topic to lite topic."""
+        kv, state = self._tx.kv, self._tx.state
+        prefix = fifo.prefix_of(self._where)[: U32.size if self._lite else None]
+        start = bytes.fromhex(at)
+        while (found := next(kv.scan("fwait", prefix, start), None)) is not None:
+            entry = fifo.waiting_of(*found)
+            group_id, topic_id, message_group, _ = FWAIT_KEY.unpack(entry.key)
+            key = (group_id, topic_id, message_group)
+            start = following(entry.key[: -U64.size])
+            self._left -= 1
+            if self._lite and state.parent_of(topic_id) != self._where[1]:
+                start = following(entry.key[: STAT_KEY.size])
+            elif key not in state.stopped:
+                self._add(key, entry.position, entry.size)
+            if self._full:
+                return start.hex()
+        return ""
+
+    def leased(self, at: str) -> str:
+        """Walks CheckPoints, for message groups of which nothing waits."""
+        tx = self._tx
+        start, skipped = map(int, (at or "0.0").split("."))
+        for key, value in tx.kv.scan("ck", b"", U64.pack(start)):
+            ck_id = U64.unpack(key)[0]
+            if self._full:
+                return f"{ck_id}.0"
+            self._left -= 1
+            if self._is_there(*checkpoint.pair_of(value)) and (ck := tx.state.ck.get(ck_id)) is not None and ck.groups:
+                member = self._add_leased(ck, skipped if ck_id == start else 0)
+                if member < ck.members:
+                    return f"{ck_id}.{member}"
+        return ""
+
+    def _add_leased(self, ck: CheckPoint, begin: int) -> int:
+        """Adds the message groups of the undone members from `begin` on, unless something of them waits; returns the
+        member to continue at.
+        """
+        state, first = self._tx.state, dict[MessageGroup, int]()
+        self._left -= ck.members
+        for member in members_of(fifo.undone(self._tx, ck)):
+            first.setdefault((ck.group_id, ck.topic_id, ck.groups[member]), member)
+        for key, member in first.items():
+            if member >= begin and key in state.locks and key not in state.waiting:
+                if len(self.rows) >= self._rows_max:
+                    return member
+                ((_, _, position, size),) = located(self._tx, ck, 1 << member)
+                self._add(key, position, size)
+        return ck.members
+
+    def _is_there(self, group_id: int, topic_id: int) -> bool:
+        return group_id == self._where[0] and self._where[1] in (topic_id, self._tx.state.parent_of(topic_id))
 
 
 def resume(tx: Tx, command: ResumeMessageGroup) -> bool:

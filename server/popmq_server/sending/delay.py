@@ -26,8 +26,8 @@ import zlib
 from collections.abc import Iterator
 
 from popmq_server.commands import Place, Recall, queries
-from popmq_server.commands.numbers import DelayedMessage
-from popmq_server.errors import Refused, invalid, topic_not_found
+from popmq_server.commands.numbers import DelayedMessage, Rows
+from popmq_server.errors import Refused, invalid, not_a_page, topic_not_found
 from popmq_server.model.handles import RecallHandle, nonce, read_recall, recall_text
 from popmq_server.model.message import Outgoing, pack, packed_message_id, unpack
 from popmq_server.model.records import Topic
@@ -48,6 +48,10 @@ MOVES = b"moves"
 _HEAD_AT, _MESSAGE_AT = U32.size, U32.size + _HEAD.size
 
 
+#: due, id, T: a key of `sched` without its clock.
+_BY_DUE = struct.Struct(">QQI")
+#: Delayed messages that one piece of a list reads.
+ROWS_AT_ONCE = 500
 #: (key, value) in `sched`.
 Entry = tuple[bytes, memoryview]
 
@@ -171,34 +175,44 @@ def by_due(entry: Entry) -> bytes:
     return entry[0][1:]
 
 
-def listed(tx: Tx, query: queries.Delayed) -> tuple[list[DelayedMessage], int]:
-    """(at most `count` delayed messages due before `until_ms` (0 = no bound), soonest first; the total number)."""
+def listed(tx: Tx, query: queries.Delayed) -> tuple[Rows[DelayedMessage], int]:
+    """(delayed messages due before `until_ms` (0 = no bound), soonest first; the total number, or 0)."""
     name = query.topic
     topics = tx.state.topics
     topic = tx.topic(name)
     if name and topic is None:
         raise topic_not_found(name)
-    found: list[DelayedMessage] = []
-    for key, value in _of_topic(tx.kv, topic) if topic else _of_all(tx.kv):
+    if len(query.after) not in (0, _BY_DUE.size):
+        raise not_a_page(query.after.hex())
+    found, last = Rows[DelayedMessage](), b""
+    entries = _of_topic(tx.kv, topic, query.after) if topic else _of_all(tx.kv, query.after)
+    for looks, (key, value) in enumerate(entries):
         clock, due_ms, number, topic_id = SCHED_KEY.unpack(key)
-        if len(found) == query.count or (query.until_ms and due_ms >= query.until_ms):
+        if query.until_ms and due_ms >= query.until_ms:
             break
+        if len(found) == query.count or looks == ROWS_AT_ONCE:
+            found.after = last.hex()
+            break
+        last = key[1:]
         if topic_id in topics:
             stored_ms, given = _HEAD.unpack_from(value, _HEAD_AT)
             handle = recall_text(RecallHandle(topic_id, clock, due_ms, number, given))
             message_id = packed_message_id(value[_MESSAGE_AT:])
             found.append(DelayedMessage(topics[topic_id].name, message_id, due_ms, handle, stored_ms))
-    return found, total(tx, topic)
+    return found, 0 if query.after else total(tx, topic)
 
 
-def _of_all(kv: Transaction) -> Iterator[Entry]:
-    """All entries of `sched`, soonest first."""
-    return heapq.merge(*(waiting(kv, clock) for clock in CLOCKS), key=by_due)
+def _of_all(kv: Transaction, after: bytes) -> Iterator[Entry]:
+    """All entries of `sched` behind due time, number and topic, soonest first."""
+    ranges = (kv.scan("sched", bytes((clock,)), bytes((clock,)) + after + b"\0"[: len(after)]) for clock in CLOCKS)
+    return heapq.merge(*ranges, key=by_due)
 
 
-def _of_topic(kv: Transaction, topic: Topic) -> Iterator[Entry]:
-    """One topic's entries of `sched`, soonest first."""
-    ranges = (kv.scan("tsched", U32.pack(topic.topic_id) + bytes((clock,))) for clock in CLOCKS)
+def _of_topic(kv: Transaction, topic: Topic, after: bytes) -> Iterator[Entry]:
+    """One topic's entries of `sched` behind due time and number, soonest first."""
+    prefixes = [U32.pack(topic.topic_id) + bytes((clock,)) for clock in CLOCKS]
+    behind = after[: -U32.size] + b"\0" if after else b""
+    ranges = (kv.scan("tsched", prefix, prefix + behind) for prefix in prefixes)
     for key, _ in heapq.merge(*ranges, key=lambda entry: entry[0][5:]):
         value = kv.get("sched", key[4:] + key[:4])
         if value is not None:

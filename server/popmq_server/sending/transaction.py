@@ -25,20 +25,22 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from popmq_server.commands import Ended, Place, queries
-from popmq_server.commands.numbers import HalfMessage
-from popmq_server.errors import topic_not_found
+from popmq_server.commands.numbers import HalfMessage, Rows
+from popmq_server.errors import not_a_page, topic_not_found
 from popmq_server.model.handles import TransactionId, nonce, transaction_text
 from popmq_server.model.message import Extra, Outgoing, pack, packed_message_id, unpack
 from popmq_server.model.records import Topic, TopicStat
 from popmq_server.state.space import GROW, messages_bytes, value_bytes
 from popmq_server.state.tx import Tx
-from popmq_server.storage.keys import HALF_KEY, HDUE_KEY, TDONE_KEY, U32
+from popmq_server.storage.keys import HALF_KEY, HDUE_KEY, TDONE_KEY, U32, U64, following
 from popmq_server.topics import quarantine
 
 #: The reference's immunity time, its pause between two checks, and its number of checks before it gives up.
 FIRST_CHECK_MS = 6_000
 CHECK_EVERY_MS = 30_000
 CHECKS_MAX = 15
+#: Half messages that one piece of a list reads.
+ROWS_AT_ONCE = 500
 #: How long the outcome of a transaction is remembered.
 DONE_KEEP_MS = 3_600_000
 #: Outcomes that one piece of housekeeping drops.
@@ -229,33 +231,47 @@ def forget(tx: Tx) -> bool:
 # ── Lists, and removal with a deleted topic ──────────────────────────────────────────────────────────────────────────
 
 
-def listed(tx: Tx, query: queries.Transactions) -> tuple[list[HalfMessage], int]:
-    """(at most `count` open half messages, oldest first; the total number)."""
+def listed(tx: Tx, query: queries.Transactions) -> tuple[Rows[HalfMessage], int]:
+    """(open half messages, oldest first; the total number, or 0)."""
     name = query.topic
     topic = tx.topic(name)
     if name and topic is None:
         raise topic_not_found(name)
-    topics = [topic] if topic else list(tx.state.named_topics())
-    counts = {found.topic_id: tx.state.topic_stat.get(found.topic_id, TopicStat()).half for found in topics}
-    names: dict[int, str] = {found.topic_id: found.name for found in topics}
-    ranges = (_ids(tx, topic_id) for topic_id, half in counts.items() if half)
-    rows = []
-    for txn_id, topic_id in itertools.islice(heapq.merge(*ranges), query.count):
+    if len(query.after) not in (0, U64.size):
+        raise not_a_page(query.after.hex())
+    names: dict[int, str] = {found.topic_id: found.name for found in ([topic] if topic else _topics_with_any(tx))}
+    ranges = (_ids(tx, topic_id, query.after) for topic_id in names)
+    rows, last = Rows[HalfMessage](), 0
+    for looks, (txn_id, topic_id) in enumerate(heapq.merge(*ranges)):
+        if len(rows) == query.count or looks == ROWS_AT_ONCE:
+            rows.after = U64.pack(last).hex()
+            break
+        last = txn_id
         if (half := find(tx, topic_id, txn_id)) is not None:
             texts = names[topic_id], message_id_of(tx, half), transaction_text(half.transaction)
             rows.append(HalfMessage(*texts, half.stored_ms, half.checks, half.next_ms))
-    return rows, sum(counts.values())
+    counts = (tx.state.topic_stat.get(topic_id, TopicStat()).half for topic_id in names)
+    return rows, 0 if query.after else sum(counts)
 
 
-def _ids(tx: Tx, topic_id: int) -> Iterator[tuple[int, int]]:
-    """(txn id, topic id) of the half messages of a topic, oldest first."""
-    for key, _ in tx.kv.scan("half", U32.pack(topic_id)):
+def _topics_with_any(tx: Tx) -> list[Topic]:
+    """The topics with half messages: each has a check that is due some time, unless it only waits to be given up."""
+    if 0 in tx.state.checks:
+        every = tx.state.named_topics()
+        return [topic for topic in every if tx.state.topic_stat.get(topic.topic_id, TopicStat()).half]
+    return [topic for lane in tx.state.checks if (topic := tx.state.topics.get(lane)) is not None]
+
+
+def _ids(tx: Tx, topic_id: int, after: bytes) -> Iterator[tuple[int, int]]:
+    """(txn id, topic id) of the half messages of a topic behind an id, oldest first."""
+    prefix = U32.pack(topic_id)
+    for key, _ in tx.kv.scan("half", prefix, prefix + following(after) if after else b""):
         yield HALF_KEY.unpack(key)[1], topic_id
 
 
 def drop(tx: Tx, topic_id: int, messages_max: int) -> int:
     """Removes up to `messages_max` half messages of a deleted topic; returns how many more may be removed."""
-    found = [txn_id for txn_id, _ in itertools.islice(_ids(tx, topic_id), messages_max)]
+    found = [txn_id for txn_id, _ in itertools.islice(_ids(tx, topic_id, b""), messages_max)]
     for txn_id in found:
         if (half := find(tx, topic_id, txn_id)) is not None:
             remove(tx, half)

@@ -27,8 +27,6 @@ BATCH = 4096
 LOOKS_MAX = 2000
 #: The next position of a walk that is complete.
 DONE = 1 << 63
-#: G, T of an encoded CheckPoint.
-_PAIR = struct.Struct(">xII")
 #: due ms, ck_id of a lease's key, without its sub.
 _WHOLE = struct.Struct(">QQ2x")
 
@@ -52,7 +50,7 @@ class CheckPoints(StoredTable[int, CheckPoint]):
     def pair(self, ck_id: int) -> GroupTopic:
         """G, T of a committed CheckPoint, without decoding the rest; (0, 0) if it does not exist."""
         raw = self.kv.get("ck", U64.pack(ck_id)) if self.kv is not None else None
-        return (0, 0) if raw is None else _PAIR.unpack_from(raw)
+        return (GroupId(0), TopicId(0)) if raw is None else checkpoint.pair_of(raw)
 
     def of(self, wanted: Callable[[GroupId, TopicId], bool], start: int) -> tuple[list[int], int]:
         """Visits up to LOOKS_MAX CheckPoints from `start` on; returns the ids of those whose (G, T) is wanted, and the
@@ -66,7 +64,7 @@ class CheckPoints(StoredTable[int, CheckPoint]):
             last = U64.unpack(key)[0]
             if seen == LOOKS_MAX:
                 return found, last
-            if wanted(*_PAIR.unpack_from(value)):
+            if wanted(*checkpoint.pair_of(value)):
                 found.append(last)
         made = [ck for ck_id, ck in self.changed_items() if ck is not None and ck_id >= start]
         found += [ck.ck_id for ck in made if wanted(ck.group_id, ck.topic_id)]

@@ -1,4 +1,4 @@
-"""Ready message groups of FIFO topics: they have waiting messages, no lock, and are not stopped; oldest first.
+"""Ready and stopped message groups of FIFO topics. Ready: waiting messages, no lock, not stopped; oldest first.
 
     waiting  (G, T, message group) → entries in fwait          locks    → undone members under leases, owner, part
     stopped  (G, T, message group) → offsets and reasons       ready = waiting, not locked, not stopped
@@ -6,14 +6,24 @@
 These three tables determine which message groups are ready; this module keeps only the order in which they became
 ready. An aborted commit restores the order (undo.py): otherwise a batch that runs twice would change it twice. After a
 restart it is built from the tables.
+
+Stopped message groups are counted and kept sorted by group and topic, so that neither a scrape nor a page of a list
+walks those of others. A LITE topic has one message group for each lite topic: they count for their parent, by id.
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-from popmq_server.model.ids import GroupTopic, MessageGroup
+from popmq_server.model.ids import GroupId, GroupTopic, MessageGroup, TopicId
 from popmq_server.state.undo import Undo
+from popmq_server.storage import sorted_numbers
 from popmq_server.storage.table import Table
+
+if TYPE_CHECKING:
+    from popmq_server.state.state import State
+
+#: Spans of the sorted numbers: of 8 bytes of a hash the first 12 bits, of ids of lite topics those above the last 10.
+HASH_SPAN_BITS, LITE_SPAN_BITS = 52, 10
 
 M = TypeVar("M")
 
@@ -99,3 +109,61 @@ class Lines:
     def count(self, where: GroupTopic) -> int:
         """Number of ready message groups."""
         return len(self._line(where))
+
+
+# ── Stopped message groups ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def note_stopped(state: "State", key: MessageGroup, stopped: bool) -> None:
+    """Adds a message group that was stopped just now to the sorted ones, or removes one that is no longer stopped."""
+    where, number = _sorted_as(state, key)
+    table = state.stopped_numbers, state.stopped_spans, where, number, _bits(state, where)
+    count = state.stopped_count.get(where, 0) + (1 if stopped else -1)
+    if stopped:
+        sorted_numbers.add(*table)
+    else:
+        sorted_numbers.remove(*table)
+    if count:
+        state.stopped_count[where] = count
+    else:
+        state.stopped_count.pop(where)
+
+
+def stopped_behind(state: "State", where: GroupTopic, number: int, most: int) -> list[tuple[int, MessageGroup]]:
+    """At most `most` stopped message groups of a group in a topic, each with its number, greater than `number`."""
+    table = state.stopped_numbers, state.stopped_spans, where, number, _bits(state, where)
+    return [(found, _named_by(state, where, found)) for found in sorted_numbers.behind(*table, most)]
+
+
+def load_stopped(state: "State") -> None:
+    """At start: from the table of stopped message groups."""
+    found: dict[GroupTopic, list[int]] = {}
+    for key in state.stopped:
+        where, number = _sorted_as(state, key)
+        found.setdefault(where, []).append(number)
+    by_kind: dict[int, dict[GroupTopic, list[int]]] = {}
+    for where, numbers in found.items():
+        by_kind.setdefault(_bits(state, where), {})[where] = numbers
+        state.stopped_count.load(where, len(numbers))
+    for bits, alike in by_kind.items():
+        sorted_numbers.load(state.stopped_numbers, state.stopped_spans, alike, bits)
+
+
+def _sorted_as(state: "State", key: MessageGroup) -> tuple[GroupTopic, int]:
+    """The group and topic under which a message group is counted, and its number there."""
+    group_id, topic_id, message_group = key
+    if parent := state.parent_of(topic_id):
+        return (group_id, parent), topic_id
+    return (group_id, topic_id), int.from_bytes(message_group)
+
+
+def _named_by(state: "State", where: GroupTopic, number: int) -> MessageGroup:
+    """The inverse of `_sorted_as`."""
+    if _bits(state, where) == LITE_SPAN_BITS:
+        return GroupId(where[0]), TopicId(number), state.hash_of_lite(number)
+    return GroupId(where[0]), TopicId(where[1]), number.to_bytes(8)
+
+
+def _bits(state: "State", where: GroupTopic) -> int:
+    topic = state.topics.get(where[1])
+    return LITE_SPAN_BITS if topic is not None and topic.type == "LITE" else HASH_SPAN_BITS

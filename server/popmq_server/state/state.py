@@ -38,7 +38,7 @@ from popmq_server.state import lease_sums, rows
 from popmq_server.state.checkpoints import CheckPoints, Leases
 from popmq_server.state.lease_sums import attempt_key
 from popmq_server.state.lite_watch import Watches
-from popmq_server.state.ready_groups import Lines
+from popmq_server.state.ready_groups import Lines, load_stopped
 from popmq_server.state.turns import Turns
 from popmq_server.state.undo import Undo
 from popmq_server.storage.keys import (
@@ -160,6 +160,12 @@ class State:
         self.waiting: Table[MessageGroup, int] = derived(GROUP, TOPIC, MESSAGE_GROUP)
         self.tied: Table[MessageGroup, int] = derived(GROUP, TOPIC, MESSAGE_GROUP)
         self.stopped: Table[MessageGroup, tuple[tuple[int, str], ...]] = derived(GROUP, TOPIC, MESSAGE_GROUP)
+        #: The number of stopped message groups by group and topic, and their sorted numbers: ready_groups.py.
+        self.stopped_count: Table[GroupTopic, int] = derived(GROUP, TOPIC)
+        self.stopped_numbers: Table[tuple[int, int, int], tuple[int, ...]] = derived(GROUP, TOPIC, OTHER)
+        self.stopped_spans: Table[GroupTopic, tuple[int, ...]] = derived(GROUP, TOPIC)
+        #: The number of owners of a group.
+        self.owner_count: Table[int, int] = derived(GROUP)
         #: The keys of an owner in `owners` and in `tokens`.
         self.owner_keys: Table[int, tuple[int, bytes]] = derived(OWNER)
         self.owner_tokens: Table[int, tuple[tuple[int, int, bytes], ...]] = derived(OWNER)
@@ -227,7 +233,19 @@ class State:
         """Removes an owner and its lease. Its tokens must have been removed, or be removed with its group."""
         self.tables.forget(OWNER, owner.owner_id)
         self.owners.pop((owner.group_id, owner.key))
+        self.count_owner(owner.group_id, -1)
         self.leases.pop((owner.owner_id, SUB_OWNER))
+
+    def count_owner(self, group_id: int, change: int) -> None:
+        """Adds to the number of owners of a group."""
+        if count := self.owner_count.get(group_id, 0) + change:
+            self.owner_count[group_id] = count
+        else:
+            self.owner_count.pop(group_id)
+
+    def hash_of_lite(self, topic_id: int) -> bytes:
+        """The message group of a lite topic."""
+        return lite_hash(self.topics[topic_id].lite_topic)
 
     def _store_ends(self, tx: Transaction, key: TopicQueue, _: int | None, least: int | None) -> None:
         """Stores both ends. The last block gives the upper end, unless retention dropped it and kept an earlier one."""
@@ -306,6 +324,7 @@ class State:
             self.topic_groups.load(topic_id, (*self.topic_groups.get(topic_id, ()), group_id))
         for key, owner in self.owners.items():
             self.owner_keys.load(owner.owner_id, key)
+            self.owner_count.load(key[0], self.owner_count.get(key[0], 0) + 1)
         for token_key, token in self.tokens.items():
             self.owner_tokens.load(token.owner_id, (*self.owner_tokens.get(token.owner_id, ()), token_key))
         self._load_sizes(tx)
@@ -353,6 +372,7 @@ class State:
             if stopped:
                 reason = bytes(value[FWAIT_VALUE.size :]).decode()
                 self.stopped.load(group, (*self.stopped.get(group, ()), (offset, reason)))
+        load_stopped(self)
 
     def _load_lites(self) -> None:
         """Loads the sums of topics over their lite topics."""

@@ -153,6 +153,11 @@ SUB_OWNER = 0xFFFF
 NEVER = 1 << 63
 
 
+def following(prefix: bytes) -> bytes:
+    """The first key behind all keys that begin with `prefix`, which are not all ones."""
+    return (int.from_bytes(prefix) + 1).to_bytes(len(prefix))
+
+
 def hash16(*parts: str | int) -> bytes:
     """A key field of fixed width for names of any length."""
     return hashlib.blake2b("\0".join(map(str, parts)).encode(), digest_size=16).digest()

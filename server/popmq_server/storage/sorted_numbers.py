@@ -31,8 +31,9 @@ def load(numbers: Numbers, spans: Numbers, found: dict[Any, list[int]], bits: in
     by_key: dict[tuple[Any, ...], list[int]] = {}
     for *key, span in by_span:
         by_key.setdefault(tuple(key), []).append(span)
-    numbers.load_all({key: tuple(each) for key, each in by_span.items()})
-    spans.load_all({key: tuple(each) for key, each in by_key.items()})
+    for table, entries in ((numbers, by_span), (spans, by_key)):
+        for name, each in entries.items():
+            table.load(name, tuple(each))
 
 
 def behind(numbers: Numbers, spans: Numbers, key: tuple[Any, ...], number: int, bits: int, most: int) -> list[int]:

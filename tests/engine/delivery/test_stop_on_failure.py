@@ -19,7 +19,7 @@ def stopped(rig: Rig) -> tuple[Delivery, ...]:
 
 
 def listed(rig: Rig) -> list[MessageGroupNumbers]:
-    return rig.look(queries.MessageGroups("t", "g", 10))[0]
+    return rig.look(queries.MessageGroups("t", "g", rows_max=10))
 
 
 def test_a_group_that_stops_on_failure_holds_the_message_group_and_says_so(rig: Rig) -> None:

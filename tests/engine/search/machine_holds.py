@@ -66,9 +66,10 @@ class Holds(RuleBasedStateMachine):
     def message_groups_are_those_of_the_model(self) -> None:
         for group, topic in self.model.views:
             if self.kind_of(topic) == "FIFO":
-                rows, waiting, stopped = self.rig.look(queries.MessageGroups(topic, group, 100, False))
+                rows = self.rig.look(queries.MessageGroups(topic, group, rows_max=100))
+                waiting, stopped = self.rig.numbers(group, topic)[13:15]
                 expected = self.model.message_groups(group, topic)
-                must(sorted(map(tuple, rows)) == expected, "message groups", group, topic, rows, expected)
+                must(sorted({tuple(row) for row in rows}) == expected, "message groups", group, topic, rows, expected)
                 told = sum(row[1] for row in expected), sum(row[3] for row in expected)
                 must((waiting, stopped) == told, "message groups in all", group, topic, waiting, stopped)
 

@@ -55,7 +55,7 @@ def growth(rigs: tuple[Rig, Rig], action: Callable[[Rig], Any]) -> float:
 ASKED: dict[str, Any] = {
     "a scrape of all groups": queries.Groups("", ""),
     "the numbers of one group": queries.Groups("t", "g"),
-    "the clients of one group": queries.HeldBy("g"),
+    "the clients of one group": queries.HeldBy((("g", "c"),)),
     "a piece of a list of leases": queries.Leases("", "", 10, b""),
     "a piece of a list of one group's leases": queries.Leases("t", "g", 10, b""),
     "a pop": ask.Pop("t", "g", (), 1, client_id="c", attempt_id="1"),

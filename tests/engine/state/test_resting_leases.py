@@ -97,4 +97,4 @@ def test_names_with_any_characters_are_found_after_a_restart(rig: Rig, name: str
     first = rig.pop(1, client_id=name, attempt_id=name)
     rig.restart()
     assert [row.handle for row in rig.pop(1, client_id=name, attempt_id=name)] == [row.handle for row in first]
-    assert rig.do(queries.HeldBy("g")) == {("g", name): 1}
+    assert rig.do(queries.HeldBy((("g", name), ("g", "nobody")))) == {("g", name): 1}

@@ -6,17 +6,20 @@ import pytest
 
 from popmq_server.access.guarded import ASKING, ROWS
 from popmq_server.commands import LANE_POP, LANES, queries
-from popmq_server.commands.queries import Query
+from popmq_server.commands.numbers import Rows
+from popmq_server.commands.queries import Listing, Query
 from popmq_server.writer.handlers import HANDLERS
 
-QUERIES = [query for query in Query.__subclasses__() if query.__module__ == queries.__name__]
+DERIVED = (*Query.__subclasses__(), *Listing.__subclasses__())
+QUERIES = [query for query in DERIVED if query.__module__ == queries.__name__ and query is not Listing]
 
 
 @pytest.mark.parametrize("query", QUERIES)
 def test_a_query_is_answered_with_the_type_that_it_names(query: type[Query[object]]) -> None:
-    (base,) = (base for base in vars(query)["__orig_bases__"] if typing.get_origin(base) is Query)
+    (base,) = vars(query)["__orig_bases__"]
+    (row,) = typing.get_args(base)
     hints = typing.get_type_hints(HANDLERS[query])
-    assert hints["return"] == typing.get_args(base)[0]
+    assert hints["return"] == (Rows[row] if typing.get_origin(base) is Listing else row)  # type: ignore[valid-type]
     assert query in hints.values(), "the handler takes another query"
 
 

@@ -1,10 +1,12 @@
 """popmq.v1.Admin: topics, groups, statistics."""
 
+import dataclasses
+
 from google.protobuf.message import Message
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server import commands
-from popmq_server.api.native import requests, responses
+from popmq_server.api.native import pages, requests, responses
 from popmq_server.api.native.native import NativeService
 from popmq_server.api.native.requests import read
 from popmq_server.commands import queries
@@ -101,12 +103,11 @@ class AdminService:
         return pb.GetTopicResponse(topic=_topic(found.topic), queues=_queues(found.queues))
 
     async def ListTopics(self, raw: bytes) -> Message:
-        """All topics by name; dead-letter topics only on request."""
-        hidden = read(pb.ListTopicsRequest, raw).dead_letter_topics
-        rows = await self._engine.ask(queries.Topics())
-        return pb.ListTopicsResponse(
-            topics=[_topic(row.topic) for row in rows if hidden or not row.topic.is_dead_letter]
-        )
+        """Topics by name, all or a page; dead-letter topics only on request."""
+        request = read(pb.ListTopicsRequest, raw)
+        rows = await self._engine.ask(queries.Topics(**pages.asked(request)))
+        shown = [_topic(row.topic) for row in rows if request.dead_letter_topics or not row.topic.is_dead_letter]
+        return pb.ListTopicsResponse(topics=shown, next_page_token=rows.after)
 
     async def DeleteTopic(self, raw: bytes) -> Message:
         """Frees the name at once; the topic's data is removed later, between clients' commands (purge.py)."""
@@ -141,11 +142,9 @@ class AdminService:
         )
 
     async def ListGroups(self, raw: bytes) -> Message:
-        """All groups by name."""
-        read(pb.ListGroupsRequest, raw)
-        return pb.ListGroupsResponse(
-            groups=[_group(group) for group in await self._engine.ask(queries.GroupSettings())]
-        )
+        """Groups by name, all or a page."""
+        rows = await self._engine.ask(queries.GroupSettings(**pages.asked(read(pb.ListGroupsRequest, raw))))
+        return pb.ListGroupsResponse(groups=[_group(group) for group in rows], next_page_token=rows.after)
 
     async def DeleteGroup(self, raw: bytes) -> Message:
         """Also deletes the group's positions, leases, retries and dead letters."""
@@ -170,7 +169,7 @@ class AdminService:
         groups = await self._engine.ask(queries.Groups(topic, group))
         return pb.GetStatsResponse(
             topics=[self._topic_stats(row) for row in topics],
-            groups=[self._native.group_stats(row) for row in groups],
+            groups=[self._native.group_stats(row) for row in sorted(groups, key=lambda row: (row.group, row.topic))],
             store=await self._store_stats(),
         )
 
@@ -216,22 +215,27 @@ class AdminService:
             deliveries=rows, next_offset=page.next_offset, min_offset=page.min_offset, max_offset=page.max_offset
         )
 
-    async def _leases(self, topic: str, group: str, count: int) -> tuple[list[LeaseNumbers], int]:
-        """The first `count` leases, and how many there are. Works piece by piece, with other commands in between."""
-        rows, total, after = list[LeaseNumbers](), 0, b""
+    async def _leases(self, asked: queries.Leases) -> tuple[list[LeaseNumbers], int, bytes]:
+        """A page of leases, how many there are (0 behind the first page), and where the next page begins.
+
+        Works piece by piece, with other commands in between.
+        """
+        rows, total, after, page = list[LeaseNumbers](), 0, asked.after, b""
         while True:
-            asked = (topic, group, count - len(rows), after)
-            more, met, after = await self._engine.ask(queries.Leases(*asked))
+            left = asked.leases_max - len(rows)
+            more, met, after = await self._engine.ask(dataclasses.replace(asked, leases_max=left, after=after))
             rows, total = rows + more, total + met
-            if not after:
-                return rows, total
+            if after and not page and len(rows) == asked.leases_max:
+                page = after
+            if not after or (page and asked.after):
+                return rows, 0 if asked.after else total, page
 
     async def ListLeases(self, raw: bytes) -> Message:
         """The leases that the revive topic holds: soonest first, and their total number."""
         request = read(pb.ListLeasesRequest, raw)
         count = check_range(request.max_leases, "max_leases", 1, requests.ENTRIES_MAX, LEASES_DEFAULT)
         topic, group = _optional_names(request)
-        rows, total = await self._leases(topic, group, count)
+        rows, total, page = await self._leases(queries.Leases(topic, group, count, pages.key_of(request.page_token)))
         leases = [
             pb.Lease(
                 checkpoint_id=row.ck_id,
@@ -247,14 +251,15 @@ class AdminService:
             )
             for row in rows
         ]
-        return pb.ListLeasesResponse(leases=leases, total=total)
+        return pb.ListLeasesResponse(leases=leases, total=total, next_page_token=page.hex())
 
     async def ListOwners(self, raw: bytes) -> Message:
         """Owners and what they hold; an operator releases one by ReleaseOwner with generation 0."""
-        group_name = read(pb.ListOwnersRequest, raw).group
-        rows = await self._engine.ask(queries.Owners(requests.group_name(group_name) if group_name else ""))
-        owners = [pb.OwnerStats(**row._asdict()) for row in rows]
-        return pb.ListOwnersResponse(owners=owners)
+        request = read(pb.ListOwnersRequest, raw)
+        group = requests.group_name(request.group) if request.group else ""
+        rows = await self._engine.ask(queries.Owners(group, **pages.asked(request)))
+        owners = [pb.OwnerStats(**row._asdict()) for row in sorted(rows)]
+        return pb.ListOwnersResponse(owners=owners, next_page_token=rows.after)
 
 
 def _type(kind: int) -> str:

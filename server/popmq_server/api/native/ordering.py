@@ -25,16 +25,22 @@ class OrderingService:
         count = check_range(
             request.max_message_groups, "max_message_groups", 1, requests.ENTRIES_MAX, MESSAGE_GROUPS_DEFAULT
         )
-        rows, waiting, stopped = await self._engine.ask(
-            queries.MessageGroups(topic, group, count, request.stopped_only)
+        rows = await self._engine.ask(
+            queries.MessageGroups(topic, group, request.stopped_only, rows_max=count, after=request.page_token)
         )
+        numbers = await self._engine.ask(queries.Groups(topic, group))
         shown = [
             pb.MessageGroupState(
                 message_group=row.name, waiting=row.waiting, leased=row.leased, stopped=row.stopped, reason=row.reason
             )
             for row in rows
         ]
-        return pb.ListMessageGroupsResponse(message_groups=shown, waiting=waiting, stopped=stopped)
+        return pb.ListMessageGroupsResponse(
+            message_groups=shown,
+            waiting=sum(row.waiting for row in numbers),
+            stopped=sum(row.stopped for row in numbers),
+            next_page_token=rows.after,
+        )
 
     async def ResumeMessageGroup(self, raw: bytes) -> Message:
         """Retries the head of a stopped message group, or dead-letters it; the message group continues."""

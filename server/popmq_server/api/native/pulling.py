@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from google.protobuf.message import Message
 
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server.api.native import requests, responses
+from popmq_server.api.native import pages, requests, responses
 from popmq_server.api.native.native import NativeService
 from popmq_server.api.native.requests import INT64_MAX, MAX_ATTEMPTS_MAX, read
 from popmq_server.commands import (
@@ -129,8 +129,8 @@ class PullingService:
 
     async def ListSessions(self, raw: bytes) -> Message:
         """Consumers with their messages in flight, and the producer streams, which have no group."""
-        group = read(pb.ListSessionsRequest, raw).group
-        consumers, streams = await self._engine.clients(requests.group_name(group) if group else "")
+        request = read(pb.ListSessionsRequest, raw)
+        consumers, streams = await self._engine.clients(requests.group_name(request.group) if request.group else "")
         sessions = [
             pb.ClientSession(
                 client_id=row.client,
@@ -145,7 +145,8 @@ class PullingService:
             pb.ClientSession(client_id=row.client_id, topics=row.topics, last_seen_ms=row.since_ms, stream=True)
             for row in streams
         ]
-        return pb.ListSessionsResponse(sessions=sessions)
+        shown, token = pages.cut(sessions, request, lambda row: f"{row.stream:d} {row.group} {row.client_id}")
+        return pb.ListSessionsResponse(sessions=shown, next_page_token=token)
 
     # ── Operators' calls ─────────────────────────────────────────────────────────────────────────────────────────
 

@@ -9,10 +9,11 @@ The stream that asks producers for decisions is in sessions.py.
 from google.protobuf.message import Message
 
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server.api.native import requests, responses
+from popmq_server.api.native import pages, requests, responses
 from popmq_server.api.native.requests import read
 from popmq_server.api.native.status import error_info
 from popmq_server.commands import End, Ended, EndTransaction, Recall, queries
+from popmq_server.commands.numbers import DelayedMessage, HalfMessage, Rows
 from popmq_server.engine.engine import Commands
 from popmq_server.engine.metrics import Metrics
 from popmq_server.errors import Refused, invalid
@@ -67,16 +68,26 @@ class TimingService:
         count = check_range(request.max_messages, "max_messages", 1, requests.ENTRIES_MAX, ROWS_DEFAULT)
         until_ms = check_range(request.until_ms, "until_ms", 0, requests.INT64_MAX)
         topic = requests.topic_name(request.topic) if request.topic else ""
-        rows, total = await self._engine.ask(queries.Delayed(topic, until_ms, count))
-        return pb.ListDelayedResponse(messages=[pb.DelayedMessage(**row._asdict()) for row in rows], total=total)
+
+        async def piece(left: int, after: bytes) -> tuple[Rows[DelayedMessage], int]:
+            return await self._engine.ask(queries.Delayed(topic, until_ms, left, after))
+
+        rows, total = await pages.filled(count, request.page_token, piece)
+        messages = [pb.DelayedMessage(**row._asdict()) for row in rows]
+        return pb.ListDelayedResponse(messages=messages, total=total, next_page_token=rows.after)
 
     async def ListTransactions(self, raw: bytes) -> Message:
         """Half messages whose transaction is not ended, oldest first."""
         request = read(pb.ListTransactionsRequest, raw)
         count = check_range(request.max_messages, "max_messages", 1, requests.ENTRIES_MAX, ROWS_DEFAULT)
         topic = requests.topic_name(request.topic) if request.topic else ""
-        rows, total = await self._engine.ask(queries.Transactions(topic, count))
-        return pb.ListTransactionsResponse(messages=[pb.HalfMessage(**row._asdict()) for row in rows], total=total)
+
+        async def piece(left: int, after: bytes) -> tuple[Rows[HalfMessage], int]:
+            return await self._engine.ask(queries.Transactions(topic, left, after))
+
+        rows, total = await pages.filled(count, request.page_token, piece)
+        messages = [pb.HalfMessage(**row._asdict()) for row in rows]
+        return pb.ListTransactionsResponse(messages=messages, total=total, next_page_token=rows.after)
 
 
 def _end(entry: pb.TransactionEnd, field: str) -> End | Refused:

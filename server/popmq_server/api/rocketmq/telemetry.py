@@ -172,7 +172,7 @@ class TelemetryService:
 
     async def _group(self, name: str) -> Group | None:
         try:
-            groups: list[Group] = await self._engine.ask(queries.GroupSettings(name))
+            groups = await self._engine.ask(queries.GroupSettings(name))
         except Refused as refused:
             if refused.code != "GROUP_NOT_FOUND":
                 raise  # some clients keep the first settings: none are better than wrong ones

@@ -1,0 +1,65 @@
+"""Pages of lists: page_size and page_token of a request, next_page_token of its answer.
+
+A token is where the next page begins, as the engine says it: a name, or a key in hex digits. It is no secret, and stays
+usable over restarts. What comes or goes between two pages is on none or one of them; nothing else is left out.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Protocol, TypedDict, TypeVar
+
+from popmq_server.api.native.requests import ENTRIES_MAX
+from popmq_server.commands.numbers import Rows
+from popmq_server.errors import not_a_page
+from popmq_server.model.message import check_range
+
+R = TypeVar("R")
+
+
+class Sized(Protocol):
+    """A request for a list that is answered whole unless it names a size."""
+
+    @property
+    def page_size(self) -> int: ...
+
+    @property
+    def page_token(self) -> str: ...
+
+
+class Page(TypedDict):
+    """The fields of a Listing."""
+
+    rows_max: int
+    after: str
+
+
+def asked(request: Sized) -> Page:
+    """The page that a request asks for; without a size it asks for everything. Raises Refused."""
+    return {"rows_max": check_range(request.page_size, "page_size", 0, ENTRIES_MAX), "after": request.page_token}
+
+
+def key_of(token: str) -> bytes:
+    """A page token that is a key. Raises Refused for what is none."""
+    try:
+        return bytes.fromhex(token)
+    except ValueError:
+        raise not_a_page(token) from None
+
+
+def cut(rows: list[R], request: Sized, name: Callable[[R], str]) -> tuple[list[R], str]:
+    """(a page of a list that is in memory, its rows by name, and the token of the next page)."""
+    page = asked(request)
+    behind = sorted((row for row in rows if name(row) > page["after"]), key=name)
+    shown = behind[: page["rows_max"] or None]
+    return shown, name(shown[-1]) if len(shown) < len(behind) else ""
+
+
+async def filled(
+    count: int, token: str, ask: Callable[[int, bytes], Awaitable[tuple[Rows[R], int]]]
+) -> tuple[Rows[R], int]:
+    """A page of `count` rows from pieces of a list, and the total number that the first piece tells."""
+    rows, total = await ask(count, key_of(token))
+    while rows.after and len(rows) < count:
+        more, _ = await ask(count - len(rows), bytes.fromhex(rows.after))
+        rows += more
+        rows.after = more.after
+    return rows, total

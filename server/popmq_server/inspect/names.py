@@ -1,0 +1,122 @@
+"""Pieces of lists by name: topics, groups, and the groups of each topic. One piece takes LOOKS_MAX steps at most.
+
+    name    "t" + topic, "g" + group        sorted; lists continue at a name, so what comes or goes shifts nothing
+
+The store has names in order; memory says which of them still exist. What the running group of commands creates is not
+in the store yet: nobody was told that it exists.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from popmq_server.errors import group_not_found, not_a_page, topic_not_found
+from popmq_server.model.message import RETRY_PREFIX
+from popmq_server.model.records import Group, Topic
+from popmq_server.state.tx import Tx
+from popmq_server.storage.keys import U32
+
+#: Names and pairs that one piece visits: some milliseconds. A row of numbers costs more than one step.
+LOOKS_MAX = 2000
+
+
+class Budget:
+    """Steps that are left of a piece."""
+
+    def __init__(self) -> None:
+        self.left = LOOKS_MAX
+
+    def take(self, steps: int = 1) -> bool:
+        """Whether one more step may be made; the first always may."""
+        fits = self.left > 0
+        self.left -= steps
+        return fits
+
+
+def names(tx: Tx, kind: bytes, after: str) -> Iterator[tuple[str, int]]:
+    """(name, id) of the topics (b"t") or groups (b"g") behind a name, sorted."""
+    start = kind + after.encode() + b"\0" if after else kind
+    for key, value in tx.kv.scan("name", kind, start):
+        yield key[1:].decode(), U32.unpack(value)[0]
+
+
+def topics(tx: Tx, after: str) -> Iterator[Topic]:
+    """The topics behind a name, sorted by name; no lite topics."""
+    for _, topic_id in names(tx, b"t", after):
+        if (topic := tx.state.topics.get(topic_id)) is not None:
+            yield topic
+
+
+def groups(tx: Tx, after: str) -> Iterator[Group]:
+    """The groups behind a name, sorted by name."""
+    for _, group_id in names(tx, b"g", after):
+        if (group := tx.state.groups.get(group_id)) is not None:
+            yield group
+
+
+class Pair(NamedTuple):
+    """A group and a topic that it has named. `after`: where a list continues behind the pair."""
+
+    group: Group
+    topic: Topic
+    after: str
+
+
+def pairs(tx: Tx, topic_name: str, group_name: str, after: str) -> Iterator[Pair | str]:
+    """The pairs of a topic and a group, or of all with an empty name; by topic.
+
+    Steps that find nothing yield the place where the list continues behind them. Raises Refused for names that do not
+    exist. A retry topic has one pair: its group and its topic.
+    """
+    if topic_name.startswith(RETRY_PREFIX):
+        group, topic = tx.retry_topic(topic_name)
+        if (group.group_id, topic.topic_id) in tx.state.stat and group_name in ("", group.name):
+            yield Pair(group, topic, "")
+        return
+    named_topic, named_group = tx.topic(topic_name), tx.group(group_name)
+    if topic_name and named_topic is None:
+        raise topic_not_found(topic_name)
+    if group_name and named_group is None:
+        raise group_not_found(group_name)
+    behind = _Place.of(after)
+    if named_topic is not None:
+        yield from _pairs_of(tx, named_topic, named_group, behind.group_id)
+        return
+    if behind.topic and (begun := tx.topic(behind.topic)) is not None:
+        yield from _pairs_of(tx, begun, named_group, behind.group_id)
+    for topic in topics(tx, behind.topic):
+        yield from _pairs_of(tx, topic, named_group, 0)
+        yield _Place(topic.name, NEXT_TOPIC).text
+
+
+#: Behind every id of a group: the list continues with the next topic.
+NEXT_TOPIC = 1 << 32
+
+
+class _Place(NamedTuple):
+    """The last topic and the id of the last of its groups that were listed; ("", 0): none."""
+
+    topic: str
+    group_id: int
+
+    @classmethod
+    def of(cls, after: str) -> "_Place":
+        group_id, _, topic = after.partition(" ")
+        if after and not (group_id.isascii() and group_id.isdecimal() and len(group_id) <= len(str(NEXT_TOPIC))):
+            raise not_a_page(after)
+        return cls(topic, int(group_id or 0))
+
+    @property
+    def text(self) -> str:
+        return f"{self.group_id} {self.topic}"
+
+
+def _pairs_of(tx: Tx, topic: Topic, named: Group | None, behind: int) -> Iterator[Pair | str]:
+    """The pairs of one topic whose group has an id greater than `behind`."""
+    readers = tx.state.topic_groups.get(topic.topic_id, ())
+    if named is not None:
+        if named.group_id in readers and named.group_id > behind:
+            yield Pair(named, topic, _Place(topic.name, named.group_id).text)
+        return
+    for group_id in sorted(readers) if not behind else sorted(filter(behind.__lt__, readers)):
+        group, after = tx.state.groups.get(group_id), _Place(topic.name, group_id).text
+        yield after if group is None else Pair(group, topic, after)

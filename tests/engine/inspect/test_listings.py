@@ -1,0 +1,234 @@
+"""Lists of any length: in pieces that do not grow with what there is, complete over their pieces."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from popmq_server import commands as ask
+from popmq_server.commands import queries
+from popmq_server.commands.numbers import Rows
+from popmq_server.commands.queries import Query
+from popmq_server.engine import listings
+from popmq_server.errors import Refused
+from popmq_server.inspect import names, stats
+from popmq_server.operate import message_groups
+from popmq_server.sending import delay, transaction
+from tests.engine.conftest import MakeRig
+from tests.engine.rig import HOUR, MINUTE, Rig
+from tests.engine.traffic_fifo import fifo_message
+from tests.engine.traffic_timing import later, timed_pair
+from tests.engine.work import calls, grows
+
+SMALL, LARGE = 60, 600
+GROWTH_MAX = 1.1
+
+
+@pytest.fixture(autouse=True)
+def _short_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(names, "LOOKS_MAX", 40)
+    monkeypatch.setattr(stats, "OLDEST_RETRIES", 20)
+    monkeypatch.setattr(message_groups, "LOOKS_MAX", 40)
+    monkeypatch.setattr(delay, "ROWS_AT_ONCE", 10)
+    monkeypatch.setattr(transaction, "ROWS_AT_ONCE", 10)
+
+
+def whole(rig: Rig, query: Query[Any]) -> Any:
+    """All rows of a list, as the broker joins them; each piece may be a few steps only."""
+
+    async def execute(piece: Any) -> Any:
+        answers = []
+        work = calls(lambda: answers.append(rig.do(piece)))
+        assert work < 5000, f"a piece of {query} made {work} calls"
+        return answers[0]
+
+    return asyncio.run(listings.joined(execute, query))
+
+
+def many(rig: Rig, count: int) -> Rig:
+    """Topics, groups and owners of others, message groups in all states, delayed messages."""
+    rig.do(ask.CreateTopic("ledger", 2, False, 72 * HOUR, type="FIFO"))
+    rig.group("strict", max_attempts=1, stop_on_failure=True, invisible_ms=10 * HOUR)
+    rig.group("g")
+    rig.topic()
+    rig.pop()
+    for number in range(count):
+        rig.topic(f"t{number}")
+        rig.group(f"g{number}")
+        rig.pop(topic=f"t{number}", group=f"g{number}")
+        rig.pop(topic="t", group=f"g{number}")
+        rig.pop(topic=f"t{number}", group="g")
+        rig.attach(f"o{number}", group="g", lease_ms=HOUR)
+    for state in ("stopped", "waiting", "leased"):
+        rig.do(ask.Send("ledger", tuple(fifo_message(f"{state}{n}", f"{state}{n}") for n in range(count))))
+        rows = [row for _ in range(count // 20) for row in rig.pop(20, topic="ledger", group="strict")]
+        assert len(rows) == count
+        if state == "stopped":
+            rig.release(rows, group="strict", delay_ms=0, reason="broken")
+        if state == "waiting":
+            rig.do(ask.Send("ledger", tuple(fifo_message(f"{state}{n}", f"more{n}") for n in range(count))))
+    assert rig.pop(topic="ledger", group="strict") == []
+    return rig
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Rig, Rig]:
+    folder = tmp_path_factory.mktemp("listings")
+    return many(Rig(folder / "small"), SMALL), many(Rig(folder / "large"), LARGE)
+
+
+ASKED: dict[str, Query[Any]] = {
+    "the numbers of one group": queries.Groups("ledger", "strict"),
+    "a piece of the numbers of all groups": queries.Groups(),
+    "a piece of a group's numbers": queries.Groups("", "g"),
+    "a piece of a group's subscriptions": queries.Subscriptions("g"),
+    "a piece of all topics": queries.Topics(),
+    "a piece of all groups": queries.GroupSettings(),
+    "a piece of all owners": queries.Owners(),
+    "a piece of a group's owners": queries.Owners("g"),
+    "what a client holds": queries.HeldBy((("strict", ""),)),
+    "a page of stopped message groups": queries.MessageGroups("ledger", "strict", True, rows_max=10),
+    "a page of waiting message groups": queries.MessageGroups("ledger", "strict", rows_max=5, after="waiting "),
+    "a page of leased message groups": queries.MessageGroups("ledger", "strict", rows_max=5, after="leased "),
+}
+
+
+@pytest.mark.parametrize("what", ASKED)
+def test_a_piece_costs_the_same_whatever_there_is(pair: tuple[Rig, Rig], what: str) -> None:
+    small, large = pair
+    assert grows(lambda: small.do(ASKED[what]), lambda: large.do(ASKED[what])) < GROWTH_MAX
+
+
+def test_lists_are_complete_over_their_pieces(pair: tuple[Rig, Rig]) -> None:
+    _, rig = pair
+    topics, groups = {f"t{n}" for n in range(LARGE)}, {f"g{n}" for n in range(LARGE)}
+    names_of_topics = [row.topic.name for row in whole(rig, queries.Topics())]
+    assert names_of_topics == sorted(names_of_topics)
+    assert {*names_of_topics} >= topics
+    assert [row.name for row in whole(rig, queries.GroupSettings())] == sorted({*groups, "g", "strict"})
+    numbers = [(row.group, row.topic) for row in whole(rig, queries.Groups())]
+    assert len(numbers) == len({*numbers})
+    assert {*numbers} >= {(f"g{n}", "t") for n in range(LARGE)} | {("strict", "ledger")}
+    assert {row.topic for row in whole(rig, queries.Groups("", "g"))} == topics | {"t"}
+    assert len(whole(rig, queries.Groups("t"))) == LARGE + 1
+    assert [name for name, _ in whole(rig, queries.Subscriptions("g"))] == sorted({*topics, "t"})
+    assert sorted(row.owner for row in whole(rig, queries.Owners("g"))) == sorted(f"o{n}" for n in range(LARGE))
+    assert rig.numbers("g", "t").owners == LARGE
+
+
+def test_message_groups_are_listed_once_stopped_first_each_with_its_state(pair: tuple[Rig, Rig]) -> None:
+    _, rig = pair
+    found: list[Any] = []
+    after = ""
+    while True:
+        page = whole(rig, queries.MessageGroups("ledger", "strict", rows_max=7, after=after))
+        found += page
+        after = page.after
+        if not after:
+            break
+        assert len(page) == 7
+    told = [(row.name, row.waiting, row.leased, row.stopped) for row in found]
+    states = {"stopped": (1, 0, True), "waiting": (1, 1, False), "leased": (0, 1, False)}
+    assert sorted(told) == sorted((f"{state}{n}", *how) for state, how in states.items() for n in range(LARGE))
+    assert [row.stopped for row in found] == [True] * LARGE + [False] * 2 * LARGE
+    assert rig.numbers("strict", "ledger").stopped == LARGE
+
+
+def test_a_list_goes_on_behind_what_left_between_two_pieces(rig: Rig) -> None:
+    rig.topic()
+    for name in "abcdefg":
+        rig.group(name)
+        rig.pop(group=name)
+    first = rig.do(queries.Groups("t", "", rows_max=3))
+    rig.do(ask.DeleteGroup("b"))
+    rig.do(ask.DeleteGroup("c"))
+    rig.settle()
+    rest = whole(rig, queries.Groups("t", "", after=first.after))
+    assert ([row.group for row in first], [row.group for row in rest][-4:]) == (["a", "b", "c"], ["d", "e", "f", "g"])
+    topics = rig.do(queries.Topics(rows_max=2))
+    assert [row.topic.name for row in topics + whole(rig, queries.Topics(after=topics.after))] == [
+        *(f"%DLQ%{name}" for name in "adefg"),
+        "t",
+    ]
+
+
+def test_owners_count_what_is_bound_and_what_waits_for_them(rig: Rig) -> None:
+    rig.pair()
+    rig.send("a", "b", "c")
+    rig.attach(lease_ms=MINUTE)
+    rig.seal(1, max_messages=3)
+    assert rig.do(queries.Owners("g"))[0].messages == 3
+    rig.advance(2 * MINUTE)
+    assert rig.do(queries.Owners("g"))[0].messages == 3, "released: they stand in the retry topic, tied to it"
+    rig.pop(1)
+    assert rig.do(queries.Owners("g"))[0].messages == 2
+
+
+def test_leases_come_page_by_page_also_those_of_one_owner(rig: Rig) -> None:
+    rig.pair()
+    rig.attach(lease_ms=MINUTE)
+    for number in range(5):
+        rig.send(f"{number}")
+        rig.seal(1, part=number)
+    rig.send("x", "y")
+    wanted = [row.ck_id for row in rig.do(queries.Leases("t", "g", 100))[0]]
+    rig.pop(1)
+    rig.skip(1)
+    rig.pop(1)
+    found: list[int] = []
+    after = b""
+    while True:
+        rows, _, after = rig.do(queries.Leases("t", "g", 2, after))
+        found += [row.ck_id for row in rows]
+        if not after:
+            break
+    assert len(found) == len({*found}) == 7
+    assert {*found} > {*wanted}
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        queries.Owners(after="x"),
+        queries.MessageGroups("ledger", "strict", rows_max=1, after="x"),
+        queries.MessageGroups("ledger", "strict", rows_max=1, after="waiting xy"),
+        queries.MessageGroups("ledger", "strict", rows_max=1, after="stopped -1"),
+        queries.MessageGroups("ledger", "strict", rows_max=1, after="leased 99999999999999999999.0"),
+        queries.Leases("", "", 1, b"x"),
+        queries.Delayed("", 0, 1, b"x"),
+        queries.Transactions("", 1, b"x"),
+        queries.Groups(after="x"),
+        queries.Subscriptions("g", after="x t"),
+    ],
+)
+def test_a_page_token_of_another_list_is_refused(pair: tuple[Rig, Rig], query: Any) -> None:
+    with pytest.raises(Refused) as refused:
+        pair[0].do(query)
+    assert (refused.value.code, refused.value.field) == ("INVALID_FIELD", "page_token")
+
+
+def test_joined_pieces_end_at_the_wanted_number_of_rows() -> None:
+    async def execute(query: Any) -> Rows[str]:
+        begin = int(query.after or 0)
+        return Rows([str(begin)], str(begin + 1) if begin < 9 else "")
+
+    rows = asyncio.run(listings.joined(execute, queries.Topics(rows_max=4)))
+    assert (rows, rows.after) == (["0", "1", "2", "3"], "4")
+    assert len(asyncio.run(listings.joined(execute, queries.Topics()))) == 10
+
+
+def test_delayed_messages_come_in_pieces_soonest_first(make_rig: MakeRig) -> None:
+    rig = make_rig()
+    timed_pair(rig)
+    rig.do(ask.Send("t", tuple(later(f"m{number}", due_ms=rig.now + 1000 * (35 - number)) for number in range(35))))
+    found, after = list[str](), b""
+    while True:
+        rows, total = rig.do(queries.Delayed("t", 0, 100, after))
+        assert len(rows) <= 10
+        assert total == (0 if after else 35)
+        found += [row.message_id for row in rows]
+        if not (after := bytes.fromhex(rows.after)):
+            break
+    assert found == [f"m{number}" for number in reversed(range(35))]
