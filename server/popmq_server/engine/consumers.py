@@ -111,6 +111,8 @@ class Consumers:
 
     async def listed(self, group: str) -> list[Consumer]:
         """The live clients of one group or of all, each with its messages in flight."""
+        if group:
+            await self._engine.ask(queries.GroupSettings(group))  # refuses a group that does not exist
         live = self.sessions.listed(group)
         held: dict[tuple[str, str], int] = {}
         for first in range(0, len(live), HELD_AT_ONCE):
