@@ -9,8 +9,9 @@ with other commands in between, so that a long list holds nobody up; each piece 
 the pieces, up to `rows_max` rows (0 = all).
 """
 
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
 
 from popmq_server.commands.numbers import (
     DelayedMessage,
@@ -152,3 +153,16 @@ class Browse(Query[Page]):
 @dataclass(frozen=True)
 class Store(Query[StoreUse]):
     """How much of the store is used."""
+
+
+async def joined(execute: Callable[[Any], Awaitable[Any]], query: Query[Any]) -> Any:
+    """The answer of a query. A list has all its rows, or `rows_max` of them and where it continues."""
+    answer = await execute(query)
+    if not isinstance(query, Listing):
+        return answer
+    while answer.after and not 0 < query.rows_max <= len(answer):
+        left = query.rows_max - len(answer) if query.rows_max else 0
+        more = await execute(replace(query, after=answer.after, rows_max=left))
+        answer += more
+        answer.after = more.after
+    return answer

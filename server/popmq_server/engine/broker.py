@@ -36,7 +36,6 @@ from popmq_server.commands.numbers import CommitNumbers, Consumer, EngineInfo, E
 from popmq_server.commands.queries import A, Query
 from popmq_server.commands.sessions import Assignment
 from popmq_server.commands.store import Piece
-from popmq_server.engine import listings
 from popmq_server.engine.backup import backup
 from popmq_server.engine.consumers import Consumers
 from popmq_server.engine.engine import ProducerStream
@@ -164,7 +163,7 @@ class Broker:
 
     async def ask(self, query: Query[A]) -> A:
         """Answers one query, among the commands; joins the pieces of a list."""
-        answer: A = await listings.joined(self.execute, query)
+        answer: A = await queries.joined(self.execute, query)
         return answer
 
     async def _rest(self, command: ChangeInvisibleTime | SendBack, results: list[Any]) -> list[Any]:

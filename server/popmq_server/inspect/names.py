@@ -2,8 +2,8 @@
 
     name    "t" + topic, "g" + group        sorted; lists continue at a name, so what comes or goes shifts nothing
 
-The store has names in order; memory says which of them still exist. What the running group of commands creates is not
-in the store yet: nobody was told that it exists.
+The store has names in order; memory says which of them still exist. What the running commit batch creates is not in
+the store yet: no caller knows of it.
 """
 
 from collections.abc import Iterator
