@@ -158,6 +158,8 @@ class Keeping:
         raw = tx.kv.get("log", U64.pack(position))
         if raw is None or position not in tx.state.searched or len(held.pointers) != sum(pins(tx, position)):
             return
+        if not held.pointers:
+            return  # the last pointer left before the search began: the next round drops the chunk with its queues
         if 2 * sum(held.live.values()) > held.size:
             return
         if not tx.room.take(GROW, messages_bytes([value_bytes(size) for size in held.live.values()])):

@@ -29,9 +29,9 @@ from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import TOPIC_AT, U32
 from popmq_server.topics.topic import close
 
-#: Looks in one piece: some 10 ms. A chunk costs one look; a topic and a dropped chunk cost more.
+#: Looks in one piece: some 10 ms. A chunk costs one look; a topic, a dropped or pinned chunk cost more.
 LOOKS_MAX = 1000
-TOPIC_COST, DROP_COST = 3, 15
+TOPIC_COST, DROP_COST, PINNED_COST = 3, 15, 2
 #: Groups whose positions are compared with a chunk at the cost of one more look.
 GROUPS_PER_LOOK = 8
 #: How long redriven dead letters are kept, and the interval between searches for their chunks.
@@ -145,6 +145,7 @@ class Retention:
                 self._resume, done = chunk.position, False
                 break
             if pinned(tx, chunk):
+                self._left -= PINNED_COST
                 self._keeping.note(tx, topic, chunk)
             else:
                 self._left -= DROP_COST

@@ -40,6 +40,33 @@ def pieces(rig: Rig) -> list[int]:
     return found
 
 
+def behind_a_stopped_message_group(rig: Rig, count: int) -> None:
+    """Chunks of five messages, of which one each waits behind the first, which has stopped its message group."""
+    rig.do(ask.CreateTopic("t", 1, False, HOUR, type="FIFO"))
+    rig.group("g", max_attempts=1, stop_on_failure=True)
+    rig.pop()
+    for number in range(count):
+        rig.do(in_order(*(f"{letter}{number}" for letter in "abcde"), topic="t"))
+        rows = rig.pop(5)
+        rig.release([row for row in rows if row.body[0] == "a"], delay_ms=0)
+        rig.ack([row for row in rows if row.body[0] != "a"])
+    rig.advance(MINUTE)
+    rig.skip(3 * HOUR)
+
+
+def test_messages_behind_a_stopped_message_group_are_copied_at_the_same_cost_each(
+    make_rig: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "LOOKS_MAX", 100)
+    small, large = make_rig("small"), make_rig("large")
+    behind_a_stopped_message_group(small, 100)
+    behind_a_stopped_message_group(large, 1000)
+    few, many = pieces(small), pieces(large)
+    assert (len(small.read("kept")), len(large.read("kept"))) == (100, 1000)
+    assert sum(many) < 12 * sum(few)
+    assert max(many) < 1.5 * max(few)
+
+
 @pytest.mark.parametrize("how", ["retry", "leased"])
 def test_ten_times_as_many_held_messages_cost_ten_times_as_much_in_pieces_that_are_no_longer(
     make_rig: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch, how: str
