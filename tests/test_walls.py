@@ -83,6 +83,7 @@ ORDER = (
     "filters",
     "model",
     "storage",
+    "datafile",
     "settings logs options clock errors",
 )
 MODULES_MAX = 15

@@ -1,5 +1,6 @@
 """`popmq check`: the data folder of a stopped broker, from the extra `server`."""
 
+import pathlib
 import sys
 
 import click
@@ -10,21 +11,27 @@ _CANNOT_OPEN, _REFUSED = 78, 1
 
 @click.command()
 @click.argument("data", metavar="DIR", default="popmq-data")
-def check(data: str) -> None:
+@click.option("--repair", is_flag=True, help="Write a new data file with all that can be read; keep the damaged one.")
+def check(data: str, repair: bool) -> None:
     """Check the store of a stopped broker.
 
     Reads every record and every key, and prints each broken invariant as a sentence. Ends with 0 when there is none,
     with 1 when there is one, or when the folder cannot be opened: a broker may be running on it.
 
+    With --repair it rescues what can be read of a damaged file, and prints what it left out and what is still broken.
+    The damaged file stays beside the new one.
+
     \b
     Examples:
       popmq check
       popmq check /var/lib/popmq
+      popmq check --repair /var/lib/popmq
     """
     try:
-        from popmq_server.fsck.check import main
+        from popmq_server.fsck import check as fsck
+        from popmq_server.fsck import repair as rescue
     except ImportError as error:
         click.echo(f'`popmq check` needs the broker: pip install "popmq[server]" ({error})', err=True)
         sys.exit(_REFUSED)
-    code = main([data])
+    code = rescue.main(pathlib.Path(data)) if repair else fsck.main([data])
     sys.exit(_REFUSED if code == _CANNOT_OPEN else code)

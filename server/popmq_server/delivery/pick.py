@@ -280,7 +280,7 @@ class Pick:
     def _skip(self, queue: int, offset: int, position: int, size: int) -> None:
         """Counts a message that cannot be read: retention dropped its chunk, or it is damaged."""
         self.skipped += 1
-        if self.log.chunk_of(position) < 0:
+        if self.log.is_dropped(position, self.tx.state.counters[""].position):
             self.dropped += 1
         else:
             self.damaged.append((queue, offset, position, size))

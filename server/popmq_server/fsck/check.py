@@ -8,7 +8,8 @@
     not visible yet      check_timing.py, check_staging.py
     lite topics          check_lite.py
 
-It repairs nothing. It loads the tables as a starting broker does (state.py).
+The pages of the file come first (datafile/walk.py): with a damaged one the rest is not read. It repairs nothing
+(repair.py does), and loads the tables as a starting broker does (state.py).
 """
 
 import argparse
@@ -43,6 +44,7 @@ from popmq_server.storage.keys import (
     U64,
 )
 from popmq_server.storage.lmdb import Store, Transaction, reading
+from popmq_server.storage.rows import RowReader
 from popmq_server.topics.log import Log, located_in
 from popmq_server.topics.topic import IDX_HEAD
 
@@ -56,6 +58,8 @@ def check_folder(folder: pathlib.Path) -> list[str]:
         raise StartError(f"{folder} is not a PopMQ data folder: it has no {DATA_FILE}")
     store = Store(folder, max(CHECK_MAP_BYTES, (folder / DATA_FILE).stat().st_size), "full")
     try:
+        if broken := list(store.page_faults()):  # reading on would follow damaged pages
+            return broken
         with reading(store) as kv:
             return list(check(kv))
     finally:
@@ -80,7 +84,7 @@ def check(kv: Transaction) -> Iterator[str]:
     state.read_through(kv)
     try:
         yield from _check_loaded(kv, state)
-    except LookupError as lost:  # what a lease names is not in the store: the rest cannot be counted
+    except RowReader.ERRORS as lost:  # what a lease names is not in the store: the rest cannot be counted
         yield f"the check ends here: {lost}"
     finally:
         state.read_through(None)
@@ -88,6 +92,7 @@ def check(kv: Transaction) -> Iterator[str]:
 
 def _check_loaded(kv: Transaction, state: State) -> Iterator[str]:
     """Checks the invariants that need the loaded state."""
+    yield from _check_names(state)
     yield from check_lite.check(kv, state)
     check_lite.leave_out_orphans(state)
     yield from check_log.chunks(kv, state)
@@ -110,6 +115,17 @@ def _check_lost(kv: Transaction) -> Iterator[str]:
         _, ck_id, sub = DUE_KEY.unpack(key)
         if sub != SUB_OWNER and kv.get("ck", U64.pack(ck_id)) is None:
             yield f"a lease in the revive topic names CheckPoint {ck_id}, which is gone"
+
+
+def _check_names(state: State) -> Iterator[str]:
+    """Names and ids of topics and groups lead to each other."""
+    records: dict[tuple[str, int], str] = {("g", group_id): group.name for group_id, group in state.groups.items()}
+    records |= {("t", topic_id): topic.name for topic_id, topic in state.topics.items() if not topic.parent_id}
+    named = {(kind, found): name for (kind, name), found in state.ids.items()}
+    for kind, found in records.keys() | named.keys():
+        if found not in state.purges and records.get((kind, found)) != named.get((kind, found)):
+            what, name = "topic" if kind == "t" else "group", named.get((kind, found))
+            yield f"the {what} {found} is named {records.get((kind, found))!r}, and found by the name {name!r}"
 
 
 def _check_leases(state: State) -> Iterator[str]:
@@ -339,10 +355,14 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="popmq check", description="Check the data folder of a stopped broker.")
     parser.add_argument("data", type=pathlib.Path, metavar="DIR")
     try:
-        broken = check_folder(parser.parse_args(argv).data)
+        return report(check_folder(parser.parse_args(argv).data))
     except StartError as error:
         print(f"popmq: {error}", file=sys.stderr)
         return 78
+
+
+def report(broken: list[str]) -> int:
+    """Prints what is broken; returns the exit code."""
     for sentence in broken:
         print(sentence)
     print(f"{len(broken)} broken invariants" if broken else "sound: every invariant holds")

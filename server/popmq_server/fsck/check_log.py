@@ -79,6 +79,7 @@ def _why_unread(record: memoryview, version: int) -> str:
 def queues(kv: Transaction, state: State) -> Iterator[str]:
     """Blocks of a queue begin at its first readable offset and leave no hole (by age they may)."""
     log = Log(kv)
+    yield from _foreign_blocks(kv, state)
     for topic in state.topics.values():
         for queue in range(topic.queues):
             least, at = state.queue_min[(topic.topic_id, queue)], None
@@ -90,6 +91,15 @@ def queues(kv: Transaction, state: State) -> Iterator[str]:
                     yield f"{topic.name} queue {queue}: a block begins at {first}, its predecessor ends at {at}"
                 at = first + len(block) // CQ_ENTRY.size
                 yield from _check_block(kv, log, topic.name, topic.topic_id, queue, first, block)
+
+
+def _foreign_blocks(kv: Transaction, state: State) -> Iterator[str]:
+    """Blocks of queues that no topic has, but for topics that are being removed."""
+    for key in kv.keys("cq"):
+        topic_id, queue, first = CQ_KEY.unpack(key)
+        topic = state.topics.get(topic_id)
+        if topic_id not in state.purges and (topic is None or queue >= topic.queues):
+            yield f"topic {topic_id} has no queue {queue}, of which a block begins at {first}"
 
 
 def _check_block(

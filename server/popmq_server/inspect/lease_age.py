@@ -33,7 +33,10 @@ def _first(kv: Transaction, state: State, where: GroupTopic, position: int) -> i
         parts = (state.leases.get((ck.ck_id, sub)) for sub in range(ck.members + 1))
         bits = sum(part.undone & ~part.released for part in parts if part is not None)
         bits &= sum(1 << member for member in members_of(bits) if ck.chunk_of(member) == position)
-        units = [unit[2:] for unit in located_in(kv, ck, bits)] if bits else []
+        try:
+            units = [unit[2:] for unit in located_in(kv, ck, bits)] if bits else []
+        except LookupError:  # a damaged CheckPoint must not hide the numbers of its group
+            continue
         times += [read[0] for unit in units if (read := log.fetch(ck.topic_id, *unit)) is not None]
     return min(times, default=0)
 

@@ -117,6 +117,7 @@ class Reading:
         self.messages_max = command.max_messages
         self.bytes_left = command.max_bytes
         self.log = Log(tx.kv)
+        self.end = tx.state.counters[""].position
         self.rows: list[Row] = []
         self.least, self.most = offsets.ends(tx, topic, command.queue)
         self.end = min(self.most, command.end_offset or self.most)
@@ -214,7 +215,7 @@ class Reading:
                 self._miss()
             elif read is None:
                 self._miss()
-                if self.log.chunk_of(position) >= 0:  # the chunk exists: the record is damaged
+                if not self.log.is_dropped(position, self.end):
                     self.damaged.append((found, position, size))
             elif self.wanted.everything or self.wanted.matches(read[1]):
                 self.rows.append((read[1], read[0], self.queue, found, 1))

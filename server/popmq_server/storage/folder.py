@@ -13,8 +13,11 @@ DATA_FILE = "popmq.mdb"
 LOCK_FILE = "popmq.lock"
 #: An unfinished compacted copy (compact.py); the rest of an interrupted one is useless.
 COMPACT_FILE = "popmq.mdb.compact"
+#: The store that a repair writes (repair.py), and the file that it replaced.
+REPAIR_FOLDER = "popmq.repair"
+DAMAGED_FILE = "popmq.mdb.damaged"
 #: Files of PopMQ; a folder with other files and no data file is not a PopMQ data folder.
-OUR_FILES = {DATA_FILE, DATA_FILE + "-lock", LOCK_FILE, RESERVE_FILE, COMPACT_FILE}
+OUR_FILES = {DATA_FILE, DATA_FILE + "-lock", LOCK_FILE, RESERVE_FILE, COMPACT_FILE, REPAIR_FOLDER, DAMAGED_FILE}
 
 
 class NoMapping(Exception):

@@ -14,11 +14,12 @@ from typing import Any, Protocol, cast
 
 import lmdb
 
+from popmq_server.datafile import free_pages, walk
+from popmq_server.datafile.free_pages import FreePages
 from popmq_server.errors import StartError
-from popmq_server.storage import free_pages, keys, max_size
+from popmq_server.storage import keys, max_size
 from popmq_server.storage.folder import DATA_FILE, NoMapping, lock_folder, sync_folder, try_mapping
 from popmq_server.storage.formats import FORMAT, readable
-from popmq_server.storage.free_pages import FreePages
 from popmq_server.storage.reserve import Reserve
 
 #: Sends, and copies of the whole store, need this much free disk.
@@ -66,14 +67,19 @@ class Store:
         self._named = map_bytes if named else 0
         self._set_size: max_size.SetSize | None = None
         self._lock = lock_folder(folder)
+        opened = contextlib.ExitStack()
         try:
-            self._env = _open_environment(folder, map_bytes, sync)
-            self.page_bytes = int(self._env.stat()["psize"])
-            self._check_length()
-            self._take_set_size()
-            self._db = self._open_databases()
+            with damage_named(folder):
+                self._env = _open_environment(folder, map_bytes, sync)
+                opened.callback(self._env.close)
+                self.page_bytes = int(self._env.stat()["psize"])
+                self._check_length()
+                self._check_pages()
+                self._take_set_size()
+                self._db = self._open_databases()
             sync_folder(folder)
         except BaseException:
+            opened.close()
             os.close(self._lock)
             raise
         #: Running copies: they prevent the reuse of freed pages.
@@ -94,6 +100,12 @@ class Store:
                 f"{self.folder / DATA_FILE} is truncated: it has {size:,} of {needed:,} bytes; it is part of a backup: "
                 "take the backup again or name another folder with --data"
             )
+
+    def _check_pages(self) -> None:
+        """Refuses a file whose free list is damaged, before LMDB overwrites what that list names by mistake."""
+        with open(self.folder / DATA_FILE, "rb") as file:
+            if wrong := walk.check_free_list(file.fileno(), self.page_bytes):
+                raise damaged(self.folder, wrong)
 
     def _take_set_size(self) -> None:
         """Applies the limit that an operator set while a broker ran, if it still holds. Raises StartError."""
@@ -183,6 +195,10 @@ class Store:
             raise RuntimeError("the map cannot be moved under an open transaction")
         self._env.set_mapsize(size)
         self.map_bytes = size
+
+    def page_faults(self) -> Iterator[str]:
+        """All damage of the pages, as sentences. Only while nobody writes."""
+        return walk.faults(self._file, self.page_bytes)
 
     def begin(self, write: bool = True, *, views: bool = True) -> "Transaction":
         """Begins a transaction; reads of a write transaction see its own puts. Without `views` it returns copies: for
@@ -402,10 +418,31 @@ def reading_copy(path: pathlib.Path) -> Iterator[Transaction]:
 
 
 @contextlib.contextmanager
-def reading(store: Store) -> Iterator[Transaction]:
-    """A read transaction that is always closed: an old reader would prevent page reuse and let the file grow."""
-    tx = store.begin(write=False)
+def reading(store: Store, *, views: bool = True) -> Iterator[Transaction]:
+    """A read transaction that is always closed: an old reader would prevent page reuse and let the file grow.
+
+    Raises StartError where LMDB meets damaged pages.
+    """
+    tx = store.begin(write=False, views=views)
     try:
-        yield tx
+        with damage_named(store.folder):
+            yield tx
     finally:
         tx.abort()
+
+
+@contextlib.contextmanager
+def damage_named(folder: pathlib.Path) -> Iterator[None]:
+    """Raises StartError with the cure where LMDB meets damaged pages."""
+    try:
+        yield
+    except lmdb.Error as error:
+        raise damaged(folder, str(error)) from error
+
+
+def damaged(folder: pathlib.Path, why: str) -> StartError:
+    """The data file is damaged; `why` says where."""
+    return StartError(
+        f"{folder / DATA_FILE} is damaged: {why}; start on a backup, or rescue what can be read with "
+        f"`popmq check --repair {folder}`"
+    )

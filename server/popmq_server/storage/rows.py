@@ -35,6 +35,19 @@ ID = Key(U32.pack, lambda raw: U32.unpack(raw)[0])
 PAIR = Key(lambda key: STAT_KEY.pack(*key), STAT_KEY.unpack)
 
 
+class UnreadableRow(StartError):
+    """A row of a table is damaged."""
+
+    def __init__(self, table: str, key: bytes, why: str) -> None:
+        row = f"row {key.hex()} of table {table!r}" if key else f"a row of table {table!r}"
+        super().__init__(
+            f"{row} cannot be read ({why}): the store is damaged; start on a backup, with the release that wrote this "
+            "store if it is a later one, or without the row: `popmq check --repair`"
+        )
+        self.table = table
+        self.key = key
+
+
 class RowReader:
     """Scans tables at a start and remembers the last row, so that the error of a failed start can name it."""
 
@@ -50,13 +63,8 @@ class RowReader:
             self.at = (name, bytes(key))
             yield key, value
 
-    def unreadable(self, error: Exception) -> StartError:
-        name, key = self.at
-        row = f"row {key.hex()} of table {name!r}" if key else f"a row of table {name!r}"
-        return StartError(
-            f"{row} cannot be read ({error}): the store is damaged; start on a backup, "
-            "or with the release that wrote this store if it is a later one"
-        )
+    def unreadable(self, error: Exception) -> UnreadableRow:
+        return UnreadableRow(*self.at, str(error))
 
 
 class Rows(NamedTuple):

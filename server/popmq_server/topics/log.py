@@ -126,6 +126,10 @@ class Log:
         kept = self._kv.get("kept", U64.pack(position))
         return -1 if kept is None else int(U64.unpack_from(kept)[0])
 
+    def is_dropped(self, position: int, end: int) -> bool:
+        """Whether retention dropped the record at a position. `end`: of the log; what points behind it is damaged."""
+        return position < end and self.chunk_of(position) < 0
+
     def _load(self, position: int) -> bool:
         """Makes the chunk of a position the current one; False if it is not in the log."""
         if not self._start <= position < self._stop:

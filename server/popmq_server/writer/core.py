@@ -99,12 +99,9 @@ class Core:
 
     def _read(self) -> int:
         """Loads the state; returns the last saved time."""
-        tx = self.store.begin(write=False, views=False)
-        try:
-            self.state.load(tx)
+        with reading(self.store, views=False) as kv:
+            self.state.load(kv)
             return self.state.counters[""].saved_ms
-        finally:
-            tx.abort()
 
     def _begin(self) -> Tx:
         return Tx(self.state, self.store, self.clock.now_ms(), self.clock.wall_ms())

@@ -9,6 +9,7 @@ import pytest
 
 from popmq_server.options import MAX_SIZE_MIN
 from popmq_server.storage.lmdb import MapFull, Store, reading
+from tests.engine.data_files import scribble
 
 #: A value that takes one page of its own.
 PAGE_VALUE = b"x" * 4080
@@ -27,22 +28,6 @@ def fill_up(store: Store) -> int:
         return count
     finally:
         tx.abort()
-
-
-def scribble(store: Store, chance: random.Random) -> None:
-    """A commit of some values, another one that removes some."""
-    tx = store.begin()
-    try:
-        for _ in range(chance.randrange(40)):
-            size = chance.choice([10, 100, 3_000, 9_000, 60_000, 300_000])
-            tx.put("log", chance.randrange(2_000).to_bytes(8, "big"), b"x" * size)
-        tx.commit()
-    except MapFull:
-        tx.abort()
-    tx = store.begin()
-    for _ in range(chance.randrange(40)):
-        tx.delete("log", chance.randrange(2_000).to_bytes(8, "big"))
-    tx.commit()
 
 
 @pytest.mark.parametrize("seed", range(3))

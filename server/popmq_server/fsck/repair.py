@@ -1,0 +1,189 @@
+"""`popmq check --repair`: rescues what can be read of a damaged store.
+
+    lock the folder ─▶ read every sound page ─▶ new store ─▶ drop rows that stop a start ─▶ swap the files ─▶ check
+                            │                                       │
+                            └── a sentence for each page left out   └── a sentence for each row dropped
+
+Each entry that can be read is kept as it is: the messages carry checksums, so a broker finds a damaged one when it
+reads it, and puts it into quarantine. The damaged file stays beside the new one, as `popmq.mdb.damaged`. Killed before
+the swap, a repair has changed nothing.
+"""
+
+import os
+import pathlib
+import shutil
+import sys
+from collections.abc import Iterator
+
+from popmq_server.datafile.walk import rescue
+from popmq_server.errors import StartError
+from popmq_server.fsck.check import CHECK_MAP_BYTES, check
+from popmq_server.fsck.mended_rows import mended
+from popmq_server.model.checkpoint import decode
+from popmq_server.state.rows import LITE_NAME
+from popmq_server.state.state import State
+from popmq_server.storage import keys
+from popmq_server.storage.folder import DAMAGED_FILE, DATA_FILE, REPAIR_FOLDER, lock_folder, sync_folder
+from popmq_server.storage.keys import DUE_KEY, SUB_OWNER, U32, U64
+from popmq_server.storage.lmdb import DiskFault, MapFull, Store, reading
+from popmq_server.storage.rows import RowReader, UnreadableRow
+
+#: Bytes of entries in one commit of the new store.
+_COMMIT_BYTES = 64 << 20
+#: Room of the new store's map, as a multiple of the damaged file, and beside it.
+_MAP_FACTOR, _MAP_MARGIN = 2, CHECK_MAP_BYTES
+
+
+def repair_folder(folder: pathlib.Path) -> list[str]:
+    """Replaces the data file by one with all that can be read; returns what was dropped, then what is still broken.
+
+    Raises StartError: no data folder, in use, no room. Then nothing has changed.
+    """
+    data = folder / DATA_FILE
+    if not data.exists():
+        raise StartError(f"{folder} is not a PopMQ data folder: it has no {DATA_FILE}")
+    lock = lock_folder(folder)
+    beside = folder / REPAIR_FOLDER
+    try:
+        shutil.rmtree(beside, ignore_errors=True)
+        try:
+            told = list(_rebuild(data, beside))
+        except (MapFull, DiskFault, OSError) as error:
+            raise StartError(f"the new store cannot be written, {DATA_FILE} is as it was: {error!r}") from error
+        os.replace(data, folder / DAMAGED_FILE)
+        os.replace(beside / DATA_FILE, data)
+        sync_folder(folder)
+        return told
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+        os.close(lock)
+
+
+def _rebuild(data: pathlib.Path, beside: pathlib.Path) -> Iterator[str]:
+    """Fills a new store with the entries that can be read."""
+    store = Store(beside, _MAP_FACTOR * data.stat().st_size + _MAP_MARGIN, "full")
+    try:
+        yield from _fill(store, data)
+        yield from _drop_unreadable_checkpoints(store)
+        yield from _drop_lost_leases(store)
+        yield from _mend_unreadable_rows(store)
+        yield from _mend_names(store)
+        with reading(store) as kv:
+            yield from check(kv)
+    finally:
+        store.close()
+
+
+def _fill(store: Store, data: pathlib.Path) -> Iterator[str]:
+    kv, size = store.begin(), 0
+    with open(data, "rb") as file:
+        for found in rescue(file.fileno(), store.page_bytes):
+            if isinstance(found, str):
+                yield found
+                continue
+            name, key, value = found
+            if name not in keys.DATABASES or not key:
+                yield f"database {name!r} is unknown: its entry {key.hex()} is left out"
+                continue
+            kv.put(name, key, value)
+            size += len(key) + len(value)
+            if size > _COMMIT_BYTES:
+                kv.commit()
+                kv, size = store.begin(), 0
+    kv.commit()
+
+
+def _drop_unreadable_checkpoints(store: Store) -> Iterator[str]:
+    with reading(store) as kv:
+        lost = [key for key, value in kv.scan("ck") if not _is_checkpoint(key, value)]
+    for key in lost:
+        yield from _drop(store, "ck", key, "a CheckPoint that cannot be read")
+
+
+def _is_checkpoint(key: bytes, value: memoryview) -> bool:
+    try:
+        decode(U64.unpack(key)[0], value)
+    except RowReader.ERRORS:
+        return False
+    return True
+
+
+def _drop_lost_leases(store: Store) -> Iterator[str]:
+    """Leases without their CheckPoint stop a start: nobody can tell which messages they held."""
+    with reading(store) as kv:
+        lost = [
+            key
+            for key, _ in kv.scan("due")
+            if len(key) == DUE_KEY.size
+            and DUE_KEY.unpack(key)[2] != SUB_OWNER
+            and kv.get("ck", U64.pack(DUE_KEY.unpack(key)[1])) is None
+        ]
+    for key in lost:
+        yield from _drop(store, "due", key, "a lease whose CheckPoint is gone")
+
+
+def _mend_unreadable_rows(store: Store) -> Iterator[str]:
+    """Mends or drops the rows that a start names, one after the other."""
+    while True:
+        try:
+            with reading(store) as kv:
+                State().load(kv)
+        except UnreadableRow as row:
+            if not row.key:
+                raise
+            yield from _mend_or_drop(store, row)
+        else:
+            return
+
+
+def _mend_names(store: Store) -> Iterator[str]:
+    """Names lead to the topics and groups that have them: to nothing else."""
+    state = State()
+    with reading(store) as kv:
+        state.load(kv)
+        found = {key: bytes(value) for key, value in kv.scan("name") if not key.startswith(LITE_NAME)}
+    named = {("g" + group.name).encode(): U32.pack(group_id) for group_id, group in state.groups.items()}
+    for topic_id, topic in state.topics.items():
+        if not topic.parent_id:
+            named[("t" + topic.name).encode()] = U32.pack(topic_id)
+    for key in found.keys() | named.keys():
+        if found.get(key) == named.get(key):
+            continue
+        yield from _drop(store, "name", key, "a name")
+        if key in named:
+            kv = store.begin()
+            kv.put("name", key, named[key])
+            kv.commit()
+            yield f"made anew: the name {key[1:].decode(errors='replace')!r}"
+
+
+def _mend_or_drop(store: Store, row: UnreadableRow) -> Iterator[str]:
+    with reading(store) as kv:
+        raw, found = mended(kv, row.table, row.key), bytes(kv.get(row.table, row.key) or b"")
+    if raw is None or raw == found:
+        yield from _drop(store, row.table, row.key, "a row that cannot be read")
+        return
+    kv = store.begin()
+    kv.put(row.table, row.key, raw)
+    kv.commit()
+    yield f"settings of a {row.table} are damaged; compare them: {found.decode(errors='replace')} is now {raw.decode()}"
+
+
+def _drop(store: Store, table: str, key: bytes, why: str) -> Iterator[str]:
+    kv = store.begin()
+    kv.delete(table, key)
+    kv.commit()
+    yield f"dropped {why}: {key.hex()} of {table!r}"
+
+
+def main(folder: pathlib.Path) -> int:
+    """`popmq check --repair DIR`: 0 nothing was wrong with the new store, 1 something is, 78 cannot be done."""
+    try:
+        told = repair_folder(folder)
+    except StartError as error:
+        print(f"popmq: {error}", file=sys.stderr)
+        return 78
+    for sentence in told:
+        print(sentence)
+    print(f"{folder / DATA_FILE} has all that could be read, the damaged file is {DAMAGED_FILE}: {len(told)} findings")
+    return 1 if told else 0

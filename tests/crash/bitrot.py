@@ -1,0 +1,200 @@
+"""A campaign that flips single bits in the file of a real store, and looks at what a broker makes of each.
+
+    build a store ─▶ for each flip, in a process of its own:  copy, flip, `popmq check`, start, read everything
+                                                                            └─ no start: `popmq check --repair` first
+
+`python -m tests.crash.bitrot FOLDER SEED FLIPS` prints a JSON line for each flip. Each runs in a fork, since a damaged
+page may end its process. Half of the flips lie anywhere in the file; the other half lie in keys, short values and heads
+of pages: most of a file is bodies, where a checksum finds everything.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import random
+import shutil
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from popmq_server.clock import FakeClock
+from popmq_server.datafile.layout import Root, newest, node_at, places, read_page, root_of
+from popmq_server.errors import StartError
+from popmq_server.fsck.check import check_folder
+from popmq_server.fsck.repair import repair_folder
+from popmq_server.storage.folder import DATA_FILE
+from tests.engine.rig import HOUR, Rig
+
+MAP_BYTES = 1 << 26
+PAGE = 4096
+TOPICS = ("a", "b")
+FILL = "x" * 200
+#: A fork that takes more CPU time is ended: its broker is busy with a job that cannot end.
+PATIENCE_S = 10.0
+
+
+class Built(NamedTuple):
+    """A store, the time in it, and the messages of each topic that its group has not acked."""
+
+    folder: Path
+    now_ms: int
+    left: dict[str, set[str]]
+
+
+def build(folder: Path) -> Built:
+    """Two topics whose groups have acked some messages, lease some, and have released some."""
+    rig = Rig(folder, map_bytes=MAP_BYTES)
+    left = {}
+    for topic in TOPICS:
+        group = "g" + topic
+        rig.topic(topic, 2)
+        rig.group(group)
+        rig.pop(topic=topic, group=group)
+        sent = [f"{topic}{number:04}{FILL}" for number in range(300)]
+        for at in range(0, 300, 10):
+            rig.send(*sent[at : at + 10], topic=topic)
+        left[topic] = set(sent)
+        for turn in range(9):
+            rows = rig.pop(10, topic=topic, group=group)
+            if turn % 3 == 0:
+                rig.ack(rows, group=group)
+                left[topic] -= {row.body for row in rows}
+            elif turn % 3 == 1:
+                rig.release(rows[:5], group=group)
+    now_ms = rig.now
+    rig.core.close()
+    return Built(folder, now_ms, left)
+
+
+def structure(file: Path) -> list[int]:
+    """The bytes in use that are not bodies: meta pages, heads of pages, keys, and values but those of the log."""
+    with open(file, "rb") as opened:
+        handle = opened.fileno()
+        meta = newest(handle, PAGE)
+        assert meta is not None
+        found = [at for page in range(2) for at in range(page * PAGE + 16, page * PAGE + 152)]
+        found += _tree(handle, meta.free, "")
+        found += _tree(handle, meta.main, "")
+    return found
+
+
+def _tree(handle: int, root: Root, name: str) -> Iterator[int]:
+    left = [root.page] if root.entries else []
+    while left:
+        number = left.pop()
+        page, begin = read_page(handle, PAGE, number), number * PAGE
+        yield from range(begin, begin + 16 + 2 * len(places(page)))
+        for place in places(page):
+            node = node_at(page, place)
+            is_branch = bool(page.flags & 1)
+            inline = 0 if is_branch or name == "log" else 8 if node.page is not None else node.size
+            yield from range(begin + place, begin + node.start + inline)
+            if is_branch:
+                left.append(node.page or 0)
+            elif node.is_root and (below := root_of(page, node)).entries:
+                yield from _tree(handle, below, node.key.decode())
+
+
+def flips(built: Built, seed: int, count: int) -> Iterator[tuple[int, int]]:
+    """(byte, bit), the half of them in the structure."""
+    chance, file = random.Random(seed), built.folder / DATA_FILE
+    size, inner = file.stat().st_size, structure(file)
+    for number in range(count):
+        yield (chance.choice(inner) if number % 2 else chance.randrange(size)), chance.randrange(8)
+
+
+def look(built: Built, place: int, bit: int, scratch: Path) -> dict[str, Any]:
+    """What one flip does, seen by a fork."""
+    shutil.rmtree(scratch, ignore_errors=True)
+    shutil.copytree(built.folder, scratch)
+    with open(scratch / DATA_FILE, "r+b") as file:
+        file.seek(place)
+        byte = file.read(1)[0]
+        file.seek(place)
+        file.write(bytes([byte ^ 1 << bit]))
+    reads, writes = os.pipe()
+    child = os.fork()
+    if not child:
+        signal.setitimer(signal.ITIMER_PROF, PATIENCE_S)
+        seen: dict[str, Any] = {}
+        try:
+            for seen in _seen(built, scratch):
+                os.write(writes, json.dumps(seen).encode() + b"\n")
+        finally:
+            os._exit(0)
+    os.close(writes)
+    with open(reads, "rb") as pipe:
+        lines = pipe.read().splitlines()
+    status = os.waitpid(child, 0)[1]
+    ended = signal.Signals(os.WTERMSIG(status)).name if os.WIFSIGNALED(status) else ""
+    nothing = {"found": "", "error": "", "repaired": False, "lost": 0}
+    return {"place": place, "bit": bit, "ended": ended} | nothing | (json.loads(lines[-1]) if lines else {})
+
+
+def _seen(built: Built, scratch: Path) -> Iterator[dict[str, Any]]:
+    """What is known so far: the last one counts."""
+    seen: dict[str, Any] = {"found": "", "start": "", "repaired": False, "error": ""}
+    try:
+        seen["found"] = next(iter(check_folder(scratch)), "")
+    except StartError as error:
+        seen["found"] = str(error)
+    yield seen
+    try:
+        rig = Rig(scratch, FakeClock(built.now_ms), MAP_BYTES)
+    except StartError as error:
+        seen |= {"start": str(error), "repaired": True}
+        yield seen
+        repair_folder(scratch)
+        rig = Rig(scratch, FakeClock(built.now_ms), MAP_BYTES)
+    for topic in TOPICS:
+        got, failure = _drain(rig, topic)
+        missing = built.left[topic] - got
+        wrong = sum(not _is_whole(topic, body) for body in got)
+        quarantined = _quarantined(rig, topic)
+        seen |= {"error": seen["error"] or failure, "wrong": seen.get("wrong", 0) + wrong}
+        seen |= {"lost": seen.get("lost", 0) + max(0, len(missing) - quarantined)}
+        yield seen
+
+
+def _drain(rig: Rig, topic: str) -> tuple[set[str], str]:
+    """The bodies that a group gets, and the error that ended it."""
+    got, empty = set[str](), 0
+    try:
+        while empty < 4:
+            rows = rig.pop(32, topic=topic, group="g" + topic)
+            got |= {row.body for row in rows}
+            if rows:
+                rig.ack(rows, group="g" + topic)
+            else:
+                empty += 1
+                rig.advance(HOUR)
+    except Exception as error:
+        return got, repr(error)
+    return got, ""
+
+
+def _quarantined(rig: Rig, topic: str) -> int:
+    try:
+        return rig.numbers("g" + topic, topic).quarantined
+    except Exception:
+        return 0
+
+
+def _is_whole(topic: str, body: str) -> bool:
+    return body[:1] == topic and body[1:5].isdigit() and body[5:] == FILL
+
+
+def main(folder: str, seed: int, count: int) -> None:
+    """Prints a JSON line for each flip."""
+    logging.disable(logging.CRITICAL)
+    built = build(Path(folder) / "built")
+    for place, bit in flips(built, seed, count):
+        print(json.dumps(look(built, place, bit, Path(folder) / "scratch")), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))

@@ -1,0 +1,51 @@
+"""One flipped bit, anywhere in the data file: nothing wrong is delivered as right, and nothing is lost in silence."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.crash.conftest import Scale
+
+
+@pytest.mark.chaos
+def test_a_flipped_bit_is_found_and_never_delivered_as_right(
+    tmp_path: Path, scale: Scale, show: Callable[[str], None]
+) -> None:
+    count = scale.pick(short=40, whole=10_000)
+    command = [
+        sys.executable,
+        "-m",
+        "tests.crash.bitrot",
+        str(tmp_path),
+        str(scale.pick(short=1, whole=scale.seed)),
+        str(count),
+    ]
+    lines = subprocess.run(command, stdout=subprocess.PIPE, check=True, cwd=Path(__file__).parents[2]).stdout
+    seen = [json.loads(line) for line in lines.splitlines()]
+    kinds = Counter(_kind(flip) for flip in seen)
+    show("\n".join(f"{number:7,}  {kind}" for kind, number in kinds.most_common()))
+    assert len(seen) == count
+    assert not [flip for flip in seen if flip.get("wrong")]
+    assert not [flip for flip in seen if flip["ended"] not in ("", "SIGPROF")]
+    assert not [flip for flip in seen if not flip["found"] and (flip["ended"] or flip["error"] or flip["lost"])]
+    # A campaign that met nothing proves nothing.
+    assert any(flip["found"] for flip in seen)
+
+
+def _kind(flip: dict[str, object]) -> str:
+    found = "found by popmq check" if flip["found"] else "not found, changes nothing"
+    after = "repaired, " if flip["repaired"] else ""
+    if flip["ended"]:
+        return f"{found}; the broker stays busy"
+    if flip["error"]:
+        return f"{found}; {after}a group gets an error"
+    return (
+        f"{found}; {after}{'some messages are lost' if flip.get('lost') else 'all messages delivered or quarantined'}"
+    )

@@ -1,0 +1,143 @@
+"""`popmq check --repair`: what can be read is kept, what was left out is told, the old file stays."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from popmq_server.datafile.layout import NUMBER
+from popmq_server.errors import StartError
+from popmq_server.fsck.check import check_folder
+from popmq_server.fsck.repair import repair_folder
+from popmq_server.storage.folder import DAMAGED_FILE, DATA_FILE
+from popmq_server.storage.keys import U32, U64
+from tests.engine.data_files import PAGE, database, first_leaf, quarantine
+from tests.engine.rig import DAY, Rig, bodies, numbered
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Topics a and b with groups; of each 10 messages are acked, 10 leased, 20 unread."""
+    rig = Rig(tmp_path / "data")
+    for name in "ab":
+        rig.topic(name)
+        rig.group("g" + name, max_attempts=5)
+        rig.send(*numbered(name, 40), topic=name)
+        rig.ack(rig.pop(10, topic=name, group="g" + name), group="g" + name)
+        rig.pop(10, topic=name, group="g" + name)
+    rig.core.close()
+    return tmp_path / "data"
+
+
+def damage(folder: Path, table: str, key: bytes, value: bytes) -> None:
+    rig = Rig(folder)
+    rig.write(lambda kv: kv.put(table, key, value))
+    rig.core.close()
+
+
+def left(folder: Path, name: str) -> list[str]:
+    """What a group still gets."""
+    rig = Rig(folder)
+    rig.advance(DAY)
+    found = bodies(rig.pop(100, topic=name, group="g" + name))
+    rig.core.close()
+    return sorted(found)
+
+
+def test_a_sound_store_comes_out_as_it_went_in(folder: Path) -> None:
+    before = Rig(folder)
+    rows = {name: before.read(name) for name in ("log", "cq", "ck", "due", "stat", "topic")}
+    before.core.close()
+    assert repair_folder(folder) == []
+    assert check_folder(folder) == []
+    after = Rig(folder)
+    assert {name: after.read(name) for name in rows} == rows
+    after.core.close()
+    assert (folder / DAMAGED_FILE).exists()
+
+
+def test_damaged_settings_keep_what_can_be_read_and_the_messages(folder: Path) -> None:
+    rig = Rig(folder)
+    key, raw = next((key, raw) for key, raw in rig.read("group") if json.loads(raw)["name"] == "ga")
+    rig.core.close()
+    damage(folder, "group", key, raw.replace(b'"invisible_ms":', b'"invisible_ms"#'))
+    with pytest.raises(StartError, match="popmq check --repair"):
+        Rig(folder)
+    (sentence,) = repair_folder(folder)
+    assert "settings of a group are damaged" in sentence
+    mended = Rig(folder)
+    group = next(group for group in mended.core.state.groups.values() if group.name == "ga")
+    assert (group.max_attempts, group.invisible_ms) == (5, 60_000)
+    mended.core.close()
+    assert left(folder, "a") == sorted(list(numbered("a", 40))[10:])
+
+
+def test_a_name_that_leads_nowhere_is_made_anew(folder: Path) -> None:
+    damage(folder, "name", b"ta", U32.pack(99))
+    assert any("found by the name" in sentence for sentence in check_folder(folder))
+    assert any("made anew: the name 'a'" in sentence for sentence in repair_folder(folder))
+    assert len(left(folder, "a")) == 30
+
+
+def test_a_checkpoint_that_cannot_be_read_takes_only_its_lease_along(folder: Path) -> None:
+    rig = Rig(folder)
+    key, raw = rig.read("ck")[0]
+    rig.core.close()
+    damage(folder, "ck", key, raw[:3])
+    said = repair_folder(folder)
+    assert any("a CheckPoint that cannot be read" in sentence for sentence in said)
+    assert any("a lease whose CheckPoint is gone" in sentence for sentence in said)
+    assert sorted([len(left(folder, "a")), len(left(folder, "b"))]) == [20, 30]
+
+
+def test_a_damaged_page_takes_only_its_entries_along(folder: Path) -> None:
+    rig = Rig(folder)
+    rig.topic("wide")
+    rig.write(quarantine)
+    rig.core.close()
+    with open(folder / DATA_FILE, "r+b") as file:
+        page = first_leaf(file.fileno(), database(file.fileno(), b"quar")[0])
+        file.seek(page.number * PAGE)
+        file.write(NUMBER.pack(12345))
+    assert any("is not a page of this tree" in sentence for sentence in check_folder(folder))
+    assert any(f"page {page.number} is not" in sentence for sentence in repair_folder(folder))
+    rescued = Rig(folder)
+    assert 300 < len(rescued.read("quar")) < 500
+    rescued.core.close()
+    assert (len(left(folder, "a")), len(left(folder, "b"))) == (30, 30)
+
+
+def test_a_repair_that_ends_early_changes_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = (folder / DATA_FILE).read_bytes()
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", killed)
+        with pytest.raises(KeyboardInterrupt):
+            repair_folder(folder)
+    assert (folder / DATA_FILE).read_bytes() == before
+    assert repair_folder(folder) == []
+
+
+def test_a_folder_in_use_or_without_a_store_is_refused(folder: Path, tmp_path: Path) -> None:
+    rig = Rig(folder)
+    with pytest.raises(StartError, match="in use"):
+        repair_folder(folder)
+    rig.core.close()
+    with pytest.raises(StartError, match="not a PopMQ data folder"):
+        repair_folder(tmp_path / "none")
+
+
+def test_a_message_whose_place_lies_behind_the_log_is_quarantined_not_dropped(folder: Path) -> None:
+    rig = Rig(folder)
+    key, raw = rig.read("cq")[0]
+    rig.write(lambda kv: kv.put("cq", key, raw[:-20] + U64.pack(1 << 60) + raw[-12:]))
+    assert len(rig.pop(100, topic="a", group="ga")) == 19
+    numbers = rig.numbers("ga", "a")
+    assert (numbers.quarantined, numbers.dropped) == (1, 0)
+    rig.core.close()
