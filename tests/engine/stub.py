@@ -14,7 +14,15 @@ from typing import Any
 from popmq_server import commands as do
 from popmq_server.clock import Clock
 from popmq_server.commands import queries
-from popmq_server.commands.numbers import Consumer, EngineInfo, GroupNumbers, StoreNumbers, StreamNumbers, TopicNumbers
+from popmq_server.commands.numbers import (
+    Consumer,
+    EngineInfo,
+    GroupNumbers,
+    Rows,
+    StoreNumbers,
+    StreamNumbers,
+    TopicNumbers,
+)
 from popmq_server.commands.sessions import Assignment
 from popmq_server.engine.capabilities import CAPABILITIES
 from popmq_server.errors import Refused, bad_handle, group_not_found, lapsed, topic_not_found
@@ -54,9 +62,11 @@ class StubEngine:
             do.ChangeInvisibleTime: lambda command: [self._change(command.group, one) for one in command.changes],
             do.RenewSession: lambda _: (0, 0),
             do.ReleaseSession: lambda _: (0, 0),
-            queries.Topics: lambda query: [self._topic_numbers(name) for name in self._named(query.name)],
-            queries.Groups: lambda query: [GroupNumbers(query.group, query.topic, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)],
-            queries.GroupSettings: lambda query: [self._group(query.name)] if query.name else [*self.groups.values()],
+            queries.Topics: lambda query: Rows(self._topic_numbers(name) for name in self._named(query.name)),
+            queries.Groups: lambda query: Rows([GroupNumbers(query.group, query.topic, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)]),
+            queries.GroupSettings: lambda query: Rows(
+                [self._group(query.name)] if query.name else self.groups.values()
+            ),
             queries.TermsOf: lambda query: {name: Terms(1, "POP", 0) for name in query.topics if name in self.topics},
         }
 

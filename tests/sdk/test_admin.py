@@ -196,3 +196,20 @@ async def test_numbers_of_what_is_not_there_are_refused(client: Any, call: str) 
         await getattr(client, call)(topic="nowhere")
     with pytest.raises(errors.GroupNotFound):
         await getattr(client, call)(group="nobody")
+
+
+async def test_long_lists_are_asked_for_page_by_page(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("popmq._calls.PAGE_ROWS", 3)
+    names = [f"topic{number}" for number in range(7)]
+    for name in names:
+        await client.create_topic(name)
+        await client.create_group(f"of-{name}")
+        await client.attach_owner(GROUP, f"owner-of-{name}")
+        await client.send(TOPIC, [name])
+        await client.pop(TOPIC, GROUP, max_messages=1)
+    assert [topic.name for topic in await client.list_topics()] == [TOPIC, *names]
+    assert [group.name for group in await client.list_groups()] == [GROUP, *(f"of-{name}" for name in names)]
+    assert [owner.owner for owner in await client.owners(GROUP)] == [f"owner-of-{name}" for name in names]
+    leases = await client.leases(max_leases=5)
+    assert (len({lease.checkpoint_id for lease in leases.leases}), leases.total) == (5, 7)
+    assert len((await client.leases(max_leases=100)).leases) == 7
