@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from popmq.pull import Pulled, PulledColumns, PullState, QueueLocks
     from popmq.sink import BatchCommit, StageName
     from popmq.stats import (
+        AccessKey,
+        AccessKeys,
         BrokerInfo,
         ClientAnswer,
         ClientSession,
@@ -97,7 +99,8 @@ _NAMES = {
     "popmq.process_queue": "FlowControl",
     "popmq.pull": "Pulled PulledColumns PullState QueueLocks",
     "popmq.sink": "BatchCommit StageName",
-    "popmq.stats": "BrokerInfo ClientAnswer ClientSession ClientStats DelayedMessage DelayedMessages Found GroupStats "
+    "popmq.stats": "AccessKey AccessKeys BrokerInfo "
+    "ClientAnswer ClientSession ClientStats DelayedMessage DelayedMessages Found GroupStats "
     "Lease Leases MessageGroups MessageGroupState Owner Page QueueOffsets "
     "QueueStats RedriveFailure Redriven Stats StoreStats TopicStats",
     "popmq.topic": "Assignment Group LiteTopics Quota Retention Session Subscription Topic",
@@ -125,6 +128,8 @@ __version__ = "0.1.0"
 
 __all__ = [
     "DELAY_LEVELS",
+    "AccessKey",
+    "AccessKeys",
     "Assignment",
     "AsyncClient",
     "AsyncConsumer",

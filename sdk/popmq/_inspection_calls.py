@@ -10,6 +10,8 @@ from popmq._calls import Call, Pages, error_of, filter_row, moment_ms, paged, re
 from popmq.life import GroupLife, LifeEvent, MessageLife
 from popmq.message import Delivery
 from popmq.stats import (
+    AccessKey,
+    AccessKeys,
     BrokerInfo,
     ClientAnswer,
     ClientSession,
@@ -102,6 +104,28 @@ def leases(group: str, topic: str, max_leases: int) -> Call[Leases]:
         pb.ListLeasesRequest(group=group, topic=topic, max_leases=max_leases),
         lambda reply, _: Leases(tuple(same_names(Lease, row) for row in reply.leases), reply.total),
         pages=paged("leases", "max_leases", max_leases),
+    )
+
+
+def end_lease(group: str, checkpoint_id: int) -> Call[int]:
+    """Ends a lease now; reads how many messages were not done."""
+    return Call(
+        "Admin.EndLease",
+        pb.EndLeaseRequest(group=group, checkpoint_id=checkpoint_id),
+        lambda reply, _: int(reply.messages),
+    )
+
+
+def access_keys() -> Call[AccessKeys]:
+    """The broker's access keys without their secrets."""
+    return Call(
+        "Admin.ListAccessKeys",
+        pb.ListAccessKeysRequest(),
+        lambda reply, _: AccessKeys(
+            reply.enabled,
+            tuple(same_names(AccessKey, row, allow=tuple(row.allow)) for row in reply.access_keys),
+            reply.caller,
+        ),
     )
 
 

@@ -86,6 +86,10 @@ class StoreStats:
     commits: int
     fsyncs: int
     quarantined: int
+    revived: int = 0  # leases that ended by their deadline, and how late in sum
+    revived_late_ms: int = 0
+    delayed_released: int = 0  # delayed messages that became visible, and how late in sum
+    delayed_late_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +156,25 @@ class Owner:
     tokens: int
     messages: int
     last_seen_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class AccessKey:
+    """An access key without its secret."""
+
+    name: str
+    allow: Sequence[str]  # send:orders, receive:orders/billing, admin, *
+    expires_ms: int  # 0 = never
+    secrets: int  # 2 during a rotation
+
+
+@dataclass(frozen=True, slots=True)
+class AccessKeys:
+    """What `client.access_keys` answers: all for the right admin, else the caller's own."""
+
+    enabled: bool  # False: the broker asks for no keys
+    access_keys: Sequence[AccessKey]
+    caller: str  # the name of this client's key
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,23 @@ def revive() -> None:
     """
 
 
+@revive.command("end")
+@click.argument("group")
+@click.argument("checkpoint_id", type=click.IntRange(1))
+@asks
+def end(client: popmq.Client, output: Output, group: str, checkpoint_id: int) -> None:
+    """End a lease of GROUP now, as if its deadline had come: what is not done comes again.
+
+    CHECKPOINT_ID is of `popmq revive list --json`. An owner's lease ends by `popmq owners release`.
+
+    \b
+    Examples:
+      popmq revive list --group billing --json | jq .checkpoint_id
+      popmq revive end billing 17
+    """
+    output.said(f"ended; {client.end_lease(group, checkpoint_id)} messages come again")
+
+
 @revive.command("list")
 @click.option("--group", default="", help="Only this group.")
 @click.option("--topic", default="", help="Only this topic.")

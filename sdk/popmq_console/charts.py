@@ -10,6 +10,8 @@ from popmq_console.numbers import SAMPLE_S, Sample
 
 CHART_WIDTH = 720
 CHART_HEIGHT = 160
+#: The least upper edge: what is below it is noise.
+LEAST = {"rate": 1.0, "count": 1.0, "bytes": 1024.0, "seconds": 0.1}
 #: Seconds that charts show: the least that holds all samples, so that a console that has just begun shows something.
 WINDOWS_S = (300.0, 900.0, 3600.0)
 #: Samples that lie further apart than this are not joined: there the console knew nothing.
@@ -40,9 +42,8 @@ class Chart:
     lines: Sequence[Line]
 
 
-def ceiling(value: float) -> float:
-    """The least of 1, 2, 5, 10, 20 … that is not below the value; the upper edge of a chart."""
-    step = 1.0
+def ceiling(value: float, step: float = 1.0) -> float:
+    """The least of 1, 2, 5, 10, 20 … times `step` that is not below the value; the upper edge of a chart."""
     while True:
         for factor in (1, 2, 5):
             if step * factor >= value:
@@ -61,7 +62,7 @@ def chart(title: str, unit: str, samples: Sequence[Sample], now_s: float, **valu
     All lines share one scale: they are compared with each other more often than with their own past.
     """
     rows = {name.replace("_", " "): [(one.time_s, value(one)) for one in samples] for name, value in values.items()}
-    top = ceiling(max((value for row in rows.values() for _, value in row), default=0.0))
+    top = ceiling(max((value for row in rows.values() for _, value in row), default=0.0), LEAST[unit])
     window_s = window(now_s - samples[0].time_s if samples else 0.0)
     return Chart(
         title,
@@ -110,6 +111,14 @@ def overview(samples: Sequence[Sample], now_s: float) -> list[Chart]:
             "Backlog", "count", samples, now_s, unfinished=lambda one: one.backlog, in_flight=lambda one: one.in_flight
         ),
         chart("Age of the oldest unfinished message", "seconds", samples, now_s, oldest=lambda one: one.oldest_s),
+        chart(
+            "Lateness",
+            "seconds",
+            samples,
+            now_s,
+            leases=lambda one: one.leases_late_s,
+            delayed=lambda one: one.delayed_late_s,
+        ),
         chart("Dead letters", "count", samples, now_s, dead=lambda one: one.dead),
         chart("Store", "bytes", samples, now_s, used=lambda one: one.used),
     ]

@@ -35,6 +35,12 @@ class Sample(NamedTuple):
     oldest_s: float
     used: int  # bytes of the store
     free: int  # bytes of the disk
+    revived: int = 0  # since the broker's start: leases that ended, and how late in sum
+    revived_late_ms: int = 0
+    released: int = 0  # delayed messages that became visible, and how late in sum
+    released_late_ms: int = 0
+    leases_late_s: float = 0.0  # the mean since the sample before
+    delayed_late_s: float = 0.0
 
 
 def backlog(row: popmq.GroupStats) -> int:
@@ -59,6 +65,22 @@ def sample(stats: popmq.Stats, time_s: float) -> Sample:
         max((row.oldest_age for row in groups), default=0.0),
         store.used_bytes,
         store.disk_free_bytes,
+        store.revived,
+        store.revived_late_ms,
+        store.delayed_released,
+        store.delayed_late_ms,
+    )
+
+
+def with_lateness(latest: Sample, before: Sample) -> Sample:
+    """The sample with what happened since the one before: without an event nothing was late; nor after a restart."""
+
+    def mean_s(count: int, late_ms: int) -> float:
+        return max(late_ms, 0) / count / 1000 if count > 0 else 0.0
+
+    return latest._replace(
+        leases_late_s=mean_s(latest.revived - before.revived, latest.revived_late_ms - before.revived_late_ms),
+        delayed_late_s=mean_s(latest.released - before.released, latest.released_late_ms - before.released_late_ms),
     )
 
 
@@ -102,8 +124,9 @@ class Numbers:
         return max(self._every_s / 2, (len(stats.topics) + len(stats.groups)) / ROWS_PER_S)
 
     def _keep(self, latest: Sample) -> None:
-        if not self.samples or latest.time_s - self.samples[-1].time_s >= SAMPLE_S * 0.9:
-            self.samples.append(latest)
+        before = self.samples[-1] if self.samples else latest
+        if before is latest or latest.time_s - before.time_s >= SAMPLE_S * 0.9:
+            self.samples.append(with_lateness(latest, before))
 
     def _collect(self) -> None:
         """Starts collecting, once; it ends with the login.

@@ -45,6 +45,7 @@ PAGES = {
     "owners": "/owners",
     "delayed": "/delayed",
     "half": "/half",
+    "keys": "/keys",
 }
 WIDE, NARROW = 1280, 360
 
@@ -234,6 +235,7 @@ def test_dead_letters_are_ticked_and_delivered_again(chromium: Chromium) -> None
 def test_what_waits_is_recalled_ended_released_and_resumed(chromium: Chromium) -> None:
     for path, action, words in (
         ("/delayed", "/delayed/recall", "is recalled and will not be delivered."),
+        ("/leases", "/leases/end", "that were not done come again."),
         ("/half", "/half/end", "The half message is committed."),
         ("/owners", "/owners/release", "query-1 is released"),
         ("/message-groups?group=careful&topic=steps", "/message-groups/resume", "cart goes on"),

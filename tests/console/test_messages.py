@@ -41,7 +41,7 @@ def dead(site: Site, count: int) -> None:
 
 
 def dead_now(site: Site) -> int:
-    return site.client.stats(group="packing").groups[0].dead
+    return max((row.dead for row in site.client.stats(group="packing").groups), default=0)
 
 
 def test_a_message_is_found_by_id_by_key_by_time_and_by_place(operator: Browser) -> None:
@@ -139,6 +139,29 @@ def test_leases_and_sessions_say_who_holds_what_until_when(site: Site, operator:
     assert operator.get("/sessions").status == 200
 
 
+def test_a_lease_is_released_and_its_messages_come_again(site: Site, operator: Browser) -> None:
+    site.client.create_group("gone")
+    (popped,) = site.client.pop("orders", "gone", max_messages=1)
+    page = operator.get("/leases?group=gone")
+    place = re.search(r'name="checkpoint_id" value="(\d+)"', page.text)
+    assert place
+    done = operator.post("/leases/end", group="gone", checkpoint_id=place[1], of_group="gone")
+    assert "its 1 messages that were not done come again" in done.plain
+    again: dict[str, int] = {}
+    while popped.message_id not in again:  # beside those that it had not popped yet
+        again = {one.message_id: one.attempt for one in site.client.pop("orders", "gone", max_messages=500, wait=5)}
+        assert again
+    assert again[popped.message_id] == 2
+    assert operator.post("/leases/end", group="gone", checkpoint_id=place[1]).status == 400
+
+
+def test_keys_are_shown_with_their_rights(operator: Browser, reader: Browser) -> None:
+    page = operator.get("/keys").plain
+    assert "operator you * never 1" in page
+    assert "reader receive:orders never 1" in page
+    assert "operator" not in reader.get("/keys").plain
+
+
 def test_a_delayed_message_is_recalled(site: Site, operator: Browser) -> None:
     site.client.send("later", popmq.Message("x", delay=3600, message_id="d-1"))
     page = operator.get("/delayed?topic=later")
@@ -173,6 +196,7 @@ def test_a_stopped_message_group_goes_on(site: Site, operator: Browser) -> None:
 def test_a_key_that_may_only_read_cannot_deliver_again_or_release(site: Site, reader: Browser) -> None:
     assert reader.get("/messages?topic=orders&id=m-1").status == 200
     assert reader.get("/sessions").status == 403
+    assert reader.get("/leases").status == 403
     before = dead_now(site)
     assert reader.post("/dead-letters/redrive", group="packing", offset="0").status == 403
     page = reader.post("/dead-letters/redrive-all", group="packing")

@@ -17,6 +17,8 @@ ROOT = Path(__file__).parent.parent.parent
 
 EXPORTED = [
     "DELAY_LEVELS",
+    "AccessKey",
+    "AccessKeys",
     "Assignment",
     "AsyncClient",
     "AsyncConsumer",

@@ -37,7 +37,7 @@ def bad_names() -> Iterator[Case]:
             *("Broker/Pop", "Broker/Ack", "Broker/ChangeInvisibleTime", "Broker/QueryAssignment", "Broker/Heartbeat"),
             *("Broker/AttachOwner", "Broker/RenewOwner", "Broker/AckUpTo", "Broker/ReleaseOwner"),
             *("Broker/WaitAvailable", "Admin/SetFilter", "Admin/ListMessageGroups", "Admin/ResumeMessageGroup"),
-            "Broker/Peek",
+            *("Broker/Peek", "Admin/EndLease"),
         ],
         "group__name": ["Admin/CreateGroup", "Admin/UpdateGroup"],
         "name": ["Admin/GetTopic", "Admin/DeleteTopic", "Admin/PurgeTopic", "Admin/GetGroup", "Admin/DeleteGroup"],

@@ -24,7 +24,9 @@ SERVICES = ("popmq.v1.Admin", "popmq.v1.Broker")
 #: Truncated, no UTF-8, a group without an end, field 0, a length beyond everything.
 NO_REQUESTS = [b"\xff", b"\x0a\x05ab", b"\x0a\x02\xff\xfe", b"\x0b", b"\x00\x00", b"\x0a" + b"\xff" * 10]
 #: Requests in which field 1 is no text; one that has no field at all takes field 0 too, with some runtimes.
-WITHOUT_TEXT = ("Admin/ListTopics", "Admin/ListGroups", "Admin/GetInfo", "Admin/Backup", "Admin/SetMaxSize")
+WITHOUT_TEXT = tuple(
+    f"Admin/{name}" for name in ["ListTopics", "ListGroups", "GetInfo", "ListAccessKeys", "Backup", "SetMaxSize"]
+)
 
 
 def health(stubs: Stubs) -> Any:
@@ -212,6 +214,7 @@ def test_an_empty_request_is_told_what_is_missing(stubs: Stubs) -> None:
         "Admin/GetStats",
         "Admin/ListLeases",
         "Admin/ListOwners",
+        "Admin/ListAccessKeys",
         "Admin/ListDelayed",
         "Admin/ListTransactions",
         "Admin/ListSessions",

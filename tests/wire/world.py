@@ -34,6 +34,7 @@ class World(NamedTuple):
     bad_handles: dict[str, tuple[str, str]]  # what it is → (handle, code)
     recall_handle: str = ""
     transaction_id: str = ""
+    checkpoint_id: int = 0  # of a lease of GROUP
 
 
 def build(stubs: Stubs, folder: Path, clock: FakeClock) -> World:
@@ -78,7 +79,13 @@ def build(stubs: Stubs, folder: Path, clock: FakeClock) -> World:
     _stop(stubs)
     _pull(stubs)
     _stage(stubs)
-    return World(stubs, folder, clock, generation, live, bad, *_waiting(stubs))
+    return World(stubs, folder, clock, generation, live, bad, *_waiting(stubs), _in_backoff(stubs))
+
+
+def _in_backoff(stubs: Stubs) -> int:
+    """The lease of the message that was released with a delay."""
+    found = stubs.admin.ListLeases(pb.ListLeasesRequest(group=GROUP, topic=TOPIC), timeout=CALL_S).leases
+    return next(int(lease.checkpoint_id) for lease in found if lease.kind == "backoff")
 
 
 def _stop(stubs: Stubs) -> None:
@@ -184,6 +191,8 @@ def good_requests(world: World) -> dict[str, Message]:
         "Admin/SetFilter": pb.SetFilterRequest(topic=TOPIC, group=GROUP, filter=pb.Filter(sql92="a > 1")),
         "Admin/Browse": pb.BrowseRequest(topic=TOPIC),
         "Admin/ListLeases": pb.ListLeasesRequest(group=GROUP, topic=TOPIC),
+        "Admin/EndLease": pb.EndLeaseRequest(group=GROUP, checkpoint_id=world.checkpoint_id),
+        "Admin/ListAccessKeys": pb.ListAccessKeysRequest(),
         "Admin/ListOwners": pb.ListOwnersRequest(group=GROUP),
         "Admin/SetMaxSize": pb.SetMaxSizeRequest(map_bytes=1 << 31),
         "Admin/Backup": pb.BackupRequest(bytes_per_s=1 << 30),

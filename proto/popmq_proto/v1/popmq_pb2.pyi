@@ -1833,20 +1833,28 @@ class Lacking(_message.Message):
     def __init__(self, capability: _Optional[str] = ..., instead: _Optional[str] = ...) -> None: ...
 
 class StoreStats(_message.Message):
-    __slots__ = ("map_bytes", "used_bytes", "disk_free_bytes", "commits", "fsyncs", "quarantined")
+    __slots__ = ("map_bytes", "used_bytes", "disk_free_bytes", "commits", "fsyncs", "quarantined", "revived", "revived_late_ms", "delayed_released", "delayed_late_ms")
     MAP_BYTES_FIELD_NUMBER: _ClassVar[int]
     USED_BYTES_FIELD_NUMBER: _ClassVar[int]
     DISK_FREE_BYTES_FIELD_NUMBER: _ClassVar[int]
     COMMITS_FIELD_NUMBER: _ClassVar[int]
     FSYNCS_FIELD_NUMBER: _ClassVar[int]
     QUARANTINED_FIELD_NUMBER: _ClassVar[int]
+    REVIVED_FIELD_NUMBER: _ClassVar[int]
+    REVIVED_LATE_MS_FIELD_NUMBER: _ClassVar[int]
+    DELAYED_RELEASED_FIELD_NUMBER: _ClassVar[int]
+    DELAYED_LATE_MS_FIELD_NUMBER: _ClassVar[int]
     map_bytes: int
     used_bytes: int
     disk_free_bytes: int
     commits: int
     fsyncs: int
     quarantined: int
-    def __init__(self, map_bytes: _Optional[int] = ..., used_bytes: _Optional[int] = ..., disk_free_bytes: _Optional[int] = ..., commits: _Optional[int] = ..., fsyncs: _Optional[int] = ..., quarantined: _Optional[int] = ...) -> None: ...
+    revived: int
+    revived_late_ms: int
+    delayed_released: int
+    delayed_late_ms: int
+    def __init__(self, map_bytes: _Optional[int] = ..., used_bytes: _Optional[int] = ..., disk_free_bytes: _Optional[int] = ..., commits: _Optional[int] = ..., fsyncs: _Optional[int] = ..., quarantined: _Optional[int] = ..., revived: _Optional[int] = ..., revived_late_ms: _Optional[int] = ..., delayed_released: _Optional[int] = ..., delayed_late_ms: _Optional[int] = ...) -> None: ...
 
 class SetMaxSizeRequest(_message.Message):
     __slots__ = ("map_bytes",)
@@ -1929,6 +1937,46 @@ class Lease(_message.Message):
     undone: int
     kind: str
     def __init__(self, checkpoint_id: _Optional[int] = ..., group: _Optional[str] = ..., topic: _Optional[str] = ..., client_id: _Optional[str] = ..., owner: _Optional[str] = ..., popped_ms: _Optional[int] = ..., due_ms: _Optional[int] = ..., messages: _Optional[int] = ..., undone: _Optional[int] = ..., kind: _Optional[str] = ...) -> None: ...
+
+class EndLeaseRequest(_message.Message):
+    __slots__ = ("group", "checkpoint_id")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_ID_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    checkpoint_id: int
+    def __init__(self, group: _Optional[str] = ..., checkpoint_id: _Optional[int] = ...) -> None: ...
+
+class EndLeaseResponse(_message.Message):
+    __slots__ = ("messages",)
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    messages: int
+    def __init__(self, messages: _Optional[int] = ...) -> None: ...
+
+class ListAccessKeysRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListAccessKeysResponse(_message.Message):
+    __slots__ = ("enabled", "access_keys", "caller")
+    ENABLED_FIELD_NUMBER: _ClassVar[int]
+    ACCESS_KEYS_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
+    enabled: bool
+    access_keys: _containers.RepeatedCompositeFieldContainer[AccessKey]
+    caller: str
+    def __init__(self, enabled: bool = ..., access_keys: _Optional[_Iterable[_Union[AccessKey, _Mapping]]] = ..., caller: _Optional[str] = ...) -> None: ...
+
+class AccessKey(_message.Message):
+    __slots__ = ("name", "allow", "expires_ms", "secrets")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ALLOW_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_MS_FIELD_NUMBER: _ClassVar[int]
+    SECRETS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    allow: _containers.RepeatedScalarFieldContainer[str]
+    expires_ms: int
+    secrets: int
+    def __init__(self, name: _Optional[str] = ..., allow: _Optional[_Iterable[str]] = ..., expires_ms: _Optional[int] = ..., secrets: _Optional[int] = ...) -> None: ...
 
 class ListOwnersRequest(_message.Message):
     __slots__ = ("group", "page_size", "page_token")

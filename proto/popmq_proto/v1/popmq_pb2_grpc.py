@@ -1230,6 +1230,16 @@ class AdminStub(object):
                 request_serializer=popmq_dot_v1_dot_popmq__pb2.ListLeasesRequest.SerializeToString,
                 response_deserializer=popmq_dot_v1_dot_popmq__pb2.ListLeasesResponse.FromString,
                 _registered_method=True)
+        self.EndLease = channel.unary_unary(
+                '/popmq.v1.Admin/EndLease',
+                request_serializer=popmq_dot_v1_dot_popmq__pb2.EndLeaseRequest.SerializeToString,
+                response_deserializer=popmq_dot_v1_dot_popmq__pb2.EndLeaseResponse.FromString,
+                _registered_method=True)
+        self.ListAccessKeys = channel.unary_unary(
+                '/popmq.v1.Admin/ListAccessKeys',
+                request_serializer=popmq_dot_v1_dot_popmq__pb2.ListAccessKeysRequest.SerializeToString,
+                response_deserializer=popmq_dot_v1_dot_popmq__pb2.ListAccessKeysResponse.FromString,
+                _registered_method=True)
         self.ListOwners = channel.unary_unary(
                 '/popmq.v1.Admin/ListOwners',
                 request_serializer=popmq_dot_v1_dot_popmq__pb2.ListOwnersRequest.SerializeToString,
@@ -1417,6 +1427,21 @@ class AdminServicer(object):
 
     def ListLeases(self, request, context):
         """What is leased or in backoff, by whom, until when, soonest first. Errors: TOPIC_NOT_FOUND, GROUP_NOT_FOUND.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def EndLease(self, request, context):
+        """Ends a lease now, as if its deadline had come: what is not done is visible again, or a dead letter after its last
+        attempt. An owner's lease ends by ReleaseOwner. Errors: GROUP_NOT_FOUND, INVALID_FIELD, HANDLE_LAPSED (it is over).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListAccessKeys(self, request, context):
+        """The broker's access keys without their secrets: all of them for the right admin, else the caller's own.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -1642,6 +1667,16 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.ListLeases,
                     request_deserializer=popmq_dot_v1_dot_popmq__pb2.ListLeasesRequest.FromString,
                     response_serializer=popmq_dot_v1_dot_popmq__pb2.ListLeasesResponse.SerializeToString,
+            ),
+            'EndLease': grpc.unary_unary_rpc_method_handler(
+                    servicer.EndLease,
+                    request_deserializer=popmq_dot_v1_dot_popmq__pb2.EndLeaseRequest.FromString,
+                    response_serializer=popmq_dot_v1_dot_popmq__pb2.EndLeaseResponse.SerializeToString,
+            ),
+            'ListAccessKeys': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListAccessKeys,
+                    request_deserializer=popmq_dot_v1_dot_popmq__pb2.ListAccessKeysRequest.FromString,
+                    response_serializer=popmq_dot_v1_dot_popmq__pb2.ListAccessKeysResponse.SerializeToString,
             ),
             'ListOwners': grpc.unary_unary_rpc_method_handler(
                     servicer.ListOwners,
@@ -2091,6 +2126,60 @@ class Admin(object):
             '/popmq.v1.Admin/ListLeases',
             popmq_dot_v1_dot_popmq__pb2.ListLeasesRequest.SerializeToString,
             popmq_dot_v1_dot_popmq__pb2.ListLeasesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def EndLease(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/popmq.v1.Admin/EndLease',
+            popmq_dot_v1_dot_popmq__pb2.EndLeaseRequest.SerializeToString,
+            popmq_dot_v1_dot_popmq__pb2.EndLeaseResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListAccessKeys(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/popmq.v1.Admin/ListAccessKeys',
+            popmq_dot_v1_dot_popmq__pb2.ListAccessKeysRequest.SerializeToString,
+            popmq_dot_v1_dot_popmq__pb2.ListAccessKeysResponse.FromString,
             options,
             channel_credentials,
             insecure,

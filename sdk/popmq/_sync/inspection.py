@@ -8,7 +8,18 @@ from popmq import _inspection_calls
 from popmq._sync.wire import Wire
 from popmq.life import MessageLife
 from popmq.message import Delivery
-from popmq.stats import ClientAnswer, ClientSession, DelayedMessages, Found, Leases, Owner, Page, Redriven, Stats
+from popmq.stats import (
+    AccessKeys,
+    ClientAnswer,
+    ClientSession,
+    DelayedMessages,
+    Found,
+    Leases,
+    Owner,
+    Page,
+    Redriven,
+    Stats,
+)
 from popmq.transaction import HalfMessages
 
 
@@ -32,6 +43,18 @@ class Inspection:
     def leases(self, group: str = "", topic: str = "", max_leases: int = 100) -> Leases:
         """What is leased or in backoff, by whom, until when, soonest first. Raises TopicNotFound, GroupNotFound."""
         return self._wire.run(_inspection_calls.leases(group, topic, max_leases))
+
+    def end_lease(self, group: str, checkpoint_id: int) -> int:
+        """Ends a lease now, as if its deadline had come; returns how many of its messages were not done.
+
+        They are visible again, or dead letters after their last attempt. `checkpoint_id`: of `leases`. Raises
+        HandleLapsed when it is over, GroupNotFound; InvalidField for an owner's: that is `release_owner`.
+        """
+        return self._wire.run(_inspection_calls.end_lease(group, checkpoint_id))
+
+    def access_keys(self) -> AccessKeys:
+        """The broker's access keys without their secrets: all for the right admin, else this client's own."""
+        return self._wire.run(_inspection_calls.access_keys())
 
     def owners(self, group: str = "") -> list[Owner]:
         """Owners of a group, or of all. Raises GroupNotFound."""

@@ -16,6 +16,7 @@ NAVIGATION = (
     ("/owners", "Owners"),
     ("/delayed", "Delayed"),
     ("/half", "Half messages"),
+    ("/keys", "Access keys"),
 )
 #: Address → the page and its template.
 PAGES: dict[str, tuple[Page, str]] = {
@@ -35,6 +36,7 @@ PAGES: dict[str, tuple[Page, str]] = {
     "/message-groups": (later.message_groups, "message_groups.html"),
     "/delayed": (later.delayed, "delayed.html"),
     "/half": (later.transactions, "half.html"),
+    "/keys": (clients.keys, "keys.html"),
 }
 ACTIONS: dict[str, Action] = {
     "/topics/create": topics.create,
@@ -48,6 +50,7 @@ ACTIONS: dict[str, Action] = {
     "/group/delete": groups.delete,
     "/group/reset": groups.reset,
     "/group/filter": groups.filter,
+    "/leases/end": clients.end_lease,
     "/owners/release": clients.release_owner,
     "/dead-letters/redrive": dead_letters.redrive,
     "/dead-letters/redrive-all": dead_letters.redrive_all,

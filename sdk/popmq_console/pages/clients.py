@@ -27,6 +27,20 @@ async def leases(ask: Ask) -> dict[str, Any]:
     return {"leases": found.leases, "total": found.total, "group": group, "topic": topic}
 
 
+async def end_lease(ask: Ask) -> Said:
+    """Ends a lease before its deadline. Raises HandleLapsed when it is over, InvalidField, GroupNotFound."""
+    group, checkpoint_id = ask.given("group"), ask.number("checkpoint_id", 1)
+    messages = await ask.client.end_lease(group, checkpoint_id or 0)
+    sentence = f"The lease is over; its {messages:,} messages that were not done come again."
+    return Said(sentence, address("/leases", group=ask.given("of_group"), topic=ask.given("of_topic")))
+
+
+async def keys(ask: Ask) -> dict[str, Any]:
+    """Who may do what: all access keys for the right admin, else the own one. They are changed in their file."""
+    found = await ask.client.access_keys()
+    return {"rows": paged(found.access_keys, ask.value("page")), "enabled": found.enabled, "caller": found.caller}
+
+
 async def owners(ask: Ask) -> dict[str, Any]:
     """Owners and what they hold, with the backlog of their groups: how far a Spark query is behind."""
     group = ask.value("group")

@@ -74,6 +74,13 @@ class Grant(NamedTuple):
     topic: str = "*"
     group: str = "*"
 
+    def __str__(self) -> str:
+        """As an entry of `allow`."""
+        if self.permission in ("admin", "*"):
+            return self.permission
+        names = self.topic if self.group == "*" else f"{self.topic}/{self.group}"
+        return self.permission if names == "*" else f"{self.permission}:{names}"
+
     def covers(self, need: Need) -> bool:
         """Whether the grant suffices for `need`."""
         if self.permission == "*":
@@ -115,6 +122,11 @@ class Key:
 
     def __repr__(self) -> str:
         return f"<access key {self.name}>"
+
+    @property
+    def secrets(self) -> int:
+        """How many secrets are accepted: two during a rotation."""
+        return len(self._secrets)
 
     def same(self, other: "Key") -> bool:
         """Whether the other key has the same name, secrets, grants and end."""
@@ -220,6 +232,10 @@ class Keys:
     def holds(self, key: Key) -> bool:
         """Whether the file still contains this key: a stream may be older than the file."""
         return self._keys.get(key.name) is key and self._wall_ms() < key.expires_ms
+
+    def listed(self) -> list[Key]:
+        """All keys of the file, by name."""
+        return sorted(self._keys.values(), key=lambda key: key.name)
 
     def _prove(self, authorization: str, date_time: str) -> Key:
         """Verifies a signature. For an unknown name it compares with a random secret, so that the response time does

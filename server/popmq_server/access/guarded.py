@@ -115,6 +115,7 @@ NEEDS: dict[type, Callable[[Any], Needs]] = {
     commands.AttachOwner: _of_pair,
     commands.RenewOwner: _of_group,
     commands.AckUpTo: _of_group,
+    commands.EndLease: lambda command: _receive("", command.group, or_admin=True),
     commands.ReleaseOwner: lambda command: _receive("", command.group, or_admin=True),
     Available: _of_pair,
     commands.SetFilter: _of_pair_or_admin,

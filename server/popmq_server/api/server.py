@@ -27,6 +27,7 @@ from popmq_server.access.guarded import Guarded
 from popmq_server.api import auditing
 from popmq_server.api.asking import ClientCallsService
 from popmq_server.api.authentication import Authentication
+from popmq_server.api.keys import KeyService
 from popmq_server.api.native.admin import AdminService
 from popmq_server.api.native.filtering import FilteringService
 from popmq_server.api.native.looking import InspectionService
@@ -113,6 +114,7 @@ class Server:
             InspectionService(engine, native, metrics),
             SessionService(engine, metrics),
             ClientCallsService(engine, self._rocketmq.clients),
+            KeyService(keys),
         )
         for name in _SERVICES:
             self._add(name, parts)

@@ -173,6 +173,13 @@ class Change(NamedTuple):
     reason: str = ""
 
 
+class EndLease(NamedTuple):
+    """→ the number of messages that were not done. `ck_id`: of the lease's CheckPoint."""
+
+    group: str
+    ck_id: int
+
+
 class ChangeInvisibleTime(NamedTuple):
     """→ list of (visible ms, dead lettered) or Refused, one for each change, in order."""
 

@@ -136,8 +136,9 @@ class Metrics:
         self.waiters = Gauge("popmq_waiters", "Parked calls: long polls and WaitAvailable", registry=self.registry)
         self.synced = synced
         self._describe_process(store_format)
-        #: Commits since start, for GetStats.
+        #: Commits since start, for GetStats; and of leases and delayed messages, how many were late and by how much.
         self.commits = 0
+        self.lateness = dict.fromkeys(("revived", "revived_late_ms", "delayed_released", "delayed_late_ms"), 0)
 
     def _describe_process(self, store_format: str) -> None:
         """Memory, CPU and open files of the process, and what it runs."""
@@ -156,6 +157,10 @@ class Metrics:
             self.fsyncs.inc(self.synced)
             self.commit_commands.observe(committed.commands)
             self.commit_seconds.observe(committed.seconds)
+        self.lateness["revived"] += len(committed.late_ms)
+        self.lateness["revived_late_ms"] += sum(committed.late_ms)
+        self.lateness["delayed_released"] += len(committed.delayed_late_ms)
+        self.lateness["delayed_late_ms"] += sum(committed.delayed_late_ms)
         for late_ms in committed.late_ms:
             self.lease_lateness.observe(late_ms / 1000)
         for late_ms in committed.delayed_late_ms:

@@ -20,6 +20,7 @@ from popmq_server.commands import (
     DeleteGroup,
     DeleteTopic,
     DropStages,
+    EndLease,
     EndTransaction,
     FindDeadLetters,
     Listen,
@@ -54,7 +55,7 @@ from popmq_server.commands import (
 from popmq_server.delivery import lease, owner, session_lease, subscription, token_pop
 from popmq_server.inspect import browse, look_up, peek, stats, trace, why
 from popmq_server.lite import lite_sync
-from popmq_server.operate import expiry, message_groups, purge, redrive
+from popmq_server.operate import end_lease, expiry, message_groups, purge, redrive
 from popmq_server.pulling import consume_mode, offsets, pull, send_back
 from popmq_server.sending import check_back, delay, end_transaction, send, staging, transaction
 from popmq_server.state.tx import Tx
@@ -66,6 +67,7 @@ HANDLERS: dict[type, Callable[[Tx, Any], Any]] = {
     Pop: pop_routing.popped,
     Ack: lease.ack,
     ChangeInvisibleTime: lease.change,
+    EndLease: end_lease.end,
     AttachOwner: owner.attach,
     RenewOwner: owner.renew,
     AckUpTo: owner.ack_up_to,

@@ -190,7 +190,12 @@ class AdminService:
         """Sizes in bytes. Each commit is one fsync, except with `--sync none`."""
         numbers = await self._engine.store_numbers()
         commits = self._metrics.commits
-        return pb.StoreStats(**numbers._asdict(), commits=commits, fsyncs=commits if self._metrics.synced else 0)
+        return pb.StoreStats(
+            **numbers._asdict(),
+            commits=commits,
+            fsyncs=commits if self._metrics.synced else 0,
+            **self._metrics.lateness,
+        )
 
     async def SetMaxSize(self, raw: bytes) -> Message:
         """Changes the limit of the data file, at once and for later starts."""

@@ -1,11 +1,11 @@
-"""popmq.v1.Admin: message groups of FIFO topics."""
+"""popmq.v1.Admin: message groups of FIFO topics, and the end of a lease."""
 
 from google.protobuf.message import Message
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.api.native import requests
 from popmq_server.api.native.requests import read
-from popmq_server.commands import ResumeMessageGroup, queries
+from popmq_server.commands import EndLease, ResumeMessageGroup, queries
 from popmq_server.engine.engine import Commands
 from popmq_server.model.message import MESSAGE_GROUP_BYTES_MAX, check_range, check_text
 
@@ -13,10 +13,17 @@ MESSAGE_GROUPS_DEFAULT = 100
 
 
 class OrderingService:
-    """Lists message groups, and resumes those that a failure stopped."""
+    """Lists message groups, resumes those that a failure stopped, and ends leases."""
 
     def __init__(self, engine: Commands) -> None:
         self._engine = engine
+
+    async def EndLease(self, raw: bytes) -> Message:
+        """Ends one lease now; its messages follow in the revive."""
+        request = read(pb.EndLeaseRequest, raw)
+        group = requests.group_name(request.group)
+        ck_id = check_range(request.checkpoint_id, "checkpoint_id", 1, requests.INT64_MAX)
+        return pb.EndLeaseResponse(messages=await self._engine.execute(EndLease(group, ck_id)))
 
     async def ListMessageGroups(self, raw: bytes) -> Message:
         """Stopped message groups first."""

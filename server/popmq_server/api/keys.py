@@ -1,0 +1,33 @@
+"""popmq.v1.Admin: the access keys, for people who ask who may do what. No answer holds a secret."""
+
+from google.protobuf.message import Message
+
+from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_server.access.access_keys import CALLER, NEVER_MS, Key, Keys, Need, unauthenticated
+from popmq_server.api.native.requests import read
+from popmq_server.errors import Refused
+
+
+class KeyService:
+    """`keys` None: the broker asks for none."""
+
+    def __init__(self, keys: Keys | None) -> None:
+        self._keys = keys
+
+    async def ListAccessKeys(self, raw: bytes) -> Message:
+        """All keys for admin, else the caller's own: so everybody can see what they may do."""
+        read(pb.ListAccessKeysRequest, raw)
+        if self._keys is None:
+            return pb.ListAccessKeysResponse()
+        caller = CALLER.get()
+        if isinstance(caller, Refused):
+            raise caller
+        if caller is None or not self._keys.holds(caller):
+            raise unauthenticated("the access key of this call was withdrawn, or is another one by now")
+        shown = self._keys.listed() if caller.may(Need("admin")) else [caller]
+        return pb.ListAccessKeysResponse(enabled=True, access_keys=map(_row, shown), caller=caller.name)
+
+
+def _row(key: Key) -> pb.AccessKey:
+    expires_ms = 0 if key.expires_ms == NEVER_MS else key.expires_ms
+    return pb.AccessKey(name=key.name, allow=map(str, key.grants), expires_ms=expires_ms, secrets=key.secrets)

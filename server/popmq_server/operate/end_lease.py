@@ -1,0 +1,37 @@
+"""EndLease: ends one lease before its deadline, by an operator who knows that its client will not come back.
+
+The deadline becomes now, and the revive does the rest as it does at every deadline: the messages that are not done go
+to the retry topic, or to the dead-letter topic after their last attempt, in bounded pieces; the handles of the lease
+lapse. Messages in backoff are such a lease too: they become visible at once.
+"""
+
+from popmq_server.commands import EndLease
+from popmq_server.delivery import fifo
+from popmq_server.errors import Refused, group_not_found, invalid
+from popmq_server.state.tx import Tx
+
+
+def end(tx: Tx, command: EndLease) -> int:
+    """Sets the deadline of every part of the lease to now; returns how many messages are not done."""
+    group = tx.group(command.group)
+    if group is None:
+        raise group_not_found(command.group)
+    ck = tx.state.ck.get(command.ck_id)
+    if ck is None or ck.group_id != group.group_id:
+        raise Refused(
+            "HANDLE_LAPSED",
+            f"{command.group} has no lease {command.ck_id}: it is over, or never was",
+            field="checkpoint_id",
+            action="list the leases anew",
+        )
+    if ck.owner_id:
+        raise invalid(
+            "an owner holds this lease",
+            field="checkpoint_id",
+            action="release the owner (popmq owners release, client.release_owner)",
+        )
+    parts = fifo.parts(tx, ck)
+    for sub, part in parts:
+        if part.due_ms > tx.now_ms:
+            tx.set_lease(ck, sub, part._replace(due_ms=tx.now_ms))
+    return sum(part.undone.bit_count() for _, part in parts)
