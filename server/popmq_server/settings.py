@@ -321,5 +321,5 @@ def _fault(options: Options) -> str:
     if not options.tls_port and (options.tls_only or options.tls_cert):
         return "--tls-port 0 serves no TLS: name a port, or leave out --tls-only, --tls-cert and --tls-key"
     if options.console_port and options.tls_only and options.tls_cert:
-        return "--console-port cannot name the host of --tls-cert: run popmq console --tls --endpoint NAME:PORT"
+        return "--console-port cannot name the host of --tls-cert: use `popmq console --tls --endpoint HOST:PORT`"
     return ""
