@@ -28,7 +28,7 @@ def end(tx: Tx, command: EndLease) -> int:
         raise invalid(
             "an owner holds this lease",
             field="checkpoint_id",
-            action="release the owner (popmq owners release, client.release_owner)",
+            action="release the owner: `popmq owners release`, or client.release_owner",
         )
     parts = fifo.parts(tx, ck)
     for sub, part in parts:
