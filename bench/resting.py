@@ -24,7 +24,7 @@ from popmq_server import commands as ask
 from popmq_server.clock import FakeClock
 from popmq_server.commands import queries
 from popmq_server.model.handles import Handle
-from popmq_server.storage.lmdb import Store
+from popmq_server.storage.store import Store
 from popmq_server.writer.core import Core
 
 MAP_BYTES = 64 << 30

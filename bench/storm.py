@@ -18,7 +18,7 @@ from popmq_server.clock import FakeClock
 from popmq_server.embedded import EmbeddedBroker
 from popmq_server.model.message import Outgoing
 from popmq_server.storage.keys import hash8
-from popmq_server.storage.lmdb import Store
+from popmq_server.storage.store import Store
 from popmq_server.writer.core import Core
 
 LEASE_MS = 3_600_000

@@ -28,7 +28,8 @@ from popmq_server.model.records import Group, Topic
 from popmq_server.state.state import State
 from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import CQ_ENTRY, U64, hash8
-from popmq_server.storage.lmdb import Store, Transaction, reading
+from popmq_server.storage.lmdb import Transaction
+from popmq_server.storage.store import Store, reading
 from popmq_server.writer.batch import Committed
 from popmq_server.writer.core import Core
 from popmq_server.writer.handlers import HANDLERS

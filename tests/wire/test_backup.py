@@ -21,7 +21,8 @@ from popmq_server.engine import backup as backups
 from popmq_server.errors import Refused, StartError
 from popmq_server.fsck.check import check_folder
 from popmq_server.storage.backup import Copy
-from popmq_server.storage.lmdb import DiskFault, MapFull, Store
+from popmq_server.storage.lmdb import DiskFault, MapFull
+from popmq_server.storage.store import Store
 from tests.engine.rig import Rig, bodies, sending
 from tests.wire.stubs import Stubs, refusal
 

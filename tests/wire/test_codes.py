@@ -18,6 +18,7 @@ from popmq_server.errors import RETRYABLE, CommitFailed
 from popmq_server.model.handles import TransactionId, transaction_text
 from popmq_server.state import space
 from popmq_server.storage import lmdb as storage
+from popmq_server.storage.store import Store
 from popmq_server.writer import handlers
 from tests.wire.contract import documented
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Refusal, Stubs, codes, handles, refusal
@@ -47,7 +48,7 @@ def entry(info: pb.ErrorInfo) -> Refusal:
 
 def leave_on_disk(patch: pytest.MonkeyPatch, free_bytes: int) -> None:
     """A disk that is all but full; the broker is told to look at it before every commit."""
-    patch.setattr(storage.Store, "disk_free", lambda self: free_bytes)
+    patch.setattr(Store, "disk_free", lambda self: free_bytes)
     patch.setattr(space, "LOOK_S", -1.0)
 
 

@@ -13,7 +13,8 @@ from popmq_server.clock import pause, stopwatch
 from popmq_server.commands.store import Piece
 from popmq_server.errors import Refused
 from popmq_server.storage.backup import Copy
-from popmq_server.storage.lmdb import DiskFault, Store
+from popmq_server.storage.lmdb import DiskFault
+from popmq_server.storage.store import Store
 
 #: The copy is aborted when the client takes no piece for this long: it has left, or hangs.
 STALL_S = 60.0

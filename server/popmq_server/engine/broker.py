@@ -50,7 +50,7 @@ from popmq_server.model.handles import read_transaction
 from popmq_server.model.leased import Leased
 from popmq_server.model.records import Subscription
 from popmq_server.options import Options, Unnamed
-from popmq_server.storage.lmdb import Store
+from popmq_server.storage.store import Store
 from popmq_server.writer.batch import Committed
 from popmq_server.writer.core import Core
 from popmq_server.writer.writer import Writer

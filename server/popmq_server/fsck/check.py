@@ -43,8 +43,9 @@ from popmq_server.storage.keys import (
     U32,
     U64,
 )
-from popmq_server.storage.lmdb import Store, Transaction, reading
+from popmq_server.storage.lmdb import Transaction
 from popmq_server.storage.rows import RowReader
+from popmq_server.storage.store import Store, reading
 from popmq_server.topics.log import Log, located_in
 from popmq_server.topics.topic import IDX_HEAD
 

@@ -25,7 +25,8 @@ from popmq_server.errors import StartError
 from popmq_server.fsck.check import CHECK_MAP_BYTES, check
 from popmq_server.storage import keys
 from popmq_server.storage.folder import COMPACT_FILE, DATA_FILE, sync_folder
-from popmq_server.storage.lmdb import DiskFault, Store, Transaction, reading, reading_copy
+from popmq_server.storage.lmdb import DiskFault, Transaction, reading_copy
+from popmq_server.storage.store import Store, reading
 
 #: Free disk that is left after the copy, at least.
 MARGIN_BYTES = 64 << 20

@@ -25,8 +25,9 @@ from popmq_server.state.state import State
 from popmq_server.storage import keys
 from popmq_server.storage.folder import DAMAGED_FILE, DATA_FILE, REPAIR_FOLDER, lock_folder, sync_folder
 from popmq_server.storage.keys import DUE_KEY, SUB_OWNER, U32, U64
-from popmq_server.storage.lmdb import DiskFault, MapFull, Store, reading
+from popmq_server.storage.lmdb import DiskFault, MapFull
 from popmq_server.storage.rows import RowReader, UnreadableRow
+from popmq_server.storage.store import Store, reading
 
 #: Bytes of entries in one commit of the new store.
 _COMMIT_BYTES = 64 << 20

@@ -36,7 +36,8 @@ from typing import NamedTuple
 
 from popmq_server.clock import stopwatch
 from popmq_server.errors import NoRoom
-from popmq_server.storage.lmdb import DISK_FREE_SEND, Store, Transaction
+from popmq_server.storage.lmdb import Transaction
+from popmq_server.storage.store import DISK_FREE_SEND, Store
 
 #: Kinds of work, each with its own limit.
 STORE, GROW, POP, MOVE = range(4)

@@ -20,7 +20,7 @@ from popmq_server.state.lease_sums import attempt_key, locked_counts, queue_coun
 from popmq_server.state.space import unlimited
 from popmq_server.state.state import State
 from popmq_server.storage.keys import U32, U64
-from popmq_server.storage.lmdb import Store
+from popmq_server.storage.store import Store
 from popmq_server.storage.table import Table, changed
 
 N = TypeVar("N", Counters, Stat, TopicStat)

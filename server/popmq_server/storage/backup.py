@@ -19,7 +19,8 @@ import sys
 import threading
 from typing import IO, cast
 
-from popmq_server.storage.lmdb import DISK_FREE_SEND, DiskFault, Store, copy_environment
+from popmq_server.storage.lmdb import DiskFault, copy_environment
+from popmq_server.storage.store import DISK_FREE_SEND, Store
 
 #: Bytes read and sent at once: large for the disk, small beside the 16 MiB of a request.
 PIECE_BYTES = 1 << 20

@@ -43,7 +43,8 @@ from popmq_server.state.jobs import Timed
 from popmq_server.state.state import State
 from popmq_server.state.tx import Tx
 from popmq_server.storage.folder import NoMapping
-from popmq_server.storage.lmdb import DiskFault, MapFull, Store, reading
+from popmq_server.storage.lmdb import DiskFault, MapFull
+from popmq_server.storage.store import Store, reading
 from popmq_server.storage.table import changed
 from popmq_server.topics import backlog, index_merge, topic
 from popmq_server.writer import answers, housekeeping, rebase, timetable

@@ -30,7 +30,8 @@ from popmq_server.model import checkpoint
 from popmq_server.model.records import Counters
 from popmq_server.sending import delay, staging, transaction, unique
 from popmq_server.storage.keys import DEDUP_VALUE, DUE_KEY, HDUE_KEY, NEVER, SCHED_KEY, TDONE_KEY, TSCHED_KEY, U64
-from popmq_server.storage.lmdb import MapFull, Store, Transaction
+from popmq_server.storage.lmdb import MapFull, Transaction
+from popmq_server.storage.store import Store
 from popmq_server.topics.topic import IDX_HEAD
 
 log = logging.getLogger("popmq.rebase")

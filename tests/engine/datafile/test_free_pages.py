@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from popmq_server.options import MAX_SIZE_MIN
-from popmq_server.storage.lmdb import MapFull, Store, reading
+from popmq_server.storage.lmdb import MapFull
+from popmq_server.storage.store import Store, reading
 from tests.engine.data_files import scribble
 
 #: A value that takes one page of its own.

@@ -15,7 +15,7 @@ from popmq_server.datafile.walk import check_free_list, faults
 from popmq_server.errors import StartError
 from popmq_server.options import MAX_SIZE_MIN
 from popmq_server.storage.folder import DATA_FILE
-from popmq_server.storage.lmdb import Store
+from popmq_server.storage.store import Store
 from tests.engine.data_files import PAGE, Image, database, first_leaf, meta_of, scribble
 from tests.engine.rig import Rig
 

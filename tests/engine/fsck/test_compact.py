@@ -15,7 +15,8 @@ from popmq_server.fsck import check, compact
 from popmq_server.fsck.compact import MARGIN_BYTES, Unsound, compact_folder
 from popmq_server.storage.folder import COMPACT_FILE, DATA_FILE
 from popmq_server.storage.keys import DATABASES
-from popmq_server.storage.lmdb import DiskFault, Store
+from popmq_server.storage.lmdb import DiskFault
+from popmq_server.storage.store import Store
 from tests.engine.rig import HOUR, MINUTE, Rig, bodies, numbered
 
 Entries = dict[str, list[tuple[bytes, bytes]]]

@@ -17,7 +17,8 @@ from popmq_server.fsck.compact import compact_folder
 from popmq_server.model import message
 from popmq_server.storage import formats
 from popmq_server.storage.keys import U32
-from popmq_server.storage.lmdb import Store, Transaction
+from popmq_server.storage.lmdb import Transaction
+from popmq_server.storage.store import Store
 from tests.engine.rig import HOUR, MINUTE, Rig, bodies, numbered
 
 

@@ -16,7 +16,7 @@ from popmq_server.fsck.check import check_folder
 from popmq_server.fsck.compact import compact_folder
 from popmq_server.options import MAX_SIZE_MIN
 from popmq_server.storage.backup import Copy
-from popmq_server.storage.lmdb import Store
+from popmq_server.storage.store import Store
 from popmq_server.writer.core import Core
 from tests.engine.conftest import MakeRig
 from tests.engine.faults import Fault, failing

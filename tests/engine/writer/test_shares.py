@@ -9,7 +9,7 @@ import pytest
 
 from popmq_server import commands as ask
 from popmq_server.clock import FakeClock
-from popmq_server.storage.lmdb import Store
+from popmq_server.storage.store import Store
 from popmq_server.writer.core import Core
 from popmq_server.writer.writer import GROUP_BYTES_MAX, GROUP_COMMANDS_MAX, GROUP_SHARE, Writer
 

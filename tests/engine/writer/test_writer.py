@@ -15,7 +15,7 @@ from popmq_server.commands import queries
 from popmq_server.errors import CommitFailed
 from popmq_server.model.ids import GroupId, TopicId
 from popmq_server.model.limits import KEEP_MS_MAX
-from popmq_server.storage.lmdb import Store
+from popmq_server.storage.store import Store
 from popmq_server.writer import writer as writing
 from popmq_server.writer.batch import Committed
 from popmq_server.writer.core import Core

@@ -1,0 +1,269 @@
+"""The open data folder: its lock, its environment and databases, its size limit, its pages.
+
+One process owns the environment (it holds a lock file), one thread writes. `writemap` is off: with it fsync is two to
+three times slower, and a stray pointer could damage the file.
+"""
+
+import contextlib
+import os
+import pathlib
+import shutil
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from popmq_server.datafile import free_pages, walk
+from popmq_server.datafile.free_pages import FreePages
+from popmq_server.errors import StartError
+from popmq_server.storage import keys, max_size
+from popmq_server.storage.folder import DATA_FILE, NoMapping, lock_folder, sync_folder, try_mapping
+from popmq_server.storage.formats import FORMAT, readable
+from popmq_server.storage.lmdb import (
+    DiskFault,
+    MapFull,
+    Transaction,
+    damage_named,
+    damaged,
+    meta_row,
+    open_environment,
+    write_copy,
+)
+from popmq_server.storage.reserve import Reserve
+
+#: Sends, and copies of the whole store, need this much free disk.
+DISK_FREE_SEND = 256 << 20
+
+#: LMDB gives a compacted copy this number of transactions.
+_TXN_OF_COPY = 1
+#: The key of the format number in `meta`.
+_FORMAT = b"format"
+
+
+class Reader(Protocol):
+    """Keeps a read transaction open for long: a backup."""
+
+    def end(self, why: str) -> None:
+        """Ends the read transaction."""
+
+
+class Store:
+    """An open data folder. Only the writer thread may use transactions and other methods that read the map, since it
+    may move the map between two transactions.
+
+    Any thread may use `disk_free`, `pages_reached` and the plain attributes: they do not read the map. The process must
+    not fork while the store is open: LMDB locks belong to the process.
+    """
+
+    def __init__(self, folder: pathlib.Path, map_bytes: int, sync: str, *, named: bool = True) -> None:
+        """`map_bytes`: the limit of the data file, unless an operator set another one (max_size.py). `named`: whether
+        `--max-size` was given. Raises StartError: in use, not a PopMQ folder, another format, not readable.
+        """
+        self.folder = folder
+        self.map_bytes = map_bytes
+        self.sync = sync
+        self._named = map_bytes if named else 0
+        self._set_size: max_size.SetSize | None = None
+        self._lock = lock_folder(folder)
+        opened = contextlib.ExitStack()
+        try:
+            with damage_named(folder):
+                self._env = open_environment(folder, map_bytes, sync)
+                opened.callback(self._env.close)
+                self.page_bytes = int(self._env.stat()["psize"])
+                self._check_length()
+                self._check_pages()
+                self._take_set_size()
+                self._db = self._open_databases()
+            sync_folder(folder)
+        except BaseException:
+            opened.close()
+            os.close(self._lock)
+            raise
+        #: Running copies: they prevent the reuse of freed pages.
+        self.copies: list[Reader] = []
+        #: For reads that do not need the map (free_pages.py).
+        self._file = os.open(folder / DATA_FILE, os.O_RDONLY | os.O_CLOEXEC)
+        self.reserve = Reserve(folder, wanted=sync != "none")
+
+    def _check_length(self) -> None:
+        """Refuses a truncated copy: LMDB would open it, and the process would crash when it reads a missing page.
+
+        Only a copy that was not written to yet must have its full length: any other file may end before its last page.
+        """
+        info = self._env.info()
+        size, needed = (self.folder / DATA_FILE).stat().st_size, (int(info["last_pgno"]) + 1) * self.page_bytes
+        if info["last_txnid"] == _TXN_OF_COPY and size < needed:
+            raise StartError(
+                f"{self.folder / DATA_FILE} is truncated: it has {size:,} of {needed:,} bytes; it is part of a backup: "
+                "take the backup again or name another folder with --data"
+            )
+
+    def _check_pages(self) -> None:
+        """Refuses a file whose free list is damaged, before LMDB overwrites what that list names by mistake."""
+        with open(self.folder / DATA_FILE, "rb") as file:
+            if wrong := walk.check_free_list(file.fileno(), self.page_bytes):
+                raise damaged(self.folder, wrong)
+
+    def _take_set_size(self) -> None:
+        """Applies the limit that an operator set while a broker ran, if it still holds. Raises StartError."""
+        raw = meta_row(self._env, max_size.ROW)
+        found = self._set_size = None if raw is None else max_size.read(raw)
+        if found is not None and found.holds(self._named) and found.size != self.map_bytes:
+            try:
+                try_mapping(self.folder, found.size)
+                self._resize(found.size)
+            except NoMapping as error:
+                raise StartError(
+                    f"{self.folder / DATA_FILE} cannot be mapped with the {found.size:,} bytes that were set "
+                    f"while the broker ran: {error}; name a smaller --max-size"
+                ) from error
+
+    def _open_databases(self) -> dict[str, Any]:
+        """Opens all databases; creates missing ones in one commit. Refuses a store of an unknown format."""
+        with self._env.begin(write=True) as txn:
+            new = txn.stat()["entries"] == 0
+            meta = self._env.open_db(b"meta", txn=txn)
+            if new:
+                txn.put(_FORMAT, keys.U32.pack(FORMAT), db=meta)
+            self._format = self._read_format(txn.get(_FORMAT, db=meta))
+            return {name: self._env.open_db(name.encode(), txn=txn) for name in keys.DATABASES}
+
+    def _read_format(self, found: bytes | None) -> int:
+        if found is None or len(found) != keys.U32.size:
+            raise StartError(
+                f"{self.folder / DATA_FILE} has no format number: it is not a PopMQ store, or it is damaged; "
+                "restore a backup, or name another folder with --data"
+            )
+        return readable(str(self.folder), keys.U32.unpack(found)[0])
+
+    def adopt(self) -> None:
+        """Sets the format number to this release's, and drops a size that no longer holds. Called once the state was
+        read, before other writes (but `rebase`).
+        """
+        if self._format != FORMAT:
+            tx = self.begin()
+            tx.put("meta", _FORMAT, keys.U32.pack(FORMAT))
+            tx.commit()
+            self._format = FORMAT
+        if self._set_size is not None and not self._set_size.holds(self._named):
+            self._forget_set_size()
+
+    def _forget_set_size(self) -> None:
+        """Deletes a set size that `--max-size` replaced. If the map is too full the row stays; the flag still holds."""
+        tx = self.begin()
+        try:
+            tx.delete("meta", max_size.ROW)
+            tx.commit()
+        except MapFull:
+            tx.abort()
+        self._set_size = None
+
+    def set_max_size(self, size: int) -> None:
+        """Sets the limit of the data file, at once and for later starts. Only between two transactions.
+
+        It resizes the map first: a full map has no room for the row. If it raises NoMapping, MapFull or DiskFault,
+        nothing changed.
+        """
+        before = self.map_bytes
+        if size > before:
+            try_mapping(self.folder, size)
+        self._resize(size)
+        tx = self.begin()
+        try:
+            row = max_size.SetSize(size, self._named)
+            tx.put("meta", max_size.ROW, row.packed())
+            tx.commit()
+        except (MapFull, DiskFault):
+            tx.abort()
+            self._resize(before)
+            raise
+        self._set_size = row
+
+    def _resize(self, size: int) -> None:
+        """Moves the map. LMDB unmaps the old one before it maps the new one, so callers use `try_mapping` first.
+
+        A longer file keeps its length, and so does its map; `map_bytes` limits further writes (space.py).
+        """
+        if self._own_readers():
+            raise RuntimeError("the map cannot be moved under an open transaction")
+        self._env.set_mapsize(size)
+        self.map_bytes = size
+
+    def page_faults(self) -> Iterator[str]:
+        """All damage of the pages, as sentences. Only while nobody writes."""
+        return walk.faults(self._file, self.page_bytes)
+
+    def begin(self, write: bool = True, *, views: bool = True) -> Transaction:
+        """Begins a transaction; reads of a write transaction see its own puts. Without `views` it returns copies: for
+        the scan at start, where a view of a small value costs more than a copy.
+        """
+        txn = self._env.begin(write=write, buffers=True) if views else self._env.begin(write=write, buffers=False)
+        return Transaction(txn, self._db, views)
+
+    def used_pages(self, tx: Transaction) -> int:
+        """Pages with data, of all databases."""
+        return tx.used_pages()
+
+    @property
+    def map_pages(self) -> int:
+        """Pages that the map may hold."""
+        return self.map_bytes // self.page_bytes
+
+    @property
+    def pages_reached(self) -> int:
+        """Pages of the file, free ones included; a commit takes new ones if no free page is reusable yet."""
+        return free_pages.last_page(self._file, self.page_bytes) + 1
+
+    def free_pages(self, enough: int) -> FreePages | None:
+        """Pages that the current, or next, write transaction may take; counted up to `enough`. None: unknown."""
+        return free_pages.count(self._file, self.page_bytes, self.map_pages, self._oldest_reader(), enough)
+
+    def _oldest_reader(self) -> int | None:
+        """The commit that the oldest open read transaction sees: pages freed since then are not reusable."""
+        return min((commit for _, commit in self._readers()), default=None)
+
+    def _own_readers(self) -> int:
+        return sum(process == os.getpid() for process, _ in self._readers())
+
+    def _readers(self) -> list[tuple[int, int]]:
+        """(process, commit that it sees) of each open read transaction."""
+        rows = (line.split() for line in self._env.readers().splitlines()[1:])
+        return [(int(row[0]), int(row[2])) for row in rows if len(row) == 3 and row[2].isdecimal()]
+
+    def copy(self, handle: int) -> None:
+        """Writes a compacted copy into an open file: the same entries, without free pages. Raises DiskFault."""
+        write_copy(self._env, handle)
+
+    def disk_free(self) -> int:
+        """Free bytes of the disk under the data folder."""
+        return shutil.disk_usage(self.folder).free
+
+    def end_copies(self, why: str) -> None:
+        """Ends all running copies: later commits can reuse their pages."""
+        for copy in tuple(self.copies):
+            copy.end(why)
+
+    def forget_dead_readers(self) -> None:
+        """Clears the reader slots of killed processes: the pages that they read become reusable."""
+        self._env.reader_check()
+
+    def close(self) -> None:
+        """Syncs what a relaxed sync mode has not, closes the store, and unlocks the folder."""
+        self.end_copies("the broker is stopping")
+        self._env.sync(True)
+        os.close(self._file)
+        self._env.close()
+        os.close(self._lock)
+
+
+@contextlib.contextmanager
+def reading(store: Store, *, views: bool = True) -> Iterator[Transaction]:
+    """A read transaction that is always closed: an old reader would prevent page reuse and let the file grow.
+
+    Raises StartError where LMDB meets damaged pages.
+    """
+    tx = store.begin(write=False, views=views)
+    try:
+        with damage_named(store.folder):
+            yield tx
+    finally:
+        tx.abort()
