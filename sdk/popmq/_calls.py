@@ -254,7 +254,7 @@ def extend(handle: str, invisible: Duration) -> pb.InvisibleTimeChange:
 
 
 def release(handle: str, delay: Duration | None, count: bool, reason: str) -> pb.InvisibleTimeChange:
-    """Given back: visible after `delay` seconds, None for the group's backoff."""
+    """Released: visible after `delay` seconds, None for the group's backoff."""
     change = pb.Release(uncounted=not count, reason=clip(reason), delay_ms=None if delay is None else ms(delay))
     return pb.InvisibleTimeChange(handle=handle, release=change)
 

@@ -10,7 +10,7 @@ class Ack:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Given back: visible after `delay` seconds (None: the group's backoff). `count` false: the attempt is free."""
+    """Released: visible after `delay` seconds (None: the group's backoff). `count` false: the attempt is free."""
 
     delay: float | None = None
     count: bool = True

@@ -11,7 +11,7 @@ PopMQError
 │   │   ├── GroupNotFound
 │   │   ├── OwnerNotFound     attach it first
 │   │   ├── ClientNotFound    not connected, or none that can be asked
-│   │   ├── MessageNotFound   delivered, recalled, expired, or never there
+│   │   ├── MessageNotFound   delivered, recalled, dropped, or never there
 │   │   ├── TransactionNotFound  given up, ended over an hour ago, or never there
 │   │   └── StageNotFound     dropped, never there, or a piece of it is missing
 │   ├── AlreadyExists         with other settings

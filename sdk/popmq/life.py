@@ -14,7 +14,8 @@ class LifeEvent:
     """One thing that happened to a message in a group."""
 
     time_ms: int
-    what: str  # sent, popped, renewed, acked, released, expired, rejected, dead, redriven, sent back
+    #: `sent`, `popped`, `renewed`, `acked`, `released`, `expired`, `rejected`, `dead`, `redriven` or `sent back`.
+    what: str
     client_id: str
     until_ms: int  # popped, renewed: the lease's deadline
     attempt: int
@@ -25,8 +26,8 @@ class LifeEvent:
 class GroupLife:
     """How a message stands for one group.
 
-    `state` is ready, leased, backoff, retry, waiting (FIFO), stopped (FIFO), acked, dead, filtered, expired,
-    quarantined, pulled, or "before start".
+    `state` is `ready`, `leased`, `backoff`, `retry`, `waiting` or `stopped` (FIFO), `acked`, `dead`, `filtered`,
+    `expired` (dropped by retention), `quarantined`, `pulled`, or `before start`.
     """
 
     group: str

@@ -10,7 +10,7 @@ from typing import Literal
 from popmq.message import Delivery
 from popmq.owner import Columns
 
-#: How queues are dealt out to the consumers of a group. MACHINE_ROOM reads a client id as room@name.
+#: How queues are assigned to the consumers of a group. MACHINE_ROOM reads a client id as room@name.
 Strategy = Literal["AVG", "CIRCLE", "CONSISTENT_HASH", "MACHINE_ROOM"]
 
 

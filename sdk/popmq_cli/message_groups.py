@@ -31,8 +31,8 @@ def list_(client: popmq.Client, output: Output, topic: str, group: str, stopped:
 
     \b
     Examples:
-      popmq message-groups list letters billing
-      popmq message-groups list letters billing --stopped --json
+      popmq message-groups list accounts billing
+      popmq message-groups list accounts billing --stopped --json
     """
     shown = client.list_message_groups(topic, group, most, stopped)
     output.listing("Message groups", COLUMNS, shown.message_groups, _row)
@@ -43,15 +43,17 @@ def list_(client: popmq.Client, output: Output, topic: str, group: str, stopped:
 @click.argument("topic", shell_complete=topics)
 @click.argument("group", shell_complete=groups)
 @click.argument("message_group")
-@click.option("--dead-letter", is_flag=True, help="Its head goes to the dead-letter topic, else it is tried anew.")
+@click.option(
+    "--dead-letter", is_flag=True, help="Send its first message to the dead-letter topic instead of retrying it."
+)
 @asks
 def resume(client: popmq.Client, output: Output, topic: str, group: str, message_group: str, dead_letter: bool) -> None:
-    """Let a stopped message group go on.
+    """Resume a stopped message group.
 
     \b
     Examples:
-      popmq message-groups resume letters billing customer-7
-      popmq message-groups resume letters billing customer-7 --dead-letter
+      popmq message-groups resume accounts billing customer-7
+      popmq message-groups resume accounts billing customer-7 --dead-letter
     """
     client.resume_message_group(topic, group, message_group, dead_letter)
     output.said(f"{message_group} goes on, {'without' if dead_letter else 'with'} its head")

@@ -61,7 +61,7 @@ def send(
       cat lines.txt | popmq send orders
       popmq send orders --file messages.jsonl --json-lines
       popmq send orders --file picture.png --whole
-      popmq send letters --message-group customer-7 first second
+      popmq send accounts --message-group customer-7 first second
       popmq send chats --lite-topic alice "how are you?"
       popmq send mail --delay 10m "good morning" --json | jq -r .recall_handle
       popmq send mail --deliver-at "tomorrow 9:00" "good morning"

@@ -36,7 +36,7 @@ COLOURS = {
     "stopped": "red",
     "quarantined": "red",
 }
-#: Where what is told of an event begins: behind the dot, the time, the time passed and the word.
+#: The column where the details of an event begin, behind the dot, the time, the time passed and the event's name.
 REASON_COLUMN = 50
 
 

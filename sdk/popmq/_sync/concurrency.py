@@ -63,7 +63,7 @@ class Stop:
 
 
 class Ticket:
-    """A promise that the broker is told: resolved with the error that it answered, or with None."""
+    """Waits for the broker's answer to an outcome: the error that it answered, or None."""
 
     def __init__(self) -> None:
         self._event = threading.Event()

@@ -98,7 +98,7 @@ class Consumer(DeliveryLoop):
         with self._turn:
             self._sweep()
             if any(batch.runs for batch in self._batches):
-                # The broker takes back what is behind a failure: it must not be given back a second time.
+                # The broker releases the messages behind a failed one by itself: do not release them a second time.
                 self._parts.settler.flush()
             while self._buffer:
                 self._give_back(self._buffer.popleft())
@@ -251,7 +251,7 @@ class Consumer(DeliveryLoop):
                     popped = self._parts.wire.run(call, (until or self._stop) if waits else None)
                     received.deliveries = popped.deliveries
             except Stopped:
-                # The broker may have answered the cancelled pop: ask once more for its batch, to give it back.
+                # The broker may have answered the cancelled pop: ask once more for its batch, to release it.
                 continue
             except (TryLater, Forbidden, WrongConsumeMode) as error:
                 if isinstance(error, WrongConsumeMode) and not self._answered:

@@ -163,7 +163,7 @@ class Pulling:
         """Deliveries of this consumer's share of the topic's queues, until stopped; guard each with its `with`.
 
         A group pulls a topic or pops it; one that is new in the topic pulls it from now on, beginning at `start` (None:
-        where the group starts). Its queues are dealt out to its consumers by `strategy`; `queues` names them instead.
+        where the group starts). `strategy` assigns its queues to its consumers; `queues` names them instead.
         A handler that returns is done with its message; one that raises has it sent back: it comes again with backoff
         through the retry topic, at last it is a dead letter. With `orderly` each queue has one message out at a time,
         and a failed one is tried again in place. Progress is committed every 5 s, and at the end.

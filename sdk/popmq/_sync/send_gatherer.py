@@ -86,7 +86,7 @@ class SendGatherer:
         except Exception as error:
             self._finish(sends, request, [], error)
         except BaseException:
-            # Only this thread was told to end, not the other callers of the request.
+            # Only this thread was interrupted, not the other callers of the request.
             self._finish(
                 sends, request, [], PopMQError("the sending thread was interrupted: whether it sent is not known")
             )

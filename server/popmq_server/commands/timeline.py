@@ -7,7 +7,8 @@ class Event(NamedTuple):
     """One event. `time_ms` 0: not known yet (the ack of a member whose batch is not finished)."""
 
     time_ms: int
-    what: str  # sent, popped, renewed, acked, released, expired, rejected, dead, redriven, sent back
+    #: `sent`, `popped`, `renewed`, `acked`, `released`, `expired`, `rejected`, `dead`, `redriven` or `sent back`.
+    what: str
     client: str = ""
     until_ms: int = 0
     attempt: int = 0

@@ -8,10 +8,10 @@ dead                       the dead letter topic has its dead letter
 quarantined                its stored bytes are damaged
 acked, dead                its last event: acked; dead or rejected
 before start               the group began behind it
-expired                    retention dropped it, and no event is known
+`expired`                  retention dropped it, and no event is known
 filtered                   it does not match the group's filter
 pulled                     the group pulls, or did so once
-expired, acked             any other message that the group has passed: with known events; without
+`expired`, acked           any other message that the group has passed: with known events; without
 """
 
 from datetime import UTC, datetime

@@ -153,9 +153,7 @@ class Expiry:
         lost = unread(tx, group, topic)
         _forget(tx, where)
         self._used.pop(where, None)
-        text = (
-            f"the subscription of group {group.name!r} in topic {topic.name!r} expired: {lost} messages were not read"
-        )
+        text = f"group {group.name!r}, topic {topic.name!r}: the subscription expired; {lost} messages were not read"
         tx.tell(Event("subscription_expired", group.name, topic.name, lost, text))
         return False
 

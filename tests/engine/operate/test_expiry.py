@@ -72,7 +72,7 @@ def test_a_subscription_that_nobody_reads_is_warned_of_and_then_expires_with_wha
     assert subscribed(shop)
     pass_time(shop, 2 * DAY)
     assert not subscribed(shop)
-    assert lines(caplog)[1:] == ["the subscription of group 'g' in topic 't' expired: 2 messages were not read"]
+    assert lines(caplog)[1:] == ["group 'g', topic 't': the subscription expired; 2 messages were not read"]
     assert abandoned(shop) == 2
     shop.crash()
     assert abandoned(shop) == 2
