@@ -135,7 +135,7 @@ def fill(client: popmq.Client) -> None:
     client.send("orders", popmq.Message.json({"order": 1}, key="first", message_id="m-1"))
     client.send("orders", [popmq.Message.json({"order": number}) for number in range(2, 200)])
     client.reject(client.pop("orders", "packing", max_messages=20), "Traceback …\nValueError: nothing fits")
-    client.pop("orders", "billing", max_messages=5)
+    client.pop("orders", "billing", max_messages=5, invisible=600)
     client.attach_owner("analytics", "query-1", lease=600, topic="orders")
     client.send("later", [popmq.Message(f"later {number}", delay=3600) for number in range(2)])
     client.send("payments", [popmq.Message(f"pay {number}", transaction=True) for number in range(2)])
