@@ -11,12 +11,12 @@ rewrites the lease's key anyway, so it needs no put of its own.
 
 from collections.abc import Iterable
 
-from popmq_server.delivery import history_rows
-from popmq_server.delivery.history_rows import Row
 from popmq_server.model.checkpoint import CheckPoint, Lease, Run, members_of
 from popmq_server.model.ids import GroupTopic
 from popmq_server.state.space import MOVE, value_bytes
 from popmq_server.state.tx import Tx
+from popmq_server.storage import history_rows
+from popmq_server.storage.history_rows import Row
 from popmq_server.storage.keys import NEVER
 from popmq_server.storage.lmdb import Transaction
 

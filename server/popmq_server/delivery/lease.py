@@ -18,14 +18,13 @@ from typing import NamedTuple, cast
 
 from popmq_server.commands import Ack, Acked, Change, ChangeInvisibleTime
 from popmq_server.delivery import deadletter, fifo, history, invalidated
+from popmq_server.delivery.retry import back_off, exhausted, to_retry
 from popmq_server.errors import Refused, bad_handle, group_not_found, invalid, lapsed
-from popmq_server.model.checkpoint import BACKOFF, CheckPoint, members_of, take_chunks, take_runs
+from popmq_server.model.checkpoint import CheckPoint, members_of
 from popmq_server.model.handles import Handle, each_handle, read_handle, read_handles
 from popmq_server.model.records import Group
 from popmq_server.state.space import MOVE, entries_bytes
 from popmq_server.state.tx import Tx
-from popmq_server.storage.keys import RQ_KEY, RQ_VALUE
-from popmq_server.topics.log import Log, located
 
 
 class Found(NamedTuple):
@@ -294,7 +293,7 @@ def _release(
         back_ms = tx.now_ms + delay_ms if delay_ms else 0
         history.write_members(tx, ck, group_bits, part, history.RELEASED, entry.reason, back_ms)
         if delay_ms:
-            _back_off(tx, ck, group_bits, tx.now_ms + delay_ms, entry.uncounted, entry.reason)
+            back_off(tx, ck, group_bits, tx.now_ms + delay_ms, entry.uncounted, entry.reason)
         else:
             to_retry(tx, ck, group_bits, entry.reason, uncounted=entry.uncounted)
     return outcome
@@ -353,7 +352,7 @@ def _back_in_order(tx: Tx, group: Group, entry: Change, ck: CheckPoint, bit: int
     if delay_ms is None:
         delay_ms = group.backoff_ms(ck.attempts_of(bit.bit_length() - 1))
     if delay_ms:
-        _back_off(tx, ck, bit, tx.now_ms + delay_ms, entry.uncounted, entry.reason)
+        back_off(tx, ck, bit, tx.now_ms + delay_ms, entry.uncounted, entry.reason)
     else:
         to_retry(tx, ck, bit, entry.reason, uncounted=entry.uncounted)
     return tx.now_ms + delay_ms
@@ -367,62 +366,3 @@ def _leave_alone(tx: Tx, ck: CheckPoint, sub: int, bits: int) -> None:
     if not left and not sub and part.undone != ck.all_bits:
         history.write(tx, ck, part._replace(undone=bits), sub, history.ACKED)
     tx.set_lease(ck, sub, part._replace(undone=left) if left else None)
-
-
-def exhausted(ck: CheckPoint, bits: int, max_attempts: int) -> int:
-    """The members of `bits` that have no attempt left.
-
-    A run has one number of attempts, since the same commits popped its members.
-    """
-    return sum(inside << start for run, start, inside in ck.runs_with(bits) if run.attempts >= max_attempts)
-
-
-def _back_off(tx: Tx, ck: CheckPoint, bits: int, due_ms: int, uncounted: bool, reason: str) -> None:
-    """Moves members to a new CheckPoint of kind backoff; at its due time they go to the retry topic.
-
-    The old handles lapse, and no client knows the nonce of the new CheckPoint, so no handle names its members.
-    """
-    tx.room.demand(MOVE, entries_bytes(bits.bit_count()))
-    waiting = tx.new_checkpoint(
-        (ck.group_id, ck.topic_id),
-        BACKOFF,
-        bits.bit_count(),
-        take_runs(ck, bits, uncounted),
-        take_chunks(ck, bits),
-        client=ck.client,
-        reason=reason,
-        groups=tuple(ck.groups[member] for member in members_of(bits)) if ck.groups else (),
-    )
-    tx.new_lease(waiting, due_ms)
-
-
-def to_retry(tx: Tx, ck: CheckPoint, bits: int, reason: str, *, uncounted: bool = False, bound: bool = False) -> int:
-    """Puts members, already out of their lease, into the retry topic; returns the number of the first entry.
-
-    FIFO: they wait in their message groups instead (0). `bound`: the entries stay tied to their owner's CheckPoint,
-    which may take them back.
-    """
-    if fifo.keeps_order(tx, ck):
-        fifo.put_back(tx, ck, bits, reason, 0 if uncounted else bits, bound=bound)
-        return 0
-    tx.room.demand(MOVE, entries_bytes(bits.bit_count(), reason))
-    where, text = (ck.group_id, ck.topic_id), reason.encode()
-    places = located(tx, ck, bits)
-    first = tx.next("rseq", len(places))
-    log, chunks = Log(tx.kv), dict[int, int]()
-    for _, _, position, _ in places:
-        chunk = log.chunk_of(position)
-        chunks[chunk] = chunks.get(chunk, 0) + 1
-    for rseq, (run, offset, position, size), member in zip(
-        range(first, first + len(places)), places, members_of(bits), strict=True
-    ):
-        tie = (ck.ck_id, member) if bound else (0, 0)
-        value = RQ_VALUE.pack(
-            position, size, run.attempts - uncounted, run.queue, offset, run.first_pop_ms or ck.popped_ms, *tie
-        )
-        tx.kv.put("rq", RQ_KEY.pack(*where, rseq), value + text)
-    for chunk, count in chunks.items():
-        tx.pin(chunk, count)
-    tx.count(where, retry=len(places))
-    tx.wake(*where)
-    return first

@@ -32,7 +32,7 @@ from popmq_server.commands import (
     RenewOwner,
 )
 from popmq_server.delivery import fifo, history
-from popmq_server.delivery.lease import to_retry
+from popmq_server.delivery.retry import to_retry
 from popmq_server.delivery.subscription import bind, refuse_lite
 from popmq_server.errors import Refused, group_not_found, invalid, topic_not_found
 from popmq_server.model.checkpoint import CheckPoint, Lease, members_of

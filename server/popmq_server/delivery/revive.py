@@ -17,7 +17,7 @@ from collections.abc import Hashable
 from typing import NamedTuple
 
 from popmq_server.delivery import deadletter, fifo, history, invalidated, owner, sweep
-from popmq_server.delivery.lease import exhausted, to_retry
+from popmq_server.delivery.retry import exhausted, to_retry
 from popmq_server.model.checkpoint import BACKOFF, CheckPoint, Lease, members_of
 from popmq_server.model.records import Group
 from popmq_server.state.jobs import POSTPONE_MS, RETRY_MS, Job, Timed

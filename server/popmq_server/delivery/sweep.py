@@ -18,8 +18,8 @@ from typing import TypeVar
 
 from popmq_server.delivery import fifo, history, invalidated
 from popmq_server.delivery.fifo import Waiting
-from popmq_server.delivery.lease import to_retry
 from popmq_server.delivery.pick import unpin_retry
+from popmq_server.delivery.retry import to_retry
 from popmq_server.model.checkpoint import BACKOFF, CheckPoint, Lease, Run, members_of
 from popmq_server.model.ids import GroupTopic
 from popmq_server.model.records import Held, Sweep, Void

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from popmq_server.delivery import history_rows
-from popmq_server.delivery.history_rows import Row
+from popmq_server.storage import history_rows
+from popmq_server.storage.history_rows import Row
 from popmq_server.storage.keys import HIST_KEY
 from popmq_server.storage.lmdb import Transaction
 

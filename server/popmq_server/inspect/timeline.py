@@ -13,9 +13,9 @@ from typing import NamedTuple
 from popmq_server.commands.timeline import Event
 from popmq_server.delivery import history
 from popmq_server.delivery.deadletter import Origin
-from popmq_server.delivery.history_rows import Row
 from popmq_server.model.checkpoint import BACKOFF, CheckPoint, Lease, Run
 from popmq_server.state.tx import Tx
+from popmq_server.storage.history_rows import Row
 from popmq_server.topics.index import Spot
 
 

@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 from popmq_server.commands import SendBack, SentBack
 from popmq_server.delivery import deadletter, fifo, history, invalidated
-from popmq_server.delivery.lease import to_retry
 from popmq_server.delivery.pick import RetryEntry, take_retry_entry
+from popmq_server.delivery.retry import to_retry
 from popmq_server.delivery.subscription import expect_mode, resolve
 from popmq_server.errors import Refused, invalid
 from popmq_server.model.checkpoint import BACKOFF, CheckPoint, Run

@@ -9,11 +9,12 @@ import bisect
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from popmq_server.delivery import deadletter, history_rows
+from popmq_server.delivery import deadletter
 from popmq_server.model.message import RECORD
 from popmq_server.model.records import Topic
 from popmq_server.state.events import Event
 from popmq_server.state.tx import Tx
+from popmq_server.storage import history_rows
 from popmq_server.storage.keys import CQ_ENTRY, CQ_KEY, NEVER, QUEUE_KEY, TOPIC_AT, U32, U64
 from popmq_server.topics import index
 from popmq_server.topics.topic import IDX_HEAD, IDX_RANGE, written

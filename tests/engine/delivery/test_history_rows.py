@@ -6,9 +6,10 @@ import random
 
 import pytest
 
-from popmq_server.delivery import history, history_rows
+from popmq_server.delivery import history
 from popmq_server.delivery.history import ACKED
-from popmq_server.delivery.history_rows import BLOCK_BYTES_MAX, SPAN_MAX, Row
+from popmq_server.storage import history_rows
+from popmq_server.storage.history_rows import BLOCK_BYTES_MAX, SPAN_MAX, Row
 from popmq_server.storage.keys import HIST_KEY
 from popmq_server.storage.lmdb import Transaction
 from tests.engine.rig import HOUR, MINUTE, SECOND, Rig, numbered

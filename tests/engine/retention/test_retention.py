@@ -7,10 +7,11 @@ import itertools
 import pytest
 
 from popmq_server import commands as ask
-from popmq_server.delivery import history, history_rows
+from popmq_server.delivery import history
 from popmq_server.retention import chunks as chunks_of_the_log
 from popmq_server.retention import retention
 from popmq_server.state.tx import Tx
+from popmq_server.storage import history_rows
 from popmq_server.storage.keys import U64
 from tests.engine.rig import HOUR, KEEP, MINUTE, SECOND, Rig, bodies, parsed, refusals
 
