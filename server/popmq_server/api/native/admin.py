@@ -24,7 +24,7 @@ from popmq_server.model.message import (
     check_range,
     dead_letter_topic,
 )
-from popmq_server.model.records import IN_FLIGHT_MAX, SUBSCRIPTION_EXPIRY_MS, Group, Topic
+from popmq_server.model.records import IN_FLIGHT_MAX, SUBSCRIPTION_EXPIRY_MS
 from popmq_server.options import MAX_SIZE_MAX, MAX_SIZE_MIN
 
 #: Entries of one backoff table.
@@ -70,7 +70,7 @@ class AdminService:
                 permission=_permission(topic.permission or pb.READ_WRITE),
             )
         )
-        return pb.CreateTopicResponse(topic=_topic(made), existed=existed)
+        return pb.CreateTopicResponse(topic=responses.topic(made), existed=existed)
 
     async def UpdateTopic(self, raw: bytes) -> Message:
         """Replaces the settings that may change; `queues` 0 and unset fields keep their values."""
@@ -93,20 +93,22 @@ class AdminService:
         made = await self._engine.execute(
             commands.UpdateTopic(name, topic.queues, retention, tuple(changes.items()), kind)
         )
-        return pb.UpdateTopicResponse(topic=_topic(made))
+        return pb.UpdateTopicResponse(topic=responses.topic(made))
 
     async def GetTopic(self, raw: bytes) -> Message:
         """Settings, and the first and next offset of each queue; a retry topic is one queue of entries."""
         name = requests.browsed_name(read(pb.GetTopicRequest, raw).name, "name")
         with requests.Paths(topic="name"):
             found = (await self._engine.ask(queries.Topics(name)))[0]
-        return pb.GetTopicResponse(topic=_topic(found.topic), queues=_queues(found.queues))
+        return pb.GetTopicResponse(topic=responses.topic(found.topic), queues=responses.queues(found.queues))
 
     async def ListTopics(self, raw: bytes) -> Message:
         """Topics by name, all or a page; dead-letter topics only on request."""
         request = read(pb.ListTopicsRequest, raw)
         rows = await self._engine.ask(queries.Topics(**pages.asked(request)))
-        shown = [_topic(row.topic) for row in rows if request.dead_letter_topics or not row.topic.is_dead_letter]
+        shown = [
+            responses.topic(row.topic) for row in rows if request.dead_letter_topics or not row.topic.is_dead_letter
+        ]
         return pb.ListTopicsResponse(topics=shown, next_page_token=rows.after)
 
     async def DeleteTopic(self, raw: bytes) -> Message:
@@ -120,13 +122,13 @@ class AdminService:
         """Creates a group with its dead-letter topic, or returns the existing one with equal settings."""
         group = read(pb.CreateGroupRequest, raw).group
         made, existed = await self._engine.execute(_create_group(group))
-        return pb.CreateGroupResponse(group=_group(made), existed=existed)
+        return pb.CreateGroupResponse(group=responses.group(made), existed=existed)
 
     async def UpdateGroup(self, raw: bytes) -> Message:
         """Replaces all settings; fields that the request leaves unset return to their defaults."""
         wanted = _create_group(read(pb.UpdateGroupRequest, raw).group)
         made = await self._engine.execute(commands.UpdateGroup(wanted.name, wanted._asdict()))
-        return pb.UpdateGroupResponse(group=_group(made))
+        return pb.UpdateGroupResponse(group=responses.group(made))
 
     async def GetGroup(self, raw: bytes) -> Message:
         """Settings, and the group's numbers in each topic that it has used."""
@@ -136,7 +138,7 @@ class AdminService:
             rows = await self._engine.ask(queries.Groups("", name))
             read_by = await self._engine.ask(queries.Subscriptions(name))
         return pb.GetGroupResponse(
-            group=_group(group),
+            group=responses.group(group),
             stats=[self._native.group_stats(row) for row in rows],
             subscriptions=[responses.subscription(*row) for row in read_by],
         )
@@ -144,7 +146,7 @@ class AdminService:
     async def ListGroups(self, raw: bytes) -> Message:
         """Groups by name, all or a page."""
         rows = await self._engine.ask(queries.GroupSettings(**pages.asked(read(pb.ListGroupsRequest, raw))))
-        return pb.ListGroupsResponse(groups=[_group(group) for group in rows], next_page_token=rows.after)
+        return pb.ListGroupsResponse(groups=[responses.group(group) for group in rows], next_page_token=rows.after)
 
     async def DeleteGroup(self, raw: bytes) -> Message:
         """Also deletes the group's positions, leases, retries and dead letters."""
@@ -178,7 +180,7 @@ class AdminService:
             topic=row.topic.name,
             messages=row.messages,
             sent_per_s=self._rates.per_second("Send", "", row.topic.name),
-            queues=_queues(row.queues),
+            queues=responses.queues(row.queues),
             delayed=row.delayed,
             half=row.half,
             bytes=row.bytes,
@@ -362,53 +364,3 @@ def _expiry_ms(group: pb.Group) -> int:
         return SUBSCRIPTION_EXPIRY_MS
     field, bounds = "group.subscription_expiry_ms", (limits.EXPIRY_MS_MIN, limits.EXPIRY_MS_MAX)
     return group.subscription_expiry_ms and check_range(group.subscription_expiry_ms, field, *bounds)
-
-
-def _topic(topic: Topic) -> pb.Topic:
-    made = pb.Topic(
-        name=topic.name,
-        type=topic.type,
-        queues=topic.queues,
-        retention=pb.Retention(by_age=topic.by_age, keep_ms=topic.keep_ms, max_bytes=topic.bytes_max),
-        created_ms=topic.created_ms,
-        unique_ids_ms=topic.unique_ids_ms or None,
-        permission=topic.permission,
-    )
-    quota = pb.Quota(
-        send_messages_per_s=topic.send_messages_per_s,
-        send_bytes_per_s=topic.send_bytes_per_s,
-        message_bytes=topic.message_bytes_max,
-        pop_messages_per_s=topic.pop_messages_per_s,
-    )
-    if topic.type == "LITE":
-        made.lite.CopyFrom(pb.LiteTopics(topics_max=topic.lite_topics_max, ttl_ms=topic.lite_ttl_ms))
-    if quota.ByteSize():
-        made.quota.CopyFrom(quota)
-    return made
-
-
-def _queues(queues: list[tuple[int, int, int]]) -> list[pb.QueueStats]:
-    return [pb.QueueStats(queue=queue, min_offset=least, max_offset=most) for queue, least, most in queues]
-
-
-def _group(group: Group) -> pb.Group:
-    """Settings in the form of the contract."""
-    made = pb.Group(
-        name=group.name,
-        max_attempts=group.max_attempts,
-        backoff=pb.Backoff(delays_ms=group.delays_ms),
-        invisible_ms=group.invisible_ms,
-        share_number=group.share_number,
-        exclusive_owner=group.exclusive_owner,
-        fifo=group.fifo,
-        in_flight_max=group.in_flight_max,
-        stop_on_failure=group.stop_on_failure,
-        lite_exclusive=group.lite_exclusive,
-        consume_enable=group.consume_enable,
-        subscription_expiry_ms=group.subscription_expiry_ms,
-        created_ms=group.created_ms,
-    )
-    made.start.CopyFrom(
-        pb.StartPosition(**{"from": pb.StartFrom.Value(group.start_from), "timestamp_ms": group.start_ms})
-    )
-    return made

@@ -9,7 +9,7 @@ from popmq_server.commands import Place, Popped, Position, Pulled, ReadRow, Send
 from popmq_server.commands.numbers import GroupNumbers
 from popmq_server.errors import Refused
 from popmq_server.model.message import length_prefixed, varint
-from popmq_server.model.records import Subscription
+from popmq_server.model.records import Group, Subscription, Topic
 
 
 def sent(command: Send, answer: Sent) -> bytes:
@@ -226,3 +226,54 @@ def group_stats(row: GroupNumbers, now_ms: int, rates: tuple[float, float], gaug
         unburied=row.dead_blocked,  # the older name
         dead_blocked=row.dead_blocked,
     )
+
+
+def topic(topic: Topic) -> pb.Topic:
+    """Settings in the form of the contract."""
+    made = pb.Topic(
+        name=topic.name,
+        type=topic.type,
+        queues=topic.queues,
+        retention=pb.Retention(by_age=topic.by_age, keep_ms=topic.keep_ms, max_bytes=topic.bytes_max),
+        created_ms=topic.created_ms,
+        unique_ids_ms=topic.unique_ids_ms or None,
+        permission=topic.permission,
+    )
+    quota = pb.Quota(
+        send_messages_per_s=topic.send_messages_per_s,
+        send_bytes_per_s=topic.send_bytes_per_s,
+        message_bytes=topic.message_bytes_max,
+        pop_messages_per_s=topic.pop_messages_per_s,
+    )
+    if topic.type == "LITE":
+        made.lite.CopyFrom(pb.LiteTopics(topics_max=topic.lite_topics_max, ttl_ms=topic.lite_ttl_ms))
+    if quota.ByteSize():
+        made.quota.CopyFrom(quota)
+    return made
+
+
+def queues(queues: list[tuple[int, int, int]]) -> list[pb.QueueStats]:
+    return [pb.QueueStats(queue=queue, min_offset=least, max_offset=most) for queue, least, most in queues]
+
+
+def group(group: Group) -> pb.Group:
+    """Settings in the form of the contract."""
+    made = pb.Group(
+        name=group.name,
+        max_attempts=group.max_attempts,
+        backoff=pb.Backoff(delays_ms=group.delays_ms),
+        invisible_ms=group.invisible_ms,
+        share_number=group.share_number,
+        exclusive_owner=group.exclusive_owner,
+        fifo=group.fifo,
+        in_flight_max=group.in_flight_max,
+        stop_on_failure=group.stop_on_failure,
+        lite_exclusive=group.lite_exclusive,
+        consume_enable=group.consume_enable,
+        subscription_expiry_ms=group.subscription_expiry_ms,
+        created_ms=group.created_ms,
+    )
+    made.start.CopyFrom(
+        pb.StartPosition(**{"from": pb.StartFrom.Value(group.start_from), "timestamp_ms": group.start_ms})
+    )
+    return made
