@@ -172,8 +172,8 @@ SETTINGS = (
     _choice(
         "sync",
         SYNC_MODES,
-        "full: an OK is on disk; meta: a power cut may lose the last commit, the store stays sound; none: a power cut "
-        "may lose what the system had not written; only a killed process loses nothing",
+        "full: an OK is on disk; meta: a power cut may lose the last commit, the store stays consistent; none: a power "
+        "cut may lose what the system had not written, and may damage the store; a killed process never loses anything",
         "full",
     ),
     _choice(
