@@ -7,7 +7,7 @@ from typing import Any
 
 from popmq_server import commands as ask
 from popmq_server.model.records import Subscription
-from tests.engine.rig import Rig, parsed
+from tests.engine.rig import Rig, message, parsed
 
 RETRY = "%RETRY%g+t"
 
@@ -87,3 +87,15 @@ def sums(rig: Rig) -> tuple[int, int, int, int, int]:
     """ready, in flight, retry, backoff, acked of g in t."""
     numbers = rig.numbers()
     return numbers.ready, numbers.in_flight, numbers.retry, numbers.backoff, numbers.acked
+
+
+def one_by_one(rig: Rig, *bodies: str) -> None:
+    """Each in a block and a chunk of its own."""
+    for body in bodies:
+        rig.send(body)
+
+
+def send_tagged(rig: Rig, *bodies: str) -> None:
+    """The tag is the first letter, the property `size` the number behind it."""
+    made = tuple(message(body, tag=body[0], properties={"size": body[1:]}) for body in bodies)
+    rig.do(ask.Send("t", made, bytes=100))

@@ -10,7 +10,7 @@ from popmq_server import commands as ask
 from popmq_server.model.handles import Handle
 from popmq_server.model.leased import Leased
 from popmq_server.model.limits import KEEP_MS_MAX
-from tests.engine.rig import HOUR, MINUTE, SECOND, sealing, sending
+from tests.engine.rig import HOUR, MINUTE, SECOND, Rig, sealing, sending
 
 TOPICS, GROUPS, OWNERS = ("t", "u"), ("g", "h"), ("o", "p")
 
@@ -114,3 +114,9 @@ class Traffic:
 
 def group(name: str, max_attempts: int) -> ask.CreateGroup:
     return ask.CreateGroup(name, max_attempts, (SECOND, MINUTE), MINUTE, 0, "EARLIEST", 0, False)
+
+
+def emptied(rig: Rig, name: str = "t") -> int:
+    """Purges a topic; returns how many messages went."""
+    dropped: int = rig.do(ask.PurgeTopic(name))
+    return dropped

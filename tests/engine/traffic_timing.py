@@ -10,7 +10,7 @@ from popmq_server import commands as ask
 from popmq_server.clock import FakeClock
 from popmq_server.commands import Place, queries
 from popmq_server.model.limits import KEEP_MS_MAX
-from popmq_server.model.message import Extra, Outgoing
+from popmq_server.model.message import GIVE_UP_TOPIC, Extra, Outgoing
 from popmq_server.sending.transaction import FIRST_CHECK_MS
 from popmq_server.state.jobs import Timed
 from popmq_server.storage.keys import hash8
@@ -74,6 +74,11 @@ def delayed(rig: Rig, name: str = "", until_ms: int = 0, count: int = 4096) -> l
 def halves(rig: Rig, name: str = "", count: int = 4096) -> list[str]:
     """Ids of half messages, oldest first."""
     return [row.message_id for row in rig.look(queries.Transactions(name, count))[0]]
+
+
+def letters(rig: Rig) -> list[Any]:
+    """Half messages that were given up."""
+    return [parsed(row[0]) for row in rig.browse(GIVE_UP_TOPIC).rows]
 
 
 def waiting(rig: Rig, name: str = "t") -> tuple[int, int]:

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from popmq_server import commands as ask
-from popmq_server.clock import FakeClock
 from popmq_server.commands import queries
-from popmq_server.engine.broker import Broker
-from popmq_server.engine.metrics import Metrics
 from popmq_server.operate import purge
-from popmq_server.options import Options
 from popmq_server.storage.keys import DATABASES, U32
 from tests.engine.rig import (
     DAY,
@@ -31,20 +24,11 @@ from tests.engine.rig import (
     numbered,
     refusal,
     refusals,
-    sending,
-    verdict,
 )
-from tests.engine.traffic import group
+from tests.engine.traffic import emptied
 from tests.engine.traffic_fifo import fifo_pair, send_fifo
 from tests.engine.traffic_timing import ending, handle_of, later
 from tests.engine.traffic_timing import send as send_places
-
-LOST_S = 60
-
-
-def emptied(rig: Rig, name: str = "t") -> int:
-    dropped: int = rig.do(ask.PurgeTopic(name))
-    return dropped
 
 
 class Lived:
@@ -367,103 +351,3 @@ def test_redriven_letters_are_not_dropped_twice(rig: Rig) -> None:
     assert emptied(rig, "%DLQ%g") == 2
     assert [row.body for row in rig.pop()] == ["a"], "it is a message of its origin again"
     assert rig.numbers().dead == 0
-
-
-# ── In one commit with others ────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_what_is_sent_in_the_commit_of_the_purge_comes_after_it(rig: Rig) -> None:
-    rig.pair()
-    rig.send("old")
-    first, dropped, second = rig.run(sending("a"), ask.PurgeTopic("t"), sending("b"))
-    assert (dropped, first.first, second.first) == (1, 1, 2)
-    assert bodies(rig.pop()) == ["a", "b"]
-
-
-def test_what_died_in_the_commit_of_the_purge_goes_with_it(rig: Rig) -> None:
-    rig.pair()
-    rig.send("a")
-    (row,) = rig.pop()
-    reject = ask.ChangeInvisibleTime("g", (ask.Change(row.handle, "reject"),))
-    rig.skip(5 * MINUTE)  # so that housekeeping has its turn in the same commit
-    assert rig.run(reject, ask.PurgeTopic("%DLQ%g"), ask.DeleteTopic("t"))[1] == 1
-    rig.settle()
-    assert rig.dead() == []
-    assert rig.read("log") == []
-
-
-def test_a_topic_is_purged_again_and_again(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(purge, "PURGE_KEYS_MAX", 1)
-    rig.pair()
-    for number in range(5):
-        rig.send(f"m{number}", "x")
-        rig.pop(1)
-        assert emptied(rig) == 2
-    assert emptied(rig) == 0
-    rig.send("last")
-    assert [(row.body, row.offset) for row in rig.pop()] == [("last", 10)]
-    rig.settle()
-    assert len(rig.read("log")) == 1
-
-
-def test_a_full_topic_takes_messages_again_at_once(rig: Rig) -> None:
-    rig.do(ask.CreateTopic("t", 1, False, KEEP, bytes_max=1 << 20))
-    rig.group()
-    rig.pop()
-    big = "x" * 400_000
-    rig.send(big)
-    assert refusal(rig.run(sending(big))[0]) == "STORAGE_FULL"
-    emptied(rig)
-    rig.send(big)
-    assert len(rig.pop()) == 1
-
-
-def test_a_topic_that_is_not_there_cannot_be_purged(rig: Rig) -> None:
-    result = rig.run(ask.PurgeTopic("nobody"))[0]
-    assert (refusal(result), result.field) == ("TOPIC_NOT_FOUND", "name")
-
-
-# ── Who waits ────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
-async def broker(tmp_path: Path, clock: FakeClock) -> AsyncIterator[Broker]:
-    broker = Broker(Options(tmp_path / "data", max_size=1 << 28, sync="none"), clock, Metrics())
-    await broker.execute(ask.CreateTopic("t", 1, False, KEEP, "DELAY", pop_messages_per_s=1))
-    await broker.execute(group("g", 3))
-    yield broker
-    broker.close_waits()
-    await asyncio.to_thread(broker._writer.stop)
-    broken = verdict(broker.store, broker._core.state)
-    await broker.close()
-    assert broken == []
-
-
-async def settled(broker: Broker, lots: int) -> None:
-    async with asyncio.timeout(LOST_S):
-        while broker.waiters.count + broker.watchers.count + broker.limited.count + broker.pulls.waiters.count != lots:
-            await broker.ask(queries.Store())
-
-
-async def test_parked_pops_go_on_to_wait_and_get_what_comes_next(broker: Broker, clock: FakeClock) -> None:
-    await broker.execute(sending("a", "b"))
-    await broker.pop(ask.Pop("t", "g"), 0)  # takes the token of this second: the next ones wait for one
-    pops = [asyncio.ensure_future(broker.pop(ask.Pop("t", "g", queues=named), HOUR)) for named in ((), (0,))]
-    pull = asyncio.ensure_future(broker.pull(ask.Pull("t", "", 0, 2), HOUR))
-    await settled(broker, 3)
-    await broker.execute(ask.PurgeTopic("t"))
-    await settled(broker, 3)
-    assert not any(task.done() for task in (*pops, pull))
-    await broker.execute(sending("c"))
-    async with asyncio.timeout(LOST_S):
-        done, _ = await asyncio.wait(pops, return_when=asyncio.FIRST_COMPLETED)
-        assert [bodies(deliveries(task.result())) for task in done] == [["c"]]
-        assert [row[3] for row in (await pull).rows] == [2]
-    for task in pops:
-        task.cancel()
-    await asyncio.wait(pops)

@@ -12,7 +12,7 @@ from tests.engine.search.machine import Broker
 from tests.engine.search.machine_clients import Clients
 from tests.engine.search.machine_holds import dead_letters
 from tests.engine.search.model_facts import DeadLetter, must
-from tests.engine.search.model_moves import Redriven
+from tests.engine.search.model_redrives import Redriven
 from tests.engine.search.model_topics import FILTERS
 from tests.engine.steps import AckStep, ChangeStep, Pick, PopStep
 

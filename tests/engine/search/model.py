@@ -9,7 +9,7 @@ answer and goes on. Everything else (results, numbers, what time does) it knows 
     model_pops      what a pop may answer            model_fifo    … of a FIFO topic, and failures there
     model_handles   ack, extend, release, reject, leases that run out
     model_owners    owners and sealed tokens         model_moves   resets, consume modes, reading by offset
-    model_stages    what sinks stage and commit
+    model_stages    what sinks stage and commit     model_redrives  dead letters that are delivered again
 
     not reached  its offset is not below `next` of its queue        leased   under a Lease of a pop, until its due time
     backoff      waits for its due time, then retry or waiting      bound    sealed to a token while the owner lives

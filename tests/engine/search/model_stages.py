@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tests.engine.search.model_facts import Content, Place, Topic, Where, must
-from tests.engine.search.model_moves import Letters
+from tests.engine.search.model_redrives import Letters
 
 STAGE_KEEP_MS = 24 * 3_600_000
 

@@ -11,15 +11,9 @@ from popmq_server import commands as ask
 from popmq_server.commands import Check, Place, queries
 from popmq_server.model.handles import read_transaction, transaction_text
 from popmq_server.model.message import GIVE_UP_TOPIC
-from popmq_server.sending import check_back, transaction
-from popmq_server.sending.check_back import (
-    CHECK_BYTES_MAX,
-    CHECKS_AT_ONCE,
-    GIVE_UPS_AT_ONCE,
-    HALF_KEEP_MS,
-    LOOK_EVERY_MS,
-)
-from popmq_server.sending.transaction import CHECK_EVERY_MS, CHECKS_MAX, FIRST_CHECK_MS, Half
+from popmq_server.sending import check_back
+from popmq_server.sending.check_back import CHECK_BYTES_MAX, CHECKS_AT_ONCE, GIVE_UPS_AT_ONCE
+from popmq_server.sending.transaction import CHECK_EVERY_MS, CHECKS_MAX, FIRST_CHECK_MS
 from popmq_server.state import jobs, space
 from popmq_server.state.jobs import Timed
 from popmq_server.storage.lmdb import Transaction
@@ -30,6 +24,7 @@ from tests.engine.traffic_timing import (
     ending,
     halves,
     later,
+    letters,
     listen,
     make_topic,
     send,
@@ -54,10 +49,6 @@ def hand(rig: Rig, *checks: Check) -> None:
 
 def counted(rig: Rig) -> list[int]:
     return [row.checks for row in rig.look(queries.Transactions("", 100))[0]]
-
-
-def letters(rig: Rig) -> list[Any]:
-    return [parsed(row[0]) for row in rig.browse(GIVE_UP_TOPIC).rows]
 
 
 def use_up(rig: Rig) -> None:
@@ -366,65 +357,3 @@ def test_damaged_bytes_are_set_aside_instead_of_asked_about(
         assert timed(rig) == Timed([], [], [], [])
     assert "do not match their checksum" in caplog.text
     assert (halves(rig), rig.look(queries.Store())[1]) == ([], 1)
-
-
-# ── Nobody comes back ────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_half_message_whose_producer_never_comes_back_is_given_up_after_72_hours(rig: Rig, half: Place) -> None:
-    """It is moved where an operator finds it, told and counted; and it can be committed from there."""
-    rig.advance(HALF_KEEP_MS - LOOK_EVERY_MS)
-    assert halves(rig) == ["a"]
-    rig.skip(2 * LOOK_EVERY_MS)
-    (sentence,) = timed(rig).given_up
-    assert sentence == "topic t: message 'a' was given up: no producer ended the transaction in 72 h, after 0 checks"
-    assert halves(rig) == []
-    (letter,) = letters(rig)
-    assert (letter.body, letter.dead_letter.topic, letter.dead_letter.attempts) == (b"a", "t", 0)
-    assert "72 h" in letter.dead_letter.reason
-    assert refusal(rig.run(ending([half], True))[0][0]) == "TRANSACTION_NOT_FOUND"
-    rig.do(ask.Redrive("", None))
-    assert texts(rig) == ["a"]
-
-
-def test_only_what_is_old_is_given_up_and_the_rest_is_asked_about_as_before(rig: Rig, half: Place) -> None:
-    rig.advance(HALF_KEEP_MS)
-    send(rig, later("b", transaction=True))
-    rig.advance(2 * LOOK_EVERY_MS)
-    assert halves(rig) == ["b"]
-    listen(rig, "t")
-    assert asked(rig) == [("b", 1)]
-
-
-def test_a_restart_does_not_begin_the_72_hours_again(rig: Rig, half: Place) -> None:
-    rig.advance(HALF_KEEP_MS - SECOND)
-    rig.crash()
-    rig.settle()
-    assert halves(rig) == ["a"]
-    rig.advance(2 * LOOK_EVERY_MS)
-    assert (halves(rig), len(letters(rig))) == ([], 1)
-
-
-def test_old_half_messages_are_given_up_in_bounded_pieces_and_a_look_reads_no_young_one(
-    rig: Rig, half: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rig.advance(HALF_KEEP_MS)
-    rig.advance(LOOK_EVERY_MS)
-    send(rig, *(later(f"m{number}", transaction=True) for number in range(GIVE_UPS_AT_ONCE + 5)))
-    read: list[int] = []
-    decode = transaction.decode
-
-    def counted_decode(topic_id: int, txn_id: int, raw: bytes) -> Half:
-        read.append(txn_id)
-        return decode(topic_id, txn_id, raw)
-
-    monkeypatch.setattr(transaction, "decode", counted_decode)
-    rig.advance(LOOK_EVERY_MS)
-    assert len(read) == 1, "the first one is young: so are all behind it"
-    rig.advance(HALF_KEEP_MS - 2 * LOOK_EVERY_MS)
-    rig.skip(2 * LOOK_EVERY_MS)
-    pieces = []
-    while rig.due:
-        pieces.append(len(rig.commit().timed.given_up))
-    assert [piece for piece in pieces if piece] == [GIVE_UPS_AT_ONCE, 5]
-    assert len(letters(rig)) == GIVE_UPS_AT_ONCE + 6
