@@ -11,9 +11,11 @@ import pytest
 import popmq
 from popmq.testing import Broker, FakeClock
 from tests.sdk import programs
+from tests.sdk.lossy import LossyWire
 from tests.sdk.threads import InThreads
 
 TOPIC, GROUP = "orders", "billing"
+QUICK = popmq.Retry(first=0.001, longest=0.01)
 
 
 class Connect(Protocol):
@@ -110,4 +112,19 @@ def sync_client(popmq_broker: Broker) -> popmq.Client:
     client = popmq_broker.client()
     client.create_topic(TOPIC)
     client.create_group(GROUP)
+    return client
+
+
+@pytest.fixture
+def wire(popmq_broker: Broker) -> Iterator[LossyWire]:
+    with LossyWire(popmq_broker.endpoint) as wire:
+        yield wire
+
+
+@pytest.fixture
+async def lossy(wire: LossyWire, connect: Connect) -> Any:
+    """A client behind the lossy wire, with a topic and a group."""
+    client = connect(wire.endpoint, retry=QUICK)
+    await client.create_topic(TOPIC)
+    await client.create_group(GROUP)
     return client

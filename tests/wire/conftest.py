@@ -7,12 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.clock import FakeClock
 from popmq_server.embedded import EmbeddedBroker
+from popmq_server.engine.broker import Broker
+from popmq_server.engine.producers import Stream
 from popmq_server.engine.waiters import Waiters
 from popmq_server.fsck.check import check_folder
 from tests.wire.gate import Gate
 from tests.wire.parked import Parked
+from tests.wire.producer import DEALS
 from tests.wire.stubs import Stubs
 from tests.wire.v2 import V2
 
@@ -69,3 +73,23 @@ def parked(monkeypatch: pytest.MonkeyPatch) -> Parked:
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
     return Gate(monkeypatch)
+
+
+@pytest.fixture
+def deals(shop: Stubs) -> Stubs:
+    """The shop, with a topic of half messages."""
+    shop.create_topic(DEALS, type=pb.TRANSACTION, queues=1)
+    return shop
+
+
+@pytest.fixture
+def left(monkeypatch: pytest.MonkeyPatch) -> Parked:
+    """Counts the streams that the broker has forgotten."""
+    counter, leave = Parked(), Broker.leave
+
+    def counted(self: Broker, stream: Stream) -> None:
+        leave(self, stream)
+        counter.add()
+
+    monkeypatch.setattr(Broker, "leave", counted)
+    return counter

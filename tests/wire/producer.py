@@ -12,6 +12,9 @@ import pytest
 from popmq_proto.v1 import popmq_pb2 as pb
 from tests.wire.stubs import CALL_S, Refusal, Stubs, read_refusal
 
+#: A topic of half messages (fixture `deals`).
+DEALS = "deals"
+
 
 class Producer:
     """An open stream that was welcomed."""
@@ -57,3 +60,11 @@ class Producer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.vanish()
+
+
+def listed(stubs: Stubs, topic: str = DEALS) -> list[pb.HalfMessage]:
+    return list(stubs.admin.ListTransactions(pb.ListTransactionsRequest(topic=topic), timeout=CALL_S).messages)
+
+
+def hello(*topics: str, client_id: str = "c") -> pb.SessionRequest:
+    return pb.SessionRequest(hello=pb.SessionHello(client_id=client_id, transaction_topics=topics))

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
@@ -17,39 +16,17 @@ from popmq_server.api.native.sessions import SessionService
 from popmq_server.clock import FakeClock, stopwatch
 from popmq_server.commands import End, Ended, EndTransaction, Place
 from popmq_server.embedded import EmbeddedBroker
-from popmq_server.engine.broker import Broker
 from popmq_server.engine.metrics import Metrics
 from popmq_server.engine.producers import Stream
 from popmq_server.errors import Refused
 from popmq_server.model.handles import TransactionId, read_transaction, transaction_text
 from tests.wire.parked import Parked
-from tests.wire.producer import Producer
-from tests.wire.stubs import CALL_S, TOPIC, Stubs, bodies, check_error, codes, read_refusal
+from tests.wire.producer import DEALS, Producer, hello, listed
+from tests.wire.stubs import CALL_S, Stubs, bodies, check_error, codes, read_refusal
 
 SECOND, HOUR = 1_000, 3_600_000
 FIRST_CHECK, NEXT_CHECK = 6 * SECOND, 30 * SECOND
-#: The topic of most tests here; TOPIC is a NORMAL one.
-DEALS = "deals"
 GIVE_UP = "TRANS_CHECK_MAX_TIME_TOPIC"
-
-
-@pytest.fixture
-def deals(shop: Stubs) -> Stubs:
-    shop.create_topic(DEALS, type=pb.TRANSACTION, queues=1)
-    return shop
-
-
-@pytest.fixture
-def left(monkeypatch: pytest.MonkeyPatch) -> Parked:
-    """Counts the streams that the broker has forgotten."""
-    counter, leave = Parked(), Broker.leave
-
-    def counted(self: Broker, stream: Stream) -> None:
-        leave(self, stream)
-        counter.add()
-
-    monkeypatch.setattr(Broker, "leave", counted)
-    return counter
 
 
 def send(stubs: Stubs, *texts: bytes, topic: str = DEALS, **fields: Any) -> list[str]:
@@ -64,10 +41,6 @@ def end(stubs: Stubs, resolution: pb.Resolution, *ids: str) -> list[pb.SendResul
     ends = [pb.TransactionEnd(transaction_id=name, resolution=resolution) for name in ids]
     answer: pb.EndTransactionResponse = stubs.broker.EndTransaction(pb.EndTransactionRequest(ends=ends), timeout=CALL_S)
     return list(answer.results)
-
-
-def listed(stubs: Stubs, topic: str = DEALS) -> list[pb.HalfMessage]:
-    return list(stubs.admin.ListTransactions(pb.ListTransactionsRequest(topic=topic), timeout=CALL_S).messages)
 
 
 def wait_for_checks(stubs: Stubs, count: int) -> None:
@@ -364,54 +337,3 @@ def test_a_restart_asks_again_and_counts_on(folder: Any, clock: FakeClock) -> No
                 clock.advance(NEXT_CHECK)
                 assert producer.asked().check == checks + 1
                 wait_for_checks(stubs, checks + 1)
-
-
-# ── Streams that are refused ─────────────────────────────────────────────────────────────────────────────────────────
-
-
-def hello(*topics: str, client_id: str = "c") -> pb.SessionRequest:
-    return pb.SessionRequest(hello=pb.SessionHello(client_id=client_id, transaction_topics=topics))
-
-
-CHECKED = pb.SessionRequest(checked=pb.TransactionChecked(transaction_id="x", resolution=pb.COMMIT))
-REFUSED = {
-    "nothing": ([], "INVALID_FIELD", "hello"),
-    "no request": ([pb.SessionRequest()], "INVALID_FIELD", "hello"),
-    "an answer first": ([CHECKED], "INVALID_FIELD", "hello"),
-    "no client id": ([hello(DEALS, client_id="")], "INVALID_FIELD", "hello.client_id"),
-    "a long client id": ([hello(DEALS, client_id="c" * 129)], "INVALID_FIELD", "hello.client_id"),
-    "no topics": ([hello()], "INVALID_FIELD", "hello.transaction_topics"),
-    "many topics": ([hello(*[DEALS] * 4_097)], "INVALID_FIELD", "hello.transaction_topics"),
-    "a bad name": ([hello(DEALS, "a b")], "INVALID_FIELD", "hello.transaction_topics[1]"),
-    "no such topic": ([hello(DEALS, "nobody")], "TOPIC_NOT_FOUND", "hello.transaction_topics[1]"),
-    "a NORMAL topic": ([hello(DEALS, TOPIC)], "INVALID_FIELD", "hello.transaction_topics[1]"),
-    "hello twice": ([hello(DEALS), hello(DEALS)], "INVALID_FIELD", "checked"),
-    "a bad answer": ([hello(DEALS), CHECKED], "INVALID_FIELD", "checked.transaction_id"),
-}
-
-
-@pytest.mark.parametrize("why", REFUSED)
-def test_a_bad_stream_is_refused(deals: Stubs, left: Parked, why: str) -> None:
-    said, code, field = REFUSED[why]
-
-    def forever() -> Iterator[pb.SessionRequest]:
-        """The client would go on speaking: it is told at once, and does not have to finish."""
-        yield from said
-        if said:
-            never.wait(CALL_S)
-
-    never = threading.Event()
-    with pytest.raises(grpc.RpcError) as error:
-        list(deals.broker.Session(forever(), timeout=CALL_S))
-    never.set()
-    refused = read_refusal(error.value)
-    assert (refused.code, refused.info.field) == (code, field)
-    assert listed(deals) == []
-
-
-def test_bytes_that_are_no_request_end_the_stream(deals: Stubs) -> None:
-    call: Any = deals.channel.stream_stream("/popmq.v1.Broker/Session")
-    for said in ([b"\xff"], [hello(DEALS).SerializeToString(), b"\xff"]):
-        with pytest.raises(grpc.RpcError) as error:
-            list(call(iter(said), timeout=CALL_S))
-        assert read_refusal(error.value).code == "INVALID_FIELD"
