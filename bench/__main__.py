@@ -1,9 +1,9 @@
-"""Measures a broker from outside, and says whether it keeps its floors.
+"""Measures a broker process through its ports, and compares the figures with the floors of floors.py.
 
     make bench                          the whole bench, some minutes
     python -m bench --quick             under two minutes
 
-Exit code 1 when a floor does not hold. Close other programs first: the figures are of this machine, as it is now.
+Exit code 1 when a floor does not hold. Close other programs first: they change the figures.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What attacks on HTTP/2 cost a broker, beside a neighbour that only wants its calls answered.
+"""What attacks on HTTP/2 cost a broker, and a well-behaved client (the neighbour) that uses it meanwhile.
 
     python -m bench.attacks [python|grpcio] [SECONDS]
 
@@ -32,9 +32,9 @@ from popmq_proto.v1 import popmq_pb2_grpc as rpc
 
 PATH = b"/popmq.v1.Admin/ListTopics"
 SECONDS = 5.0
-#: Calls of the neighbour in a second, and the time that one may take.
+#: Calls of the neighbour in a second, and the time limit of one.
 CALLS_PER_S, CALL_S = 50, 30.0
-#: Pieces that leave with one write.
+#: Pieces sent with one write.
 PIECES = 50
 CONNECTIONS = 5_000
 ROW = "| {:<16} | {:>10} | {:>6} | {:>10} | {:>10} | {:>10} | {:>6} | {:>9} | {:>9} |"
@@ -59,7 +59,7 @@ def attack(name: str, port: int, seconds: float) -> None:
 
 
 def _read(client: socket.socket) -> bool:
-    """Takes what the server said; whether it has not closed. Who never reads would measure the sockets' buffers."""
+    """Reads what the server has sent; False when it has closed. Full socket buffers would stop the attack."""
     with contextlib.suppress(BlockingIOError):
         while True:
             if not client.recv(1 << 16, socket.MSG_DONTWAIT):
@@ -69,7 +69,7 @@ def _read(client: socket.socket) -> bool:
 
 @contextlib.contextmanager
 def idle(port: int, greeting: bytes) -> Iterator[list[socket.socket]]:
-    """Connections that ask for nothing."""
+    """Opens connections that make no calls."""
     with contextlib.ExitStack() as stack:
         clients = []
         for _ in range(CONNECTIONS):
@@ -87,7 +87,7 @@ class Neighbour:
         self._admin.ListTopics(pb.ListTopicsRequest(), timeout=CALL_S)
 
     def calls_ms(self, seconds: float) -> list[float]:
-        """What its calls took, sorted; each starts at its own time, whether or not the one before was late."""
+        """Durations of its calls, sorted. Each call starts at its scheduled time, even if the one before was late."""
         found, end, due = [], time.monotonic() + seconds, time.monotonic()
         while time.monotonic() < end:
             time.sleep(max(0.0, due - time.monotonic()))
@@ -110,7 +110,7 @@ Begin = Callable[[int], contextlib.AbstractContextManager[subprocess.Popen[str] 
 
 
 def measure(name: str, transport: str, data: Path, seconds: float, begin: Begin) -> None:
-    """A broker of its own, measured before and during an attack; prints a row."""
+    """Starts a broker, measures it before and during an attack, and prints a row."""
     flags = ("--transport", transport, "--sync", "none", "--connections-per-address", str(2 * CONNECTIONS))
     with BrokerProcess(data, *flags) as broker, contextlib.closing(Neighbour(broker.port)) as neighbour:
         calm, memory = neighbour.calls_ms(seconds), broker.memory_bytes

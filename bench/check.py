@@ -1,7 +1,7 @@
-"""Counts the work of a message, and compares it with the budget in bench/budget.toml.
+"""Counts the work that a message causes in the broker, and compares it with the budget in bench/budget.toml.
 
-    make bench-check                        one line a leg; exit code 1 above the budget
-    python -m bench.check --write           takes today's counts as the budget
+    make bench-check                        a line for each leg; exit code 1 above the budget
+    python -m bench.check --write           writes today's counts as the budget
 
 Requests go one after the other, as frames in memory, through the transport `python`, the handlers, the writer and LMDB.
 Nothing is timed, so the counts are the same on a busy machine: calls of Python and C functions that the server's own
@@ -57,7 +57,7 @@ BODY = b"x" * 1024
 BORN_MS = 1_700_000_000_000
 #: Requests of a leg before those that are counted, and how many are: tables, caches and queues are then as they stay.
 WARM, COUNTED = 8, 16
-#: What a leg may be above its budget: other versions of Python and protobuf call slightly more or less.
+#: How far a leg may exceed its budget: versions of Python and protobuf differ slightly.
 TOLERANCE = 1.02
 #: Memory depends on when tables grow, too.
 MEMORY_TOLERANCE = 1.15
@@ -84,12 +84,12 @@ class Counts(NamedTuple):
 
 @functools.cache
 def head(path: str) -> bytes:
-    """The header block of a call: made once, since the server's own encoder makes it, and calls of that are counted."""
+    """The header block of a call: made once, since the server's own encoder makes it and would be counted."""
     return attacks.head(path.encode(), *CLIENT)
 
 
 def framed(kind: int, flags: int, stream_id: int, payload: bytes) -> bytes:
-    """A frame, without a call of the server's modules."""
+    """A frame, made without calling the server's modules."""
     return HEAD.pack(len(payload) >> 8, len(payload) & 0xFF, kind, flags, stream_id) + payload
 
 
@@ -169,7 +169,7 @@ class Work:
         self._places: Counter[Any] = Counter()
 
     def profile(self, running: FrameType, event: str, _: Any) -> None:
-        """A call counts if it is of a function of the server, or of a C function by one."""
+        """Counts calls of the server's Python functions, and of C functions that they call."""
         if self.on and event in ("call", "c_call") and running.f_code.co_filename.startswith(SERVER):
             self._calls[threading.get_ident()] += 1  # a key for each thread: no count is lost
             if event == "call":
@@ -278,7 +278,7 @@ async def count(folder: Path) -> dict[str, Counts]:
 
 
 async def _leg(client: Client, work: Work, step: Step, messages: int) -> Counts:
-    """Counts calls, then memory: tracing it would be counted among the calls of others."""
+    """Counts calls first and memory after them, since tracing memory makes calls of its own."""
     for number in range(WARM):
         await step(client, number)
     work.on = True
@@ -290,7 +290,7 @@ async def _leg(client: Client, work: Work, step: Step, messages: int) -> Counts:
 
 
 async def _memory(client: Client, step: Step, messages: int) -> float:
-    """Bytes for each message at the peak of a request; the client's own are among them, and are always the same."""
+    """Bytes for each message at the peak of a request; including the client's own, which are always the same."""
     tracemalloc.start()
     try:
         peaks = []

@@ -4,8 +4,8 @@
     python -m bench.compare --only popmq-python redis --rounds 1
 
 A round starts each broker with an empty data folder, and runs its legs (WORK) with the same load generator
-(bench/loadgen). The median of the rounds is reported. A broker that this machine does not have is left out, with the
-reason. Close other programs first: the report says what share of the cores they took.
+(bench/loadgen). The median of the rounds is reported. A broker that is not installed is left out, with the
+reason. Close other programs first; the report has the share of the cores that they used.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ ALONE = Work("send 1, one caller", "send", "b1")
 DELIVER = Work(f"send → received at {RATE:,}/s", "deliver", "live", 1, 64)
 WORDS = (SEND_1, SEND_32, SEND_256, TAKE_1, TAKE_32, TAKE_256, ALONE, DELIVER)
 WARM_UP = (Work("", "send", "warm", 32, 16), Work("", "receive", "warm", 32, 16))
-#: What each protocol does. The order matters: what is received was sent before.
+#: The legs of each protocol. The order matters: receiving legs read what the sending legs sent.
 NATIVE = (SEND_1, SEND_256, TAKE_256, TAKE_1, ALONE, DELIVER)
 ROCKETMQ = (SEND_1, SEND_32, TAKE_32, ALONE, DELIVER)
 STREAMS = (SEND_1, SEND_32, SEND_256, TAKE_32, TAKE_256, ALONE, DELIVER)
@@ -136,7 +136,7 @@ def load(program: Path, broker: Broker, face: str, work: Work, number: int, seco
 def one_round(
     program: Path, name: str, number: int, scratch: Path, seconds: float, tell: Callable[[str], None]
 ) -> list[Figure]:
-    """All legs of one broker; a leg that fails is told and left out."""
+    """All legs of one broker; a leg that fails is reported and left out."""
     figures: list[Figure] = []
     with tempfile.TemporaryDirectory(prefix=f"{name}-", dir=scratch) as folder:
         subject = SUBJECTS[name]
@@ -145,7 +145,7 @@ def one_round(
                 topics = sorted({f"{face}-{work.topic}" for work in (*WARM_UP, *works)})
                 for topic in topics:
                     broker.make(topic)
-                # PopMQ's topics are made through its own face, whichever face is measured.
+                # PopMQ's topics are created through popmq.v1, whichever protocol is measured.
                 for target in ("popmq", face) if name.startswith("popmq") and face != "popmq" else (face,):
                     words = ["-target", target, "-endpoint", broker.endpoint, "-leg", "prepare", "-topic"]
                     install.run([program, *words, ",".join(topics)])

@@ -1,4 +1,4 @@
-"""What must hold on 2 cores with 1 KiB messages and fsync on; anything under it fails the bench."""
+"""The bounds that figures must keep on 2 cores with 1 KiB messages and fsync on; else the bench fails."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ IDLE_PERCENT = 2.0
 #: popped long ago from the store, trees have one more level, and a piece of a removal looks at up to 2,000 leases. Work
 #: that grows with them would be hundreds.
 RESTING_RATIO = 3.0
-#: No group of commands and no piece of what time asks for holds the writer longer.
+#: The longest time for which one commit batch, or one piece of periodic work, may occupy the writer.
 GROUP_MS = 20.0
 RESTING_START_S = 3.0
-#: Below so many leases the memory that every start takes would count among that of the leases.
+#: With fewer leases, the memory that every start takes would distort the memory of a lease.
 LEASE_BYTES, LEASE_BYTES_FROM = 300.0, 100_000
 
 
 @dataclass
 class Floor:
-    """A figure beside its bound."""
+    """A figure and its bound."""
 
     name: str
     measured: float

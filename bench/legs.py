@@ -59,7 +59,7 @@ class Results:
 
 
 def starts(folder: Path, effort: Effort, results: Results) -> None:
-    """From exec to the open port, each on an empty folder."""
+    """Seconds from exec to the open port, each time on an empty folder."""
     took = []
     for number in range(effort.starts):
         with BrokerProcess(folder / f"start-{number}") as broker:
@@ -88,7 +88,7 @@ def throughput(subject: Subject, effort: Effort, results: Results) -> None:
 
 
 def latency(subject: Subject, effort: Effort, results: Results) -> None:
-    """One caller, one message a call: what nobody else's load is to blame for."""
+    """Latency of one caller with one message in each call, with no other load."""
     topic, group = subject.topic("lone"), subject.group("lone")
     for work in ("raw_send", "raw_pop", "sdk_send", "sdk_pop"):
         door, verb = work.split("_")
@@ -105,7 +105,7 @@ POPS, POP_BATCH, ROUNDS = 10, 32, 15
 
 
 def backlog(subject: Subject, effort: Effort, results: Results) -> None:
-    """Pops in turns from a small and from a large backlog of one broker: whatever else the machine does hits both."""
+    """Pops alternately from a small and a large backlog of one broker, so that other load affects both."""
     group = subject.group("backlog")
     sizes = {"small": SMALL, "large": effort.backlog}
     for name, size in sizes.items():
@@ -123,7 +123,7 @@ def backlog(subject: Subject, effort: Effort, results: Results) -> None:
 
 
 def fill(subject: Subject, topic: str, size: int) -> Spec:
-    """Sends about so many messages: the callers of a process stop when they have seen their share answered."""
+    """Sends about so many messages: the callers of a process stop when their share has been answered."""
     batch = 500
     share = size // PROCESSES - 2 * batch
     spec = Spec("raw_send", subject.endpoint, subject.topic(topic), batch=batch, callers=4, messages=share)
@@ -149,7 +149,7 @@ def _pops(subject: Subject, topic: str, group: str) -> tuple[float, float]:
 
 
 def lateness(subject: Subject, effort: Effort, results: Results) -> None:
-    """Leases that nobody acks, with pollers waiting for them: how late they come back, alone and beside other work."""
+    """How late unacked leases are delivered again to waiting pollers, without and with other load."""
     for load in (False, True):
         name = "under load" if load else "idle"
         with _background(subject, load):
@@ -171,7 +171,7 @@ def _leases(subject: Subject, name: str, count: int) -> list[float]:
     spec = Spec("raw_send", subject.endpoint, topic, batch=50, callers=1, messages=count, seconds=600)
     subject.leg("fill", spec, 1)
     due: dict[tuple[int, int], int] = {}
-    while len(due) < count:  # one that lapses meanwhile is leased anew
+    while len(due) < count:  # one that expires meanwhile is leased anew
         lease = pb.PopRequest(topic=topic, group=group, max_messages=1, invisible_ms=3000 + chance.randrange(3000))
         answer = subject.stubs.broker.Pop(lease, timeout=30)
         due.update({(one.queue, one.offset): answer.invisible_until_ms for one in answer.deliveries})
@@ -209,7 +209,7 @@ def _background(subject: Subject, load: bool) -> Iterator[None]:
 
 
 def everything(folder: Path, effort: Effort, results: Results, tell: Callable[[str], None]) -> None:
-    """All legs, on one broker; `tell` hears what is being measured."""
+    """All legs, on one broker; `tell` is called with the name of each."""
     tell("start on an empty folder")
     starts(folder, effort, results)
     with subject(folder / "data") as broker:
@@ -219,7 +219,7 @@ def everything(folder: Path, effort: Effort, results: Results, tell: Callable[[s
 
 
 def restart(subject: Subject, effort: Effort, results: Results) -> None:
-    """Killed with everything that the other legs left in it: a start never reads history."""
+    """Kills the broker with the data of all other legs, and times its start, which must not depend on them."""
     topics = subject.stubs.admin.GetStats(pb.GetStatsRequest(), timeout=60).topics
     results.notes["broker's own memory, MiB"] = subject.process.memory_bytes / (1 << 20)
     subject.process.kill()

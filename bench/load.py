@@ -2,8 +2,8 @@
 
     python -m bench.load '{"work": "raw_send", "endpoint": …}'
 
-It prints `ready`, waits for a line on its standard input, runs, and prints its tally as one line of JSON. Nothing that
-can be prepared is done while the clock runs; answers are read as a real client must read them.
+It prints `ready`, waits for a line on its standard input, runs, and prints its tally as one line of JSON. Requests are
+prepared before the clock starts; answers are parsed as a real client parses them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Start = Callable[[], Awaitable[None]]
 
 @dataclass
 class Spec:
-    """What a load process does. `number` tells it from its siblings; callers stop at `messages`, or after `seconds`."""
+    """What a load process does. `number` is its own; callers stop at `messages`, or after `seconds`."""
 
     work: str
     endpoint: str
@@ -57,7 +57,7 @@ class Tally:
 
 
 class Callers:
-    """Runs a step over and over in several tasks, until the time or the messages are over."""
+    """Repeats a step in several tasks until the time is over, or the messages are sent."""
 
     def __init__(self, spec: Spec) -> None:
         self.spec = spec
@@ -136,7 +136,7 @@ async def raw_pop(spec: Spec, start: Start) -> Tally:
 
 
 async def sdk_send(spec: Spec, start: Start) -> Tally:
-    """Batches as they are; single sends are the SDK's to gather."""
+    """Sends batches as they are; single messages are gathered by the SDK."""
     import popmq
 
     body, sent = b"." * (spec.body_bytes - 16), iter(range(2**62))

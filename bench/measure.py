@@ -38,7 +38,7 @@ class Leg:
     broker_us_per_message: float
     load_us_per_message: float
     messages_per_fsync: float
-    others_share: float  # of all cores: what other programs took meanwhile
+    others_share: float  # share of all cores that other programs used meanwhile
 
     @property
     def messages_per_s(self) -> float:
@@ -47,7 +47,7 @@ class Leg:
 
 @dataclass
 class Resting:
-    """One size: µs of CPU by operation; the longest group of commands; what a start took for each lease."""
+    """One size: µs of CPU by operation; the longest commit batch; what a start took for each lease."""
 
     leases: int
     costs_us: dict[str, float] = field(default_factory=dict)
@@ -73,7 +73,7 @@ def cpu_s(pid: int) -> float:
 
 
 def busy_s() -> float:
-    """CPU time of everything on this machine, and what its host took from it."""
+    """CPU time of everything on this machine, including what its host took from it."""
     user, nice, system, _, _, irq, softirq, stolen = map(int, Path("/proc/stat").read_text().split()[1:9])
     return (user + nice + system + irq + softirq + stolen) / os.sysconf("SC_CLK_TCK")
 
@@ -98,7 +98,7 @@ class Subject:
         return name
 
     def leg(self, name: str, spec: Spec, processes: int) -> Leg:
-        """Runs so many load processes at once, the callers of `spec` shared out among them."""
+        """Runs so many load processes at once, which share the callers of `spec`."""
         specs = [Spec(**{**asdict(spec), "number": i, "callers": spec.callers // processes}) for i in range(processes)]
         with loads(specs) as waiting:
             fsyncs, cpu, busy = self.fsyncs(), cpu_s(self.process.pid), busy_s()

@@ -1,4 +1,4 @@
-"""The figures as a table for people, as JSON for machines, and as a plot where matplotlib happens to be installed."""
+"""Writes the figures as a table, as JSON, and as a plot if matplotlib is installed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rich.table import Table
 from bench.legs import Results
 from bench.measure import Resting
 
-#: Above this share of the cores the work of other programs is worth a warning.
+#: A warning is printed when other programs use more than this share of the cores.
 OTHERS_MAX = 0.1
 
 
@@ -63,7 +63,7 @@ def _resting(sizes: list[Resting]) -> Table:
 
 
 def save(file: Path, machine: dict[str, Any], results: Results) -> None:
-    """Everything that was measured, with the rates and verdicts that follow from it."""
+    """Writes all measurements, with the rates and verdicts computed from them, as JSON."""
     legs = [{**asdict(leg), "messages_per_s": leg.messages_per_s} for leg in results.legs]
     floors = [{**asdict(floor), "verdict": floor.verdict} for floor in results.floors]
     resting = [asdict(size) for size in results.resting]
@@ -73,7 +73,7 @@ def save(file: Path, machine: dict[str, Any], results: Results) -> None:
 
 
 def plot(file: Path, results: Results) -> bool:
-    """Messages a second by leg and batch; False where there is nothing to draw with."""
+    """Messages a second by leg and batch; False if matplotlib is not installed."""
     if importlib.util.find_spec("matplotlib") is None:
         return False
     matplotlib = importlib.import_module("matplotlib")

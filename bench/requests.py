@@ -1,7 +1,7 @@
-"""Send requests that are ready before the clock starts, each message of each one unique.
+"""Send requests that are made before the clock starts; each message is unique.
 
-A load process that builds 256 protobuf objects for every call measures itself. Here a request is made once by protobuf;
-every further one is the same bytes with new ids written over the old ones, at the fixed stride of the messages.
+A load process that builds 256 protobuf objects for every call mostly measures itself. Here protobuf makes one request;
+the others are copies of its bytes with new ids written over the old ones, at the fixed stride of the messages.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class SendRequests:
     """An endless supply of requests of one shape; a message id also starts its body, so that bodies differ too."""
 
     def __init__(self, topic: str, batch: int, body_bytes: int, caller: int, message_groups: int = 0) -> None:
-        """`message_groups`: so many, each caller beginning at another one; 0 = none."""
+        """`message_groups`: how many to use in turn, each caller beginning at a different one; 0 = none."""
         message = pb.Message(message_id=MARK, body=MARK.encode().ljust(body_bytes, b"."), tag="bench")
         messages = [message] * batch
         if message_groups:
@@ -45,7 +45,7 @@ class SendRequests:
         return bytes(self._bytes)
 
     def _turn_groups(self) -> None:
-        """The next message groups, one for each message."""
+        """Writes the next message groups, one into each message."""
         numbers = [(self._next_group + place) % self._message_groups for place in range(self._batch)]
         self._next_group += self._batch
         for place in range(4):
@@ -57,7 +57,7 @@ class SendRequests:
                 self._spread(start + place, bytes([digit]) * self._batch)
 
     def _spread(self, at: int, digits: bytes) -> None:
-        """One byte into every message, `digits[i]` into the i-th."""
+        """Writes one byte into every message, `digits[i]` into the i-th."""
         end = at + self._stride * (self._batch - 1) + 1
         self._bytes[at : end : self._stride] = digits
 

@@ -1,8 +1,8 @@
-"""What is at rest must cost others nothing: operations beside 1,000, 100,000 and 1,000,000 leases of one message.
+"""Measures whether leases that nothing touches slow other operations: 1,000, 100,000 and 1,000,000 of one message each.
 
-The engine without a wire, on a fake clock, its store not synced: what is measured is the CPU time of the writer's
-thread for one group of commands. That is how long it holds up everybody else, and other programs do not count in it.
-One store grows from size to size; leases are made a thousand in a commit.
+It runs the engine without a network, on a fake clock and without fsync, and measures the CPU time of the writer's
+thread for one commit batch: other requests wait that long, and other programs do not affect it. One store grows from
+size to size; each commit adds a thousand leases.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TIMES = 15
 
 
 class _Bench:
-    """A store that grows, and a small topic beside what rests."""
+    """A store that grows, with a small topic beside the resting leases."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -55,7 +55,7 @@ class _Bench:
         self.core.run([ask.CreateGroup(name, 17, delays, LEASE_MS, 0, "EARLIEST", 0, False, in_flight_max=1_000_000)])
 
     def grow(self, leases: int) -> None:
-        """More leases at rest; their messages stand in the same topic as as many that nobody has popped."""
+        """Adds resting leases, and as many unpopped messages in the same topic."""
         while self.leases < leases:
             numbers = range(self.leases, min(leases, self.leases + COMMIT))
             self.core.run([ask.Send("rest", tuple(message(number) for number in numbers)) for _ in range(2)])
@@ -64,7 +64,7 @@ class _Bench:
             self.leases = numbers.stop
 
     def timed(self, *commands: Any) -> tuple[float, list[Any]]:
-        """CPU seconds of one group, and its answers."""
+        """CPU seconds of one commit batch, and its answers."""
         began = time.thread_time()
         results = self.core.run(list(commands)).results
         self.groups.append(time.thread_time() - began)
@@ -79,7 +79,7 @@ class _Bench:
         self.core.run([ask.Pop(name, name, (), 1)])
         return name
 
-    # ── Operations: CPU seconds of the longest group that each takes ─────────────────────────────────────────────
+    # ── Operations: CPU seconds of the longest commit batch of each ─────────────────────────────────────────────
 
     def scrape(self) -> float:
         return sum(self.timed(query)[0] for query in (queries.Topics(), queries.Groups(), queries.Store()))
@@ -102,7 +102,7 @@ class _Bench:
         return longest
 
     def retention(self) -> float:
-        """The longest piece of what a minute asks for."""
+        """The longest piece of a minute's retention."""
         self.clock.advance(60_000)
         longest = 0.0
         while self.core.next_due_ms is not None and self.core.next_due_ms <= self.clock.now_ms():
@@ -115,7 +115,7 @@ class _Bench:
         return took
 
     def ack(self) -> float:
-        """Of the message that was popped before."""
+        """Acks the message that was popped before."""
         return self.timed(ask.Ack("rest", self.popped))[0]
 
 
@@ -146,7 +146,7 @@ def measure(bench: _Bench, leases: int) -> Resting:
 
 
 def _start(bench: _Bench) -> tuple[float, float]:
-    """CPU seconds and bytes of memory that a start on the store takes, in a process of its own: it begins small."""
+    """CPU seconds and bytes of memory of a start on the store, measured in a new process."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -162,7 +162,7 @@ def _start(bench: _Bench) -> tuple[float, float]:
 
 
 def _anonymous_bytes() -> int:
-    """Memory of this process that is not a file: the map of the store is none of it."""
+    """Memory of this process without mapped files, so without the store."""
     lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Anonymous:"))
 

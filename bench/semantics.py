@@ -1,4 +1,4 @@
-"""What delivery semantics cost: order, delays, many deadlines at once, and nothing at all."""
+"""What delivery semantics cost: order, delays, many deadlines at once, and an idle broker."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MESSAGE_GROUPS = 10_000
 
 
 def fifo(subject: Subject, effort: Effort, results: Results) -> None:
-    """The same load on a normal topic and on a FIFO topic with 10,000 message groups, in turns."""
+    """The same load, alternately on a normal topic and on a FIFO topic with 10,000 message groups."""
     rates: dict[str, list[float]] = {}
     for turn in range(2):
         for kind, message_groups in (("normal", 0), ("FIFO", MESSAGE_GROUPS)):
@@ -56,7 +56,7 @@ HOUR_MS = 3_600_000
 
 
 def delayed(subject: Subject, effort: Effort, results: Results) -> None:
-    """With so many pending: how late those come that are due now, and how long a recall takes."""
+    """With so many delayed messages pending: how late due ones are delivered, and how long a recall takes."""
     topic, group = "delayed", subject.group("delayed")
     made = pb.Topic(name=topic, type=pb.DELAY)
     subject.stubs.admin.CreateTopic(pb.CreateTopicRequest(topic=made), timeout=30)
@@ -76,7 +76,7 @@ def delayed(subject: Subject, effort: Effort, results: Results) -> None:
 
 
 def _schedule(subject: Subject, topic: str, count: int) -> list[str]:
-    """Messages due over the next day, in no order; their recall handles."""
+    """Sends messages that are due over the next day, in random order; returns their recall handles."""
     chance, handles = random.Random(5), list[str]()
     while len(handles) < count:
         batch = [pb.Message(body=b"x" * 100, delay_ms=HOUR_MS + chance.randrange(24 * HOUR_MS)) for _ in range(2_000)]
@@ -108,7 +108,7 @@ def _fired(subject: Subject, topic: str, group: str, chance: random.Random) -> l
 
 
 def storm(folder: Path, effort: Effort, results: Results) -> None:
-    """So many CheckPoints end in one millisecond: what everybody else's requests feel of it."""
+    """So many CheckPoints end in one millisecond: the latency of other requests meanwhile."""
     with _host(folder, effort.checkpoints) as (process, endpoint):
         stop, took = threading.Event(), list[float]()
         callers = [threading.Thread(target=_call, args=(endpoint, f"{number}", stop, took)) for number in range(4)]
@@ -133,7 +133,7 @@ def storm(folder: Path, effort: Effort, results: Results) -> None:
 
 
 def _call(endpoint: str, name: str, stop: threading.Event, took: list[float]) -> None:
-    """Sends one, pops it, acks it, over and over; milliseconds of each request."""
+    """Sends, pops and acks one message repeatedly; milliseconds of each request."""
     with Stubs(endpoint) as stubs:
         topic, group = f"calm-{name}", f"calm-{name}"
         stubs.admin.CreateTopic(pb.CreateTopicRequest(topic=pb.Topic(name=topic)), timeout=30)
@@ -174,7 +174,7 @@ TOPICS, QUEUES, WAITERS, CHANNELS = 100, 100, 1_000, 10
 
 
 def idle(folder: Path, effort: Effort, results: Results) -> None:
-    """10,000 queues and 1,000 parked Pops: what a broker uses of a core while nothing happens."""
+    """CPU of a broker with 10,000 queues and 1,000 parked Pops while nothing happens."""
     with subject(folder) as quiet, _parked(quiet):
         time.sleep(3.0)
         cpu, began = cpu_s(quiet.process.pid), time.perf_counter()
@@ -188,7 +188,7 @@ def idle(folder: Path, effort: Effort, results: Results) -> None:
 
 @contextmanager
 def _parked(quiet: Subject) -> Iterator[None]:
-    """Pops that wait, over some connections."""
+    """Parks Pops, over several connections."""
     group = quiet.group("idle")
     for number in range(TOPICS):
         made = pb.Topic(name=f"idle-{number}", queues=QUEUES)
@@ -210,7 +210,7 @@ def _parked(quiet: Subject) -> Iterator[None]:
 
 
 def everything(folder: Path, effort: Effort, results: Results, tell: Callable[[str], None]) -> None:
-    """All of these; `tell` hears what is being measured."""
+    """All of these; `tell` is called with the name of each."""
     with subject(folder / "order") as broker:
         tell(f"a FIFO topic with {MESSAGE_GROUPS:,} message groups beside a normal one")
         fifo(broker, effort, results)

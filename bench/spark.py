@@ -1,6 +1,6 @@
-"""The Spark connector without Spark: what its tasks and its driver cost beside the calls that they are made of.
+"""Measures the Spark connector without Spark: its tasks and its driver, beside the SDK calls that they make.
 
-The JVM's share is left out: it is the same for every source. Rates are compared within one run, one process each.
+The JVM's part is left out, since it is the same for every source. Rates are compared within one run, one process each.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _write(endpoint: str) -> int:
 
 
 def _stream(endpoint: str, without: str = "", **options: str) -> int:
-    """A query from the first message to the last, its tasks one after the other; acked, where there is an ack."""
+    """Reads a topic from its first message to its last, one task after the other, and acks in `mode=lease`."""
     given = {"endpoint": endpoint, "topic": TOPIC, "longPollTimeout": "0s", **options}
     source = PopMQDataSource(given)
     schema = source.schema()
@@ -112,7 +112,7 @@ def _stream(endpoint: str, without: str = "", **options: str) -> int:
 
 
 def _trigger_ms(endpoint: str, mode: str) -> float:
-    """The median of what the driver does in a trigger that finds nothing."""
+    """Median milliseconds of the driver in a trigger that finds no messages."""
     given = {"endpoint": endpoint, "topic": "out", "mode": mode, "group": f"idle-{mode}", "longPollTimeout": "0s"}
     source = PopMQDataSource(given | {"startingOffsets": "latest"})
     reader: Any = source.streamReader(source.schema())

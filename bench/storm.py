@@ -2,7 +2,7 @@
 
     python -m bench.storm '["FOLDER", 100000]'
 
-It prints its endpoint, waits for a line, lets the time come, and prints how many seconds the revive took.
+It prints its endpoint, waits for a line, moves the clock to the deadline, and prints the seconds that the revive took.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 Row = dict[str, Any]
-#: (broker, face): how the tables call it.
+#: (broker, protocol) → its name in the tables.
 NAMES = {
     ("popmq-python", "popmq"): "PopMQ, `python`, popmq.v1",
     ("popmq-python", "rocketmq"): "PopMQ, `python`, rocketmq.v2",
@@ -22,7 +22,7 @@ NAMES = {
     ("nats-always", "nats"): "NATS JetStream, fsync always",
     ("rabbitmq-quorum", "rabbitmq"): "RabbitMQ, quorum queues",
 }
-#: Ratios that the project sets itself: (leg, of, beside).
+#: Ratios that the page shows: (leg, of, beside).
 RATIOS = (
     ("send 1, 64 callers", ("popmq-python", "rocketmq"), ("rocketmq-async", "rocketmq")),
     ("send 1, 64 callers", ("popmq-python", "rocketmq"), ("rocketmq-sync", "rocketmq")),

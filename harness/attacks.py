@@ -1,6 +1,6 @@
-"""Attacks on HTTP/2 servers, as endless rows of pieces: what a hostile client sends on one connection.
+"""Attacks on HTTP/2 servers: endless iterators of the bytes that a hostile client sends on one connection.
 
-Most of them once stopped well-known servers; the numbers are those of the reports.
+Most of them have stopped well-known servers; the CVE numbers are those of the reports.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ def head(path: bytes, *more: tuple[bytes, bytes]) -> bytes:
 
 
 def streams(path: bytes, behind: Callable[[int], bytes], flags: int = END_HEADERS) -> Pieces:
-    """A call and what follows it, for one stream after the other."""
+    """A call and its further frames, on one stream after the other."""
     block = head(path)
     return (frame(HEADERS, flags, number, block) + behind(number) for number in count(1, 2))
 
 
 def rapid_reset(path: bytes) -> Pieces:
-    """CVE-2023-44487: calls that are cancelled at once."""
+    """CVE-2023-44487: calls that the client cancels at once."""
     return streams(path, lambda number: frame(RST_STREAM, 0, number, U32.pack(8)))
 
 
 def made_to_reset(path: bytes) -> Pieces:
-    """CVE-2025-8671: calls with a mistake, so that it is the server that cancels them."""
+    """CVE-2025-8671: calls with a protocol error, so that the server cancels them."""
     return streams(path, lambda number: frame(WINDOW_UPDATE, 0, number, U32.pack(0)))
 
 
@@ -64,14 +64,14 @@ def continuations(path: bytes) -> Pieces:
 
 
 def hpack_bomb(path: bytes) -> Pieces:
-    """CVE-2016-6581: a large entry of the table, named thousands of times."""
+    """CVE-2016-6581: one large entry of the HPACK table, referenced thousands of times."""
     yield frame(HEADERS, END_HEADERS, 1, head(path) + remembered(b"x", b"y" * 3_900))
     for number in count(3, 2):
         yield frame(HEADERS, END_HEADERS, number, b"\xbe" * 16_000)
 
 
 def header_flood(path: bytes) -> Pieces:
-    """Calls with as many headers as are allowed, all different, so that no block is known by its bytes."""
+    """Calls with as many headers as are allowed, all different, so that no cache of header blocks helps."""
     for number in count(1, 2):
         more = [(b"x-%d-%d" % (number, place), b"v" * 20) for place in range(200)]
         yield frame(HEADERS, END_HEADERS | END_STREAM, number, head(path, *more))
@@ -117,7 +117,7 @@ def tiny_data(path: bytes) -> Pieces:
 
 
 def byte_windows(path: bytes) -> Pieces:
-    """CVE-2019-9511: an answer is taken byte by byte."""
+    """CVE-2019-9511: the client lets an answer through byte by byte (windows of 1)."""
     yield settings({INITIAL_WINDOW_SIZE: 0}) + frame(HEADERS, END_HEADERS, 1, head(path))
     yield frame(DATA, END_STREAM, 1, MESSAGE)
     while True:
@@ -125,7 +125,7 @@ def byte_windows(path: bytes) -> Pieces:
 
 
 def no_windows(path: bytes) -> Pieces:
-    """CVE-2019-9517: answers are asked for and never taken."""
+    """CVE-2019-9517: calls whose answers the client never reads."""
     yield settings({INITIAL_WINDOW_SIZE: 0})
     yield from streams(path, lambda number: frame(DATA, END_STREAM, number, MESSAGE))
 

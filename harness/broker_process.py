@@ -1,6 +1,6 @@
 """Runs `popmq serve` as a process of its own: starts it, waits until it is ready, kills it, restarts it, reads its log.
 
-For tests, bench/ and demo/: everything that needs a broker which can be killed. Tests that only need a broker use
+For tests, bench/ and demo/ that need a broker which can be killed. Tests that only need a broker use
 `popmq.testing`, which runs one inside the test's process. Not part of the wheel.
 """
 
@@ -119,7 +119,7 @@ class BrokerProcess:
         return self._started.stdout.readline().rstrip("\n")
 
     def kill(self) -> None:
-        """Sends SIGKILL; nothing of the process runs any more when this returns."""
+        """Sends SIGKILL and waits until the process has ended."""
         self._end(signal.SIGKILL)
 
     def wait_dead(self, timeout_s: float = 60) -> int:
@@ -173,15 +173,15 @@ class BrokerProcess:
         self.kill() if kind else self.stop()
 
 
-#: Sockets that keep the ports given out by `own_port`.
+#: Sockets that keep the ports returned by `own_port`.
 _KEPT: list[socket.socket] = []
 
 
 def own_port() -> int:
-    """A port on the loopback that the system gives to nobody else while this process lives.
+    """A port on the loopback that the system assigns to no other program while this process lives.
 
     On Linux a bound socket that does not listen keeps the port, and a server that asks for this port by number still
-    gets it, since both set SO_REUSEADDR. Elsewhere the port was free a moment ago.
+    gets it, since both set SO_REUSEADDR. On other systems another program may take it.
     """
     kept = socket.socket()
     kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,4 +1,4 @@
-"""Processes below a process, for tests and the demo that kill some of them."""
+"""Finds the descendants of a process, for tests and the demo, which kill some of them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def descendants(pid: int, text: bytes) -> list[int]:
-    """Processes that `pid` started, and those that they started, whose command line has `text`. Only on Linux."""
+    """Ids of all descendants of `pid` whose command line contains `text`. Only on Linux."""
     parents = {int(entry.name): _parent(entry) for entry in Path("/proc").glob("[0-9]*")}
     found, below = [], {pid}
     while below := {child for child, parent in parents.items() if parent in below}:
@@ -15,7 +15,7 @@ def descendants(pid: int, text: bytes) -> list[int]:
 
 
 def _parent(entry: Path) -> int:
-    """0 for a process that has ended meanwhile."""
+    """The id of its parent; 0 if it has ended meanwhile."""
     try:
         return int((entry / "stat").read_text().rpartition(")")[2].split()[1])
     except OSError:

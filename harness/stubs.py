@@ -21,7 +21,7 @@ OPTIONS = [
 
 
 class Stubs:
-    """`broker` and `admin` of one endpoint, untyped as grpc makes them."""
+    """The stubs `broker` and `admin` of one endpoint, untyped as grpc makes them."""
 
     def __init__(self, endpoint: str) -> None:
         self.channel = grpc.insecure_channel(endpoint, options=OPTIONS)

@@ -2,7 +2,7 @@
 
     python scripts/floor.py > floor.txt && pip install '.[all]' --constraint floor.txt
 
-`name[extra]>=1.2` becomes `name==1.2`: a floor that was never published makes the installation fail, as it should.
+`name[extra]>=1.2` becomes `name==1.2`: if that version was never published, the installation fails, as it should.
 """
 
 import re
@@ -21,7 +21,7 @@ def main() -> None:
 
 
 def floor(requirement: str) -> str:
-    """Raises SystemExit for a requirement without `>=`: it would silently be tested at its newest."""
+    """Raises SystemExit for a requirement without `>=`: pip would install its newest version unnoticed."""
     match = REQUIREMENT.fullmatch(requirement)
     if match is None:
         raise SystemExit(f"floor: {requirement} names no oldest version")

@@ -1,16 +1,16 @@
-"""Breaks mechanisms of the broker one by one, and sees the test that mechanisms.md names for each of them fail.
+"""Breaks the mechanisms of the broker one by one, and checks that the test which mechanisms.md names for it fails.
 
     make mutate-mechanisms                           all of scripts/mutations
     python scripts/mutate.py --only S1.36 D.59       some of them
-    python scripts/mutate.py --share                 those whose turn it is on the day of the last commit: make test
-    python scripts/mutate.py --share 20779           those of that day, counted from 1970
+    python scripts/mutate.py --share                 the share of the day of the last commit: make test
+    python scripts/mutate.py --share 20779           the share of that day, counted from 1970
 
              mutations/*.toml               a copy of the tree, in a temporary folder
     id, file, old → new, test ──▶ unchanged: every named test passes
-                                  changed:   the named test fails, or the mechanism is not proven
+                                  changed:   the named test fails, else nothing tests the mechanism
 
-The working tree is never touched. Exit code 1 when a change is survived, or cannot be made: an `old` that is not there
-exactly once is an error, for then nobody knows what would have been broken.
+The working tree is never touched. Exit code 1 when a test passes in spite of its change, or a change cannot be made:
+`old` must be in the file exactly once.
 """
 
 import argparse
@@ -32,11 +32,11 @@ from rich.console import Console
 from rich.table import Table
 
 ROOT = Path(__file__).parent.parent
-#: One file a section of the page.
+#: A file for each section of the page.
 MUTATIONS = ROOT / "scripts" / "mutations"
 #: Where the packages lie in the tree; these come first on the path of a test that runs in a copy.
 ROOMS = ("proto", "sdk", "server", "spark_connector")
-#: What of the tree a test can need.
+#: The parts of the tree that tests need.
 COPIED = (*ROOMS, "tests", "harness", "docs", "scripts", "bench", "demo", "pyproject.toml", "README.md", "Makefile")
 #: Seconds after which a test that hangs has failed, and those that its whole run may take.
 HANGING_S, TEST_S = 30, 90
@@ -63,7 +63,7 @@ class Mutation:
     test: str
 
     def applied(self, tree: Path) -> str:
-        """The changed text of the file. Raises CannotMutate."""
+        """The text of the file with the change. Raises CannotMutate."""
         path = tree / self.file
         if not path.exists():
             raise CannotMutate(f"{self.id}: {self.file} is gone")
@@ -89,12 +89,12 @@ def mutations(folder: Path = MUTATIONS) -> list[Mutation]:
 
 
 def parts(all_: list[Mutation]) -> int:
-    """Into how many shares all of them are cut."""
+    """The number of shares that all mutations are divided into."""
     return -(-len(all_) // SHARE)
 
 
 def share(all_: list[Mutation], day: int) -> list[Mutation]:
-    """Those whose turn it is on a day. Each day takes some of every section, and after `parts` days all had theirs."""
+    """The mutations of a day. Each day takes some of every section; after `parts` days all have been run."""
     return sorted(all_, key=lambda one: one.id)[day % parts(all_) :: parts(all_)]
 
 
@@ -118,7 +118,7 @@ def copy_tree(source: Path, target: Path) -> Path:
 
 
 def pytest(tree: Path, tests: list[str], seconds: float) -> tuple[int, str]:
-    """(exit code, output) of these tests in a copy; the code is None-like -1 when they took too long."""
+    """(exit code, output) of these tests in a copy; the code is -1 when they took too long."""
     rooms = os.pathsep.join(str(tree / room) for room in ROOMS)
     environment = os.environ | {"PYTHONPATH": rooms, "PYTHONDONTWRITEBYTECODE": "1"}
     options = ["-x", "-q", "--no-header", "--tb=line", "-p", "no:cacheprovider", f"--timeout={HANGING_S}"]
@@ -155,7 +155,7 @@ def where_it_runs(tree: Path) -> str:
 
 
 def failing_unchanged(tree: Path, chosen: list[Mutation]) -> dict[str, str]:
-    """Tests that do not pass in an unchanged copy, and what they said last: with them nothing can be proven."""
+    """Tests that fail in an unchanged copy, and the end of their output: they say nothing about a change."""
     tests = sorted({mutation.test for mutation in chosen})
     code, output = pytest(tree, tests, TEST_S * len(tests))
     if code not in (PASSED, FAILED):
@@ -190,7 +190,7 @@ def try_one(tree: Path, mutation: Mutation) -> Outcome:
 
 
 def try_all(trees: list[Path], chosen: list[Mutation]) -> Iterator[Outcome]:
-    """As they come; each worker has a copy of its own."""
+    """Outcomes in the order in which they are ready; each worker has a copy of its own."""
     free: queue.SimpleQueue[Path] = queue.SimpleQueue()
     for tree in trees:
         free.put(tree)
@@ -207,7 +207,7 @@ def try_all(trees: list[Path], chosen: list[Mutation]) -> Iterator[Outcome]:
 
 
 def show(console: Console, outcomes: list[Outcome]) -> None:
-    """How many of each section were noticed, and a row for each that was not."""
+    """Prints how many of each section were noticed, and a row for each that was not."""
     sections = Table("section", "noticed", "of", "s", title="Mutations")
     for name in sorted({outcome.mutation.id.partition(".")[0] for outcome in outcomes}):
         rows = [outcome for outcome in outcomes if outcome.mutation.id.startswith(f"{name}.")]
@@ -225,7 +225,7 @@ def show(console: Console, outcomes: list[Outcome]) -> None:
 
 
 def run(console: Console, chosen: list[Mutation], scratch: Path) -> list[Outcome]:
-    """Progress to the console; an outcome for each mutation."""
+    """Runs the mutations and returns their outcomes; progress goes to the console."""
     trees = [copy_tree(ROOT, scratch / f"tree-{number}") for number in range(WORKERS)]
     if not Path(where_it_runs(trees[0])).is_relative_to(trees[0]):
         raise SystemExit(f"mutate: tests in a copy would import {where_it_runs(trees[0])}")

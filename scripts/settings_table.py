@@ -20,7 +20,7 @@ def row(setting: Setting) -> str:
 
 
 def written(page: str) -> str:
-    """The page with a table that is made anew."""
+    """The text of the page with the table of today's settings."""
     table = HEAD + "".join(map(row, SETTINGS))
     return re.sub(rf"{re.escape(HEAD)}(\|.*\n)*", lambda _: table, page)
 

@@ -3,7 +3,7 @@
     README.md, ARCHITECTURE.md, …, docs/**        the pages
     what they link to outside of docs/            copied beside them, so that every link leads somewhere
 
-MkDocs wants its pages in one folder; in the repository README.md stands above docs/.
+MkDocs needs all pages in one folder, and README.md is not in docs/.
 """
 
 import re

@@ -22,12 +22,12 @@ def row(option: Option, note: str = "") -> str:
 
 
 def table(options: Iterable[Option]) -> str:
-    """Options that only another mode has are refused with its name, and are not listed."""
+    """The table of one mode. Options that only another mode has are left out."""
     return "| option | default | |\n|---|---|---|\n" + "".join(row(option) for option in options if option.text)
 
 
 def table_by_offsets() -> str:
-    """Streams and batch reads together; a row says what only one of them has."""
+    """The table of mode=offsets, for streams and batch reads; a row names the one that it is limited to."""
     streams, batches = ({option.name: option for option in options} for options in (STREAM_OPTIONS, BATCH_OPTIONS))
     rows = [row(option, "" if name in batches else "streams: ") for name, option in streams.items()]
     rows += [row(option, "`spark.read`: ") for name, option in batches.items() if name not in streams]
@@ -38,7 +38,7 @@ TABLES = {"lease": table(OPTIONS), "offsets": table_by_offsets(), "write": table
 
 
 def written(page: str) -> str:
-    """The page with tables that are made anew: each stands below a comment that names it."""
+    """The text of the page with the tables of today's options, each below the comment that names it."""
     for name, text in TABLES.items():
         mark = f"<!-- options: {name} -->\n\n"
         page = re.sub(rf"{mark}(\|.*\n)*\n*", lambda _, new=f"{mark}{text}\n": new, page)  # type: ignore[misc]
