@@ -12,7 +12,7 @@ def understand(words: list[str]) -> None:
 
 
 def resolve(words: list[str]) -> tuple[click.Command, list[str]]:
-    """The command that the first words name, and the others. Raises click.UsageError for a name that is none."""
+    """The command that the first words name, and the remaining words. Raises click.UsageError for an unknown name."""
     command: click.Command = command_line
     context = click.Context(command_line)
     while isinstance(command, click.Group) and words:

@@ -1,4 +1,4 @@
-"""What all tests share: how Hypothesis searches. By default it repeats the same examples; a campaign rolls dice."""
+"""The settings of Hypothesis for all tests: the same examples in each run, but random ones in a campaign."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ settings.register_profile("short", deadline=None, derandomize=True, suppress_hea
 settings.register_profile("whole", deadline=None, print_blob=True, suppress_health_check=list(HealthCheck))
 settings.load_profile("whole" if WHOLE else "short")
 
-# A shell starts what runs in its background with Ctrl-C ignored, and programs hand that on: tests interrupt theirs.
+# A shell starts background jobs with SIGINT ignored, and child processes inherit that; tests send SIGINT to theirs.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Notes what there is before markers choose: test_mechanisms.py asks for it."""
+    """Keeps the list of collected tests before markers deselect some, for test_mechanisms.py."""
     config.stash[COLLECTED] = {item.nodeid.partition("[")[0] for item in items}

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "contributing" / "mechanisms.md"
 ROW = re.compile(r"^\| ([SDIH]\d*\.\d\d) \| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
 QUOTED = re.compile(r"`([^`]+)`")
-#: The tests that this run of pytest has collected, also those that it leaves out.
+#: The tests that this run of pytest has collected, including those that it deselects.
 COLLECTED = pytest.StashKey[set[str]]()
 SKIPPED = re.compile(r"pytest\.(?:mark\.)?(?:skip|skipif|xfail|importorskip|polyglot)\b")
 
@@ -44,7 +44,7 @@ def rows(text: str) -> list[Row]:
 
 @cache
 def functions(path: Path) -> dict[str, list[str]]:
-    """Name → decorators and first words of each test of a file; under "" what the file says of all its tests."""
+    """Name → decorators and calls of each test of a file; under "" the marks that apply to the whole file."""
     tree = ast.parse(path.read_text())
     found = {
         "": [
@@ -61,7 +61,7 @@ def functions(path: Path) -> dict[str, list[str]]:
 
 
 def unusable_test(test: str) -> str:
-    """A test that is not there, or that is not run everywhere; nothing when it is fine."""
+    """Why a test cannot stand in a row: it does not exist, or does not run everywhere; "" if it can."""
     name, _, function = test.partition("::")
     path = ROOT / name
     if not path.exists() or not function.startswith("test_"):

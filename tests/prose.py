@@ -8,9 +8,9 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-#: Folders with Python of ours.
+#: Folders with our own Python code.
 ROOMS = ("server", "sdk", "spark_connector", "proto", "tests", "harness", "bench", "demo", "examples", "scripts")
-#: By its form, since the tokenizer takes ten times as long; a `# ` within a string does no harm here.
+#: A comment, by a regular expression: the tokenizer takes ten times as long. A `# ` within a string does no harm.
 COMMENT = re.compile(r"(?:^|\s)#:? (.*)$", re.MULTILINE)
 
 

@@ -19,7 +19,7 @@ PROGRAM = [sys.executable, "-c", "from popmq_cli.main import main; main()"]
 
 @dataclass(frozen=True)
 class Done:
-    """What a command left behind."""
+    """The exit code and output of a command."""
 
     code: int
     out: str

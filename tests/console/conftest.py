@@ -1,4 +1,4 @@
-"""One broker with access keys and one console for a module; a browser that keeps its cookies."""
+"""A broker with access keys and a console for each module, and a browser that keeps its cookies."""
 
 import asyncio
 import html
@@ -35,7 +35,7 @@ allow = ["receive:orders"]
 
 @dataclass(frozen=True)
 class Answer:
-    """What the console answered, at last."""
+    """The console's answer, after redirections."""
 
     status: int
     headers: dict[str, str]
@@ -54,7 +54,7 @@ class Answer:
 
 
 class Browser:
-    """Follows redirections, keeps cookies, sends the token of the page that it saw last."""
+    """Follows redirections, keeps cookies, and sends the token of the last page."""
 
     def __init__(self, url: str) -> None:
         self.netloc = urlsplit(url).netloc

@@ -1,4 +1,4 @@
-"""A campaign that flips single bits in the file of a real store, and looks at what a broker makes of each.
+"""A campaign that flips single bits in the file of a real store, and records what a broker does with each.
 
     build a store ─▶ for each flip, in a process of its own:  copy, flip, `popmq check`, start, read everything
                                                                             └─ no start: `popmq check --repair` first
@@ -108,7 +108,7 @@ def flips(built: Built, seed: int, count: int) -> Iterator[tuple[int, int]]:
 
 
 def look(built: Built, place: int, bit: int, scratch: Path) -> dict[str, Any]:
-    """What one flip does, seen by a fork."""
+    """What one flip does, found out in a forked process."""
     shutil.rmtree(scratch, ignore_errors=True)
     shutil.copytree(built.folder, scratch)
     with open(scratch / DATA_FILE, "r+b") as file:
@@ -136,7 +136,7 @@ def look(built: Built, place: int, bit: int, scratch: Path) -> dict[str, Any]:
 
 
 def _seen(built: Built, scratch: Path) -> Iterator[dict[str, Any]]:
-    """What is known so far: the last one counts."""
+    """The results so far; the last one is used."""
     seen: dict[str, Any] = {"found": "", "start": "", "repaired": False, "error": ""}
     try:
         seen["found"] = next(iter(check_folder(scratch)), "")

@@ -1,4 +1,4 @@
-"""The kill -9 campaign: a broker that dies at random moments under the load of several clients, then the verdict."""
+"""The kill -9 campaign: kills a broker at random moments under load, then judges what its clients saw."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def loaded(
 
 
 def prepare(broker: BrokerProcess, keep_ms: int = 0) -> None:
-    """Two topics and two groups: one gives up early, and both come back fast."""
+    """Two topics and two groups: one has few attempts, and both have a short backoff."""
     with Stubs(broker.endpoint) as stubs:
         retention = pb.Retention(keep_ms=keep_ms)
         for topic in TOPICS:
@@ -133,7 +133,7 @@ def prepare(broker: BrokerProcess, keep_ms: int = 0) -> None:
 
 
 def figures(facts: Facts, survey: Survey) -> Counter[str]:
-    """What happened, so that a reader sees that the campaign was no walk."""
+    """Counts of what happened, to show that the campaign exercised the broker."""
     count: Counter[str] = Counter()
     for operation in facts.history.operations:
         count[f"{operation.kind} {operation.how}"] += 1

@@ -1,8 +1,8 @@
 """Judges a campaign: linear passes over its histories, no search.
 
 Broker times (popped_ms, invisible_until_ms, visible_ms) are compared with each other to the millisecond; they are
-compared with client times only where a margin is named. What was never answered may have happened or not: every rule
-takes the possibility that accuses nobody, so a finding is always a defect.
+compared with client times only where a margin is named. A call without an answer may have happened or not: every rule
+assumes whichever of the two is no contradiction, so a finding is always a defect.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _positions(facts: Facts, survey: Survey) -> Iterator[Finding]:
             elif len(positions) > 1 or sent.position not in (None, positions[0]):
                 yield "doubled", f"{message_id}, answered at {sent.position}, is stored at {positions}"
     for message_id, sent in facts.sent.items():
-        # What is not stored any more must be finished by every group: `_losses` asks that of all that was sent.
+        # A message that is not stored any more must be finished by every group: `_losses` checks that.
         if sent.position is not None and message_id not in survey.stored[sent.topic] and not survey.dropping:
             yield "lost", f"{message_id} is not at {sent.topic} {sent.position}"
     for delivery in facts.by_handle.values():
@@ -122,7 +122,7 @@ def _attempts(facts: Facts, survey: Survey) -> Iterator[Finding]:
         since_ns = facts.sent[message_id].called_ns if message_id in facts.sent else 0
         since_ms = facts.history.wall_ms(since_ns) - EARLY_MARGIN_MS
         for delivery in chain:
-            # A pop that nobody heard of held the message for its whole lease: there is room for one a second.
+            # A pop without an answer held the message for its whole lease: at most one a second.
             room = int(delivery.popped_ms - since_ms) // SHORTEST_LEASE_MS
             hidden = min(room, facts.hidden_pops(group, delivery.topic, since_ns, delivery.pop.returned_ns))
             if not low + 1 <= delivery.attempt <= high + 1 + hidden:

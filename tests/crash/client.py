@@ -33,7 +33,7 @@ Row = list[Any]  # id, handle, attempt, queue, offset, intact
 
 
 def body_of(message_id: str) -> bytes:
-    """The body that belongs to an id: made again by whoever pops it, so that a changed byte shows."""
+    """The body that belongs to an id. A consumer computes it again and compares, to find changed bytes."""
     number = zlib.crc32(message_id.encode())
     size = 1_500_000 if number % 1499 == 0 else 40_000 if number % 97 == 0 else number % 300
     return (message_id.encode() + b"|" + number.to_bytes(4, "big") * (size // 4))[: size + len(message_id) + 1]
@@ -41,7 +41,7 @@ def body_of(message_id: str) -> bytes:
 
 @dataclass
 class Late:
-    """Handles that are kept until their lease is over, to be acked in vain."""
+    """Handles that are kept until their lease has expired; the acks must then fail."""
 
     due: float
     group: str
@@ -72,7 +72,7 @@ class Client:
         return answer
 
     def _patience(self) -> float:
-        """Mostly enough; sometimes so little that the caller is gone when the answer comes."""
+        """The time limit of a call: mostly enough, sometimes so short that the caller is gone when the answer comes."""
         return self.random.uniform(0.001, 0.03) if self.random.random() < 0.05 else DEADLINE_S
 
     def insist(self, once: Callable[[], Any]) -> Any:
@@ -147,7 +147,7 @@ class Client:
         fate = self.random.random()
         if fate < 0.60:
             self.ack(group, handles)
-        elif fate < 0.70:  # the rest lapses
+        elif fate < 0.70:  # the rest expires
             self.ack(group, handles[:half])
         elif fate < 0.80:
             self.change(group, handles, "extend", self.random.choice((1000, 2000)))
@@ -241,7 +241,7 @@ def _change(kind: str, ms: int, uncounted: bool) -> dict[str, Any]:
 
 
 def certainty(error: Any) -> str:
-    """refused: the broker said no, or was never reached. Everything else may have happened."""
+    """refused: the broker refused the call, or was never reached. Any other call may have happened."""
     if error.code() == grpc.StatusCode.UNAVAILABLE:
         return "refused" if "failed to connect" in (error.details() or "").lower() else "unknown"
     told = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND, grpc.StatusCode.RESOURCE_EXHAUSTED)

@@ -1,4 +1,4 @@
-"""Campaigns run short in `make test` and whole in `make chaos`; both end with a table of what they did."""
+"""Campaigns are short in `make test` and long in `make chaos`; both end with a table of what they did."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def scale() -> Scale:
 
 @pytest.fixture
 def show(request: pytest.FixtureRequest) -> Callable[[str], None]:
-    """Keeps a table for the end of the run, where -q does not swallow it."""
+    """Keeps a table for the end of the run, where it is printed even with -q."""
     return request.config.stash.setdefault(TABLES, []).append
 
 

@@ -1,4 +1,4 @@
-"""Plays the log of the shim (shim.c) back onto a disk that lost its power.
+"""Replays the log of the shim (shim.c) to make the files that a power cut would leave.
 
 The model: a write is in the page cache until a sync of its file returned, or at once if its descriptor had O_DSYNC.
 At a cut every 512-byte sector of every unsynced write is on the disk or not, at random and in any order; one sector is
@@ -16,7 +16,7 @@ from pathlib import Path
 
 RECORD = struct.Struct("<QQQQHBBI")
 SECTOR = 512
-# How much of what was not synced is there after a cut: a disk that had written back nothing, all, or this and that.
+# The share of unsynced writes that is on the disk after a cut: none, all, or some.
 KEPT = (0.0, 0.1, 0.5, 0.9, 1.0)
 
 
@@ -69,7 +69,7 @@ class Disk:
             self._since[event.file].append(event)
 
     def cached(self) -> Iterator[tuple[str, bytes]]:
-        """The files as everybody reads them while there is power."""
+        """The files as programs read them before the cut."""
         for name, synced in self._synced.items():
             file = bytearray(synced)
             for event in self._since[name]:

@@ -31,7 +31,7 @@ class Touch:
 
     @property
     def possible(self) -> bool:
-        """It happened, or may have."""
+        """True if it happened, or may have happened."""
         return self.done or (self.code is None and self.operation.how == "unknown")
 
     @property
@@ -55,7 +55,7 @@ class Delivery:
     touches: list[Touch] = field(default_factory=list)
 
     def deadlines(self, during: Operation, wall_minus_monotonic_ns: int, but: Touch | None = None) -> list[float]:
-        """Every deadline that may be in force while an operation runs, leaving aside what `but` asked for."""
+        """Every deadline that may apply while an operation runs, except those that `but` asked for."""
         possible: list[float] = [self.until_ms]
         for touch in self.touches:
             if touch is but or not touch.possible or touch.operation.called_ns > during.returned_ns:
@@ -91,14 +91,14 @@ class Survey:
     """What was found by position and in the numbers after everything came to rest."""
 
     stored: dict[str, dict[str, list[Position]]] = field(default_factory=dict)  # topic → message id → positions
-    dead: dict[str, dict[str, list[DeadLetter]]] = field(default_factory=dict)  # group → message id → letters
+    dead: dict[str, dict[str, list[DeadLetter]]] = field(default_factory=dict)  # group → message id → dead letters
     stats: dict[Reading, dict[str, int]] = field(default_factory=dict)
     max_attempts: dict[str, int] = field(default_factory=dict)
     dropping: bool = False  # retention dropped what every group had finished
 
 
 class Facts:
-    """Indexes over a history; `oddities` are contradictions already met while joining it."""
+    """Indexes over a history; `oddities` are contradictions found while joining it."""
 
     def __init__(self, history: History) -> None:
         self.history = history

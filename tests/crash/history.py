@@ -1,7 +1,7 @@
-"""Histories: what every client asked, when, and what it was told.
+"""Histories: what every client asked, when, and what was answered.
 
 One file for each client, one line of JSON for each half of an operation: the call, written before it leaves, and the
-answer. An operation without an answer, and one that ended in an error which promises nothing, is *unknown*: it may
+answer. An operation without an answer, or with an error that does not say whether it happened, is *unknown*: it may
 have happened. Times are CLOCK_MONOTONIC, which all processes of a machine share; a `clock` line ties it to wall time.
 
 The fields of each kind, as lists to keep long campaigns small:

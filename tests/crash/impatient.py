@@ -1,9 +1,9 @@
-"""A broker whose retention works at every turn: the same code with shorter times, for campaigns of a few minutes.
+"""A broker whose retention runs constantly: the same code with shorter times, for campaigns of a few minutes.
 
     python -m tests.crash.impatient FLAGS OF THE BROKER
 
-Housekeeping looks five times a second instead of once a minute, a topic may keep its messages for a third of a second,
-and what a late lease holds in a chunk is copied after a second instead of an hour.
+Housekeeping runs five times a second instead of once a minute, a topic may keep its messages for a third of a second,
+and messages of a chunk that a late lease holds are copied after a second instead of an hour.
 """
 
 import sys

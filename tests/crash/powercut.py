@@ -2,8 +2,8 @@
 
     python -m tests.crash.powercut FOLDER COUNT SEED {honest,broken}     judges; JSON lines
 
-Judging opens each cut with the real engine, in this process: run as a process of its own, because a store that is
-broken enough takes its reader down with it.
+Judging opens each cut with the real engine, in this process: run it as a process of its own, because a badly damaged
+store can end the process that reads it.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def played(folder: Path, count: int, seed: int, broken: bool = False) -> Iterato
 
 
 def before(history: History, cut: Cut) -> History:
-    """What the clients knew when the power went: later answers never came, later calls were never made."""
+    """The history up to the cut: later answers and calls are removed."""
     known = bisect_right(history.operations, cut.at_ns, key=lambda operation: operation.called_ns)
     operations = [
         operation
@@ -133,7 +133,7 @@ def before(history: History, cut: Cut) -> History:
 
 
 def judge(left: Path, known: History) -> list[Finding]:
-    """Opens what a cut left, brings it to rest an hour later, and checks everything that had been answered."""
+    """Opens the store that a cut left, brings it to rest an hour later, and checks all answers before the cut."""
     clock = FakeClock(start_ms=time.time_ns() // 1_000_000)
     with EmbeddedBroker(left / "data", clock=clock, sync="none") as broker, Stubs(broker.endpoint) as stubs:
         if not known.operations:  # the clients came after the answers to CreateTopic and CreateGroup

@@ -1,4 +1,4 @@
-"""One owner in the campaigns: it reads epochs under sealed tokens, as a Spark query does, and forgets what it had read.
+"""One owner in the campaigns: it reads epochs under sealed tokens, as a Spark query does, and reads some of them again.
 
     python -m tests.crash.reader ENDPOINT FOLDER NAME SEED
 
@@ -100,7 +100,7 @@ class Reader:
             self.read()
         elif fate < 0.35:
             self.renew()
-        elif fate < 0.45:  # its lease runs out, and it comes back as if nothing had been
+        elif fate < 0.45:  # its lease expires, and it continues as if nothing had happened
             time.sleep(self.lease_ms / 1000 + 0.2)
             self.read()
         self.ack()

@@ -1,4 +1,4 @@
-"""Brings a broker to rest after a campaign, and looks at everything that is in it then."""
+"""Brings a broker to rest after a campaign, and then reads everything in it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A topic that is made, used, deleted and made again under the same name while the broker dies: nothing old comes back.
+"""Creates, uses, deletes and re-creates a topic of one name while the broker is killed: nothing old may come back.
 
-Recorded as `scratch`: asked is the topic and its life, told are the ids that a Pop gave. An id names the life in which
-it was sent.
+Recorded as `scratch`: the call has the topic and the number of its life, the answer the ids that a Pop
+delivered. An id names the life in which it was sent.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Judges what owners were told: a token is one set, for ever, and the epochs together are the topic, once."""
+"""Judges what owners read: a token always gives the same set, and the epochs together give the topic once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def check(history: History, survey: Survey) -> list[Finding]:
 
 
 def _tokens(history: History, sets: dict[Token, list[Any]]) -> Iterator[str]:
-    """The same token, the same rows in the same order: after a restart, a new attach, a lease that ran out."""
+    """The same token gives the same rows in the same order, also after a restart, a new attach or an expired lease."""
     for pop in history.of("token"):
         if not pop.ok:
             continue

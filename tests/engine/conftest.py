@@ -1,4 +1,4 @@
-"""A rig for each test; when the test is over, the store must be sound and a fresh start must know what memory knew."""
+"""A rig for each test. After it, fsck must find nothing, and a new start must read the state that was in memory."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def make_rig(tmp_path: Path) -> Iterator[MakeRig]:
 
 @pytest.fixture
 def a_chunk_a_commit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What one commit stores of a topic is a chunk, however small: for tests that speak of chunks or index blocks."""
+    """Each commit makes a chunk of its own for a topic, however small: for tests about chunks or index blocks."""
     monkeypatch.setattr(topic, "OPEN_BYTES_MAX", 0)
 
 

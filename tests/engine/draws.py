@@ -1,4 +1,4 @@
-"""What the state machine draws its steps from: small sets, so that things meet."""
+"""The Hypothesis strategies of the state machine's steps. Their sets are small, so that steps affect each other."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ GROUPS = ("a", "a_b", "b")
 DELAYS_MS = (10 * SECOND, 30 * SECOND, 2 * MINUTE)
 NO_GROUP = facts.Group(1, (), 0, ("", 0), False)
 
-#: Most of it happens to one group in one topic: what meets nothing finds nothing.
+#: Mostly one group in one topic: steps that do not affect each other find no defects.
 topics, groups = st.sampled_from(["t", "t", "t", "t_u"]), st.sampled_from(["a", "a", "a", "a_b", "b"])
 owners = st.sampled_from(["o", "o", "p"])
 queue_sets = st.sampled_from([(), (), (), (0,), (1,), (0, 1)])
@@ -48,7 +48,7 @@ reasons = st.integers(0, len(REASONS) - 1)
 
 
 def drafts(timed: bool) -> st.SearchStrategy[Draft]:
-    """Messages; `timed`: many of them are not to be seen at once."""
+    """Messages; with `timed` many of them are delayed or half messages."""
     return st.builds(
         Draft,
         st.sampled_from([True] * 6 + [False]),
@@ -113,7 +113,7 @@ changes = st.builds(
         max_size=4,
     ),
 )
-#: What clients ask for all day.
+#: Common requests.
 steps = st.one_of(sending(False), sending(False), pops, pops, pops, seals, acks, acks, changes)
 
 few = st.integers(0, 5)
@@ -121,7 +121,7 @@ recalls = st.builds(RecallStep, few, st.sampled_from(["", "", "", *TOPICS]))
 ends = st.builds(EndStep, st.lists(st.tuples(few, st.sampled_from([True, True, False])), min_size=1, max_size=3))
 counts = st.builds(CountStep, st.lists(few, max_size=3))
 listens = st.builds(ListenStep, st.sampled_from([frozenset(TOPICS), frozenset(TOPICS), frozenset({"t"}), frozenset()]))
-#: The same, and what is not to be seen at once.
+#: The same, with delayed and half messages.
 timed_steps = st.one_of(sending(True), sending(True), recalls, ends, ends, counts, listens, pops, acks)
 
 pauses_ms = st.sampled_from(

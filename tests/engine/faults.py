@@ -17,7 +17,7 @@ from tests.engine.rig import Rig
 
 
 class Fault(enum.Enum):
-    """What the next commits meet."""
+    """A fault of the next commits."""
 
     NONE = "the disk is well"
     IO = "an I/O error, with room on the disk"
@@ -29,7 +29,7 @@ class Fault(enum.Enum):
 
 @dataclass
 class Hit:
-    """How often the fault struck."""
+    """How often the fault occurred."""
 
     times: int = 0
 

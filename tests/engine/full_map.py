@@ -1,6 +1,6 @@
-"""Random histories of a store that is 80 to 100 % full, and what must be true of each: it heals, and nothing is lost.
+"""Random histories of a store that is 80 to 100 % full. Each must end well: the store recovers, and nothing is lost.
 
-A seed gives a history. The map is the smallest that is allowed, so real lacks of pages come soon, none is injected.
+A seed gives a history. The map has the smallest size allowed, so it really runs out of pages; no fault is injected.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from popmq_server.storage.keys import hash8
 from tests.engine.rig import HOUR, MINUTE, SECOND, Delivery, Rig, parsed, refusal
 
 TOPICS = {"normal": "NORMAL", "fifo": "FIFO", "delay": "DELAY", "transaction": "TRANSACTION"}
-#: Attempts of each group: one buries at once.
+#: Attempts of each group: one dead-letters after the first.
 GROUPS = {"once": 1, "thrice": 3}
 SIZES = (50, 500, 3_000, 20_000, 100_000, 300_000)
 #: How soon after room was made the store serves again.
@@ -35,7 +35,7 @@ def made(message_id: str, size: int, extra: Extra | None = None) -> Outgoing:
 
 
 class History:
-    """One broker, and what its clients were told."""
+    """A broker, and what it has answered."""
 
     def __init__(self, seed: int, folder: Path) -> None:
         self.chance = random.Random(seed)
@@ -57,7 +57,7 @@ class History:
     # ── Steps ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def fill(self) -> None:
-        """To between 80 % and what is refused: some of it ballast, which is deleted in the end."""
+        """Fills the store to 80 % or more, partly with ballast, which is deleted in the end."""
         ballast = self.chance.uniform(0.15, 0.5)
         while self.used() < ballast:
             self.rig.do(ask.Send("ballast", (made(f"ballast{self.number()}", 200_000),), "", 0, 200_000))
@@ -76,7 +76,7 @@ class History:
         return self.numbers
 
     def send(self) -> bool:
-        """Whether it was stored."""
+        """Sends; True if it was stored."""
         name = self.chance.choice(list(TOPICS))
         entries = tuple(self.message(name) for _ in range(self.chance.choice((1, 1, 2, 5))))
         result = self.rig.run(ask.Send(name, entries, "", 0, sum(len(one.data) for one in entries)))[0]
@@ -129,7 +129,7 @@ class History:
                 self.done[(group, name)].add(row.message_id)
 
     def taken(self, group: str) -> list[tuple[str, Delivery]]:
-        """Some of what a group has leased, and forgets of."""
+        """Takes some of the handles that a group has leased."""
         self.chance.shuffle(self.leased[group])
         count = self.chance.choice((1, 5, 50))
         rows, self.leased[group] = self.leased[group][:count], self.leased[group][count:]
@@ -173,12 +173,12 @@ class History:
         self.settle()
 
     def move_the_limit(self) -> None:
-        """By a little: the store stays nearly full."""
+        """Moves the limit by a little: the store stays nearly full."""
         size = MAX_SIZE_MIN + self.chance.randrange(2 << 20)
         assert refusal(self.rig.run(ask.SetMaxSize(size))[0]) in ("", "INVALID_FIELD", "STORAGE_FULL")
 
     def settle(self) -> None:
-        """What is due, in a bounded number of pieces: a broker that spins fails."""
+        """Runs what is due, in a bounded number of pieces: a broker in an endless loop fails."""
         for _ in range(2000):
             if not self.rig.due:
                 return
@@ -225,7 +225,7 @@ class History:
     def drain(self) -> None:
         """Each group finishes what there is; every message was finished, is a dead letter, or is still to do.
 
-        That only where the letters have filled the store again: they, and what waits behind them in order, stay.
+        The last only if dead letters have filled the store again: they stay, as do the messages behind them in order.
         """
         before, now = -1, 0
         while before != now:

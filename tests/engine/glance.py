@@ -1,4 +1,4 @@
-"""A look at where a group stands from inside of a transaction: for judges that are told more than clients are."""
+"""A query for the position of a group inside a transaction: tests need more of it than clients get."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.engine.search.model_facts import RetryRow, Stand
 
 
 class Glance(NamedTuple):
-    """→ Stand. Runs among the pops, in its turn; changes nothing."""
+    """→ Stand. Runs in the order of the pops; changes nothing."""
 
     topic: str
     group: str

@@ -1,4 +1,4 @@
-"""Dead letters for tests: messages that died, and redriving them as a caller does, piece by piece."""
+"""Dead letters for tests: makes some, and redrives them in pieces, as a caller does."""
 
 from __future__ import annotations
 

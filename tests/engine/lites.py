@@ -59,7 +59,7 @@ def sync(rig: Rig, client: str, action: str, *names: str, start: Any = None, gro
 
 
 def wait(rig: Rig, ms: int) -> None:
-    """Time passes, and housekeeping has its turn before and after: what nobody needs is seen first, and goes later."""
+    """Moves the clock, with housekeeping before and after: unused lite topics are first seen, later removed."""
     for step in (MINUTE, MINUTE, ms, MINUTE, MINUTE):
         rig.advance(step)
 

@@ -34,11 +34,11 @@ def state(rig: Rig, message_id: str = "a", group: str = "g") -> str:
 
 
 def story(rig: Rig, message_id: str = "a", group: str = "g") -> list[str]:
-    """What happened, one word each."""
+    """The names of its events."""
     return [event.what for event in life(rig, message_id, group).events]
 
 
 def has(rig: Rig, *parts: str, message_id: str = "a", group: str = "g") -> None:
-    """The explanation is a sentence that says all of this."""
+    """Fails unless the explanation contains all of these."""
     text = life(rig, message_id, group).explanation
     assert all(part in text for part in parts), text

@@ -1,4 +1,4 @@
-"""Pull consumers as plain calls on a rig: what they ask, and what they got."""
+"""Pull consumers as plain calls on a rig."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Stores in which much is at rest, for tests that something does not cost more for it."""
+"""Stores with many resting leases, for tests that they do not slow an operation."""
 
 from __future__ import annotations
 
 from popmq_server import commands as ask
 from tests.engine.rig import HOUR, Rig, numbered, sending
 
-#: Commands in one group commit.
+#: Commands in one commit batch.
 COMMIT = 500
 
 

@@ -1,7 +1,7 @@
-"""The engine without threads and sockets, under a fake clock: what a client could ask, as plain calls.
+"""The engine without threads and sockets, under a fake clock; the requests of clients are plain calls.
 
-A call is a group of commands, one transaction. `settle` does what time asks for, as the writer thread would; `findings`
-is the verdict over the store: the checker's, and whether a fresh start would know what memory knows (I.20, I.21).
+A call is a commit batch: one transaction. `settle` does the periodic work that is due, as the writer thread would.
+`findings` are those of fsck, and differences between memory and what a new start reads (I.20, I.21).
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def bodies(rows: Iterable[Delivery]) -> list[str]:
 
 
 def verdict(store: Store, live: State) -> list[str]:
-    """What the checker finds in the store, and what a fresh start would know otherwise.
+    """What fsck finds in the store, and where memory differs from what a new start reads.
 
     While something deleted is being removed, memory may still know of it what the store has lost.
     """
@@ -130,29 +130,29 @@ class Rig:
         return self.core.next_due_ms is not None and self.core.next_due_ms <= self.now
 
     def settle(self) -> None:
-        """What time asks for, all of it."""
+        """Does all periodic work that is due."""
         while self.due:
             self.core.run([])
 
     def advance(self, ms: int) -> None:
-        """Time passes, and what became due is done."""
+        """Moves the clock, and does what became due."""
         self.skip(ms)
         self.settle()
 
     def skip(self, ms: int) -> None:
-        """Time passes, and the writer was busy elsewhere."""
+        """Moves the clock, and does nothing that became due."""
         assert isinstance(self.clock, FakeClock)
         self.clock.advance(ms)
 
     # ── Starts and ends ──────────────────────────────────────────────────────────────────────────────────────────
 
     def crash(self) -> None:
-        """The process is gone: what was committed is in the file, nothing else is anywhere."""
+        """Starts again as after a kill: only what was committed is left, in the file."""
         self.abandon()
         self._start()
 
     def abandon(self) -> None:
-        """Lets the file go as a killed process does: nothing is synced, drained or said."""
+        """Closes the file as a kill does: nothing is synced, drained or logged."""
         self.store._env.close()
         os.close(self.store._file)
         os.close(self.store._lock)
@@ -175,7 +175,7 @@ class Rig:
 
     @contextlib.contextmanager
     def tables(self) -> Iterator[State]:
-        """What the broker knows, with a transaction to read CheckPoints and leases through."""
+        """The state in memory, with a transaction to read CheckPoints and leases."""
         with reading(self.store) as kv:
             self.core.state.read_through(kv)
             yield self.core.state
@@ -269,7 +269,7 @@ class Rig:
     # ── Looking ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def look(self, query: Query[A]) -> A:
-        """The answer to a query outside of any group of commands: time does nothing meanwhile."""
+        """The answer to a query outside of any commit batch; no periodic work runs."""
         tx = Tx(self.core.state, self.store, self.now)
         try:
             answer: A = HANDLERS[type(query)](tx, query)

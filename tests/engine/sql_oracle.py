@@ -1,4 +1,4 @@
-"""SQL92 filters told a second time: random expressions as trees, written as text, and a slow judge of the trees.
+"""A second implementation of SQL92 filters: random expressions as trees, written as text, and evaluated slowly.
 
 Nothing here is shared with the server: logic is looked up in tables written out by hand, numbers are exact fractions,
 and text is made from the tree with as few parentheses as the precedence of the grammar asks for.

@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from tests.engine.search.machine import Broker
 
 REASONS = ("", "no luck", "é" * 2048)
-#: What nobody was ever given.
+#: Handles that were never delivered.
 NO_RECALL = recall_text(RecallHandle(0, 0, 1, 10**9, 7))
 NO_TRANSACTION = transaction_text(TransactionId(0, 10**9, 7))
 
 
 class Pick(NamedTuple):
-    """A handle out of those that were ever given out, and what is wrong with it."""
+    """One of the handles that were ever delivered, and what is wrong with it."""
 
     place: int
     how: str  # good, foreign, nonce, member, unknown, bad
@@ -213,7 +213,7 @@ class ChangeStep(NamedTuple):
 
 
 class RecallStep(NamedTuple):
-    """One of the recall handles that were given out, for its own topic or (`elsewhere`) for another one."""
+    """One of the recall handles that were returned, for its own topic or (`elsewhere`) for another one."""
 
     place: int
     elsewhere: str = ""
@@ -252,7 +252,7 @@ class EndStep(NamedTuple):
 
 
 class CountStep(NamedTuple):
-    """Some of the checks that were handed out have reached a producer; some are told twice."""
+    """Some of the check-backs that were sent have reached a producer; some are reported twice."""
 
     places: list[int]
 
@@ -267,7 +267,7 @@ class CountStep(NamedTuple):
 
 
 class ListenStep(NamedTuple):
-    """For these topics there is somebody who can answer."""
+    """For these topics a producer is connected that can answer."""
 
     topics: frozenset[str]
 

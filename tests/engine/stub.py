@@ -31,7 +31,7 @@ from popmq_server.model.records import Group, Terms, Topic
 
 @dataclass
 class Delivery:
-    """A message for one group: its place, and the lease that it is under, or the next one."""
+    """A message for one group: its place, and its present or next lease."""
 
     topic: str
     offset: int

@@ -16,7 +16,7 @@ TOPICS, GROUPS, OWNERS = ("t", "u"), ("g", "h"), ("o", "p")
 
 
 class Traffic:
-    """Makes groups of commands; learns handles from the answers."""
+    """Makes commit batches; uses handles from the answers in later ones."""
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
@@ -27,7 +27,7 @@ class Traffic:
         self._kinds += [self.seal] * 2 + [self.owner] * 2 + [self.operate, self.redrive]
 
     def first(self) -> list[Any]:
-        """What makes the rest possible."""
+        """The commands that the others need to have run."""
         topics = [ask.CreateTopic(name, 2, False, KEEP_MS_MAX) for name in TOPICS]
         return [*topics, *(group(name, 3) for name in GROUPS)]
 

@@ -99,7 +99,7 @@ def fill(rig: Rig, count: int, due_ms: int) -> None:
 
 
 def step_wall(rig: Rig, ms: int) -> None:
-    """Somebody sets the machine's clock."""
+    """Sets the machine's clock."""
     assert isinstance(rig.clock, FakeClock)
     rig.clock.step_wall(ms)
 
@@ -169,7 +169,7 @@ def listen(rig: Rig, *topics: str) -> None:
 
 
 def timed(rig: Rig) -> Timed:
-    """All that time asks for now."""
+    """Does all periodic work that is due."""
     checks, given_up = [], list[str]()
     while rig.due:
         found = rig.commit().timed
@@ -179,5 +179,5 @@ def timed(rig: Rig) -> Timed:
 
 
 def asked(rig: Rig) -> list[tuple[str, int]]:
-    """(body, number) of each check that is handed out now."""
+    """(body, number) of each check-back that is sent now."""
     return [(parsed(check.data).body.decode()[:9], check.number) for check in timed(rig).checks]

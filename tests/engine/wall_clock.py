@@ -18,12 +18,12 @@ class WallClock:
         return SystemClock(lambda: self.wall_s, lambda: self.passed_ns)
 
     def advance(self, ms: int) -> None:
-        """Time passes."""
+        """Moves both clocks."""
         self.wall_s += ms / 1000
         self.passed_ns += ms * 1_000_000
 
     def step(self, ms: int) -> None:
-        """Somebody sets the wall clock."""
+        """Sets the wall clock."""
         self.wall_s += ms / 1000
 
     def reboot(self) -> None:

@@ -28,5 +28,5 @@ def calls(action: Callable[[], Any]) -> int:
 
 
 def grows(small: Callable[[], Any], large: Callable[[], Any]) -> float:
-    """How many times as many calls the second action makes as the first."""
+    """Calls of the second action divided by calls of the first."""
     return calls(large) / calls(small)

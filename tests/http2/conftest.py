@@ -1,4 +1,4 @@
-"""A server of echoes on a real port, in the test's own event loop, and a client of frames."""
+"""An echo server on a real port, in the test's own event loop, and a client that sends frames."""
 
 from __future__ import annotations
 

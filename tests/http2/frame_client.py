@@ -1,4 +1,4 @@
-"""A client that writes any frame, in any order, and reads what comes back: for what well-behaved clients never do."""
+"""A client that writes any frame, in any order, and reads what comes back: to do what well-behaved clients never do."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ from popmq_http2.frames import (
 
 #: Frames of one sequence, after SETTINGS.
 LENGTH_MAX = 14
-#: One frame in so many has a mistake.
+#: One of so many frames has a mistake.
 MISTAKES = 20
 
 Pairs = list[tuple[bytes, bytes]]
@@ -190,7 +190,7 @@ class Sequence:
         return [frame(PUSH_PROMISE, END_HEADERS, self._stream(), U32.pack(2) + self._block())]
 
     def _random_one(self) -> list[bytes]:
-        """Anything, but no block that waits for its CONTINUATION: libraries judge these at different moments."""
+        """Any frame except a block that waits for its CONTINUATION: libraries refuse these at different moments."""
         random = self._random
         payload = random.randbytes(random.randrange(40))
         return [frame(random.randrange(11), random.randrange(256) | END_HEADERS, self._stream(), payload)]

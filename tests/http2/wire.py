@@ -52,7 +52,7 @@ class Wire(asyncio.Transport):
         return self.closing
 
     def close(self) -> None:
-        """The client takes all at once, so nothing is waited for."""
+        """The client reads at once, so there is nothing to wait for."""
         self.closing = True
         if not self.lost:
             self.lost = True

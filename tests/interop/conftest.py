@@ -1,4 +1,4 @@
-"""Runs of scenarios that go on while earlier ones are judged, and the table that `make interop` ends with."""
+"""Starts the scenarios of a module together, and prints the table at the end of `make interop`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Futures = dict[tuple[str, str], Future[Result]]
 
 @pytest.fixture(scope="module")
 def begun(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Futures]:
-    """All scenarios of this module that were selected, begun: most of their time they wait."""
+    """Starts all selected scenarios of the module at once, since they mostly wait."""
     runs = Runs(tmp_path_factory.mktemp("interop"), running())
     items = (item for item in request.session.items if item.path == request.path)
     cases = [item.callspec.params for item in items if isinstance(item, pytest.Function) and hasattr(item, "callspec")]

@@ -1,4 +1,4 @@
-"""A driver program from outside: lines of JSON to it, answers and events from it (the protocol: README.md).
+"""Talks to a driver program: JSON lines to it, answers and events from it (the protocol: README.md).
 
 call("send", …) ─▶ stdin ─▶ [driver] ─▶ stdout ─▶ reader thread ─▶ the call's answer, or `events`
 """
@@ -83,7 +83,7 @@ class Driver:
             return [e for e in self._events if e["event"] == kind and name in (None, e.get("name"))]
 
     def wait_for(self, look: Callable[[list[Line]], Any], timeout_s: float) -> Any:
-        """What `look` says of the events once it is true; at the end of the time, whatever it says then."""
+        """The first true result of `look` on the events; its last one when the time is over."""
         until = time.monotonic() + timeout_s
         with self._changed:
             while True:
@@ -101,7 +101,7 @@ class Driver:
         return self.events(kind, name)
 
     def kill(self) -> None:
-        """SIGKILL: the client says goodbye to nobody."""
+        """SIGKILL: the client cannot close its connections in order."""
         self._process.kill()
         self._process.wait()
 

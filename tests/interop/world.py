@@ -1,4 +1,4 @@
-"""What a scenario holds: one client in processes of its own, one server, and names that nobody else uses.
+"""What a scenario works with: one client in processes of its own, one server, and unique names.
 
 scenario(world) ─▶ world.start() a driver ─▶ world.topic(), world.group() ─▶ calls ─▶ outcome: plain data
 """
@@ -126,7 +126,7 @@ def refusal(call: Callable[[], Any]) -> int | str:
 
 
 def until_ok(call: Callable[[], Any], within: float = 60, pause: float = 0.5) -> bool:
-    """Tries as an application would, until the client raises nothing; False when the time is over."""
+    """Retries as an application would until the client raises nothing; False when the time is over."""
     until = time.monotonic() + within
     while True:
         try:

@@ -1,4 +1,4 @@
-"""One suite for both clients: a test awaits what `client` does, be it an AsyncClient or a Client in threads."""
+"""Runs each test with both clients: it awaits the calls of `client`, an AsyncClient or a Client in threads."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -26,7 +26,7 @@ class Connect(Protocol):
 
 @pytest.fixture(autouse=True)
 def no_program_is_left() -> Iterator[None]:
-    """A program that a failing test was waiting for does not outlive it."""
+    """Ends programs that a failed test has left running."""
     yield
     programs.end_all()
 
@@ -90,7 +90,7 @@ def guard(kind: str) -> Callable[[popmq.Delivery], Any]:
 
 
 async def eventually(condition: Callable[[], Awaitable[bool]]) -> None:
-    """Asks until the condition holds; the test's time limit ends it otherwise."""
+    """Evaluates the condition until it holds, or the test's time limit ends the test."""
     while not await condition():
         pass
 

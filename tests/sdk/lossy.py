@@ -1,4 +1,4 @@
-"""A wire that loses things on purpose: a proxy between a client and a real broker, told what to do with each call."""
+"""A proxy between a client and a real broker that loses or refuses calls as a test plans it."""
 
 import threading
 from collections import defaultdict

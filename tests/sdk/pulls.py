@@ -1,4 +1,4 @@
-"""Words of the tests of pull consumers, for both clients."""
+"""Steps for tests of pull consumers, for both clients."""
 
 import asyncio
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ async def next_of(consumer: Any) -> popmq.Delivery:
 
 
 async def handle(guard: Any, delivery: popmq.Delivery) -> popmq.Delivery:
-    """Is done with a delivery. What a test says of it, it says outside of the guard, which takes it for a failure."""
+    """Handles a delivery. A test asserts outside of the guard, which takes any error for a failed handler."""
     async with guard(delivery):
         return delivery
 

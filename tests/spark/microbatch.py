@@ -1,4 +1,4 @@
-"""Spark's side of the reader, without Spark: its calls in its order, its checkpoint, and a sink that knows batches.
+"""Plays Spark's part for the reader: the same calls in the same order, a checkpoint, a sink that identifies batches.
 
 The order is what MicroBatchExecution of Spark 4.3 does: offsets are on disk before anything is read, commit() comes
 late or never, initialOffset() is asked twice, tasks get pickled copies. Crashes are raised where a process may die.
@@ -56,7 +56,7 @@ class MicroBatches:
         return self.reader
 
     def stop(self) -> None:
-        """What the end of the driver's process closes."""
+        """Closes what the end of the driver's process would close."""
         if self.reader:
             self.reader.stop()
         self.reader = None

@@ -1,4 +1,4 @@
-"""A broker in this process, on a real port and a clock that moves when told to; each test ends with a checked store."""
+"""A broker in this process, on a real port and a fake clock; after each test its store is checked."""
 
 from __future__ import annotations
 

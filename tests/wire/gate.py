@@ -1,4 +1,4 @@
-"""The writer, held at its door: what arrives meanwhile must share the next commit, so that a test can say which."""
+"""Holds the writer before its next commit, so that a test decides which commands share it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Gate:
     def wait_for(self, count: int) -> None:
         """Returns once `count` commands have come since the gate was closed, and the writer stands before it.
 
-        So what comes after `wait_for(1)` is not in the group of the first.
+        So what comes after `wait_for(1)` is not in the commit batch of the first.
         """
         with self._changed:
             arrived = self._changed.wait_for(lambda: self._entered and self._submitted >= count, CALL_S)

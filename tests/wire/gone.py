@@ -1,4 +1,4 @@
-"""Callers that went away: a test knows when the broker has noticed, which is not visible on the wire."""
+"""Callers that disconnected: tells a test when the broker has noticed, which no answer shows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Gone:
             try:
                 return await method(*arguments)
             except asyncio.CancelledError:
-                # A turn of the loop later, so that everything the cancellation does at once has been done.
+                # One turn of the loop later, when the cancellation has been processed.
                 asyncio.get_running_loop().call_soon(self._counted.add)
                 raise
 

@@ -1,4 +1,4 @@
-"""Parked calls are silent on the wire: this is how a test knows that one waits, without asking again and again."""
+"""Tells a test that a call is parked, which no answer shows, without polling."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.wire.stubs import CALL_S
 
 
 class Parked:
-    """How many waits have begun since the test did. Needed because a parked call is silent on the wire."""
+    """Counts the waits that have begun since the test began."""
 
     def __init__(self) -> None:
         self._count = 0

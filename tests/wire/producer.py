@@ -37,12 +37,12 @@ class Producer:
         self.say(checked=pb.TransactionChecked(transaction_id=check.transaction_id, resolution=resolution))
 
     def close(self) -> None:
-        """Ends the stream in order, and waits until the broker has."""
+        """Ends the stream in order, and waits until the broker has ended it."""
         self._requests.put(None)
         assert list(self.call) == []
 
     def vanish(self) -> None:
-        """Goes away without a word."""
+        """Disconnects without ending the stream."""
         self.call.cancel()
         self._requests.put(None)
 

@@ -1,4 +1,4 @@
-"""A broker with something of everything in it, and a good request for each method: what bad ones are made from."""
+"""A broker that holds something of every kind, and a good request for each method, from which bad ones are made."""
 
 from __future__ import annotations
 
