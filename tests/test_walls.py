@@ -7,12 +7,12 @@ import ast
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from tests.sources import ROOT, imports, sources, tree_of
+
 FUNCTION_LINES_MAX = 70
 FILE_LINES_MAX = 500
 
@@ -135,33 +135,6 @@ DOORS: dict[str, dict[str, tuple[str, ...]]] = {
 }
 
 
-@dataclass(frozen=True)
-class Import:
-    """One imported name: `from popmq.client import Client` is `popmq.client.Client`."""
-
-    name: str
-    line: int
-    late: bool  # inside a function: not run by importing the module
-
-    def under(self, *packages: str) -> bool:
-        return any(self.name == package or self.name.startswith(f"{package}.") for package in packages)
-
-
-def imports(path: str, tree: ast.AST) -> Iterator[Import]:
-    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-    inside = {id(child) for function in functions for child in ast.walk(function)}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            # server/popmq_server/api/native/native.py: level 1 is popmq_server.api, level 2 is popmq_server.
-            package = Path(path).parts[1 : len(Path(path).parts) - node.level] if node.level else ()
-            names = [".".join([*package, *filter(None, [node.module]), alias.name]) for alias in node.names]
-        else:
-            continue
-        yield from (Import(name, node.lineno, id(node) in inside) for name in names)
-
-
 def strangers(path: str, tree: ast.AST) -> Iterator[str]:
     """Imports that the file's room may not have: a wall crossed, or a dependency that is not declared."""
     package = Path(path).parts[1]
@@ -253,19 +226,6 @@ def too_long(path: str, tree: ast.AST) -> Iterator[str]:
             lines = (node.end_lineno or node.lineno) - node.lineno + 1
             if lines > FUNCTION_LINES_MAX:
                 yield f"{path}:{node.lineno} {node.name} has {lines} lines, at most {FUNCTION_LINES_MAX}"
-
-
-@cache
-def tree_of(path: Path) -> ast.AST:
-    return ast.parse(path.read_text(), str(path))
-
-
-def sources(*folders: str) -> Iterator[Path]:
-    """Our own Python files below the folders; generated stubs are not ours."""
-    for folder in folders:
-        whole = ROOT / folder
-        paths = [whole] if whole.is_file() else sorted(whole.rglob("*.py"))
-        yield from (path for path in paths if not path.stem.endswith(("_pb2", "_pb2_grpc")))
 
 
 Rule = Callable[[str, ast.AST], Iterator[str]]

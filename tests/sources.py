@@ -1,0 +1,49 @@
+"""Our Python files, as syntax trees, and what they import."""
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+
+
+@dataclass(frozen=True)
+class Import:
+    """One imported name: `from popmq.client import Client` is `popmq.client.Client`."""
+
+    name: str
+    line: int
+    late: bool  # inside a function: not run by importing the module
+
+    def under(self, *packages: str) -> bool:
+        return any(self.name == package or self.name.startswith(f"{package}.") for package in packages)
+
+
+def imports(path: str, tree: ast.AST) -> Iterator[Import]:
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    inside = {id(child) for function in functions for child in ast.walk(function)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            # server/popmq_server/api/native/native.py: level 1 is popmq_server.api, level 2 is popmq_server.
+            package = Path(path).parts[1 : len(Path(path).parts) - node.level] if node.level else ()
+            names = [".".join([*package, *filter(None, [node.module]), alias.name]) for alias in node.names]
+        else:
+            continue
+        yield from (Import(name, node.lineno, id(node) in inside) for name in names)
+
+
+@cache
+def tree_of(path: Path) -> ast.AST:
+    return ast.parse(path.read_text(), str(path))
+
+
+def sources(*folders: str) -> Iterator[Path]:
+    """Our own Python files below the folders; generated stubs are not ours."""
+    for folder in folders:
+        whole = ROOT / folder
+        paths = [whole] if whole.is_file() else sorted(whole.rglob("*.py"))
+        yield from (path for path in paths if not path.stem.endswith(("_pb2", "_pb2_grpc")))
