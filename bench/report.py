@@ -54,7 +54,7 @@ def _resting(sizes: list[Resting]) -> Table:
     table = Table("beside leases at rest, µs CPU", *(f"{size.leases:,}" for size in sizes))
     for name in sizes[0].costs_us:
         table.add_row(name, *(f"{size.costs_us[name]:,.0f}" for size in sizes))
-    table.add_row("longest group of commands, ms", *(f"{size.longest_ms:.1f}" for size in sizes))
+    table.add_row("longest commit batch, ms", *(f"{size.longest_ms:.1f}" for size in sizes))
     table.add_row("start, s", *(f"{size.start_s:.2f}" for size in sizes))
     table.add_row("memory of a lease, B", *(f"{size.lease_bytes:,.0f}" for size in sizes))
     for column in table.columns[1:]:

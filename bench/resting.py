@@ -180,7 +180,7 @@ def everything(folder: Path, effort: Effort, results: Results, tell: Callable[[s
         told = f"{name}: beside {most.leases:,} leases, of {least.leases:,}"
         results.floors.append(Floor(told, ratio, floors.RESTING_RATIO, "×"))
     longest = max(size.longest_ms for size in results.resting)
-    results.floors.append(Floor("longest group of commands beside them", longest, floors.GROUP_MS, "ms CPU"))
+    results.floors.append(Floor("longest commit batch beside them", longest, floors.GROUP_MS, "ms CPU"))
     results.floors.append(Floor(f"start with {most.leases:,} leases", most.start_s, floors.RESTING_START_S, "s CPU"))
     if most.leases >= floors.LEASE_BYTES_FROM:
         results.floors.append(Floor("memory of a lease of one message", most.lease_bytes, floors.LEASE_BYTES, "B"))

@@ -1,4 +1,4 @@
-"""The house's form by its numbers: the ranges in which the code bases that we admire lie. A floor, never the goal."""
+"""The form of the code in numbers, within the ranges of well-known code bases: a lower limit, not the goal."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""The walls of the house: who may import whom, one door per library, nothing private across rooms, nothing too long.
+"""Which package may import which, one module per library, no private names across packages, no file too long.
 
 Each rule is a function from a file's path and syntax tree to its complaints; each is shown to complain below.
 """

@@ -245,7 +245,7 @@ async def test_closing_the_client_closes_its_consumers(connect: Connect, client:
     consumer = other.consume(TOPIC, GROUP)
     delivery = await anext_of(consumer)
     delivery.release(0.0, count=False)
-    delivery = await anext_of(consumer)  # a pop of two: one handed out, one waits
+    delivery = await anext_of(consumer)  # a pop of two: one delivered, one waits
     await other.close()
     stats = await numbers()
     assert (stats.in_flight, stats.sessions) == (1, 0)

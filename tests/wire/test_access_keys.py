@@ -166,7 +166,7 @@ def test_what_is_no_grant_is_refused_with_what_could_stand_there(text: str) -> N
 
 
 def test_every_command_and_every_question_stands_in_the_table() -> None:
-    # The limit of the data file moves between two commit groups, so no handler does it: core.py.
+    # The limit of the data file moves between two commit batches, so no handler does it: core.py.
     assert {*handlers.HANDLERS, SetMaxSize} == {*NEEDS, *ASKING}
     assert all(issubclass(query, Query) for query in ASKING)
     assert set(ROWS) <= set(ASKING)

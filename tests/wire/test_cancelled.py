@@ -50,7 +50,7 @@ def test_a_caller_that_left_does_not_keep_the_message_from_the_next(shop: Stubs,
 
 
 def test_what_a_cancelled_pop_took_is_back_at_once_and_uncounted(shop: Stubs, gate: Gate, gone: Gone) -> None:
-    """The caller goes away while its Pop waits for the writer: the lease that it gets is given back."""
+    """The caller goes away while its Pop waits for the writer: the lease that it gets is released."""
     shop.send(b"a", b"b", b"c")
     with gate.closed():
         call = shop.pop_later(wait_ms=0)

@@ -18,7 +18,7 @@ EVERYTHING = 1 << 40
 
 
 def fill_up(store: Store) -> int:
-    """How many pages a transaction takes before the map is full; all of them are given back."""
+    """How many pages a transaction takes before the map is full; all of them are freed again."""
     tx = store.begin()
     count = 0
     try:

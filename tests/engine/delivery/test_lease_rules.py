@@ -262,7 +262,7 @@ def test_positions_never_go_back_and_never_beyond_the_end(rig: Rig, seed: int) -
 
 
 def rounds(rig: Rig, count: int, chance: random.Random) -> None:
-    """Messages that are sent, leased, renewed, given back, and in the end acked, all of them."""
+    """Messages that are sent, leased, renewed, released, and in the end all acked."""
     for number in range(count):
         rig.send(*numbered(f"{number}.", 5), producer="p", number=number + 1)
         rows = rig.pop(client_id="c", attempt_id=str(number))

@@ -155,7 +155,7 @@ def test_the_limits() -> None:
 
 
 async def asked_again(broker: Broker, clock: FakeClock, ms: int) -> None:
-    """Time passes; what the writer hands out has come to the streams."""
+    """Moves the clock; the check-backs of the writer have come to the streams."""
     await asyncio.to_thread(clock.advance, ms)
     await broker.ask(queries.Topics())
 

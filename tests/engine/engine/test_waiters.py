@@ -27,7 +27,7 @@ from tests.engine.rig import MINUTE, SECOND, deliveries, sending, verdict
 from tests.engine.traffic import group
 
 KEY = ("g", "t")
-#: Nobody's commit takes so long.
+#: No commit takes so long.
 HELD_UP_S = 15
 
 

@@ -33,7 +33,7 @@ def held(rig: Rig, count: int, how: str = "retry") -> list[Delivery]:
 
 
 def pieces(rig: Rig) -> list[int]:
-    """The work of each piece of what time asks for."""
+    """The work of each piece of periodic work."""
     found = []
     while rig.due:
         found.append(calls(lambda: rig.run()))

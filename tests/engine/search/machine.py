@@ -1,6 +1,6 @@
-"""The state machine: one broker, one model, and what the clients were told.
+"""The state machine: one broker, one model, and what the clients were answered.
 
-Every step is one group of commands in the engine, then the same commands in the model (model.py), in the order of the
+Every step is one commit batch in the engine, then the same commands in the model (model.py), in the order of the
 lanes; afterwards numbers, positions, dead letters, wakes, all that waits and the store itself are compared. The steps
 are rules in modules by theme; machines.py says which machine has which.
 """
@@ -278,7 +278,7 @@ class Broker(Holds):
                     self.model.forget(name, begin, readable)
 
     def settled(self) -> set[tuple[str | None, str]]:
-        """What time asks for, all of it; who was woken."""
+        """All periodic work that is due; who was woken."""
         woken: set[tuple[str | None, str]] = set()
         while self.rig.due:
             committed = self.rig.commit()

@@ -1,7 +1,7 @@
 """The machine of a map that is nearly full: nothing is injected, each lack of pages is a real one.
 
 Its model is that of full_map.py: which message was sent, which are done and which are dead. What the space rules permit
-it takes as an answer: STORAGE_FULL for what needs room, a dead letter that waits for its burial. What frees room is
+it takes as an answer: STORAGE_FULL for what needs room, a dead letter that waits for room. What frees room is
 never refused. After each step nothing is missing and the checker is content; in the end room is made, and all heals.
 """
 
@@ -107,7 +107,7 @@ class Full(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(list(TOPICS)))
     def purge(self, name: str) -> None:
-        """Never refused. What was buried before stays a letter of its group, and may be redriven."""
+        """Never refused. Messages that are dead letters already stay so, and may be redriven."""
         history = self.history
         history.rig.do(ask.PurgeTopic(name))
         self.forget(name)
@@ -129,7 +129,7 @@ class Full(RuleBasedStateMachine):
 
     @rule(seed=seeds, group=st.sampled_from(list(GROUPS)), name=st.sampled_from(list(TOPICS)))
     def all_of_a_topic_is_leased_and_the_leases_end(self, seed: int, group: str, name: str) -> None:
-        """Burials of many at once."""
+        """Dead-letters many at once."""
         history = self.draw(seed)
         asked = ask.Pop(name, group, max_messages=64, max_bytes=8 << 20, invisible_ms=SECOND)
         for _ in range(20):

@@ -130,7 +130,7 @@ class LiteLives(RuleBasedStateMachine):
     def what_is_not_finished_is_left_alone_for_hours(
         self, group: str, names: list[str], back: bool, hours: int
     ) -> None:
-        """Leased, or given back: longer than messages are kept and idle lite topics stay."""
+        """Leased, or released: longer than messages are kept and idle lite topics stay."""
         self.send(names, 2)
         self.popped(group, names, True)
         if back:

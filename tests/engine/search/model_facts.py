@@ -362,7 +362,7 @@ class Bounds(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What the engine did when time asked: where delayed messages went, which checks were handed out.
+    """What the engine did as periodic work: where delayed messages went, which check-backs were sent.
 
     `old`: (topic, message id) of half messages that were given up for their age.
     """

@@ -103,7 +103,7 @@ class Lites:
             must(not left, "messages that did not come", group, left)
 
     def finish(self, group: str, name: str, offset: int, how: str) -> None:
-        """A lease is acked, given back (with all behind it), or rejected."""
+        """A lease is acked, released (with all behind it), or rejected."""
         life = self.lives[name]
         reader = life.readers[group]
         del reader.leased[offset]

@@ -263,7 +263,7 @@ class Sends(Kept):
         self.listened = topics
 
     def check(self, handed: set[tuple[str, int]], old: Sequence[tuple[str, str]]) -> bool:
-        """These checks were handed out, to whom can answer; what was asked about too often is given up.
+        """These check-backs were sent to producers that can answer; messages asked about too often are given up.
 
         `old`: what was given up for its age, by topic and message id.
         """

@@ -100,7 +100,7 @@ def test_meanwhile_other_leases_come_back_and_everything_else_goes_on(dying: Rig
 
 
 def test_acks_are_never_refused_for_lack_of_room(dying: Rig) -> None:
-    """A late ack of what waits for its burial is good, and frees nothing but its lease."""
+    """A late ack of a dead letter that waits for room is accepted, and frees only its lease."""
     before = dying.numbers("dying", "big")
     batches = [decode(U64.unpack(key)[0], memoryview(raw)) for key, raw in dying.read("ck")]
     handles = [Handle(ck.ck_id, ck.members - 1, ck.nonce) for ck in batches if ck.members == 10]

@@ -43,7 +43,7 @@ def pair(make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch) -> tuple[Rig, Rig]:
 
 
 def piece(rig: Rig) -> int:
-    """What one piece of what time asks for costs."""
+    """What one piece of periodic work costs."""
     return calls(lambda: rig.core.run([]))
 
 

@@ -1,4 +1,4 @@
-"""The answers of one group of commands are bounded in bytes, whatever was asked; who is put off loses nothing."""
+"""The answers of one commit batch are bounded in bytes for all requests; a request that is put off loses nothing."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ async def test_all_who_ask_at_once_are_answered_in_their_order(broker: Broker) -
 
 
 async def test_pulls_that_are_put_off_keep_their_wake(broker: Broker) -> None:
-    """One message wakes all who wait for its queue, and one group has not room for their answers."""
+    """One message wakes all Pops that wait for its queue, and one commit batch has no room for all answers."""
     held = [asyncio.ensure_future(broker.pull(ask.Pull("t", "", 0, 0), MINUTE)) for _ in range(COUNT)]
     async with asyncio.timeout(LOST_S):
         while broker.pulls.waiters.count != COUNT:

@@ -1,4 +1,4 @@
-"""What one group commit of one command costs: a budget of calls, so that nobody adds to it without noticing."""
+"""What a commit batch of one command costs: a budget of calls, so that additions are noticed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What time asks for is done by jobs, and one that fails stops no other: each has a postponement of its own."""
+"""Periodic work is done by jobs, and one that fails stops no other: each has a postponement of its own."""
 
 from __future__ import annotations
 

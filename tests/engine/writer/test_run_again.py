@@ -1,4 +1,4 @@
-"""A group of commands that runs again does what it would have done the first time.
+"""A commit batch that runs again does what it would have done the first time.
 
 A neighbour that raises makes the whole group run a second time. Two brokers get the same random commands; beside those
 of the second one stands a command that raises, in every group. Both must give the same answers, in the same order:

@@ -1,4 +1,4 @@
-"""Each lane has its share of every group of commands."""
+"""Each lane has its share of every commit batch."""
 
 from __future__ import annotations
 
