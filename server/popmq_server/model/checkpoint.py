@@ -241,11 +241,12 @@ def texts_of(attempt_id: str, client: str, reason: str = "") -> bytes:
 def clients_in(texts: list[bytes]) -> list[str]:
     """The clients in these texts.
 
-    Without escapes no text contains a quote, and splitting takes a fifth of the time of a parser.
+    Without escapes no text contains a quote: each has the separator twice, so all are split together.
     """
-    if b"\\" in b"".join(texts):
+    pieces = (together := b"".join(texts)).split(b'", "')
+    if b"\\" in together or len(pieces) != 2 * len(texts) + 1:
         return [json.loads(text)[1] for text in texts]
-    clients = [text.split(b'", "', 2)[1] for text in texts]
+    clients = pieces[1::2]
     names = {client: client.decode() for client in set(clients)}
     return [names[client] for client in clients]
 

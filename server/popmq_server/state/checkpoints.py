@@ -9,6 +9,7 @@ moment ago, whose leases are among the recent entries (table.py), and the revive
 """
 
 import itertools
+import operator
 import struct
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,6 +19,7 @@ from popmq_server.model.checkpoint import CheckPoint, Lease
 from popmq_server.model.ids import GroupId, GroupTopic, TopicId
 from popmq_server.storage.keys import DUE_KEY, SUB_OWNER, U64
 from popmq_server.storage.lmdb import Transaction
+from popmq_server.storage.rows import UnreadableRow
 from popmq_server.storage.sharded import Sharded
 from popmq_server.storage.table import StoredTable
 
@@ -95,9 +97,15 @@ class Leases(StoredTable[tuple[int, int], Lease]):
         return len(self._whole) + len(self._split)
 
     def load_keys(self, kv: Transaction) -> list[tuple[int, int]]:
-        """The scan at start; returns the keys with a sub other than 0."""
+        """The scan at start; returns the keys with a sub other than 0.
+
+        Raises UnreadableRow for keys that do not ascend: the revive would not find what lies behind such a key.
+        """
         keys, whole, split = kv.keys("due"), dict[int, int](), dict[tuple[int, int], int]()
-        while batch := b"".join(itertools.islice(keys, BATCH)):
+        last = b""
+        while several := list(map(bytes, itertools.islice(keys, BATCH))):
+            _check_ascending([last, *several])
+            last, batch = several[-1], b"".join(several)
             if not any(batch[16 :: DUE_KEY.size]) and not any(batch[17 :: DUE_KEY.size]):  # the bytes of all subs
                 for due_ms, ck_id in _WHOLE.iter_unpack(batch):
                     whole[ck_id] = due_ms
@@ -168,3 +176,10 @@ class Leases(StoredTable[tuple[int, int], Lease]):
             else:
                 table[name] = value.due_ms
         super().merge()
+
+
+def _check_ascending(keys: list[bytes]) -> None:
+    """Raises UnreadableRow for the first key of `due` that is not above the one before it."""
+    if not all(map(operator.lt, keys, itertools.islice(keys, 1, None))):
+        wrong = next(after for before, after in itertools.pairwise(keys) if before >= after)
+        raise UnreadableRow("due", wrong, "the keys do not ascend")

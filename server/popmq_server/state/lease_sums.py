@@ -47,7 +47,7 @@ def attempt_key(group_id: int, topic_id: int, client: str, attempt_id: str) -> i
 
 #: The beginning of the texts of a CheckPoint without an attempt id.
 _NO_ATTEMPT = b'["",'
-_FIRST = operator.itemgetter(0)
+_FIRST, _SECOND = operator.itemgetter(0), operator.itemgetter(1)
 
 
 def shifted(held: Held, kind: int, owner_id: int, count: int) -> Held:
@@ -138,9 +138,12 @@ class _Sums:
         named = list(kinds) * len(batch) if len(kinds) == 1 else list(NAMED.iter_unpack(heads))
         for (group_id, client), count in Counter(zip(map(_FIRST, named), clients, strict=True)).items():
             self.clients[group_id, client] += count
-        has_attempt = [text[:4] != _NO_ATTEMPT for text in texts]
-        tried = [hash((group_id, topic_id, text)) for (group_id, topic_id, _), text in zip(named, texts, strict=True)]
-        self.attempts.update(itertools.compress(zip(tried, ids, strict=True), has_attempt))
+        groups, topics = map(_FIRST, named), map(_SECOND, named)
+        tried = zip(map(hash, zip(groups, topics, texts, strict=True)), ids, strict=True)
+        if _NO_ATTEMPT in b"".join(texts):
+            self.attempts.update(itertools.compress(tried, [not text.startswith(_NO_ATTEMPT) for text in texts]))
+        else:
+            self.attempts.update(tried)
         if any(kind & SESSION or self.state.parent_of(topic_id) for _, topic_id, kind in kinds):
             for row in zip(ids, named, clients, texts, strict=True):
                 self._name(*row)

@@ -227,3 +227,23 @@ def test_what_a_group_needs_in_a_topic_is_made_at_its_first_look_and_once(rig: R
     assert [bodies(deliveries(popped)) for popped in pops] == [["new0"], ["new1"]]
     state = rig.core.state
     assert state.topic_groups[state.ids["t", "t"]] == (state.ids["g", "g"],)
+
+
+def test_a_start_refuses_leases_whose_keys_do_not_ascend(rig: Rig) -> None:
+    """LMDB looks for damage of its pages only where it must: it returns swapped keys as they are."""
+    rig.pair()
+    rig.send(*numbered("m", 3))
+    for _ in range(3):
+        rig.pop(1)
+        rig.skip(SECOND)
+    real = Transaction.keys
+
+    def swapped(tx: Transaction, name: str) -> Iterator[memoryview]:
+        keys = list(real(tx, name))
+        return iter([keys[0], keys[2], keys[1]] if name == "due" else keys)
+
+    with reading(rig.core.store, views=False) as kv:
+        least, wrong, most = (bytes(key).hex() for key in kv.keys("due"))
+        assert least < wrong < most
+        with mock.patch.object(Transaction, "keys", swapped), pytest.raises(StartError, match=rf"row {wrong} .*'due'"):
+            State().load(kv)
