@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from popmq_server.model.ids import GroupTopic
 from popmq_server.model.records import Stat
 from popmq_server.state.state import State
-from popmq_server.storage.keys import U32
+from popmq_server.storage.keys import TOPIC_AT, U32
 from popmq_server.storage.lmdb import Transaction
+from popmq_server.topics import lite_chunks
 from popmq_server.topics.topic import IDX_HEAD
 
 #: What lite topics have now. Other counters of a parent remember those that were removed, too.
@@ -27,7 +28,25 @@ def check(kv: Transaction, state: State) -> Iterator[str]:
     for topic in state.topics.values():
         if topic.parent_id and state.lite_ids.get((topic.parent_id, topic.lite_topic)) != topic.topic_id:
             yield f"the lite topic {topic.lite_topic!r} of topic {topic.name} cannot be found by its name"
+    yield from _check_chunks(kv, state)
     yield from _check_sums(kv, state)
+
+
+def _check_chunks(kv: Transaction, state: State) -> Iterator[str]:
+    """The index of a LITE topic has the chunks of its lite topics, also of those that are being removed: no others."""
+    found = dict[int, tuple[int, int]]()  # position → parent, lite topic
+    for key, value in kv.scan("lidx"):
+        parent_id, position = TOPIC_AT.unpack(key)
+        found[position] = parent_id, U32.unpack(value)[0]
+    for view in kv.keys("idx"):
+        topic_id, position = TOPIC_AT.unpack(view)
+        entry, parent_id = found.pop(position, None), state.parent_of(topic_id)
+        wanted = (parent_id, topic_id) if parent_id else None
+        if topic_id not in state.purges and entry != wanted and (entry or lite_chunks.is_complete(kv)):
+            yield f"chunk {position} of topic {topic_id}: the index of its LITE topic has {entry}, it must be {wanted}"
+    for position, (parent_id, topic_id) in found.items():
+        if not {parent_id, topic_id} & {*state.purges}:
+            yield f"the index of LITE topic {parent_id} has chunk {position} of {topic_id}, which is gone"
 
 
 def _check_sums(kv: Transaction, state: State) -> Iterator[str]:

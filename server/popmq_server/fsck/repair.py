@@ -24,7 +24,7 @@ from popmq_server.state.rows import LITE_NAME
 from popmq_server.state.state import State
 from popmq_server.storage import keys
 from popmq_server.storage.folder import DAMAGED_FILE, DATA_FILE, REPAIR_FOLDER, lock_folder, sync_folder
-from popmq_server.storage.keys import DUE_KEY, SUB_OWNER, U32, U64
+from popmq_server.storage.keys import DUE_KEY, LITE_INDEX, SUB_OWNER, U32, U64
 from popmq_server.storage.lmdb import DiskFault, MapFull
 from popmq_server.storage.rows import RowReader, UnreadableRow
 from popmq_server.storage.store import Store, reading
@@ -77,6 +77,7 @@ def _rebuild(data: pathlib.Path, beside: pathlib.Path) -> Iterator[str]:
 
 def _fill(store: Store, data: pathlib.Path) -> Iterator[str]:
     kv, size = store.begin(), 0
+    kv.delete("meta", LITE_INDEX)
     with open(data, "rb") as file:
         for found in rescue(file.fileno(), store.page_bytes):
             if isinstance(found, str):
@@ -86,6 +87,8 @@ def _fill(store: Store, data: pathlib.Path) -> Iterator[str]:
             if name not in keys.DATABASES or not key:
                 yield f"database {name!r} is unknown: its entry {key.hex()} is left out"
                 continue
+            if name == "lidx" or (name, key) == ("meta", LITE_INDEX):
+                continue  # what is left of it may be too little: the next start makes it anew
             kv.put(name, key, value)
             size += len(key) + len(value)
             if size > _COMMIT_BYTES:

@@ -1,7 +1,7 @@
 """Removes lite topics: idle ones, and all of a deleted or purged topic.
 
 remove   idle ──▶ its name is removed, its counts leave its parent's; so do its keys if they fit into the piece
-         otherwise ──▶ `purge` 12 → lite
+         otherwise ──▶ `purge` 12 → lite 3 (its parent)
 step     removes keys of a large one in pieces; the last piece clears its tables
 orphans  the same for lite topics of a removed parent: no client can name them, their leases were dropped before
 """
@@ -15,6 +15,8 @@ from popmq_server.topics.removal import OF_TOPIC, drop_range
 
 #: The minimum that one removal takes from the keys of a piece.
 KEYS_EACH = 10
+#: The kind of a retired lite topic in `purge`, before the id of its parent.
+KIND = "lite"
 
 
 def remove(tx: Tx, topic: Topic, left: int) -> int:
@@ -24,7 +26,7 @@ def remove(tx: Tx, topic: Topic, left: int) -> int:
     the piece, `step` removes the rest later, as for any deleted topic. Its id is never reused.
     """
     _retire(tx, topic)
-    left = step(tx, topic.topic_id, left)
+    left = step(tx, topic.topic_id, left, topic.parent_id)
     if left:
         tx.state.purges.pop(topic.topic_id)
     return max(0, left - KEYS_EACH)
@@ -38,12 +40,17 @@ def _retire(tx: Tx, topic: Topic) -> None:
     tx.count_lites(topic.parent_id, -1, -stored)
     tx.count_topic(topic.parent_id, bytes=-state.topic_stat.get(topic.topic_id, TopicStat()).bytes)
     state.topics.pop(topic.topic_id)
-    state.purges[topic.topic_id] = "lite"
+    state.purges[topic.topic_id] = f"{KIND} {topic.parent_id}"
 
 
-def step(tx: Tx, topic_id: TopicId, left: int) -> int:
+def parent_of(kind: str) -> int:
+    """The parent's id in the kind of a retired lite topic; 0 = a preview retired it, without an index of its chunks."""
+    return int(kind.removeprefix(KIND) or 0)
+
+
+def step(tx: Tx, topic_id: TopicId, left: int, parent_id: int) -> int:
     """Removes one piece of a retired lite topic; returns how many more keys may go in it, 0 = it is not done."""
-    left = _drop_keys(tx, topic_id, left)
+    left = _drop_keys(tx, topic_id, left, parent_id)
     if left:
         tx.state.forget_lite_topic(topic_id)
     return left
@@ -58,7 +65,7 @@ def step_orphans(tx: Tx, parent_id: TopicId, left: int) -> int:
             break
         found.append((key[5:].decode(), TopicId(U32.unpack(value)[0])))
     for name, topic_id in found:
-        left = _drop_keys(tx, topic_id, left)
+        left = _drop_keys(tx, topic_id, left, parent_id)
         if not left:
             return 0
         tx.state.forget_lite_topic(topic_id)
@@ -67,7 +74,7 @@ def step_orphans(tx: Tx, parent_id: TopicId, left: int) -> int:
     return left
 
 
-def _drop_keys(tx: Tx, topic_id: TopicId, left: int) -> int:
+def _drop_keys(tx: Tx, topic_id: TopicId, left: int, parent_id: int) -> int:
     """Removes the keys of one lite topic; returns how many more keys may go in this piece.
 
     The tables forget it later, so that a restart between two pieces finds the same lite topic. Searches retries and
@@ -80,5 +87,5 @@ def _drop_keys(tx: Tx, topic_id: TopicId, left: int) -> int:
             left = drop_range(tx, name, STAT_KEY.pack(group_id, topic_id), left)
     if (topic_id, 0) in tx.state.queue_max or topic_id not in tx.state.topics:  # retired before a restart
         for name in OF_TOPIC:
-            left = drop_range(tx, name, U32.pack(topic_id), left)
+            left = drop_range(tx, name, U32.pack(topic_id), left, parent_id)
     return left

@@ -91,8 +91,8 @@ def step(tx: Tx, entity_id: int, kind: str, keys_max: int = PURGE_KEYS_MAX) -> N
 
     The tables forget the entity only after its ranges are removed, so a restart in between finds the same job.
     """
-    if kind == "lite":
-        left = lite_removal.step(tx, TopicId(entity_id), keys_max)
+    if kind.startswith(lite_removal.KIND):
+        left = lite_removal.step(tx, TopicId(entity_id), keys_max, lite_removal.parent_of(kind))
     else:
         left = _drop_checkpoints(tx, entity_id, kind, keys_max)
         if left and kind == "topic":

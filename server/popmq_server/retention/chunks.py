@@ -10,13 +10,12 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from popmq_server.delivery import deadletter
-from popmq_server.model.message import RECORD
 from popmq_server.model.records import Topic
 from popmq_server.state.events import Event
 from popmq_server.state.tx import Tx
 from popmq_server.storage import history_rows
 from popmq_server.storage.keys import CQ_ENTRY, CQ_KEY, NEVER, QUEUE_KEY, TOPIC_AT, U32, U64
-from popmq_server.topics import index
+from popmq_server.topics import index, lite_chunks
 from popmq_server.topics.topic import IDX_HEAD, IDX_RANGE, written
 
 #: History rows removed with one chunk; a later chunk of the queue removes the rest.
@@ -40,21 +39,15 @@ def chunks(tx: Tx, topic_id: int, start: int) -> Iterator[Chunk]:
         yield Chunk(TOPIC_AT.unpack(key)[1], stored_ms, size, tuple(IDX_RANGE.iter_unpack(raw)))
 
 
-def chunks_of(tx: Tx, topic: Topic, start: int) -> Iterator[tuple[Topic | None, Chunk]]:
-    """The chunks of a topic from a position on, each with its topic; in a LITE topic that is a lite topic.
-
-    Chunks of lite topics lie among those of other topics in the log, oldest first; those of other topics have no owner
-    here, only a position.
-    """
+def chunks_of(tx: Tx, topic: Topic, start: int) -> Iterator[tuple[Topic, Chunk]]:
+    """The chunks of a topic from a position on, oldest first, each with its topic; in a LITE topic a lite topic."""
     if topic.type != "LITE":
         yield from ((topic, chunk) for chunk in chunks(tx, topic.topic_id, start))
         return
-    for key, value in tx.kv.scan("log", b"", U64.pack(start)):
-        position, owner = U64.unpack(key)[0], tx.state.topics.get(RECORD.unpack_from(value)[2])
-        if owner is None or owner.parent_id != topic.topic_id:
-            yield None, Chunk(position, 0, 0, ())
-        else:
-            yield owner, next(chunks(tx, owner.topic_id, position))
+    for position, topic_id in lite_chunks.scan(tx.kv, topic.topic_id, start):
+        owner, chunk = tx.state.topics.get(topic_id), next(chunks(tx, topic_id, position), None)
+        if owner is not None and chunk is not None:  # else it is being removed
+            yield owner, chunk
 
 
 def passed(tx: Tx, topic: Topic, chunk: Chunk) -> bool:
@@ -83,6 +76,7 @@ def drop(tx: Tx, topic: Topic, chunk: Chunk) -> None:
     """Removes a chunk and all that belongs to it; unread messages of groups are counted as `dropped`."""
     tx.kv.delete("log", U64.pack(chunk.position))
     tx.kv.delete("idx", TOPIC_AT.pack(topic.topic_id, chunk.position))
+    lite_chunks.remove(tx, topic.parent_id, chunk.position)
     tx.count_topic(topic.topic_id, bytes=-chunk.bytes)
     for key in [key for key, _ in _kept(tx, chunk)]:
         tx.kv.delete("kept", key)

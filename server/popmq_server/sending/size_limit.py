@@ -23,8 +23,6 @@ from popmq_server.topics.topic import flush
 
 #: Chunks that one piece examines.
 CHUNKS_MAX = 200
-#: Chunks of other topics that one piece skips to find those of a LITE topic: some 5 ms.
-OTHERS_MAX = 2000
 #: Minimum time between two searches, beyond one piece, of a topic without droppable chunks.
 TRIM_AGAIN_MS = 1000
 
@@ -82,24 +80,16 @@ def spare(tx: Tx, topic: Topic, wanted: int) -> list[tuple[Topic, Chunk]]:
     """Droppable chunks, oldest first, until they have `wanted` bytes; fewer if there are no more.
 
     Looks at CHUNKS_MAX chunks; the next search continues where this one stopped, remembered in memory. In a LITE topic
-    an undroppable chunk does not end the search, since each lite topic has its own positions. Chunks of other topics
-    lie in between; they are skipped once: later searches start at the first chunk of this topic.
+    an undroppable chunk does not end the search, since each lite topic has its own positions.
     """
     state, topic_id = tx.state, topic.topic_id
-    found, looked, others = list[tuple[Topic, Chunk]](), 0, 0
-    start = state.looked.pop(topic_id, None)
-    for owner, chunk in chunks.chunks_of(tx, topic, state.firsts.get(topic_id, 0) if start is None else start):
+    found = list[tuple[Topic, Chunk]]()
+    for looked, (owner, chunk) in enumerate(chunks.chunks_of(tx, topic, state.looked.pop(topic_id, 0))):
         if wanted <= 0:
             return found
-        if looked == CHUNKS_MAX or others == OTHERS_MAX:
+        if looked == CHUNKS_MAX:
             state.looked[topic_id] = chunk.position
             return found
-        if owner is None:
-            others += 1
-            continue
-        if start is None:
-            start = state.firsts[topic_id] = chunk.position
-        looked += 1
         may_go = topic.by_age or chunks.passed(tx, owner, chunk)
         if not (may_go or topic.type == "LITE"):
             return found
@@ -112,7 +102,6 @@ def spare(tx: Tx, topic: Topic, wanted: int) -> list[tuple[Topic, Chunk]]:
 def _full(tx: Tx, topic: Topic, size: int) -> Refused:
     """The refusal, naming who could make room. After an incomplete search, housekeeping starts to trim at once."""
     state, topic_id = tx.state, topic.topic_id
-    state.firsts.pop(topic_id, None)  # an aborted commit may have advanced it too far
     if topic_id in state.looked and tx.now_ms - state.trimmed.get(topic_id, 0) >= TRIM_AGAIN_MS:
         state.looked.pop(topic_id)
         state.trims[topic_id] = max(size, state.trims.get(topic_id, 0))

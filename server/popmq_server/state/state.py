@@ -190,7 +190,6 @@ class State:
         self.trims: dict[int, int] = transient_dict(TOPIC)
         self.looked: dict[int, int] = transient_dict(TOPIC)
         self.trimmed: dict[int, int] = transient_dict(TOPIC)
-        self.firsts: dict[int, int] = transient_dict(TOPIC)
         #: The chunk of a topic that small commits share: topic.py.
         self.open_chunks: Table[int, OpenChunk] = transient(TOPIC)
         #: When a group last asked to read a topic, ms: expiry.py.

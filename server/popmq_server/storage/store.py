@@ -124,6 +124,7 @@ class Store:
             meta = self._env.open_db(b"meta", txn=txn)
             if new:
                 txn.put(_FORMAT, keys.U32.pack(FORMAT), db=meta)
+                txn.put(keys.LITE_INDEX, b"", db=meta)
             self._format = self._read_format(txn.get(_FORMAT, db=meta))
             return {name: self._env.open_db(name.encode(), txn=txn) for name in keys.DATABASES}
 

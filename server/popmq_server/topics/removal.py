@@ -2,14 +2,15 @@
 
 from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import TOPIC_AT, U64
+from popmq_server.topics import lite_chunks
 from popmq_server.topics.log import Log
 
 #: Databases whose keys start with the topic id.
-OF_TOPIC = ("cq", "idx", "widx", "bare", "mark", "queue", "hist", "quar", "uid", "gone", "tstat")
+OF_TOPIC = ("cq", "idx", "widx", "lidx", "bare", "mark", "queue", "hist", "quar", "uid", "gone", "tstat")
 
 
-def drop_range(tx: Tx, name: str, prefix: bytes, left: int) -> int:
-    """Removes up to `left` keys; returns how many more this piece may remove."""
+def drop_range(tx: Tx, name: str, prefix: bytes, left: int, parent_id: int = 0) -> int:
+    """Removes up to `left` keys; returns how many more this piece may remove. `parent_id`: that of a lite topic."""
     if not left:
         return 0
     found: list[tuple[bytes, int]] = []
@@ -22,7 +23,9 @@ def drop_range(tx: Tx, name: str, prefix: bytes, left: int) -> int:
         if name in ("rq", "fwait") and (chunk := log.chunk_of(position)) >= 0:
             tx.pin(chunk, -1)
         if name == "idx":
-            _drop_chunk(tx, TOPIC_AT.unpack(key)[1])
+            position = TOPIC_AT.unpack(key)[1]
+            _drop_chunk(tx, position)
+            lite_chunks.remove(tx, parent_id, position)
         tx.kv.delete(name, key)
     return left - len(found)
 

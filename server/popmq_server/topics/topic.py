@@ -30,6 +30,7 @@ from popmq_server.model.records import OpenChunk, Topic
 from popmq_server.state.space import GROW, messages_bytes
 from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import CQ_ENTRY, CQ_KEY, CQ_WRITTEN, TOPIC_AT, U64
+from popmq_server.topics import lite_chunks
 
 #: A chunk is one LMDB value; a commit with more bytes for a topic writes several chunks.
 CHUNK_BYTES_MAX = 1 << 20
@@ -210,6 +211,7 @@ def _put_chunk(
         parts.insert(0, _stored(tx, "log", log_key))
     else:
         tx.state.fresh_blocks += 1
+        lite_chunks.put(tx, topic_id, chunk.position)
     raw = b"".join(parts)
     tx.count_topic(topic_id, bytes=len(raw) - chunk.bytes)
     tx.kv.put("log", log_key, raw)

@@ -46,7 +46,7 @@ from popmq_server.storage.folder import NoMapping
 from popmq_server.storage.lmdb import DiskFault, MapFull
 from popmq_server.storage.store import Store, reading
 from popmq_server.storage.table import changed
-from popmq_server.topics import backlog, index_merge, topic
+from popmq_server.topics import backlog, index_merge, lite_chunks, topic
 from popmq_server.writer import answers, housekeeping, rebase, timetable
 from popmq_server.writer.batch import Batch, Committed, Poisoned, TimesWork, joined, nothing, refusal_of
 from popmq_server.writer.handlers import HANDLERS
@@ -76,7 +76,8 @@ class Core:
         except BaseException:
             store.close()
             raise
-        tidying = (*housekeeping.jobs(clock.now_ms()), index_merge.MergingBlocks(clock.now_ms()))
+        now_ms = clock.now_ms()
+        tidying = (*housekeeping.jobs(now_ms), index_merge.MergingBlocks(now_ms), lite_chunks.Indexing())
         self.timetable = timetable.Timetable(
             (
                 *tidying,

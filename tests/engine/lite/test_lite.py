@@ -9,9 +9,8 @@ import pytest
 from popmq_server import commands as ask
 from popmq_server.commands import queries
 from popmq_server.errors import Refused
-from tests.engine.lites import create, lite_rig, lites, note, pop, popping, send, sending, sync, wait
+from tests.engine.lites import create, lite_rig, lites, note, pop, popping, send, sync, wait
 from tests.engine.rig import DAY, HOUR, MINUTE, SECOND, Rig, bodies, deliveries, refusal, refusals
-from tests.engine.work import calls
 
 rig = pytest.fixture(lite_rig)
 
@@ -223,32 +222,3 @@ def test_a_stopped_lite_topic_goes_on_when_it_is_resumed(rig: Rig) -> None:
     assert rig.numbers("stops", "chat").stopped == 1
     rig.do(ask.ResumeMessageGroup("chat", "stops", "ann"))
     assert bodies(pop(rig, "ann", group="stops")) == ["ann:1", "ann:2"]
-
-
-@pytest.mark.usefixtures("a_chunk_a_commit")
-def test_at_its_limit_of_bytes_a_topic_finds_its_own_chunks_among_many_of_others(rig: Rig) -> None:
-    create(rig, "small", bytes_max=1 << 20)
-    rig.topic("busy")
-    refused = list[str]()
-    for number in range(40):
-        text = f"ann:{number}" + "x" * 50_000
-        refused += refusals(rig.run(sending(text, topic="small")))
-        rig.ack(pop(rig, "ann", topic="small"))
-        for _ in range(30):
-            rig.send("x", topic="busy")
-    assert refused == [""] * 40
-    assert rig.look(queries.Topics("small"))[0].bytes <= 1 << 20
-
-
-@pytest.mark.usefixtures("a_chunk_a_commit")
-def test_what_is_of_others_is_stepped_over_once_and_not_for_each_message(rig: Rig) -> None:
-    create(rig, "small", bytes_max=1 << 20)
-    rig.topic("busy")
-    for _ in range(500):
-        rig.send("x", topic="busy")
-    work = list[int]()
-    for number in range(40):
-        command = sending(f"ann:{number}" + "x" * 50_000, topic="small")
-        work.append(calls(lambda command=command: rig.do(command)))  # type: ignore[misc]
-        rig.ack(pop(rig, "ann", topic="small"))
-    assert max(work[-8:]) < max(work) / 2, "the first that found the topic full stepped over the others"

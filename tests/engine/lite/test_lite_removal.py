@@ -100,7 +100,7 @@ def test_a_deleted_topic_takes_its_lite_topics_along_in_pieces(rig: Rig) -> None
     rig.core.run([])
     rig.crash()
     rig.settle()
-    for name in ("log", "cq", "idx", "ck", "due", "queue", "fwait", "poff"):
+    for name in ("log", "cq", "idx", "lidx", "ck", "due", "queue", "fwait", "poff"):
         assert rig.read(name) == [], name
     assert [key for key, _ in rig.read("name") if key[:1] == b"l"] == []
     create(rig)
@@ -188,7 +188,7 @@ def test_idle_lite_topics_that_end_together_go_many_at_once_in_pieces_that_do_no
         idle(rig, count)
     few, many = pieces(small), pieces(large)
     assert (lites(small, "short"), lites(large, "short")) == (0, 0)
-    assert [large.read(name) for name in ("log", "purge", "hist", "queue")] == [[]] * 4
+    assert [large.read(name) for name in ("log", "lidx", "purge", "hist", "queue")] == [[]] * 5
     assert len(many) < 1000 / 10
     assert sum(many) < 12 * sum(few)
     assert max(many) < 1.5 * max(few)
@@ -212,4 +212,4 @@ def test_a_large_idle_lite_topic_goes_piece_by_piece(rig: Rig, monkeypatch: pyte
         rig.crash()
     rig.advance(MINUTE)
     assert lites(rig, "short") == 0
-    assert [rig.read(name) for name in ("log", "idx", "cq", "purge")] == [[]] * 4
+    assert [rig.read(name) for name in ("log", "idx", "lidx", "cq", "purge")] == [[]] * 5

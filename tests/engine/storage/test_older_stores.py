@@ -30,7 +30,7 @@ SINCE_2 = [number for number in KEPT if number >= 2]
 #: What a store cannot show at rest: room for later work, what lasts for a moment, and what needs thousands of messages.
 NEVER_AT_REST = {"publish", "sweep", "widx"}
 #: Databases that formats up to the newest kept one did not have.
-LATER = {"staged", "stage", "batch"}
+LATER = {"staged", "stage", "batch", "lidx"}
 
 
 @pytest.fixture
@@ -228,6 +228,14 @@ def test_a_switch_of_the_mode_back_delivers_what_was_sent_back(rig: Rig) -> None
     _, left = rig.do(ask.SetConsumeMode("events", "puller", "POP"))
     finish(rig, left, "events", "puller")
     assert len(drain(rig, "events", "puller")) == 5
+
+
+@since_2
+def test_the_chunks_of_lite_topics_are_indexed_in_the_background(rig: Rig) -> None:
+    assert b"lite_index" not in dict(rig.read("meta"))
+    rig.settle()
+    assert dict(rig.read("meta"))[b"lite_index"] == b""
+    assert rig.read("lidx")
 
 
 @since_2

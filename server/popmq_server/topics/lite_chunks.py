@@ -1,0 +1,86 @@
+"""The chunks of a LITE topic, oldest first: an index over the chunks of its lite topics, for its limit of bytes.
+
+    lidx   T of the parent + position → T of the lite topic     put with the chunk (topic.py), removed with it
+
+In the log the chunks of lite topics lie among those of all other topics, and `idx` has them by lite topic. Without this
+index a search for the oldest ones would walk over what others have stored, or over all lite topics.
+
+    log    ▪ ann  □ busy  □ busy  □ busy  ▪ bob  □ busy  ▪ ann          lidx of chats:  ▪ ann  ▪ bob  ▪ ann
+
+A store of an earlier preview has no index. A job then makes it, in pieces behind the clients' commands, and notes in
+`meta` how far it is; until then the limit drops what is in the index already.
+"""
+
+from collections.abc import Iterator
+
+from popmq_server.state.jobs import RETRY_MS, Job, Timed
+from popmq_server.state.space import MOVE
+from popmq_server.state.tx import Tx
+from popmq_server.storage.keys import LITE_INDEX, TOPIC_AT, U32
+from popmq_server.storage.lmdb import Transaction
+
+#: Topics and chunks that one piece of the job visits.
+LOOKS_MAX = 1000
+
+
+def put(tx: Tx, topic_id: int, position: int) -> None:
+    """Notes a new chunk, if it is one of a lite topic."""
+    if parent_id := tx.state.parent_of(topic_id):
+        tx.kv.put("lidx", TOPIC_AT.pack(parent_id, position), U32.pack(topic_id))
+
+
+def remove(tx: Tx, parent_id: int, position: int) -> None:
+    """Removes the entry of a removed chunk; does nothing for parent 0."""
+    if parent_id:
+        tx.kv.delete("lidx", TOPIC_AT.pack(parent_id, position))
+
+
+def scan(kv: Transaction, parent_id: int, start: int) -> Iterator[tuple[int, int]]:
+    """(position, id of the lite topic) of the chunks of a LITE topic, from a position on."""
+    for key, value in kv.scan("lidx", U32.pack(parent_id), TOPIC_AT.pack(parent_id, start)):
+        yield TOPIC_AT.unpack(key)[1], U32.unpack(value)[0]
+
+
+def is_complete(kv: Transaction) -> bool:
+    """Whether the index has the chunks of all lite topics."""
+    return (found := kv.get("meta", LITE_INDEX)) is not None and not len(found)
+
+
+class Indexing(Job):
+    """Makes the index in a store of an earlier preview.
+
+    The topic and position to continue at stand in `meta` with the piece that reached them, nothing when it is complete.
+    """
+
+    name = "index of the chunks of lite topics"
+
+    def __init__(self) -> None:
+        super().__init__()
+        #: Whether it was complete at the start; None: nobody has looked.
+        self._was_complete: bool | None = None
+
+    def next_ms(self, tx: Tx) -> int | None:
+        if self._was_complete is None:
+            self._was_complete = is_complete(tx.kv)
+        return None if self._was_complete or is_complete(tx.kv) else tx.now_ms
+
+    def step(self, tx: Tx, did: Timed) -> None:
+        if not tx.room.has(MOVE, LOOKS_MAX * TOPIC_AT.size):
+            self.postpone(tx.now_ms + RETRY_MS)
+            return
+        tx.kv.put("meta", LITE_INDEX, _piece(tx, bytes(tx.kv.get("meta", LITE_INDEX) or TOPIC_AT.pack(0, 0))))
+
+
+def _piece(tx: Tx, wanted: bytes) -> bytes:
+    """Visits some chunks of lite topics; returns the key to continue at, empty = there are no more."""
+    cursor = tx.kv.cursor("idx")
+    for _ in range(LOOKS_MAX):
+        if not cursor.set_range(wanted):
+            return b""
+        topic_id, position = TOPIC_AT.unpack(cursor.key())
+        if tx.state.parent_of(topic_id):
+            put(tx, topic_id, position)
+            wanted = TOPIC_AT.pack(topic_id, position + 1)
+        else:
+            wanted = TOPIC_AT.pack(topic_id + 1, 0)
+    return wanted
