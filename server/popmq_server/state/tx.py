@@ -139,12 +139,13 @@ class Tx:
             changes.pop("start", None)
             self.count(above, **changes)
 
-    def count_topic(self, topic_id: int, **changes: int) -> None:
-        """Adds to counters of a topic; for a lite topic also to those of its parent."""
+    def count_topic(self, topic_id: int, **changes: int) -> TopicId:
+        """Adds to counters of a topic; for a lite topic also to those of its parent. Returns that one's id, or 0."""
         stat = self.state.topic_stat.get(topic_id, TopicStat())
         self.state.topic_stat[topic_id] = _added(stat, changes)
         if parent := self.state.parent_of(topic_id):
             self.count_topic(parent, **changes)
+        return parent
 
     def count_lites(self, parent_id: int, topics: int, messages: int) -> None:
         """Adds to the sums of a topic over its lite topics; does nothing for parent 0."""

@@ -18,15 +18,15 @@ from popmq_server.state.space import MOVE
 from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import LITE_INDEX, TOPIC_AT, U32
 from popmq_server.storage.lmdb import Transaction
+from popmq_server.storage.store import Store, reading
 
 #: Topics and chunks that one piece of the job visits.
 LOOKS_MAX = 1000
 
 
-def put(tx: Tx, topic_id: int, position: int) -> None:
-    """Notes a new chunk, if it is one of a lite topic."""
-    if parent_id := tx.state.parent_of(topic_id):
-        tx.kv.put("lidx", TOPIC_AT.pack(parent_id, position), U32.pack(topic_id))
+def put(tx: Tx, parent_id: int, position: int, topic_id: int) -> None:
+    """Notes a chunk of a lite topic."""
+    tx.kv.put("lidx", TOPIC_AT.pack(parent_id, position), U32.pack(topic_id))
 
 
 def remove(tx: Tx, parent_id: int, position: int) -> None:
@@ -54,21 +54,20 @@ class Indexing(Job):
 
     name = "index of the chunks of lite topics"
 
-    def __init__(self) -> None:
-        super().__init__()
-        #: Whether it was complete at the start; None: nobody has looked.
-        self._was_complete: bool | None = None
-
     def next_ms(self, tx: Tx) -> int | None:
-        if self._was_complete is None:
-            self._was_complete = is_complete(tx.kv)
-        return None if self._was_complete or is_complete(tx.kv) else tx.now_ms
+        return None if is_complete(tx.kv) else tx.now_ms
 
     def step(self, tx: Tx, did: Timed) -> None:
         if not tx.room.has(MOVE, LOOKS_MAX * TOPIC_AT.size):
             self.postpone(tx.now_ms + RETRY_MS)
             return
         tx.kv.put("meta", LITE_INDEX, _piece(tx, bytes(tx.kv.get("meta", LITE_INDEX) or TOPIC_AT.pack(0, 0))))
+
+
+def jobs(store: Store) -> tuple[Job, ...]:
+    """The job, if the index is not complete: each commit asks a job when it is due."""
+    with reading(store) as kv:
+        return () if is_complete(kv) else (Indexing(),)
 
 
 def _piece(tx: Tx, wanted: bytes) -> bytes:
@@ -78,8 +77,8 @@ def _piece(tx: Tx, wanted: bytes) -> bytes:
         if not cursor.set_range(wanted):
             return b""
         topic_id, position = TOPIC_AT.unpack(cursor.key())
-        if tx.state.parent_of(topic_id):
-            put(tx, topic_id, position)
+        if parent_id := tx.state.parent_of(topic_id):
+            put(tx, parent_id, position, topic_id)
             wanted = TOPIC_AT.pack(topic_id, position + 1)
         else:
             wanted = TOPIC_AT.pack(topic_id + 1, 0)

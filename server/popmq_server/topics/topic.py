@@ -211,9 +211,10 @@ def _put_chunk(
         parts.insert(0, _stored(tx, "log", log_key))
     else:
         tx.state.fresh_blocks += 1
-        lite_chunks.put(tx, topic_id, chunk.position)
     raw = b"".join(parts)
-    tx.count_topic(topic_id, bytes=len(raw) - chunk.bytes)
+    parent_id = tx.count_topic(topic_id, bytes=len(raw) - chunk.bytes)
+    if parent_id and not chunk.bytes:
+        lite_chunks.put(tx, parent_id, chunk.position, topic_id)
     tx.kv.put("log", log_key, raw)
     for queue, (first, entries) in blocks.items():
         if queue in ranges:

@@ -18,6 +18,7 @@ Failures, and what happens to the rest of the batch:
         acks … │ job │ job │ … │ sends, pops      one transaction each; if it fails, the commands run again without
                                                   those that need room, then one by one, then UNAVAILABLE;
                                                   a job is postponed, and its next piece is smaller
+    … although there are free pages        a long value lacks adjacent ones: the commands are halved until it is alone
 
     the store is nearly full (space.tight) each batch runs in parts, within the room that is left
     the commit fails with room on disk     UNAVAILABLE for all, and the process ends
@@ -29,11 +30,7 @@ import logging
 from typing import Any
 
 from popmq_server.clock import Clock, stopwatch
-from popmq_server.commands import (
-    LANE_ACK,
-    LANE_POP,
-    SetMaxSize,
-)
+from popmq_server.commands import LANE_ACK, LANE_POP, SetMaxSize
 from popmq_server.delivery import revive
 from popmq_server.errors import CommitFailed, Refused, invalid, storage_full, unavailable
 from popmq_server.sending import check_back, publishing, release_delayed
@@ -55,6 +52,8 @@ log = logging.getLogger("popmq.core")
 
 #: Consecutive failures of single commands after which the rest of the batch is not tried.
 GIVE_UP_AFTER = 3
+#: Halvings of one batch to find commands whose values need adjacent pages; what is left then gives up together.
+HALVINGS_MAX = 32
 #: Minimum interval between two saves of the broker's time.
 SAVE_TIME_MS = 1000
 
@@ -69,7 +68,7 @@ class Core:
         self.state = State()
         self.next_due_ms: int | None = None
         self.space = space.Space(store)
-        self.stuck = 0
+        self.stuck = self._halvings = 0
         self._reporter = Reporter()
         try:
             self._load()
@@ -77,7 +76,7 @@ class Core:
             store.close()
             raise
         now_ms = clock.now_ms()
-        tidying = (*housekeeping.jobs(now_ms), index_merge.MergingBlocks(now_ms), lite_chunks.Indexing())
+        tidying = (*housekeeping.jobs(now_ms), index_merge.MergingBlocks(now_ms), *lite_chunks.jobs(store))
         self.timetable = timetable.Timetable(
             (
                 *tidying,
@@ -126,7 +125,7 @@ class Core:
         if SetMaxSize in map(type, commands):
             order = self._between(group, order)
         began = stopwatch()
-        shut = False
+        shut, self._halvings = False, 0
         if not self.space.tight:
             try:
                 return self._attempt(group, order, self._timed)._replace(seconds=stopwatch() - began)
@@ -276,17 +275,35 @@ class Core:
             return Committed([], set(), False)
 
     def _alone(self, group: Batch, order: list[int], shut: bool) -> Committed:
-        """Runs commands without jobs: together, then refusing those that need room, then one by one."""
+        """Runs commands without jobs: together (halved, if a long value lacks adjacent pages), then refusing those that
+        need room, then one by one.
+        """
         for closed in (False, True)[shut:] if order else ():
             try:
                 return self._attempt(group, order, nothing, shut=closed)
             except (MapFull, DiskFault) as fault:
                 self._after_fault(fault)
+                if not closed and len(order) > 1 and isinstance(fault, MapFull) and self._has_pages():
+                    return self._halved(group, order)
         if len(order) > 1:
             return self._one_by_one(group, order)
         for place in order:
             group.results[place] = unavailable("the store is full: not even this could be written")
         return Committed(group.results, set(), False)
+
+    def _has_pages(self) -> bool:
+        """Whether there are free pages, so that a put that met a full map lacked adjacent ones."""
+        tx = self._begin()
+        try:
+            self.space.room(tx.kv, self._holder)
+            return not self.space.tight and self._halvings < HALVINGS_MAX
+        finally:
+            tx.abort()
+
+    def _halved(self, group: Batch, order: list[int]) -> Committed:
+        """Runs the two halves of some commands apart; each may be halved again."""
+        self._halvings, half = self._halvings + 1, len(order) // 2
+        return joined(group.results, [self._alone(group, part, False) for part in (order[:half], order[half:])])
 
     def _one_by_one(self, group: Batch, order: list[int]) -> Committed:
         """Stops after GIVE_UP_AFTER consecutive failures: each try is a write to a failing disk."""

@@ -1,0 +1,102 @@
+"""Free pages that lie apart: a long value finds no adjacent ones. Its sender is told; nobody else notices.
+
+The map is really scattered: every second page of it is free, and the pages at its end are used.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from popmq_server import commands as ask
+from popmq_server.options import MAX_SIZE_MIN
+from popmq_server.writer import core
+from popmq_server.writer.batch import Batch, Committed
+from tests.engine.conftest import MakeRig
+from tests.engine.rig import SECOND, Rig, bodies, message, refusal, refusals, sending
+
+LARGE = 300_000
+
+
+@pytest.fixture(autouse=True)
+def quiet(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL, "popmq")
+
+
+def of(topic: str, size: int, name: str) -> ask.Send:
+    entry = message("x" * size, name)
+    return ask.Send(topic, (entry,), "", 0, len(entry.data))
+
+
+@pytest.fixture
+def scattered(make_rig: MakeRig, a_chunk_a_commit: None) -> Rig:
+    """Topics `keep` and `gone` in turn, a page each, until sends are refused; `gone` is deleted. Then large messages
+    take the adjacent pages at the end of the map.
+    """
+    rig = make_rig(map_bytes=MAX_SIZE_MIN)
+    rig.group("g")
+    for name in ("keep", "gone", "large", "small"):
+        rig.topic(name)
+        rig.pop(topic=name)
+    rig.send("a", "b", "c", topic="small")
+    number = 0
+    while not any(refusals(rig.run(of("keep", 3500, f"k{number}"), of("gone", 3500, f"g{number}")))):
+        number += 1
+    rig.do(ask.DeleteTopic("gone"))
+    rig.settle()
+    while not refusal(rig.run(of("large", LARGE, f"l{number}"))[0]):
+        number += 1
+    pages = rig.store.free_pages(1 << 30)
+    assert pages is not None
+    assert pages.reusable * rig.store.page_bytes > 10 * LARGE, "there is room, but not in one place"
+    return rig
+
+
+def test_only_the_sender_of_the_large_message_is_refused(scattered: Rig) -> None:
+    row = scattered.pop(1, "small")[0]
+    asked = (
+        of("large", LARGE, "x"),
+        sending("d", topic="small"),
+        of("keep", 3000, "y"),
+        ask.Ack("g", (row.handle,)),
+        ask.Pop("small", "g", max_messages=1),
+        of("large", LARGE, "z"),
+    )
+    assert refusals(scattered.run(*asked)) == ["STORAGE_FULL", "", "", "", "", "STORAGE_FULL"]
+    assert scattered.numbers("g", "small").acked == 1
+
+
+def test_nothing_of_others_is_lost(scattered: Rig) -> None:
+    before = {name: scattered.read(name) for name in ("log", "cq", "idx", "poff")}
+    scattered.run(of("large", LARGE, "x"))
+    assert {name: scattered.read(name) for name in ("log", "cq", "idx", "poff")} == before
+    scattered.crash()
+    assert {name: scattered.read(name) for name in ("log", "cq", "idx", "poff")} == before
+    rows = scattered.pop(3, "small")
+    assert bodies(rows) == ["a", "b", "c"]
+    assert scattered.ack(rows) == [None] * 3
+
+
+def test_many_large_messages_in_one_batch_cost_a_bounded_number_of_commits(
+    scattered: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = list[int]()
+    attempt = core.Core._attempt
+
+    def counted(self: core.Core, group: Batch, order: list[int], *rest: object, **shut: bool) -> Committed:
+        tried.append(len(order))
+        return attempt(self, group, order, *rest, **shut)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(core.Core, "_attempt", counted)
+    asked = [of("large", LARGE, f"x{number}") for number in range(40)]
+    assert refusals(scattered.run(*asked)) == ["STORAGE_FULL"] * 40
+    assert len(tried) <= 4 * core.HALVINGS_MAX + 4
+
+
+def test_the_store_heals_when_something_is_deleted(scattered: Rig) -> None:
+    scattered.do(ask.DeleteTopic("keep"))
+    for _ in range(20):
+        scattered.advance(SECOND // 10)
+    assert refusal(scattered.run(of("large", LARGE, "x"))[0]) == ""
+    assert bodies(scattered.pop(3, "small")) == ["a", "b", "c"]
