@@ -11,7 +11,10 @@ DEAD = "%DLQ%g"
 
 
 def piece(rig: Rig, **asked: Any) -> ask.Redriven:
-    done: ask.Redriven = rig.do(ask.Redrive(**{"group": "g", **asked}))
+    command = ask.Redrive(**{"group": "g", **asked})
+    done: ask.Redriven = rig.do(command)
+    while done.walk is not None:
+        done = rig.do(command._replace(walk=done.walk))
     return done
 
 

@@ -17,9 +17,10 @@ def traced(rig: Rig, message_id: str, topic: str = "", group: str = "") -> list[
 
 
 def why(rig: Rig, message_id: str, topic: str = "", group: str = "") -> list[MessageLife]:
-    found = tuple(traced(rig, message_id, topic, group))
-    lives: list[MessageLife] = rig.do(ask.Why(message_id, found, topic, group))
-    return lives
+    command = ask.Why(message_id, tuple(traced(rig, message_id, topic, group)), topic, group)
+    while isinstance(lives := rig.do(command), ask.Walk):
+        command = command._replace(walk=lives)
+    return list[MessageLife](lives)
 
 
 def life(rig: Rig, message_id: str = "a", group: str = "g", topic: str = "") -> GroupLife:

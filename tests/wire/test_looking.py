@@ -10,6 +10,7 @@ import pytest
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.clock import FakeClock
 from popmq_server.operate import redrive
+from popmq_server.state import checkpoints
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, bodies, check_error, dump, handles
 
 DEAD = f"%DLQ%{GROUP}"
@@ -83,6 +84,22 @@ def test_more_letters_than_a_piece_holds_are_all_done_by_one_call(shop: Stubs, m
     assert redriven(shop, offsets=range(10)).redriven == 10
     assert redriven(shop).redriven == 10
     assert sorted(bodies(shop.pop(max_messages=100))) == sorted(texts)
+
+
+def test_what_is_leased_is_searched_to_its_end_by_one_call(shop: Stubs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoints, "LOOKS_MAX", 1)
+    shop.create_topic("fifo", queues=1, type=pb.FIFO)
+    texts = [b"a", b"b", b"c", b"d"]
+    messages = [pb.Message(message_id=text.decode(), body=text, message_group=text.decode()) for text in texts]
+    shop.broker.Send(pb.SendRequest(topic="fifo", messages=messages), timeout=CALL_S)
+    for _ in texts:
+        shop.change(handles(shop.pop("fifo", max_messages=1))[0], reject=pb.Reject(reason="poison"))
+    shop.admin.ResetOffsets(pb.ResetOffsetsRequest(topic="fifo", group=GROUP, offsets={0: 0}), timeout=CALL_S)
+    assert sorted(bodies(shop.pop("fifo", max_messages=1))[0] for _ in texts) == texts
+    (life,) = [each for each in why(shop, "d") if each.topic == "fifo"]
+    assert life.groups[0].state == "leased"
+    assert redriven(shop, offsets=[3]).redriven == 1
+    assert redriven(shop).redriven == 3
 
 
 def test_a_letter_whose_origin_is_gone_is_a_failure_and_stays(shop: Stubs) -> None:

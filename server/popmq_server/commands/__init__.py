@@ -22,6 +22,7 @@ from popmq_server.commands.dead_letters import (
     FindDeadLetters,
     LookedUp,
     LookUp,
+    MessagePlace,
     Peek,
     Peeked,
     Redrive,
@@ -29,6 +30,7 @@ from popmq_server.commands.dead_letters import (
     Spotted,
     Trace,
     Traced,
+    Walk,
     Why,
 )
 from popmq_server.commands.filtering import SetFilter
@@ -106,6 +108,7 @@ __all__ = [
     "LiteSynced",
     "LookUp",
     "LookedUp",
+    "MessagePlace",
     "OffsetsOfQueue",
     "Peek",
     "Peeked",
@@ -148,6 +151,7 @@ __all__ = [
     "UpdateGroup",
     "UpdateOffsets",
     "UpdateTopic",
+    "Walk",
     "Why",
     "bytes_of",
     "needs_room",

@@ -8,12 +8,27 @@ from typing import NamedTuple
 
 from popmq_server.errors import Refused
 
+#: Topic id, queue and offset of a message.
+MessagePlace = tuple[int, int, int]
+
+
+class Walk(NamedTuple):
+    """How far a command has searched for the CheckPoints that hold the messages at some places (holders.py).
+
+    `group_id`: only those of this group; 0 = all. `at`: the CheckPoint to continue at; `found`: the ids found so far.
+    """
+
+    places: frozenset[MessagePlace]
+    group_id: int = 0
+    at: int = 0
+    found: tuple[int, ...] = ()
+
 
 class Redrive(NamedTuple):
     """→ Redriven. Redrives one piece of a group's dead letters; group "": commits given-up half messages.
 
     `offsets`: these dead letters; None: those from `start` up to `stop` (0: the current end). `topic`: only those from
-    this topic; "" = all.
+    this topic; "" = all. `walk`: that of the last answer, if it had one.
     """
 
     group: str
@@ -21,6 +36,7 @@ class Redrive(NamedTuple):
     topic: str = ""
     start: int = 0
     stop: int = 0
+    walk: Walk | None = None
 
 
 class Failure(NamedTuple):
@@ -35,7 +51,8 @@ class Redriven(NamedTuple):
     """`topics`: the number of messages of each origin. `failures`: dead letters that stay.
 
     `done`: how many of the named offsets were handled. `next`, `stop`: if all are redriven, where the next piece
-    continues, and the end; the redrive is done when they are equal.
+    continues, and the end; the redrive is done when they are equal. `walk`: nothing was redriven yet, the command has
+    to be repeated with it.
     """
 
     topics: dict[str, int]
@@ -43,6 +60,7 @@ class Redriven(NamedTuple):
     done: int
     next: int
     stop: int
+    walk: Walk | None = None
 
 
 class FindDeadLetters(NamedTuple):
@@ -130,9 +148,12 @@ class Traced(NamedTuple):
 
 
 class Why(NamedTuple):
-    """→ list of MessageLife (timeline.py): the histories of the messages that a trace has found."""
+    """→ list of MessageLife (timeline.py): the histories of the messages that a trace has found; or a Walk, with which
+    the command has to be repeated.
+    """
 
     message_id: str
     found: tuple[Spotted, ...]
     topic: str = ""
     group: str = ""
+    walk: Walk | None = None

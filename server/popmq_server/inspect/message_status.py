@@ -20,11 +20,12 @@ from typing import NamedTuple
 from popmq_server.commands.timeline import Event
 from popmq_server.delivery import fifo, invalidated, subscription
 from popmq_server.filters import filter as filters
-from popmq_server.inspect.timeline import DeadLetter, Held, part_of
+from popmq_server.inspect.timeline import DeadLetter, part_of
 from popmq_server.model.checkpoint import BACKOFF
 from popmq_server.model.ids import GroupTopic
 from popmq_server.model.message import dead_letter_topic
 from popmq_server.model.records import Group, Subscription, Topic
+from popmq_server.operate.holders import Held
 from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import CQ_KEY, FWAIT_KEY, RQ_KEY, RQ_VALUE, STAT_KEY, U16, U64
 

@@ -13,18 +13,11 @@ from typing import NamedTuple
 from popmq_server.commands.timeline import Event
 from popmq_server.delivery import history
 from popmq_server.delivery.deadletter import Origin
-from popmq_server.model.checkpoint import BACKOFF, CheckPoint, Lease, Run
+from popmq_server.model.checkpoint import BACKOFF, Lease
+from popmq_server.operate.holders import Held
 from popmq_server.state.tx import Tx
 from popmq_server.storage.history_rows import Row
 from popmq_server.topics.index import Spot
-
-
-class Held(NamedTuple):
-    """A message as a member of an existing CheckPoint, done or not."""
-
-    ck: CheckPoint
-    run: Run
-    bit: int
 
 
 class DeadLetter(NamedTuple):

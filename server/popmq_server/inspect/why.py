@@ -5,32 +5,39 @@
     delayed, half   ─▶ its delivery time, or its next check back
     given up        ─▶ in the topic for these, from which it can be committed
 
-One transaction reads everything, so the answer is consistent. A dead letter is also a message of its own if a group
+The CheckPoints that hold a message are searched in pieces, with other commands in between (holders.py). The last piece
+reads everything in one transaction, so the answer is consistent. A dead letter is also a message of its own if a group
 reads its dead letter topic or the request names that topic, unless it was redriven.
 """
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
-from popmq_server.commands import Spotted, Why
+from popmq_server.commands import MessagePlace, Spotted, Walk, Why
 from popmq_server.commands.timeline import GroupLife, MessageLife
 from popmq_server.delivery import deadletter, history
 from popmq_server.errors import Refused
 from popmq_server.inspect.message_status import RETRIES_MAX, Subject, standing
-from popmq_server.inspect.timeline import DeadLetter, Held, events_of
+from popmq_server.inspect.timeline import DeadLetter, events_of
 from popmq_server.inspect.trace import DELAYED, LOG
 from popmq_server.model import fields
+from popmq_server.model.ids import TopicId
 from popmq_server.model.message import DEAD_LETTER_PREFIX, GIVE_UP_TOPIC, packed_message_id
 from popmq_server.model.records import Group, Topic
+from popmq_server.operate import holders
+from popmq_server.operate.holders import Held
 from popmq_server.sending import delay, transaction
+from popmq_server.state.checkpoints import DONE
 from popmq_server.state.tx import Tx
-from popmq_server.storage.keys import CQ_KEY, HALF_KEY, SCHED_KEY, U32, U64
+from popmq_server.storage.keys import CQ_KEY, HALF_KEY, SCHED_KEY, STAT_KEY, U32, U64
 from popmq_server.topics import index
 from popmq_server.topics.index import Spot
 from popmq_server.topics.log import Log
 
 #: Stored messages reported for one id. Ids should be unique: more are an error of the producers.
 LIVES_MAX = 100
+
+#: By place, the CheckPoints that hold the message there.
+Holding = dict[MessagePlace, list[Held]]
 
 
 class Stored(NamedTuple):
@@ -49,18 +56,71 @@ class Stored(NamedTuple):
         return self.topic.name, self.spot.queue, self.spot.offset
 
 
-def lives(tx: Tx, command: Why) -> list[MessageLife]:
-    """All messages of the id, newest first; raises Refused MESSAGE_NOT_FOUND when there is none."""
+class Seen(NamedTuple):
+    """What the trace has found in the log, and the dead letters among it."""
+
+    log: list[Stored]
+    dead_letters: list[DeadLetter]
+
+
+def lives(tx: Tx, command: Why) -> list[MessageLife] | Walk:
+    """All messages of the id, newest first, or how far the search for their CheckPoints has got.
+
+    Raises Refused MESSAGE_NOT_FOUND when there is no message.
+    """
+    seen, walk = None, command.walk
+    if walk is None:
+        seen = _seen(tx, command)
+        walk = _walk(tx, command, seen)
+    if not holders.is_done(walk):
+        walk = holders.step(tx, walk)
+    if not holders.is_done(walk):
+        return walk
+    held: Holding = {}
+    for place, one in holders.held(tx, walk):
+        held.setdefault(place, []).append(one)
+    return _lives(tx, command, seen or _seen(tx, command), held)
+
+
+def _seen(tx: Tx, command: Why) -> Seen:
     log = [found for spotted in command.found if spotted.stage == LOG and (found := _stored(tx, command, spotted))]
-    dead_letters = [dead_letter for found in log if (dead_letter := _dead_letter(tx, found)) is not None]
+    return Seen(log, [dead_letter for found in log if (dead_letter := _dead_letter(tx, found)) is not None])
+
+
+def _walk(tx: Tx, command: Why, seen: Seen) -> Walk:
+    """The search for what holds these messages; already done if nothing can hold them.
+
+    It has all places: what may hold one of them can be created before the last piece.
+    """
+    places = {(found.topic.topic_id, found.spot.queue, found.spot.offset) for found in seen.log}
+    for dead_letter in seen.dead_letters:
+        if (topic := tx.topic(dead_letter.origin.topic)) is not None:
+            places.add((topic.topic_id, *_place(dead_letter)[1:]))
+    group = tx.group(command.group) if command.group else None
+    if not any(_may_hold(tx, group, topic_id) for topic_id in {place[0] for place in places}):
+        return Walk(frozenset(), at=DONE)
+    return Walk(frozenset(places), group.group_id if group else 0)
+
+
+def _may_hold(tx: Tx, group: Group | None, topic_id: int) -> bool:
+    """Whether a group has leases in a topic; a sealed token keeps CheckPoints whose messages are all done."""
+    groups = (group.group_id,) if group else tx.state.topic_groups.get(topic_id, ())
+    pairs = [(group_id, TopicId(topic_id)) for group_id in groups]
+    return any(
+        any(tx.state.held.get(where, ())) or next(tx.kv.scan("tok", STAT_KEY.pack(*where)), None) for where in pairs
+    )
+
+
+def _lives(tx: Tx, command: Why, seen: Seen, held: Holding) -> list[MessageLife]:
+    log, dead_letters = seen
     own = [found for found in log[:LIVES_MAX] if _has_life(tx, command, found)]
-    held = _holding(tx, own)
     looks = [RETRIES_MAX]
     lives = [_life(tx, command, found, dead_letters, held, looks) for found in own]
     lives += _lives_of_dead_letters(
         tx,
         command,
         [dead_letter for dead_letter in dead_letters if not any(_is_of(dead_letter, found) for found in own)],
+        held,
     )
     lives += [_given_up(found) for found in log if found.topic.name == GIVE_UP_TOPIC and not _gone_ms(tx, found)]
     lives += [life for spotted in command.found if (life := _not_visible(tx, command, spotted)) is not None]
@@ -139,7 +199,7 @@ def _group_of(tx: Tx, dead_letter: DeadLetter) -> Group | None:
     return tx.group(tx.state.topics[dead_letter.topic_id].name.removeprefix(DEAD_LETTER_PREFIX))
 
 
-def _lives_of_dead_letters(tx: Tx, command: Why, dead_letters: list[DeadLetter]) -> list[MessageLife]:
+def _lives_of_dead_letters(tx: Tx, command: Why, dead_letters: list[DeadLetter], held: Holding) -> list[MessageLife]:
     """Messages that are gone themselves and known only from dead letters, one for each original place."""
     by_place: dict[tuple[str, int, int], list[DeadLetter]] = {}
     for dead_letter in dead_letters:
@@ -155,7 +215,7 @@ def _lives_of_dead_letters(tx: Tx, command: Why, dead_letters: list[DeadLetter])
             if (group := _group_of(tx, dead_letter)) is not None:
                 by_group.setdefault(group.group_id, []).append(dead_letter)
         groups = [
-            _group_of_dead_letters(tx, tx.state.groups[group_id], topic, queue, offset, own)
+            _group_of_dead_letters(tx, tx.state.groups[group_id], topic, queue, offset, own, held)
             for group_id, own in by_group.items()
         ]
         lives.append(
@@ -165,7 +225,13 @@ def _lives_of_dead_letters(tx: Tx, command: Why, dead_letters: list[DeadLetter])
 
 
 def _group_of_dead_letters(
-    tx: Tx, group: Group, topic: Topic | None, queue: int, offset: int, dead_letters: list[DeadLetter]
+    tx: Tx,
+    group: Group,
+    topic: Topic | None,
+    queue: int,
+    offset: int,
+    dead_letters: list[DeadLetter],
+    holding: Holding,
 ) -> GroupLife:
     """The state for a group as far as dead letters tell it; the message is gone, and perhaps its topic."""
     if topic is None or (group.group_id, topic.topic_id) not in tx.state.stat:
@@ -173,8 +239,7 @@ def _group_of_dead_letters(
         why = f"its topic {dead_letters[0].origin.topic!r} was deleted, only its dead letter is left"
         return GroupLife(group.name, state, why, events_of(tx, offset, 0, (), (), dead_letters))
     rows = [row for row in history.rows(tx.kv, topic.topic_id, queue, offset) if row.group_id == group.group_id]
-    held = _held_by(tx, {(topic.topic_id, queue, offset)}).get((topic.topic_id, queue, offset), [])
-    held = [one for one in held if one.ck.group_id == group.group_id]
+    held = [one for one in holding.get((topic.topic_id, queue, offset), ()) if one.ck.group_id == group.group_id]
     events = events_of(tx, offset, 0, rows, held, dead_letters)
     data = _read(tx, dead_letters[0].topic_id, dead_letters[0].spot)
     opened = deadletter.opened(data) if data is not None else None
@@ -185,37 +250,12 @@ def _group_of_dead_letters(
 # ── Messages in the log ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _holding(tx: Tx, found: list[Stored]) -> dict[tuple[int, int, int], list[Held]]:
-    """The CheckPoints that hold these messages; skips topics without leases."""
-    leased = {topic_id for (_, topic_id), held in tx.state.held.items() if any(held)}
-    places = {(one.topic.topic_id, one.spot.queue, one.spot.offset) for one in found if one.topic.topic_id in leased}
-    return _held_by(tx, places)
-
-
-def _held_by(tx: Tx, places: Iterable[tuple[int, int, int]]) -> dict[tuple[int, int, int], list[Held]]:
-    """The CheckPoints that hold the messages at these places: one pass over all, as no table maps messages to them."""
-    wanted: dict[tuple[int, int], list[int]] = {}
-    for topic_id, queue, offset in places:
-        wanted.setdefault((topic_id, queue), []).append(offset)
-    topics = {topic_id for topic_id, _ in wanted}
-    found: dict[tuple[int, int, int], list[Held]] = {}
-    for ck in tx.state.ck.all_of(lambda _, topic_id: topic_id in topics) if topics else ():
-        start = 0
-        for run in ck.runs:
-            for offset in wanted.get((ck.topic_id, run.queue), ()):
-                if run.first <= offset < run.first + run.length:
-                    bit = 1 << start + offset - run.first
-                    found.setdefault((ck.topic_id, run.queue, offset), []).append(Held(ck, run, bit))
-            start += run.length
-    return found
-
-
 def _life(
     tx: Tx,
     command: Why,
     found: Stored,
     dead_letters: list[DeadLetter],
-    held: dict[tuple[int, int, int], list[Held]],
+    held: Holding,
     looks: list[int],
 ) -> MessageLife:
     """The state of a message for each group that reads its topic, or for the requested group."""

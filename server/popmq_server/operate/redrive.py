@@ -10,7 +10,8 @@ offset, so `why` finds its whole history there. If it fails again, it becomes a 
 pieces; after a crash between two, a repeated request continues with the dead letters that are left.
 
 A dead letter stays if its origin topic was deleted, or deleted and created again: the new topic never had the message.
-In a FIFO topic it is only marked if its message will be delivered anyway (after a reset): one place, one message.
+In a FIFO topic it is only marked if its message will be delivered anyway (after a reset): one place, one message. It
+may be leased only if its message group is locked; only then a piece searches for its CheckPoint first (holders.py).
 
 With an empty group name, the dead letters are given-up half messages: they are committed to their topics
 (end_transaction.py).
@@ -18,18 +19,19 @@ With an empty group name, the dead letters are given-up half messages: they are 
 
 from typing import NamedTuple
 
-from popmq_server.commands import Failure, FindDeadLetters, Redrive, Redriven
+from popmq_server.commands import Failure, FindDeadLetters, MessagePlace, Redrive, Redriven, Walk
 from popmq_server.delivery import deadletter, fifo, history, sweep
 from popmq_server.delivery.deadletter import Origin
 from popmq_server.delivery.subscription import bind
 from popmq_server.errors import Refused, group_not_found, topic_not_found
 from popmq_server.lite import lite_topics
 from popmq_server.model import fields
-from popmq_server.model.checkpoint import members_of
-from popmq_server.model.ids import GroupTopic
+from popmq_server.model.ids import GroupTopic, TopicId
 from popmq_server.model.message import DEAD_LETTER_PREFIX, GIVE_UP_TOPIC, Outgoing, dead_letter_topic
 from popmq_server.model.records import Group, Subscription, Sweep, Topic
+from popmq_server.operate import holders
 from popmq_server.sending import delay, placing, unique
+from popmq_server.state.checkpoints import DONE
 from popmq_server.state.space import GROW, entries_bytes, messages_bytes
 from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import FWAIT_KEY, RQ_KEY, RQ_VALUE, hash8
@@ -67,6 +69,9 @@ class Chosen(NamedTuple):
 
 def redrive(tx: Tx, command: Redrive) -> Redriven:
     """Redrives one piece. Dead letters that cannot be redriven are reported as failures, and stay."""
+    walk = command.walk
+    if walk is not None and not holders.is_done(walk := holders.step(tx, walk)):
+        return Redriven({}, [], 0, command.start, command.stop, walk)
     group, dead_letters = _dead_letters_of(tx, command.group)
     failures: list[Failure] = []
     if command.offsets is None:
@@ -80,12 +85,14 @@ def redrive(tx: Tx, command: Redrive) -> Redriven:
     sizes = [len(dead_letter.message.data) for alike in by_origin.values() for dead_letter in alike]
     if not tx.room.has(GROW, messages_bytes(sizes) + entries_bytes(len(sizes), REASON)):
         raise tx.room.refusal()
+    if not holders.is_done(walk := _walk(tx, group, by_origin, walk)):
+        return Redriven({}, [], 0, command.start, command.stop, walk)
     for topic_id, alike in by_origin.items():
         origin = tx.state.topics[topic_id]
         if group is None:
             _commit(tx, origin, alike)
         else:
-            _deliver(tx, group, origin, alike)
+            _deliver(tx, group, origin, alike, walk)
         deadletter.mark_gone(tx, dead_letters.topic_id, 0, [dead_letter.offset for dead_letter in alike])
         counts[origin.name] = len(alike)
     return Redriven(counts, failures, *chosen[1:])
@@ -224,12 +231,34 @@ def _lite_origin(tx: Tx, parent: Topic, dead_letter: DeadLetter) -> Topic | Refu
 # ── Delivery ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _deliver(tx: Tx, group: Group, origin: Topic, dead_letters: list[DeadLetter]) -> None:
+def _walk(tx: Tx, group: Group | None, by_origin: dict[int, list[DeadLetter]], walk: Walk | None) -> Walk:
+    """The walk that tells which of these messages are leased: `walk`, or a new one and its first piece.
+
+    A new one has the places of all: more message groups may be locked before its last piece. `walk` has not all of them
+    when another redrive was faster, so that this piece reaches farther.
+    """
+    known = walk or Walk(frozenset(), at=DONE)
+    if group is None:
+        return known
+    places, locked = set[MessagePlace](), set[MessagePlace]()
+    for topic_id, alike in by_origin.items():
+        where = (group.group_id, TopicId(topic_id))
+        if not tx.state.topics[topic_id].in_order:
+            continue
+        for dead_letter in alike:
+            place = (topic_id, dead_letter.origin.queue, dead_letter.origin.offset)
+            places.add(place)
+            if (*where, fifo.message_group_hash(dead_letter.message.data)) in tx.state.locks:
+                locked.add(place)
+    return known if locked <= known.places else holders.step(tx, Walk(frozenset(places), group.group_id))
+
+
+def _deliver(tx: Tx, group: Group, origin: Topic, dead_letters: list[DeadLetter], walk: Walk) -> None:
     """Puts the messages in the group's retry topic of the origin, attempts from 0, and reverts the counts as dead."""
     bind(tx, group, origin)
     where = (group.group_id, origin.topic_id)
     in_order = _in_order(tx, where, origin)
-    fresh = _not_coming(tx, where, dead_letters) if in_order else dead_letters
+    fresh = _not_coming(tx, where, dead_letters, walk) if in_order else dead_letters
     tx.count(where, dead=-len(dead_letters), start=len(dead_letters) - len(fresh))
     places = topic.append_bare(tx, origin, tuple(dead_letter.message for dead_letter in fresh))
     if in_order:
@@ -278,28 +307,17 @@ def _key(where: GroupTopic, dead_letter: DeadLetter) -> bytes:
     return FWAIT_KEY.pack(*where, fifo.message_group_hash(dead_letter.message.data), dead_letter.origin.offset)
 
 
-def _not_coming(tx: Tx, where: GroupTopic, dead_letters: list[DeadLetter]) -> list[DeadLetter]:
+def _not_coming(tx: Tx, where: GroupTopic, dead_letters: list[DeadLetter], walk: Walk) -> list[DeadLetter]:
     """Dead letters, each once, whose message is neither unread (after a reset) nor waiting nor leased."""
-    held = _held(tx, where)
+    leased = {place for place, one in holders.held(tx, walk) if fifo.undone(tx, one.ck) & one.bit}
     fresh: dict[bytes, DeadLetter] = {}
     for dead_letter in dead_letters:
         queue, offset = place = dead_letter.origin.queue, dead_letter.origin.offset
         unread = offset >= tx.state.poff.get((*where, queue), 0) and log.is_readable(tx.kv, where[1], queue, offset)
         key = _key(where, dead_letter)
-        if not unread and place not in held and tx.kv.get("fwait", key) is None:
+        if not unread and (where[1], *place) not in leased and tx.kv.get("fwait", key) is None:
             fresh.setdefault(key, dead_letter)
     return list(fresh.values())
-
-
-def _held(tx: Tx, where: GroupTopic) -> set[tuple[int, int]]:
-    """(queue, offset) of leased messages and those in backoff: one walk per piece, if the group has any."""
-    found = set[tuple[int, int]]()
-    if not any(tx.state.held.get(where, ())) and not any(key[:2] == where for key in tx.state.tokens):
-        return found
-    for ck in tx.state.ck.all_of(lambda *pair: pair == where):
-        for run, _, inside in ck.runs_with(fifo.undone(tx, ck)):
-            found |= {(run.queue, run.first + place) for place in members_of(inside)}
-    return found
 
 
 def _commit(tx: Tx, origin: Topic, dead_letters: list[DeadLetter]) -> None:

@@ -56,21 +56,21 @@ class CheckPoints(StoredTable[int, CheckPoint]):
 
     def of(self, wanted: Callable[[GroupId, TopicId], bool], start: int) -> tuple[list[int], int]:
         """Visits up to LOOKS_MAX CheckPoints from `start` on; returns the ids of those whose (G, T) is wanted, and the
-        next position, or DONE.
+        next position, or DONE. Those that the running commit batch has removed are left out.
 
         CheckPoints that are created during a walk have higher ids, so the walk reaches them.
         """
         assert self.kv is not None
-        found, last = list[int](), start
+        found, last, changed = list[int](), start, dict(self.changed_items())
         for seen, (key, value) in enumerate(self.kv.scan("ck", b"", U64.pack(start))):
             last = U64.unpack(key)[0]
             if seen == LOOKS_MAX:
                 return found, last
-            if wanted(*checkpoint.pair_of(value)):
+            if wanted(*checkpoint.pair_of(value)) and changed.get(last, True):
                 found.append(last)
-        made = [ck for ck_id, ck in self.changed_items() if ck is not None and ck_id >= start]
+        made = [ck for ck_id, ck in changed.items() if ck is not None and ck_id >= start]
         found += [ck.ck_id for ck in made if wanted(ck.group_id, ck.topic_id)]
-        return [ck_id for ck_id in dict.fromkeys(found) if ck_id in self], DONE
+        return list(dict.fromkeys(found)), DONE
 
     def all_of(self, wanted: Callable[[GroupId, TopicId], bool]) -> Iterator[CheckPoint]:
         """All wanted CheckPoints. Each unwanted one costs some 2 µs, so frequent operations must not use it."""

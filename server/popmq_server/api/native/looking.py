@@ -25,6 +25,7 @@ from popmq_server.commands import (
     Redriven,
     Spotted,
     Trace,
+    Walk,
     Why,
     bytes_of,
 )
@@ -85,7 +86,9 @@ class InspectionService:
             answer = await self._engine.execute(command)
             found += answer.found
             command = command._replace(at=answer.at) if answer.at is not None else None
-        lives = await self._engine.execute(Why(message_id, tuple(found[:SPOTS_MAX]), topic, group))
+        question = Why(message_id, tuple(found[:SPOTS_MAX]), topic, group)
+        while isinstance(lives := await self._engine.execute(question), Walk):
+            question = question._replace(walk=lives)
         return pb.WhyResponse(lives=[_life(life) for life in lives])
 
     async def RedriveDeadLetters(self, raw: bytes) -> Message:
@@ -126,18 +129,25 @@ class InspectionService:
     ) -> None:
         """Redrives the dead letters at these offsets, piece by piece."""
         while offsets:
-            answer = await self._engine.execute(command._replace(offsets=offsets))
+            answer = await self._redriven(command._replace(offsets=offsets))
             _add(counts, failures, answer)
             offsets = offsets[answer.done :]
 
     async def _redrive_all(self, command: Redrive, counts: dict[str, int], failures: list[Failure]) -> None:
         """Redrives up to the dead letter that was last at the start; later ones stay."""
         while True:
-            answer = await self._engine.execute(command)
+            answer = await self._redriven(command)
             _add(counts, failures, answer)
             if answer.next >= answer.stop:
                 return
             command = command._replace(start=answer.next, stop=answer.stop)
+
+    async def _redriven(self, command: Redrive) -> Redriven:
+        """The answer of one piece, once it is known what is leased."""
+        answer: Redriven = await self._engine.execute(command)
+        while answer.walk is not None:
+            answer = await self._engine.execute(command._replace(walk=answer.walk))
+        return answer
 
 
 def _add(counts: dict[str, int], failures: list[Failure], answer: Redriven) -> None:
