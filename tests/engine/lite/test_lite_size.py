@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from popmq_server import commands as ask
+from popmq_server.fsck.repair import repair_folder
 from popmq_server.state.jobs import RETRY_MS
 from popmq_server.storage.keys import LITE_INDEX, TOPIC_AT, U32
 from popmq_server.storage.lmdb import Transaction
@@ -150,3 +151,16 @@ def test_the_check_names_what_the_index_lacks_and_what_it_has_too_many(make_rig:
     rig.write(lambda kv: kv.put("lidx", stale, value))
     assert [finding for finding in rig.findings() if "which is gone" in finding]
     rig.write(lambda kv: kv.delete("lidx", stale))  # type: ignore[arg-type]
+
+
+def test_a_repaired_store_gets_its_index_anew(make_rig: MakeRig) -> None:
+    rig = make_rig()
+    create(rig)
+    send(rig, "ann:1", "bob:1")
+    before = rig.read("lidx")
+    rig.write(lambda kv: kv.delete("lidx", before[0][0]))  # type: ignore[arg-type]
+    rig.core.close()
+    repair_folder(rig.folder)
+    rig._start()
+    rig.settle()
+    assert (rig.read("lidx"), len(before)) == (before, 2)
