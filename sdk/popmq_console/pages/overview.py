@@ -47,7 +47,8 @@ def attention(stats: popmq.Stats) -> list[tuple[str, str]]:
         sentence = f"{sum(dead.values()):,} dead letters in {len(dead)} {'group' if len(dead) == 1 else 'groups'}."
         found.append((sentence, "/dead-letters"))
     if stopped := sum(row.stopped for row in stats.groups):
-        found.append((f"{stopped:,} message groups are stopped.", "/message-groups"))
+        what = "message group is" if stopped == 1 else "message groups are"
+        found.append((f"{stopped:,} {what} stopped.", "/message-groups"))
     if blocked := sum(row.dead_blocked for row in stats.groups):
         found.append((f"{blocked:,} dead letters find no room in the store.", ""))
     return found
