@@ -14,7 +14,7 @@ import pytest
 from tests.sources import ROOT, imports, sources, tree_of
 
 FUNCTION_LINES_MAX = 70
-FILE_LINES_MAX = 500
+FILE_LINES_MAX = 400
 
 
 @dataclass(frozen=True)

@@ -112,7 +112,6 @@ class Worker:
 
         `client`: used instead of the worker's own, and closed at the end. Raises TopicNotFound, GroupNotFound, …
         """
-        self._stops = 0
         async with client or self.client() as client, self.ready():
             self._run = Run(client, self.handlers, self.middleware)
             if self._stops:  # by one of `started`, or by a signal meanwhile
@@ -121,6 +120,7 @@ class Worker:
                 return await self._run.work()
             finally:
                 self._run = None
+                self._stops = 0
 
     def run(self, client: AsyncClient | None = None, drain: Duration | None = None) -> bool:
         """Handles messages until SIGTERM or SIGINT: the first signal drains, the second one stops at once.
@@ -131,7 +131,10 @@ class Worker:
         return asyncio.run(self._run_by_signals(client, seconds_or_none(drain, "drain")))
 
     def stop(self) -> None:
-        """Drains: begins no further message, finishes what runs. The second call stops at once. From any thread."""
+        """Drains: begins no further message, finishes what runs. The second call stops at once. From any thread.
+
+        Before `serve` it ends the next one as soon as that is connected: a signal may come first.
+        """
         self._stops += 1
         if self._run is None:
             return

@@ -75,5 +75,5 @@ def test_the_console_of_a_broker_gets_its_endpoint_and_its_certificate() -> None
 
 def test_a_console_that_could_not_verify_its_broker_is_refused() -> None:
     flags = ["--console-port", "8090", "--tls-only", "--tls-cert", "c.pem", "--tls-key", "k.pem"]
-    with pytest.raises(SettingError, match="run popmq console"):
+    with pytest.raises(SettingError, match="use `popmq console --tls"):
         load(flags, {})

@@ -35,7 +35,7 @@ def count(handle: int, page_bytes: int, map_pages: int, oldest_reader: int | Non
         return None
     horizon = meta.commit if oldest_reader is None else min(meta.commit, oldest_reader)
     tail, reusable, pending = max(0, map_pages - meta.last_page - 1), 0, 0
-    for number, pages in _lists(handle, page_bytes, meta.free.page):
+    for number, pages in _lists(handle, page_bytes, meta.free_root):
         if number < horizon:
             reusable += pages
             if tail + reusable >= enough:

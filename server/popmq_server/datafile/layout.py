@@ -58,8 +58,18 @@ class Meta(NamedTuple):
 
     commit: int
     last_page: int
-    free: Root
-    main: Root
+    free_root: int  # the root page of the free list, which each count of free pages asks for
+    raw: tuple[int, ...]
+
+    @property
+    def free(self) -> Root:
+        """The root of the free list."""
+        return Root(*self.raw[6:12])
+
+    @property
+    def main(self) -> Root:
+        """The root of the main table."""
+        return Root(*self.raw[14:20])
 
 
 class Node(NamedTuple):
@@ -141,4 +151,4 @@ def _read_meta(handle: int, at: int) -> Meta | None:
     found = _META.unpack_from(raw, HEAD)
     if found[:2] != (_MAGIC, _FORMAT):
         return None
-    return Meta(found[-1], found[-2], Root(*found[6:12]), Root(*found[14:20]))
+    return Meta(found[-1], found[-2], found[11], found)

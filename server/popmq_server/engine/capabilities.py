@@ -55,6 +55,7 @@ CAPABILITIES: dict[str, Capability] = {
         "the history of a message", "LookUp, and GetStats for the position of the group", (do.Trace, do.Why)
     ),
     "list_leases": Capability("lists of leases", "GetStats counts them", (queries.Leases,)),
+    "end_lease": Capability("ending a lease early", "wait for its deadline", (do.EndLease,)),
     "list_delayed": Capability("lists of delayed messages", "GetStats counts them", (queries.Delayed,)),
     "list_transactions": Capability("lists of half messages", "GetStats counts them", (queries.Transactions,)),
     "message_groups": Capability(

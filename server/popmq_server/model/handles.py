@@ -126,6 +126,8 @@ def make_handles(ck_id: int, members: Iterable[int], nonce: int) -> list[bytes]:
 
 def read_handles(texts: Sequence[str]) -> list[Handle] | None:
     """Decodes all handles of a request at once; None if one of them is not valid: `read_handle` then tells which."""
+    if not texts:
+        return []
     try:
         raw = binascii.a2b_base64("".join(texts), strict_mode=True)
     except (binascii.Error, ValueError):
