@@ -119,7 +119,7 @@ def test_the_pytest_plugin_costs_a_users_tests_next_to_nothing() -> None:
 def test_each_extra_is_announced_and_all_of_them_is_all() -> None:
     ours = metadata.metadata("popmq")
     assert set(ours.get_all("Provides-Extra") or ()) == {"cli", "console", "otel", "server", "spark", "all"}
-    assert PROJECT["optional-dependencies"]["all"] == ["popmq[server,spark,console]"]
+    assert PROJECT["optional-dependencies"]["all"] == ["popmq[server,spark,console,otel]"]
     assert "popmq[cli]" in PROJECT["optional-dependencies"]["server"]
 
 

@@ -154,9 +154,9 @@ def _seen(built: Built, scratch: Path) -> Iterator[dict[str, Any]]:
         got, failure = _drain(rig, topic)
         missing = built.left[topic] - got
         wrong = sum(not _is_whole(topic, body) for body in got)
-        quarantined = _quarantined(rig, topic)
+        counted = _counted(rig, topic)
         seen |= {"error": seen["error"] or failure, "wrong": seen.get("wrong", 0) + wrong}
-        seen |= {"lost": seen.get("lost", 0) + max(0, len(missing) - quarantined)}
+        seen |= {"lost": seen.get("lost", 0) + max(0, len(missing) - counted)}
         yield seen
 
 
@@ -177,11 +177,13 @@ def _drain(rig: Rig, topic: str) -> tuple[set[str], str]:
     return got, ""
 
 
-def _quarantined(rig: Rig, topic: str) -> int:
+def _counted(rig: Rig, topic: str) -> int:
+    """Messages that the group's numbers name as quarantined, or as dead letters: attempts may be damaged."""
     try:
-        return rig.numbers("g" + topic, topic).quarantined
+        numbers = rig.numbers("g" + topic, topic)
     except Exception:
         return 0
+    return numbers.quarantined + numbers.dead
 
 
 def _is_whole(topic: str, body: str) -> bool:

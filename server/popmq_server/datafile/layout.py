@@ -22,6 +22,7 @@ HEAD = 16
 _META = struct.Struct("=IIQQ IHHQQQQQ IHHQQQQQ QQ")
 #: page size (of the free list only), flags, depth, branch, leaf and long pages, entries, number of the root page.
 _ROOT = struct.Struct("=IHHQQQQQ")
+ROOT_BYTES = _ROOT.size
 #: number of the page, unused, flags, end of the places, begin of the nodes.
 _PAGE = struct.Struct("=QHHHH")
 _LONG_COUNT = struct.Struct("=I")
@@ -80,6 +81,7 @@ class Node(NamedTuple):
     stop: int
     page: int | None
     is_root: bool
+    is_odd: bool = False  # it has a flag that no node of PopMQ's databases has
 
     @property
     def size(self) -> int:
@@ -130,7 +132,7 @@ def node_at(page: Page, place: int) -> Node:
         return Node(key, start, start, low | high << 16 | flags << 32, False)
     size = low | high << 16
     below = NUMBER.unpack_from(page.raw, start)[0] if flags & _ON_LONG else None
-    return Node(key, start, start + size, below, bool(flags & _IS_ROOT))
+    return Node(key, start, start + size, below, bool(flags & _IS_ROOT), bool(flags & ~(_ON_LONG | _IS_ROOT)))
 
 
 def root_of(page: Page, node: Node) -> Root:

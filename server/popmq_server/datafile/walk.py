@@ -25,6 +25,7 @@ from popmq_server.datafile.layout import (
     LONG,
     NO_PAGE,
     NUMBER,
+    ROOT_BYTES,
     Node,
     Page,
     Root,
@@ -136,7 +137,7 @@ def _each(name: str, found: Iterator[Entry | str], visit: Callable[[Page, Node],
 
 def _database(page: Page, node: Node) -> tuple[str, Root]:
     """(name, root) of a database."""
-    if not node.is_root:
+    if not node.is_root or node.size != ROOT_BYTES:
         raise Damaged(f"the main table has an entry {node.key!r} that is no database")
     return node.key.decode(errors="replace"), root_of(page, node)
 
@@ -250,6 +251,8 @@ class _Walk:
 
     def _long(self, node: Node) -> int:
         """How many long pages the value of a leaf's node has. Raises Damaged."""
+        if node.is_odd or (node.is_root and node.size != ROOT_BYTES):
+            raise Damaged(f"the entry {node.key.hex()} is of an unknown kind")
         if node.page is None:
             if node.stop > self.page_bytes:
                 raise Damaged(f"an entry has {node.size} bytes, more than its page")

@@ -49,6 +49,8 @@ from popmq_server.storage.store import Store, reading
 from popmq_server.topics.log import Log, located_in
 from popmq_server.topics.topic import IDX_HEAD
 
+TOPIC_TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "LITE")
+PERMISSIONS = ("READ_WRITE", "READ_ONLY", "WRITE_ONLY", "NO_ACCESS")
 #: The map of a store that is only read needs no room to grow; LMDB takes the file's own size when it is larger.
 CHECK_MAP_BYTES = 1 << 30
 
@@ -94,6 +96,7 @@ def check(kv: Transaction) -> Iterator[str]:
 def _check_loaded(kv: Transaction, state: State) -> Iterator[str]:
     """Checks the invariants that need the loaded state."""
     yield from _check_names(state)
+    yield from _check_settings(state)
     yield from check_lite.check(kv, state)
     check_lite.leave_out_orphans(state)
     yield from check_log.chunks(kv, state)
@@ -127,6 +130,19 @@ def _check_names(state: State) -> Iterator[str]:
         if found not in state.purges and records.get((kind, found)) != named.get((kind, found)):
             what, name = "topic" if kind == "t" else "group", named.get((kind, found))
             yield f"the {what} {found} is named {records.get((kind, found))!r}, and found by the name {name!r}"
+
+
+def _check_settings(state: State) -> Iterator[str]:
+    """Settings that name one of several things name one that there is."""
+    for topic in state.topics.values():
+        if topic.type not in TOPIC_TYPES or topic.permission not in PERMISSIONS or topic.queues < 1:
+            yield f"topic {topic.name} has settings that no topic has: {topic}"
+    for group in state.groups.values():
+        if group.start_from not in ("EARLIEST", "LATEST", "TIMESTAMP") or not group.delays_ms:
+            yield f"group {group.name} has settings that no group has: {group}"
+    for where, found in state.subscriptions.items():
+        if found.mode not in ("POP", "PULL") or found.filter_kind not in ("", "tag", "sql92"):
+            yield f"group {where[0]} has settings in topic {where[1]} that no subscription has: {found}"
 
 
 def _check_leases(state: State) -> Iterator[str]:
