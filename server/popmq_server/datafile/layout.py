@@ -88,6 +88,11 @@ class Node(NamedTuple):
         """Bytes of the value."""
         return self.stop - self.start
 
+    def room(self, place: int) -> int:
+        """Bytes that the node takes in its page, where it begins at `place`: an even number."""
+        in_page = NUMBER.size if self.page is not None and self.size else self.size
+        return (self.start - place + in_page + 1) // 2 * 2
+
 
 class Page(NamedTuple):
     """The head of a page, and its bytes."""

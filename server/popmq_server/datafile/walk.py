@@ -212,6 +212,7 @@ class _Walk:
 
     def _nodes(self, page: Page, leaf: bool, counts: Counter[str]) -> Iterator[Node | str]:
         """The nodes of a page; counts the long pages of its values."""
+        taken = 0
         for place in places(page):
             try:
                 node = node_at(page, place)
@@ -221,7 +222,10 @@ class _Walk:
             except struct.error:
                 yield f"an entry of page {page.number} does not lie in it"
             else:
+                taken += node.room(place)
                 yield node
+        if taken != self.page_bytes - page.upper:
+            yield f"the entries of page {page.number} take {taken:,} bytes, not {self.page_bytes - page.upper:,}"
 
     def _page(self, number: int, kind: int) -> Page:
         """Reads a page of a tree, once. Raises Damaged."""
