@@ -17,12 +17,13 @@ would free nothing.
 
 import bisect
 import struct
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 
 from popmq_server.model import checkpoint
 from popmq_server.model.records import Topic
 from popmq_server.retention.chunks import Chunk, pins
 from popmq_server.state.space import GROW, messages_bytes, value_bytes
+from popmq_server.state.state import State
 from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import DUE_KEY, STAT_KEY, SUB_OWNER, U64
 from popmq_server.topics.log import located_in
@@ -31,36 +32,40 @@ from popmq_server.topics.log import located_in
 KEEP_COPY_AFTER_MS = 3_600_000
 #: Pointers that one search remembers, some 200 bytes each; chunks beyond that wait for the next search.
 POINTERS_MAX = 100_000
-#: The cost of a lease and of a copied record, in looks; a retry entry costs one.
+#: The cost of a lease and of a copied record, in looks; a retry entry, a chunk, a group in a topic cost one.
 LEASE_COST, COPY_COST = 5, 3
+#: Copied bytes that cost one more look.
+BYTES_PER_LOOK = 4096
 #: `rq` and `fwait` begin with the position and the size of a record.
 _POINTER = struct.Struct(">QI")
 #: CheckPoint id and member: identifies a pointer of a lease, even if the lease moves.
 _MEMBER = struct.Struct(">QH")
 
 
-@dataclass
-class _Held:
-    """A pinned chunk: the pointers into it, and the records (position → size) that they point at."""
-
-    size: int
-    pointers: set[bytes] = field(default_factory=set)
-    live: dict[int, int] = field(default_factory=dict)
-
-
 class Keeping:
-    """Searches for pointers into noted chunks, and copies their live records."""
+    """Searches for pointers into noted chunks, and copies their live records.
+
+    What it remembers is numbers and bytes in few containers: one object per chunk would make each full garbage
+    collection meanwhile hold the writer for 50 ms.
+    """
 
     def __init__(self) -> None:
         self._not_before_ms = 0
-        self._held: dict[int, _Held] = {}
+        #: Noted chunks: position → bytes. `_topics`: of these chunks.
+        self._sizes: dict[int, int] = {}
         self._topics: set[int] = set()
         self._expected = 0
         self._leased = False
-        #: (database, prefix) of the remaining search, and the key to continue at; None: not started.
-        self._sources: list[tuple[str, bytes]] | None = None
+        #: All pointers found, and by chunk the records that they point at: a _POINTER for each.
+        self._pointers: set[bytes] = set()
+        self._found: dict[int, bytes] = {}
+        #: (database, prefix) of the remaining search, the current one, and its key to continue at; None: not started.
+        self._sources: Iterator[tuple[str, bytes]] | None = None
+        self._source: tuple[str, bytes] | None = None
         self._at = b""
+        #: Positions of the noted chunks in order; those that are left to copy, the last first.
         self._starts: list[int] = []
+        self._uncopied: list[int] = []
         self._left = 0
 
     def note(self, tx: Tx, topic: Topic, chunk: Chunk) -> None:
@@ -72,10 +77,10 @@ class Keeping:
         most = messages * len(tx.state.topic_groups.get(topic.topic_id, ())) // 2
         if chunk.ranges and leased + entries > most:
             return
-        if self._held and self._expected + leased + entries > POINTERS_MAX:
+        if self._sizes and self._expected + leased + entries > POINTERS_MAX:
             return
         if tx.kv.get("log", U64.pack(chunk.position)) is not None:
-            self._held[chunk.position] = _Held(chunk.bytes)
+            self._sizes[chunk.position] = chunk.bytes
             self._topics.add(topic.topic_id)
             self._expected += leased + entries
             self._leased |= leased > 0
@@ -83,37 +88,47 @@ class Keeping:
     def run(self, tx: Tx, left: int) -> int:
         """Runs one piece of `left` looks; returns how many are left, 0 if there is more to do."""
         self._left = left
-        if not self._held:
+        if not self._sizes:
             return left
         if self._sources is None:
             self._begin(tx)
-        while self._sources and self._left > 0:
-            if self._walk(tx, *self._sources[0]):
-                self._sources.pop(0)
-                self._at = b""
-        while not self._sources and self._held and self._left > 0:
-            position = next(iter(self._held))
-            self._copy(tx, position, self._held.pop(position))
-        if self._sources or self._held:
+        while self._source is not None and self._left > 0:
+            if self._walk(tx, *self._source):
+                self._next_source()
+        while self._source is None and self._uncopied and self._left > 0:
+            self._copy(tx, self._uncopied.pop())
+        if self._source is not None or self._uncopied:
             return 0
         self._end(tx)
         return max(1, self._left)
 
     def _begin(self, tx: Tx) -> None:
         """Starts a search: from here on, a chunk into which something moves is not copied."""
-        tx.state.searched = set(self._held)
-        self._starts = sorted(self._held)
-        pairs = ((group, topic) for topic in self._topics for group in tx.state.topic_groups.get(topic, ()))
-        prefixes = [STAT_KEY.pack(*pair) for pair in pairs]
-        self._sources = [(name, prefix) for prefix in prefixes for name in ("rq", "fwait")]
+        tx.state.searched = set(self._sizes)
+        self._starts = sorted(self._sizes)
+        self._uncopied = self._starts[::-1]
+        self._sources = self._places(tx.state)
+        self._next_source()
+
+    def _places(self, state: State) -> Iterator[tuple[str, bytes]]:
+        """(database, prefix) of all that may point into noted chunks."""
+        for topic_id in sorted(self._topics):
+            for group_id in tuple(state.topic_groups.get(topic_id, ())):
+                yield from ((name, STAT_KEY.pack(group_id, topic_id)) for name in ("rq", "fwait"))
         if self._leased:
-            self._sources.append(("due", b""))
+            yield "due", b""
+
+    def _next_source(self) -> None:
+        assert self._sources is not None
+        self._source, self._at = next(self._sources, None), b""
+        self._left -= 1
 
     def _end(self, tx: Tx) -> None:
         tx.state.searched = set()
         self._not_before_ms = tx.now_ms + KEEP_COPY_AFTER_MS
-        self._held, self._topics, self._expected, self._leased = {}, set(), 0, False
-        self._sources, self._starts = None, []
+        self._sizes, self._topics, self._expected, self._leased = {}, set(), 0, False
+        self._pointers, self._found = set(), {}
+        self._sources, self._source, self._starts, self._uncopied = None, None, [], []
 
     def _walk(self, tx: Tx, name: str, prefix: bytes) -> bool:
         """Continues in one database; returns whether it is finished."""
@@ -138,7 +153,7 @@ class Keeping:
             return
         part = checkpoint.decode_lease(due_ms, sub, value, ck.members)
         undone = checkpoint.members_of(part.undone & ~part.released)
-        bits = sum(1 << member for member in undone if ck.chunk_of(member) in self._held)
+        bits = sum(1 << member for member in undone if ck.chunk_of(member) in self._sizes)
         for member, unit in zip(checkpoint.members_of(bits), located_in(tx.kv, ck, bits), strict=True):
             self._left -= 1
             self._see(_MEMBER.pack(ck_id, member), *unit[2:])
@@ -147,26 +162,26 @@ class Keeping:
         """Records a pointer to a record."""
         place = bisect.bisect_right(self._starts, position) - 1
         start = self._starts[place] if place >= 0 else position
-        held = self._held.get(start)
-        if held is not None and position < start + held.size:
-            held.pointers.add(pointer)
-            held.live[position] = size
+        if pointer not in self._pointers and position < start + self._sizes.get(start, 0):
+            self._pointers.add(pointer)
+            self._found[start] = self._found.get(start, b"") + _POINTER.pack(position, size)
 
-    def _copy(self, tx: Tx, position: int, held: _Held) -> None:
+    def _copy(self, tx: Tx, position: int) -> None:
         """Copies the live records of a chunk and removes the chunk from the log, if all pointers into it are known."""
         self._left -= 1
-        raw = tx.kv.get("log", U64.pack(position))
-        if raw is None or position not in tx.state.searched or len(held.pointers) != sum(pins(tx, position)):
+        raw, found = tx.kv.get("log", U64.pack(position)), self._found.get(position, b"")
+        if raw is None or position not in tx.state.searched or len(found) != _POINTER.size * sum(pins(tx, position)):
             return
-        if not held.pointers:
+        if not found:
             return  # the last pointer left before the search began: the next round drops the chunk with its queues
-        if 2 * sum(held.live.values()) > held.size:
+        live = dict(_POINTER.iter_unpack(found))
+        if 2 * sum(live.values()) > self._sizes[position]:
             return
-        if not tx.room.take(GROW, messages_bytes([value_bytes(size) for size in held.live.values()])):
+        if not tx.room.take(GROW, messages_bytes([value_bytes(size) for size in live.values()])):
             return
-        self._left -= COPY_COST * len(held.live)
-        whole = bytes(raw)
-        for at, size in sorted(held.live.items()):
-            record = whole[at - position : at - position + size]
-            tx.kv.put("kept", U64.pack(at), U64.pack(position) + record)
-        tx.kv.delete("log", U64.pack(position))
+        self._left -= COPY_COST * len(live) + sum(live.values()) // BYTES_PER_LOOK
+        head = U64.pack(position)
+        copies = [(at, head + raw[at - position : at - position + size]) for at, size in sorted(live.items())]
+        for at, value in copies:
+            tx.kv.put("kept", U64.pack(at), value)
+        tx.kv.delete("log", head)

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import gc
+import itertools
+import time
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from popmq_server import commands as ask
+from popmq_server.model.ids import TopicId
+from popmq_server.model.records import Topic
 from popmq_server.retention import kept, retention
+from popmq_server.retention.chunks import Chunk
+from popmq_server.retention.kept import Keeping
 from tests.engine.rig import HOUR, MINUTE, Delivery, Rig, bodies, numbered
 from tests.engine.traffic_fifo import in_order
 from tests.engine.work import calls
@@ -150,3 +159,65 @@ def test_one_search_remembers_a_bounded_number_of_pointers(rig: Rig, monkeypatch
     assert len(rig.read("kept")) == 8
     rig.advance(HOUR)
     assert len(rig.read("kept")) == 10
+
+
+@pytest.mark.parametrize("how", ["retry", "leased"])
+def test_long_records_are_copied_in_more_pieces(rig: Rig, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    """A piece is bounded in bytes too: without that a piece of twelve looks would copy three."""
+    monkeypatch.setattr(retention, "LOOKS_MAX", 12)
+    rig.topic("t", keep_ms=HOUR)
+    rig.group("g")
+    for number in range(8):
+        rig.send(*(f"{number}-{letter}" + 50_000 * "." for letter in "abc"))
+    stay = [row for number in range(8) for row in rig.pop(3, invisible_ms=12 * HOUR) if not _acked(rig, row)]
+    if how == "retry":
+        rig.release(stay, delay_ms=0)
+    rig.advance(MINUTE)
+    rig.skip(3 * HOUR)
+    copied = [0]
+    while rig.due:
+        rig.run()
+        copied.append(len(rig.read("kept")))
+    assert copied[-1] == 8
+    assert max(after - before for before, after in itertools.pairwise(copied)) == 1
+
+
+def _acked(rig: Rig, row: Delivery) -> bool:
+    """Acks a message whose letter is not the first of its chunk; returns whether it did."""
+    if row.body[2] != "a":
+        rig.ack([row])
+    return row.body[2] != "a"
+
+
+def searching(monkeypatch: pytest.MonkeyPatch, chunks: int) -> tuple[Keeping, Any]:
+    """A search that noted so many chunks, each with one pointer; all of them are gone when it comes to copy them."""
+    monkeypatch.setattr(kept, "POINTERS_MAX", chunks)
+    monkeypatch.setattr(kept, "pins", lambda _, __: (0, 1))
+    state, stored = SimpleNamespace(topic_groups={1: (1,)}, searched=set()), [b"chunk"]
+    kv = SimpleNamespace(get=lambda *_: stored[0] if stored else None, scan=lambda *_: iter(()))
+    tx, keeping = SimpleNamespace(now_ms=10 * HOUR, state=state, kv=kv), Keeping()
+    topic = Topic(TopicId(1), "t", 1, False, HOUR, 0)
+    for place in range(chunks):
+        keeping.note(tx, topic, Chunk(100 * place, 0, 100, ((0, place, 5),)))  # type: ignore[arg-type]
+    stored.clear()
+    return keeping, tx
+
+
+def test_the_last_chunks_of_a_long_search_are_found_as_fast_as_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ratio of CPU times, the least of several pieces each: each look for the next one once began at the first."""
+    keeping, tx = searching(monkeypatch, 100_000)
+    keeping.run(tx, 10)
+    pieces = []
+    for _ in range(190):
+        began = time.thread_time_ns()
+        assert keeping.run(tx, 500) == 0
+        pieces.append(time.thread_time_ns() - began)
+    assert min(pieces[-10:]) < 5 * min(pieces[:10])
+
+
+def test_what_a_search_remembers_is_no_work_for_the_garbage_collector(monkeypatch: pytest.MonkeyPatch) -> None:
+    gc.collect()
+    before = len(gc.get_objects())
+    searched = searching(monkeypatch, 5000)
+    assert len(gc.get_objects()) - before < 1000
+    assert len(searched) == 2
