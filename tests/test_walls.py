@@ -68,6 +68,7 @@ ORDER = (
     "api.native",
     "access",
     "engine",
+    "monitoring",
     "writer",
     "fsck",
     "inspect",
@@ -92,9 +93,7 @@ MODULES_MAX = 15
 ABOVE_THE_SEAM = (
     "server/popmq_server/api",
     "server/popmq_server/access",
-    "server/popmq_server/engine/metrics.py",
-    "server/popmq_server/engine/monitoring.py",
-    "server/popmq_server/engine/rates.py",
+    "server/popmq_server/monitoring",
 )
 SEAM = [
     f"popmq_server.{name}"
@@ -107,8 +106,7 @@ SEAM = [
             "engine.capabilities",
             "engine.engine",
             "engine.limited",
-            "engine.metrics",
-            "engine.rates",
+            "monitoring",
         ),
         *("model.limits", "model.message", "model.permission", "model.records"),
         *("clock", "errors", "logs", "options"),
@@ -128,7 +126,7 @@ DOORS: dict[str, dict[str, tuple[str, ...]]] = {
         "cryptography": ("server/popmq_server/access/certificate.py",),
         "lark": ("server/popmq_server/filters/sql92.py", "server/popmq_server/filters/parts.py"),
         "lmdb": ("server/popmq_server/storage/lmdb.py",),
-        "prometheus_client": ("server/popmq_server/engine/metrics.py",),
+        "prometheus_client": ("server/popmq_server/monitoring/metrics.py",),
         "time": ("server/popmq_server/clock.py", "server/popmq_http2/"),
     },
     "sdk": {"pytest": ("sdk/popmq/testing.py",), "click": ("sdk/popmq_cli/",), "rich": ("sdk/popmq_cli/",)},

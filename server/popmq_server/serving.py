@@ -15,9 +15,9 @@ from popmq_server.api.server import Server
 from popmq_server.clock import Clock, pause
 from popmq_server.commands import queries
 from popmq_server.engine.broker import Broker
-from popmq_server.engine.metrics import Metrics, Seen
-from popmq_server.engine.monitoring import Health, MonitoringPort
 from popmq_server.errors import Refused, StartError
+from popmq_server.monitoring.metrics import Metrics, Seen
+from popmq_server.monitoring.port import Health, MonitoringPort
 from popmq_server.options import DRAIN_S, Options, Unnamed
 from popmq_server.storage.formats import FORMAT
 

@@ -161,7 +161,7 @@ class History:
 
     def redrive(self) -> None:
         group = self.chance.choice(list(GROUPS))
-        result = self.rig.run(ask.Redrive(group, offsets=None))[0]
+        result = self.rig.run(ask.RedrivePiece(group, offsets=None))[0]
         assert refusal(result) in ("", "STORAGE_FULL", "TOPIC_NOT_FOUND"), result
 
     def time_passes(self) -> None:

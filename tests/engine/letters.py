@@ -10,9 +10,9 @@ from tests.engine.rig import Rig
 DEAD = "%DLQ%g"
 
 
-def piece(rig: Rig, **asked: Any) -> ask.Redriven:
-    command = ask.Redrive(**{"group": "g", **asked})
-    done: ask.Redriven = rig.do(command)
+def piece(rig: Rig, **asked: Any) -> ask.RedrivenPiece:
+    command = ask.RedrivePiece(**{"group": "g", **asked})
+    done: ask.RedrivenPiece = rig.do(command)
     while done.walk is not None:
         done = rig.do(command._replace(walk=done.walk))
     return done

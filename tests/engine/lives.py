@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from popmq_server import commands as ask
-from popmq_server.commands.timeline import GroupLife, MessageLife
+from popmq_server.commands.inspection import GroupLife, MessageLife
 from tests.engine.rig import Rig
 
 
@@ -17,7 +17,7 @@ def traced(rig: Rig, message_id: str, topic: str = "", group: str = "") -> list[
 
 
 def why(rig: Rig, message_id: str, topic: str = "", group: str = "") -> list[MessageLife]:
-    command = ask.Why(message_id, tuple(traced(rig, message_id, topic, group)), topic, group)
+    command = ask.WhyPiece(message_id, tuple(traced(rig, message_id, topic, group)), topic, group)
     while isinstance(lives := rig.do(command), ask.Walk):
         command = command._replace(walk=lives)
     return list[MessageLife](lives)

@@ -1,4 +1,4 @@
-"""A second engine, in a hundred lines: queues in memory, handles of its own form, and no capability.
+"""A second engine, in a hundred lines: queues in memory, handles of its own form, and only the capabilities HAS.
 
 It shows what both protocols need of an engine. Leases end by the clock; there are no retries with a backoff and no dead
 letters: a message is delivered until it is acked.
@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from popmq_proto.v1.popmq_pb2 import Message
 from popmq_server import commands as do
 from popmq_server.clock import Clock
 from popmq_server.commands import queries
@@ -27,6 +28,9 @@ from popmq_server.commands.sessions import Assignment
 from popmq_server.engine.capabilities import CAPABILITIES
 from popmq_server.errors import Refused, bad_handle, group_not_found, lapsed, topic_not_found
 from popmq_server.model.records import Group, Terms, Topic
+
+#: What it serves of the rest of the contract.
+HAS = frozenset({"peek", "look_up"})
 
 
 @dataclass
@@ -71,7 +75,7 @@ class StubEngine:
         }
 
     def info(self) -> EngineInfo:
-        return EngineInfo("stub", frozenset(CAPABILITIES))
+        return EngineInfo("stub", frozenset(CAPABILITIES) - HAS)
 
     async def execute(self, command: Any) -> Any:
         return self._runs[type(command)](command)
@@ -127,6 +131,25 @@ class StubEngine:
             data, stored_ms = log[delivery.offset]
             rows.append((data, stored_ms, 0, delivery.offset, delivery.attempt, delivery.handle.encode()))
         return do.Popped(rows, now_ms, due_ms, len(opened) - len(rows))
+
+    def _row(self, delivery: Delivery) -> do.ReadRow:
+        data, stored_ms = self.stored[delivery.topic][delivery.offset]
+        return data, stored_ms, 0, delivery.offset, delivery.attempt + 1
+
+    async def peek(self, asked: do.Peek) -> list[do.ReadRow]:
+        self._group(asked.group)
+        opened = self.open.get((asked.group, asked.topic), {})
+        new = range(self.next.get((asked.group, asked.topic), 0), len(self.stored[asked.topic]))
+        due = [one for one in opened.values() if one.due_ms <= self.clock.now_ms()]
+        rows = [self._row(one) for one in (*due, *(Delivery(asked.topic, offset) for offset in new))]
+        return rows[: asked.messages_max]
+
+    async def look_up(self, asked: do.LookUp) -> do.LookedUp:
+        """It finds keys only, in one go: from the newest message to the oldest."""
+        (name,) = self._named(asked.topic)
+        log = list(enumerate(self.stored[name]))
+        rows = [(data, ms, 0, at, 0) for at, (data, ms) in reversed(log) if asked.key in Message.FromString(data).keys]
+        return do.LookedUp(rows[: asked.messages_max], len(rows) > asked.messages_max)
 
     def _leased(self, group: str, handle: str) -> Delivery:
         owner, delivery = self.handles.get(handle, ("", None))

@@ -91,9 +91,9 @@ class Traffic:
             ]
         )
 
-    def redrive(self) -> ask.Redrive:
+    def redrive(self) -> ask.RedrivePiece:
         offsets = self.chance.choice([None, tuple(self.chance.choices(range(20), k=3))])
-        return ask.Redrive(self.chance.choice(GROUPS), offsets)
+        return ask.RedrivePiece(self.chance.choice(GROUPS), offsets)
 
     def operate(self) -> Any:
         name = self.chance.choice(TOPICS), self.chance.choice(GROUPS)

@@ -12,8 +12,8 @@ from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.clock import FakeClock
 from popmq_server.commands import CreateGroup, CreateTopic, Pop, Send
 from popmq_server.engine.broker import Broker
-from popmq_server.engine.metrics import Metrics
 from popmq_server.model.message import Outgoing
+from popmq_server.monitoring.metrics import Metrics
 from popmq_server.options import Options
 from popmq_server.writer.batch import Committed
 from tests.wire.gate import Gate

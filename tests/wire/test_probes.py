@@ -15,9 +15,9 @@ from harness.broker_process import own_port
 from popmq_server import serving
 from popmq_server.embedded import EmbeddedBroker
 from popmq_server.engine import broker as engine
-from popmq_server.engine import monitoring
-from popmq_server.engine.monitoring import Health, MonitoringPort
 from popmq_server.errors import StartError
+from popmq_server.monitoring import port as monitoring
+from popmq_server.monitoring.port import Health, MonitoringPort
 from popmq_server.options import HOST
 from popmq_server.writer.writer import Writer
 from tests.wire.stubs import CALL_S

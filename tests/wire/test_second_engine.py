@@ -15,8 +15,8 @@ from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.api.server import Server
 from popmq_server.clock import FakeClock
 from popmq_server.engine.capabilities import CAPABILITIES
-from popmq_server.engine.metrics import Metrics
-from tests.engine.stub import StubEngine
+from popmq_server.monitoring.metrics import Metrics
+from tests.engine.stub import HAS, StubEngine
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, bodies, refusal
 from tests.wire.v2 import V2, message, resource
 
@@ -99,6 +99,15 @@ def test_the_queues_of_a_client_are_those_of_the_engine(shop: Stubs) -> None:
     assert (answer.known, answer.all) == (True, True)
 
 
+def test_a_search_is_one_call_of_the_engine_however_it_searches(shop: Stubs) -> None:
+    messages = [pb.Message(body=b"%d" % number, keys=["k"]) for number in range(5)]
+    shop.broker.Send(pb.SendRequest(topic=TOPIC, messages=[*messages, pb.Message(body=b"other")]), timeout=CALL_S)
+    peeked = shop.broker.Peek(pb.PeekRequest(topic=TOPIC, group=GROUP, max_messages=2), timeout=CALL_S)
+    assert [delivery.message.body for delivery in peeked.deliveries] == [b"0", b"1"]
+    found = shop.admin.LookUp(pb.LookUpRequest(topic=TOPIC, key="k", max_messages=3), timeout=CALL_S)
+    assert ([delivery.message.body for delivery in found.deliveries], found.more) == ([b"4", b"3", b"2"], True)
+
+
 def test_what_the_engine_lacks_is_refused_with_what_to_use_instead(shop: Stubs) -> None:
     token = pb.Token(owner="o", generation=1, epoch=1)
     for call, request, name in (
@@ -107,6 +116,8 @@ def test_what_the_engine_lacks_is_refused_with_what_to_use_instead(shop: Stubs) 
         (shop.broker.Pull, pb.PullRequest(topic=TOPIC, group=GROUP), "pull"),
         (shop.admin.ListLeases, pb.ListLeasesRequest(), "list_leases"),
         (shop.admin.PurgeTopic, pb.PurgeTopicRequest(name=TOPIC), "purge"),
+        (shop.admin.Why, pb.WhyRequest(message_id="m"), "why"),
+        (shop.admin.RedriveDeadLetters, pb.RedriveDeadLettersRequest(group=GROUP), "redrive"),
     ):
         refused = refusal(call, request)
         assert (refused.code, refused.info.action) == ("UNSUPPORTED", CAPABILITIES[name].instead)
@@ -115,7 +126,8 @@ def test_what_the_engine_lacks_is_refused_with_what_to_use_instead(shop: Stubs) 
 def test_people_are_told_what_the_engine_lacks(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
     with popmq.Client(served.endpoint) as client:
         info = client.info()
-    assert (info.engine, info.lacking) == ("stub", {name: each.instead for name, each in CAPABILITIES.items()})
+    lacking = {name: each.instead for name, each in CAPABILITIES.items() if name not in HAS}
+    assert (info.engine, info.lacking) == ("stub", lacking)
     with pytest.raises(SystemExit):
         command_line(["ping", "--endpoint", served.endpoint], prog_name="popmq")
     lines = capsys.readouterr().out.splitlines()

@@ -18,8 +18,8 @@ from popmq_server.api.rocketmq.receiving import ReceiveService
 from popmq_server.api.rocketmq.remembered import Held
 from popmq_server.clock import FakeClock
 from popmq_server.commands import ChangeInvisibleTime, Pop, Popped, Query
-from popmq_server.engine.metrics import Metrics
-from popmq_server.engine.rates import Rates
+from popmq_server.monitoring.metrics import Metrics
+from popmq_server.monitoring.rates import Rates
 from tests.wire.gate import Gate
 from tests.wire.gone import Gone
 from tests.wire.parked import Parked

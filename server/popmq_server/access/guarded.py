@@ -21,14 +21,22 @@ from popmq_server.commands import (
     Check,
     CloneOffsets,
     EndTransaction,
+    LookedUp,
+    LookUp,
+    Peek,
     Pop,
     Popped,
     Pull,
     Pulled,
+    ReadRow,
+    Redrive,
+    Redriven,
     ResetOffsets,
     SetConsumeMode,
+    Why,
     queries,
 )
+from popmq_server.commands.inspection import MessageLife
 from popmq_server.commands.numbers import Consumer, EngineInfo, Rows, StoreNumbers, StreamNumbers
 from popmq_server.commands.queries import A, Query
 from popmq_server.commands.sessions import Assignment
@@ -126,10 +134,6 @@ NEEDS: dict[type, Callable[[Any], Needs]] = {
     commands.SyncLite: _of_pair,
     commands.RenewSession: lambda _: KNOWN,  # the holder's name contains the access key: leases.holder
     commands.ReleaseSession: lambda _: KNOWN,
-    commands.Peek: _of_pair_or_admin,
-    commands.LookUp: lambda command: _look(command.topic, ""),
-    commands.Trace: lambda command: _look(command.topic, command.group),
-    commands.Why: lambda command: _look(command.topic, command.group),
 } | dict.fromkeys(
     (
         commands.SetMaxSize,
@@ -143,12 +147,12 @@ NEEDS: dict[type, Callable[[Any], Needs]] = {
         ResetOffsets,
         CloneOffsets,
         commands.ResumeMessageGroup,
-        commands.Redrive,
-        commands.FindDeadLetters,
         commands.Sweep,
         commands.CountChecks,
         commands.Attend,
         commands.Listen,
+        *(commands.PeekPiece, commands.LookUpPiece, commands.Trace, commands.WhyPiece),
+        *(commands.RedrivePiece, commands.FindDeadLetters),
     ),
     _admin,
 )
@@ -265,6 +269,26 @@ class Guarded:
         """Needs receive."""
         self._allow(_of_pair(command))
         return await self._engine.pull(command, wait_ms)
+
+    async def peek(self, asked: Peek) -> list[ReadRow]:
+        """Needs receive, or admin."""
+        self._allow(_of_pair_or_admin(asked))
+        return await self._engine.peek(asked)
+
+    async def look_up(self, asked: LookUp) -> LookedUp:
+        """Needs receive, or admin, on the topic."""
+        self._allow(_look(asked.topic, ""))
+        return await self._engine.look_up(asked)
+
+    async def why(self, asked: Why) -> list[MessageLife]:
+        """Needs receive, or admin, on the topic and group; needs admin for all topics."""
+        self._allow(_look(asked.topic, asked.group))
+        return await self._engine.why(asked)
+
+    async def redrive(self, asked: Redrive) -> Redriven:
+        """Needs admin."""
+        self._allow(ADMIN)
+        return await self._engine.redrive(asked)
 
     async def set_consume_mode(self, command: SetConsumeMode) -> Subscription:
         """Needs receive, or admin: a new group that pulls sets its own mode."""

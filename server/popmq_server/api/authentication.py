@@ -11,8 +11,8 @@ import grpc
 
 from popmq_server.access.access_keys import CALLER, Keys
 from popmq_server.api.native.status import refuse
-from popmq_server.engine.metrics import Metrics
 from popmq_server.errors import Refused
+from popmq_server.monitoring.metrics import Metrics
 
 
 class Authentication(grpc.aio.ServerInterceptor):  # type: ignore[misc, unused-ignore]

@@ -44,9 +44,9 @@ from popmq_server.api.transport import PythonTransport, tls_context
 from popmq_server.clock import Clock, stopwatch
 from popmq_server.engine.engine import Engine
 from popmq_server.engine.limited import limited
-from popmq_server.engine.metrics import Metrics
-from popmq_server.engine.rates import Rates
 from popmq_server.errors import Refused, StartError
+from popmq_server.monitoring.metrics import Metrics
+from popmq_server.monitoring.rates import Rates
 from popmq_server.options import CONNECTIONS_PER_ADDRESS, TRANSPORT, address
 
 log = logging.getLogger("popmq.api")

@@ -17,23 +17,8 @@ from popmq_server.commands.catalog import (
     UpdateGroup,
     UpdateTopic,
 )
-from popmq_server.commands.dead_letters import (
-    Failure,
-    FindDeadLetters,
-    LookedUp,
-    LookUp,
-    MessagePlace,
-    Peek,
-    Peeked,
-    Redrive,
-    Redriven,
-    Spotted,
-    Trace,
-    Traced,
-    Walk,
-    Why,
-)
 from popmq_server.commands.filtering import SetFilter
+from popmq_server.commands.inspection import Failure, LookedUp, LookUp, Peek, Redrive, Redriven, Why
 from popmq_server.commands.lite import LiteSynced, SyncLite
 from popmq_server.commands.messages import (
     Ack,
@@ -54,6 +39,21 @@ from popmq_server.commands.messages import (
 )
 from popmq_server.commands.ordering import ResumeMessageGroup
 from popmq_server.commands.owners import AckUpTo, AttachOwner, Available, ReleaseOwner, RenewOwner
+from popmq_server.commands.pieces import (
+    FindDeadLetters,
+    LookedUpPiece,
+    LookUpPiece,
+    MessagePlace,
+    PeekedPiece,
+    PeekPiece,
+    RedrivenPiece,
+    RedrivePiece,
+    Spotted,
+    Trace,
+    Traced,
+    Walk,
+    WhyPiece,
+)
 from popmq_server.commands.pulling import (
     Attend,
     CloneOffsets,
@@ -107,11 +107,14 @@ __all__ = [
     "Listen",
     "LiteSynced",
     "LookUp",
+    "LookUpPiece",
     "LookedUp",
+    "LookedUpPiece",
     "MessagePlace",
     "OffsetsOfQueue",
     "Peek",
-    "Peeked",
+    "PeekPiece",
+    "PeekedPiece",
     "Place",
     "Pop",
     "PopToken",
@@ -126,7 +129,9 @@ __all__ = [
     "ReadRow",
     "Recall",
     "Redrive",
+    "RedrivePiece",
     "Redriven",
+    "RedrivenPiece",
     "ReleaseOwner",
     "ReleaseSession",
     "RenewOwner",
@@ -153,6 +158,7 @@ __all__ = [
     "UpdateTopic",
     "Walk",
     "Why",
+    "WhyPiece",
     "bytes_of",
     "needs_room",
 ]
@@ -162,9 +168,9 @@ LANE_ACK, LANE_SEND, LANE_POP = 0, 1, 2
 LANES: dict[type, int] = {Send: LANE_SEND, Stage: LANE_SEND, CommitBatch: LANE_SEND, Pop: LANE_POP}
 #: These read the queues, so they run after what others of their batch store.
 LANES |= dict.fromkeys((Pull, QueryOffsets, ResetOffsets, CloneOffsets, SetConsumeMode, SyncLite), LANE_POP)
-LANES |= dict.fromkeys((Redrive, FindDeadLetters, LookUp, Peek, Trace, Why), LANE_POP)
+LANES |= dict.fromkeys((RedrivePiece, FindDeadLetters, LookUpPiece, PeekPiece, Trace, WhyPiece), LANE_POP)
 LANES |= dict.fromkeys((*Query.__subclasses__(), *Listing.__subclasses__()), LANE_POP)
-_NEED_ROOM = (Send, Stage, CommitBatch, Pop, Redrive, CreateTopic, CreateGroup, AttachOwner)
+_NEED_ROOM = (Send, Stage, CommitBatch, Pop, RedrivePiece, CreateTopic, CreateGroup, AttachOwner)
 
 
 def needs_room(command: Any) -> bool:

@@ -14,7 +14,6 @@ from popmq_server.commands import (
     Available,
     ChangeInvisibleTime,
     Check,
-    CloneOffsets,
     CountChecks,
     Listen,
     Pop,
@@ -22,13 +21,10 @@ from popmq_server.commands import (
     Pull,
     Pulled,
     PurgeTopic,
-    Reset,
-    ResetOffsets,
     Send,
     SendBack,
     SetConsumeMode,
     Stage,
-    Sweep,
     UpdateTopic,
     queries,
 )
@@ -40,7 +36,7 @@ from popmq_server.engine.backup import backup
 from popmq_server.engine.consumers import Consumers
 from popmq_server.engine.engine import ProducerStream
 from popmq_server.engine.held_pulls import HeldPulls
-from popmq_server.engine.metrics import Metrics
+from popmq_server.engine.in_pieces import InPieces
 from popmq_server.engine.popped import give_back, waited, with_handles
 from popmq_server.engine.producers import Producers, Stream
 from popmq_server.engine.waiters import Key, Waiters
@@ -48,7 +44,7 @@ from popmq_server.errors import Later, Refused
 from popmq_server.lite import lite_pop
 from popmq_server.model.handles import read_transaction
 from popmq_server.model.leased import Leased
-from popmq_server.model.records import Subscription
+from popmq_server.monitoring.metrics import Metrics
 from popmq_server.options import Options, Unnamed
 from popmq_server.storage.store import Store
 from popmq_server.writer.batch import Committed
@@ -73,7 +69,7 @@ class Ticket(NamedTuple):
     command: Any
 
 
-class Broker:
+class Broker(InPieces):
     """The embedded implementation of Engine (engine.py). Make and use it inside one event loop."""
 
     def __init__(self, options: Options, clock: Clock, metrics: Metrics) -> None:
@@ -258,23 +254,6 @@ class Broker:
     async def pull(self, command: Pull, wait_ms: int) -> Pulled:
         """Pulls, and waits up to `wait_ms` while the queue is at its end."""
         return await self.pulls.pull(command, wait_ms)
-
-    async def set_consume_mode(self, command: SetConsumeMode) -> Subscription:
-        """Switches the consume mode; returns when everything leased before has been moved for the new mode."""
-        changed: Subscription
-        changed, left = await self.execute(command)
-        await self._sweep(command.topic, command.group, left)
-        return changed
-
-    async def move(self, command: ResetOffsets | CloneOffsets) -> dict[int, int]:
-        """Resets or clones offsets; returns the next offsets once everything that the group held before is removed."""
-        reset: Reset = await self.execute(command)
-        await self._sweep(command.topic, command.group, reset.left)
-        return reset.offsets
-
-    async def _sweep(self, topic: str, group: str, left: bool) -> None:
-        while left:
-            left = await self.execute(Sweep(topic, group))
 
     async def assignment(
         self, topic: str, group: str, client: str, strategy: str = "", broadcast: bool = False

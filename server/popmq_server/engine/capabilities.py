@@ -48,12 +48,10 @@ CAPABILITIES: dict[str, Capability] = {
         "moving a group's position", "a new group with the wanted start", (do.ResetOffsets, do.CloneOffsets, "move")
     ),
     "wait_available": Capability("waiting without a lease", "Pop with wait_ms", (do.Available, "wait_available")),
-    "peek": Capability("looking at messages without a lease", "Pull without a group", (do.Peek,)),
+    "peek": Capability("looking at messages without a lease", "Pull without a group", ("peek",)),
     "browse": Capability("reading messages by position", "Pull without a group", (queries.Browse,)),
-    "look_up": Capability("finding messages by id and key", "Browse the topic", (do.LookUp,)),
-    "why": Capability(
-        "the history of a message", "LookUp, and GetStats for the position of the group", (do.Trace, do.Why)
-    ),
+    "look_up": Capability("finding messages by id and key", "Browse the topic", ("look_up",)),
+    "why": Capability("the history of a message", "LookUp, and GetStats for the position of the group", ("why",)),
     "list_leases": Capability("lists of leases", "GetStats counts them", (queries.Leases,)),
     "end_lease": Capability("ending a lease early", "wait for its deadline", (do.EndLease,)),
     "list_delayed": Capability("lists of delayed messages", "GetStats counts them", (queries.Delayed,)),
@@ -64,9 +62,7 @@ CAPABILITIES: dict[str, Capability] = {
         (queries.MessageGroups, do.ResumeMessageGroup),
     ),
     "filters": Capability("filters of groups", "name the filter in each Pop", (do.SetFilter,)),
-    "redrive": Capability(
-        "delivering dead letters again", "pop the dead-letter topic, and Send", (do.Redrive, do.FindDeadLetters)
-    ),
+    "redrive": Capability("delivering dead letters again", "pop the dead-letter topic, and Send", ("redrive",)),
     "purge": Capability("emptying a topic", "delete and create it, or shorten its retention", (do.PurgeTopic,)),
     "backup": Capability("backups of the store", "what the engine's own storage offers", ("backup",)),
     "max_size": Capability("a limit of the store's size", "the retention of topics", (do.SetMaxSize,)),

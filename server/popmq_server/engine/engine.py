@@ -5,9 +5,10 @@ A protocol turns requests into commands (commands/) and answers into responses; 
 
     Commands       execute, ask                                        every part of api/
     Polling        pop, wait_available, pull                           calls that wait
+    Inspection     peek, look_up, why                                  single messages
     Sessions       heartbeat, assignment, locks, lists of clients      consumers
     CheckStreams   producers that are asked about their transactions
-    Admin          consume mode, offsets, backup, sizes                operators
+    Admin          redrive, consume mode, offsets, backup, sizes       operators
 
 A part of api/ takes the protocol that it uses where that is less than all. Every method raises `Refused` for a request
 that the engine refuses. Handles, recall handles and transaction ids are texts that the engine makes and reads.
@@ -20,13 +21,21 @@ from popmq_server.commands import (
     Available,
     Check,
     CloneOffsets,
+    LookedUp,
+    LookUp,
+    Peek,
     Pop,
     Popped,
     Pull,
     Pulled,
+    ReadRow,
+    Redrive,
+    Redriven,
     ResetOffsets,
     SetConsumeMode,
+    Why,
 )
+from popmq_server.commands.inspection import MessageLife
 from popmq_server.commands.numbers import Consumer, EngineInfo, StoreNumbers, StreamNumbers
 from popmq_server.commands.queries import A, Query
 from popmq_server.commands.sessions import Assignment
@@ -56,6 +65,19 @@ class Polling(Commands, Protocol):
 
     async def pull(self, command: Pull, wait_ms: int) -> Pulled:
         """Pulls, waiting up to `wait_ms` at the end of the queue."""
+
+
+class Inspection(Commands, Protocol):
+    """Looks at single messages; nothing changes. How far a search gets at a time is the engine's affair."""
+
+    async def peek(self, asked: Peek) -> list[ReadRow]:
+        """The messages that the group's next Pop would deliver."""
+
+    async def look_up(self, asked: LookUp) -> LookedUp:
+        """A topic's messages by id or key, the newest first."""
+
+    async def why(self, asked: Why) -> list[MessageLife]:
+        """The histories of all messages with an id, in one consistent view."""
 
 
 class Sessions(Commands, Protocol):
@@ -115,6 +137,9 @@ class Admin(Commands, Protocol):
     def info(self) -> EngineInfo:
         """The engine's name, and the capabilities that it lacks; always the same."""
 
+    async def redrive(self, asked: Redrive) -> Redriven:
+        """Redrives some or all dead letters. After a crash midway the rest is still there: call again."""
+
     async def set_consume_mode(self, command: SetConsumeMode) -> Subscription:
         """Switches between POP and PULL; returns when everything leased before has been moved for the new mode."""
 
@@ -134,5 +159,5 @@ class Admin(Commands, Protocol):
         """(parked Pops, sessions) of a group in a topic."""
 
 
-class Engine(Polling, Sessions, CheckStreams, Admin, Protocol):
+class Engine(Polling, Inspection, Sessions, CheckStreams, Admin, Protocol):
     """All of it: what `api/server.py` serves."""

@@ -8,7 +8,7 @@ messages at most; the caller continues with `below` of the answer.
 
 from collections.abc import Callable
 
-from popmq_server.commands import LookedUp, LookUp
+from popmq_server.commands import LookedUpPiece, LookUpPiece
 from popmq_server.delivery import deadletter
 from popmq_server.errors import topic_not_found
 from popmq_server.model import fields
@@ -25,7 +25,7 @@ STEPS = 5000
 READS_MAX = 1000
 
 
-def look_up(tx: Tx, command: LookUp) -> LookedUp:
+def look_up(tx: Tx, command: LookUpPiece) -> LookedUpPiece:
     """Runs one piece."""
     topic = tx.topic(command.topic)
     if topic is None:
@@ -41,7 +41,7 @@ def look_up(tx: Tx, command: LookUp) -> LookedUp:
     return _rows(tx, topic, command, hits, below)
 
 
-def _rows(tx: Tx, topic: Topic, command: LookUp, hits: list[Hit], below: int) -> LookedUp:
+def _rows(tx: Tx, topic: Topic, command: LookUpPiece, hits: list[Hit], below: int) -> LookedUpPiece:
     """Reads the hits; a message stored before `from_ms` ends the search."""
     log, is_meant = Log(tx.kv), _meant(command)
     rows: list[tuple[bytes, int, int, int, int]] = []
@@ -51,15 +51,15 @@ def _rows(tx: Tx, topic: Topic, command: LookUp, hits: list[Hit], below: int) ->
         if spot is None or (command.until_ms and spot.stored_ms > command.until_ms) or _is_gone(tx, topic, spot):
             continue
         if spot.stored_ms < command.from_ms:
-            return LookedUp(rows, 0, False)
+            return LookedUpPiece(rows, 0, False)
         read = log.fetch(topic.topic_id, spot.position, spot.size)
         if read is None or not is_meant(read[1]):
             continue
         if len(rows) == command.messages_max or (rows and spot.size > room):
-            return LookedUp(rows, below, True)
+            return LookedUpPiece(rows, below, True)
         room -= spot.size
         rows.append((read[1], read[0], spot.queue, spot.offset, 0))
-    return LookedUp(rows, below, False)
+    return LookedUpPiece(rows, below, False)
 
 
 def _is_gone(tx: Tx, topic: Topic, spot: Spot) -> bool:
@@ -68,7 +68,7 @@ def _is_gone(tx: Tx, topic: Topic, spot: Spot) -> bool:
     )
 
 
-def _meant(command: LookUp) -> Callable[[bytes], bool]:
+def _meant(command: LookUpPiece) -> Callable[[bytes], bool]:
     """A predicate: whether the bytes of a message have the id or key itself, not only its hash."""
     if command.message_id:
         return lambda data: fields.text(data, fields.MESSAGE_ID) == command.message_id

@@ -17,7 +17,7 @@ pulled                     the group pulls, or did so once
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from popmq_server.commands.timeline import Event
+from popmq_server.commands.inspection import Event
 from popmq_server.delivery import fifo, invalidated, subscription
 from popmq_server.filters import filter as filters
 from popmq_server.inspect.timeline import DeadLetter, part_of

@@ -8,13 +8,13 @@ a plan reaches a bound before it finds a message, another piece continues where 
 a second piece would depend on the messages that the first one parks.
 """
 
-from popmq_server.commands import Peek, Peeked
+from popmq_server.commands import PeekedPiece, PeekPiece
 from popmq_server.delivery.pop import choose, picking
 from popmq_server.delivery.subscription import filter_for, resolve, starts
 from popmq_server.state.tx import Tx
 
 
-def peek(tx: Tx, command: Peek) -> Peeked:
+def peek(tx: Tx, command: PeekPiece) -> PeekedPiece:
     """Runs one piece."""
     group, topic = resolve(tx, command.topic, command.group)
     wanted = filter_for(tx, group, topic, command.filter)
@@ -27,4 +27,4 @@ def peek(tx: Tx, command: Peek) -> Peeked:
     choose(pick, range(topic.queues), group.in_flight_max)
     reached = pick.begins | pick.poff
     again = not pick.rows and pick.unfinished and topic.type != "FIFO" and reached != command.begins
-    return Peeked(pick.rows, reached if again else None)
+    return PeekedPiece(pick.rows, reached if again else None)

@@ -10,7 +10,7 @@ A row of a batch and the row of a member that left it alone are of the same leas
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from popmq_server.commands.timeline import Event
+from popmq_server.commands.inspection import Event
 from popmq_server.delivery import history
 from popmq_server.delivery.deadletter import Origin
 from popmq_server.model.checkpoint import BACKOFF, Lease

@@ -12,8 +12,8 @@ reads its dead letter topic or the request names that topic, unless it was redri
 
 from typing import NamedTuple
 
-from popmq_server.commands import MessagePlace, Spotted, Walk, Why
-from popmq_server.commands.timeline import GroupLife, MessageLife
+from popmq_server.commands import MessagePlace, Spotted, Walk, WhyPiece
+from popmq_server.commands.inspection import GroupLife, MessageLife
 from popmq_server.delivery import deadletter, history
 from popmq_server.errors import Refused
 from popmq_server.inspect.message_status import RETRIES_MAX, Subject, standing
@@ -63,7 +63,7 @@ class Seen(NamedTuple):
     dead_letters: list[DeadLetter]
 
 
-def lives(tx: Tx, command: Why) -> list[MessageLife] | Walk:
+def lives(tx: Tx, command: WhyPiece) -> list[MessageLife] | Walk:
     """All messages of the id, newest first, or how far the search for their CheckPoints has got.
 
     Raises Refused MESSAGE_NOT_FOUND when there is no message.
@@ -82,12 +82,12 @@ def lives(tx: Tx, command: Why) -> list[MessageLife] | Walk:
     return _lives(tx, command, seen or _seen(tx, command), held)
 
 
-def _seen(tx: Tx, command: Why) -> Seen:
+def _seen(tx: Tx, command: WhyPiece) -> Seen:
     log = [found for spotted in command.found if spotted.stage == LOG and (found := _stored(tx, command, spotted))]
     return Seen(log, [dead_letter for found in log if (dead_letter := _dead_letter(tx, found)) is not None])
 
 
-def _walk(tx: Tx, command: Why, seen: Seen) -> Walk:
+def _walk(tx: Tx, command: WhyPiece, seen: Seen) -> Walk:
     """The search for what holds these messages; already done if nothing can hold them.
 
     It has all places: what may hold one of them can be created before the last piece.
@@ -111,7 +111,7 @@ def _may_hold(tx: Tx, group: Group | None, topic_id: int) -> bool:
     )
 
 
-def _lives(tx: Tx, command: Why, seen: Seen, held: Holding) -> list[MessageLife]:
+def _lives(tx: Tx, command: WhyPiece, seen: Seen, held: Holding) -> list[MessageLife]:
     log, dead_letters = seen
     own = [found for found in log[:LIVES_MAX] if _has_life(tx, command, found)]
     looks = [RETRIES_MAX]
@@ -134,7 +134,7 @@ def _lives(tx: Tx, command: Why, seen: Seen, held: Holding) -> list[MessageLife]
     return sorted(lives, key=lambda life: -life.stored_ms)
 
 
-def _stored(tx: Tx, command: Why, spotted: Spotted) -> Stored | None:
+def _stored(tx: Tx, command: WhyPiece, spotted: Spotted) -> Stored | None:
     """The message at a position of the log, if it has the id; of an unreadable one only the hash is known to match."""
     topic = tx.state.topics.get(spotted.topic_id)
     spot = index.spot(tx.kv, spotted.topic_id, U64.unpack(spotted.key)[0])
@@ -155,7 +155,7 @@ def _read(tx: Tx, topic_id: int, spot: Spot) -> bytes | None:
     return None if read is None else read[1]
 
 
-def _has_life(tx: Tx, command: Why, found: Stored) -> bool:
+def _has_life(tx: Tx, command: WhyPiece, found: Stored) -> bool:
     """Whether a stored message is reported as a message of its own."""
     if found.topic.name == GIVE_UP_TOPIC:
         return False
@@ -199,7 +199,9 @@ def _group_of(tx: Tx, dead_letter: DeadLetter) -> Group | None:
     return tx.group(tx.state.topics[dead_letter.topic_id].name.removeprefix(DEAD_LETTER_PREFIX))
 
 
-def _lives_of_dead_letters(tx: Tx, command: Why, dead_letters: list[DeadLetter], held: Holding) -> list[MessageLife]:
+def _lives_of_dead_letters(
+    tx: Tx, command: WhyPiece, dead_letters: list[DeadLetter], held: Holding
+) -> list[MessageLife]:
     """Messages that are gone themselves and known only from dead letters, one for each original place."""
     by_place: dict[tuple[str, int, int], list[DeadLetter]] = {}
     for dead_letter in dead_letters:
@@ -252,7 +254,7 @@ def _group_of_dead_letters(
 
 def _life(
     tx: Tx,
-    command: Why,
+    command: WhyPiece,
     found: Stored,
     dead_letters: list[DeadLetter],
     held: Holding,
@@ -304,7 +306,7 @@ def _given_up(found: Stored) -> MessageLife:
     )
 
 
-def _not_visible(tx: Tx, command: Why, spotted: Spotted) -> MessageLife | None:
+def _not_visible(tx: Tx, command: WhyPiece, spotted: Spotted) -> MessageLife | None:
     """A delayed message with its due time, or a half one with its next check back; None when it has moved meanwhile."""
     topic = tx.state.topics.get(spotted.topic_id)
     if topic is None or spotted.stage == LOG:

@@ -19,7 +19,7 @@ With an empty group name, the dead letters are given-up half messages: they are 
 
 from typing import NamedTuple
 
-from popmq_server.commands import Failure, FindDeadLetters, MessagePlace, Redrive, Redriven, Walk
+from popmq_server.commands import Failure, FindDeadLetters, MessagePlace, RedrivenPiece, RedrivePiece, Walk
 from popmq_server.delivery import deadletter, fifo, history, sweep
 from popmq_server.delivery.deadletter import Origin
 from popmq_server.delivery.subscription import bind
@@ -67,11 +67,11 @@ class Chosen(NamedTuple):
     stop: int = 0
 
 
-def redrive(tx: Tx, command: Redrive) -> Redriven:
+def redrive(tx: Tx, command: RedrivePiece) -> RedrivenPiece:
     """Redrives one piece. Dead letters that cannot be redriven are reported as failures, and stay."""
     walk = command.walk
     if walk is not None and not holders.is_done(walk := holders.step(tx, walk)):
-        return Redriven({}, [], 0, command.start, command.stop, walk)
+        return RedrivenPiece({}, [], 0, command.start, command.stop, walk)
     group, dead_letters = _dead_letters_of(tx, command.group)
     failures: list[Failure] = []
     if command.offsets is None:
@@ -86,7 +86,7 @@ def redrive(tx: Tx, command: Redrive) -> Redriven:
     if not tx.room.has(GROW, messages_bytes(sizes) + entries_bytes(len(sizes), REASON)):
         raise tx.room.refusal()
     if not holders.is_done(walk := _walk(tx, group, by_origin, walk)):
-        return Redriven({}, [], 0, command.start, command.stop, walk)
+        return RedrivenPiece({}, [], 0, command.start, command.stop, walk)
     for topic_id, alike in by_origin.items():
         origin = tx.state.topics[topic_id]
         if group is None:
@@ -95,7 +95,7 @@ def redrive(tx: Tx, command: Redrive) -> Redriven:
             _deliver(tx, group, origin, alike, walk)
         deadletter.mark_gone(tx, dead_letters.topic_id, 0, [dead_letter.offset for dead_letter in alike])
         counts[origin.name] = len(alike)
-    return Redriven(counts, failures, *chosen[1:])
+    return RedrivenPiece(counts, failures, *chosen[1:])
 
 
 def _dead_letters_of(tx: Tx, name: str) -> tuple[Group | None, Topic]:
@@ -169,7 +169,7 @@ def _sort_in(
     tx: Tx,
     dead_letters: Topic,
     unit: tuple[int, int, int],
-    command: Redrive,
+    command: RedrivePiece,
     by_origin: dict[int, list[DeadLetter]],
     failures: list[Failure],
 ) -> None:

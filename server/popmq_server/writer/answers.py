@@ -10,7 +10,7 @@ therefore need no special case. It runs before the other commands of its lane.
 
 from typing import Any, Final
 
-from popmq_server.commands import LookedUp, LookUp, Peek, Peeked, Pop, Pull, Pulled, Query
+from popmq_server.commands import LookedUpPiece, LookUpPiece, PeekedPiece, PeekPiece, Pop, Pull, Pulled, Query
 from popmq_server.commands import bytes_of as bytes_of_rows
 from popmq_server.commands.numbers import Page
 from popmq_server.model.leased import Leased
@@ -20,8 +20,8 @@ ANSWER_BYTES_MAX = 16 << 20
 #: Takes the place of an answer: the command did not run, and must run in the next batch.
 NEXT_GROUP: Final = object()
 
-_ASKS = (Pop, Pull, Peek, LookUp, Query)
-_ANSWERS = (Leased, Pulled, Peeked, LookedUp, Page)
+_ASKS = (Pop, Pull, PeekPiece, LookUpPiece, Query)
+_ANSWERS = (Leased, Pulled, PeekedPiece, LookedUpPiece, Page)
 
 
 def must_wait(command: Any, answered: int) -> bool:

@@ -9,7 +9,7 @@ from popmq_server.commands import (
     LANES,
     EndTransaction,
     Pop,
-    Redrive,
+    RedrivePiece,
     Send,
     Stage,
     needs_room,
@@ -75,7 +75,7 @@ def refusal_of(tx: Tx, command: Any) -> Refused | None:
     elif isinstance(command, Pop):
         fits = tx.room.has(space.POP, POP_BYTES + space.ENTRY_BYTES * command.max_messages)
     elif needs_room(command):
-        fits = tx.room.has(space.GROW if isinstance(command, EndTransaction | Redrive) else space.POP)
+        fits = tx.room.has(space.GROW if isinstance(command, EndTransaction | RedrivePiece) else space.POP)
     else:
         return None
     return None if fits else tx.room.refusal()

@@ -94,7 +94,7 @@ def test_a_message_group_is_resumed_also_when_a_dead_letter_has_come_back_in_fro
     rig.reject(rig.pop(1))
     rig.do(ask.UpdateGroup("g", {"stop_on_failure": True}))
     rig.release(rig.pop(1), reason="no")
-    rig.do(ask.Redrive("g"))
+    rig.do(ask.RedrivePiece("g"))
     assert rig.pop() == []
     rig.do(ask.ResumeMessageGroup("t", "g", "a"))
     assert [(row.body, row.attempt) for row in rig.pop()] == [("a1", 1), ("a2", 1)]

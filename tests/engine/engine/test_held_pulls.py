@@ -16,9 +16,9 @@ from popmq_server.clock import FakeClock
 from popmq_server.engine import waiters as lots
 from popmq_server.engine.broker import Broker
 from popmq_server.engine.held_pulls import HeldPulls
-from popmq_server.engine.metrics import Metrics
 from popmq_server.errors import Refused
 from popmq_server.model.limits import KEEP_MS_MAX
+from popmq_server.monitoring.metrics import Metrics
 from popmq_server.options import Options
 from popmq_server.pulling import pull as pulls
 from popmq_server.storage.keys import CQ_KEY

@@ -24,7 +24,10 @@ EVERY = {
     queries.Store,
 }
 #: The embedded engine's own.
-OWN = {ask.Sweep, ask.CountChecks, ask.Attend, ask.Listen}
+OWN = {
+    *(ask.Sweep, ask.CountChecks, ask.Attend, ask.Listen, ask.Trace, ask.FindDeadLetters),
+    *(ask.PeekPiece, ask.LookUpPiece, ask.WhyPiece, ask.RedrivePiece),
+}
 
 
 class Tiny:

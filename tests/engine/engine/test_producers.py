@@ -11,10 +11,10 @@ from popmq_server.clock import FakeClock
 from popmq_server.commands import Check, CreateTopic, DeleteTopic, Send, queries
 from popmq_server.engine import producers
 from popmq_server.engine.broker import Broker
-from popmq_server.engine.metrics import Metrics
 from popmq_server.engine.producers import CHECKS_QUEUED_BYTES_MAX, CHECKS_QUEUED_MAX, Producers, Stream
 from popmq_server.errors import Refused, unavailable
 from popmq_server.model.message import Extra
+from popmq_server.monitoring.metrics import Metrics
 from popmq_server.options import Options
 from popmq_server.sending.transaction import CHECK_EVERY_MS, FIRST_CHECK_MS
 from tests.engine.rig import message

@@ -16,11 +16,11 @@ from popmq_server.clock import FakeClock
 from popmq_server.commands.numbers import CommitNumbers
 from popmq_server.engine import waiters as lots
 from popmq_server.engine.broker import LOOK_MS, Broker
-from popmq_server.engine.metrics import Metrics
 from popmq_server.engine.waiters import Waiters
 from popmq_server.errors import Refused
 from popmq_server.model.leased import Leased
 from popmq_server.model.limits import KEEP_MS_MAX
+from popmq_server.monitoring.metrics import Metrics
 from popmq_server.options import Options
 from tests.engine.event_loop import LOST_S, turns
 from tests.engine.rig import MINUTE, SECOND, deliveries, sending, verdict

@@ -25,10 +25,10 @@ def sent(rig: Rig, text: str, *keys: str, topic: str = "t", message_id: str = ""
     rig.do(ask.Send(topic, entries, bytes=1))
 
 
-def look(rig: Rig, **asked: Any) -> ask.LookedUp:
+def look(rig: Rig, **asked: Any) -> ask.LookedUpPiece:
     chosen: dict[str, Any] = {"topic": "t", "message_id": "", "key": "", "messages_max": 4096, "bytes_max": 1 << 30}
-    command = ask.LookUp(**chosen | asked)
-    answer: ask.LookedUp = rig.do(command)
+    command = ask.LookUpPiece(**chosen | asked)
+    answer: ask.LookedUpPiece = rig.do(command)
     return answer
 
 
@@ -146,7 +146,7 @@ def test_the_copy_of_a_redriven_message_is_not_a_second_message(rig: Rig) -> Non
 
 
 def test_a_topic_that_does_not_exist_is_refused(rig: Rig) -> None:
-    assert refusal(rig.run(ask.LookUp("nobody", "a", "", 1, 1))[0]) == "TOPIC_NOT_FOUND"
+    assert refusal(rig.run(ask.LookUpPiece("nobody", "a", "", 1, 1))[0]) == "TOPIC_NOT_FOUND"
 
 
 # ── What cannot be read ──────────────────────────────────────────────────────────────────────────────────────────────

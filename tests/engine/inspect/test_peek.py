@@ -26,7 +26,7 @@ def seen(rows: Any) -> Seen:
 def peek(rig: Rig, topic: str = "t", group: str = "g", messages: int = 32, **asked: Any) -> Seen:
     begins: dict[int, int] | None = None
     while True:
-        answer: ask.Peeked = rig.do(ask.Peek(topic, group, messages, 1 << 20, begins=begins, **asked))
+        answer: ask.PeekedPiece = rig.do(ask.PeekPiece(topic, group, messages, 1 << 20, begins=begins, **asked))
         if answer.begins is None:
             return seen(answer.rows)
         begins = answer.begins
@@ -68,7 +68,7 @@ def test_a_look_changes_not_a_byte_and_commits_nothing(rig: Rig) -> None:
     rig.release(rig.pop(2), delay_ms=0)
     before, turns = everything(rig), rig.core.state.turns.committed()
     for _ in range(5):
-        committed = rig.commit(ask.Peek("t", "g", 32, 1 << 20))
+        committed = rig.commit(ask.PeekPiece("t", "g", 32, 1 << 20))
         assert (committed.wrote, committed.woken) == (False, set())
     assert (everything(rig), rig.core.state.turns.committed()) == (before, turns)
     assert rig.numbers().in_flight == 0
@@ -106,7 +106,7 @@ def test_the_limits_of_a_pop_are_those_of_a_look(rig: Rig) -> None:
     assert peek(rig) == []
     rig.topic("u")
     rig.send("x" * 1000, "y" * 1000, topic="u")
-    assert len(rig.do(ask.Peek("u", "g", 32, 1)).rows) == 1
+    assert len(rig.do(ask.PeekPiece("u", "g", 32, 1)).rows) == 1
 
 
 def test_a_filter_is_asked_for_or_is_the_groups_own_and_is_not_fixed_by_a_look(rig: Rig) -> None:
@@ -118,7 +118,7 @@ def test_a_filter_is_asked_for_or_is_the_groups_own_and_is_not_fixed_by_a_look(r
     rig.pop(filter=("tag", "red"))
     send(rig, message("c", tag="red"), message("d", tag="blue"))
     assert [row[0] for row in peek(rig)] == ["c"]
-    refused = rig.run(ask.Peek("t", "g", 1, 1, ("tag", "blue")), ask.Peek("t", "g", 1, 1, ("sql92", "(")))
+    refused = rig.run(ask.PeekPiece("t", "g", 1, 1, ("tag", "blue")), ask.PeekPiece("t", "g", 1, 1, ("sql92", "(")))
     assert [refusal(result) for result in refused] == ["FILTER_CONFLICT", "FILTER_INVALID"]
 
 
@@ -129,7 +129,7 @@ def test_a_sparse_filter_is_looked_for_in_pieces(rig: Rig, monkeypatch: pytest.M
     for number in range(40):
         send(rig, message(f"m{number}", tag="blue"))
     send(rig, message("a", tag="red"))
-    assert rig.do(ask.Peek("t", "g", 32, 1 << 20, ("tag", "red"))).begins is not None
+    assert rig.do(ask.PeekPiece("t", "g", 32, 1 << 20, ("tag", "red"))).begins is not None
     assert [row[0] for row in peek(rig, filter=("tag", "red"))] == ["a"]
     assert peek(rig, filter=("tag", "green")) == []
 
@@ -176,5 +176,5 @@ def test_a_fifo_topic_is_looked_into_with_its_locks(rig: Rig) -> None:
 
 def test_names_that_do_not_exist_are_refused(rig: Rig) -> None:
     rig.pair()
-    refused = rig.run(ask.Peek("nobody", "g", 1, 1), ask.Peek("t", "nobody", 1, 1))
+    refused = rig.run(ask.PeekPiece("nobody", "g", 1, 1), ask.PeekPiece("t", "nobody", 1, 1))
     assert [refusal(result) for result in refused] == ["TOPIC_NOT_FOUND", "GROUP_NOT_FOUND"]

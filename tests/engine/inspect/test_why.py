@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from popmq_server import commands as ask
-from popmq_server.commands.timeline import Event
+from popmq_server.commands.inspection import Event
 from popmq_server.delivery import sweep
 from popmq_server.inspect import message_status, trace
 from popmq_server.model.message import Extra
@@ -208,7 +208,7 @@ def test_not_even_before_it_is_removed(rig: Rig, monkeypatch: pytest.MonkeyPatch
     rig.send("a", "b", "c")
     for _ in range(3):
         rig.pop(1, invisible_ms=HOUR)
-    questions = [ask.Why(text, tuple(traced(rig, text))) for text in "abc"]
+    questions = [ask.WhyPiece(text, tuple(traced(rig, text))) for text in "abc"]
     reset, *lives = rig.run(ask.ResetOffsets("t", "g", offsets={0: 3}), *questions)
     assert reset.left, "the sweep has only begun"
     assert [one.groups[0].state for (one,) in lives] == ["before start"] * 3
@@ -338,7 +338,7 @@ def test_an_id_that_is_in_several_topics_has_a_life_in_each(rig: Rig) -> None:
 def test_an_id_that_nobody_sent_is_not_found(rig: Rig) -> None:
     rig.pair()
     rig.do(ask.Send("t", (message("x", keys=("a",)),), bytes=1))
-    assert refusal(rig.run(ask.Why("a", tuple(traced(rig, "a"))))[0]) == "MESSAGE_NOT_FOUND"
+    assert refusal(rig.run(ask.WhyPiece("a", tuple(traced(rig, "a"))))[0]) == "MESSAGE_NOT_FOUND"
 
 
 def test_names_that_do_not_exist_are_refused(rig: Rig) -> None:
@@ -373,6 +373,6 @@ def test_asking_changes_nothing(rig: Rig) -> None:
     before = {name: rig.read(name) for name in ("hist", "ck", "due", "rq", "gone", "stat", "poff", "meta")}
     for text in "ab":
         why(rig, text)
-    assert not rig.commit(ask.Trace("a"), ask.Why("b", tuple(traced(rig, "b")))).wrote
+    assert not rig.commit(ask.Trace("a"), ask.WhyPiece("b", tuple(traced(rig, "b")))).wrote
     assert {name: rig.read(name) for name in before} == before
     assert bodies(rig.pop()) == []

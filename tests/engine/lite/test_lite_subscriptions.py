@@ -168,10 +168,10 @@ def test_an_aborted_commit_forgets_no_lite_topic_that_has_something(rig: Rig, mo
         tx.next("rseq")
         raise ArithmeticError
 
-    monkeypatch.setitem(handlers.HANDLERS, ask.Peek, raises_late)
+    monkeypatch.setitem(handlers.HANDLERS, ask.PeekPiece, raises_late)
     sync(rig, "c", "ADD", "ann", "bob")
     send(rig, "ann:1")
-    answer, spoiled = rig.run(popping(client_id="c"), ask.Peek("chat", "g", 1, 100, None))
+    answer, spoiled = rig.run(popping(client_id="c"), ask.PeekPiece("chat", "g", 1, 100, None))
     assert refusal(spoiled) == "INTERNAL"
     rows = [row for part in answer.leases for row in deliveries(part)]
     assert bodies(rows) == ["ann:1"]

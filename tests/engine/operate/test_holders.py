@@ -43,8 +43,8 @@ def pieces(rig: Rig, command: Any) -> tuple[Any, list[int]]:
     return answers[-1][0], work
 
 
-def question(rig: Rig, message_id: str, group: str = "") -> ask.Why:
-    return ask.Why(message_id, tuple(traced(rig, message_id)), group=group)
+def question(rig: Rig, message_id: str, group: str = "") -> ask.WhyPiece:
+    return ask.WhyPiece(message_id, tuple(traced(rig, message_id)), group=group)
 
 
 def fifo(rig: Rig, *texts: str) -> None:
@@ -68,7 +68,7 @@ def letter_of_a_locked_message_group(rig: Rig) -> Any:
     fifo(rig, "a1", "a2")
     rig.reject(rig.pop(1, topic="f"))
     assert bodies(rig.pop(1, topic="f")) == ["a2"]
-    return ask.Redrive("g")
+    return ask.RedrivePiece("g")
 
 
 @pytest.mark.parametrize("made", [leased_message, letter_of_a_locked_message_group])
@@ -108,7 +108,7 @@ def test_nothing_is_searched_for_what_nothing_can_hold(make_rig: MakeRig) -> Non
     fifo(rig, "c1", "d1")
     rig.reject(rig.pop(1, topic="f"))
     assert bodies(rig.pop(topic="f")) == ["d1"], "another message group is locked"
-    for command in (question(rig, "a"), question(rig, "b"), ask.Redrive("g")):
+    for command in (question(rig, "a"), question(rig, "b"), ask.RedrivePiece("g")):
         assert len(pieces(rig, command)[1]) == 1
 
 
@@ -151,7 +151,7 @@ def test_a_message_that_is_leased_during_the_search_is_not_redriven_as_well(rig:
     rig.do(ask.ResetOffsets("f", "g", offsets={0: 0}))
     rig.settle()
     assert bodies(rig.pop(1, topic="f")) == ["a1"]
-    walk, rest = next_piece(rig, ask.Redrive("g"))
+    walk, rest = next_piece(rig, ask.RedrivePiece("g"))
     assert isinstance(walk, ask.Walk)
     assert bodies(rig.pop(topic="f")) == ["b1", "c1"], "leased while redrive searches"
     assert pieces(rig, rest)[0].topics == {"f": 2}
@@ -167,7 +167,7 @@ def test_a_message_whose_lease_ends_during_the_search_is_redriven(rig: Rig) -> N
     rig.do(ask.ResetOffsets("f", "g", offsets={0: 0}))
     (again,) = rig.pop(1, topic="f")
     assert again.body == "a1"
-    _, rest = next_piece(rig, ask.Redrive("g"))
+    _, rest = next_piece(rig, ask.RedrivePiece("g"))
     rig.ack([again])
     assert pieces(rig, rest)[0].topics == {"f": 1}
     assert bodies(rig.pop(1, topic="f")) == ["a1"]
@@ -182,7 +182,7 @@ def test_letters_that_came_into_a_piece_while_it_searched_are_searched_too(rig: 
         rig.do(ask.ResetOffsets("f", "g", offsets={0: 0}))
         rig.settle()
     assert bodies(rig.pop(topic="f")) == ["a1", "b1"]
-    walk, rest = next_piece(rig, ask.Redrive("g", (0,)))
+    walk, rest = next_piece(rig, ask.RedrivePiece("g", (0,)))
     farther, work = pieces(rig, rest._replace(offsets=(0, 1)))
     assert len(walk.places) == 1
     assert farther.topics == {"f": 2}

@@ -12,7 +12,7 @@ from popmq_server import commands as ask
 from popmq_server.clock import FakeClock
 from popmq_server.commands import queries
 from popmq_server.engine.broker import Broker
-from popmq_server.engine.metrics import Metrics
+from popmq_server.monitoring.metrics import Metrics
 from popmq_server.operate import purge
 from popmq_server.options import Options
 from tests.engine.rig import HOUR, KEEP, MINUTE, Rig, bodies, deliveries, refusal, sending, verdict

@@ -347,7 +347,7 @@ def test_redriven_letters_are_not_dropped_twice(rig: Rig) -> None:
     rig.pair()
     rig.send(*"abc")
     rig.reject(rig.pop())
-    rig.do(ask.Redrive("g", offsets=(0,)))
+    rig.do(ask.RedrivePiece("g", offsets=(0,)))
     assert emptied(rig, "%DLQ%g") == 2
     assert [row.body for row in rig.pop()] == ["a"], "it is a message of its origin again"
     assert rig.numbers().dead == 0

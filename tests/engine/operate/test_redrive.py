@@ -23,7 +23,7 @@ def test_a_letter_is_delivered_again_with_its_own_bytes_and_attempts_from_one(ri
     rig.advance(MINUTE)
     rig.reject(rig.pop(), reason="poison")
     assert parsed(rig.browse(DEAD).rows[0][0]).dead_letter.attempts == 2
-    assert piece(rig, offsets=(0,)) == ask.Redriven({"t": 1}, [], 1, 0, 0)
+    assert piece(rig, offsets=(0,)) == ask.RedrivenPiece({"t": 1}, [], 1, 0, 0)
     (row,) = rig.popped().rows
     assert row[0] == sent.data
     assert row[2:5] == (0, 0, 1), "its old place, and its first attempt"
@@ -106,7 +106,7 @@ def test_a_letter_of_a_letter_is_the_letter_that_it_was(rig: Rig) -> None:
 def test_a_waiting_pop_is_woken(rig: Rig) -> None:
     rig.pair()
     died(rig, "a")
-    assert rig.commit(ask.Redrive("g")).woken == {("g", "t")}
+    assert rig.commit(ask.RedrivePiece("g")).woken == {("g", "t")}
 
 
 def test_letters_of_a_group_that_pulls_are_pulled_from_its_retry_topic(rig: Rig) -> None:
@@ -160,7 +160,7 @@ def test_letters_are_named_by_offset_and_what_is_not_there_is_told(rig: Rig) -> 
 def test_a_letter_that_is_named_twice_is_redriven_once(rig: Rig) -> None:
     rig.pair()
     died(rig, "a", "b")
-    assert piece(rig, offsets=(1, 1, 0, 1)) == ask.Redriven({"t": 2}, [], 4, 0, 0)
+    assert piece(rig, offsets=(1, 1, 0, 1)) == ask.RedrivenPiece({"t": 2}, [], 4, 0, 0)
     assert bodies(rig.pop()) == ["b", "a"]
 
 
@@ -293,14 +293,14 @@ def test_a_damaged_letter_is_told_and_stays(rig: Rig) -> None:
 )
 def test_names_that_do_not_exist_are_refused(rig: Rig, asked: dict[str, Any], code: str) -> None:
     rig.pair()
-    assert refusal(rig.run(ask.Redrive(**asked))[0]) == code
+    assert refusal(rig.run(ask.RedrivePiece(**asked))[0]) == code
     assert refusal(rig.run(ask.FindDeadLetters(asked["group"], frozenset({"a"})))[0]) == code
 
 
 def test_the_dead_letter_topic_may_be_gone(rig: Rig) -> None:
     rig.pair()
     rig.do(ask.DeleteTopic(DEAD))
-    assert refusal(rig.run(ask.Redrive("g"))[0]) == "TOPIC_NOT_FOUND"
+    assert refusal(rig.run(ask.RedrivePiece("g"))[0]) == "TOPIC_NOT_FOUND"
 
 
 # ── Once, whatever happens ───────────────────────────────────────────────────────────────────────────────────────────
@@ -326,8 +326,8 @@ def test_a_piece_is_done_whole_or_not_at_all(rig: Rig, put: int) -> None:
     rig.pair()
     died(rig, "a", "b")
     with failing_put(put) as hit:
-        result = rig.run(ask.Redrive("g"))[0]
-    redriven = isinstance(result, ask.Redriven)
+        result = rig.run(ask.RedrivePiece("g"))[0]
+    redriven = isinstance(result, ask.RedrivenPiece)
     assert redriven or hit.times  # a command that met the fault with others is tried once more, alone
     assert rig.findings() == []
     rig.crash()
@@ -341,6 +341,6 @@ def test_what_the_same_commit_has_buried_is_redriven_and_popped(rig: Rig) -> Non
     rig.send("a")
     row = rig.pop()[0]
     reject = ask.ChangeInvisibleTime("g", (ask.Change(row.handle, "reject"),))
-    *_, done, popped = rig.run(reject, ask.Redrive("g"), ask.Pop("t", "g"))
+    *_, done, popped = rig.run(reject, ask.RedrivePiece("g"), ask.Pop("t", "g"))
     assert done.topics == {"t": 1}
     assert [found[4] for found in popped.rows] == [1]

@@ -120,7 +120,7 @@ def test_a_reset_that_is_still_at_work_does_not_take_what_is_redriven_after_it(
     (head,) = rig.pop(1, topic="f")
     rig.pop(topic="f")  # a2, a3, a4 wait
     rig.reject([head])
-    reset, redriven = rig.run(ask.ResetOffsets("f", "g", offsets={0: 4}), ask.Redrive("g"))
+    reset, redriven = rig.run(ask.ResetOffsets("f", "g", offsets={0: 4}), ask.RedrivePiece("g"))
     assert (reset.left, redriven.topics) == (True, {"f": 1})
     rig.settle()
     assert bodies(rig.pop(topic="f")) == ["a1"]
@@ -184,7 +184,7 @@ def test_a_delay_of_a_half_message_counts_from_its_late_commit(rig: Rig) -> None
 
 def test_a_half_message_that_is_committed_can_be_popped_in_the_same_commit(rig: Rig) -> None:
     given_up(rig, half("a"))
-    _, popped = rig.run(ask.Redrive(""), ask.Pop("x", "g"))
+    _, popped = rig.run(ask.RedrivePiece(""), ask.Pop("x", "g"))
     assert [row[3] for row in popped.rows] == [0]
 
 

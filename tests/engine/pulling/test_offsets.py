@@ -350,7 +350,7 @@ def test_a_letter_whose_message_comes_again_by_a_reset_is_redriven_by_nothing_mo
     send_fifo(rig, "a1", "a2")
     rig.reject(rig.pop(1))
     reset(rig, EARLIEST)
-    rig.do(ask.Redrive("g"))
+    rig.do(ask.RedrivePiece("g"))
     assert rig.findings() == []
     send_fifo(rig, "a3")
     assert bodies(rig.pop()) == ["a1", "a2", "a3"]

@@ -100,13 +100,15 @@ class Repairing(Clients, Broker):
         letters = dead_letters(self.rig, group) if group in self.model.groups else []
         if which is not None:
             some = [one for place, one in enumerate(letters) if place in which]
-            self.redrive_piece(ask.Redrive(group, tuple(offset for offset, _ in some)), some)
+            self.redrive_piece(ask.RedrivePiece(group, tuple(offset for offset, _ in some)), some)
             return
-        left: ask.Redrive | None = ask.Redrive(group)
+        left: ask.RedrivePiece | None = ask.RedrivePiece(group)
         while left is not None:
             left = self.redrive_piece(left, letters)
 
-    def redrive_piece(self, command: ask.Redrive, letters: list[tuple[int, DeadLetter]]) -> ask.Redrive | None:
+    def redrive_piece(
+        self, command: ask.RedrivePiece, letters: list[tuple[int, DeadLetter]]
+    ) -> ask.RedrivePiece | None:
         """One request; what to ask for next, where letters are left. A piece ends where letters are missing."""
         answer = self.one(command)
         if isinstance(answer, str):

@@ -32,7 +32,7 @@ def test_a_half_message_whose_producer_never_comes_back_is_given_up_after_72_hou
     assert (letter.body, letter.dead_letter.topic, letter.dead_letter.attempts) == (b"a", "t", 0)
     assert "72 h" in letter.dead_letter.reason
     assert refusal(rig.run(ending([half], True))[0][0]) == "TRANSACTION_NOT_FOUND"
-    rig.do(ask.Redrive("", None))
+    rig.do(ask.RedrivePiece("", None))
     assert texts(rig) == ["a"]
 
 

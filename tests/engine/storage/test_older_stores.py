@@ -161,7 +161,7 @@ def test_a_repeated_request_is_answered_as_it_was(rig: Rig) -> None:
 
 @every_format
 def test_messages_are_found_by_id_and_by_key_and_tell_their_life(rig: Rig) -> None:
-    found = rig.do(ask.LookUp("orders", "", "key-1", 10, 1 << 20)).rows
+    found = rig.do(ask.LookUpPiece("orders", "", "key-1", 10, 1 << 20)).rows
     assert len(found) == 3
     (life,) = [one for one in why(rig, "id-a0") if one.topic == "orders"]
     told = {group.group: group.state for group in life.groups}

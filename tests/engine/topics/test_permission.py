@@ -149,7 +149,7 @@ def test_a_dead_letter_is_redriven_into_a_topic_that_takes_no_more(rig: Rig) -> 
     rig.send("a")
     rig.reject(rig.pop(), "no")
     permit(rig, "READ_ONLY")
-    assert rig.do(ask.Redrive("g")).topics == {"t": 1}
+    assert rig.do(ask.RedrivePiece("g")).topics == {"t": 1}
     assert bodies(rig.pop()) == ["a"]
 
 

@@ -156,7 +156,7 @@ def test_a_look_up_between_two_times_finds_what_was_stored_then(rig: Rig) -> Non
     for text in "abcdef":
         rig.do(ask.Send("t", (message(text, keys=("k",)),)))
         rig.skip(SECOND)
-    found = rig.do(ask.LookUp("t", "", "k", 10, 1 << 20, begin + 2 * SECOND, begin + 4 * SECOND))
+    found = rig.do(ask.LookUpPiece("t", "", "k", 10, 1 << 20, begin + 2 * SECOND, begin + 4 * SECOND))
     assert [(parsed(row[0]).body, row[1]) for row in found.rows] == [
         (text.encode(), begin + place * SECOND) for place, text in ((4, "e"), (3, "d"), (2, "c"))
     ]
@@ -197,7 +197,7 @@ def test_what_joins_a_chunk_after_blocks_were_said_together_is_found_too(
         if number % 5 == 4:
             rig.skip(OPEN_MS_MAX)
     for number in range(20):
-        found = rig.do(ask.LookUp("t", f"a{number}", "", 10, 1 << 20))
+        found = rig.do(ask.LookUpPiece("t", f"a{number}", "", 10, 1 << 20))
         assert [parsed(row[0]).message_id for row in found.rows] == [f"a{number}"]
     assert rig.read("widx")
 

@@ -14,8 +14,8 @@ from popmq_server import commands as ask
 from popmq_server.clock import FakeClock
 from popmq_server.commands import queries
 from popmq_server.engine.broker import Broker
-from popmq_server.engine.metrics import Metrics
 from popmq_server.model.limits import KEEP_MS_MAX
+from popmq_server.monitoring.metrics import Metrics
 from popmq_server.options import Options
 from popmq_server.writer import answers
 from popmq_server.writer.answers import NEXT_GROUP
@@ -60,8 +60,8 @@ ASKED: dict[str, Callable[[int], Any]] = {
     "replay": lambda _: ask.Pop("t", "g", max_messages=1, client_id="c", attempt_id="a"),
     "token": lambda number: sealing(number + 1, group="o"),
     "pull": lambda number: ask.Pull("t", "p", 0, number, max_messages=1),
-    "peek": lambda _: ask.Peek("t", "g", 1, 3 * MIB),
-    "look up": lambda number: ask.LookUp("t", str(number), "", 1, 3 * MIB),
+    "peek": lambda _: ask.PeekPiece("t", "g", 1, 3 * MIB),
+    "look up": lambda number: ask.LookUpPiece("t", str(number), "", 1, 3 * MIB),
     "browse": lambda number: queries.Browse("t", 0, number, 1, 3 * MIB),
 }
 
@@ -146,7 +146,7 @@ async def test_pulls_that_are_put_off_keep_their_wake(broker: Broker) -> None:
 async def test_a_broker_that_stops_answers_those_who_were_put_off(broker: Broker) -> None:
     for number in range(COUNT):
         await broker.execute(large(number))
-    asked = [asyncio.ensure_future(broker.execute(ask.Peek("t", "g", 1, 3 * MIB))) for _ in range(COUNT)]
+    asked = [asyncio.ensure_future(broker.execute(ask.PeekPiece("t", "g", 1, 3 * MIB))) for _ in range(COUNT)]
     await asyncio.sleep(0)
     await asyncio.to_thread(broker._writer.stop)
     assert [len(answer.rows) for answer in await asyncio.gather(*asked)] == [1] * COUNT
@@ -162,7 +162,7 @@ def test_the_lives_of_many_large_messages_of_one_id_are_told_without_holding_the
     found = tuple(rig.do(ask.Trace("same")).found)
     assert len(found) == COUNT
     tracemalloc.start()
-    lives = rig.do(ask.Why("same", found))
+    lives = rig.do(ask.WhyPiece("same", found))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert len(lives) == COUNT

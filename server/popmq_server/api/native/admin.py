@@ -12,8 +12,6 @@ from popmq_server.api.native.requests import read
 from popmq_server.commands import queries
 from popmq_server.commands.numbers import LeaseNumbers, TopicNumbers
 from popmq_server.engine.engine import Admin
-from popmq_server.engine.metrics import Metrics
-from popmq_server.engine.rates import Rates
 from popmq_server.errors import invalid
 from popmq_server.model import limits
 from popmq_server.model.message import (
@@ -25,6 +23,8 @@ from popmq_server.model.message import (
     dead_letter_topic,
 )
 from popmq_server.model.records import IN_FLIGHT_MAX, SUBSCRIPTION_EXPIRY_MS
+from popmq_server.monitoring.metrics import Metrics
+from popmq_server.monitoring.rates import Rates
 from popmq_server.options import MAX_SIZE_MAX, MAX_SIZE_MIN
 
 #: Entries of one backoff table.

@@ -11,10 +11,10 @@ from popmq_server.commands import AckUpTo, Available, Place, ReleaseOwner, Renew
 from popmq_server.commands.numbers import GroupNumbers
 from popmq_server.commands.sessions import HEARTBEAT_MS
 from popmq_server.engine.engine import Engine
-from popmq_server.engine.metrics import Metrics
-from popmq_server.engine.rates import Rates
 from popmq_server.errors import Refused
 from popmq_server.model.message import Outgoing, check_range, check_text
+from popmq_server.monitoring.metrics import Metrics
+from popmq_server.monitoring.rates import Rates
 
 #: What entries are that were not refused; others are looked at one by one.
 _ACCEPTED = {Outgoing, Place, type(None)}

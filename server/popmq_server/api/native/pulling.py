@@ -26,10 +26,10 @@ from popmq_server.commands import (
 )
 from popmq_server.commands.sessions import LOCK_MS
 from popmq_server.engine.engine import Engine
-from popmq_server.engine.metrics import Metrics
 from popmq_server.errors import Refused, invalid
 from popmq_server.model import limits
 from popmq_server.model.message import REASON_BYTES_MAX, RETRY_PREFIX, check_range, check_text
+from popmq_server.monitoring.metrics import Metrics
 
 #: Queues that one request may name.
 QUEUES_MAX = limits.QUEUES_MAX

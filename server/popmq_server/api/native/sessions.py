@@ -23,9 +23,9 @@ from popmq_server.api.native.requests import read
 from popmq_server.api.native.timing import decided
 from popmq_server.commands import Check, End, EndTransaction
 from popmq_server.engine.engine import CheckStreams, ProducerStream
-from popmq_server.engine.metrics import Metrics
 from popmq_server.errors import Refused, invalid
 from popmq_server.model.message import check_range, check_text
+from popmq_server.monitoring.metrics import Metrics
 
 log = logging.getLogger("popmq.api")
 

@@ -9,9 +9,9 @@ from popmq_server.api.native.requests import read
 from popmq_server.api.native.status import error_info
 from popmq_server.commands import CommitBatch, DropStages, Stage
 from popmq_server.engine.engine import Commands
-from popmq_server.engine.metrics import Metrics
 from popmq_server.errors import Refused
 from popmq_server.model.message import Outgoing, check_range, check_text
+from popmq_server.monitoring.metrics import Metrics
 
 
 class StagingService:

@@ -15,9 +15,9 @@ from popmq_server.api.native.status import error_info
 from popmq_server.commands import End, Ended, EndTransaction, Recall, queries
 from popmq_server.commands.numbers import DelayedMessage, HalfMessage, Rows
 from popmq_server.engine.engine import Commands
-from popmq_server.engine.metrics import Metrics
 from popmq_server.errors import Refused, invalid
 from popmq_server.model.message import check_range
+from popmq_server.monitoring.metrics import Metrics
 
 #: Default number of rows in a list.
 ROWS_DEFAULT = 100

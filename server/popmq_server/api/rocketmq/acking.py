@@ -28,9 +28,9 @@ from popmq_server.api.rocketmq.remembered import Finished, Held
 from popmq_server.api.rocketmq.status import OK, OK_ENCODED, Declined, status_of
 from popmq_server.commands import Ack, Acked, Change, ChangeInvisibleTime, queries
 from popmq_server.engine.engine import Commands
-from popmq_server.engine.metrics import Metrics
 from popmq_server.errors import Refused, lapsed
 from popmq_server.model.message import length_prefixed, varint
+from popmq_server.monitoring.metrics import Metrics
 
 _MIXED = pb.Status(code=pb.MULTIPLE_RESULTS, message="see the entries")
 #: A shorter delay counts as none: Node's push consumers send the seconds of a backoff as milliseconds.

@@ -37,8 +37,8 @@ from popmq_server.commands import (
     queries,
 )
 from popmq_server.engine.engine import Engine
-from popmq_server.engine.metrics import Metrics
 from popmq_server.errors import Refused
+from popmq_server.monitoring.metrics import Metrics
 
 T = TypeVar("T")
 

@@ -23,9 +23,9 @@ from popmq_server.api.rocketmq.names import topic_name
 from popmq_server.api.rocketmq.status import OK, OK_ENCODED, Declined, status_of
 from popmq_server.commands import End, EndTransaction, Place, Recall, Send, Sent, queries
 from popmq_server.engine.engine import Engine
-from popmq_server.engine.metrics import Metrics
 from popmq_server.errors import Refused
 from popmq_server.model.message import Outgoing, check_messages_total, varint
+from popmq_server.monitoring.metrics import Metrics
 
 _OK_FIELD = b"\x0a" + OK_ENCODED
 

@@ -35,8 +35,8 @@ from popmq_server.api.rocketmq.status import Declined, status_of
 from popmq_server.api.rocketmq.telemetry import TelemetryService
 from popmq_server.clock import Clock, stopwatch
 from popmq_server.engine.engine import Engine
-from popmq_server.engine.metrics import Metrics
 from popmq_server.errors import Refused
+from popmq_server.monitoring.metrics import Metrics
 
 log = logging.getLogger("popmq.api")
 

@@ -1,12 +1,12 @@
-"""Commands on dead letters and single messages: see redrive.py, look_up.py, why.py, peek.py.
+"""Pieces of searches and redrives, as the embedded engine runs them: see redrive.py, look_up.py, why.py, peek.py.
 
-Searches and redrives run in pieces: a command does what fits into a transaction beside other commands, and its answer
-holds the place to continue at.
+A command does what fits into a transaction beside other commands, and its answer holds the place to continue at.
+engine/in_pieces.py repeats them until the question of inspection.py is answered. The protocols send none of them.
 """
 
 from typing import NamedTuple
 
-from popmq_server.errors import Refused
+from popmq_server.commands.inspection import Failure
 
 #: Topic id, queue and offset of a message.
 MessagePlace = tuple[int, int, int]
@@ -24,8 +24,8 @@ class Walk(NamedTuple):
     found: tuple[int, ...] = ()
 
 
-class Redrive(NamedTuple):
-    """→ Redriven. Redrives one piece of a group's dead letters; group "": commits given-up half messages.
+class RedrivePiece(NamedTuple):
+    """→ RedrivenPiece. Redrives one piece of a group's dead letters; group "": commits given-up half messages.
 
     `offsets`: these dead letters; None: those from `start` up to `stop` (0: the current end). `topic`: only those from
     this topic; "" = all. `walk`: that of the last answer, if it had one.
@@ -39,15 +39,7 @@ class Redrive(NamedTuple):
     walk: Walk | None = None
 
 
-class Failure(NamedTuple):
-    """A dead letter that stays, and why."""
-
-    offset: int
-    message_id: str
-    why: Refused
-
-
-class Redriven(NamedTuple):
+class RedrivenPiece(NamedTuple):
     """`topics`: the number of messages of each origin. `failures`: dead letters that stay.
 
     `done`: how many of the named offsets were handled. `next`, `stop`: if all are redriven, where the next piece
@@ -71,8 +63,8 @@ class FindDeadLetters(NamedTuple):
     below: int | None = None
 
 
-class LookUp(NamedTuple):
-    """→ LookedUp. A topic's messages by message id or by key, newest first; exactly one of the two is set.
+class LookUpPiece(NamedTuple):
+    """→ LookedUpPiece. A topic's messages by message id or by key, newest first; exactly one of the two is set.
 
     `from_ms`, `until_ms`: only messages stored in this time, inclusive; 0 = no bound. `below`: where the last piece
     stopped.
@@ -88,7 +80,7 @@ class LookUp(NamedTuple):
     below: int | None = None
 
 
-class LookedUp(NamedTuple):
+class LookedUpPiece(NamedTuple):
     """`rows`: (message bytes, stored ms, queue, offset, 0). `below`: where to continue; 0 = all were searched.
 
     `full`: the limits on the answer ended the search.
@@ -99,8 +91,8 @@ class LookedUp(NamedTuple):
     full: bool
 
 
-class Peek(NamedTuple):
-    """→ Peeked. What the group's next Pop would deliver; changes nothing. `filter`: (kind, text), None = the group's.
+class PeekPiece(NamedTuple):
+    """→ PeekedPiece. `filter`: (kind, text), None = the group's.
 
     `begins`: where to continue a search, by queue; None for a new one.
     """
@@ -113,7 +105,7 @@ class Peek(NamedTuple):
     begins: dict[int, int] | None = None
 
 
-class Peeked(NamedTuple):
+class PeekedPiece(NamedTuple):
     """`rows` as those of Popped. `begins`: nothing was found yet, but the search is not complete: continue there."""
 
     rows: list[tuple[bytes, int, int, int, int, int]]
@@ -147,10 +139,8 @@ class Traced(NamedTuple):
     at: tuple[int, bytes] | None
 
 
-class Why(NamedTuple):
-    """→ list of MessageLife (timeline.py): the histories of the messages that a trace has found; or a Walk, with which
-    the command has to be repeated.
-    """
+class WhyPiece(NamedTuple):
+    """→ list of MessageLife: the histories of the messages that a trace has found; or a Walk: ask again with it."""
 
     message_id: str
     found: tuple[Spotted, ...]

@@ -1,0 +1,160 @@
+"""The calls that the embedded engine runs as pieces of some milliseconds, with other commands in between.
+
+    Peek, LookUp, Why, Redrive    a piece says where the next one continues       commands/pieces.py
+    SetConsumeMode, offsets       then Sweep, until nothing of before is left     delivery/sweep.py
+
+Each piece is one command. After a crash between two of them the rest is still there: the caller repeats the call.
+"""
+
+import shlex
+from abc import ABC, abstractmethod
+from typing import Any
+
+from popmq_server.commands import (
+    CloneOffsets,
+    Failure,
+    FindDeadLetters,
+    LookedUp,
+    LookUp,
+    LookUpPiece,
+    Peek,
+    PeekPiece,
+    ReadRow,
+    Redrive,
+    Redriven,
+    RedrivenPiece,
+    RedrivePiece,
+    Reset,
+    ResetOffsets,
+    SetConsumeMode,
+    Spotted,
+    Sweep,
+    Trace,
+    Walk,
+    Why,
+    WhyPiece,
+    bytes_of,
+)
+from popmq_server.commands.inspection import MessageLife
+from popmq_server.errors import Refused
+from popmq_server.model.records import Subscription
+
+#: Places of one id that a Why examines.
+SPOTS_MAX = 1000
+#: Failures that the answer to a Redrive names.
+FAILURES_MAX = 4096
+
+
+class InPieces(ABC):
+    """A base class of the embedded engine: it has `execute`, which runs one command."""
+
+    @abstractmethod
+    async def execute(self, command: Any) -> Any: ...
+
+    async def peek(self, asked: Peek) -> list[ReadRow]:
+        """The messages that the next Pop would deliver."""
+        piece = PeekPiece(*asked)
+        while (answer := await self.execute(piece)).begins is not None:
+            piece = piece._replace(begins=answer.begins)
+        return [row[:5] for row in answer.rows]
+
+    async def look_up(self, asked: LookUp) -> LookedUp:
+        """Finds messages by id or key; stops before the end only when the answer is full."""
+        piece, rows = LookUpPiece(*asked), list[ReadRow]()
+        while True:
+            answer = await self.execute(piece)
+            rows += answer.rows
+            room = piece.bytes_max - bytes_of(answer.rows)
+            full = answer.full or (answer.below > 0 and (len(answer.rows) == piece.messages_max or room <= 0))
+            if full or not answer.below:
+                return LookedUp(rows, full)
+            left = piece.messages_max - len(answer.rows)
+            piece = piece._replace(below=answer.below, messages_max=left, bytes_max=room)
+
+    async def why(self, asked: Why) -> list[MessageLife]:
+        """Finds every place that may hold the message, then reads all its lives in one consistent view."""
+        found: list[Spotted] = []
+        piece: Trace | None = Trace(*asked)
+        while piece is not None and len(found) < SPOTS_MAX:
+            answer = await self.execute(piece)
+            found += answer.found
+            piece = piece._replace(at=answer.at) if answer.at is not None else None
+        question = WhyPiece(asked.message_id, tuple(found[:SPOTS_MAX]), asked.topic, asked.group)
+        while isinstance(lives := await self.execute(question), Walk):
+            question = question._replace(walk=lives)
+        return list(lives)
+
+    async def redrive(self, asked: Redrive) -> Redriven:
+        """Redrives some dead letters, or all up to the one that was last at the start: later ones stay."""
+        done = Redriven({}, [])
+        if not (asked.offsets or asked.message_ids):
+            await self._redrive_all(RedrivePiece(asked.group, None, asked.topic), done)
+            return done
+        found = await self._find(asked.group, asked.message_ids)
+        unknown = sorted(asked.message_ids - set(found.values()))
+        _add(done, {}, [Failure(-1, message_id, _no_dead_letter(message_id, asked.group)) for message_id in unknown])
+        offsets = tuple(dict.fromkeys((*asked.offsets, *sorted(found))))
+        while offsets:
+            answer = await self._redriven(RedrivePiece(asked.group, offsets, asked.topic))
+            _add(done, answer.topics, answer.failures)
+            offsets = offsets[answer.done :]
+        return done
+
+    async def _find(self, group: str, message_ids: frozenset[str]) -> dict[int, str]:
+        """The dead letters with these ids, by offset."""
+        found: dict[int, str] = {}
+        piece = FindDeadLetters(group, message_ids)
+        while message_ids and piece.below != 0:
+            some, below = await self.execute(piece)
+            found |= some
+            piece = piece._replace(below=below)
+        return found
+
+    async def _redrive_all(self, piece: RedrivePiece, done: Redriven) -> None:
+        while True:
+            answer = await self._redriven(piece)
+            _add(done, answer.topics, answer.failures)
+            if answer.next >= answer.stop:
+                return
+            piece = piece._replace(start=answer.next, stop=answer.stop)
+
+    async def _redriven(self, piece: RedrivePiece) -> RedrivenPiece:
+        """The answer of one piece, once it is known what is leased."""
+        answer: RedrivenPiece = await self.execute(piece)
+        while answer.walk is not None:
+            answer = await self.execute(piece._replace(walk=answer.walk))
+        return answer
+
+    async def set_consume_mode(self, command: SetConsumeMode) -> Subscription:
+        """Switches the consume mode; returns when everything leased before has been moved for the new mode."""
+        changed: Subscription
+        changed, left = await self.execute(command)
+        await self._sweep(command.topic, command.group, left)
+        return changed
+
+    async def move(self, command: ResetOffsets | CloneOffsets) -> dict[int, int]:
+        """Resets or clones offsets; returns the next offsets once everything that the group held before is removed."""
+        reset: Reset = await self.execute(command)
+        await self._sweep(command.topic, command.group, reset.left)
+        return reset.offsets
+
+    async def _sweep(self, topic: str, group: str, left: bool) -> None:
+        while left:
+            left = await self.execute(Sweep(topic, group))
+
+
+def _add(done: Redriven, topics: dict[str, int], failures: list[Failure]) -> None:
+    """Adds a piece to the sums."""
+    for topic, redriven in topics.items():
+        done.topics[topic] = done.topics.get(topic, 0) + redriven
+    done.failures.extend(failures[: max(0, FAILURES_MAX - len(done.failures))])
+
+
+def _no_dead_letter(message_id: str, group: str) -> Refused:
+    what = f"group {group!r} has no dead letter" if group else "there is no given-up message"
+    return Refused(
+        "MESSAGE_NOT_FOUND",
+        f"{what} with the id {message_id!r}",
+        field="message_ids",
+        action=f"ask why: popmq why {shlex.quote(message_id)}",
+    )
