@@ -91,6 +91,7 @@ class Broker(Holds):
         self.contents: dict[str, Content] = {}
         self.stand = Stand([], [], set())
         self.heard = True
+        self.acks_apart = False
         self.positions: dict[tuple[str, str], ask.Position] = {}
 
     @initialize(first=st.integers(0, 59), second=st.integers(0, 59))
@@ -181,6 +182,8 @@ class Broker(Holds):
         """One transaction of several commands, and the same in the model."""
         commands = [step.command(self) for step in asked]
         before, due = self.deliverable(), self.rig.due
+        #: The engine then commits the acks apart, before the others: a fault of a later part is none of theirs.
+        self.acks_apart = self.rig.core.space.tight
         watched = [with_glance(command) for command in commands]
         with failing(self.rig.store, fault) as hit:
             try:
@@ -214,7 +217,7 @@ class Broker(Holds):
                 if faults > 1 and refused(result, "UNAVAILABLE"):
                     if isinstance(step, ListenStep):  # who listens is on no disk
                         step.judge(self, command, None)
-                elif faults and ask.needs_room(command):
+                elif faults and ask.needs_room(command) and (lane or not self.met_no_fault(result)):
                     must(refused(result, "STORAGE_FULL"), "a full disk", result)
                 else:
                     self.model.full = faults > 0
@@ -222,6 +225,10 @@ class Broker(Holds):
                     self.model.full = False
             if lane == 0 and faults < 2:
                 self.time_in_model(committed)
+
+    def met_no_fault(self, result: Any) -> bool:
+        """Whether the first part was answered before the fault: had it written, it would have met it."""
+        return self.acks_apart and not refused(result, "STORAGE_FULL")
 
     def deliverable(self) -> dict[tuple[str, str], int]:
         return {pair: self.model.deliverable(*pair) for pair in self.model.views}
