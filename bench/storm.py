@@ -16,7 +16,7 @@ from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server import commands as ask
 from popmq_server.clock import FakeClock
 from popmq_server.embedded import EmbeddedBroker
-from popmq_server.model.message import Outgoing
+from popmq_server.model.outgoing import Outgoing
 from popmq_server.storage.keys import hash8
 from popmq_server.storage.store import Store
 from popmq_server.writer.core import Core

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from popmq_server import commands as ask
-from popmq_server.model.message import Outgoing
+from popmq_server.model.outgoing import Outgoing
 from popmq_server.model.records import Subscription
 from tests.engine.rig import Rig, message
 

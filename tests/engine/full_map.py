@@ -14,7 +14,8 @@ from popmq_server import commands as ask
 from popmq_server.commands import End
 from popmq_server.errors import Refused
 from popmq_server.model.handles import Handle
-from popmq_server.model.message import Extra, Outgoing, tag_hash
+from popmq_server.model.message import Extra
+from popmq_server.model.outgoing import Outgoing, tag_hash
 from popmq_server.options import MAX_SIZE_MIN
 from popmq_server.storage.keys import hash8
 from tests.engine.rig import HOUR, MINUTE, SECOND, Delivery, Rig, parsed, refusal

@@ -23,7 +23,7 @@ from popmq_server.fsck.check import check, differences
 from popmq_server.model.handles import Handle, read_handle
 from popmq_server.model.leased import Leased
 from popmq_server.model.limits import DELAYS_MS_DEFAULT
-from popmq_server.model.message import Outgoing, tag_hash
+from popmq_server.model.outgoing import Outgoing, tag_hash
 from popmq_server.model.records import Group, Topic
 from popmq_server.state.state import State
 from popmq_server.state.tx import Tx

@@ -7,7 +7,7 @@ from typing import Any
 
 from popmq_server import commands as ask
 from popmq_server.errors import Refused
-from popmq_server.model.message import Outgoing
+from popmq_server.model.outgoing import Outgoing
 from tests.engine.rig import Rig, message, refusals
 
 #: What a stage leaves in the store until it is published or dropped.

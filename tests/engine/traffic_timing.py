@@ -10,7 +10,8 @@ from popmq_server import commands as ask
 from popmq_server.clock import FakeClock
 from popmq_server.commands import Place, queries
 from popmq_server.model.limits import KEEP_MS_MAX
-from popmq_server.model.message import GIVE_UP_TOPIC, Extra, Outgoing
+from popmq_server.model.message import GIVE_UP_TOPIC, Extra
+from popmq_server.model.outgoing import Outgoing
 from popmq_server.sending.transaction import FIRST_CHECK_MS
 from popmq_server.state.jobs import Timed
 from popmq_server.storage.keys import hash8

@@ -10,9 +10,8 @@ import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.clock import FakeClock
-from popmq_server.commands import CreateGroup, CreateTopic, Pop, Send
+from popmq_server.commands import CreateGroup, CreateTopic, NewMessage, Pop, Send
 from popmq_server.engine.broker import Broker
-from popmq_server.model.message import Outgoing
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.options import Options
 from popmq_server.writer.batch import Committed
@@ -102,8 +101,8 @@ async def test_a_pop_cancelled_in_the_moment_of_its_answer_is_given_back(
     assert [row[4] for row in again.rows] == [1], "one message, and again its first attempt"
 
 
-def outgoing(body: bytes) -> Outgoing:
-    return Outgoing(pb.Message(body=body).SerializeToString(), bytes(8), (bytes(8),), "")
+def outgoing(body: bytes) -> NewMessage:
+    return NewMessage(pb.Message(body=body).SerializeToString(), "", "")
 
 
 def test_a_cancelled_pop_with_an_attempt_id_is_kept_for_its_repeat(shop: Stubs, gate: Gate, gone: Gone) -> None:

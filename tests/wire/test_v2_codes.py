@@ -234,7 +234,7 @@ def internal_server_error(shop: Stubs, v2: V2, patch: pytest.MonkeyPatch) -> int
     def broken(*_: object) -> None:
         raise ZeroDivisionError
 
-    patch.setattr("popmq_server.api.rocketmq.sending.messages.outgoing", broken)
+    patch.setattr("popmq_server.api.rocketmq.sending.messages.new_message", broken)
     return sent(v2)
 
 

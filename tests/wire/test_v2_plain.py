@@ -11,8 +11,9 @@ from popmq_proto.rocketmq import service_pb2 as rpc
 from popmq_server.api.rocketmq import acking, messages, sending
 from popmq_server.api.rocketmq.call import Call
 from popmq_server.api.rocketmq.status import OK
+from popmq_server.commands import NewMessage
 from popmq_server.errors import BrokerError
-from popmq_server.model.message import Outgoing, length_prefixed
+from popmq_server.model.message import length_prefixed
 from tests.engine.work import calls
 
 CALL = Call("c", "GO", "", lambda: None)
@@ -60,8 +61,8 @@ def test_the_short_way_stores_the_bytes_of_the_long_one_and_refuses_the_same(see
     for _ in range(500):
         message = drawn(chance)
         expected = outcome(lambda one: (messages._checked(one), messages.kind_of(one)), message)
-        assert outcome(messages.outgoing, message) == expected
-        short += messages._plain(message) is not None if isinstance(expected[0], Outgoing) else 0  # type: ignore[index]
+        assert outcome(messages.new_message, message) == expected
+        short += messages._plain(message) is not None if isinstance(expected[0], NewMessage) else 0  # type: ignore[index]
     assert short > 10
 
 
@@ -72,7 +73,7 @@ def request(count: int) -> rpc.SendMessageRequest:
     return rpc.SendMessageRequest(messages=[message] * count)
 
 
-def stored(count: int) -> tuple[Outgoing, ...]:
+def stored(count: int) -> tuple[NewMessage, ...]:
     return sending._send(request(count), CALL).valid
 
 
@@ -90,7 +91,7 @@ def test_a_plain_message_is_delivered_with_the_bytes_of_the_long_way(seed: int) 
     chance, short = random.Random(seed), 0
     topic = pb.Resource(name="t", resource_namespace="space")
     while short < 50:
-        sent = outcome(lambda one: messages.outgoing(one)[0].data, drawn(chance))
+        sent = outcome(lambda one: messages.new_message(one)[0].data, drawn(chance))
         if not isinstance(sent, bytes):
             continue
         where = chance.choice([0, 3, 200]), chance.choice([0, 5, 300, 1 << 40]), chance.choice([1, 2, 200])

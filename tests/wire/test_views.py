@@ -11,10 +11,9 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from popmq_proto.store import store_pb2
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.api.native import responses
-from popmq_server.commands import Popped, PoppedRow, Send, Sent
+from popmq_server.commands import NewMessage, Popped, PoppedRow, Send, Sent
 from popmq_server.delivery.deadletter import origin_bytes
 from popmq_server.errors import Refused
-from popmq_server.model.message import Outgoing
 
 #: Each view, and the message of the contract whose bytes it reads.
 VIEWED = {"SendView": "SendRequest", "StageView": "StageRequest"}
@@ -75,7 +74,7 @@ def test_a_pop_answer_is_what_the_generated_class_would_write() -> None:
 def test_a_send_answer_is_what_the_generated_class_would_write(duplicate: bool) -> None:
     ids = ["", "a", "é" * 64, "m" * 127, "m" * 128]
     refused = Refused("INVALID_FIELD", "why", field="messages[1].body", action="shorten it")
-    entries: list[Any] = [Outgoing(b"", b"", (), message_id) for message_id in ids]
+    entries: list[Any] = [NewMessage(b"", "", message_id) for message_id in ids]
     entries.insert(1, refused)
     read = pb.SendResponse.FromString(responses.sent(Send("t", tuple(entries)), Sent(2**16 - 1, 2**33, duplicate)))
     assert read.duplicate is duplicate

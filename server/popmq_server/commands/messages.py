@@ -1,35 +1,53 @@
 """Commands on messages: Send, Pop, Ack, ChangeInvisibleTime."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from popmq_server.errors import Refused
 from popmq_server.model.handles import Handle
-from popmq_server.model.message import Outgoing
+from popmq_server.model.message import Extra
+from popmq_server.model.outgoing import Outgoing
+
+
+class NewMessage(NamedTuple):
+    """A validated message to be stored. `data`: a popmq.v1.Message; the other fields are what it says there.
+
+    `extra`: None for most: any queue, deliverable at once.
+    """
+
+    data: bytes
+    tag: str
+    message_id: str
+    keys: tuple[str, ...] = ()
+    extra: Extra | None = None
+
+
+#: For each message of a request, in its order, the validated message or why it is refused. The embedded engine's own
+#: commands have Outgoings.
+Entries = tuple[NewMessage | Refused, ...] | tuple[Outgoing | Refused, ...]
 
 
 class Send(NamedTuple):
     """→ Sent. Stores the valid messages of a request.
 
-    `entries`: for each message of the request, in its order, the validated message or why it is refused.
     `producer_id`, `request_number`: both or neither; a repeated number gets its first answer for 10 minutes.
     `bytes`: the size of all messages, counted against what may wait for the writer. `types`: the topic types that the
     messages are for, if only such a topic may take them.
     """
 
     topic: str
-    entries: tuple[Outgoing | Refused, ...]
+    entries: Entries
     producer_id: str = ""
     request_number: int = 0
     bytes: int = 0
     types: frozenset[str] = frozenset()
 
     @property
-    def valid(self) -> tuple[Outgoing, ...]:
+    def valid(self) -> tuple[Any, ...]:
         """The entries without the refused ones; where there are none, without a look at each."""
-        if {*map(type, self.entries)} <= {Outgoing}:
-            return cast(tuple[Outgoing, ...], self.entries)
-        return tuple(entry for entry in self.entries if isinstance(entry, Outgoing))
+        if {*map(type, self.entries)} <= {NewMessage, Outgoing}:
+            return self.entries
+        return tuple(entry for entry in self.entries if not isinstance(entry, Refused))
 
 
 class Place(NamedTuple):

@@ -2,8 +2,7 @@
 
 from typing import NamedTuple
 
-from popmq_server.errors import Refused
-from popmq_server.model.message import Outgoing
+from popmq_server.commands.messages import Entries
 
 
 class Stage(NamedTuple):
@@ -18,7 +17,7 @@ class Stage(NamedTuple):
     stage_id: str
     piece: int
     topic: str
-    entries: tuple[Outgoing | Refused, ...]
+    entries: Entries
     bytes: int = 0
 
 

@@ -20,7 +20,8 @@ from popmq_server.errors import Later, Refused
 from popmq_server.model import fields
 from popmq_server.model.checkpoint import CheckPoint, Lease, members_of
 from popmq_server.model.ids import GroupTopic
-from popmq_server.model.message import Outgoing, varint
+from popmq_server.model.message import varint
+from popmq_server.model.outgoing import Outgoing
 from popmq_server.model.records import TopicStat
 from popmq_server.state.space import GROW, messages_bytes
 from popmq_server.state.tx import Tx

@@ -35,6 +35,7 @@ from popmq_server.commands.store import Piece
 from popmq_server.engine.backup import backup
 from popmq_server.engine.consumers import Consumers
 from popmq_server.engine.engine import ProducerStream
+from popmq_server.engine.hashes import with_hashes
 from popmq_server.engine.held_pulls import HeldPulls
 from popmq_server.engine.in_pieces import InPieces
 from popmq_server.engine.popped import give_back, waited, with_handles
@@ -137,7 +138,9 @@ class Broker(InPieces):
 
         Queued requests are bounded in bytes, not in calls: callers get BUSY before the process runs out of memory.
         """
-        size = command.bytes if isinstance(command, Send | Stage) else 0
+        size = 0
+        if isinstance(command, Send | Stage):
+            size, command = command.bytes, with_hashes(command)
         if self._waiting_bytes + size > WAITING_BYTES_MAX:
             raise Refused(
                 "BUSY",

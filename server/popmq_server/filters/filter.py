@@ -14,7 +14,7 @@ from popmq_server.errors import Refused
 from popmq_server.filters import sql92, tag
 from popmq_server.filters.errors import TEXT_BYTES_MAX, refusal
 from popmq_server.model import fields
-from popmq_server.model.message import tag_hash
+from popmq_server.model.outgoing import tag_hash
 
 #: Distinct texts in the cache, refused ones included.
 READY_MAX = 1000

@@ -11,7 +11,8 @@ import itertools
 
 from popmq_server.commands import Spotted, Trace, Traced
 from popmq_server.errors import group_not_found, topic_not_found
-from popmq_server.model.message import GIVE_UP_TOPIC, dead_letter_topic, packed_id_hash
+from popmq_server.model.message import GIVE_UP_TOPIC, dead_letter_topic
+from popmq_server.model.outgoing import packed_id_hash
 from popmq_server.model.records import TopicStat
 from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import TOPIC_AT, U32, U64, hash8

@@ -21,7 +21,8 @@ from popmq_server.inspect.timeline import DeadLetter, events_of
 from popmq_server.inspect.trace import DELAYED, LOG
 from popmq_server.model import fields
 from popmq_server.model.ids import TopicId
-from popmq_server.model.message import DEAD_LETTER_PREFIX, GIVE_UP_TOPIC, packed_message_id
+from popmq_server.model.message import DEAD_LETTER_PREFIX, GIVE_UP_TOPIC
+from popmq_server.model.outgoing import packed_message_id
 from popmq_server.model.records import Group, Topic
 from popmq_server.operate import holders
 from popmq_server.operate.holders import Held

@@ -8,7 +8,8 @@ generated class. The bytes are always a valid message: they were parsed when the
 
 from collections.abc import Iterator
 
-from popmq_server.model.message import Extra, Outgoing, tag_hash
+from popmq_server.model.message import Extra
+from popmq_server.model.outgoing import Outgoing, tag_hash
 from popmq_server.storage.keys import hash8
 
 #: Field numbers of popmq.v1.Message.

@@ -27,7 +27,8 @@ from popmq_server.errors import Refused, group_not_found, topic_not_found
 from popmq_server.lite import lite_topics
 from popmq_server.model import fields
 from popmq_server.model.ids import GroupTopic, TopicId
-from popmq_server.model.message import DEAD_LETTER_PREFIX, GIVE_UP_TOPIC, Outgoing, dead_letter_topic
+from popmq_server.model.message import DEAD_LETTER_PREFIX, GIVE_UP_TOPIC, dead_letter_topic
+from popmq_server.model.outgoing import Outgoing
 from popmq_server.model.records import Group, Subscription, Sweep, Topic
 from popmq_server.operate import holders
 from popmq_server.sending import delay, placing, unique

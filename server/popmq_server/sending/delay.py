@@ -29,7 +29,7 @@ from popmq_server.commands import Place, Recall, queries
 from popmq_server.commands.numbers import DelayedMessage, Rows
 from popmq_server.errors import Refused, invalid, not_a_page, topic_not_found
 from popmq_server.model.handles import RecallHandle, nonce, read_recall, recall_text
-from popmq_server.model.message import Outgoing, pack, packed_message_id, unpack
+from popmq_server.model.outgoing import Outgoing, pack, packed_message_id, unpack
 from popmq_server.model.records import Topic
 from popmq_server.sending import unique
 from popmq_server.state.space import GROW, messages_bytes, value_bytes

@@ -14,7 +14,8 @@ A topic refuses entries that its type does not support; the other entries of the
 from popmq_server.commands import Place
 from popmq_server.errors import Refused, invalid
 from popmq_server.lite import lite_topics
-from popmq_server.model.message import Extra, Outgoing, check_lite_topic
+from popmq_server.model.message import Extra, check_lite_topic
+from popmq_server.model.outgoing import Outgoing
 from popmq_server.model.records import Topic
 from popmq_server.sending import delay, transaction, unique
 from popmq_server.state.tx import Tx

@@ -13,7 +13,7 @@ Each piece is bounded, and the writer runs it between client commands: a batch o
 
 import itertools
 
-from popmq_server.model.message import Outgoing
+from popmq_server.model.outgoing import Outgoing
 from popmq_server.model.records import Topic
 from popmq_server.sending import delay, placing, staging, unique
 from popmq_server.state.jobs import RETRY_MS, Job, Timed

@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from popmq_server.model.message import Outgoing
+from popmq_server.model.outgoing import Outgoing
 from popmq_server.sending import delay, placing
 from popmq_server.state.jobs import RETRY_MS, Job, Timed
 from popmq_server.state.space import GROW, MESSAGE_BYTES

@@ -13,7 +13,7 @@ import json
 from popmq_server.commands import Place, Send, Sent
 from popmq_server.errors import Refused, invalid, topic_not_found
 from popmq_server.model import permission
-from popmq_server.model.message import Outgoing
+from popmq_server.model.outgoing import Outgoing
 from popmq_server.model.records import Topic
 from popmq_server.sending import placing, size_limit
 from popmq_server.state.tx import Tx

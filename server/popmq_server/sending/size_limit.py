@@ -13,7 +13,8 @@ chunks. Sizes are those of the chunks (records.TopicStat), without keys and inde
 """
 
 from popmq_server.errors import Refused, invalid, storage_full
-from popmq_server.model.message import RECORD, Outgoing
+from popmq_server.model.message import RECORD
+from popmq_server.model.outgoing import Outgoing
 from popmq_server.model.records import Topic, TopicStat
 from popmq_server.retention import chunks
 from popmq_server.retention.chunks import Chunk

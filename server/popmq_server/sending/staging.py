@@ -22,12 +22,13 @@ removes what every group has passed by position. A chunk that became visible lat
 import struct
 import zlib
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from popmq_server.commands import BatchCommitted, CommitBatch, DropStages, Stage, StageName
 from popmq_server.errors import Refused, invalid, topic_not_found
 from popmq_server.model import permission
-from popmq_server.model.message import Extra, Outgoing, pack, unpack
+from popmq_server.model.message import Extra
+from popmq_server.model.outgoing import Outgoing, pack, unpack
 from popmq_server.model.records import Topic
 from popmq_server.sending import placing, size_limit
 from popmq_server.state.space import GROW, messages_bytes, value_bytes
@@ -87,8 +88,9 @@ def stage(tx: Tx, command: Stage) -> tuple[Refused | None, ...]:
             field="stage_id",
             action="give each stage an id of its own",
         )
-    refusals = tuple(_refusal(topic, entry) for entry in command.entries)
-    good = [entry for entry, why in zip(command.entries, refusals, strict=True) if why is None]
+    entries = cast(tuple[Outgoing | Refused, ...], command.entries)
+    refusals = tuple(_refusal(topic, entry) for entry in entries)
+    good = [entry for entry, why in zip(entries, refusals, strict=True) if why is None]
     messages = [entry for entry in good if isinstance(entry, Outgoing)]
     if messages and not (found and _has(tx, found.number, command.piece)):
         _store(tx, topic, command, found, messages)

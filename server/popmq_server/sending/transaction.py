@@ -28,7 +28,8 @@ from popmq_server.commands import Ended, Place, queries
 from popmq_server.commands.numbers import HalfMessage, Rows
 from popmq_server.errors import not_a_page, topic_not_found
 from popmq_server.model.handles import TransactionId, nonce, transaction_text
-from popmq_server.model.message import Extra, Outgoing, pack, packed_message_id, unpack
+from popmq_server.model.message import Extra
+from popmq_server.model.outgoing import Outgoing, pack, packed_message_id, unpack
 from popmq_server.model.records import Topic, TopicStat
 from popmq_server.state.space import GROW, messages_bytes, value_bytes
 from popmq_server.state.tx import Tx

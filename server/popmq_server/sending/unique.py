@@ -22,7 +22,7 @@ releases its id.
 import struct
 
 from popmq_server.commands import Place
-from popmq_server.model.message import Outgoing
+from popmq_server.model.outgoing import Outgoing
 from popmq_server.model.records import Topic
 from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import U32, hash16

@@ -16,7 +16,7 @@ in a separate lot, which sends do not wake; one is woken at that time: broker.py
 
 from popmq_server.errors import Refused, invalid
 from popmq_server.model.fields import BODY, fields
-from popmq_server.model.message import Outgoing
+from popmq_server.model.outgoing import Outgoing
 from popmq_server.model.records import Group, Topic
 from popmq_server.state.tx import Tx
 

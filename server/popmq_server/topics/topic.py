@@ -25,7 +25,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from popmq_server.model.ids import TopicId
-from popmq_server.model.message import RECORD, Outgoing, record, records
+from popmq_server.model.message import RECORD, record, records
+from popmq_server.model.outgoing import Outgoing
 from popmq_server.model.records import OpenChunk, Topic
 from popmq_server.state.space import GROW, messages_bytes
 from popmq_server.state.tx import Tx

@@ -15,7 +15,8 @@ from popmq_server.delivery.deadletter import BURY_BYTES_MAX
 from popmq_server.delivery.revive import REVIVE_MEMBERS_MAX
 from popmq_server.engine.broker import Broker
 from popmq_server.errors import Later
-from popmq_server.model.message import Extra, Outgoing
+from popmq_server.model.message import Extra
+from popmq_server.model.outgoing import Outgoing
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.options import Options
 from popmq_server.state.tx import Tx

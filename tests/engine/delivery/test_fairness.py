@@ -19,7 +19,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from popmq_server import commands as ask
-from popmq_server.model.message import Extra, Outgoing
+from popmq_server.model.message import Extra
+from popmq_server.model.outgoing import Outgoing
 from popmq_server.model.records import RETRY_QUEUE, Stat
 from popmq_server.storage.keys import hash8
 from tests.engine import lites

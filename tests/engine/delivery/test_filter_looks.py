@@ -13,7 +13,8 @@ from popmq_server import commands as ask
 from popmq_server.delivery import pick
 from popmq_server.errors import Refused
 from popmq_server.filters import filter as filters
-from popmq_server.model.message import Extra, Outgoing
+from popmq_server.model.message import Extra
+from popmq_server.model.outgoing import Outgoing
 from popmq_server.state.tx import Tx
 from tests.engine.conftest import MakeRig
 from tests.engine.filtering import BLUE, RED, send, set_filter, shop, tagged

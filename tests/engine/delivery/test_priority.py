@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from popmq_server import commands as ask
-from popmq_server.model.message import Extra, Outgoing
+from popmq_server.model.message import Extra
+from popmq_server.model.outgoing import Outgoing
 from popmq_server.state.turns import Turns
 from tests.engine.rig import HOUR, KEEP, MINUTE, Delivery, Rig, bodies, message
 

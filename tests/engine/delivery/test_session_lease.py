@@ -9,7 +9,8 @@ from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server import commands as ask
 from popmq_server.delivery import history, session_lease
 from popmq_server.model import checkpoint
-from popmq_server.model.message import Extra, Outgoing
+from popmq_server.model.message import Extra
+from popmq_server.model.outgoing import Outgoing
 from popmq_server.state import session_ids
 from popmq_server.storage.table import Table
 from tests.engine.rig import HOUR, MINUTE, SECOND, Delivery, Rig, bodies, message, numbered, refusals

@@ -6,7 +6,7 @@ import pytest
 
 from popmq_server import commands as ask
 from popmq_server.model.ids import GroupId, TopicId
-from popmq_server.model.message import Outgoing, tag_hash
+from popmq_server.model.outgoing import Outgoing, tag_hash
 from popmq_server.model.records import Subscription
 from popmq_server.topics.topic import BLOCK_ENTRIES_MAX
 from tests.engine.filtering import BLUE, RED, send, set_filter, shop, tagged

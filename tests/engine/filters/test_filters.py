@@ -12,7 +12,8 @@ from popmq_server.filters import filter as filters
 from popmq_server.filters import tag
 from popmq_server.filters.errors import TEXT_BYTES_MAX
 from popmq_server.model import fields
-from popmq_server.model.message import TAG_BYTES_MAX, tag_hash
+from popmq_server.model.message import TAG_BYTES_MAX
+from popmq_server.model.outgoing import tag_hash
 
 
 def stored(tag: str = "", keys: tuple[str, ...] = (), **properties: str) -> bytes:

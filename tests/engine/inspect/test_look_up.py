@@ -10,7 +10,7 @@ import pytest
 from popmq_server import commands as ask
 from popmq_server.errors import Refused
 from popmq_server.inspect import look_up
-from popmq_server.model.message import Outgoing
+from popmq_server.model.outgoing import Outgoing
 from popmq_server.storage.keys import TOPIC_AT, hash8
 from popmq_server.topics import index, index_merge
 from tests.engine.letters import DEAD, died, piece

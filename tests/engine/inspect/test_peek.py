@@ -10,7 +10,8 @@ from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server import commands as ask
 from popmq_server.delivery import pick
 from popmq_server.model.limits import QUEUES_PRIORITY
-from popmq_server.model.message import Extra, Outgoing
+from popmq_server.model.message import Extra
+from popmq_server.model.outgoing import Outgoing
 from popmq_server.storage.keys import DATABASES
 from tests.engine.letters import DEAD, died, piece
 from tests.engine.rig import HOUR, MINUTE, Rig, message, numbered, parsed, refusal

@@ -8,7 +8,8 @@ import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server import commands as ask
-from popmq_server.model.message import GIVE_UP_TOPIC, Extra, Outgoing
+from popmq_server.model.message import GIVE_UP_TOPIC, Extra
+from popmq_server.model.outgoing import Outgoing
 from popmq_server.storage.keys import RQ_VALUE
 from tests.engine.letters import DEAD, died, piece
 from tests.engine.rig import DAY, HOUR, KEEP, MINUTE, SECOND, Rig, bodies, message, numbered, parsed

@@ -27,7 +27,8 @@ from popmq_server.errors import CommitFailed, Refused
 from popmq_server.model.handles import Handle
 from popmq_server.model.ids import TopicId
 from popmq_server.model.limits import KEEP_MS_MAX
-from popmq_server.model.message import Extra, Outgoing, tag_hash
+from popmq_server.model.message import Extra
+from popmq_server.model.outgoing import Outgoing, tag_hash
 from popmq_server.state.jobs import RETRY_MS
 from popmq_server.storage.keys import hash8
 from popmq_server.topics.log import is_readable

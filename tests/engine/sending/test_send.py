@@ -6,7 +6,8 @@ import itertools
 
 from popmq_server import commands as ask
 from popmq_server.errors import invalid
-from popmq_server.model.message import Outgoing, read_record, record, tag_hash
+from popmq_server.model.message import read_record, record
+from popmq_server.model.outgoing import Outgoing, tag_hash
 from popmq_server.sending.send import DEDUP_KEEP_MS
 from popmq_server.storage.keys import CQ_ENTRY, CQ_KEY, TOPIC_AT, U64, hash8
 from popmq_server.topics.topic import BLOCK_ENTRIES_MAX, CHUNK_BYTES_MAX, IDX_HEAD, IDX_RANGE

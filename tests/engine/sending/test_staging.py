@@ -7,7 +7,7 @@ import pytest
 from popmq_server import commands as ask
 from popmq_server.clock import FakeClock
 from popmq_server.errors import Refused
-from popmq_server.model.message import Outgoing
+from popmq_server.model.outgoing import Outgoing
 from popmq_server.sending import publishing, staging
 from tests.engine.conftest import MakeRig
 from tests.engine.rig import DAY, HOUR, MINUTE, SECOND, Rig, message, numbered, parsed, refusal, refusals

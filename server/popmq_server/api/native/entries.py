@@ -13,6 +13,7 @@ from typing import cast
 from google.protobuf.message import DecodeError
 
 from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_server.commands import NewMessage
 from popmq_server.errors import Refused, invalid
 from popmq_server.filters import tag as tags
 from popmq_server.model.message import (
@@ -25,18 +26,13 @@ from popmq_server.model.message import (
     LITE_TOPIC_BYTES_MAX,
     MESSAGE_GROUP_BYTES_MAX,
     MESSAGE_ID_BYTES_MAX,
-    NO_TAG,
     PRIORITY_MAX,
     PROPERTIES_BYTES_MAX,
     PROPERTIES_MAX,
     TAG_BYTES_MAX,
     Extra,
-    Outgoing,
     check_range,
     check_text,
-    name_hash,
-    name_hashes,
-    tag_hash,
 )
 
 _INT64_MAX = (1 << 63) - 1
@@ -52,22 +48,22 @@ _TRACEPARENT_BYTES_MAX, _TRACESTATE_BYTES_MAX = 512, 512
 
 def validated(
     kind: type[pb.SendRequest] | type[pb.StageRequest], whole: bytes, raws: Sequence[bytes], origin: str, number: int
-) -> tuple[Outgoing | Refused, ...]:
+) -> tuple[NewMessage | Refused, ...]:
     """Each message validated, or why it is refused. `origin`, `number`: see `_made_id`."""
     messages = _messages(kind, whole, raws)
     if (plain := _plain(raws, messages)) is not None:
         return plain
-    entries: list[Outgoing | Refused] = []
+    entries: list[NewMessage | Refused] = []
     for place, (raw, message) in enumerate(zip(raws, messages, strict=True)):
         try:
-            entries.append(outgoing(raw, message, (origin, number, place)))
+            entries.append(new_message(raw, message, (origin, number, place)))
         except Refused as refused:
             refused.field = f"messages[{place}].{refused.field}" if refused.field else f"messages[{place}]"
             entries.append(refused)
     return tuple(entries)
 
 
-def _plain(raws: Sequence[bytes], messages: Sequence[pb.Message | None]) -> tuple[Outgoing, ...] | None:
+def _plain(raws: Sequence[bytes], messages: Sequence[pb.Message | None]) -> tuple[NewMessage, ...] | None:
     """Validates a batch at once, field by field, if all its messages are plain: with an id, a body, perhaps a tag.
 
     None if one of them is not, or is invalid: each is then validated on its own.
@@ -86,10 +82,11 @@ def _plain(raws: Sequence[bytes], messages: Sequence[pb.Message | None]) -> tupl
     if known != [*map(len, raws)] or not all(ids) or max(sizes) > BODY_BYTES_MAX:
         return None
     try:
-        tagged = [checked_tag_hash(tag) for tag in tags] if any(tags) else [NO_TAG] * len(tags)
+        for tag in {*tags} if any(tags) else ():
+            check_tag(tag)
     except Refused:
         return None
-    return tuple(map(Outgoing, raws, tagged, zip(name_hashes(ids)), ids))
+    return tuple(map(NewMessage, raws, tags, ids))
 
 
 def _messages(
@@ -110,10 +107,10 @@ def _message(raw: bytes) -> pb.Message | None:
         return None
 
 
-def outgoing(
+def new_message(
     raw: bytes, message: pb.Message | None, origin: tuple[str, int, int] = ("", 0, 0), word_bytes_max: int = 0
-) -> Outgoing:
-    """Validates a message: keeps its bytes, and collects the fields that the indexes need. `origin`: see `_made_id`.
+) -> NewMessage:
+    """Validates a message: keeps its bytes, and reads the fields that an engine needs. `origin`: see `_made_id`.
 
     `word_bytes_max`: of the tag, a key or a property name, instead of the limits of popmq.v1. A generated id is
     appended as one more field: in protobuf that is the same message with the id set.
@@ -131,10 +128,9 @@ def outgoing(
     if not message_id:
         message_id = _made_id(message.body, *origin)
         raw += b"\x0a\x20" + message_id.encode()
-    hashes = (name_hash(message_id), *map(name_hash, message.keys)) if len(message.keys) else (name_hash(message_id),)
     cached = not word_bytes_max or 4 * len(tag) <= TAG_BYTES_MAX  # a character has at most four bytes
-    tagged = checked_tag_hash(tag) if cached else _uncached_tag_hash(tag, word_bytes_max)
-    return Outgoing(raw, tagged, hashes, message_id, extra)
+    check_tag(tag) if cached else _check_tag(tag, word_bytes_max)
+    return NewMessage(raw, tag, message_id, tuple(message.keys) if len(message.keys) else (), extra)
 
 
 def _made_id(body: bytes, producer_id: str, request_number: int, place: int) -> str:
@@ -147,20 +143,19 @@ def _made_id(body: bytes, producer_id: str, request_number: int, place: int) -> 
 
 
 @functools.lru_cache(maxsize=4096)
-def checked_tag_hash(tag: str) -> bytes:
-    """The tag's hash; raises Refused for an invalid tag. Tags are few, so each valid one is checked once.
+def check_tag(tag: str) -> None:
+    """Raises Refused for an invalid tag. Tags are few, so each valid one is checked once.
 
     Exceptions are not cached: an invalid tag is checked again.
     """
-    return _uncached_tag_hash(tag, TAG_BYTES_MAX)
+    _check_tag(tag, TAG_BYTES_MAX)
 
 
-def _uncached_tag_hash(tag: str, bytes_max: int) -> bytes:
+def _check_tag(tag: str, bytes_max: int) -> None:
     """The same without the cache, which long tags would fill."""
     check_text(tag, "tag", bytes_max)
     if why := tags.fault(tag):
         raise invalid(f"the tag {tag!r} {why}", field="tag", action="tags are single words")
-    return tag_hash(tag)
 
 
 def _check_keys(keys: object, bytes_max: int) -> None:

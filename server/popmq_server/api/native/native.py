@@ -7,17 +7,28 @@ from google.protobuf.message import Message
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.api.native import requests, responses
 from popmq_server.clock import Clock
-from popmq_server.commands import AckUpTo, Available, Place, ReleaseOwner, RenewOwner, Send, Sent, bytes_of, queries
+from popmq_server.commands import (
+    AckUpTo,
+    Available,
+    NewMessage,
+    Place,
+    ReleaseOwner,
+    RenewOwner,
+    Send,
+    Sent,
+    bytes_of,
+    queries,
+)
 from popmq_server.commands.numbers import GroupNumbers
 from popmq_server.commands.sessions import HEARTBEAT_MS
 from popmq_server.engine.engine import Engine
 from popmq_server.errors import Refused
-from popmq_server.model.message import Outgoing, check_range, check_text
+from popmq_server.model.message import check_range, check_text
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.monitoring.rates import Rates
 
 #: What entries are that were not refused; others are looked at one by one.
-_ACCEPTED = {Outgoing, Place, type(None)}
+_ACCEPTED = {NewMessage, Place, type(None)}
 _TOKEN_PATHS = requests.Paths(owner="token.owner", generation="token.generation")
 
 

@@ -7,10 +7,10 @@ from popmq_server.api.native import requests
 from popmq_server.api.native.native import NativeService
 from popmq_server.api.native.requests import read
 from popmq_server.api.native.status import error_info
-from popmq_server.commands import CommitBatch, DropStages, Stage
+from popmq_server.commands import CommitBatch, DropStages, NewMessage, Stage
 from popmq_server.engine.engine import Commands
 from popmq_server.errors import Refused
-from popmq_server.model.message import Outgoing, check_range, check_text
+from popmq_server.model.message import check_range, check_text
 from popmq_server.monitoring.metrics import Metrics
 
 
@@ -68,4 +68,4 @@ def _sink(name: str) -> str:
 def _staged(command: Stage, answer: tuple[Refused | None, ...]) -> list[int]:
     """Bytes of each staged message."""
     pairs = zip(command.entries, answer, strict=True)
-    return [len(entry.data) for entry, refused in pairs if refused is None and isinstance(entry, Outgoing)]
+    return [len(entry.data) for entry, refused in pairs if refused is None and isinstance(entry, NewMessage)]

@@ -28,16 +28,8 @@ from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.v1 import popmq_pb2 as native
 from popmq_server.api.native import entries
 from popmq_server.api.rocketmq.status import Declined
-from popmq_server.commands import PoppedRow
-from popmq_server.model.message import (
-    BODY_BYTES_MAX,
-    BORN_HOST_BYTES_MAX,
-    MESSAGE_ID_BYTES_MAX,
-    TAG_BYTES_MAX,
-    Outgoing,
-    name_hash,
-    varint,
-)
+from popmq_server.commands import NewMessage, PoppedRow
+from popmq_server.model.message import BODY_BYTES_MAX, BORN_HOST_BYTES_MAX, MESSAGE_ID_BYTES_MAX, TAG_BYTES_MAX, varint
 
 #: Limits of the reference that are tighter than PopMQ's.
 PROPERTIES_MAX = 128
@@ -83,7 +75,7 @@ class Row(NamedTuple):
     handle: str = ""
 
 
-def outgoing(message: pb.Message) -> tuple[Outgoing, str]:
+def new_message(message: pb.Message) -> tuple[NewMessage, str]:
     """Validates a message; returns it as it is stored, and the type of topic that it needs.
 
     Raises Declined, in the order of the reference's checks.
@@ -91,9 +83,9 @@ def outgoing(message: pb.Message) -> tuple[Outgoing, str]:
     return _plain(message) or (_checked(message), kind_of(message))
 
 
-def _plain(message: pb.Message) -> tuple[Outgoing, str] | None:
-    """`outgoing` for a message that has only an id, a tag, a body and an origin, as most have; None for any other, and
-    for one that the checks may refuse: this costs a quarter of the way through all checks.
+def _plain(message: pb.Message) -> tuple[NewMessage, str] | None:
+    """`new_message` for a message that has only an id, a tag, a body and an origin, as most have; None for any other,
+    and for one that the checks may refuse: this costs a quarter of the way through all checks.
     """
     system, body = message.system_properties, message.body
     tag, message_id, host = system.tag, system.message_id, system.born_host
@@ -116,8 +108,9 @@ def _plain(message: pb.Message) -> tuple[Outgoing, str] | None:
         return None
     if tag:
         _check_words(system)
+        entries.check_tag(tag)
     raw = _joined(message_id, body, tag, time_ms(system.born_timestamp), host)
-    return Outgoing(raw, entries.checked_tag_hash(tag), (name_hash(message_id),), message_id), "NORMAL"
+    return NewMessage(raw, tag, message_id), "NORMAL"
 
 
 def _joined(message_id: str, body: bytes, tag: str, born_ms: int, host: str) -> bytes:
@@ -141,7 +134,7 @@ def _text(field: bytes, text: str) -> bytes:
     return field + varint(len(raw)) + raw
 
 
-def _checked(message: pb.Message) -> Outgoing:
+def _checked(message: pb.Message) -> NewMessage:
     """All checks, and the message as it is stored."""
     system = message.system_properties
     _check_body(message.body)
@@ -152,7 +145,7 @@ def _checked(message: pb.Message) -> Outgoing:
     if not system.message_id.strip():
         raise Declined(pb.ILLEGAL_MESSAGE_ID, "message_id is blank: clients make one for each message")
     stored = _stored(message)
-    return entries.outgoing(stored.SerializeToString(), stored, word_bytes_max=PROPERTIES_BYTES_MAX)
+    return entries.new_message(stored.SerializeToString(), stored, word_bytes_max=PROPERTIES_BYTES_MAX)
 
 
 def kind_of(message: pb.Message) -> str:
