@@ -1,11 +1,18 @@
 """Messages as columns, read from an answer."""
 
+from collections.abc import Collection
+
 from popmq.owner import Columns
 from popmq_proto.v1 import popmq_pb2 as pb
 
 
+def asked(columns: Collection[str] | None) -> list[str]:
+    """The names for a request: none for all. Offsets always come: rows are counted by them."""
+    return [] if columns is None else sorted({*columns, "offset"})
+
+
 def read_columns(rows: pb.Columns) -> Columns:
-    """Lists of one length; `body` is empty when bodies were not asked for."""
+    """Lists of one length, but for those that were not asked for."""
     # Slices copy a repeated field into a list at C speed; messages mostly have no properties, and {} costs nothing.
     none: dict[str, str] = {}
     return Columns(

@@ -1,10 +1,11 @@
 """Requests of owners, as pure functions: durable leases, sealed tokens, positions."""
 
+from collections.abc import Collection
 from typing import Any
 
 from popmq._admin_calls import start_position
 from popmq._calls import Call, ms
-from popmq._columns import read_columns
+from popmq._columns import asked, read_columns
 from popmq._inspection_calls import read_group_stats
 from popmq.owner import Attachment, Availability, OwnerLease, Position, SealedBatch, Token
 from popmq.topic import Start
@@ -70,7 +71,8 @@ def pop_sealed(
     max_bytes: int,
     lease: float,
     client_id: str,
-    body: bool = True,
+    columns: Collection[str] | None = None,
+    filter: pb.Filter | None = None,
 ) -> Call[SealedBatch]:
     """Pops with a token, as columns. The token makes every retry return the same set: it needs no attempt id."""
     request = pb.PopRequest(
@@ -90,7 +92,8 @@ def pop_sealed(
             upto=None if token.upto is None else pb.Position(queues=token.upto.queues, retry=token.upto.retry),
         ),
         format=pb.FORMAT_COLUMNS,
-        without_body=not body,
+        filter=filter,
+        columns=asked(columns),
     )
     return Call("Broker.Pop", request, _read_sealed, "pop")
 

@@ -1,10 +1,10 @@
 """Requests of pulling by queue and offset, as pure functions."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from popmq._calls import ENTRIES_MAX, Call, InvisibleTimeResult, error_of, ms, read_delivery
-from popmq._columns import read_columns
+from popmq._columns import asked, read_columns
 from popmq._outcome import Outcome, Reject, Release
 from popmq._reason import clip
 from popmq.errors import PopMQError
@@ -67,7 +67,7 @@ def pull_columns(
     max_messages: int,
     max_bytes: int,
     filter: pb.Filter | None,
-    body: bool,
+    columns: Collection[str] | None,
 ) -> Call[PulledColumns]:
     """Reads a queue from an offset to an end, without a group, as columns."""
     request = pb.PullRequest(
@@ -79,7 +79,7 @@ def pull_columns(
         max_bytes=max_bytes,
         filter=filter,
         format=pb.FORMAT_COLUMNS,
-        without_body=not body,
+        columns=asked(columns),
     )
 
     def read(reply: pb.PullResponse, _retried: bool) -> PulledColumns:

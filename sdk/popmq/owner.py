@@ -54,7 +54,7 @@ class OwnerLease:
 class Columns:
     """Messages as lists of one length, one per field: for readers that want arrays, not objects.
 
-    `body` is empty when bodies were not asked for.
+    Those that were not asked for are empty; `offset` always comes.
     """
 
     message_id: Sequence[str]
@@ -69,7 +69,7 @@ class Columns:
     properties: Sequence[Mapping[str, str]]
 
     def __len__(self) -> int:
-        return len(self.message_id)
+        return len(self.offset)
 
 
 @dataclass(frozen=True, slots=True)

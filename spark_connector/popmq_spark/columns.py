@@ -27,6 +27,25 @@ _TYPES: dict[str, pa.DataType] = {
     "popmq_epoch": pa.int64(),
 }
 
+#: The field of the contract that a column is made of; the others are the same in all rows of an answer.
+_FIELDS = {
+    "queue_id": "queue",
+    "queue_offset": "offset",
+    "message_id": "message_id",
+    "key": "key",
+    "body": "body",
+    "tag": "tag",
+    "properties": "properties",
+    "born_ts": "born_ms",
+    "store_ts": "stored_ms",
+    "delivery_attempt": "attempt",
+}
+
+
+def fields_of(schema: pa.Schema, keys: bool = False) -> frozenset[str]:
+    """What the broker has to send for the columns of `schema`. `keys`: also the keys, to choose rows by."""
+    return frozenset(_FIELDS[name] for name in schema.names if name in _FIELDS) | ({"key"} if keys else frozenset())
+
 
 def arrow_schema(schema: StructType) -> pa.Schema:
     """Of a schema that `check_projection` accepted."""
@@ -41,7 +60,7 @@ def to_arrow(
     Built against the schema every time: Spark checks the first batch of a task only and trusts the others. `epoch`
     None: nothing was leased. `keys`: only rows that have one of them.
     """
-    rows = len(columns.message_id)
+    rows = len(columns)
     arrays: dict[str, Callable[[], Any]] = {
         "topic": lambda: pa.repeat(topic, rows),
         "queue_id": lambda: pa.array(columns.queue, pa.int32()),

@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 import popmq
-from popmq_spark.columns import to_arrow
+from popmq_spark.columns import fields_of, to_arrow
 from popmq_spark.options import Broker, Options
 from popmq_spark.plan import Plan
 from popmq_spark.queue_ends import DataLoss
@@ -88,7 +88,7 @@ def read_part(part: Part) -> Iterator[pa.RecordBatch]:
     try:
         for sealed in _chunks(part):
             _check(part, sealed)
-            if sealed.columns.message_id:
+            if len(sealed.columns):
                 yield to_arrow(sealed.columns, part.topic, part.epoch, part.schema)
     except popmq.errors.EpochAlreadyAcked as error:
         if part.fail_on_data_loss:
@@ -121,7 +121,7 @@ def _pop(part: Part, chunk: int) -> popmq.SealedBatch:
         max_messages=part.chunk_rows,
         max_bytes=part.chunk_bytes,
         lease=part.lease,
-        body="body" in part.schema.names,
+        columns=fields_of(part.schema),
     )
 
 
@@ -147,7 +147,7 @@ def connect(broker: Broker, patience: float) -> popmq.Client:
 
 def _check(part: Part, sealed: popmq.SealedBatch) -> None:
     """Checks that every sealed message was read or is accounted for: otherwise it would be acked without being read."""
-    here = len(sealed.columns.message_id)
+    here = len(sealed.columns)
     if here + sealed.torn_stolen + sealed.torn_lost != sealed.count:
         raise DataLoss(f"popmq: {here} of {sealed.count} messages arrived in epoch {part.epoch}, part {part.part}")
     if sealed.torn_lost:

@@ -13,7 +13,7 @@ from pyspark.sql.datasource import InputPartition
 
 import popmq
 from popmq.pull import PulledColumns
-from popmq_spark.columns import to_arrow
+from popmq_spark.columns import fields_of, to_arrow
 from popmq_spark.options import Broker
 from popmq_spark.part import client_of
 from popmq_spark.queue_ends import lose
@@ -48,7 +48,7 @@ def read_ranges(part: RangePart) -> Iterator[pa.RecordBatch]:
     with ThreadPoolExecutor(1, "popmq-ahead") as ahead:
         for span in part.spans:
             for columns in _pages(part, span, ahead):
-                if columns.message_id:
+                if len(columns):
                     yield to_arrow(columns, span.topic, None, part.schema, part.keys)
 
 
@@ -73,7 +73,7 @@ def _pages(part: RangePart, span: Span, ahead: ThreadPoolExecutor) -> Iterator[p
 
 
 def _pull(part: RangePart, span: Span, at: int) -> PulledColumns:
-    """One request, repeated by the client while the broker is away. Bodies are sent only if Spark asked for them."""
+    """One request, repeated by the client while the broker is away. Only what Spark asked for is sent."""
     return client_of(part.broker, part.patience).pull_columns(
         span.topic,
         span.queue,
@@ -83,7 +83,7 @@ def _pull(part: RangePart, span: Span, at: int) -> PulledColumns:
         max_bytes=PULL_BYTES,
         tag=part.tag,
         sql=part.sql,
-        body="body" in part.schema.names,
+        columns=fields_of(part.schema, part.keys is not None),
     )
 
 

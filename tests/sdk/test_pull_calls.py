@@ -152,12 +152,12 @@ async def test_columns_of_a_range_end_at_its_end_whatever_the_filter_passes_over
     assert ([*page.columns.offset], page.next_offset) == ([8, 9], 10)
 
 
-async def test_columns_without_the_body_have_everything_else(pulled: Any) -> None:
+async def test_only_the_columns_that_are_asked_for_come_and_the_offsets(pulled: Any) -> None:
     await pulled.send(TOPIC, [Message("x" * 1000, key="k", tag="t", properties={"a": "b"})] * 3)
-    page = await pulled.pull_columns(TOPIC, 0, 0, 3, body=False)
-    assert (len(page.columns), [*page.columns.body]) == (3, [])
-    assert ([*page.columns.key], [*page.columns.tag]) == (["k"] * 3, ["t"] * 3)
-    assert page.columns.properties[2] == {"a": "b"}
+    rows = (await pulled.pull_columns(TOPIC, 0, 0, 3, columns=("key", "properties"))).columns
+    assert (len(rows), [*rows.offset]) == (3, [0, 1, 2])
+    assert ([*rows.key], rows.properties[2]) == (["k"] * 3, {"a": "b"})
+    assert [*rows.body, *rows.message_id, *rows.tag, *rows.born_ms, *rows.stored_ms] == []
 
 
 async def test_columns_of_the_retry_topic_end_at_their_end(pulled: Any) -> None:

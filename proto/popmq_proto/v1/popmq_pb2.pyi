@@ -325,7 +325,7 @@ class Position(_message.Message):
     def __init__(self, queues: _Optional[_Mapping[int, int]] = ..., retry: _Optional[int] = ...) -> None: ...
 
 class PopRequest(_message.Message):
-    __slots__ = ("topic", "group", "queues", "max_messages", "max_bytes", "wait_ms", "invisible_ms", "filter", "client_id", "attempt_id", "token", "format", "lite_topics", "without_body")
+    __slots__ = ("topic", "group", "queues", "max_messages", "max_bytes", "wait_ms", "invisible_ms", "filter", "client_id", "attempt_id", "token", "format", "lite_topics", "without_body", "columns")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     QUEUES_FIELD_NUMBER: _ClassVar[int]
@@ -340,6 +340,7 @@ class PopRequest(_message.Message):
     FORMAT_FIELD_NUMBER: _ClassVar[int]
     LITE_TOPICS_FIELD_NUMBER: _ClassVar[int]
     WITHOUT_BODY_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
     topic: str
     group: str
     queues: _containers.RepeatedScalarFieldContainer[int]
@@ -354,7 +355,8 @@ class PopRequest(_message.Message):
     format: Format
     lite_topics: _containers.RepeatedScalarFieldContainer[str]
     without_body: bool
-    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., queues: _Optional[_Iterable[int]] = ..., max_messages: _Optional[int] = ..., max_bytes: _Optional[int] = ..., wait_ms: _Optional[int] = ..., invisible_ms: _Optional[int] = ..., filter: _Optional[_Union[Filter, _Mapping]] = ..., client_id: _Optional[str] = ..., attempt_id: _Optional[str] = ..., token: _Optional[_Union[Token, _Mapping]] = ..., format: _Optional[_Union[Format, str]] = ..., lite_topics: _Optional[_Iterable[str]] = ..., without_body: bool = ...) -> None: ...
+    columns: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., queues: _Optional[_Iterable[int]] = ..., max_messages: _Optional[int] = ..., max_bytes: _Optional[int] = ..., wait_ms: _Optional[int] = ..., invisible_ms: _Optional[int] = ..., filter: _Optional[_Union[Filter, _Mapping]] = ..., client_id: _Optional[str] = ..., attempt_id: _Optional[str] = ..., token: _Optional[_Union[Token, _Mapping]] = ..., format: _Optional[_Union[Format, str]] = ..., lite_topics: _Optional[_Iterable[str]] = ..., without_body: bool = ..., columns: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class PopResponse(_message.Message):
     __slots__ = ("deliveries", "popped_ms", "invisible_until_ms", "rest", "sealed", "columns", "replay")
@@ -718,7 +720,7 @@ class DropStagesResponse(_message.Message):
     def __init__(self, dropped: _Optional[int] = ...) -> None: ...
 
 class PullRequest(_message.Message):
-    __slots__ = ("topic", "group", "queue", "offset", "max_messages", "max_bytes", "wait_ms", "filter", "commit_offset", "format", "without_body", "end_offset")
+    __slots__ = ("topic", "group", "queue", "offset", "max_messages", "max_bytes", "wait_ms", "filter", "commit_offset", "format", "without_body", "end_offset", "columns")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     QUEUE_FIELD_NUMBER: _ClassVar[int]
@@ -731,6 +733,7 @@ class PullRequest(_message.Message):
     FORMAT_FIELD_NUMBER: _ClassVar[int]
     WITHOUT_BODY_FIELD_NUMBER: _ClassVar[int]
     END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
     topic: str
     group: str
     queue: int
@@ -743,7 +746,8 @@ class PullRequest(_message.Message):
     format: Format
     without_body: bool
     end_offset: int
-    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., queue: _Optional[int] = ..., offset: _Optional[int] = ..., max_messages: _Optional[int] = ..., max_bytes: _Optional[int] = ..., wait_ms: _Optional[int] = ..., filter: _Optional[_Union[Filter, _Mapping]] = ..., commit_offset: _Optional[int] = ..., format: _Optional[_Union[Format, str]] = ..., without_body: bool = ..., end_offset: _Optional[int] = ...) -> None: ...
+    columns: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., queue: _Optional[int] = ..., offset: _Optional[int] = ..., max_messages: _Optional[int] = ..., max_bytes: _Optional[int] = ..., wait_ms: _Optional[int] = ..., filter: _Optional[_Union[Filter, _Mapping]] = ..., commit_offset: _Optional[int] = ..., format: _Optional[_Union[Format, str]] = ..., without_body: bool = ..., end_offset: _Optional[int] = ..., columns: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class PullResponse(_message.Message):
     __slots__ = ("status", "deliveries", "next_offset", "min_offset", "max_offset", "columns")

@@ -1,7 +1,10 @@
 # Written by sdk/twin.py from popmq/_async/owners.py: change that one.
 """Owners as a client sees them: leases that outlive a process. See popmq.owner."""
 
+from collections.abc import Collection
+
 from popmq import _owner_calls
+from popmq._calls import filter_row
 from popmq._sync.wire import Wire
 from popmq.owner import Attachment, Availability, OwnerLease, Position, SealedBatch, Token
 from popmq.topic import Start
@@ -55,12 +58,15 @@ class Owners:
         max_bytes: int = 0,
         lease: float = 60.0,
         *,
-        body: bool = True,
+        columns: Collection[str] | None = None,
+        tag: str | None = None,
+        sql: str | None = None,
     ) -> SealedBatch:
         """The messages of a token, as columns: sealed at its first pop, the same at every later one until acked.
 
-        Read chunk 0, 1, 2 … until `end`. `max_bytes`: 0 = 3 MiB, ≤ 16 MiB. `body` False: the broker sends no bodies.
-        Raises Fenced, EpochAlreadyAcked, OwnerNotFound, TopicNotFound, GroupNotFound.
+        Read chunk 0, 1, 2 … until `end`. `max_bytes`: 0 = 3 MiB, ≤ 16 MiB. `columns`: only these fields of
+        Columns, and offset, are sent. `tag`, `sql`: the filter, as of `pop`.
+        Raises Fenced, EpochAlreadyAcked, OwnerNotFound, TopicNotFound, GroupNotFound, FilterConflict, InvalidFilter.
         """
         call = _owner_calls.pop_sealed(
             topic,
@@ -70,7 +76,8 @@ class Owners:
             max_bytes=max_bytes,
             lease=lease,
             client_id=self.client_id,
-            body=body,
+            columns=columns,
+            filter=filter_row(tag, sql),
         )
         return self._wire.run(call)
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,12 +80,12 @@ class Pulling:
         max_bytes: int = 0,
         tag: str | None = None,
         sql: str | None = None,
-        body: bool = True,
+        columns: Collection[str] | None = None,
     ) -> PulledColumns:
         """Reads a queue from an offset on, as columns and without a group: the broker stores nothing about it.
 
-        No message at or behind `end` is read (0: no bound); the range is read when `next_offset` has reached it. `body`
-        False: the broker sends no bodies. `max_bytes`: 0 = 3 MiB, ≤ 16 MiB.
+        No message at or behind `end` is read (0: no bound); the range is read when `next_offset` has reached it.
+        `columns`: only these fields of Columns, and offset, are sent. `max_bytes`: 0 = 3 MiB, ≤ 16 MiB.
         Raises TopicNotFound, InvalidFilter, InvalidField.
         """
         call = _pull_calls.pull_columns(
@@ -96,7 +96,7 @@ class Pulling:
             max_messages=max_messages,
             max_bytes=max_bytes,
             filter=filter_row(tag, sql),
-            body=body,
+            columns=columns,
         )
         return self._wire.run(call)
 

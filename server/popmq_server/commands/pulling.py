@@ -15,7 +15,7 @@ class Pull(NamedTuple):
 
     `group` "": a reader without a group. `filter`: (kind, text), None = the group's own. `commit_offset`: committed in
     the queue before the read. `filter_wins`: the filter replaces the group's instead of being refused. `end_offset`:
-    no message from there on; 0 = no bound.
+    no message from there on; 0 = no bound. `body` False: rows have messages without their bodies, as `read_head`.
     """
 
     topic: str
@@ -28,6 +28,7 @@ class Pull(NamedTuple):
     commit_offset: int | None = None
     filter_wins: bool = False
     end_offset: int = 0
+    body: bool = True
 
 
 class Pulled(NamedTuple):

@@ -17,6 +17,8 @@ from popmq_server.errors import Refused, invalid
 RECORD = struct.Struct(">IIIQ")
 #: Lengths of records are below this; the version is in the bits above.
 LENGTH_END = 1 << 24
+#: Keys of the fields message_id and body of popmq.v1.Message.
+_MESSAGE_ID, _BODY = 0x0A, b"\x12"
 _RECORD_BODY = struct.Struct(">IIQ")
 
 #: Limits of a message.
@@ -99,6 +101,34 @@ def read_record(raw: memoryview, topic_id: int) -> tuple[int, bytes] | None:
     if zlib.crc32(raw[4:]) != crc or length != size or topic != topic_id:
         return None
     return stored_ms, bytes(raw[RECORD.size :])
+
+
+def read_head(raw: memoryview, topic_id: int) -> tuple[int, bytes] | None:
+    """As `read_record`, but the message comes without the body that `message_parts` finds."""
+    read = read_record(raw, topic_id)
+    if read is None:
+        return None
+    stored_ms, data = read
+    body, end = message_parts(data)
+    return stored_ms, data[:body] + data[end:]
+
+
+def message_parts(data: bytes) -> tuple[int, int]:
+    """(where the body begins, where it ends) in a message, keys included, if it stands first or behind the message id,
+    as clients and the broker write it. Else both are where something else begins.
+    """
+    body = 2 + data[1] if data[0] == _MESSAGE_ID and data[1] < 0x80 else 0
+    if data[body : body + 1] != _BODY:
+        return body, body
+    at = body + 1
+    digit = data[at]
+    length, shift = digit & 0x7F, 7
+    while digit >= 0x80:
+        at += 1
+        digit = data[at]
+        length |= (digit & 0x7F) << shift
+        shift += 7
+    return body, at + 1 + length
 
 
 def varint(value: int) -> bytes:

@@ -31,7 +31,7 @@ from popmq_server.filters import filter as filters
 from popmq_server.filters.filter import Filter
 from popmq_server.model import permission
 from popmq_server.model.ids import GroupTopic
-from popmq_server.model.message import RETRY_PREFIX
+from popmq_server.model.message import RETRY_PREFIX, read_head, read_record
 from popmq_server.model.records import Group, Topic
 from popmq_server.pulling import offsets
 from popmq_server.state.events import Event
@@ -117,7 +117,8 @@ class Reading:
         self.messages_max = command.max_messages
         self.bytes_left = command.max_bytes
         self.log = Log(tx.kv)
-        self.end = tx.state.counters[""].position
+        self.read = read_record if command.body else read_head
+        self.log_end = tx.state.counters[""].position
         self.rows: list[Row] = []
         self.least, self.most = offsets.ends(tx, topic, command.queue)
         self.end = min(self.most, command.end_offset or self.most)
@@ -204,18 +205,19 @@ class Reading:
 
     def _take(self, units: list[tuple[int, int, int]], behind: int) -> None:
         """The log stage: takes messages that can be read, match and fit; the first always fits."""
-        for found, position, size in units:
+        taken = self._take_sound(units) if self.wanted.everything and not self.may_be_gone else 0
+        for found, position, size in units[taken:]:
             self._pass_over(found)
             self.full = self.full or (bool(self.rows) and size > self.bytes_left)
             if self._ended():
                 return
-            read = self.log.fetch(self.topic.topic_id, position, size)
+            read = self.log.fetch(self.topic.topic_id, position, size, self.read)
             self.offset = found + 1
             if self.may_be_gone and deadletter.is_gone(self.tx.kv, self.topic.topic_id, self.queue, found):
                 self._miss()
             elif read is None:
                 self._miss()
-                if not self.log.is_dropped(position, self.end):
+                if not self.log.is_dropped(position, self.log_end):
                     self.damaged.append((found, position, size))
             elif self.wanted.everything or self.wanted.matches(read[1]):
                 self.rows.append((read[1], read[0], self.queue, found, 1))
@@ -224,6 +226,22 @@ class Reading:
                 self.rejected += 1
                 self.rejections_left -= 1
         self._pass_over(behind)
+
+    def _take_sound(self, units: list[tuple[int, int, int]]) -> int:
+        """Takes messages up to the first that cannot be read or does not fit; returns how many.
+
+        The common case of the log stage without its questions: nothing is filtered, and units are one behind the other.
+        """
+        topic_id, queue, fetch, read = self.topic.topic_id, self.queue, self.log.fetch, self.read
+        rows, left, before = self.rows, self.bytes_left, len(self.rows)
+        for found, position, size in units:
+            if (size > left and rows) or (message := fetch(topic_id, position, size, read)) is None:
+                break
+            rows.append((message[1], message[0], queue, found, 1))
+            left -= size
+        self.bytes_left = left
+        self.offset += len(rows) - before
+        return len(rows) - before
 
     def _pass_over(self, offset: int) -> None:
         """Counts entries before `offset` as rejected: the index stage left them out."""

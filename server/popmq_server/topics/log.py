@@ -5,7 +5,7 @@ fetch   → the message at a position, with its checksum verified
 """
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
 from popmq_server.model.checkpoint import CheckPoint, Run, members_of
@@ -151,12 +151,18 @@ class Log:
                 return
             yield offset, self._start, size, *read
 
-    def fetch(self, topic_id: int, position: int, size: int) -> tuple[int, bytes] | None:
-        """(stored ms, message bytes), or None if the record was dropped or is damaged."""
-        if self._load(position):
-            return read_record(self._chunk[position - self._start : position - self._start + size], topic_id)
+    def fetch(
+        self,
+        topic_id: int,
+        position: int,
+        size: int,
+        read: Callable[[memoryview, int], tuple[int, bytes] | None] = read_record,
+    ) -> tuple[int, bytes] | None:
+        """(stored ms, message bytes), or None if the record was dropped or is damaged. `read`: or `read_head`."""
+        if self._start <= position < self._stop or self._load(position):
+            return read(self._chunk[position - self._start : position - self._start + size], topic_id)
         kept = self._kv.get("kept", U64.pack(position))
-        return None if kept is None else read_record(kept[8:], topic_id)
+        return None if kept is None else read(kept[8:], topic_id)
 
 
 def over_hole(kv: Transaction, topic_id: int, queue: int, offset: int, stop: int) -> int:

@@ -197,6 +197,7 @@ def _pull(request: pb.PullRequest) -> Pull:
         requests.wanted(request),
         commit_offset,
         end_offset=request.end_offset,
+        body="body" in requests.columns_of(request),
     )
 
 

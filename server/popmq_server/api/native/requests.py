@@ -44,6 +44,8 @@ from popmq_server.model.message import (
 )
 
 INT64_MAX = (1 << 63) - 1
+#: All columns that can be asked for. Handles are not among them: without one a message cannot be acked.
+COLUMNS = frozenset(field.name for field in pb.Columns.DESCRIPTOR.fields) - {"handle"}
 #: Limits of requests.
 ENTRIES_MAX = 4096
 LITE_TOPICS_MAX = 2300
@@ -172,6 +174,18 @@ def check_format(request: pb.PopRequest | pb.PullRequest) -> None:
         raise invalid(f"there is no format {request.format}", field="format")
     if request.without_body and request.format != pb.FORMAT_COLUMNS:
         raise invalid("only columns come without the body", field="without_body", action="ask for FORMAT_COLUMNS")
+    if request.columns and request.format != pb.FORMAT_COLUMNS:
+        raise invalid("rows have all their fields", field="columns", action="ask for FORMAT_COLUMNS")
+    columns_of(request)
+
+
+def columns_of(request: pb.PopRequest | pb.PullRequest) -> frozenset[str]:
+    """The columns that a request asks for; no names stand for all. Raises Refused."""
+    unknown = sorted(set(request.columns) - COLUMNS)
+    if unknown:
+        raise invalid(f"there is no column {unknown[0][:40]!r}", field="columns", action=", ".join(sorted(COLUMNS)))
+    named = frozenset(request.columns) or COLUMNS
+    return named - {"body"} if request.without_body else named
 
 
 def pop(request: pb.PopRequest) -> Pop:
