@@ -99,6 +99,8 @@ class Rig:
         self.folder = folder
         self.map_bytes = map_bytes
         self.clock = clock or FakeClock()
+        #: The job of each piece of periodic work that failed.
+        self.failures: list[str] = []
         self._start()
 
     def _start(self) -> None:
@@ -112,7 +114,9 @@ class Rig:
         return self.commit(*commands).results
 
     def commit(self, *commands: Any) -> Committed:
-        return self.core.run(list(commands))
+        committed = self.core.run(list(commands))
+        self.failures += committed.failures
+        return committed
 
     def do(self, command: Any) -> Any:
         """One command alone; raises what it is refused with."""
@@ -132,7 +136,7 @@ class Rig:
     def settle(self) -> None:
         """Does all periodic work that is due."""
         while self.due:
-            self.core.run([])
+            self.commit()
 
     def advance(self, ms: int) -> None:
         """Moves the clock, and does what became due."""

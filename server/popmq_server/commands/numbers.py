@@ -188,7 +188,8 @@ class CommitNumbers(NamedTuple):
     """One commit batch, for the metrics.
 
     `wrote`: whether it changed the store. `seconds`: the whole batch, fsync included. `late_ms`, `delayed_late_ms`: how
-    late expired leases and delayed messages were. `given_up`: half messages that are no longer checked.
+    late expired leases and delayed messages were. `given_up`: half messages that are no longer checked. `failures`: the
+    maintenance job of each piece that failed.
     """
 
     wrote: bool
@@ -198,6 +199,7 @@ class CommitNumbers(NamedTuple):
     delayed_late_ms: Sequence[int]
     given_up: int
     events: Sequence[EventNumbers]
+    failures: Sequence[str] = ()
 
 
 class EngineInfo(NamedTuple):

@@ -8,22 +8,29 @@ deadlines does not delay a request. A lease that exceeds these bounds continues 
     a member in backoff             → retry topic
     an owner's lease                → owner.lapse
 
+Memory has the deadline of each lease as well. An entry of `due` with another deadline is damaged: it gets the one that
+memory has, and this is reported. An entry of no known lease, or that cannot be read, is reported, left as it is, and
+passed over for POSTPONE_MS. So the leases behind it end in time.
+
 A message whose lease expired is visible again at once: the backoff table is for releases. An attempt is a committed
 pop, so only the revive and a release decide what follows the last attempt. The revive reads the bitmap that acks set;
 Apache RocketMQ instead matches its records of pops and acks afterwards.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from typing import NamedTuple
 
 from popmq_server.delivery import deadletter, fifo, history, invalidated, owner, sweep
 from popmq_server.delivery.retry import exhausted, to_retry
+from popmq_server.errors import StartError
 from popmq_server.model.checkpoint import BACKOFF, CheckPoint, Lease, members_of
 from popmq_server.model.records import Group
+from popmq_server.state.events import Event
 from popmq_server.state.jobs import POSTPONE_MS, RETRY_MS, Job, Timed
 from popmq_server.state.space import GROW, MOVE, entries_bytes
 from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import DUE_KEY, NEVER, SUB_OWNER
+from popmq_server.storage.rows import RowReader
 
 #: Bounds of one transaction: members that are moved, and leases that are read. A lease costs some 45 µs whatever its
 #: size, so a quarter of the members keeps a piece near 10 ms; a request waits for one piece at most.
@@ -32,8 +39,22 @@ REVIVE_LEASES_MAX = 250
 EXPIRED_REASON = "lease expired"
 
 
+class Damaged(Exception):
+    """An entry of `due` belongs to no lease."""
+
+
+class _Due(NamedTuple):
+    """A key of `due`. `known`: memory has the lease at this key."""
+
+    key: bytes
+    due_ms: int
+    lease: tuple[int, int]  # ck_id, sub
+    known: bool
+
+
 class Reviving(Job):
-    """Revives due leases, up to the bounds. A lease that fails is postponed and does not block other leases.
+    """Revives due leases, up to the bounds. A lease that fails is postponed and does not block other leases; in memory
+    only, if it cannot be read.
 
     A lease whose dead letters find no room stays as it is and is skipped: `_from` is the key in `due` behind the last
     such lease, so that thousands of them cost nothing. Every RETRY_MS the job tests for room, and when there is some
@@ -49,10 +70,36 @@ class Reviving(Job):
         self._again_ms = 0
 
     def next_ms(self, tx: Tx) -> int | None:
-        due_ms = next_due_ms(tx, self._from)
+        times = [] if (first_ms := self._first_ms(tx)) is None else [first_ms]
         if self._from:
-            return self._again_ms if due_ms is None else min(due_ms, self._again_ms)
-        return due_ms
+            times.append(self._again_ms)
+        if self.postponed:
+            times += [until_ms for item, until_ms in self.postponed.items() if item is not None]
+        return min(times, default=None)
+
+    def _first_ms(self, tx: Tx) -> int | None:
+        """The deadline of the first lease; now, if its entry is damaged; None without one."""
+        first = next(self._keys(tx), None)
+        if first is None:
+            return None
+        return tx.now_ms if not first.known else first.due_ms if first.due_ms < NEVER else None
+
+    def _keys(self, tx: Tx) -> Iterator[_Due]:
+        """The keys of `due` that are not postponed, as committed or flushed, in the order of the store."""
+        leases, postponed = tx.state.leases, self.postponed
+        for key, _ in tx.kv.scan("due", b"", self._from):
+            due_ms, ck_id, sub = DUE_KEY.unpack(key)
+            if not postponed or (key not in postponed and (ck_id, sub) not in postponed):
+                yield _Due(key, due_ms, (ck_id, sub), leases.is_at(due_ms, (ck_id, sub)))
+
+    def _due(self, tx: Tx, leases_max: int) -> list[_Due]:
+        """The damaged keys before the first lease that is not due, and the leases that are, soonest first."""
+        found: list[_Due] = []
+        for each in self._keys(tx):
+            if len(found) == leases_max or (each.known and each.due_ms > tx.now_ms):
+                break
+            found.append(each)
+        return found
 
     def postpone(self, until_ms: int, item: Hashable = None) -> None:
         if isinstance(item, tuple):
@@ -65,8 +112,7 @@ class Reviving(Job):
         self._failed.clear()
 
     def step(self, tx: Tx, did: Timed) -> None:
-        for key in self._failed:
-            put_off(tx, key, tx.now_ms + POSTPONE_MS)
+        self._put_off(tx)
         if self._from and tx.now_ms >= self._again_ms:
             self._again_ms = tx.now_ms + RETRY_MS
             self._from = b"" if tx.room.has(GROW) else self._from
@@ -75,52 +121,77 @@ class Reviving(Job):
             deadletter.Budget(tx, self.at_most(deadletter.BURY_BYTES_MAX)),
             False,
         )
-        for ck_id, sub in _due(tx, self._from, self.at_most(REVIVE_LEASES_MAX)):
-            part = tx.state.leases.get((ck_id, sub))
+        for each in self._due(tx, self.at_most(REVIVE_LEASES_MAX)):
+            part = self._read(tx, each)
             if part is None or part.due_ms > tx.now_ms:
                 continue
             if not tx.room.has(MOVE, entries_bytes(min(left, max(1, part.undone.bit_count())))):
                 self.postpone(tx.now_ms + RETRY_MS)
                 return
-            with self.apart((ck_id, sub)):
-                moved = revive(tx, ck_id, sub, part, left, budget)
+            with self.apart(each.lease):
+                moved = revive(tx, *each.lease, part, left, budget)
             if moved:
                 did.late_ms.append(tx.now_ms - part.due_ms)
             left -= moved
             if left <= 0 or budget.full:
                 return
-            if budget.no_room and (part := tx.state.leases.get((ck_id, sub))) is not None:
+            if budget.no_room and (part := tx.state.leases.get(each.lease)) is not None:
                 budget.no_room = False
-                held_up |= not self._steps_over(tx, ck_id, sub, part.due_ms)
+                held_up |= not self._steps_over(tx, each.lease, part.due_ms)
         if held_up and not did.late_ms:
             self.postpone(tx.now_ms + 1)
 
-    def _steps_over(self, tx: Tx, ck_id: int, sub: int, due_ms: int) -> bool:
+    def _put_off(self, tx: Tx) -> None:
+        """Postpones the leases that failed, and forgets postponements that have ended."""
+        for item, until_ms in list(self.postponed.items()):
+            if until_ms <= tx.now_ms:
+                del self.postponed[item]
+        for lease in tuple(self._failed):
+            if not put_off(tx, lease, tx.now_ms + POSTPONE_MS):
+                self._failed.discard(lease)
+                super().postpone(tx.now_ms + POSTPONE_MS, lease)
+
+    def _read(self, tx: Tx, each: _Due) -> Lease | None:
+        """The lease of a key; None if this commit batch has ended it. Raises JobFailed for damage."""
+        with self.apart(each.lease if each.known else each.key):
+            if not each.known:
+                _mend(tx, each)
+            return tx.state.leases.get(each.lease)
+
+    def _steps_over(self, tx: Tx, lease: tuple[int, int], due_ms: int) -> bool:
         """Makes the next piece begin behind a lease that waits for room; returns whether it does.
 
         Skips only a lease that was due before now: keys that are put into `due` from now on sort behind it.
         """
         if due_ms >= tx.now_ms:
             return False
-        self._from = DUE_KEY.pack(due_ms, ck_id, sub) + b"\0"
+        self._from = DUE_KEY.pack(due_ms, *lease) + b"\0"
         self._again_ms = tx.now_ms + RETRY_MS
         return True
 
 
-def put_off(tx: Tx, key: tuple[int, int], due_ms: int) -> None:
-    """Postpones a lease that failed. It stays leased and does not block other leases."""
-    part = tx.state.leases.get(key)
+def _mend(tx: Tx, found: _Due) -> None:
+    """Gives a damaged entry the deadline of its lease, and reports it. Raises Damaged if there is no such lease."""
+    damage = f"the entry {found.key.hex()} of 'due' has a deadline that no lease has: the data file is damaged"
+    due_ms = tx.state.leases.due_ms(found.lease)
+    if due_ms is None:
+        raise Damaged(f"{damage}; stop the broker and run `popmq check`")
+    tx.kv.move("due", found.key, DUE_KEY.pack(due_ms, *found.lease))
+    group_id, topic_id = tx.state.ck.pair(found.lease[0])
+    group, topic = tx.state.groups.get(group_id), tx.state.topics.get(topic_id)
+    named = group.name if group else "", topic.name if topic else ""
+    tx.tell(Event("deadline_mended", *named, 1, f"{damage}; it was mended; test the disk, and run `popmq check`"))
+
+
+def put_off(tx: Tx, key: tuple[int, int], due_ms: int) -> bool:
+    """Postpones a lease that failed: it stays leased. Returns False if it cannot be read, and changes nothing."""
+    try:
+        part = tx.state.leases.get(key)
+    except (*RowReader.ERRORS, StartError):
+        return False
     if part is not None:
         tx.state.leases[key] = part._replace(due_ms=due_ms)
-
-
-def next_due_ms(tx: Tx, start: bytes = b"") -> int | None:
-    """The deadline of the first lease from `start` on, as committed or flushed; None without one."""
-    first = next(tx.kv.scan("due", b"", start), None)
-    if first is None:
-        return None
-    due_ms: int = DUE_KEY.unpack(first[0])[0]
-    return due_ms if due_ms < NEVER else None
+    return True
 
 
 def revive(tx: Tx, ck_id: int, sub: int, part: Lease, members_max: int, budget: deadletter.Budget) -> int:
@@ -128,17 +199,6 @@ def revive(tx: Tx, ck_id: int, sub: int, part: Lease, members_max: int, budget: 
     if sub == SUB_OWNER:
         return owner.lapse(tx, ck_id, members_max)
     return expire(tx, tx.state.ck[ck_id], sub, part, members_max, budget)
-
-
-def _due(tx: Tx, start: bytes, leases_max: int) -> list[tuple[int, int]]:
-    """(ck_id, sub) of the due leases from `start` on, soonest first, as committed or flushed."""
-    found: list[tuple[int, int]] = []
-    for key, _ in tx.kv.scan("due", b"", start):
-        due_ms, ck_id, sub = DUE_KEY.unpack(key)
-        if due_ms > tx.now_ms or len(found) == leases_max:
-            break
-        found.append((ck_id, sub))
-    return found
 
 
 class Fate(NamedTuple):

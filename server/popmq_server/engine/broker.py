@@ -376,4 +376,4 @@ def _numbers_of(committed: Committed) -> CommitNumbers:
     events = [EventNumbers(event.kind, event.group, event.topic, event.messages) for event in committed.events]
     count = len(committed.results)
     late = timed.late_ms, timed.released_late_ms, len(timed.given_up)
-    return CommitNumbers(committed.wrote, count, committed.seconds, *late, events)
+    return CommitNumbers(committed.wrote, count, committed.seconds, *late, events, committed.failures)

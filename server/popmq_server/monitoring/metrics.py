@@ -130,6 +130,7 @@ class Metrics:
         )
         self.checks = counter("transaction_checks", "Checks of half messages that were sent to a live producer")
         self.given_up = counter("transactions_given_up", "Half messages that were not ended in 15 checks or 72 h")
+        self.job_failures = counter("job_failures", "Pieces of maintenance that failed; the log has the reason", "job")
         self.commit_commands = histogram("commit_commands", "Commands in one group commit", _SIZES)
         self.commit_seconds = histogram("commit_seconds", "Time of one group commit, fsync included", _SECONDS)
         self.fsyncs = counter("fsyncs", "Commits that were synced to disk")
@@ -166,6 +167,8 @@ class Metrics:
         for late_ms in committed.delayed_late_ms:
             self.delayed_lateness.observe(late_ms / 1000)
         self.given_up.inc(committed.given_up)
+        for job in committed.failures:
+            self.job_failures.labels(job).inc()
         for event in committed.events:
             self.events.labels(event.kind, event.group, event.topic).inc()
             self.event_messages.labels(event.kind, event.group, event.topic).inc(event.messages)

@@ -124,6 +124,12 @@ class Leases(StoredTable[tuple[int, int], Lease]):
         found: int | None = self._split.get(key) if sub else self._whole.get(ck_id)
         return found
 
+    def is_at(self, due_ms: int, key: tuple[int, int]) -> bool:
+        """Whether a key of `due` in the running transaction, flushed or not, is that of a lease."""
+        if self.due_ms(key) == due_ms:
+            return True
+        return bool(self._layer) and (now := self._layer.get(key)) is not None and getattr(now, "due_ms", 0) == due_ms
+
     def read(self, kv: Transaction, key: tuple[int, int]) -> Lease | None:
         due_ms = self.due_ms(key)
         if due_ms is None:

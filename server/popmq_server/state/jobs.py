@@ -44,7 +44,8 @@ class JobFailed(Exception):
     """A piece raised: the transaction must be aborted. `item`: the failed item of the job; None = the whole job."""
 
     def __init__(self, job: "Job", item: Hashable, *, full: bool) -> None:
-        super().__init__(f"{job.name} {item}" if item is not None else job.name)
+        named = item.hex() if isinstance(item, bytes) else item
+        super().__init__(f"{job.name} {named}" if item is not None else job.name)
         self.job = job
         self.item = item
         self.full = full

@@ -61,6 +61,22 @@ class Transaction:
         except lmdb.MapFullError as error:
             raise MapFull from error
 
+    def move(self, name: str, before: bytes, after: bytes) -> None:
+        """Gives an entry another key, unless that exists: then it removes the entry.
+
+        It walks to the entry, which need not lie where its key belongs; removing it mends the order of its page.
+        """
+        cursor = self.cursor(name)
+        more = cursor.first()
+        while more and cursor.key() != before:
+            more = cursor.next()
+        if more:
+            value = bytes(cursor.value())
+            self.writes += 1
+            cursor.delete()
+            if self.get(name, after) is None:
+                self.put(name, after, value)
+
     def cursor(self, name: str) -> lmdb.Cursor:
         """A cursor over one database; its views are valid until the next put."""
         return self._txn.cursor(db=self._db[name])

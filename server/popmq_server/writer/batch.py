@@ -34,6 +34,7 @@ class Committed(NamedTuple):
     timed: Timed = Timed([], [], [], [])
     arrived: Collection[tuple[str | None, str]] = ()  # queues that became longer
     events: Sequence[Event] = ()  # for the metrics; they are in the log already
+    failures: Sequence[str] = ()  # the job of each piece or item that failed, for the metrics
 
 
 class Batch:
@@ -64,8 +65,9 @@ def joined(results: list[Any], parts: list[Committed]) -> Committed:
     woken = set().union(*(part.woken for part in parts))
     arrived = set().union(*(part.arrived for part in parts))
     events = [event for part in parts for event in part.events]
+    failures = [name for part in parts for name in part.failures]
     wrote = any(part.wrote for part in parts)
-    return Committed(results, woken, wrote, timed=timed, arrived=arrived, events=events)
+    return Committed(results, woken, wrote, timed=timed, arrived=arrived, events=events, failures=failures)
 
 
 def refusal_of(tx: Tx, command: Any) -> Refused | None:

@@ -68,7 +68,7 @@ class Core:
         self.state = State()
         self.next_due_ms: int | None = None
         self.space = space.Space(store)
-        self.stuck = self._halvings = 0
+        self._halvings = 0
         self._reporter = Reporter()
         try:
             self._load()
@@ -174,19 +174,20 @@ class Core:
 
         The loop ends because each round removes a command from `order`, or postpones a job or an item of it.
         """
+        failures = list[str]()
         while True:
             tx = self._begin_with_room(shut)
             tx.answered = group.answered
             try:
                 committed = self._commit(tx, group.results, self._run(tx, group, order, time))
                 group.answered = tx.answered
-                return committed
+                return committed._replace(failures=failures)
             except Poisoned as poisoned:
                 tx.abort()
                 order.remove(poisoned.place)
             except jobs.JobFailed as failure:
                 tx.abort()
-                self._report(failure)
+                failures += self._report(failure)
                 failure.job.failed(failure, tx.now_ms)
             except BaseException:
                 tx.abort()
@@ -345,11 +346,12 @@ class Core:
             raise Poisoned(place)
         return results[place]
 
-    def _report(self, failure: jobs.JobFailed) -> None:
-        """Logs and counts a failed job. A full map is not a fault of the broker; refused commands report it."""
-        if not failure.full:
-            self.stuck += 1
-            log.exception("%s failed; it is tried again in %d s", failure, jobs.POSTPONE_MS // 1000)
+    def _report(self, failure: jobs.JobFailed) -> list[str]:
+        """Logs a failed job; returns its name. A full map is not a fault of the broker: refused commands report it."""
+        if failure.full:
+            return []
+        log.exception("%s failed; it is tried again in %d s", failure, jobs.POSTPONE_MS // 1000)
+        return [failure.job.name]
 
     def _timed(self, tx: Tx) -> Timed:
         """Runs one bounded piece of each due job."""

@@ -1,0 +1,125 @@
+"""Damage of `due` while the broker runs: it is told, mended or passed over, and all other leases end in time."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from popmq_server import commands as ask
+from popmq_server.state import jobs
+from popmq_server.storage.folder import DATA_FILE
+from popmq_server.storage.lmdb import Transaction
+from tests.engine.rig import HOUR, MINUTE, SECOND, Rig, bodies, numbered
+
+
+@pytest.fixture
+def unjudged(tmp_path: Path) -> Iterator[Rig]:
+    """A rig that is not judged at its end: fsck finds the damage."""
+    made = Rig(tmp_path / "damaged")
+    yield made
+    made.abandon()
+
+
+@pytest.fixture(autouse=True)
+def quiet(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL, "popmq")
+
+
+def leased(rig: Rig, *seconds: int) -> None:
+    """A message under a lease of its own for each of these times."""
+    rig.pair()
+    rig.send(*numbered("m", len(seconds)))
+    for each in seconds:
+        rig.pop(1, invisible_ms=each * SECOND)
+
+
+def flip(rig: Rig, key: bytes, byte: int, bit: int) -> None:
+    """Flips a bit of a key in the pages of the data file, as a failing disk does: the key stays where it is."""
+    file = rig.folder / DATA_FILE
+    whole = bytearray(file.read_bytes())
+    place = whole.find(key)
+    assert place >= 0
+    with open(file, "r+b") as opened:
+        while place >= 0:
+            opened.seek(place + byte)
+            opened.write(bytes((whole[place + byte] ^ 1 << bit,)))
+            place = whole.find(key, place + 1)
+
+
+def first_key(rig: Rig) -> bytes:
+    return rig.read("due")[0][0]
+
+
+#: The bit of a deadline (8 bytes) that is flipped: sooner or later by minutes, by years, for ever.
+BITS = {"minutes": (5, 4), "years": (3, 5), "more years": (3, 6), "for ever": (0, 7)}
+
+
+@pytest.mark.parametrize("which", BITS)
+def test_after_a_bit_of_a_deadline_flipped_all_leases_end_in_time(
+    rig: Rig, caplog: pytest.LogCaptureFixture, which: str
+) -> None:
+    leased(rig, 10, 20, 30)
+    rig.skip(5 * SECOND)
+    flip(rig, first_key(rig), *BITS[which])
+    caplog.set_level(logging.WARNING, "popmq.events")
+    rig.send("more")  # each commit asks when the next lease is due
+    for ended in (1, 2, 3):
+        rig.advance(5 * SECOND if ended == 1 else 10 * SECOND)
+        assert (rig.numbers().retry, rig.numbers().in_flight) == (ended, 3 - ended)
+    assert rig.failures == []
+    assert [record.name for record in caplog.records] == ["popmq.events"]
+    assert "popmq check" in caplog.text
+
+
+def test_an_entry_of_no_lease_is_told_each_minute_and_holds_up_no_lease(
+    unjudged: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A bit of its CheckPoint's id has flipped. Before, the job ran in each commit and did nothing."""
+    rig = unjudged
+    leased(rig, 10, 20)
+    flip(rig, first_key(rig), 12, 3)
+    rig.send("more")
+    caplog.set_level(logging.ERROR, "popmq")
+    rig.advance(20 * SECOND)
+    assert rig.numbers().retry == 1
+    rig.advance(20 * SECOND)
+    for _ in range(4):
+        assert not rig.due
+        rig.advance(jobs.POSTPONE_MS)
+    assert rig.failures == 5 * ["lease"]
+    assert len([record for record in caplog.records if record.exc_info]) == 5
+    assert "popmq check" in caplog.text
+
+
+def test_a_lease_that_cannot_be_read_holds_up_no_other(unjudged: Rig) -> None:
+    rig = unjudged
+    leased(rig, 10, 20, 30)
+    rig.restart()
+
+    def cut(kv: Transaction) -> None:
+        key, value = next(kv.scan("ck"))
+        kv.put("ck", key, bytes(value)[: len(value) // 2])
+
+    rig.write(cut)
+    rig.advance(25 * SECOND)
+    assert len(rig.read("rq")) == 1
+    rig.advance(10 * SECOND)
+    assert len(rig.read("rq")) == 2
+    assert rig.failures == ["lease"]
+    assert not rig.due
+
+
+def test_what_one_commit_batch_acks_and_renews_is_not_taken_for_damage(rig: Rig) -> None:
+    leased(rig, 10, 20)
+    rig.send("a", "b")
+    first, second = rig.pop(1, invisible_ms=10 * SECOND), rig.pop(1, invisible_ms=10 * SECOND)
+    rig.skip(10 * SECOND)
+    extend = tuple(ask.Change(row.handle, "extend", delay_ms=HOUR) for row in second)
+    events = rig.commit(ask.Ack("g", tuple(row.handle for row in first)), ask.ChangeInvisibleTime("g", extend)).events
+    rig.settle()
+    rig.advance(MINUTE)
+    assert (rig.failures, list(events)) == ([], [])
+    assert bodies(rig.pop()) == ["m0", "m1"]
