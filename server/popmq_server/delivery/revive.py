@@ -70,19 +70,25 @@ class Reviving(Job):
         self._again_ms = 0
 
     def next_ms(self, tx: Tx) -> int | None:
-        times = [] if (first_ms := self._first_ms(tx)) is None else [first_ms]
-        if self._from:
-            times.append(self._again_ms)
-        if self.postponed:
-            times += [until_ms for item, until_ms in self.postponed.items() if item is not None]
-        return min(times, default=None)
-
-    def _first_ms(self, tx: Tx) -> int | None:
-        """The deadline of the first lease; now, if its entry is damaged; None without one."""
-        first = next(self._keys(tx), None)
+        """Each commit asks, so it looks at one key only, unless something is postponed."""
+        if self._from or self.postponed:
+            return self._next_of_all_ms(tx)
+        first = next(tx.kv.scan("due"), None)
         if first is None:
             return None
-        return tx.now_ms if not first.known else first.due_ms if first.due_ms < NEVER else None
+        due_ms, ck_id, sub = DUE_KEY.unpack(first[0])
+        if not tx.state.leases.is_at(due_ms, (ck_id, sub)):
+            return tx.now_ms
+        return due_ms if due_ms < NEVER else None
+
+    def _next_of_all_ms(self, tx: Tx) -> int | None:
+        first = next(self._keys(tx), None)
+        times = [until_ms for item, until_ms in self.postponed.items() if item is not None]
+        if first is not None and (first.due_ms < NEVER or not first.known):
+            times.append(first.due_ms if first.known else tx.now_ms)
+        if self._from:
+            times.append(self._again_ms)
+        return min(times, default=None)
 
     def _keys(self, tx: Tx) -> Iterator[_Due]:
         """The keys of `due` that are not postponed, as committed or flushed, in the order of the store."""

@@ -126,7 +126,7 @@ class Leases(StoredTable[tuple[int, int], Lease]):
 
     def is_at(self, due_ms: int, key: tuple[int, int]) -> bool:
         """Whether a key of `due` in the running transaction, flushed or not, is that of a lease."""
-        if self.due_ms(key) == due_ms:
+        if (self._split.get(key) if key[1] else self._whole.get(key[0])) == due_ms:
             return True
         return bool(self._layer) and (now := self._layer.get(key)) is not None and getattr(now, "due_ms", 0) == due_ms
 
