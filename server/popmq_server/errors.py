@@ -96,16 +96,14 @@ def unavailable(why: str) -> Refused:
     return Refused("UNAVAILABLE", why, action="retry with backoff", retry_after_ms=200)
 
 
-class NoRoom(Refused):
-    """STORAGE_FULL: the store has no room for this. `why` contains the figures."""
+MAKE_ROOM = "ack or delete messages, shorten a retention, free disk, or raise the limit (`popmq max-size`)"
 
-    def __init__(self, why: str) -> None:
-        super().__init__(
-            "STORAGE_FULL",
-            why,
-            retry_after_ms=1000,
-            action="ack or delete messages, shorten a retention, free disk, or raise the limit (`popmq max-size`)",
-        )
+
+class NoRoom(Refused):
+    """STORAGE_FULL: the store has no room for this. `why` contains the figures, `action` what makes room."""
+
+    def __init__(self, why: str, action: str = MAKE_ROOM) -> None:
+        super().__init__("STORAGE_FULL", why, retry_after_ms=1000, action=action)
 
 
 class Later(Refused):

@@ -24,7 +24,7 @@ remains, is counted as `dead_blocked`, and is tried again.
 Near the end the free space is exact: pages at the end of the map and those that this transaction may reuse
 (free_pages.py). It cannot predict a lack of adjacent pages, which a value of more than one page needs. A put that meets
 this aborts its transaction, and core.py and jobs.py isolate the command or job that made it: core.py halves the batch,
-so the sender of the long value is refused, and the others are not.
+so the sender of the long value is refused, and the others are not. Its refusal says that the free pages lie apart.
 
 Pages that a commit freed are reusable in the second commit after it. So if room is missing and such pages are pending,
 a batch begins with an extra commit: the store recovers without an operator. Sends use the bytes that no entry uses; the
@@ -93,7 +93,7 @@ class Room:
 
     __slots__ = ("_floors", "_free", "_taken", "_why", "plenty", "short")
 
-    def __init__(self, free: tuple[int, ...], floors: tuple[int, ...], why: Callable[[], str]) -> None:
+    def __init__(self, free: tuple[int, ...], floors: tuple[int, ...], why: Callable[[], NoRoom]) -> None:
         """`free`, `floors`: one value for each kind of work."""
         self._free = free
         self._floors = floors
@@ -125,7 +125,7 @@ class Room:
 
     def refusal(self) -> NoRoom:
         """The error that says why there is no room."""
-        return NoRoom(self._why())
+        return self._why()
 
 
 def needed(size: int) -> int:
@@ -150,7 +150,7 @@ def entries_bytes(count: int, reason: str = "") -> int:
 
 def unlimited() -> Room:
     """A Room without limits, for transactions before `Space.room`, and without a Space."""
-    return Room((_PLENTY,) * 4, (0,) * 4, str)
+    return Room((_PLENTY,) * 4, (0,) * 4, lambda: NoRoom("the store is full"))
 
 
 @functools.lru_cache(maxsize=16)
@@ -167,6 +167,8 @@ class Space:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        #: Whether the commands that now run without room met a full map although there are free pages.
+        self.scattered = False
         self._turn = 0
         self._seen = 0.0
         self._was_short = False
@@ -199,8 +201,31 @@ class Space:
         if shut or fill.disk_free < DISK_FREE_GROW:
             grow = pop = _PLENTY
         free = fill.unused, *(fill.free,) * 3
-        self._room = Room(free, (store, grow, pop, move), lambda: self._why(holder))
+        why = self.at_put if shut and self.scattered else lambda: NoRoom(self._why(holder))
+        self._room = Room(free, (store, grow, pop, move), why)
         return self._room
+
+    def at_put(self) -> NoRoom:
+        """The refusal of what met a full map at a put: there are no free pages, or too few adjacent ones."""
+        fill, map_bytes = self._fill, self._store.map_bytes
+        if self.tight:
+            return NoRoom("the map is full (--max-size)")
+        return NoRoom(
+            f"the map is {1 - fill.unused / map_bytes:.0%} full, but the free pages lie apart: a message of more than "
+            "a page, or a batch of messages, needs adjacent ones",
+            "send smaller messages, raise the limit (`popmq max-size`), or stop the broker and run `popmq compact`",
+        )
+
+    def has_pages(self) -> bool:
+        """Measures whether there are free pages, so that a put that met a full map lacked adjacent ones. Between
+        transactions.
+        """
+        kv = self._store.begin()
+        try:
+            self._fill = self._measured(kv)
+            return not self.tight
+        finally:
+            kv.abort()
 
     def look_again(self) -> None:
         """Discards the last measurement: the map has another size, or a commit found less room than was measured."""

@@ -284,22 +284,14 @@ class Core:
                 return self._attempt(group, order, nothing, shut=closed)
             except (MapFull, DiskFault) as fault:
                 self._after_fault(fault)
-                if not closed and len(order) > 1 and isinstance(fault, MapFull) and self._has_pages():
+                self.space.scattered = not closed and isinstance(fault, MapFull) and self.space.has_pages()
+                if self.space.scattered and len(order) > 1 and self._halvings < HALVINGS_MAX:
                     return self._halved(group, order)
         if len(order) > 1:
             return self._one_by_one(group, order)
         for place in order:
             group.results[place] = unavailable("the store is full: not even this could be written")
         return Committed(group.results, set(), False)
-
-    def _has_pages(self) -> bool:
-        """Whether there are free pages, so that a put that met a full map lacked adjacent ones."""
-        tx = self._begin()
-        try:
-            self.space.room(tx.kv, self._holder)
-            return not self.space.tight and self._halvings < HALVINGS_MAX
-        finally:
-            tx.abort()
 
     def _halved(self, group: Batch, order: list[int]) -> Committed:
         """Runs the two halves of some commands apart; each may be halved again."""
@@ -329,7 +321,7 @@ class Core:
         try:
             return HANDLERS[type(command)](tx, command)
         except MapFull:
-            results[place] = storage_full("the map is full (--max-size)")
+            results[place] = self.space.at_put()
             raise Poisoned(place) from None
         except Refused as refused:
             results[place] = refused
@@ -368,6 +360,7 @@ class Core:
             raise CommitFailed(f"a commit failed although the disk has room: {fault}") from fault
         self.store.reserve.give()
         self.space.look_again()
+        self.space.scattered = False
         self.store.end_copies("a commit found no room")
 
     def _commit(self, tx: Tx, results: list[Any], timed: Timed) -> Committed:

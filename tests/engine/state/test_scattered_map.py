@@ -10,11 +10,12 @@ import logging
 import pytest
 
 from popmq_server import commands as ask
+from popmq_server.model.message import Extra
 from popmq_server.options import MAX_SIZE_MIN
 from popmq_server.writer import core
 from popmq_server.writer.batch import Batch, Committed
 from tests.engine.conftest import MakeRig
-from tests.engine.rig import SECOND, Rig, bodies, message, refusal, refusals, sending
+from tests.engine.rig import HOUR, MINUTE, SECOND, Rig, bodies, message, refusal, refusals, sending
 
 LARGE = 300_000
 
@@ -39,6 +40,7 @@ def scattered(make_rig: MakeRig, a_chunk_a_commit: None) -> Rig:
     for name in ("keep", "gone", "large", "small"):
         rig.topic(name)
         rig.pop(topic=name)
+    rig.do(ask.CreateTopic("later", 1, False, HOUR, "DELAY"))
     rig.send("a", "b", "c", topic="small")
     number = 0
     while not any(refusals(rig.run(of("keep", 3500, f"k{number}"), of("gone", 3500, f"g{number}")))):
@@ -65,6 +67,25 @@ def test_only_the_sender_of_the_large_message_is_refused(scattered: Rig) -> None
     )
     assert refusals(scattered.run(*asked)) == ["STORAGE_FULL", "", "", "", "", "STORAGE_FULL"]
     assert scattered.numbers("g", "small").acked == 1
+
+
+def test_the_refusal_says_that_free_pages_lie_apart_and_what_helps(scattered: Rig) -> None:
+    """Also of a delayed message, which is put at once and not at the end of the batch. A map without free pages is full
+    and nothing else.
+    """
+    entry = message("x" * LARGE, "x")
+    delayed = ask.Send("later", (entry._replace(extra=Extra(delay_ms=MINUTE)),), "", 0, len(entry.data))
+    large = of("large", LARGE, "x")
+    refused = [*scattered.run(large), *scattered.run(delayed), *scattered.run(*[large] * 40)]
+    for each in refused:
+        assert refusal(each) == "STORAGE_FULL"
+        assert "the free pages lie apart" in each.message
+        assert all(cure in each.action for cure in ("smaller messages", "popmq max-size", "popmq compact"))
+    number = 0
+    while not refusal(full := scattered.run(of("keep", 3500, f"f{number}"))[0]):
+        number += 1
+    assert "lie apart" not in full.message
+    assert "% full" in full.message
 
 
 def test_nothing_of_others_is_lost(scattered: Rig) -> None:
