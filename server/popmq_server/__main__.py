@@ -51,7 +51,7 @@ async def _serve(argv: list[str] | None, settings: Settings) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    serving = Serving(options, SystemClock())
+    serving = Serving(options, SystemClock(), note_faults=True)
     # Before the start, which may take long: without a handler a SIGHUP would end the process.
     loop.add_signal_handler(signal.SIGHUP, Reload(argv, settings, serving))
     async with serving:

@@ -34,8 +34,10 @@ class Serving:
     A failure on entry closes what was open, and raises; StartError names the cure.
     """
 
-    def __init__(self, options: Options, clock: Clock) -> None:
+    def __init__(self, options: Options, clock: Clock, *, note_faults: bool = False) -> None:
+        """`note_faults`: the process is only this broker, and a signal that ends it is noted in the data folder."""
         self._options = options
+        self._note_faults = note_faults
         self._clock = clock
         self.port = options.tls_port  # the TLS port, when it is the only one
         self.certificate: pathlib.Path | None = None
@@ -54,7 +56,7 @@ class Serving:
         try:
             if options.metrics_port:
                 self._open_monitoring(options.metrics_host, options.metrics_port)
-            self.broker = Broker(options, self._clock, metrics)
+            self.broker = Broker(options, self._clock, metrics, note_faults=self._note_faults)
             self._closing.push_async_callback(self.broker.close)
             connections = options.connections_per_address
             self._server = Server(self.broker, self._clock, metrics, keys, options.transport, connections)

@@ -1,7 +1,8 @@
 """A campaign that flips single bits in the file of a real store, and records what a broker does with each.
 
     build a store ─▶ for each flip, in a process of its own:  copy, flip, `popmq check`, start, read everything
-                                                                            └─ no start: `popmq check --repair` first
+                                                                            ├─ no start: `popmq check --repair` first
+                                                            └─ ended by a signal: the same once more
 
 `python -m tests.crash.bitrot FOLDER SEED FLIPS` prints a JSON line for each flip. Each runs in a fork, since a damaged
 page may end its process. Half of the flips lie anywhere in the file; the other half lie in keys, short values and heads
@@ -17,7 +18,7 @@ import random
 import shutil
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,14 +28,22 @@ from popmq_server.errors import StartError
 from popmq_server.fsck.check import check_folder
 from popmq_server.fsck.repair import repair_folder
 from popmq_server.storage.folder import DATA_FILE
+from tests.engine.data_files import PAGE, database, first_leaf
 from tests.engine.rig import HOUR, Rig
 
 MAP_BYTES = 1 << 26
-PAGE = 4096
 TOPICS = ("a", "b")
 FILL = "x" * 200
 #: A fork that takes more CPU time is ended: its broker is busy with a job that cannot end.
 PATIENCE_S = 10.0
+#: How a fork ends that no damaged page ended.
+BUSY = ("", "SIGPROF")
+
+
+class Watched(Rig):
+    """A rig in a process of its own, as `popmq serve` is."""
+
+    note_faults = True
 
 
 class Built(NamedTuple):
@@ -99,16 +108,28 @@ def _tree(handle: int, root: Root, name: str) -> Iterator[int]:
                 yield from _tree(handle, below, node.key.decode())
 
 
+def size_of_first_value(file: Path) -> int:
+    """Where the size of the oldest chunk lies, in four bytes: LMDB believes it, wherever it leads."""
+    with open(file, "rb") as opened:
+        root, _ = database(opened.fileno(), b"log")
+        leaf = first_leaf(opened.fileno(), root)
+    return leaf.number * PAGE + places(leaf)[0]
+
+
 def flips(built: Built, seed: int, count: int) -> Iterator[tuple[int, int]]:
-    """(byte, bit), the half of them in the structure."""
+    """(byte, bit), the half of them in the structure. The first one ends a broker by a signal."""
     chance, file = random.Random(seed), built.folder / DATA_FILE
     size, inner = file.stat().st_size, structure(file)
-    for number in range(count):
+    yield size_of_first_value(file) + 3, 7
+    for number in range(1, count):
         yield (chance.choice(inner) if number % 2 else chance.randrange(size)), chance.randrange(8)
 
 
 def look(built: Built, place: int, bit: int, scratch: Path) -> dict[str, Any]:
-    """What one flip does, found out in a forked process."""
+    """What one flip does, found out in a forked process.
+
+    When a signal ended it (`signal`), a supervisor starts the broker again: the rest is what that start does then.
+    """
     shutil.rmtree(scratch, ignore_errors=True)
     shutil.copytree(built.folder, scratch)
     with open(scratch / DATA_FILE, "r+b") as file:
@@ -116,13 +137,22 @@ def look(built: Built, place: int, bit: int, scratch: Path) -> dict[str, Any]:
         byte = file.read(1)[0]
         file.seek(place)
         file.write(bytes([byte ^ 1 << bit]))
+    seen = {"place": place, "bit": bit} | _forked(lambda: _seen(built, scratch))
+    if seen["ended"] in BUSY:
+        return seen | {"signal": ""}
+    again = _forked(lambda: _seen(built, scratch))
+    # What the first process acked is not delivered again: nobody can count what is lost.
+    return seen | again | {"signal": seen["ended"], "wrong": seen["wrong"] + again["wrong"], "lost": 0}
+
+
+def _forked(looks: Callable[[], Iterator[dict[str, Any]]]) -> dict[str, Any]:
+    """The last result that a forked process reports, and the signal that ended it."""
     reads, writes = os.pipe()
     child = os.fork()
     if not child:
         signal.setitimer(signal.ITIMER_PROF, PATIENCE_S)
-        seen: dict[str, Any] = {}
         try:
-            for seen in _seen(built, scratch):
+            for seen in looks():
                 os.write(writes, json.dumps(seen).encode() + b"\n")
         finally:
             os._exit(0)
@@ -131,50 +161,49 @@ def look(built: Built, place: int, bit: int, scratch: Path) -> dict[str, Any]:
         lines = pipe.read().splitlines()
     status = os.waitpid(child, 0)[1]
     ended = signal.Signals(os.WTERMSIG(status)).name if os.WIFSIGNALED(status) else ""
-    nothing = {"found": "", "error": "", "repaired": False, "lost": 0}
-    return {"place": place, "bit": bit, "ended": ended} | nothing | (json.loads(lines[-1]) if lines else {})
+    nothing = {"found": "", "start": "", "error": "", "repaired": False, "lost": 0, "wrong": 0}
+    return {"ended": ended} | nothing | (json.loads(lines[-1]) if lines else {})
 
 
 def _seen(built: Built, scratch: Path) -> Iterator[dict[str, Any]]:
     """The results so far; the last one is used."""
-    seen: dict[str, Any] = {"found": "", "start": "", "repaired": False, "error": ""}
+    seen: dict[str, Any] = {"found": "", "start": "", "repaired": False, "error": "", "wrong": 0, "lost": 0}
     try:
         seen["found"] = next(iter(check_folder(scratch)), "")
     except StartError as error:
         seen["found"] = str(error)
     yield seen
     try:
-        rig = Rig(scratch, FakeClock(built.now_ms), MAP_BYTES)
+        rig: Rig = Watched(scratch, FakeClock(built.now_ms), MAP_BYTES)
     except StartError as error:
         seen |= {"start": str(error), "repaired": True}
         yield seen
         repair_folder(scratch)
-        rig = Rig(scratch, FakeClock(built.now_ms), MAP_BYTES)
+        rig = Watched(scratch, FakeClock(built.now_ms), MAP_BYTES)
     for topic in TOPICS:
-        got, failure = _drain(rig, topic)
-        missing = built.left[topic] - got
-        wrong = sum(not _is_whole(topic, body) for body in got)
-        counted = _counted(rig, topic)
-        seen |= {"error": seen["error"] or failure, "wrong": seen.get("wrong", 0) + wrong}
-        seen |= {"lost": seen.get("lost", 0) + max(0, len(missing) - counted)}
+        got = set[str]()
+        try:
+            for bodies in _drained(rig, topic):
+                got |= bodies
+                seen["wrong"] += sum(not _is_whole(topic, body) for body in bodies)
+                yield seen
+        except Exception as error:
+            seen["error"] = seen["error"] or repr(error)
+        seen["lost"] += max(0, len(built.left[topic] - got) - _counted(rig, topic))
         yield seen
 
 
-def _drain(rig: Rig, topic: str) -> tuple[set[str], str]:
-    """The bodies that a group gets, and the error that ended it."""
-    got, empty = set[str](), 0
-    try:
-        while empty < 4:
-            rows = rig.pop(32, topic=topic, group="g" + topic)
-            got |= {row.body for row in rows}
-            if rows:
-                rig.ack(rows, group="g" + topic)
-            else:
-                empty += 1
-                rig.advance(HOUR)
-    except Exception as error:
-        return got, repr(error)
-    return got, ""
+def _drained(rig: Rig, topic: str) -> Iterator[set[str]]:
+    """The bodies that a group gets."""
+    empty = 0
+    while empty < 4:
+        rows = rig.pop(32, topic=topic, group="g" + topic)
+        yield {row.body for row in rows}
+        if rows:
+            rig.ack(rows, group="g" + topic)
+        else:
+            empty += 1
+            rig.advance(HOUR)
 
 
 def _counted(rig: Rig, topic: str) -> int:

@@ -12,6 +12,9 @@
  * call and its record, and the log would lie about what the next process finds.
  * POPMQ_CUT_SYNCS=n: the n-th sync of a watched file fails with EIO, once, as a dying disk's would.
  * POPMQ_CUT_METAS=n: so does the n-th write through a descriptor with O_DSYNC or O_SYNC.
+ * POPMQ_CUT_UNREADABLE=from-to: reads of these bytes of a watched file fail with EIO, but not those through a map.
+ * POPMQ_CUT_FAIL=n,e,0|1: the n-th call that opens, writes, syncs, resizes, renames or removes a watched file fails with
+ * the error e; with 1 all later ones do too. A process that preloads the shim may call popmq_cut_fail instead.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -50,6 +53,9 @@ static int known;
 static uint16_t watched[DESCRIPTORS]; /* descriptor → file + 1; 0 = not watched */
 static uint8_t synchronous[DESCRIPTORS];
 static long calls_left = -1, syncs_left = -1, metas_left = -1;
+static long unreadable_from, unreadable_to; /* bytes of a file */
+static long counted, fail_at;               /* calls since popmq_cut_fail; 0 = none fails */
+static int fail_error, fail_ever;
 
 #define REAL(name) ((__typeof__(&name))real(#name))
 static void *real(const char *name) { return dlsym(RTLD_NEXT, name); }
@@ -67,6 +73,8 @@ __attribute__((constructor)) static void start(void) {
     if (getenv("POPMQ_CUT_CALLS")) calls_left = atol(getenv("POPMQ_CUT_CALLS"));
     if (getenv("POPMQ_CUT_SYNCS")) syncs_left = atol(getenv("POPMQ_CUT_SYNCS"));
     if (getenv("POPMQ_CUT_METAS")) metas_left = atol(getenv("POPMQ_CUT_METAS"));
+    if (getenv("POPMQ_CUT_UNREADABLE")) sscanf(getenv("POPMQ_CUT_UNREADABLE"), "%ld-%ld", &unreadable_from, &unreadable_to);
+    if (getenv("POPMQ_CUT_FAIL")) sscanf(getenv("POPMQ_CUT_FAIL"), "%ld,%d,%d", &fail_at, &fail_error, &fail_ever);
     log_fd = REAL(open)(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
 }
 
@@ -121,6 +129,30 @@ static void watch(int fd, int flags) {
     if (flags & O_TRUNC) record('T', fd, now(), 0, 0);
 }
 
+/* Counts a call; whether it fails. With the lock held. */
+static int fails(void) {
+    if (++counted != fail_at && !(fail_ever && fail_at && counted > fail_at)) return 0;
+    errno = fail_error;
+    return 1;
+}
+
+/* The n-th call from now on fails, 0 = none; returns how many there were since this was called last. */
+long popmq_cut_fail(long n, int error, int ever) {
+    pthread_mutex_lock(&lock);
+    long before = counted;
+    counted = 0, fail_at = n, fail_error = error, fail_ever = ever;
+    pthread_mutex_unlock(&lock);
+    return before;
+}
+
+static int named_fails(const char *path) {
+    if (!inside(path)) return 0;
+    pthread_mutex_lock(&lock);
+    int failed = fails();
+    pthread_mutex_unlock(&lock);
+    return failed;
+}
+
 static int opened(int fd, int flags) {
     if (fd < 0 || fd >= DESCRIPTORS || log_fd < 0) return fd;
     pthread_mutex_lock(&lock);
@@ -131,10 +163,10 @@ static int opened(int fd, int flags) {
 }
 
 #define MODE(flags) mode_t mode = 0; if ((flags) & (O_CREAT | O_TMPFILE)) { va_list a; va_start(a, flags); mode = va_arg(a, mode_t); va_end(a); }
-int open(const char *path, int flags, ...) { MODE(flags) return opened(REAL(open)(path, flags, mode), flags); }
-int open64(const char *path, int flags, ...) { MODE(flags) return opened(REAL(open64)(path, flags, mode), flags); }
-int openat(int at, const char *path, int flags, ...) { MODE(flags) return opened(REAL(openat)(at, path, flags, mode), flags); }
-int openat64(int at, const char *path, int flags, ...) { MODE(flags) return opened(REAL(openat64)(at, path, flags, mode), flags); }
+int open(const char *path, int flags, ...) { MODE(flags) return named_fails(path) ? -1 : opened(REAL(open)(path, flags, mode), flags); }
+int open64(const char *path, int flags, ...) { MODE(flags) return named_fails(path) ? -1 : opened(REAL(open64)(path, flags, mode), flags); }
+int openat(int at, const char *path, int flags, ...) { MODE(flags) return named_fails(path) ? -1 : opened(REAL(openat)(at, path, flags, mode), flags); }
+int openat64(int at, const char *path, int flags, ...) { MODE(flags) return named_fails(path) ? -1 : opened(REAL(openat64)(at, path, flags, mode), flags); }
 
 int close(int fd) {
     if (is_watched(fd)) watched[fd] = 0;
@@ -176,26 +208,26 @@ ssize_t write(int fd, const void *bytes, size_t size) {
     LOCKED(fd, REAL(write)(fd, bytes, size))
     uint64_t offset = position(fd);
     struct iovec part = {(void *)bytes, size};
-    return wrote(fd, start_ns, offset, &part, 1, REAL(write)(fd, bytes, size));
+    return wrote(fd, start_ns, offset, &part, 1, fails() ? -1 : REAL(write)(fd, bytes, size));
 }
 
 ssize_t writev(int fd, const struct iovec *parts, int count) {
     LOCKED(fd, REAL(writev)(fd, parts, count))
     uint64_t offset = position(fd);
-    return wrote(fd, start_ns, offset, parts, count, REAL(writev)(fd, parts, count));
+    return wrote(fd, start_ns, offset, parts, count, fails() ? -1 : REAL(writev)(fd, parts, count));
 }
 
 #define PWRITE(name, off)                                                                \
     ssize_t name(int fd, const void *bytes, size_t size, off offset) {                   \
         LOCKED(fd, REAL(name)(fd, bytes, size, offset))                                  \
         struct iovec part = {(void *)bytes, size};                                       \
-        int fails = synchronous[fd] && sick(&metas_left);                                \
-        return wrote(fd, start_ns, (uint64_t)offset, &part, 1, fails ? -1 : REAL(name)(fd, bytes, size, offset)); \
+        int failed = (synchronous[fd] && sick(&metas_left)) || fails();                  \
+        return wrote(fd, start_ns, (uint64_t)offset, &part, 1, failed ? -1 : REAL(name)(fd, bytes, size, offset)); \
     }
 #define PWRITEV(name, off)                                                               \
     ssize_t name(int fd, const struct iovec *parts, int count, off offset) {             \
         LOCKED(fd, REAL(name)(fd, parts, count, offset))                                 \
-        return wrote(fd, start_ns, (uint64_t)offset, parts, count, REAL(name)(fd, parts, count, offset)); \
+        return wrote(fd, start_ns, (uint64_t)offset, parts, count, fails() ? -1 : REAL(name)(fd, parts, count, offset)); \
     }
 PWRITE(pwrite, off_t)
 PWRITE(pwrite64, off64_t)
@@ -208,10 +240,21 @@ static int changed(uint8_t kind, int fd, uint64_t start_ns, uint64_t length, int
     return failed;
 }
 
-int ftruncate(int fd, off_t size) { LOCKED(fd, REAL(ftruncate)(fd, size)) return changed('T', fd, start_ns, (uint64_t)size, REAL(ftruncate)(fd, size)); }
-int ftruncate64(int fd, off64_t size) { LOCKED(fd, REAL(ftruncate64)(fd, size)) return changed('T', fd, start_ns, (uint64_t)size, REAL(ftruncate64)(fd, size)); }
-int fsync(int fd) { LOCKED(fd, REAL(fsync)(fd)) return changed('S', fd, start_ns, 0, sick(&syncs_left) ? -1 : REAL(fsync)(fd)); }
-int fdatasync(int fd) { LOCKED(fd, REAL(fdatasync)(fd)) return changed('S', fd, start_ns, 0, sick(&syncs_left) ? -1 : REAL(fdatasync)(fd)); }
+int ftruncate(int fd, off_t size) { LOCKED(fd, REAL(ftruncate)(fd, size)) return changed('T', fd, start_ns, (uint64_t)size, fails() ? -1 : REAL(ftruncate)(fd, size)); }
+int ftruncate64(int fd, off64_t size) { LOCKED(fd, REAL(ftruncate64)(fd, size)) return changed('T', fd, start_ns, (uint64_t)size, fails() ? -1 : REAL(ftruncate64)(fd, size)); }
+int fsync(int fd) { LOCKED(fd, REAL(fsync)(fd)) return changed('S', fd, start_ns, 0, sick(&syncs_left) || fails() ? -1 : REAL(fsync)(fd)); }
+int fdatasync(int fd) { LOCKED(fd, REAL(fdatasync)(fd)) return changed('S', fd, start_ns, 0, sick(&syncs_left) || fails() ? -1 : REAL(fdatasync)(fd)); }
+
+#define PREAD(name, off)                                                                 \
+    ssize_t name(int fd, void *bytes, size_t size, off offset) {                         \
+        if (is_watched(fd) && offset < unreadable_to && offset + (off)size > unreadable_from) { \
+            errno = EIO;                                                                 \
+            return -1;                                                                   \
+        }                                                                                \
+        return REAL(name)(fd, bytes, size, offset);                                      \
+    }
+PREAD(pread, off_t)
+PREAD(pread64, off64_t)
 
 /* A store written through a map cannot be followed from here: the player refuses such a log. */
 void *mmap(void *at, size_t size, int protection, int flags, int fd, off_t offset) {
@@ -241,5 +284,5 @@ static int renamed(uint8_t kind, const char *from, const char *to, int failed, u
     return failed;
 }
 
-int rename(const char *from, const char *to) { uint64_t t = now(); return renamed('R', from, to, REAL(rename)(from, to), t); }
-int unlink(const char *path) { uint64_t t = now(); return renamed('U', path, NULL, REAL(unlink)(path), t); }
+int rename(const char *from, const char *to) { uint64_t t = now(); return renamed('R', from, to, named_fails(to) ? -1 : REAL(rename)(from, to), t); }
+int unlink(const char *path) { uint64_t t = now(); return renamed('U', path, NULL, named_fails(path) ? -1 : REAL(unlink)(path), t); }

@@ -95,6 +95,9 @@ def verdict(store: Store, live: State) -> list[str]:
 class Rig:
     """One data folder, its Core, and a clock."""
 
+    #: Whether a signal that ends the process is noted in the folder.
+    note_faults = False
+
     def __init__(self, folder: Path, clock: Clock | None = None, map_bytes: int = 1 << 28) -> None:
         self.folder = folder
         self.map_bytes = map_bytes
@@ -104,7 +107,7 @@ class Rig:
         self._start()
 
     def _start(self) -> None:
-        self.store = Store(self.folder, self.map_bytes, "none")
+        self.store = Store(self.folder, self.map_bytes, "none", note_faults=self.note_faults)
         self.core = Core(self.store, self.clock)
 
     # ── Running commands ─────────────────────────────────────────────────────────────────────────────────────────

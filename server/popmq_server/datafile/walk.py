@@ -5,7 +5,8 @@ when the message is read. Damage in the tree around it is found here:
 
     a tree          each page has its own number and kind, and is used once; keys ascend; the root's counts are true
     the free list   its pages exist, descend, and are used by nothing: LMDB would overwrite what they hold
-    the pages       each one up to the last is used or free; what is neither was cut off, with all that it held
+    the pages       each one up to the last is used or free; what is neither was cut off, with all that it held;
+                    the disk can read those that are used
 
 `popmq check` does the whole walk. A start does the part that a write could make worse (`check_free_list`): LMDB takes
 its next pages from that list.
@@ -73,6 +74,7 @@ def faults(handle: int, page_bytes: int) -> Iterator[str]:
     yield from _each("the main table", walk.tree(meta.main), lambda *at: databases.append(_database(*at)))
     for name, root in databases:
         yield from _each(f"database {name!r}", walk.tree(root), lambda *at: None)
+    yield from walk.unreadable()
     yield from walk.compare(free)
 
 
@@ -118,7 +120,10 @@ def rescue(handle: int, page_bytes: int) -> Iterator[tuple[str, bytes, bytes] | 
             if isinstance(found, str):
                 yield f"database {name!r}: {found}"
             else:
-                yield name, found[1].key, walk.value(*found)
+                try:
+                    yield name, found[1].key, walk.value(*found)
+                except Damaged as damaged:
+                    yield f"database {name!r}: {damaged.sentence}"
 
 
 def _each(name: str, found: Iterator[Entry | str], visit: Callable[[Page, Node], None]) -> Iterator[str]:
@@ -133,6 +138,8 @@ def _each(name: str, found: Iterator[Entry | str], visit: Callable[[Page, Node],
             yield f"{name}: {damaged.sentence}"
         except struct.error:
             yield f"{name}: an entry of page {entry[0].number} is cut off"
+        except OSError as error:
+            yield f"{name}: the disk cannot read an entry of page {entry[0].number}: {error.strerror}"
 
 
 def _database(page: Page, node: Node) -> tuple[str, Root]:
@@ -244,6 +251,8 @@ class _Walk:
             return read_page(self.handle, self.page_bytes, number)
         except struct.error:
             raise Damaged(f"page {number} lies beyond the end of the file") from None
+        except OSError as error:
+            raise Damaged(f"the disk cannot read page {number}: {error.strerror}") from None
 
     def _take(self, number: int, count: int = 1) -> None:
         """Marks pages as used. Raises Damaged."""
@@ -270,10 +279,30 @@ class _Walk:
         return page.longs
 
     def value(self, page: Page, node: Node) -> bytes:
-        """The bytes of a value."""
+        """The bytes of a value. Raises Damaged."""
         if node.page is None:
             return page.raw[node.start : node.stop]
-        return os.pread(self.handle, node.size, node.page * self.page_bytes + HEAD)
+        try:
+            return os.pread(self.handle, node.size, node.page * self.page_bytes + HEAD)
+        except OSError as error:
+            raise Damaged(f"the disk cannot read the value of {node.key.hex()}: {error.strerror}") from None
+
+    def unreadable(self) -> Iterator[str]:
+        """Reads all pages that are used, in large pieces: LMDB's read of a bad sector would end the process."""
+        step = _READ_BYTES // self.page_bytes
+        for first in range(0, len(self.used), step):
+            numbers = [number for number in range(first, min(first + step, len(self.used))) if self.used[number]]
+            if numbers and self._read_error(first, step):
+                errors = ((number, self._read_error(number, 1)) for number in numbers)
+                yield from (f"the disk cannot read page {number}: {error}" for number, error in errors if error)
+
+    def _read_error(self, first: int, count: int) -> str:
+        """Why the disk cannot read some pages, "" if it can."""
+        try:
+            os.pread(self.handle, count * self.page_bytes, first * self.page_bytes)
+        except OSError as error:
+            return error.strerror or "error"
+        return ""
 
     def freed(self, page: Page, node: Node) -> Iterator[int]:
         """The page numbers in one entry of the free list: it has their count, then the greatest first."""

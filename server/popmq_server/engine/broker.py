@@ -73,12 +73,13 @@ class Ticket(NamedTuple):
 class Broker(InPieces):
     """The embedded implementation of Engine (engine.py). Make and use it inside one event loop."""
 
-    def __init__(self, options: Options, clock: Clock, metrics: Metrics) -> None:
+    def __init__(self, options: Options, clock: Clock, metrics: Metrics, *, note_faults: bool = False) -> None:
         self.clock = clock
         self.metrics = metrics
         self._loop = asyncio.get_running_loop()
         named = not isinstance(options.max_size, Unnamed)
-        self._core = Core(Store(options.data, options.max_size, options.sync, named=named), clock)
+        store = Store(options.data, options.max_size, options.sync, named=named, note_faults=note_faults)
+        self._core = Core(store, clock)
         #: Pops of all queues: a commit wakes one per group.
         self.waiters = Waiters(clock, wake_all=False)
         #: Pops of specific queues, and WaitAvailable: a commit wakes all of them, and each checks for itself.

@@ -7,6 +7,7 @@ import pathlib
 import tempfile
 
 from popmq_server.errors import StartError
+from popmq_server.storage.fault_note import NOTE_FILE
 from popmq_server.storage.reserve import RESERVE_FILE
 
 DATA_FILE = "popmq.mdb"
@@ -17,7 +18,16 @@ COMPACT_FILE = "popmq.mdb.compact"
 REPAIR_FOLDER = "popmq.repair"
 DAMAGED_FILE = "popmq.mdb.damaged"
 #: Files of PopMQ; a folder with other files and no data file is not a PopMQ data folder.
-OUR_FILES = {DATA_FILE, DATA_FILE + "-lock", LOCK_FILE, RESERVE_FILE, COMPACT_FILE, REPAIR_FOLDER, DAMAGED_FILE}
+OUR_FILES = {
+    DATA_FILE,
+    DATA_FILE + "-lock",
+    LOCK_FILE,
+    RESERVE_FILE,
+    NOTE_FILE,
+    COMPACT_FILE,
+    REPAIR_FOLDER,
+    DAMAGED_FILE,
+}
 
 
 class NoMapping(Exception):

@@ -5,6 +5,7 @@ three times slower, and a stray pointer could damage the file.
 """
 
 import contextlib
+import logging
 import os
 import pathlib
 import shutil
@@ -15,6 +16,7 @@ from popmq_server.datafile import free_pages, walk
 from popmq_server.datafile.free_pages import FreePages
 from popmq_server.errors import StartError
 from popmq_server.storage import keys, max_size
+from popmq_server.storage.fault_note import FaultNote
 from popmq_server.storage.folder import DATA_FILE, NoMapping, lock_folder, sync_folder, try_mapping
 from popmq_server.storage.formats import FORMAT, readable
 from popmq_server.storage.lmdb import (
@@ -28,6 +30,8 @@ from popmq_server.storage.lmdb import (
     write_copy,
 )
 from popmq_server.storage.reserve import Reserve
+
+log = logging.getLogger("popmq.store")
 
 #: Sends, and copies of the whole store, need this much free disk.
 DISK_FREE_SEND = 256 << 20
@@ -53,9 +57,12 @@ class Store:
     not fork while the store is open: LMDB locks belong to the process.
     """
 
-    def __init__(self, folder: pathlib.Path, map_bytes: int, sync: str, *, named: bool = True) -> None:
+    def __init__(
+        self, folder: pathlib.Path, map_bytes: int, sync: str, *, named: bool = True, note_faults: bool = False
+    ) -> None:
         """`map_bytes`: the limit of the data file, unless an operator set another one (max_size.py). `named`: whether
-        `--max-size` was given. Raises StartError: in use, not a PopMQ folder, another format, not readable.
+        `--max-size` was given. `note_faults`: the process is only a broker (fault_note.py). Raises StartError: in use,
+        not a PopMQ folder, another format, damaged, not readable.
         """
         self.folder = folder
         self.map_bytes = map_bytes
@@ -64,7 +71,11 @@ class Store:
         self._set_size: max_size.SetSize | None = None
         self._lock = lock_folder(folder)
         opened = contextlib.ExitStack()
+        self._note: FaultNote | None = None
         try:
+            if note_faults:
+                self._note = FaultNote(folder)
+                opened.callback(self._note.close)
             with damage_named(folder):
                 self._env = open_environment(folder, map_bytes, sync)
                 opened.callback(self._env.close)
@@ -98,10 +109,21 @@ class Store:
             )
 
     def _check_pages(self) -> None:
-        """Refuses a file whose free list is damaged, before LMDB overwrites what that list names by mistake."""
+        """Refuses a file whose free list is damaged, before LMDB overwrites what that list names by mistake.
+
+        After a start that a signal ended, it refuses any damage: the same page would end this process too.
+        """
         with open(self.folder / DATA_FILE, "rb") as file:
             if wrong := walk.check_free_list(file.fileno(), self.page_bytes):
                 raise damaged(self.folder, wrong)
+            if self._note is None or not self._note.ended_by:
+                return
+            ended_by = self._note.ended_by
+            log.warning("the broker ended by a signal (%s): every page of the data file is read first", ended_by)
+            if wrong := next(walk.faults(file.fileno(), self.page_bytes), ""):
+                raise damaged(self.folder, f"{wrong}, and the broker ended by a signal ({ended_by})")
+        log.warning("all pages of the data file are sound: look for another cause of the signal")
+        self._note.clear()
 
     def _take_set_size(self) -> None:
         """Applies the limit that an operator set while a broker ran, if it still holds. Raises StartError."""
@@ -253,6 +275,8 @@ class Store:
         self._env.sync(True)
         os.close(self._file)
         self._env.close()
+        if self._note is not None:
+            self._note.close()
         os.close(self._lock)
 
 

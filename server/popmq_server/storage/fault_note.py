@@ -1,0 +1,48 @@
+"""A note in the data folder that a signal ended the broker; the next start then reads every page first.
+
+LMDB reads the file through a map. With a damaged page it may look for a value outside of the file: the system ends the
+process (SIGBUS, SIGSEGV). An invariant of LMDB that does not hold ends it too (SIGABRT), and so does a sector that the
+disk cannot read (SIGBUS). None of these can be caught, so the broker ends once:
+
+    running ─▶ signal ─▶ the handler writes the note ─▶ start: every page is read ─┬▶ damage: StartError, the note stays
+                                                                                   └▶ sound: a warning, the note is gone
+
+After kill -9 or a power cut there is no note, and such a start costs nothing more.
+"""
+
+import faulthandler
+import os
+import pathlib
+
+#: In the data folder; empty while the broker runs.
+NOTE_FILE = "popmq.fault"
+#: Bytes of a note that are read.
+_READ_BYTES = 4096
+
+
+class FaultNote:
+    """Holds the note open for the handler of the process: for one that is only a broker."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self._path = folder / NOTE_FILE
+        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        #: What ended the process before, as "Bus error"; "" if no signal did.
+        self.ended_by = _first_line(os.pread(self._file, _READ_BYTES, 0).decode(errors="replace"))
+        faulthandler.enable(self._file)
+
+    def clear(self) -> None:
+        """The file was found sound."""
+        os.ftruncate(self._file, 0)
+        self.ended_by = ""
+
+    def close(self) -> None:
+        """Sets the handler back; an empty note is removed."""
+        faulthandler.disable()
+        if not os.fstat(self._file).st_size:
+            self._path.unlink(missing_ok=True)
+        os.close(self._file)
+
+
+def _first_line(text: str) -> str:
+    """The name that the handler gives to the signal, on the first line."""
+    return text.partition("\n")[0].removeprefix("Fatal Python error: ")
