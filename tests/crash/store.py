@@ -1,10 +1,26 @@
-"""`popmq check` on a store whose broker is gone."""
+"""A data folder whose broker is gone: what `popmq check` finds in it, and why a broker does not start on it."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
+from harness.broker_process import ROOT
 from popmq_server.fsck.check import check_folder
+
+CANNOT_START = 78  # EX_CONFIG of sysexits.h: a supervisor need not try again
+
+
+def refused_start(data: Path, port: int = 0) -> str:
+    """What a broker says that must not start."""
+    command = [sys.executable, "-m", "popmq_server", "--data", str(data), "--host", "127.0.0.1"]
+    command += ["--port", str(port), "--tls-port", "0", "--metrics-port", "0"]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30, check=False)
+    assert ended.returncode == CANNOT_START, (ended.returncode, ended.stderr)
+    assert "ready" not in ended.stdout
+    assert "Traceback" not in ended.stderr, ended.stderr
+    return ended.stderr
 
 
 def broken_invariants(data: Path) -> list[str]:

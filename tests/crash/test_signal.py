@@ -19,8 +19,7 @@ from popmq_server.storage.fault_note import NOTE_FILE
 from popmq_server.storage.folder import DATA_FILE
 from tests.crash.bitrot import size_of_first_value
 from tests.crash.powercut import compile_shim
-from tests.crash.store import broken_invariants
-from tests.crash.test_start import refused_start
+from tests.crash.store import broken_invariants, refused_start
 
 pytestmark = pytest.mark.process
 

@@ -3,32 +3,17 @@
 from __future__ import annotations
 
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import lmdb
 import pytest
 
-from harness.broker_process import ROOT, BrokerProcess
+from harness.broker_process import BrokerProcess
 from harness.stubs import Stubs
 from popmq_proto.v1 import popmq_pb2 as pb
+from tests.crash.store import refused_start
 
 pytestmark = pytest.mark.process
-
-
-CANNOT_START = 78  # EX_CONFIG of sysexits.h: a supervisor need not try again
-
-
-def refused_start(data: Path, port: int = 0) -> str:
-    """What a broker says that must not start."""
-    command = [sys.executable, "-m", "popmq_server", "--data", str(data), "--host", "127.0.0.1"]
-    command += ["--port", str(port), "--tls-port", "0", "--metrics-port", "0"]
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30, check=False)
-    assert ended.returncode == CANNOT_START, (ended.returncode, ended.stderr)
-    assert "ready" not in ended.stdout
-    assert "Traceback" not in ended.stderr, ended.stderr
-    return ended.stderr
 
 
 def serves(broker: BrokerProcess) -> bool:
