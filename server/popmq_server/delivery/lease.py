@@ -68,16 +68,34 @@ def ack(tx: Tx, command: Ack) -> Acked:
         raise group_not_found(command.group)
     handles = _read(command.handles)
     results: list[Refused | None] = [None] * len(handles)
-    done = _together(tx, group, handles)
-    if done is None:
+    found = _together(tx, group, handles)
+    if found is None:
         results, done = _one_by_one(tx, group, handles)
+        parts = [(tx.state.ck[ck_id], sub, bits) for (ck_id, sub), bits in done.items()]
+    else:
+        parts = [(ck, 0, found[0][ck_id]) for ck_id, ck in found[1].items()]
     topics: dict[str, int] = {}
-    for (ck_id, sub), bits in done.items():
-        ck = tx.state.ck[ck_id]
+    for ck, sub, bits in parts:
         finish(tx, ck, sub, bits)
         if topic := tx.state.topics.get(ck.topic_id):
             topics[topic.name] = topics.get(topic.name, 0) + bits.bit_count()
     return Acked(results, topics)
+
+
+def ack_all(tx: Tx, commands: Sequence[Ack]) -> list[Acked] | None:
+    """Acks the deliveries of several commands of one group, which has one topic among them.
+
+    None, and nothing has changed, unless every handle is good: each command is then to be run by itself.
+    """
+    group = tx.group(commands[0].group)
+    given: list[str | Handle | Refused] = [handle for command in commands for handle in command.handles]
+    found = None if group is None else _together(tx, group, _read(cast(Sequence[str], given)))
+    if found is None or len(topics := {ck.topic_id for ck in found[1].values()}) != 1:
+        return None
+    for ck_id, ck in found[1].items():
+        finish(tx, ck, 0, found[0][ck_id])
+    name = tx.state.topics[topics.pop()].name
+    return [Acked([None] * len(command.handles), {name: len(command.handles)}) for command in commands]
 
 
 def _read(handles: Sequence[str] | Sequence[Handle | Refused]) -> Sequence[Handle | Refused]:
@@ -88,30 +106,36 @@ def _read(handles: Sequence[str] | Sequence[Handle | Refused]) -> Sequence[Handl
     return read_handles(texts) or each_handle(texts)
 
 
-def _together(tx: Tx, group: Group, handles: Sequence[Handle | Refused]) -> dict[tuple[int, int], int] | None:
-    """The members by part, if `find` would find each of them in the whole of its lease; else None.
+def _together(
+    tx: Tx, group: Group, handles: Sequence[Handle | Refused]
+) -> tuple[dict[int, int], dict[int, CheckPoint]] | None:
+    """The members by CheckPoint, if `find` would find each of them in the whole of its lease; else None.
 
     A batch has few CheckPoints: what does not depend on the member is checked once for each of them.
     """
-    ck: CheckPoint | None = None
-    found: dict[tuple[int, int], int] = {}
+    found: dict[int, int] = {}
+    cks: dict[int, CheckPoint] = {}
     for handle in handles:
         if isinstance(handle, Refused):
             return None
-        if ck is None or handle.ck_id != ck.ck_id:
-            ck = tx.state.ck.get(handle.ck_id)
-        if ck is None or handle.nonce != ck.nonce or handle.member >= ck.members:
+        ck_id, member, nonce = handle
+        ck = cks.get(ck_id)
+        if ck is None:
+            if (ck := tx.state.ck.get(ck_id)) is None:
+                return None
+            cks[ck_id], found[ck_id] = ck, 0
+        if nonce != ck.nonce or member >= ck.members:
             return None
-        found[ck.ck_id, 0] = found.get((ck.ck_id, 0), 0) | 1 << handle.member
+        found[ck_id] |= 1 << member
     if sum(map(int.bit_count, found.values())) != len(handles):
         return None  # one of them stands twice
-    for (ck_id, _), bits in found.items():
-        ck, whole = tx.state.ck[ck_id], tx.state.leases.get((ck_id, 0))
+    for ck_id, bits in found.items():
+        ck, whole = cks[ck_id], tx.state.leases.get((ck_id, 0))
         if ck.group_id != group.group_id or not tx.state.alive(ck.topic_id):
             return None
         if whole is None or bits & ~(whole.undone & ~whole.released) or invalidated.of_checkpoint(tx.state, ck) & bits:
             return None
-    return found
+    return found, cks
 
 
 def _one_by_one(

@@ -45,9 +45,18 @@ class Batch:
         self.results: list[Any] = [None] * len(commands)
         #: Message bytes in the answers of its committed transactions: answers.py.
         self.answered = 0
+        #: Whether commands may be run as one: together.py.
+        self.as_one = True
 
     def lane(self, place: int) -> int:
         return LANES.get(type(self.commands[place]), LANE_ACK)
+
+    def leave_out(self, poisoned: "Poisoned", order: list[int]) -> None:
+        """Prepares the next run: without the command that failed, or each command by itself."""
+        if poisoned.place is None:
+            self.as_one = False
+        else:
+            order.remove(poisoned.place)
 
 
 TimesWork = Callable[[Tx], Timed]
@@ -84,8 +93,8 @@ def refusal_of(tx: Tx, command: Any) -> Refused | None:
 
 
 class Poisoned(Exception):
-    """A command wrote and then raised: the transaction cannot be used."""
+    """A command wrote and then raised: the transaction cannot be used. No place: several that were run as one."""
 
-    def __init__(self, place: int) -> None:
+    def __init__(self, place: int | None) -> None:
         super().__init__(place)
         self.place = place

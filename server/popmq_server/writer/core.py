@@ -44,7 +44,7 @@ from popmq_server.storage.lmdb import DiskFault, MapFull
 from popmq_server.storage.store import Store, reading
 from popmq_server.storage.table import changed
 from popmq_server.topics import backlog, index_merge, lite_chunks, topic
-from popmq_server.writer import answers, housekeeping, rebase, timetable
+from popmq_server.writer import answers, housekeeping, rebase, timetable, together
 from popmq_server.writer.batch import Batch, Committed, Poisoned, TimesWork, joined, nothing, refusal_of
 from popmq_server.writer.handlers import HANDLERS
 
@@ -184,7 +184,7 @@ class Core:
                 return committed._replace(failures=failures)
             except Poisoned as poisoned:
                 tx.abort()
-                order.remove(poisoned.place)
+                group.leave_out(poisoned, order)
             except jobs.JobFailed as failure:
                 tx.abort()
                 failures += self._report(failure)
@@ -218,12 +218,15 @@ class Core:
         before the revive.
         """
         timed: Timed | None = None
+        alike = together.Alike(group, order)
         for place in order:
             command, lane = group.commands[place], group.lane(place)
             if timed is None and lane > LANE_ACK:
                 timed = time(tx)
             if lane == LANE_POP and tx.staged:
                 topic.flush(tx)
+            if alike.has_run(tx, place):
+                continue
             if lane == LANE_POP and answers.must_wait(command, tx.answered):
                 group.results[place] = answers.NEXT_GROUP
                 continue

@@ -10,13 +10,16 @@ import pytest
 from popmq_server import commands as ask
 from popmq_server.model.handles import Handle
 from popmq_server.model.leased import Leased
+from popmq_server.storage import table
 from tests.engine.rig import Rig, numbered
 from tests.engine.work import calls
 
 #: Calls for each further message of a batch: as counted, and a tenth more.
 POP_MAX, ACK_MAX = 11, 5.5
-#: Calls for each further command of one message in a commit batch.
-POPS_MAX, ACKS_MAX = 370, 310
+#: Calls for each further command of one message in a commit batch: they are run as one (together.py).
+POPS_MAX, ACKS_MAX = 40, 40
+#: The same for acks of one message of different CheckPoints.
+ACKS_APART_MAX = 310
 
 
 def each(action: Callable[[int], object], small: int, large: int) -> float:
@@ -47,11 +50,16 @@ def test_a_further_message_of_a_pop_and_of_its_ack_is_within_its_budget(full: Ri
     assert each(lambda count: full.do(acks[count]), 100, 200) <= ACK_MAX
 
 
-def test_a_further_pop_and_ack_of_one_message_in_a_commit_is_within_its_budget(full: Rig) -> None:
+def test_a_further_pop_and_ack_of_one_message_in_a_commit_is_within_its_budget(
+    full: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table, "RECENT_MAX", 4096)  # as a broker has it: each lease is read from the store once
     pop = ask.Pop("t", "g", (), 1)
     assert each(lambda count: full.run(*[pop] * count), 10, 20) <= POPS_MAX
-    acks = iter([acking(full.popped(max_messages=1)) for _ in range(30)])
+    acks = iter([acking(one) for one in full.run(*[pop] * 30)])
     assert each(lambda count: full.run(*itertools.islice(acks, count)), 10, 20) <= ACKS_MAX
+    apart = iter([acking(full.popped(max_messages=1)) for _ in range(30)])
+    assert each(lambda count: full.run(*itertools.islice(apart, count)), 10, 20) <= ACKS_APART_MAX
 
 
 def test_an_ack_of_a_batch_has_the_outcome_of_its_handles_one_by_one(full: Rig) -> None:

@@ -1,0 +1,154 @@
+"""Equal pops of one message, and acks, of one commit batch are run as one: nobody sees it but the CPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from popmq_server import commands as ask
+from popmq_server.delivery import lease, pop
+from popmq_server.model.leased import Leased
+from popmq_server.model.message import Extra
+from popmq_server.state.tx import Tx
+from tests.engine.rig import MINUTE, Delivery, Rig, bodies, deliveries, message, numbered, refusal, refusals, sending
+
+ONE = ask.Pop("t", "g", max_messages=1)
+
+
+def acking(*rows: Delivery) -> ask.Ack:
+    return ask.Ack("g", tuple(row.handle for row in rows))
+
+
+def taken(rig: Rig, *pops: ask.Pop) -> list[Delivery]:
+    """The message of each of these pops, which are one batch."""
+    answers = rig.run(*pops)
+    assert [len(answer.rows) for answer in answers] == [1] * len(pops)
+    return [deliveries(answer)[0] for answer in answers]
+
+
+@pytest.fixture
+def full(rig: Rig) -> Rig:
+    rig.pair()
+    rig.send(*numbered("m", 12))
+    return rig
+
+
+def test_equal_pops_share_a_checkpoint_and_each_gets_a_message_of_its_own(full: Rig) -> None:
+    rows = taken(full, ONE, ONE, ONE)
+    assert bodies(rows) == ["m0", "m1", "m2"]
+    assert len({row.handle.ck_id for row in rows}) == 1
+    assert refusals(full.ack(rows[1:2])) == [""]
+    full.advance(MINUTE)
+    assert sorted(bodies(full.pop(12)))[:3] == ["m0", "m10", "m11"]
+    assert refusals(full.ack(rows[1:2])) == ["HANDLE_LAPSED"]
+    assert full.findings() == []
+
+
+def test_what_a_caller_does_with_its_message_does_not_concern_the_others(full: Rig) -> None:
+    extended, released, rejected, acked, left = taken(full, *[ONE] * 5)
+    full.extend([extended], 10 * MINUTE)
+    full.release([released])
+    full.reject([rejected], "bad")
+    full.ack([acked])
+    assert [row.attempt for row in full.pop(12) if row.body == released.body] == [2]
+    full.restart()
+    full.advance(MINUTE)
+    again = bodies(full.pop(32))
+    assert left.body in again
+    assert not {extended.body, rejected.body, acked.body} & {*again}
+    assert [letter.message_id for letter in full.dead()] == [rejected.body]
+    assert refusals(full.ack([extended])) == [""]
+    assert full.findings() == []
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"client_id": "c", "attempt_id": "a"},
+        {"client_id": "c", "session": True},
+        {"client_id": "another"},
+        {"invisible_ms": 5 * MINUTE},
+        {"queues": (0,)},
+        {"max_messages": 2},
+    ],
+)
+def test_a_pop_that_asks_for_anything_else_has_a_lease_of_its_own(full: Rig, other: dict[str, Any]) -> None:
+    one, two, three = full.run(ONE, ONE._replace(**other), ONE)
+    assert one.ck_id == three.ck_id != two.ck_id
+    assert full.findings() == []
+
+
+def test_the_same_attempt_twice_in_a_batch_gets_the_same_message(full: Rig) -> None:
+    first, repeat = taken(full, *[ONE._replace(client_id="c", attempt_id="a")] * 2)
+    assert first == repeat
+
+
+def test_pops_of_a_fifo_topic_do_not_take_one_message_group_to_two_callers(rig: Rig) -> None:
+    rig.do(ask.CreateTopic("t", 1, False, MINUTE, type="FIFO"))
+    rig.group(fifo=True)
+    entries = tuple(message(name)._replace(extra=Extra(message_group="a")) for name in ("a0", "a1", "a2"))
+    rig.do(ask.Send("t", entries))
+    assert [bodies(deliveries(answer)) for answer in rig.run(ONE, ONE, ONE)] == [["a0"], [], []]
+
+
+def test_pops_beyond_the_last_message_are_empty_and_wait(full: Rig) -> None:
+    answers: list[Leased] = full.run(*[ONE] * 15)
+    assert [len(answer.rows) for answer in answers] == [1] * 12 + [0] * 3
+    assert all(answer.refusal is None and not answer.again for answer in answers)
+
+
+def test_the_limit_of_leased_messages_holds_for_all_of_them(rig: Rig) -> None:
+    rig.pair(in_flight_max=3)
+    rig.send(*numbered("m", 8))
+    answers: list[Leased] = rig.run(*[ONE] * 5)
+    assert [len(answer.rows) for answer in answers] == [1, 1, 1, 0, 0]
+    assert [refusal(answer.refusal) for answer in answers[3:]] == ["IN_FLIGHT_LIMIT"] * 2
+    assert answers[3].refusal is not answers[4].refusal  # each caller raises its own
+
+
+def test_acks_of_a_batch_finish_their_messages_and_each_counts_its_own(full: Rig) -> None:
+    rows = taken(full, *[ONE] * 5)
+    answers = full.run(acking(*rows[:2]), acking(rows[2]))
+    assert [(refusals(answer.results), answer.topics) for answer in answers] == [(["", ""], {"t": 2}), ([""], {"t": 1})]
+    assert full.numbers().in_flight == 2
+    full.restart()
+    full.ack(rows[3:])
+    assert (full.numbers().in_flight, full.numbers().acked) == (0, 5)
+    assert full.findings() == []
+
+
+def test_beside_an_ack_that_is_refused_the_others_have_their_effect(full: Rig) -> None:
+    first, second, third = taken(full, ONE, ONE, ONE)
+    answers = full.run(acking(first), acking(first), acking(second), ask.Ack("none", (third.handle,)), acking(third))
+    assert [refusals(answers[place].results) for place in (0, 1, 2, 4)] == [[""], ["HANDLE_LAPSED"], [""], [""]]
+    assert refusal(answers[3]) == "GROUP_NOT_FOUND"
+
+
+def test_an_ack_is_not_moved_over_a_command_before_it(full: Rig) -> None:
+    """The release between the acks ends the lease that the second one names."""
+    first, second = taken(full, ONE, ONE)
+    release = ask.ChangeInvisibleTime("g", (ask.Change(second.handle, "release"),))
+    one, _, two = full.run(acking(first), release, acking(second))
+    assert refusals([*one.results, *two.results]) == ["", "HANDLE_LAPSED"]
+
+
+@pytest.mark.parametrize(("module", "name"), [(pop, "pop"), (lease, "ack_all")])
+def test_if_running_as_one_fails_after_a_write_each_command_runs_by_itself(
+    full: Rig, monkeypatch: pytest.MonkeyPatch, module: Any, name: str
+) -> None:
+    rows = taken(full, ONE, ONE)
+    whole = getattr(module, name)
+
+    def failing(tx: Tx, given: Any) -> Any:
+        answer = whole(tx, given)
+        if not isinstance(given, ask.Pop) or given.max_messages > 1:
+            raise ValueError("a bug")
+        return answer
+
+    monkeypatch.setattr(module, name, failing)
+    answers = full.run(acking(rows[0]), acking(rows[1]), ONE, ONE, sending("later"))
+    assert refusals([*answers[0].results, *answers[1].results]) == ["", ""]
+    assert [bodies(deliveries(answer)) for answer in answers[2:4]] == [["m2"], ["m3"]]
+    assert full.numbers().acked == 2
+    assert full.findings() == []
