@@ -90,7 +90,7 @@ class Call:
         self.method: Method | None = None
         self.streams: Streams | None = None
         self.task: asyncio.Task[None] | None = None
-        self.deadline: Moment | None = None
+        self.deadline: Moment[Call] | None = None
 
     # ── For handlers ─────────────────────────────────────────────────────────────────────────────────────────────────
 

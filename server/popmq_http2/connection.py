@@ -42,7 +42,6 @@ from popmq_http2.frames import (
     PROTOCOL_ERROR,
     PUSH_PROMISE,
     RST_STREAM,
-    SETTING,
     SETTINGS,
     U32,
     WINDOW_MAX,
@@ -53,7 +52,7 @@ from popmq_http2.frames import (
     settings,
 )
 from popmq_http2.outlet import Outlet
-from popmq_http2.settings import checked
+from popmq_http2.settings import read
 from popmq_http2.status import Code
 from popmq_http2.streams import Streams
 
@@ -109,13 +108,6 @@ class Connection(asyncio.Protocol):
         _send_at_once(transport)
         self._outlet.connect(transport, _peer(transport))
         self._server.joined(self)
-        self._address = _address(transport)
-        if not self._server.addresses.join(self._address):
-            most = limits.connections_per_address
-            self._break(ConnectionFault(ENHANCE_YOUR_CALM, f"an address may have {most} connections: close some"))
-            return
-        self._budget.start(self._server.addresses.points(self._address))
-        self._timer = asyncio.get_running_loop().call_later(limits.handshake_s, self._look)
         said = {
             ENABLE_PUSH: 0,
             MAX_CONCURRENT_STREAMS: limits.streams,
@@ -124,6 +116,13 @@ class Connection(asyncio.Protocol):
             MAX_HEADER_LIST_SIZE: limits.headers_bytes,
         }
         self._outlet.control(settings(said))
+        self._address = _address(transport)
+        if not self._server.addresses.join(self._address):
+            most = limits.connections_per_address
+            self._break(ConnectionFault(ENHANCE_YOUR_CALM, f"an address may have {most} connections: close some"))
+            return
+        self._budget.start(self._server.addresses.points(self._address))
+        self._timer = asyncio.get_running_loop().call_later(limits.handshake_s, self._look)
         self._streams.open_window()
 
     def data_received(self, data: bytes) -> None:
@@ -197,12 +196,7 @@ class Connection(asyncio.Protocol):
                 self._budget.spend("SETTINGS")
             self._agreed = True
             return
-        if len(payload) % SETTING.size:
-            raise ConnectionFault(FRAME_SIZE_ERROR, "SETTINGS have 6 bytes each")
-        last: dict[int, int] = {}
-        for number, value in SETTING.iter_unpack(payload):
-            checked(number, value)
-            last[number] = value
+        last = read(payload)
         self._budget.spend("SETTINGS", 1 + len(payload) // _SETTINGS_BYTES)
         for number, value in last.items():
             self._set(number, value)

@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Generic, TypeVar
 
-if TYPE_CHECKING:
-    from popmq_http2.call import Call
+#: A call, of a server or of a client.
+C = TypeVar("C")
 
 #: How late a call may be ended, in seconds.
 TICK_S = 0.01
 
 
-class Moment:
+class Moment(Generic[C]):
     """The calls that end at the same time. Without calls it has no timer, so short calls leave nothing behind."""
 
     __slots__ = ("_forget", "_timer", "calls")
@@ -27,9 +27,9 @@ class Moment:
     def __init__(self, timer: asyncio.TimerHandle, forget: Callable[[], object]) -> None:
         self._timer = timer
         self._forget = forget
-        self.calls: dict[Call, None] = {}
+        self.calls: dict[C, None] = {}
 
-    def leave(self, call: Call) -> None:
+    def leave(self, call: C) -> None:
         """The call has ended before."""
         self.calls.pop(call, None)
         if not self.calls:
@@ -37,18 +37,18 @@ class Moment:
             self._forget()
 
 
-class Deadlines:
+class Deadlines(Generic[C]):
     """All moments at which calls end. `expire`: ends a call."""
 
-    def __init__(self, expire: Callable[[Call], None]) -> None:
+    def __init__(self, expire: Callable[[C], None]) -> None:
         self._expire = expire
         self._loop = asyncio.get_running_loop()
-        self._moments: dict[int, Moment] = {}
+        self._moments: dict[int, Moment[C]] = {}
 
     def __len__(self) -> int:
         return len(self._moments)
 
-    def add(self, call: Call, timeout_s: float) -> Moment:
+    def add(self, call: C, timeout_s: float) -> Moment[C]:
         """The call ends after this time, unless it leaves the moment."""
         number = int((self._loop.time() + timeout_s) / TICK_S) + 1
         moment = self._moments.get(number)

@@ -1,6 +1,6 @@
 """Reads frames from bytes: the preface, frames that arrive in pieces, and header blocks in several frames.
 
-    client    PRI * HTTP/2.0 … · SETTINGS · frame · frame · …
+    client    PRI * HTTP/2.0 … · SETTINGS · frame · frame · …        (a server sends no preface)
     frame     length [3] · type [1] · flags [1] · stream [4] · payload
     block     HEADERS · CONTINUATION · … · CONTINUATION with END_HEADERS, with no other frame between them
 
@@ -16,11 +16,14 @@ from popmq_http2.frames import (
     END_HEADERS,
     ENHANCE_YOUR_CALM,
     FRAME_SIZE_ERROR,
+    HAS_PRIORITY,
     HEAD,
     HEAD_BYTES,
+    PADDED,
     PREFACE,
     PROTOCOL_ERROR,
     SETTINGS,
+    U32,
     WINDOW_MAX,
     ConnectionFault,
     StreamFault,
@@ -29,6 +32,8 @@ from popmq_http2.limits import Limits
 
 #: (flags, stream, payload): handles a frame. Raises ConnectionFault or StreamFault.
 Take = Callable[[int, int, bytes], None]
+
+_PRIORITY_BYTES = 5
 
 
 class FrameReader:
@@ -40,23 +45,29 @@ class FrameReader:
     __slots__ = ("_budget", "_frame_bytes", "_have", "_need", "_pieces", "_reset", "_step", "_take", "block")
 
     def __init__(
-        self, limits: Limits, budget: Budget, take: Mapping[int, Take], reset: Callable[[StreamFault], None]
+        self,
+        limits: Limits,
+        budget: Budget,
+        take: Mapping[int, Take],
+        reset: Callable[[StreamFault], None],
+        preface: bytes = PREFACE,
     ) -> None:
+        """`preface`: what the other side sends before its frames; nothing when that is a server."""
         self._frame_bytes = limits.frame_bytes
         self._budget = budget
         self._take = take
         self._reset = reset
-        self._step: Callable[[bytes, int], int] = self._preface
+        self._step: Callable[[bytes, int], int] = self._preface if preface else self._first
         #: Pieces of an incomplete frame, their size, and the size that it needs.
         self._pieces: list[bytes] = []
         self._have = 0
-        self._need = len(PREFACE)
+        self._need = len(preface) or HEAD_BYTES
         #: The incomplete header block; while there is one, only its CONTINUATION may come.
         self.block: Block | None = None
 
     @property
     def begun(self) -> bool:
-        """Whether the client has sent its preface and the start of its SETTINGS.
+        """Whether the other side has sent the start of its SETTINGS, a client its preface before.
 
         A client that stops in the middle of a frame or of a header block fails the next PING: keepalive ends it.
         """
@@ -145,6 +156,26 @@ class Block:
         if self._size > self._limits.header_block_bytes or self._frames > self._limits.header_frames:
             raise ConnectionFault(ENHANCE_YOUR_CALM, "the headers of a request are too large")
         return b"".join(self._pieces) if flags & END_HEADERS else None
+
+
+def fragment(flags: int, stream_id: int, payload: bytes) -> bytes:
+    """The header block's part of a HEADERS frame, without padding and priority. Raises ConnectionFault."""
+    if flags & PADDED:
+        payload = unpadded(payload)
+    if flags & HAS_PRIORITY:
+        if len(payload) < _PRIORITY_BYTES:
+            raise ConnectionFault(FRAME_SIZE_ERROR, "a HEADERS frame is too short for its priority")
+        if U32.unpack_from(payload)[0] & WINDOW_MAX == stream_id:
+            raise ConnectionFault(PROTOCOL_ERROR, "a stream depends on itself")
+        payload = payload[_PRIORITY_BYTES:]
+    return payload
+
+
+def unpadded(payload: bytes) -> bytes:
+    """The payload of a frame without its padding. Raises ConnectionFault."""
+    if not payload or payload[0] >= len(payload):
+        raise ConnectionFault(PROTOCOL_ERROR, "more padding than there are bytes")
+    return payload[1 : len(payload) - payload[0]]
 
 
 def _nothing(data: bytes, at: int) -> int:

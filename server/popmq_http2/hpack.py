@@ -1,4 +1,4 @@
-"""Header blocks (RFC 7541): the decoder of one connection, and an encoder for the few blocks that a gRPC server writes.
+"""Header blocks (RFC 7541): the decoder of one connection, and an encoder for the few blocks that gRPC writes.
 
     block      1xxxxxxx                 a pair of the tables, by its index
                01xxxxxx  name value     a pair that is added to the dynamic table
@@ -192,13 +192,20 @@ def _text(block: bytes, at: int) -> tuple[bytes, int]:
 
 
 def encode(headers: list[Header]) -> bytes:
-    """Encodes pairs without the table, for blocks that a server writes rarely: errors and metadata."""
+    """Encodes pairs without the table, for blocks that are written rarely: errors and metadata."""
     return b"".join(b"\0" + _written(name) + _written(value) for name, value in headers)
 
 
 def remembered(name: bytes, value: bytes) -> bytes:
     """Encodes a pair that the reader adds to its table, with index 62 until another one is added."""
     return b"\x40" + _written(name) + _written(value)
+
+
+def indexed(index: int) -> bytes:
+    """Encodes a pair of the tables."""
+    number = bytearray(_written_number(index, 7))
+    number[0] |= 0x80
+    return bytes(number)
 
 
 def resized(size: int) -> bytes:

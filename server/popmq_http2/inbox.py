@@ -1,8 +1,9 @@
-"""The messages that a client sends on one stream: bytes of DATA frames in, messages out.
+"""The messages that arrive on one stream: bytes of DATA frames in, messages out.
 
     message    compressed [1] · length [4] · bytes         any number of them, split into frames anywhere
 
-`Buffered` counts bytes that no handler has taken, on all connections: a stream that exceeds its limit is refused.
+`Buffered` counts bytes that nobody has taken, on all connections: a stream that exceeds its limit is refused.
+Server and client use it: the server for requests, the client for answers.
 """
 
 import zlib
@@ -18,7 +19,7 @@ _GZIP = 16 + zlib.MAX_WBITS
 
 
 class Buffered:
-    """Bytes of requests in memory, on all connections of a server."""
+    """Bytes of messages in memory, on all connections of a server or of a client."""
 
     __slots__ = ("bytes",)
 
@@ -33,12 +34,13 @@ class Inbox:
     limits apply to the message, and to what all streams hold together.
     """
 
-    __slots__ = ("_buffered", "_encoding", "_limits", "_need", "_pieces", "_size", "ended", "messages", "waiting")
+    __slots__ = ("_buffered", "_limits", "_need", "_pieces", "_size", "encoding", "ended", "messages", "waiting")
 
     def __init__(self, limits: Limits, buffered: Buffered, encoding: bytes) -> None:
         self._limits = limits
         self._buffered = buffered
-        self._encoding = encoding
+        #: grpc-encoding: a client learns it with the head of the answer.
+        self.encoding = encoding
         #: Pieces of the incomplete message, their size, and the size that is needed to continue.
         self._pieces: list[bytes] = []
         self._size = 0
@@ -58,7 +60,7 @@ class Inbox:
         self._size += len(data)
         self._pieces.append(data)
         if self._buffered.bytes > self._limits.requests_bytes:
-            raise Aborted(Code.RESOURCE_EXHAUSTED, "the server holds too many requests: try again later")
+            raise Aborted(Code.RESOURCE_EXHAUSTED, "too many messages are held at once: try again later")
         if self._size >= self._need:
             self._cut(data if len(self._pieces) == 1 else b"".join(self._pieces))
 
@@ -66,7 +68,7 @@ class Inbox:
         """Notes that the client sends no more. Raises Aborted in the middle of a message."""
         self.ended = True
         if self._size:
-            raise Aborted(Code.INTERNAL, "the request ends in the middle of a message")
+            raise Aborted(Code.INTERNAL, "the stream ends in the middle of a message")
 
     def take(self) -> bytes:
         """Removes and returns the next message. Raises IndexError if there is none."""
@@ -113,8 +115,8 @@ class Inbox:
 
         Unpacks at most the size of one message: a few bytes of gzip can expand to fill the memory.
         """
-        if flag != 1 or self._encoding != b"gzip":
-            raise Aborted(Code.INTERNAL, f"a compressed message (flag {flag}) with grpc-encoding {self._encoding!r}")
+        if flag != 1 or self.encoding != b"gzip":
+            raise Aborted(Code.INTERNAL, f"a compressed message (flag {flag}) with grpc-encoding {self.encoding!r}")
         most = self._limits.message_bytes
         unpacker = zlib.decompressobj(_GZIP)
         try:

@@ -69,7 +69,7 @@ def head(headers: list[Header]) -> Head:
 
 def _read(header: Header, faults: list[ValueError]) -> tuple[str, str | bytes]:
     """One header as metadata, or _NO_METADATA; raises Malformed. Adds to `faults` why its value cannot be read."""
-    _check(*header)
+    check_header(*header)
     try:
         pair = _NO_METADATA if header[0] in _OURS else read(*header)
     except ValueError as error:
@@ -108,10 +108,11 @@ def check_trailers(headers: list[Header]) -> None:
     for name, value in headers:
         if name[:1] == b":":
             raise Malformed("a pseudo-header in trailers")
-        _check(name, value)
+        check_header(name, value)
 
 
-def _check(name: bytes, value: bytes) -> None:
+def check_header(name: bytes, value: bytes) -> None:
+    """Raises Malformed for what HTTP/2 forbids in a header."""
     if not name or not _NAME_LETTERS.issuperset(name):
         raise Malformed(f"{name!r} is no name of a header")
     if name in _CONNECTION or (name == b"te" and value != b"trailers"):

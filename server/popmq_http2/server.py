@@ -76,7 +76,7 @@ class Server:
         self.buffered = Buffered()
         self.addresses = Addresses(self.limits)
         self._find = find
-        self._deadlines = Deadlines(_expire)
+        self._deadlines: Deadlines[Call] = Deadlines(_expire)
         self._loop = asyncio.get_running_loop()
         self._listeners: list[asyncio.Server] = []
         self._connections: set[Connection] = set()

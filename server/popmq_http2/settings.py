@@ -1,4 +1,4 @@
-"""Validates a client's SETTINGS (RFC 9113, section 6.5.2).
+"""Reads and validates SETTINGS (RFC 9113, section 6.5.2).
 
 The server needs three of them: how much it may send ahead, the frame size, and the size of the client's header table.
 The others concern pushed streams, which gRPC does not use, or are advice.
@@ -9,12 +9,25 @@ from popmq_http2.frames import (
     ENABLE_PUSH,
     FLOW_CONTROL_ERROR,
     FRAME_MAX,
+    FRAME_SIZE_ERROR,
     INITIAL_WINDOW_SIZE,
     MAX_FRAME_SIZE,
     PROTOCOL_ERROR,
+    SETTING,
     WINDOW_MAX,
     ConnectionFault,
 )
+
+
+def read(payload: bytes) -> dict[int, int]:
+    """The last value of each setting in a frame. Raises ConnectionFault."""
+    if len(payload) % SETTING.size:
+        raise ConnectionFault(FRAME_SIZE_ERROR, "SETTINGS have 6 bytes each")
+    last: dict[int, int] = {}
+    for number, value in SETTING.iter_unpack(payload):
+        checked(number, value)
+        last[number] = value
+    return last
 
 
 def checked(number: int, value: int) -> None:

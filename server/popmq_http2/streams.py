@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from popmq_http2.budget import Budget
 from popmq_http2.call import Call
-from popmq_http2.frame_reader import Block
+from popmq_http2.frame_reader import Block, fragment, unpadded
 from popmq_http2.frames import (
     COMPRESSION_ERROR,
     DEFAULT_WINDOW,
@@ -31,14 +31,12 @@ from popmq_http2.frames import (
     ENHANCE_YOUR_CALM,
     FLOW_CONTROL_ERROR,
     FRAME_SIZE_ERROR,
-    HAS_PRIORITY,
     PADDED,
     PROTOCOL_ERROR,
     REFUSED_STREAM,
     RST_STREAM,
     STREAM_CLOSED,
     U32,
-    WINDOW_MAX,
     WINDOW_UPDATE,
     ConnectionFault,
     StreamFault,
@@ -59,7 +57,6 @@ log = logging.getLogger("popmq_http2")
 _ENDED_MAX = 1_000
 #: Header blocks in the cache, and their maximum size.
 _BLOCKS_MAX, _BLOCK_BYTES = 128, 1024
-_PRIORITY_BYTES = 5
 #: To decode this many headers costs us about as much as to answer a PING.
 _HEADERS_PER_POINT = 4
 
@@ -145,14 +142,7 @@ class Streams:
         """Handles a header block; returns it if it is incomplete."""
         if not stream_id & 1:
             raise ConnectionFault(PROTOCOL_ERROR, f"a client cannot open stream {stream_id}")
-        if flags & PADDED:
-            payload = unpadded(payload)
-        if flags & HAS_PRIORITY:
-            if len(payload) < _PRIORITY_BYTES:
-                raise ConnectionFault(FRAME_SIZE_ERROR, "a HEADERS frame is too short for its priority")
-            if U32.unpack_from(payload)[0] & WINDOW_MAX == stream_id:
-                raise ConnectionFault(PROTOCOL_ERROR, "a stream depends on itself")
-            payload = payload[_PRIORITY_BYTES:]
+        payload = fragment(flags, stream_id, payload)
         if flags & END_HEADERS:
             self.on_block(flags, stream_id, payload)
             return None
@@ -321,10 +311,3 @@ class Streams:
 def _cancel(call: Call) -> None:
     if call.task is not None and not call.task.done():
         call.task.cancel()
-
-
-def unpadded(payload: bytes) -> bytes:
-    """The payload of a frame without its padding. Raises ConnectionFault."""
-    if not payload or payload[0] >= len(payload):
-        raise ConnectionFault(PROTOCOL_ERROR, "more padding than there are bytes")
-    return payload[1 : len(payload) - payload[0]]

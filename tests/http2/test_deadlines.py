@@ -77,7 +77,7 @@ def test_a_call_that_has_ended_is_not_ended_again(loop: Loop) -> None:
 
 
 def test_ended_calls_leave_no_timer_however_far_their_deadlines_are(loop: Loop) -> None:
-    deadlines = Deadlines(lambda _: None)
+    deadlines: Deadlines[Any] = Deadlines(lambda _: None)
     for number in range(100):
         each = call()
         deadlines.add(each, 86_400.0 * (number + 1)).leave(each)

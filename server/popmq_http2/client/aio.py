@@ -1,0 +1,300 @@
+"""The channel for asyncio: all calls of an event loop's turn leave with one write.
+
+await unary, write ─▶ Calling ─▶ at the end of the turn: one write        data_received ─▶ calls are over
+
+Everything runs in the event loop in which the channel was made; nothing here may be called from another thread. TLS
+and the buffers of the sockets are asyncio's own. The calls' deadlines share timers (deadlines.py), because almost all
+calls end before theirs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Any
+
+from popmq_http2.client.call import CallFailed, ClientCall, Status
+from popmq_http2.client.calling import Calling
+from popmq_http2.client.stream import NOT_HTTP2
+from popmq_http2.client.target import Options, attempt_failed, target
+from popmq_http2.deadlines import Deadlines, Moment
+from popmq_http2.status import Code, Metadata
+
+if TYPE_CHECKING:
+    import ssl
+
+LATE = Status(Code.DEADLINE_EXCEEDED, "the deadline has passed")
+CANCELLED = Status(Code.CANCELLED, "cancelled by the caller")
+
+
+class AsyncUnaryCall(ClientCall):
+    """A call with one request and one answer, which one task awaits."""
+
+    __slots__ = ("_channel", "_future", "moment")
+
+    def __init__(
+        self, channel: AsyncChannel, path: str, request: bytes, metadata: Metadata, timeout_s: float | None
+    ) -> None:
+        super().__init__(path, metadata, timeout_s, request=request)
+        self._channel = channel
+        self._future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.moment: Moment[ClientCall] | None = None
+
+    def over(self) -> None:
+        """Wakes the task. It may have been cancelled, and then nobody waits."""
+        if self.moment is not None:
+            self.moment.leave(self)
+        if not self._future.done():
+            self._future.set_result(None)
+
+    def cancel(self) -> None:
+        """Ends the call with CANCELLED, unless it is over."""
+        self._channel.cancel(self, CANCELLED)
+
+    async def result(self) -> bytes:
+        """Waits for the answer. Raises CallFailed; cancelling the task cancels the call."""
+        try:
+            await self._future
+        finally:
+            if self.status is None:
+                self.cancel()
+        return self.answer()
+
+
+class AsyncStreamCall(ClientCall):
+    """A call whose answer is a stream of messages, read by one task; without a deadline."""
+
+    __slots__ = ("_bell", "_channel")
+
+    def __init__(self, channel: AsyncChannel, path: str, metadata: Metadata, request: bytes | None) -> None:
+        super().__init__(path, metadata, None, one=False, request=request)
+        self._channel = channel
+        self._bell = asyncio.Event()
+
+    def heard(self) -> None:
+        """Wakes the reader, also at the end."""
+        self._bell.set()
+
+    over = heard
+
+    def cancel(self) -> None:
+        """Ends the call with CANCELLED, unless it is over."""
+        self._channel.cancel(self, CANCELLED)
+
+    def write(self, message: bytes) -> None:
+        """Sends a message; has no effect once the call is over."""
+        if self.status is None:
+            self.say(message)
+            if self.connection is not None:
+                self.connection.send(self)
+                self._channel.flush_soon()
+
+    def close(self) -> None:
+        """Ends the call; drops what has not been read."""
+        self.cancel()
+        self.free()
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        """The messages, until the stream ends. Raises CallFailed."""
+        while True:
+            message = self.take()
+            if message is not None:
+                if self.connection is not None:
+                    self.connection.taken(self)
+                    self._channel.flush_soon()
+                yield message
+            elif self.status is None:
+                self._bell.clear()
+                await self._bell.wait()
+            elif self.status.code is Code.OK:
+                return
+            else:
+                raise CallFailed(self.status)
+
+
+class AsyncChannel:
+    """Calls to one server, in one event loop. Connects at the first call, and again when the connection was lost."""
+
+    def __init__(self, where: str, tls: ssl.SSLContext | None = None, options: Options | None = None) -> None:
+        """`where`: host:port, or as target.py says. Make it in the event loop. Raises ValueError."""
+        self.options = options or Options()
+        self._where = target(where)
+        self._tls = tls
+        self._calling = Calling(self._where, "http" if tls is None else "https", self.options, self._connect)
+        self._loop = asyncio.get_running_loop()
+        self._deadlines: Deadlines[ClientCall] = Deadlines(lambda call: self.cancel(call, LATE))
+        self._links: list[Link] = []
+        self._attempt: asyncio.Task[None] | None = None
+        self._scheduled = False
+
+    def unary(
+        self, path: str, request: bytes, metadata: Metadata = (), timeout_s: float | None = None
+    ) -> AsyncUnaryCall:
+        """Begins a call: its `result` waits."""
+        call = AsyncUnaryCall(self, path, request, metadata, timeout_s)
+        if timeout_s is not None:
+            call.moment = self._deadlines.add(call, timeout_s)
+        self._calling.open(call)
+        self.flush_soon()
+        return call
+
+    def stream(self, path: str, request: bytes | None, metadata: Metadata = ()) -> AsyncStreamCall:
+        """Begins a call with a stream of answers. `request`: the only one; None: those that are written."""
+        call = AsyncStreamCall(self, path, metadata, request)
+        self._calling.open(call)
+        self.flush_soon()
+        return call
+
+    def cancel(self, call: ClientCall, status: Status) -> None:
+        """Ends a call that is not over."""
+        self._calling.cancel(call, status)
+        self.flush_soon()
+
+    async def close(self) -> None:
+        """Ends all calls with CANCELLED, and the connections."""
+        self._calling.close()
+        if self._attempt is not None:
+            self._attempt.cancel()
+        for link in list(self._links):
+            link.connection.close(CANCELLED)
+        self._flush()
+        await asyncio.sleep(0)
+
+    # ── For connections ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def flush_soon(self) -> None:
+        """Sends at the end of the turn what there is to send."""
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._flush)
+
+    def joined(self, link: Link) -> None:
+        """A connection was made."""
+        self._links.append(link)
+        self.flush_soon()
+
+    def left(self, link: Link) -> None:
+        """A connection is gone."""
+        if link in self._links:
+            self._links.remove(link)
+        self.flush_soon()
+
+    def _flush(self) -> None:
+        """Lets each connection send. A call that a lost connection gives back schedules the next flush itself."""
+        self._scheduled = False
+        for link in list(self._links):
+            link.send()
+
+    def _connect(self) -> None:
+        """Starts an attempt. The task is kept, or the event loop might forget it."""
+        self._attempt = self._loop.create_task(self._connected())
+
+    async def _connected(self) -> None:
+        """One attempt to connect."""
+        # An attempt that has made its connection is judged by that one: its SETTINGS have to come (Link._look).
+        try:
+            async with asyncio.timeout(self.options.connect_s):
+                await self._opened(lambda: Link(self, self._calling))
+        except TimeoutError:
+            self._calling.failed("cannot connect: the server gave no sign of life")
+        except OSError as error:
+            self._calling.failed(attempt_failed(error))
+
+    # A name may have several addresses: asyncio tries them in order.
+    async def _opened(self, make: Callable[[], Link]) -> None:
+        where, name = self._where, self._where.host if self._tls is not None else None
+        if where.path:
+            name = name if name is None else where.authority
+            await self._loop.create_unix_connection(make, where.path, ssl=self._tls, server_hostname=name)
+        else:
+            await self._loop.create_connection(make, where.host, int(where.port), ssl=self._tls, server_hostname=name)
+
+
+class Link(asyncio.Protocol):
+    """One connection: passes bytes on, and notices a server that is gone."""
+
+    def __init__(self, channel: AsyncChannel, calling: Calling) -> None:
+        self._channel = channel
+        self._calling = calling
+        self._transport: asyncio.Transport | None = None
+        self._known = False  # whether `calling` knows how the attempt ended
+        self._loop = asyncio.get_running_loop()
+        self._heard_s = self._loop.time()
+        self._timer: asyncio.TimerHandle | None = None
+        self.connection = calling.connection()
+
+    def send(self) -> None:
+        """Sends what the connection has to say; closes it once it is finished."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        raw = self.connection.take()
+        if raw:
+            transport.write(raw)
+        if self.connection.finished:
+            transport.close()
+
+    # ── Callbacks of asyncio ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The socket is connected, and TLS agreed on.
+
+        TCP_NODELAY is set, or a call would wait for the ACK of the one before it.
+        """
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.set_write_buffer_limits(1 << 20)
+        options, layer = self._channel.options, transport.get_extra_info("ssl_object")
+        if layer is not None and layer.selected_alpn_protocol() != "h2":
+            self._lost(NOT_HTTP2)
+            transport.abort()
+            return
+        connected: Any = transport.get_extra_info("socket")
+        if connected is not None and connected.family in (socket.AF_INET, socket.AF_INET6):
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._timer = self._loop.call_later(options.connect_s, self._look)
+        self._channel.joined(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Handles frames; the first ones show whether the server takes calls at all."""
+        self._heard_s = self._loop.time()
+        self.connection.feed(data)
+        if not self._known and (self.connection.ready or self.connection.leaving):
+            self._known = True
+            if self.connection.leaving:
+                self._calling.failed(self.connection.why or self.connection.said or "the server takes no calls")
+            else:
+                self._calling.ready(self.connection)
+        self._channel.flush_soon()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Ends the calls. Nobody knows whether the server carried them out, so none is repeated here."""
+        self._lost("Socket closed" if error is None else f"Socket closed: {error}")
+        if self._timer is not None:
+            self._timer.cancel()
+        self._channel.left(self)
+
+    def _lost(self, why: str) -> None:
+        self.connection.lost(why)
+        if not self._known:
+            self._known = True
+            self._calling.failed(self.connection.why)
+
+    def _look(self) -> None:
+        """Called by the timer: has the server begun, is it alive while calls are under way?"""
+        options, connection = self._channel.options, self.connection
+        wait_s = options.keepalive_timeout_s if connection.asked else options.keepalive_s
+        left_s = wait_s - (self._loop.time() - self._heard_s)
+        if not self._known or (connection.asked and left_s <= 0):
+            self._lost("the server gave no sign of life")
+            if self._transport is not None:
+                self._transport.abort()
+            return
+        if left_s <= 0:
+            left_s = options.keepalive_s
+            if connection.busy:
+                connection.ping()
+                left_s = options.keepalive_timeout_s
+                self._channel.flush_soon()
+        self._timer = self._loop.call_later(max(left_s, 0.001), self._look)

@@ -1,0 +1,153 @@
+"""One call of a client: what it sends, what came, and its status.
+
+    new ── open ──▶ HEADERS, DATA … END_STREAM ──▶ answer: head, messages, trailers ──▶ over, with a status
+     │                                                                                   ▲
+     └── waits for a connection, or for the server's limit of calls ─── a deadline, cancel ─┘
+
+It is made for one thread at a time: the channel that opened it calls its methods under its lock, or in its loop.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
+
+from popmq_http2.frames import U32
+from popmq_http2.inbox import Inbox
+from popmq_http2.status import Code, Metadata
+
+if TYPE_CHECKING:
+    from popmq_http2.client.connection import ClientConnection
+
+
+class Status(NamedTuple):
+    """How a call ended."""
+
+    code: Code
+    message: str = ""
+    metadata: Metadata = ()
+
+
+#: The status of most calls.
+DONE = Status(Code.OK)
+
+
+class CallFailed(Exception):
+    """A call that ended with another status than OK. `trailers`: the metadata that came with it."""
+
+    def __init__(self, status: Status) -> None:
+        super().__init__(f"{status.code.name}: {status.message}")
+        self.code = status.code
+        self.message = status.message
+        self.trailers = status.metadata
+
+
+class ClientCall:
+    """A call in progress. `heard` and `over` are for whoever waits for it: channels have subclasses of their own.
+
+    Its messages wait in `inbox` until they are taken; what it sends waits in `out` for the windows of the server.
+    """
+
+    __slots__ = (
+        "_one",
+        "_reply",
+        "connection",
+        "ended",
+        "in_line",
+        "inbox",
+        "metadata",
+        "out",
+        "path",
+        "repeated",
+        "repeats",
+        "replied",
+        "sent",
+        "status",
+        "stream_id",
+        "timeout_s",
+        "window_in",
+        "window_out",
+    )
+
+    def __init__(
+        self, path: str, metadata: Metadata, timeout_s: float | None, one: bool = True, request: bytes | None = None
+    ) -> None:
+        """`one`: exactly one message has to come. `request`: the only one that is sent; None: `say` adds them."""
+        self.path = path
+        self.metadata = metadata
+        self.timeout_s = timeout_s
+        self._one = one
+        #: Whether a call that the server has not begun may be opened again: what it sends is still there.
+        self.repeats = request
+        self.repeated = False
+        self._reply = b""
+        self.status: Status | None = None
+        #: What has taken it.
+        self.connection: ClientConnection | None = None
+        self.reset()
+        if request is not None:
+            self.say(request)
+            self.ended = True
+
+    def reset(self) -> None:
+        """Back to the start, for another connection."""
+        self.stream_id = self.window_in = self.window_out = 0
+        self.inbox: Inbox | None = None
+        #: Bytes that have not left, with the prefixes of their messages; whether no more will be added.
+        self.out: deque[bytes | memoryview] = deque()
+        self.ended = self.in_line = False
+        #: Whether END_STREAM has left, or nobody wants the rest.
+        self.sent = False
+        #: Whether the head of the answer has come.
+        self.replied = False
+
+    def again(self) -> bool:
+        """Prepares the call for another connection, once. False: the caller has to do that."""
+        if self.repeats is None or self.repeated:
+            return False
+        self.repeated = True
+        self.reset()
+        self.say(self.repeats)
+        self.ended = True
+        return True
+
+    def say(self, message: bytes) -> None:
+        """Adds a message to what is sent."""
+        self.out.append(b"\0" + U32.pack(len(message)) + message)
+
+    def take(self) -> bytes | None:
+        """The next message that has come; None if there is none. Its window is returned by the connection's `taken`."""
+        return self.inbox.take() if self.inbox is not None and self.inbox.messages else None
+
+    def finish(self, status: Status) -> None:
+        """Ends the call, once. OK without the one message that it must have becomes INTERNAL."""
+        if self.status is not None:
+            return
+        if self._one and self.inbox is not None:
+            count = len(self.inbox.messages)
+            if status.code is Code.OK and count == 1:
+                self._reply = self.inbox.take()
+            elif status.code is Code.OK:
+                status = Status(Code.INTERNAL, f"{self.path} answers with one message, {count} came", status.metadata)
+            self.inbox.clear()
+        self.status = status
+        self.out.clear()
+        self.over()
+
+    def free(self) -> None:
+        """Drops the messages of a stream that nobody reads any more."""
+        if self.inbox is not None:
+            self.inbox.clear()
+
+    def answer(self) -> bytes:
+        """The one message of a call that is over. Raises CallFailed."""
+        assert self.status is not None
+        if self.status.code is not Code.OK:
+            raise CallFailed(self.status)
+        return self._reply
+
+    def heard(self) -> None:
+        """A message came."""
+
+    def over(self) -> None:
+        """The status is set."""
