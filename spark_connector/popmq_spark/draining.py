@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader
 
-from popmq_spark.options import Options
+from popmq_spark.options import OptionError, Options
 from popmq_spark.owner import Owner
 from popmq_spark.part import Part, connect, read_part
-from popmq_spark.plan import Plan
+from popmq_spark.plan import Cap, Plan
 from popmq_spark.ranges import parts_of
 
 if TYPE_CHECKING:
@@ -45,6 +45,8 @@ class Drain:
         self._spark = spark
         self._given = {option: str(value) for option, value in options.items()}
         self._options = Options.parse(self._given)
+        if not self._options.topic:
+            raise OptionError("popmq: a drain empties one topic: name it by the option topic")
         self._name = name
         self.epoch = 0
 
@@ -54,10 +56,10 @@ class Drain:
         plan = self._plan("", 1)
         # The limits are part of the owner's name: a repeat under other limits would ask for other sets, and what only
         # the first run had sealed would be acked without being read.
-        key = f"{self._name}\n{options.topic}\n{sorted(plan.to_json().items(), key=str)}"
+        key = f"{self._name}\n{sorted(plan.to_json().items(), key=str)}"
         owner = uuid.uuid5(uuid.NAMESPACE_OID, key).hex
         try:
-            self._owner = Owner(self._client, options, owner)
+            self._owner = Owner(self._client, options, owner, (options.topic,))
         except BaseException:
             self._client.close()
             raise
@@ -91,7 +93,8 @@ class Drain:
         options = self._options
         cap = options.max_rows_per_trigger
         parts = parts_of(cap, options.min_partitions, options.max_records_per_partition, options.max_partitions)
-        return Plan(owner, epoch, parts, cap, options.max_bytes_per_trigger)
+        topics = {options.topic: Cap(cap)}
+        return Plan(owner, epoch, parts, topics, options.max_bytes_per_trigger, tag=options.tag, sql=options.sql)
 
 
 class DrainReader(DataSourceReader):

@@ -15,39 +15,20 @@ from popmq_spark.options import (
     ELSEWHERE,
     MODE,
     OPTIONS,
+    TOPICS,
     Broker,
     Option,
-    OptionError,
+    Topics,
     check_partitions,
+    check_topics,
     one_of,
     parse_values,
     word,
 )
 from popmq_spark.positions import Place, place
 
-
-def _words(text: str) -> tuple[str, ...]:
-    """Names with commas between them."""
-    return tuple(word(name) for name in text.split(","))
-
-
-def _pattern(text: str) -> re.Pattern[str]:
-    """Matches whole names, as `subscribePattern` of other sources does."""
-    try:
-        return re.compile(word(text))
-    except re.error as error:
-        raise ValueError(f"a regular expression ({error})") from None
-
-
 # Options that mean the same in both modes are those of the other table: one text, one default, one parser.
 _SAME = {option.name: option for option in OPTIONS}
-_TOPICS = (
-    Option("topic", word, "", "the topic to read; or topics, or topicPattern"),
-    Option("topics", _words, "", "several topics, with commas between them", alias="subscribe"),
-    Option("topicPattern", _pattern, "", "every topic whose whole name matches", alias="subscribePattern"),
-    Option("tag", word, "", "only messages with this tag, or with one of several that have two bars between them"),
-    Option("sql", word, "", "only messages that this SQL92 condition selects"),
-)
 # Without a group the broker knows nothing of the query. A batch read has none: it would have nothing to commit.
 _GROUP = Option("group", word, "", "commits its progress as this group, for lag displays and retention")
 _START = Option("startingOffsets", place, "earliest", "where to begin: earliest, latest, a time, or offsets as JSON")
@@ -62,7 +43,7 @@ _TOLERANCE = (
 STREAM_OPTIONS = (
     *CONNECTION,
     MODE,
-    *_TOPICS,
+    *TOPICS,
     _GROUP,
     _START,
     *(_SAME[name] for name in ("maxRowsPerTrigger", "maxBytesPerTrigger", "minRowsPerTrigger", "maxTriggerDelay")),
@@ -75,21 +56,13 @@ STREAM_OPTIONS = (
 BATCH_OPTIONS = (
     *CONNECTION,
     Option("mode", one_of("offsets"), "offsets", "a batch read leases nothing; popmq_spark.drain empties a topic"),
-    *_TOPICS,
+    *TOPICS,
     _START,
     Option("endingOffsets", place, "latest", "where to end; the message there is not read"),
     *_TASKS,
     Option("pushFilters", _SAME["failOnDataLoss"].parse, "false", "let the broker apply conditions of the query"),
     *_TOLERANCE,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Topics:
-    """Which topics to read: names, or a pattern of names."""
-
-    names: tuple[str, ...] = ()
-    pattern: re.Pattern[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,9 +129,5 @@ class OffsetsOptions:
     @classmethod
     def _checked(cls, values: dict[str, Any]) -> "OffsetsOptions":
         check_partitions(values)
-        options = cls(**values)
-        if sum(map(bool, (options.topic, options.topics, options.topic_pattern))) != 1:
-            raise OptionError("popmq: name what to read by one of the options topic, topics and topicPattern")
-        if options.tag is not None and options.sql is not None:
-            raise OptionError("popmq: tag and sql are both given; filter by one of them")
-        return options
+        check_topics(values)
+        return cls(**values)

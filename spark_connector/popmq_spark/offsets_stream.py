@@ -131,7 +131,7 @@ class OffsetsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._client
 
     def _ends(self) -> Ends:
-        return ends_of(self._connected(), topics_of(self._connected(), self._options))
+        return ends_of(self._connected(), topics_of(self._connected(), self._options.wanted))
 
     # ── Where the query stands ───────────────────────────────────────────────────────────────────────────────────
 

@@ -81,6 +81,19 @@ def _size(low: str, high: str) -> Callable[[str], int]:
     return parse
 
 
+def _words(text: str) -> tuple[str, ...]:
+    """Names with commas between them."""
+    return tuple(word(name) for name in text.split(","))
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    """Matches whole names, as `subscribePattern` of other sources does."""
+    try:
+        return re.compile(word(text))
+    except re.error as error:
+        raise ValueError(f"a regular expression ({error})") from None
+
+
 def one_of(*words: str) -> Callable[[str], str]:
     """One of a few words, in any case."""
 
@@ -128,10 +141,19 @@ CONNECTION = (
 #: The mode decides which table the other options are looked up in.
 MODE = Option("mode", one_of("lease", "offsets"), "lease", "`lease`, or `offsets`: reads by offset, leases nothing")
 
+#: What to read, in both modes.
+TOPICS = (
+    Option("topic", word, "", "the topic to read; or topics, or topicPattern"),
+    Option("topics", _words, "", "several topics, with commas between them", alias="subscribe"),
+    Option("topicPattern", _pattern, "", "every topic whose whole name matches", alias="subscribePattern"),
+    Option("tag", word, "", "only messages with this tag, or with one of several that have two bars between them"),
+    Option("sql", word, "", "only messages that this SQL92 condition selects"),
+)
+
 OPTIONS = (
     *CONNECTION,
     MODE,
-    Option("topic", word, None, "the topic to read"),
+    *TOPICS,
     Option("group", word, None, "the group to read as; two queries with one group share its messages"),
     Option("startingOffsets", start, "earliest", "where a group new to the topic starts: earliest, latest, a time"),
     Option("maxRowsPerTrigger", whole(1, ROWS_MAX), "100000", "rows of a micro-batch", alias="maxOffsetsPerTrigger"),
@@ -149,7 +171,7 @@ OPTIONS = (
     Option("longPollTimeout", duration("0s", "60s"), "500ms", "how long an idle trigger waits at the broker"),
     Option("brokerUnavailableTimeout", duration("1s", "12h"), "120s", "how long a broker may be away"),
     Option("drainPlan", json.loads, "", ""),  # how a drain tells its readers what to read: draining.py
-    *(Option(name, _offsets_only, "", "") for name in ("topics", "topicPattern", "tag", "sql", "endingOffsets")),
+    Option("endingOffsets", _offsets_only, "", ""),
 )
 
 #: What users of other sources write first, and what it is called here.
@@ -178,12 +200,19 @@ class Broker:
 
 
 @dataclass(frozen=True, slots=True)
+class Topics:
+    """Which topics to read: names, or a pattern of names."""
+
+    names: tuple[str, ...] = ()
+    pattern: re.Pattern[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Options:
     """The options of one query, typed: times in seconds, sizes in bytes. `OPTIONS` tells what each does."""
 
     endpoint: str
     mode: str
-    topic: str
     group: str
     starting_offsets: Start
     max_rows_per_trigger: int
@@ -200,6 +229,11 @@ class Options:
     include_properties: bool
     long_poll_timeout: float
     broker_unavailable_timeout: float
+    topic: str = ""
+    topics: tuple[str, ...] = ()
+    topic_pattern: re.Pattern[str] | None = None
+    tag: str | None = None
+    sql: str | None = None
     tls: bool = False
     tls_ca: str = ""
     access_key: str = ""
@@ -211,11 +245,17 @@ class Options:
         """How to reach the broker."""
         return Broker(self.endpoint, self.tls, self.tls_ca, self.access_key, self.secret)
 
+    @property
+    def wanted(self) -> Topics:
+        """The topics to read; exactly one of the three options names them."""
+        return Topics((self.topic,) if self.topic else self.topics, self.topic_pattern)
+
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> "Options":
         """Reads the options of a query; names in any case. Raises OptionError, for all faults of the names at once."""
         values = parse_values(OPTIONS, given, ELSEWHERE)
         check_partitions(values)
+        check_topics(values)
         return cls(**values)
 
 
@@ -225,6 +265,14 @@ def check_partitions(values: Mapping[str, Any]) -> None:
         raise OptionError(
             f"popmq: minPartitions = {values['min_partitions']} is more than maxPartitions = {values['max_partitions']}"
         )
+
+
+def check_topics(values: Mapping[str, Any]) -> None:
+    """Raises OptionError when not exactly one option names the topics, or when there are two filters."""
+    if sum(bool(values.get(name)) for name in ("topic", "topics", "topic_pattern")) != 1:
+        raise OptionError("popmq: name what to read by one of the options topic, topics and topicPattern")
+    if values.get("tag") is not None and values.get("sql") is not None:
+        raise OptionError("popmq: tag and sql are both given; filter by one of them")
 
 
 def parse_values(table: Sequence[Option], given: Mapping[str, str], elsewhere: Mapping[str, str]) -> dict[str, Any]:
@@ -238,7 +286,7 @@ def parse_values(table: Sequence[Option], given: Mapping[str, str], elsewhere: M
 
 
 def _is_wanted(option: Option, texts: Mapping[str, str]) -> bool:
-    return option.default != "" or option.name.lower() in texts
+    return option.default != "" or not texts.keys().isdisjoint((option.name.lower(), option.alias.lower()))
 
 
 def _value(option: Option, texts: Mapping[str, str]) -> Any:

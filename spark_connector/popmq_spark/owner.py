@@ -6,9 +6,11 @@ tokens. Attaching takes it over and fences the tasks of an earlier driver.
 
 import logging
 import threading
+from collections.abc import Iterable, Sequence
 
 import popmq
 from popmq_spark.options import OptionError, Options
+from popmq_spark.positions import Start
 
 #: Renewals in one lease: two may fail before messages come back to the group.
 RENEWALS_PER_LEASE = 3
@@ -22,8 +24,8 @@ class Owner:
     `acked_epoch` is the last epoch known as finished; the broker holds at least that.
     """
 
-    def __init__(self, client: popmq.Client, options: Options, name: str) -> None:
-        """Attaches the owner, and creates the group if there is none.
+    def __init__(self, client: popmq.Client, options: Options, name: str, topics: Sequence[str] = ()) -> None:
+        """Attaches the owner, and creates the group if there is none. `topics`: as `attach`, from startingOffsets on.
 
         Errors: TopicNotFound; OptionError when the group is there and not exclusive; Unavailable.
         """
@@ -33,18 +35,32 @@ class Owner:
         self._stopped = threading.Event()
         if options.exclusive_owner:
             self._make_exclusive_group()
-        attachment = client.attach_owner(
-            options.group,
-            name,
-            lease=options.invisible_time,
-            topic=options.topic,
-            start=options.starting_offsets,
-            create_group=True,
-        )
+        self._attached: set[str] = set()
+        self._attaching = threading.Lock()  # held while the generation moves: a renewal by the older one is fenced
+        # With a topic if there is one: no group is made for a query whose topic is not there.
+        attachment = self._attach(topics[0] if topics else "", options.starting_offsets)
         self.generation = attachment.generation
         self.acked_epoch = attachment.acked_epoch
+        self.attach(topics[1:], options.starting_offsets)
+        self._attached.update(topics)
         self._heartbeat = threading.Thread(target=self._renew_until_stopped, name="popmq-heartbeat", daemon=True)
         self._heartbeat.start()
+
+    def attach(self, topics: Iterable[str], start: Start) -> None:
+        """Makes topics known to the group, which begins at `start` in those that are new to it.
+
+        Each one moves the generation, so never while tasks of a micro-batch run. Errors: TopicNotFound.
+        """
+        for topic in sorted(set(topics) - self._attached):
+            with self._attaching:
+                self.generation = self._attach(topic, start).generation
+            self._attached.add(topic)
+
+    def _attach(self, topic: str, start: Start) -> popmq.Attachment:
+        options = self._options
+        return self._client.attach_owner(
+            options.group, self.name, lease=options.invisible_time, topic=topic, start=start, create_group=True
+        )
 
     def ack_up_to(self, epoch: int) -> None:
         """Finishes every message of the epochs up to `epoch`. Idempotent; asks the broker once only.
@@ -75,7 +91,8 @@ class Owner:
         options = self._options
         while not self._stopped.wait(options.invisible_time / RENEWALS_PER_LEASE):
             try:
-                self._client.renew_owner(options.group, self.name, self.generation, options.invisible_time)
+                with self._attaching:
+                    self._client.renew_owner(options.group, self.name, self.generation, options.invisible_time)
             except (popmq.errors.Fenced, popmq.errors.OwnerNotFound) as error:
                 _log.warning("the lease is no longer renewed: %s", error)
                 return

@@ -17,8 +17,8 @@ from pyspark.sql.datasource import InputPartition
 import popmq
 from popmq_spark.columns import fields_of, to_arrow
 from popmq_spark.options import Broker, Options
-from popmq_spark.plan import Plan
-from popmq_spark.queue_ends import DataLoss
+from popmq_spark.plan import Plan, Slice
+from popmq_spark.queue_ends import DataLoss, lose
 
 _log = logging.getLogger("popmq_spark")
 
@@ -36,17 +36,15 @@ class Part(InputPartition):
     """What `read` needs. Spark pickles it into the task."""
 
     broker: Broker
-    topic: str
     group: str
     owner: str
     generation: int
     epoch: int
     part: int
-    share: int
-    upto: popmq.Position | None
-    chunks: int
+    slices: tuple[Slice, ...]  # read one after the other
     chunk_rows: int
-    chunk_bytes: int
+    tag: str | None  # of the plan, not of the options: a batch is read again through its own filter
+    sql: str | None
     lease: float
     patience: float
     fail_on_data_loss: bool
@@ -57,17 +55,15 @@ class Part(InputPartition):
     def of(cls, plan: Plan, part: int, generation: int, options: Options, schema: pa.Schema) -> Self:
         return cls(
             broker=options.broker,
-            topic=options.topic,
             group=options.group,
             owner=plan.owner,
             generation=generation,
             epoch=plan.epoch,
             part=part,
-            share=plan.share(part),
-            upto=plan.upto,
-            chunks=plan.chunks(part),
+            slices=tuple(plan.slices(part)),
             chunk_rows=plan.chunk_rows,
-            chunk_bytes=plan.chunk_bytes(part),
+            tag=plan.tag,
+            sql=plan.sql,
             lease=options.invisible_time,
             patience=options.broker_unavailable_timeout,
             fail_on_data_loss=options.fail_on_data_loss,
@@ -75,21 +71,22 @@ class Part(InputPartition):
             schema=schema,
         )
 
-    def token(self, chunk: int) -> popmq.Token:
-        return popmq.Token(self.owner, self.generation, self.epoch, self.part, chunk, share=self.share, upto=self.upto)
+    def token(self, of: Slice, chunk: int) -> popmq.Token:
+        return popmq.Token(self.owner, self.generation, self.epoch, self.part, chunk, share=of.share, upto=of.upto)
 
 
 def read_part(part: Part) -> Iterator[pa.RecordBatch]:
     """The rows of the part, one batch for each chunk that holds any.
 
     The next chunk is fetched while Spark takes the current one. Errors: DataLoss, LeaseLoss, and of popmq.errors Fenced
-    (a newer run of the query has taken over) and Unavailable after brokerUnavailableTimeout.
+    (a newer run of the query has taken over), FilterConflict, and Unavailable after brokerUnavailableTimeout.
     """
     try:
-        for sealed in _chunks(part):
-            _check(part, sealed)
-            if len(sealed.columns):
-                yield to_arrow(sealed.columns, part.topic, part.epoch, part.schema)
+        for of in part.slices:
+            for sealed in _chunks(part, of):
+                _check(part, sealed)
+                if len(sealed.columns):
+                    yield to_arrow(sealed.columns, of.topic, part.epoch, part.schema)
     except popmq.errors.EpochAlreadyAcked as error:
         if part.fail_on_data_loss:
             raise DataLoss(
@@ -100,27 +97,33 @@ def read_part(part: Part) -> Iterator[pa.RecordBatch]:
         _log.warning("epoch %d of group %s was acked before: read as empty", part.epoch, part.group)
 
 
-def _chunks(part: Part) -> Iterator[popmq.SealedBatch]:
+def _chunks(part: Part, of: Slice) -> Iterator[popmq.SealedBatch]:
     with ThreadPoolExecutor(1, "popmq-ahead") as ahead:
-        coming = ahead.submit(_pop, part, 0)
-        for following in range(1, part.chunks + 1):
-            sealed = coming.result()
-            last = sealed.end or following == part.chunks
+        coming = ahead.submit(_pop, part, of, 0)
+        for following in range(1, of.chunks + 1):
+            try:
+                sealed = coming.result()
+            except popmq.errors.TopicNotFound:
+                lose(part.fail_on_data_loss, f"the topic {of.topic!r} was deleted before epoch {part.epoch} was read")
+                return
+            last = sealed.end or following == of.chunks
             if not last:
-                coming = ahead.submit(_pop, part, following)
+                coming = ahead.submit(_pop, part, of, following)
             yield sealed
             if last:
                 return
 
 
-def _pop(part: Part, chunk: int) -> popmq.SealedBatch:
+def _pop(part: Part, of: Slice, chunk: int) -> popmq.SealedBatch:
     return client_of(part.broker, part.patience).pop_sealed(
-        part.topic,
+        of.topic,
         part.group,
-        part.token(chunk),
+        part.token(of, chunk),
         max_messages=part.chunk_rows,
-        max_bytes=part.chunk_bytes,
+        max_bytes=of.chunk_bytes,
         lease=part.lease,
+        tag=part.tag,
+        sql=part.sql,
         columns=fields_of(part.schema),
     )
 

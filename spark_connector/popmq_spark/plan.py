@@ -4,17 +4,21 @@ An offset names one *epoch* of one *owner* and says how that epoch is read: ever
 which message is in it, so that a restart with other options repeats the old batch, not a new one. Spark writes it to
 `offsets/N` before the first message is popped under it.
 
-    {"v": 1, "owner": "9f…", "epoch": 12, "parts": 4, "cap": 70000, "capBytes": 134217728, "chunkRows": 2000,
-     "upto": {"queues": {"0": 4711}, "retry": 12} | null}
+    {"v": 3, "owner": "9f…", "epoch": 12, "parts": 4, "capBytes": 134217728, "chunkRows": 2000,
+     "tag": null, "sql": "a > 5",
+     "topics": {"orders": {"cap": 70000, "upto": {"queues": {"0": 4711}, "retry": 12} | null}}}
+
+The rows of all topics, one topic after the other, are cut into tasks of one size; a task that has rows of two topics
+reads one after the other.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Self
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Self
 
 import popmq
 
-VERSION = 1
+VERSION = 3
 
 #: Rows of one Pop. From 1,000 rows on the JVM's cost per batch is small; 2,000 of 1 KiB stay below 4 MiB.
 CHUNK_ROWS = 2_000
@@ -27,9 +31,31 @@ class OffsetError(ValueError):
     """The checkpoint holds an offset that this release cannot read."""
 
 
+class Cap(NamedTuple):
+    """What an epoch may take of one topic: `rows` messages, none beyond `upto`."""
+
+    rows: int
+    upto: popmq.Position | None = None
+
+
+class Slice(NamedTuple):
+    """What one task reads of one topic: `share` messages at most, in `chunks` Pops of `chunk_bytes`, a soft bound.
+
+    A number of Pops known beforehand, not "until enough bytes arrived": a re-read that finds messages torn would
+    otherwise seal further ones, and a sink that skips the batch as known would lose them. Twice what full chunks need:
+    the bound in bytes may cut a chunk short.
+    """
+
+    topic: str
+    share: int
+    upto: popmq.Position | None
+    chunks: int
+    chunk_bytes: int
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One epoch: `parts` tasks share `cap` messages and `cap_bytes` bytes, and pop nothing beyond `upto`.
+    """One epoch: `parts` tasks share the messages of `topics` and `cap_bytes` bytes, through a filter.
 
     Epoch 0 is the start of a query: it has an owner and reads nothing.
     """
@@ -37,60 +63,75 @@ class Plan:
     owner: str
     epoch: int = 0
     parts: int = 0
-    cap: int = 0
+    topics: Mapping[str, Cap] = field(default_factory=dict)
     cap_bytes: int = 0
     chunk_rows: int = CHUNK_ROWS
-    upto: popmq.Position | None = None
+    tag: str | None = None
+    sql: str | None = None
 
     @classmethod
     def from_json(cls, offset: Mapping[str, Any]) -> Self:
         """Raises OffsetError when another release, or another source, wrote it."""
         if offset.get("v") != VERSION:
             raise OffsetError(
-                f"popmq: this release reads offsets of version {VERSION}; the checkpoint holds {dict(offset)!r}. "
-                "Use the release that wrote it, or start with a new checkpoint"
+                f"popmq: mode=lease reads offsets of version {VERSION}; the checkpoint holds {dict(offset)!r}. "
+                "Use the mode and the release that wrote it, or start with a new checkpoint"
             )
-        upto = offset["upto"]
         return cls(
             owner=offset["owner"],
             epoch=offset["epoch"],
             parts=offset["parts"],
-            cap=offset["cap"],
+            topics={topic: Cap(cap["cap"], _position(cap["upto"])) for topic, cap in offset["topics"].items()},
             cap_bytes=offset["capBytes"],
             chunk_rows=offset["chunkRows"],
-            upto=upto and popmq.Position({int(queue): end for queue, end in upto["queues"].items()}, upto["retry"]),
+            tag=offset["tag"],
+            sql=offset["sql"],
         )
 
     def to_json(self) -> dict[str, Any]:
         """The same plan always gives the same text: Spark compares offsets as strings."""
-        upto = self.upto and {
-            "queues": {str(queue): end for queue, end in sorted(self.upto.queues.items())},
-            "retry": self.upto.retry,
-        }
         return {
             "v": VERSION,
             "owner": self.owner,
             "epoch": self.epoch,
             "parts": self.parts,
-            "cap": self.cap,
             "capBytes": self.cap_bytes,
             "chunkRows": self.chunk_rows,
-            "upto": upto,
+            "tag": self.tag,
+            "sql": self.sql,
+            "topics": {
+                topic: {"cap": cap.rows, "upto": _as_json(cap.upto)} for topic, cap in sorted(self.topics.items())
+            },
         }
 
-    def share(self, part: int) -> int:
-        """Messages that part `part` (from 0) may pop; the shares sum to `cap` exactly."""
-        return self.cap // self.parts + (part < self.cap % self.parts)
+    @property
+    def cap(self) -> int:
+        """Messages of all topics that the epoch may take."""
+        return sum(cap.rows for cap in self.topics.values())
 
-    def chunks(self, part: int) -> int:
-        """How many tokens the part may use at most.
+    def slices(self, part: int) -> Iterator[Slice]:
+        """What the task `part` (from 0) reads. All slices of a topic sum to its cap exactly."""
+        first, last = self.cap * part // self.parts, self.cap * (part + 1) // self.parts
+        before = 0
+        for topic, cap in sorted(self.topics.items()):
+            share = min(last - before, cap.rows) - max(first - before, 0)
+            if share > 0:
+                chunks = 2 * -(-share // self.chunk_rows)
+                yield Slice(topic, share, cap.upto, chunks, self._chunk_bytes(share, chunks))
+            before += cap.rows
 
-        A number known beforehand, not "until enough bytes arrived": a re-read that finds messages torn would otherwise
-        seal further ones, and a sink that skips the batch as known would lose them. Twice what full chunks need: the
-        bound in bytes may cut a chunk short.
-        """
-        return 2 * -(-self.share(part) // self.chunk_rows)
+    def _chunk_bytes(self, share: int, chunks: int) -> int:
+        """All chunks together stay near `cap_bytes`."""
+        return min(max(self.cap_bytes * share // self.cap // chunks, CHUNK_BYTES_MIN), CHUNK_BYTES_MAX)
 
-    def chunk_bytes(self, part: int) -> int:
-        """Soft bound of one Pop's answer: all chunks together stay near `cap_bytes`."""
-        return min(max(self.cap_bytes // self.parts // self.chunks(part), CHUNK_BYTES_MIN), CHUNK_BYTES_MAX)
+
+def _position(upto: Mapping[str, Any] | None) -> popmq.Position | None:
+    if upto is None:
+        return None
+    return popmq.Position({int(queue): end for queue, end in upto["queues"].items()}, upto["retry"])
+
+
+def _as_json(upto: popmq.Position | None) -> dict[str, Any] | None:
+    if upto is None:
+        return None
+    return {"queues": {str(queue): end for queue, end in sorted(upto.queues.items())}, "retry": upto.retry}

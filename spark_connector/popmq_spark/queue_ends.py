@@ -8,8 +8,7 @@ from collections.abc import Iterable
 from datetime import datetime
 
 import popmq
-from popmq_spark.offsets_options import OffsetsOptions
-from popmq_spark.options import OptionError
+from popmq_spark.options import OptionError, Topics
 from popmq_spark.positions import EARLIEST, LATEST, Place
 from popmq_spark.ranges import Positions
 
@@ -30,9 +29,8 @@ def lose(fail: bool, text: str) -> None:
     _log.warning("%s", text)
 
 
-def topics_of(client: popmq.Client, options: OffsetsOptions) -> list[str]:
+def topics_of(client: popmq.Client, wanted: Topics) -> list[str]:
     """The names of the topics; of a pattern those that are there now, dead-letter topics included."""
-    wanted = options.wanted
     if wanted.pattern is None:
         return sorted(set(wanted.names))
     return [

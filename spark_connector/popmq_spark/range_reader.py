@@ -122,7 +122,7 @@ class RangeReader(DataSourceReader):
         """
         options, wanted = self._options, self._wanted
         with connect(options.broker, options.broker_unavailable_timeout) as client:
-            ends = ends_of(client, topics_of(client, options))
+            ends = ends_of(client, topics_of(client, options.wanted))
             spans = tuple(self._spans(client, ends))
         rows = sum(span.end - span.start for span in spans)
         parts = parts_of(rows, options.min_partitions, options.max_records_per_partition, options.max_partitions)

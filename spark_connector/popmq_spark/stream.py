@@ -15,7 +15,7 @@ Spark may never call commit() for the last batch, and stop() tells nothing about
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -26,23 +26,29 @@ import popmq
 from popmq_spark.options import ROWS_MAX, Options
 from popmq_spark.owner import Owner
 from popmq_spark.part import Part, connect, read_part
-from popmq_spark.plan import Plan
+from popmq_spark.plan import Cap, Plan
+from popmq_spark.queue_ends import topics_of
+from popmq_spark.ranges import admitted, parts_of
 
 _log = logging.getLogger("popmq_spark")
 
+#: How often an idle trigger looks at several topics while it waits, in seconds.
+LOOK_SECONDS = 0.05
+
 
 class PopMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """One query's reader. `clock` gives seconds that only grow, for maxTriggerDelay; tests set it."""
+    """One query's reader. `clock` gives seconds that only grow, `sleep` lets them pass; tests set them."""
 
     def __init__(self, options: Options, schema: pa.Schema) -> None:
         # No connection yet: Spark makes this object in two processes, and pickles one of them.
         self.clock: Callable[[], float] = time.monotonic
+        self.sleep: Callable[[float], None] = time.sleep
         self._options = options
         self._schema = schema
         self._client: popmq.Client | None = None
         self._owner: Owner | None = None
-        self._bounded = False
-        self._bound: popmq.Position | None = None
+        self._bounded = False  # in a run with availableNow
+        self._bound: dict[str, popmq.Position] | None = None  # what that run reads up to
         self._held_back_since: float | None = None
         self._progress: dict[str, Any] | None = None
 
@@ -54,30 +60,36 @@ class PopMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(self._options.max_rows_per_trigger)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Takes the position that this run reads up to; a new group's first latestOffset takes it."""
+        """Takes the positions that this run reads up to; a new group's first latestOffset takes them."""
         self._bounded = True
         try:
-            self._bound = self._available(min_ready=0, wait=0.0).upto
+            self._bound = {topic: found.upto for topic, found in self._ask(self._topics()).items()}
         except popmq.errors.GroupNotFound:
             _log.info("the group %s is new", self._options.group)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Acks up to `start`, then plans the next epoch, or returns `start` itself when nothing is due.
 
+        A topic that comes during the query is read from its first message.
+
         Errors: TopicNotFound, Fenced; Unavailable after brokerUnavailableTimeout.
         """
         before = Plan.from_json(start)
-        owner = self._hold(before.owner)
+        topics = self._topics()
+        owner = self._hold(before.owner, [] if before.epoch else topics)
+        owner.attach(topics, "earliest")
         if owner.acked_epoch > before.epoch:
             _log.warning("epoch %d is acked, the checkpoint knows %d: going on", owner.acked_epoch, before.epoch)
         owner.ack_up_to(before.epoch)
-        rows = self._rows_due(limit)
-        if rows == 0:
+        ready = self._due(topics, limit)
+        if not any(ready.values()):
             return start
-        return self._plan(owner.name, max(before.epoch, owner.acked_epoch) + 1, rows, limit).to_json()
+        return self._plan(owner.name, max(before.epoch, owner.acked_epoch) + 1, ready, limit).to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """The group's backlog at the last latestOffset; Spark shows it as `sources[i].latestOffset`."""
+        """The group's backlog at the last latestOffset, in all and by topic; Spark shows it as
+        `sources[i].latestOffset`.
+        """
         return self._progress
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Part]:
@@ -114,58 +126,87 @@ class PopMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._client = connect(self._options.broker, self._options.broker_unavailable_timeout)
         return self._client
 
-    def _hold(self, name: str) -> Owner:
+    def _topics(self) -> list[str]:
+        return topics_of(self._connected(), self._options.wanted)
+
+    def _hold(self, name: str, topics: Sequence[str] = ()) -> Owner:
+        """The owner; `topics`: those that a new query begins with."""
         if self._owner is None or self._owner.name != name:
-            self._owner = Owner(self._connected(), self._options, name)
+            self._owner = Owner(self._connected(), self._options, name, topics)
         return self._owner
 
-    def _available(self, min_ready: int, wait: float) -> popmq.Availability:
-        """What the group can read now; in a bounded run, what of it lies below the bound."""
-        options = self._options
-        return self._connected().wait_available(options.topic, options.group, min_ready, wait, self._bound)
+    # ── What is there ────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _rows_due(self, limit: ReadLimit) -> int:
-        """How many rows the next epoch may plan with; 0 = wait for more."""
-        options = self._options
-        if self._bounded or isinstance(limit, ReadAllAvailable):
-            available = self._available(min_ready=0, wait=0.0)
-            if self._bounded and self._bound is None:
-                self._bound = available.upto
-            self._report(available)
-            return available.ready
-        available = self._available(options.min_rows_per_trigger, options.long_poll_timeout)
-        self._report(available)
-        if available.ready >= options.min_rows_per_trigger or self._is_overdue(available.ready):
-            self._held_back_since = None
-            return available.ready
-        return 0
+    def _ask(self, topics: Iterable[str], min_ready: int = 0, wait: float = 0.0) -> dict[str, popmq.Availability]:
+        """What the group can read of each topic now; in a bounded run, what of it lies below the bound."""
+        client, group, bound = self._connected(), self._options.group, self._bound or {}
+        return {topic: client.wait_available(topic, group, min_ready, wait, bound.get(topic)) for topic in topics}
 
-    def _is_overdue(self, ready: int) -> bool:
-        if ready == 0:
+    def _wait(self, topics: list[str]) -> dict[str, popmq.Availability]:
+        """Waits for minRowsPerTrigger, up to longPollTimeout. One topic is waited for at the broker."""
+        options = self._options
+        if len(topics) == 1:
+            return self._ask(topics, options.min_rows_per_trigger, options.long_poll_timeout)
+        deadline = self.clock() + options.long_poll_timeout
+        while True:
+            found = self._ask(topics)
+            left = deadline - self.clock()
+            if sum(row.ready for row in found.values()) >= options.min_rows_per_trigger or left <= 0:
+                return found
+            self.sleep(min(LOOK_SECONDS, left))
+
+    def _due(self, topics: list[str], limit: ReadLimit) -> dict[str, int]:
+        """How many rows of each topic the next epoch may plan with; none = wait for more."""
+        if self._bounded:
+            bound = self._bound
+            found = self._ask(topics if bound is None else [topic for topic in topics if topic in bound])
+            if bound is None:
+                self._bound = {topic: row.upto for topic, row in found.items()}
+        else:
+            found = self._ask(topics) if isinstance(limit, ReadAllAvailable) else self._wait(topics)
+        self._report(found)
+        ready = {topic: row.ready for topic, row in found.items()}
+        return ready if self._is_due(sum(ready.values()), limit) else {}
+
+    def _is_due(self, ready: int, limit: ReadLimit) -> bool:
+        """Whether so many rows are enough, or have waited for long enough. Bounded runs and Once take what there is."""
+        options = self._options
+        unlimited = self._bounded or isinstance(limit, ReadAllAvailable)
+        if ready == 0 or unlimited or ready >= options.min_rows_per_trigger:
             self._held_back_since = None
-            return False
+            return ready > 0
         if self._held_back_since is None:
             self._held_back_since = self.clock()
-        return self.clock() - self._held_back_since >= self._options.max_trigger_delay
+        overdue = self.clock() - self._held_back_since >= options.max_trigger_delay
+        if overdue:
+            self._held_back_since = None
+        return overdue
 
-    def _plan(self, owner: str, epoch: int, rows: int, limit: ReadLimit) -> Plan:
+    def _plan(self, owner: str, epoch: int, ready: dict[str, int], limit: ReadLimit) -> Plan:
         options = self._options
-        cap = min(rows, limit.max_rows if isinstance(limit, ReadMaxRows) else ROWS_MAX)
-        wanted = max(options.min_partitions, -(-cap // options.max_records_per_partition))
+        cap = min(sum(ready.values()), limit.max_rows if isinstance(limit, ReadMaxRows) else ROWS_MAX)
+        shares = admitted({(topic, 0): rows for topic, rows in ready.items()}, cap)
+        bound = self._bound or {}
         return Plan(
             owner=owner,
             epoch=epoch,
-            parts=min(wanted, options.max_partitions, cap),
-            cap=cap,
+            parts=parts_of(cap, options.min_partitions, options.max_records_per_partition, options.max_partitions),
+            topics={topic: Cap(rows, bound.get(topic)) for (topic, _), rows in shares.items() if rows},
             cap_bytes=options.max_bytes_per_trigger,
-            upto=self._bound,
+            tag=options.tag,
+            sql=options.sql,
         )
 
-    def _report(self, available: popmq.Availability) -> None:
-        stats = available.stats
-        self._progress = {
-            "ready": available.ready,
-            "inFlight": stats.in_flight,
-            "backoff": stats.backoff,
-            "oldestAgeMs": round(stats.oldest_age * 1000),
+    def _report(self, found: dict[str, popmq.Availability]) -> None:
+        rows = {
+            topic: {
+                "ready": row.ready,
+                "inFlight": row.stats.in_flight,
+                "backoff": row.stats.backoff,
+                "oldestAgeMs": round(row.stats.oldest_age * 1000),
+            }
+            for topic, row in found.items()
         }
+        together = {name: sum(row[name] for row in rows.values()) for name in ("ready", "inFlight", "backoff")}
+        oldest = max((row["oldestAgeMs"] for row in rows.values()), default=0)
+        self._progress = {**together, "oldestAgeMs": oldest, "topics": rows}

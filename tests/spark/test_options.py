@@ -69,8 +69,7 @@ def test_a_value_is_read_in_its_unit(name: str, text: str, value: Any) -> None:
         ("maxBytesPerTrigger", "12 parsecs"),
         ("maxPartitions", "1025"),
         ("failOnDataLoss", "yes"),
-        ("topics", "a,b"),  # with the other mode
-        ("tag", "a"),
+        ("endingOffsets", "latest"),  # with the other mode
         ("mode", "browse"),
     ],
 )
@@ -79,7 +78,7 @@ def test_a_value_that_cannot_be_used_is_named_with_what_could_stand_there(name: 
         parse(**{name: text})
 
 
-@pytest.mark.parametrize("missing", sorted(REQUIRED))
+@pytest.mark.parametrize("missing", ["endpoint", "group"])
 def test_a_missing_option_is_named(missing: str) -> None:
     with pytest.raises(OptionError, match=f"the option {missing} is missing"):
         Options.parse({name: value for name, value in REQUIRED.items() if name != missing})
@@ -90,7 +89,6 @@ def test_a_missing_option_is_named(missing: str) -> None:
     [
         ("maxRowPerTrigger", "maxRowsPerTrigger"),
         ("startingoffset", "startingOffsets"),
-        ("subscribe", "topic"),
         ("kafka.bootstrap.servers", "endpoint"),
         ("includeHeaders", "includeProperties"),
     ],
@@ -108,3 +106,18 @@ def test_all_unknown_names_are_told_at_once() -> None:
 def test_partitions_at_least_cannot_exceed_partitions_at_most() -> None:
     with pytest.raises(OptionError, match="minPartitions = 5 is more than maxPartitions = 4"):
         parse(minPartitions="5", maxPartitions="4")
+
+
+def test_topics_are_named_in_one_way_and_filtered_in_one_way() -> None:
+    one = {name: value for name, value in REQUIRED.items() if name != "topic"}
+    assert Options.parse(one | {"topics": "a, b"}).wanted.names == ("a", "b")
+    assert Options.parse(one | {"subscribe": "a"}).wanted.names == ("a",)
+    assert parse().wanted.names == ("orders",)
+    pattern = Options.parse(one | {"topicPattern": "a.*"}).wanted.pattern
+    assert pattern
+    assert pattern.fullmatch("abc")
+    for wrong in (one, REQUIRED | {"topics": "a"}, REQUIRED | {"topicPattern": "a"}):
+        with pytest.raises(OptionError, match="by one of the options topic, topics and topicPattern"):
+            Options.parse(wrong)
+    with pytest.raises(OptionError, match="tag and sql are both given"):
+        parse(tag="a", sql="b = 1")

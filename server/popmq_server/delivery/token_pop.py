@@ -21,6 +21,7 @@ from popmq_server.delivery.pick import Pick
 from popmq_server.delivery.pop import IN_FLIGHT_RETRY_MS, choose, lease, picking, queues_of, read_members
 from popmq_server.delivery.subscription import ALL_QUEUES, bind, expect_mode, note_read, resolve, subscribe
 from popmq_server.errors import Refused
+from popmq_server.filters import filter as filters
 from popmq_server.filters.filter import Filter
 from popmq_server.model import permission
 from popmq_server.model.ids import GroupTopic
@@ -53,9 +54,10 @@ def pop(tx: Tx, command: Pop, ask: PopToken) -> Leased:
         )
     key = (group.group_id, topic.topic_id, hash16(ask.owner, ask.epoch, ask.part, ask.chunk))
     known = tx.state.tokens.get(key)
+    wanted = filters.EVERYTHING  # the set of a known token stays what it was, also when the group's filter has changed
     if known is None:
         _check_limits(tx, command, ask, group, topic, owner)
-    wanted = subscribe(tx, group, topic, command.filter)
+        wanted = subscribe(tx, group, topic, command.filter)
     note_read(tx, (group.group_id, topic.topic_id), command.queues or (ALL_QUEUES,))
     until_ms = max(owner.lease_until_ms, tx.now_ms + (command.invisible_ms or group.invisible_ms))
     owner = put_owner(tx, owner._replace(lease_until_ms=until_ms, last_seen_ms=tx.now_ms, released=False))
