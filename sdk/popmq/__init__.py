@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from popmq.owner import Attachment, Availability, Columns, OwnerLease, Position, SealedBatch, Token
     from popmq.process_queue import FlowControl
     from popmq.pull import Pulled, PulledColumns, PullState, QueueLocks
+    from popmq.schedule import Schedule
     from popmq.sink import BatchCommit, StageName
     from popmq.stats import (
         AccessKey,
@@ -98,6 +99,7 @@ _NAMES = {
     "popmq.owner": "Attachment Availability Columns OwnerLease Position SealedBatch Token",
     "popmq.process_queue": "FlowControl",
     "popmq.pull": "Pulled PulledColumns PullState QueueLocks",
+    "popmq.schedule": "Schedule",
     "popmq.sink": "BatchCommit StageName",
     "popmq.stats": "AccessKey AccessKeys BrokerInfo "
     "ClientAnswer ClientSession ClientStats DelayedMessage DelayedMessages Found GroupStats "
@@ -117,6 +119,7 @@ _SUBMODULES = (
     "owner",
     "process_queue",
     "pull",
+    "schedule",
     "sink",
     "stats",
     "topic",
@@ -185,6 +188,7 @@ __all__ = [
     "Retention",
     "Retry",
     "RetryLater",
+    "Schedule",
     "SealedBatch",
     "SendReceipt",
     "Session",

@@ -13,6 +13,7 @@ PopMQError
 │   │   ├── ClientNotFound    not connected, or none that can be asked
 │   │   ├── MessageNotFound   delivered, recalled, dropped, or never there
 │   │   ├── TransactionNotFound  given up, ended over an hour ago, or never there
+│   │   ├── ScheduleNotFound
 │   │   └── StageNotFound     dropped, never there, or a piece of it is missing
 │   ├── AlreadyExists         with other settings
 │   ├── FilterConflict        the group has another filter for this topic
@@ -127,6 +128,10 @@ class MessageNotFound(NotFound):
 
 class TransactionNotFound(NotFound):
     """There is no such half message: it was given up, ended over an hour ago, or was never there."""
+
+
+class ScheduleNotFound(NotFound):
+    """No schedule of this name."""
 
 
 class StageNotFound(NotFound):
@@ -291,4 +296,5 @@ BY_CODE: dict[str, type[PopMQError]] = {
     "LITE_SUBSCRIPTION_QUOTA": LiteSubscriptionQuota,
     "FORBIDDEN": Forbidden,
     "STAGE_NOT_FOUND": StageNotFound,
+    "SCHEDULE_NOT_FOUND": ScheduleNotFound,
 }

@@ -48,6 +48,7 @@ ROWS = {
     "peek": Row("looking", "peek", "What the next pop of GROUP would deliver."),
     "dlq": Row("dlq", "dlq", "Look at dead letters, and deliver them again."),
     "delayed": Row("delay", "delayed", "Messages that are scheduled for later."),
+    "schedule": Row("schedule", "schedule", "Make the broker send messages at the times of a cron expression."),
     "transactions": Row("transactions", "transactions", "Look at half messages, and end them."),
     "message-groups": Row("message_groups", "message_groups", "Look at message groups of FIFO topics."),
     "revive": Row("revive", "revive", "Look at what is leased, until when."),

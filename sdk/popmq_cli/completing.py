@@ -22,8 +22,15 @@ def groups(context: click.Context, _parameter: click.Parameter, incomplete: str)
     return _names(context, incomplete, lambda client: client.list_groups())
 
 
+def schedules(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Names of schedules that begin so."""
+    return _names(context, incomplete, lambda client: client.list_schedules())
+
+
 def _names(
-    context: click.Context, incomplete: str, ask: Callable[[popmq.Client], Iterable[popmq.Topic | popmq.Group]]
+    context: click.Context,
+    incomplete: str,
+    ask: Callable[[popmq.Client], Iterable[popmq.Topic | popmq.Group | popmq.Schedule]],
 ) -> list[str]:
     given = {name: context.params.get(name) for name in CONNECTION}
     try:

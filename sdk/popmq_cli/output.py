@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import click
 
-from popmq import Delivery, errors
+from popmq import Delivery, Message, errors
 
 Row = Sequence[Any]
 T = TypeVar("T")
@@ -95,8 +95,8 @@ class Output:
 
 def plain(value: Any) -> Any:
     """A value as JSON knows it. A message's body is text under `body`, or base64 under `body_base64`."""
-    if isinstance(value, Delivery):
-        return _plain_delivery(value)
+    if isinstance(value, Delivery | Message):
+        return _plain_message(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, errors.PopMQError):
@@ -113,15 +113,16 @@ def told(error: errors.PopMQError) -> dict[str, Any]:
     return {name: getattr(error, name) for name in ("message", "code", "field", "action", "retryable")}
 
 
-def _plain_delivery(delivery: Delivery) -> dict[str, Any]:
-    body = text_of(delivery.body)
+def _plain_message(delivery: Delivery | Message) -> dict[str, Any]:
+    raw = delivery.body.encode() if isinstance(delivery.body, str) else bytes(delivery.body)
+    body = text_of(raw)
     fields = {
         field.name: plain(getattr(delivery, field.name))
         for field in dataclasses.fields(delivery)
         if field.name not in ("body", "_guard")
     }
     if body is None:
-        return {"body_base64": base64.b64encode(delivery.body).decode(), **fields}
+        return {"body_base64": base64.b64encode(raw).decode(), **fields}
     return {"body": body, **fields}
 
 

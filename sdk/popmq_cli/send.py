@@ -68,7 +68,7 @@ def send(
     """
     if messages and source:
         raise click.UsageError("give messages as arguments or with --file, not both")
-    fields["properties"] = dict(_pair(text) for text in properties)
+    fields["properties"] = dict(pair(text) for text in properties)
     if messages:
         bodies: Iterable[bytes] = [message.encode() for message in messages]
     else:
@@ -143,7 +143,8 @@ def _from_json(line: bytes, fields: dict[str, Any], number: int) -> popmq.Messag
         raise click.UsageError(f"line {number} is not a message in JSON: {error}") from None
 
 
-def _pair(text: str) -> tuple[str, str]:
+def pair(text: str) -> tuple[str, str]:
+    """A property as it is typed."""
     name, equals, value = text.partition("=")
     if not (name and equals):
         raise click.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="--property")

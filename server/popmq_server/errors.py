@@ -53,6 +53,11 @@ def topic_not_found(name: str, field: str = "topic") -> Refused:
     return Refused("TOPIC_NOT_FOUND", f"there is no topic {name!r}", field=field, action=_topic_command(name))
 
 
+def schedule_not_found(name: str, field: str = "name") -> Refused:
+    """A schedule is made by an operator, or by a program."""
+    return Refused("SCHEDULE_NOT_FOUND", f"there is no schedule {name!r}", field=field, action="popmq schedule list")
+
+
 def group_not_found(name: str, field: str = "group") -> Refused:
     """The action is the command that creates the group."""
     return Refused("GROUP_NOT_FOUND", f"there is no group {name!r}", field=field, action=_create("group", name))

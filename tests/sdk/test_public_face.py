@@ -74,6 +74,7 @@ EXPORTED = [
     "Retention",
     "Retry",
     "RetryLater",
+    "Schedule",
     "SealedBatch",
     "SendReceipt",
     "Session",

@@ -9,7 +9,7 @@ from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.model.handles import read_recall, recall_text
 from tests.wire.cases import HOUR_12, INT64, ODD_NAMES, Case, bad, out_of_range
 from tests.wire.stubs import GROUP, TOPIC
-from tests.wire.world import OTHER_TOPIC, STAGE, World, token, with_fields
+from tests.wire.world import OTHER_TOPIC, SCHEDULE, STAGE, World, token, with_fields
 
 #: What must not be a filter.
 ODD_SQL = ["", " ", "a =", "a = 1 b", "a == 1", "'a", "/*", "a > 'x'", "1", "\0", "🦀", "(" * 8192, "a" * 8193]
@@ -274,6 +274,7 @@ def bad_times() -> Iterator[Case]:
     yield bad("Broker/EndTransaction", "INVALID_FIELD", "ends", ends=[])
     yield bad("Broker/EndTransaction", "INVALID_FIELD", "ends", ends=[pb.TransactionEnd()] * 4097)
     yield from bad_sinks()
+    yield from bad_schedules()
     yield from out_of_range("Admin/ListDelayed", "max_messages", 4097, 2**32 - 1)
     yield from out_of_range("Admin/ListDelayed", "until_ms", -1, INT64[0])
     yield from out_of_range("Admin/ListTransactions", "max_messages", 4097, 2**32 - 1)
@@ -317,3 +318,28 @@ def forged(field: str) -> Callable[[World], str]:
         return recall_text(known._replace(**{field: changed}))
 
     return make
+
+
+def bad_schedules() -> Iterator[Case]:
+    """Names, expressions, zones, and messages that cannot be sent again and again."""
+    create, odd_names = "Admin/CreateSchedule", [odd for odd in ODD_NAMES if odd != "x" * 128]
+    for method in ("GetSchedule", "DeleteSchedule", "PauseSchedule", "ResumeSchedule", "RunSchedule"):
+        for odd in (*odd_names, "x" * 101):
+            yield bad(f"Admin/{method}", "INVALID_FIELD", "name", name=odd)
+        yield bad(f"Admin/{method}", "SCHEDULE_NOT_FOUND", "name", name="nobody")
+    yield from out_of_range("Admin/GetSchedule", "upcoming", 101)
+    yield bad(create, "INVALID_FIELD", "schedule.name", schedule__name="x" * 101)
+    yield bad(create, "INVALID_FIELD", "schedule.topic", schedule__topic="a b")
+    yield bad(create, "TOPIC_NOT_FOUND", "schedule.topic", schedule__topic="nobody")
+    yield bad(create, "INVALID_FIELD", "schedule.time_zone", schedule__time_zone="x" * 65)
+    yield bad(create, "INVALID_FIELD", "schedule.missed", schedule__missed=9)
+    for cron in ("", "* * * *", "* * * * * *", "61 * * * *", "0 0 30 2 *", "nine", "* " * 200):
+        yield bad(create, "INVALID_FIELD", "schedule.cron", schedule__cron=cron)
+    yield bad(create, "INVALID_FIELD", "schedule.cron", schedule__time_zone="Mars/Olympus")
+    message = {"message_id": "a", "deliver_at_ms": 1, "delay_ms": 1, "transaction": True, "priority": 1, "body": b""}
+    for field, value in message.items():
+        yield bad(create, "INVALID_FIELD", f"schedule.message.{field}", **{f"schedule__message__{field}": value})
+    many = {f"p{number}": "x" for number in range(127)}
+    yield bad(create, "INVALID_FIELD", "schedule.message.properties", schedule__message__properties=many)
+    yield bad(create, "INVALID_FIELD", "schedule.message", schedule__message__body=b"x" * (256 << 10))
+    yield bad(create, "ALREADY_EXISTS", "schedule.name", schedule__name=SCHEDULE, schedule__cron="@hourly")

@@ -42,6 +42,7 @@ def test_every_call_of_admin_is_audited_but_for_polls() -> None:
     assert left_out == {
         "GetTopic", "ListTopics", "GetGroup", "ListGroups", "GetStats", "ListLeases", "ListOwners", "ListSessions",
         "ListMessageGroups", "ListDelayed", "ListTransactions", "GetInfo", "ListAccessKeys",
+        "GetSchedule", "ListSchedules",
     }  # fmt: skip
 
 

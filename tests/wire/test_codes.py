@@ -227,6 +227,11 @@ def filter_conflict(shop: Stubs, patch: pytest.MonkeyPatch) -> Refusal:
 
 
 @provokes
+def schedule_not_found(shop: Stubs, patch: pytest.MonkeyPatch) -> Refusal:
+    return refusal(shop.admin.GetSchedule, pb.GetScheduleRequest(name="nobody"))
+
+
+@provokes
 def filter_invalid(shop: Stubs, patch: pytest.MonkeyPatch) -> Refusal:
     return refusal(shop.broker.Pop, pb.PopRequest(topic=TOPIC, group=GROUP, filter=pb.Filter(sql92="a = ")))
 
@@ -241,7 +246,7 @@ def internal(shop: Stubs, patch: pytest.MonkeyPatch) -> Refusal:
 
 
 def test_every_code_of_the_contract_has_its_status() -> None:
-    assert len(documented()) == 31
+    assert len(documented()) == 32
     expected = {name: grpc.StatusCode[status] for name, status in documented().items()}
     assert expected == STATUS_OF_CODE
     assert {*expected, "CODE_UNSPECIFIED"} == set(pb.Code.keys())

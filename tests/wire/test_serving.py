@@ -25,7 +25,8 @@ SERVICES = ("popmq.v1.Admin", "popmq.v1.Broker")
 NO_REQUESTS = [b"\xff", b"\x0a\x05ab", b"\x0a\x02\xff\xfe", b"\x0b", b"\x00\x00", b"\x0a" + b"\xff" * 10]
 #: Requests in which field 1 is no text; one that has no field at all takes field 0 too, with some runtimes.
 WITHOUT_TEXT = tuple(
-    f"Admin/{name}" for name in ["ListTopics", "ListGroups", "GetInfo", "ListAccessKeys", "Backup", "SetMaxSize"]
+    f"Admin/{name}"
+    for name in ["ListTopics", "ListGroups", "ListSchedules", "GetInfo", "ListAccessKeys", "Backup", "SetMaxSize"]
 )
 
 
@@ -216,6 +217,7 @@ def test_an_empty_request_is_told_what_is_missing(stubs: Stubs) -> None:
         "Admin/ListOwners",
         "Admin/ListAccessKeys",
         "Admin/ListDelayed",
+        "Admin/ListSchedules",
         "Admin/ListTransactions",
         "Admin/ListSessions",
         "Admin/Backup",

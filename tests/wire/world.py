@@ -17,6 +17,7 @@ OWNER = "query"
 OTHER_TOPIC, OTHER_GROUP, LATER, LEDGER = "flights", "audit", "later", "ledger"
 FEED, READERS = "feed", "readers"
 SINK, STAGE = "job", "stage"
+SCHEDULE = "nightly"
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 
 
@@ -79,6 +80,8 @@ def build(stubs: Stubs, folder: Path, clock: FakeClock) -> World:
     _stop(stubs)
     _pull(stubs)
     _stage(stubs)
+    schedule = pb.Schedule(name=SCHEDULE, cron="@daily", topic=TOPIC, message=pb.Message(body=b"x"))
+    stubs.admin.CreateSchedule(pb.CreateScheduleRequest(schedule=schedule), timeout=CALL_S)
     return World(stubs, folder, clock, generation, live, bad, *_waiting(stubs), _in_backoff(stubs))
 
 
@@ -167,6 +170,7 @@ def good_requests(world: World) -> dict[str, Message]:
         "Admin/RedriveDeadLetters": pb.RedriveDeadLettersRequest(group=GROUP),
         "Admin/ListDelayed": pb.ListDelayedRequest(topic=LATER),
         "Admin/ListTransactions": pb.ListTransactionsRequest(topic=LATER),
+        **_schedule_requests(),
         "Admin/CreateTopic": pb.CreateTopicRequest(topic=pb.Topic(name="new")),
         "Admin/UpdateTopic": pb.UpdateTopicRequest(topic=pb.Topic(name=TOPIC, queues=2)),
         "Admin/GetTopic": pb.GetTopicRequest(name=TOPIC),
@@ -196,6 +200,20 @@ def good_requests(world: World) -> dict[str, Message]:
         "Admin/ListOwners": pb.ListOwnersRequest(group=GROUP),
         "Admin/SetMaxSize": pb.SetMaxSizeRequest(map_bytes=1 << 31),
         "Admin/Backup": pb.BackupRequest(bytes_per_s=1 << 30),
+    }
+
+
+def _schedule_requests() -> dict[str, Message]:
+    return {
+        "Admin/CreateSchedule": pb.CreateScheduleRequest(
+            schedule=pb.Schedule(name="new", cron="@daily", topic=TOPIC, message=pb.Message(body=b"x"))
+        ),
+        "Admin/GetSchedule": pb.GetScheduleRequest(name=SCHEDULE, upcoming=3),
+        "Admin/ListSchedules": pb.ListSchedulesRequest(),
+        "Admin/DeleteSchedule": pb.DeleteScheduleRequest(name=SCHEDULE),
+        "Admin/PauseSchedule": pb.PauseScheduleRequest(name=SCHEDULE),
+        "Admin/ResumeSchedule": pb.ResumeScheduleRequest(name=SCHEDULE),
+        "Admin/RunSchedule": pb.RunScheduleRequest(name=SCHEDULE),
     }
 
 

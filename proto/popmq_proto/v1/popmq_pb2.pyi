@@ -68,6 +68,13 @@ class StartFrom(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     LATEST: _ClassVar[StartFrom]
     TIMESTAMP: _ClassVar[StartFrom]
 
+class Missed(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    MISSED_UNSPECIFIED: _ClassVar[Missed]
+    SKIP: _ClassVar[Missed]
+    ONCE: _ClassVar[Missed]
+    ALL: _ClassVar[Missed]
+
 class Code(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     CODE_UNSPECIFIED: _ClassVar[Code]
@@ -102,6 +109,7 @@ class Code(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     LITE_SUBSCRIPTION_QUOTA: _ClassVar[Code]
     FORBIDDEN: _ClassVar[Code]
     STAGE_NOT_FOUND: _ClassVar[Code]
+    SCHEDULE_NOT_FOUND: _ClassVar[Code]
 ENCODING_UNSPECIFIED: Encoding
 ENCODING_GZIP: Encoding
 ENCODING_ZSTD: Encoding
@@ -139,6 +147,10 @@ NO_ACCESS: Permission
 EARLIEST: StartFrom
 LATEST: StartFrom
 TIMESTAMP: StartFrom
+MISSED_UNSPECIFIED: Missed
+SKIP: Missed
+ONCE: Missed
+ALL: Missed
 CODE_UNSPECIFIED: Code
 INVALID_FIELD: Code
 TOPIC_NOT_FOUND: Code
@@ -171,6 +183,7 @@ LITE_TOPIC_QUOTA: Code
 LITE_SUBSCRIPTION_QUOTA: Code
 FORBIDDEN: Code
 STAGE_NOT_FOUND: Code
+SCHEDULE_NOT_FOUND: Code
 
 class TraceContext(_message.Message):
     __slots__ = ("traceparent", "tracestate")
@@ -1577,6 +1590,130 @@ class DelayedMessage(_message.Message):
     recall_handle: str
     stored_ms: int
     def __init__(self, topic: _Optional[str] = ..., message_id: _Optional[str] = ..., due_ms: _Optional[int] = ..., recall_handle: _Optional[str] = ..., stored_ms: _Optional[int] = ...) -> None: ...
+
+class Schedule(_message.Message):
+    __slots__ = ("name", "cron", "time_zone", "topic", "message", "missed", "paused", "created_ms", "next_ms", "last_ms", "sent", "skipped", "failed", "error")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    CRON_FIELD_NUMBER: _ClassVar[int]
+    TIME_ZONE_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    MISSED_FIELD_NUMBER: _ClassVar[int]
+    PAUSED_FIELD_NUMBER: _ClassVar[int]
+    CREATED_MS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_MS_FIELD_NUMBER: _ClassVar[int]
+    LAST_MS_FIELD_NUMBER: _ClassVar[int]
+    SENT_FIELD_NUMBER: _ClassVar[int]
+    SKIPPED_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    cron: str
+    time_zone: str
+    topic: str
+    message: Message
+    missed: Missed
+    paused: bool
+    created_ms: int
+    next_ms: int
+    last_ms: int
+    sent: int
+    skipped: int
+    failed: int
+    error: str
+    def __init__(self, name: _Optional[str] = ..., cron: _Optional[str] = ..., time_zone: _Optional[str] = ..., topic: _Optional[str] = ..., message: _Optional[_Union[Message, _Mapping]] = ..., missed: _Optional[_Union[Missed, str]] = ..., paused: bool = ..., created_ms: _Optional[int] = ..., next_ms: _Optional[int] = ..., last_ms: _Optional[int] = ..., sent: _Optional[int] = ..., skipped: _Optional[int] = ..., failed: _Optional[int] = ..., error: _Optional[str] = ...) -> None: ...
+
+class CreateScheduleRequest(_message.Message):
+    __slots__ = ("schedule",)
+    SCHEDULE_FIELD_NUMBER: _ClassVar[int]
+    schedule: Schedule
+    def __init__(self, schedule: _Optional[_Union[Schedule, _Mapping]] = ...) -> None: ...
+
+class CreateScheduleResponse(_message.Message):
+    __slots__ = ("schedule", "existed")
+    SCHEDULE_FIELD_NUMBER: _ClassVar[int]
+    EXISTED_FIELD_NUMBER: _ClassVar[int]
+    schedule: Schedule
+    existed: bool
+    def __init__(self, schedule: _Optional[_Union[Schedule, _Mapping]] = ..., existed: bool = ...) -> None: ...
+
+class GetScheduleRequest(_message.Message):
+    __slots__ = ("name", "upcoming")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    UPCOMING_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    upcoming: int
+    def __init__(self, name: _Optional[str] = ..., upcoming: _Optional[int] = ...) -> None: ...
+
+class GetScheduleResponse(_message.Message):
+    __slots__ = ("schedule", "upcoming_ms")
+    SCHEDULE_FIELD_NUMBER: _ClassVar[int]
+    UPCOMING_MS_FIELD_NUMBER: _ClassVar[int]
+    schedule: Schedule
+    upcoming_ms: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, schedule: _Optional[_Union[Schedule, _Mapping]] = ..., upcoming_ms: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class ListSchedulesRequest(_message.Message):
+    __slots__ = ("page_size", "page_token")
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    page_size: int
+    page_token: str
+    def __init__(self, page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+
+class ListSchedulesResponse(_message.Message):
+    __slots__ = ("schedules", "next_page_token")
+    SCHEDULES_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    schedules: _containers.RepeatedCompositeFieldContainer[Schedule]
+    next_page_token: str
+    def __init__(self, schedules: _Optional[_Iterable[_Union[Schedule, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+
+class DeleteScheduleRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class DeleteScheduleResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class PauseScheduleRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class PauseScheduleResponse(_message.Message):
+    __slots__ = ("schedule",)
+    SCHEDULE_FIELD_NUMBER: _ClassVar[int]
+    schedule: Schedule
+    def __init__(self, schedule: _Optional[_Union[Schedule, _Mapping]] = ...) -> None: ...
+
+class ResumeScheduleRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class ResumeScheduleResponse(_message.Message):
+    __slots__ = ("schedule",)
+    SCHEDULE_FIELD_NUMBER: _ClassVar[int]
+    schedule: Schedule
+    def __init__(self, schedule: _Optional[_Union[Schedule, _Mapping]] = ...) -> None: ...
+
+class RunScheduleRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class RunScheduleResponse(_message.Message):
+    __slots__ = ("message_id",)
+    MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    message_id: str
+    def __init__(self, message_id: _Optional[str] = ...) -> None: ...
 
 class BackupRequest(_message.Message):
     __slots__ = ("bytes_per_s",)

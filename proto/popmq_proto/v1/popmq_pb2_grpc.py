@@ -1320,6 +1320,41 @@ class AdminStub(object):
                 request_serializer=popmq_dot_v1_dot_popmq__pb2.ListTransactionsRequest.SerializeToString,
                 response_deserializer=popmq_dot_v1_dot_popmq__pb2.ListTransactionsResponse.FromString,
                 _registered_method=True)
+        self.CreateSchedule = channel.unary_unary(
+                '/popmq.v1.Admin/CreateSchedule',
+                request_serializer=popmq_dot_v1_dot_popmq__pb2.CreateScheduleRequest.SerializeToString,
+                response_deserializer=popmq_dot_v1_dot_popmq__pb2.CreateScheduleResponse.FromString,
+                _registered_method=True)
+        self.GetSchedule = channel.unary_unary(
+                '/popmq.v1.Admin/GetSchedule',
+                request_serializer=popmq_dot_v1_dot_popmq__pb2.GetScheduleRequest.SerializeToString,
+                response_deserializer=popmq_dot_v1_dot_popmq__pb2.GetScheduleResponse.FromString,
+                _registered_method=True)
+        self.ListSchedules = channel.unary_unary(
+                '/popmq.v1.Admin/ListSchedules',
+                request_serializer=popmq_dot_v1_dot_popmq__pb2.ListSchedulesRequest.SerializeToString,
+                response_deserializer=popmq_dot_v1_dot_popmq__pb2.ListSchedulesResponse.FromString,
+                _registered_method=True)
+        self.DeleteSchedule = channel.unary_unary(
+                '/popmq.v1.Admin/DeleteSchedule',
+                request_serializer=popmq_dot_v1_dot_popmq__pb2.DeleteScheduleRequest.SerializeToString,
+                response_deserializer=popmq_dot_v1_dot_popmq__pb2.DeleteScheduleResponse.FromString,
+                _registered_method=True)
+        self.PauseSchedule = channel.unary_unary(
+                '/popmq.v1.Admin/PauseSchedule',
+                request_serializer=popmq_dot_v1_dot_popmq__pb2.PauseScheduleRequest.SerializeToString,
+                response_deserializer=popmq_dot_v1_dot_popmq__pb2.PauseScheduleResponse.FromString,
+                _registered_method=True)
+        self.ResumeSchedule = channel.unary_unary(
+                '/popmq.v1.Admin/ResumeSchedule',
+                request_serializer=popmq_dot_v1_dot_popmq__pb2.ResumeScheduleRequest.SerializeToString,
+                response_deserializer=popmq_dot_v1_dot_popmq__pb2.ResumeScheduleResponse.FromString,
+                _registered_method=True)
+        self.RunSchedule = channel.unary_unary(
+                '/popmq.v1.Admin/RunSchedule',
+                request_serializer=popmq_dot_v1_dot_popmq__pb2.RunScheduleRequest.SerializeToString,
+                response_deserializer=popmq_dot_v1_dot_popmq__pb2.RunScheduleResponse.FromString,
+                _registered_method=True)
         self.GetInfo = channel.unary_unary(
                 '/popmq.v1.Admin/GetInfo',
                 request_serializer=popmq_dot_v1_dot_popmq__pb2.GetInfoRequest.SerializeToString,
@@ -1573,6 +1608,57 @@ class AdminServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CreateSchedule(self, request, context):
+        """── Schedules ──────────────────────────────────────────────────────────────────────────────────────────────────
+        Makes the broker send a message at each time of a cron expression, once. Errors: ALREADY_EXISTS (with other
+        settings), TOPIC_NOT_FOUND, STORAGE_FULL, INVALID_FIELD.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetSchedule(self, request, context):
+        """One schedule with its next occurrences. Errors: SCHEDULE_NOT_FOUND, INVALID_FIELD.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListSchedules(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteSchedule(self, request, context):
+        """What it has sent stays. Errors: SCHEDULE_NOT_FOUND.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PauseSchedule(self, request, context):
+        """Occurrences while it is paused are left out. Errors: SCHEDULE_NOT_FOUND.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ResumeSchedule(self, request, context):
+        """Goes on with the first occurrence after now. Errors: SCHEDULE_NOT_FOUND.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RunSchedule(self, request, context):
+        """Sends the message now, beside its occurrences; also while it is paused. Errors: SCHEDULE_NOT_FOUND, STORAGE_FULL,
+        and what Send to the topic is refused with.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetInfo(self, request, context):
         """What answers: its release, its engine, and the parts of this contract that its engine lacks. Calls of these end with
         UNSUPPORTED. Any access key may call it. Errors: none.
@@ -1757,6 +1843,41 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.ListTransactions,
                     request_deserializer=popmq_dot_v1_dot_popmq__pb2.ListTransactionsRequest.FromString,
                     response_serializer=popmq_dot_v1_dot_popmq__pb2.ListTransactionsResponse.SerializeToString,
+            ),
+            'CreateSchedule': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateSchedule,
+                    request_deserializer=popmq_dot_v1_dot_popmq__pb2.CreateScheduleRequest.FromString,
+                    response_serializer=popmq_dot_v1_dot_popmq__pb2.CreateScheduleResponse.SerializeToString,
+            ),
+            'GetSchedule': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetSchedule,
+                    request_deserializer=popmq_dot_v1_dot_popmq__pb2.GetScheduleRequest.FromString,
+                    response_serializer=popmq_dot_v1_dot_popmq__pb2.GetScheduleResponse.SerializeToString,
+            ),
+            'ListSchedules': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListSchedules,
+                    request_deserializer=popmq_dot_v1_dot_popmq__pb2.ListSchedulesRequest.FromString,
+                    response_serializer=popmq_dot_v1_dot_popmq__pb2.ListSchedulesResponse.SerializeToString,
+            ),
+            'DeleteSchedule': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteSchedule,
+                    request_deserializer=popmq_dot_v1_dot_popmq__pb2.DeleteScheduleRequest.FromString,
+                    response_serializer=popmq_dot_v1_dot_popmq__pb2.DeleteScheduleResponse.SerializeToString,
+            ),
+            'PauseSchedule': grpc.unary_unary_rpc_method_handler(
+                    servicer.PauseSchedule,
+                    request_deserializer=popmq_dot_v1_dot_popmq__pb2.PauseScheduleRequest.FromString,
+                    response_serializer=popmq_dot_v1_dot_popmq__pb2.PauseScheduleResponse.SerializeToString,
+            ),
+            'ResumeSchedule': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResumeSchedule,
+                    request_deserializer=popmq_dot_v1_dot_popmq__pb2.ResumeScheduleRequest.FromString,
+                    response_serializer=popmq_dot_v1_dot_popmq__pb2.ResumeScheduleResponse.SerializeToString,
+            ),
+            'RunSchedule': grpc.unary_unary_rpc_method_handler(
+                    servicer.RunSchedule,
+                    request_deserializer=popmq_dot_v1_dot_popmq__pb2.RunScheduleRequest.FromString,
+                    response_serializer=popmq_dot_v1_dot_popmq__pb2.RunScheduleResponse.SerializeToString,
             ),
             'GetInfo': grpc.unary_unary_rpc_method_handler(
                     servicer.GetInfo,
@@ -2612,6 +2733,195 @@ class Admin(object):
             '/popmq.v1.Admin/ListTransactions',
             popmq_dot_v1_dot_popmq__pb2.ListTransactionsRequest.SerializeToString,
             popmq_dot_v1_dot_popmq__pb2.ListTransactionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateSchedule(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/popmq.v1.Admin/CreateSchedule',
+            popmq_dot_v1_dot_popmq__pb2.CreateScheduleRequest.SerializeToString,
+            popmq_dot_v1_dot_popmq__pb2.CreateScheduleResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetSchedule(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/popmq.v1.Admin/GetSchedule',
+            popmq_dot_v1_dot_popmq__pb2.GetScheduleRequest.SerializeToString,
+            popmq_dot_v1_dot_popmq__pb2.GetScheduleResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListSchedules(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/popmq.v1.Admin/ListSchedules',
+            popmq_dot_v1_dot_popmq__pb2.ListSchedulesRequest.SerializeToString,
+            popmq_dot_v1_dot_popmq__pb2.ListSchedulesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteSchedule(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/popmq.v1.Admin/DeleteSchedule',
+            popmq_dot_v1_dot_popmq__pb2.DeleteScheduleRequest.SerializeToString,
+            popmq_dot_v1_dot_popmq__pb2.DeleteScheduleResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PauseSchedule(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/popmq.v1.Admin/PauseSchedule',
+            popmq_dot_v1_dot_popmq__pb2.PauseScheduleRequest.SerializeToString,
+            popmq_dot_v1_dot_popmq__pb2.PauseScheduleResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResumeSchedule(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/popmq.v1.Admin/ResumeSchedule',
+            popmq_dot_v1_dot_popmq__pb2.ResumeScheduleRequest.SerializeToString,
+            popmq_dot_v1_dot_popmq__pb2.ResumeScheduleResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RunSchedule(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/popmq.v1.Admin/RunSchedule',
+            popmq_dot_v1_dot_popmq__pb2.RunScheduleRequest.SerializeToString,
+            popmq_dot_v1_dot_popmq__pb2.RunScheduleResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -18,6 +18,7 @@ from popmq._async.leases import Leases
 from popmq._async.owners import AsyncOwners
 from popmq._async.pulling import AsyncPulling
 from popmq._async.scheduler import Scheduler
+from popmq._async.schedules import AsyncSchedules
 from popmq._async.send_gatherer import SendGatherer
 from popmq._async.settler import Settler
 from popmq._async.sinks import AsyncSinks
@@ -43,7 +44,14 @@ Handle = Delivery | str
 
 
 class AsyncClient(
-    AsyncAdmin, AsyncTransactions, AsyncSubscriptions, AsyncInspection, AsyncPulling, AsyncOwners, AsyncSinks
+    AsyncAdmin,
+    AsyncTransactions,
+    AsyncSubscriptions,
+    AsyncInspection,
+    AsyncPulling,
+    AsyncOwners,
+    AsyncSinks,
+    AsyncSchedules,
 ):
     """A connection to one broker; cheap, stateless, safe to share between threads or tasks.
 

@@ -24,6 +24,7 @@ from popmq._sync.leases import Leases
 from popmq._sync.owners import Owners
 from popmq._sync.pulling import Pulling
 from popmq._sync.scheduler import Scheduler
+from popmq._sync.schedules import Schedules
 from popmq._sync.send_gatherer import SendGatherer
 from popmq._sync.settler import Settler
 from popmq._sync.sinks import Sinks
@@ -43,7 +44,16 @@ if TYPE_CHECKING:
 Handle = Delivery | str
 
 
-class Client(Admin, Transactions, Subscriptions, Inspection, Pulling, Owners, Sinks):
+class Client(
+    Admin,
+    Transactions,
+    Subscriptions,
+    Inspection,
+    Pulling,
+    Owners,
+    Sinks,
+    Schedules,
+):
     """A connection to one broker; cheap, stateless, safe to share between threads or tasks.
 
     `client_id` (≤ 128 bytes) is shown where leases are shown; made from host, process and a random part when unset.

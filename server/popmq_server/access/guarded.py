@@ -144,6 +144,10 @@ NEEDS: dict[type, Callable[[Any], Needs]] = {
         commands.CreateGroup,
         commands.UpdateGroup,
         commands.DeleteGroup,
+        commands.CreateSchedule,
+        commands.DeleteSchedule,
+        commands.PauseSchedule,
+        commands.RunSchedule,
         ResetOffsets,
         CloneOffsets,
         commands.ResumeMessageGroup,
@@ -188,6 +192,7 @@ ASKING: dict[type[Query[Any]], Callable[[Any], Needs]] = {
     queries.MessageGroups: _of_pair_or_admin,
     queries.Delayed: lambda query: _sent_to(query.topic),
     queries.Transactions: lambda query: _sent_to(query.topic),
+    queries.Schedules: _admin,
     queries.Browse: lambda query: _look(query.topic, ""),
     queries.Store: lambda _: KNOWN,
 }

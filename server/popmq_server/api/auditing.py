@@ -82,11 +82,13 @@ def _written(method: str, raw: bytes) -> Iterator[None]:
 
 
 def _shown(method: str, raw: bytes) -> str:
-    """The request as text. No request of Admin carries a secret."""
+    """The request as text, without the body of a message. No request of Admin carries a secret."""
     request = getattr(pb, f"{method}Request")()
     try:
         request.ParseFromString(raw)
     except DecodeError:
         return f"{len(raw)} bytes that are no request"
+    if isinstance(request, pb.CreateScheduleRequest):
+        request.schedule.message.ClearField("body")
     text = text_format.MessageToString(request, as_one_line=True, as_utf8=True)
     return text if len(text) <= REQUEST_MAX else f"{text[:REQUEST_MAX]}…"

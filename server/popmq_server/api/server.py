@@ -38,7 +38,7 @@ from popmq_server.api.native.pulling import PullingService
 from popmq_server.api.native.sessions import SessionService
 from popmq_server.api.native.staging import StagingService
 from popmq_server.api.native.status import refuse
-from popmq_server.api.native.timing import TimingService
+from popmq_server.api.native.timing import ScheduleService, TimingService
 from popmq_server.api.rocketmq.service import SERVICE, RocketmqService
 from popmq_server.api.transport import PythonTransport, tls_context
 from popmq_server.clock import Clock, stopwatch
@@ -110,6 +110,7 @@ class Server:
             OrderingService(engine),
             PullingService(engine, native, metrics),
             TimingService(engine, metrics),
+            ScheduleService(engine),
             StagingService(engine, native, metrics),
             InspectionService(engine, native, metrics),
             SessionService(engine, metrics),

@@ -74,7 +74,19 @@ from popmq_server.commands.queries import Listing, Query
 from popmq_server.commands.sessions import ReleaseSession, RenewSession
 from popmq_server.commands.staging import BatchCommitted, CommitBatch, DropStages, Stage, StageName
 from popmq_server.commands.store import SetMaxSize
-from popmq_server.commands.timing import Check, CountChecks, End, Ended, EndTransaction, Listen, Recall
+from popmq_server.commands.timing import (
+    Check,
+    CountChecks,
+    CreateSchedule,
+    DeleteSchedule,
+    End,
+    Ended,
+    EndTransaction,
+    Listen,
+    PauseSchedule,
+    Recall,
+    RunSchedule,
+)
 
 __all__ = [
     "LANES",
@@ -95,8 +107,10 @@ __all__ = [
     "CommitBatch",
     "CountChecks",
     "CreateGroup",
+    "CreateSchedule",
     "CreateTopic",
     "DeleteGroup",
+    "DeleteSchedule",
     "DeleteTopic",
     "DropStages",
     "End",
@@ -114,6 +128,7 @@ __all__ = [
     "MessagePlace",
     "NewMessage",
     "OffsetsOfQueue",
+    "PauseSchedule",
     "Peek",
     "PeekPiece",
     "PeekedPiece",
@@ -141,6 +156,7 @@ __all__ = [
     "Reset",
     "ResetOffsets",
     "ResumeMessageGroup",
+    "RunSchedule",
     "Send",
     "SendBack",
     "Sent",
@@ -167,12 +183,16 @@ __all__ = [
 
 #: The order within a commit batch: first what frees, then what stores, then what delivers: Pops never delay an Ack.
 LANE_ACK, LANE_SEND, LANE_POP = 0, 1, 2
-LANES: dict[type, int] = {Send: LANE_SEND, Stage: LANE_SEND, CommitBatch: LANE_SEND, Pop: LANE_POP}
+LANES: dict[type, int] = {Send: LANE_SEND, Stage: LANE_SEND, CommitBatch: LANE_SEND, RunSchedule: LANE_SEND}
+LANES[Pop] = LANE_POP
 #: These read the queues, so they run after what others of their batch store.
 LANES |= dict.fromkeys((Pull, QueryOffsets, ResetOffsets, CloneOffsets, SetConsumeMode, SyncLite), LANE_POP)
 LANES |= dict.fromkeys((RedrivePiece, FindDeadLetters, LookUpPiece, PeekPiece, Trace, WhyPiece), LANE_POP)
 LANES |= dict.fromkeys((*Query.__subclasses__(), *Listing.__subclasses__()), LANE_POP)
-_NEED_ROOM = (Send, Stage, CommitBatch, Pop, RedrivePiece, CreateTopic, CreateGroup, AttachOwner)
+_NEED_ROOM = (
+    *(Send, Stage, CommitBatch, Pop, RedrivePiece, RunSchedule),
+    *(CreateTopic, CreateGroup, CreateSchedule, AttachOwner),
+)
 
 
 def needs_room(command: Any) -> bool:

@@ -6,7 +6,7 @@ They belong to the seam (engine/engine.py): every engine answers with them, what
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
-from popmq_server.model.records import Topic
+from popmq_server.model.records import Schedule, Topic
 
 R = TypeVar("R")
 
@@ -130,6 +130,14 @@ class HalfMessage(NamedTuple):
     stored_ms: int
     checks: int
     next_check_ms: int
+
+
+class ScheduleRow(NamedTuple):
+    """A schedule, the popmq.v1.Message that it sends, and its next occurrences (ms) as far as they were asked for."""
+
+    schedule: Schedule
+    data: bytes
+    upcoming: tuple[int, ...] = ()
 
 
 class Page(NamedTuple):

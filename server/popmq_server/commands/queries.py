@@ -23,6 +23,7 @@ from popmq_server.commands.numbers import (
     Page,
     R,
     Rows,
+    ScheduleRow,
     StoreUse,
     TopicNumbers,
 )
@@ -137,6 +138,14 @@ class Transactions(Query[tuple[Rows[HalfMessage], int]]):
     topic: str
     count: int
     after: bytes = b""
+
+
+@dataclass(frozen=True)
+class Schedules(Listing[ScheduleRow]):
+    """All schedules, sorted by name, or one. `upcoming`: how many of their next occurrences are listed."""
+
+    name: str = ""
+    upcoming: int = 0
 
 
 @dataclass(frozen=True)

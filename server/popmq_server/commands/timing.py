@@ -1,11 +1,13 @@
-"""Commands on delayed messages and transactions: see delay.py, end_transaction.py, check_back.py.
+"""Commands on delayed messages, transactions and schedules.
+
+See delay.py, end_transaction.py, check_back.py, schedules.py.
 
 Recall handles and transaction ids are the texts that Send returned; the engine refuses those that it did not make.
 """
 
 from typing import NamedTuple
 
-from popmq_server.commands.messages import Place
+from popmq_server.commands.messages import NewMessage, Place
 from popmq_server.errors import Refused
 
 
@@ -62,3 +64,36 @@ class Listen(NamedTuple):
 
     topics: frozenset[str]
     joining: tuple[str, ...] = ()
+
+
+class CreateSchedule(NamedTuple):
+    """→ (Schedule, whether it existed). Sends `message` to `topic` at each occurrence of `cron` in the zone.
+
+    `zone`: a name of the IANA database. `missed`: SKIP, ONCE or ALL, for occurrences that could not be sent in time.
+    """
+
+    name: str
+    cron: str
+    zone: str
+    topic: str
+    missed: str
+    message: NewMessage
+
+
+class DeleteSchedule(NamedTuple):
+    """→ None. What it has sent stays."""
+
+    name: str
+
+
+class PauseSchedule(NamedTuple):
+    """→ Schedule. Occurrences while it is paused are not missed: they are left out."""
+
+    name: str
+    paused: bool
+
+
+class RunSchedule(NamedTuple):
+    """→ the message id. Sends the message now, beside its occurrences; also while it is paused."""
+
+    name: str

@@ -64,6 +64,11 @@ CAPABILITIES: dict[str, Capability] = {
     "filters": Capability("filters of groups", "name the filter in each Pop", (do.SetFilter,)),
     "redrive": Capability("delivering dead letters again", "pop the dead-letter topic, and Send", ("redrive",)),
     "purge": Capability("emptying a topic", "delete and create it, or shorten its retention", (do.PurgeTopic,)),
+    "schedules": Capability(
+        "schedules",
+        "a cron of the machine that runs `popmq send`",
+        (do.CreateSchedule, do.DeleteSchedule, do.PauseSchedule, do.RunSchedule, queries.Schedules),
+    ),
     "backup": Capability("backups of the store", "what the engine's own storage offers", ("backup",)),
     "max_size": Capability("a limit of the store's size", "the retention of topics", (do.SetMaxSize,)),
 }

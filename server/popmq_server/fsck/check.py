@@ -7,6 +7,7 @@
     counters             retry, pins and what was passed equal a scan
     not visible yet      check_timing.py, check_staging.py
     lite topics          check_lite.py
+    schedules            check_schedules.py
 
 The pages of the file come first (datafile/walk.py): with a damaged one the rest is not read. It repairs nothing
 (repair.py does), and loads the tables as a starting broker does (state.py).
@@ -27,6 +28,7 @@ from popmq_server.fsck import (
     check_history,
     check_lite,
     check_log,
+    check_schedules,
     check_staging,
     check_timing,
 )
@@ -109,6 +111,7 @@ def _check_loaded(kv: Transaction, state: State) -> Iterator[str]:
     yield from _check_bytes(kv, state)
     yield from check_timing.check_waiting(kv, state)
     yield from check_staging.check(kv, state)
+    yield from check_schedules.check(kv, state)
     yield from check_dead_letters.check(kv, state)
     yield from check_history.check(kv)
 

@@ -69,6 +69,7 @@ def _rebuild(data: pathlib.Path, beside: pathlib.Path) -> Iterator[str]:
         yield from _drop_lost_leases(store)
         yield from _mend_unreadable_rows(store)
         yield from _mend_names(store)
+        yield from _drop_lost_schedules(store)
         with reading(store) as kv:
             yield from check(kv)
     finally:
@@ -159,6 +160,16 @@ def _mend_names(store: Store) -> Iterator[str]:
             kv.put("name", key, named[key])
             kv.commit()
             yield f"made anew: the name {key[1:].decode(errors='replace')!r}"
+
+
+def _drop_lost_schedules(store: Store) -> Iterator[str]:
+    """A schedule without its message has nothing to send, and a message without its schedule no time."""
+    with reading(store) as kv:
+        named, whole = {bytes(key) for key, _ in kv.scan("cron")}, {bytes(key) for key, _ in kv.scan("cronmsg")}
+    for key in sorted(named - whole):
+        yield from _drop(store, "cron", key, "a schedule whose message is gone")
+    for key in sorted(whole - named):
+        yield from _drop(store, "cronmsg", key, "the message of a schedule that is gone")
 
 
 def _mend_or_drop(store: Store, row: UnreadableRow) -> Iterator[str]:

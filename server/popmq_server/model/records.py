@@ -232,6 +232,31 @@ class Counters(NamedTuple):
     stage_id: int = 1  # stages, and their order in the list of the publishing job
 
 
+class Schedule(NamedTuple):
+    """A schedule and what became of its occurrences; times in ms of the wall clock. Its message is in `cronmsg`.
+
+    `next_ms`: the next occurrence, 0 = none (paused). `looked_ms`: when that was found. `last_ms`: the occurrence that
+    was sent last. `sent` counts messages, `skipped` occurrences that were missed and not sent (at most 1,000 of one
+    gap), `failed` those that the topic refused; `error` says why the last one was.
+    """
+
+    name: str
+    cron: str
+    zone: str
+    topic: str
+    missed: str
+    created_ms: int
+    lite_topic: str = ""
+    paused: bool = False
+    next_ms: int = 0
+    looked_ms: int = 0
+    last_ms: int = 0
+    sent: int = 0
+    skipped: int = 0
+    failed: int = 0
+    error: str = ""
+
+
 class Terms(NamedTuple):
     """The inputs of the assignment of a group's queues in a topic, besides the clients."""
 

@@ -13,6 +13,7 @@ from popmq_server.model.records import (
     Counters,
     Group,
     Owner,
+    Schedule,
     Stat,
     Subscription,
     Sweep,
@@ -126,4 +127,5 @@ SUBSCRIPTIONS = json_rows("sub", Subscription, PAIR)
 SWEEPS = json_rows("sweep", Sweep, PAIR, made=_sweep)
 TOPIC_STATS = packed_keys("tstat", ID, *numbers(TopicStat))
 TOKENS = json_rows("tok", Token, _TOKEN)
+SCHEDULES = json_rows("cron", Schedule, Key(str.encode, lambda raw: bytes(raw).decode()))
 COUNTERS = Rows(_store_counters, _read_counters)

@@ -14,7 +14,7 @@ the tables of a running broker with those of a fresh start.
 """
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from popmq_server.model.checkpoint import CheckPoint, Lease
 from popmq_server.model.ids import GroupId, GroupQueue, GroupTopic, MessageGroup, TopicId, TopicQueue
@@ -26,6 +26,7 @@ from popmq_server.model.records import (
     Lites,
     OpenChunk,
     Owner,
+    Schedule,
     Stat,
     Subscription,
     Sweep,
@@ -65,6 +66,11 @@ lite_hash = functools.lru_cache(maxsize=65536)(hash8)
 _NO_SWEEP = Sweep()
 
 
+def first_occurrence(schedules: Iterable[Schedule]) -> int:
+    """The next occurrence of all schedules; 0: there is none."""
+    return min((one.next_ms for one in schedules if one.next_ms), default=0)
+
+
 class State:
     """All tables. `transactional` lists them in the order in which they are flushed."""
 
@@ -78,6 +84,8 @@ class State:
         self.undo = Undo()
         self.lines = Lines(self.waiting, self.locks, self.stopped, self.undo)
         self.watches = Watches(self.watched_id, self.deliverable, self.undo)
+        #: The next occurrence of all schedules; 0: there is none. Every commit asks, so it is no table.
+        self.schedule_due = 0
         #: Index blocks written since the last search for blocks to merge (index_merge.py).
         self.fresh_blocks = 0
         #: Names of topics with a live producer that can answer check backs (check_back.py); set by the event loop.
@@ -113,6 +121,7 @@ class State:
         #: G, hash of its name → owner; G, T, hash → token.
         self.owners: Table[tuple[int, bytes], Owner] = stored(rows.OWNERS, GROUP, OTHER)
         self.tokens: Table[tuple[int, int, bytes], Token] = stored(rows.TOKENS, GROUP, TOPIC, OTHER)
+        self.schedules: Table[str, Schedule] = stored(rows.SCHEDULES)
         self.counters: Table[str, Counters] = stored(rows.COUNTERS)
 
     def _declare_leases(self, tables: Tables) -> None:
@@ -326,6 +335,7 @@ class State:
             self.owner_count.load(key[0], self.owner_count.get(key[0], 0) + 1)
         for token_key, token in self.tokens.items():
             self.owner_tokens.load(token.owner_id, (*self.owner_tokens.get(token.owner_id, ()), token_key))
+        self.schedule_due = first_occurrence(self.schedules.values())
         self._load_sizes(tx)
         self._load_checks(tx)
         reader.at = ("ck", b"")

@@ -46,6 +46,8 @@
     stage     number [8] + piece [4] + block [2]   crc32, then staged messages
     publish   order [8]                     a stage to be published, or dropped (publishing.py)
     batch     sink hash [16]                the last batch that a sink committed
+    cron      name of a schedule            JSON settings, its next occurrence, counts (schedules.py)
+    cronmsg   name of a schedule            crc32, then the message that it sends
 
 Widths in bytes are in brackets.
 """
@@ -97,6 +99,8 @@ DATABASES = (
     "staged",
     "publish",
     "batch",
+    "cron",
+    "cronmsg",
 )
 
 #: In `meta`: how far `lidx` has the chunks of lite topics; empty: it has all of them (lite_chunks.py).

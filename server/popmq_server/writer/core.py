@@ -33,6 +33,7 @@ from popmq_server.clock import Clock, stopwatch
 from popmq_server.commands import LANE_ACK, LANE_POP, SetMaxSize
 from popmq_server.delivery import revive
 from popmq_server.errors import CommitFailed, Refused, invalid, storage_full, unavailable
+from popmq_server.schedules import occurrences
 from popmq_server.sending import check_back, publishing, release_delayed
 from popmq_server.state import jobs, space
 from popmq_server.state.events import Reporter
@@ -82,6 +83,7 @@ class Core:
                 *tidying,
                 release_delayed.ReleasingDelayed(),
                 publishing.Publishing(),
+                occurrences.Occurring(),
                 check_back.CheckingBack(),
                 revive.Reviving(),
             )

@@ -16,8 +16,10 @@ from popmq_server.commands import (
     CommitBatch,
     CountChecks,
     CreateGroup,
+    CreateSchedule,
     CreateTopic,
     DeleteGroup,
+    DeleteSchedule,
     DeleteTopic,
     DropStages,
     EndLease,
@@ -25,6 +27,7 @@ from popmq_server.commands import (
     FindDeadLetters,
     Listen,
     LookUpPiece,
+    PauseSchedule,
     PeekPiece,
     Pop,
     Pull,
@@ -38,6 +41,7 @@ from popmq_server.commands import (
     RenewSession,
     ResetOffsets,
     ResumeMessageGroup,
+    RunSchedule,
     Send,
     SendBack,
     SetConsumeMode,
@@ -57,6 +61,7 @@ from popmq_server.inspect import browse, look_up, peek, stats, trace, why
 from popmq_server.lite import lite_sync
 from popmq_server.operate import end_lease, expiry, message_groups, purge, redrive
 from popmq_server.pulling import consume_mode, offsets, pull, send_back
+from popmq_server.schedules import schedules
 from popmq_server.sending import check_back, delay, end_transaction, send, staging, transaction
 from popmq_server.state.tx import Tx
 from popmq_server.topics import catalog
@@ -103,6 +108,10 @@ HANDLERS: dict[type, Callable[[Tx, Any], Any]] = {
     Listen: check_back.listen,
     RedrivePiece: redrive.redrive,
     FindDeadLetters: redrive.find,
+    CreateSchedule: schedules.create,
+    DeleteSchedule: schedules.delete,
+    PauseSchedule: schedules.pause,
+    RunSchedule: schedules.run,
     LookUpPiece: look_up.look_up,
     PeekPiece: peek.peek,
     Trace: trace.trace,
@@ -118,6 +127,7 @@ HANDLERS: dict[type, Callable[[Tx, Any], Any]] = {
     queries.MessageGroups: message_groups.listed,
     queries.Delayed: delay.listed,
     queries.Transactions: transaction.listed,
+    queries.Schedules: schedules.listed,
     queries.Browse: browse.browse,
     queries.Store: stats.store,
 }

@@ -14,6 +14,7 @@ from popmq_server.delivery import sweep
 from popmq_server.lite import lite_topics
 from popmq_server.operate import expiry, purge
 from popmq_server.retention import retention
+from popmq_server.schedules import occurrences
 from popmq_server.sending import size_limit, staging, transaction, unique
 from popmq_server.sending.send import DEDUP_KEEP_MS
 from popmq_server.state.jobs import Job, Timed
@@ -35,6 +36,7 @@ def jobs(now_ms: int) -> tuple[Job, ...]:
         ("unique ids", unique.sweep),
         ("lite topics", lite_topics.Upkeep().run),
         ("sizes of topics", _look_over),
+        ("clock of schedules", occurrences.turn),
         ("idle subscriptions", expiry.Expiry(now_ms).run),
     )
     return (Purging(), Sweeping(), Trimming(), *(Minutely(name, piece, now_ms) for name, piece in minutely))

@@ -44,6 +44,7 @@ STATUS_OF_CODE = {
     "LITE_SUBSCRIPTION_QUOTA": grpc.StatusCode.FAILED_PRECONDITION,
     "FORBIDDEN": grpc.StatusCode.FAILED_PRECONDITION,
     "CLIENT_NOT_FOUND": grpc.StatusCode.NOT_FOUND,
+    "SCHEDULE_NOT_FOUND": grpc.StatusCode.NOT_FOUND,
     "STAGE_NOT_FOUND": grpc.StatusCode.NOT_FOUND,
     "INTERNAL": grpc.StatusCode.INTERNAL,
 }

@@ -1,7 +1,8 @@
-"""popmq.v1: delayed messages and transactions. docs/delay.md and docs/transactions.md describe them.
+"""popmq.v1: delayed messages, transactions, schedules: docs/delay.md, docs/transactions.md, docs/schedules.md.
 
     Recall            delay.recall                 ListDelayed         delay.listed
     EndTransaction    end_transaction.end          ListTransactions    transaction.listed
+    …Schedule         schedules.py                 ListSchedules       schedules.listed
 
 The stream that asks producers for decisions is in sessions.py.
 """
@@ -10,17 +11,38 @@ from google.protobuf.message import Message
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.api.native import pages, requests, responses
+from popmq_server.api.native.entries import new_message
 from popmq_server.api.native.requests import read
 from popmq_server.api.native.status import error_info
-from popmq_server.commands import End, Ended, EndTransaction, Recall, queries
+from popmq_server.commands import (
+    CreateSchedule,
+    DeleteSchedule,
+    End,
+    Ended,
+    EndTransaction,
+    PauseSchedule,
+    Recall,
+    RunSchedule,
+    queries,
+)
 from popmq_server.commands.numbers import DelayedMessage, HalfMessage, Rows
 from popmq_server.engine.engine import Commands
 from popmq_server.errors import Refused, invalid
-from popmq_server.model.message import check_range
+from popmq_server.model.message import PROPERTIES_MAX, check_name, check_range, check_text
+from popmq_server.model.records import Schedule
 from popmq_server.monitoring.metrics import Metrics
 
 #: Default number of rows in a list.
 ROWS_DEFAULT = 100
+#: With the time behind it the name is a message id.
+NAME_MAX = 100
+#: The broker stores the message again at each occurrence.
+MESSAGE_BYTES_MAX = 256 << 10
+CRON_BYTES_MAX, ZONE_BYTES_MAX = 256, 64
+UPCOMING_MAX = 100
+#: Properties that the broker adds to each message.
+_ADDED = 2
+_NOT_SCHEDULED = ("message_id", "deliver_at_ms", "delay_ms", "transaction", "check_after_ms", "dead_letter")
 
 
 class TimingService:
@@ -107,3 +129,102 @@ def decided(entry: pb.TransactionEnd | pb.TransactionChecked, field: str) -> End
             action="send COMMIT or ROLLBACK, or wait for the next check",
         )
     return End(entry.transaction_id, entry.resolution == pb.COMMIT)
+
+
+class ScheduleService:
+    """Makes, shows, pauses and deletes schedules, and runs one at once."""
+
+    def __init__(self, engine: Commands) -> None:
+        self._engine = engine
+
+    async def CreateSchedule(self, raw: bytes) -> Message:
+        """Creates a schedule, or returns the existing one with equal settings."""
+        asked = read(pb.CreateScheduleRequest, raw).schedule
+        command = _create(asked)
+        with requests.Paths(topic="schedule.topic", cron="schedule.cron"):
+            made, existed = await self._engine.execute(command)
+        shown = _shown(made, b"")
+        shown.message.CopyFrom(asked.message)
+        return pb.CreateScheduleResponse(schedule=shown, existed=existed)
+
+    async def GetSchedule(self, raw: bytes) -> Message:
+        """One schedule and its next occurrences."""
+        request = read(pb.GetScheduleRequest, raw)
+        count = check_range(request.upcoming, "upcoming", 0, UPCOMING_MAX)
+        row = (await self._engine.ask(queries.Schedules(name=_name(request.name), upcoming=count)))[0]
+        return pb.GetScheduleResponse(schedule=_shown(row.schedule, row.data), upcoming_ms=row.upcoming)
+
+    async def ListSchedules(self, raw: bytes) -> Message:
+        """Schedules by name, all or a page."""
+        rows = await self._engine.ask(queries.Schedules(**pages.asked(read(pb.ListSchedulesRequest, raw))))
+        shown = [_shown(row.schedule, row.data) for row in rows]
+        return pb.ListSchedulesResponse(schedules=shown, next_page_token=rows.after)
+
+    async def DeleteSchedule(self, raw: bytes) -> Message:
+        """Removes a schedule; what it has sent stays."""
+        await self._engine.execute(DeleteSchedule(_name(read(pb.DeleteScheduleRequest, raw).name)))
+        return pb.DeleteScheduleResponse()
+
+    async def PauseSchedule(self, raw: bytes) -> Message:
+        """Occurrences are left out from now on."""
+        return pb.PauseScheduleResponse(schedule=await self._paused(read(pb.PauseScheduleRequest, raw).name, True))
+
+    async def ResumeSchedule(self, raw: bytes) -> Message:
+        """Goes on with the first occurrence after now."""
+        return pb.ResumeScheduleResponse(schedule=await self._paused(read(pb.ResumeScheduleRequest, raw).name, False))
+
+    async def _paused(self, name: str, paused: bool) -> pb.Schedule:
+        await self._engine.execute(PauseSchedule(_name(name), paused))
+        row = (await self._engine.ask(queries.Schedules(name=name)))[0]
+        return _shown(row.schedule, row.data)
+
+    async def RunSchedule(self, raw: bytes) -> Message:
+        """Sends the message now."""
+        name = _name(read(pb.RunScheduleRequest, raw).name)
+        return pb.RunScheduleResponse(message_id=await self._engine.execute(RunSchedule(name)))
+
+
+def _name(name: str, field: str = "name") -> str:
+    return check_name(name, field, NAME_MAX)
+
+
+def _create(asked: pb.Schedule) -> CreateSchedule:
+    """Validates a schedule; the engine reads its expression, its time zone and its topic."""
+    if asked.missed not in pb.Missed.values():
+        raise invalid(f"there is no policy {asked.missed}", field="schedule.missed")
+    message = pb.Message()
+    message.CopyFrom(asked.message)
+    for name in _NOT_SCHEDULED:
+        if message.HasField(name) if name == "dead_letter" else getattr(message, name):
+            raise invalid(f"a scheduled message has no {name}", field=f"schedule.message.{name}", action="leave it out")
+    check_range(len(message.properties), "schedule.message.properties", 0, PROPERTIES_MAX - _ADDED)
+    message.message_id = name = _name(asked.name, "schedule.name")
+    data = message.SerializeToString(deterministic=True)
+    if len(data) > MESSAGE_BYTES_MAX:
+        raise invalid(
+            f"the message has {len(data)} bytes, at most {MESSAGE_BYTES_MAX} are allowed", field="schedule.message"
+        )
+    try:
+        checked = new_message(data, message)
+    except Refused as refused:
+        refused.field = f"schedule.message.{refused.field}"
+        raise
+    return CreateSchedule(
+        name=name,
+        cron=check_text(asked.cron, "schedule.cron", CRON_BYTES_MAX, required=True),
+        zone=check_text(asked.time_zone, "schedule.time_zone", ZONE_BYTES_MAX) or "UTC",
+        topic=requests.topic_name(asked.topic, "schedule.topic"),
+        missed=pb.Missed.Name(asked.missed or pb.ONCE),
+        message=checked,
+    )
+
+
+def _shown(schedule: Schedule, data: bytes) -> pb.Schedule:
+    """A schedule in the form of the contract, with its message as it was given."""
+    fields = schedule._asdict()
+    for hidden in ("zone", "lite_topic", "looked_ms"):
+        del fields[hidden]
+    message = pb.Message.FromString(data) if data else None
+    if message is not None:
+        message.ClearField("message_id")
+    return pb.Schedule(time_zone=schedule.zone, message=message, **fields)
