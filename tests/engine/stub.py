@@ -64,8 +64,8 @@ class StubEngine:
             do.Send: self._send,
             do.Ack: lambda command: self._ack(command.group, command.handles),
             do.ChangeInvisibleTime: lambda command: [self._change(command.group, one) for one in command.changes],
-            do.RenewSession: lambda _: (0, 0),
-            do.ReleaseSession: lambda _: (0, 0),
+            do.RenewSession: lambda _: 0,
+            do.ReleaseSession: lambda _: 0,
             queries.Topics: lambda query: Rows(self._topic_numbers(name) for name in self._named(query.name)),
             queries.Groups: lambda query: Rows([GroupNumbers(query.group, query.topic, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)]),
             queries.GroupSettings: lambda query: Rows(

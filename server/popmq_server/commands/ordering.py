@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 
 class ResumeMessageGroup(NamedTuple):
-    """→ whether stopped messages are left: repeat the command.
+    """→ None; of one piece, whether stopped messages are left.
 
     `dead_letter`: the stopped head goes to the dead letter topic; otherwise it is delivered again, attempts from 0.
     """

@@ -50,7 +50,7 @@ class Pulled(NamedTuple):
 
 
 class UpdateOffsets(NamedTuple):
-    """→ (messages moved past, whether some are left: repeat the command). Moves committed offsets, by queue."""
+    """→ the number of messages moved past; of one piece, (number, whether some are left). Moves committed offsets."""
 
     topic: str
     group: str

@@ -4,14 +4,13 @@
 
 Queries run between the commands (LANE_POP), so each answer shows one consistent state. An empty name means all.
 
-A Listing may have any number of rows. The engine answers it in pieces (`Rows.after` is the `after` of the next piece),
-with other commands in between, so that a long list holds nobody up; each piece shows one consistent state. `ask` joins
-the pieces, up to `rows_max` rows (0 = all).
+A Listing may have any number of rows; `ask` answers with up to `rows_max` of them (0 = all), and `Rows.after` is the
+`after` of the next page. An engine may collect them in pieces, with other commands in between, so that a long list does
+not delay them; each piece shows one consistent state (engine/lists.py).
 """
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from popmq_server.commands.numbers import (
     DelayedMessage,
@@ -90,9 +89,9 @@ class HeldBy(Query[dict[tuple[str, str], int]]):
 
 @dataclass(frozen=True)
 class Leases(Query[tuple[list[LeaseNumbers], int, bytes]]):
-    """One piece of the list of leases, soonest deadline first.
+    """The list of leases, soonest deadline first.
 
-    → (at most `leases_max` rows, the number of leases that the piece found, `after` of the next piece or b"" = no more)
+    → (at most `leases_max` rows; the total number, 0 behind the first page; `after` of the next page, b"" = no more)
     """
 
     topic: str
@@ -121,8 +120,8 @@ class MessageGroups(Listing[MessageGroupNumbers]):
 
 @dataclass(frozen=True)
 class Delayed(Query[tuple[Rows[DelayedMessage], int]]):
-    """Delayed messages due before `until_ms` (0 = no bound), soonest first → (at most `count` rows, fewer in one piece
-    if that is many; the total number, 0 behind the first piece).
+    """Delayed messages due before `until_ms` (0 = no bound), soonest first → (at most `count` rows; the total number, 0
+    behind the first page).
     """
 
     topic: str
@@ -162,16 +161,3 @@ class Browse(Query[Page]):
 @dataclass(frozen=True)
 class Store(Query[StoreUse]):
     """How much of the store is used."""
-
-
-async def joined(execute: Callable[[Any], Awaitable[Any]], query: Query[Any]) -> Any:
-    """The answer of a query. A list has all its rows, or `rows_max` of them and where it continues."""
-    answer = await execute(query)
-    if not isinstance(query, Listing):
-        return answer
-    while answer.after and not 0 < query.rows_max <= len(answer):
-        left = query.rows_max - len(answer) if query.rows_max else 0
-        more = await execute(replace(query, after=answer.after, rows_max=left))
-        answer += more
-        answer.after = more.after
-    return answer

@@ -12,9 +12,10 @@ LOCK_MS = 60_000
 
 
 class RenewSession(NamedTuple):
-    """→ (leases moved, `after` of the next piece or 0). The client is alive: its leases last `lease_ms` from now.
+    """→ the number of leases moved; of one piece, (the number, `after` of the next piece or 0).
 
-    `cap_ms`: no lease lasts longer than this after its pop, even if its client stays alive.
+    The client is alive: its leases last `lease_ms` from now. `cap_ms`: no lease lasts longer than this after
+    its pop, even if its client stays alive.
     """
 
     client: str
@@ -24,7 +25,7 @@ class RenewSession(NamedTuple):
 
 
 class ReleaseSession(NamedTuple):
-    """→ (leases moved, `after` of the next piece or 0). The client has ended: its leases end now."""
+    """→ as RenewSession. The client has ended: its leases end now."""
 
     client: str
     after: int = 0

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, cast
 from popmq_server.clock import Clock
 from popmq_server.commands import (
     Available,
-    ChangeInvisibleTime,
     Check,
     CountChecks,
     Listen,
@@ -22,14 +21,12 @@ from popmq_server.commands import (
     Pulled,
     PurgeTopic,
     Send,
-    SendBack,
     SetConsumeMode,
     Stage,
     UpdateTopic,
     queries,
 )
 from popmq_server.commands.numbers import CommitNumbers, Consumer, EngineInfo, EventNumbers, StoreNumbers, StreamNumbers
-from popmq_server.commands.queries import A, Query
 from popmq_server.commands.sessions import Assignment
 from popmq_server.commands.store import Piece
 from popmq_server.engine.backup import backup
@@ -37,11 +34,11 @@ from popmq_server.engine.consumers import Consumers
 from popmq_server.engine.engine import ProducerStream
 from popmq_server.engine.hashes import with_hashes
 from popmq_server.engine.held_pulls import HeldPulls
-from popmq_server.engine.in_pieces import InPieces
+from popmq_server.engine.in_pieces import REPEATED, InPieces
 from popmq_server.engine.popped import give_back, waited, with_handles
 from popmq_server.engine.producers import Producers, Stream
 from popmq_server.engine.waiters import Key, Waiters
-from popmq_server.errors import Later, Refused
+from popmq_server.errors import Refused
 from popmq_server.lite import lite_pop
 from popmq_server.model.handles import read_transaction
 from popmq_server.model.leased import Leased
@@ -154,30 +151,18 @@ class Broker(InPieces):
         self._writer.submit(command, ticket)
         try:
             result = await ticket.future
-            return await self._rest(command, result) if isinstance(command, ChangeInvisibleTime | SendBack) else result
+            return await self.finished(command, result) if type(command) in REPEATED else result
         except asyncio.CancelledError:
             # If the answer came in the same turn of the loop, `_answer` still saw a caller and released nothing.
             if ticket.future.done() and not ticket.future.cancelled() and ticket.future.exception() is None:
                 self._give_back(command, ticket.future.result())
             raise
 
-    async def ask(self, query: Query[A]) -> A:
-        """Answers one query, among the commands; joins the pieces of a list."""
-        answer: A = await queries.joined(self.execute, query)
-        return answer
-
-    async def _rest(self, command: ChangeInvisibleTime | SendBack, results: list[Any]) -> list[Any]:
-        """Resubmits the entries that did not fit into one commit, until each has its answer."""
-        while left := [place for place, result in enumerate(results) if isinstance(result, Later)]:
-            if isinstance(command, SendBack):
-                again: Any = command._replace(messages=tuple(command.messages[place] for place in left))
-            else:
-                again = command._replace(changes=tuple(command.changes[place] for place in left))
-            ticket = Ticket(self._loop.create_future(), 0, again)
-            self._writer.submit(again, ticket)
-            for place, result in zip(left, await ticket.future, strict=True):
-                results[place] = result
-        return results
+    async def run_piece(self, command: Any) -> Any:
+        """The answer of one commit."""
+        ticket = Ticket(self._loop.create_future(), 0, command)
+        self._writer.submit(command, ticket)
+        return await ticket.future
 
     async def pop(self, command: Pop, wait_ms: int) -> Popped:
         """Pops, and parks while no message is deliverable. A Pop with a token never parks, because its set is sealed.

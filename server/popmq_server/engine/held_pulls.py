@@ -44,7 +44,10 @@ class HeldPulls:
         while True:
             seen = self.waiters.generation(key)
             pulled: Pulled = await self._execute(command)
-            acked += pulled.acked + await self._commit_rest(command, pulled)
+            acked += pulled.acked
+            if pulled.left and command.commit_offset is not None:  # of a retry topic
+                offsets = {command.queue: command.commit_offset}
+                acked += await self._execute(UpdateOffsets(command.topic, command.group, offsets))
             passed = pulled.status if pulled.status in PASSED_OVER else passed
             status = passed if passed and pulled.status in AT_THE_END else pulled.status
             answer = pulled._replace(status=status, acked=acked)
@@ -53,15 +56,6 @@ class HeldPulls:
             command = command._replace(offset=pulled.next_offset, commit_offset=None)
             if not pulled.more and not await self.waiters.park(key, seen, deadline_ms):
                 return answer
-
-    async def _commit_rest(self, command: Pull, pulled: Pulled) -> int:
-        """Commits the remaining entries of a retry topic piece by piece; returns how many more were acked."""
-        acked, left = 0, pulled.left
-        while left and command.commit_offset is not None:
-            offsets = {command.queue: command.commit_offset}
-            more, left = await self._execute(UpdateOffsets(command.topic, command.group, offsets))
-            acked += more
-        return acked
 
     def wake(self, arrived: Collection[tuple[str | None, str]], woken: set[tuple[str | None, str]]) -> None:
         """After a commit: wakes Pulls of queues that grew, and of retry topics that have something new."""

@@ -2,6 +2,7 @@
 
     Peek, LookUp, Why, Redrive    a piece says where the next one continues       commands/pieces.py
     SetConsumeMode, offsets       then Sweep, until nothing of before is left     delivery/sweep.py
+    REPEATED                      what one commit left is repeated
 
 Each piece is one command. After a crash between two of them the rest is still there: the caller repeats the call.
 """
@@ -11,6 +12,7 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from popmq_server.commands import (
+    ChangeInvisibleTime,
     CloneOffsets,
     Failure,
     FindDeadLetters,
@@ -24,21 +26,30 @@ from popmq_server.commands import (
     Redriven,
     RedrivenPiece,
     RedrivePiece,
+    ReleaseSession,
+    RenewSession,
     Reset,
     ResetOffsets,
+    ResumeMessageGroup,
+    SendBack,
     SetConsumeMode,
     Spotted,
     Sweep,
     Trace,
+    UpdateOffsets,
     Walk,
     Why,
     WhyPiece,
     bytes_of,
 )
 from popmq_server.commands.inspection import MessageLife
-from popmq_server.errors import Refused
+from popmq_server.commands.queries import A, Query
+from popmq_server.engine import lists
+from popmq_server.errors import Later, Refused
 from popmq_server.model.records import Subscription
 
+#: Commands that one commit may not finish.
+REPEATED = frozenset({ChangeInvisibleTime, SendBack, ResumeMessageGroup, UpdateOffsets, RenewSession, ReleaseSession})
 #: Places of one id that a Why examines.
 SPOTS_MAX = 1000
 #: Failures that the answer to a Redrive names.
@@ -46,10 +57,45 @@ FAILURES_MAX = 4096
 
 
 class InPieces(ABC):
-    """A base class of the embedded engine: it has `execute`, which runs one command."""
+    """A base class of the embedded engine, which runs one command."""
 
     @abstractmethod
-    async def execute(self, command: Any) -> Any: ...
+    async def execute(self, command: Any) -> Any:
+        """The answer of a command, whole."""
+
+    @abstractmethod
+    async def run_piece(self, command: Any) -> Any:
+        """The answer of one commit to a command: what the first one left is repeated with it."""
+
+    async def ask(self, query: Query[A]) -> A:
+        """Answers one query, among the commands; joins the pieces of a list."""
+        answer: A = await lists.answered(self.execute, query)
+        return answer
+
+    async def finished(self, command: Any, first: Any) -> Any:
+        """The whole answer of a command of REPEATED, whose first commit answered with `first`."""
+        if isinstance(command, ChangeInvisibleTime | SendBack):
+            return await self._all_entries(command, first)
+        if isinstance(command, ResumeMessageGroup):
+            while first:
+                first = await self.run_piece(command)
+            return None
+        total, left = first
+        while left:
+            more, left = await self.run_piece(command._replace(after=left) if hasattr(command, "after") else command)
+            total += more
+        return total
+
+    async def _all_entries(self, command: ChangeInvisibleTime | SendBack, results: list[Any]) -> list[Any]:
+        """Repeats the entries that did not fit into one commit, until each has its answer."""
+        while left := [place for place, result in enumerate(results) if isinstance(result, Later)]:
+            if isinstance(command, SendBack):
+                again: Any = command._replace(messages=tuple(command.messages[place] for place in left))
+            else:
+                again = command._replace(changes=tuple(command.changes[place] for place in left))
+            for place, result in zip(left, await self.run_piece(again), strict=True):
+                results[place] = result
+        return results
 
     async def peek(self, asked: Peek) -> list[ReadRow]:
         """The messages that the next Pop would deliver."""

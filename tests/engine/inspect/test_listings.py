@@ -11,6 +11,7 @@ from popmq_server import commands as ask
 from popmq_server.commands import queries
 from popmq_server.commands.numbers import Rows
 from popmq_server.commands.queries import Query
+from popmq_server.engine import lists
 from popmq_server.errors import Refused
 from popmq_server.inspect import names, stats
 from popmq_server.operate import message_groups
@@ -43,7 +44,7 @@ def whole(rig: Rig, query: Query[Any]) -> Any:
         assert work < 5000, f"a piece of {query} made {work} calls"
         return answers[0]
 
-    return asyncio.run(queries.joined(execute, query))
+    return asyncio.run(lists.answered(execute, query))
 
 
 def many(rig: Rig, count: int) -> Rig:
@@ -213,9 +214,9 @@ def test_joined_pieces_end_at_the_wanted_number_of_rows() -> None:
         begin = int(query.after or 0)
         return Rows([str(begin)], str(begin + 1) if begin < 9 else "")
 
-    rows = asyncio.run(queries.joined(execute, queries.Topics(rows_max=4)))
+    rows = asyncio.run(lists.answered(execute, queries.Topics(rows_max=4)))
     assert (rows, rows.after) == (["0", "1", "2", "3"], "4")
-    assert len(asyncio.run(queries.joined(execute, queries.Topics()))) == 10
+    assert len(asyncio.run(lists.answered(execute, queries.Topics()))) == 10
 
 
 def test_delayed_messages_come_in_pieces_soonest_first(make_rig: MakeRig) -> None:

@@ -1,7 +1,5 @@
 """popmq.v1.Admin: topics, groups, statistics."""
 
-import dataclasses
-
 from google.protobuf.message import Message
 
 from popmq_proto.v1 import popmq_pb2 as pb
@@ -10,7 +8,7 @@ from popmq_server.api.native import pages, requests, responses
 from popmq_server.api.native.native import NativeService
 from popmq_server.api.native.requests import read
 from popmq_server.commands import queries
-from popmq_server.commands.numbers import LeaseNumbers, TopicNumbers
+from popmq_server.commands.numbers import TopicNumbers
 from popmq_server.engine.engine import Admin
 from popmq_server.errors import invalid
 from popmq_server.model import limits
@@ -222,27 +220,13 @@ class AdminService:
             deliveries=rows, next_offset=page.next_offset, min_offset=page.min_offset, max_offset=page.max_offset
         )
 
-    async def _leases(self, asked: queries.Leases) -> tuple[list[LeaseNumbers], int, bytes]:
-        """A page of leases, how many there are (0 behind the first page), and where the next page begins.
-
-        Works piece by piece, with other commands in between.
-        """
-        rows, total, after, page = list[LeaseNumbers](), 0, asked.after, b""
-        while True:
-            left = asked.leases_max - len(rows)
-            more, met, after = await self._engine.ask(dataclasses.replace(asked, leases_max=left, after=after))
-            rows, total = rows + more, total + met
-            if after and not page and len(rows) == asked.leases_max:
-                page = after
-            if not after or (page and asked.after):
-                return rows, 0 if asked.after else total, page
-
     async def ListLeases(self, raw: bytes) -> Message:
         """The leases that the revive topic holds: soonest first, and their total number."""
         request = read(pb.ListLeasesRequest, raw)
         count = check_range(request.max_leases, "max_leases", 1, requests.ENTRIES_MAX, LEASES_DEFAULT)
         topic, group = _optional_names(request)
-        rows, total, page = await self._leases(queries.Leases(topic, group, count, pages.key_of(request.page_token)))
+        asked = queries.Leases(topic, group, count, pages.key_of(request.page_token))
+        rows, total, page = await self._engine.ask(asked)
         leases = [
             pb.Lease(
                 checkpoint_id=row.ck_id,

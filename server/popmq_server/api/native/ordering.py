@@ -55,6 +55,5 @@ class OrderingService:
         topic, group = requests.topic_name(request.topic), requests.group_name(request.group)
         name = check_text(request.message_group, "message_group", MESSAGE_GROUP_BYTES_MAX, required=True)
         command = ResumeMessageGroup(topic, group, name, request.dead_letter)
-        while await self._engine.execute(command):
-            pass
+        await self._engine.execute(command)
         return pb.ResumeMessageGroupResponse()

@@ -4,11 +4,10 @@ A token is where the next page begins, as the engine says it: a name, or a key i
 usable over restarts. What comes or goes between two pages is on none or one of them; nothing else is left out.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Protocol, TypedDict, TypeVar
 
 from popmq_server.api.native.requests import ENTRIES_MAX
-from popmq_server.commands.numbers import Rows
 from popmq_server.errors import not_a_page
 from popmq_server.model.message import check_range
 
@@ -51,15 +50,3 @@ def cut(rows: list[R], request: Sized, name: Callable[[R], str]) -> tuple[list[R
     behind = sorted((row for row in rows if name(row) > page["after"]), key=name)
     shown = behind[: page["rows_max"] or None]
     return shown, name(shown[-1]) if len(shown) < len(behind) else ""
-
-
-async def filled(
-    count: int, token: str, ask: Callable[[int, bytes], Awaitable[tuple[Rows[R], int]]]
-) -> tuple[Rows[R], int]:
-    """A page of `count` rows from pieces of a list, and the total number that the first piece tells."""
-    rows, total = await ask(count, key_of(token))
-    while rows.after and len(rows) < count:
-        more, _ = await ask(count - len(rows), bytes.fromhex(rows.after))
-        rows += more
-        rows.after = more.after
-    return rows, total

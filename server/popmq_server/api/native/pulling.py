@@ -63,14 +63,12 @@ class PullingService:
         return responses.pulled(answer, request)
 
     async def UpdateOffsets(self, raw: bytes) -> Message:
-        """Moves committed offsets. Many entries of a retry topic take several commands; the answer follows the last."""
+        """Moves committed offsets."""
         request = read(pb.UpdateOffsetsRequest, raw)
         topic, group = requests.browsed_name(request.topic), requests.group_name(request.group)
         command = UpdateOffsets(topic, group, _offsets(request.offsets))
-        left = True
-        while left:
-            moved, left = await self._engine.execute(command)
-            self._native.moved("UpdateOffsets", group, _read_topic(topic), moved)
+        moved = await self._engine.execute(command)
+        self._native.moved("UpdateOffsets", group, _read_topic(topic), moved)
         self._native.served("UpdateOffsets", group, _read_topic(topic))
         return pb.UpdateOffsetsResponse()
 

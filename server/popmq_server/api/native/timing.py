@@ -25,7 +25,6 @@ from popmq_server.commands import (
     RunSchedule,
     queries,
 )
-from popmq_server.commands.numbers import DelayedMessage, HalfMessage, Rows
 from popmq_server.engine.engine import Commands
 from popmq_server.errors import Refused, invalid
 from popmq_server.model.message import PROPERTIES_MAX, check_name, check_range, check_text
@@ -90,11 +89,8 @@ class TimingService:
         count = check_range(request.max_messages, "max_messages", 1, requests.ENTRIES_MAX, ROWS_DEFAULT)
         until_ms = check_range(request.until_ms, "until_ms", 0, requests.INT64_MAX)
         topic = requests.topic_name(request.topic) if request.topic else ""
-
-        async def piece(left: int, after: bytes) -> tuple[Rows[DelayedMessage], int]:
-            return await self._engine.ask(queries.Delayed(topic, until_ms, left, after))
-
-        rows, total = await pages.filled(count, request.page_token, piece)
+        after = pages.key_of(request.page_token)
+        rows, total = await self._engine.ask(queries.Delayed(topic, until_ms, count, after))
         messages = [pb.DelayedMessage(**row._asdict()) for row in rows]
         return pb.ListDelayedResponse(messages=messages, total=total, next_page_token=rows.after)
 
@@ -103,11 +99,7 @@ class TimingService:
         request = read(pb.ListTransactionsRequest, raw)
         count = check_range(request.max_messages, "max_messages", 1, requests.ENTRIES_MAX, ROWS_DEFAULT)
         topic = requests.topic_name(request.topic) if request.topic else ""
-
-        async def piece(left: int, after: bytes) -> tuple[Rows[HalfMessage], int]:
-            return await self._engine.ask(queries.Transactions(topic, left, after))
-
-        rows, total = await pages.filled(count, request.page_token, piece)
+        rows, total = await self._engine.ask(queries.Transactions(topic, count, pages.key_of(request.page_token)))
         messages = [pb.HalfMessage(**row._asdict()) for row in rows]
         return pb.ListTransactionsResponse(messages=messages, total=total, next_page_token=rows.after)
 

@@ -9,8 +9,6 @@ See session_lease.py.
 
 import asyncio
 import functools
-from collections.abc import Callable
-from typing import Any
 
 from popmq_server.access import access_keys
 from popmq_server.commands import ReleaseSession, RenewSession
@@ -57,18 +55,9 @@ class Renewals:
 
 async def renew(engine: Commands, client_id: str) -> None:
     """Renews the leases of a client."""
-    name = holder(client_id)
-    await _all(engine, lambda after: RenewSession(name, LEASE_MS, CAP_MS, after))
+    await engine.execute(RenewSession(holder(client_id), LEASE_MS, CAP_MS))
 
 
 async def release(engine: Commands, client_id: str) -> None:
     """Ends the leases of a client that has ended."""
-    name = holder(client_id)
-    await _all(engine, lambda after: ReleaseSession(name, after))
-
-
-async def _all(engine: Commands, piece: Callable[[int], Any]) -> None:
-    """Runs a command piece by piece, with other commands in between."""
-    _, after = await engine.execute(piece(0))
-    while after:
-        _, after = await engine.execute(piece(after))
+    await engine.execute(ReleaseSession(holder(client_id)))

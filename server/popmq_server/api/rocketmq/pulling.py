@@ -91,10 +91,8 @@ class PullService:
         return rpc.UpdateOffsetResponse(status=OK)
 
     async def _update(self, command: UpdateOffsets) -> None:
-        left = True
-        while left:
-            moved, left = await self._engine.execute(command)
-            self._native.moved("UpdateOffsets", command.group, command.topic, moved)
+        moved = await self._engine.execute(command)
+        self._native.moved("UpdateOffsets", command.group, command.topic, moved)
         self._native.served("UpdateOffsets", command.group, command.topic)
 
     async def GetOffset(self, request: rpc.GetOffsetRequest, call: Call) -> rpc.GetOffsetResponse:

@@ -1,0 +1,56 @@
+"""Answers of the embedded engine to queries whose rows come in pieces, with other commands in between.
+
+Listing                 joined     up to its `rows_max` rows
+Delayed, Transactions   counted    up to `count` rows, and the total number, which the first piece has
+Leases                  leases     a page of rows; the total number takes a walk over all leases
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+from popmq_server.commands.numbers import LeaseNumbers
+from popmq_server.commands.queries import Delayed, Leases, Listing, Query, Transactions
+
+Execute = Callable[[Any], Awaitable[Any]]
+
+
+async def answered(execute: Execute, query: Query[Any]) -> Any:
+    """The answer of any query."""
+    if isinstance(query, Listing):
+        return await _joined(execute, query)
+    if isinstance(query, Delayed | Transactions):
+        return await _counted(execute, query)
+    return await (_leases(execute, query) if isinstance(query, Leases) else execute(query))
+
+
+async def _joined(execute: Execute, query: Listing[Any]) -> Any:
+    answer = await execute(query)
+    while answer.after and not 0 < query.rows_max <= len(answer):
+        left = query.rows_max - len(answer) if query.rows_max else 0
+        more = await execute(replace(query, after=answer.after, rows_max=left))
+        answer += more
+        answer.after = more.after
+    return answer
+
+
+async def _counted(execute: Execute, query: Delayed | Transactions) -> Any:
+    rows, total = await execute(query)
+    while rows.after and len(rows) < query.count:
+        more, _ = await execute(replace(query, count=query.count - len(rows), after=bytes.fromhex(rows.after)))
+        rows += more
+        rows.after = more.after
+    return rows, total
+
+
+async def _leases(execute: Execute, query: Leases) -> tuple[list[LeaseNumbers], int, bytes]:
+    """A page behind the first one ends the walk when it is full: it has no total."""
+    rows, total, after, page = list[LeaseNumbers](), 0, query.after, b""
+    while True:
+        left = query.leases_max - len(rows)
+        more, met, after = await execute(replace(query, leases_max=left, after=after))
+        rows, total = rows + more, total + met
+        if after and not page and len(rows) == query.leases_max:
+            page = after
+        if not after or (page and query.after):
+            return rows, 0 if query.after else total, page
