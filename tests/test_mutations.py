@@ -108,7 +108,7 @@ def tree(tmp_path: Path) -> Path:
     ],
     ids=["noticed", "survived", "not even imported", "no such test", "old text gone"],
 )
-def test_who_notices_is_told_from_who_does_not(tree: Path, mutation: Mutation, verdict: str) -> None:
+def test_who_notices_differs_from_who_does_not(tree: Path, mutation: Mutation, verdict: str) -> None:
     before = (tree / SMALL.file).read_text()
     assert mutate.try_one(tree, mutation).verdict == verdict
     assert (tree / SMALL.file).read_text() == before

@@ -136,5 +136,5 @@ def test_files_that_python_prose_names_are_there() -> None:
         ("an order file orders.jsonl, and <name>.py", []),
     ],
 )
-def test_a_reference_that_leads_nowhere_is_told(text: str, told: list[str]) -> None:
+def test_a_reference_that_leads_nowhere_is_reported(text: str, told: list[str]) -> None:
     assert dangling(Reference("here", file, name or "") for file, name in FILE.findall(text)) == told

@@ -136,7 +136,7 @@ def test_no_test_sleeps_for_time_to_pass() -> None:
         ("while not ready():\n    time.sleep(0.01)", []),
     ],
 )
-def test_a_sleep_is_told_from_a_wait(code: str, lines: list[int]) -> None:
+def test_a_sleep_differs_from_a_wait(code: str, lines: list[int]) -> None:
     assert list(sleeps_outside_a_loop(ast.parse(code))) == lines
 
 

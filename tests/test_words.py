@@ -1,7 +1,7 @@
 """One word for one thing: the second meanings and second words that the glossary of ARCHITECTURE.md rules out.
 
-Code in backticks and code blocks are left out, since names of fields and metrics stay as they were released. Pages
-and code outside of the tests (its docstrings, comments and messages) must be clean.
+Code in backticks and code blocks are left out, since names of fields and metrics stay as they were released. Pages,
+code (its docstrings, comments and messages), and the names of tests and of their helpers must be clean.
 """
 
 import ast
@@ -40,7 +40,9 @@ BANNED = (
     Banned("deal out", r"(?i)\bdeals? (?:\w+ ){0,2}out\b|\bdealt\b", "assign queues"),
 )
 #: Folders whose Python files are read.
-CODE = ("sdk", "server", "spark_connector", "bench", "demo", "examples", "harness", "scripts")
+CODE = ("sdk", "server", "spark_connector", "bench", "demo", "examples", "harness", "scripts", "tests")
+#: What this file has to say.
+THIS = Path(__file__)
 
 
 def plain(markdown: str) -> str:
@@ -71,12 +73,43 @@ def test_a_page_uses_words_in_their_one_meaning(path: Path) -> None:
 
 @pytest.mark.parametrize("banned", BANNED, ids=lambda banned: banned.word)
 def test_code_uses_words_in_their_one_meaning(banned: Banned) -> None:
-    files = [path for path in modules() if path.relative_to(ROOT).parts[0] in CODE]
+    files = [path for path in modules() if path.relative_to(ROOT).parts[0] in CODE and path != THIS]
     assert len(files) > 100
     found = [
         f"{path.relative_to(ROOT)}: {place!r}" for path in files for text in texts(path) for place in uses(banned, text)
     ]
     assert found == [], banned.instead
+
+
+@cache
+def names(path: Path) -> tuple[str, ...]:
+    """The name of a file, and of its classes and functions, as words."""
+    kinds = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    found = [node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, kinds)]
+    return tuple(re.sub(r"(?<=[a-z])(?=[A-Z])|_", " ", name) for name in (path.stem, *found))
+
+
+def test_names_of_tests_use_words_in_their_one_meaning() -> None:
+    files = [path for path in modules() if path.relative_to(ROOT).parts[0] == "tests" and path != THIS]
+    assert len(files) > 100
+    used = [
+        f"{path.relative_to(ROOT)}: {name!r}: {banned.instead}"
+        for path in files
+        for name in names(path)
+        for banned in BANNED
+        if uses(banned, name)
+    ]
+    assert used == []
+
+
+def test_a_second_meaning_in_a_name_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "test_letters.py"
+    path.write_text("class BuriedOnes: ...\n\n\ndef test_a_group_is_told() -> None: ...\n")
+    assert [banned.word for name in names(path) for banned in BANNED if uses(banned, name)] == [
+        "letter",
+        "bury",
+        "told",
+    ]
 
 
 @pytest.mark.parametrize(

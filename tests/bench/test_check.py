@@ -23,7 +23,7 @@ def test_every_leg_has_a_budget() -> None:
 
 
 @pytest.mark.parametrize("field", Counts._fields)
-def test_more_work_than_the_budget_allows_is_told_by_name(field: str) -> None:
+def test_more_work_than_the_budget_allows_is_reported_by_name(field: str) -> None:
     budget = Counts(100.0, 4.0, 1.0, 5_000.0)
     more = budget._replace(**{field: getattr(budget, field) * 1.2})
     assert more.above(budget) == [f"{field}: {getattr(more, field):g}, budget {getattr(budget, field):g}"]

@@ -106,7 +106,7 @@ def test_a_group_lives_from_create_to_delete(run: Cli, broker: Broker) -> None:
         ["pop", "orders", "billing", "--max", "0"],
     ],
 )
-def test_wrong_usage_is_told_from_refusal(run: Cli, broker: Broker, arguments: list[str]) -> None:
+def test_wrong_usage_differs_from_refusal(run: Cli, broker: Broker, arguments: list[str]) -> None:
     done = run(*arguments)
     assert done.code == 2
     assert done.err.startswith("Usage: popmq")

@@ -32,7 +32,7 @@ def test_a_delayed_message_is_sent_listed_and_recalled(run: Cli, mail: popmq.Cli
     assert mail.pop("mail", "billing") == []
 
 
-def test_some_of_many_recalled_are_told_apart(run: Cli, mail: popmq.Client) -> None:
+def test_some_of_many_recalled_are_distinguished(run: Cli, mail: popmq.Client) -> None:
     handle = mail.send("mail", popmq.Message("later", delay=60.0)).recall_handle
     done = run("recall", "mail", handle, "nonsense")
     assert done.code == 4
@@ -111,7 +111,7 @@ def test_message_group_and_priority_are_sent(run: Cli, client: popmq.Client) -> 
         ["message", "orders", "--id", "a", "--key", "b"],
     ],
 )
-def test_wrong_usage_is_told_from_refusal(run: Cli, client: popmq.Client, arguments: list[str]) -> None:
+def test_wrong_usage_differs_from_refusal(run: Cli, client: popmq.Client, arguments: list[str]) -> None:
     done = run(*arguments)
     assert done.code == 2
     assert done.err.startswith("Usage: popmq")

@@ -44,7 +44,7 @@ def test_many_dead_letters_are_shown_page_by_page(run: Cli, client: popmq.Client
     assert len(run("dlq", "show", "billing", "--offset", "2", "--json").objects) == 3
 
 
-def test_a_group_without_dead_letters_is_told_from_one_that_is_not_there(run: Cli, client: popmq.Client) -> None:
+def test_a_group_without_dead_letters_differs_from_one_that_is_not_there(run: Cli, client: popmq.Client) -> None:
     none = run("dlq", "show", "billing")
     assert (none.code, none.out, none.err) == (0, "", "no dead letters of billing\n")
     assert run("dlq", "show", "nobody").code == 1

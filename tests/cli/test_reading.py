@@ -1,4 +1,4 @@
-"""How groups read: filters, offsets, modes, sessions, message groups; and what topics are told to take."""
+"""How groups read: filters, offsets, modes, sessions, message groups; and what topics are set to take."""
 
 import grpc
 import pytest

@@ -78,7 +78,7 @@ def test_order_groups_priorities_and_times_survive(run: Cli, client: popmq.Clien
     assert sum(map(len, by_group("copy").values())) == 30
 
 
-def test_bodies_are_text_or_base64_and_the_place_is_told(run: Cli, topics: popmq.Client) -> None:
+def test_bodies_are_text_or_base64_and_the_place_is_reported(run: Cli, topics: popmq.Client) -> None:
     first, second, _ = run("export", "from", "-").objects
     assert (first["body"], first["queue"], first["offset"]) == ("text ü", 0, 0)
     assert base64.b64decode(second["body_base64"]) == b"\x00\xff"

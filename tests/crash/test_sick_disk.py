@@ -1,4 +1,4 @@
-"""A sync that failed is final: nobody is told OK, the broker ends, and a restart has everything that was answered."""
+"""A sync that failed is final: nobody gets an OK, the broker ends, and a restart has everything that was answered."""
 
 from __future__ import annotations
 

@@ -96,6 +96,6 @@ def one_by_one(rig: Rig, *bodies: str) -> None:
 
 
 def send_tagged(rig: Rig, *bodies: str) -> None:
-    """The tag is the first letter, the property `size` the number behind it."""
+    """The tag is the first character, the property `size` the number behind it."""
     made = tuple(message(body, tag=body[0], properties={"size": body[1:]}) for body in bodies)
     rig.do(ask.Send("t", made, bytes=100))

@@ -1,4 +1,4 @@
-"""FIFO messages for tests: the first letter of a text is its message group."""
+"""FIFO messages for tests: the first character of a text is its message group."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def dead_texts(rig: Rig) -> list[str]:
 
 
 def in_order(*texts: str, topic: str = "f") -> ask.Send:
-    """Messages of the message groups that their first letters name."""
+    """Messages of the message groups that their first characters name."""
     entries: list[Outgoing | Refused] = []
     for text in texts:
         data = pb.Message(message_id=text, body=text.encode(), message_group=text[0]).SerializeToString()

@@ -77,7 +77,7 @@ def halves(rig: Rig, name: str = "", count: int = 4096) -> list[str]:
     return [row.message_id for row in rig.look(queries.Transactions(name, count))[0]]
 
 
-def letters(rig: Rig) -> list[Any]:
+def dead_letters(rig: Rig) -> list[Any]:
     """Half messages that were given up."""
     return [parsed(row[0]) for row in rig.browse(GIVE_UP_TOPIC).rows]
 

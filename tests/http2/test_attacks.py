@@ -53,7 +53,7 @@ async def test_an_attack_ends_its_connection_after_a_counted_number_of_pieces(ec
         if wire.closing or fed > ENDS[name]:
             break
     assert wire.closing
-    assert answered, "the client is told why"
+    assert answered, "the client learns why"
     assert fed <= ENDS[name]
 
 

@@ -173,7 +173,7 @@ async def test_a_client_that_lives_answers_and_stays_one_that_does_not_goes(conn
         (frames.PREFACE + frames.frame(PING, 0, 0, b"12345678"), PROTOCOL_ERROR),
     ],
 )
-async def test_what_is_not_http2_is_told_so(serve: Serve, mistake: bytes, code: int) -> None:
+async def test_what_is_not_http2_is_refused(serve: Serve, mistake: bytes, code: int) -> None:
     _, port = await serve()
     client = await FrameClient.connect(port)
     client.write(mistake)

@@ -48,7 +48,7 @@ DIFFERENCES = {
 
 
 class Library:
-    """h2's server side; the window of what it was sent is given back at once."""
+    """h2's server side; the window of what it was sent is opened again at once."""
 
     def __init__(self) -> None:
         self._connection: Any = H2Connection(H2Configuration(client_side=False, header_encoding=None))

@@ -110,7 +110,7 @@ async def test_a_tls_port_without_tls_and_a_plain_port_with_it_are_named(
         ({"tls_ca": "/nowhere/ca.pem"}, "tls_ca"),
     ],
 )
-def test_half_a_key_and_a_file_that_is_not_there_are_told_when_the_client_is_made(
+def test_half_a_key_and_a_file_that_is_not_there_are_reported_when_the_client_is_made(
     options: dict[str, Any], field: str
 ) -> None:
     for kind in (popmq.Client, popmq.AsyncClient):
@@ -121,7 +121,7 @@ def test_half_a_key_and_a_file_that_is_not_there_are_told_when_the_client_is_mad
         assert "hidden" not in str(error.value)
 
 
-async def test_a_certificate_that_is_not_trusted_and_a_port_without_tls_are_told_with_the_cure(
+async def test_a_certificate_that_is_not_trusted_and_a_port_without_tls_are_reported_with_the_cure(
     connect: Connect, broker: EmbeddedBroker
 ) -> None:
     quick = popmq.Timeouts.all(1.0)

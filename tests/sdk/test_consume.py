@@ -206,7 +206,7 @@ async def test_a_lost_lease_is_noticed_logged_and_not_acked(
     assert again.attempt == 2
 
 
-async def test_what_was_popped_and_not_handed_out_is_free_at_once_and_uncounted(
+async def test_what_was_popped_and_not_delivered_is_free_at_once_and_uncounted(
     client: Any, guard: Any, numbers: Any
 ) -> None:
     await client.send(TOPIC, [b"x"] * 20)
@@ -260,7 +260,7 @@ async def test_a_consumer_without_its_topic_says_so(client: Any) -> None:
         await anext_of(client.consume(TOPIC, "nobody"))
 
 
-async def test_handlers_that_run_beside_the_loop_bound_what_it_hands_out(client: Any, guard: Any) -> None:
+async def test_handlers_that_run_beside_the_loop_bound_what_it_delivers(client: Any, guard: Any) -> None:
     await client.send(TOPIC, [b"x"] * 30)
     out: set[popmq.Delivery] = set()
     most = 0

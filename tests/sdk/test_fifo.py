@@ -16,7 +16,7 @@ FIFO = "letters"
 
 @pytest.fixture(autouse=True)
 def _by_the_fake_clock(popmq_clock: FakeClock) -> None:
-    """A pop that waits, waits until it is told otherwise: nothing here happens because time passed by itself."""
+    """A pop that waits, waits until it is cancelled: nothing here happens because time passed by itself."""
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ async def client(connect: Connect) -> Any:
     return client
 
 
-def letters(message_group: str, *bodies: str) -> list[popmq.Message]:
+def bodies_of(message_group: str, *bodies: str) -> list[popmq.Message]:
     return [popmq.Message(body, message_group=message_group) for body in bodies]
 
 
@@ -56,7 +56,7 @@ async def test_what_stands_behind_a_failure_comes_again_behind_it_and_others_go_
 ) -> None:
     async with client.consume(FIFO, GROUP) as consumer:
         await warm(client, guard, consumer)
-        batch = [*letters("a", "a0", "a1", "a2", "a3"), *letters("b", "b0", "b1")]
+        batch = [*bodies_of("a", "a0", "a1", "a2", "a3"), *bodies_of("b", "b0", "b1")]
         await client.send(FIFO, batch)
         seen = await handle(consumer, guard, 4, bad="a1")
         assert sorted(seen) == ["a0", "a1", "b0", "b1"]
@@ -76,7 +76,7 @@ async def test_behind_a_dead_letter_the_message_group_goes_on(client: Any, guard
     await client.create_group("once", max_attempts=1)
     async with client.consume(FIFO, "once") as consumer:
         await warm(client, guard, consumer)
-        await client.send(FIFO, letters("a", "a0", "a1", "a2"))
+        await client.send(FIFO, bodies_of("a", "a0", "a1", "a2"))
         seen = []
         for _ in range(3):
             async with guard(delivery := await consumer.__anext__()):
@@ -91,7 +91,7 @@ async def test_behind_a_dead_letter_the_message_group_goes_on(client: Any, guard
 async def test_a_rejected_one_lets_the_next_ones_go_on(client: Any, guard: Any) -> None:
     async with client.consume(FIFO, GROUP) as consumer:
         await warm(client, guard, consumer)
-        await client.send(FIFO, letters("a", "a0", "a1"))
+        await client.send(FIFO, bodies_of("a", "a0", "a1"))
         async with guard(delivery := await consumer.__anext__()):
             delivery.reject("unreadable")
         assert await handle(consumer, guard, 1) == ["a1"]
@@ -102,7 +102,7 @@ async def test_a_release_that_the_handler_asked_the_client_for_drops_those_behin
 ) -> None:
     async with client.consume(FIFO, GROUP) as consumer:
         await warm(client, guard, consumer)
-        await client.send(FIFO, letters("a", "a0", "a1", "a2"))
+        await client.send(FIFO, bodies_of("a", "a0", "a1", "a2"))
         async with guard(delivery := await consumer.__anext__()):
             await client.release(delivery, delay=0.0)
         assert await handle(consumer, guard, 3) == ["a0", "a1", "a2"]
@@ -111,7 +111,7 @@ async def test_a_release_that_the_handler_asked_the_client_for_drops_those_behin
 async def test_what_is_settled_through_the_client_ends_its_turn_without_a_guard(client: Any, guard: Any) -> None:
     async with client.consume(FIFO, GROUP) as consumer:
         await warm(client, guard, consumer)
-        await client.send(FIFO, letters("a", "a0", "a1", "a2"))
+        await client.send(FIFO, bodies_of("a", "a0", "a1", "a2"))
         kept = [await consumer.__anext__()]
         await client.ack(kept[0])
         kept.append(await consumer.__anext__())
@@ -125,7 +125,7 @@ async def test_the_next_one_comes_when_the_last_is_settled_though_the_consumer_w
 ) -> None:
     async with client.consume(FIFO, GROUP) as consumer:
         await warm(client, guard, consumer)
-        await client.send(FIFO, letters("a", "a0", "a1"))
+        await client.send(FIFO, bodies_of("a", "a0", "a1"))
         first = await consumer.__anext__()
         second = asyncio.ensure_future(consumer.__anext__())
         await waiting_pop(client)
@@ -137,9 +137,9 @@ async def test_the_next_one_comes_when_the_last_is_settled_though_the_consumer_w
 async def test_others_go_on_while_one_handler_takes_its_time(client: Any, guard: Any) -> None:
     async with client.consume(FIFO, GROUP) as consumer:
         await warm(client, guard, consumer)
-        await client.send(FIFO, letters("a", "a0", "a1"))
+        await client.send(FIFO, bodies_of("a", "a0", "a1"))
         async with guard(await consumer.__anext__()):
-            await client.send(FIFO, letters("b", "b0", "b1", "b2"))
+            await client.send(FIFO, bodies_of("b", "b0", "b1", "b2"))
             assert await handle(consumer, guard, 3) == ["b0", "b1", "b2"]
         assert await handle(consumer, guard, 1) == ["a1"]
 
@@ -185,7 +185,7 @@ async def test_when_a_lease_is_lost_those_behind_it_are_dropped_and_its_handler_
 ) -> None:
     async with client.consume(FIFO, GROUP, invisible=60.0) as consumer:
         await warm(client, guard, consumer)
-        await client.send(FIFO, letters("a", "a0", "a1", "a2"))
+        await client.send(FIFO, bodies_of("a", "a0", "a1", "a2"))
         async with guard(lost := await consumer.__anext__()):
             await client.extend(lost, 1.0)  # an operator's hand: the lease ends before the client renews it
             await advance(120.0)
@@ -200,7 +200,7 @@ async def test_when_a_lease_is_lost_those_behind_it_are_dropped_and_its_handler_
 
 async def test_two_consumers_of_one_client_wait_for_each_others_handlers(client: Any, guard: Any, advance: Any) -> None:
     async with client.consume(FIFO, GROUP, invisible=60.0) as one, client.consume(FIFO, GROUP) as other:
-        await client.send(FIFO, letters("a", "a0"))
+        await client.send(FIFO, bodies_of("a", "a0"))
         async with guard(lost := await one.__anext__()):
             await client.extend(lost, 1.0)
             await advance(120.0)
@@ -216,7 +216,7 @@ async def test_one_that_nobody_keeps_comes_again_before_those_behind_it_and_is_r
 ) -> None:
     async with client.consume(FIFO, GROUP, invisible=60.0) as consumer:
         await warm(client, guard, consumer)
-        await client.send(FIFO, letters("a", "a0", "a1"))
+        await client.send(FIFO, bodies_of("a", "a0", "a1"))
         assert (await consumer.__anext__()).text() == "a0"
         again = asyncio.ensure_future(consumer.__anext__())
         await waiting_pop(client)
@@ -227,14 +227,14 @@ async def test_one_that_nobody_keeps_comes_again_before_those_behind_it_and_is_r
     assert "1 deliveries of group billing were dropped without ack, release or reject" in caplog.text
 
 
-async def test_what_was_not_handed_out_is_given_back_in_order_and_quietly(
+async def test_what_was_not_delivered_is_released_in_order_and_quietly(
     client: Any, guard: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with client.consume(FIFO, GROUP) as consumer:
         await warm(client, guard, consumer)
-        await client.send(FIFO, letters("a", "a0", "a1", "a2", "a3"))
+        await client.send(FIFO, bodies_of("a", "a0", "a1", "a2", "a3"))
         assert await handle(consumer, guard, 2, bad="a1") == ["a0", "a1"]
-        await client.send(FIFO, letters("b", "b0", "b1", "b2"))
+        await client.send(FIFO, bodies_of("b", "b0", "b1", "b2"))
         assert await handle(consumer, guard, 1) == ["b0"]
     left = await client.pop(FIFO, GROUP)
     assert [(each.text(), each.attempt) for each in left] == [("b1", 1), ("b2", 1)]
@@ -242,7 +242,7 @@ async def test_what_was_not_handed_out_is_given_back_in_order_and_quietly(
 
 
 async def test_dead_letters_of_one_message_group_have_no_order_among_each_other(client: Any, guard: Any) -> None:
-    await client.send(FIFO, letters("a", "a0", "a1", "a2"))
+    await client.send(FIFO, bodies_of("a", "a0", "a1", "a2"))
     await client.reject(await client.pop(FIFO, GROUP))
     await client.create_group("undertaker")
     async with client.consume(f"%DLQ%{GROUP}", "undertaker", max_in_hand=8) as consumer:

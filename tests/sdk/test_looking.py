@@ -175,7 +175,7 @@ async def test_only_official_clients_that_are_connected_can_be_asked(client: Any
             await asked
 
 
-async def test_what_an_official_client_answers_is_told(connect: Connect, popmq_broker: Broker) -> None:
+async def test_what_an_official_client_answers_is_reported(connect: Connect, popmq_broker: Broker) -> None:
     with LossyWire(popmq_broker.endpoint) as wire:
         for name, kind in [("GetClientStack", pb.GetClientStackResponse), ("VerifyMessage", pb.VerifyMessageResponse)]:
             answer = kind(code="OK", text="main: waiting").SerializeToString()

@@ -76,7 +76,7 @@ async def test_a_loop_that_ends_when_idle_ends_with_the_switch_and_says_so(narro
 # ── A loop that pulls ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_nothing_that_was_pulled_ahead_is_handed_out_once_the_consumer_knows_of_the_switch(
+async def test_nothing_that_was_pulled_ahead_is_delivered_once_the_consumer_knows_of_the_switch(
     narrow: Any, guard: Any
 ) -> None:
     await narrow.send(NARROW, [f"m{number}" for number in range(10)])
@@ -94,7 +94,7 @@ async def test_nothing_that_was_pulled_ahead_is_handed_out_once_the_consumer_kno
             assert delivery.text() == "after"
 
 
-async def test_a_message_that_cannot_be_sent_back_because_of_the_switch_is_not_handed_out_again(
+async def test_a_message_that_cannot_be_sent_back_because_of_the_switch_is_not_delivered_again(
     narrow: Any, guard: Any
 ) -> None:
     await narrow.send(NARROW, ["a", "b"])

@@ -137,7 +137,7 @@ def test_the_environment_of_programs_that_are_started_is_the_users_own(
     assert out == "not set\n"
 
 
-def test_a_fork_beside_a_call_is_told_and_does_not_hang(sync_client: popmq.Client, popmq_broker: Broker) -> None:
+def test_a_fork_beside_a_call_is_reported_and_does_not_hang(sync_client: popmq.Client, popmq_broker: Broker) -> None:
     out, err = python(FORK_BESIDE_A_CALL, popmq_broker).communicate(timeout=60)
     assert "forked while a call of its parent was under way" in out
     assert "spawn or forkserver" in out

@@ -26,7 +26,7 @@ def taken(queue: ProcessQueue[str], now: float = 0.0) -> list[str]:
     return found
 
 
-def test_messages_are_handed_out_in_the_order_of_their_offsets() -> None:
+def test_messages_are_delivered_in_the_order_of_their_offsets() -> None:
     assert taken(filled(3, 4, 7)) == ["m3", "m4", "m7"]
 
 
@@ -147,7 +147,7 @@ def test_the_limits_are_those_of_the_reference() -> None:
     assert FlowControl() == FlowControl(count=1000, bytes=104_857_600, span=2000, pause=0.05)
 
 
-def test_what_was_handed_out_still_counts_against_the_limits() -> None:
+def test_what_was_delivered_still_counts_against_the_limits() -> None:
     queue = filled(0, 1, 2, 3)
     taken(queue)
     assert queue.limit(FLOW) == "count"
@@ -173,7 +173,7 @@ def test_what_is_done_is_not_put_off() -> None:
     assert taken(queue) == []
 
 
-def test_an_orderly_queue_hands_out_one_at_a_time() -> None:
+def test_an_orderly_queue_delivers_one_at_a_time() -> None:
     queue = filled(0, 1, orderly=True)
     assert queue.waiting(0.0)
     assert taken(queue) == ["m0"]
@@ -191,7 +191,7 @@ def test_in_an_orderly_queue_one_that_was_put_off_holds_up_those_behind_it() -> 
     assert taken(queue, 5.0) == ["m0 again"]
 
 
-def test_an_orderly_queue_hands_out_nothing_without_a_lock_that_is_certain() -> None:
+def test_an_orderly_queue_delivers_nothing_without_a_lock_that_is_certain() -> None:
     queue = filled(0, orderly=True)
     queue.locked_until = 30.0
     assert queue.locked(29.9)
@@ -201,7 +201,7 @@ def test_an_orderly_queue_hands_out_nothing_without_a_lock_that_is_certain() -> 
     assert ProcessQueue[str](0).locked(0.0)
 
 
-def test_a_queue_that_leaves_hands_out_nothing_but_counts_what_is_in_hand() -> None:
+def test_a_queue_that_leaves_delivers_nothing_but_counts_what_is_in_hand() -> None:
     queue = filled(0, 1)
     queue.take(0.0)
     queue.leaving = True
@@ -221,7 +221,7 @@ def test_by_messages_alone_a_queue_without_any_does_not_move() -> None:
     assert queue.handled == 951
 
 
-def test_a_dropped_queue_hands_out_nothing() -> None:
+def test_a_dropped_queue_delivers_nothing() -> None:
     queue = filled(0, 1)
     queue.take(0.0)
     queue.again(0, 0.0, "m0")
@@ -230,7 +230,7 @@ def test_a_dropped_queue_hands_out_nothing() -> None:
     assert queue.again_at() is None
 
 
-def test_it_is_at_its_end_when_nothing_is_left_to_pull_or_to_hand_out() -> None:
+def test_it_is_at_its_end_when_nothing_is_left_to_pull_or_to_deliver() -> None:
     queue: ProcessQueue[str] = ProcessQueue(5, max_offset=5)
     assert not queue.at_end  # nobody has looked yet
     queue.add([], "OFFSET_OVERFLOW_ONE", 5, 5)

@@ -107,7 +107,7 @@ async def test_a_reset_takes_seconds_since_1970_for_a_time_and_refuses_what_is_n
     assert await committed(pulled) == {0: 1}
 
 
-async def test_what_cannot_be_sent_back_is_told_and_the_rest_is_done(pulled: Any) -> None:
+async def test_what_cannot_be_sent_back_is_reported_and_the_rest_is_done(pulled: Any) -> None:
     await pulled.send(TOPIC, ["a"])
     (there,) = (await pulled.pull(TOPIC, GROUP, 0, 0)).deliveries
     await pulled.send_back(there, delay=0.0)

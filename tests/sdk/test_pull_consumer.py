@@ -55,7 +55,7 @@ async def caches(consumer: Any, messages: int) -> bool:
     return bool(sum(state.cached for state in consumer.queues()) == messages)
 
 
-async def test_a_message_that_comes_while_it_waits_is_handed_out(client: Any, guard: Any) -> None:
+async def test_a_message_that_comes_while_it_waits_is_delivered(client: Any, guard: Any) -> None:
     async with client.pull_consume(TOPIC, GROUP) as consumer:
         waiting = soon(consumer)
         await eventually(lambda: pulling(consumer))
@@ -133,7 +133,7 @@ async def test_a_new_group_begins_at_the_first_message_or_behind_the_last(
             assert delivery.text() == first
 
 
-async def test_a_start_that_is_not_used_is_told_and_one_at_the_switch_is_obeyed(
+async def test_a_start_that_is_not_used_is_reported_and_one_at_the_switch_is_obeyed(
     client: Any, guard: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "popmq.consumer")
@@ -160,7 +160,7 @@ async def test_a_new_group_begins_at_a_time(client: Any, guard: Any, advance: An
         assert await take(consumer, guard, 1) == ["since"]
 
 
-async def test_a_group_begins_where_it_was_told_to_when_it_was_made(client: Any, guard: Any) -> None:
+async def test_a_group_begins_where_its_creation_named(client: Any, guard: Any) -> None:
     await client.send(TOPIC, ["old"])
     await client.create_group("late", start="latest")
     async with client.pull_consume(TOPIC, "late") as consumer:
@@ -246,7 +246,7 @@ async def test_bytes_and_span_hold_a_queue_back_too(client: Any, flow: FlowContr
         assert kept.body
 
 
-async def test_what_is_held_of_a_queue_is_told(client: Any, guard: Any) -> None:
+async def test_what_is_held_of_a_queue_is_reported(client: Any, guard: Any) -> None:
     """S0.06: whose queue it is, where the next pull reads, what is committed, cached and in hand."""
     await client.create_topic("narrow", queues=1)
     await client.send("narrow", ["abc", "de", "f"])
@@ -275,7 +275,7 @@ async def test_one_stuck_message_stops_its_queue_at_the_span(client: Any, guard:
         await take(consumer, guard, 70)
 
 
-async def test_a_paused_consumer_pulls_and_hands_out_nothing(client: Any, guard: Any) -> None:
+async def test_a_paused_consumer_pulls_and_delivers_nothing(client: Any, guard: Any) -> None:
     await client.send(TOPIC, ["a", "b"])
     async with client.pull_consume(TOPIC, GROUP) as consumer:
         await take(consumer, guard, 1)
@@ -306,7 +306,7 @@ async def test_a_filter_passes_over_what_is_not_wanted(client: Any, guard: Any, 
     assert sum((await committed(client)).values()) == 4
 
 
-async def test_another_filter_in_the_same_group_is_told(
+async def test_another_filter_in_the_same_group_is_reported(
     connect: Connect, client: Any, guard: Any, advance: Any
 ) -> None:
     await client.send(TOPIC, popmq.Message("x", tag="eu"))

@@ -60,7 +60,7 @@ async def test_a_handler_may_settle_its_delivery_itself(client: Any, guard: Any,
     assert [dead.text() for dead in (await client.browse(f"%DLQ%{GROUP}")).deliveries] == ["reject"]
 
 
-async def test_what_is_released_uncounted_is_handed_out_again_here(client: Any, guard: Any) -> None:
+async def test_what_is_released_uncounted_is_delivered_again_here(client: Any, guard: Any) -> None:
     await client.send(TOPIC, "x")
     async with client.pull_consume(TOPIC, GROUP) as consumer:
         (await next_of(consumer)).release(0.0, count=False)

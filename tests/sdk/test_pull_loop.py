@@ -120,7 +120,7 @@ async def asked(wire: WatchedWire, pulls: int) -> bool:
     return wire.pulls() >= pulls
 
 
-async def test_what_was_pulled_is_handed_out_while_the_next_pull_runs(
+async def test_what_was_pulled_is_delivered_while_the_next_pull_runs(
     connect: Connect, client: Any, wire: WatchedWire
 ) -> None:
     """S0.47: the handler of the first message has not ended, and the queue was read to its end meanwhile."""
@@ -180,7 +180,9 @@ async def test_a_pull_that_was_refused_is_made_again_after_a_second_and_not_befo
     assert second - first > 0.9
 
 
-async def test_a_queue_that_is_held_back_for_long_is_told_once(client: Any, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_queue_that_is_held_back_for_long_is_reported_once(
+    client: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     """S0.16: one line of a thousand looks."""
     await client.send(TOPIC, ["x"] * 50)
     flow = FlowControl(count=5, pause=0.005)

@@ -89,7 +89,7 @@ async def test_who_leaves_hands_its_queues_on_at_the_committed_offset(
     assert await committed(client) == dict.fromkeys(range(8), 4)
 
 
-async def test_what_is_cached_of_a_queue_that_went_is_not_handed_out(
+async def test_what_is_cached_of_a_queue_that_went_is_not_delivered(
     connect: Connect, client: Any, guard: Any, advance: Any
 ) -> None:
     await each_queue(client, TOPIC, 8, 2)
@@ -279,7 +279,7 @@ async def test_an_answer_without_messages_moves_the_pull_and_the_commit_on(
         delivery.ack()
 
 
-async def test_a_pull_holds_as_long_as_it_was_told_and_takes_a_batch(
+async def test_a_pull_holds_as_long_as_it_was_asked_to_and_takes_a_batch(
     connect: Connect, client: Any, wire: LossyWire, guard: Any
 ) -> None:
     await client.send(TOPIC, "x")
@@ -352,7 +352,7 @@ async def told(caplog: pytest.LogCaptureFixture, text: str) -> bool:
     return text in caplog.text
 
 
-async def given_back(advance: Any, client: Any) -> bool:
+async def released(advance: Any, client: Any) -> bool:
     await advance(0.0)
     return any(numbers.backoff for numbers in (await client.stats(TOPIC, GROUP)).groups)
 
@@ -378,7 +378,7 @@ async def test_a_send_back_that_fails_is_tried_again_and_nothing_is_lost(
         await take(consumer, guard, 1, fails=["bad"])
         await eventually(lambda: told(caplog, "cannot send messages back, next try in"))
         wire.plan["SendBack"].clear()
-        await eventually(lambda: given_back(advance, client))
+        await eventually(lambda: released(advance, client))
         await advance(10.0)
         again = await handle(guard, await next_of(consumer))
         assert again.attempt == 2

@@ -49,7 +49,7 @@ async def test_a_body_over_the_topics_limit_is_at_fault_itself(client: Any) -> N
         await client.send(SLOW, b"x" * 1001)
 
 
-async def test_a_pop_over_the_quota_and_one_over_the_in_flight_limit_are_told_apart(
+async def test_a_pop_over_the_quota_and_one_over_the_in_flight_limit_are_distinguished(
     connect: Connect, client: Any, advance: Any
 ) -> None:
     once = connect(retry=popmq.Retry(tries=1))

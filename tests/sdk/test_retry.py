@@ -268,7 +268,7 @@ async def test_a_replayed_batch_is_renewed_at_once_for_its_lease_is_older_than_i
     assert stats.acked == 1
 
 
-async def test_a_batch_that_was_under_way_when_the_consumer_was_stopped_is_given_back(
+async def test_a_batch_that_was_under_way_when_the_consumer_was_stopped_is_released(
     lossy: Any, wire: LossyWire
 ) -> None:
     await lossy.send(TOPIC, b"x")
@@ -288,7 +288,7 @@ async def test_a_batch_that_was_under_way_when_the_consumer_was_stopped_is_given
     assert (again.body, again.attempt) == (b"x", 1)
 
 
-async def test_a_batch_that_was_under_way_when_its_task_was_cancelled_is_given_back(
+async def test_a_batch_that_was_under_way_when_its_task_was_cancelled_is_released(
     wire: LossyWire, sync_client: popmq.Client
 ) -> None:
     sync_client.send(TOPIC, b"x")

@@ -14,7 +14,7 @@ from popmq.testing import Broker, FakeClock
 pytest_plugins = ["pytester"]
 
 
-def test_a_lease_of_an_hour_ends_when_the_clock_is_told_so(popmq_broker: Broker, popmq_clock: FakeClock) -> None:
+def test_a_lease_of_an_hour_ends_when_the_clock_is_moved(popmq_broker: Broker, popmq_clock: FakeClock) -> None:
     client = popmq_broker.client()
     client.create_topic("orders")
     client.create_group("billing")

@@ -71,7 +71,7 @@ def test_the_key_may_come_from_the_environment(broker: EmbeddedBroker, monkeypat
         query.stop()
 
 
-def test_wrong_options_are_told_without_the_secret() -> None:
+def test_wrong_options_are_reported_without_the_secret() -> None:
     given = QUERY | {"endpoint": "x:1", "secret": "hidden-secret", "tls": "yes", "accesskeys": "hidden"}
     for wrong in (given, {name: value for name, value in given.items() if name != "accesskeys"}):
         with pytest.raises(OptionError) as error:

@@ -161,7 +161,7 @@ def test_several_topics_are_one_stream(broker: Broker, query: Make) -> None:
         ('{"orders": {"0": 5, "1": -1, "2": -2}}', ["0", "1", "2", "3", "4"]),
     ],
 )
-def test_a_stream_begins_where_it_is_told(broker: Broker, query: Make, start: str, read: list[str]) -> None:
+def test_a_stream_begins_where_its_option_says(broker: Broker, query: Make, start: str, read: list[str]) -> None:
     broker.send(10)
     broker.clock.advance(1_000)
     since = broker.clock.now_ms()

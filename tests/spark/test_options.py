@@ -98,7 +98,7 @@ def test_an_unknown_name_is_answered_with_the_name_that_was_meant(name: str, mea
         parse(**{name: "1"})
 
 
-def test_all_unknown_names_are_told_at_once() -> None:
+def test_all_unknown_names_are_reported_at_once() -> None:
     with pytest.raises(OptionError, match="'colour', 'shape'"):
         parse(colour="red", shape="round")
 

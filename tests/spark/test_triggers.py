@@ -61,7 +61,7 @@ def test_available_now_ends_though_another_group_gives_messages_back(broker: Bro
     assert sorted(ids(query.rows())) == sorted(sent)
 
 
-def test_what_was_given_back_to_the_group_is_read_in_a_bounded_run_too(broker: Broker) -> None:
+def test_what_was_released_to_the_group_is_read_in_a_bounded_run_too(broker: Broker) -> None:
     sent = broker.send(20)
     broker.client.create_group("spark")
     for delivery in broker.client.pop(TOPIC, "spark", 8):

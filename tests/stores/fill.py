@@ -98,7 +98,7 @@ def removing(rig: Rig) -> None:
 
 
 def second(rig: Rig) -> None:
-    """Order, time, transactions, filters, pull, unique ids, redriven letters, lite topics, session leases."""
+    """Order, time, transactions, filters, pull, unique ids, redriven dead letters, lite topics, session leases."""
     in_order(rig)
     in_time(rig)
     chosen(rig)

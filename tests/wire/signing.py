@@ -14,7 +14,7 @@ from popmq_proto.v1 import popmq_pb2_grpc as rpc
 from tests.wire.stubs import OPTIONS, Stubs
 
 DATE_TIME = "20260101T120000Z"
-#: A key for each kind of right, and one that allows nothing; every secret is told by `secret_of`.
+#: A key for each kind of right, and one that allows nothing; every secret follows from `secret_of`.
 KEYS = {
     "root": ["*"],
     "operator": ["admin"],

@@ -320,7 +320,7 @@ def test_a_broken_file_keeps_the_old_keys(fresh: Guarded, caplog: pytest.LogCapt
 # ── apache.rocketmq.v2 ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_official_clients_are_told_40100_for_what_their_key_does_not_allow(guarded: Guarded) -> None:
+def test_official_clients_get_40100_for_what_their_key_does_not_allow(guarded: Guarded) -> None:
     sender, reader, nothing = guarded.v2(SENDS), guarded.v2(READS), guarded.v2("nothing")
     group = {"group": resource(GROUP)}
     with contextlib.ExitStack() as stack:

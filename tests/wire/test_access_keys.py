@@ -188,7 +188,7 @@ class UnheardQuery(Query[None]):
 
 
 class Everything:
-    """An engine that does whatever it is told."""
+    """An engine that does whatever it is asked."""
 
     async def execute(self, command: Any) -> Any:
         return "done"

@@ -266,7 +266,7 @@ def test_the_writer_is_not_held_while_nobody_takes_the_copy(tmp_path: Path) -> N
     other.core.close()
 
 
-def test_a_copying_process_that_was_killed_is_told_and_holds_nothing(tmp_path: Path) -> None:
+def test_a_copying_process_that_was_killed_is_reported_and_holds_nothing(tmp_path: Path) -> None:
     rig = large(tmp_path)
     copy = Copy(rig.store)
     copy.read()

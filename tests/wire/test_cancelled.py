@@ -75,7 +75,7 @@ def test_what_a_cancelled_pop_took_goes_to_the_next_waiter(shop: Stubs, gate: Ga
     assert bodies(second.result()) == [b"a"]
 
 
-async def test_a_pop_cancelled_in_the_moment_of_its_answer_is_given_back(
+async def test_a_pop_cancelled_in_the_moment_of_its_answer_is_released(
     folder: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The answer is set and the caller leaves in the same turn of the loop: neither may assume that the other knows.

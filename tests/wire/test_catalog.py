@@ -264,7 +264,7 @@ def test_a_dead_letter_topic_may_be_emptied_by_deleting_it(shop: Stubs) -> None:
     assert browsed(browse(shop, f"%DLQ%{GROUP}")) == [b"b"]
 
 
-def test_a_dead_letter_topic_keeps_its_letters_as_long_as_it_is_told(shop: Stubs) -> None:
+def test_a_dead_letter_topic_keeps_its_messages_as_long_as_it_is_set_to(shop: Stubs) -> None:
     name, retention = f"%DLQ%{GROUP}", pb.Retention(by_age=True, keep_ms=60_000)
     assert update_topic(shop, name=name, retention=retention).retention == retention
 

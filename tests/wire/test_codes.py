@@ -47,7 +47,7 @@ def entry(info: pb.ErrorInfo) -> Refusal:
 
 
 def leave_on_disk(patch: pytest.MonkeyPatch, free_bytes: int) -> None:
-    """A disk that is all but full; the broker is told to look at it before every commit."""
+    """A disk that is all but full; the broker is set to look at it before every commit."""
     patch.setattr(Store, "disk_free", lambda self: free_bytes)
     patch.setattr(space, "LOOK_S", -1.0)
 
@@ -305,7 +305,7 @@ def test_pops_go_on_while_only_sends_lack_room(shop: Stubs, monkeypatch: pytest.
     assert len(shop.pop().deliveries) == 2
 
 
-def test_after_a_failed_commit_every_call_is_told_at_once(shop: Stubs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_failed_commit_every_call_is_refused_at_once(shop: Stubs, monkeypatch: pytest.MonkeyPatch) -> None:
     """The process is about to end: nobody may be left without an answer until it has."""
     with monkeypatch.context() as patch:
         unavailable(shop, patch)
@@ -314,7 +314,7 @@ def test_after_a_failed_commit_every_call_is_told_at_once(shop: Stubs, monkeypat
 
 
 @pytest.mark.parametrize("name", ["é" * 40, "a\nb", "\0", "%20", "///", "\u202e", "🦀" * 30], ids=ascii)
-def test_messages_with_odd_letters_arrive_whole(shop: Stubs, name: str) -> None:
+def test_messages_with_odd_characters_arrive_whole(shop: Stubs, name: str) -> None:
     """gRPC carries the message twice: percent-encoded in the status and as protobuf in the details."""
     request = pb.ReleaseOwnerRequest(group=GROUP, owner=name[:16])
     assert repr(name[:16]) in refusal(shop.broker.ReleaseOwner, request).info.message

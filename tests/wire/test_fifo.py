@@ -22,7 +22,7 @@ def ledger(stubs: Stubs) -> Stubs:
 
 
 def send(ledger: Stubs, *texts: str) -> pb.SendResponse:
-    """The first letter is the message group."""
+    """The first character is the message group."""
     messages = [pb.Message(body=text.encode(), message_group=text[0]) for text in texts]
     answer: pb.SendResponse = ledger.broker.Send(pb.SendRequest(topic=LEDGER, messages=messages), timeout=CALL_S)
     return answer

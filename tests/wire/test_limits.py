@@ -85,7 +85,7 @@ def test_the_urgent_comes_first(stubs: Stubs) -> None:
     assert bodies(stubs.pop(max_messages=3)) == [b"9", b"1023", b"5"]
 
 
-def test_a_send_beyond_the_quota_is_told_when_to_come_back(shop: Stubs, clock: FakeClock) -> None:
+def test_a_send_beyond_the_quota_learns_when_to_come_back(shop: Stubs, clock: FakeClock) -> None:
     update(shop, quota=pb.Quota(send_messages_per_s=4))
     shop.send(b"a", b"b", b"c", b"d")
     refused = refusal(shop.broker.Send, sending(b"e"))

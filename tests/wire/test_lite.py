@@ -165,7 +165,7 @@ def test_where_a_subscription_begins_can_be_said(chat: Stubs, v2: V2) -> None:
     assert sync(v2, "ann", offset_option=v2pb.OffsetOption(offset=-1)) == "ILLEGAL_OFFSET"
 
 
-def test_who_loses_an_exclusive_lite_topic_is_told(stubs: Stubs, v2: V2, other: V2) -> None:
+def test_who_loses_an_exclusive_lite_topic_learns_it(stubs: Stubs, v2: V2, other: V2) -> None:
     stubs.create_topic(type=pb.LITE)
     stubs.create_group(lite_exclusive=True)
     with v2.telemetry() as stream:

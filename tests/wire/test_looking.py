@@ -67,7 +67,7 @@ def test_all_dead_letters_of_a_group_are_delivered_again(shop: Stubs) -> None:
     assert redriven(shop) == pb.RedriveDeadLettersResponse()
 
 
-def test_letters_are_named_by_offset_and_by_id_and_each_once(shop: Stubs) -> None:
+def test_dead_letters_are_named_by_offset_and_by_id_and_each_once(shop: Stubs) -> None:
     reject(shop, b"a", b"b", b"c", b"d")
     answer = redriven(shop, offsets=[3, 0, 3, 9], message_ids=["a", "b", "nobody"])
     assert (answer.redriven, failures(answer)) == (
@@ -77,7 +77,9 @@ def test_letters_are_named_by_offset_and_by_id_and_each_once(shop: Stubs) -> Non
     assert sorted(bodies(shop.pop())) == [b"a", b"b", b"d"]
 
 
-def test_more_letters_than_a_piece_holds_are_all_done_by_one_call(shop: Stubs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_dead_letters_than_a_piece_holds_are_all_done_by_one_call(
+    shop: Stubs, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(redrive, "PIECE_LETTERS", 3)
     texts = [f"{number}".encode() for number in range(20)]
     reject(shop, *texts)
@@ -102,7 +104,7 @@ def test_what_is_leased_is_searched_to_its_end_by_one_call(shop: Stubs, monkeypa
     assert redriven(shop).redriven == 3
 
 
-def test_a_letter_whose_origin_is_gone_is_a_failure_and_stays(shop: Stubs) -> None:
+def test_a_dead_letter_whose_origin_is_gone_is_a_failure_and_stays(shop: Stubs) -> None:
     shop.create_topic("gone")
     reject(shop, b"a")
     reject(shop, b"b", topic="gone")
@@ -169,7 +171,7 @@ def test_dead_letters_are_looked_up_too(shop: Stubs) -> None:
 # ── Why ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_whole_life_of_a_message_is_told(shop: Stubs, clock: FakeClock) -> None:
+def test_the_whole_life_of_a_message_is_reported(shop: Stubs, clock: FakeClock) -> None:
     shop.create_group("audit")
     shop.pop(group="audit")
     start = clock.now_ms()

@@ -131,7 +131,7 @@ def test_calls_refused_by_a_limit_of_a_topic_or_group_are_counted_by_it(
     assert not [labels for _, labels in Scraped(port).values("topic") if labels == "slow"]
 
 
-def test_a_subscription_that_is_left_behind_is_told_before_it_expires_and_after(
+def test_a_subscription_that_is_left_behind_is_reported_before_it_expires_and_after(
     shop: Stubs, clock: FakeClock, port: int
 ) -> None:
     shop.send(b"a", b"b")
@@ -196,7 +196,9 @@ def test_calls_requests_messages_and_bytes_are_counted_by_method_group_and_topic
     assert scraped("calls_total", method="Ack", code="OK") == 1
 
 
-def test_redriven_letters_are_counted_by_their_origin_and_those_that_stay_as_refusals(shop: Stubs, port: int) -> None:
+def test_redriven_dead_letters_are_counted_by_their_origin_and_those_that_stay_as_refusals(
+    shop: Stubs, port: int
+) -> None:
     shop.send(b"a", b"b")
     for handle in handles(shop.pop()):
         shop.change(handle, reject=pb.Reject())

@@ -1,4 +1,4 @@
-"""GetStats, ListLeases: the numbers are those of a small model that is told of every answer."""
+"""GetStats, ListLeases: the numbers are those of a small model that sees every answer."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Message:
 
 @dataclass
 class Model:
-    """One group in two topics. It never asks the broker: it is told what was done and what was answered."""
+    """One group in two topics. It never asks the broker: it sees what was done and what was answered."""
 
     clock: FakeClock
     messages: dict[str, dict[str, Message]] = field(default_factory=lambda: {TOPIC: {}, OTHER: {}})
@@ -55,7 +55,7 @@ class Model:
 
 
 class History:
-    """A random but repeatable life of a broker, and the model that is told of it."""
+    """A random but repeatable life of a broker, and the model that sees it."""
 
     def __init__(self, seed: int, stubs: Stubs, clock: FakeClock) -> None:
         self.pick = random.Random(seed)
@@ -132,9 +132,7 @@ class History:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_the_numbers_are_those_of_a_model_that_is_told_of_every_answer(
-    stubs: Stubs, clock: FakeClock, seed: int
-) -> None:
+def test_the_numbers_are_those_of_a_model_that_sees_every_answer(stubs: Stubs, clock: FakeClock, seed: int) -> None:
     history = History(seed, stubs, clock)
     for _ in range(150):
         history.step()

@@ -1,4 +1,4 @@
-"""Of several faults of a request the first is told, in one order whatever the call: topic, group, and then the rest."""
+"""Of several faults of a request the first is reported, in one order whatever the call: topic, group, the rest."""
 
 from __future__ import annotations
 

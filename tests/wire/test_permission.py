@@ -51,7 +51,7 @@ def test_a_topic_that_takes_no_messages_says_so_to_both_protocols(shop: Stubs, v
     assert code(v2) == "MESSAGE_NOT_FOUND"
 
 
-def test_a_group_that_may_not_consume_is_told_so_in_both_protocols_and_can_settle(shop: Stubs, v2: V2) -> None:
+def test_a_group_that_may_not_consume_is_refused_in_both_protocols_and_can_settle(shop: Stubs, v2: V2) -> None:
     shop.send(b"a", b"b")
     (handle,) = handles(shop.pop(max_messages=1))
     (received,) = v2.receive(batch_size=1).messages
@@ -103,7 +103,7 @@ def test_a_permission_that_there_is_none_is_refused(shop: Stubs) -> None:
 
 
 @pytest.mark.parametrize("close", ["topic", "group"])
-def test_all_who_wait_are_told_at_once(shop: Stubs, parked: Parked, close: str) -> None:
+def test_all_who_wait_are_answered_at_once(shop: Stubs, parked: Parked, close: str) -> None:
     """Ordinary pops, which are woken one after another, a pop of a named queue, and a wait for messages."""
     calls = [shop.pop_later(), shop.pop_later(), shop.pop_later(queues=[0])]
     available = pb.WaitAvailableRequest(topic=TOPIC, group=GROUP, min_ready=1, wait_ms=60_000)
@@ -114,7 +114,7 @@ def test_all_who_wait_are_told_at_once(shop: Stubs, parked: Parked, close: str) 
 
 
 @pytest.mark.parametrize("close", ["topic", "group"])
-def test_held_pulls_are_told_at_once(shop: Stubs, parked: Parked, close: str) -> None:
+def test_held_pulls_are_answered_at_once(shop: Stubs, parked: Parked, close: str) -> None:
     mode = pb.SetConsumeModeRequest(topic=TOPIC, group=GROUP, mode=pb.PULL)
     shop.admin.SetConsumeMode(mode, timeout=CALL_S)
     asked = [pb.PullRequest(topic=name, group=GROUP, wait_ms=60_000) for name in (TOPIC, f"%RETRY%{GROUP}+{TOPIC}")]

@@ -113,7 +113,7 @@ def test_the_start_rotates_over_the_queues(stubs: Stubs) -> None:
     ],
     ids=["EARLIEST", "LATEST", "TIMESTAMP", "after TIMESTAMP"],
 )
-def test_a_group_starts_where_it_was_told_and_reads_on_from_there(
+def test_a_group_starts_where_it_was_set_to_and_reads_on_from_there(
     shop: Stubs, clock: FakeClock, start: pb.StartPosition, expected: list[bytes]
 ) -> None:
     for body in (b"old", b"middle", b"new"):

@@ -99,7 +99,7 @@ def test_what_is_no_size_is_refused(text: str) -> None:
     ],
     ids=" ".join,
 )
-def test_a_wrong_flag_is_told_with_the_usage(flags: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_flag_is_reported_with_the_usage(flags: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         parse(list(flags))
     assert end.value.code == 2
@@ -108,7 +108,7 @@ def test_a_wrong_flag_is_told_with_the_usage(flags: tuple[str, ...], capsys: pyt
     assert flags[0] in said
 
 
-def test_a_wrong_transport_from_the_environment_is_told_with_the_usage(
+def test_a_wrong_transport_from_the_environment_is_reported_with_the_usage(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("POPMQ_TRANSPORT", "carrier")

@@ -134,7 +134,7 @@ def test_a_pull_that_was_cancelled_leaves_nothing_behind(feed: Stubs, parked: Pa
     assert bodies(pull(feed)) == [b"a"]
 
 
-def test_what_waits_is_told_that_the_topic_is_gone(feed: Stubs, parked: Parked) -> None:
+def test_what_waits_learns_that_the_topic_is_gone(feed: Stubs, parked: Parked) -> None:
     call = feed.broker.Pull.future(pull_request(wait_ms=60_000), timeout=CALL_S)
     parked.wait_for(1)
     feed.admin.DeleteTopic(pb.DeleteTopicRequest(name=TOPIC), timeout=CALL_S)
@@ -275,7 +275,7 @@ def test_a_switch_says_how_the_group_reads_now_and_moves_what_is_leased(shop: St
     assert [delivery.attempt for delivery in shop.pop().deliveries] == [2, 2]
 
 
-def test_a_parked_pop_is_told_of_the_switch(shop: Stubs, parked: Parked) -> None:
+def test_a_parked_pop_learns_of_the_switch(shop: Stubs, parked: Parked) -> None:
     calls = [shop.pop_later(), shop.pop_later(), shop.pop_later(queues=[0])]
     parked.wait_for(3)
     switch(shop, pb.PULL)

@@ -123,7 +123,7 @@ def test_what_the_engine_lacks_is_refused_with_what_to_use_instead(shop: Stubs) 
         assert (refused.code, refused.info.action) == ("UNSUPPORTED", CAPABILITIES[name].instead)
 
 
-def test_people_are_told_what_the_engine_lacks(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+def test_people_learn_what_the_engine_lacks(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
     with popmq.Client(served.endpoint) as client:
         info = client.info()
     lacking = {name: each.instead for name, each in CAPABILITIES.items() if name not in HAS}
@@ -147,7 +147,7 @@ def test_an_official_client_finds_sends_receives_and_acks(v2: V2) -> None:
     assert v2.receive().messages == []
 
 
-def test_an_official_client_is_told_what_the_engine_lacks(v2: V2) -> None:
+def test_an_official_client_learns_what_the_engine_lacks(v2: V2) -> None:
     queue = v2pb.MessageQueue(topic=resource(TOPIC), id=0)
     recalled = v2.call("EndTransaction", topic=resource(TOPIC), transaction_id="t", resolution=v2pb.COMMIT)
     assert recalled.status.code == v2pb.NOT_IMPLEMENTED

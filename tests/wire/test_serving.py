@@ -152,7 +152,7 @@ def test_a_full_answer_of_16_mebibytes_arrives(shop: Stubs) -> None:
         if method not in WITHOUT_TEXT or raw not in (b"\x0a\x02\xff\xfe", b"\x00\x00")
     ],
 )
-def test_bytes_that_are_no_request_are_told_by_their_type(stubs: Stubs, method: str, request_bytes: bytes) -> None:
+def test_bytes_that_are_no_request_are_reported_by_their_type(stubs: Stubs, method: str, request_bytes: bytes) -> None:
     info = raw_refusal(stubs, method, request_bytes)
     assert pb.Code.Name(info.code) == "INVALID_FIELD"
     assert f"popmq.v1.{method.partition('/')[2]}Request" in info.message
@@ -207,7 +207,7 @@ def test_a_field_that_stands_twice_counts_as_its_last(shop: Stubs) -> None:
     assert bodies(pb.PopResponse.FromString(shop.raw("Broker/Pop", request))) == [b"a"]
 
 
-def test_an_empty_request_is_told_what_is_missing(stubs: Stubs) -> None:
+def test_the_refusal_of_an_empty_request_says_what_is_missing(stubs: Stubs) -> None:
     lists = {
         "Admin/ListTopics",
         "Admin/ListGroups",

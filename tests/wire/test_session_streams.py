@@ -36,7 +36,7 @@ def test_a_bad_stream_is_refused(deals: Stubs, left: Parked, why: str) -> None:
     said, code, field = REFUSED[why]
 
     def forever() -> Iterator[pb.SessionRequest]:
-        """The client would go on speaking: it is told at once, and does not have to finish."""
+        """The client would go on speaking: it is stopped at once, and does not have to finish."""
         yield from said
         if said:
             never.wait(CALL_S)

@@ -67,7 +67,7 @@ def acked(v2: V2, *found: pb.Message, **fields: Any) -> str:
     return pb.Code.Name(v2.ack(*found, **fields).status.code)
 
 
-def letters(shop: Stubs) -> list[native.Message]:
+def dead_letters(shop: Stubs) -> list[native.Message]:
     request = native.BrowseRequest(topic=f"%DLQ%{GROUP}", max_messages=100)
     return [row.message for row in shop.admin.Browse(request, timeout=CALL_S).deliveries]
 
@@ -118,7 +118,7 @@ def test_an_ack_again_by_another_group_is_not(shop: Stubs, v2: V2) -> None:
     assert acked(v2, a, group="other") == "INVALID_RECEIPT_HANDLE"
 
 
-def test_an_ack_that_comes_too_late_is_told_so_and_the_message_comes_again(
+def test_an_ack_that_comes_too_late_is_reported_and_the_message_comes_again(
     shop: Stubs, v2: V2, clock: FakeClock
 ) -> None:
     (a,) = sent(v2, b"a", invisible_s=10)
@@ -224,7 +224,7 @@ def test_the_nack_of_the_last_attempt_is_a_dead_letter(stubs: Stubs, v2: V2, clo
     changed(v2, again, SECOND)
     clock.advance(SECOND)
     assert not v2.receive().messages
-    assert [letter.body for letter in letters(stubs)] == [b"a"]
+    assert [letter.body for letter in dead_letters(stubs)] == [b"a"]
 
 
 @pytest.mark.parametrize("ms", [0, 1, 5])
@@ -291,7 +291,7 @@ def test_what_is_done_has_no_time(shop: Stubs, v2: V2) -> None:
 def test_what_a_client_gives_up_is_a_dead_letter_that_says_why(shop: Stubs, v2: V2) -> None:
     (a,) = sent(v2, b"a")
     assert dead_letter(v2, a) == "OK"
-    (letter,) = letters(shop)
+    (letter,) = dead_letters(shop)
     assert letter.body == b"a"
     assert letter.dead_letter.reason == "the client gave up after 3 of 3 attempts"
 
@@ -301,11 +301,11 @@ def test_giving_up_again_is_ok_and_so_is_an_ack_and_giving_up_what_was_acked(sho
     a, b = sent(v2, b"a", b"b")
     assert [dead_letter(v2, a), dead_letter(v2, a), acked(v2, a)] == ["OK"] * 3
     assert [acked(v2, b), dead_letter(v2, b)] == ["OK"] * 2
-    assert len(letters(shop)) == 1
+    assert len(dead_letters(shop)) == 1
 
 
 def test_giving_up_again_is_ok_after_a_restart_of_the_broker(folder: Any) -> None:
-    """That it was done is told by the letter, since memory is new."""
+    """That it was done follows from the dead letter, since memory is new."""
     clock = FakeClock()
     with EmbeddedBroker(folder, clock=clock, sync="none") as broker, Stubs(broker.endpoint) as stubs:
         stubs.create_topic(queues=1)
@@ -335,7 +335,7 @@ def test_a_client_that_names_no_handle_is_known_by_the_message(shop: Stubs, v2: 
         assert dead_letter(v2, a, receipt_handle="") == "INVALID_RECEIPT_HANDLE"
         assert dead_letter(cpp, a, receipt_handle="") == "OK"
         assert dead_letter(cpp, a, receipt_handle="") == "OK"
-    assert len(letters(shop)) == 1
+    assert len(dead_letters(shop)) == 1
 
 
 def test_handles_that_were_kept_for_it_are_bounded(shop: Stubs, v2: V2, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,7 +82,9 @@ def test_a_delayed_message_of_either_face_says_when_it_was_due(shop: Stubs, v2: 
 
 
 @pytest.mark.parametrize("born_ms", [1 << 62, 253_402_300_800_000])
-def test_a_time_that_this_protocol_has_no_word_for_is_told_as_its_last_one(shop: Stubs, v2: V2, born_ms: int) -> None:
+def test_a_time_that_this_protocol_has_no_word_for_is_reported_as_its_last_one(
+    shop: Stubs, v2: V2, born_ms: int
+) -> None:
     """A message that cannot be told would come back for ever."""
     request = native.SendRequest(topic=TOPIC, messages=[native.Message(body=b"late", born_ms=born_ms)])
     shop.broker.Send(request, timeout=CALL_S)

@@ -128,7 +128,7 @@ def test_what_a_client_that_has_gone_was_not_told_is_back_at_once_uncounted(
 
 
 class Desk:
-    """An engine that answers one Pop and notes what it is told then."""
+    """An engine that answers one Pop and notes what it is asked then."""
 
     def __init__(self) -> None:
         self.told: list[Any] = []

@@ -201,7 +201,7 @@ def test_bytes_that_are_no_request_are_a_bad_one(shop: Stubs, v2: V2) -> None:
     assert only.status.code == pb.BAD_REQUEST
 
 
-def test_who_holds_too_much_is_told_to_come_back_later(stubs: Stubs, v2: V2) -> None:
+def test_who_holds_too_much_is_refused_until_later(stubs: Stubs, v2: V2) -> None:
     stubs.create_topic(queues=1)
     stubs.create_group(in_flight_max=1)
     v2.send(message(message_id="m1"), message(message_id="m2"))
@@ -362,7 +362,7 @@ def test_two_who_wait_with_different_filters_do_not_wake_each_other(
         call.cancel()
 
 
-def test_two_filters_of_one_group_are_told_in_the_log_once_a_minute(
+def test_two_filters_of_one_group_are_reported_in_the_log_once_a_minute(
     shop: Stubs, v2: V2, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     def turn() -> int:

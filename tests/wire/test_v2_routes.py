@@ -36,7 +36,7 @@ def test_a_topic_accepts_messages_of_its_own_type_only(stubs: Stubs, v2: V2, kin
     assert {tuple(queue.accept_message_types) for queue in route(v2, TOPIC).message_queues} == {(accepted,)}
 
 
-def test_a_client_that_does_not_say_how_it_came_is_told_where_the_broker_listens(shop: Stubs, v2: V2) -> None:
+def test_a_client_that_does_not_say_how_it_came_learns_where_the_broker_listens(shop: Stubs, v2: V2) -> None:
     (queue,) = route(v2, TOPIC, pb.Endpoints()).message_queues
     host, _, port = v2.endpoint.rpartition(":")
     assert queue.broker.endpoints.scheme == pb.IPv4

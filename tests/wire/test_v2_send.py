@@ -53,7 +53,7 @@ def test_a_message_sent_here_is_popped_there_with_nothing_lost(shop: Stubs, v2: 
     )
 
 
-def test_gzip_with_the_frame_of_zlib_is_told_as_zlib_to_others(shop: Stubs, v2: V2) -> None:
+def test_gzip_with_the_frame_of_zlib_is_zlib_for_others(shop: Stubs, v2: V2) -> None:
     v2.send(message(b"\x78\x9c zlib", body_encoding=pb.GZIP))
     (delivery,) = shop.pop().deliveries
     assert delivery.message.encoding == native.ENCODING_ZLIB
@@ -120,7 +120,7 @@ def test_a_body_has_1_byte_to_4_mib(shop: Stubs, v2: V2, body: bytes, expected: 
     assert code(v2, message(body)) == expected
 
 
-def test_what_the_rust_client_does_not_know_is_told_it_otherwise(shop: Stubs, v2: V2) -> None:
+def test_what_the_rust_client_does_not_know_is_said_in_codes_that_it_knows(shop: Stubs, v2: V2) -> None:
     with V2(v2.endpoint, language="RUST") as rust:
         assert code(rust, message(b"")) == "MESSAGE_CORRUPTED"
         assert code(rust, message(lite_topic="a.b")) == "BAD_REQUEST"

@@ -61,7 +61,7 @@ def test_a_producer_gets_back_what_it_said_and_how_to_send(shop: Stubs, v2: V2) 
 
 
 @pytest.mark.parametrize("kind", CONSUMERS)
-def test_a_consumer_is_told_how_to_receive(shop: Stubs, v2: V2, kind: pb.ClientType) -> None:
+def test_a_consumer_learns_how_to_receive(shop: Stubs, v2: V2, kind: pb.ClientType) -> None:
     agreed = agree(v2, client_type=kind, **consumer())
     subscription = agreed.subscription
     assert subscription.group == resource(GROUP)
@@ -99,7 +99,7 @@ def test_node_which_reads_no_other_backoff_gets_an_exponential_one(shop: Stubs, 
     ("group_fifo", "topic_type", "expected"),
     [(False, "NORMAL", False), (True, "NORMAL", True), (False, "FIFO", True)],
 )
-def test_messages_are_handed_out_in_order_if_the_group_or_a_topic_wants_it(
+def test_messages_are_delivered_in_order_if_the_group_or_a_topic_wants_it(
     stubs: Stubs, v2: V2, group_fifo: bool, topic_type: str, expected: bool
 ) -> None:
     stubs.create_topic(type=topic_type)

@@ -143,7 +143,7 @@ def test_a_row_says_which_attempt_it_was(rig: Rig) -> None:
     assert sorted((row.how, row.attempt) for row in told(rig)) == [(ACKED, 2), (EXPIRED, 1)]
 
 
-def test_renewals_are_counted_and_the_last_one_is_told(rig: Rig) -> None:
+def test_renewals_are_counted_and_the_last_one_is_reported(rig: Rig) -> None:
     rig.pair()
     rig.send("a", "b")
     popped = rig.pop()

@@ -201,7 +201,7 @@ def reject(rig: Rig, row: Delivery) -> ask.ChangeInvisibleTime:
 
 
 def done(result: Any) -> bool:
-    """Whether a command of one handle was told that it happened."""
+    """Whether a command of one handle got the answer that it happened."""
     return refusals(result.results if isinstance(result, ask.Acked) else result) == [""]
 
 
@@ -213,7 +213,7 @@ ENDS: dict[str, Callable[[Rig, Delivery], Any]] = {"ack": ack, "release": releas
 def test_of_those_who_end_a_lease_in_the_millisecond_of_its_deadline_one_wins(
     rig: Rig, order: tuple[str, ...], together: bool
 ) -> None:
-    """I.16, D.20, D.23: the first of them, before the revive; what became of the message is what it was told."""
+    """I.16, D.20, D.23: the first of them, before the revive; what became of the message is what its answer said."""
     rig.pair()
     rig.send("a")
     row = rig.pop()[0]

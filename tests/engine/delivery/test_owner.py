@@ -239,7 +239,7 @@ def test_a_generation_that_was_not_given_out_is_refused(shop: Rig) -> None:
     assert refusals(shop.run(sealing(1, generation=2), ask.RenewOwner("g", "o", 9, MINUTE))) == ["INVALID_FIELD"] * 2
 
 
-def test_an_unknown_owner_is_told_so(shop: Rig) -> None:
+def test_an_unknown_owner_is_refused(shop: Rig) -> None:
     asked = [sealing(1, owner="x"), ask.RenewOwner("g", "x", 1, MINUTE), ask.AckUpTo("g", "x", 1, 1)]
     assert refusals(shop.run(*asked, ask.ReleaseOwner("g", "x"))) == ["OWNER_NOT_FOUND"] * 4
     assert refusals(shop.run(ask.AttachOwner("x", "o", MINUTE), ask.AttachOwner("g", "o", MINUTE, "x"))) == [
@@ -308,7 +308,7 @@ def test_an_owner_holds_no_more_than_its_limit(shop: Rig, monkeypatch: pytest.Mo
     assert len(shop.seal(2, max_messages=3).rows) == 3
 
 
-def test_the_end_is_told_from_the_retries_of_this_topic(rig: Rig) -> None:
+def test_the_end_follows_from_the_retries_of_this_topic(rig: Rig) -> None:
     rig.topic("t")
     rig.topic("u")
     rig.group()

@@ -23,7 +23,7 @@ def test_a_lease_comes_back_in_the_millisecond_of_its_deadline(rig: Rig) -> None
     assert (retries(rig), rig.numbers().in_flight) == (1, 0)
 
 
-def test_the_writer_is_told_when_to_wake_up(rig: Rig) -> None:
+def test_the_writer_learns_when_to_wake_up(rig: Rig) -> None:
     rig.pair()
     rig.send("a", "b")
     rig.pop(1, invisible_ms=30 * SECOND)
@@ -36,7 +36,7 @@ def test_the_writer_is_told_when_to_wake_up(rig: Rig) -> None:
     assert rig.core.next_due_ms == rig.now + 30 * SECOND
 
 
-def test_how_late_each_lease_was_is_told(rig: Rig) -> None:
+def test_how_late_each_lease_was_is_reported(rig: Rig) -> None:
     rig.pair()
     rig.send("a", "b")
     rig.pop(1, invisible_ms=10 * SECOND)

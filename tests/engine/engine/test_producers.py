@@ -108,7 +108,7 @@ async def test_a_stream_that_left_is_asked_nothing_more_and_leaves_once(lot: Wak
     lot.hand([check(4)])
 
 
-async def test_who_waits_is_told_of_the_end(lot: WakeKey) -> None:
+async def test_who_waits_learns_of_the_end(lot: WakeKey) -> None:
     stream = lot.open("a")
     waiting = asyncio.ensure_future(stream.next())
     await asyncio.sleep(0)
@@ -151,7 +151,7 @@ def test_the_limits() -> None:
     assert (producers.CHECKS_QUEUED_MAX, producers.CHECKS_QUEUED_BYTES_MAX) == (128, 8 << 20)
 
 
-# ── A number is told once ────────────────────────────────────────────────────────────────────────────────────────────
+# ── A number is sent once ────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def asked_again(broker: Broker, clock: FakeClock, ms: int) -> None:
@@ -188,7 +188,7 @@ async def test_a_check_that_is_not_counted_yet_is_not_told_again_with_its_number
     assert told == [1, 2, 3]
 
 
-async def test_a_check_that_waits_for_two_producers_is_told_to_one(lot: WakeKey) -> None:
+async def test_a_check_that_waits_for_two_producers_is_sent_to_one(lot: WakeKey) -> None:
     slow, quick = lot.open("a"), lot.open("b")
     lot.hand([check(1)])
     lot.hand([check(1)])

@@ -91,7 +91,7 @@ def test_the_order_in_which_clients_came_does_not_matter_nor_their_repetition(cl
         (5, 1, [(0, 1, 2, 3, 4)]),
     ],
 )
-def test_queues_are_dealt_out_in_equal_stretches(queues: int, clients: int, shares: list[tuple[int, ...]]) -> None:
+def test_queues_are_assigned_in_equal_stretches(queues: int, clients: int, shares: list[tuple[int, ...]]) -> None:
     assert [tuple(average(queues, clients, place)) for place in range(clients)] == shares
 
 

@@ -53,7 +53,7 @@ def reference_average(queues: int, clients: int, place: int) -> list[int]:
         (1, "ab", [[0], []]),
     ],
 )
-def test_avg_deals_out_stretches(queues: int, clients: str, expected: Shares) -> None:
+def test_avg_assigns_stretches(queues: int, clients: str, expected: Shares) -> None:
     assert shares(by_average, queues, list(clients)) == expected
 
 
@@ -76,7 +76,7 @@ def test_avg_is_the_formula_of_the_reference(queues: int, count: int) -> None:
         (2, "abcd", [[0], [1], [], []]),
     ],
 )
-def test_circle_deals_out_one_by_one(queues: int, clients: str, expected: Shares) -> None:
+def test_circle_assigns_one_by_one(queues: int, clients: str, expected: Shares) -> None:
     assert shares(by_circle, queues, list(clients)) == expected
 
 
@@ -129,7 +129,7 @@ def test_machine_rooms_get_equal_shares(queues: int, clients: list[str], expecte
     assert shares(by_machine_room, queues, clients) == expected
 
 
-def test_a_room_deals_out_stretches_and_then_one_each_of_what_is_left_over() -> None:
+def test_a_room_assigns_stretches_and_then_one_each_of_what_is_left_over() -> None:
     rooms = [shared_room([10, 11, 12, 13, 14, 15, 16, 17], ["a", "b", "c"], client) for client in "abc"]
     assert rooms == [(10, 11, 16), (12, 13, 17), (14, 15)]
 
@@ -154,7 +154,7 @@ def test_the_order_in_which_clients_came_does_not_matter_nor_their_repetition(st
     assert allocate(8, "dbca", "b", strategy) == allocate(8, "abcdab", "b", strategy) == expected
 
 
-def test_what_is_not_known_is_told_so_and_is_not_an_empty_share() -> None:
+def test_what_is_not_known_is_reported_and_is_not_an_empty_share() -> None:
     unknown = NOT_KNOWN._replace(mode="PULL")
     assert allocate(8, "", "a", "AVG") == unknown  # S1.26
     assert allocate(8, "bc", "a", "AVG") == unknown

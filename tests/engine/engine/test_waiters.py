@@ -303,7 +303,7 @@ async def test_the_writer_commits_on_while_the_loop_has_not_answered_yet(
 async def test_a_refused_waiter_does_not_keep_the_wake_from_the_others(
     broker: Broker, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A disk that is all but full refuses pops. Whoever parks meanwhile is told, not left to wait."""
+    """A disk that is all but full refuses pops. Whoever parks meanwhile is refused, not left to wait."""
     await broker.execute(sending("a"))
     await broker.pop(ask.Pop("t", "g", invisible_ms=SECOND), 0)
     pops = [asyncio.ensure_future(broker.pop(ask.Pop("t", "g"), MINUTE)) for _ in range(3)]

@@ -108,7 +108,7 @@ def test_a_filter_goes_with_its_topic(rig: Rig) -> None:
     assert rig.read("sub") == []
 
 
-def test_an_attempt_that_is_repeated_with_another_filter_is_told(rig: Rig) -> None:
+def test_an_attempt_that_is_repeated_with_another_filter_is_reported(rig: Rig) -> None:
     shop(rig)
     send(rig, *tagged("red1"))
     rig.pop(filter=RED, client_id="c", attempt_id="1")
@@ -238,7 +238,7 @@ def test_members_of_a_batch_with_gaps_are_leased_like_any_others(rig: Rig) -> No
     assert bodies(rig.pop()) == ["red1", "red3", "red2"]
 
 
-def test_messages_with_a_twin_of_the_hash_are_told_apart_by_their_text(rig: Rig) -> None:
+def test_messages_with_a_twin_of_the_hash_are_distinguished_by_their_text(rig: Rig) -> None:
     shop(rig)
     twin = message("BB1", tag="BB")._replace(tag_hash=tag_hash("Aa"))
     send(rig, *tagged("Aa1"), twin, *tagged("Aa2"))

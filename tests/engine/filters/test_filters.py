@@ -89,7 +89,7 @@ def test_the_index_stage_knows_the_hashes_of_its_tags_and_no_others() -> None:
     assert tag_hash("") not in (made.hashes or ())
 
 
-def test_twins_of_one_hash_are_told_apart_by_their_text() -> None:
+def test_twins_of_one_hash_are_distinguished_by_their_text() -> None:
     """ "Aa" and "BB" are twins in the reference's hash; here the text decides whatever the hash says."""
     made = filters.make("tag", "Aa")
     assert made.matches(stored("Aa"))

@@ -307,12 +307,12 @@ def refused(text: str) -> Refused:
         ("b = 1 AND TRUE = 5", "line 1, column 18 (offset 17)", "a condition cannot be compared with a number"),
     ],
 )
-def test_a_mistake_is_told_with_its_place_and_with_what_could_stand_there(text: str, place: str, why: str) -> None:
+def test_a_mistake_is_reported_with_its_place_and_with_what_could_stand_there(text: str, place: str, why: str) -> None:
     assert str(refused(text)).startswith(f"{place}: ")
     assert why in str(refused(text))
 
 
-def test_what_could_stand_there_is_told_in_words() -> None:
+def test_what_could_stand_there_is_reported_in_words() -> None:
     told = str(refused("a BETWEEN 1 OR 2"))
     assert told.endswith("'OR' cannot stand here, expected AND")
     told = str(refused("a >"))

@@ -161,7 +161,7 @@ def restart_numbers(kv: Transaction) -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_is_broken_is_told(lived: Rig, change: Change, sentence: str) -> None:
+def test_what_is_broken_is_reported(lived: Rig, change: Change, sentence: str) -> None:
     lived.write(change)
     with lived.reading() as kv:
         from popmq_server.fsck.check import check
@@ -194,7 +194,7 @@ def test_a_store_in_use_is_not_checked(lived: Rig) -> None:
         check_folder(lived.folder)
 
 
-def test_what_a_restart_would_know_otherwise_is_told(lived: Rig) -> None:
+def test_what_a_restart_would_know_otherwise_is_reported(lived: Rig) -> None:
     topic_id = lived.core.state.ids[("t", "t")]
     lived.core.state.queue_max.load((TopicId(topic_id), 0), 1000)
     assert any("queue_max" in one for one in lived.findings())
@@ -216,7 +216,7 @@ def test_keys_are_what_the_checker_reads() -> None:
     assert CQ_KEY.pack(1, 2, 3) == bytes.fromhex("00000001 0002 0000000000000003")
 
 
-def test_a_record_of_an_unknown_version_is_told_as_such_and_those_behind_it_are_checked(tmp_path: Path) -> None:
+def test_a_record_of_an_unknown_version_is_reported_as_such_and_those_behind_it_are_checked(tmp_path: Path) -> None:
     rig = Rig(tmp_path / "data")
     rig.pair()
     rig.send("newer", "damaged")

@@ -112,7 +112,7 @@ def test_what_is_sound_is_not_complained_about(filled: Rig) -> None:
 
 
 @pytest.mark.parametrize("how", BROKEN)
-def test_what_is_broken_is_told(filled: Rig, how: str) -> None:
+def test_what_is_broken_is_reported(filled: Rig, how: str) -> None:
     """In a transaction that is thrown away: the store is sound for the next one."""
     change, sentence = BROKEN[how]
     kv = filled.store.begin()

@@ -136,7 +136,7 @@ def test_a_folder_without_a_store_is_refused(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_too_little_room_is_told_before_anything_is_written(
+def test_too_little_room_is_reported_before_anything_is_written(
     folder: Path, used: Entries, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
@@ -224,7 +224,7 @@ def test_killed_at_any_moment_it_leaves_a_whole_file(
     assert (size(folder) < MIB) == (moment == "after the rename")
     assert (size(folder) == before) != (moment == "after the rename")
     kept(folder, used)
-    assert compact_folder(folder).after < MIB, "what is left of a copy is in nobody's way"
+    assert compact_folder(folder).after < MIB, "what is left of a copy does not hinder the next"
     assert not (folder / COMPACT_FILE).exists()
 
 
@@ -248,7 +248,7 @@ def test_a_copy_that_lacks_an_entry_or_has_another_one_is_not_taken(
     kept(folder, used)
 
 
-def test_progress_is_told_up_to_the_whole(folder: Path, used: Entries, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_is_reported_up_to_the_whole(folder: Path, used: Entries, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compact, "PROGRESS_S", 0.001)
     told: list[tuple[int, int]] = []
     done = compact_folder(folder, lambda *sizes: told.append(sizes))

@@ -1,4 +1,4 @@
-"""`popmq check --repair`: what can be read is kept, what was left out is told, the old file stays."""
+"""`popmq check --repair`: what can be read is kept, what was left out is reported, the old file stays."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server import commands as ask
 from popmq_server.inspect import browse
 from popmq_server.model.message import Extra
-from tests.engine.letters import DEAD, died, piece
+from tests.engine.dead_letters import DEAD, died, piece
 from tests.engine.rig import HOUR, KEEP, MINUTE, Rig, message, numbered, parsed
 
 
@@ -40,7 +40,7 @@ def test_a_hole_is_stepped_over(rig: Rig) -> None:
     assert pages(rig, "t", 1) == [["a"], ["e"]]
 
 
-def test_redriven_letters_are_stepped_over_in_bounded_steps(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_redriven_dead_letters_are_stepped_over_in_bounded_steps(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(browse, "LOOKS_MAX", 10)
     rig.pair()
     died(rig, *numbered("m", 35))

@@ -1,4 +1,4 @@
-"""Where groups stand, when they read last, how much is before them; and that a moved offset is told."""
+"""Where groups stand, when they read last, how much is before them; and that a moved offset is reported."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def told(rig: Rig, command: Any) -> list[Event]:
 # ── The least offset of all groups ───────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_least_offset_of_all_groups_is_told_for_each_queue(rig: Rig) -> None:
+def test_the_least_offset_of_all_groups_is_reported_for_each_queue(rig: Rig) -> None:
     rig.topic(queues=2)
     assert [row.least_committed for row in rows(rig, "")] == [-1, -1]
     for name in ("g", "h"):
@@ -125,7 +125,7 @@ def test_bytes_behind_cost_the_same_however_long_the_backlog(make_rig: MakeRig) 
 # ── Moved offsets ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_an_offset_that_a_pull_has_to_correct_is_told(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_offset_that_a_pull_has_to_correct_is_reported(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     pulling(rig).send("a", "b")
     (event,) = told(rig, ask.Pull("t", "g", 0, 12))
     assert event[:4] == ("offset_corrected", "g", "t", 0)
@@ -136,7 +136,7 @@ def test_an_offset_that_a_pull_has_to_correct_is_told(rig: Rig, caplog: pytest.L
     assert pull(rig, 0).rows
 
 
-def test_what_retention_moves_is_told_with_what_was_lost(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_retention_moves_is_reported_with_what_was_lost(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     rig.topic("t", by_age=True, keep_ms=MINUTE)
     rig.group()
     rig.pop()
@@ -147,7 +147,7 @@ def test_what_retention_moves_is_told_with_what_was_lost(rig: Rig, caplog: pytes
     assert any("retention moved group 'g' in queue 0 of topic 't' from offset 1 to 3" in line for line in lines(caplog))
 
 
-def test_a_reset_is_told_with_where_it_was_and_is(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_reset_is_reported_with_where_it_was_and_is(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     pulling(rig).send("a", "b", "c")
     commit(rig, 3)
     reset(rig, ("EARLIEST", 0))

@@ -13,7 +13,7 @@ from popmq_server.inspect import look_up
 from popmq_server.model.outgoing import Outgoing
 from popmq_server.storage.keys import TOPIC_AT, hash8
 from popmq_server.topics import index, index_merge
-from tests.engine.letters import DEAD, died, piece
+from tests.engine.dead_letters import DEAD, died, piece
 from tests.engine.rig import HOUR, MINUTE, SECOND, Rig, message, numbered, parsed, refusal
 
 #: These tests make index blocks by sending one by one.
@@ -91,7 +91,7 @@ def test_a_message_that_has_a_key_twice_is_found_once(rig: Rig) -> None:
     assert bodies(rig, key="k") == ["a"]
 
 
-def test_names_whose_hashes_are_equal_are_told_apart_by_their_text(rig: Rig) -> None:
+def test_names_whose_hashes_are_equal_are_distinguished_by_their_text(rig: Rig) -> None:
     rig.topic()
     other = message("b")
     rig.do(ask.Send("t", (message("a"), other._replace(hashes=(hash8("a"),))), bytes=1))

@@ -13,7 +13,7 @@ from popmq_server.model.limits import QUEUES_PRIORITY
 from popmq_server.model.message import Extra
 from popmq_server.model.outgoing import Outgoing
 from popmq_server.storage.keys import DATABASES
-from tests.engine.letters import DEAD, died, piece
+from tests.engine.dead_letters import DEAD, died, piece
 from tests.engine.rig import HOUR, MINUTE, Rig, message, numbered, parsed, refusal
 
 Seen = list[tuple[str, int, int, int]]
@@ -135,7 +135,7 @@ def test_a_sparse_filter_is_looked_for_in_pieces(rig: Rig, monkeypatch: pytest.M
     assert peek(rig, filter=("tag", "green")) == []
 
 
-def test_redriven_letters_are_not_shown(rig: Rig) -> None:
+def test_redriven_dead_letters_are_not_shown(rig: Rig) -> None:
     rig.pair()
     rig.group("h")
     died(rig, "a", "b")

@@ -11,7 +11,7 @@ from popmq_server.commands.inspection import Event
 from popmq_server.delivery import sweep
 from popmq_server.inspect import message_status, trace
 from popmq_server.model.message import Extra
-from tests.engine.letters import died, piece
+from tests.engine.dead_letters import died, piece
 from tests.engine.lives import has, life, state, story, traced, why
 from tests.engine.rig import DAY, HOUR, MINUTE, SECOND, Rig, bodies, message, numbered, refusal, refusals
 
@@ -48,7 +48,7 @@ def test_what_is_leased_says_by_whom_and_until_when(rig: Rig) -> None:
     assert life(rig).events[1:] == [Event(rig.now, "popped", "worker-7", rig.now + HOUR, 1)]
 
 
-def test_a_renewal_is_told_with_its_new_deadline(rig: Rig) -> None:
+def test_a_renewal_is_reported_with_its_new_deadline(rig: Rig) -> None:
     rig.pair()
     rig.send("a", "b")
     start = rig.now
@@ -81,7 +81,7 @@ def test_what_was_acked_does_not_come_again(rig: Rig) -> None:
     has(rig, "client 'c'", message_status.time_of(rig.now), "does not get it again")
 
 
-def test_one_that_was_acked_is_told_before_its_batch_is_done(rig: Rig) -> None:
+def test_one_that_was_acked_is_reported_before_its_batch_is_done(rig: Rig) -> None:
     rig.pair()
     rig.send("a", "b")
     rig.ack(rig.pop()[:1])
@@ -103,7 +103,7 @@ def test_a_lease_that_ran_out_leads_to_the_retry_topic(rig: Rig) -> None:
     assert state(rig, "b") == "acked"
 
 
-def test_a_release_is_told_with_its_reason_and_when_it_comes_back(rig: Rig) -> None:
+def test_a_release_is_reported_with_its_reason_and_when_it_comes_back(rig: Rig) -> None:
     rig.pair()
     rig.send("a", "b")
     rows = rig.pop(client_id="c")
@@ -129,7 +129,7 @@ def test_a_dead_letter_says_where_it_is_and_why(rig: Rig) -> None:
     has(rig, "offset 0 of '%DLQ%g'", "after 2 attempts", "lease expired", "RedriveDeadLetters")
 
 
-def test_a_rejection_is_told_with_its_reason(rig: Rig) -> None:
+def test_a_rejection_is_reported_with_its_reason(rig: Rig) -> None:
     rig.pair()
     died(rig, "a", reason="no such account")
     assert (state(rig), story(rig)) == ("dead", ["sent", "popped", "rejected", "dead"])
@@ -272,7 +272,7 @@ def test_each_group_has_its_own_life(rig: Rig) -> None:
     assert [each.group for each in why(rig, "a", group="h")[0].groups] == ["h"]
 
 
-def test_a_group_that_never_named_the_topic_is_told_so(rig: Rig) -> None:
+def test_a_group_that_never_named_the_topic_is_reported(rig: Rig) -> None:
     rig.pair()
     rig.send("a")
     rig.group("h")

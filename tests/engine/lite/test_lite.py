@@ -193,7 +193,7 @@ def test_the_last_attempt_ends_in_the_dead_letter_topic(rig: Rig) -> None:
     assert bodies(pop(rig, "ann", group="once")) == ["ann:2"]
 
 
-def test_a_redriven_letter_comes_again_in_its_lite_topic(rig: Rig) -> None:
+def test_a_redriven_dead_letter_comes_again_in_its_lite_topic(rig: Rig) -> None:
     send(rig, "ann:1", "ann:2")
     rig.reject(pop(rig, "ann", max_messages=1))
     rig.advance(SECOND)
@@ -202,7 +202,7 @@ def test_a_redriven_letter_comes_again_in_its_lite_topic(rig: Rig) -> None:
     assert bodies(pop(rig, "ann")) == ["ann:1", "ann:2"]
 
 
-def test_a_letter_whose_lite_topic_was_removed_stays(rig: Rig) -> None:
+def test_a_dead_letter_whose_lite_topic_was_removed_stays(rig: Rig) -> None:
     send(rig, "ann:1")
     rig.reject(pop(rig, "ann"))
     wait(rig, 3 * DAY)

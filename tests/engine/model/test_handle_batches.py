@@ -37,7 +37,7 @@ def test_one_damaged_handle_of_a_batch_is_noticed_wherever_it_is() -> None:
     for text in damaged:
         for place in range(3):
             assert read_handles([*good[:place], text, *good[place:]]) is None
-    # Letters that moved from one handle to its neighbour leave the text of both together the same.
+    # Characters that moved from one handle to its neighbour leave the text of both together the same.
     assert read_handles([good[0] + good[1][:4], good[1][4:]]) is None
 
 

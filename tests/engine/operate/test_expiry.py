@@ -92,7 +92,7 @@ def test_numbers_tell_when_it_was_read_and_when_it_expires(shop: Rig) -> None:
     assert 0 <= shop.numbers().expires_ms - (read_ms + EXPIRY) <= HOUR
 
 
-def test_retention_does_not_wait_for_a_subscription_that_expired(shop: Rig) -> None:
+def test_retention_does_not_wait_for_an_expired_subscription(shop: Rig) -> None:
     shop.ack(shop.pop(group="other"), "other")
     pass_time(shop, 80 * DAY)
     assert len(shop.browse("t").rows) == 3, "g has not read them"

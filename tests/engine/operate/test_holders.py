@@ -10,7 +10,7 @@ from popmq_server import commands as ask
 from popmq_server.operate import holders
 from popmq_server.state import checkpoints
 from tests.engine.conftest import MakeRig
-from tests.engine.letters import died
+from tests.engine.dead_letters import died
 from tests.engine.lives import story, traced
 from tests.engine.resting import leases
 from tests.engine.rig import HOUR, KEEP, Rig, bodies, deliveries, numbered
@@ -64,14 +64,14 @@ def leased_message(rig: Rig) -> Any:
     return question(rig, "a")
 
 
-def letter_of_a_locked_message_group(rig: Rig) -> Any:
+def dead_letter_of_a_locked_message_group(rig: Rig) -> Any:
     fifo(rig, "a1", "a2")
     rig.reject(rig.pop(1, topic="f"))
     assert bodies(rig.pop(1, topic="f")) == ["a2"]
     return ask.RedrivePiece("g")
 
 
-@pytest.mark.parametrize("made", [leased_message, letter_of_a_locked_message_group])
+@pytest.mark.parametrize("made", [leased_message, dead_letter_of_a_locked_message_group])
 def test_a_piece_costs_the_same_whatever_others_lease(make_rig: MakeRig, made: Any) -> None:
     most, count = [], []
     for name, resting in (("small", SMALL), ("large", LARGE)):
@@ -115,7 +115,7 @@ def test_nothing_is_searched_for_what_nothing_can_hold(make_rig: MakeRig) -> Non
 # ── What happens between two pieces ──────────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_was_leased_or_ended_during_the_search_is_told_as_it_is_at_the_end(rig: Rig) -> None:
+def test_what_was_leased_or_ended_during_the_search_is_reported_as_it_is_at_the_end(rig: Rig) -> None:
     rig.pair(invisible_ms=10 * HOUR)
     rig.send(*numbered("m", 3 * PIECE), "a", "b", "c")
     rows = [rig.pop(1)[0] for _ in range(3 * PIECE + 1)]
@@ -173,7 +173,7 @@ def test_a_message_whose_lease_ends_during_the_search_is_redriven(rig: Rig) -> N
     assert bodies(rig.pop(1, topic="f")) == ["a1"]
 
 
-def test_letters_that_came_into_a_piece_while_it_searched_are_searched_too(rig: Rig) -> None:
+def test_dead_letters_that_came_into_a_piece_while_it_searched_are_searched_too(rig: Rig) -> None:
     """Another redrive moves those that this one has looked at: this piece then reaches farther."""
     leases(rig, 2 * PIECE)
     fifo(rig, "a1", "b1")

@@ -151,7 +151,7 @@ def test_a_purge_that_fails_is_put_off_and_holds_nobody_up(rig: Rig, monkeypatch
     assert not rig.read("purge")
 
 
-def test_a_group_deleted_in_the_commit_that_buries_a_letter_leaves_no_chunk_behind(rig: Rig) -> None:
+def test_a_group_deleted_in_the_commit_that_writes_its_dead_letter_leaves_no_chunk_behind(rig: Rig) -> None:
     rig.pair()
     rig.send("m")
     rows = rig.pop()

@@ -343,7 +343,7 @@ def test_purged_dead_letters_are_not_counted_any_more_and_new_ones_go_on(rig: Ri
     assert rig.numbers().ready + rig.numbers().in_flight + rig.numbers().retry == 0
 
 
-def test_redriven_letters_are_not_dropped_twice(rig: Rig) -> None:
+def test_redriven_dead_letters_are_not_dropped_twice(rig: Rig) -> None:
     rig.pair()
     rig.send(*"abc")
     rig.reject(rig.pop())

@@ -8,14 +8,14 @@ import pytest
 
 from popmq_server import commands as ask
 from popmq_server.operate import redrive
+from tests.engine.dead_letters import DEAD, all_again, counted, died, offsets, piece
 from tests.engine.faults import failing_put
-from tests.engine.letters import DEAD, all_again, counted, died, offsets, piece
 from tests.engine.rig import MINUTE, SECOND, Rig, bodies, message, numbered, parsed, refusal
 
 # ── Where they go ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_letter_is_delivered_again_with_its_own_bytes_and_attempts_from_one(rig: Rig) -> None:
+def test_a_dead_letter_is_delivered_again_with_its_own_bytes_and_attempts_from_one(rig: Rig) -> None:
     rig.pair()
     sent = message("a", keys=("k",), tag="red", properties={"x": "y"})
     rig.do(ask.Send("t", (sent,), bytes=1))
@@ -29,7 +29,7 @@ def test_a_letter_is_delivered_again_with_its_own_bytes_and_attempts_from_one(ri
     assert row[2:5] == (0, 0, 1), "its old place, and its first attempt"
 
 
-def test_only_the_group_of_the_letter_gets_it(rig: Rig) -> None:
+def test_only_the_group_of_the_dead_letter_gets_it(rig: Rig) -> None:
     rig.pair()
     rig.group("other")
     died(rig, "a")
@@ -54,7 +54,7 @@ def test_what_is_redriven_is_in_no_number_and_nobody_reads_it_in_the_dead_letter
     assert (counted(rig), offsets(rig), rig.numbers("h", DEAD).ready) == ((1, 2), [0, 2], 0)
 
 
-def test_a_page_of_letters_is_full_however_many_before_them_are_gone(rig: Rig) -> None:
+def test_a_page_of_dead_letters_is_full_however_many_before_them_are_gone(rig: Rig) -> None:
     rig.pair()
     died(rig, *numbered("m", 100))
     piece(rig, offsets=tuple(range(97)))
@@ -62,7 +62,7 @@ def test_a_page_of_letters_is_full_however_many_before_them_are_gone(rig: Rig) -
     assert ([row[3] for row in page.rows], page.next_offset) == ([97, 98], 99)
 
 
-def test_a_letter_that_somebody_holds_does_not_come_back_to_him_once_it_is_redriven(rig: Rig) -> None:
+def test_a_dead_letter_that_somebody_holds_does_not_come_back_to_him_once_it_is_redriven(rig: Rig) -> None:
     rig.pair()
     rig.group("h")
     died(rig, "a", "b")
@@ -74,7 +74,7 @@ def test_a_letter_that_somebody_holds_does_not_come_back_to_him_once_it_is_redri
     assert rig.numbers("h", DEAD).retry == 0
 
 
-def test_one_that_dies_again_is_a_new_letter(rig: Rig) -> None:
+def test_one_that_dies_again_is_a_new_dead_letter(rig: Rig) -> None:
     rig.pair(max_attempts=2)
     died(rig, "a", reason="first")
     piece(rig)
@@ -88,7 +88,7 @@ def test_one_that_dies_again_is_a_new_letter(rig: Rig) -> None:
     assert rig.popped().rows[0][0] == message("a").data
 
 
-def test_a_letter_of_a_letter_is_the_letter_that_it_was(rig: Rig) -> None:
+def test_a_dead_letter_of_a_dead_letter_is_the_dead_letter_that_it_was(rig: Rig) -> None:
     """h pops the dead letters of g and rejects one: redriven it is g's dead letter again, for h."""
     rig.pair()
     rig.group("h")
@@ -109,7 +109,7 @@ def test_a_waiting_pop_is_woken(rig: Rig) -> None:
     assert rig.commit(ask.RedrivePiece("g")).woken == {("g", "t")}
 
 
-def test_letters_of_a_group_that_pulls_are_pulled_from_its_retry_topic(rig: Rig) -> None:
+def test_dead_letters_of_a_group_that_pulls_are_pulled_from_its_retry_topic(rig: Rig) -> None:
     rig.pair()
     died(rig, "a", "b")
     rig.do(ask.SetConsumeMode("t", "g", "PULL"))
@@ -121,7 +121,7 @@ def test_letters_of_a_group_that_pulls_are_pulled_from_its_retry_topic(rig: Rig)
     assert [(row.body, row.attempt) for row in rig.pop()] == [("b", 1)]
 
 
-def test_letters_of_a_topic_that_was_purged_are_delivered_again(rig: Rig) -> None:
+def test_dead_letters_of_a_topic_that_was_purged_are_delivered_again(rig: Rig) -> None:
     rig.pair()
     died(rig, "a")
     rig.send("b")
@@ -145,7 +145,7 @@ def test_a_message_that_is_read_again_after_a_reset_may_be_redriven_too(rig: Rig
 # ── Which ones ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_letters_are_named_by_offset_and_what_is_not_there_is_told(rig: Rig) -> None:
+def test_dead_letters_are_named_by_offset_and_what_is_not_there_is_reported(rig: Rig) -> None:
     rig.pair()
     died(rig, *"abcd")
     done = piece(rig, offsets=(1, 3, 9))
@@ -157,7 +157,7 @@ def test_letters_are_named_by_offset_and_what_is_not_there_is_told(rig: Rig) -> 
     assert rig.pop() == []
 
 
-def test_a_letter_that_is_named_twice_is_redriven_once(rig: Rig) -> None:
+def test_a_dead_letter_that_is_named_twice_is_redriven_once(rig: Rig) -> None:
     rig.pair()
     died(rig, "a", "b")
     assert piece(rig, offsets=(1, 1, 0, 1)) == ask.RedrivenPiece({"t": 2}, [], 4, 0, 0)
@@ -173,7 +173,7 @@ def found(rig: Rig, *message_ids: str) -> dict[int, str]:
     return letters
 
 
-def test_letters_are_found_by_message_id(rig: Rig) -> None:
+def test_dead_letters_are_found_by_message_id(rig: Rig) -> None:
     rig.pair()
     died(rig, *numbered("m", 30))
     died(rig, "a", "b")
@@ -190,7 +190,7 @@ def test_a_key_is_not_taken_for_a_message_id(rig: Rig) -> None:
 
 
 @pytest.mark.usefixtures("a_chunk_a_commit")
-def test_a_search_for_letters_is_done_in_pieces(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_for_dead_letters_is_done_in_pieces(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redrive, "SEARCH_STEPS", 3)
     rig.pair()
     for text in numbered("m", 10):
@@ -235,7 +235,7 @@ def test_what_dies_while_all_are_redriven_is_not_redriven_for_ever(rig: Rig, mon
     assert offsets(rig) == [2]
 
 
-def test_a_piece_is_bounded_in_bytes_and_one_letter_is_always_allowed(
+def test_a_piece_is_bounded_in_bytes_and_one_dead_letter_is_always_allowed(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(redrive, "PIECE_BYTES", 5000)
@@ -249,7 +249,7 @@ def test_a_piece_is_bounded_in_bytes_and_one_letter_is_always_allowed(
 # ── What stays ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_letter_whose_origin_was_deleted_stays(rig: Rig) -> None:
+def test_a_dead_letter_whose_origin_was_deleted_stays(rig: Rig) -> None:
     rig.pair()
     rig.topic("u")
     rig.pop(topic="u")
@@ -278,7 +278,7 @@ def test_a_topic_that_was_made_anew_under_the_name_never_had_the_message(rig: Ri
     assert offsets(rig) == [0]
 
 
-def test_a_damaged_letter_is_told_and_stays(rig: Rig) -> None:
+def test_a_damaged_dead_letter_is_reported_and_stays(rig: Rig) -> None:
     rig.pair()
     died(rig, "a", "b")
     key, value = rig.read("log")[-1]
@@ -336,7 +336,7 @@ def test_a_piece_is_done_whole_or_not_at_all(rig: Rig, put: int) -> None:
     assert bodies(rig.pop()) == ["a", "b"]
 
 
-def test_what_the_same_commit_has_buried_is_redriven_and_popped(rig: Rig) -> None:
+def test_what_the_same_commit_has_dead_lettered_is_redriven_and_popped(rig: Rig) -> None:
     rig.pair()
     rig.send("a")
     row = rig.pop()[0]

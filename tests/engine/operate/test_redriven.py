@@ -11,7 +11,7 @@ from popmq_server import commands as ask
 from popmq_server.model.message import GIVE_UP_TOPIC, Extra
 from popmq_server.model.outgoing import Outgoing
 from popmq_server.storage.keys import RQ_VALUE
-from tests.engine.letters import DEAD, died, piece
+from tests.engine.dead_letters import DEAD, died, piece
 from tests.engine.rig import DAY, HOUR, KEEP, MINUTE, SECOND, Rig, bodies, message, numbered, parsed
 from tests.engine.traffic_fifo import in_order
 
@@ -24,7 +24,7 @@ def fifo(rig: Rig, **settings: Any) -> None:
     rig.pop(topic="f")
 
 
-def test_a_letter_of_a_fifo_topic_comes_before_what_waits_in_its_message_group(rig: Rig) -> None:
+def test_a_dead_letter_of_a_fifo_topic_comes_before_what_waits_in_its_message_group(rig: Rig) -> None:
     fifo(rig)
     rig.do(in_order("a1", "a2", "a3", "b1"))
     rig.reject(rig.pop(1, topic="f"))
@@ -37,7 +37,7 @@ def test_a_letter_of_a_fifo_topic_comes_before_what_waits_in_its_message_group(r
     assert [(row.body, row.attempt, row.offset) for row in rig.pop(topic="f")] == [("a1", 1, 0), ("a3", 1, 2)]
 
 
-def test_one_of_a_fifo_topic_that_dies_again_is_a_new_letter(rig: Rig) -> None:
+def test_one_of_a_fifo_topic_that_dies_again_is_a_new_dead_letter(rig: Rig) -> None:
     fifo(rig, max_attempts=1)
     rig.do(in_order("a1"))
     for _ in range(3):
@@ -50,7 +50,7 @@ def test_one_of_a_fifo_topic_that_dies_again_is_a_new_letter(rig: Rig) -> None:
 
 
 def test_a_message_of_a_fifo_topic_that_comes_again_anyhow_is_not_delivered_twice(rig: Rig) -> None:
-    """After a reset it is unread, then it waits, then it is leased; each time its letter is redriven."""
+    """After a reset it is unread, then it waits, then it is leased; each time its dead letter is redriven."""
     rig.topic("u")
     for stage in range(3):
         name = f"f{stage}"
@@ -76,7 +76,7 @@ def test_a_message_of_a_fifo_topic_that_comes_again_anyhow_is_not_delivered_twic
         assert told == (["a1", "a2", "b1"] if stage < 2 else ["a2", "b1"])
 
 
-def test_a_letter_whose_neighbours_of_the_batch_are_still_leased_is_delivered_again(rig: Rig) -> None:
+def test_a_dead_letter_whose_neighbours_of_the_batch_are_still_leased_is_delivered_again(rig: Rig) -> None:
     fifo(rig)
     rig.do(in_order("a1", "a2"))
     one, two = rig.pop(topic="f")
@@ -86,7 +86,7 @@ def test_a_letter_whose_neighbours_of_the_batch_are_still_leased_is_delivered_ag
     assert bodies(rig.pop(topic="f")) == ["a1"]
 
 
-def test_two_letters_of_one_message_of_a_fifo_topic_are_one_message(rig: Rig) -> None:
+def test_two_dead_letters_of_one_message_of_a_fifo_topic_are_one_message(rig: Rig) -> None:
     fifo(rig)
     rig.do(in_order("a1"))
     for _ in range(2):
@@ -238,7 +238,7 @@ def test_copies_without_a_pointer_are_looked_for_in_pieces(rig: Rig, monkeypatch
     rig.ack(held)
 
 
-def test_with_a_letters_chunk_goes_its_mark(rig: Rig) -> None:
+def test_with_a_dead_letters_chunk_goes_its_mark(rig: Rig) -> None:
     rig.pair()
     rig.do(ask.UpdateTopic(DEAD, 0, (False, HOUR)))
     for text in "abc":
@@ -250,7 +250,7 @@ def test_with_a_letters_chunk_goes_its_mark(rig: Rig) -> None:
     assert (rig.read("gone"), rig.browse(DEAD).min_offset, rig.numbers().dead) == ([], 3, 0)
 
 
-def test_a_group_behind_letters_that_retention_drops_has_lost_only_those_that_were_there(rig: Rig) -> None:
+def test_a_group_behind_dead_letters_that_retention_drops_has_lost_only_those_that_were_there(rig: Rig) -> None:
     rig.pair()
     rig.group("h")
     rig.pop(topic=DEAD, group="h")
@@ -263,7 +263,7 @@ def test_a_group_behind_letters_that_retention_drops_has_lost_only_those_that_we
 
 
 @pytest.mark.usefixtures("a_chunk_a_commit")
-def test_letters_that_were_all_redriven_go_before_their_time(rig: Rig) -> None:
+def test_dead_letters_that_were_all_redriven_go_before_their_time(rig: Rig) -> None:
     """Else each round of a poisoned message through the dead-letter topic would leave a copy for ten years."""
     rig.pair()
     rig.group("h")
@@ -275,7 +275,7 @@ def test_letters_that_were_all_redriven_go_before_their_time(rig: Rig) -> None:
     rig.ack(rig.pop())
     rig.advance(KEEP - MINUTE)
     rig.advance(MINUTE)
-    assert len(rig.read("log")) == before, "letters are kept for 72 h"
+    assert len(rig.read("log")) == before, "dead letters are kept for 72 h"
     for _ in range(2):
         rig.advance(HOUR)
     assert len(rig.read("log")) == before - 2

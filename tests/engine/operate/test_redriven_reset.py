@@ -6,7 +6,7 @@ import pytest
 
 from popmq_server import commands as ask
 from popmq_server.delivery import invalidated, sweep
-from tests.engine.letters import died, piece
+from tests.engine.dead_letters import died, piece
 from tests.engine.lives import story
 from tests.engine.rig import HOUR, MINUTE, Rig, bodies, parsed
 from tests.engine.traffic_fifo import in_order
@@ -133,7 +133,7 @@ def test_a_redriven_message_of_a_fifo_topic_waits_in_its_message_group_after_a_r
         rig.ack(rows)
 
 
-def test_a_letter_of_a_fifo_topic_is_redriven_though_its_group_stands_before_its_lost_place(rig: Rig) -> None:
+def test_a_dead_letter_of_a_fifo_topic_is_redriven_though_its_group_stands_before_its_lost_place(rig: Rig) -> None:
     rig.do(ask.CreateTopic("f", 1, False, HOUR, type="FIFO"))
     for group in ("g", "slow"):
         rig.group(group)

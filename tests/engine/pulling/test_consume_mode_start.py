@@ -1,4 +1,4 @@
-"""Where a group begins that is told how to read a topic before it reads it (S1.04)."""
+"""Where a group begins whose mode is set for a topic before it reads it (S1.04)."""
 
 from __future__ import annotations
 

@@ -345,7 +345,7 @@ def test_a_reset_of_a_fifo_topic_drops_what_waits_and_opens_the_locks(rig: Rig) 
     assert bodies(rig.pop()) == ["a1", "a2", "a3", "b1", "b2"]
 
 
-def test_a_letter_whose_message_comes_again_by_a_reset_is_redriven_by_nothing_more(rig: Rig) -> None:
+def test_a_dead_letter_whose_message_comes_again_by_a_reset_is_redriven_by_nothing_more(rig: Rig) -> None:
     fifo_pair(rig)
     send_fifo(rig, "a1", "a2")
     rig.reject(rig.pop(1))

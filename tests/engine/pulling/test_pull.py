@@ -123,7 +123,7 @@ def test_an_offset_beyond_the_end_is_corrected_to_the_end_also_when_the_first_is
 
 
 @pytest.mark.usefixtures("a_chunk_a_commit")
-def test_a_hole_is_told_with_the_offset_behind_it(shop: Rig) -> None:
+def test_a_hole_is_reported_with_the_offset_behind_it(shop: Rig) -> None:
     one_by_one(shop, "a", "b", "c", "d")
     with without(shop, "cq", *blocks(shop, 1, 2)):
         before = pull(shop, 0)

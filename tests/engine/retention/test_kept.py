@@ -183,7 +183,7 @@ def test_long_records_are_copied_in_more_pieces(rig: Rig, monkeypatch: pytest.Mo
 
 
 def _acked(rig: Rig, row: Delivery) -> bool:
-    """Acks a message whose letter is not the first of its chunk; returns whether it did."""
+    """Acks a message whose dead letter is not the first of its chunk; returns whether it did."""
     if row.body[2] != "a":
         rig.ack([row])
     return row.body[2] != "a"

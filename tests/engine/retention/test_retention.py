@@ -70,7 +70,7 @@ def test_a_topic_without_groups_keeps_its_messages_for_their_time(rig: Rig) -> N
     assert chunks(rig) == 0
 
 
-def test_by_age_a_message_goes_read_or_not_and_is_counted_as_expired(rig: Rig) -> None:
+def test_by_age_a_message_goes_read_or_not_and_the_loss_is_counted(rig: Rig) -> None:
     rig.topic(by_age=True, keep_ms=HOUR)
     rig.group("g")
     rig.group("never")

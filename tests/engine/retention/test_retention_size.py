@@ -46,7 +46,7 @@ def fill(rig: Rig, *names: str, kib: int = 100) -> None:
 
 
 def names(rig: Rig, topic: str = "t") -> str:
-    """The first letters of what the chunks of a topic hold, one each."""
+    """The first characters of what the chunks of a topic hold, one each."""
     topic_id = rig.core.state.ids[("t", topic)]
     held = dict(rig.read("log"))
     found = [held[key[4:]] for key, _ in rig.read("idx") if key.startswith(U32.pack(topic_id))]
@@ -98,7 +98,7 @@ def test_by_age_the_send_that_would_pass_the_limit_drops_the_oldest_at_once(rig:
     assert names(rig) == "efghijkL"
 
 
-def test_by_age_what_nobody_has_read_is_counted_as_expired(rig: Rig) -> None:
+def test_by_age_what_nobody_has_read_is_counted_as_lost(rig: Rig) -> None:
     topic(rig, 1024, by_age=True)
     rig.group()
     rig.group("never")

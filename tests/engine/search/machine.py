@@ -44,7 +44,7 @@ from tests.engine.search.model_facts import QUIET_MS, Answer, Content, Seen, Sta
 from tests.engine.steps import Draft, ListenStep, SendStep
 
 RECORD_HEAD = 20
-#: What is told of a half message that is given up for its age: topic and message id.
+#: What is known of a half message that is given up for its age: topic and message id.
 OLD = re.compile(r"topic (\S+): message '(.*)' was given up: no producer ended the transaction in 72 h")
 M = TypeVar("M", bound="Broker")
 
@@ -73,7 +73,7 @@ class Broker(Holds):
     #: What topics may be; drawn anew for every life of a topic.
     kinds: ClassVar[tuple[str, ...]] = ("normal",)
     keep_ms = KEEP_MS_MAX
-    #: Whether the model is told what retention drops.
+    #: Whether the model learns what retention drops.
     forgets: ClassVar[bool] = False
     #: Whether topics and groups come and go.
     operated = True

@@ -107,7 +107,7 @@ class Ageing(Moving, Operators, Broker):
         again=st.sampled_from(["", "pop", "pull"]),
         to=st.sampled_from([("EARLIEST", 0), ("EARLIEST", 0), ("LATEST", 0), None]),
     )
-    def a_letter_outlives_its_place(
+    def a_dead_letter_outlives_its_place(
         self, group: str, topic: str, held: int, again: str, to: tuple[str, int] | None
     ) -> None:
         """It is redriven when its message has been dropped, and its group is moved."""

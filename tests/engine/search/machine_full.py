@@ -140,7 +140,7 @@ class Full(RuleBasedStateMachine):
         history.settle()
 
     def forget(self, name: str) -> None:
-        """What a purge took. For who has no letter of a message that is left as one it is as good as done."""
+        """What a purge took. For who has no dead letter of a message that is left as one it is as good as done."""
         history = self.history
         dead = {group: {letter.message_id for letter in history.rig.dead(group)} for group in GROUPS}
         left = history.sent[name] & set().union(*dead.values())

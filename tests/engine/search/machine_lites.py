@@ -14,7 +14,7 @@ from popmq_server.commands import queries
 from popmq_server.model.handles import Handle as EngineHandle
 from popmq_server.topics.log import is_readable
 from tests.engine import lites
-from tests.engine.letters import all_again
+from tests.engine.dead_letters import all_again
 from tests.engine.rig import HOUR, MINUTE, SECOND, Delivery, Rig
 from tests.engine.search import model_lites
 from tests.engine.search.model_facts import Handle, must
@@ -71,7 +71,7 @@ class LiteLives(RuleBasedStateMachine):
 
     @rule(group=groups, how=st.sampled_from(["ack", "ack", "release", "reject"]), count=st.integers(1, 6))
     def finish(self, group: str, how: str, count: int) -> None:
-        """One after another: what was given back with one before it has lapsed."""
+        """One after another: what was released with one before it has lapsed."""
         for _ in range(count):
             if leased := self.model.leases(group):
                 name, offset, handle = leased[0]
@@ -98,10 +98,10 @@ class LiteLives(RuleBasedStateMachine):
 
     @rule(group=groups)
     def redrive(self, group: str) -> None:
-        """A millisecond later: a letter knows its lite topic by its name and by when it died."""
+        """A millisecond later: a dead letter knows its lite topic by its name and by when it died."""
         self.pass_time(1)
         failures = all_again(self.rig, group=group)
-        must(len(failures) == self.model.redrive(group), "letters that stay", failures, self.model.dead)
+        must(len(failures) == self.model.redrive(group), "dead letters that stay", failures, self.model.dead)
         self.settle()
 
     @rule()

@@ -109,7 +109,7 @@ class Repairing(Clients, Broker):
     def redrive_piece(
         self, command: ask.RedrivePiece, letters: list[tuple[int, DeadLetter]]
     ) -> ask.RedrivePiece | None:
-        """One request; what to ask for next, where letters are left. A piece ends where letters are missing."""
+        """One request; what to ask for next, where dead letters are left. A piece ends where some are missing."""
         answer = self.one(command)
         if isinstance(answer, str):
             self.model.redrive(command.group, letters, answer)

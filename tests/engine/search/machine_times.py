@@ -53,7 +53,7 @@ class Timing(Clients, Broker):
     def send_the_same_again(
         self, topic: str, name: int, how: tuple[str, int], half: bool, commit: bool, recall: bool
     ) -> None:
-        """After it was ended, and taken back or not: where ids are compared, the one that is there is told."""
+        """After it was ended, and taken back or not: where ids are compared, the answer is the one that is there."""
         draft = Draft(name=name, wait=how, half=half)
         self.commands([SendStep(topic, [draft])])
         if half:
@@ -64,7 +64,7 @@ class Timing(Clients, Broker):
 
     @rule(ms=draws.wall_steps_ms)
     def somebody_sets_the_clock(self, ms: int) -> None:
-        """Nobody is told; a clock that lagged is looked at a little later."""
+        """Nobody is woken; a clock that lagged is looked at a little later."""
         self.step_wall(ms)
         self.pass_time(WALL_LOOK_MS)
         self.settle()

@@ -57,7 +57,7 @@ class Everything(Readers, Timing, Staging, Closing, Operators, Filtering, Moving
 
 @choosing(*CHOSEN)
 class Aged(Readers, Ageing):
-    """Keep times of hours, by age or not; groups come late and are put back, letters outlive their messages."""
+    """Keep times of hours, by age or not; groups come late and are put back, dead letters outlive their messages."""
 
     kinds = ("normal", "fifo", "normal")
 

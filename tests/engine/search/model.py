@@ -2,7 +2,7 @@
 
 It does not predict which messages a pop takes: it judges the answer. What came must have been deliverable, in order
 within its queue or message group, with the right attempt; what is missing must not have fitted. Then it believes the
-answer and goes on. Everything else (results, numbers, what time does) it knows by itself.
+answer and goes on. Everything else (results, numbers, what happens with time) it knows by itself.
 
     model_topics    what exists, where a group begins, what it wants
     model_sends     where a message goes; delayed and half messages

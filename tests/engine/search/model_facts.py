@@ -125,7 +125,7 @@ class Stored(NamedTuple):
 
 
 class Where(NamedTuple):
-    """What a producer is told of one message: its place, or the handle of what is not to be seen yet."""
+    """What a producer learns of one message: its place, or the handle of what is not to be seen yet."""
 
     queue: int = 0
     offset: int = 0
@@ -260,7 +260,7 @@ class Entry:
     part: int = 0  # of its lease: 0 until it is extended alone
     stopped: bool = False
     reason: str = ""
-    stored_ms: int = 0  # of a letter that was redriven: a new record
+    stored_ms: int = 0  # of a dead letter that was redriven: a new record
 
 
 @dataclass

@@ -121,7 +121,7 @@ class Handles(MessageGroups):
         return [one for one in entries if one in tried or one.message_group in locked]
 
     def _change(self, lease: Lease, entries: list[Entry], how: How, entered: int) -> dict[int, tuple[int, bool]]:
-        """What each of them is told, by its id."""
+        """The answer to each of them, by its id."""
         entries.sort(key=lease.members.index)
         if how.kind == "extend":
             return self._extend(lease, entries, how)

@@ -3,7 +3,7 @@
 The model does not predict when a message goes: the engine tells what can still be read, and each message that is gone
 must have been allowed to go.
 
-    by age       it was stored keep_ms ago                                        who had not read it has it as expired
+    by age       it was stored keep_ms ago                                        who had not read it counts a lost one
     otherwise    every group has been past it for keep_ms, nobody went back       what is held stays in any case
 """
 

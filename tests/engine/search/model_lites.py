@@ -120,7 +120,7 @@ class Lites:
             del reader.leased[other]
 
     def redrive(self, group: str) -> int:
-        """Letters of lite topics that are there still go back into them; how many stay."""
+        """Dead letters of lite topics that are there still go back into them; how many stay."""
         staying = []
         for letter in self.dead.get(group, []):
             life = self.lives.get(letter.name)

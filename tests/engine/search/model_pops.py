@@ -1,6 +1,6 @@
 """The rules of pops: what may come, in which order, and when an answer may be short. Message groups: model_fifo.py.
 
-The model does not predict what a pop takes. It is told the answer and where the group stands behind it, finds reasons
+The model does not predict what a pop takes. It sees the answer and where the group stands behind it, finds reasons
 for both, and believes them.
 """
 

@@ -16,11 +16,11 @@ class Redriven(NamedTuple):
     staying: list[int]
 
 
-class Letters(Moves):
+class DeadLetters(Moves):
     """Dead letters that are delivered again, and given-up half messages that are committed after all."""
 
     def redrive(self, group: str, letters: list[tuple[int, DeadLetter]], answer: Redriven | str) -> None:
-        """`letters`: (offset, letter) of those that were asked for."""
+        """`letters`: (offset, dead letter) of those that were asked for."""
         settings = self.groups.get(group)
         if settings is None or isinstance(answer, str):
             return must(answer == "GROUP_NOT_FOUND", "redrive", answer)
@@ -28,7 +28,7 @@ class Letters(Moves):
         staying = []
         entered = self.entered
         for offset, letter in letters:
-            must(letter in settings.dead, "a letter", letter)
+            must(letter in settings.dead, "a dead letter", letter)
             origin = self.topics.get(letter.topic)
             if origin is None or origin.created_ms > letter.dead_ms:
                 staying.append(offset)

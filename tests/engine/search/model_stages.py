@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tests.engine.search.model_facts import Content, Place, Topic, Where, must
-from tests.engine.search.model_redrives import Letters
+from tests.engine.search.model_redrives import DeadLetters
 
 STAGE_KEEP_MS = 24 * 3_600_000
 
@@ -44,7 +44,7 @@ class Named(NamedTuple):
     messages: int
 
 
-class Stages(Letters):
+class Stages(DeadLetters):
     """Sinks."""
 
     def __init__(self, now_ms: int) -> None:

@@ -124,7 +124,7 @@ class Topics:
         self.views = {key: view for key, view in self.views.items() if not which(*key)}
 
     def bind(self, group: str, topic: str, start: tuple[str, int] | None = None) -> View:
-        """A group starts where it is told when it first names a topic."""
+        """A group starts where it is set to when it first names a topic."""
         view = self.views.get((group, topic))
         if view is None:
             view = View(self.starts_of(topic, *(start or self.groups[group].start)))

@@ -53,7 +53,7 @@ def test_a_seed_makes_the_same_steps_again_and_another_one_others() -> None:
     assert runs[0] != runs[2]
 
 
-def test_a_finding_ends_the_search_and_is_told_with_its_steps_and_how_to_repeat_it() -> None:
+def test_a_finding_ends_the_search_and_is_reported_with_its_steps_and_how_to_repeat_it() -> None:
     told = io.StringIO()
     assert not run(Console(file=told, width=200), [Sound, Broken, Sound], steps=10**9, number=7)
     assert "state.step(number=11)" in told.getvalue()

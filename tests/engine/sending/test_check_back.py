@@ -21,10 +21,10 @@ from tests.engine.faults import Fault, failing, failing_put, killed_before_answe
 from tests.engine.rig import HOUR, SECOND, Rig, message, parsed, refusal, refusals
 from tests.engine.traffic_timing import (
     asked,
+    dead_letters,
     ending,
     halves,
     later,
-    letters,
     listen,
     make_topic,
     send,
@@ -99,7 +99,7 @@ def test_the_first_producer_that_comes_is_asked_at_once_about_what_is_overdue(ri
 
 
 @pytest.mark.parametrize("before", [[], ["t"]], ids=["came", "left"])
-def test_who_listens_is_known_though_the_disk_was_full_when_it_was_told(
+def test_who_listens_is_known_though_the_disk_was_full_when_it_joined(
     rig: Rig, half: Place, before: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.CRITICAL, "popmq")
@@ -190,7 +190,7 @@ def test_after_fifteen_counted_checks_and_thirty_seconds_it_is_given_up_and_repo
         (sentence,) = timed(rig).given_up
     assert "topic t: message 'a' was given up" in sentence
     assert sentence in caplog.text
-    (letter,) = letters(rig)
+    (letter,) = dead_letters(rig)
     assert (letter.message_id, letter.body, letter.transaction) == ("a", b"a", True)
     origin = letter.dead_letter
     assert (origin.topic, origin.attempts, origin.first_pop_ms, origin.dead_ms) == ("t", 15, began, rig.now)
@@ -242,7 +242,7 @@ def test_a_check_of_what_ended_meanwhile_is_not_counted_anywhere(rig: Rig, half:
 
 
 @pytest.mark.parametrize("killed", [killed_before_commit, killed_before_answer])
-def test_a_crash_while_checks_are_handed_out_counts_nothing(rig: Rig, half: Place, killed: Any) -> None:
+def test_a_crash_while_checks_are_sent_counts_nothing(rig: Rig, half: Place, killed: Any) -> None:
     listen(rig, "t")
     rig.skip(FIRST_CHECK_MS)
     killed(rig)
@@ -274,7 +274,7 @@ def test_a_give_up_is_whole_or_has_not_happened(rig: Rig, half: Place, number: i
     assert rig.findings() == []
     assert halves(rig) == ([] if rig.core.state.ids.get(("t", GIVE_UP_TOPIC)) else ["a"])
     rig.advance(jobs.RETRY_MS)
-    assert [letter.message_id for letter in letters(rig)] == ["a"]
+    assert [letter.message_id for letter in dead_letters(rig)] == ["a"]
 
 
 def test_a_give_up_killed_before_its_commit_happens_again_and_after_it_does_not(rig: Rig, half: Place) -> None:
@@ -284,7 +284,7 @@ def test_a_give_up_killed_before_its_commit_happens_again_and_after_it_does_not(
     assert halves(rig) == ["a"]
     killed_before_answer(rig)
     rig.settle()
-    assert (halves(rig), [letter.message_id for letter in letters(rig)]) == ([], ["a"])
+    assert (halves(rig), [letter.message_id for letter in dead_letters(rig)]) == ([], ["a"])
 
 
 def test_many_are_given_up_in_bounded_pieces(rig: Rig) -> None:
@@ -297,7 +297,7 @@ def test_many_are_given_up_in_bounded_pieces(rig: Rig) -> None:
     while rig.due:
         pieces.append(len(rig.commit().timed.given_up))
     assert pieces == [GIVE_UPS_AT_ONCE, 10]
-    assert [letter.message_id for letter in letters(rig)] == [str(number) for number in range(count)]
+    assert [letter.message_id for letter in dead_letters(rig)] == [str(number) for number in range(count)]
 
 
 def test_of_a_deleted_topic_nothing_is_asked_or_given_up(rig: Rig, half: Place) -> None:

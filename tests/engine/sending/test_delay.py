@@ -233,7 +233,7 @@ def test_retention_counts_from_the_time_a_message_becomes_visible(rig: Rig) -> N
     assert texts(rig) == []
 
 
-def test_a_repeated_request_is_told_the_same_handles_and_stores_nothing(rig: Rig) -> None:
+def test_a_repeated_request_gets_the_same_handles_and_stores_nothing(rig: Rig) -> None:
     timed_pair(rig)
     messages = later("a", delay_ms=SECOND), message("b"), later("c", transaction=True), later("d", message_group="x")
     first = rig.do(ask.Send("t", messages, "p", 1))
@@ -275,7 +275,7 @@ def test_lists_are_soonest_first_bounded_and_say_how_many_there_are(rig: Rig) ->
         rig.look(queries.Delayed("nobody", 0, 1))
 
 
-def test_the_count_of_a_topic_is_exact_and_each_of_its_groups_is_told(rig: Rig) -> None:
+def test_the_count_of_a_topic_is_exact_and_each_of_its_groups_is_reported(rig: Rig) -> None:
     timed_pair(rig)
     rig.group("h")
     rig.pop(group="h")

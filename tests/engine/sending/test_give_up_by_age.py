@@ -10,7 +10,18 @@ from popmq_server.sending import transaction
 from popmq_server.sending.check_back import GIVE_UPS_AT_ONCE, HALF_KEEP_MS, LOOK_EVERY_MS
 from popmq_server.sending.transaction import Half
 from tests.engine.rig import SECOND, Rig, refusal
-from tests.engine.traffic_timing import asked, ending, halves, later, letters, listen, send, texts, timed, timed_pair
+from tests.engine.traffic_timing import (
+    asked,
+    dead_letters,
+    ending,
+    halves,
+    later,
+    listen,
+    send,
+    texts,
+    timed,
+    timed_pair,
+)
 
 
 @pytest.fixture
@@ -28,7 +39,7 @@ def test_a_half_message_whose_producer_never_comes_back_is_given_up_after_72_hou
     (sentence,) = timed(rig).given_up
     assert sentence == "topic t: message 'a' was given up: no producer ended the transaction in 72 h, after 0 checks"
     assert halves(rig) == []
-    (letter,) = letters(rig)
+    (letter,) = dead_letters(rig)
     assert (letter.body, letter.dead_letter.topic, letter.dead_letter.attempts) == (b"a", "t", 0)
     assert "72 h" in letter.dead_letter.reason
     assert refusal(rig.run(ending([half], True))[0][0]) == "TRANSACTION_NOT_FOUND"
@@ -51,7 +62,7 @@ def test_a_restart_does_not_begin_the_72_hours_again(rig: Rig, half: Place) -> N
     rig.settle()
     assert halves(rig) == ["a"]
     rig.advance(2 * LOOK_EVERY_MS)
-    assert (halves(rig), len(letters(rig))) == ([], 1)
+    assert (halves(rig), len(dead_letters(rig))) == ([], 1)
 
 
 def test_old_half_messages_are_given_up_in_bounded_pieces_and_a_look_reads_no_young_one(
@@ -76,4 +87,4 @@ def test_old_half_messages_are_given_up_in_bounded_pieces_and_a_look_reads_no_yo
     while rig.due:
         pieces.append(len(rig.commit().timed.given_up))
     assert [piece for piece in pieces if piece] == [GIVE_UPS_AT_ONCE, 5]
-    assert len(letters(rig)) == GIVE_UPS_AT_ONCE + 6
+    assert len(dead_letters(rig)) == GIVE_UPS_AT_ONCE + 6

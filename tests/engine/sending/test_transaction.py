@@ -113,7 +113,7 @@ def test_one_transaction_twice_in_a_request_is_ended_once(rig: Rig, open_ones: l
     assert texts(rig) == ["a"]
 
 
-def test_of_two_ends_in_one_commit_the_first_wins_and_the_other_is_told(rig: Rig, open_ones: list[Place]) -> None:
+def test_of_two_ends_in_one_commit_the_first_wins_and_the_other_is_reported(rig: Rig, open_ones: list[Place]) -> None:
     rolled, committed = rig.run(ending(open_ones, False), ending(open_ones, True))
     assert refusals(rolled) == [""] * 3
     assert refusals(committed) == ["TRANSACTION_ENDED"] * 3
@@ -163,7 +163,7 @@ def test_a_delay_counts_from_the_commit(rig: Rig) -> None:
     (ended,) = end(rig, *places, commit=True)
     assert ended.place.recall_handle
     assert waiting(rig) == (1, 0)
-    assert end(rig, *places, commit=True) == [ended], "a repetition is told the same handle"
+    assert end(rig, *places, commit=True) == [ended], "a repetition gets the same handle"
     rig.advance(MINUTE - 1)
     assert rig.pop() == []
     rig.advance(1)

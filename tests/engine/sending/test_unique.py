@@ -221,7 +221,7 @@ def half(text: str) -> Any:
     return message(text)._replace(extra=Extra(transaction=True))
 
 
-def give_back(rig: Rig, place: Place) -> None:
+def release(rig: Rig, place: Place) -> None:
     """Recalls the delayed, rolls the half message back."""
     if place.recall_handle:
         rig.do(ask.Recall("t", place.recall_handle))
@@ -246,7 +246,7 @@ def test_what_never_becomes_visible_gives_its_id_free(rig: Rig, make: Any) -> No
     topic(rig, kind="DELAY")
     (place,) = rig.do(ask.Send("t", (make("a"),))).places
     assert rig.do(ask.Send("t", (make("a"),))).places[0].duplicate
-    give_back(rig, place)
+    release(rig, place)
     (second,) = rig.do(ask.Send("t", (make("a"),))).places
     assert not second.duplicate
     assert second != place
@@ -258,5 +258,5 @@ def test_a_committed_message_that_is_recalled_gives_its_id_free(rig: Rig) -> Non
     (place,) = rig.do(ask.Send("t", (both,))).places
     (ended,) = rig.do(ask.EndTransaction((ask.End(place.transaction_id, True),)))
     assert rig.do(ask.Send("t", (both,))).places == (ended.place._replace(duplicate=True),)
-    give_back(rig, ended.place)
+    release(rig, ended.place)
     assert not rig.do(ask.Send("t", (both,))).places[0].duplicate

@@ -111,7 +111,7 @@ def test_acks_are_never_refused_for_lack_of_room(dying: Rig) -> None:
 
 
 def test_a_full_map_heals_within_seconds_when_another_topic_is_deleted(dying: Rig) -> None:
-    """The letters find their room; what found none stays where it is, and sends are refused by name."""
+    """The dead letters find their room; what found none stays where it is, and sends are refused by name."""
     dead_blocked = dying.numbers("dying", "big").dead_blocked
     dying.do(ask.DeleteTopic("ballast"))
     settle(dying, 5 * SECOND)

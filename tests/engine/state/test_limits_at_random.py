@@ -46,7 +46,7 @@ class LimitedTraffic(Traffic):
         return ask.Send(topic, tuple(entries))
 
     def redrive(self) -> Any:
-        """Not here: a letter outlives the purge of its topic, and an operator's redrive is not held to its limit."""
+        """Not here: a dead letter outlives the purge of its topic, and a redrive is not held to its limit."""
         return self.pop()
 
     def operate(self) -> Any:

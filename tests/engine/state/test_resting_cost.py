@@ -156,7 +156,7 @@ def test_the_number_of_parked_pops_of_a_group_costs_the_same_beside_many_others(
 # ── The oldest message under a lease ─────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_oldest_leased_message_is_told_to_the_millisecond_whatever_order_acks_come_in(rig: Rig) -> None:
+def test_the_oldest_leased_message_is_reported_to_the_millisecond_whatever_order_acks_come_in(rig: Rig) -> None:
     rig.pair()
     times = []
     for name in "abcd":

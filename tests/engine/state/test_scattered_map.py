@@ -1,4 +1,4 @@
-"""Free pages that lie apart: a long value finds no adjacent ones. Its sender is told; nobody else notices.
+"""Free pages that lie apart: a long value finds no adjacent ones. Its sender is refused; nobody else notices.
 
 The map is really scattered: every second page of it is free, and the pages at its end are used.
 """

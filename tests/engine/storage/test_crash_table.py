@@ -65,7 +65,7 @@ def test_an_ack_killed_before_its_commit_changed_nothing(rig: Rig, leased: list[
     assert rig.ack(leased[:1]) == [None]
 
 
-def test_an_ack_killed_before_its_answer_stays_acked_and_its_repetition_is_told_so(
+def test_an_ack_killed_before_its_answer_stays_acked_and_its_repetition_is_reported(
     rig: Rig, leased: list[Delivery]
 ) -> None:
     killed_before_answer(rig, ask.Ack("g", (leased[0].handle,)))

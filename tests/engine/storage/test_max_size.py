@@ -63,7 +63,7 @@ def test_a_larger_limit_holds_for_the_commands_of_the_same_group(full: Rig) -> N
     assert full.store.map_bytes == 2 * SMALL
 
 
-def test_dead_letters_without_room_are_buried_and_sends_work_within_a_second_of_a_larger_limit(full: Rig) -> None:
+def test_dead_letters_without_room_are_written_and_sends_work_within_a_second_of_a_larger_limit(full: Rig) -> None:
     full.skip(120 * SECOND)
     for _ in range(200):
         full.run()

@@ -18,7 +18,7 @@ from popmq_server.fsck.compact import compact_folder
 from popmq_server.model.leased import Leased
 from popmq_server.storage.formats import FORMATS
 from popmq_server.storage.keys import DATABASES, U32
-from tests.engine.letters import all_again
+from tests.engine.dead_letters import all_again
 from tests.engine.lives import why
 from tests.engine.pull_steps import committed, finish, pull, texts
 from tests.engine.rig import HOUR, MINUTE, Rig, bodies, message, numbered

@@ -34,7 +34,7 @@ def test_what_retention_took_is_never_replaced_by_what_came_later(rig: Rig) -> N
     rig.send("new")
     rig.advance(12 * HOUR)
     found = bodies(rig.pop())
-    assert "older" not in found, "it expired unread"
+    assert "older" not in found, "it was dropped unread"
     assert [body for body in found if body != "new"] == [row.body for row in rows]
     assert rig.numbers().dropped + len(found) == 3
 

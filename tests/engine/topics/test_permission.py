@@ -153,7 +153,7 @@ def test_a_dead_letter_is_redriven_into_a_topic_that_takes_no_more(rig: Rig) -> 
     assert bodies(rig.pop()) == ["a"]
 
 
-def test_a_dead_letter_is_buried_whatever_the_permission_of_its_topic(rig: Rig) -> None:
+def test_a_message_is_dead_lettered_whatever_the_permission_of_its_topic(rig: Rig) -> None:
     rig.pair()
     permit(rig, "NO_ACCESS", "%DLQ%g")
     rig.send("a")
@@ -161,7 +161,7 @@ def test_a_dead_letter_is_buried_whatever_the_permission_of_its_topic(rig: Rig) 
     assert [message.body for message in rig.dead()] == [b"a"]
 
 
-def test_a_send_whose_answer_was_lost_is_told_where_it_is_also_after_the_topic_was_closed(rig: Rig) -> None:
+def test_a_send_whose_answer_was_lost_gets_its_place_also_after_the_topic_was_closed(rig: Rig) -> None:
     rig.topic()
     first = rig.send("a", producer="p", number=1)
     permit(rig, "READ_ONLY")
@@ -185,7 +185,7 @@ def test_lite_topics_have_the_permission_of_their_topic(rig: Rig) -> None:
     assert len(lites.pop(rig, "zoe")) == 1
 
 
-def test_who_waits_is_told_when_the_topic_or_the_group_is_closed(rig: Rig) -> None:
+def test_who_waits_learns_when_the_topic_or_the_group_is_closed(rig: Rig) -> None:
     rig.pair()
     rig.do(ask.UpdateTopic("t", 0, None, (("permission", "WRITE_ONLY"),)))
     committed = rig.commit(ask.UpdateGroup("g", {"consume_enable": False}))

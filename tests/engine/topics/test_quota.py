@@ -113,7 +113,7 @@ def test_bytes_are_counted_as_they_are_stored(rig: Rig) -> None:
     rig.send("z" * 100)
 
 
-def test_of_two_rates_the_one_that_lasts_longer_is_told(rig: Rig) -> None:
+def test_of_two_rates_the_one_that_lasts_longer_is_reported(rig: Rig) -> None:
     size = len(message("a").data)
     topic(rig, send_messages_per_s=1, send_bytes_per_s=size * 10)
     rig.send("a")

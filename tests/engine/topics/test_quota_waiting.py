@@ -219,7 +219,7 @@ async def test_a_token_that_comes_while_the_answer_is_on_its_way_is_not_waited_f
 
     async def slow(command: Any) -> Any:
         answer = await execute(command)
-        clock._now_ms += SECOND  # nobody is told: the next alarm would be the first to notice
+        clock._now_ms += SECOND  # nobody is woken: the next alarm would be the first to notice
         return answer
 
     monkeypatch.setattr(broker, "execute", slow)
@@ -237,7 +237,7 @@ async def test_a_changed_quota_wakes_all_who_wait(broker: Broker) -> None:
     assert sorted(map(body, tasks)) == sorted(f"m{number}" for number in range(2, 12))
 
 
-async def test_who_waits_for_a_token_is_told_at_once_of_a_switch_to_pull(broker: Broker) -> None:
+async def test_who_waits_for_a_token_learns_at_once_of_a_switch_to_pull(broker: Broker) -> None:
     await broker.execute(sending(*"abc"))
     await broker.pop(ask.Pop("t", "g"), 0)
     tasks = [waiting(broker), waiting(broker)]

@@ -13,7 +13,7 @@ from popmq_server.storage.lmdb import Transaction
 from popmq_server.topics import index, index_merge
 from popmq_server.topics.topic import OPEN_BYTES_MAX, OPEN_MS_MAX
 from tests.engine.conftest import MakeRig
-from tests.engine.letters import died, piece
+from tests.engine.dead_letters import died, piece
 from tests.engine.rig import DAY, HOUR, KEEP, MINUTE, SECOND, Rig, bodies, message, parsed
 
 #: Stored bytes, in whole pages, of messages sent one by one, divided by those of the same messages in large batches.
@@ -175,7 +175,7 @@ def test_what_is_sent_after_a_redrive_lies_behind_it(rig: Rig) -> None:
     assert rig.numbers().oldest_ms == min(row.stored_ms for row in rows) < rig.now
 
 
-def test_the_oldest_message_under_a_lease_is_told_with_its_own_time(rig: Rig) -> None:
+def test_the_oldest_message_under_a_lease_is_reported_with_its_own_time(rig: Rig) -> None:
     rig.pair()
     begin = rig.now
     one_by_one(rig, "abc", apart_ms=SECOND)

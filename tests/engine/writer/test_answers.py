@@ -124,7 +124,7 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
 
 
 async def test_all_who_ask_at_once_are_answered_in_their_order(broker: Broker) -> None:
-    """Nobody is told that there is nothing while there is something, and nobody has to ask again."""
+    """Nobody is answered that there is nothing while there is something, and nobody has to ask again."""
     for number in range(COUNT):
         await broker.execute(large(number))
     pops = [broker.pop(ask.Pop("t", "g", max_messages=1), 0) for _ in range(COUNT)]
@@ -155,7 +155,7 @@ async def test_a_broker_that_stops_answers_those_who_were_put_off(broker: Broker
 # ── Why ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_lives_of_many_large_messages_of_one_id_are_told_without_holding_their_bytes(rig: Rig) -> None:
+def test_the_lives_of_many_large_messages_of_one_id_are_reported_without_holding_their_bytes(rig: Rig) -> None:
     rig.pair()
     for number in range(COUNT):
         rig.do(large(number, "same"))

@@ -18,7 +18,7 @@ from popmq_server.storage.lmdb import MapFull, Transaction
 from popmq_server.writer import rebase
 from tests.engine import lites
 from tests.engine.conftest import MakeRig
-from tests.engine.letters import all_again, died
+from tests.engine.dead_letters import all_again, died
 from tests.engine.rig import DAY, HOUR, MINUTE, SECOND, Rig, bodies, message, refusals
 from tests.engine.traffic_timing import (
     asked,
@@ -232,7 +232,7 @@ def test_an_idle_subscription_expires_when_it_was_to(ahead: Ahead) -> None:
     assert not subscribed(rig)
 
 
-def test_a_subscription_that_was_warned_of_expires_when_it_was_told_to(ahead: Ahead) -> None:
+def test_a_subscription_that_was_warned_of_expires_at_the_time_that_the_warning_named(ahead: Ahead) -> None:
     rig = ahead.rig
     rig.pair()
     rig.do(ask.UpdateGroup("g", {"subscription_expiry_ms": 30 * DAY}))
@@ -255,7 +255,7 @@ def subscribed(rig: Rig) -> bool:
     return bool(rig.look(queries.Groups("t", "g")))
 
 
-def test_letters_that_were_redriven_by_the_wrong_clock_go_in_time(ahead: Ahead) -> None:
+def test_dead_letters_that_were_redriven_by_the_wrong_clock_go_in_time(ahead: Ahead) -> None:
     """They are kept for a while after they were redriven, so that `why` knows of them."""
     rig = ahead.rig
     rig.pair()
@@ -271,7 +271,7 @@ def test_letters_that_were_redriven_by_the_wrong_clock_go_in_time(ahead: Ahead) 
     assert rig.read("gone") == []
 
 
-def test_it_is_told_by_how_much_and_how_many(ahead: Ahead, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_says_by_how_much_and_how_many(ahead: Ahead, caplog: pytest.LogCaptureFixture) -> None:
     ahead.rig.pair()
     ahead.rig.send("a")
     ahead.rig.pop()

@@ -148,7 +148,7 @@ def test_a_latest_group_misses_nothing_of_a_subscription_that_runs_again(make_ri
     assert [row.body for row in lites.pop(rig, client_id="c", group="late")] == ["ann:2"]
 
 
-def test_an_eviction_that_runs_again_is_told_to_the_client_that_lost_its_name(make_rig: MakeRig) -> None:
+def test_an_eviction_that_runs_again_is_reported_to_the_client_that_lost_its_name(make_rig: MakeRig) -> None:
     rig = make_rig()
     lites.create(rig)
     rig.group("one", lite_exclusive=True)

@@ -108,7 +108,7 @@ def test_a_fake_clock_that_moves_finds_everything_done(office: Office) -> None:
     assert office.core.state.stat[GroupId(2), TopicId(1)].retry == 1
 
 
-def test_after_a_failed_commit_everybody_is_told_unavailable_and_the_writer_ends(office: Office) -> None:
+def test_after_a_failed_commit_every_call_gets_unavailable_and_the_writer_ends(office: Office) -> None:
     for number in range(3):
         office.writer.submit(sending("a"), number)
     with failing(office.store, Fault.IO):
@@ -121,7 +121,9 @@ def test_after_a_failed_commit_everybody_is_told_unavailable_and_the_writer_ends
     office.clock.advance(MINUTE)
 
 
-def test_what_still_waited_behind_a_failed_commit_is_told_too(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_still_waited_behind_a_failed_commit_is_refused_too(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(writing, "GROUP_COMMANDS_MAX", 1)
     for number in range(5):
         office.writer.submit(sending("a"), number)

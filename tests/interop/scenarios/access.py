@@ -6,7 +6,7 @@ from tests.interop.harness import Line
 from tests.interop.scenarios import OPERATOR, Outcome, scenario
 from tests.interop.world import World, listened, receive, refusal, send, texts
 
-#: Clients that speak TLS unless they are told not to, and check no certificate.
+#: Clients that speak TLS unless they are set not to, and check no certificate.
 TLS_BY_DEFAULT = {"java"}
 #: `seller` may send to every topic and receive nothing.
 KEYS = f"""

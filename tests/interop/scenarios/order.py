@@ -74,7 +74,7 @@ def fifo_simple(world: World) -> Outcome:
 
 
 def dead_letters(world: World, driver: Driver, group: str, count: int = 1) -> list[Line]:
-    """What another group reads from the dead-letter topic, which may not exist before its first letter."""
+    """What another group reads from the dead-letter topic, which may not exist before its first message."""
     readers, letters = world.group(), list[Line]()
 
     def read() -> None:

@@ -76,7 +76,7 @@ def settle(rig: Rig, staged: Staged) -> None:
         rig.run()
 
 
-def test_leases_that_end_bury_a_bounded_number_of_bytes_in_each_commit(rig: Rig, staged: Staged) -> None:
+def test_leases_that_end_write_a_bounded_number_of_dead_letter_bytes_in_each_commit(rig: Rig, staged: Staged) -> None:
     leased(rig, max_attempts=1)
     staged.commits = [0]
     rig.skip(SECOND)
@@ -85,7 +85,7 @@ def test_leases_that_end_bury_a_bounded_number_of_bytes_in_each_commit(rig: Rig,
     assert [letter.message_id for letter in rig.dead()] == [str(number) for number in range(COUNT)]
 
 
-def test_a_message_that_is_larger_than_the_bound_is_buried_alone(rig: Rig, staged: Staged) -> None:
+def test_a_message_that_is_larger_than_the_bound_is_dead_lettered_alone(rig: Rig, staged: Staged) -> None:
     leased(rig, count=3, size=deadletter.BURY_BYTES_MAX + 10, max_attempts=1)
     staged.commits = [0]
     rig.skip(SECOND)
@@ -113,7 +113,7 @@ def test_a_client_that_rejects_many_large_ones_gets_them_done_by_several_commits
     assert (done, len(rig.dead())) == (COUNT, COUNT)
 
 
-def test_requests_of_one_group_of_commands_share_the_bound(rig: Rig, staged: Staged) -> None:
+def test_requests_of_one_commit_batch_share_the_bound(rig: Rig, staged: Staged) -> None:
     rows = leased(rig, max_attempts=1)
     staged.commits.append(0)
     rejects = [ask.ChangeInvisibleTime("g", (ask.Change(row.handle, "reject"),)) for row in rows]
@@ -146,7 +146,7 @@ def test_a_consumer_that_sends_back_many_large_ones_for_good_gets_them_done_by_s
     assert (done, len(rig.dead())) == (COUNT, COUNT)
 
 
-def test_an_entry_that_is_sent_back_twice_in_a_large_request_is_buried_once(rig: Rig) -> None:
+def test_an_entry_that_is_sent_back_twice_in_a_large_request_is_dead_lettered_once(rig: Rig) -> None:
     left = tuple(one for one in pulled_by_g(rig) for _ in range(2))
     rig.do(ask.SendBack("t", "g", tuple(one._replace(reject=False, delay_ms=0) for one in left[::2])))
     numbers = [row[3] for row in pull(rig, 0, topic=RETRY, max_messages=COUNT, max_bytes=1 << 30).rows]
@@ -174,7 +174,7 @@ async def test_the_broker_asks_again_until_each_message_that_was_sent_back_is_do
     assert [dead for _, dead in results] == [True] * COUNT
 
 
-def test_operators_who_bury_many_stopped_ones_at_once_share_the_bound(rig: Rig, staged: Staged) -> None:
+def test_operators_who_reject_many_stopped_ones_at_once_share_the_bound(rig: Rig, staged: Staged) -> None:
     """Nothing of a message group that found no place in the commit has changed; asked again it is done."""
     rows = leased(rig, groups=COUNT, max_attempts=1, stop_on_failure=True)
     rig.release(rows, reason="broken")
@@ -191,7 +191,7 @@ def test_operators_who_bury_many_stopped_ones_at_once_share_the_bound(rig: Rig, 
 
 
 @pytest.mark.parametrize("groups", [1, 3, COUNT])
-def test_a_batch_of_a_fifo_topic_is_expired_in_pieces_in_its_order(
+def test_expired_leases_of_a_fifo_batch_are_revived_in_pieces_in_its_order(
     rig: Rig, staged: Staged, groups: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As if it were done at once: the head of each message group has lost an attempt, and the order stays."""
@@ -221,7 +221,9 @@ def test_between_two_pieces_of_a_fifo_batch_nobody_gets_any_of_its_message_group
     assert pieces >= 3
 
 
-def test_heads_of_a_fifo_batch_without_an_attempt_left_are_buried_in_bounded_commits(rig: Rig, staged: Staged) -> None:
+def test_heads_of_a_fifo_batch_without_an_attempt_left_are_dead_lettered_in_bounded_commits(
+    rig: Rig, staged: Staged
+) -> None:
     leased(rig, groups=COUNT // 2, max_attempts=1)
     staged.commits = [0]
     rig.skip(SECOND)

@@ -7,14 +7,14 @@ from typing import Any
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server import commands as ask
 from popmq_server.model.message import Extra
-from tests.engine.letters import DEAD, died, piece
+from tests.engine.dead_letters import DEAD, died, piece
 from tests.engine.lives import has, state, why
 from tests.engine.rig import DAY, HOUR, MINUTE, SECOND, Rig, message
 
-# ── Letters that speak for their message ─────────────────────────────────────────────────────────────────────────────
+# ── Dead letters that speak for their message ─────────────────────────────────────────────────────────────────────────
 
 
-def test_when_the_message_itself_is_gone_its_letter_speaks_for_it(rig: Rig) -> None:
+def test_when_the_message_itself_is_gone_its_dead_letter_speaks_for_it(rig: Rig) -> None:
     rig.topic(by_age=True, keep_ms=HOUR)
     rig.group()
     rig.pop()
@@ -43,7 +43,7 @@ def test_when_its_topic_was_deleted_too(rig: Rig) -> None:
     assert state(rig) == "dead"
 
 
-def test_a_letter_of_a_topic_that_was_made_anew_is_not_of_the_message_that_has_its_place_now(rig: Rig) -> None:
+def test_a_dead_letter_of_a_topic_that_was_made_anew_is_not_of_the_message_that_has_its_place_now(rig: Rig) -> None:
     rig.pair()
     died(rig, "a")
     rig.do(ask.DeleteTopic("t"))
@@ -57,7 +57,7 @@ def test_a_letter_of_a_topic_that_was_made_anew_is_not_of_the_message_that_has_i
     assert [event.what for event in new.groups[0].events] == ["sent"]
 
 
-def test_a_letter_has_a_life_of_its_own_where_somebody_reads_its_topic(rig: Rig) -> None:
+def test_a_dead_letter_has_a_life_of_its_own_where_somebody_reads_its_topic(rig: Rig) -> None:
     rig.pair()
     rig.group("h")
     died(rig, "a")
@@ -77,7 +77,7 @@ def test_a_letter_has_a_life_of_its_own_where_somebody_reads_its_topic(rig: Rig)
 
 
 def in_order(rig: Rig, *texts: str, **settings: Any) -> None:
-    """A FIFO topic with messages of the message groups that their first letters name."""
+    """A FIFO topic with messages of the message groups that their first characters name."""
     rig.do(ask.CreateTopic("f", 1, False, 3 * DAY, type="FIFO"))
     rig.group("g", **settings)
     rig.pop(topic="f")
