@@ -73,6 +73,7 @@ class InvisibleTimeResult:
 
     visible_ms: int  # when it may be delivered again
     dead_lettered: bool  # it went to the dead-letter topic
+    handle: str = ""  # after `extend`: names the delivery from now on; "": the handle stays the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +218,7 @@ def read_delivery(
         _read_dead_letter(message.dead_letter) if message.HasField("dead_letter") else None,
         message.lite_topic,
         guard,
+        "",
     )
     delivery.__class__ = Delivery
     frozen: Delivery = delivery
@@ -270,7 +272,9 @@ def change(group: str, changes: Sequence[pb.InvisibleTimeChange]) -> Call[list[A
 
     def read(reply: pb.ChangeInvisibleTimeResponse, retried: bool) -> list[InvisibleTimeResult | PopMQError]:
         return [
-            _outcome(result, InvisibleTimeResult(result.visible_ms, result.dead_lettered), retried and settled)
+            _outcome(
+                result, InvisibleTimeResult(result.visible_ms, result.dead_lettered, result.handle), retried and settled
+            )
             for result, settled in zip(reply.results, settles, strict=True)
         ]
 
@@ -291,8 +295,19 @@ def failed(answer: Any) -> bool:
 
 
 def handle_of(delivery: Delivery | str) -> str:
-    """The handle of a delivery, or the handle itself."""
+    """The handle that the broker knows now, of a delivery or as it is given."""
+    return delivery if isinstance(delivery, str) else delivery.current_handle
+
+
+def name_of(delivery: Delivery | str) -> str:
+    """The handle by which this client knows a delivery."""
     return delivery if isinstance(delivery, str) else delivery.handle
+
+
+def renewed(delivery: Delivery | str | None, answer: Any) -> None:
+    """Keeps the new handle of a delivery whose lease was renewed, if the answer has one."""
+    if isinstance(delivery, Delivery) and isinstance(answer, InvisibleTimeResult) and answer.handle:
+        delivery.rename(answer.handle)
 
 
 def by_group(deliveries: Sequence[Delivery | str], group: str) -> Iterator[tuple[str, list[int]]]:

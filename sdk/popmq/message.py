@@ -169,6 +169,16 @@ class Delivery(Referable):
     dead_letter: DeadLetter | None = None  # in a dead-letter topic: its origin
     lite_topic: str = ""
     _guard: "DeliveryGuard | None" = field(default=None, repr=False)
+    _renamed: str = field(default="", repr=False)
+
+    @property
+    def current_handle(self) -> str:
+        """The handle that names it now: of some brokers a renewal has another one."""
+        return self._renamed or self.handle
+
+    def rename(self, handle: str) -> None:
+        """A renewal was answered with this handle. `handle` stays: this client knows the delivery by it."""
+        object.__setattr__(self, "_renamed", handle)
 
     @property
     def line(self) -> str:

@@ -125,9 +125,8 @@ class StubEngine:
         due_ms = now_ms + (command.invisible_ms or group.invisible_ms)
         rows = []
         for delivery in [one for one in opened.values() if one.due_ms <= now_ms][: command.max_messages]:
-            delivery.handle, delivery.due_ms = f"stub-delivery:{next(self.numbers)}", due_ms
-            delivery.attempt += 1
-            self.handles[delivery.handle] = command.group, delivery
+            self._name(command.group, delivery)
+            delivery.due_ms, delivery.attempt = due_ms, delivery.attempt + 1
             data, stored_ms = log[delivery.offset]
             rows.append((data, stored_ms, 0, delivery.offset, delivery.attempt, delivery.handle.encode()))
         return do.Popped(rows, now_ms, due_ms, len(opened) - len(rows))
@@ -174,7 +173,8 @@ class StubEngine:
                 results.append(refused)
         return do.Acked(results, topics)
 
-    def _change(self, group: str, change: do.Change | Refused) -> tuple[int, bool] | Refused:
+    def _change(self, group: str, change: do.Change | Refused) -> tuple[int, bool] | do.Renewed | Refused:
+        """An extension gives the delivery another handle; the old one lapses."""
         self._group(group)
         try:
             if isinstance(change, Refused):
@@ -185,7 +185,13 @@ class StubEngine:
         delivery.due_ms = self.clock.now_ms() + (change.delay_ms or 0)
         if change.kind != "extend":
             delivery.handle = ""
-        return delivery.due_ms, False
+            return delivery.due_ms, False
+        self._name(group, delivery)
+        return do.Renewed(delivery.due_ms, False, delivery.handle)
+
+    def _name(self, group: str, delivery: Delivery) -> None:
+        delivery.handle = f"stub-delivery:{next(self.numbers)}"
+        self.handles[delivery.handle] = group, delivery
 
     async def assignment(
         self, topic: str, group: str, client: str, strategy: str = "", broadcast: bool = False

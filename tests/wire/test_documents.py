@@ -49,7 +49,7 @@ LIMITS = {
     "client id, sink, stage id": f"{max(requests.CLIENT_ID_BYTES_MAX, requests.SINK_BYTES_MAX)} bytes",
     "messages in a Pop": f"1–{count(requests.ENTRIES_MAX)}, default {requests.POP_MESSAGES}",
     "`lite_topics` of a Pop": f"1–{count(requests.LITE_TOPICS_MAX)} names",
-    "name of a lite topic": f"{message.LITE_TOPIC_BYTES_MAX} letters",
+    "name of a lite topic": f"{message.LITE_TOPIC_BYTES_MAX} letters, digits",
     "bytes in a Pop": f"{size(requests.POP_BYTES_MAX)}, default {size(requests.POP_BYTES)}",
     "handles in an Ack, changes in a ChangeInvisibleTime, messages in a SendBack": f"1–{count(requests.ENTRIES_MAX)}",
     "queues in an UpdateOffsets, ResetOffsets, LockQueues": f"1–{count(pulling.QUEUES_MAX)}",

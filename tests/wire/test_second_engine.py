@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from datetime import timedelta
 
 import pytest
 
@@ -78,11 +79,13 @@ def test_a_message_is_sent_popped_renewed_released_and_acked(shop: Stubs, clock:
     assert bodies(shop.pop()) == []
     renewed = shop.change(first.handle, extend=pb.Extend(invisible_ms=120 * SECOND))
     assert renewed.visible_ms == clock.now_ms() + 120 * SECOND
+    assert renewed.handle not in ("", first.handle)
     assert not shop.change(second.handle, release=pb.Release(delay_ms=0)).HasField("error")
     assert bodies(shop.pop(format=pb.FORMAT_ROWS)) == [b"b"]
     clock.advance(100 * SECOND)
-    assert shop.ack(first.handle, second.handle, "no handle") == ["", "HANDLE_LAPSED", "INVALID_HANDLE"]
-    assert shop.ack(first.handle) == ["HANDLE_LAPSED"]
+    assert shop.ack(first.handle) == ["HANDLE_LAPSED"], "the renewal gave it another one"
+    assert shop.ack(renewed.handle, second.handle, "no handle") == ["", "HANDLE_LAPSED", "INVALID_HANDLE"]
+    assert shop.ack(renewed.handle) == ["HANDLE_LAPSED"]
     (again,) = shop.pop(format=pb.FORMAT_COLUMNS).columns.handle
     assert shop.ack(again) == [""]
     assert bodies(shop.pop()) == []
@@ -145,6 +148,33 @@ def test_an_official_client_finds_sends_receives_and_acks(v2: V2) -> None:
     assert (answer.status.code, answer.entries[0].status.code) == (v2pb.OK, v2pb.OK)
     assert answer.entries[0].receipt_handle == got.system_properties.receipt_handle == "stub-delivery:1"
     assert v2.receive().messages == []
+
+
+def test_an_official_client_goes_on_with_the_handle_of_the_answer(v2: V2) -> None:
+    assert v2.send(message(b"a")).status.code == v2pb.OK
+    (got,) = v2.receive().messages
+    handle = got.system_properties.receipt_handle
+    asked = {"topic": resource(TOPIC), "group": resource(GROUP), "message_id": got.system_properties.message_id}
+    asked["invisible_duration"] = timedelta(seconds=60)
+    first = v2.call("ChangeInvisibleDuration", receipt_handle=handle, **asked)
+    assert first.receipt_handle not in ("", handle)
+    again = v2.call("ChangeInvisibleDuration", receipt_handle=first.receipt_handle, **asked)
+    assert (again.status.code, again.receipt_handle != first.receipt_handle) == (v2pb.OK, True)
+
+
+@pytest.mark.parametrize("how", ["guard", "client"])
+def test_the_sdk_settles_with_the_handle_of_the_latest_renewal(shop: Stubs, served: Served, how: str) -> None:
+    shop.send(b"a")
+    with popmq.Client(served.endpoint) as client:
+        (delivery,) = client.pop(TOPIC, GROUP)
+        for _ in range(2):
+            assert client.extend(delivery, "2m").handle == delivery.current_handle != delivery.handle
+        if how == "client":
+            client.ack(delivery)
+        else:
+            delivery.ack()
+    served.clock.advance(600 * SECOND)
+    assert bodies(shop.pop()) == []
 
 
 def test_an_official_client_learns_what_the_engine_lacks(v2: V2) -> None:

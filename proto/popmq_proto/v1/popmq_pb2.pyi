@@ -525,14 +525,16 @@ class ChangeInvisibleTimeResponse(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[InvisibleTimeResult, _Mapping]]] = ...) -> None: ...
 
 class InvisibleTimeResult(_message.Message):
-    __slots__ = ("error", "visible_ms", "dead_lettered")
+    __slots__ = ("error", "visible_ms", "dead_lettered", "handle")
     ERROR_FIELD_NUMBER: _ClassVar[int]
     VISIBLE_MS_FIELD_NUMBER: _ClassVar[int]
     DEAD_LETTERED_FIELD_NUMBER: _ClassVar[int]
+    HANDLE_FIELD_NUMBER: _ClassVar[int]
     error: ErrorInfo
     visible_ms: int
     dead_lettered: bool
-    def __init__(self, error: _Optional[_Union[ErrorInfo, _Mapping]] = ..., visible_ms: _Optional[int] = ..., dead_lettered: bool = ...) -> None: ...
+    handle: str
+    def __init__(self, error: _Optional[_Union[ErrorInfo, _Mapping]] = ..., visible_ms: _Optional[int] = ..., dead_lettered: bool = ..., handle: _Optional[str] = ...) -> None: ...
 
 class QueryAssignmentRequest(_message.Message):
     __slots__ = ("topic", "group", "client_id", "strategy", "broadcast")

@@ -73,9 +73,9 @@ class Settler:
             if self._idle.is_set():
                 self._idle.clear()
             if isinstance(outcome, Ack):
-                self._acks[delivery.group].append((delivery.handle, ticket, None, span))
+                self._acks[delivery.group].append((delivery.current_handle, ticket, None, span))
             else:
-                self._changes[delivery.group].append((_change(delivery.handle, outcome), ticket, waits, span))
+                self._changes[delivery.group].append((_change(delivery.current_handle, outcome), ticket, waits, span))
         self._worker.wake()
         if delivery.line and not waits:
             self._leases.settled(delivery.handle, failed=False)

@@ -386,10 +386,12 @@ class Client(
             handles = [_calls.handle_of(rows[index]) for index in indices]
             with self._wire.telemetry.settling(name, some_group, len(handles)):
                 answers = self._wire.run(build(some_group, [entry(handle) for handle in handles]))
-            for index, handle, answer in zip(indices, handles, answers, strict=True):
+            for index, answer in zip(indices, answers, strict=True):
                 results[index] = answer
+                _calls.renewed(rows[index], answer)
                 if name != "extend":
-                    self._parts.leases.forget(handle)
-                    self._parts.leases.settled(handle, _calls.failed(answer))
+                    known = _calls.name_of(rows[index])
+                    self._parts.leases.forget(known)
+                    self._parts.leases.settled(known, _calls.failed(answer))
         all_or_raise(results)
         return results[0] if one else results

@@ -111,7 +111,11 @@ class Leases:
     def _renew(self, batch: Batch) -> None:
         with self._lock:
             handles = list(batch.members)
-        changes = [_calls.extend(handle, batch.lease) for handle in handles]
+            members = [member() for member in batch.members.values()]
+        changes = [
+            _calls.extend(handle if member is None else member.current_handle, batch.lease)
+            for handle, member in zip(handles, members, strict=True)
+        ]
         try:
             results = self._wire.run(_calls.change(batch.group, changes))
         except PopMQError as error:
@@ -119,6 +123,8 @@ class Leases:
             batch.failed(self._clock.now())
         else:
             batch.renewed(self._clock.now())
+            for member, result in zip(members, results, strict=True):
+                _calls.renewed(member, result)
             self._drop_lapsed(batch, handles, results)
 
     def _drop_lapsed(self, batch: Batch, handles: Sequence[str], results: Sequence[Any]) -> None:

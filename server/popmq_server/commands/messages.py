@@ -191,6 +191,14 @@ class Change(NamedTuple):
     reason: str = ""
 
 
+class Renewed(NamedTuple):
+    """The answer to an extension after which the delivery has another handle. The embedded engine's stay the same."""
+
+    visible_ms: int
+    dead_lettered: bool
+    handle: str
+
+
 class EndLease(NamedTuple):
     """→ the number of messages that were not done. `ck_id`: of the lease's CheckPoint."""
 
@@ -199,7 +207,7 @@ class EndLease(NamedTuple):
 
 
 class ChangeInvisibleTime(NamedTuple):
-    """→ list of (visible ms, dead lettered) or Refused, one for each change, in order."""
+    """→ list of (visible ms, dead lettered), Renewed or Refused, one for each change, in order."""
 
     group: str
     changes: tuple[Change | Refused, ...]

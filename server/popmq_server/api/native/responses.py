@@ -7,7 +7,7 @@ from typing import Any
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.api.native.requests import columns_of
 from popmq_server.api.native.status import error_info
-from popmq_server.commands import Place, Popped, Position, Pulled, ReadRow, Send, Sent
+from popmq_server.commands import Place, Popped, Position, Pulled, ReadRow, Renewed, Send, Sent
 from popmq_server.commands.numbers import GroupNumbers
 from popmq_server.errors import Refused
 from popmq_server.model.message import length_prefixed, message_parts, varint
@@ -148,8 +148,10 @@ def _stored(stored_ms: int) -> bytes:
     return b"\x30" + varint(stored_ms)
 
 
-def _visible(visible_ms: int, dead_lettered: bool) -> pb.InvisibleTimeResult:
-    return pb.InvisibleTimeResult(visible_ms=0 if dead_lettered else visible_ms, dead_lettered=dead_lettered)
+def _visible(visible_ms: int, dead_lettered: bool, handle: str = "") -> pb.InvisibleTimeResult:
+    return pb.InvisibleTimeResult(
+        visible_ms=0 if dead_lettered else visible_ms, dead_lettered=dead_lettered, handle=handle
+    )
 
 
 def acked(answer: list[Refused | None]) -> pb.AckResponse:
@@ -161,7 +163,7 @@ def acked(answer: list[Refused | None]) -> pb.AckResponse:
     )
 
 
-def changed(answer: list[tuple[int, bool] | Refused]) -> pb.ChangeInvisibleTimeResponse:
+def changed(answer: list[tuple[int, bool] | Renewed | Refused]) -> pb.ChangeInvisibleTimeResponse:
     """When each message is visible again, or that it is a dead letter now."""
     results = [
         pb.InvisibleTimeResult(error=error_info(entry)) if isinstance(entry, Refused) else _visible(*entry)

@@ -5,7 +5,7 @@
     of a finished delivery     OK, while remembered      OK                        INVALID_RECEIPT_HANDLE
     lapsed, forged, damaged    INVALID_RECEIPT_HANDLE    INVALID_RECEIPT_HANDLE    INVALID_RECEIPT_HANDLE
 
-A change of the time keeps the handle, so every answer echoes it, refusals too: clients continue with the handle in the
+Most changes of the time keep the handle; so every answer has it, refusals too: clients continue with the handle in the
 answer. An ack has one result per entry, and one overall code if all results agree, since clients take MULTIPLE_RESULTS
 for success.
 
@@ -26,7 +26,7 @@ from popmq_server.api.rocketmq.clients import Client, Clients
 from popmq_server.api.rocketmq.names import group_name, topic_name
 from popmq_server.api.rocketmq.remembered import Finished, Held
 from popmq_server.api.rocketmq.status import OK, OK_ENCODED, Declined, status_of
-from popmq_server.commands import Ack, Acked, Change, ChangeInvisibleTime, queries
+from popmq_server.commands import Ack, Acked, Change, ChangeInvisibleTime, Renewed, queries
 from popmq_server.engine.engine import Commands
 from popmq_server.errors import Refused, lapsed
 from popmq_server.model.message import length_prefixed, varint
@@ -89,7 +89,7 @@ class AckService:
     async def ChangeInvisibleDuration(
         self, request: rpc.ChangeInvisibleDurationRequest, call: Call
     ) -> rpc.ChangeInvisibleDurationResponse:
-        """The lease ends invisible_duration from now; 0 releases the message. The handle stays the same."""
+        """The lease ends invisible_duration from now; 0 releases the message. Returns the handle from now on."""
         client = self._clients.heard(call)
         topic, group = _names(request, call)
         invisible_ms = request.invisible_duration.ToMilliseconds()
@@ -103,8 +103,8 @@ class AckService:
         change = _changed(handle, invisible_ms, call, client)
         if request.suspend:  # suspends the whole lite topic: later messages go back, none is delivered meanwhile
             change = Change(handle, "release", invisible_ms)
-        await self._change(topic, group, change)
-        return rpc.ChangeInvisibleDurationResponse(status=OK, receipt_handle=request.receipt_handle)
+        renewed = await self._change(topic, group, change)
+        return rpc.ChangeInvisibleDurationResponse(status=OK, receipt_handle=renewed or request.receipt_handle)
 
     async def ForwardMessageToDeadLetterQueue(
         self, request: rpc.ForwardMessageToDeadLetterQueueRequest, call: Call
@@ -121,8 +121,8 @@ class AckService:
                 raise
         return rpc.ForwardMessageToDeadLetterQueueResponse(status=OK)
 
-    async def _change(self, topic: str, group: str, change: Change) -> None:
-        """Executes one change. Raises Refused."""
+    async def _change(self, topic: str, group: str, change: Change) -> str:
+        """Executes one change; returns the new handle if there is one. Raises Refused."""
         try:
             (result,) = await self._engine.execute(ChangeInvisibleTime(group, (change,)))
         except Refused as refused:
@@ -133,6 +133,7 @@ class AckService:
             raise result
         self._native.served("ChangeInvisibleTime", group)
         self._native.moved("ChangeInvisibleTime", group, "", 1)
+        return result.handle if isinstance(result, Renewed) else ""
 
     async def _check_topic(self, topic: str) -> None:
         """Raises Refused when the topic in the request does not exist. Called for invalid handles only: a valid one
