@@ -34,7 +34,7 @@ def test_a_schedule_is_made_shown_run_and_deleted(run: Cli, client: popmq.Client
     assert (delivery.text(), delivery.tag, delivery.properties["a"]) == ("go", "red", "b")
 
 
-def test_a_wrong_expression_is_told_with_what_to_write(run: Cli, client: popmq.Client) -> None:
+def test_a_wrong_expression_is_reported_with_what_to_write(run: Cli, client: popmq.Client) -> None:
     client.create_topic("chores")
     wrong = run("schedule", "create", "s", "--cron", "nine", "--topic", "chores", "--body", "x")
     assert wrong.code != 0

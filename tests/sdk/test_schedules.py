@@ -49,7 +49,7 @@ async def test_it_is_paused_run_resumed_listed_and_deleted(client: Any) -> None:
         await client.get_schedule("s")
 
 
-async def test_what_is_wrong_with_a_schedule_is_told(client: Any) -> None:
+async def test_what_is_wrong_with_a_schedule_is_reported(client: Any) -> None:
     with pytest.raises(errors.InvalidField, match="five"):
         await client.create_schedule("s", "nine o'clock", TOPIC, "go")
     with pytest.raises(errors.InvalidField, match="'often' is none of"):

@@ -1,4 +1,4 @@
-"""Damage of `due` while the broker runs: it is told, mended or passed over, and all other leases end in time."""
+"""Damage of `due` while the broker runs: it is reported, mended or passed over, and all other leases end in time."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_after_a_bit_of_a_deadline_flipped_all_leases_end_in_time(
     assert "popmq check" in caplog.text
 
 
-def test_an_entry_of_no_lease_is_told_each_minute_and_holds_up_no_lease(
+def test_an_entry_of_no_lease_is_reported_each_minute_and_holds_up_no_lease(
     unjudged: Rig, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A bit of its CheckPoint's id has flipped. Before, the job ran in each commit and did nothing."""

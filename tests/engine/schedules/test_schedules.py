@@ -221,7 +221,7 @@ def test_run_sends_at_once_beside_the_occurrences(rig: Rig) -> None:
     assert [one.message_id for one in sent(rig)] == [*ids, "s@2026-01-05T00:00:00Z+2"]
 
 
-def test_a_refused_occurrence_is_told_and_counted_and_the_next_is_tried(
+def test_a_refused_occurrence_is_reported_and_counted_and_the_next_is_tried(
     rig: Rig, caplog: pytest.LogCaptureFixture
 ) -> None:
     schedule(rig)
@@ -337,7 +337,7 @@ def test_fsck_finds_what_is_wrong_with_a_schedule_and_repair_drops_it(make_rig: 
     assert rig.read("cron") == rig.read("cronmsg") == []
 
 
-def test_a_damaged_message_is_told_and_never_sent(rig: Rig) -> None:
+def test_a_damaged_message_is_reported_and_never_sent(rig: Rig) -> None:
     schedule(rig)
     rig.write(lambda kv: kv.put("cronmsg", b"s", bytes(kv.get("cronmsg", b"s"))[:-1] + b"?"))  # type: ignore[arg-type]
     rig.advance(HOUR)

@@ -17,7 +17,7 @@ OK: list[Header] = [(b"grpc-status", b"0")]
 
 
 class Told(ClientCall):
-    """A call that counts what it is told."""
+    """A call that counts what it receives."""
 
     __slots__ = ("ends", "heards")
 

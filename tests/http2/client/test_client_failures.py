@@ -259,7 +259,7 @@ async def test_calls_and_large_messages_pass_through_tls(caller: Make, serve: Se
     assert [outcome.answers[0] for outcome in small] == [b"%d" % number for number in range(100)]
 
 
-async def test_a_certificate_that_is_not_trusted_or_of_another_host_is_told(
+async def test_a_certificate_that_is_not_trusted_or_of_another_host_is_reported(
     caller: Make, serve: Serve, tls: Tls
 ) -> None:
     server, _ = await serve()
@@ -273,7 +273,7 @@ async def test_a_certificate_that_is_not_trusted_or_of_another_host_is_told(
     assert "mismatch" in other.message
 
 
-async def test_a_tls_server_without_http2_is_told(caller: Make, played: Played, tls: Tls) -> None:
+async def test_a_tls_server_without_http2_is_reported(caller: Make, played: Played, tls: Tls) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*tls.files)
     outcome = await caller(await played(silent, ssl=context), tls_context(tls.ca)).unary("say", b"x")
@@ -281,7 +281,7 @@ async def test_a_tls_server_without_http2_is_told(caller: Make, played: Played, 
     assert "ALPN" in outcome.message
 
 
-async def test_tls_and_none_meet_and_both_ends_are_told(caller: Make, serve: Serve, tls: Tls) -> None:
+async def test_tls_and_none_meet_and_both_ends_report_it(caller: Make, serve: Serve, tls: Tls) -> None:
     server, plain = await serve()
     port = await server.listen("127.0.0.1", 0, tls.context)
     without = await caller(port).unary("say", b"x")

@@ -296,7 +296,7 @@ def test_a_server_that_breaks_the_protocol_loses_the_connection_and_its_calls_en
 FAULTS = {
     "DATA before the head": frame(DATA, 0, 1, b"x"),
     "two heads": frame(HEADERS, END_HEADERS, 1, encode(HEAD)) * 2,
-    "capital letters": frame(HEADERS, END_HEADERS, 1, encode([*HEAD, (b"Big", b"x")])),
+    "capitals": frame(HEADERS, END_HEADERS, 1, encode([*HEAD, (b"Big", b"x")])),
 }
 
 
