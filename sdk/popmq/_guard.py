@@ -1,13 +1,14 @@
 """What `with delivery:` does in both clients: it settles a delivery by how its handler ended."""
 
 import logging
+from collections.abc import Callable
 from typing import Any, Literal, Protocol, get_args
 
 from popmq._outcome import ACK, Outcome, Release
 from popmq._reason import reason_of
 from popmq._telemetry import Processing, Telemetry
 from popmq.errors import InvalidField
-from popmq.message import Delivery
+from popmq.message import Body, Delivery, Message
 
 log = logging.getLogger("popmq.consumer")
 
@@ -66,7 +67,14 @@ class Guard:
     """
 
     def __init__(
-        self, settling: Settling, telemetry: Telemetry, on_error: OnError, confirm: bool, lease: float, since: float
+        self,
+        settling: Settling,
+        telemetry: Telemetry,
+        on_error: OnError,
+        confirm: bool,
+        lease: float,
+        since: float,
+        reply: Callable[[Delivery, Message | Body], Any] | None = None,
     ) -> None:
         self._settling = settling
         self._telemetry = telemetry
@@ -75,6 +83,7 @@ class Guard:
         self._confirm = confirm
         self._lease = lease
         self._since = since
+        self._reply = reply
 
     def enter(self, delivery: Delivery) -> None:
         """Renews the lease from now on, if the consumer does not do so already."""
@@ -101,6 +110,14 @@ class Guard:
         """Settles now, as the handler decided."""
         self._settling.forget(delivery)
         self._settling.settle(delivery, outcome, False)
+
+    def reply(self, delivery: Delivery, message: Message | Body) -> Any:
+        """`reply` of the client; that of an AsyncClient is awaited by the handler."""
+        if self._reply is None:
+            raise RuntimeError(
+                "deliveries of a pull consumer have no reply of their own: use client.reply(delivery, …)"
+            )
+        return self._reply(delivery, message)
 
     def _close(self, delivery: Delivery, error: BaseException | None) -> Ticket | None:
         try:

@@ -39,6 +39,7 @@ PopMQError
 │   ├── Unavailable           no broker answers there, or it is starting or stopping
 │   └── DeadlineExceeded      no answer in time: whether it was done is not known
 ├── PartlyRefused         some entries of a batch were refused, the others are done (`.results`)
+├── RequestFailed         the handler of a request rejected it
 ├── Incomplete            a backup ended before its end: throw away what was written
 ├── ClientClosed          this client was closed, or was made before a fork
 └── InternalError         a bug of the broker: please report it
@@ -252,6 +253,10 @@ class PartlyRefused(PopMQError):
 
 class Incomplete(PopMQError):
     """A backup ended before its end, or its bytes are not those that were sent: what was written is no backup."""
+
+
+class RequestFailed(PopMQError):
+    """The handler of a request rejected it; the message has its reason."""
 
 
 class ClientClosed(PopMQError):

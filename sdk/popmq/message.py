@@ -127,6 +127,9 @@ class DeliveryGuard(Protocol):
     def settle(self, delivery: "Delivery", outcome: Outcome) -> None:
         """The handler settles it itself."""
 
+    def reply(self, delivery: "Delivery", message: "Message | Body") -> Any:
+        """The handler replies: as `reply` of its client."""
+
 
 class Referable:
     """Base of classes with slots that may be held by weak references."""
@@ -217,6 +220,16 @@ class Delivery(Referable):
     def reject(self, reason: str = "") -> None:
         """Sends it to the dead-letter topic, in the background. `reason`: ≤ 4 KiB."""
         self._settle(Reject(reason))
+
+    def reply(self, message: Message | Body) -> Any:
+        """Replies to a message that was sent by `client.request`; does not settle it.
+
+        Returns the SendReceipt when the reply is on the broker's disk; with an AsyncClient, `await` it. Raises
+        InvalidField when nobody asked for a reply, RuntimeError without a client, and what `send` raises.
+        """
+        if self._guard is None:
+            raise RuntimeError("this delivery has no client that replies: use client.reply(delivery, …)")
+        return self._guard.reply(self, message)
 
     def _settle(self, outcome: Outcome) -> None:
         if self._guard is None:

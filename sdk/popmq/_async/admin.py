@@ -1,8 +1,9 @@
-"""The control plane of a client: topics and groups."""
+"""The control plane of a client: topics, groups, schedules."""
 
 from collections.abc import Callable, Sequence
 
 from popmq import _admin_calls, _inspection_calls
+from popmq._async.schedules import AsyncSchedules
 from popmq._async.wire import Wire
 from popmq._backup import Backup, Told
 from popmq.duration import Duration, seconds_of, seconds_or_none
@@ -22,7 +23,7 @@ from popmq.topic import (
 from popmq_proto.v1 import popmq_pb2 as pb
 
 
-class AsyncAdmin:
+class AsyncAdmin(AsyncSchedules):
     """Creating what exists with the same settings succeeds; with other settings it raises AlreadyExists."""
 
     _wire: Wire

@@ -17,8 +17,8 @@ from popmq._async.inspection import AsyncInspection
 from popmq._async.leases import Leases
 from popmq._async.owners import AsyncOwners
 from popmq._async.pulling import AsyncPulling
+from popmq._async.requests import AsyncRequests, Replies
 from popmq._async.scheduler import Scheduler
-from popmq._async.schedules import AsyncSchedules
 from popmq._async.send_gatherer import SendGatherer
 from popmq._async.settler import Settler
 from popmq._async.sinks import AsyncSinks
@@ -51,7 +51,7 @@ class AsyncClient(
     AsyncPulling,
     AsyncOwners,
     AsyncSinks,
-    AsyncSchedules,
+    AsyncRequests,
 ):
     """A connection to one broker; cheap, stateless, safe to share between threads or tasks.
 
@@ -87,7 +87,10 @@ class AsyncClient(
         leases = Leases(self._wire, clock, scheduler)
         settler = Settler(self._wire, clock, leases)
         heartbeats = Heartbeats(self._wire, clock, scheduler, self.client_id)
-        self._parts = Parts(self._wire, clock, scheduler, leases, settler, self.client_id, numbering, heartbeats)
+        self._parts = Parts(
+            self._wire, clock, scheduler, leases, settler, self.client_id, numbering, heartbeats, self.reply
+        )
+        self._replies = Replies(self._wire, self.client_id, numbering)
         self._consumers: weakref.WeakSet[AsyncConsumer] = weakref.WeakSet()
         self._pull_consumers: weakref.WeakSet[AsyncPullConsumer] = weakref.WeakSet()
 
@@ -110,6 +113,7 @@ class AsyncClient(
             await consumer.close()
         for puller in list(self._pull_consumers):
             await puller.close()
+        await self._replies.stop()
         await self._checker.stop()
         await self._parts.settler.stop()
         await self._parts.scheduler.stop()
@@ -361,7 +365,7 @@ class AsyncClient(
 
     def _guard(self, lease: float) -> Guard:
         parts = self._parts
-        return Guard(parts.settler, parts.wire.telemetry, "raise", True, lease, parts.clock.now())
+        return Guard(parts.settler, parts.wire.telemetry, "raise", True, lease, parts.clock.now(), self.reply)
 
     async def _change(
         self,

@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from popmq import _admin_calls, _calls
 from popmq._async.concurrency import Event, Mutex, Stop
@@ -26,7 +27,7 @@ from popmq._outcome import GIVE_BACK
 from popmq._pop_size import PopSize
 from popmq._send_calls import Numbering
 from popmq.errors import Forbidden, PopMQError, TryLater, WrongConsumeMode
-from popmq.message import Delivery
+from popmq.message import Body, Delivery, Message
 
 log = logging.getLogger("popmq.consumer")
 
@@ -48,6 +49,7 @@ class Parts:
     client_id: str
     numbering: Numbering
     heartbeats: Heartbeats
+    reply: Callable[[Delivery, Message | Body], Any]  # of the client
 
 
 class AsyncConsumer(AsyncDeliveryLoop):
@@ -278,7 +280,15 @@ class AsyncConsumer(AsyncDeliveryLoop):
 
     def _guard(self, lease: float) -> Guard:
         options, parts = self._options, self._parts
-        return Guard(parts.settler, parts.wire.telemetry, options.on_error, options.confirm, lease, parts.clock.now())
+        return Guard(
+            parts.settler,
+            parts.wire.telemetry,
+            options.on_error,
+            options.confirm,
+            lease,
+            parts.clock.now(),
+            parts.reply,
+        )
 
     def _wake(self) -> None:
         """A delivery was settled: there is room, and another one of its message group may be delivered."""

@@ -23,8 +23,8 @@ from popmq._sync.inspection import Inspection
 from popmq._sync.leases import Leases
 from popmq._sync.owners import Owners
 from popmq._sync.pulling import Pulling
+from popmq._sync.requests import Replies, Requests
 from popmq._sync.scheduler import Scheduler
-from popmq._sync.schedules import Schedules
 from popmq._sync.send_gatherer import SendGatherer
 from popmq._sync.settler import Settler
 from popmq._sync.sinks import Sinks
@@ -52,7 +52,7 @@ class Client(
     Pulling,
     Owners,
     Sinks,
-    Schedules,
+    Requests,
 ):
     """A connection to one broker; cheap, stateless, safe to share between threads or tasks.
 
@@ -88,7 +88,10 @@ class Client(
         leases = Leases(self._wire, clock, scheduler)
         settler = Settler(self._wire, clock, leases)
         heartbeats = Heartbeats(self._wire, clock, scheduler, self.client_id)
-        self._parts = Parts(self._wire, clock, scheduler, leases, settler, self.client_id, numbering, heartbeats)
+        self._parts = Parts(
+            self._wire, clock, scheduler, leases, settler, self.client_id, numbering, heartbeats, self.reply
+        )
+        self._replies = Replies(self._wire, self.client_id, numbering)
         self._consumers: weakref.WeakSet[Consumer] = weakref.WeakSet()
         self._pull_consumers: weakref.WeakSet[PullConsumer] = weakref.WeakSet()
 
@@ -111,6 +114,7 @@ class Client(
             consumer.close()
         for puller in list(self._pull_consumers):
             puller.close()
+        self._replies.stop()
         self._checker.stop()
         self._parts.settler.stop()
         self._parts.scheduler.stop()
@@ -360,7 +364,7 @@ class Client(
 
     def _guard(self, lease: float) -> Guard:
         parts = self._parts
-        return Guard(parts.settler, parts.wire.telemetry, "raise", True, lease, parts.clock.now())
+        return Guard(parts.settler, parts.wire.telemetry, "raise", True, lease, parts.clock.now(), self.reply)
 
     def _change(
         self,

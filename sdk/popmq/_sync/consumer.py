@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from popmq import _admin_calls, _calls
 from popmq._call_retries import Stopped
@@ -27,7 +28,7 @@ from popmq._sync.session import Session
 from popmq._sync.settler import Settler
 from popmq._sync.wire import Wire
 from popmq.errors import Forbidden, PopMQError, TryLater, WrongConsumeMode
-from popmq.message import Delivery
+from popmq.message import Body, Delivery, Message
 
 log = logging.getLogger("popmq.consumer")
 
@@ -49,6 +50,7 @@ class Parts:
     client_id: str
     numbering: Numbering
     heartbeats: Heartbeats
+    reply: Callable[[Delivery, Message | Body], Any]  # of the client
 
 
 class Consumer(DeliveryLoop):
@@ -279,7 +281,15 @@ class Consumer(DeliveryLoop):
 
     def _guard(self, lease: float) -> Guard:
         options, parts = self._options, self._parts
-        return Guard(parts.settler, parts.wire.telemetry, options.on_error, options.confirm, lease, parts.clock.now())
+        return Guard(
+            parts.settler,
+            parts.wire.telemetry,
+            options.on_error,
+            options.confirm,
+            lease,
+            parts.clock.now(),
+            parts.reply,
+        )
 
     def _wake(self) -> None:
         """A delivery was settled: there is room, and another one of its message group may be delivered."""

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from popmq import _requests
 from popmq._async.client import AsyncClient
 from popmq._async.concurrency import finished
 from popmq._async.consumer import AsyncConsumer
@@ -22,6 +23,7 @@ from popmq._worker.middleware import Hooks
 from popmq._worker.outcomes import Reject, RetryLater
 from popmq._worker.pace import Pace
 from popmq._worker.threads import CallingThread
+from popmq.errors import PopMQError
 from popmq.message import Delivery
 
 log = logging.getLogger("popmq.worker")
@@ -40,6 +42,7 @@ class Run:
         middleware: Sequence[Hooks],
         until_idle: float | None = None,
     ) -> None:
+        self._client = client
         self._handlers = handlers
         self._middleware = middleware
         self._loop = asyncio.get_running_loop()
@@ -112,13 +115,25 @@ class Run:
                 begun.append(each)
                 await finished(each.before(delivery))
             result = await _called(handler, delivery, thread)
+            if result is not None and _requests.wants_reply(delivery):
+                await self._client.reply(delivery, _requests.as_message(result))
         except Exception as raised:
             error = raised  # the name after `as` ends with its block, before the lambda in the eyes of a checker
             await _hooks(begun, lambda each: each.failed(delivery, error))
+            await self._refuse(delivery, error)
             if not _settle(delivery, error):
                 raise
         else:
             await _hooks(begun, lambda each: each.after(delivery, result))
+
+    async def _refuse(self, delivery: Delivery, error: Exception) -> None:
+        """Tells who waits for a reply that there will be none, since the message is a dead letter now."""
+        if isinstance(error, Reject | BadPayload) and _requests.wants_reply(delivery):
+            topic, answer = _requests.reply(delivery, "rejected", str(error) or "without a reason")
+            try:
+                await self._client.send(topic, answer)
+            except PopMQError as refused:
+                log.warning("the refusal of request %s could not be sent: %s", delivery.message_id, refused)
 
 
 async def _called(handler: Handler, delivery: Delivery, thread: CallingThread | None) -> Any:

@@ -1,0 +1,141 @@
+"""Requests that wait for a reply: by both clients, by workers, over restarts, and when nobody answers."""
+
+import asyncio
+import logging
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+import popmq
+from popmq import errors
+from popmq.testing import Broker
+from tests.sdk.conftest import GROUP, Connect
+
+ASK = "questions"
+
+
+@pytest.fixture
+async def client(connect: Connect) -> Any:
+    """A client with a topic and a group."""
+    client = connect()
+    await client.create_topic(ASK)
+    await client.create_group(GROUP)
+    return client
+
+
+async def next_of(client: Any) -> popmq.Delivery:
+    (delivery,) = await client.pop(ASK, GROUP, max_messages=1, wait=20.0)
+    assert isinstance(delivery, popmq.Delivery)
+    return delivery
+
+
+async def test_a_request_gets_its_reply_and_nobody_elses(client: Any, connect: Connect) -> None:
+    other = connect()
+    asked = [asyncio.ensure_future(each.request(ASK, f"ask {n}")) for n, each in enumerate((client, other, client))]
+    for _ in asked:
+        delivery = await next_of(client)
+        await client.reply(delivery, delivery.text().replace("ask", "answer"))
+        await client.ack(delivery)
+    assert [(await reply).text() for reply in asked] == ["answer 0", "answer 1", "answer 2"]
+    replies = await client.get_topic("popmq-replies")
+    assert (replies.type, replies.lite.ttl) == ("LITE", 3600.0), "idle ends of clients are removed"
+
+
+async def test_the_properties_are_those_of_the_page(client: Any) -> None:
+    asked = asyncio.ensure_future(client.request(ASK, popmq.Message("?", properties={"a": "b"})))
+    delivery = await next_of(client)
+    topic, _, lite_topic = delivery.properties["popmq_reply_to"].partition("/")
+    correlation_id = delivery.properties["popmq_correlation_id"]
+    assert (topic, delivery.properties["a"]) == ("popmq-replies", "b")
+    by_hand = popmq.Message("!", lite_topic=lite_topic, properties={"popmq_correlation_id": correlation_id})
+    await client.send(topic, by_hand)
+    assert (await asked).body == b"!", "any program can reply"
+
+
+async def test_without_a_reply_in_time_the_caller_is_told_and_a_late_one_is_dropped(
+    client: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(errors.DeadlineExceeded, match=r"no reply to the request to 'questions' within 0.01 s"):
+        await client.request(ASK, "late", timeout=0.01)
+    await client.reply(await next_of(client), "too late")
+    with caplog.at_level(logging.INFO, "popmq.client"):
+        asked = asyncio.ensure_future(client.request(ASK, "in time"))
+        await client.reply(await next_of(client), "now")
+        assert (await asked).text() == "now"
+    assert "a reply came too late" in caplog.text
+
+
+async def test_what_asked_for_no_reply_gets_none(client: Any) -> None:
+    await client.send(ASK, "just a message")
+    with pytest.raises(errors.InvalidField, match="asks for no reply"):
+        await client.reply(await next_of(client), "?")
+    with pytest.raises(RuntimeError, match="no client"):
+        popmq.Delivery(b"", properties={"popmq_reply_to": "a/b"}).reply("?")
+
+
+async def test_a_delivery_replies_by_itself(client: Any, kind: str) -> None:
+    asked = asyncio.ensure_future(client.request(ASK, "?"))
+    delivery = await next_of(client)
+    receipt = await delivery.reply("!") if kind == "async" else await asyncio.to_thread(delivery.reply, "!")
+    assert isinstance(receipt, popmq.SendReceipt)
+    assert (await asked).text() == "!"
+
+
+async def test_a_request_lives_through_a_restart_of_the_broker(client: Any, popmq_broker: Broker) -> None:
+    asked = asyncio.ensure_future(client.request(ASK, "?", timeout=60))
+    delivery = await next_of(client)
+    await asyncio.to_thread(popmq_broker.restart)
+    await client.reply(delivery, "!")
+    await asyncio.to_thread(popmq_broker.restart)
+    assert (await asked).text() == "!"
+
+
+@dataclass
+class Sum:
+    total: int
+
+
+def served(broker: Broker, worker: popmq.Worker, *asked: Any) -> list[Any]:
+    """What requests to a running worker ended with."""
+    client = broker.client()
+    for topic in {handler.topic for handler in worker.handlers}:
+        client.create_topic(topic)
+    client.create_group(GROUP)
+    thread = threading.Thread(target=lambda: asyncio.run(_serve(broker, worker)))
+    thread.start()
+    answers = list[Any]()
+    try:
+        for each in asked:
+            try:
+                answers.append(client.request(ASK, each).json())
+            except popmq.PopMQError as error:
+                answers.append(error)
+    finally:
+        worker.stop()
+        thread.join()
+        client.close()
+    return answers
+
+
+async def _serve(broker: Broker, worker: popmq.Worker) -> None:
+    await worker.serve(popmq.AsyncClient(broker.endpoint))
+
+
+def test_what_a_handler_returns_is_the_reply(popmq_broker: Broker) -> None:
+    worker = popmq.Worker()
+
+    @worker.on(ASK, group=GROUP)
+    def add(numbers: list[int]) -> Sum:
+        if not numbers:
+            raise popmq.Reject("nothing to add")
+        return Sum(sum(numbers))
+
+    good, empty, odd = served(popmq_broker, worker, "[1, 2]", "[]", '"two"')
+    assert good == {"total": 3}
+    assert isinstance(empty, errors.RequestFailed)
+    assert "nothing to add" in str(empty)
+    assert isinstance(odd, errors.RequestFailed)
+    assert "list" in str(odd)
+    assert popmq_broker.client().stats(ASK, GROUP).groups[0].dead == 2
