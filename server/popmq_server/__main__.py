@@ -1,6 +1,6 @@
 """`python -m popmq_server`, `popmq serve`: flags, variables, file → Options → serve → drain. SIGHUP reloads.
 
-Exit codes: 0 stopped by SIGTERM or SIGINT · 2 wrong settings · 74 a commit failed with room on the disk · 78 no start.
+Exit codes: 0 stopped by SIGTERM or SIGINT · 2 wrong settings · 74 a commit or the last sync failed · 78 no start.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ import sys
 from popmq_server import logs
 from popmq_server.clock import SystemClock
 from popmq_server.console_process import ConsoleProcess, arguments
-from popmq_server.errors import StartError
+from popmq_server.errors import CommitFailed, StartError
 from popmq_server.options import Options, address
 from popmq_server.reloading import Reload
 from popmq_server.serving import Serving
@@ -37,6 +37,9 @@ def main(argv: list[str] | None = None) -> int:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     try:
         return asyncio.run(_serve(argv, settings))
+    except CommitFailed as error:
+        log.critical("%s; a restart recovers what is on disk", error)
+        return EXIT_IO
     except StartError as error:
         print(f"popmq: {error}", file=sys.stderr)
         return EXIT_CONFIG

@@ -97,6 +97,8 @@ class Rig:
 
     #: Whether a signal that ends the process is noted in the folder.
     note_faults = False
+    #: How commits are synced.
+    sync = "none"
 
     def __init__(self, folder: Path, clock: Clock | None = None, map_bytes: int = 1 << 28) -> None:
         self.folder = folder
@@ -107,7 +109,7 @@ class Rig:
         self._start()
 
     def _start(self) -> None:
-        self.store = Store(self.folder, self.map_bytes, "none", note_faults=self.note_faults)
+        self.store = Store(self.folder, self.map_bytes, self.sync, note_faults=self.note_faults)
         self.core = Core(self.store, self.clock)
 
     # ── Running commands ─────────────────────────────────────────────────────────────────────────────────────────

@@ -10,6 +10,7 @@ disk cannot read (SIGBUS). None of these can be caught, so the broker ends once:
 After kill -9 or a power cut there is no note, and such a start costs nothing more.
 """
 
+import contextlib
 import faulthandler
 import os
 import pathlib
@@ -36,10 +37,11 @@ class FaultNote:
         self.ended_by = ""
 
     def close(self) -> None:
-        """Sets the handler back; an empty note is removed."""
+        """Sets the handler back; an empty note is removed, unless the disk takes no change."""
         faulthandler.disable()
-        if not os.fstat(self._file).st_size:
-            self._path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            if not os.fstat(self._file).st_size:
+                self._path.unlink()
         os.close(self._file)
 
 

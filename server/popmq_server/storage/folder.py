@@ -30,6 +30,10 @@ OUR_FILES = {
 }
 
 
+#: Bytes that a disk writes as a whole.
+_SECTOR = 512
+
+
 class NoMapping(Exception):
     """The system refuses this process a mapping of the size; nothing has changed."""
 
@@ -46,7 +50,10 @@ def lock_folder(folder: pathlib.Path) -> int:
             f"{folder} is not a PopMQ data folder (it holds {foreign[0]!r} and no {DATA_FILE}): "
             "name an empty folder with --data"
         )
-    handle = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        handle = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise StartError(f"{folder / LOCK_FILE} cannot be written: {error.strerror}") from error
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -58,6 +65,20 @@ def lock_folder(folder: pathlib.Path) -> int:
     os.ftruncate(handle, 0)
     os.pwrite(handle, str(os.getpid()).encode(), 0)
     return handle
+
+
+def begin_anew(file: pathlib.Path) -> None:
+    """Empties a data file that a power cut left before its first commit, so that LMDB makes it again.
+
+    Its first two pages are written first, and synced with the first commit. Until then there is no third page, and a
+    power cut may leave the sectors in which these pages begin empty.
+    """
+    pages = range(0, 2 * mmap.PAGESIZE, mmap.PAGESIZE)
+    if not file.exists() or file.stat().st_size > pages.stop:
+        return
+    raw = file.read_bytes()
+    if any(not raw[page : page + _SECTOR].strip(b"\0") for page in pages):
+        os.truncate(file, 0)
 
 
 def sync_folder(folder: pathlib.Path) -> None:

@@ -5,6 +5,8 @@ raises DiskFault and MapFull instead.
 """
 
 import contextlib
+import errno
+import os
 import pathlib
 from collections.abc import Iterator
 from typing import Any, cast
@@ -18,6 +20,9 @@ from popmq_server.storage.folder import DATA_FILE
 #: Databases whose new keys are greater than all others: with `append` LMDB fills a page before it begins the next.
 #: Otherwise it splits a full page in halves, and ascending keys never fill the lower half.
 _ASCENDING = frozenset({"log"})
+#: What the system says of a disk that is full, and of one that takes no write. py-lmdb has no numbers of errors.
+_FULL = tuple(map(os.strerror, (errno.ENOSPC, errno.EDQUOT)))
+_REFUSED = (*_FULL, *map(os.strerror, (errno.EIO, errno.EROFS, errno.EFBIG)))
 
 
 class MapFull(Exception):
@@ -25,7 +30,21 @@ class MapFull(Exception):
 
 
 class DiskFault(Exception):
-    """A commit or a copy failed. `Store.disk_free` shows whether the disk is full."""
+    """A commit, a sync or a copy failed. `full`: the system says that the disk, or a quota, is full.
+
+    None: it does not say so, and `Store.disk_free` shows it, since a write to a full disk may be cut short. False: LMDB
+    has given the file up after a failed write, and takes no more transactions.
+    """
+
+    def __init__(self, why: str, full: bool | None = None) -> None:
+        super().__init__(why)
+        self.full = full
+
+
+def _fault(error: lmdb.Error) -> DiskFault:
+    if isinstance(error, lmdb.PanicError):
+        return DiskFault(str(error), False)
+    return DiskFault(str(error), True if any(said in str(error) for said in _FULL) else None)
 
 
 class Transaction:
@@ -145,7 +164,7 @@ class Transaction:
         except lmdb.MapFullError as error:
             raise MapFull from error
         except lmdb.Error as error:
-            raise DiskFault(str(error)) from error
+            raise _fault(error) from error
 
     def abort(self) -> None:
         self._txn.abort()
@@ -178,6 +197,23 @@ def meta_row(env: lmdb.Environment, key: bytes) -> bytes | None:
             return txn.get(key, db=env.open_db(b"meta", txn=txn, create=False))
         except lmdb.NotFoundError:
             return None
+
+
+def begin(env: lmdb.Environment, db: dict[str, Any], write: bool, views: bool) -> Transaction:
+    """Begins a transaction. Raises DiskFault if LMDB has given the file up."""
+    try:
+        txn = env.begin(write=write, buffers=True) if views else env.begin(write=write, buffers=False)
+    except lmdb.Error as error:
+        raise _fault(error) from error
+    return Transaction(txn, db, views)
+
+
+def sync_environment(env: lmdb.Environment) -> None:
+    """Makes all commits durable. Raises DiskFault."""
+    try:
+        env.sync(True)
+    except lmdb.Error as error:
+        raise _fault(error) from error
 
 
 def write_copy(env: lmdb.Environment, handle: int) -> None:
@@ -214,10 +250,14 @@ def reading_copy(path: pathlib.Path) -> Iterator[Transaction]:
 
 @contextlib.contextmanager
 def damage_named(folder: pathlib.Path) -> Iterator[None]:
-    """Raises StartError with the cure where LMDB meets damaged pages."""
+    """Raises StartError with the cure where LMDB meets damaged pages, or the disk takes no write."""
     try:
         yield
-    except lmdb.Error as error:
+    except (lmdb.Error, OSError) as error:
+        if isinstance(error, OSError) or any(said in str(error) for said in _REFUSED):
+            raise StartError(
+                f"the disk of {folder} fails: {error}; make room on it or mend it, then start again"
+            ) from error
         raise damaged(folder, str(error)) from error
 
 

@@ -17,16 +17,18 @@ from popmq_server.datafile.free_pages import FreePages
 from popmq_server.errors import StartError
 from popmq_server.storage import keys, max_size
 from popmq_server.storage.fault_note import FaultNote
-from popmq_server.storage.folder import DATA_FILE, NoMapping, lock_folder, sync_folder, try_mapping
+from popmq_server.storage.folder import DATA_FILE, NoMapping, begin_anew, lock_folder, sync_folder, try_mapping
 from popmq_server.storage.formats import FORMAT, readable
 from popmq_server.storage.lmdb import (
     DiskFault,
     MapFull,
     Transaction,
+    begin,
     damage_named,
     damaged,
     meta_row,
     open_environment,
+    sync_environment,
     write_copy,
 )
 from popmq_server.storage.reserve import Reserve
@@ -73,10 +75,11 @@ class Store:
         opened = contextlib.ExitStack()
         self._note: FaultNote | None = None
         try:
-            if note_faults:
-                self._note = FaultNote(folder)
-                opened.callback(self._note.close)
             with damage_named(folder):
+                if note_faults:
+                    self._note = FaultNote(folder)
+                    opened.callback(self._note.close)
+                begin_anew(folder / DATA_FILE)
                 self._env = open_environment(folder, map_bytes, sync)
                 opened.callback(self._env.close)
                 self.page_bytes = int(self._env.stat()["psize"])
@@ -84,15 +87,15 @@ class Store:
                 self._check_pages()
                 self._take_set_size()
                 self._db = self._open_databases()
-            sync_folder(folder)
+                sync_folder(folder)
+                #: For reads that do not need the map (free_pages.py).
+                self._file = os.open(folder / DATA_FILE, os.O_RDONLY | os.O_CLOEXEC)
         except BaseException:
             opened.close()
             os.close(self._lock)
             raise
         #: Running copies: they prevent the reuse of freed pages.
         self.copies: list[Reader] = []
-        #: For reads that do not need the map (free_pages.py).
-        self._file = os.open(folder / DATA_FILE, os.O_RDONLY | os.O_CLOEXEC)
         self.reserve = Reserve(folder, wanted=sync != "none")
 
     def _check_length(self) -> None:
@@ -217,10 +220,9 @@ class Store:
 
     def begin(self, write: bool = True, *, views: bool = True) -> Transaction:
         """Begins a transaction; reads of a write transaction see its own puts. Without `views` it returns copies: for
-        the scan at start, where a view of a small value costs more than a copy.
+        the scan at start, where a view of a small value costs more than a copy. Raises DiskFault after a failed write.
         """
-        txn = self._env.begin(write=write, buffers=True) if views else self._env.begin(write=write, buffers=False)
-        return Transaction(txn, self._db, views)
+        return begin(self._env, self._db, write, views)
 
     def used_pages(self, tx: Transaction) -> int:
         """Pages with data, of all databases."""
@@ -270,14 +272,19 @@ class Store:
         self._env.reader_check()
 
     def close(self) -> None:
-        """Syncs what a relaxed sync mode has not, closes the store, and unlocks the folder."""
+        """Syncs what a relaxed sync mode has not, closes the store, and unlocks the folder.
+
+        Raises DiskFault if the sync failed; the store is closed then, too.
+        """
         self.end_copies("the broker is stopping")
-        self._env.sync(True)
-        os.close(self._file)
-        self._env.close()
-        if self._note is not None:
-            self._note.close()
-        os.close(self._lock)
+        try:
+            sync_environment(self._env)
+        finally:
+            os.close(self._file)
+            self._env.close()
+            if self._note is not None:
+                self._note.close()
+            os.close(self._lock)
 
 
 @contextlib.contextmanager

@@ -206,8 +206,10 @@ class Core:
                 tx.flush()
                 tx.kv.commit()
                 tx.merge()
-            except (MapFull, DiskFault):
+            except (MapFull, DiskFault) as fault:
                 tx.abort()
+                if isinstance(fault, DiskFault):
+                    self._after_fault(fault)
             tx = self._begin()
             tx.room = self.space.room(tx.kv, self._holder, shut=shut)
         return tx
@@ -357,9 +359,11 @@ class Core:
             self.timetable.run(tx, did)
         return did
 
-    def _after_fault(self, fault: Exception) -> None:
+    def _after_fault(self, fault: MapFull | DiskFault) -> None:
         """After a failed commit: releases the disk reserve for the next. Raises CommitFailed if the disk has room."""
-        full = isinstance(fault, MapFull) or self.store.disk_free() < space.DISK_FREE_STORE
+        full = True if isinstance(fault, MapFull) else fault.full
+        if full is None:
+            full = self.store.disk_free() < space.DISK_FREE_STORE
         log.error("a commit failed: %s; %s", fault, "retrying its parts separately" if full else "ending")
         if not full:
             raise CommitFailed(f"a commit failed although the disk has room: {fault}") from fault
@@ -393,5 +397,8 @@ class Core:
         return Committed(results, tx.woken, wrote, timed=timed, arrived=tx.arrived, events=tx.events)
 
     def close(self) -> None:
-        """Closes the store; everything that was answered is on disk."""
-        self.store.close()
+        """Closes the store; everything that was answered is on disk. Raises CommitFailed if the last sync failed."""
+        try:
+            self.store.close()
+        except DiskFault as fault:
+            raise CommitFailed(f"the last sync failed: {fault}") from fault

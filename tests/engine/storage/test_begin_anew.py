@@ -1,0 +1,45 @@
+"""A data file that a power cut left in the middle of its creation, and the commit that failed in it."""
+
+from __future__ import annotations
+
+import mmap
+from pathlib import Path
+
+import pytest
+
+from popmq_server.errors import StartError
+from popmq_server.storage.folder import DATA_FILE
+from tests.engine.rig import Rig
+
+PAGES = range(0, 2 * mmap.PAGESIZE, mmap.PAGESIZE)
+
+
+def created(folder: Path) -> bytes:
+    """The two pages that LMDB writes first, as one power cut before the first commit leaves them."""
+    rig = Rig(folder)
+    rig.core.close()
+    return (folder / DATA_FILE).read_bytes()[: PAGES.stop]
+
+
+@pytest.mark.parametrize("lost", PAGES, ids=["first page", "second page"])
+def test_a_file_that_a_power_cut_left_before_its_first_commit_is_made_anew(lost: int, tmp_path: Path) -> None:
+    left = bytearray(created(tmp_path))
+    left[lost : lost + 512] = bytes(512)
+    for size in (len(left), lost):
+        (tmp_path / DATA_FILE).write_bytes(left[:size])
+        rig = Rig(tmp_path)
+        rig.pair()
+        rig.send("a")
+        assert rig.findings() == []
+        rig.core.close()
+
+
+def test_a_store_with_a_damaged_first_page_is_not_made_anew(tmp_path: Path) -> None:
+    created(tmp_path)
+    file = tmp_path / DATA_FILE
+    before = bytes(512) + file.read_bytes()[512:]
+    assert len(before) > PAGES.stop
+    file.write_bytes(before)
+    with pytest.raises(StartError):
+        Rig(tmp_path)
+    assert file.read_bytes() == before
