@@ -25,6 +25,10 @@ _FULL = tuple(map(os.strerror, (errno.ENOSPC, errno.EDQUOT)))
 _REFUSED = (*_FULL, *map(os.strerror, (errno.EIO, errno.EROFS, errno.EFBIG)))
 
 
+#: Any error of LMDB.
+LmdbError = lmdb.Error
+
+
 class MapFull(Exception):
     """A put found no page: the map has reached its size."""
 
@@ -41,7 +45,8 @@ class DiskFault(Exception):
         self.full = full
 
 
-def _fault(error: lmdb.Error) -> DiskFault:
+def fault_of(error: lmdb.Error) -> DiskFault:
+    """The DiskFault for an error of LMDB."""
     if isinstance(error, lmdb.PanicError):
         return DiskFault(str(error), False)
     return DiskFault(str(error), True if any(said in str(error) for said in _FULL) else None)
@@ -164,7 +169,7 @@ class Transaction:
         except lmdb.MapFullError as error:
             raise MapFull from error
         except lmdb.Error as error:
-            raise _fault(error) from error
+            raise fault_of(error) from error
 
     def abort(self) -> None:
         self._txn.abort()
@@ -199,21 +204,12 @@ def meta_row(env: lmdb.Environment, key: bytes) -> bytes | None:
             return None
 
 
-def begin(env: lmdb.Environment, db: dict[str, Any], write: bool, views: bool) -> Transaction:
-    """Begins a transaction. Raises DiskFault if LMDB has given the file up."""
-    try:
-        txn = env.begin(write=write, buffers=True) if views else env.begin(write=write, buffers=False)
-    except lmdb.Error as error:
-        raise _fault(error) from error
-    return Transaction(txn, db, views)
-
-
 def sync_environment(env: lmdb.Environment) -> None:
     """Makes all commits durable. Raises DiskFault."""
     try:
         env.sync(True)
     except lmdb.Error as error:
-        raise _fault(error) from error
+        raise fault_of(error) from error
 
 
 def write_copy(env: lmdb.Environment, handle: int) -> None:

@@ -21,11 +21,12 @@ from popmq_server.storage.folder import DATA_FILE, NoMapping, begin_anew, lock_f
 from popmq_server.storage.formats import FORMAT, readable
 from popmq_server.storage.lmdb import (
     DiskFault,
+    LmdbError,
     MapFull,
     Transaction,
-    begin,
     damage_named,
     damaged,
+    fault_of,
     meta_row,
     open_environment,
     sync_environment,
@@ -222,7 +223,11 @@ class Store:
         """Begins a transaction; reads of a write transaction see its own puts. Without `views` it returns copies: for
         the scan at start, where a view of a small value costs more than a copy. Raises DiskFault after a failed write.
         """
-        return begin(self._env, self._db, write, views)
+        try:
+            txn = self._env.begin(write=write, buffers=True) if views else self._env.begin(write=write, buffers=False)
+        except LmdbError as error:
+            raise fault_of(error) from error
+        return Transaction(txn, self._db, views)
 
     def used_pages(self, tx: Transaction) -> int:
         """Pages with data, of all databases."""
