@@ -267,6 +267,10 @@ class Store:
         """Free bytes of the disk under the data folder."""
         return shutil.disk_usage(self.folder).free
 
+    def is_full(self, fault: DiskFault) -> bool:
+        """Whether a write failed because the disk, or a quota, is full."""
+        return self.disk_free() < DISK_FREE_SEND if fault.full is None else fault.full
+
     def end_copies(self, why: str) -> None:
         """Ends all running copies: later commits can reuse their pages."""
         for copy in tuple(self.copies):

@@ -361,9 +361,7 @@ class Core:
 
     def _after_fault(self, fault: MapFull | DiskFault) -> None:
         """After a failed commit: releases the disk reserve for the next. Raises CommitFailed if the disk has room."""
-        full = True if isinstance(fault, MapFull) else fault.full
-        if full is None:
-            full = self.store.disk_free() < space.DISK_FREE_STORE
+        full = isinstance(fault, MapFull) or self.store.is_full(fault)
         log.error("a commit failed: %s; %s", fault, "retrying its parts separately" if full else "ending")
         if not full:
             raise CommitFailed(f"a commit failed although the disk has room: {fault}") from fault
