@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterator
 
 from popmq_server.datafile.walk import rescue
-from popmq_server.errors import StartError
+from popmq_server.errors import CommitFailed, StartError
 from popmq_server.fsck.check import CHECK_MAP_BYTES, check
 from popmq_server.fsck.mended_rows import mended
 from popmq_server.model.checkpoint import decode
@@ -49,7 +49,7 @@ def repair_folder(folder: pathlib.Path) -> list[str]:
         shutil.rmtree(beside, ignore_errors=True)
         try:
             told = list(_rebuild(data, beside))
-        except (MapFull, DiskFault, OSError) as error:
+        except (MapFull, DiskFault, CommitFailed, OSError) as error:
             raise StartError(f"the new store cannot be written, {DATA_FILE} is as it was: {error!r}") from error
         os.replace(data, folder / DAMAGED_FILE)
         os.replace(beside / DATA_FILE, data)

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from popmq_server.datafile import free_pages, walk
 from popmq_server.datafile.free_pages import FreePages
-from popmq_server.errors import StartError
+from popmq_server.errors import CommitFailed, StartError
 from popmq_server.storage import keys, max_size
 from popmq_server.storage.fault_note import FaultNote
 from popmq_server.storage.folder import DATA_FILE, NoMapping, begin_anew, lock_folder, sync_folder, try_mapping
@@ -283,11 +283,13 @@ class Store:
     def close(self) -> None:
         """Syncs what a relaxed sync mode has not, closes the store, and unlocks the folder.
 
-        Raises DiskFault if the sync failed; the store is closed then, too.
+        Raises CommitFailed if the sync failed; the store is closed then, too.
         """
         self.end_copies("the broker is stopping")
         try:
             sync_environment(self._env)
+        except DiskFault as fault:
+            raise CommitFailed(f"the last sync failed: {fault}") from fault
         finally:
             os.close(self._file)
             self._env.close()
