@@ -14,7 +14,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "sdk/popmq"
-HAND_WRITTEN = {"__init__.py", "concurrency.py", "channel.py"}
+HAND_WRITTEN = {"__init__.py", "concurrency.py", "channel.py", "grpcio_channel.py"}
 HEADER = "# Written by sdk/twin.py from {name}: change that one.\n"
 
 RULES = [

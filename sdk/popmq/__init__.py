@@ -15,7 +15,7 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from popmq import _fork, errors  # noqa: F401 - _fork is imported for what it does, and before whatever imports gRPC
+from popmq import errors
 
 if TYPE_CHECKING:
     from popmq._async.client import AsyncClient

@@ -12,10 +12,17 @@ import os
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-
-import grpc
+from typing import TYPE_CHECKING, Literal, get_args
 
 from popmq.errors import InvalidField
+from popmq_http2.client.target import target, tls_context
+
+if TYPE_CHECKING:
+    import ssl
+
+#: What carries calls: PopMQ's own HTTP/2 in Python, or grpcio. auto: DEFAULT_TRANSPORT.
+Transport = Literal["auto", "python", "grpcio"]
+DEFAULT_TRANSPORT: Transport = "grpcio"
 
 #: Names and values of call headers.
 Headers = tuple[tuple[str, str], ...]
@@ -51,25 +58,61 @@ class Signer:
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """Everything that a channel is made from. `credentials`: of TLS; None = without."""
+    """Everything that a channel is made from. `tls_ca`: the text of its file; None = those that are trusted anyway."""
 
     endpoint: str
-    credentials: grpc.ChannelCredentials | None = field(default=None, repr=False)
+    transport: Transport
+    tls: bool = False
+    tls_ca: str | None = field(default=None, repr=False)
     signer: Signer | None = None
 
     def headers(self) -> Headers | None:
         """The headers of each call; None without a key."""
         return self.signer.headers() if self.signer else None
 
+    def tls_context(self) -> "ssl.SSLContext | None":
+        """What popmq_http2 takes for TLS; None = without. Raises InvalidField for a file without certificates."""
+        if not self.tls:
+            return None
+        try:
+            return tls_context(self.tls_ca)
+        except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+            raise InvalidField(
+                f"tls_ca: the file holds no certificate that can be read: {error}",
+                code="INVALID_FIELD",
+                field="tls_ca",
+                action="name a file with certificates as PEM",
+            ) from None
+
 
 def connection(
-    endpoint: str, tls: bool, tls_ca: str | os.PathLike[str] | None, access_key: str | None, secret: str | None
+    endpoint: str,
+    tls: bool,
+    tls_ca: str | os.PathLike[str] | None,
+    access_key: str | None,
+    secret: str | None,
+    transport: Transport | None,
 ) -> Connection:
-    """Raises InvalidField for half a key, and for files that cannot be read."""
-    credentials = None
-    if tls or tls_ca:
-        credentials = grpc.ssl_channel_credentials(_read("tls_ca", tls_ca).encode() if tls_ca else None)
-    return Connection(endpoint, credentials, _signer(access_key, secret))
+    """Raises InvalidField for half a key, files that cannot be read, an unknown transport and a wrong endpoint."""
+    chosen = _transport(transport)
+    if chosen == "python":
+        try:
+            target(endpoint)
+        except ValueError as error:
+            raise InvalidField(f"endpoint: {error}", code="INVALID_FIELD", field="endpoint") from None
+    ca = _read("tls_ca", tls_ca) if tls_ca else None
+    return Connection(endpoint, chosen, tls or ca is not None, ca, _signer(access_key, secret))
+
+
+def _transport(given: str | None) -> Transport:
+    """What is given counts before the environment."""
+    name = given or os.environ.get("POPMQ_CLIENT_TRANSPORT") or "auto"
+    for known in get_args(Transport):
+        if name == known:
+            return DEFAULT_TRANSPORT if known == "auto" else known
+    raise InvalidField(
+        f"transport {name!r} is none of {', '.join(get_args(Transport))}", code="INVALID_FIELD", field="transport"
+    )
 
 
 def _signer(access_key: str | None, secret: str | None) -> Signer | None:

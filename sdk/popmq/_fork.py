@@ -1,5 +1,7 @@
 """Imports gRPC with the settings that a client needs, and detects forks that gRPC does not survive.
 
+Only for the transport grpcio; popmq_http2 has nothing that a fork could break.
+
 A child has the parent's memory but none of its threads. gRPC works in the child only when no thread was inside it at
 the fork. With a call under way (a long poll, an ack in the background) it logs that on stderr, and from then on every
 call of the child hangs, whatever its deadline. So calls under way are counted here, and a child that was forked
@@ -18,6 +20,8 @@ that the SDK raises, so they are switched off, unless the environment sets GRPC_
 """
 
 import os
+
+from popmq.errors import ClientClosed
 
 _SETTINGS = {"GRPC_POLL_STRATEGY": "poll", "GRPC_VERBOSITY": "NONE"}
 
@@ -53,9 +57,13 @@ def end(token: object) -> None:
     _under_way.discard(token)
 
 
-def broken() -> bool:
-    """Whether this process was forked during a call, so that gRPC hangs in it."""
-    return _broken
+def check() -> None:
+    """Raises ClientClosed in a process that was forked during a call: gRPC would hang in it."""
+    if _broken:
+        raise ClientClosed(
+            "this process was forked while a call of its parent was under way, which gRPC does not survive",
+            action="fork before clients are used, start processes by spawn or forkserver, or use transport='python'",
+        )
 
 
 def _in_child() -> None:

@@ -1,64 +1,68 @@
-"""Turns gRPC errors into exceptions of popmq.errors: by the broker's details, else by the status."""
+"""Turns failed calls into exceptions of popmq.errors: by the broker's details, else by the status."""
 
 from collections.abc import Callable
 from typing import Any
 
-import grpc
-from google.rpc import status_pb2
-
 from popmq import errors
 from popmq._calls import error_of
+from popmq_http2 import Code
+from popmq_http2.client.call import CallFailed
 from popmq_proto.v1 import popmq_pb2 as pb
 
 #: Where gRPC keeps the serialized google.rpc.Status.
 DETAILS_KEY = "grpc-status-details-bin"
 
 #: What a status means without an ErrorInfo: it came from gRPC itself, from a proxy, or from another server.
-BY_STATUS: dict[grpc.StatusCode, type[errors.PopMQError]] = {
-    grpc.StatusCode.CANCELLED: errors.Unavailable,
-    grpc.StatusCode.UNKNOWN: errors.InternalError,
-    grpc.StatusCode.INVALID_ARGUMENT: errors.InvalidField,
-    grpc.StatusCode.DEADLINE_EXCEEDED: errors.DeadlineExceeded,
-    grpc.StatusCode.NOT_FOUND: errors.NotFound,
-    grpc.StatusCode.ALREADY_EXISTS: errors.AlreadyExists,
-    grpc.StatusCode.PERMISSION_DENIED: errors.PermissionDenied,
-    grpc.StatusCode.RESOURCE_EXHAUSTED: errors.Rejected,
-    grpc.StatusCode.FAILED_PRECONDITION: errors.Rejected,
-    grpc.StatusCode.ABORTED: errors.Unavailable,
-    grpc.StatusCode.OUT_OF_RANGE: errors.InvalidField,
-    grpc.StatusCode.UNIMPLEMENTED: errors.Unsupported,
-    grpc.StatusCode.INTERNAL: errors.InternalError,
-    grpc.StatusCode.UNAVAILABLE: errors.Unavailable,
-    grpc.StatusCode.DATA_LOSS: errors.InternalError,
-    grpc.StatusCode.UNAUTHENTICATED: errors.Unauthenticated,
+BY_STATUS: dict[Code, type[errors.PopMQError]] = {
+    Code.CANCELLED: errors.Unavailable,
+    Code.UNKNOWN: errors.InternalError,
+    Code.INVALID_ARGUMENT: errors.InvalidField,
+    Code.DEADLINE_EXCEEDED: errors.DeadlineExceeded,
+    Code.NOT_FOUND: errors.NotFound,
+    Code.ALREADY_EXISTS: errors.AlreadyExists,
+    Code.PERMISSION_DENIED: errors.PermissionDenied,
+    Code.RESOURCE_EXHAUSTED: errors.Rejected,
+    Code.FAILED_PRECONDITION: errors.Rejected,
+    Code.ABORTED: errors.Unavailable,
+    Code.OUT_OF_RANGE: errors.InvalidField,
+    Code.UNIMPLEMENTED: errors.Unsupported,
+    Code.INTERNAL: errors.InternalError,
+    Code.UNAVAILABLE: errors.Unavailable,
+    Code.DATA_LOSS: errors.InternalError,
+    Code.UNAUTHENTICATED: errors.Unauthenticated,
 }
 
 
 _IS_IT_RUNNING = "is `popmq serve` running there?"
-#: gRPC's texts for failed connections, and what to do about them. A TLS port closes connections that begin without TLS.
+#: Texts of failed connections, and what to do about them. A TLS port closes connections that begin without TLS.
 _CURES = {
     "Socket closed": f"{_IS_IT_RUNNING} If this is its TLS port, connect with TLS (tls=True, or --tls)",
+    "mismatch, certificate is not valid": "use a host name that is in the broker's certificate",
     "CERTIFICATE_VERIFY_FAILED": "trust the broker's certificate by tls_ca=FILE, or give it one that is trusted",
     "WRONG_VERSION_NUMBER": "that port is without TLS: name the TLS port, or leave out tls",
+    "RECORD_LAYER_FAILURE": "that port is without TLS: name the TLS port, or leave out tls",
+    "record layer failure": "that port is without TLS: name the TLS port, or leave out tls",
+    "not SETTINGS": "that port serves something else: name the broker's",
+    "(ALPN)": "that port serves something else: name the broker's TLS port",
     "Hostname Verification": "use a host name that is in the broker's certificate",
 }
 
 
-def read_rpc_error(error: Any, endpoint: str, method: str) -> errors.PopMQError:
+def read_rpc_error(error: CallFailed, endpoint: str, method: str) -> errors.PopMQError:
     """The exception for a failed call."""
-    info = _error_info(error.trailing_metadata() or ())
+    info = _error_info(error.trailers)
     if info is not None:
         return error_of(info)
-    kind = BY_STATUS.get(error.code(), errors.InternalError)
-    text = error.details() or error.code().name
-    if kind is errors.InternalError and text.startswith("Stream removed"):
-        kind = errors.Unavailable  # how gRPC reports a connection that broke during an answer
+    kind = BY_STATUS.get(error.code, errors.InternalError)
+    text = error.message or error.code.name
     return _BUILD.get(kind, _plain)(kind, text, endpoint, method)
 
 
 def _error_info(metadata: Any) -> pb.ErrorInfo | None:
     for key, value in metadata:
         if key == DETAILS_KEY:
+            from google.rpc import status_pb2  # only for errors
+
             for detail in status_pb2.Status.FromString(value).details:
                 info = pb.ErrorInfo()
                 if detail.Unpack(info):

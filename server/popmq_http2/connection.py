@@ -310,6 +310,11 @@ class Connection(asyncio.Protocol):
         self._streams.end_all(Code.UNAVAILABLE, "the server is stopping")
         self._end()
 
+    def abort(self) -> None:
+        """Closes the socket at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
     def _break(self, fault: ConnectionFault) -> None:
         log.debug("the connection of %s ends: %s", self._outlet.peer, fault)
         last, code = U32.pack(self._streams.last_id), U32.pack(fault.code)

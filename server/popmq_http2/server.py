@@ -110,6 +110,10 @@ class Server:
         except TimeoutError:
             for connection in list(self._connections):
                 connection.end_calls()
+            await asyncio.sleep(0)
+            # A client that does not take its last bytes, or does not answer the end of TLS, keeps no socket open.
+            for connection in list(self._connections):
+                connection.abort()
         await asyncio.sleep(0)
 
     # ── For connections ──────────────────────────────────────────────────────────────────────────────────────────────

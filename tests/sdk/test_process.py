@@ -51,7 +51,7 @@ FORK_BESIDE_A_CALL = """
         pass
     if os.fork() == 0:
         try:
-            popmq.Client({endpoint!r}).list_topics()
+            print(len(popmq.Client({endpoint!r}).list_topics()), "topic", flush=True)
         except popmq.errors.ClientClosed as error:
             print(error, flush=True)
         os._exit(0)
@@ -82,17 +82,24 @@ HANDLER_THAT_WAITS = """
 """
 
 
-def python(code: str, broker: Broker) -> subprocess.Popen[str]:
+def python(code: str, broker: Broker, transport: str = "") -> subprocess.Popen[str]:
     code = textwrap.dedent(code).format(endpoint=broker.endpoint)
     return started(
-        subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            [sys.executable, "-c", code],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | ({"POPMQ_CLIENT_TRANSPORT": transport} if transport else {}),
+        )
     )
 
 
+@pytest.mark.parametrize("transport", ["python", "grpcio"])
 def test_a_client_used_after_a_fork_says_so_and_a_new_one_works(
-    sync_client: popmq.Client, popmq_broker: Broker
+    sync_client: popmq.Client, popmq_broker: Broker, transport: str
 ) -> None:
-    out, err = python(FORK, popmq_broker).communicate(timeout=60)
+    out, err = python(FORK, popmq_broker, transport).communicate(timeout=60)
     refused, *seen_by_the_parent = out.splitlines()
     assert "before the fork" in refused
     assert "make a new client in each process" in refused
@@ -120,25 +127,33 @@ LAUNCHES = """
 """
 
 
+@pytest.mark.parametrize("transport", ["python", "grpcio"])
 def test_programs_are_started_beside_a_client_as_pyspark_starts_its_java(
-    sync_client: popmq.Client, popmq_broker: Broker
+    sync_client: popmq.Client, popmq_broker: Broker, transport: str
 ) -> None:
     """With `preexec_fn` Popen forks the process that uses gRPC: three launches in a hundred used to abort, so
     that one of these would in ninety-nine runs of a hundred."""
-    out, _ = python(LAUNCHES, popmq_broker).communicate(timeout=100)
+    out, _ = python(LAUNCHES, popmq_broker, transport).communicate(timeout=100)
     assert out == "0\n"
 
 
 def test_the_environment_of_programs_that_are_started_is_the_users_own(
     sync_client: popmq.Client, popmq_broker: Broker
 ) -> None:
-    code = "import os, popmq; print(os.environ.get('GRPC_POLL_STRATEGY', 'not set'))"
+    code = "import os, popmq; popmq.Client({endpoint!r}).list_topics(); print(os.environ.get('GRPC_POLL_STRATEGY'))"
     out, _ = python(code, popmq_broker).communicate(timeout=60)
-    assert out == "not set\n"
+    assert out == "None\n"
 
 
-def test_a_fork_beside_a_call_is_reported_and_does_not_hang(sync_client: popmq.Client, popmq_broker: Broker) -> None:
-    out, err = python(FORK_BESIDE_A_CALL, popmq_broker).communicate(timeout=60)
+def test_a_fork_beside_a_call_harms_neither_parent_nor_child(sync_client: popmq.Client, popmq_broker: Broker) -> None:
+    out, err = python(FORK_BESIDE_A_CALL, popmq_broker, "python").communicate(timeout=60)
+    assert (out, err) == ("1 topic\n", "")
+
+
+def test_with_grpcio_a_fork_beside_a_call_is_reported_and_does_not_hang(
+    sync_client: popmq.Client, popmq_broker: Broker
+) -> None:
+    out, err = python(FORK_BESIDE_A_CALL, popmq_broker, "grpcio").communicate(timeout=60)
     assert "forked while a call of its parent was under way" in out
     assert "spawn or forkserver" in out
     assert "Traceback" not in err

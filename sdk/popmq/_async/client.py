@@ -27,7 +27,7 @@ from popmq._async.transactions import AsyncTransactions
 from popmq._async.wire import Wire
 from popmq._calls import InvisibleTimeResult, all_or_raise
 from popmq._clock import Clock, SystemClock
-from popmq._connection import connection
+from popmq._connection import Transport, connection
 from popmq._consume_options import ConsumeOptions
 from popmq._guard import Guard, OnError, check_on_error
 from popmq.config import DEFAULT_ENDPOINT, Retry, Timeouts
@@ -57,9 +57,11 @@ class AsyncClient(
 
     `client_id` (≤ 128 bytes) is shown where leases are shown; made from host, process and a random part when unset.
     It connects at the first call and again whenever the broker comes back. After a fork, make a new one.
-    `tls`: with the certificates that gRPC trusts; `tls_ca`: with those of this file (PEM), such as the development
-    certificate of a broker. `access_key`, `secret`: of a broker that asks for them; else POPMQ_ACCESS_KEY and
-    POPMQ_SECRET, or POPMQ_SECRET_FILE. Raises InvalidField for half a key, or a file that cannot be read.
+    `transport`: "python", PopMQ's own HTTP/2; "grpcio"; "auto"; else POPMQ_CLIENT_TRANSPORT, else "auto".
+    `tls`: with the certificates that this machine (over grpcio: gRPC) trusts; `tls_ca`: with those of this file (PEM),
+    such as the development certificate of a broker. `access_key`, `secret`: of a broker that asks for them; else
+    POPMQ_ACCESS_KEY and POPMQ_SECRET, or POPMQ_SECRET_FILE.
+    Raises InvalidField for half a key, a file that cannot be read, or an endpoint that is none.
     """
 
     def __init__(
@@ -74,11 +76,12 @@ class AsyncClient(
         tls_ca: str | os.PathLike[str] | None = None,
         access_key: str | None = None,
         secret: str | None = None,
+        transport: Transport | None = None,
     ) -> None:
         self.endpoint = endpoint
         self.client_id = client_id or f"{platform.node()[:80]}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
         clock = clock or SystemClock()
-        reached = connection(endpoint, tls, tls_ca, access_key, secret)
+        reached = connection(endpoint, tls, tls_ca, access_key, secret, transport)
         self._wire = Wire(reached, timeouts or Timeouts(), retry or Retry(), self.client_id)
         numbering = _send_calls.Numbering()
         self._gatherer = SendGatherer(self._wire, numbering)

@@ -6,10 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-import grpc
-
-from popmq import _fork
-from popmq._async.channel import Channel
+from popmq._async.channel import channel
 from popmq._async.concurrency import Lock, Stop
 from popmq._call_retries import CallRetries, Stopped
 from popmq._calls import Call, Pages
@@ -18,6 +15,7 @@ from popmq._rpc_errors import read_rpc_error
 from popmq._telemetry import Telemetry
 from popmq.config import Retry, Timeouts
 from popmq.errors import ClientClosed, PopMQError, Unavailable
+from popmq_http2.client.call import CallFailed
 
 T = TypeVar("T")
 
@@ -35,7 +33,7 @@ class Wire:
         self.losses = 0  # tries that did not reach the broker: it may have restarted
         self._endpoint = connection.endpoint
         self._retry = retry
-        self._channel = Channel(connection)
+        self._channel = channel(connection)
         self._closing = Stop()
         self._counting = Lock()
         self._pid = os.getpid()
@@ -53,11 +51,10 @@ class Wire:
             self.calls += 1
         while True:
             self._check()
-            under_way = _fork.begin()
             try:
                 left = tries.start(time.monotonic())
                 reply = await self._channel.unary(call.method, call.request, left, stop)
-            except grpc.RpcError as refused:
+            except CallFailed as refused:
                 error = read_rpc_error(refused, self._endpoint, call.method)
                 self.losses += isinstance(error, Unavailable)
                 self._failed(error, call.method)
@@ -66,8 +63,6 @@ class Wire:
                 if self._away_since is not None:
                     self._back()
                 return call.read(reply, tries.uncertain)
-            finally:
-                _fork.end(under_way)
             await self._pause(pause, stop)
 
     async def _run_pages(self, call: Call[T], pages: Pages, stop: Stop | None) -> T:
@@ -88,13 +83,10 @@ class Wire:
         Raises the error that ended it; Stopped once `stop` is set; ClientClosed.
         """
         self._check()
-        under_way = _fork.begin()
         try:
             await self._channel.converse(method, hello, answer, stop)
-        except grpc.RpcError as refused:
+        except CallFailed as refused:
             raise read_rpc_error(refused, self._endpoint, method) from None
-        finally:
-            _fork.end(under_way)
 
     async def listen(self, method: str, request: Any, take: Callable[[Any], None]) -> None:
         """Gives `take` each response of a stream until it ends. Never retried: `take` has had the responses already.
@@ -102,13 +94,10 @@ class Wire:
         Raises the error that ended it, and what `take` raises; ClientClosed.
         """
         self._check()
-        under_way = _fork.begin()
         try:
             await self._channel.listen(method, request, take)
-        except grpc.RpcError as refused:
+        except CallFailed as refused:
             raise read_rpc_error(refused, self._endpoint, method) from None
-        finally:
-            _fork.end(under_way)
 
     def _failed(self, error: PopMQError, method: str) -> None:
         """Logs the first call that reaches no broker; the others, and other errors, only for debugging."""
@@ -148,11 +137,6 @@ class Wire:
             raise ClientClosed(
                 f"this client was made in process {self._pid}, before the fork to {os.getpid()}",
                 action="make a new client in each process",
-            )
-        if _fork.broken():
-            raise ClientClosed(
-                "this process was forked while a call of its parent was under way, which gRPC does not survive",
-                action="fork before clients are used, or start processes by spawn or forkserver",
             )
 
     async def _pause(self, seconds: float, stop: Stop | None) -> None:

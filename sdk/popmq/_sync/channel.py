@@ -1,123 +1,115 @@
 """The connection of a Client. The twin of popmq._async.channel."""
 
-import queue
-import threading
 from collections.abc import Callable
-from typing import Any
-
-import grpc
+from typing import Any, Protocol
 
 from popmq._call_retries import Stopped
 from popmq._connection import Connection
-from popmq._sync.concurrency import STOP_S_MAX, Lock, Stop
-from popmq.config import CHANNEL_OPTIONS
+from popmq._rpcs import rpc
+from popmq._sync.concurrency import Lock, Stop
 from popmq.errors import ClientClosed
-from popmq_proto.v1 import popmq_pb2_grpc as stubs
+from popmq_http2 import Code
+from popmq_http2.client.call import CallFailed
+from popmq_http2.client.threads import Channel as Http2
 
 
-class Channel:
+class Channel(Protocol):
     """Calls methods by name, "Broker.Send". It connects at the first call."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._channel: grpc.Channel | None = None
-        self._methods: dict[str, Any] = {}
-        self._opening = Lock()
-        self._closed = False
-
     def unary(self, method: str, request: Any, timeout: float, stop: Stop | None = None) -> Any:
-        """The answer within `timeout` seconds. Raises grpc.RpcError; Stopped when `stop` was set; ClientClosed."""
-        if self._closed:
-            raise ClientClosed("this client is closed")
-        call = self._methods.get(method) or self._open(method)
-        try:
-            if stop is not None:
-                return self._until(stop, call, request, timeout)
-            return call(request, timeout=timeout, metadata=self._connection.headers())
-        except (grpc.RpcError, ValueError):
-            # A closed channel refuses with ValueError, and cancels with a status that a broker may send too.
-            if self._closed:
-                raise ClientClosed("this client was closed while a call was under way") from None
-            raise
+        """The answer within `timeout` seconds. Raises CallFailed; Stopped when `stop` was set; ClientClosed."""
 
     def converse(self, method: str, hello: Any, answer: Callable[[Any], Any], stop: Stop) -> None:
         """A stream of both sides: says `hello`, then what `answer` makes of each response, if anything; until it ends.
 
         Raises as `unary` does.
         """
-        if self._closed:
-            raise ClientClosed("this client is closed")
-        said: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        said.put(hello)
-        call = (self._methods.get(method) or self._open(method))(
-            iter(said.get, None), metadata=self._connection.headers()
-        )
-        unwatch = stop.watch(call.cancel)
-        try:
-            for response in call:
-                reply = answer(response)
-                if reply is not None:
-                    said.put(reply)
-        except (grpc.RpcError, ValueError):
-            if stop.is_set():
-                raise Stopped from None
-            if self._closed:
-                raise ClientClosed("this client was closed while a stream was open") from None
-            raise
-        finally:
-            unwatch()
-            said.put(None)  # ends the thread in which gRPC waits for more to say
-            call.cancel()
 
     def listen(self, method: str, request: Any, take: Callable[[Any], None]) -> None:
-        """A stream of responses: `take` gets each of them, until it ends. Raises grpc.RpcError; ClientClosed."""
-        if self._closed:
-            raise ClientClosed("this client is closed")
-        call = (self._methods.get(method) or self._open(method))(request, metadata=self._connection.headers())
-        try:
-            for response in call:
-                take(response)
-        except (grpc.RpcError, ValueError):
-            if self._closed:
-                raise ClientClosed("this client was closed while a stream was open") from None
-            raise
-        finally:
-            call.cancel()
+        """A stream of responses: `take` gets each of them, until it ends. Raises CallFailed; ClientClosed."""
 
     def close(self) -> None:
-        """Cancels what is under way, and waits for its end, but no longer than STOP_S_MAX.
+        """Cancels what is under way."""
 
-        gRPC waits for ever for a call that a KeyboardInterrupt tore out of its hands, so somebody else waits with it.
-        """
-        self._closed = True
-        if self._channel is not None:
-            closing = threading.Thread(target=self._channel.close, name="popmq-close", daemon=True)
-            closing.start()
-            closing.join(STOP_S_MAX)
 
-    def _until(self, stop: Stop, call: Any, request: Any, timeout: float) -> Any:
-        # A future costs twice a blocking call: taken only where somebody may want to stop it.
-        future = call.future(request, timeout=timeout, metadata=self._connection.headers())
-        unwatch = stop.watch(future.cancel)
+def channel(connection: Connection) -> Channel:
+    """The channel of the connection's transport. gRPC is only imported for its own."""
+    if connection.transport == "python":
+        return PythonChannel(connection)
+    from popmq import _fork  # noqa: F401 - imports gRPC with the settings that a client needs
+    from popmq._sync.grpcio_channel import GrpcioChannel
+
+    return GrpcioChannel(connection)
+
+
+class PythonChannel:
+    """Over popmq_http2."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._channel: Http2 | None = None
+        self._opening = Lock()
+        self._closed = False
+
+    def unary(self, method: str, request: Any, timeout: float, stop: Stop | None = None) -> Any:
+        path, read = rpc(method)
+        headers = self._connection.headers() or ()
+        call = self._open().unary(path, request.SerializeToString(), headers, timeout)
+        unwatch = stop.watch(call.cancel) if stop is not None else None
         try:
-            return future.result()
-        except grpc.FutureCancelledError:
-            # Raised for our own cancelling and for the status alike; the future itself is that status, as an error.
-            if stop.is_set():
-                raise Stopped from None
-            raise future from None
+            return read(call.result())
+        except CallFailed as error:
+            raise self._ended(error, stop) from None
+        finally:
+            if unwatch is not None:
+                unwatch()
+
+    def converse(self, method: str, hello: Any, answer: Callable[[Any], Any], stop: Stop) -> None:
+        path, read = rpc(method)
+        call = self._open().stream(path, None, self._connection.headers() or ())
+        unwatch = stop.watch(call.cancel)
+        try:
+            call.write(hello.SerializeToString())
+            for raw in call:
+                reply = answer(read(raw))
+                if reply is not None:
+                    call.write(reply.SerializeToString())
+        except CallFailed as error:
+            raise self._ended(error, stop) from None
         finally:
             unwatch()
+            call.close()
 
-    def _open(self, method: str) -> Any:
+    def listen(self, method: str, request: Any, take: Callable[[Any], None]) -> None:
+        path, read = rpc(method)
+        call = self._open().stream(path, request.SerializeToString(), self._connection.headers() or ())
+        try:
+            for raw in call:
+                take(read(raw))
+        except CallFailed as error:
+            raise self._ended(error, None) from None
+        finally:
+            call.close()
+
+    def close(self) -> None:
+        self._closed = True
         with self._opening:
-            if self._channel is None:
-                where, credentials = self._connection.endpoint, self._connection.credentials
-                if credentials is None:
-                    self._channel = grpc.insecure_channel(where, options=CHANNEL_OPTIONS)
-                else:
-                    self._channel = grpc.secure_channel(where, credentials, options=CHANNEL_OPTIONS)
-            service, name = method.split(".")
-            stub = getattr(stubs, f"{service}Stub")(self._channel)
-            self._methods[method] = getattr(stub, name)
-            return self._methods[method]
+            if self._channel is not None:
+                self._channel.close()
+
+    def _open(self) -> Http2:
+        if self._closed:
+            raise ClientClosed("this client is closed")
+        if self._channel is None:
+            with self._opening:
+                if self._channel is None:
+                    self._channel = Http2(self._connection.endpoint, self._connection.tls_context())
+        return self._channel
+
+    def _ended(self, error: CallFailed, stop: Stop | None) -> Exception:
+        """What a failed call means to its caller: we may have cancelled it."""
+        if stop is not None and stop.is_set() and error.code is Code.CANCELLED:
+            return Stopped()
+        if self._closed:
+            return ClientClosed("this client was closed while a call was under way")
+        return error

@@ -36,6 +36,11 @@ class Stream:
         """Whether bytes wait until the socket is writable."""
         return bool(self._rest)
 
+    @property
+    def ended(self) -> bool:
+        """Whether TLS says that nothing more will come."""
+        return self._tls is not None and self._tls.ended
+
     def send(self, raw: bytes) -> None:
         """Sends bytes now, or after those that wait. Raises OSError."""
         self._send(raw if self._tls is None else self._tls.wrapped(raw))
@@ -89,6 +94,8 @@ class Tls:
         self._layer = context.wrap_bio(self._in, self._out, server_hostname=name)
         self._wants: tuple[type[ssl.SSLError], ...] = (ssl.SSLWantReadError, ssl.SSLSyscallError)
         self._over = ssl.SSLZeroReturnError
+        #: Whether the server has ended TLS; it may wait for us to close the socket.
+        self.ended = False
 
     def shake(self, connected: socket.socket) -> None:
         """The handshake, over a socket with a timeout. Raises OSError (ssl.SSLError is one)."""
@@ -126,6 +133,7 @@ class Tls:
             except self._over:
                 part = b""
             if not part:
+                self.ended = True
                 return b"".join(found)
             found.append(part)
 

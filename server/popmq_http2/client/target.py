@@ -8,6 +8,7 @@ Proxies of the environment are not used.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import socket
@@ -54,7 +55,10 @@ def _split(text: str) -> tuple[str, str]:
         host, _, port = text[1:].partition("]")
         return host, port.removeprefix(":") or _PORT
     if text.count(":") > 1:
-        return text, _PORT
+        with contextlib.suppress(OSError):
+            socket.inet_pton(socket.AF_INET6, text.partition("%")[0])
+            return text, _PORT
+        return "", ""
     host, _, port = text.partition(":")
     return host, port or _PORT
 

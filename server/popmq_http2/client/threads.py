@@ -147,6 +147,7 @@ class Channel:
         self._steps: deque[tuple[Callable[[Any], object], Any]] = deque()
         self._lock = threading.RLock()
         self._holder = 0
+        self._pid = os.getpid()
 
     def unary(self, path: str, request: bytes, metadata: Metadata = (), timeout_s: float | None = None) -> UnaryCall:
         """Begins a call: its `result` waits."""
@@ -165,7 +166,12 @@ class Channel:
         self.do(lambda call: self._calling.cancel(call, status), call)
 
     def close(self) -> None:
-        """Ends all calls with CANCELLED, and the connections."""
+        """Ends all calls with CANCELLED, and the connections; waits for their threads.
+
+        No effect in a forked child: the sockets are its parent's too, and a thread that it has not may hold the lock.
+        """
+        if os.getpid() != self._pid:
+            return
         self.do(self._close, None)
         for link in list(self._links):
             if link.thread is not threading.current_thread():
@@ -270,7 +276,7 @@ class Link:
             return
         if data:
             self.connection.feed(data)
-        elif not raw:
+        if not raw or self._stream.ended:
             self.lost("Socket closed")
         self._tell()
 

@@ -12,6 +12,7 @@ import pytest
 import pytest_asyncio
 
 from popmq_http2 import Code, Server
+from popmq_http2.client.stream import Tls as Shaken
 from popmq_http2.client.target import Backoff, Options, tls_context
 from popmq_http2.frames import (
     ACK,
@@ -279,6 +280,20 @@ async def test_a_tls_server_without_http2_is_reported(caller: Make, played: Play
     outcome = await caller(await played(silent, ssl=context), tls_context(tls.ca)).unary("say", b"x")
     assert outcome.code is Code.UNAVAILABLE
     assert "ALPN" in outcome.message
+
+
+async def test_a_stop_ends_connections_of_tls_clients_that_do_not_answer(serve: Serve, tls: Tls) -> None:
+    server, _ = await serve()
+    port = await server.listen("127.0.0.1", 0, tls.context)
+    connected = await asyncio.to_thread(socket.create_connection, ("127.0.0.1", port), 20)
+    shaken = Shaken(tls_context(tls.ca), "127.0.0.1")
+    await asyncio.to_thread(shaken.shake, connected)
+    connected.sendall(shaken.wrapped(PREFACE + settings({})))
+    received = await asyncio.to_thread(connected.recv, 1000)
+    await server.stop(0)
+    while received:
+        received = await asyncio.to_thread(connected.recv, 1000)
+    connected.close()
 
 
 async def test_tls_and_none_meet_and_both_ends_report_it(caller: Make, serve: Serve, tls: Tls) -> None:
