@@ -144,12 +144,7 @@ DOORS: dict[str, dict[str, tuple[str, ...]]] = {
     },
     # Who calls without grpcio must not import it: it takes half of the time that a command needs to start.
     "sdk": {
-        "grpc": (
-            "sdk/popmq/_fork.py",
-            "sdk/popmq/_grpcio.py",
-            "sdk/popmq/_async/grpcio_channel.py",
-            "sdk/popmq/_sync/grpcio_channel.py",
-        ),
+        "grpc": tuple(f"sdk/popmq/{name}" for name in ("_fork.py", "_grpcio.py", "_async/grpcio_", "_sync/grpcio_")),
         "pytest": ("sdk/popmq/testing.py",),
         "click": ("sdk/popmq_cli/",),
         "rich": ("sdk/popmq_cli/",),

@@ -55,13 +55,8 @@ class AsyncClient(
 ):
     """A connection to one broker; cheap, stateless, safe to share between threads or tasks.
 
-    `client_id` (≤ 128 bytes) is shown where leases are shown; made from host, process and a random part when unset.
-    It connects at the first call and again whenever the broker comes back. After a fork, make a new one.
-    `transport`: "python", PopMQ's own HTTP/2; "grpcio"; "auto"; else POPMQ_CLIENT_TRANSPORT, else "auto".
-    `tls`: with the certificates that this machine (over grpcio: gRPC) trusts; `tls_ca`: with those of this file (PEM),
-    such as the development certificate of a broker. `access_key`, `secret`: of a broker that asks for them; else
-    POPMQ_ACCESS_KEY and POPMQ_SECRET, or POPMQ_SECRET_FILE.
-    Raises InvalidField for half a key, a file that cannot be read, or an endpoint that is none.
+    `client_id` (≤ 128 bytes) is shown where leases are shown; unset: of host, process and a random part.
+    `transport`, `tls`, `tls_ca`, `access_key`, `secret`: docs/sdk.md. After a fork make a new one. Raises InvalidField.
     """
 
     def __init__(
