@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from ipaddress import IPv6Address, ip_address
 from time import monotonic
+from typing import Any
 
 from popmq_http2.limits import Limits
 
@@ -73,3 +74,11 @@ def counted(host: str) -> str:
             return str(address.ipv4_mapped)
         return str(IPv6Address(int(address) >> (128 - _NETWORK_BITS) << (128 - _NETWORK_BITS)))
     return str(address)
+
+
+def shown(name: Any) -> str:
+    """A socket's address in grpcio's format."""
+    if not isinstance(name, tuple):
+        return "unix:"
+    host, port = name[:2]
+    return f"ipv6:[{host}]:{port}" if ":" in host else f"ipv4:{host}:{port}"

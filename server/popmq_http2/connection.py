@@ -16,7 +16,7 @@ import socket
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from popmq_http2.addresses import counted
+from popmq_http2.addresses import counted, shown
 from popmq_http2.budget import Budget, Flood
 from popmq_http2.call import Call
 from popmq_http2.frame_reader import FrameReader
@@ -106,7 +106,7 @@ class Connection(asyncio.Protocol):
         limits = self._limits
         self._transport = transport
         _send_at_once(transport)
-        self._outlet.connect(transport, _peer(transport))
+        self._outlet.connect(transport, shown(transport.get_extra_info("peername")))
         self._server.joined(self)
         said = {
             ENABLE_PUSH: 0,
@@ -344,12 +344,3 @@ def _address(transport: asyncio.Transport) -> str:
     """The client's address as its connections are counted; "" for a unix socket."""
     name: Any = transport.get_extra_info("peername")
     return counted(name[0]) if isinstance(name, tuple) else ""
-
-
-def _peer(transport: asyncio.Transport) -> str:
-    """The address in grpcio's format."""
-    name: Any = transport.get_extra_info("peername")
-    if not isinstance(name, tuple):
-        return "unix:"
-    host, port = name[:2]
-    return f"ipv6:[{host}]:{port}" if ":" in host else f"ipv4:{host}:{port}"
