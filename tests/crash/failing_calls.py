@@ -53,7 +53,7 @@ class Synced(Rig):
 
 
 class Load:
-    """What a run did, and what it was told. A process that has ended does nothing more."""
+    """What a run did, and what was reported to it. A process that has ended does nothing more."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
