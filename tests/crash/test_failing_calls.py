@@ -27,7 +27,7 @@ ENDINGS = ("StartError: ", "CommitFailed: ")
 
 
 @pytest.mark.chaos
-def test_a_call_that_fails_loses_nothing_is_told_and_heals(
+def test_a_call_that_fails_loses_nothing_is_reported_and_heals(
     tmp_path: Path, scale: Scale, show: Callable[[str], None]
 ) -> None:
     environment = os.environ | {

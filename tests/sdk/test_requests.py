@@ -54,7 +54,7 @@ async def test_the_properties_are_those_of_the_page(client: Any) -> None:
     assert (await asked).body == b"!", "any program can reply"
 
 
-async def test_without_a_reply_in_time_the_caller_is_told_and_a_late_one_is_dropped(
+async def test_without_a_reply_in_time_the_caller_is_reported_and_a_late_one_is_dropped(
     client: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(errors.DeadlineExceeded, match=r"no reply to the request to 'questions' within 0.01 s"):
