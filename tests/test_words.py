@@ -104,7 +104,7 @@ def test_names_of_tests_use_words_in_their_one_meaning() -> None:
 
 def test_a_second_meaning_in_a_name_is_noticed(tmp_path: Path) -> None:
     path = tmp_path / "test_letters.py"
-    path.write_text("class BuriedOnes: ...\n\n\ndef test_a_group_is_reported() -> None: ...\n")
+    path.write_text("class BuriedOnes: ...\n\n\ndef test_a_group_is_told() -> None: ...\n")
     assert [banned.word for name in names(path) for banned in BANNED if uses(banned, name)] == [
         "letter",
         "bury",
