@@ -5,8 +5,10 @@ from __future__ import annotations
 import mmap
 from pathlib import Path
 
+import lmdb
 import pytest
 
+from popmq_server.datafile.layout import HEAD, NO_PAGE, NUMBER, newest
 from popmq_server.errors import StartError
 from popmq_server.storage.folder import DATA_FILE
 from tests.engine.rig import Rig
@@ -43,3 +45,26 @@ def test_a_store_with_a_damaged_first_page_is_not_made_anew(tmp_path: Path) -> N
     with pytest.raises(StartError):
         Rig(tmp_path)
     assert file.read_bytes() == before
+
+
+def test_of_two_unfinished_meta_pages_the_first_one_counts_as_for_lmdb(tmp_path: Path) -> None:
+    """As the first commit leaves them that fails when it writes its meta page: the second names pages without data."""
+    file = tmp_path / DATA_FILE
+    lmdb.open(str(file), subdir=False).close()
+    depth_of_main = PAGES[1] + HEAD + 24 + 48 + 6
+    root_of_main = depth_of_main + 34
+    with open(file, "r+b") as opened:
+        opened.seek(root_of_main)
+        assert opened.read(NUMBER.size) == NUMBER.pack(NO_PAGE)
+        opened.seek(depth_of_main)
+        opened.write(b"\1")
+        opened.seek(root_of_main)
+        opened.write(NUMBER.pack(2))
+        opened.flush()
+        meta = newest(opened.fileno(), mmap.PAGESIZE)
+    assert meta is not None
+    assert meta.main.page == NO_PAGE
+    rig = Rig(tmp_path)
+    rig.pair()
+    assert rig.findings() == []
+    rig.core.close()
