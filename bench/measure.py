@@ -47,9 +47,10 @@ class Leg:
 
 @dataclass
 class Resting:
-    """One size: µs of CPU by operation; the longest commit batch; what a start took for each lease."""
+    """One size of what rests: µs of CPU by operation; the longest of them. Of leases also what a start took."""
 
-    leases: int
+    count: int
+    what: str = "leases"
     costs_us: dict[str, float] = field(default_factory=dict)
     longest_ms: float = 0.0
     start_s: float = 0.0

@@ -40,7 +40,8 @@ def show(console: Console, machine: dict[str, Any], results: Results) -> None:
         notes.add_row(name, f"{value:.2f}")
     console.print(notes)
     if results.resting:
-        console.print(_resting(results.resting))
+        for what in dict.fromkeys(size.what for size in results.resting):
+            console.print(_resting([size for size in results.resting if size.what == what]))
     floors = Table("floor", "measured", "bound", "")
     for floor in results.floors:
         bound = f"{'≤' if floor.at_most else '≥'} {floor.bound:,g} {floor.unit}"
@@ -50,13 +51,14 @@ def show(console: Console, machine: dict[str, Any], results: Results) -> None:
 
 
 def _resting(sizes: list[Resting]) -> Table:
-    """µs of the writer's CPU for each operation, by the number of leases at rest."""
-    table = Table("beside leases at rest, µs CPU", *(f"{size.leases:,}" for size in sizes))
+    """µs of CPU for each operation, by the number of what is at rest."""
+    table = Table(f"beside {sizes[0].what} at rest, µs CPU", *(f"{size.count:,}" for size in sizes))
     for name in sizes[0].costs_us:
         table.add_row(name, *(f"{size.costs_us[name]:,.0f}" for size in sizes))
-    table.add_row("longest commit batch, ms", *(f"{size.longest_ms:.1f}" for size in sizes))
-    table.add_row("start, s", *(f"{size.start_s:.2f}" for size in sizes))
-    table.add_row("memory of a lease, B", *(f"{size.lease_bytes:,.0f}" for size in sizes))
+    table.add_row("longest at a time, ms", *(f"{size.longest_ms:.1f}" for size in sizes))
+    if sizes[0].start_s:
+        table.add_row("start, s", *(f"{size.start_s:.2f}" for size in sizes))
+        table.add_row("memory of a lease, B", *(f"{size.lease_bytes:,.0f}" for size in sizes))
     for column in table.columns[1:]:
         column.justify = "right"
     return table

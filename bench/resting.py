@@ -1,4 +1,5 @@
-"""Measures whether leases that nothing touches slow other operations: 1,000, 100,000 and 1,000,000 of one message each.
+"""Measures whether what nothing touches slows other operations: 1,000, 100,000 and 1,000,000 leases of one message.
+Beside them groups of one topic, and parked pops (resting_others.py).
 
 It runs the engine without a network, on a fake clock and without fsync, and measures the CPU time of the writer's
 thread for one commit batch: other requests wait that long, and other programs do not affect it. One store grows from
@@ -8,6 +9,7 @@ size to size; each commit adds a thousand leases.
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import statistics
 import struct
@@ -16,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench import floors
+from bench import floors, resting_others
 from bench.floors import Floor
 from bench.legs import Effort, Results
 from bench.measure import Resting
@@ -50,6 +52,13 @@ class _Bench:
 
     def open(self) -> None:
         self.core = Core(Store(self.folder, MAP_BYTES, "none"), self.clock)
+
+    def open_again(self) -> None:
+        """Starts on the store and leaves what the start made out of garbage collections, as `popmq serve` does."""
+        self.core.close()
+        self.open()
+        gc.collect()
+        gc.freeze()
 
     def pair(self, name: str) -> None:
         self.core.run([ask.CreateTopic(name, 4, False, 72 * LEASE_MS)])
@@ -134,8 +143,10 @@ class _Bench:
 
 def measure(bench: _Bench, leases: int) -> Resting:
     """All operations at one size."""
+    gc.unfreeze()
     bench.grow(leases)
     bench.retention()
+    bench.open_again()
     bench.groups.clear()
     found = Resting(leases)
     operations: dict[str, Callable[[], float]] = {
@@ -187,13 +198,23 @@ def everything(folder: Path, effort: Effort, results: Results, tell: Callable[[s
         tell(f"operations beside {leases:,} leases at rest")
         results.resting.append(measure(bench, leases))
     bench.core.close()
-    least, most = results.resting[0], results.resting[-1]
-    for name, cost_us in most.costs_us.items():
-        ratio = cost_us / least.costs_us[name]
-        told = f"{name}: beside {most.leases:,} leases, of {least.leases:,}"
-        results.floors.append(Floor(told, ratio, floors.RESTING_RATIO, "×"))
-    longest = max(size.longest_ms for size in results.resting)
-    results.floors.append(Floor("longest commit batch beside them", longest, floors.GROUP_MS, "ms CPU"))
-    results.floors.append(Floor(f"start with {most.leases:,} leases", most.start_s, floors.RESTING_START_S, "s CPU"))
-    if most.leases >= floors.LEASE_BYTES_FROM:
+    most = results.resting[-1]
+    results.floors += _bounds(results.resting)
+    results.floors.append(Floor(f"start with {most.count:,} leases", most.start_s, floors.RESTING_START_S, "s CPU"))
+    if most.count >= floors.LEASE_BYTES_FROM:
         results.floors.append(Floor("memory of a lease of one message", most.lease_bytes, floors.LEASE_BYTES, "B"))
+    for measured, most_of_it in ((resting_others.groups, 10_000), (resting_others.parked, 100_000)):
+        sizes = measured(folder, sorted({min(size, most_of_it) for size in effort.resting}), tell)
+        results.resting += sizes
+        results.floors += _bounds(sizes)
+
+
+def _bounds(sizes: list[Resting]) -> list[Floor]:
+    """What each operation may cost beside the most, of its cost beside the least; and the longest of all."""
+    least, most = sizes[0], sizes[-1]
+    found = []
+    for name, cost_us in most.costs_us.items():
+        told = f"{name}: beside {most.count:,} {most.what}, of {least.count:,}"
+        found.append(Floor(told, cost_us / least.costs_us[name], floors.RESTING_RATIO, "×"))
+    longest = max(size.longest_ms for size in sizes)
+    return [*found, Floor(f"longest at a time beside {most.what}", longest, floors.GROUP_MS, "ms CPU")]

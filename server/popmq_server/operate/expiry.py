@@ -20,6 +20,7 @@ from popmq_server.delivery import deadletter
 from popmq_server.model.ids import GroupTopic, TopicId
 from popmq_server.model.records import Group, Held, Stat, Subscription, Topic
 from popmq_server.state.events import Event
+from popmq_server.state.topic_round import TopicRound
 from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import STAT_KEY
 from popmq_server.topics import quotas
@@ -71,7 +72,8 @@ class Expiry:
     def __init__(self, now_ms: int) -> None:
         self._started_ms = now_ms
         self._look_ms = now_ms
-        #: Topics left in this round; the current topic, and its groups that are left.
+        #: The walk over the topics; those of its piece that are left, the current topic, and its groups that are left.
+        self._walk = TopicRound()
         self._round: deque[int] = deque()
         self._topic_id = 0
         self._groups: deque[int] = deque()
@@ -82,14 +84,16 @@ class Expiry:
 
     def run(self, tx: Tx) -> bool:
         """Runs one piece; returns whether there is more to do now."""
-        if not self._round and not self._groups:
+        if not self._round and not self._groups and not self._walk.more:
             if tx.now_ms < self._look_ms:
                 return False
-            self._round = deque(topic.topic_id for topic in tx.state.named_topics())
+            self._round = deque(topic.topic_id for topic in self._walk.piece(tx))
             self._used = {where: used_ms for where, used_ms in self._used.items() if where in tx.state.stat}
             self._look_ms = tx.now_ms + LOOK_EVERY_MS
         for _ in range(LOOKS_MAX):
             if not self._groups:
+                if not self._round and self._walk.more:
+                    self._round.extend(topic.topic_id for topic in self._walk.piece(tx))
                 if not self._round:
                     return False
                 self._topic_id = self._round.popleft()

@@ -18,6 +18,7 @@ from popmq_server.model.outgoing import Outgoing
 from popmq_server.model.records import Topic, TopicStat
 from popmq_server.retention import chunks
 from popmq_server.retention.chunks import Chunk
+from popmq_server.state.topic_round import TopicRound
 from popmq_server.state.tx import Tx
 from popmq_server.topics import backlog
 from popmq_server.topics.topic import flush
@@ -131,8 +132,15 @@ def trim(tx: Tx) -> bool:
     return bool(state.trims)
 
 
-def look_over(tx: Tx) -> None:
-    """Once a minute, marks topics that are over their limit for trimming, even without Sends."""
-    for topic in tx.state.named_topics():
-        if topic.bytes_max and _over(tx, topic, 0) > 0:
-            tx.state.trims.setdefault(topic.topic_id, 0)
+class Watching:
+    """Marks topics that are over their limit for trimming, once a minute, even without Sends."""
+
+    def __init__(self) -> None:
+        self._round = TopicRound()
+
+    def run(self, tx: Tx) -> bool:
+        """Looks at one piece of the topics; returns whether there are more."""
+        for topic in self._round.piece(tx):
+            if topic.bytes_max and _over(tx, topic, 0) > 0:
+                tx.state.trims.setdefault(topic.topic_id, 0)
+        return self._round.more

@@ -24,6 +24,7 @@ import struct
 from popmq_server.commands import Place
 from popmq_server.model.outgoing import Outgoing
 from popmq_server.model.records import Topic
+from popmq_server.state.topic_round import TopicRound
 from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import U32, hash16
 
@@ -112,18 +113,25 @@ def forget(tx: Tx, topic: Topic, message_id: str, name: str) -> None:
             tx.kv.delete("uid", key)
 
 
-def sweep(tx: Tx) -> bool:
-    """Removes one piece of outdated ids; returns whether there may be more."""
-    left = SWEEP_MAX
-    for topic in list(tx.state.named_topics()):
-        prefix, stale = U32.pack(topic.topic_id), list[bytes]()
-        for key, _ in tx.kv.scan("uid", prefix):
-            if len(stale) == left or U32.unpack_from(key, 4)[0] * 1000 + topic.unique_ids_ms > tx.now_ms:
+class Sweeping:
+    """Removes outdated ids of all topics. A job of housekeeping.py."""
+
+    def __init__(self) -> None:
+        self._round = TopicRound()
+
+    def run(self, tx: Tx) -> bool:
+        """Removes one piece; returns whether there may be more."""
+        left = SWEEP_MAX
+        for topic in self._round.piece(tx):
+            prefix, stale = U32.pack(topic.topic_id), list[bytes]()
+            for key, _ in tx.kv.scan("uid", prefix):
+                if len(stale) == left or U32.unpack_from(key, 4)[0] * 1000 + topic.unique_ids_ms > tx.now_ms:
+                    break
+                stale.append(key)
+            for key in stale:
+                tx.kv.delete("uid", key)
+            left -= len(stale)
+            if not left:
+                self._round.back_to(topic)
                 break
-            stale.append(key)
-        for key in stale:
-            tx.kv.delete("uid", key)
-        left -= len(stale)
-        if not left:
-            return True
-    return False
+        return self._round.more

@@ -201,6 +201,7 @@ class Space:
         if shut or fill.disk_free < DISK_FREE_GROW:
             grow = pop = _PLENTY
         free = fill.unused, *(fill.free,) * 3
+        holder = functools.cache(holder)  # it walks over all groups: once for all refusals of a batch
         why = self.at_put if shut and self.scattered else lambda: NoRoom(self._why(holder))
         self._room = Room(free, (store, grow, pop, move), why)
         return self._room

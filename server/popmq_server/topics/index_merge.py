@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from popmq_server.state.jobs import POSTPONE_MS, Job, Timed
 from popmq_server.state.space import GROW
+from popmq_server.state.topic_round import TopicRound
 from popmq_server.state.tx import Tx
 from popmq_server.topics import index
 
@@ -35,6 +36,7 @@ class MergingBlocks(Job):
     def __init__(self, now_ms: int) -> None:
         super().__init__()
         self._tails: dict[int, Tail] = {}
+        self._round = TopicRound()
         self._due_ms = now_ms + MERGE_EVERY_MS
         self._more = False
 
@@ -46,7 +48,10 @@ class MergingBlocks(Job):
         if not tx.room.has(GROW):  # wide blocks need space and only make look-ups faster
             self.postpone(tx.now_ms + POSTPONE_MS)
             return
-        self._more = any(self._look_at(tx, topic.topic_id) for topic in list(tx.state.named_topics()))
+        merged = next((topic for topic in self._round.piece(tx) if self._look_at(tx, topic.topic_id)), None)
+        if merged is not None:
+            self._round.back_to(merged)
+        self._more = self._round.more
         if not self._more:
             tx.state.fresh_blocks = 0
             self._due_ms = tx.now_ms + MERGE_EVERY_MS

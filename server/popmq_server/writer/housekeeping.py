@@ -33,10 +33,10 @@ def jobs(now_ms: int) -> tuple[Job, ...]:
         ("request numbers", Requests().forget),
         ("ended transactions", transaction.forget),
         ("stages", staging.Tidying().run),
-        ("unique ids", unique.sweep),
+        ("unique ids", unique.Sweeping().run),
         ("lite topics", lite_topics.Upkeep().run),
-        ("sizes of topics", _look_over),
         ("clock of schedules", occurrences.turn),
+        ("sizes of topics", size_limit.Watching().run),
         ("idle subscriptions", expiry.Expiry(now_ms).run),
     )
     return (Purging(), Sweeping(), Trimming(), *(Minutely(name, piece, now_ms) for name, piece in minutely))
@@ -131,8 +131,3 @@ class Requests:
         for key in stale:
             tx.kv.delete("dedup", key)
         return bool(self._at)
-
-
-def _look_over(tx: Tx) -> bool:
-    size_limit.look_over(tx)
-    return False

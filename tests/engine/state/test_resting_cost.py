@@ -15,11 +15,14 @@ from popmq_server.commands.numbers import LeaseNumbers
 from popmq_server.engine.waiters import Waiters
 from popmq_server.fsck.check import check
 from popmq_server.inspect import stats
-from popmq_server.state import checkpoints
+from popmq_server.operate import expiry
+from popmq_server.retention import retention
+from popmq_server.state import checkpoints, space, topic_round
 from popmq_server.state.lite_watch import wake_key
+from popmq_server.topics import backlog, index_merge
 from tests.engine.conftest import MakeRig
 from tests.engine.resting import leases
-from tests.engine.rig import MINUTE, Rig, bodies, numbered
+from tests.engine.rig import KEEP, MINUTE, Rig, bodies, numbered, refusals, sending
 from tests.engine.work import calls, grows
 
 SMALL, LARGE = 200, 2000
@@ -104,6 +107,43 @@ def test_a_minute_costs_the_same_beside_leases_of_others(pair: tuple[Rig, Rig]) 
     for rig in pair:
         rig.ack(rig.pop())
     assert growth(pair, minute) < GROWTH_MAX
+
+
+@pytest.mark.parametrize("minute", [1, 20])
+def test_the_longest_piece_of_a_minute_costs_the_same_beside_many_topics(
+    make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch, minute: int
+) -> None:
+    """Retention, sizes, unique ids, index blocks, idle subscriptions: each goes over the topics in pieces."""
+    monkeypatch.setattr(topic_round, "LOOKS_MAX", 20)
+    monkeypatch.setattr(retention, "LOOKS_MAX", 60)
+    monkeypatch.setattr(expiry, "LOOKS_MAX", 20)
+    longest = []
+    for name, count in (("small", 60), ("large", 600)):
+        rig = make_rig(name)
+        rig.run(*(ask.CreateTopic(f"t{number:03}", 1, False, KEEP) for number in range(count)))
+        rig.core.state.fresh_blocks = index_merge.FRESH_MIN
+        rig.skip(minute * MINUTE)
+        longest.append(max(piece(rig) for _ in iter(lambda rig=rig: rig.due, False)))  # type: ignore[misc]
+    assert longest[1] < 1.5 * longest[0]
+
+
+def test_refusals_of_a_full_store_look_for_the_greatest_backlog_once_a_batch(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    walks: list[object] = []
+
+    def walk(state: object) -> str:
+        walks.append(state)
+        return "somebody"
+
+    monkeypatch.setattr(backlog, "greatest_backlog", walk)
+    monkeypatch.setattr(space, "STORE_LEAVES", 1.0)
+    space._floors.cache_clear()
+    rig.topic()
+    refused = rig.run(*(sending(f"m{number}") for number in range(10)))
+    space._floors.cache_clear()
+    assert refusals(refused) == ["STORAGE_FULL"] * 10
+    assert len(walks) == 1
 
 
 def test_a_check_looks_at_a_lease_once_however_many_groups_there_are(make_rig: MakeRig) -> None:

@@ -1,0 +1,38 @@
+"""A walk over all topics but lite topics, by name, in pieces: for jobs that go over them now and then.
+
+A list of all topics would take a command 20 ms with 10,000 of them. A round begins again after a restart.
+"""
+
+from popmq_server.model.records import Topic
+from popmq_server.state.tx import Tx
+from popmq_server.storage.keys import U32
+
+#: Topics of one piece: some milliseconds.
+LOOKS_MAX = 500
+
+
+class TopicRound:
+    """Remembers the name at which the next piece begins."""
+
+    def __init__(self) -> None:
+        self._at = b"t"
+
+    def piece(self, tx: Tx) -> list[Topic]:
+        """The next topics; `more` says whether there are others behind them. Those created meanwhile may be missed."""
+        found, at, self._at = list[Topic](), self._at, b"t"
+        for seen, (key, value) in enumerate(tx.kv.scan("name", b"t", at)):
+            if seen == LOOKS_MAX:
+                self._at = key
+                break
+            if (topic := tx.state.topics.get(U32.unpack(value)[0])) is not None:
+                found.append(topic)
+        return found
+
+    @property
+    def more(self) -> bool:
+        """Whether the round is not complete."""
+        return self._at != b"t"
+
+    def back_to(self, topic: Topic) -> None:
+        """Makes the next piece begin at a topic of this one."""
+        self._at = b"t" + topic.name.encode()
