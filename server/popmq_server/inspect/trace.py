@@ -77,8 +77,8 @@ def _in_log(tx: Tx, topics: list[int], wanted: bytes, key: bytes) -> tuple[list[
 def _in_rows(tx: Tx, stage: int, topic_name: str, wanted: bytes, key: bytes) -> tuple[list[Spotted], bytes | None]:
     """Stages 1 and 2: scans the small rows of delayed or half messages."""
     topic = tx.topic(topic_name) if topic_name else None
-    counts = [topic.topic_id] if topic else list(tx.state.topics)
-    if not any(tx.state.topic_stat.get(each, TopicStat())[stage] for each in counts):
+    stat = tx.state.topic_stat.get(topic.topic_id, TopicStat()) if topic else None
+    if not (stat[stage] if stat is not None else tx.state.unseen.get(TopicStat._fields[stage], 0)):
         return [], None
     prefix = U32.pack(topic.topic_id) if topic else b""
     keys, left = (_delayed if stage == DELAYED else _half)(tx, wanted, prefix, key or prefix)

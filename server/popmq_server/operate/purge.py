@@ -43,7 +43,7 @@ def purge_topic(tx: Tx, command: PurgeTopic) -> int:
     state, waiting = tx.state, tx.state.topic_stat.get(old.topic_id, TopicStat())
     dropped = backlog.stored(state, old) + waiting.delayed + waiting.half
     made = old._replace(topic_id=TopicId(tx.next("entity")))
-    state.topics.pop(old.topic_id)
+    tx.drop_topic(old)
     state.purges[old.topic_id] = "topic"
     state.topics[made.topic_id] = made
     state.ids[("t", made.name)] = made.topic_id

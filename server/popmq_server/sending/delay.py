@@ -30,7 +30,7 @@ from popmq_server.commands.numbers import DelayedMessage, Rows
 from popmq_server.errors import Refused, invalid, not_a_page, topic_not_found
 from popmq_server.model.handles import RecallHandle, nonce, read_recall, recall_text
 from popmq_server.model.outgoing import Outgoing, pack, packed_message_id, unpack
-from popmq_server.model.records import Topic
+from popmq_server.model.records import Topic, TopicStat
 from popmq_server.sending import unique
 from popmq_server.state.space import GROW, messages_bytes, value_bytes
 from popmq_server.state.tx import Tx
@@ -221,8 +221,9 @@ def _of_topic(kv: Transaction, topic: Topic, after: bytes) -> Iterator[Entry]:
 
 def total(tx: Tx, topic: Topic | None) -> int:
     """The number of delayed messages of one topic, or of all existing topics."""
-    ids = [topic.topic_id] if topic else [each.topic_id for each in tx.state.named_topics()]
-    return sum(stat.delayed for topic_id in ids if (stat := tx.state.topic_stat.get(topic_id)) is not None)
+    if topic is None:
+        return tx.state.unseen.get("delayed", 0)
+    return tx.state.topic_stat.get(topic.topic_id, TopicStat()).delayed
 
 
 def drop(tx: Tx, topic_id: int, messages_max: int) -> int:

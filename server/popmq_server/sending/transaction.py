@@ -251,16 +251,19 @@ def listed(tx: Tx, query: queries.Transactions) -> tuple[Rows[HalfMessage], int]
         if (half := find(tx, topic_id, txn_id)) is not None:
             texts = names[topic_id], message_id_of(tx, half), transaction_text(half.transaction)
             rows.append(HalfMessage(*texts, half.stored_ms, half.checks, half.next_ms))
-    counts = (tx.state.topic_stat.get(topic_id, TopicStat()).half for topic_id in names)
-    return rows, 0 if query.after else sum(counts)
+    total = tx.state.topic_stat.get(topic.topic_id, TopicStat()).half if topic else tx.state.unseen.get("half", 0)
+    return rows, 0 if query.after else total
 
 
 def _topics_with_any(tx: Tx) -> list[Topic]:
-    """The topics with half messages: each has a check that is due some time, unless it only waits to be given up."""
-    if 0 in tx.state.checks:
-        every = tx.state.named_topics()
-        return [topic for topic in every if tx.state.topic_stat.get(topic.topic_id, TopicStat()).half]
-    return [topic for lane in tx.state.checks if (topic := tx.state.topics.get(lane)) is not None]
+    """The topics with half messages: one step of a cursor for each, and none for the others."""
+    found, cursor, wanted = list[Topic](), tx.kv.cursor("half"), b""
+    while cursor.set_range(wanted):
+        topic_id = HALF_KEY.unpack(cursor.key())[0]
+        if (topic := tx.state.topics.get(topic_id)) is not None:
+            found.append(topic)
+        wanted = U32.pack(topic_id + 1)
+    return found
 
 
 def _ids(tx: Tx, topic_id: int, after: bytes) -> Iterator[tuple[int, int]]:

@@ -169,6 +169,8 @@ class Space:
         self._store = store
         #: Whether the commands that now run without room met a full map although there are free pages.
         self.scattered = False
+        #: The group with the largest backlog, as told in this transaction; empty: not asked.
+        self._holder = ""
         self._turn = 0
         self._seen = 0.0
         self._was_short = False
@@ -201,7 +203,7 @@ class Space:
         if shut or fill.disk_free < DISK_FREE_GROW:
             grow = pop = _PLENTY
         free = fill.unused, *(fill.free,) * 3
-        holder = functools.cache(holder)  # it walks over all groups: once for all refusals of a batch
+        self._holder = ""
         why = self.at_put if shut and self.scattered else lambda: NoRoom(self._why(holder))
         self._room = Room(free, (store, grow, pop, move), why)
         return self._room
@@ -265,4 +267,5 @@ class Space:
         where = f"the map is {1 - fill.unused / map_bytes:.0%} full (--max-size)"
         if fill.disk_free < DISK_FREE_STORE and fill.unused >= self._leaves()[STORE]:
             where = f"the disk has {fill.disk_free >> 20} MiB left"
-        return f"{where}; {found}" if (found := holder()) else where
+        self._holder = self._holder or holder()  # it walks over all groups: once for all refusals of a batch
+        return f"{where}; {self._holder}" if self._holder else where

@@ -35,7 +35,7 @@ from popmq_server.model.records import (
     TopicStat,
     Void,
 )
-from popmq_server.state import lease_sums, rows
+from popmq_server.state import lease_sums, rows, unseen
 from popmq_server.state.checkpoints import CheckPoints, Leases
 from popmq_server.state.lease_sums import attempt_key
 from popmq_server.state.lite_watch import Watches
@@ -173,6 +173,8 @@ class State:
         self.stopped_count: Table[GroupTopic, int] = derived(GROUP, TOPIC)
         self.stopped_numbers: Table[tuple[int, int, int], tuple[int, ...]] = derived(GROUP, TOPIC, OTHER)
         self.stopped_spans: Table[GroupTopic, tuple[int, ...]] = derived(GROUP, TOPIC)
+        #: "delayed", "half" → the sum of this counter over all topics; none for 0.
+        self.unseen: Table[str, int] = derived(OTHER)
         #: The number of owners of a group.
         self.owner_count: Table[int, int] = derived(GROUP)
         #: The keys of an owner in `owners` and in `tokens`.
@@ -336,6 +338,7 @@ class State:
         for token_key, token in self.tokens.items():
             self.owner_tokens.load(token.owner_id, (*self.owner_tokens.get(token.owner_id, ()), token_key))
         self.schedule_due = first_occurrence(self.schedules.values())
+        unseen.load(self.topics, self.topic_stat, self.unseen)
         self._load_sizes(tx)
         self._load_checks(tx)
         reader.at = ("ck", b"")

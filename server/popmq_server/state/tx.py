@@ -14,7 +14,7 @@ from popmq_server.model.handles import nonce
 from popmq_server.model.ids import GroupQueue, GroupTopic, TopicId
 from popmq_server.model.message import RETRY_PREFIX
 from popmq_server.model.records import IN_FLIGHT_MAX, Counters, Group, Held, Lites, Stat, Topic, TopicStat
-from popmq_server.state import marks, oldest_leased, session_ids
+from popmq_server.state import marks, oldest_leased, session_ids, unseen
 from popmq_server.state.events import Event
 from popmq_server.state.lease_sums import attempt_key, locked_counts, queue_counts, shifted
 from popmq_server.state.space import unlimited
@@ -145,7 +145,14 @@ class Tx:
         self.state.topic_stat[topic_id] = _added(stat, changes)
         if parent := self.state.parent_of(topic_id):
             self.count_topic(parent, **changes)
+        elif ("delayed" in changes or "half" in changes) and topic_id in self.state.topics:
+            unseen.add(self.state.unseen, changes)
         return parent
+
+    def drop_topic(self, topic: Topic) -> None:
+        """Removes the row of a topic; what belongs to it is removed in pieces (purge.py)."""
+        unseen.add(self.state.unseen, unseen.counts(self.state.topic_stat, topic), -1)
+        self.state.topics.pop(topic.topic_id)
 
     def count_lites(self, parent_id: int, topics: int, messages: int) -> None:
         """Adds to the sums of a topic over its lite topics; does nothing for parent 0."""

@@ -107,7 +107,7 @@ def delete_topic(tx: Tx, command: DeleteTopic) -> None:
     tx.wake(None, topic.topic_id)
     tx.arrive(topic.topic_id, None)
     tx.state.ids.pop(("t", topic.name))
-    tx.state.topics.pop(topic.topic_id)
+    tx.drop_topic(topic)
     tx.state.purges[topic.topic_id] = "topic"
 
 

@@ -14,10 +14,11 @@ from popmq_server.commands.queries import Query
 from popmq_server.engine import lists
 from popmq_server.errors import Refused
 from popmq_server.inspect import names, stats
+from popmq_server.model.message import Extra
 from popmq_server.operate import message_groups
 from popmq_server.sending import delay, transaction
 from tests.engine.conftest import MakeRig
-from tests.engine.rig import HOUR, MINUTE, Rig
+from tests.engine.rig import HOUR, KEEP, MINUTE, Rig, message
 from tests.engine.traffic_fifo import fifo_message
 from tests.engine.traffic_timing import later, timed_pair
 from tests.engine.work import calls, grows
@@ -232,3 +233,24 @@ def test_delayed_messages_come_in_pieces_soonest_first(make_rig: MakeRig) -> Non
         if not (after := bytes.fromhex(rows.after)):
             break
     assert found == [f"m{number}" for number in reversed(range(35))]
+
+
+def test_the_first_piece_of_delayed_and_half_messages_costs_the_same_beside_many_topics(make_rig: MakeRig) -> None:
+    """The total over all topics is kept: it was summed over them in one command."""
+    rigs = make_rig("small"), make_rig("large")
+    for rig, count in zip(rigs, (20, 200), strict=True):
+        rig.run(*(ask.CreateTopic(f"t{number}", 1, False, KEEP) for number in range(count)))
+        rig.do(ask.CreateTopic("d", 1, False, KEEP, "DELAY"))
+        rig.do(ask.CreateTopic("h", 1, False, KEEP, "TRANSACTION"))
+        for number in range(3):
+            rig.do(ask.Send("d", (message(f"d{number}")._replace(extra=Extra(delay_ms=HOUR)),)))
+            rig.do(ask.Send("h", (message(f"h{number}")._replace(extra=Extra(transaction=True)),)))
+        assert rig.do(queries.Delayed("", 0, 2))[1] == rig.do(queries.Delayed("d", 0, 2))[1] == 3
+        assert rig.do(queries.Transactions("", 2))[1] == rig.do(queries.Transactions("h", 2))[1] == 3
+    for query in (queries.Delayed("", 0, 10), queries.Transactions("", 10)):
+        few, many = (calls(lambda rig=rig, query=query: rig.do(query)) for rig in rigs)  # type: ignore[misc]
+        assert many < 1.1 * few
+    for rig in rigs:
+        rig.do(ask.DeleteTopic("d"))
+        assert rig.do(ask.PurgeTopic("h")) == 3
+        assert [rig.do(query)[1] for query in (queries.Delayed("", 0, 2), queries.Transactions("", 2))] == [0, 0]
