@@ -20,11 +20,11 @@ from popmq_server.delivery import deadletter
 from popmq_server.model.ids import GroupTopic, TopicId
 from popmq_server.model.records import Group, Held, Stat, Subscription, Topic
 from popmq_server.state.events import Event
-from popmq_server.state.topic_round import TopicRound
 from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import STAT_KEY
 from popmq_server.topics import quotas
 from popmq_server.topics.removal import drop_range
+from popmq_server.topics.topic_round import TopicRound
 
 #: How long before its expiry a subscription is warned: a week, or a quarter of a short expiry.
 AHEAD_MS_MAX = 7 * 86_400_000

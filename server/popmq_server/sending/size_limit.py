@@ -18,10 +18,10 @@ from popmq_server.model.outgoing import Outgoing
 from popmq_server.model.records import Topic, TopicStat
 from popmq_server.retention import chunks
 from popmq_server.retention.chunks import Chunk
-from popmq_server.state.topic_round import TopicRound
 from popmq_server.state.tx import Tx
 from popmq_server.topics import backlog
 from popmq_server.topics.topic import flush
+from popmq_server.topics.topic_round import TopicRound
 
 #: Chunks that one piece examines.
 CHUNKS_MAX = 200

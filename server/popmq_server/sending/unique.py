@@ -24,9 +24,9 @@ import struct
 from popmq_server.commands import Place
 from popmq_server.model.outgoing import Outgoing
 from popmq_server.model.records import Topic
-from popmq_server.state.topic_round import TopicRound
 from popmq_server.state.tx import Tx
 from popmq_server.storage.keys import U32, hash16
+from popmq_server.topics.topic_round import TopicRound
 
 #: Ids that one piece of housekeeping removes.
 SWEEP_MAX = 2000

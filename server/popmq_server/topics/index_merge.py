@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from popmq_server.state.jobs import POSTPONE_MS, Job, Timed
 from popmq_server.state.space import GROW
-from popmq_server.state.topic_round import TopicRound
 from popmq_server.state.tx import Tx
 from popmq_server.topics import index
+from popmq_server.topics.topic_round import TopicRound
 
 #: Minimum time between two rounds.
 MERGE_EVERY_MS = 5_000

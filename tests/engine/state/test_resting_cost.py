@@ -17,9 +17,9 @@ from popmq_server.fsck.check import check
 from popmq_server.inspect import stats
 from popmq_server.operate import expiry
 from popmq_server.retention import retention
-from popmq_server.state import checkpoints, space, topic_round
+from popmq_server.state import checkpoints, space
 from popmq_server.state.lite_watch import wake_key
-from popmq_server.topics import backlog, index_merge
+from popmq_server.topics import backlog, index_merge, topic_round
 from tests.engine.conftest import MakeRig
 from tests.engine.resting import leases
 from tests.engine.rig import KEEP, MINUTE, Rig, bodies, numbered, refusals, sending
