@@ -16,6 +16,7 @@ the tables of a running broker with those of a fresh start.
 import functools
 from collections.abc import Iterable, Iterator
 
+from popmq_server.model import unseen
 from popmq_server.model.checkpoint import CheckPoint, Lease
 from popmq_server.model.ids import GroupId, GroupQueue, GroupTopic, MessageGroup, TopicId, TopicQueue
 from popmq_server.model.records import (
@@ -35,7 +36,7 @@ from popmq_server.model.records import (
     TopicStat,
     Void,
 )
-from popmq_server.state import lease_sums, rows, unseen
+from popmq_server.state import lease_sums, rows
 from popmq_server.state.checkpoints import CheckPoints, Leases
 from popmq_server.state.lease_sums import attempt_key
 from popmq_server.state.lite_watch import Watches

@@ -9,12 +9,13 @@ from collections.abc import Iterable
 from typing import Any, TypeVar
 
 from popmq_server.errors import Refused
+from popmq_server.model import unseen
 from popmq_server.model.checkpoint import BACKOFF, CheckPoint, Lease, Run
 from popmq_server.model.handles import nonce
 from popmq_server.model.ids import GroupQueue, GroupTopic, TopicId
 from popmq_server.model.message import RETRY_PREFIX
 from popmq_server.model.records import IN_FLIGHT_MAX, Counters, Group, Held, Lites, Stat, Topic, TopicStat
-from popmq_server.state import marks, oldest_leased, session_ids, unseen
+from popmq_server.state import marks, oldest_leased, session_ids
 from popmq_server.state.events import Event
 from popmq_server.state.lease_sums import attempt_key, locked_counts, queue_counts, shifted
 from popmq_server.state.space import unlimited

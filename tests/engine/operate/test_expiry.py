@@ -257,8 +257,8 @@ def test_a_piece_of_a_look_costs_the_same_however_many_subscriptions_there_are(
             rig.group(name)
             rig.do(ask.Available("t", name))
         job, tx = expiry.Expiry(rig.now), Tx(rig.core.state, rig.store, rig.now)
+        job.run(tx)  # the first piece of a round also reads names of topics
         tx.abort()
-        job.run(tx)  # the first piece of a round also lists the topics
         return lambda: job.run(tx)
 
     monkeypatch.setattr(expiry, "LOOKS_MAX", 10)

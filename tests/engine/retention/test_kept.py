@@ -25,15 +25,15 @@ from tests.engine.work import calls
 pytestmark = pytest.mark.usefixtures("a_chunk_a_commit")
 
 
-def held(rig: Rig, count: int, how: str = "retry", letters: str = "a") -> list[Delivery]:
-    """Chunks of five messages, of which those with some letters are held, hours past their time."""
+def held(rig: Rig, count: int, how: str = "retry", held_of: str = "a") -> list[Delivery]:
+    """Chunks of five messages, of which those that end with one of `held_of` are held, hours past their time."""
     rig.topic("t", keep_ms=HOUR)
     rig.group("g")
     for number in range(count):
         rig.send(*(f"{number}-{letter}" for letter in "abcde"))
     rows = [row for _ in range(count) for row in rig.pop(5, invisible_ms=12 * HOUR)]
-    stay = [row for row in rows if row.body[-1] in letters]
-    rig.ack([row for row in rows if row.body[-1] not in letters])
+    stay = [row for row in rows if row.body[-1] in held_of]
+    rig.ack([row for row in rows if row.body[-1] not in held_of])
     if how == "retry":
         rig.release(stay, delay_ms=0)
     rig.advance(MINUTE)

@@ -4,28 +4,31 @@ unseen   "delayed", "half" → the sum of this counter of the topics; no entry f
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 from popmq_server.model.records import Topic, TopicStat
-from popmq_server.storage.table import Table
 
 _NAMES = ("delayed", "half")
 
 
-def load(topics: Table[int, Topic], stats: Table[int, TopicStat], sums: Table[str, int]) -> None:
-    """The scan at start. Lite topics count for their LITE topic, whose numbers have theirs."""
+def load(topics: Any, stats: Any, sums: Any) -> None:
+    """The scan at start; all are tables, by topic id and by name.
+
+    Lite topics count for their LITE topic, whose numbers have theirs.
+    """
     for topic in topics.values():
         if not topic.parent_id:
             for name, count in counts(stats, topic).items():
                 sums.load(name, sums.get(name, 0) + count)
 
 
-def counts(stats: Table[int, TopicStat], topic: Topic) -> dict[str, int]:
+def counts(stats: Any, topic: Topic) -> dict[str, int]:
     """The counters of one topic that are not 0."""
     stat = stats.get(topic.topic_id, TopicStat())
     return {name: count for name, count in zip(_NAMES, (stat.delayed, stat.half), strict=True) if count}
 
 
-def add(sums: Table[str, int], changes: Mapping[str, int], sign: int = 1) -> None:
+def add(sums: Any, changes: Mapping[str, int], sign: int = 1) -> None:
     """Adds the changes of counters of a topic, or takes them away."""
     for name in _NAMES:
         if change := changes.get(name, 0):
