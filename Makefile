@@ -2,6 +2,7 @@
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check check-fast proto bench chaos mutate-mechanisms install test-floor test-newest
 .PHONY: interop image run clean site test-transport fuzz bench-compare bench-check search chaos-spark
+.PHONY: newcomer test-interpreters dist
 
 NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -73,6 +74,7 @@ check: setup ## form, lint, types, and whether the stubs are what the contract s
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy
 	@$(BIN)/python proto/generate.py --check
+	@$(BIN)/python proto/released.py
 
 check-fast: check ## check and the fast tests, in under a minute
 	@echo "check-fast: tests under a second"
@@ -131,6 +133,19 @@ test-newest: ## the same on the newest dependencies there are
 	@$(MAKE) --no-print-directory install PREFIX=build/newest EXTRA=all WITH='--group test'
 	@echo "test-newest: quick tests"
 	@build/newest/bin/pytest -q $(TWO) $(INSTALLED_TESTS) -m "$(FAST) and not twin or wheel"
+
+test-interpreters: ## the quick tests against the installed wheel, on every Python from 3.11 on that this machine has
+	@$(PYTHON) scripts/interpreters.py
+
+newcomer: ## a fresh environment: from pip install to the first message in time, then every page, command and sample
+	@$(PYTHON) scripts/newcomer.py
+
+dist: ## the wheel and the source archive of a release in dist/, looked at by twine
+	$(call venv,build/release)
+	@echo "dist: build, then twine check"
+	@build/release/bin/python $(PIP_INSTALL) --group release
+	@rm -rf dist && build/release/bin/python -m build --quiet
+	@build/release/bin/python -m twine check --strict dist/*
 
 .PHONY: console-test
 console-test: .venv/browser ## the console in Debian's Chromium, by clicking; pictures of all pages in build/console

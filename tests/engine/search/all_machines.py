@@ -6,6 +6,7 @@ from hypothesis.stateful import RuleBasedStateMachine
 
 from tests.engine.search.machine_full import Full
 from tests.engine.search.machine_lites import LiteLives
+from tests.engine.search.machine_schedules import Scheduled
 from tests.engine.search.machines import Aged, Everything, Forgetful, Moved, Ordered, Plain, Sinks, Timed
 
 #: Machines, and how many examples of each are searched when time is short.
@@ -19,5 +20,6 @@ MACHINES: dict[type[RuleBasedStateMachine], int] = {
     Forgetful: 12,
     Aged: 8,
     LiteLives: 15,
+    Scheduled: 12,
     Full: 4,
 }

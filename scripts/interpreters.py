@@ -1,0 +1,102 @@
+"""Runs the quick tests on every Python that this machine has: the wheel of this clone in an environment for each.
+
+    python scripts/interpreters.py             all of them; exit code 1 if one fails
+    python scripts/interpreters.py --list      which there are
+
+It looks for python3.11 and later on the PATH and in pyenv, and takes one of each minor version. The classifiers in
+pyproject.toml name the versions that a release was tested on.
+"""
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+OLDEST = (3, 11)
+#: Beyond the newest release, so that a machine with a later Python tests it, too.
+NEWEST = (3, 16)
+#: What another interpreter can change: threads, asyncio, typing at run time, the C extensions of the dependencies.
+TESTS = (
+    *("tests/sdk/test_send.py", "tests/sdk/test_consume.py", "tests/sdk/test_worker.py", "tests/sdk/test_values.py"),
+    *("tests/sdk/test_requests.py", "tests/wire/test_limits.py", "tests/engine/filters", "tests/engine/schedules"),
+    *("tests/http2", "tests/cli/test_messages.py"),
+)
+FAST = "not slow and not browser and not spark and not chaos and not polyglot and not interop and not twin"
+
+
+def versions() -> dict[str, Path]:
+    """The interpreters by minor version, such as "3.12"; of one version the last in order."""
+    found: dict[str, Path] = {}
+    for minor in range(OLDEST[1], NEWEST[1]):
+        on_path = shutil.which(f"python3.{minor}")
+        candidates = [Path(on_path)] if on_path else []
+        pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+        candidates += sorted(pyenv.glob(f"versions/3.{minor}.*/bin/python"))
+        working = [path for path in candidates if works(path, minor)]
+        if working:
+            found[f"3.{minor}"] = working[-1]
+    return found
+
+
+def works(python: Path, minor: int) -> bool:
+    """Whether it starts, and is of this version: a shim of pyenv may name a version that is not selected."""
+    command = [str(python), "-c", "import sys; print(sys.version_info[1])"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    except OSError:
+        return False
+    return done.returncode == 0 and done.stdout.strip() == str(minor)
+
+
+def classified() -> set[str]:
+    """The minor versions that pyproject.toml names."""
+    text = (ROOT / "pyproject.toml").read_text()
+    return set(re.findall(r'"Programming Language :: Python :: (3\.\d+)"', text))
+
+
+def tested(version: str, python: Path) -> bool:
+    """Installs the wheel with the test tools, and runs the tests against it."""
+    prefix = f"build/python-{version}"
+    install = ["make", "--no-print-directory", "install", f"PREFIX={prefix}", "EXTRA=server", "WITH=--group test"]
+    if subprocess.run([*install, f"PYTHON={python}"], cwd=ROOT, check=False).returncode:
+        return False
+    print(f"interpreters: quick tests on Python {version}", flush=True)
+    pytest = [
+        f"{prefix}/bin/pytest",
+        "-q",
+        "-n",
+        "2",
+        "--dist",
+        "loadfile",
+        "-p",
+        "no:cacheprovider",
+        *TESTS,
+        "-m",
+        FAST,
+    ]
+    return not subprocess.run(pytest, cwd=ROOT, check=False).returncode
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--list", action="store_true", help="print the interpreters and do nothing")
+    only_list: bool = parser.parse_args().list
+    found = versions()
+    for version, python in found.items():
+        print(f"{version}  {python}")
+    if only_list:
+        return 0
+    outcome = {version: tested(version, python) for version, python in found.items()}
+    for version, good in outcome.items():
+        print(f"Python {version}: {'ok' if good else 'FAILED'}")
+    for version in sorted(classified() - outcome.keys()):
+        print(f"Python {version}: not on this machine, though pyproject.toml names it")
+    return 0 if outcome and all(outcome.values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
