@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 from popmq import _admin_calls, _inspection_calls
 from popmq._async.schedules import AsyncSchedules
+from popmq._async.subscriptions import AsyncSubscriptions
 from popmq._async.wire import Wire
 from popmq._backup import Backup, Told
 from popmq.duration import Duration, seconds_of, seconds_or_none
@@ -23,7 +24,7 @@ from popmq.topic import (
 from popmq_proto.v1 import popmq_pb2 as pb
 
 
-class AsyncAdmin(AsyncSchedules):
+class AsyncAdmin(AsyncSchedules, AsyncSubscriptions):
     """Creating what exists with the same settings succeeds; with other settings it raises AlreadyExists."""
 
     _wire: Wire

@@ -22,7 +22,6 @@ from popmq._async.scheduler import Scheduler
 from popmq._async.send_gatherer import SendGatherer
 from popmq._async.settler import Settler
 from popmq._async.sinks import AsyncSinks
-from popmq._async.subscriptions import AsyncSubscriptions
 from popmq._async.transactions import AsyncTransactions
 from popmq._async.wire import Wire
 from popmq._calls import InvisibleTimeResult, all_or_raise
@@ -43,16 +42,7 @@ if TYPE_CHECKING:
 Handle = Delivery | str
 
 
-class AsyncClient(
-    AsyncAdmin,
-    AsyncTransactions,
-    AsyncSubscriptions,
-    AsyncInspection,
-    AsyncPulling,
-    AsyncOwners,
-    AsyncSinks,
-    AsyncRequests,
-):
+class AsyncClient(AsyncAdmin, AsyncTransactions, AsyncInspection, AsyncPulling, AsyncOwners, AsyncSinks, AsyncRequests):
     """A connection to one broker; cheap, stateless, safe to share between threads or tasks.
 
     `client_id` (≤ 128 bytes) is shown where leases are shown; unset: of host, process and a random part.

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from popmq import _admin_calls, _inspection_calls
 from popmq._backup import Backup, Told
 from popmq._sync.schedules import Schedules
+from popmq._sync.subscriptions import Subscriptions
 from popmq._sync.wire import Wire
 from popmq.duration import Duration, seconds_of, seconds_or_none
 from popmq.stats import BrokerInfo, StoreStats
@@ -24,7 +25,7 @@ from popmq.topic import (
 from popmq_proto.v1 import popmq_pb2 as pb
 
 
-class Admin(Schedules):
+class Admin(Schedules, Subscriptions):
     """Creating what exists with the same settings succeeds; with other settings it raises AlreadyExists."""
 
     _wire: Wire

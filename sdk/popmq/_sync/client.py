@@ -28,7 +28,6 @@ from popmq._sync.scheduler import Scheduler
 from popmq._sync.send_gatherer import SendGatherer
 from popmq._sync.settler import Settler
 from popmq._sync.sinks import Sinks
-from popmq._sync.subscriptions import Subscriptions
 from popmq._sync.transactions import Transactions
 from popmq._sync.wire import Wire
 from popmq.config import DEFAULT_ENDPOINT, Retry, Timeouts
@@ -44,16 +43,7 @@ if TYPE_CHECKING:
 Handle = Delivery | str
 
 
-class Client(
-    Admin,
-    Transactions,
-    Subscriptions,
-    Inspection,
-    Pulling,
-    Owners,
-    Sinks,
-    Requests,
-):
+class Client(Admin, Transactions, Inspection, Pulling, Owners, Sinks, Requests):
     """A connection to one broker; cheap, stateless, safe to share between threads or tasks.
 
     `client_id` (≤ 128 bytes) is shown where leases are shown; unset: of host, process and a random part.
