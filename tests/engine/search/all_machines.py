@@ -20,6 +20,6 @@ MACHINES: dict[type[RuleBasedStateMachine], int] = {
     Forgetful: 12,
     Aged: 8,
     LiteLives: 15,
-    Scheduled: 12,
+    Scheduled: 4,
     Full: 4,
 }
