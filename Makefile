@@ -1,7 +1,7 @@
 # Every target says what it is doing, does its own set-up, and is safe to run twice.
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check check-fast proto bench chaos mutate-mechanisms install test-floor test-newest
-.PHONY: interop image run clean site test-transport fuzz bench-compare bench-check search chaos-spark
+.PHONY: interop image run clean site test-transport fuzz bench-compare bench-floors bench-check search chaos-spark
 .PHONY: newcomer test-interpreters dist
 
 NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
@@ -94,6 +94,10 @@ bench-check: setup ## calls, puts, commits and memory of a message, against benc
 bench-compare: setup ## PopMQ beside RocketMQ, Redis, NATS and RabbitMQ, and BENCHMARKS.md (20 minutes)
 	@echo "bench-compare: one broker after the other; what this machine does not have is left out"
 	@$(BIN)/python -m bench.compare --keep
+
+bench-floors: setup ## what PopMQ has to reach, row by row, with PASS or FAIL, into BENCHMARKS.md (8 minutes)
+	@echo "bench-floors: one round of the brokers beside which there are floors"
+	@$(BIN)/python -m bench.compare --floors --rounds 1
 
 interop: setup ## the official RocketMQ clients of all languages in all scenarios, and a table of them
 	@echo "interop: official clients × scenarios (some minutes; a language without its tools is skipped)"

@@ -22,11 +22,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from bench import reach
+from bench.disk import DiskWatch
 from bench.measure import busy_s, machine
 from bench.peers import brokers, install
 from bench.peers.brokers import Broker, Start
 from bench.peers.install import Missing
-from bench.tables import write
+from bench.tables import medians, put_floors, write
 from harness.broker_process import ROOT
 
 SECONDS, ROUNDS, RATE = 4.0, 3, 1_000
@@ -86,7 +88,10 @@ SUBJECTS = {
 
 @dataclass
 class Figure:
-    """One leg of one round. `others`: what share of all cores other programs took."""
+    """One leg of one round. `others`: what share of all cores other programs took.
+
+    `disk_ms`: the longest that a sync of another file took meanwhile (disk.py).
+    """
 
     broker: str
     face: str
@@ -102,9 +107,12 @@ class Figure:
     fsyncs: float | None
     undelivered: int
     others: float
+    disk_ms: float
 
 
-def load(program: Path, broker: Broker, face: str, work: Work, number: int, seconds: float, name: str) -> Figure:
+def load(
+    program: Path, broker: Broker, face: str, work: Work, number: int, seconds: float, name: str, disk: DiskWatch
+) -> Figure:
     """Runs one leg. Raises Missing when it failed."""
     words = [program, "-target", face, "-endpoint", broker.endpoint, "-leg", work.leg, "-topic", f"{face}-{work.topic}"]
     words += ["-batch", work.batch, "-callers", work.callers, "-seconds", seconds, "-rate", RATE]
@@ -112,6 +120,7 @@ def load(program: Path, broker: Broker, face: str, work: Work, number: int, seco
     process = subprocess.Popen(list(map(str, words)), stdin=pipe, stdout=pipe, stderr=pipe, text=True)
     assert process.stdout is not None
     process.stdout.readline()
+    disk.take_ms()
     cpu, busy, began, fsyncs = broker.cpu_s(), busy_s(), time.monotonic(), broker.fsyncs()
     try:
         output, errors = process.communicate("go\n", LEG_S)
@@ -129,7 +138,7 @@ def load(program: Path, broker: Broker, face: str, work: Work, number: int, seco
         name, face, work.name, number, told["messages"], told["messages"] / told["elapsed_s"],
         told["p50_ms"], told["p99_ms"], told["p999_ms"], cpu * 1e6 / messages, told["load_cpu_s"] * 1e6 / messages,
         None if now is None or fsyncs is None else (now - fsyncs) / messages, told["undelivered"],
-        max(0.0, busy - cpu - told["load_cpu_s"]) / elapsed / len(os.sched_getaffinity(0)),
+        max(0.0, busy - cpu - told["load_cpu_s"]) / elapsed / len(os.sched_getaffinity(0)), disk.take_ms(),
     )  # fmt: skip
 
 
@@ -140,7 +149,7 @@ def one_round(
     figures: list[Figure] = []
     with tempfile.TemporaryDirectory(prefix=f"{name}-", dir=scratch) as folder:
         subject = SUBJECTS[name]
-        with subject.start(Path(folder)) as broker:
+        with DiskWatch(Path(folder)) as disk, subject.start(Path(folder)) as broker:
             for face, works in subject.faces.items():
                 topics = sorted({f"{face}-{work.topic}" for work in (*WARM_UP, *works)})
                 for topic in topics:
@@ -150,10 +159,10 @@ def one_round(
                     words = ["-target", target, "-endpoint", broker.endpoint, "-leg", "prepare", "-topic"]
                     install.run([program, *words, ",".join(topics)])
                 for work in WARM_UP:
-                    load(program, broker, face, work, number, WARM_S, name)
+                    load(program, broker, face, work, number, WARM_S, name, disk)
                 for work in works:
                     try:
-                        figures.append(load(program, broker, face, work, number, seconds, name))
+                        figures.append(load(program, broker, face, work, number, seconds, name, disk))
                     except Missing as missing:
                         tell(f"{name}, {work.name}: {missing}")
     return figures
@@ -166,7 +175,10 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=SECONDS, help="of each leg")
     parser.add_argument("--scratch", type=Path, help="where the data folders go: the disk that is measured")
     parser.add_argument("--keep", action="store_true", help=f"write BENCHMARKS.md and {RESULTS.relative_to(ROOT)}")
+    parser.add_argument("--floors", action="store_true", help="only the table of floors, which goes into BENCHMARKS.md")
     options = parser.parse_args()
+    if options.floors:
+        options.only = [name for name in options.only if name in reach.BROKERS]
     figures, missing = list[Figure](), dict[str, str]()
 
     def tell(what: str) -> None:
@@ -183,11 +195,17 @@ def main() -> int:
                 except Missing as reason:
                     missing[name] = str(reason)
                     tell(f"{name} is left out: {reason}")
+        alone = reach.measure(Path(scratch), options.seconds, tell) if options.floors or options.keep else {}
     results = {"machine": measured_on, "seconds": options.seconds, "rounds": options.rounds, "missing": missing}
+    results["alone"] = alone
     results["figures"] = [asdict(figure) for figure in figures]
     if options.keep:
         RESULTS.parent.mkdir(parents=True, exist_ok=True)
         RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+    if options.floors:
+        rows = medians(results["figures"])
+        print(put_floors(results, ROOT / "BENCHMARKS.md"))
+        return int(bool(reach.failed(rows, alone)))
     print(write(results, [work.name for work in WORDS], ROOT if options.keep else None))
     return 0
 

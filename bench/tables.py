@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from bench import reach
+
 Row = dict[str, Any]
 #: (broker, protocol) → its name in the tables.
 NAMES = {
@@ -45,7 +47,9 @@ with each other: the absolute ones halve or double with the machine and with wha
 Messages of 1 KiB that do not compress, {seconds:g} s a leg, median of {rounds} rounds with an empty data folder each,
 one broker at a time. *others* is the share of all cores that other programs took while a leg ran: above a tenth, its
 rate is a lower bound, and *server µs* tells more. *server µs* is the CPU time of the broker's processes for each
-message, *fsyncs* are its calls of fsync, fdatasync and msync for each message (– where they cannot be counted).
+message, *fsyncs* are its calls of fsync, fdatasync and msync for each message (– where they cannot be counted). *disk
+ms* is the longest that a sync of 4 KiB in a file of another program took meanwhile, of ten a second: a p99.9 of that
+size is the disk's.
 Latencies are of a whole request; those of *send → received* count from the time at which a message was due to be
 sent.
 
@@ -70,6 +74,7 @@ def write(results: dict[str, Any], works: list[str], keep: Path | None) -> str:
         parts.append("\n".join(_table(chosen)) + "\n")
         if keep:
             (keep / "docs" / "benchmarks" / f"{name}.svg").write_text(plot(work, chosen))
+    parts.append(_floors(results, rows))
     parts.append("## Ratios\n")
     parts.append("\n".join(_ratios(rows)) + "\n")
     if results["missing"]:
@@ -79,6 +84,22 @@ def write(results: dict[str, Any], works: list[str], keep: Path | None) -> str:
     if keep:
         (keep / "BENCHMARKS.md").write_text(text)
     return text
+
+
+def _floors(results: dict[str, Any], rows: list[Row]) -> str:
+    return "## Floors\n\n" + "\n".join(reach.table(rows, results.get("alone", {}))) + "\n"
+
+
+def put_floors(results: dict[str, Any], page: Path) -> str:
+    """The table of floors of one run, which replaces that of the page; the other parts of the page stay."""
+    told = f"Of a run of its own: {_machine(results)}\n"
+    part = _floors(results, medians(results["figures"])).replace("## Floors\n", f"## Floors\n\n{told}", 1)
+    before, found, after = page.read_text().partition("## Floors\n")
+    if not found:
+        before, _, after = before.partition("## Ratios\n")
+        after = "\n## Ratios\n" + after
+    page.write_text(before + part + "\n" + after[after.index("## Ratios") :])
+    return part
 
 
 def medians(figures: list[Row]) -> list[Row]:
@@ -107,15 +128,15 @@ def _machine(results: dict[str, Any]) -> str:
 
 
 def _table(rows: list[Row]) -> Iterator[str]:
-    yield "| | messages/s | ± | p50 ms | p99 | p99.9 | server µs | load µs | fsyncs | others |"
-    yield "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
+    yield "| | messages/s | ± | p50 ms | p99 | p99.9 | server µs | load µs | fsyncs | disk ms | others |"
+    yield "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
     for row in rows:
         fsyncs = f"{row['fsyncs']:.4f}" if "fsyncs" in row else "–"
         late = f" ({row['undelivered']:.0f} did not come)" if row["undelivered"] else ""
         yield (
             f"| {NAMES[row['broker'], row['face']]} | {row['messages_per_s']:,.0f}{late} | {row['spread'] / 2:.0%} | "
             f"{row['p50_ms']:.2f} | {row['p99_ms']:.1f} | {row['p999_ms']:.1f} | {row['server_us']:.1f} | "
-            f"{row['load_us']:.1f} | {fsyncs} | {row['others']:.0%} |"
+            f"{row['load_us']:.1f} | {fsyncs} | {row['disk_ms']:.0f} | {row['others']:.0%} |"
         )
 
 

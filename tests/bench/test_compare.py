@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
-from bench import tables
+import pytest
+
+from bench import disk, reach, tables
 from bench.compare import SUBJECTS, WORDS
 
 
 def figure(broker: str, face: str, rate: float, **more: Any) -> dict[str, Any]:
     """One leg of one round."""
-    plain = dict.fromkeys(("p50_ms", "p99_ms", "p999_ms", "load_us", "undelivered", "others"), 0)
+    plain = dict.fromkeys(("p50_ms", "p99_ms", "p999_ms", "load_us", "undelivered", "others", "disk_ms"), 0)
     return {
         "broker": broker, "face": face, "work": WORDS[0].name, "messages_per_s": rate, "server_us": 1e6 / rate,
         "fsyncs": 0.5, **plain, **more,
@@ -32,7 +35,7 @@ def test_each_column_is_the_median_of_its_rounds() -> None:
 
 def test_fsyncs_that_were_not_counted_are_no_zero() -> None:
     text = tables.write(results(figure("nats", "nats", 100.0, fsyncs=None)), [WORDS[0].name], None)
-    assert "| – | 0% |" in text
+    assert "| – | 0 | 0% |" in text
 
 
 def test_a_ratio_compares_rates_and_cpu() -> None:
@@ -59,3 +62,53 @@ def test_page_and_plots_are_written_together(tmp_path: Path) -> None:
     (plot,) = (tmp_path / "docs" / "benchmarks").iterdir()
     assert f"docs/benchmarks/{plot.name}" in page
     assert plot.read_text().startswith("<svg ")
+
+
+def test_a_floor_is_judged_by_the_medians_of_both_brokers() -> None:
+    figures = [figure("popmq-python", "rocketmq", 300.0), figure("rocketmq-async", "rocketmq", 200.0)]
+    figures += [figure("popmq-python", "popmq", 8_000.0)]
+    rows = tables.medians(results(*figures)["figures"])
+    lines = [line for line in reach.table(rows, {"ready": 250.0, "late": 31.0}) if "PASS" in line or "FAIL" in line]
+    assert lines == [
+        "| v2 send 1, 64 callers, beside RocketMQ ASYNC | 1.5 | 3 | 1.5 × | PASS |",
+        "| send 1, 64 callers | 8,070 | 16,140 | 8,000 messages/s | FAIL |",
+        "| lease comes back late, p99, idle | ≤ 30 | ≤ 15 | 31 ms | FAIL |",
+        "| ready on an empty folder | ≤ 400 | ≤ 250 | 250 ms | PASS |",
+    ]
+    assert reach.failed(rows, {"late": 31.0}) == ["send 1, 64 callers", "lease comes back late, p99, idle"]
+
+
+def test_every_floor_names_brokers_and_legs_that_are_measured() -> None:
+    names = {work.name for work in WORDS}
+    for row in reach.ROWS:
+        pairs = [(row.of, row.work)] if row.work else []
+        pairs += [row.beside] if row.beside else []
+        assert all(face in tables.NAMES and work in names for face, work in pairs), row
+
+
+def test_new_floors_replace_only_the_floors_of_the_page(tmp_path: Path) -> None:
+    page = tmp_path / "BENCHMARKS.md"
+    page.write_text("# Benchmarks\n\n## Send\n\nkept\n\n## Ratios\n\n| a |\n")
+    for rate in (300.0, 100.0):
+        told = results(figure("popmq-python", "rocketmq", rate), figure("rocketmq-async", "rocketmq", 100.0))
+        assert tables.put_floors(told, page) in page.read_text()
+    text = page.read_text()
+    assert text.startswith("# Benchmarks\n\n## Send\n\nkept\n\n## Floors\n")
+    assert text.endswith("\n\n## Ratios\n\n| a |\n")
+    assert "| 1 × | FAIL |" in text
+    assert "| 3 × |" not in text
+
+
+def test_a_stall_of_the_disk_is_told_also_while_it_lasts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stalls, ends = threading.Event(), threading.Event()
+
+    def stalled(_: int) -> None:
+        stalls.set()
+        ends.wait(30)
+
+    monkeypatch.setattr(disk, "EVERY_S", 0.0)
+    monkeypatch.setattr("os.fdatasync", stalled)
+    with disk.DiskWatch(tmp_path) as watch:
+        assert stalls.wait(30)
+        assert watch.take_ms() > 0
+        ends.set()

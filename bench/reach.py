@@ -1,0 +1,148 @@
+"""The table of floors: what PopMQ has to reach on two cores, as ratios to the brokers beside it and as its own figures.
+
+    make bench-floors              one round of the brokers that are named here, and the table; exit code 1 for a FAIL
+    python -m bench.compare --keep three rounds of all brokers; the table is part of BENCHMARKS.md
+
+A row compares two medians of one run, or judges a figure of PopMQ alone (`alone`). A row whose broker was left out has
+no verdict.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench import legs
+from bench.load import Spec
+from bench.measure import cpu_s, subject
+from harness.broker_process import BrokerProcess
+
+Row = dict[str, Any]
+Face = tuple[str, str]
+
+V2, OWN = ("popmq-python", "rocketmq"), ("popmq-python", "popmq")
+ASYNC, SYNC = ("rocketmq-async", "rocketmq"), ("rocketmq-sync", "rocketmq")
+REDIS, RABBITMQ = ("redis-always", "redis"), ("rabbitmq-quorum", "rabbitmq")
+SEND_1, SEND_32, SEND_256 = "send 1, 64 callers", "send 32, 16 callers", "send 256, 8 callers"
+TAKE_1, TAKE_32, TAKE_256 = (
+    "receive + ack 1, 64 callers",
+    "receive + ack 32, 16 callers",
+    "receive + ack 256, 8 callers",
+)
+
+
+@dataclass(frozen=True)
+class Reach:
+    """One row. `beside`: (broker, protocol) and leg that the figure is divided by; None: the figure itself.
+
+    `column`: of the medians, or the name of a figure in `alone`. `most`: the bounds are upper ones.
+    """
+
+    name: str
+    floor: float
+    aim: float | None = None
+    work: str = ""
+    of: Face = V2
+    beside: tuple[Face, str] | None = None
+    column: str = "messages_per_s"
+    unit: str = "×"
+    most: bool = False
+
+    def holds(self, measured: float) -> bool:
+        return measured <= self.floor if self.most else measured >= self.floor
+
+
+ROWS = (
+    Reach("v2 send 1, 64 callers, beside RocketMQ ASYNC", 1.5, 3, SEND_1, V2, (ASYNC, SEND_1)),
+    Reach("v2 send 1, 64 callers, beside RocketMQ SYNC", 2.5, 5, SEND_1, V2, (SYNC, SEND_1)),
+    Reach("v2 send 32, beside RocketMQ ASYNC", 1.0, 1.5, SEND_32, V2, (ASYNC, SEND_32)),
+    Reach("v2 receive + ack 32, beside RocketMQ ASYNC", 1.2, 2, TAKE_32, V2, (ASYNC, TAKE_32)),
+    Reach("v2 receive + ack 32, beside RocketMQ SYNC", 12, 20, TAKE_32, V2, (SYNC, TAKE_32)),
+    Reach("send 256, beside Redis", 0.8, 1.2, SEND_256, OWN, (REDIS, SEND_256)),
+    Reach("send 256, beside RabbitMQ by 32", 2, 3, SEND_256, OWN, (RABBITMQ, SEND_32)),
+    Reach("pop + ack 256, beside Redis", 0.45, 0.8, TAKE_256, OWN, (REDIS, TAKE_256)),
+    Reach("pop + ack 256, beside RabbitMQ by 32", 1, 1.5, TAKE_256, OWN, (RABBITMQ, TAKE_32)),
+    # Five times what the first broker, behind grpcio, moved on two cores: 1,614 and 676.
+    Reach("send 1, 64 callers", 8_070, 16_140, SEND_1, OWN, unit="messages/s"),
+    Reach("pop + ack 1, 64 callers", 3_380, 6_760, TAKE_1, OWN, unit="messages/s"),
+    Reach("send → received p99, beside RocketMQ ASYNC", 1.0, 0.5, "send → received at 1,000/s", OWN,
+          (ASYNC, "send → received at 1,000/s"), "p99_ms", most=True),
+    Reach("SDK, 64 single senders", 17_136, 34_272, column="sdk_send", unit="messages/s"),
+    Reach("SDK, one caller, p50", 1.45, 0.73, column="sdk_one", unit="ms", most=True),
+    Reach("lease comes back late, p99, idle", 30, 15, column="late", unit="ms", most=True),
+    Reach("lease comes back late, p99, under load", 30, 15, column="late_loaded", unit="ms", most=True),
+    Reach("ready on an empty folder", 400, 250, column="ready", unit="ms", most=True),
+    Reach("idle broker, share of a core", 1, column="idle_cpu", unit="%", most=True),
+    Reach("idle broker, own memory", 60, column="idle_memory", unit="MiB", most=True),
+)  # fmt: skip
+
+
+#: The brokers that the rows name.
+BROKERS = frozenset({row.of[0] for row in ROWS} | {row.beside[0][0] for row in ROWS if row.beside})
+
+
+def table(rows: list[Row], alone: dict[str, float]) -> Iterator[str]:
+    """The lines of the table."""
+    yield "| | floor | aim | measured | |"
+    yield "|---|--:|--:|--:|---|"
+    for reach, measured in figures(rows, alone):
+        bound = "≤ " if reach.most else ""
+        aim = "–" if reach.aim is None else f"{bound}{_told(reach.aim)}"
+        verdict = "–" if measured is None else "PASS" if reach.holds(measured) else "FAIL"
+        told = "–" if measured is None else f"{_told(measured)} {reach.unit}"
+        yield f"| {reach.name} | {bound}{_told(reach.floor)} | {aim} | {told} | {verdict} |"
+
+
+def failed(rows: list[Row], alone: dict[str, float]) -> list[str]:
+    """The names of the rows whose floor does not hold."""
+    return [row.name for row, measured in figures(rows, alone) if measured is not None and not row.holds(measured)]
+
+
+def figures(rows: list[Row], alone: dict[str, float]) -> Iterator[tuple[Reach, float | None]]:
+    """Each row with its figure; None where a broker was left out."""
+    by = {(row["broker"], row["face"], row["work"]): row for row in rows}
+    for reach in ROWS:
+        if not reach.work:
+            yield reach, alone.get(reach.column)
+            continue
+        one = by.get((*reach.of, reach.work))
+        other = by.get((*reach.beside[0], reach.beside[1])) if reach.beside else {reach.column: 1.0}
+        yield reach, one[reach.column] / (other[reach.column] or 1e-9) if one and other else None
+
+
+def _told(number: float) -> str:
+    return f"{number:,.0f}" if number >= 100 else f"{number:,.4g}"
+
+
+def measure(folder: Path, seconds: float, tell: Callable[[str], None]) -> dict[str, float]:
+    """The figures of PopMQ alone, by their columns; each on a new broker."""
+    tell("PopMQ alone: starts, an idle broker, leases, the SDK")
+    took = []
+    for number in range(5):
+        with BrokerProcess(folder / f"ready-{number}") as process:
+            took.append(process.ready_s * 1e3)
+    with BrokerProcess(folder / "idle") as process:
+        time.sleep(1)
+        cpu, began = cpu_s(process.pid), time.monotonic()
+        time.sleep(2 * seconds)
+        busy = (cpu_s(process.pid) - cpu) / (time.monotonic() - began) * 100
+        memory = process.memory_bytes / (1 << 20)
+    with subject(folder / "alone") as broker:
+        effort = legs.Effort(seconds=seconds, leases=500)
+        topic = broker.topic("sdk")
+        many = Spec("sdk_send", broker.endpoint, topic, callers=64, seconds=seconds)
+        found = {
+            "ready": statistics.median(took),
+            "idle_cpu": busy,
+            "idle_memory": memory,
+            "sdk_send": broker.leg("", many, legs.PROCESSES).messages_per_s,
+            "sdk_one": broker.leg("", Spec("sdk_send", broker.endpoint, topic, seconds=seconds), 1).p50_ms,
+        }
+        results = legs.Results()
+        legs.lateness(broker, effort, results)
+        p99 = [floor.measured for floor in results.floors if "p99" in floor.name]
+        return found | {"late": p99[0], "late_loaded": p99[1]}
