@@ -46,6 +46,7 @@ class Call:
         "body_left",
         "deadline",
         "ending",
+        "entered",
         "fresh",
         "head",
         "in_line",
@@ -87,6 +88,8 @@ class Call:
         self.in_line = self.is_over = False
         #: Whether the answer is plain HTTP, which has no trailers.
         self.plain = False
+        #: Whether the handler has begun; it then counts itself out at its end.
+        self.entered = False
         self.method: Method | None = None
         self.streams: Streams | None = None
         self.task: asyncio.Task[None] | None = None

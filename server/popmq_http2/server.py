@@ -161,6 +161,7 @@ class Server:
 
     async def _run(self, call: Call, method: Method) -> None:
         """Runs one handler and ends its call with the outcome."""
+        call.entered = True
         try:
             asked = (call,) if method.streams_in else (call.inbox.take(), call)
             if not method.streams_out:
@@ -176,6 +177,9 @@ class Server:
             call.end(Code.UNKNOWN, f"the handler raised {type(error).__name__}")
         else:
             call.end(Code.OK, "")
+        finally:
+            if call.streams is not None:
+                call.streams.stopped()
 
 
 def _expire(call: Call) -> None:

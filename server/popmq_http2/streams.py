@@ -271,9 +271,9 @@ class Streams:
         """Counts a running handler until it ends, even if its stream is reset before."""
         call.task = task
         self._running += 1
-        task.add_done_callback(self._stopped)
 
-    def _stopped(self, _: asyncio.Task[None]) -> None:
+    def stopped(self, _: asyncio.Task[None] | None = None) -> None:
+        """A handler has ended, or its task was cancelled before it began."""
         self._running -= 1
 
     def expire(self, call: Call) -> None:
@@ -310,4 +310,7 @@ class Streams:
 
 def _cancel(call: Call) -> None:
     if call.task is not None and not call.task.done():
+        if not call.entered and call.streams is not None:  # its handler never begins
+            call.entered = True
+            call.task.add_done_callback(call.streams.stopped)
         call.task.cancel()

@@ -119,6 +119,23 @@ async def test_a_handler_that_runs_on_after_its_reset_counts_among_the_calls(ser
     client.close()
 
 
+async def test_a_call_that_is_reset_before_its_handler_begins_does_not_count_for_ever(serve: Serve) -> None:
+    _, port = await serve(streams=1)
+    client = await FrameClient.connect(port)
+    await client.greet()
+    for number in (1, 3, 5):
+        whole: list[bytes] = []
+        with pytest.MonkeyPatch.context() as patch:  # all frames in one piece, which the server reads at once
+            patch.setattr(client, "write", whole.append)
+            client.ask(number)
+            client.send(RST_STREAM, 0, number, U32.pack(CANCEL))
+        client.write(b"".join(whole))
+        await client.alive()
+    client.ask(7, "say")
+    assert await client.status(7) == "0"
+    client.close()
+
+
 async def test_requests_that_nobody_takes_are_bounded_over_all_connections(serve: Serve, echo: Echo) -> None:
     _, port = await serve(requests_bytes=100_000, stream_window=80_000, connection_window=1 << 20)
     first, second = [await FrameClient.connect(port) for _ in range(2)]

@@ -79,8 +79,7 @@ class NativeService:
 
     async def Pop(self, raw: bytes) -> bytes:
         """Leases a batch, parked while nothing is deliverable; the answer is joined from stored bytes."""
-        request = requests.read(pb.PopRequest, raw)
-        command = requests.pop(request)
+        request, command = requests.read_pop(raw)
         with _TOKEN_PATHS, self._metrics.limits(command.group, command.topic):
             answer = await self._engine.pop(command, request.wait_ms)
         self.served("Pop", command.group, command.topic)

@@ -188,6 +188,24 @@ def columns_of(request: pb.PopRequest | pb.PullRequest) -> frozenset[str]:
     return named - {"body"} if request.without_body else named
 
 
+#: Pops that were read before, by their bytes: a consumer repeats the same request, unless it names each try.
+_known_pops: dict[bytes, tuple[pb.PopRequest, Pop]] = {}
+_KNOWN_POPS_MAX, _KNOWN_POP_BYTES = 1024, 256
+
+
+def read_pop(raw: bytes) -> tuple[pb.PopRequest, Pop]:
+    """The request and its command; neither may be changed."""
+    if (known := _known_pops.get(raw)) is not None:
+        return known
+    request = read(pb.PopRequest, raw)
+    command = pop(request)
+    if not command.attempt_id and command.token is None and len(raw) <= _KNOWN_POP_BYTES:
+        if len(_known_pops) >= _KNOWN_POPS_MAX:
+            _known_pops.clear()
+        _known_pops[raw] = request, command
+    return request, command
+
+
 def pop(request: pb.PopRequest) -> Pop:
     """Zeros become defaults; any other value out of range is refused, never clamped."""
     check_format(request)
