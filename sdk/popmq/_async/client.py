@@ -356,11 +356,7 @@ class AsyncClient(AsyncAdmin, AsyncTransactions, AsyncInspection, AsyncPulling, 
         return Guard(parts.settler, parts.wire.telemetry, "raise", True, lease, parts.clock.now(), self.reply)
 
     async def _change(
-        self,
-        deliveries: Handle | Iterable[Handle],
-        group: str,
-        name: str,
-        change: Callable[[str], Any],
+        self, deliveries: Handle | Iterable[Handle], group: str, name: str, change: Callable[[str], Any]
     ) -> Any:
         return await self._settle(deliveries, group, name, change, _calls.change)
 

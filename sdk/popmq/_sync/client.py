@@ -355,11 +355,7 @@ class Client(Admin, Transactions, Inspection, Pulling, Owners, Sinks, Requests):
         return Guard(parts.settler, parts.wire.telemetry, "raise", True, lease, parts.clock.now(), self.reply)
 
     def _change(
-        self,
-        deliveries: Handle | Iterable[Handle],
-        group: str,
-        name: str,
-        change: Callable[[str], Any],
+        self, deliveries: Handle | Iterable[Handle], group: str, name: str, change: Callable[[str], Any]
     ) -> Any:
         return self._settle(deliveries, group, name, change, _calls.change)
 
