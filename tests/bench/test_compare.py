@@ -99,7 +99,7 @@ def test_new_floors_replace_only_the_floors_of_the_page(tmp_path: Path) -> None:
     assert "| 3 × |" not in text
 
 
-def test_a_stall_of_the_disk_is_told_also_while_it_lasts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stall_of_the_disk_is_reported_also_while_it_lasts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stalls, ends = threading.Event(), threading.Event()
 
     def stalled(_: int) -> None:
