@@ -42,11 +42,12 @@ class Batch:
 
     def __init__(self, commands: list[Any]) -> None:
         self.commands = commands
-        self.results: list[Any] = [None] * len(commands)
+        count = len(commands)
+        self.results: list[Any] = [None] * count
         #: Message bytes in the answers of its committed transactions: answers.py.
         self.answered = 0
         #: Whether commands may be run as one: together.py.
-        self.as_one = True
+        self.as_one = count > 1
 
     def lane(self, place: int) -> int:
         return LANES.get(type(self.commands[place]), LANE_ACK)

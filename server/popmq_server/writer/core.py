@@ -222,14 +222,14 @@ class Core:
         before the revive.
         """
         timed: Timed | None = None
-        alike = together.Alike(group, order)
+        alike = together.Alike(group, order) if group.as_one else None
         for place in order:
             command, lane = group.commands[place], group.lane(place)
             if timed is None and lane > LANE_ACK:
                 timed = time(tx)
             if lane == LANE_POP and tx.staged:
                 topic.flush(tx)
-            if alike.has_run(tx, place):
+            if alike and alike.has_run(tx, place):
                 continue
             if lane == LANE_POP and answers.must_wait(command, tx.answered):
                 group.results[place] = answers.NEXT_GROUP

@@ -30,8 +30,7 @@ class Alike:
         self._done: set[int] = set()
         #: Each place leads to the list of its like, in the order of the batch.
         self._lists: dict[int, list[int]] = {}
-        if group.as_one and len(order) > 1:
-            self._find(order)
+        self._find(order)
 
     def _find(self, order: Sequence[int]) -> None:
         pops: dict[Hashable, list[int]] = {}
