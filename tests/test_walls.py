@@ -121,7 +121,7 @@ SEAM = [
             "monitoring",
         ),
         *("model.limits", "model.message", "model.permission", "model.records"),
-        *("clock", "errors", "logs", "options"),
+        *("clock", "errors", "logs", "options", "settings"),
     )
 ]
 

@@ -123,7 +123,10 @@ def access_keys() -> Call[AccessKeys]:
         pb.ListAccessKeysRequest(),
         lambda reply, _: AccessKeys(
             reply.enabled,
-            tuple(same_names(AccessKey, row, allow=tuple(row.allow)) for row in reply.access_keys),
+            tuple(
+                same_names(AccessKey, row, allow=tuple(row.allow), certificates=tuple(row.certificates))
+                for row in reply.access_keys
+            ),
             reply.caller,
         ),
     )

@@ -166,6 +166,14 @@ class AccessKey:
     allow: Sequence[str]  # send:orders, receive:orders/billing, admin, *
     expires_ms: int  # 0 = never
     secrets: int  # 2 during a rotation
+    certificates: Sequence[str] = ()  # names of client certificates that stand for the key
+    connections_max: int = 0  # this limit and the next two: 0 = none
+    calls_per_s_max: int = 0
+    bytes_in_flight_max: int = 0
+    connections: int = 0  # open now
+    bytes_in_flight: int = 0  # now
+    calls: int = 0  # since the broker's start
+    limited: int = 0  # calls refused by a limit, since then
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,7 @@ ROWS = {
     "console": Row("console", "console", "Serve web pages of a broker."),
     "check": Row("check", "check", "Check the store of a stopped broker."),
     "compact": Row("compact", "compact", "Shrink the data file of a stopped broker."),
-    "access-key": Row("access_key", "access_key", "Make access keys."),
+    "access-key": Row("access_key", "access_key", "Make access keys, and look at those of a broker."),
 }
 
 

@@ -121,6 +121,10 @@ class Call:
         else:
             self._callbacks.append(callback)
 
+    def add_disconnect_callback(self, callback: Callable[[Call], Any]) -> None:
+        """Calls `callback(call)` when the connection ends; immediately if it has. Not in grpcio's context."""
+        self._outlet.when_lost(lambda: callback(self))
+
     async def abort(self, code: Any, message: str = "", metadata: Metadata = ()) -> NoReturn:
         """Ends the call with a status: raises Aborted. `code`: a Code, or an object whose `value` starts with one."""
         raise Aborted(_code(code), message, metadata)

@@ -150,6 +150,7 @@ class Connection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
         self._streams.drop_all()
+        self._outlet.lost()
         self._server.addresses.leave(self._address)
         self._server.left(self)
 

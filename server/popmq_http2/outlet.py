@@ -16,6 +16,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from time import monotonic
+from typing import Any
 
 from popmq_http2.blocks import CONTENT_TYPE, OK, STATUS_200, Blocks
 from popmq_http2.budget import CALL_POINTS, POINT_BYTES, Budget
@@ -65,6 +66,7 @@ class Outlet:
         self._stream_window = limits.stream_window
         self.write_ahead_bytes = limits.write_ahead_bytes
         self.peer = ""
+        self._lost: list[Callable[[], Any]] | None = []
         #: Bytes of answers that were not written yet.
         self.unsent = 0
         #: When the client last took some of the waiting bytes.
@@ -76,6 +78,19 @@ class Outlet:
     def connect(self, transport: asyncio.Transport, peer: str) -> None:
         transport.set_write_buffer_limits(TRANSPORT_BYTES)
         self._transport, self.peer = transport, peer
+
+    def when_lost(self, callback: Callable[[], Any]) -> None:
+        """Calls `callback` when the connection ends; immediately if it has."""
+        if self._lost is None:
+            callback()
+        else:
+            self._lost.append(callback)
+
+    def lost(self) -> None:
+        """The connection has ended."""
+        callbacks, self._lost = self._lost or (), None
+        for callback in callbacks:
+            callback()
 
     # ── Output ───────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -9,8 +9,8 @@ from collections.abc import Coroutine
 from types import TracebackType
 from typing import Any, TypeVar
 
-from popmq_server.access.access_keys import Keys
 from popmq_server.access.certificate import Certificate, development
+from popmq_server.access.known_keys import Keys
 from popmq_server.api.server import Server
 from popmq_server.clock import Clock, pause
 from popmq_server.commands import queries
@@ -52,7 +52,8 @@ class Serving:
         """Opens keys, HTTP port, store, scan, writer, and the port last, so that clients meet a ready broker."""
         options = self._options
         metrics = self._metrics = Metrics(synced=options.sync != "none", store_format=str(FORMAT))
-        keys = self._keys = Keys(options.access_keys, self._clock.wall_ms) if options.access_keys else None
+        keys = self._keys = Keys(options.access_keys, self._clock) if options.access_keys else None
+        metrics.watch_keys(keys.numbers if keys is not None else list)
         try:
             if options.metrics_port:
                 self._open_monitoring(options.metrics_host, options.metrics_port)

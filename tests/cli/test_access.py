@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from collections.abc import Iterator
@@ -69,7 +70,7 @@ def test_what_the_container_asks_for_its_health_is_answered_with_any_key(
 def test_a_new_key_is_taken_by_a_running_broker(
     run: Cli, guarded: EmbeddedBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("popmq_server.access.access_keys.LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr("popmq_server.access.known_keys.LOOK_EVERY_S", 0.0)
     made = run("access-key", "new", "clerk", "--allow", "send:orders", "--allow", "receive:orders/*")
     with (tmp_path / "keys.toml").open("a") as file:
         file.write(made.out)
@@ -85,6 +86,23 @@ def test_a_new_key_may_have_an_end(run: Cli) -> None:
     expires = datetime.fromisoformat(made.splitlines()[3].removeprefix("expires = "))
     assert timedelta(days=89) < expires - datetime.now(UTC) <= timedelta(days=90)
     assert run("access-key", "new", "clerk", "--allow", "admin", "--days", "0").code == 2
+
+
+def test_a_new_key_may_have_limits_and_a_certificate_in_place_of_a_secret(run: Cli, tmp_path: Path) -> None:
+    limits = ("--connections", "3", "--calls-per-s", "50", "--bytes-in-flight", "2MiB")
+    made = run("access-key", "new", "clerk", "--allow", "admin", "--certificate", "shop.example", *limits).out
+    lines = ["[clerk]", 'certificates = ["shop.example"]', 'allow = ["admin"]']
+    assert made.split("\n")[:6] == [*lines, "connections = 3", "calls_per_s = 50", "bytes_in_flight = 2097152"]
+    for wrong in (("--connections", "0"), ("--bytes-in-flight", "much"), ("--certificate", 'a"b')):
+        assert run("access-key", "new", "clerk", "--allow", "admin", *wrong).code == 2
+
+
+def test_the_keys_of_a_broker_are_listed_with_what_they_use(run: Cli, guarded: EmbeddedBroker, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text(secret_of("root"))
+    done = run("access-key", "list", "--access-key", "root", "--secret-file", str(tmp_path / "secret"), "--json")
+    rows = {row["name"]: row for row in map(json.loads, done.out.splitlines())}
+    assert set(rows) == set(KEYS)
+    assert (rows["root"]["connections"], rows["reader"]["connections"], rows["root"]["calls_per_s_max"]) == (1, 0, 0)
 
 
 @pytest.mark.parametrize("words", [("clerk", "--allow", "sned:orders"), ("a clerk", "--allow", "admin"), ("clerk",)])

@@ -30,6 +30,9 @@ allow = ["*"]
 [reader]
 secret = "{SECRET}-of-the-reader"
 allow = ["receive:orders"]
+connections = 9
+calls_per_s = 5000
+bytes_in_flight = "1MiB"
 """
 
 

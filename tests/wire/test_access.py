@@ -17,7 +17,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 from popmq_proto.rocketmq import definition_pb2 as v2pb
 from popmq_proto.rocketmq import service_pb2 as v2rpc
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server.access import access_keys
+from popmq_server.access import known_keys
 from popmq_server.clock import FakeClock
 from popmq_server.embedded import EmbeddedBroker
 from tests.wire.producer import Producer
@@ -92,7 +92,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
 @pytest.fixture
 def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Guarded]:
     """One of its own; its file of keys is looked at before each call."""
-    monkeypatch.setattr(access_keys, "LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(known_keys, "LOOK_EVERY_S", 0.0)
     with contextlib.ExitStack() as stack:
         yield Guarded(stack, tmp_path)
 

@@ -15,7 +15,7 @@ import pytest
 from harness.broker_process import ROOT, BrokerProcess
 from popmq_cli.serve import serve
 from popmq_http2.frames import ENHANCE_YOUR_CALM
-from popmq_server.access.access_keys import Keys
+from popmq_server.access.known_keys import Keys
 from popmq_server.clock import FakeClock
 from popmq_server.options import TRANSPORT, Options
 from popmq_server.reloading import Reload

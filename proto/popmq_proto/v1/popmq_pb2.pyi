@@ -2110,16 +2110,32 @@ class ListAccessKeysResponse(_message.Message):
     def __init__(self, enabled: bool = ..., access_keys: _Optional[_Iterable[_Union[AccessKey, _Mapping]]] = ..., caller: _Optional[str] = ...) -> None: ...
 
 class AccessKey(_message.Message):
-    __slots__ = ("name", "allow", "expires_ms", "secrets")
+    __slots__ = ("name", "allow", "expires_ms", "secrets", "certificates", "connections_max", "calls_per_s_max", "bytes_in_flight_max", "connections", "bytes_in_flight", "calls", "limited")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ALLOW_FIELD_NUMBER: _ClassVar[int]
     EXPIRES_MS_FIELD_NUMBER: _ClassVar[int]
     SECRETS_FIELD_NUMBER: _ClassVar[int]
+    CERTIFICATES_FIELD_NUMBER: _ClassVar[int]
+    CONNECTIONS_MAX_FIELD_NUMBER: _ClassVar[int]
+    CALLS_PER_S_MAX_FIELD_NUMBER: _ClassVar[int]
+    BYTES_IN_FLIGHT_MAX_FIELD_NUMBER: _ClassVar[int]
+    CONNECTIONS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
+    CALLS_FIELD_NUMBER: _ClassVar[int]
+    LIMITED_FIELD_NUMBER: _ClassVar[int]
     name: str
     allow: _containers.RepeatedScalarFieldContainer[str]
     expires_ms: int
     secrets: int
-    def __init__(self, name: _Optional[str] = ..., allow: _Optional[_Iterable[str]] = ..., expires_ms: _Optional[int] = ..., secrets: _Optional[int] = ...) -> None: ...
+    certificates: _containers.RepeatedScalarFieldContainer[str]
+    connections_max: int
+    calls_per_s_max: int
+    bytes_in_flight_max: int
+    connections: int
+    bytes_in_flight: int
+    calls: int
+    limited: int
+    def __init__(self, name: _Optional[str] = ..., allow: _Optional[_Iterable[str]] = ..., expires_ms: _Optional[int] = ..., secrets: _Optional[int] = ..., certificates: _Optional[_Iterable[str]] = ..., connections_max: _Optional[int] = ..., calls_per_s_max: _Optional[int] = ..., bytes_in_flight_max: _Optional[int] = ..., connections: _Optional[int] = ..., bytes_in_flight: _Optional[int] = ..., calls: _Optional[int] = ..., limited: _Optional[int] = ...) -> None: ...
 
 class ListOwnersRequest(_message.Message):
     __slots__ = ("group", "page_size", "page_token")

@@ -15,7 +15,8 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any, cast
 
 from popmq_server import commands
-from popmq_server.access.access_keys import CALLER, Key, Keys, Need, denied, unauthenticated
+from popmq_server.access.access_keys import CALLER, Key, Need, denied, unauthenticated
+from popmq_server.access.known_keys import Keys
 from popmq_server.commands import (
     Available,
     Check,

@@ -1,7 +1,8 @@
 """Authentication: identifies the caller of each call and stream, on every port, before its handler is looked up.
 
 call ──▶ Authentication ──▶ CALLER (access_keys.py) ──▶ handler ──▶ Guarded: checks the caller's permissions
-              └─ no key ──▶ UNAUTHENTICATED, for any method; apache.rocketmq.v2 reports it in its own answers
+              ├─ no key ──▶ UNAUTHENTICATED, for any method; apache.rocketmq.v2 reports it in its own answers
+              └─ too many calls of the key ──▶ RATE_LIMITED, in the same way
 """
 
 from collections.abc import Awaitable, Callable
@@ -9,10 +10,27 @@ from typing import Any
 
 import grpc
 
-from popmq_server.access.access_keys import CALLER, Keys
+from popmq_server.access.access_keys import CALLER, Key
+from popmq_server.access.key_limits import KeyLimited
+from popmq_server.access.known_keys import Keys
 from popmq_server.api.native.status import refuse
+from popmq_server.clock import pause
 from popmq_server.errors import Refused
 from popmq_server.monitoring.metrics import Metrics
+
+#: How long the answer to a refused call is held, in ms; for how many calls of a key, and for which requests.
+HELD_MS_MAX, HELD_MAX, HELD_BYTES_MAX = 500, 1_024, 64 << 10
+#: Calls that end work, or tell of its end: a client that made too many others can still make these.
+_SETTLING = frozenset(
+    f"/{service}/{name}"
+    for service, names in {
+        "popmq.v1.Broker": "Ack AckUpTo ChangeInvisibleTime EndTransaction Heartbeat ReleaseOwner RenewOwner SendBack "
+        "UnlockQueues UpdateOffsets",
+        "apache.rocketmq.v2.MessagingService": "AckMessage ChangeInvisibleDuration EndTransaction Heartbeat "
+        "ForwardMessageToDeadLetterQueue NotifyClientTermination Telemetry UpdateOffset",
+    }.items()
+    for name in names.split()
+)
 
 
 class Authentication(grpc.aio.ServerInterceptor):  # type: ignore[misc, unused-ignore]
@@ -34,13 +52,36 @@ class Authentication(grpc.aio.ServerInterceptor):  # type: ignore[misc, unused-i
             elif name == "x-mq-date-time":
                 date_time = value
         try:
-            CALLER.set(self._keys.caller(authorization, date_time))
+            key = self._keys.caller(authorization, date_time)
+            CALLER.set(key)
+            try:
+                self._keys.admit(key, details.method in _SETTLING)
+            except KeyLimited as refused:
+                await _hold(key, refused, getattr(details, "size", HELD_BYTES_MAX + 1))
+                raise
         except Refused as refused:
             CALLER.set(refused)
             if not details.method.startswith(self._answers_itself):
                 self._metrics.refusals.labels(refused.code).inc()
                 return self._refusing
         return await continuation(details)
+
+
+async def _hold(key: Key, refused: KeyLimited, size: int) -> None:
+    """Waits with the answer to a refused call, so that a client that calls again at once is slowed down.
+
+    Else it would cost as much as if it were served. The time that its client waits becomes less by this. Large requests
+    are not held, nor any with grpcio, which does not tell their sizes.
+    """
+    held_ms = min(refused.retry_after_ms, HELD_MS_MAX)
+    if size > HELD_BYTES_MAX or key.use.held >= HELD_MAX:
+        return
+    key.use.held += 1
+    try:
+        await pause(held_ms / 1000)
+    finally:
+        key.use.held -= 1
+    refused.tell(refused.retry_after_ms - held_ms)
 
 
 async def _refuse(requests: Any, context: Any) -> None:

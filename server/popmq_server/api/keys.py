@@ -3,7 +3,8 @@
 from google.protobuf.message import Message
 
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server.access.access_keys import CALLER, NEVER_MS, Key, Keys, Need, unauthenticated
+from popmq_server.access.access_keys import CALLER, NEVER_MS, Key, Need, unauthenticated
+from popmq_server.access.known_keys import Keys
 from popmq_server.api.native.requests import read
 from popmq_server.errors import Refused
 
@@ -30,4 +31,18 @@ class KeyService:
 
 def _row(key: Key) -> pb.AccessKey:
     expires_ms = 0 if key.expires_ms == NEVER_MS else key.expires_ms
-    return pb.AccessKey(name=key.name, allow=map(str, key.grants), expires_ms=expires_ms, secrets=key.secrets)
+    limits, use = key.limits, key.use
+    return pb.AccessKey(
+        name=key.name,
+        allow=map(str, key.grants),
+        expires_ms=expires_ms,
+        secrets=key.secrets,
+        certificates=sorted(key.certificates),
+        connections_max=limits.connections,
+        calls_per_s_max=limits.calls_per_s,
+        bytes_in_flight_max=limits.bytes_in_flight,
+        connections=use.connections,
+        bytes_in_flight=use.bytes_in_flight,
+        calls=use.calls,
+        limited=use.limited.total(),
+    )

@@ -21,9 +21,10 @@ from popmq_http2 import Limits
 from popmq_proto.rocketmq import definition_pb2, service_pb2
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server import logs
-from popmq_server.access.access_keys import Keys
+from popmq_server.access.admission import admit
 from popmq_server.access.certificate import Certificate, Pair
 from popmq_server.access.guarded import Guarded
+from popmq_server.access.known_keys import Keys
 from popmq_server.api import auditing
 from popmq_server.api.asking import ClientCallsService
 from popmq_server.api.authentication import Authentication
@@ -156,6 +157,7 @@ class Server:
             began = stopwatch()
             self._began(context)
             try:
+                answered = admit(context, len(raw))
                 response = await call(raw)
             except Refused as refused:
                 await self._refuse(name, context, refused)
@@ -167,7 +169,10 @@ class Server:
                 await self._refuse(name, context, _bug(name))
             else:
                 counted.inc()
-                return _bytes(response)
+                answer = _bytes(response)
+                if answered is not None:
+                    answered(len(answer))
+                return answer
             finally:
                 seconds.observe(stopwatch() - began)
 
@@ -202,6 +207,7 @@ class Server:
             ended = "OK"
             logs.CALL.set(context)
             try:
+                admit(context, 0)
                 async with contextlib.aclosing(call(asked)) as responses:
                     async for response in responses:
                         await context.write(_bytes(response))

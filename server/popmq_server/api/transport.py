@@ -31,6 +31,7 @@ class Details(NamedTuple):
 
     method: str
     invocation_metadata: Any
+    size: int = 0  # bytes of the request, if it is one message
 
 
 class PythonTransport:
@@ -80,14 +81,14 @@ class PythonTransport:
             known = Method(self._unknown, streams_in=True, streams_out=True)
         return known
 
-    async def _asked(self, handler: Any, call: Call) -> Any:
+    async def _asked(self, handler: Any, call: Call, size: int = 0) -> Any:
         """The handler that the interceptors return for the call: this one, or one that refuses."""
 
         async def continuation(_: Any) -> Any:
             return handler
 
         for interceptor in self._interceptors:
-            details = Details(call.path, call.invocation_metadata())
+            details = Details(call.path, call.invocation_metadata(), size)
             handler = await interceptor.intercept_service(continuation, details)
         return handler
 
@@ -99,7 +100,7 @@ class PythonTransport:
         await call.abort(grpc.StatusCode.UNIMPLEMENTED, f"there is no method {call.path}")
 
 
-def _method(handler: Any, asked: Callable[[Any, Call], Any] | None) -> Method:
+def _method(handler: Any, asked: Callable[[Any, Call, int], Any] | None) -> Method:
     """Wraps a handler of grpcio as a method; `asked` returns the handler for a call, or one that refuses.
 
     A handler that takes and returns bytes is called directly if nothing is to be asked: that is every frequent one.
@@ -110,7 +111,8 @@ def _method(handler: Any, asked: Callable[[Any, Call], Any] | None) -> Method:
 
     async def run(*given: Any) -> Any:
         call = given[-1]
-        if asked is not None and (chosen := await asked(handler, call)) is not handler:
+        size = 0 if handler.request_streaming else len(given[0])
+        if asked is not None and (chosen := await asked(handler, call, size)) is not handler:
             await chosen.stream_stream(call, call)
         if handler.request_streaming:
             request: Any = call if decode is None else _decoded(call, decode)

@@ -56,6 +56,16 @@ class Seen(NamedTuple):
     store: StoreNumbers
 
 
+class KeyNumbers(NamedTuple):
+    """One access key for a scrape; `limited`: refused calls, by the name of the limit."""
+
+    name: str
+    connections: int
+    bytes_in_flight: int
+    calls: int
+    limited: dict[str, int]
+
+
 class _Known:
     """A family that finds its children with one look-up: prometheus-client checks and joins the labels each time."""
 
@@ -180,7 +190,11 @@ class Metrics:
     def watch(self, ask: Callable[[], Seen], parked: Callable[[], float]) -> None:
         """Registers the sources of the numbers that are read at each scrape."""
         self.waiters.set_function(parked)
-        self.registry.register(_Asked(ask))
+        self.registry.register(_Asked(lambda: _families(ask())))
+
+    def watch_keys(self, ask: Callable[[], list[KeyNumbers]]) -> None:
+        """Registers the source of the numbers of access keys."""
+        self.registry.register(_Asked(lambda: _key_families(ask())))
 
     def forget(self, *, group: str = "", topic: str = "") -> None:
         """Drops the series of a deleted group or topic, so that short-lived names do not accumulate."""
@@ -207,26 +221,50 @@ def release() -> str:
 
 
 class _Asked:
-    """A collector that reads the engine's numbers."""
+    """A collector that asks for its families at each scrape."""
 
-    def __init__(self, ask: Callable[[], Seen]) -> None:
+    def __init__(self, ask: Callable[[], Iterator[Metric]]) -> None:
         self._ask = ask
 
     def describe(self) -> Iterator[Metric]:
         return iter(())
 
     def collect(self) -> Iterator[Metric]:
-        seen = self._ask()
-        yield from _group_families(seen)
-        yield from _topic_families(seen)
-        text = "Session streams of producers that can answer for transactions"
-        yield GaugeMetricFamily("popmq_producers", text, value=seen.producers)
-        for name, text, value in (
-            ("used", "Bytes of the data file that hold something", seen.store.used_bytes),
-            ("limit", "Bytes that the data file may have", seen.store.map_bytes),
-            ("disk_free", "Free bytes of the disk under the data folder", seen.store.disk_free_bytes),
-        ):
-            yield GaugeMetricFamily(f"popmq_store_{name}_bytes", text, value=value)
+        return self._ask()
+
+
+def _families(seen: Seen) -> Iterator[Metric]:
+    """The engine's numbers."""
+    yield from _group_families(seen)
+    yield from _topic_families(seen)
+    text = "Session streams of producers that can answer for transactions"
+    yield GaugeMetricFamily("popmq_producers", text, value=seen.producers)
+    for name, text, value in (
+        ("used", "Bytes of the data file that hold something", seen.store.used_bytes),
+        ("limit", "Bytes that the data file may have", seen.store.map_bytes),
+        ("disk_free", "Free bytes of the disk under the data folder", seen.store.disk_free_bytes),
+    ):
+        yield GaugeMetricFamily(f"popmq_store_{name}_bytes", text, value=value)
+
+
+def _key_families(keys: list[KeyNumbers]) -> Iterator[Metric]:
+    """The numbers of access keys, labelled by their names."""
+    label = ("access_key",)
+    connections = GaugeMetricFamily("popmq_access_key_connections", "Open connections of an access key", labels=label)
+    text = "Bytes of requests that are being answered, and of answers that are not taken yet"
+    in_flight = GaugeMetricFamily("popmq_access_key_bytes_in_flight", text, labels=label)
+    calls = CounterMetricFamily(
+        "popmq_access_key_calls", "Calls with an access key, refused ones included", labels=label
+    )
+    text = "Calls refused by a limit of their access key"
+    limited = CounterMetricFamily("popmq_access_key_limited", text, labels=("access_key", "limit"))
+    for key in keys:
+        connections.add_metric((key.name,), key.connections)
+        in_flight.add_metric((key.name,), key.bytes_in_flight)
+        calls.add_metric((key.name,), key.calls)
+        for limit, count in key.limited.items():
+            limited.add_metric((key.name, limit), count)
+    yield from (connections, in_flight, calls, limited)
 
 
 def _topic_families(seen: Seen) -> Iterator[Metric]:

@@ -21,6 +21,7 @@ from google.protobuf.message import DecodeError, Message
 
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.rocketmq import service_pb2 as rpc
+from popmq_server.access.admission import admit
 from popmq_server.api.native.native import NativeService
 from popmq_server.api.rocketmq.acking import AckService
 from popmq_server.api.rocketmq.call import Call, call_of
@@ -100,6 +101,7 @@ class RocketmqService:
             call = call_of(context)
             try:
                 call.check()
+                admit(context, len(raw))
                 self.clients.heard(call)
                 response: Any = await method(_read(kind, raw), call)
             except asyncio.CancelledError:
@@ -129,16 +131,18 @@ class RocketmqService:
             call = call_of(context)
             try:
                 call.check()
+                answered = admit(context, len(raw))
                 self.clients.heard(call)
                 async with contextlib.aclosing(method(_read(kind, raw), call)) as responses:
                     response: Any
                     async for response in responses:
-                        if isinstance(response, bytes):
-                            await context.write(response)
-                            continue
-                        if response.HasField("status"):
-                            self._counted(name, response.status.code)
-                        await context.write(response.SerializeToString())
+                        if not isinstance(response, bytes):
+                            if response.HasField("status"):
+                                self._counted(name, response.status.code)
+                            response = response.SerializeToString()
+                        if answered is not None:
+                            answered(len(response))
+                        await context.write(response)
             except asyncio.CancelledError:
                 self._metrics.calls.labels(_PREFIX + name, "CANCELLED").inc()
                 raise

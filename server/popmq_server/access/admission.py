@@ -1,0 +1,52 @@
+"""What a call uses of its access key's limits: the connection that it came over, and its bytes until it is over.
+
+Handlers call `admit` once they have the request. A transport that tells when a connection ends counts it until then;
+with grpcio a connection is counted while calls of the key run on it.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from popmq_server.access.access_keys import CALLER, Key
+from popmq_server.access.key_limits import Use
+
+#: Adds the bytes of an answer to what a call has in flight.
+Answered = Callable[[int], None]
+
+
+def admit(context: Any, size: int) -> Answered | None:
+    """Counts a call with a request of `size` bytes; None without access keys. Raises Refused RATE_LIMITED."""
+    key = CALLER.get()
+    if not isinstance(key, Key):
+        return None
+    connect(context, key)
+    return _Bytes(context, key, size).answered
+
+
+def connect(context: Any, key: Key) -> None:
+    """Counts the connection of a call. Raises Refused RATE_LIMITED."""
+    peer, use = context.peer(), key.use
+    until = getattr(context, "add_disconnect_callback", None) or context.add_done_callback
+    if until == context.add_done_callback or not use.knows(peer):
+        use.joins(key.limits, peer)
+        until(lambda _: use.leaves(peer))
+
+
+class _Bytes:
+    """The bytes that one call has in flight."""
+
+    __slots__ = ("_size", "_use")
+
+    def __init__(self, context: Any, key: Key, size: int) -> None:
+        self._use: Use = key.use
+        self._use.begins(key.limits, size)
+        self._size = size
+        context.add_done_callback(self._over)
+
+    def answered(self, size: int) -> None:
+        self._size += size
+        self._use.bytes_in_flight += size
+
+    def _over(self, _: Any) -> None:
+        self._use.bytes_in_flight -= self._size
+        self._size = 0
