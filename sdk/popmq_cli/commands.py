@@ -63,6 +63,7 @@ ROWS = {
     "backup": Row("backup", "backup", "Copy the store of a running broker."),
     "console": Row("console", "console", "Serve web pages of a broker."),
     "check": Row("check", "check", "Check the store of a stopped broker."),
+    "verify": Row("verify", "verify", "Test what the broker promises, on this machine."),
     "compact": Row("compact", "compact", "Shrink the data file of a stopped broker."),
     "access-key": Row("access_key", "access_key", "Make access keys, and look at those of a broker."),
 }

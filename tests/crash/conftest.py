@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
+from popmq_verify.powercut import no_shim
 
 TABLES = pytest.StashKey[list[str]]()
 
@@ -27,6 +28,13 @@ class Scale:
 def scale() -> Scale:
     seed = int(os.environ.get("POPMQ_SEED") or random.SystemRandom().randrange(2**32))
     return Scale(os.environ.get("POPMQ_CAMPAIGN") == "whole", seed)
+
+
+@pytest.fixture
+def shim() -> None:
+    """For tests that watch a broker's files."""
+    if why := no_shim():
+        pytest.skip(why)
 
 
 @pytest.fixture

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from popmq_verify import scratch
+from popmq_verify.checker import Finding, check
+from popmq_verify.facts import DeadLetter, Facts, Survey
+from popmq_verify.history import History, Operation
 
 from popmq_proto.v1 import popmq_pb2 as pb
-from tests.crash import scratch
-from tests.crash.checker import Finding, check
-from tests.crash.facts import DeadLetter, Facts, Survey
-from tests.crash.history import History, Operation
 
 SECOND = 1_000_000_000
 QUIET = dict.fromkeys(("ready", "in_flight", "retry", "backoff", "delayed", "dropped", "quarantined", "dead"), 0)

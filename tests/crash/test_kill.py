@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from popmq_verify import campaign
 
-from tests.crash import campaign
 from tests.crash.conftest import Scale
 
 

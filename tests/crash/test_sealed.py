@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
-from tests.crash import sealed
-from tests.crash.facts import Survey
-from tests.crash.history import History, Operation
-from tests.crash.reader import GROUP, TOPIC
+from popmq_verify import sealed
+from popmq_verify.facts import Survey
+from popmq_verify.history import History, Operation
+from popmq_verify.reader import GROUP, TOPIC
 
 ROWS: list[list[Any]] = [["m0", 0, 0], ["m1", 0, 1], ["m2", 1, 0]]
 

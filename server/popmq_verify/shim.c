@@ -15,6 +15,9 @@
  * POPMQ_CUT_UNREADABLE=from-to: reads of these bytes of a watched file fail with EIO, but not those through a map.
  * POPMQ_CUT_FAIL=n,e,0|1: the n-th call that opens, writes, syncs, resizes, renames or removes a watched file fails with
  * the error e; with 1 all later ones do too. A process that preloads the shim may call popmq_cut_fail instead.
+ * POPMQ_CUT_SLOW=n: each sync of a watched file takes n ms longer.
+ * POPMQ_CUT_CLOCK=file: the file holds 8 bytes, a number of ns that the wall clock is ahead; it is mapped, so a change
+ * of it is a jump of the clock.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -52,13 +55,30 @@ static char *paths[FILES];
 static int known;
 static uint16_t watched[DESCRIPTORS]; /* descriptor → file + 1; 0 = not watched */
 static uint8_t synchronous[DESCRIPTORS];
-static long calls_left = -1, syncs_left = -1, metas_left = -1;
+static long calls_left = -1, syncs_left = -1, metas_left = -1, slow_ms = 0;
 static long unreadable_from, unreadable_to; /* bytes of a file */
 static long counted, fail_at;               /* calls since popmq_cut_fail; 0 = none fails */
 static int fail_error, fail_ever;
+static volatile int64_t *ahead_ns; /* of the wall clock; NULL: it is as it is */
 
 #define REAL(name) ((__typeof__(&name))real(#name))
 static void *real(const char *name) { return dlsym(RTLD_NEXT, name); }
+
+int clock_gettime(clockid_t clock, struct timespec *t) {
+    static int (*asks)(clockid_t, struct timespec *);
+    if (!asks) asks = REAL(clock_gettime);
+    int failed = asks(clock, t);
+    if (clock == CLOCK_REALTIME && ahead_ns && !failed) {
+        int64_t ns = (int64_t)t->tv_sec * 1000000000 + t->tv_nsec + *ahead_ns;
+        t->tv_sec = ns / 1000000000, t->tv_nsec = ns % 1000000000;
+    }
+    return failed;
+}
+
+static void slow(void) {
+    struct timespec pause = {slow_ms / 1000, slow_ms % 1000 * 1000000};
+    if (slow_ms > 0) nanosleep(&pause, NULL);
+}
 
 static uint64_t now(void) {
     struct timespec t;
@@ -75,6 +95,13 @@ __attribute__((constructor)) static void start(void) {
     if (getenv("POPMQ_CUT_METAS")) metas_left = atol(getenv("POPMQ_CUT_METAS"));
     if (getenv("POPMQ_CUT_UNREADABLE")) sscanf(getenv("POPMQ_CUT_UNREADABLE"), "%ld-%ld", &unreadable_from, &unreadable_to);
     if (getenv("POPMQ_CUT_FAIL")) sscanf(getenv("POPMQ_CUT_FAIL"), "%ld,%d,%d", &fail_at, &fail_error, &fail_ever);
+    if (getenv("POPMQ_CUT_SLOW")) slow_ms = atol(getenv("POPMQ_CUT_SLOW"));
+    if (getenv("POPMQ_CUT_CLOCK")) {
+        int fd = REAL(open)(getenv("POPMQ_CUT_CLOCK"), O_RDONLY | O_CLOEXEC);
+        void *map = fd < 0 ? MAP_FAILED : REAL(mmap)(NULL, sizeof *ahead_ns, PROT_READ, MAP_SHARED, fd, 0);
+        if (map == MAP_FAILED) abort();
+        ahead_ns = map;
+    }
     log_fd = REAL(open)(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
 }
 
@@ -242,8 +269,8 @@ static int changed(uint8_t kind, int fd, uint64_t start_ns, uint64_t length, int
 
 int ftruncate(int fd, off_t size) { LOCKED(fd, REAL(ftruncate)(fd, size)) return changed('T', fd, start_ns, (uint64_t)size, fails() ? -1 : REAL(ftruncate)(fd, size)); }
 int ftruncate64(int fd, off64_t size) { LOCKED(fd, REAL(ftruncate64)(fd, size)) return changed('T', fd, start_ns, (uint64_t)size, fails() ? -1 : REAL(ftruncate64)(fd, size)); }
-int fsync(int fd) { LOCKED(fd, REAL(fsync)(fd)) return changed('S', fd, start_ns, 0, sick(&syncs_left) || fails() ? -1 : REAL(fsync)(fd)); }
-int fdatasync(int fd) { LOCKED(fd, REAL(fdatasync)(fd)) return changed('S', fd, start_ns, 0, sick(&syncs_left) || fails() ? -1 : REAL(fdatasync)(fd)); }
+int fsync(int fd) { LOCKED(fd, REAL(fsync)(fd)) slow(); return changed('S', fd, start_ns, 0, sick(&syncs_left) || fails() ? -1 : REAL(fsync)(fd)); }
+int fdatasync(int fd) { LOCKED(fd, REAL(fdatasync)(fd)) slow(); return changed('S', fd, start_ns, 0, sick(&syncs_left) || fails() ? -1 : REAL(fdatasync)(fd)); }
 
 #define PREAD(name, off)                                                                 \
     ssize_t name(int fd, void *bytes, size_t size, off offset) {                         \

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import grpc
 
 from popmq_proto.v1 import popmq_pb2 as pb
-from tests.crash.history import History
+from popmq_verify.history import History
 
 if TYPE_CHECKING:
-    from tests.crash.client import Client
+    from popmq_verify.client import Client
 
 MESSAGES = 20
 RETRYABLE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)

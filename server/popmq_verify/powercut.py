@@ -1,6 +1,6 @@
 """The power-cut campaign: load on a watched broker, then cuts at random points of what it did to its files.
 
-    python -m tests.crash.powercut FOLDER COUNT SEED {honest,broken}     judges; JSON lines
+    python -m popmq_verify.powercut FOLDER COUNT SEED {honest,broken}     judges; JSON lines
 
 Judging opens each cut with the real engine, in this process: run it as a process of its own, because a badly damaged
 store can end the process that reads it.
@@ -15,26 +15,24 @@ import subprocess
 import sys
 import time
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from harness.broker_process import ROOT, BrokerProcess
-from harness.stubs import Stubs
 from popmq_server.clock import FakeClock
 from popmq_server.embedded import EmbeddedBroker
-from tests.crash import scratch, sealed
-from tests.crash.campaign import finish, loaded
-from tests.crash.checker import Finding, check
-from tests.crash.disk import Disk, Event, events
-from tests.crash.facts import Facts
-from tests.crash.history import NEVER, History, Recorder, read
-from tests.crash.reader import Reader
-from tests.crash.rest import come_to_rest
-from tests.crash.store import broken_invariants
+from popmq_verify import scratch, sealed
+from popmq_verify.broker_process import BrokerProcess
+from popmq_verify.campaign import finish, loaded
+from popmq_verify.checker import Finding, check
+from popmq_verify.disk import Disk, Event, events
+from popmq_verify.facts import Facts
+from popmq_verify.history import NEVER, History, Recorder, read
+from popmq_verify.reader import Reader
+from popmq_verify.rest import come_to_rest
+from popmq_verify.store import broken_invariants
+from popmq_verify.stubs import Stubs
 
 CLIENTS = 3
 LOAD_S = 2.0
@@ -50,13 +48,20 @@ class Cut:
     during: bool
 
 
-def compile_shim(folder: Path) -> Path:
-    """The shim as a shared object; skips where nothing can compile or preload it."""
+def no_shim() -> str:
+    """Why this machine cannot compile or preload the shim; "" when it can."""
     if sys.platform != "linux":
-        pytest.skip("the shim is preloaded the Linux way")
-    compiler = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
-    if compiler is None:
-        pytest.skip("no C compiler on this machine")
+        return "a library is preloaded, which this test does the Linux way"
+    return "" if _compiler() else "there is no C compiler on this machine (cc, gcc or clang)"
+
+
+def _compiler() -> str | None:
+    return next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
+
+
+def compile_shim(folder: Path) -> Path:
+    """The shim as a shared object. Ask `no_shim` before. Raises CalledProcessError."""
+    compiler = _compiler() or "cc"
     shim = folder / "shim.so"
     source = Path(__file__).with_name("shim.c")
     command = [compiler, "-shared", "-fPIC", "-O2", "-Wall", "-o", str(shim), str(source), "-ldl", "-lpthread"]
@@ -74,11 +79,11 @@ def watched(folder: Path, *flags: str) -> BrokerProcess:
     return BrokerProcess(folder / "data", *flags, environment=environment)
 
 
-def record(folder: Path, seed: int) -> None:
+def record(folder: Path, seed: int, flags: Sequence[str] = ()) -> None:
     """Watches a broker under load that dies once between two writes: recovery can lose its power too."""
     histories = folder / "histories"
     histories.mkdir(parents=True)
-    broker = watched(folder)
+    broker = watched(folder, *flags)
     broker.environment["POPMQ_CUT_CALLS"] = str(random.Random(seed).randrange(300, 2000))
     with loaded(broker, histories, seed, CLIENTS) as clients:
         broker.wait_dead()
@@ -168,10 +173,8 @@ def judge_all(folder: Path, count: int, seed: int, broken: bool) -> Iterator[dic
 
 def verdicts(folder: Path, count: int, seed: int, broken: bool = False) -> list[dict[str, Any]]:
     """The judgement of each cut, made in a process of its own; a death of that process is a finding too."""
-    command = [sys.executable, "-m", "tests.crash.powercut", str(folder), str(count), str(seed)]
-    judged = subprocess.run(
-        [*command, "broken" if broken else "honest"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    command = [sys.executable, "-m", "popmq_verify.powercut", str(folder), str(count), str(seed)]
+    judged = subprocess.run([*command, "broken" if broken else "honest"], capture_output=True, text=True, check=False)
     lines = [json.loads(line) for line in judged.stdout.splitlines() if line.startswith("{")]
     if judged.returncode:
         lines.append({**lines[-1], "answered": 0, "findings": [("store", f"the engine died: {judged.stderr[-2000:]}")]})

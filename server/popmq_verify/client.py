@@ -1,6 +1,6 @@
 """One load client of the kill campaign: raw stubs, random behaviour from a seed, everything recorded.
 
-    python -m tests.crash.client ENDPOINT FOLDER NAME SEED
+    python -m popmq_verify.client ENDPOINT FOLDER NAME SEED
 
 It runs until the file FOLDER/stop exists. Nothing here judges: the checker does, from the histories.
 """
@@ -18,10 +18,10 @@ from typing import Any
 
 import grpc
 
-from harness.stubs import Stubs
 from popmq_proto.v1 import popmq_pb2 as pb
-from tests.crash.history import Recorder
-from tests.crash.scratch import recreate
+from popmq_verify.history import Recorder
+from popmq_verify.scratch import recreate
+from popmq_verify.stubs import Stubs
 
 TOPICS = ("orders", "clicks")
 GROUPS = ("billing", "bill")  # one name is a prefix of the other

@@ -1,6 +1,6 @@
 """A broker whose retention runs constantly: the same code with shorter times, for campaigns of a few minutes.
 
-    python -m tests.crash.impatient FLAGS OF THE BROKER
+    python -m popmq_verify.impatient FLAGS OF THE BROKER
 
 Housekeeping runs five times a second instead of once a minute, a topic may keep its messages for a third of a second,
 and messages of a chunk that a late lease holds are copied after a second instead of an hour.

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tests.crash.checker import Finding
-from tests.crash.facts import Survey
-from tests.crash.history import History
-from tests.crash.reader import GROUP, TOPIC
+from popmq_verify.checker import Finding
+from popmq_verify.facts import Survey
+from popmq_verify.history import History
+from popmq_verify.reader import GROUP, TOPIC
 
 Token = tuple[int, int, int]  # epoch, part, chunk
 

@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import count
 
-from harness.stubs import Stubs
 from popmq_proto.v1 import popmq_pb2 as pb
-from tests.crash.client import GROUPS, MAX_ATTEMPTS, TOPICS, body_of, told_of_ack, told_of_pop
-from tests.crash.facts import DeadLetter, Survey
-from tests.crash.history import Recorder
+from popmq_verify.client import GROUPS, MAX_ATTEMPTS, TOPICS, body_of, told_of_ack, told_of_pop
+from popmq_verify.facts import DeadLetter, Survey
+from popmq_verify.history import Recorder
+from popmq_verify.stubs import Stubs
 
 REST_WITHIN_S = 90
 # With an hour a round, more of them would only wait for retention to drop what a defect left.

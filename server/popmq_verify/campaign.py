@@ -7,24 +7,26 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.broker_process import ROOT, SERVE, BrokerProcess
-from harness.stubs import Stubs
 from popmq_proto.v1 import popmq_pb2 as pb
-from tests.crash import impatient, scratch, sealed
-from tests.crash.checker import CLAIMS, Finding, check
-from tests.crash.client import GROUPS, MAX_ATTEMPTS, TOPICS
-from tests.crash.facts import Facts, Survey
-from tests.crash.history import Recorder, read
-from tests.crash.rest import come_to_rest
-from tests.crash.store import broken_invariants
+from popmq_verify import impatient, scratch, sealed
+from popmq_verify.broker_process import SERVE, BrokerProcess
+from popmq_verify.checker import CLAIMS, Finding, check
+from popmq_verify.client import GROUPS, MAX_ATTEMPTS, TOPICS
+from popmq_verify.facts import Facts, Survey
+from popmq_verify.history import Recorder, read
+from popmq_verify.rest import come_to_rest
+from popmq_verify.store import broken_invariants
+from popmq_verify.stubs import Stubs
 
 CLIENTS = 5
 KILL_WHILE_STARTING = 0.15
+#: Seconds that the load's programs may take to start.
+LOAD_WITHIN_S = 30.0
 
 
 @dataclass
@@ -42,23 +44,45 @@ class Verdict:
         return "\n".join(lines + [f"  ✗ {claim}: {sentence}" for claim, sentence in self.findings[:40]])
 
 
-def run(folder: Path, kills: int, seed: int, dropping: bool = False) -> Verdict:
-    """Kills the broker so many times under load, lets everything come to rest, and judges.
+def run(
+    folder: Path, kills: int, seed: int, dropping: bool = False, flags: Sequence[str] = (), seconds: float = 0.0
+) -> Verdict:
+    """Kills the broker so many times under load, or more in so many seconds; then as `observed`.
 
-    `dropping`: retention drops what every group has finished, all the while.
+    `dropping`: retention drops what every group has finished, all the while. `flags`: of `popmq serve`.
     """
     chance = random.Random(seed)
-    histories = folder / "histories"
-    histories.mkdir(parents=True)
     program = [sys.executable, "-m", impatient.__name__] if dropping else SERVE
-    broker = BrokerProcess(folder / "data", program=program)
+    broker = BrokerProcess(folder / "data", *flags, program=program)
+
+    def killing() -> Counter[str]:
+        count: Counter[str] = Counter()
+        until = time.monotonic() + seconds
+        while count["kills"] < kills or time.monotonic() < until:
+            count["kills"] += 1
+            count["during_start"] += _kill_once(broker, chance)
+        return count
+
+    return observed(broker, seed, killing, dropping=dropping)
+
+
+def observed(
+    broker: BrokerProcess, seed: int, act: Callable[[], Counter[str]], dropping: bool = False, clients: int = CLIENTS
+) -> Verdict:
+    """Does something to a broker under load, lets everything come to rest, and judges. `act` returns its figures."""
+    histories = broker.data.parent / "histories"
+    histories.mkdir(parents=True)
     started = time.monotonic()
-    with loaded(broker, histories, seed, CLIENTS, impatient.KEEP_MS if dropping else 0) as clients:
-        during_start = sum(_kill_once(broker, chance) for _ in range(kills))
+    with loaded(broker, histories, seed, clients, impatient.KEEP_MS if dropping else 0) as programs:
+        _wait_for_load(histories, programs)
+        acted = act()
         broker.wait_ready()
-        finish(histories, clients)
+        finish(histories, programs)
         with Stubs(broker.endpoint) as stubs:
             survey = come_to_rest(stubs, Recorder(histories, "rest"), dropping=dropping)
+            store = stubs.admin.GetStats(pb.GetStatsRequest(), timeout=10).store
+            acted["leases revived since the last start"] = store.revived
+            acted["late in sum, ms"] = store.revived_late_ms
         exit_code = broker.stop()
     findings = [("store", f"exit code {exit_code} after SIGTERM")] if exit_code else []
     facts = Facts(read(histories))
@@ -69,9 +93,17 @@ def run(folder: Path, kills: int, seed: int, dropping: bool = False) -> Verdict:
         + [("store", problem) for problem in broken_invariants(broker.data)]
     )
     took = int(time.monotonic() - started)
-    return Verdict(
-        seed, findings, figures(facts, survey) | Counter(kills=kills, during_start=during_start, seconds=took)
-    )
+    return Verdict(seed, findings, figures(facts, survey) | acted | Counter(seconds=took))
+
+
+def _wait_for_load(histories: Path, programs: list[subprocess.Popen[bytes]]) -> None:
+    """Returns once every program has been answered; on a busy machine that is seconds after its start."""
+    deadline = time.monotonic() + LOAD_WITHIN_S
+    while time.monotonic() < deadline:
+        answered = sum('"how":"ok"' in file.read_text() for file in histories.glob("*.jsonl"))
+        if answered == len(programs):
+            return
+        time.sleep(0.05)
 
 
 def finish(histories: Path, clients: list[subprocess.Popen[bytes]]) -> None:
@@ -106,8 +138,16 @@ def loaded(
         prepare(broker.start(), keep_ms)
         for i in range(count + 1):
             program, name = ("client", f"c{i}") if i else ("reader", "reader")
-            command = [sys.executable, "-m", f"tests.crash.{program}", broker.endpoint, str(histories), name, str(seed)]
-            clients.append(subprocess.Popen(command, cwd=ROOT))
+            command = [
+                sys.executable,
+                "-m",
+                f"popmq_verify.{program}",
+                broker.endpoint,
+                str(histories),
+                name,
+                str(seed),
+            ]
+            clients.append(subprocess.Popen(command))
         yield clients
     finally:
         broker.kill()

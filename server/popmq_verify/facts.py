@@ -7,7 +7,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from tests.crash.history import History, Operation
+from popmq_verify.history import History, Operation
 
 Position = tuple[int, int]  # queue, offset
 Reading = tuple[str, str]  # group, topic

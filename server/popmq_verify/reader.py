@@ -1,6 +1,6 @@
 """One owner in the campaigns: it reads epochs under sealed tokens, as a Spark query does, and reads some of them again.
 
-    python -m tests.crash.reader ENDPOINT FOLDER NAME SEED
+    python -m popmq_verify.reader ENDPOINT FOLDER NAME SEED
 
 Every token is popped until it is answered, some again after a new attach, some after the owner's lease ran out. It ends
 with the first empty epoch after the file FOLDER/last appeared. `sealed.py` judges what was recorded:
@@ -21,10 +21,10 @@ from typing import Any
 
 import grpc
 
-from harness.stubs import Stubs
 from popmq_proto.v1 import popmq_pb2 as pb
-from tests.crash.client import DEADLINE_S, PAUSE_S, TOPICS, certainty
-from tests.crash.history import Recorder
+from popmq_verify.client import DEADLINE_S, PAUSE_S, TOPICS, certainty
+from popmq_verify.history import Recorder
+from popmq_verify.stubs import Stubs
 
 TOPIC = TOPICS[0]
 GROUP = "warehouse"

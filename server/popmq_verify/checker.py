@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from popmq_proto.v1 import popmq_pb2 as pb
-from tests.crash.facts import DeadLetter, Delivery, Facts, Position, Survey, Touch
+from popmq_verify.facts import DeadLetter, Delivery, Facts, Position, Survey, Touch
 
 Finding = tuple[str, str]  # claim, what contradicts it
 

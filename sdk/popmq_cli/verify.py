@@ -1,0 +1,64 @@
+"""`popmq verify`: the broker's promises, tested on this machine; from the extra `server`."""
+
+import pathlib
+import sys
+import time
+
+import click
+
+#: Exit codes of settings that cannot be used, and of a test that found something.
+_SETTINGS, _FOUND = 2, 1
+
+
+@click.command()
+@click.option("--config", metavar="FILE", help="Settings of `popmq serve` (TOML) to test with.  [env: POPMQ_CONFIG]")
+@click.option("--minutes", type=click.FloatRange(0.1, 1440), default=1.0, show_default=True, help="How long to test.")
+@click.option("--only", "stages", multiple=True, metavar="STAGE", help="kills, 'power cuts', 'full disk', …")
+@click.option("--scratch", metavar="DIR", help="Test below this folder.  [default: beside the data folder]")
+@click.option("--report", metavar="FILE", default="popmq-verify.html", show_default=True, help="The page to write.")
+@click.option("--seed", type=click.IntRange(0), help="Repeat a test: its page names the seed.  [default: random]")
+def verify(
+    config: str | None, minutes: float, stages: tuple[str, ...], scratch: str | None, report: str, seed: int | None
+) -> None:
+    """Test what the broker promises, on this machine and its disk.
+
+    Brokers with your settings run on scratch folders of their own, never on your data, while they are killed, lose
+    their power, have no room, a slow disk, and a clock that jumps. Programs send, pop and ack all the while and record
+    every answer. The report says what was lost, repeated, overlapping or late.
+
+    Power cuts, the slow disk and the clock need a C compiler and Linux; without them they are skipped, and the report
+    says so. Ports, TLS, keys and metrics of the settings are not used: nobody else reaches these brokers.
+
+    Ends with 0 when nothing was found, with 1 when something was.
+
+    \b
+    Examples:
+      popmq verify
+      popmq verify --config /etc/popmq/popmq.toml --minutes 10
+      popmq verify --only kills --only "power cuts" --scratch /mnt/new-disk
+    """
+    try:
+        from popmq_verify import report as reports
+        from popmq_verify import verifying
+        from popmq_verify.stages import run
+    except ImportError as error:
+        click.echo(f'`popmq verify` needs the broker: pip install "popmq[server]" ({error})', err=True)
+        sys.exit(_FOUND)
+    try:
+        plan = verifying.plan(config, minutes, scratch, seed)
+        chosen = verifying.chosen(stages)
+    except ValueError as error:
+        click.echo(f"popmq verify: {error}", err=True)
+        sys.exit(_SETTINGS)
+    click.echo(f"below {plan.folder}, with {verifying.settings_of(plan)}, seed {plan.seed}")
+    began = time.monotonic()
+    outcomes = []
+    for number, name in enumerate(chosen, 1):
+        click.echo(f"[{number}/{len(chosen)}] {name}: {reports.TITLES[name]} …")
+        outcome = run(plan, name)
+        outcomes.append(outcome)
+        click.echo("\n".join(reports.lines(outcome)))
+    verdict = reports.sentence(outcomes)
+    reports.write(pathlib.Path(report), outcomes, verifying.settings_of(plan), plan.seed)
+    click.secho(f"{verdict} ({time.monotonic() - began:.0f} s; {report})", fg="green" if verdict[0] == "P" else "red")
+    sys.exit(0 if verdict[0] == "P" else _FOUND)

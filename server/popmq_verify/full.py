@@ -1,0 +1,165 @@
+"""A store without room: sends are refused and say so, what makes room goes on, and nothing answered is lost."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+from google.rpc import status_pb2
+
+from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_verify.broker_process import BrokerProcess
+from popmq_verify.checker import Finding
+from popmq_verify.store import broken_invariants
+from popmq_verify.stubs import Stubs
+
+MIB = 1 << 20
+#: The data file that is filled, and the file system: the broker refuses sends below 256 MiB of free disk.
+FILE_MIB, DISK_MIB = 32, 400
+MESSAGES, BATCH = 200, 20
+#: Seconds in which a broker notices that there is no room, or room again.
+SOON_S = 30.0
+TOPIC, OLD, GROUP = "t", "old", "g"
+
+
+def small_file(data: Path, flags: Sequence[str], figures: dict[str, int]) -> list[Finding]:
+    """Fills a data file of FILE_MIB, acks while it is full, makes room by deleting a topic."""
+    data.parent.mkdir(parents=True)
+    broker = BrokerProcess(data, *_without(flags, "--max-size"), "--max-size", str(FILE_MIB * MIB))
+
+    def fill(stubs: Stubs) -> None:
+        large = pb.SendRequest(topic=OLD, messages=[pb.Message(body=os.urandom(64 << 10)) for _ in range(8)])
+        figures["messages that filled the data file"] = 8 * _until(lambda: stubs.broker.Send(large, timeout=10), True)
+
+    def make_room(stubs: Stubs) -> None:
+        stubs.admin.DeleteTopic(pb.DeleteTopicRequest(name=OLD), timeout=10)
+
+    return _judged(broker, fill, make_room, "data file", figures)
+
+
+def no_byte_left(folder: Path, flags: Sequence[str], figures: dict[str, int]) -> list[Finding]:
+    """Fills a small file system to its last byte with a file of somebody else."""
+    ballast = folder / "ballast"
+
+    def fill(stubs: Stubs) -> None:
+        free = os.statvfs(folder)
+        with ballast.open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, free.f_bavail * free.f_bsize)
+        _until(lambda: _send(stubs, ["probe"]), True)
+
+    return _judged(BrokerProcess(folder / "data", *flags), fill, lambda _: ballast.unlink(), "disk", figures)
+
+
+@contextmanager
+def small_disk(folder: Path) -> Iterator[str]:
+    """Mounts a file system of DISK_MIB in memory; yields why it cannot, or ""."""
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_MIB}m", "tmpfs", str(folder)]
+    try:
+        done = subprocess.run(mount, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        yield "this machine has no mount command"
+        return
+    if done.returncode:
+        yield "this user may not mount one; root may"
+        return
+    try:
+        yield ""
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+def _judged(
+    broker: BrokerProcess,
+    fill: Callable[[Stubs], None],
+    make_room: Callable[[Stubs], None],
+    what: str,
+    figures: dict[str, int],
+) -> list[Finding]:
+    findings: list[Finding] = []
+    sent = [f"m{number}" for number in range(MESSAGES)]
+    got: list[str] = []
+    with broker, Stubs(broker.endpoint) as stubs:
+        for topic in (TOPIC, OLD):
+            stubs.admin.CreateTopic(pb.CreateTopicRequest(topic=pb.Topic(name=topic, queues=1)), timeout=10)
+        stubs.admin.CreateGroup(pb.CreateGroupRequest(group=pb.Group(name=GROUP)), timeout=10)
+        for first in range(0, MESSAGES, BATCH):
+            _send(stubs, sent[first : first + BATCH])
+        held = _pop(stubs, MESSAGES // 2)
+        fill(stubs)
+        got += [message_id for message_id, _ in held]
+        for _, handle in held:  # each is a commit of its own, and each commit needs pages
+            _ack(stubs, [handle])
+        figures[f"acks while the {what} was full"] = len(held)
+        make_room(stubs)
+        after = _until(lambda: _send(stubs, ["after"]), False)
+        figures[f"tries until the {what} took messages again"] = after + 1
+        while rest := _pop(stubs, MESSAGES):
+            got += [message_id for message_id, _ in rest]
+            _ack(stubs, [handle for _, handle in rest])
+    findings += [("lost", f"{one} was answered before the {what} was full, and is gone") for one in {*sent} - {*got}]
+    twice = {one for one in got if got.count(one) > 1} - {"probe"}
+    findings += [("after ack", f"{one} was delivered again after its ack was answered") for one in twice]
+    if broker.exit_code:
+        findings.append(("store", f"the broker ended with code {broker.exit_code}"))
+    return findings + [("store", problem) for problem in broken_invariants(broker.data)]
+
+
+def _send(stubs: Stubs, ids: list[str]) -> None:
+    messages = [pb.Message(message_id=one, body=one.encode() * 50) for one in ids]
+    stubs.broker.Send(pb.SendRequest(topic=TOPIC, messages=messages), timeout=10)
+
+
+def _pop(stubs: Stubs, count: int) -> list[tuple[str, str]]:
+    """(id, handle) of at most so many messages."""
+    request = pb.PopRequest(topic=TOPIC, group=GROUP, max_messages=count, invisible_ms=600_000)
+    answer = stubs.broker.Pop(request, timeout=10)
+    return [(delivery.message.message_id, delivery.handle) for delivery in answer.deliveries]
+
+
+def _ack(stubs: Stubs, handles: list[str]) -> None:
+    answer = stubs.broker.Ack(pb.AckRequest(group=GROUP, handles=handles), timeout=10)
+    if any(result.error.code for result in answer.results):
+        raise RuntimeError(f"an ack was refused: {answer.results}")
+
+
+def _until(call: Callable[[], object], full: bool) -> int:
+    """Repeats a call until it is refused with STORAGE_FULL, or is not; returns how often it was otherwise before."""
+    deadline, count = time.monotonic() + SOON_S, 0
+    while True:
+        try:
+            call()
+        except grpc.RpcError as error:
+            if _code(error) != pb.STORAGE_FULL:
+                raise
+            if full:
+                return count
+        else:
+            if not full:
+                return count
+        count += 1
+        if time.monotonic() > deadline:
+            wanted = "is never refused with STORAGE_FULL" if full else "is refused although there is room again"
+            raise RuntimeError(f"a send {wanted}, for {SOON_S:g} s")
+        if not full:
+            time.sleep(0.05)
+
+
+def _code(error: Any) -> int:
+    status, info = status_pb2.Status(), pb.ErrorInfo()
+    status.ParseFromString(dict(error.trailing_metadata() or ()).get("grpc-status-details-bin", b""))
+    if status.details:
+        status.details[0].Unpack(info)
+    return int(info.code)
+
+
+def _without(flags: Sequence[str], name: str) -> list[str]:
+    """The flags without one and its value."""
+    at = list(flags).index(name) if name in flags else len(flags)
+    return [*flags[:at], *flags[at + 2 :]]

@@ -1,0 +1,51 @@
+"""`popmq verify` without its command line: the plan that the user's settings make."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+from popmq_server.settings import SettingError, load
+from popmq_verify.stages import STAGES, Plan
+
+#: Settings that change what a broker does to messages; the others say who reaches it, and where.
+TAKEN = ("sync", "transport", "max_size", "connections_per_address")
+
+
+def plan(config: str | None, minutes: float, scratch: str | None, seed: int | None) -> Plan:
+    """The plan for settings as `popmq serve` would find them. Raises ValueError, a sentence."""
+    try:
+        settings = load(["--config", config] if config else [], os.environ)
+    except SettingError as error:
+        raise ValueError(str(error)) from None
+    flags = [
+        word
+        for name in TAKEN
+        if name in settings.sources
+        for word in (f"--{name.replace('_', '-')}", str(getattr(settings.options, name)))
+    ]
+    folder = Path(scratch) if scratch else _beside(settings.options.data)
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise ValueError(f"{folder} is no folder that this user may write to: name one with --scratch")
+    if seed is None:
+        seed = random.SystemRandom().randrange(1 << 32)
+    return Plan(folder.resolve(), tuple(flags), settings.options.sync, minutes, seed)
+
+
+def chosen(names: Sequence[str]) -> list[str]:
+    """The stages of these names, all without one. Raises ValueError."""
+    if unknown := [name for name in names if name not in STAGES]:
+        raise ValueError(f"there is no stage {unknown[0]!r}: {', '.join(STAGES)}")
+    return [name for name in STAGES if not names or name in names]
+
+
+def settings_of(plan: Plan) -> str:
+    """The settings in words."""
+    return " ".join(plan.flags) or "default settings"
+
+
+def _beside(data: Path) -> Path:
+    """The nearest folder above the data folder that exists: on the same disk."""
+    return next(folder for folder in data.absolute().parents if folder.is_dir())
