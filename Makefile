@@ -87,6 +87,26 @@ bench: setup ## messages a second, latency, CPU a message; PASS or FAIL by floor
 	@echo "bench: measuring on this machine"
 	@$(BIN)/python -m bench
 
+.PHONY: soak
+soak: setup ## MINUTES=480 of everything at once: rates, memory and the data file stay, histories clean; build/soak.svg
+	@echo "soak: $(or $(MINUTES),480) minutes, $(or $(CONNECTIONS),5000) idle connections, 200 groups, restarts"
+	@$(BIN)/python -m bench.soak $(or $(MINUTES),480) $(or $(CONNECTIONS),5000)
+
+.PHONY: audit sbom
+audit: .venv/audit ## known vulnerabilities of what popmq[all] depends on (pip-audit; asks a public list)
+	@echo "audit: the dependencies of popmq[all]"
+	@$(BIN)/python scripts/supply_chain.py requirements > build/requirements.txt
+	@build/audit/bin/pip-audit --strict --disable-pip --no-deps --requirement build/requirements.txt
+sbom: .venv/audit ## what popmq[all] is made of, as CycloneDX in build/popmq.cdx.json
+	@$(BIN)/python scripts/supply_chain.py requirements > build/requirements.txt
+	@build/audit/bin/cyclonedx-py requirements build/requirements.txt --pyproject pyproject.toml \
+		--mc-type application --output-reproducible --of JSON -o build/popmq.cdx.json
+	@echo "sbom: build/popmq.cdx.json"
+.venv/audit: .venv/ready
+	$(call venv,build/audit)
+	@build/audit/bin/python $(PIP_INSTALL) --group audit
+	@touch $@
+
 bench-check: setup ## calls, puts, commits and memory of a message, against bench/budget.toml
 	@echo "bench-check: counting work"
 	@$(BIN)/python -m bench.check

@@ -97,7 +97,7 @@ class Soak:
         body = f"{number} ".encode() + bytes(200)
         if topic == "fifo":
             return popmq.Message(body, message_id=f"{topic}-{number}", message_group=f"g{number % 3}")
-        delay = DELAY_S if topic == "delay" else None
+        delay = DELAY_S if topic == "delay" else 0.0
         return popmq.Message(body, message_id=f"{topic}-{number}", delay=delay)
 
     async def consume(self, topic: str, name: str, offset_s: float) -> None:
@@ -165,30 +165,35 @@ async def restart(soak: Soak, broker: BrokerProcess) -> None:
         await asyncio.to_thread(broker.start)
 
 
-async def run(minutes: float, connections: int) -> dict[str, object]:
-    """Runs the load; the verdict."""
+def run(minutes: float, connections: int) -> dict[str, object]:
+    """Runs the load; what was sent, found and measured."""
     rows: list[dict[str, float]] = []
     with tempfile.TemporaryDirectory(dir=ROOT / "build") as folder:
         flags = ("--connections-per-address", str(connections + 1_000), "--max-size", "4GiB")
         with BrokerProcess(Path(folder) / "data", *flags) as broker:
             idle = subprocess.Popen([sys.executable, "-m", "bench.soak_idle", str(broker.port), str(connections)])
             try:
-                retry = popmq.Retry(tries=1_000, reach=120.0)
-                async with popmq.AsyncClient(broker.endpoint, retry=retry, timeouts=popmq.Timeouts.all(120)) as client:
-                    soak = Soak(client, minutes * 60)
-                    await soak.prepare()
-                    soak.began, soak.until = time.monotonic(), time.monotonic() + minutes * 60
-                    await _load(soak, broker, rows)
-                    findings = dict(soak.findings)
-                    if missing := soak.missing():
-                        findings["lost, or not delivered within a minute"] = missing
-                idle_code = idle.poll()
+                soak = asyncio.run(_drive(broker, minutes * 60, rows))
+                code = idle.poll()
             finally:
                 idle.kill()
                 idle.wait()
-    if idle_code is not None:
-        findings["the idle connections failed, code"] = idle_code
+    findings = dict(soak.findings)
+    if missing := soak.missing():
+        findings["lost, or not delivered within a minute"] = missing
+    if code is not None:
+        findings["the idle connections failed, code"] = code
     return {"minutes": minutes, "connections": connections, "findings": findings, "sent": dict(soak.sent), "rows": rows}
+
+
+async def _drive(broker: BrokerProcess, seconds: float, rows: list[dict[str, float]]) -> Soak:
+    retry, timeouts = popmq.Retry(tries=1_000, reach=120.0), popmq.Timeouts.all(120)
+    async with popmq.AsyncClient(broker.endpoint, retry=retry, timeouts=timeouts) as client:
+        soak = Soak(client, seconds)
+        await soak.prepare()
+        soak.began, soak.until = time.monotonic(), time.monotonic() + seconds
+        await _load(soak, broker, rows)
+        return soak
 
 
 async def _load(soak: Soak, broker: BrokerProcess, rows: list[dict[str, float]]) -> None:
@@ -228,7 +233,7 @@ def verdict(result: dict[str, object]) -> list[tuple[str, bool, str]]:
 def main(minutes: float, connections: int) -> int:
     """Runs, draws, prints; 1 when a floor does not hold."""
     (ROOT / "build").mkdir(exist_ok=True)
-    result = asyncio.run(run(minutes, connections))
+    result = run(minutes, connections)
     said = verdict(result)
     (ROOT / "build" / "soak.json").write_text(json.dumps(result))
     draw(ROOT / "build" / "soak.svg", result["rows"], ("acked/s", "sent/s", "pop p99 ms", "memory MiB", "store MiB"))  # type: ignore[arg-type]

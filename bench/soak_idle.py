@@ -1,4 +1,4 @@
-"""Connections that only stay: they answer PING and SETTINGS as HTTP/2 asks, make no calls, and come back after a restart.
+"""Connections that only stay: they answer PING and SETTINGS as HTTP/2 asks, make no calls, and come back.
 
 python -m bench.soak_idle PORT CONNECTIONS
 """

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_server.fsck.check import check_folder
 from popmq_verify import impatient, scratch, sealed
 from popmq_verify.broker_process import SERVE, BrokerProcess
 from popmq_verify.checker import CLAIMS, Finding, check
@@ -20,7 +21,6 @@ from popmq_verify.client import GROUPS, MAX_ATTEMPTS, TOPICS
 from popmq_verify.facts import Facts, Survey
 from popmq_verify.history import Recorder, read
 from popmq_verify.rest import come_to_rest
-from popmq_verify.store import broken_invariants
 from popmq_verify.stubs import Stubs
 
 CLIENTS = 5
@@ -90,7 +90,7 @@ def observed(
         check(facts, survey)
         + sealed.check(facts.history, survey)
         + list(scratch.check(facts.history))
-        + [("store", problem) for problem in broken_invariants(broker.data)]
+        + [("store", problem) for problem in check_folder(broker.data)]
     )
     took = int(time.monotonic() - started)
     return Verdict(seed, findings, figures(facts, survey) | acted | Counter(seconds=took))

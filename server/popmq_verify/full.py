@@ -14,9 +14,9 @@ import grpc
 from google.rpc import status_pb2
 
 from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_server.fsck.check import check_folder
 from popmq_verify.broker_process import BrokerProcess
 from popmq_verify.checker import Finding
-from popmq_verify.store import broken_invariants
 from popmq_verify.stubs import Stubs
 
 MIB = 1 << 20
@@ -108,7 +108,7 @@ def _judged(
     findings += [("after ack", f"{one} was delivered again after its ack was answered") for one in twice]
     if broker.exit_code:
         findings.append(("store", f"the broker ended with code {broker.exit_code}"))
-    return findings + [("store", problem) for problem in broken_invariants(broker.data)]
+    return findings + [("store", problem) for problem in check_folder(broker.data)]
 
 
 def _send(stubs: Stubs, ids: list[str]) -> None:

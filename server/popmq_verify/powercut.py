@@ -22,6 +22,7 @@ from typing import Any
 
 from popmq_server.clock import FakeClock
 from popmq_server.embedded import EmbeddedBroker
+from popmq_server.fsck.check import check_folder
 from popmq_verify import scratch, sealed
 from popmq_verify.broker_process import BrokerProcess
 from popmq_verify.campaign import finish, loaded
@@ -31,7 +32,6 @@ from popmq_verify.facts import Facts
 from popmq_verify.history import NEVER, History, Recorder, read
 from popmq_verify.reader import Reader
 from popmq_verify.rest import come_to_rest
-from popmq_verify.store import broken_invariants
 from popmq_verify.stubs import Stubs
 
 CLIENTS = 3
@@ -148,7 +148,7 @@ def judge(left: Path, known: History) -> list[Finding]:
     after = read(left)
     facts = Facts(History(known.operations + after.operations, after.wall_minus_monotonic_ns))
     findings = check(facts, survey) + sealed.check(facts.history, survey) + list(scratch.check(facts.history))
-    return findings + [("store", problem) for problem in broken_invariants(left / "data")]
+    return findings + [("store", problem) for problem in check_folder(left / "data")]
 
 
 def _finish_reading(left: Path, stubs: Stubs) -> None:

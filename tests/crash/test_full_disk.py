@@ -11,11 +11,11 @@ from pathlib import Path
 import grpc
 import pytest
 from grpc_status import rpc_status
-from popmq_verify.store import broken_invariants
 
 from harness.broker_process import BrokerProcess
 from harness.stubs import Stubs
 from popmq_proto.v1 import popmq_pb2 as pb
+from tests.crash.store import broken_invariants
 
 pytestmark = pytest.mark.process
 

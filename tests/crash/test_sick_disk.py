@@ -7,10 +7,10 @@ from pathlib import Path
 import grpc
 import pytest
 from popmq_verify.powercut import watched
-from popmq_verify.store import broken_invariants
 
 from harness.stubs import Stubs
 from popmq_proto.v1 import popmq_pb2 as pb
+from tests.crash.store import broken_invariants
 
 pytestmark = [pytest.mark.process, pytest.mark.usefixtures("shim")]
 

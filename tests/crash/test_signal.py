@@ -10,6 +10,7 @@ from pathlib import Path
 
 import grpc
 import pytest
+from popmq_verify.powercut import compile_shim
 
 from harness.broker_process import ROOT, BrokerProcess
 from harness.stubs import Stubs
@@ -18,7 +19,6 @@ from popmq_server.fsck.repair import repair_folder
 from popmq_server.storage.fault_note import NOTE_FILE
 from popmq_server.storage.folder import DATA_FILE
 from tests.crash.bitrot import size_of_first_value
-from tests.crash.powercut import compile_shim
 from tests.crash.store import broken_invariants, refused_start
 
 pytestmark = pytest.mark.process
