@@ -131,9 +131,14 @@ search: setup ## STEPS=500000 of all random machines against their models, from 
 	@echo "search: $(or $(STEPS),100000) steps; a finding ends it, and is told with the line that repeats it"
 	@nice -n 15 $(BIN)/python -m tests.engine.search.searching $(or $(STEPS),100000) $(or $(SEED),1)
 
-chaos-spark: setup ## 100,000 messages through both modes of the Spark source while everything is killed, and a table
-	@echo "chaos-spark: both modes into a table and a topic (ten minutes)"
+chaos-spark: setup build/delta/ready ## 100,000 messages through both modes of the Spark source while all is killed, and a table
+	@echo "chaos-spark: both modes into Parquet, Delta and a topic (ten minutes on a quiet machine)"
 	@POPMQ_CAMPAIGN=whole $(BIN)/pytest -q -s -m spark --timeout=0 tests/spark/test_chaos.py
+
+# For a Spark that Delta is there for: it follows Spark's releases some months later.
+build/delta/ready: pyproject.toml
+	@$(MAKE) --no-print-directory install PREFIX=build/delta EXTRA=spark WITH='pyspark[sql]==4.2.0'
+	@touch $@
 
 mutate-mechanisms: setup ## break mechanisms of docs/contributing/mechanisms.md one by one in a copy, and see their tests fail
 	@echo "mutate-mechanisms: one change at a time"

@@ -183,14 +183,23 @@ class OffsetsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         client, group = self._connected(), self._options.group
         for topic in sorted(set(ends) - self._joined) if group else ():
-            client.create_group(group)
-            stands = {row.queue: row.committed for row in client.query_offsets(topic, group)}
+            stands = self._stands(topic)
             if min(stands.values()) < 0:
                 by_name = start if isinstance(start, str | datetime) else None
                 client.set_consume_mode(topic, group, "PULL", start=by_name or "earliest")
                 stands = positions[topic] if positions and by_name is None else {}
             self._expect_pulling(topic, stands)
             self._joined.add(topic)
+
+    def _stands(self, topic: str) -> dict[int, int]:
+        """The group's committed offsets. One that is not there is created, for which an access key needs `admin`."""
+        client, group = self._connected(), self._options.group
+        try:
+            rows = client.query_offsets(topic, group)
+        except popmq.errors.GroupNotFound:
+            client.create_group(group)
+            rows = client.query_offsets(topic, group)
+        return {row.queue: row.committed for row in rows}
 
     def _expect_pulling(self, topic: str, stands: dict[int, int]) -> None:
         """Commits where the group stands, which changes nothing, and is refused if the group pops the topic."""

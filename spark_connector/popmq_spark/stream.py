@@ -132,6 +132,8 @@ class PopMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _hold(self, name: str, topics: Sequence[str] = ()) -> Owner:
         """The owner; `topics`: those that a new query begins with."""
         if self._owner is None or self._owner.name != name:
+            if self._owner:
+                self._owner.stop()
             self._owner = Owner(self._connected(), self._options, name, topics)
         return self._owner
 

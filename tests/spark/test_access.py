@@ -19,7 +19,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 QUERY = {"topic": "orders", "group": "spark", "longPollTimeout": "0s"}
-KEYS = {"root": ["*"], "query": ["receive:orders/spark"], "other": ["receive:orders/audit", "send:orders"]}
+KEYS = {
+    "root": ["*"],
+    "query": ["receive:orders/spark"],
+    "other": ["receive:orders/audit", "send:orders"],
+    "reader": ["receive:orders"],
+    "sender": ["send:orders"],
+}
 
 
 @pytest.fixture
@@ -54,6 +60,43 @@ def test_a_query_reads_with_a_key_over_tls_and_its_offsets_hold_none_of_it(broke
 @pytest.mark.parametrize("key", [("other", ""), ("query", "not its secret"), ("nobody", "")])
 def test_a_key_that_does_not_allow_it_ends_the_query(broker: EmbeddedBroker, key: tuple[str, str]) -> None:
     query = MicroBatches(**options(broker, *key))
+    try:
+        with pytest.raises(popmq.errors.Denied, match="access key"):
+            query.run()
+    finally:
+        query.stop()
+
+
+@pytest.mark.parametrize(("key", "group"), [("query", "spark"), ("reader", "")])
+def test_a_query_by_offsets_reads_with_a_key_and_its_offsets_hold_none_of_it(
+    broker: EmbeddedBroker, key: str, group: str
+) -> None:
+    given: dict[str, str] = options(broker, key) | {"mode": "offsets", "group": group}
+    if group:
+        with popmq.Client(broker.endpoint, access_key="root", secret=secret_of("root")) as client:
+            client.create_group(group)
+    else:
+        del given["group"]
+    query = MicroBatches(**given, maxRowsPerTrigger=8)
+    try:
+        assert query.run() == 3
+        assert len(ids(query.rows())) == 20
+        shown = [*query.offsets, *(repr(part) for part in query.parts())]
+    finally:
+        query.stop()
+    assert [text for text in shown if secret_of(key) in text] == []
+
+
+@pytest.mark.parametrize(
+    ("key", "group"),
+    [("other", "spark"), ("sender", ""), ("query", "new")],
+    ids=["of another group", "no reader", "new"],
+)
+def test_a_key_that_does_not_allow_it_ends_a_query_by_offsets(broker: EmbeddedBroker, key: str, group: str) -> None:
+    given: dict[str, str] = options(broker, key) | {"mode": "offsets", "group": group}
+    if not group:
+        del given["group"]
+    query = MicroBatches(**given)
     try:
         with pytest.raises(popmq.errors.Denied, match="access key"):
             query.run()

@@ -2,9 +2,11 @@
 
     make chaos-spark       100,000 messages, 200 micro-batches, some twenty kills, and a table of the outcome
 
-The short form has a few messages and one kill of each kind; the tests' own Spark finishes what the killed driver left.
-At the end every place holds each message exactly once, and
-every group has acked everything.
+The whole form runs on executors of their own (local-cluster) with speculation, and also into Delta, on a Spark for
+which there is a Delta: `make chaos-spark` installs it into build/delta. A killed driver takes longer to come back than
+its leases of two seconds last. The short form has a few messages and one kill of each kind; the tests' own Spark
+finishes what the killed driver left. At the end every place holds each message exactly once, and every group has acked
+everything.
 """
 
 import json
@@ -39,12 +41,19 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
-MESSAGES, ROWS_PER_TRIGGER = (100_000, 2_000) if WHOLE else (600, 200)
+MESSAGES, ROWS_PER_TRIGGER = (100_000, 3_000) if WHOLE else (600, 200)
+MASTER = "local-cluster[2,1,1024]" if WHOLE else "local[2,4]"
+#: A Python with a Spark that has a Delta.
+DELTA_PYTHON = Path("build/delta/bin/python")
 #: What messages pass through: a mode of the source, and a sink.
-PATHS = ("lease-table", "offsets-topic", "lease-topic", "offsets-table") if WHOLE else ("lease-table", "offsets-topic")
+SHORT = ("lease-table", "offsets-topic")
+WITH_DELTA = WHOLE and DELTA_PYTHON.exists()
+PATHS = (*SHORT, *(("lease-topic", "offsets-table") if WHOLE else ()), *(("lease-delta", "offsets-delta") * WITH_DELTA))
 #: What is killed, in this order in the short form and at random in the whole one.
-VICTIMS = ("worker", "broker", "driver")
+VICTIMS = ("worker", "broker", "driver", *(("executor",) * WHOLE))
 KILLS = 20 if WHOLE else len(VICTIMS)
+#: What a victim's command line has. Of Python workers the newest is killed: the oldest one forks the others.
+PROCESSES = {"worker": b"pyspark.daemon", "executor": b"CoarseGrainedExecutorBackend"}
 #: Longer than any driver takes; a run that hangs ends here.
 DRIVER_S = 1800.0 if WHOLE else 100.0
 
@@ -54,18 +63,23 @@ class Driver:
 
     def __init__(self, endpoint: str, folder: Path) -> None:
         self._folder = folder
-        command = [sys.executable, "-W", "ignore", "-m", "tests.spark.chaos_driver", endpoint, str(folder)]
+        python = str(DELTA_PYTHON) if WITH_DELTA else sys.executable
+        command = [python, "-W", "ignore", "-m", "tests.spark.chaos_driver", endpoint, str(folder)]
         with (folder / "driver.log").open("a") as log:
             self._process = subprocess.Popen(
-                [*command, str(ROWS_PER_TRIGGER), *PATHS], stdout=log, stderr=log, start_new_session=True
+                [*command, str(ROWS_PER_TRIGGER), MASTER, *PATHS], stdout=log, stderr=log, start_new_session=True
             )
 
     def ended(self) -> int | None:
         return self._process.poll()
 
     def batches(self) -> int:
-        """Micro-batches that are planned, of all queries: files of Spark's own log."""
-        return sum(1 for file in self._folder.glob("checkpoint-*/offsets/*") if file.name.isdigit())
+        """Micro-batches that are planned, of all queries: files of Spark's own log. 0 until every query has one.
+
+        Spark refuses a checkpoint whose driver died while it wrote the very first of these files.
+        """
+        planned = [sum(1 for _ in (self._folder / f"checkpoint-{path}/offsets").glob("[0-9]*")) for path in PATHS]
+        return sum(planned) if all(planned) else 0
 
     def kill(self) -> None:
         """Kills everything that it started, Java first."""
@@ -74,12 +88,12 @@ class Driver:
             os.kill(pid, signal.SIGKILL)
         self._process.wait()
 
-    def kill_worker(self) -> bool:
-        """Kills one Python worker of the executors; False when there is none now."""
-        workers = self._pids(b"pyspark.daemon")
-        if workers:
-            os.kill(max(workers), signal.SIGKILL)  # the newest: the oldest one forks the others
-        return bool(workers)
+    def kill_one(self, text: bytes) -> bool:
+        """Kills the newest of its processes whose command line has the text; False when there is none now."""
+        found = self._pids(text)
+        if found:
+            os.kill(max(found), signal.SIGKILL)
+        return bool(found)
 
     def _pids(self, text: bytes) -> list[int]:
         """Processes of the session whose command line has the text."""
@@ -94,7 +108,7 @@ class Driver:
 
 
 @pytest.mark.timeout(0 if WHOLE else 300)
-def test_each_message_is_in_each_place_once_whatever_is_killed(spark: "SparkSession", tmp_path: Path) -> None:
+def test_each_message_is_in_each_place_once_whatever_is_killed(request: pytest.FixtureRequest, tmp_path: Path) -> None:
     dice, kills = random.Random(), Counter[str]()
     with BrokerProcess(tmp_path / "broker", own_session=True) as broker, popmq.Client(broker.endpoint) as client:
         client.create_topic("in", queues=4)
@@ -105,15 +119,18 @@ def test_each_message_is_in_each_place_once_whatever_is_killed(spark: "SparkSess
         for first in range(0, MESSAGES, 250):
             client.send("in", bodies[first : first + 250])
         began, drivers = time.monotonic(), 0
-        while kills.total() < KILLS and not (tmp_path / "tables.json").exists():
+        while not (tmp_path / "tables.json").exists() and (WHOLE or kills.total() < KILLS):
             drivers += 1
             run(Driver(broker.endpoint, tmp_path), broker, dice, kills)
             assert drivers <= KILLS + 3, (tmp_path / "driver.log").read_text()[-3000:]
-        move(spark, broker.endpoint, tmp_path, ROWS_PER_TRIGGER, PATHS)
+        if not WHOLE:
+            spark: SparkSession = request.getfixturevalue("spark")
+            move(spark, broker.endpoint, tmp_path, ROWS_PER_TRIGGER, PATHS)
         found = tables(tmp_path)
         found |= {path: in_topic(client, path) for path in PATHS if path.endswith("-topic")}
         groups = {f"{row.group}": row for row in client.stats("in").groups}
-    show(found, sent, kills, drivers + 1, time.monotonic() - began)
+    batches = {path: sum(1 for _ in (tmp_path / f"checkpoint-{path}" / "commits").glob("[0-9]*")) for path in PATHS}
+    show(found, sent, batches, f"{drivers} drivers, kills: {dict(kills)}, {time.monotonic() - began:.0f} s")
     assert found == dict.fromkeys(PATHS, sent)
     assert {(row.ready, row.retry, row.in_flight) for row in groups.values()} == {(0, 0, 0)}
     assert set(kills) == set(VICTIMS)
@@ -123,9 +140,12 @@ def run(driver: Driver, broker: BrokerProcess, dice: random.Random, kills: Count
     """One driver, until it ends or is killed. Each kill waits for a new micro-batch, to have something to hit."""
     deadline, seen = time.monotonic() + DRIVER_S, driver.batches()
     try:
-        while driver.ended() is None and time.monotonic() < deadline and kills.total() < KILLS:
+        while driver.ended() is None and time.monotonic() < deadline:
             time.sleep(0.05)
-            if driver.batches() > seen + (dice.randrange(12) if WHOLE else 0):
+            if kills.total() == KILLS:
+                if not WHOLE:
+                    return
+            elif driver.batches() > seen + (dice.randrange(12) if WHOLE else 0):
                 seen = driver.batches()
                 victim = dice.choice(VICTIMS) if WHOLE else VICTIMS[kills.total()]
                 if hit(victim, driver, broker):
@@ -135,8 +155,8 @@ def run(driver: Driver, broker: BrokerProcess, dice: random.Random, kills: Count
 
 
 def hit(victim: str, driver: Driver, broker: BrokerProcess) -> bool:
-    if victim == "worker":
-        return driver.kill_worker()
+    if victim in PROCESSES:
+        return driver.kill_one(PROCESSES[victim])
     if victim == "broker":
         broker.kill()
         broker.start()
@@ -161,10 +181,10 @@ def in_topic(client: popmq.Client, topic: str) -> Counter[str]:
     return found
 
 
-def show(found: dict[str, Counter[str]], sent: Counter[str], kills: Counter[str], drivers: int, seconds: float) -> None:
-    title = f"{MESSAGES:,} messages, {drivers} drivers, kills: {dict(kills)}, {seconds:.0f} s"
-    table = Table("place", "messages", "missing", "more than once", title=title)
+def show(found: dict[str, Counter[str]], sent: Counter[str], batches: dict[str, int], what: str) -> None:
+    title = f"{MESSAGES:,} messages, {sum(batches.values())} micro-batches, {what}"
+    table = Table("place", "micro-batches", "messages", "missing", "more than once", title=title)
     for place, counted in found.items():
-        rows: Iterable[int] = (counted.total(), (sent - counted).total(), (counted - sent).total())
-        table.add_row(place, *(f"{number:,}" for number in rows))
+        numbers: Iterable[int] = (counted.total(), (sent - counted).total(), (counted - sent).total())
+        table.add_row(place, str(batches[place]), *(f"{number:,}" for number in numbers))
     Console(width=100).print(table)
