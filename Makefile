@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check check-fast proto bench chaos mutate-mechanisms install test-floor test-newest
 .PHONY: interop image run clean site test-transport fuzz bench-compare bench-floors bench-check search chaos-spark
-.PHONY: newcomer test-interpreters dist
+.PHONY: spark-examples newcomer test-interpreters dist
 
 NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -134,6 +134,13 @@ search: setup ## STEPS=500000 of all random machines against their models, from 
 chaos-spark: setup build/delta/ready ## 100,000 messages through both modes of the Spark source while all is killed, and a table
 	@echo "chaos-spark: both modes into Parquet, Delta and a topic (ten minutes on a quiet machine)"
 	@POPMQ_CAMPAIGN=whole $(BIN)/pytest -q -s -m spark --timeout=0 tests/spark/test_chaos.py
+
+spark-examples: setup .venv/examples ## the scripts of examples/spark, each through a failure; what they make is compared
+	@echo "spark-examples: windows, joins, states, tables, bodies, Connect, a pipeline (some minutes)"
+	@POPMQ_CAMPAIGN=whole $(BIN)/pytest -q -m spark tests/spark/test_examples.py
+.venv/examples: .venv/ready
+	@$(BIN)/python $(PIP_INSTALL) --group examples
+	@touch $@
 
 # For a Spark that Delta is there for: it follows Spark's releases some months later.
 build/delta/ready: pyproject.toml

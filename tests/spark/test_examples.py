@@ -1,0 +1,220 @@
+"""The examples of examples/spark, each across a failure between the sink and Spark's commit log."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark import cloudpickle
+
+import popmq
+from harness.broker_process import BrokerProcess
+from tests.conftest import WHOLE
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.skipif(not WHOLE, reason="make spark-examples"),
+    pytest.mark.filterwarnings("default"),
+    pytest.mark.timeout(600),
+]
+
+EXAMPLES = Path("examples/spark").resolve()
+#: Orders that are there before the failure, and all of them.
+EARLY, ALL = 150, 360
+
+Run = Callable[[Any, str, Path], "DataFrame"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def importable() -> Iterator[None]:
+    sys.path.insert(0, str(EXAMPLES))
+    yield
+    sys.path.remove(str(EXAMPLES))
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path_factory.mktemp("broker")) as broker:
+        yield broker
+
+
+@pytest.fixture
+def client(served: BrokerProcess) -> Iterator[popmq.Client]:
+    """With the shop's first orders, in new topics."""
+    with popmq.Client(served.endpoint) as client:
+        for topic in client.list_topics():
+            client.delete_topic(topic.name)
+        send(client, "shop-orders", "orders", 0, EARLY)
+        send(client, "shop-payments", "payments", 0, EARLY)
+        yield client
+
+
+def shop() -> ModuleType:
+    return import_module("shop")
+
+
+def send(client: popmq.Client, topic: str, rows: str, first: int, last: int) -> None:
+    """Sends the orders, or the payments of the orders, with these numbers."""
+    if not first:
+        client.create_topic(topic, queues=2)
+    bodies = [json.dumps(row) for row in getattr(shop(), rows)(last) if int(row["order"]) >= first]
+    for at in range(0, len(bodies), 20):
+        client.send(topic, bodies[at : at + 20])
+
+
+def through_a_failure(run: Run, spark: "SparkSession", endpoint: str, folder: Path, more: Callable[[], None]) -> Any:
+    """Runs an example to the end; makes its last batch one that Spark does not know as done; runs it to the new end.
+
+    That is where a driver leaves its checkpoint that dies between the sink and the commit log.
+    """
+    run(spark, endpoint, folder)
+    (checkpoint,) = folder.glob("checkpoint-*")
+    done = sorted((file for file in (checkpoint / "commits").glob("[0-9]*")), key=lambda file: int(file.name))
+    done[-1].unlink()
+    done[-1].with_name(f".{done[-1].name}.crc").unlink(missing_ok=True)
+    more()
+    return run(spark, endpoint, folder)
+
+
+def rest(client: popmq.Client) -> Callable[[], None]:
+    def more() -> None:
+        send(client, "shop-orders", "orders", EARLY, ALL)
+        send(client, "shop-payments", "payments", EARLY, ALL)
+
+    return more
+
+
+def test_a_windowed_aggregate_is_exact_across_a_failure_and_has_a_picture(
+    spark: "SparkSession", served: BrokerProcess, client: popmq.Client, tmp_path: Path
+) -> None:
+    windows = import_module("windows")
+    table = through_a_failure(windows.run, spark, served.endpoint, tmp_path, rest(client))
+    expected: dict[tuple[str, str], float] = defaultdict(float)
+    for order in shop().orders(ALL):
+        expected[order["customer"], order["at"][:13]] += order["amount"]
+    found = {(row.customer, row.hour.isoformat()[:13]): row.turnover for row in table.collect()}
+    assert found == expected
+    windows.draw(table, tmp_path / "turnover.png")
+    assert (tmp_path / "turnover.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_join_of_two_streams_is_exact_across_a_failure(
+    spark: "SparkSession", served: BrokerProcess, client: popmq.Client, tmp_path: Path
+) -> None:
+    table = through_a_failure(import_module("join").run, spark, served.endpoint, tmp_path, rest(client))
+    found = Counter(row.order for row in table.collect())
+    assert found == Counter(int(row["order"]) for row in shop().payments(ALL))
+
+
+def test_a_state_of_one_s_own_is_exact_across_a_failure(
+    spark: "SparkSession", served: BrokerProcess, client: popmq.Client, tmp_path: Path
+) -> None:
+    state = import_module("state")
+    cloudpickle.register_pickle_by_value(state)  # type: ignore[no-untyped-call]
+    table = through_a_failure(state.run, spark, served.endpoint, tmp_path, rest(client))
+    points: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    for order in shop().orders(ALL):
+        points[order["customer"]][0] += int(order["amount"] // 10)
+        points[order["customer"]][1] += 1
+    assert {row.customer: [row.points, row.orders] for row in table.collect()} == points
+
+
+def test_a_database_and_a_topic_hold_each_order_once_across_a_failure(
+    spark: "SparkSession", served: BrokerProcess, client: popmq.Client, tmp_path: Path
+) -> None:
+    tables = import_module("tables")
+    client.create_topic(tables.COPIES, queues=2)
+    table = through_a_failure(tables.run, spark, served.endpoint, tmp_path, rest(client))
+    assert Counter(row.number for row in table.collect()) == Counter(range(ALL))
+    copies = spark.read.format("popmq").option("endpoint", served.endpoint).option("topic", tables.COPIES).load()
+    assert Counter(int(row.key) for row in copies.select("key").collect()) == Counter(range(ALL))
+    shutil.rmtree(tmp_path / "derby", ignore_errors=True)
+
+
+def test_bodies_of_json_and_protobuf_are_columns(
+    spark: "SparkSession", served: BrokerProcess, client: popmq.Client
+) -> None:
+    bodies = import_module("bodies")
+    cloudpickle.register_pickle_by_value(bodies)  # type: ignore[no-untyped-call]
+    bodies.fill(client, 50)
+    expected = Counter((row["order"], row["customer"], row["amount"]) for row in shop().orders(50))
+    for rows in (bodies.from_json_by_example(spark, served.endpoint), bodies.from_protobuf(spark, served.endpoint)):
+        found = Counter((row.order, row.customer, row.amount) for row in rows.collect())
+        assert found == expected
+
+
+def own_process(script: str, *arguments: str, folder: Path) -> str:
+    """Runs Python in a process of its own, which has no JVM yet; returns what it prints."""
+    from popmq_spark.java import java_environment
+
+    environment = os.environ | java_environment() | {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
+    environment["PYTHONPATH"] = os.pathsep.join((str(EXAMPLES), os.environ.get("PYTHONPATH", "")))
+    done = subprocess.run(
+        [sys.executable, "-c", script, *arguments],
+        env=environment,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def test_a_body_in_avro_is_columns(served: BrokerProcess, client: popmq.Client, tmp_path: Path) -> None:
+    import_module("bodies").fill(client, 50)
+    script = (
+        "import sys, popmq, bodies; from pyspark.sql import SparkSession; "
+        "spark = SparkSession.builder.master('local[2]').config('spark.jars.packages', bodies.AVRO_PACKAGE)"
+        ".config('spark.ui.enabled', 'false').getOrCreate(); "
+        "print('sum', sum(row.order for row in bodies.avro(spark, sys.argv[1]).collect()))"
+    )
+    assert f"sum {sum(range(50))}" in own_process(script, served.endpoint, folder=tmp_path)
+
+
+def test_spark_connect_reads_the_same(served: BrokerProcess, client: popmq.Client, tmp_path: Path) -> None:
+    script = "import sys, connect; from pathlib import Path; print(connect.run(sys.argv[1], Path.cwd(), 'local[2]'))"
+    printed = own_process(script, served.endpoint, folder=tmp_path)
+    expected = Counter(str(order["customer"]) for order in shop().orders(EARLY))
+    assert {name: int(count) for name, count in re.findall(r"'(\w+)': (\d+)", printed)} == expected
+
+
+def test_a_declarative_pipeline_has_its_source_and_its_sink_here(
+    served: BrokerProcess, client: popmq.Client, tmp_path: Path
+) -> None:
+    client.create_topic("shop-large-orders", queues=2)
+    shutil.copytree(EXAMPLES / "pipeline", tmp_path / "pipeline")
+    spec = tmp_path / "pipeline" / "spark-pipeline.yml"
+    text = spec.read_text().replace("127.0.0.1:8081", served.endpoint)
+    spec.write_text(text.replace("file:///tmp/popmq-pipeline", (tmp_path / "storage").as_uri()))
+    script = (
+        "import os, subprocess, sys; "
+        "sys.exit(subprocess.call([os.path.join(os.path.dirname(sys.executable), 'spark-pipelines'), *sys.argv[1:]]))"
+    )
+    expected = Counter(str(order["order"]) for order in shop().orders(EARLY) if float(str(order["amount"])) >= 40)
+    for _ in range(2):  # the second run finds nothing new
+        own_process(script, "run", "--spec", str(spec), folder=tmp_path)
+    rows = [row for end in client.query_offsets("shop-large-orders") for row in pull(client, end)]
+    assert Counter(rows) == expected
+
+
+def pull(client: popmq.Client, end: popmq.QueueOffsets) -> list[str]:
+    """The keys of a queue."""
+    if end.max_offset == end.min_offset:
+        return []
+    page = client.pull_columns("shop-large-orders", end.queue, end.min_offset, end.max_offset, columns=["key"])
+    return [*page.columns.key]
