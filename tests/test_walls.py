@@ -104,11 +104,7 @@ ORDER = (
 MODULES_MAX = 15
 
 # What stands above the seam, and what it may import of the server: the seam, and the values that cross it.
-ABOVE_THE_SEAM = (
-    "server/popmq_server/api",
-    "server/popmq_server/access",
-    "server/popmq_server/monitoring",
-)
+ABOVE_THE_SEAM = ("server/popmq_server/api", "server/popmq_server/access", "server/popmq_server/monitoring")
 SEAM = [
     f"popmq_server.{name}"
     for name in (

@@ -82,7 +82,7 @@ LIMITED = (grpc.StatusCode.RESOURCE_EXHAUSTED, "RATE_LIMITED", "access_key", Tru
 ASK = pb.GetInfoRequest()
 
 
-def test_a_key_makes_its_calls_of_a_second_and_the_next_is_told_when_to_come_again(limited: Limited) -> None:
+def test_a_key_makes_its_calls_of_a_second_and_the_next_learns_when_to_come_again(limited: Limited) -> None:
     limited.limit("calls_per_s = 5")
     greedy = limited.client()
     for _ in range(5):
@@ -98,7 +98,7 @@ def test_a_key_makes_its_calls_of_a_second_and_the_next_is_told_when_to_come_aga
     assert (limited.key().limited, limited.key().calls_per_s_max) == (1, 5)
 
 
-def test_refused_calls_are_told_of_turns_that_follow_each_other(limited: Limited) -> None:
+def test_refused_calls_get_turns_that_follow_each_other(limited: Limited) -> None:
     limited.limit("calls_per_s = 5")
     greedy = limited.client()
     for _ in range(5):
