@@ -125,7 +125,6 @@ SEAM = [
 
 # One door per library: the only paths, by their beginning, that may import it.
 API = "server/popmq_server/api/"
-#: Programs that use a broker from outside, as its clients do.
 VERIFY = "server/popmq_verify/"
 DOORS: dict[str, dict[str, tuple[str, ...]]] = {
     "server": {
