@@ -121,11 +121,12 @@ class Owners(Handles):
         if refused or isinstance(answer, str):
             return must(answer == refused, "seal", answer, refused)
         view, owner = self.bind(group, topic), self.groups[group].owners[name]
-        self.subscribe(view, wanted)
+        token = owner.tokens.get((topic, epoch, part, chunk))
+        if token is None:
+            self.subscribe(view, wanted)
         lease_ms = invisible_ms or self.groups[group].invisible_ms
         self._seen_now(owner, max(owner.lease_until_ms, self.now_ms + lease_ms))
         must(not answer.rows or answer.due_ms == owner.lease_until_ms, "lease of the owner", answer, owner)
-        token = owner.tokens.get((topic, epoch, part, chunk))
         if token is not None:
             return self._judge_replay(owner, token, answer)
         asked, share_left = self._within_share(owner, topic, asked, epoch, part, share)
@@ -151,9 +152,11 @@ class Owners(Handles):
         refused = self.refused_pop(topic, group, asked.queues) or self.refused_owner(group, ask[0], ask[1])
         if refused:
             return refused
-        if ask[2] <= self.groups[group].owners[ask[0]].acked_epoch:
+        owner, (epoch, part, chunk) = self.groups[group].owners[ask[0]], ask[2:5]
+        if epoch <= owner.acked_epoch:
             return "EPOCH_ALREADY_ACKED"
-        return "FILTER_CONFLICT" if self.conflicts(topic, group, wanted) else ""
+        known = (topic, epoch, part, chunk) in owner.tokens  # its set stays as it was: no filter is compared
+        return "FILTER_CONFLICT" if not known and self.conflicts(topic, group, wanted) else ""
 
     def _within_share(
         self, owner: Owner, topic: str, asked: Bounds, epoch: int, part: int, share: int
