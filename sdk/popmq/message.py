@@ -243,7 +243,7 @@ class Delivery(Referable):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled without its guard, which belongs to the client of this process: `client.ack(delivery)` settles it."""
-        values = [getattr(self, each.name) for each in fields(self) if each.name != "_guard"]
+        values = [None if each.name == "_guard" else getattr(self, each.name) for each in fields(self)]
         return type(self), tuple(values)
 
     def __enter__(self) -> Self:

@@ -20,7 +20,7 @@ _SETTINGS, _FOUND = 2, 1
 def verify(
     config: str | None, minutes: float, stages: tuple[str, ...], scratch: str | None, report: str, seed: int | None
 ) -> None:
-    """Test what the broker promises, on this machine and its disk.
+    """Test what the broker promises, on this machine.
 
     Brokers with your settings run on scratch folders of their own, never on your data, while they are killed, lose
     their power, have no room, a slow disk, and a clock that jumps. Programs send, pop and ack all the while and record
@@ -48,7 +48,7 @@ def verify(
         plan = verifying.plan(config, minutes, scratch, seed)
         chosen = verifying.chosen(stages)
     except ValueError as error:
-        click.echo(f"popmq verify: {error}", err=True)
+        click.echo(f"error: {error}", err=True)
         sys.exit(_SETTINGS)
     click.echo(f"below {plan.folder}, with {verifying.settings_of(plan)}, seed {plan.seed}")
     began = time.monotonic()

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.process
 
 
 #: Commands that are no question to a broker.
-NO_QUESTION = ("serve", "work", "context", "console", "check", "compact", "access-key")
+NO_QUESTION = ("serve", "work", "context", "console", "check", "compact", "access-key", "verify")
 
 
 def commands(group: click.Group, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:

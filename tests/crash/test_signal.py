@@ -65,7 +65,7 @@ def test_a_broker_that_a_damaged_page_ends_does_not_start_on_it_again_until_it_i
         broker.wait_log("all pages of the data file are sound")
         assert first_body(broker, "first") == b""
         assert first_body(broker, "second") == b"second" * 10_000
-    assert not (broker.data / NOTE_FILE).exists()
+    assert not (broker.data / NOTE_FILE).stat().st_size
 
 
 def test_after_a_signal_with_another_cause_the_pages_are_read_once_and_the_broker_serves(broker: BrokerProcess) -> None:

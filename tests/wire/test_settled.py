@@ -18,7 +18,7 @@ from popmq_server.settings import parse
 class Failing:
     """Serves nothing: its first commit has failed already."""
 
-    def __init__(self, *_: Any) -> None:
+    def __init__(self, *_: Any, **__: Any) -> None:
         self.port, self.certificate, self.left_out = 0, None, list[Any]()
         self.broker = self
         self.failed = asyncio.get_running_loop().create_future()

@@ -77,6 +77,7 @@ class Broker(InPieces):
         named = not isinstance(options.max_size, Unnamed)
         store = Store(options.data, options.max_size, options.sync, named=named, note_faults=note_faults)
         self._core = Core(store, clock)
+        metrics.watch_jobs(job.name for job in self._core.timetable.jobs)
         #: Pops of all queues: a commit wakes one per group.
         self.waiters = Waiters(clock, wake_all=False)
         #: Pops of specific queues, and WaitAvailable: a commit wakes all of them, and each checks for itself.

@@ -5,7 +5,7 @@ are RPC names, codes of the contract, and names of existing topics and groups, s
 """
 
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
 
@@ -157,6 +157,11 @@ class Metrics:
         labels = {"version": release(), "python": platform.python_version(), "store_format": store_format}
         build = Gauge("popmq_build_info", "What runs, in its labels; always 1", labels, registry=self.registry)
         build.labels(**labels).set(1)
+
+    def watch_jobs(self, names: Iterable[str]) -> None:
+        """Shows each job from its start on, with 0 failures: the first one is then an increase."""
+        for name in names:
+            self.job_failures.labels(name)
 
     def committed(self, committed: CommitNumbers) -> None:
         """Counts one commit; called on the writer thread.

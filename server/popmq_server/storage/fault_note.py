@@ -10,7 +10,6 @@ disk cannot read (SIGBUS). None of these can be caught, so the broker ends once:
 After kill -9 or a power cut there is no note, and such a start costs nothing more.
 """
 
-import contextlib
 import faulthandler
 import os
 import pathlib
@@ -25,8 +24,7 @@ class FaultNote:
     """Holds the note open for the handler of the process: for one that is only a broker."""
 
     def __init__(self, folder: pathlib.Path) -> None:
-        self._path = folder / NOTE_FILE
-        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._file = os.open(folder / NOTE_FILE, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         #: What ended the process before, as "Bus error"; "" if no signal did.
         self.ended_by = _first_line(os.pread(self._file, _READ_BYTES, 0).decode(errors="replace"))
         faulthandler.enable(self._file)
@@ -37,11 +35,8 @@ class FaultNote:
         self.ended_by = ""
 
     def close(self) -> None:
-        """Sets the handler back; an empty note is removed, unless the disk takes no change."""
+        """Sets the handler back. The file stays, empty: to remove it is one more change that a disk may refuse."""
         faulthandler.disable()
-        with contextlib.suppress(OSError):
-            if not os.fstat(self._file).st_size:
-                self._path.unlink()
         os.close(self._file)
 
 
