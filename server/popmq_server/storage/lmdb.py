@@ -36,8 +36,7 @@ class MapFull(Exception):
 class DiskFault(Exception):
     """A commit, a sync or a copy failed. `full`: the system says that the disk, or a quota, is full.
 
-    None: it does not say so, and `Store.disk_free` shows it, since a write to a full disk may be cut short. False: LMDB
-    has given the file up after a failed write, and takes no more transactions.
+    None: it does not say so, and `Store.disk_free` shows it, since a write to a full disk may be cut short.
     """
 
     def __init__(self, why: str, full: bool | None = None) -> None:
@@ -45,10 +44,7 @@ class DiskFault(Exception):
         self.full = full
 
 
-def fault_of(error: lmdb.Error) -> DiskFault:
-    """The DiskFault for an error of LMDB."""
-    if isinstance(error, lmdb.PanicError):
-        return DiskFault(str(error), False)
+def _fault(error: lmdb.Error) -> DiskFault:
     return DiskFault(str(error), True if any(said in str(error) for said in _FULL) else None)
 
 
@@ -169,7 +165,7 @@ class Transaction:
         except lmdb.MapFullError as error:
             raise MapFull from error
         except lmdb.Error as error:
-            raise fault_of(error) from error
+            raise _fault(error) from error
 
     def abort(self) -> None:
         self._txn.abort()
@@ -209,7 +205,7 @@ def sync_environment(env: lmdb.Environment) -> None:
     try:
         env.sync(True)
     except lmdb.Error as error:
-        raise fault_of(error) from error
+        raise _fault(error) from error
 
 
 def write_copy(env: lmdb.Environment, handle: int) -> None:

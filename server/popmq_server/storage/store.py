@@ -26,7 +26,6 @@ from popmq_server.storage.lmdb import (
     Transaction,
     damage_named,
     damaged,
-    fault_of,
     meta_row,
     open_environment,
     sync_environment,
@@ -221,12 +220,13 @@ class Store:
 
     def begin(self, write: bool = True, *, views: bool = True) -> Transaction:
         """Begins a transaction; reads of a write transaction see its own puts. Without `views` it returns copies: for
-        the scan at start, where a view of a small value costs more than a copy. Raises DiskFault after a failed write.
+        the scan at start, where a view of a small value costs more than a copy. Raises CommitFailed if LMDB has given
+        the file up after a failed write.
         """
         try:
             txn = self._env.begin(write=write, buffers=True) if views else self._env.begin(write=write, buffers=False)
         except LmdbError as error:
-            raise fault_of(error) from error
+            raise CommitFailed(f"the store takes no more transactions: {error}") from error
         return Transaction(txn, self._db, views)
 
     def used_pages(self, tx: Transaction) -> int:
