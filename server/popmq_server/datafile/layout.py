@@ -147,9 +147,11 @@ def root_of(page: Page, node: Node) -> Root:
 
 def newest(handle: int, page_bytes: int) -> Meta | None:
     """The newer meta page; None for a file of another format."""
-    metas = [_read_meta(handle, place * page_bytes) for place in range(2)]
+    first, second = _read_meta(handle, 0), _read_meta(handle, page_bytes)
     # Of two with the same commit LMDB takes the first. Only a store whose first commit failed has two.
-    return max((meta for meta in metas if meta is not None), key=lambda meta: meta.commit, default=None)
+    if first is None or (second is not None and second.commit > first.commit):
+        return second
+    return first
 
 
 def _read_meta(handle: int, at: int) -> Meta | None:
