@@ -23,7 +23,7 @@ def come_to_rest(
     """Pops and acks whatever is left until every number is zero, then looks at all that is stored.
 
     `pass_time` moves the clock of an embedded broker on; without it leases end by themselves. `dropping`: retention
-    has dropped what every group had finished.
+    drops what every group has finished, which at rest is all: the survey waits for that too, up to the same deadline.
     """
     deadline = time.monotonic() + REST_WITHIN_S
     for _ in range(REST_ROUNDS) if pass_time else count():
@@ -35,6 +35,8 @@ def come_to_rest(
         if pass_time:
             pass_time()
     recorder.close()
+    while dropping and any(True for topic in TOPICS for _ in _browse(stubs, topic)) and time.monotonic() < deadline:
+        time.sleep(0.1)
     return _survey(stubs, dropping)
 
 

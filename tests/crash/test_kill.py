@@ -30,4 +30,5 @@ def test_retention_drops_only_what_every_group_finished_whenever_the_broker_dies
     verdict = campaign.run(tmp_path, kills=scale.pick(short=3, whole=60), seed=scale.seed, dropping=True)
     show(verdict.table())
     assert not verdict.findings, f"seed {scale.seed}: {verdict.findings[:20]}"
-    assert verdict.figures["messages dropped by retention"] > verdict.figures["messages sent"] / 2
+    figures = verdict.figures
+    assert figures["messages dropped by retention"] == figures["messages sent"] > 0, "all of it was finished"
